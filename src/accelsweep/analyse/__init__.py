@@ -1,0 +1,1 @@
+"""Collect, statistics, compare, scaling, cost, doubts, advice. No torch, no mlflow."""

@@ -1,0 +1,1 @@
+"""What things are: cell, run, block, record, outcome, environment, errors. Standard library and pydantic only."""

@@ -1,0 +1,65 @@
+"""A cell: one point of the grid, named by the hash of the keys that decide what is measured."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import PurePath
+from typing import Any
+
+from accelsweep.core.documents import Frozen, canonical_json, sha256_text
+
+PLAN_KEYS = frozenset(
+    {"name", "repeats", "baseline", "exclude", "block", "limits", "site", "prices", "report", "analysis"}
+)
+"""Top-level config keys that steer the sweep but not what a run measures; they are no part of a cell's identity."""
+
+
+def scientific(config: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the part of a resolved config that decides what a run measures (everything but `PLAN_KEYS`)."""
+    return {key: value for key, value in config.items() if key not in PLAN_KEYS}
+
+
+def cell_name(config: Mapping[str, Any]) -> str:
+    """Return the 12 hexadecimal digits that name the cell with this resolved config.
+
+    An absolute path counts with its last part only, so that the same data under another root is the same cell.
+    """
+    return sha256_text(canonical_json(_without_roots(scientific(config))))[:12]
+
+
+def _without_roots(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return {key: _without_roots(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_without_roots(item) for item in value]
+    if isinstance(value, str) and value.startswith("/") and "\n" not in value:
+        return PurePath(value).name
+    return value
+
+
+class Cell(Frozen):
+    """One point of the grid.
+
+    `config` is the scientific part of the resolved config; `axes` holds the swept keys, in sweep order, with this cell's
+    values; `unsupported` is the reason why the plan already knows that it cannot run, or None.
+    """
+
+    name: str
+    axes: dict[str, Any]
+    config: dict[str, Any]
+    unsupported: str | None = None
+
+
+def label(axes: Mapping[str, Any]) -> str:
+    """Return a short text for a cell: `cuda x2 | bf16-mixed | batch 256 | model.width=64`."""
+    rest = dict(axes)
+    parts = []
+    accelerator, devices = rest.pop("accelerator", None), rest.pop("devices", None)
+    if accelerator is not None or devices is not None:
+        parts.append(f"{accelerator if accelerator is not None else 'devices'} x{devices if devices is not None else 1}")
+    if (precision := rest.pop("precision", None)) is not None:
+        parts.append(str(precision))
+    if (batch_size := rest.pop("batch_size", None)) is not None:
+        parts.append(f"batch {batch_size}")
+    parts += [f"{key}={value}" for key, value in rest.items()]
+    return " | ".join(parts) if parts else "the only cell"

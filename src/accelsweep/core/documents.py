@@ -1,0 +1,106 @@
+"""How every JSON document is written and read: sealed by a checksum, renamed into place, validated before use.
+
+A document on disk is `{"accelsweep": KIND, "format": N, "sha256": SEAL, "body": {...}}`. The seal is the SHA-256 of the
+body's canonical JSON, so that a truncated file, a flipped bit or a hand edit is noticed and named instead of used.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import tempfile
+from pathlib import Path
+from typing import Any, ClassVar, Self
+
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from accelsweep.core.errors import DamagedFile
+
+
+def canonical_json(value: Any) -> str:
+    """Return the one JSON text of `value`: sorted keys, no spaces, UTF-8, no NaN. Raises ValueError for NaN and inf."""
+    return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
+
+
+def sha256_text(text: str) -> str:
+    """Return the SHA-256 of `text` in UTF-8, as 64 hexadecimal digits."""
+    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
+
+
+def sha256_file(path: Path) -> str:
+    """Return the SHA-256 of a file's bytes, as 64 hexadecimal digits."""
+    return hashlib.sha256(path.read_bytes()).hexdigest()
+
+
+def write_bytes_atomically(path: Path, content: bytes) -> None:
+    """Write `content` to `path` so that a reader, or a machine that loses power, sees the old file or the new one."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=".part")
+    try:
+        with os.fdopen(descriptor, "wb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        os.chmod(temporary, 0o644)
+        os.replace(temporary, path)
+    except BaseException:
+        Path(temporary).unlink(missing_ok=True)
+        raise
+
+
+class Frozen(BaseModel):
+    """A value that does not change once made and has no fields that nobody declared."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", protected_namespaces=())
+
+
+class Document(Frozen):
+    """A frozen value with a file of its own. Subclasses name their `kind` and the `format` they read and write."""
+
+    kind: ClassVar[str]
+    format: ClassVar[int] = 1
+
+    def write(self, path: Path) -> None:
+        """Write the sealed document to `path`, atomically."""
+        body = canonical_json(self.model_dump(mode="json"))
+        head = f'{{"accelsweep":"{self.kind}","format":{self.format},"sha256":"{sha256_text(body)}","body":'
+        write_bytes_atomically(path, (head + body + "}\n").encode("utf-8", "surrogatepass"))
+
+    @classmethod
+    def read(cls, path: Path) -> Self:
+        """Read and validate the document at `path`.
+
+        Raises DamagedFile if it is truncated, altered, of another kind or format; FileNotFoundError if it is absent.
+        """
+        try:
+            envelope = json.loads(path.read_bytes().decode("utf-8", "surrogatepass"))
+        except ValueError as error:
+            raise DamagedFile(path, f"not a whole JSON document ({error})") from None
+        body = _unseal(path, envelope, cls.kind, cls.format)
+        try:
+            return cls.model_validate(body)
+        except ValidationError as error:
+            first = error.errors()[0]
+            where = ".".join(str(part) for part in first["loc"])
+            raise DamagedFile(path, f"not a valid {cls.kind}: {where}: {first['msg']}") from None
+
+
+def _unseal(path: Path, envelope: Any, kind: str, known_format: int) -> Any:
+    if not isinstance(envelope, dict) or envelope.get("accelsweep") != kind:
+        raise DamagedFile(path, f"not an accelsweep {kind}")
+    if envelope.get("format") != known_format:
+        raise DamagedFile(path, f"{kind} of format {envelope.get('format')!r}; this version reads {known_format}")
+    if "body" not in envelope or envelope.get("sha256") != sha256_text(canonical_json(envelope["body"])):
+        raise DamagedFile(path, "its contents do not match its checksum")
+    return envelope["body"]
+
+
+def set_aside(path: Path) -> Path:
+    """Rename a damaged file or folder to `NAME.damaged-K` beside it, so that it is neither used nor overwritten."""
+    for number in range(1, 10_000):
+        target = path.with_name(f"{path.name}.damaged-{number}")
+        if not target.exists():
+            path.rename(target)
+            return target
+    raise DamagedFile(path, "10000 damaged copies stand beside it; clear them away first")

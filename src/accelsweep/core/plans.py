@@ -1,0 +1,189 @@
+"""What planning leaves behind: runs, blocks and the manifest that lists them."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar, Literal
+
+from accelsweep.core.documents import Document, Frozen
+
+
+class Run(Frozen):
+    """One repeat of one cell: the unit of measurement. `seed` is the cell's seed plus the repeat's number."""
+
+    name: str
+    cell: str
+    repeat: int
+    seed: int
+
+    @classmethod
+    def of(cls, cell: str, repeat: int, seed: int) -> Run:
+        """Return the run for repeat number `repeat` (from 0) of the cell named `cell`."""
+        return cls(name=f"{cell}-r{repeat}", cell=cell, repeat=repeat, seed=seed + repeat)
+
+
+class Resources(Frozen):
+    """What a block's allocation must offer. `minutes` is the sum of its runs' time limits plus start-up."""
+
+    nodes: int = 1
+    tasks: int = 1
+    cpus: int = 1
+    gpus: int = 0
+    gpu_model: str | None = None
+    mem_mb: int | None = None
+    minutes: int | None = None
+
+
+class Block(Document):
+    """Runs that share one allocation, in the random order in which they are measured. Immutable, named by content.
+
+    `configs` maps each cell's name to its frozen scientific config, so that a run needs this file and nothing else.
+    """
+
+    kind: ClassVar[str] = "block"
+
+    name: str
+    sweep: str
+    order_seed: int
+    runs: tuple[Run, ...]
+    configs: dict[str, dict[str, Any]]
+    axes: dict[str, dict[str, Any]]
+    resources: Resources
+
+
+class Done(Document):
+    """A finished block: for each run that was wanted, the SHA-256 of its record file."""
+
+    kind: ClassVar[str] = "done"
+
+    block: str
+    records: dict[str, str]
+
+
+class Claim(Document):
+    """Who is working on a block, and on which of its runs. Kept up to date by the supervisor for `status` to read."""
+
+    kind: ClassVar[str] = "claim"
+
+    block: str
+    host: str
+    pid: int
+    process_started: float
+    job: str | None = None
+    restarts: int = 0
+    since: str
+    run: str | None = None
+    run_since: str | None = None
+    step: int | None = None
+
+
+class PlannedCell(Frozen):
+    """A cell as the manifest lists it: without its config, which stands in the blocks."""
+
+    name: str
+    axes: dict[str, Any]
+    unsupported: str | None = None
+
+
+class PlannedBlock(Frozen):
+    """A block as the manifest lists it. `runs` are those of its runs that this revision of the plan wants."""
+
+    name: str
+    runs: tuple[str, ...]
+    resources: Resources
+
+
+class Excluded(Frozen):
+    """A combination that an `exclude:` rule dropped, with the rule's reason."""
+
+    axes: dict[str, Any]
+    because: str
+
+
+class Limits(Frozen):
+    """Bounds on a run and a block; they may be raised without measuring anything again."""
+
+    run_seconds: float = 600.0
+    stop_grace_seconds: float = 5.0
+    retries: int = 1
+    log_bytes: int = 5_000_000
+    free_disk_bytes: int = 200_000_000
+
+
+class Analysis(Frozen):
+    """How verdicts are reached: the practical threshold, the family's confidence and the quality margin."""
+
+    threshold: float = 0.02
+    confidence: float = 0.95
+    quality_margin: float = 0.01
+    across: tuple[str, ...] = ()
+
+
+class Device(Frozen):
+    """Devices of one model that a site offers on one node. `count` is cores for `cpu`, devices otherwise."""
+
+    accelerator: Literal["cpu", "cuda", "mps"]
+    model: str
+    count: int
+    memory_bytes: int | None = None
+
+
+class Site(Frozen):
+    """Where a sweep runs: the declared inventory of a node, and how jobs are submitted there."""
+
+    name: str
+    probe: bool = False
+    nodes: int = 1
+    inventory: tuple[Device, ...] = ()
+    scheduler: Literal["local", "slurm"] = "local"
+    slurm: dict[str, Any] = {}
+
+    def count(self, accelerator: str) -> int:
+        """Return how many devices (cores for `cpu`) of this kind one node of the site has."""
+        return sum(device.count for device in self.inventory if device.accelerator == accelerator)
+
+
+class BlockSettings(Frozen):
+    """How runs are cut into blocks: at most `size` runs, at most `minutes` of estimated time; None is no bound."""
+
+    size: int | None = None
+    minutes: float | None = None
+
+
+class Settings(Frozen):
+    """The plan-level part of the config: everything in it steers the sweep and nothing in it changes a measurement."""
+
+    repeats: int = 3
+    baseline: dict[str, Any] = {}
+    block: BlockSettings = BlockSettings()
+    limits: Limits = Limits()
+    analysis: Analysis = Analysis()
+    prices: dict[str, Any] = {}
+    report: dict[str, Any] = {}
+
+
+class Manifest(Document):
+    """One revision of a sweep's plan: everything that a job, a reader or a later revision needs to know about it.
+
+    `cells` are in grid order and include the unsupported ones; `blocks` are in the order in which they were planned.
+    `sources` maps each user package to the digest of its source files when the plan was made.
+    """
+
+    kind: ClassVar[str] = "manifest"
+
+    sweep: str
+    revision: int
+    experiment: str | None
+    overrides: tuple[str, ...]
+    axes: tuple[str, ...]
+    cells: tuple[PlannedCell, ...]
+    excluded: tuple[Excluded, ...]
+    baseline: str | None
+    blocks: tuple[PlannedBlock, ...]
+    settings: Settings
+    site: Site
+    sources: dict[str, str]
+    versions: dict[str, str]
+
+    def wanted_runs(self) -> list[str]:
+        """Return the names of all runs that this revision wants, in block order."""
+        return [run for block in self.blocks for run in block.runs]

@@ -1,0 +1,120 @@
+"""The record: what a run leaves behind. Frozen, versioned, written once, atomically, validated on read."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+from pydantic import model_validator
+
+from accelsweep.core.documents import Document, Frozen
+from accelsweep.core.outcome import Outcome
+
+
+class Metric(Frozen):
+    """One measured number with its unit, or the reason why there is none. Never 0 for "unknown".
+
+    `scope` says what the number covers (`GPU board`, `CPU package`, `process group`), `provenance` how it came about
+    (`counter`, `integrated`, `modelled`, `clock`, `device events`).
+    """
+
+    value: float | None
+    unit: str
+    reason: str | None = None
+    scope: str | None = None
+    provenance: str | None = None
+
+    @model_validator(mode="after")
+    def _value_or_reason(self) -> Metric:
+        if (self.value is None) == (self.reason is None):
+            raise ValueError("a metric has either a value or the reason why it has none")
+        return self
+
+
+class Doubt(Frozen):
+    """A machine-found reason to distrust a number. It travels with the number everywhere.
+
+    `code` is stable and short (`throttled`, `short_window`); `remedy` says what to do about it.
+    """
+
+    code: str
+    message: str
+    remedy: str
+
+
+class Effective(Frozen):
+    """The settings that were really in force, read back from Lightning and torch rather than from the config."""
+
+    accelerator: str
+    device_names: tuple[str, ...]
+    world_size: int
+    num_nodes: int
+    precision: str
+    strategy: str
+    loop: str
+    launcher: str
+    threads_per_rank: int
+    batch_size: int
+    global_batch_size: int
+    warmup_steps: int
+    window_steps: int
+    optimizer: str
+    deterministic: bool = False
+    matmul_precision: str = "highest"
+
+
+class Fingerprint(Frozen):
+    """What must be equal for an old record to stand for a new run.
+
+    `hardware` is device model, driver and host model; `software` the public versions of torch and lightning (build tags
+    apart, in `builds`); `sources` the digests of the user's own packages.
+    """
+
+    hardware: dict[str, str]
+    software: dict[str, str]
+    builds: dict[str, str]
+    sources: dict[str, str]
+
+    def matches(self, other: Fingerprint) -> bool:
+        """Return whether two fingerprints are equal in everything but the build tags."""
+        mine, theirs = self.model_dump(exclude={"builds"}), other.model_dump(exclude={"builds"})
+        return bool(mine == theirs)
+
+
+class Record(Document):
+    """What one run left behind.
+
+    `metrics` maps names that carry unit and scope (`samples_per_second`, `peak_memory_bytes`) to their values or reasons.
+    `environment` holds what the machine looked like `before` and `after`. Times are UTC in ISO 8601.
+    """
+
+    kind: ClassVar[str] = "record"
+
+    sweep: str
+    block: str
+    run: str
+    cell: str
+    repeat: int
+    seed: int
+    position: int
+    attempt: int
+    axes: dict[str, Any]
+    config: dict[str, Any]
+    outcome: Outcome
+    reason: str | None
+    started_at: str
+    finished_at: str
+    wall_seconds: float
+    effective: Effective | None
+    metrics: dict[str, Metric]
+    fingerprint: Fingerprint
+    environment: dict[str, dict[str, Any]]
+    git: dict[str, Any]
+    doubts: tuple[Doubt, ...]
+
+    @model_validator(mode="after")
+    def _reason_for_every_failure(self) -> Record:
+        if self.outcome is Outcome.not_run:
+            raise ValueError("not_run is derived by collect, never recorded")
+        if (self.outcome is Outcome.measured) != (self.reason is None):
+            raise ValueError("every outcome but `measured` has a reason, and `measured` has none")
+        return self

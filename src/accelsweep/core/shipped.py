@@ -1,0 +1,18 @@
+"""Where the parts that are not Python lie: `conf/`, the `Snakefile` and `workflows/`.
+
+In a checkout they stand at the top level; a wheel carries them inside the package, under `accelsweep/shipped/`.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+_PACKAGE = Path(__file__).resolve().parents[1]
+
+
+def shipped_root() -> Path:
+    """Return the folder that holds `conf/`, `Snakefile` and `workflows/`. Raises FileNotFoundError if it is missing."""
+    for candidate in (_PACKAGE / "shipped", _PACKAGE.parents[1]):
+        if (candidate / "Snakefile").is_file() and (candidate / "conf").is_dir():
+            return candidate
+    raise FileNotFoundError(f"accelsweep's conf/ and Snakefile are missing beside {_PACKAGE}; install it again")

@@ -1,0 +1,1 @@
+"""Reading clocks, memory, energy and device state. Knows torch, not Lightning."""

@@ -1,0 +1,1 @@
+"""Records -> MLflow: one way, one writer, idempotent."""

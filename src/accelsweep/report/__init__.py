@@ -1,0 +1,1 @@
+"""Tables, figures, page. Adds no numbers."""

@@ -1,0 +1,1 @@
+"""The things trained: LightningModules, DataModules, models, data generators."""
