@@ -1,0 +1,86 @@
+"""The two documents that a supervisor and its ranks exchange: what to run, and how it ended on one rank.
+
+The supervisor writes a `RunSpec` into the attempt's folder; each rank reads nothing else and answers with a `RankResult`
+in `rank-R.json`, written before its process group is torn down, so that the first cause of a failure is on disk before
+its echoes on other ranks.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, ClassVar, Literal
+
+from accelsweep.core.documents import Document
+from accelsweep.core.outcome import Outcome
+from accelsweep.core.plans import Run
+from accelsweep.core.record import Doubt, Effective, Metric
+
+ErrorKind = Literal["none", "out_of_memory", "diverged", "user_exception", "collective", "unsupported"]
+"""What ended a rank. Where ranks disagree, the first in `PRECEDENCE` is the run's."""
+
+PRECEDENCE: tuple[ErrorKind, ...] = (
+    "out_of_memory",
+    "diverged",
+    "unsupported",
+    "user_exception",
+    "collective",
+    "none",
+)
+"""Which rank's ending explains the run: a collective error is what the peers of the failing rank see."""
+
+
+class RunSpec(Document):
+    """One attempt at one run, for its ranks.
+
+    `config` is the cell's frozen scientific config and `axes` its swept keys; `run.seed` seeds this repeat; `world_size`
+    is the number of ranks on all nodes; `attempt_folder` is an absolute path, the same on every node.
+    """
+
+    kind: ClassVar[str] = "run-spec"
+
+    sweep: str
+    block: str
+    run: Run
+    position: int
+    attempt: int
+    config: dict[str, Any]
+    axes: dict[str, Any]
+    world_size: int
+    attempt_folder: str
+
+    def file(self) -> Path:
+        """Where the spec itself lies: `run-spec.json` in the attempt's folder."""
+        return Path(self.attempt_folder) / "run-spec.json"
+
+    def rank_result(self, rank: int) -> Path:
+        """Where rank `rank` leaves its `RankResult`."""
+        return Path(self.attempt_folder) / f"rank-{rank}.json"
+
+    def rank_steps(self, rank: int) -> Path:
+        """Where rank `rank` leaves its steps: rank, step, phase, step_seconds, samples, train_loss."""
+        return Path(self.attempt_folder) / f"rank-{rank}.steps.parquet"
+
+    def progress(self) -> Path:
+        """Where rank 0 keeps the number of finished steps: 8 bytes, a little-endian signed integer."""
+        return Path(self.attempt_folder) / "progress"
+
+
+class RankResult(Document):
+    """How a run ended on one rank.
+
+    `metrics` and `effective` of rank 0 are the run's: what concerns all ranks (rate, skew, memory) was gathered before they
+    were computed. Other ranks state what is their own. `outcome` and `reason` obey the record's rule: `measured` has no
+    reason, everything else has one. `traceback` shows the user's code, without the harness's frames where there are any.
+    """
+
+    kind: ClassVar[str] = "rank-result"
+
+    rank: int
+    outcome: Outcome
+    reason: str | None
+    error_kind: ErrorKind
+    traceback: str | None
+    effective: Effective | None
+    metrics: dict[str, Metric]
+    environment: dict[str, dict[str, Any]]
+    doubts: tuple[Doubt, ...]
