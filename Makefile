@@ -1,0 +1,58 @@
+# Two commands for a fresh machine: `make sweep` and `make test`. Everything else is for people who work on accelsweep.
+
+PYTHON ?= python3
+VENV ?= .venv
+RUN := $(VENV)/bin
+PYTEST := $(RUN)/python -m pytest
+export MLFLOW_DISABLE_TELEMETRY := true
+
+.DEFAULT_GOAL := help
+.PHONY: help setup sweep ui check format test test-fast test-long system benchmarks clean
+
+help: ## list the targets
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+setup: $(VENV)/.installed ## create .venv from the pinned set and install accelsweep into it
+
+$(VENV)/.installed: constraints.txt pyproject.toml
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+	  { echo "accelsweep needs Python 3.11 or later; $$($(PYTHON) --version) found. Try: make PYTHON=python3.12 $(MAKECMDGOALS)"; exit 2; }
+	@echo "setting up $(VENV): a virtual environment and the pinned packages (a minute or two, once)"
+	@test -x $(RUN)/python || $(PYTHON) -m venv $(VENV)
+	@PIP_CONSTRAINT=constraints.txt $(RUN)/python -m pip install --quiet --disable-pip-version-check -e '.[dev]'
+	@touch $@
+	@echo "$(VENV) is ready"
+
+sweep: setup ## measure the quickstart on this machine, to a report and a filled MLflow store
+	@$(RUN)/accelsweep run experiment=quickstart
+
+ui: setup ## browse the results in MLflow's UI
+	@$(RUN)/accelsweep ui
+
+check: setup ## formatting, lint, types, layers, workflow lint
+	@$(RUN)/ruff format --check .
+	@$(RUN)/ruff check .
+	@$(RUN)/mypy
+	@$(RUN)/lint-imports
+	@$(RUN)/snakefmt --check Snakefile workflows
+	@$(RUN)/python -m tests.lint_workflow
+
+format: setup ## put every file into the agreed form
+	@$(RUN)/ruff format .
+	@$(RUN)/ruff check --fix .
+	@$(RUN)/snakefmt Snakefile workflows
+
+test-fast: setup ## the inner loop: under 3 minutes
+	@$(PYTEST) -n 2 -m 'not real and not browser and not slurm and not long'
+
+system: ## install the Debian packages that the real parts of the tests need, where that is possible
+	@tests/install-system.sh
+
+test: setup system ## everything that can be tested here, real parts included
+	@$(PYTEST) -m 'not long'
+
+test-long: setup system ## the long suites
+	@$(PYTEST) -m long
+
+clean: ## remove what make created (never sweeps/, reports/ or the MLflow store)
+	rm -rf $(VENV) .mypy_cache .ruff_cache .import_linter_cache dist build

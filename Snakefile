@@ -1,0 +1,41 @@
+# The road from a planned sweep to its report. Every decision stands in src/accelsweep; this file only names the files.
+#
+#   snakemake --profile workflows/profiles/local --config experiment=quickstart overrides='batch_size=32,64'
+#   snakemake --profile workflows/profiles/local --config sweep=quickstart        (planned before)
+
+import sys
+
+from snakemake.utils import min_version
+
+from accelsweep.commands.workflow import open_sweep
+
+min_version("9.19")
+
+SWEEP = open_sweep(config, plan_if_asked=workflow.is_main_process)
+
+
+wildcard_constraints:
+    sweep=r"[A-Za-z0-9][A-Za-z0-9._-]*",
+    block=r"b[0-9a-f]{12}",
+
+
+localrules:
+    all,
+    published,
+
+
+include: "workflows/blocks.smk"
+include: "workflows/collect.smk"
+include: "workflows/report.smk"
+
+
+rule all:
+    input:
+        SWEEP.report,
+        SWEEP.published,
+    default_target: True
+
+
+# A block that failed must never cost the report: what there is gets collected, the rest becomes `not_run` rows.
+onerror:
+    shell("{sys.executable:q} -m accelsweep.commands.finish {SWEEP.root:q}")

@@ -1,0 +1,112 @@
+"""What the Snakefile knows of a sweep: names of files, digests that trigger a rerun, resources of a block.
+
+The main Snakemake process may plan first and audits what is there; job processes only read the manifest.
+"""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from accelsweep.core.documents import canonical_json, sha256_text
+from accelsweep.core.errors import AccelsweepError, InputError
+from accelsweep.core.folders import SweepFolder, existing_sweep
+from accelsweep.core.plans import Manifest
+
+_PACKAGE = Path(__file__).resolve().parents[1]
+
+
+@dataclass(frozen=True)
+class Sweep:
+    """A planned sweep as the Snakefile sees it. Paths are relative to the working directory."""
+
+    folder: SweepFolder
+    manifest: Manifest
+
+    @property
+    def root(self) -> str:
+        """`sweeps/NAME`."""
+        return f"sweeps/{self.folder.name}"
+
+    @property
+    def report(self) -> str:
+        """The page that the road ends in."""
+        return f"reports/{self.folder.name}/index.html"
+
+    @property
+    def published(self) -> str:
+        """The mark that the records were copied to MLflow."""
+        return f"{self.root}/published.done"
+
+    @property
+    def done_files(self) -> list[str]:
+        """What each block leaves when all its runs have records."""
+        return [f"{self.root}/blocks/{block.name}.done.json" for block in self.manifest.blocks]
+
+    @cached_property
+    def blocks_digest(self) -> str:
+        """A digest of the blocks' names, and so of every config that a run of this sweep will see."""
+        return _digest(sorted(block.name for block in self.manifest.blocks))
+
+    @cached_property
+    def software(self) -> str:
+        """A digest of what a measurement depends on: versions, the user's packages, our measuring code."""
+        rooms = [self.code_of(room) for room in ("measure", "execute", "workloads")]
+        return _digest([self.manifest.versions, self.manifest.sources, rooms])
+
+    def wanted(self, wildcards: Any) -> str:
+        """Return a digest of the runs that this revision wants of a block."""
+        runs = next(block.runs for block in self.manifest.blocks if block.name == wildcards.block)
+        return _digest(list(runs))
+
+    @staticmethod
+    def code_of(room: str) -> str:
+        """Return a digest of the source of one room and of the core it stands on."""
+        files = sorted(path for part in ("core", room) for path in (_PACKAGE / part).rglob("*.*") if path.suffix != ".pyc")
+        return _digest([[str(path.relative_to(_PACKAGE)), sha256_text(path.read_text("utf-8"))] for path in files])
+
+
+def open_sweep(config: Mapping[str, Any], *, plan_if_asked: bool) -> Sweep:
+    """Return the sweep that Snakemake's config names, planned first if this is the main process.
+
+    `config` holds either `sweep` (planned before) or `experiment`, with `overrides` (Hydra's, separated by spaces) and
+    `name`. Raises WorkflowError, so that Snakemake prints the message and no traceback.
+    """
+    from snakemake.exceptions import WorkflowError
+
+    try:
+        home = Path.cwd()
+        if plan_if_asked and "experiment" in config:
+            folder = _planned(home, config)
+        else:
+            folder = existing_sweep(home, _sweep_name(config))
+        if plan_if_asked:
+            from accelsweep.execute.audit import audit
+
+            audit(folder)
+        return Sweep(folder, Manifest.read(folder.manifest))
+    except AccelsweepError as error:
+        raise WorkflowError(str(error)) from None
+
+
+def _planned(home: Path, config: Mapping[str, Any]) -> SweepFolder:
+    from accelsweep.plan.make import make_plan, write_plan
+
+    overrides = [f"experiment={config['experiment']}", *shlex.split(str(config.get("overrides", "")))]
+    name = str(config["name"]) if "name" in config else None
+    return write_plan(home, make_plan(home, overrides, name=name))
+
+
+def _sweep_name(config: Mapping[str, Any]) -> str:
+    for key in ("sweep", "name", "experiment"):
+        if key in config:
+            return str(config[key])
+    raise InputError("name a sweep: --config sweep=NAME for a planned one, or --config experiment=NAME to plan it")
+
+
+def _digest(value: Any) -> str:
+    return sha256_text(canonical_json(value))[:16]

@@ -1,0 +1,15 @@
+#!/usr/bin/env bash
+# Installs what the real parts of the tests need from Debian's packages. Where it cannot, those tests are skipped.
+set -euo pipefail
+
+missing=()
+command -v chromium >/dev/null || missing+=(chromium)
+[ ${#missing[@]} -eq 0 ] && exit 0
+if [ "$(id -u)" != 0 ] || ! command -v apt-get >/dev/null; then
+  echo "not installed: ${missing[*]} (needs root and apt-get); the tests that need them will be skipped"
+  exit 0
+fi
+echo "installing ${missing[*]} for the browser tests"
+export DEBIAN_FRONTEND=noninteractive
+{ apt-get update -qq && apt-get install -y -qq --no-install-recommends "${missing[@]}"; } >/dev/null 2>&1 ||
+  echo "could not install ${missing[*]}; the tests that need them will be skipped"

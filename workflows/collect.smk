@@ -1,0 +1,18 @@
+# Records become one table and the findings: every number that a reader will see.
+
+
+rule findings:
+    input:
+        SWEEP.done_files,
+        manifest="sweeps/{sweep}/manifest.json",
+    output:
+        records="sweeps/{sweep}/records.parquet",
+        findings="sweeps/{sweep}/findings.json",
+    log:
+        "sweeps/{sweep}/logs/findings.log",
+    params:
+        python=sys.executable,
+        code=SWEEP.code_of("analyse"),
+    localrule: True
+    shell:
+        "{params.python:q} -m accelsweep.analyse sweeps/{wildcards.sweep:q} > {log:q} 2>&1"
