@@ -66,7 +66,9 @@ class Sweep:
     @staticmethod
     def code_of(room: str) -> str:
         """Return a digest of the source of one room and of the core it stands on."""
-        files = sorted(path for part in ("core", room) for path in (_PACKAGE / part).rglob("*.*") if path.suffix != ".pyc")
+        files = sorted(
+            path for part in ("core", room) for path in (_PACKAGE / part).rglob("*.*") if path.suffix != ".pyc"
+        )
         return _digest([[str(path.relative_to(_PACKAGE)), sha256_text(path.read_text("utf-8"))] for path in files])
 
 

@@ -56,7 +56,9 @@ def label(axes: Mapping[str, Any]) -> str:
     parts = []
     accelerator, devices = rest.pop("accelerator", None), rest.pop("devices", None)
     if accelerator is not None or devices is not None:
-        parts.append(f"{accelerator if accelerator is not None else 'devices'} x{devices if devices is not None else 1}")
+        parts.append(
+            f"{accelerator if accelerator is not None else 'devices'} x{devices if devices is not None else 1}"
+        )
     if (precision := rest.pop("precision", None)) is not None:
         parts.append(str(precision))
     if (batch_size := rest.pop("batch_size", None)) is not None:

@@ -91,6 +91,11 @@ class SweepFolder:
         return self.root / "published.json"
 
     @property
+    def stop(self) -> Path:
+        """While this file exists, supervisors start no further run (a spent time budget)."""
+        return self.root / "stop"
+
+    @property
     def snakemake_log(self) -> Path:
         """What Snakemake printed during the last invocation."""
         return self.root / "logs" / "snakemake.log"

@@ -1,0 +1,185 @@
+"""The command line: thin commands, each of which imports what it needs when it is called, so that `--help` is quick."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from accelsweep import __version__
+from accelsweep.core.errors import EXIT_INTERRUPTED, AccelsweepError, InputError
+
+app = typer.Typer(
+    name="accelsweep",
+    help="Does a GPU, a bigger batch or a lower precision pay off for your model? One command sweeps, measures and tells.",
+    no_args_is_help=True,
+    rich_markup_mode=None,
+    pretty_exceptions_enable=False,
+)
+
+Overrides = Annotated[
+    list[str] | None,
+    typer.Argument(help="Hydra overrides, e.g. experiment=quickstart batch_size=32,64", show_default=False),
+]
+SweepName = Annotated[str, typer.Argument(help="the sweep's name, as in sweeps/NAME")]
+Name = Annotated[str | None, typer.Option("--name", help="name the sweep (default: the experiment's name)")]
+Cfg = Annotated[str | None, typer.Option("--cfg", help="print the composed config and stop; the only choice is `job`")]
+AddRepeats = Annotated[int, typer.Option("--add-repeats", min=0, help="add K whole blocks to what is planned")]
+TrackingUri = Annotated[str | None, typer.Option("--tracking-uri", help="MLflow store (default: sqlite:///mlflow.db)")]
+
+
+@app.command()
+def run(
+    overrides: Overrides = None,
+    name: Name = None,
+    profile: Annotated[str, typer.Option(help="a profile in workflows/profiles/, or a path to one")] = "local",
+    jobs: Annotated[int | None, typer.Option("--jobs", "-j", min=1, help="Snakemake jobs at once")] = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", "-n", help="show the plan and write nothing")] = False,
+    add_repeats: AddRepeats = 0,
+    time_budget: Annotated[str | None, typer.Option(help="start no run after this time: 90s, 30m, 2h")] = None,
+    tracking_uri: TrackingUri = None,
+    cfg: Cfg = None,
+) -> None:
+    """Plan a sweep, measure what is missing of it, and write its report. The same command again resumes it."""
+    from accelsweep.commands import plan as planning
+    from accelsweep.commands import run as running
+
+    if cfg is not None:
+        planning.print_config(Path.cwd(), overrides or [], cfg)
+        return
+    request = running.Request(
+        overrides=tuple(overrides or ()),
+        name=name,
+        profile=profile,
+        jobs=jobs,
+        add_repeats=add_repeats,
+        time_budget=time_budget,
+        tracking_uri=tracking_uri,
+    )
+    if dry_run:
+        planning.print_plan(Path.cwd(), request.overrides, name=name, add_repeats=add_repeats)
+        return
+    raise typer.Exit(running.run(Path.cwd(), request))
+
+
+@app.command()
+def plan(overrides: Overrides = None, name: Name = None, add_repeats: AddRepeats = 0, cfg: Cfg = None) -> None:
+    """Show what would be measured, what cannot be and why, and what it will take. Writes nothing."""
+    from accelsweep.commands import plan as planning
+
+    if cfg is not None:
+        planning.print_config(Path.cwd(), overrides or [], cfg)
+        return
+    planning.print_plan(Path.cwd(), tuple(overrides or ()), name=name, add_repeats=add_repeats)
+
+
+@app.command()
+def status(name: Annotated[str | None, typer.Argument(help="the sweep's name (default: all)")] = None) -> None:
+    """Tell from files alone what is planned, done, running and left."""
+    from accelsweep.commands.status import print_status
+
+    print_status(Path.cwd(), name)
+
+
+@app.command()
+def report(name: SweepName) -> None:
+    """Collect, analyse and write the report again from the records. Nothing is measured."""
+    from accelsweep.commands.finish import finish
+    from accelsweep.core.folders import existing_sweep
+
+    typer.echo(finish(existing_sweep(Path.cwd(), name)))
+
+
+@app.command()
+def publish(name: SweepName, tracking_uri: TrackingUri = None) -> None:
+    """Copy the sweep's records to MLflow; only what is missing there is sent."""
+    from accelsweep.commands.publishing import publish_now
+
+    typer.echo(publish_now(Path.cwd(), name, tracking_uri))
+
+
+@app.command()
+def compare(
+    before: Annotated[str, typer.Argument(help="the sweep to compare with")],
+    after: Annotated[str, typer.Argument(help="the sweep that may have changed")],
+    fail_if: Annotated[str | None, typer.Option(help="exit 3 on a supported regression, e.g. slower:2%")] = None,
+) -> None:
+    """Compare two sweeps cell by cell, with intervals and verdicts."""
+    from accelsweep.commands.compare import compare_sweeps
+
+    raise typer.Exit(compare_sweeps(Path.cwd(), before, after, fail_if))
+
+
+@app.command()
+def ui(
+    port: Annotated[int | None, typer.Option(help="port on 127.0.0.1 (default: a free one)")] = None,
+    tracking_uri: TrackingUri = None,
+) -> None:
+    """Open MLflow's UI on this folder's results, on loopback, until Ctrl-C."""
+    from accelsweep.publish.ui import serve_ui
+
+    raise typer.Exit(serve_ui(Path.cwd(), port=port, tracking_uri=tracking_uri))
+
+
+@app.command()
+def doctor() -> None:
+    """Check that this machine can measure, and say what it has."""
+    from accelsweep.commands.doctor import examine
+
+    raise typer.Exit(examine(Path.cwd()))
+
+
+@app.command()
+def debug(name: SweepName, cell: Annotated[str, typer.Argument(help="the cell's name, or its beginning")]) -> None:
+    """Run one cell in the foreground, in a throw-away folder; breakpoint() and pdb work. Records stay untouched."""
+    from accelsweep.commands.debug import debug_in_foreground
+
+    raise typer.Exit(debug_in_foreground(Path.cwd(), name, cell))
+
+
+@app.command()
+def clean(
+    name: SweepName,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="do not ask")] = False,
+) -> None:
+    """Delete sweeps/NAME and reports/NAME, records included. MLflow keeps its copy."""
+    from accelsweep.commands.clean import delete_sweep
+
+    delete_sweep(Path.cwd(), name, ask=None if yes else typer.confirm)
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"accelsweep {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _root(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="print the version")
+    ] = False,
+) -> None:
+    pass
+
+
+def main() -> None:
+    """Run the command line; turn our errors into one message and an exit code, and never show a traceback for them."""
+    os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")
+    try:
+        app()
+    except AccelsweepError as error:
+        kind = "wrong input" if isinstance(error, InputError) else "error"
+        sys.exit(_fail(f"accelsweep: {kind}: {error}", error.exit_code))
+    except KeyboardInterrupt:
+        sys.exit(_fail("accelsweep: interrupted", EXIT_INTERRUPTED))
+    except OSError as error:
+        sys.exit(_fail(f"accelsweep: error: {error}", 1))
+
+
+def _fail(message: str, code: int) -> int:
+    typer.echo(message, err=True)
+    return code

@@ -1,0 +1,118 @@
+"""Live progress of a sweep, read from its files alone: runs done, the current cell, the last rate, the time left."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn
+from rich.progress import Progress as Bar
+
+from accelsweep.core.cell import label
+from accelsweep.core.errors import DamagedFile
+from accelsweep.core.folders import SweepFolder
+from accelsweep.core.outcome import Outcome
+from accelsweep.core.plans import Claim, Manifest
+from accelsweep.core.record import Record
+
+
+@dataclass
+class Progress:
+    """Which of the wanted runs have a new record since `begin`, and what the user is shown of it."""
+
+    folder: SweepFolder
+    labels: dict[str, str]
+    pending: dict[str, list[str]]
+    before: dict[str, int]
+    total: int
+    done: int = 0
+    fresh_seconds: list[float] = field(default_factory=list)
+    last: str = ""
+    console: Console = field(default_factory=Console)
+    bar: Bar | None = None
+
+    @classmethod
+    def begin(cls, folder: SweepFolder) -> Progress:
+        """Note which runs have which record now; runs of finished blocks count as done."""
+        manifest = Manifest.read(folder.manifest)
+        cells = {cell.name: label(cell.axes) for cell in manifest.cells}
+        pending = {block.name: list(block.runs) for block in manifest.blocks if not folder.done(block.name).exists()}
+        waiting = [run for runs in pending.values() for run in runs]
+        return cls(
+            folder=folder,
+            labels={run: f"{cells[run.rsplit('-r', 1)[0]]}, repeat {run.rsplit('-r', 1)[1]}" for run in waiting},
+            pending=pending,
+            before={run: _stamp(folder, run) for run in waiting},
+            total=len(manifest.wanted_runs()),
+            done=len(manifest.wanted_runs()) - len(waiting),
+        )
+
+    @contextmanager
+    def shown(self) -> Iterator[None]:
+        """Show a bar on a terminal for the length of the block; elsewhere plain lines are printed as runs end."""
+        if not self.console.is_terminal or not self.pending:
+            yield
+            return
+        columns = (
+            BarColumn(),
+            MofNCompleteColumn(),
+            TimeElapsedColumn(),
+            TextColumn("{task.description}", markup=False),
+        )
+        with Bar(*columns, console=self.console, transient=True) as self.bar:
+            self.bar.add_task("starting", total=self.total, completed=self.done)
+            yield
+        self.bar = None
+
+    def update(self) -> None:
+        """Look for new records, say what each came to, and refresh the line about the current run."""
+        for block in list(self.pending):
+            ended = [run for run in self.pending[block] if _stamp(self.folder, run) != self.before[run]]
+            for run in ended:
+                self.pending[block].remove(run)
+                self._tell(run)
+            if self.folder.done(block).exists() and not ended:
+                self.done += len(self.pending.pop(block))  # the rest was measured before and is skipped
+        if self.bar is not None:
+            self.bar.update(self.bar.task_ids[0], completed=self.done, description=self._line())
+
+    def _tell(self, run: str) -> None:
+        self.done += 1
+        try:
+            record = Record.read(self.folder.record(run))
+        except (DamagedFile, FileNotFoundError):
+            return
+        self.fresh_seconds.append(record.wall_seconds)
+        rate = record.metrics.get("samples_per_second")
+        self.last = f"{rate.value:,.0f} samples/s" if rate and rate.value is not None else str(record.outcome)
+        reason = "" if record.outcome is Outcome.measured else f": {record.reason}"
+        text = f"[{self.done}/{self.total}] {self.labels[run]}  {self.last}{reason.splitlines()[0] if reason else ''}"
+        self.console.print(text, markup=False, highlight=False, soft_wrap=True)
+
+    def _line(self) -> str:
+        now = [self.labels.get(claim.run, "") for claim in self._claims() if claim.run]
+        parts = [now[0] if now else "preparing", f"last {self.last}" if self.last else "", self._eta()]
+        return " | ".join(part for part in parts if part)
+
+    def _claims(self) -> Iterator[Claim]:
+        for block in self.pending:
+            try:
+                yield Claim.read(self.folder.claim(block))
+            except (DamagedFile, FileNotFoundError):
+                continue
+
+    def _eta(self) -> str:
+        if not self.fresh_seconds:
+            return ""
+        left = (self.total - self.done) * sum(self.fresh_seconds) / len(self.fresh_seconds)
+        return f"about {time.strftime('%H:%M:%S', time.gmtime(left))} left"
+
+
+def _stamp(folder: SweepFolder, run: str) -> int:
+    try:
+        return folder.record(run).stat().st_mtime_ns
+    except FileNotFoundError:
+        return 0

@@ -1,0 +1,19 @@
+"""`accelsweep publish`: copy a sweep's records to MLflow now."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from accelsweep.core.folders import existing_sweep
+
+
+def publish_now(home: Path, name: str, tracking_uri: str | None) -> str:
+    """Publish what is missing or changed; return a sentence that says what was sent where."""
+    from accelsweep.publish.state import up_to_date
+
+    folder = existing_sweep(home, name)
+    if up_to_date(folder, tracking_uri):
+        return f"{name}: MLflow has everything already"
+    from accelsweep.publish.publisher import publish
+
+    return str(publish(folder, tracking_uri))

@@ -1,0 +1,55 @@
+"""What the user sees when a sweep is over: a short table with intervals, verdicts and doubts, and where the rest is."""
+
+from __future__ import annotations
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from accelsweep.core.findings import CellFinding, Findings
+from accelsweep.core.folders import SweepFolder
+from accelsweep.core.outcome import Outcome
+from accelsweep.report.format import estimate_text, ratio_text
+
+
+def print_results(folder: SweepFolder) -> int:
+    """Print the sweep's findings in short; return how many planned runs are not settled."""
+    findings = Findings.read(folder.findings)
+    Console().print(_table(findings))
+    typer.echo(findings.recommendation.sentence)
+    for refusal in findings.refusals[:3]:
+        typer.echo(f"refused: {refusal}")
+    unsettled = sum(count for outcome, count in findings.outcomes.items() if not outcome.settled)
+    if unsettled:
+        listed = ", ".join(f"{count} {name}" for name, count in findings.outcomes.items() if not name.settled)
+        typer.echo(
+            f"{unsettled} of {findings.planned_runs} runs have no satisfying outcome ({listed}); the same command tries them again"
+        )
+    typer.echo(f"report: {folder.report / 'index.html'}")
+    typer.echo("MLflow: accelsweep ui")
+    return unsettled
+
+
+def _table(findings: Findings) -> Table:
+    table = Table(title=f"{findings.sweep}: {findings.repeats} repeats", title_justify="left")
+    table.add_column("cell")
+    for heading in ("samples/s", "speed-up"):
+        table.add_column(heading, justify="right")
+    for heading in ("verdict", "quality", "doubts"):
+        table.add_column(heading)
+    for cell in findings.cells:
+        if set(cell.outcomes) != {Outcome.unsupported}:
+            table.add_row(*_row(cell))
+    return table
+
+
+def _row(cell: CellFinding) -> list[str]:
+    speedup = ratio_text(cell.speedup.ratio) if cell.speedup else "-"
+    quality = estimate_text(cell.quality) if cell.quality else "-"
+    doubts = ", ".join(sorted({doubt.code for doubt in cell.doubts})) or "-"
+    rate = estimate_text(cell.samples_per_second) if cell.samples_per_second else _failure(cell)
+    return [cell.label, rate, speedup, str(cell.verdict), quality, doubts]
+
+
+def _failure(cell: CellFinding) -> str:
+    return ", ".join(f"{count} {outcome}" for outcome, count in cell.outcomes.items())

@@ -1,0 +1,136 @@
+"""`accelsweep run`: plan, let Snakemake fan the blocks out, follow them, copy them to MLflow, tell what came out."""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import sys
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+import typer
+
+from accelsweep.commands.head import claimed
+from accelsweep.commands.plan import print_settled_plan
+from accelsweep.commands.processes import Child
+from accelsweep.commands.progress import Progress
+from accelsweep.commands.results import print_results
+from accelsweep.core.errors import EXIT_INCOMPLETE, EXIT_INTERRUPTED, EXIT_OK, InputError
+from accelsweep.core.folders import SweepFolder
+from accelsweep.core.shipped import shipped_root
+
+_POLL_SECONDS = 0.5
+
+
+@dataclass(frozen=True)
+class Request:
+    """What the user asked `run` for."""
+
+    overrides: tuple[str, ...]
+    name: str | None = None
+    profile: str = "local"
+    jobs: int | None = None
+    add_repeats: int = 0
+    time_budget: str | None = None
+    tracking_uri: str | None = None
+
+
+def run(home: Path, request: Request) -> int:
+    """Run the sweep to its report; return 0 if every planned run is settled, 1 if not, 130 if interrupted."""
+    from accelsweep.plan.make import make_plan, write_plan
+
+    profile = find_profile(request.profile)
+    budget_seconds = seconds_of(request.time_budget)
+    plan = make_plan(home, request.overrides, name=request.name, add_repeats=request.add_repeats)
+    print_settled_plan(home, plan)
+    folder = write_plan(home, plan)
+    with claimed(folder):
+        folder.stop.unlink(missing_ok=True)
+        finished, code = _drive(folder, request, profile, budget_seconds)
+    if code == EXIT_INTERRUPTED:
+        again = shlex.join(["accelsweep", "run", *sys.argv[2:]])
+        typer.echo(f"\ninterrupted; every finished run is kept. Resume with: {again}")
+        return code
+    return _conclude(folder, finished, snakemake_failed=code != 0)
+
+
+def find_profile(profile: str) -> Path:
+    """Return the folder of a Snakemake profile, by path or by its name in workflows/profiles."""
+    shipped = shipped_root() / "workflows" / "profiles"
+    for candidate in (Path(profile), shipped / profile):
+        if candidate.is_dir() and any(candidate.glob("*.yaml")):
+            return candidate.resolve()
+    known = ", ".join(sorted(path.name for path in shipped.iterdir() if path.is_dir()))
+    raise InputError(f"no Snakemake profile {profile!r}: give a folder with a profile.yaml, or one of: {known}")
+
+
+def seconds_of(budget: str | None) -> float | None:
+    """Return the seconds that `90s`, `30m`, `2h` or a bare number of seconds stand for; None for None."""
+    if budget is None:
+        return None
+    match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([smh]?)", budget.strip())
+    if match is None:
+        raise InputError(f"--time-budget {budget!r} is not a time: write 90s, 30m or 2h")
+    return float(match[1]) * {"": 1, "s": 1, "m": 60, "h": 3600}[match[2]]
+
+
+def _drive(folder: SweepFolder, request: Request, profile: Path, budget_seconds: float | None) -> tuple[Progress, int]:
+    progress = Progress.begin(folder)
+    with _publisher(folder, request) as publisher, _snakemake(folder, request, profile) as snakemake:
+        deadline = None if budget_seconds is None else time.monotonic() + budget_seconds
+        try:
+            with progress.shown():
+                while snakemake.running():
+                    progress.update()
+                    deadline = _stop_at(folder, deadline)
+                    time.sleep(_POLL_SECONDS)
+                progress.update()
+        except KeyboardInterrupt:
+            typer.echo("\nstopping: ending the current run, keeping the finished ones ...", err=True)
+            snakemake.interrupt()
+            publisher.finish()
+            return progress, EXIT_INTERRUPTED
+        publisher.finish()
+    return progress, snakemake.code
+
+
+def _stop_at(folder: SweepFolder, deadline: float | None) -> float | None:
+    if deadline is None or time.monotonic() < deadline:
+        return deadline
+    folder.stop.touch()
+    typer.echo("the time budget is spent: no further run is started")
+    return None
+
+
+def _snakemake(folder: SweepFolder, request: Request, profile: Path) -> Child:
+    command = [sys.executable, "-m", "snakemake", "--snakefile", str(shipped_root() / "Snakefile")]
+    command += ["--profile", str(profile), "--nolock"]
+    command += ["--jobs", str(request.jobs)] if request.jobs else []
+    command += ["--config", f'sweep="{folder.name}"', "--", f"reports/{folder.name}/index.html"]
+    return Child.start(command, cwd=folder.home, log=folder.snakemake_log)
+
+
+def _publisher(folder: SweepFolder, request: Request) -> Child:
+    command = [
+        sys.executable,
+        "-m",
+        "accelsweep.publish",
+        str(folder.root),
+        "--follow",
+        "--until-pid",
+        str(os.getpid()),
+    ]
+    command += ["--tracking-uri", request.tracking_uri] if request.tracking_uri else []
+    return Child.start(command, cwd=folder.home, log=folder.root / "logs" / "publish.log")
+
+
+def _conclude(folder: SweepFolder, progress: Progress, *, snakemake_failed: bool) -> int:
+    if not (folder.findings.exists() and (folder.report / "index.html").exists()):
+        typer.echo(f"no report was written; see {folder.snakemake_log}", err=True)
+        return EXIT_INCOMPLETE
+    unsettled = print_results(folder)
+    if snakemake_failed and not unsettled:
+        typer.echo(f"Snakemake reported an error; see {folder.snakemake_log}", err=True)
+    return EXIT_INCOMPLETE if unsettled or snakemake_failed else EXIT_OK

@@ -1,0 +1,66 @@
+"""A cell is named by what decides its measurement, and by nothing else."""
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+from accelsweep.core.cell import PLAN_KEYS, cell_name, label, scientific
+
+CONFIG = {"accelerator": "cpu", "batch_size": 32, "model": {"_target_": "m.Net", "width": 8}, "site": {"name": "local"}}
+
+
+@pytest.mark.parametrize("key", sorted(PLAN_KEYS))
+def test_plan_keys_are_no_part_of_a_cells_name(key):
+    assert cell_name(CONFIG | {key: "changed"}) == cell_name(CONFIG)
+
+
+@pytest.mark.parametrize("change", [{"batch_size": 33}, {"model": {"_target_": "m.Net", "width": 9}}, {"new_key": 1}])
+def test_every_other_key_is(change):
+    assert cell_name(CONFIG | change) != cell_name(CONFIG)
+
+
+def test_the_root_of_an_absolute_path_does_not_count_but_its_last_part_does():
+    here, there = {"data": {"root": "/scratch/me/imagenet"}}, {"data": {"root": "/data/imagenet"}}
+    assert cell_name(here) == cell_name(there)
+    assert cell_name(here) != cell_name({"data": {"root": "/data/cifar"}})
+
+
+def test_a_cells_name_is_the_same_in_another_process_with_another_hash_seed():
+    code = f"from accelsweep.core.cell import cell_name; print(cell_name({CONFIG!r}))"
+    names = {
+        subprocess.run(
+            [sys.executable, "-c", code],
+            env=os.environ | {"PYTHONHASHSEED": seed},
+            capture_output=True,
+            text=True,
+            check=True,
+        ).stdout.strip()
+        for seed in ("0", "1")
+    }
+    assert names == {cell_name(CONFIG)}
+
+
+def test_one_and_one_point_zero_are_different_values():
+    assert cell_name({"lr": 1}) != cell_name({"lr": 1.0})
+
+
+def test_scientific_keeps_user_keys():
+    assert scientific({"mine": 1, "repeats": 3}) == {"mine": 1}
+
+
+@pytest.mark.parametrize(
+    ("axes", "text"),
+    [
+        (
+            {"accelerator": "cuda", "devices": 2, "batch_size": 256, "precision": "bf16-mixed"},
+            "cuda x2 | bf16-mixed | batch 256",
+        ),
+        ({"batch_size": 8, "model.width": 64}, "batch 8 | model.width=64"),
+        ({"devices": 2}, "devices x2"),
+        ({}, "the only cell"),
+    ],
+)
+def test_a_label_reads_well(axes, text):
+    assert label(axes) == text

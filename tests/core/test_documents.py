@@ -1,0 +1,120 @@
+"""Documents are whole or they are refused; they are never half-written and never silently overwritten."""
+
+import json
+import math
+import os
+from pathlib import Path
+from typing import ClassVar
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from accelsweep.core.documents import Document, canonical_json, set_aside, write_bytes_atomically
+from accelsweep.core.errors import DamagedFile
+
+
+class Note(Document):
+    kind: ClassVar[str] = "note"
+
+    text: str
+    numbers: tuple[float, ...] = ()
+
+
+json_values = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(),
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(), inner, max_size=4),
+    max_leaves=20,
+)
+
+
+@given(json_values)
+def test_canonical_json_of_what_was_parsed_is_the_same_text(value):
+    text = canonical_json(value)
+    assert canonical_json(json.loads(text)) == text
+
+
+def test_canonical_json_does_not_depend_on_the_order_of_keys():
+    assert canonical_json({"b": 1, "a": {"d": 1, "c": 2}}) == '{"a":{"c":2,"d":1},"b":1}'
+
+
+@pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
+def test_numbers_that_json_cannot_hold_are_refused(value):
+    with pytest.raises(ValueError, match="JSON"):
+        canonical_json({"rate": value})
+
+
+@given(st.text(), st.lists(st.floats(allow_nan=False, allow_infinity=False)))
+def test_a_document_is_read_back_equal(tmp_path_factory, text, numbers):
+    path = tmp_path_factory.getbasetemp() / "note.json"
+    note = Note(text=text, numbers=tuple(numbers))
+    note.write(path)
+    assert Note.read(path) == note
+
+
+def written(tmp_path: Path) -> Path:
+    path = tmp_path / "note.json"
+    Note(text="seven", numbers=(1.0, 2.5)).write(path)
+    return path
+
+
+def test_a_truncated_document_is_named_and_refused_wherever_it_was_cut(tmp_path):
+    path = written(tmp_path)
+    whole = path.read_bytes().rstrip()
+    for length in range(len(whole)):
+        path.write_bytes(whole[:length])
+        with pytest.raises(DamagedFile, match=r"note\.json"):
+            Note.read(path)
+
+
+def test_a_flipped_bit_anywhere_is_noticed(tmp_path):
+    path = written(tmp_path)
+    whole = path.read_bytes().rstrip()
+    for position in range(len(whole) * 8):
+        flipped = bytearray(whole)
+        flipped[position // 8] ^= 1 << position % 8
+        path.write_bytes(bytes(flipped))
+        try:
+            same = Note.read(path)
+        except DamagedFile:
+            continue
+        assert same == Note(text="seven", numbers=(1.0, 2.5)), f"bit {position} changed the contents unnoticed"
+
+
+def test_a_document_of_another_kind_is_refused(tmp_path):
+    class Letter(Note):
+        kind: ClassVar[str] = "letter"
+
+    with pytest.raises(DamagedFile, match="not an accelsweep letter"):
+        Letter.read(written(tmp_path))
+
+
+def test_a_document_of_another_format_is_refused_with_both_numbers(tmp_path):
+    class Newer(Note):
+        format: ClassVar[int] = 2
+
+    with pytest.raises(DamagedFile, match="format 1; this version reads 2"):
+        Newer.read(written(tmp_path))
+
+
+def test_a_failed_write_leaves_the_old_file_and_no_litter(tmp_path, monkeypatch):
+    path = written(tmp_path)
+
+    def full_disk(*_):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "fsync", full_disk)
+    with pytest.raises(OSError, match="No space left"):
+        write_bytes_atomically(path, b"new")
+    assert Note.read(path).text == "seven"
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_damaged_files_are_set_aside_under_new_names_and_never_overwritten(tmp_path):
+    path = tmp_path / "record.json"
+    for content in ("first", "second"):
+        path.write_text(content)
+        set_aside(path)
+    assert not path.exists()
+    assert (tmp_path / "record.json.damaged-1").read_text() == "first"
+    assert (tmp_path / "record.json.damaged-2").read_text() == "second"
