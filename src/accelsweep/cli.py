@@ -14,7 +14,7 @@ from accelsweep.core.errors import EXIT_INTERRUPTED, AccelsweepError, InputError
 
 app = typer.Typer(
     name="accelsweep",
-    help="Does a GPU, a bigger batch or a lower precision pay off for your model? One command sweeps, measures and tells.",
+    help="Does a GPU, a bigger batch or a lower precision pay off for your model? One command measures and tells.",
     no_args_is_help=True,
     rich_markup_mode=None,
     pretty_exceptions_enable=False,

@@ -23,7 +23,8 @@ def print_results(folder: SweepFolder) -> int:
     if unsettled:
         listed = ", ".join(f"{count} {name}" for name, count in findings.outcomes.items() if not name.settled)
         typer.echo(
-            f"{unsettled} of {findings.planned_runs} runs have no satisfying outcome ({listed}); the same command tries them again"
+            f"{unsettled} of {findings.planned_runs} runs have no satisfying outcome ({listed}); "
+            "the same command tries them again"
         )
     typer.echo(f"report: {folder.report / 'index.html'}")
     typer.echo("MLflow: accelsweep ui")

@@ -48,12 +48,12 @@ def run(home: Path, request: Request) -> int:
     folder = write_plan(home, plan)
     with claimed(folder):
         folder.stop.unlink(missing_ok=True)
-        finished, code = _drive(folder, request, profile, budget_seconds)
+        code = _drive(folder, request, profile, budget_seconds)
     if code == EXIT_INTERRUPTED:
         again = shlex.join(["accelsweep", "run", *sys.argv[2:]])
         typer.echo(f"\ninterrupted; every finished run is kept. Resume with: {again}")
         return code
-    return _conclude(folder, finished, snakemake_failed=code != 0)
+    return _conclude(folder, snakemake_failed=code != 0)
 
 
 def find_profile(profile: str) -> Path:
@@ -76,7 +76,7 @@ def seconds_of(budget: str | None) -> float | None:
     return float(match[1]) * {"": 1, "s": 1, "m": 60, "h": 3600}[match[2]]
 
 
-def _drive(folder: SweepFolder, request: Request, profile: Path, budget_seconds: float | None) -> tuple[Progress, int]:
+def _drive(folder: SweepFolder, request: Request, profile: Path, budget_seconds: float | None) -> int:
     progress = Progress.begin(folder)
     with _publisher(folder, request) as publisher, _snakemake(folder, request, profile) as snakemake:
         deadline = None if budget_seconds is None else time.monotonic() + budget_seconds
@@ -91,9 +91,9 @@ def _drive(folder: SweepFolder, request: Request, profile: Path, budget_seconds:
             typer.echo("\nstopping: ending the current run, keeping the finished ones ...", err=True)
             snakemake.interrupt()
             publisher.finish()
-            return progress, EXIT_INTERRUPTED
+            return EXIT_INTERRUPTED
         publisher.finish()
-    return progress, snakemake.code
+    return snakemake.code
 
 
 def _stop_at(folder: SweepFolder, deadline: float | None) -> float | None:
@@ -126,7 +126,7 @@ def _publisher(folder: SweepFolder, request: Request) -> Child:
     return Child.start(command, cwd=folder.home, log=folder.root / "logs" / "publish.log")
 
 
-def _conclude(folder: SweepFolder, progress: Progress, *, snakemake_failed: bool) -> int:
+def _conclude(folder: SweepFolder, *, snakemake_failed: bool) -> int:
     if not (folder.findings.exists() and (folder.report / "index.html").exists()):
         typer.echo(f"no report was written; see {folder.snakemake_log}", err=True)
         return EXIT_INCOMPLETE

@@ -40,8 +40,8 @@ def _without_roots(value: Any) -> Any:
 class Cell(Frozen):
     """One point of the grid.
 
-    `config` is the scientific part of the resolved config; `axes` holds the swept keys, in sweep order, with this cell's
-    values; `unsupported` is the reason why the plan already knows that it cannot run, or None.
+    `config` is the scientific part of the resolved config; `axes` holds the swept keys, in sweep order, with this
+    cell's values; `unsupported` is the reason why the plan already knows that it cannot run, or None.
     """
 
     name: str

@@ -1,4 +1,4 @@
-"""The errors that a user may meet. Each says what is wrong, where, and which knob mends it, and carries an exit code."""
+"""The errors that a user may meet: each says what is wrong, where, and which knob mends it, and has an exit code."""
 
 from __future__ import annotations
 

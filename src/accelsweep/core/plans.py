@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any, ClassVar, Literal
 
+from pydantic import Field
+
 from accelsweep.core.documents import Document, Frozen
 
 
@@ -135,7 +137,7 @@ class Site(Frozen):
     nodes: int = 1
     inventory: tuple[Device, ...] = ()
     scheduler: Literal["local", "slurm"] = "local"
-    slurm: dict[str, Any] = {}
+    slurm: dict[str, Any] = Field(default_factory=dict)
 
     def count(self, accelerator: str) -> int:
         """Return how many devices (cores for `cpu`) of this kind one node of the site has."""
@@ -153,12 +155,12 @@ class Settings(Frozen):
     """The plan-level part of the config: everything in it steers the sweep and nothing in it changes a measurement."""
 
     repeats: int = 3
-    baseline: dict[str, Any] = {}
+    baseline: dict[str, Any] = Field(default_factory=dict)
     block: BlockSettings = BlockSettings()
     limits: Limits = Limits()
     analysis: Analysis = Analysis()
-    prices: dict[str, Any] = {}
-    report: dict[str, Any] = {}
+    prices: dict[str, Any] = Field(default_factory=dict)
+    report: dict[str, Any] = Field(default_factory=dict)
 
 
 class Manifest(Document):

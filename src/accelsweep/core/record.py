@@ -83,7 +83,7 @@ class Fingerprint(Frozen):
 class Record(Document):
     """What one run left behind.
 
-    `metrics` maps names that carry unit and scope (`samples_per_second`, `peak_memory_bytes`) to their values or reasons.
+    `metrics` maps names that carry unit and scope (`samples_per_second`, `host_pss_bytes`) to their values or reasons.
     `environment` holds what the machine looked like `before` and `after`. Times are UTC in ISO 8601.
     """
 
