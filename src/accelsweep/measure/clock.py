@@ -1,0 +1,54 @@
+"""What a measurement is given instead of fetching it: a clock, a device to wait for, marks between steps.
+
+They are arguments everywhere, so that every rule of the window is tested exactly with a clock that a test moves by hand.
+Nothing here imports torch.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Protocol
+
+Clock = Callable[[], float]
+"""Seconds since an arbitrary moment, never running backwards."""
+
+monotonic: Clock = time.perf_counter
+"""The clock of every duration (CLOCK_MONOTONIC on Linux): wall-clock time may jump and is never used for one."""
+
+
+class Marks(Protocol):
+    """Boundaries between steps, taken without waiting for the device and turned into seconds once, afterwards."""
+
+    def add(self) -> None:
+        """Mark the end of a step. The first mark is set when the object is made."""
+
+    def seconds(self) -> list[float]:
+        """Return the seconds between neighbouring marks. The device must have been synchronised."""
+
+
+class Device(Protocol):
+    """What the window needs of a device."""
+
+    def synchronise(self) -> None:
+        """Wait until all work that was handed to the device is done."""
+
+    def marks(self, clock: Clock) -> Marks:
+        """Begin a series of marks with the first one."""
+
+
+class ClockMarks:
+    """Marks read from the host's clock: exact on a CPU, where a step is done when its call returns."""
+
+    def __init__(self, clock: Clock) -> None:
+        """`clock` is read once now and once for each mark."""
+        self._clock = clock
+        self._times = [clock()]
+
+    def add(self) -> None:
+        """Mark the end of a step."""
+        self._times.append(self._clock())
+
+    def seconds(self) -> list[float]:
+        """Return the seconds between neighbouring marks."""
+        return [later - earlier for earlier, later in zip(self._times, self._times[1:], strict=False)]

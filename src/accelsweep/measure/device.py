@@ -1,0 +1,95 @@
+"""The devices that torch knows, as the window sees them: how to wait for them and how to mark steps on them.
+
+CUDA and MPS run asynchronously: the clock means nothing before `synchronise`, and per-step times come from device events
+that are read once at the end. https://docs.pytorch.org/docs/stable/notes/cuda.html#asynchronous-execution
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from accelsweep.measure.clock import Clock, ClockMarks, Device, Marks
+
+
+class CpuDevice:
+    """The host. Nothing to wait for."""
+
+    def synchronise(self) -> None:
+        """Return at once: an operation on a CPU is done when its call returns."""
+
+    def marks(self, clock: Clock) -> Marks:
+        """Begin marks on the host's clock."""
+        return ClockMarks(clock)
+
+
+class EventMarks:
+    """Marks as events in the device's own queue; nobody waits for them until `seconds` is asked."""
+
+    def __init__(self, event: Any) -> None:
+        """`event` is `torch.cuda.Event` or `torch.mps.Event`."""
+        self._event = event
+        self._events: list[Any] = []
+        self.add()
+
+    def add(self) -> None:
+        """Put an event into the device's current queue."""
+        event = self._event(enable_timing=True)
+        event.record()
+        self._events.append(event)
+
+    def seconds(self) -> list[float]:
+        """Return the seconds between neighbouring events (the devices report milliseconds)."""
+        pairs = zip(self._events, self._events[1:], strict=False)
+        return [earlier.elapsed_time(later) / 1000.0 for earlier, later in pairs]
+
+
+class CudaDevice:
+    """One CUDA device."""
+
+    def __init__(self, device: torch.device) -> None:
+        """`device` names the device with its index."""
+        self._device = device
+
+    def synchronise(self) -> None:
+        """Wait for all streams of the device."""
+        torch.cuda.synchronize(self._device)
+
+    def marks(self, clock: Clock) -> Marks:
+        """Begin marks as CUDA events; `clock` is not read."""
+        del clock
+        return EventMarks(torch.cuda.Event)
+
+
+class MpsDevice:
+    """Apple's GPU."""
+
+    def synchronise(self) -> None:
+        """Wait for all work on the GPU."""
+        torch.mps.synchronize()
+
+    def marks(self, clock: Clock) -> Marks:
+        """Begin marks as MPS events; `clock` is not read."""
+        del clock
+        return EventMarks(torch.mps.Event)
+
+
+def measured_device(device: torch.device) -> Device:
+    """Return what the window needs of `device`. Raises ValueError for a type that nobody here can wait for."""
+    if device.type == "cpu":
+        return CpuDevice()
+    if device.type == "cuda":
+        return CudaDevice(device)
+    if device.type == "mps":
+        return MpsDevice()
+    raise ValueError(f"no way to wait for a device of type {device.type!r}; known are cpu, cuda and mps")
+
+
+def device_name(device: torch.device) -> str:
+    """Return the model of `device` as its maker calls it; the processor's name for a CPU."""
+    if device.type == "cuda":
+        return torch.cuda.get_device_name(device)
+    from accelsweep.measure.machine import cpu_model
+
+    return cpu_model() if device.type == "cpu" else f"{cpu_model()} GPU"

@@ -1,0 +1,82 @@
+"""Memory in four numbers that must not be confused.
+
+What torch's allocator handed out at its peak, what it reserved from the device at its peak, what is in use on the whole
+device (other processes and the driver's own context included), and the host's proportional set size (PSS: pages shared with
+a forked parent count by their share; `ru_maxrss` would start at the parent's). All in bytes.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import psutil
+
+from accelsweep.core.record import Metric
+
+
+@dataclass(frozen=True)
+class RankMemory:
+    """One rank's memory. None with the reason in `reasons` where there is no number."""
+
+    allocated: int | None
+    reserved: int | None
+    device: int | None
+    pss: int | None
+    reasons: dict[str, str]
+
+
+def rank_memory(device: Any) -> RankMemory:
+    """Read the memory of this rank; `device` is a torch.device. Peaks are since the process began."""
+    reasons: dict[str, str] = {}
+    pss = _pss(reasons)
+    if device.type == "cuda":
+        import torch
+
+        free, total = torch.cuda.mem_get_info(device)
+        allocated, reserved = torch.cuda.max_memory_allocated(device), torch.cuda.max_memory_reserved(device)
+        return RankMemory(allocated, reserved, total - free, pss, reasons)
+    if device.type == "mps":
+        import torch
+
+        reasons["allocated"] = "the MPS allocator keeps no peak"
+        driver = torch.mps.driver_allocated_memory()
+        return RankMemory(None, driver, driver, pss, reasons | {"device": "this process only"})
+    for name in ("allocated", "reserved", "device"):
+        reasons[name] = "a CPU has no device allocator; see host_pss_bytes"
+    return RankMemory(None, None, None, pss, reasons)
+
+
+def _pss(reasons: dict[str, str]) -> int | None:
+    try:
+        return int(psutil.Process().memory_full_info().pss)
+    except (AttributeError, OSError, psutil.Error) as error:
+        reasons["pss"] = f"the system shows no proportional set size ({type(error).__name__})"
+        return None
+
+
+def memory_metrics(ranks: list[RankMemory]) -> dict[str, Metric]:
+    """Return the run's memory metrics: the fullest device's numbers, and the sum of all ranks' host memory."""
+    one = "one device, the fullest"
+    return {
+        "peak_memory_allocated_bytes": _fullest(ranks, "allocated", one),
+        "peak_memory_reserved_bytes": _fullest(ranks, "reserved", one),
+        "device_memory_used_bytes": _fullest(ranks, "device", "the whole device, all processes"),
+        "host_pss_bytes": _host(ranks),
+    }
+
+
+def _fullest(ranks: list[RankMemory], name: str, scope: str) -> Metric:
+    values = [getattr(rank, name) for rank in ranks]
+    if any(value is None for value in values):
+        return Metric(value=None, unit="B", reason=ranks[0].reasons.get(name, "not read"), scope=scope)
+    return Metric(value=float(max(values)), unit="B", scope=scope, provenance="counter")
+
+
+def _host(ranks: list[RankMemory]) -> Metric:
+    scope = "all ranks, when the window closed"
+    values = [rank.pss for rank in ranks if rank.pss is not None]
+    if len(values) < len(ranks):
+        reason = next(rank.reasons["pss"] for rank in ranks if rank.pss is None)
+        return Metric(value=None, unit="B", reason=reason, scope=scope)
+    return Metric(value=float(sum(values)), unit="B", scope=scope, provenance="counter")

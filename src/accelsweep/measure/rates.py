@@ -1,0 +1,55 @@
+"""From what each rank saw to the run's rates: all ranks' samples over the slowest rank's seconds."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from accelsweep.core.record import Metric
+from accelsweep.measure.window import RankWindow
+
+STEPS_FOR_P99 = 1000
+"""Below this many steps fewer than ten lie beyond the 99th percentile, and the figure is one hiccup's length."""
+
+
+def quantile(values: Sequence[float], share: float) -> float:
+    """Return the `share`-quantile of `values` by linear interpolation (Hyndman and Fan's type 7)."""
+    ordered = sorted(values)
+    position = share * (len(ordered) - 1)
+    below = math.floor(position)
+    above = min(below + 1, len(ordered) - 1)
+    return ordered[below] + (ordered[above] - ordered[below]) * (position - below)
+
+
+def rate_metrics(window: RankWindow, seconds: Sequence[float], samples: Sequence[int]) -> dict[str, Metric]:
+    """Return the run's rate and step times.
+
+    `window` is rank 0's; `seconds` and `samples` hold one value per rank for the same steps. The slowest rank decides.
+    """
+    slowest, total = max(seconds), sum(samples)
+    steps = window.window_step_seconds
+    clock = {"provenance": "clock"}
+    return {
+        "samples_per_second": Metric(value=total / slowest, unit="1/s", scope="all ranks", **clock),
+        "step_seconds": Metric(value=slowest / len(steps), unit="s", scope="slowest rank", **clock),
+        "window_seconds": Metric(value=slowest, unit="s", scope="slowest rank", **clock),
+        "window_steps": Metric(value=float(len(steps)), unit="steps", scope="one rank"),
+        "window_samples": Metric(value=float(total), unit="samples", scope="all ranks"),
+        "first_step_seconds": Metric(value=window.first_step_seconds, unit="s", scope="rank 0", **clock),
+        "step_seconds_p50": Metric(value=quantile(steps, 0.5), unit="s", scope="rank 0"),
+        "step_seconds_p99": _p99(steps),
+        "rank_skew_seconds": _skew(seconds),
+    }
+
+
+def _p99(steps: Sequence[float]) -> Metric:
+    if len(steps) < STEPS_FOR_P99:
+        reason = f"withheld: {len(steps)} steps, and a 99th percentile needs {STEPS_FOR_P99} (measure.min_steps)"
+        return Metric(value=None, unit="s", reason=reason, scope="rank 0")
+    return Metric(value=quantile(steps, 0.99), unit="s", scope="rank 0")
+
+
+def _skew(seconds: Sequence[float]) -> Metric:
+    if len(seconds) == 1:
+        return Metric(value=None, unit="s", reason="one rank has no skew", scope="all ranks")
+    return Metric(value=max(seconds) - min(seconds), unit="s", scope="all ranks", provenance="clock")

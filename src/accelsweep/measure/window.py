@@ -1,0 +1,190 @@
+"""The timed window: warm-up of a fixed length, then a number of steps that is fixed before the first of them begins.
+
+The length is fixed beforehand because a window that each rank ends by its own clock deadlocks collectives, and warm-up is
+fixed because adaptive trimming gives runs different warm-ups (V. Stinner, pyperf). The window is agnostic of what trains:
+something calls `begin` once and `step_done` after each step, until that returns True.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from accelsweep.core.errors import InputError
+from accelsweep.measure.clock import Clock, Device, Marks, monotonic
+from accelsweep.measure.group import Group
+from accelsweep.measure.losses import Losses
+
+MARGIN = 1.1
+"""How much longer than asked the window is planned, since warm-up only estimates the pace."""
+
+
+@dataclass(frozen=True)
+class WindowRules:
+    """How long to warm up and to measure. Steps are batches; `multiple_of` is the number of batches per optimiser step."""
+
+    warmup_steps: int
+    min_steps: int
+    min_seconds: float
+    max_steps: int
+    multiple_of: int = 1
+
+    @classmethod
+    def from_config(cls, measure: Mapping[str, Any], multiple_of: int = 1) -> WindowRules:
+        """Read the rules from the config's `measure`. Raises InputError naming the key that cannot be."""
+        rules = cls(
+            warmup_steps=int(measure["warmup_steps"]),
+            min_steps=int(measure["min_steps"]),
+            min_seconds=float(measure["min_seconds"]),
+            max_steps=int(measure["max_steps"]),
+            multiple_of=multiple_of,
+        )
+        if rules.warmup_steps < 2:
+            raise InputError("measure.warmup_steps must be at least 2: the pace is estimated from its second half")
+        if not 1 <= rules.min_steps <= rules.max_steps:
+            raise InputError(
+                f"measure.min_steps={rules.min_steps} must lie between 1 and measure.max_steps={rules.max_steps}"
+            )
+        return rules
+
+    @property
+    def warmup(self) -> int:
+        """Warm-up steps, rounded up to whole optimiser steps."""
+        return _round_up(self.warmup_steps, self.multiple_of)
+
+    def window_steps(self, warmup_seconds: Sequence[float]) -> int:
+        """Return how many steps the window gets, given the seconds of each warm-up step.
+
+        The pace is the lower quartile of the second half of the warm-up: one hiccup in it must not shorten the window.
+        """
+        half = sorted(warmup_seconds[len(warmup_seconds) // 2 :])
+        pace = half[len(half) // 4]
+        enough = math.ceil(MARGIN * self.min_seconds / pace) if pace > 0 else self.max_steps
+        return _round_up(min(max(enough, self.min_steps), self.max_steps), self.multiple_of)
+
+
+def _round_up(count: int, multiple: int) -> int:
+    return -(-count // multiple) * multiple
+
+
+class Probe(Protocol):
+    """Something read at both ends of the window, outside of the timed steps."""
+
+    def start(self) -> None:
+        """The window is about to open."""
+
+    def stop(self) -> None:
+        """The window has just closed."""
+
+
+@dataclass(frozen=True)
+class RankWindow:
+    """What one rank saw. Seconds and samples of each step, warm-up first; `seconds` is the window's own duration."""
+
+    warmup_steps: int
+    first_step_seconds: float
+    seconds: float
+    step_seconds: list[float]
+    step_samples: list[int]
+    losses: list[float | None]
+
+    @property
+    def window_step_seconds(self) -> list[float]:
+        """Seconds of each step inside the window."""
+        return self.step_seconds[self.warmup_steps :]
+
+    @property
+    def samples(self) -> int:
+        """Samples that this rank processed inside the window."""
+        return sum(self.step_samples[self.warmup_steps :])
+
+
+class Window:
+    """The state machine: first step, rest of the warm-up, window, closed."""
+
+    def __init__(
+        self,
+        rules: WindowRules,
+        *,
+        device: Device,
+        group: Group,
+        clock: Clock = monotonic,
+        probes: Sequence[Probe] = (),
+        progress: Callable[[int], object] | None = None,
+    ) -> None:
+        """`progress` is told the number of finished steps after each one; it must be as cheap as a memory write."""
+        self._rules, self._device, self._group, self._clock, self._probes = rules, device, group, clock, probes
+        self._progress = progress
+        self._losses, self._samples = Losses(), list[int]()
+        self._done, self._next_turn = 0, 1
+        self._warmup_seconds: list[float] = []
+        self._first_step_seconds = self._opened = self._seconds = math.nan
+        self._marks: Marks | None = None
+
+    @property
+    def window_steps(self) -> int | None:
+        """How many steps the window has, or None while that is open."""
+        return self._next_turn - self._rules.warmup if self._warmup_seconds else None
+
+    def begin(self) -> None:
+        """Call once, before the first batch is fetched."""
+        self._device.synchronise()
+        self._opened = self._clock()
+        self._marks = self._device.marks(self._clock)
+
+    def step_done(self, samples: int, loss: Any = None) -> bool:
+        """Call after each step with the samples that it processed and its loss. True when the window has closed."""
+        assert self._marks is not None, "begin() comes first"
+        self._marks.add()
+        self._samples.append(samples)
+        self._losses.add(loss)
+        self._done += 1
+        if self._progress is not None:
+            self._progress(self._done)
+        return self._done == self._next_turn and self._turn()
+
+    def _turn(self) -> bool:
+        if self._done == 1:
+            self._device.synchronise()
+            self._first_step_seconds = self._clock() - self._opened
+            self._next_turn = self._rules.warmup
+            return False
+        if self._done == self._rules.warmup:
+            self._open()
+            return False
+        self._close()
+        return True
+
+    def _open(self) -> None:
+        assert self._marks is not None
+        self._device.synchronise()
+        self._warmup_seconds = self._marks.seconds()
+        steps = self._group.broadcast(self._rules.window_steps(self._warmup_seconds))
+        self._next_turn = self._rules.warmup + steps
+        for probe in self._probes:
+            probe.start()
+        self._group.barrier()
+        self._opened = self._clock()
+        self._marks = self._device.marks(self._clock)
+
+    def _close(self) -> None:
+        self._device.synchronise()
+        self._seconds = self._clock() - self._opened
+        for probe in self._probes:
+            probe.stop()
+        self._group.barrier()
+
+    def result(self) -> RankWindow:
+        """Return what this rank saw. Reads the device, so call it once the window has closed."""
+        if math.isnan(self._seconds) or self._marks is None:
+            raise RuntimeError(f"the window is still open after {self._done} steps: the training data ended too early")
+        return RankWindow(
+            warmup_steps=self._rules.warmup,
+            first_step_seconds=self._first_step_seconds,
+            seconds=self._seconds,
+            step_seconds=self._warmup_seconds + self._marks.seconds(),
+            step_samples=self._samples,
+            losses=self._losses.values(),
+        )
