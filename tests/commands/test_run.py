@@ -1,0 +1,28 @@
+"""What `run` reads from its options."""
+
+import pytest
+
+from accelsweep.commands.run import find_profile, seconds_of
+from accelsweep.core.errors import InputError
+
+
+@pytest.mark.parametrize(("text", "seconds"), [("90", 90), ("90s", 90), ("1.5m", 90), ("2h", 7200), (None, None)])
+def test_time_budgets_are_read_with_their_units(text, seconds):
+    assert seconds_of(text) == seconds
+
+
+@pytest.mark.parametrize("text", ["", "soon", "-5m", "5d", "m"])
+def test_other_time_budgets_are_refused_with_an_example(text):
+    with pytest.raises(InputError, match="30m"):
+        seconds_of(text)
+
+
+def test_a_profile_is_found_by_name_or_by_path(tmp_path):
+    (tmp_path / "profile.yaml").write_text("cores: 1\n")
+    assert find_profile("local").name == "local"
+    assert find_profile(str(tmp_path)) == tmp_path
+
+
+def test_an_unknown_profile_is_refused_with_the_known_ones():
+    with pytest.raises(InputError, match="local"):
+        find_profile("nowhere")

@@ -1,0 +1,41 @@
+"""Ctrl-C keeps every finished run, and the same command goes on from there."""
+
+import signal
+import time
+
+import pytest
+
+pytestmark = pytest.mark.real
+
+
+def wait_for(condition, seconds=60.0):
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, "waited in vain"
+        time.sleep(0.05)
+
+
+def test_ctrl_c_keeps_finished_runs_and_the_same_command_resumes(home):
+    arguments = ("run", "experiment=tiny", "measure.min_seconds=1", "measure.max_steps=100000")
+    process = home.start(*arguments)
+    wait_for(lambda: len(home.records("tiny")) >= 2)
+    process.send_signal(signal.SIGINT)
+    output, _ = process.communicate(timeout=60)
+    assert process.returncode == 130, output
+    assert "Resume with" in output
+    kept = home.records("tiny")
+    assert 2 <= len(kept) < 6
+    again = home.accelsweep(*arguments)
+    assert again.returncode == 0, again.stdout
+    after = home.records("tiny")
+    assert len(after) == 6
+    assert {name: after[name] for name in kept} == kept
+
+
+def test_a_spent_time_budget_starts_no_further_run_and_still_reports(home):
+    arguments = ("run", "experiment=tiny", "measure.min_seconds=1", "measure.max_steps=100000")
+    result = home.accelsweep(*arguments, "--time-budget", "9s")
+    assert result.returncode == 1, result.stdout
+    assert "time budget is spent" in result.stdout
+    assert len(home.records("tiny")) < 6
+    assert (home.path / "reports/tiny/index.html").exists()

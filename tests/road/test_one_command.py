@@ -1,0 +1,86 @@
+"""One command goes the whole road, and the same command again does only what is missing."""
+
+import re
+
+import pandas as pd
+import pytest
+
+from accelsweep.core.folders import SweepFolder
+from accelsweep.core.outcome import Outcome
+from accelsweep.core.plans import Block, Manifest
+from accelsweep.core.record import Record
+
+pytestmark = pytest.mark.real
+
+
+def test_one_command_leaves_every_file_of_the_road(finished):
+    home, result = finished
+    assert result.returncode == 0, result.stdout
+    folder = SweepFolder(home.path, "tiny")
+    manifest = Manifest.read(folder.manifest)
+    assert len(manifest.wanted_runs()) == 6
+    for run in manifest.wanted_runs():
+        record = Record.read(folder.record(run))
+        assert record.outcome is Outcome.measured
+        assert folder.steps(run).exists()
+        assert (folder.run(run) / "run.log").exists()
+    assert len(pd.read_parquet(folder.records)) == 6
+    for name in ("index.html", "report.md"):
+        assert (folder.report / name).stat().st_size > 0
+    assert (home.path / "mlflow.db").exists()
+
+
+def test_its_last_words_are_a_table_the_report_and_the_ui(finished):
+    _, result = finished
+    assert re.search(r"cpu|batch 16", result.stdout)
+    assert "reports/tiny/index.html" in result.stdout
+    assert "accelsweep ui" in result.stdout
+
+
+def test_every_block_holds_every_cell_once_in_an_order_of_its_own(finished):
+    home, _ = finished
+    folder = SweepFolder(home.path, "tiny")
+    manifest = Manifest.read(folder.manifest)
+    assert len(manifest.blocks) == 3
+    for planned in manifest.blocks:
+        block = Block.read(folder.block(planned.name))
+        assert sorted(run.cell for run in block.runs) == sorted(cell.name for cell in manifest.cells)
+
+
+def test_the_same_command_again_measures_nothing(continued):
+    before = continued.records("tiny")
+    result = continued.accelsweep("run", "experiment=tiny")
+    assert result.returncode == 0, result.stdout
+    assert continued.records("tiny") == before
+
+
+def test_another_batch_size_runs_only_new_blocks_with_a_fresh_baseline(continued):
+    before = continued.records("tiny")
+    old_blocks = {name: stamp for name, stamp in continued.files().items() if re.search(r"blocks/b\w+\.json$", name)}
+    result = continued.accelsweep("run", "experiment=tiny", "batch_size=16,32,64")
+    assert result.returncode == 0, result.stdout
+    after = continued.records("tiny")
+    assert {name: after[name] for name in before} == before
+    new = [Record.read(continued.path / name) for name in sorted(set(after) - set(before))]
+    assert sorted(record.axes["batch_size"] for record in new) == [16, 16, 16, 64, 64, 64]
+    files = continued.files()
+    assert {name: files[name] for name in old_blocks} == old_blocks
+
+
+def test_more_repeats_add_whole_blocks(continued):
+    result = continued.accelsweep("run", "experiment=tiny", "--add-repeats", "1")
+    assert result.returncode == 0, result.stdout
+    manifest = Manifest.read(SweepFolder(continued.path, "tiny").manifest)
+    assert [len(block.runs) for block in manifest.blocks] == [2, 2, 2, 2]
+    assert len(continued.records("tiny")) == 8
+
+
+def test_a_deleted_run_is_measured_again_and_nothing_else(continued):
+    before = continued.records("tiny")
+    victim = next(iter(before))
+    (continued.path / victim).unlink()
+    result = continued.accelsweep("run", "experiment=tiny")
+    assert result.returncode == 0, result.stdout
+    after = continued.records("tiny")
+    assert set(after) == set(before)
+    assert {name for name in after if after[name] != before[name]} == {victim}

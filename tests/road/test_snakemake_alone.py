@@ -1,0 +1,50 @@
+"""Snakemake without our command line gives the same files, and behaves as its users expect."""
+
+import json
+import re
+
+import pytest
+
+pytestmark = pytest.mark.real
+
+
+def shape(names):
+    """File names with what is random about them (nothing) kept and the head's own logs left out."""
+    return {
+        name
+        for name in names
+        if not re.search(r"/logs/|published\.done|head\.claim|\.db", name) and "mlartifacts" not in name
+    }
+
+
+def test_snakemake_alone_gives_the_same_files_as_the_command_line(finished, home):
+    result = home.snakemake("--config", "experiment=tiny")
+    assert result.returncode == 0, result.stdout
+    by_command, _ = finished
+    assert shape(home.files()) == shape(by_command.files())
+    ours, theirs = (json.loads((place.path / "sweeps/tiny/manifest.json").read_text()) for place in (home, by_command))
+    assert ours["body"]["blocks"] == theirs["body"]["blocks"]
+    assert (home.path / "mlflow.db").exists()
+
+
+def test_overrides_can_be_given_to_snakemake(home):
+    result = home.snakemake("--dry-run", "--config", "experiment=tiny", "overrides=batch_size=8,16,32 repeats=2")
+    assert result.returncode == 0, result.stdout
+    manifest = json.loads((home.path / "sweeps/tiny/manifest.json").read_text())["body"]
+    assert len(manifest["cells"]) == 3
+    assert len(manifest["blocks"]) == 2
+
+
+def test_block_size_one_gives_one_job_per_run(home):
+    result = home.snakemake("--dry-run", "--config", "experiment=tiny", "overrides=block.size=1")
+    assert result.returncode == 0, result.stdout
+    assert re.search(r"^block\s+6$", result.stdout, re.MULTILINE), result.stdout
+
+
+def test_a_mistake_is_told_in_a_sentence_and_nothing_is_written(home):
+    before = set(home.files())
+    result = home.snakemake("--config", "experiment=tiny", "overrides=batchsize=8")
+    assert result.returncode != 0
+    assert "batch_size" in result.stdout
+    assert "Traceback" not in result.stdout
+    assert set(home.files()) == before
