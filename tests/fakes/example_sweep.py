@@ -43,9 +43,9 @@ WARMUP_STEPS, WINDOW_STEPS = 5, 40
 START = datetime(2026, 1, 5, 9, 0, tzinfo=UTC)
 
 FINGERPRINT = Fingerprint(
-    hardware={"device": "Intel Xeon (example)", "driver": "none", "host": "example-host"},
-    software={"python": "3.11", "torch": "2.13.0", "lightning": "2.6.6"},
-    builds={"torch": "2.13.0+cpu"},
+    hardware={"host": "Intel Xeon (example)"},
+    software={"torch": "2.13.0", "lightning": "2.6.6"},
+    builds={"torch": "cpu"},
     sources={},
 )
 
@@ -87,7 +87,7 @@ def config_of(axes: dict[str, Any]) -> dict[str, Any]:
         "model": {"_target_": "accelsweep.workloads.cnn.SmallCNN", "width": 16},
         "data": {"_target_": "accelsweep.workloads.digits.Digits"},
         "optimizer": {"_target_": "torch.optim.SGD", "_partial_": True, "lr": 0.05},
-        "trainer": {"strategy": "auto" if axes["devices"] == 1 else "ddp"},
+        "trainer": {"strategy": "auto"},
         "measure": {
             "warmup_steps": WARMUP_STEPS,
             "min_steps": WINDOW_STEPS,
@@ -95,7 +95,7 @@ def config_of(axes: dict[str, Any]) -> dict[str, Any]:
             "max_steps": 10_000,
             "quality_samples": 4096,
             "quality_metric": "val_accuracy",
-            "quality_better": "higher",
+            "quality_better": "max",
         },
         **axes,
     }
@@ -183,8 +183,13 @@ def _record(block: Block, run: Run, position: int, start: datetime, generator: r
         metrics=_metrics(axes, noise, run.repeat) if outcome is Outcome.measured else {},
         fingerprint=FINGERPRINT,
         environment={
-            "before": {"os": "Linux 6.1", "cpu_other_percent": 3.0, "governor": "performance"},
-            "after": {"cpu_other_percent": 2.5},
+            "before": {
+                "host": "example-host",
+                "memory_bytes": 8_000_000_000,
+                "system": "Linux-6.1",
+                "python": "3.11.9",
+            },
+            "after": {"host": "example-host", "load_average_1min": 1.0},
         },
         git={"commit": "0" * 40, "dirty": False},
         doubts=_doubts(axes, run.repeat),

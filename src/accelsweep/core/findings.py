@@ -76,7 +76,12 @@ class RunPoint(Frozen):
 
 
 class CellFinding(Frozen):
-    """All that is known of one cell. `hardware` names the group of machines that it was measured on."""
+    """All that is known of one cell on one kind of machine; `hardware` names that kind, None where nothing ran.
+
+    A cell that was measured on machines of two kinds has two findings. `quality_difference` is its quality minus the
+    baseline's, paired by seed. `costs` maps `usd_per_hour`, `usd_per_million_samples`, `joules_per_sample`,
+    `co2_grams_per_million_samples` to their values; a cost without a price or a reading is absent, never 0.
+    """
 
     cell: str
     label: str
@@ -96,6 +101,8 @@ class CellFinding(Frozen):
     effective: dict[str, Any]
     doubts: tuple[Doubt, ...]
     runs: tuple[RunPoint, ...]
+    quality_difference: Estimate | None = None
+    costs: dict[str, Estimate] = {}
 
 
 class Hardware(Frozen):
@@ -133,8 +140,27 @@ class ScalingPoint(Frozen):
     efficiency: Estimate
 
 
+class BatchCurve(Frozen):
+    """Cells that differ in batch size only, smallest first: where the rate stops to grow and where memory ends.
+
+    `knee` is the cell with the smallest batch that reaches 95 % of the series' best rate; `largest_measured` and
+    `smallest_out_of_memory` are batch sizes per device. All three are None where the series does not show them.
+    """
+
+    series: str
+    hardware: str | None
+    cells: tuple[str, ...]
+    knee: str | None
+    largest_measured: int | None
+    smallest_out_of_memory: int | None
+
+
 class Findings(Document):
-    """All numbers of one sweep's report."""
+    """All numbers of one sweep's report.
+
+    `family` is the number of ratios whose intervals hold together; `pareto` names the cells that no other beats in all of
+    `pareto_objectives`; `costs_note` says why there are no costs, None where there are some.
+    """
 
     kind: ClassVar[str] = "findings"
 
@@ -163,3 +189,7 @@ class Findings(Document):
     recommendation: Recommendation
     environment: dict[str, str]
     records_sha256: str
+    pareto: tuple[str, ...] = ()
+    pareto_objectives: tuple[str, ...] = ()
+    batch_curves: tuple[BatchCurve, ...] = ()
+    costs_note: str | None = None

@@ -1,0 +1,93 @@
+"""How small a difference a number of repeats can show: the power of the paired t-interval that the analysis uses.
+
+One formula for the plan (with an assumed noise) and for the report (with the noise that was seen). `noise` is always
+the standard deviation of the natural logarithm of one run's rate within a block: 0.01 is about 1 %.
+"""
+
+from __future__ import annotations
+
+import math
+
+from scipy import special
+
+MOST_REPEATS = 100
+"""Where `repeats_needed` gives up: an answer that takes more repeats than this is no plan."""
+
+
+def critical_t(degrees_of_freedom: float, confidence: float, family: int = 1) -> float:
+    """Return the half-width of a two-sided t-interval in standard errors, widened for `family` intervals.
+
+    Each interval has confidence 1 - (1 - confidence) / family, so that all hold together with at least `confidence`
+    (Bonferroni's inequality; Dunn, "Multiple Comparisons among Means", JASA 1961).
+    """
+    return float(special.stdtrit(degrees_of_freedom, 1.0 - (1.0 - confidence) / (2.0 * max(family, 1))))
+
+
+def chance_to_see(
+    ratio: float, repeats: int, noise: float, *, family: int = 1, confidence: float = 0.95, threshold: float = 0.0
+) -> float:
+    """Return the probability that the interval of a true rate `ratio` lies wholly beyond 1 + threshold or its inverse.
+
+    A paired t-statistic whose mean is shifted follows the noncentral t distribution (Johnson, Kotz and Balakrishnan,
+    "Continuous Univariate Distributions", vol. 2, ch. 31). 0 for fewer than 2 repeats; 1 or 0 where there is no noise.
+    """
+    distance = abs(math.log(ratio)) - math.log1p(threshold)
+    if repeats < 2:
+        return 0.0
+    if noise == 0.0:
+        return float(distance > 0.0)
+    degrees = degrees_of_freedom(repeats)
+    shift = distance / _standard_error(repeats, noise)
+    return 1.0 - float(special.nctdtr(degrees, shift, critical_t(degrees, confidence, family)))
+
+
+def smallest_visible_effect(
+    repeats: int,
+    noise: float,
+    *,
+    family: int = 1,
+    confidence: float = 0.95,
+    threshold: float = 0.02,
+    power: float = 0.8,
+) -> float | None:
+    """Return the smallest x for which a cell that is truly 1 + x times as fast is found `faster` with chance `power`.
+
+    The inverse of `chance_to_see` in closed form, through the noncentrality of the t distribution. None for fewer than
+    2 repeats: no interval can be had.
+    """
+    if repeats < 2:
+        return None
+    degrees = degrees_of_freedom(repeats)
+    shift = float(special.nctdtrinc(degrees, 1.0 - power, critical_t(degrees, confidence, family)))
+    return math.expm1(math.log1p(threshold) + shift * _standard_error(repeats, noise))
+
+
+def repeats_needed(
+    ratio: float,
+    noise: float,
+    *,
+    family: int = 1,
+    confidence: float = 0.95,
+    threshold: float = 0.02,
+    power: float = 0.8,
+) -> int | None:
+    """Return the fewest repeats that find a true rate `ratio` faster, slower or the same with chance `power`.
+
+    A ratio inside the threshold is settled by an interval that fits between its bounds: the nearer bound must be seen
+    to be away. None if it takes more than `MOST_REPEATS`, as it does for a ratio close to the threshold.
+    """
+    distance = abs(abs(math.log(ratio)) - math.log1p(threshold))
+    for repeats in range(3, MOST_REPEATS + 1):
+        if chance_to_see(math.exp(distance), repeats, noise, family=family, confidence=confidence) >= power:
+            return repeats
+    return None
+
+
+def degrees_of_freedom(repeats: int) -> int:
+    """Return the degrees of freedom that `repeats` blocks give a ratio: paired from 3 on, two samples below."""
+    return repeats - 1 if repeats >= 3 else 2 * (repeats - 1)
+
+
+def _standard_error(repeats: int, noise: float) -> float:
+    """Return the standard error of a mean log-ratio of two runs, each with `noise`, over `repeats` blocks."""
+    return noise * math.sqrt(2.0 / repeats)
