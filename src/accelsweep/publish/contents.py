@@ -1,0 +1,197 @@
+"""What a finished or running run, a cell and a report look like in MLflow. No number is computed here, only named.
+
+Tags with a plain name are for people (`outcome`, `hardware`, `verdict`); those that begin with `accelsweep.` are the
+publisher's own. Metrics keep the names that they have in records, which carry their units.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from accelsweep.core.cell import label
+from accelsweep.core.documents import canonical_json, sha256_text
+from accelsweep.core.folders import SweepFolder
+from accelsweep.core.outcome import Outcome
+from accelsweep.core.plans import PlannedCell
+from accelsweep.core.record import Doubt, Fingerprint, Record
+from accelsweep.publish.curves import curves
+from accelsweep.publish.snapshot import Finished, Running, Snapshot
+from accelsweep.publish.wanted import NOTE, Artifact, DataSet, Wanted, metrics, milliseconds, params, plain, tags
+
+_STATUS = {Outcome.measured: "FINISHED", Outcome.timed_out: "KILLED"}
+RUNNING_SOURCE = "running"
+_MAX_RUN_NAME = 250
+
+
+def run_key(run: str) -> str:
+    """Return what identifies a repeat's MLflow run in its experiment."""
+    return f"run:{run}"
+
+
+def cell_key(cell: str) -> str:
+    """Return what identifies a cell's MLflow run in its experiment."""
+    return f"cell:{cell}"
+
+
+def run_name(axes: Mapping[str, Any], repeat: int | None = None) -> str:
+    """Return what a cell is called, or one of its repeats, counted from 1: `cuda x2 | batch 256 | repeat 2`."""
+    ending = "" if repeat is None else f" | repeat {repeat + 1}"
+    return plain(label(axes), limit=_MAX_RUN_NAME - len(ending)) + ending
+
+
+def finished_run(folder: SweepFolder, finished: Finished) -> Wanted:
+    """Return the child run for a record. Raises DamagedFile if the record has become unreadable since it was seen."""
+    record = Record.read(folder.record(finished.run))
+    started = milliseconds(record.started_at)
+    return Wanted(
+        key=run_key(record.run),
+        name=run_name(record.axes, record.repeat),
+        source=finished.sha256,
+        digest=finished.sha256,
+        status=_STATUS.get(record.outcome, "FAILED"),
+        started=started,
+        ended=milliseconds(record.finished_at),
+        tags=_run_tags(record, finished.sha256),
+        params=params(_settings(record)),
+        metrics=metrics(
+            {name: metric.value for name, metric in record.metrics.items()} | {"wall_seconds": record.wall_seconds}
+        ),
+        curves=curves(folder.steps(record.run), started),
+        artifacts=_run_artifacts(folder, record),
+        data=_data_set(record.config),
+        parent=cell_key(record.cell),
+    )
+
+
+def running_run(running: Running, cell: PlannedCell) -> Wanted:
+    """Return the child run for a repeat that is being measured."""
+    source = f"{RUNNING_SOURCE}@{running.since}"
+    return Wanted(
+        key=run_key(running.run),
+        name=run_name(cell.axes, int(running.run.rpartition("-r")[2])),
+        source=source,
+        digest=source,
+        status="RUNNING",
+        started=milliseconds(running.since),
+        ended=None,
+        tags=tags({"kind": "run", "outcome": "running", "cell": cell.name, "run": running.run, "block": running.block}),
+        params=params(cell.axes),
+        parent=cell_key(cell.name),
+    )
+
+
+def report_run(snapshot: Snapshot, digest: str, constraints: Path | None) -> Wanted:
+    """Return the `report` run of the current revision: the report folder, the plan, the table of records, the pins."""
+    folder, manifest, findings = snapshot.folder, snapshot.manifest, snapshot.findings
+    files = [(folder.report, "report"), (folder.manifest, "plan"), (folder.findings, ""), (folder.records, "")]
+    files += [(constraints, "plan")] if constraints else []
+    started = min((milliseconds(item.started_at) for item in snapshot.finished.values()), default=0)
+    advice = findings.recommendation.sentence if findings else ""
+    return Wanted(
+        key=f"report:{manifest.revision}",
+        name=f"report (revision {manifest.revision})",
+        source=f"report:{manifest.revision}",
+        digest=digest,
+        status="FINISHED",
+        started=started,
+        ended=max((milliseconds(item.finished_at) for item in snapshot.finished.values()), default=started),
+        tags=tags(
+            {
+                "kind": "report",
+                "revision": manifest.revision,
+                "command": findings.command if findings else None,
+                "recommendation": advice,
+                NOTE: f"{advice}\n\nOpen the artifact `report/index.html`; the plan and all records lie beside it.",
+            }
+        ),
+        metrics=metrics({"runs_planned": len(manifest.wanted_runs()), "runs_finished": len(snapshot.finished)}),
+        artifacts=tuple(Artifact(path, target) for path, target in files if path.exists()),
+    )
+
+
+def hardware(record: Record) -> str | None:
+    """Return the devices that a run used, such as `NVIDIA H100 x2`, or None where it did not come so far."""
+    if record.effective is None:
+        return None
+    names = record.effective.device_names
+    return ", ".join(f"{name} x{names.count(name)}" for name in dict.fromkeys(names))
+
+
+def doubt_codes(doubts: tuple[Doubt, ...]) -> str:
+    """Return the codes of some doubts, each once, as a tag's text."""
+    return ", ".join(dict.fromkeys(doubt.code for doubt in doubts))
+
+
+def doubt_lines(doubts: tuple[Doubt, ...]) -> list[str]:
+    """Return some doubts as lines of Markdown."""
+    return [f"* **{doubt.code}**: {doubt.message} {doubt.remedy}".rstrip() for doubt in doubts]
+
+
+def _settings(record: Record) -> dict[str, Any]:
+    """Return the swept keys, the plain top-level settings of the config and the settings really in force."""
+    fixed = {name: value for name, value in record.config.items() if isinstance(value, str | int | float | bool)}
+    effective = record.effective.model_dump(mode="json") if record.effective else {}
+    in_force = {f"effective.{name}": value for name, value in effective.items()}
+    return fixed | record.axes | {"seed": record.seed} | in_force
+
+
+def _run_tags(record: Record, sha256: str) -> dict[str, str]:
+    quality = record.metrics.get("quality")
+    return tags(
+        {
+            "kind": "run",
+            "outcome": record.outcome.value,
+            "reason": record.reason,
+            "cell": record.cell,
+            "run": record.run,
+            "repeat": record.repeat,
+            "block": record.block,
+            "position": record.position,
+            "attempt": record.attempt,
+            "hardware": hardware(record),
+            "host": record.environment.get("before", {}).get("host"),
+            "fingerprint": _fingerprint(record.fingerprint),
+            "record_sha256": sha256,
+            "doubts": doubt_codes(record.doubts),
+            "quality_metric": quality.unit if quality else None,
+            "mlflow.source.name": "accelsweep",
+            "mlflow.source.git.commit": record.git.get("commit"),
+            NOTE: _run_note(record),
+        }
+    )
+
+
+def _fingerprint(fingerprint: Fingerprint) -> str:
+    """Return 12 digits that are equal for two runs whose hardware, software and sources are equal."""
+    return sha256_text(canonical_json(fingerprint.model_dump(mode="json", exclude={"builds"})))[:12]
+
+
+def _run_note(record: Record) -> str:
+    lines = [f"**{record.outcome}**" + (f": {record.reason}" if record.reason else "")]
+    if record.doubts:
+        lines += ["", "Doubts:", "", *doubt_lines(record.doubts)]
+    missing = [f"* `{name}`: {metric.reason}" for name, metric in record.metrics.items() if metric.value is None]
+    if missing:
+        lines += ["", "Not measured:", "", *missing]
+    return "\n".join(lines)
+
+
+def _run_artifacts(folder: SweepFolder, record: Record) -> tuple[Artifact, ...]:
+    config = Artifact(plain(_indented(record.config), limit=10_000_000), "config.json")
+    files = [folder.record(record.run), folder.steps(record.run), folder.run(record.run) / "run.log"]
+    return (config, *(Artifact(path) for path in files if path.exists()))
+
+
+def _indented(config: Mapping[str, Any]) -> str:
+    return json.dumps(config, indent=2, sort_keys=True, ensure_ascii=False) + "\n"
+
+
+def _data_set(config: Mapping[str, Any]) -> DataSet | None:
+    data = config.get("data")
+    if not isinstance(data, Mapping):
+        return None
+    source = plain(canonical_json(data))
+    return DataSet(str(data.get("_target_", "data")).rpartition(".")[2], sha256_text(source)[:12], source)

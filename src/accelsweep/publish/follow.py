@@ -1,0 +1,119 @@
+"""Publish a sweep while it runs: finished runs as they appear, and how many steps the running one has done.
+
+A process of its own at the lowest priority, so that it cannot hold up a measurement. It looks at the sweep's files only,
+and ends with a full pass when it is told to (SIGTERM, Ctrl-C) or when the sweep's head ends. A store that does not answer
+costs the sweep nothing: it is told once and tried again, ever more rarely.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import threading
+import time
+from collections.abc import Callable
+
+import psutil
+
+from accelsweep.core.errors import AccelsweepError
+from accelsweep.core.folders import SweepFolder
+from accelsweep.publish.contents import run_key
+from accelsweep.publish.location import mask, resolve
+from accelsweep.publish.publisher import Publication, Tell, bring_about_runs, publish
+from accelsweep.publish.snapshot import Snapshot, take
+from accelsweep.publish.store import connect, refuse_foreign
+
+POLL_SECONDS = 1.0
+_LONGEST_PAUSE_SECONDS = 60.0
+
+
+class Follower:
+    """Follows one sweep. `poll()` does what one look at the files asks for; it never raises for a silent store."""
+
+    def __init__(self, folder: SweepFolder, uri: str, tell: Tell) -> None:
+        """`uri` is the resolved address of the store."""
+        from accelsweep.publish.writer import Writer
+
+        self._folder, self._uri, self._tell = folder, uri, tell
+        self._make_writer = Writer
+        self._writer: Writer | None = None
+        self._snapshot: Snapshot | None = None
+        self._told = False
+        self._pause = POLL_SECONDS
+        self._not_before = 0.0
+
+    def poll(self) -> None:
+        """Publish what changed since the last poll, or nothing while a store that did not answer is left alone."""
+        from mlflow.exceptions import MlflowException
+
+        if time.monotonic() < self._not_before:
+            return
+        try:
+            self._publish_changes()
+            self._pause = POLL_SECONDS
+        except (MlflowException, OSError) as error:
+            self._writer = None
+            self._snapshot = None
+            self._pause = min(2 * self._pause, _LONGEST_PAUSE_SECONDS)
+            self._not_before = time.monotonic() + self._pause
+            if not self._told:
+                self._told = True
+                why = mask(str(error).splitlines()[0])
+                self._tell(f"MLflow at {mask(self._uri)} does not answer ({why}); the sweep goes on")
+
+    def _publish_changes(self) -> None:
+        if not self._folder.manifest.exists():
+            return
+        snapshot = take(self._folder, self._snapshot, live=True)
+        if snapshot == self._snapshot:
+            return
+        if self._writer is None:
+            store = connect(self._folder, self._uri)
+            self._writer = self._make_writer(store, store.look())
+            refuse_foreign(store, self._writer.held, (item.sha256 for item in snapshot.finished.values()))
+        bring_about_runs(self._writer, snapshot)
+        for running in snapshot.running.values():
+            if running.step is not None:
+                self._writer.progress(run_key(running.run), running.step)
+        self._snapshot = snapshot
+
+
+def follow(
+    folder: SweepFolder, tracking_uri: str | None = None, *, until_pid: int | None = None, tell: Tell = print
+) -> Publication:
+    """Publish the sweep until the process `until_pid` ends or this one is told to stop; then publish all and return.
+
+    Must run in the main thread of a process of its own: it lowers the process's priority and takes over its signals.
+    Raises StoreUnreachable if the store does not answer at the end, InputError if it holds another sweep of that name.
+    """
+    os.nice(19)
+    stop = _stop_on_signals()
+    ended = _ended(until_pid)
+    follower = Follower(folder, resolve(folder.home, tracking_uri), tell)
+    try:
+        while not stop.is_set() and not ended():
+            follower.poll()
+            stop.wait(POLL_SECONDS)
+    except AccelsweepError as error:
+        tell(str(error))
+        raise
+    return publish(folder, tracking_uri, tell=tell)
+
+
+def _stop_on_signals() -> threading.Event:
+    stop = threading.Event()
+
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+        signal.signal(number, lambda *_: stop.set())
+    return stop
+
+
+def _ended(pid: int | None) -> Callable[[], bool]:
+    """Return a function that says whether the process with this id has ended, even if its id is then given to another."""
+    if pid is None:
+        return lambda: False
+    with contextlib.suppress(psutil.NoSuchProcess):
+        process = psutil.Process(pid)
+        return lambda: not process.is_running() or process.status() == psutil.STATUS_ZOMBIE
+    return lambda: True

@@ -1,0 +1,48 @@
+"""Which MLflow store a sweep goes to, where its artifacts lie, and how its address is shown without its secrets."""
+
+from __future__ import annotations
+
+import os
+import re
+from pathlib import Path
+from urllib.parse import unquote
+
+from accelsweep.core.folders import SweepFolder
+
+_CREDENTIALS = re.compile(r"(?<=://)[^/\s@]+@")
+_SECRET_PARAMETERS = re.compile(r"([?&][^=&\s]*(?:token|password|secret|key)[^=&\s]*=)[^&\s]+", re.IGNORECASE)
+
+
+def mask(text: str) -> str:
+    """Return `text` with user names, passwords and tokens in its URIs replaced by `***`."""
+    return _SECRET_PARAMETERS.sub(r"\1***", _CREDENTIALS.sub("***@", text))
+
+
+def resolve(home: Path, tracking_uri: str | None) -> str:
+    """Return the address of the store to use, absolute where it names a file.
+
+    The order is: the argument, the environment variable MLFLOW_TRACKING_URI, `sqlite:///HOME/mlflow.db`.
+    """
+    uri = tracking_uri or os.environ.get("MLFLOW_TRACKING_URI") or "sqlite:///mlflow.db"
+    if uri.startswith("sqlite:///") and not uri.startswith("sqlite:////"):
+        return f"sqlite:///{home.resolve() / uri.removeprefix('sqlite:///')}"
+    return uri
+
+
+def database_file(uri: str) -> Path | None:
+    """Return the file of a SQLite store, or None for any other store."""
+    if not uri.startswith("sqlite:///"):
+        return None
+    return Path(unquote(uri.removeprefix("sqlite:///").split("?")[0]))
+
+
+def is_server(uri: str) -> bool:
+    """Return whether the store is a tracking server, which then decides itself where artifacts lie."""
+    return uri.startswith(("http://", "https://"))
+
+
+def artifact_location(folder: SweepFolder, uri: str) -> str | None:
+    """Return where the sweep's artifacts go: `HOME/mlartifacts/NAME`, or None where a server decides."""
+    if is_server(uri) or not uri.startswith(("sqlite:", "postgresql", "mysql", "mssql")):
+        return None
+    return (folder.home.resolve() / "mlartifacts" / folder.name).as_uri()

@@ -1,0 +1,155 @@
+"""Copy a sweep into MLflow until the store holds exactly what the folder holds.
+
+The road is always the same: take a snapshot of the folder, look at the store, bring about what differs, look again. A
+first copy, a resumed one, a repeat measured again and two publishers at once are all the same loop.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from accelsweep.core.errors import AccelsweepError, DamagedFile
+from accelsweep.core.folders import SweepFolder
+from accelsweep.core.shipped import shipped_root
+from accelsweep.publish.cells import cell_run
+from accelsweep.publish.contents import cell_key, finished_run, report_run, run_key, running_run
+from accelsweep.publish.location import mask, resolve
+from accelsweep.publish.snapshot import Snapshot, report_digest, take
+from accelsweep.publish.state import Copied, remember
+from accelsweep.publish.store import Store, connect, refuse_foreign
+
+if TYPE_CHECKING:
+    from accelsweep.publish.writer import Writer
+
+Tell = Callable[[str], None]
+
+_FIRST_PAUSE_SECONDS = 0.5
+_LONGEST_PAUSE_SECONDS = 10.0
+_MAX_PASSES = 5
+
+
+class StoreUnreachable(AccelsweepError):
+    """MLflow did not answer, or refused. The records are safe; publishing can be repeated at any time."""
+
+
+@dataclass(frozen=True)
+class Publication:
+    """What a publisher did: `written` MLflow runs were created or changed; `finished` records stand in the store."""
+
+    sweep: str
+    experiment: str
+    uri: str
+    written: int
+    finished: int
+    damaged: tuple[str, ...]
+
+    def __str__(self) -> str:
+        """Return the sentence that a user reads."""
+        where = f"MLflow experiment {self.experiment!r} at {mask(self.uri)}"
+        left_out = "".join(f"\nleft out: {line}" for line in self.damaged)
+        return f"{self.sweep}: {self.finished} runs in {where} ({self.written} entries written){left_out}"
+
+
+def publish(
+    folder: SweepFolder,
+    tracking_uri: str | None = None,
+    *,
+    patience_seconds: float = 30.0,
+    tell: Tell = print,
+) -> Publication:
+    """Copy what the store lacks or has otherwise, and return what was done; the store itself is always asked.
+
+    A store that does not answer is tried again for `patience_seconds`, which `tell` hears of once. Raises
+    StoreUnreachable after that, and InputError if the experiment on a server belongs to another sweep.
+    """
+    from accelsweep.publish.writer import Writer
+
+    uri = resolve(folder.home, tracking_uri)
+    written = 0
+
+    def converge() -> Publication:
+        nonlocal written
+        store = connect(folder, uri)
+        for _ in range(_MAX_PASSES):
+            snapshot = take(folder)
+            writer = Writer(store, store.look())
+            refuse_foreign(store, writer.held, (item.sha256 for item in snapshot.finished.values()))
+            bring_about_all(writer, snapshot)
+            written += writer.written
+            if not writer.written:
+                _remember(folder, store, writer, snapshot)
+                break
+        return Publication(folder.name, store.experiment, uri, written, len(snapshot.finished), snapshot.damaged)
+
+    return _patiently(converge, uri, patience_seconds, tell)
+
+
+def bring_about_all(writer: Writer, snapshot: Snapshot) -> None:
+    """Bring about cells, runs and the report of a snapshot, and mark as killed what runs no more."""
+    bring_about_runs(writer, snapshot)
+    writer.abandon([run_key(run) for run in snapshot.running])
+    if snapshot.findings is not None or snapshot.folder.report.exists():
+        digest = report_digest(snapshot.folder)
+        writer.bring_about(report_run(snapshot, digest, _constraints(snapshot.folder)))
+
+
+def bring_about_runs(writer: Writer, snapshot: Snapshot) -> None:
+    """Bring about the cells and runs of a snapshot, parents first."""
+    planned = {cell.name: cell for cell in snapshot.manifest.cells}
+    for cell in planned.values():
+        if (wanted := cell_run(snapshot, cell)) is not None:
+            writer.bring_about(wanted)
+    for running in snapshot.running.values():
+        writer.bring_about(running_run(running, planned[running.cell]))
+    for item in snapshot.finished.values():
+        if not writer.holds(run_key(item.run), item.sha256, cell_key(item.cell)):
+            try:
+                writer.bring_about(finished_run(snapshot.folder, item))
+            except (DamagedFile, FileNotFoundError):
+                continue  # it changed under our eyes: the next snapshot names it
+
+
+def _remember(folder: SweepFolder, store: Store, writer: Writer, snapshot: Snapshot) -> None:
+    if snapshot.live or snapshot.running:
+        return
+    records = {item.run: item.sha256 for item in snapshot.finished.values()}
+    copied = Copied(
+        experiment_id=store.experiment_id,
+        active_runs=len(writer.held),
+        records=records,
+        report=report_digest(folder),
+    )
+    remember(folder, store.uri, copied)
+
+
+def _constraints(folder: SweepFolder) -> Path | None:
+    """Return the file of pinned versions: the working directory's own, else the one shipped with accelsweep."""
+    for candidate in (folder.home, shipped_root()):
+        if (candidate / "constraints.txt").is_file():
+            return candidate / "constraints.txt"
+    return None
+
+
+def _patiently(converge: Callable[[], Publication], uri: str, patience_seconds: float, tell: Tell) -> Publication:
+    from mlflow.exceptions import MlflowException
+
+    deadline = time.monotonic() + patience_seconds
+    pause, told = _FIRST_PAUSE_SECONDS, False
+    while True:
+        try:
+            return converge()
+        except (MlflowException, OSError) as error:
+            why = mask(str(error).splitlines()[0])
+            if time.monotonic() + pause > deadline:
+                raise StoreUnreachable(
+                    f"MLflow at {mask(uri)} could not be filled: {why}. All records are safe; publish again later"
+                ) from error
+            if not told:
+                tell(f"MLflow at {mask(uri)} does not answer ({why}); trying for {patience_seconds:.0f} s")
+                told = True
+        time.sleep(pause)
+        pause = min(2 * pause, _LONGEST_PAUSE_SECONDS)

@@ -1,0 +1,155 @@
+"""What a sweep's folder holds at one moment: its plan, which runs left which record, which run is being measured."""
+
+from __future__ import annotations
+
+import socket
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import psutil
+
+from accelsweep.core.documents import canonical_json, sha256_file, sha256_text
+from accelsweep.core.errors import DamagedFile
+from accelsweep.core.findings import CellFinding, Findings
+from accelsweep.core.folders import SweepFolder
+from accelsweep.core.outcome import Outcome
+from accelsweep.core.plans import Claim, Manifest
+from accelsweep.core.record import Record
+
+_STALE_CLAIM_SECONDS = 120.0
+_STARTED_TOLERANCE_SECONDS = 2.0
+
+
+@dataclass(frozen=True)
+class Finished:
+    """A run that left a record. `stamp` is the record file's modification time and size; times are ISO 8601."""
+
+    run: str
+    cell: str
+    sha256: str
+    outcome: Outcome
+    started_at: str
+    finished_at: str
+    stamp: tuple[int, int]
+
+
+@dataclass(frozen=True)
+class Running:
+    """A run that is being measured now; `step` is the number of steps that it has done, where known."""
+
+    run: str
+    cell: str
+    block: str
+    since: str
+    step: int | None
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    """A sweep's folder at one moment.
+
+    `live` says whether somebody still works on the sweep; `damaged` names files that could not be used, and why.
+    """
+
+    folder: SweepFolder
+    manifest: Manifest
+    findings: Findings | None
+    finished: Mapping[str, Finished]
+    running: Mapping[str, Running]
+    live: bool
+    damaged: tuple[str, ...] = ()
+    runs_of: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+
+    def finding(self, cell: str) -> CellFinding | None:
+        """Return what the last analysis says of a cell, or None if it does not know the cell."""
+        return next((item for item in self.findings.cells if item.cell == cell), None) if self.findings else None
+
+
+def take(folder: SweepFolder, previous: Snapshot | None = None, *, live: bool = False) -> Snapshot:
+    """Return what the folder holds now; records that have not changed since `previous` are not read again.
+
+    `live` says that the sweep is known to go on, also while no block is claimed.
+    Raises DamagedFile if the manifest is damaged; any other damaged file is named in the snapshot and left out.
+    """
+    manifest = Manifest.read(folder.manifest)
+    wanted = set(manifest.wanted_runs())
+    damaged: list[str] = []
+    finished: dict[str, Finished] = {}
+    known = previous.finished if previous else {}
+    for run in sorted(wanted):
+        try:
+            if (item := _finished(folder, run, known.get(run))) is not None:
+                finished[run] = item
+        except DamagedFile as error:
+            damaged.append(str(error))
+    try:
+        findings = Findings.read(folder.findings) if folder.findings.exists() else None
+    except DamagedFile as error:
+        damaged.append(str(error))
+        findings = None
+    claims = _live_claims(folder, manifest)
+    running = {item.run: item for item in _running(claims) if item.run in wanted - set(finished)}
+    return Snapshot(
+        folder, manifest, findings, finished, running, live or bool(claims), tuple(damaged), _runs_of(manifest)
+    )
+
+
+def report_digest(folder: SweepFolder) -> str:
+    """Return the digest of everything that the `report` run carries; equal digests mean equal artifacts."""
+    files = [path for path in sorted(folder.report.rglob("*")) if path.is_file()] if folder.report.exists() else []
+    files += [path for path in (folder.manifest, folder.findings, folder.records) if path.exists()]
+    return sha256_text(canonical_json([[str(path.relative_to(folder.home)), sha256_file(path)] for path in files]))
+
+
+def _finished(folder: SweepFolder, run: str, known: Finished | None) -> Finished | None:
+    path = folder.record(run)
+    try:
+        status = path.stat()
+    except FileNotFoundError:
+        return None
+    stamp = (status.st_mtime_ns, status.st_size)
+    if known is not None and known.stamp == stamp:
+        return known
+    record = Record.read(path)
+    return Finished(run, record.cell, sha256_file(path), record.outcome, record.started_at, record.finished_at, stamp)
+
+
+def _live_claims(folder: SweepFolder, manifest: Manifest) -> list[Claim]:
+    claims = []
+    for block in manifest.blocks:
+        path = folder.claim(block.name)
+        try:
+            claim = Claim.read(path)
+            if _alive(claim, path):
+                claims.append(claim)
+        except (FileNotFoundError, DamagedFile):
+            continue
+    return claims
+
+
+def _running(claims: list[Claim]) -> list[Running]:
+    return [
+        Running(claim.run, claim.run.rpartition("-r")[0], claim.block, claim.run_since, claim.step)
+        for claim in claims
+        if claim.run and claim.run_since
+    ]
+
+
+def _alive(claim: Claim, path: Path) -> bool:
+    """Return whether the claim's supervisor lives: by the process table on this host, by the file's age elsewhere."""
+    if claim.host != socket.gethostname():
+        return time.time() - path.stat().st_mtime < _STALE_CLAIM_SECONDS
+    try:
+        process = psutil.Process(claim.pid)
+        return abs(process.create_time() - claim.process_started) < _STARTED_TOLERANCE_SECONDS
+    except psutil.NoSuchProcess:
+        return False
+
+
+def _runs_of(manifest: Manifest) -> dict[str, tuple[str, ...]]:
+    runs: dict[str, list[str]] = {}
+    for run in manifest.wanted_runs():
+        runs.setdefault(run.rpartition("-r")[0], []).append(run)
+    return {cell: tuple(names) for cell, names in runs.items()}

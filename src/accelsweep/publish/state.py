@@ -1,0 +1,79 @@
+"""What was copied to which store, kept beside the records, so that mlflow is not even imported when nothing changed."""
+
+from __future__ import annotations
+
+import contextlib
+import sqlite3
+from typing import ClassVar
+
+from accelsweep.core.documents import Document, Frozen, sha256_file
+from accelsweep.core.errors import DamagedFile
+from accelsweep.core.folders import SweepFolder
+from accelsweep.core.plans import Manifest
+from accelsweep.publish.location import database_file, mask, resolve
+from accelsweep.publish.snapshot import report_digest
+
+
+class Copied(Frozen):
+    """What one store holds of a sweep: records by run, and the digest of report, findings and plan together."""
+
+    experiment_id: str
+    active_runs: int
+    records: dict[str, str]
+    report: str
+
+
+class PublishedState(Document):
+    """The stores that a sweep was copied to, by their address without its secrets."""
+
+    kind: ClassVar[str] = "published"
+
+    stores: dict[str, Copied]
+
+
+def up_to_date(folder: SweepFolder, tracking_uri: str | None = None) -> bool:
+    """Return whether the store holds all that the folder holds, without importing mlflow.
+
+    A SQLite store is asked whether it still has the experiment and its runs; a server is taken at its word.
+    """
+    uri = resolve(folder.home, tracking_uri)
+    copied = _read(folder).get(mask(uri))
+    if copied is None or copied.records != record_sums(folder) or copied.report != report_digest(folder):
+        return False
+    return _still_there(uri, copied)
+
+
+def remember(folder: SweepFolder, uri: str, copied: Copied) -> None:
+    """Note that the store at `uri` holds `copied`."""
+    PublishedState(stores=_read(folder) | {mask(uri): copied}).write(folder.published)
+
+
+def record_sums(folder: SweepFolder) -> dict[str, str]:
+    """Return the SHA-256 of the record file of each wanted run that has one."""
+    wanted = Manifest.read(folder.manifest).wanted_runs()
+    return {run: sha256_file(folder.record(run)) for run in wanted if folder.record(run).exists()}
+
+
+def _read(folder: SweepFolder) -> dict[str, Copied]:
+    try:
+        return PublishedState.read(folder.published).stores
+    except (FileNotFoundError, DamagedFile):
+        return {}
+
+
+def _still_there(uri: str, copied: Copied) -> bool:
+    database = database_file(uri)
+    if database is None:
+        return True
+    if not database.exists():
+        return False
+    count = (
+        "select count(*) from runs join experiments using (experiment_id) where experiment_id = ?"
+        " and runs.lifecycle_stage = 'active' and experiments.lifecycle_stage = 'active'"
+    )
+    try:
+        with contextlib.closing(sqlite3.connect(f"file:{database}?mode=ro", uri=True)) as connection:
+            (active,) = connection.execute(count, (int(copied.experiment_id),)).fetchone()
+    except (sqlite3.Error, ValueError):
+        return False
+    return bool(active >= copied.active_runs)

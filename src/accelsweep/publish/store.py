@@ -1,0 +1,158 @@
+"""The MLflow store of a sweep: made once without a race, asked what it holds, and judged whether it is ours.
+
+MLflow's first-time migration of a SQLite file is not guarded against a second process. So the file is made under a
+temporary name and linked into place when it is complete: whoever is first wins, and nobody opens a half-made one.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import tempfile
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from accelsweep.core.errors import InputError
+from accelsweep.core.folders import SweepFolder
+from accelsweep.publish.location import artifact_location, database_file, mask
+from accelsweep.publish.wanted import CREATED, KEY, PARENT, PUBLISHED, SOURCE
+
+if TYPE_CHECKING:
+    from mlflow import MlflowClient
+    from mlflow.entities import Experiment, Run
+
+_PAGE = 1000
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A run of ours as the store holds it. `started` is in milliseconds since 1970."""
+
+    run_id: str
+    key: str
+    source: str
+    published: str | None
+    created: str
+    status: str
+    started: int
+    parent_id: str | None
+    params: frozenset[str]
+    metrics: frozenset[str]
+    tags: frozenset[str]
+
+
+class Store:
+    """One experiment of one MLflow store."""
+
+    def __init__(self, client: MlflowClient, experiment: Experiment, uri: str) -> None:
+        """Use `connect`."""
+        self.client = client
+        self.experiment_id: str = experiment.experiment_id
+        self.experiment: str = experiment.name
+        self.uri = uri
+
+    def look(self) -> dict[str, list[Entry]]:
+        """Return our active runs in the store by key, the oldest first, so that every publisher keeps the same one."""
+        entries: dict[str, list[Entry]] = {}
+        token = None
+        while True:
+            page = self.client.search_runs([self.experiment_id], max_results=_PAGE, page_token=token)
+            for run in page:
+                if KEY in run.data.tags:
+                    entries.setdefault(run.data.tags[KEY], []).append(_entry(run))
+            token = page.token
+            if not token:
+                break
+        for same in entries.values():
+            same.sort(key=lambda entry: (entry.created, entry.run_id))
+        return entries
+
+
+def connect(folder: SweepFolder, uri: str, experiment: str | None = None) -> Store:
+    """Return the sweep's experiment in the store at `uri`, making both where they do not exist.
+
+    Raises mlflow's MlflowException when the store does not answer.
+    """
+    os.environ.setdefault("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "1")
+    os.environ.setdefault("MLFLOW_HTTP_REQUEST_TIMEOUT", "30")
+    for noisy in ("alembic", "mlflow.store.db", "mlflow.tracking"):
+        logging.getLogger(noisy).setLevel(logging.WARNING)
+    from mlflow import MlflowClient
+
+    create_database(uri, folder.home)
+    client = MlflowClient(tracking_uri=uri)
+    return Store(client, _experiment(client, folder, uri, experiment or folder.name), uri)
+
+
+def create_database(uri: str, home: Path) -> None:
+    """Make the file of a SQLite store if there is none, whole or not at all. Does nothing for any other store."""
+    path = database_file(uri)
+    if path is None or path.exists():
+        return
+    from mlflow.store.tracking.sqlalchemy_store import SqlAlchemyStore
+
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=path.parent, prefix=f".{path.name}.") as folder:
+        made = Path(folder) / "new.db"
+        store = SqlAlchemyStore(  # type: ignore[no-untyped-call]  # mlflow has no type hints there
+            f"sqlite:///{made}", (home.resolve() / "mlartifacts").as_uri()
+        )
+        store.engine.dispose()
+        try:
+            path.hardlink_to(made)
+        except FileExistsError:
+            return
+
+
+def refuse_foreign(store: Store, held: Mapping[str, list[Entry]], ours: Iterable[str]) -> None:
+    """Raise InputError if the experiment holds records, none of them ours: it is another sweep of the same name.
+
+    `ours` are the SHA-256 sums of our records. A SQLite file is never refused: it belongs to its folder, and records
+    that were deleted there and measured again replace the old ones.
+    """
+    if database_file(store.uri) is not None:
+        return
+    known = set(ours)
+    theirs = {entry.source for key, same in held.items() if key.startswith("run:") for entry in same}
+    theirs = {source for source in theirs if "@" not in source}
+    if known and theirs and not theirs & known:
+        raise InputError(
+            f"the experiment {store.experiment!r} at {mask(store.uri)} holds {len(theirs)} runs of another sweep and "
+            "none of this one; publishing would replace them. Give the sweep another name (name=...)"
+        )
+
+
+def _experiment(client: MlflowClient, folder: SweepFolder, uri: str, name: str) -> Experiment:
+    from mlflow.exceptions import MlflowException
+
+    experiment = client.get_experiment_by_name(name)
+    if experiment is None:
+        try:
+            client.create_experiment(name, artifact_location(folder, uri), tags={"accelsweep.sweep": folder.name})
+        except MlflowException:
+            if client.get_experiment_by_name(name) is None:  # else another publisher was faster
+                raise
+        experiment = client.get_experiment_by_name(name)
+        assert experiment is not None
+    if experiment.lifecycle_stage == "deleted":
+        client.restore_experiment(experiment.experiment_id)
+    return experiment
+
+
+def _entry(run: Run) -> Entry:
+    tags = run.data.tags
+    return Entry(
+        run_id=run.info.run_id,
+        key=tags[KEY],
+        source=tags.get(SOURCE, ""),
+        published=tags.get(PUBLISHED),
+        created=tags.get(CREATED, ""),
+        status=run.info.status,
+        started=run.info.start_time,
+        parent_id=tags.get(PARENT),
+        params=frozenset(run.data.params),
+        metrics=frozenset(run.data.metrics),
+        tags=frozenset(tags),
+    )

@@ -1,0 +1,199 @@
+"""Bring one MLflow run into the state that is wanted, so that it can be cut off anywhere and done again.
+
+A run is created with its key and its source, then filled, ended, and only at the very end tagged with its digest: a run
+that carries the digest is whole. Filling a run twice leaves the same run, because params are only added and a record's
+metric points carry the record's times.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import UTC, datetime
+from typing import Any
+
+from mlflow.entities import Dataset, DatasetInput, InputTag, Metric, Param, RunTag
+from mlflow.exceptions import MlflowException
+
+from accelsweep.publish.contents import RUNNING_SOURCE
+from accelsweep.publish.store import Entry, Store
+from accelsweep.publish.wanted import CREATED, KEY, PARENT, PUBLISHED, SOURCE, Artifact, Wanted
+
+_METRICS_PER_CALL = 900
+_PARAMS_PER_CALL = 90
+_SAME_START_MILLISECONDS = 1000
+
+
+class Writer:
+    """Writes into one experiment. Remembers what it saw and wrote, so that it need not look again while it is alone."""
+
+    def __init__(self, store: Store, held: dict[str, list[Entry]]) -> None:
+        """`held` is what the store holds now (`store.look()`)."""
+        self._store = store
+        self._client = store.client
+        self.held = held
+        self._ids = {key: same[0].run_id for key, same in held.items()}
+        self.written = 0
+        """How many runs were created, changed or deleted."""
+
+    def settled(self, wanted: Wanted) -> bool:
+        """Return whether the store holds exactly this run and nothing beside it under its key."""
+        same = self.held.get(wanted.key, [])
+        return (
+            len(same) == 1
+            and (same[0].source, same[0].published) == (wanted.source, wanted.digest)
+            and same[0].parent_id == self._parent(wanted)
+        )
+
+    def holds(self, key: str, digest: str, parent: str) -> bool:
+        """Return whether the one run under `key` was published from `digest`, without building what is wanted."""
+        same = self.held.get(key, [])
+        return (
+            len(same) == 1
+            and (same[0].source, same[0].published) == (digest, digest)
+            and same[0].parent_id == self._ids.get(parent)
+        )
+
+    def bring_about(self, wanted: Wanted) -> None:
+        """Create, complete or replace the run, and delete what else stands under its key (restorable in MLflow)."""
+        if self.settled(wanted):
+            return
+        matching = [entry for entry in self.held.get(wanted.key, []) if _continues(entry, wanted)]
+        entry = matching[0] if matching else self._create(wanted)
+        if entry.parent_id != (parent := self._parent(wanted)) and parent is not None:
+            self._client.set_tag(entry.run_id, PARENT, parent)
+        if (entry.source, entry.published) != (wanted.source, wanted.digest):
+            self._fill(entry, wanted)
+        for other in self.held.get(wanted.key, []):
+            if other.run_id != entry.run_id:
+                self._delete(other.run_id)
+        self.written += 1
+        self.held[wanted.key] = [_as_wanted(entry, wanted, parent)]
+        self._ids[wanted.key] = entry.run_id
+
+    def progress(self, key: str, step: int) -> None:
+        """Log how many steps a running run has done, under `steps_done`."""
+        self._client.log_metric(self._ids[key], "steps_done", float(step), step=step)
+
+    def abandon(self, running: Sequence[str]) -> None:
+        """Mark as KILLED what the store calls running but is not among the keys `running` any more."""
+        for key, same in self.held.items():
+            for entry in same:
+                if entry.source.startswith(RUNNING_SOURCE) and entry.status == "RUNNING" and key not in running:
+                    self._client.set_tag(entry.run_id, "outcome", "not_run")
+                    self._client.set_terminated(entry.run_id, status="KILLED")
+                    self.written += 1
+
+    def _parent(self, wanted: Wanted) -> str | None:
+        return self._ids.get(wanted.parent) if wanted.parent else None
+
+    def _create(self, wanted: Wanted) -> Entry:
+        created = datetime.now(UTC).isoformat(timespec="microseconds")
+        tags = {KEY: wanted.key, SOURCE: wanted.source, CREATED: created}
+        if parent := self._parent(wanted):
+            tags[PARENT] = parent
+        run = self._client.create_run(
+            self._store.experiment_id, start_time=wanted.started, tags=tags, run_name=wanted.name
+        )
+        none: frozenset[str] = frozenset()
+        return Entry(
+            run.info.run_id,
+            wanted.key,
+            wanted.source,
+            None,
+            created,
+            "RUNNING",
+            wanted.started,
+            parent,
+            none,
+            none,
+            none,
+        )
+
+    def _fill(self, entry: Entry, wanted: Wanted) -> None:
+        if entry.source != wanted.source:
+            self._client.set_tag(entry.run_id, SOURCE, wanted.source)
+        for artifact in wanted.artifacts:
+            self._store_artifact(entry.run_id, artifact)
+        if wanted.data is not None:
+            data = Dataset(wanted.data.name, wanted.data.digest, "config", wanted.data.source)
+            context = [InputTag("mlflow.data.context", "training")]
+            self._client.log_inputs(entry.run_id, datasets=[DatasetInput(data, tags=context)])
+        if wanted.ended is not None:
+            self._client.set_terminated(entry.run_id, status=wanted.status, end_time=wanted.ended)
+        elif entry.status != wanted.status:
+            self._client.update_run(entry.run_id, status=wanted.status)
+        for gone in entry.tags - wanted.tags.keys():
+            if not gone.startswith(("accelsweep.", "mlflow.")):
+                self._client.delete_tag(entry.run_id, gone)
+        self._log(entry, wanted)
+
+    def _log(self, entry: Entry, wanted: Wanted) -> None:
+        points = _points(entry, wanted)
+        params = [Param(name, value) for name, value in wanted.params.items() if name not in entry.params]
+        tags = [RunTag(name, value) for name, value in wanted.tags.items()] + [RunTag(PUBLISHED, wanted.digest)]
+        batches = list(_chunks(points, _METRICS_PER_CALL)), list(_chunks(params, _PARAMS_PER_CALL))
+        calls = max(len(batches[0]), len(batches[1]), 1)
+        for number in range(calls):
+            self._client.log_batch(
+                entry.run_id,
+                metrics=batches[0][number] if number < len(batches[0]) else (),
+                params=batches[1][number] if number < len(batches[1]) else (),
+                tags=tags if number == calls - 1 else (),
+            )
+
+    def _store_artifact(self, run_id: str, artifact: Artifact) -> None:
+        if isinstance(artifact.source, str):
+            self._client.log_text(run_id, artifact.source, artifact.target)
+        elif artifact.source.is_dir():
+            self._client.log_artifacts(run_id, str(artifact.source), artifact.target or None)
+        else:
+            self._client.log_artifact(run_id, str(artifact.source), artifact.target or None)
+
+    def _delete(self, run_id: str) -> None:
+        try:
+            self._client.delete_run(run_id)
+        except MlflowException:
+            if self._client.get_run(run_id).info.lifecycle_stage != "deleted":  # else another publisher was faster
+                raise
+
+
+def _continues(entry: Entry, wanted: Wanted) -> bool:
+    """Return whether the entry is the same measurement: made from the same source, or seen while it ran."""
+    if entry.source == wanted.source:
+        return True
+    seen_running = entry.source.startswith(RUNNING_SOURCE)
+    return seen_running and abs(entry.started - wanted.started) < _SAME_START_MILLISECONDS
+
+
+def _points(entry: Entry, wanted: Wanted) -> list[Metric]:
+    """Return the points to log; an aggregate that no longer exists becomes NaN, since MLflow deletes no metric.
+
+    A parent's aggregates change and MLflow shows the latest point: theirs are timed by the clock, a repeat's by its end.
+    """
+    when = wanted.ended if wanted.parent and wanted.ended else round(time.time() * 1000)
+    gone = entry.metrics - wanted.metrics.keys() - {point.name for point in wanted.curves} - {"steps_done"}
+    values: Mapping[str, float] = {**wanted.metrics, **dict.fromkeys(gone, float("nan"))}
+    scalars = [Metric(name, value, when, 0) for name, value in values.items()]
+    return scalars + [Metric(point.name, point.value, point.timestamp, point.step) for point in wanted.curves]
+
+
+def _as_wanted(entry: Entry, wanted: Wanted, parent: str | None) -> Entry:
+    return Entry(
+        run_id=entry.run_id,
+        key=wanted.key,
+        source=wanted.source,
+        published=wanted.digest,
+        created=entry.created,
+        status=wanted.status,
+        started=entry.started,
+        parent_id=parent,
+        params=entry.params | wanted.params.keys(),
+        metrics=entry.metrics | wanted.metrics.keys(),
+        tags=entry.tags | wanted.tags.keys(),
+    )
+
+
+def _chunks(items: list[Any], size: int) -> Iterator[list[Any]]:
+    for start in range(0, len(items), size):
+        yield items[start : start + size]
