@@ -10,7 +10,7 @@ from accelsweep.core.record import Record
 pytestmark = pytest.mark.real
 
 BROKEN = """\
-from accelsweep.workloads.small_cnn import SmallCNN
+from accelsweep.workloads.models import SmallCNN
 
 
 class Broken(SmallCNN):
@@ -47,7 +47,7 @@ def test_broken_user_code_shows_their_traceback_and_costs_only_its_own_runs(home
     home.module("mine", BROKEN)
     result = home.accelsweep(
         "run", "experiment=tiny", "batch_size=16", "repeats=1",
-        "model._target_=accelsweep.workloads.small_cnn.SmallCNN,mine.Broken",
+        "model._target_=accelsweep.workloads.models.SmallCNN,mine.Broken",
     )  # fmt: skip
     assert result.returncode == 1, result.stdout
     folder = SweepFolder(home.path, "tiny")
