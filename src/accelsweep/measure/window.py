@@ -81,8 +81,12 @@ class Probe(Protocol):
 
 @dataclass(frozen=True)
 class RankWindow:
-    """What one rank saw. Seconds and samples of each step, warm-up first; `seconds` is the window's own duration."""
+    """What one rank saw. Seconds and samples of each step, warm-up first; `seconds` is the window's own duration.
 
+    `began_at` is the clock's reading before the first batch was fetched.
+    """
+
+    began_at: float
     warmup_steps: int
     first_step_seconds: float
     seconds: float
@@ -120,7 +124,7 @@ class Window:
         self._losses, self._samples = Losses(), list[int]()
         self._done, self._next_turn = 0, 1
         self._warmup_seconds: list[float] = []
-        self._first_step_seconds = self._opened = self._seconds = math.nan
+        self._began_at = self._first_step_seconds = self._opened = self._seconds = math.nan
         self._marks: Marks | None = None
 
     @property
@@ -131,7 +135,7 @@ class Window:
     def begin(self) -> None:
         """Call once, before the first batch is fetched."""
         self._device.synchronise()
-        self._opened = self._clock()
+        self._began_at = self._clock()
         self._marks = self._device.marks(self._clock)
 
     def step_done(self, samples: int, loss: Any = None) -> bool:
@@ -148,7 +152,7 @@ class Window:
     def _turn(self) -> bool:
         if self._done == 1:
             self._device.synchronise()
-            self._first_step_seconds = self._clock() - self._opened
+            self._first_step_seconds = self._clock() - self._began_at
             self._next_turn = self._rules.warmup
             return False
         if self._done == self._rules.warmup:
@@ -181,6 +185,7 @@ class Window:
         if math.isnan(self._seconds) or self._marks is None:
             raise RuntimeError(f"the window is still open after {self._done} steps: the training data ended too early")
         return RankWindow(
+            began_at=self._began_at,
             warmup_steps=self._rules.warmup,
             first_step_seconds=self._first_step_seconds,
             seconds=self._seconds,

@@ -1,0 +1,47 @@
+"""`self.log` without a Trainer: what a module logs in the bare loop is kept on the device and averaged when asked."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import lightning.pytorch as pl
+import torch
+
+
+class RawLog:
+    """Sums of logged values, weighted by their batch size; Lightning's mean over a phase."""
+
+    def __init__(self, device: torch.device) -> None:
+        """`device` is where the ranks' sums meet."""
+        self._device = device
+        self._sums: dict[str, tuple[Any, float]] = {}
+
+    def listen_to(self, module: pl.LightningModule) -> None:
+        """Replace the module's `log` and `log_dict`, which need a Trainer."""
+        module.log = self._log  # type: ignore[method-assign, assignment]
+        module.log_dict = self._log_dict  # type: ignore[method-assign, assignment]
+
+    def clear(self) -> None:
+        """Begin a new phase."""
+        self._sums.clear()
+
+    def means(self, across_ranks: bool) -> dict[str, float]:
+        """Return each name's mean. Waits for the device; with `across_ranks` every rank must call it."""
+        found = {}
+        for name, (total, weight) in self._sums.items():
+            pair = torch.tensor([float(total), weight], dtype=torch.float32, device=self._device)
+            if across_ranks:
+                torch.distributed.all_reduce(pair)
+            found[name] = float(pair[0] / pair[1])
+        return found
+
+    def _log(self, name: str, value: Any, *_: Any, batch_size: int | None = None, **__: Any) -> None:
+        weight = float(batch_size or 1)
+        total, weights = self._sums.get(name, (0.0, 0.0))
+        scalar = value.detach() if hasattr(value, "detach") else value
+        self._sums[name] = (total + scalar * weight, weights + weight)
+
+    def _log_dict(self, values: Mapping[str, Any], *_: Any, **options: Any) -> None:
+        for name, value in values.items():
+            self._log(name, value, **options)

@@ -1,0 +1,179 @@
+"""`loop: lightning`: the config's Trainer, with one callback of ours that shows each finished step to a listener."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+import lightning.pytorch as pl
+from hydra.utils import instantiate
+from lightning.pytorch.plugins.environments import LightningEnvironment
+from lightning.pytorch.utilities.exceptions import MisconfigurationException
+
+from accelsweep.core.errors import InputError, nearest
+from accelsweep.execute.errors import Unsupported
+from accelsweep.execute.loops import Listener, count_samples, loss_in
+from accelsweep.execute.process import Place, join_group, seed_all
+from accelsweep.execute.spec import RunSpec
+from accelsweep.workloads.build import build_data, build_module
+
+PRECISION_ALIASES = {"16": "16-mixed", "bf16": "bf16-mixed", "32": "32-true", "64": "64-true"}
+"""Lightning's short names."""
+
+DECIDED_HERE = {
+    "accelerator": "the top-level key accelerator",
+    "devices": "the top-level key devices",
+    "num_nodes": "the top-level key num_nodes",
+    "precision": "the top-level key precision",
+    "max_steps": "measure.max_steps",
+    "max_epochs": "measure.*: training ends with the window",
+    "min_steps": "measure.min_steps",
+    "min_epochs": "measure.*: training ends with the window",
+    "max_time": "limits.run_seconds",
+    "limit_train_batches": "measure.max_steps",
+    "limit_val_batches": "nothing: validation has a phase of its own",
+    "num_sanity_val_steps": "nothing: validation has a phase of its own",
+    "val_check_interval": "nothing: validation has a phase of its own",
+    "check_val_every_n_epoch": "nothing: validation has a phase of its own",
+    "fast_dev_run": "measure.*",
+    "logger": "accelsweep: what the module logs goes into the record",
+    "enable_checkpointing": "accelsweep: runs keep no checkpoints",
+    "enable_progress_bar": "accelsweep: progress is shown by the sweep",
+    "enable_model_summary": "accelsweep",
+}
+"""Trainer arguments that a run does not take from `trainer`, and where each is decided instead."""
+
+
+class LightningLoop:
+    """A Trainer and what was read back from it."""
+
+    def __init__(self, spec: RunSpec) -> None:
+        """Build the Trainer. Raises Unsupported where Lightning or the machine refuses the combination."""
+        self._spec = spec
+        self._callback = _StepCallback(int(spec.config["batch_size"]))
+        self._trainer = _build_trainer(spec, self._callback)
+        self._data: pl.LightningDataModule | None = None
+        self.device = self._trainer.strategy.root_device
+        self.precision = str(self._trainer.precision)
+        self.strategy = str(getattr(self._trainer.strategy, "strategy_name", type(self._trainer.strategy).__name__))
+        self.optimizer = "none"
+        self.accumulate = int(self._trainer.accumulate_grad_batches)
+        self.logged: dict[str, float] = {}
+        self.epoch_ends = self._callback.epoch_ends
+
+    def train(self, listener: Listener) -> None:
+        """Train a fresh module, seeded by the run, until `listener` has enough."""
+        seed = self._spec.run.seed
+        seed_all(seed)
+        module = build_module(self._spec.config)
+        self._data = build_data(self._spec.config, seed)
+        self._callback.listener = listener
+        self._trainer.fit(module, datamodule=self._data)
+        self.optimizer = ", ".join(type(optimizer).__name__ for optimizer in self._trainer.optimizers) or "none"
+        self._keep_logged()
+
+    def validate(self) -> dict[str, float] | None:
+        """Return what the trained module logs over the validation set; None where the data has none."""
+        self._trainer.limit_val_batches = 1.0
+        module = self._trainer.lightning_module
+        try:
+            found = self._trainer.validate(module, datamodule=self._data, verbose=False)
+        except MisconfigurationException as error:
+            if "validation_step" in str(error) or "val_dataloader" in str(error):
+                return None
+            raise
+        self._keep_logged()
+        return {name: float(value) for results in found for name, value in results.items()}
+
+    def _keep_logged(self) -> None:
+        self.logged |= {name: float(value) for name, value in self._trainer.callback_metrics.items()}
+
+
+class _StepCallback(pl.Callback):
+    """Shows steps to the listener: `begin` before the first batch, `step_done` after each, stop when it has enough."""
+
+    def __init__(self, batch_size: int) -> None:
+        self.listener: Listener | None = None
+        self.epoch_ends: list[int] = []
+        self._batch_size = batch_size
+        self._steps = 0
+
+    def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        assert self.listener is not None
+        self.listener.begin()
+
+    def on_train_batch_end(
+        self, trainer: pl.Trainer, pl_module: pl.LightningModule, outputs: Any, batch: Any, batch_idx: int
+    ) -> None:
+        assert self.listener is not None
+        samples = count_samples(batch, self._steps == 0, self._batch_size)
+        self._steps += 1
+        loss = loss_in(outputs)
+        if self.listener.step_done(samples, None if loss is None else loss.detach()):
+            trainer.should_stop = True
+
+    def on_train_epoch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        self.epoch_ends.append(self._steps)
+
+
+def _build_trainer(spec: RunSpec, callback: pl.Callback) -> pl.Trainer:
+    config, place = spec.config, Place.of(spec)
+    settings = _trainer_settings(config.get("trainer") or {})
+    if isinstance(settings.get("strategy", "auto"), str):
+        join_group(place, str(config["accelerator"]), int(config["num_nodes"]))
+    callbacks = [*(settings.pop("callbacks", None) or ()), callback]
+    plugins = [*(settings.pop("plugins", None) or ()), LightningEnvironment()]
+    try:
+        trainer = pl.Trainer(
+            accelerator=config["accelerator"],
+            devices=place.local_size,
+            num_nodes=config["num_nodes"],
+            precision=config["precision"],
+            max_epochs=-1,
+            limit_val_batches=0,
+            num_sanity_val_steps=0,
+            logger=False,
+            enable_checkpointing=False,
+            enable_progress_bar=False,
+            enable_model_summary=False,
+            callbacks=callbacks,
+            plugins=plugins,
+            **settings,
+        )
+    except (MisconfigurationException, ValueError, ImportError) as error:
+        raise Unsupported(f"Lightning refuses this here: {error}") from error
+    _check(trainer, spec)
+    return trainer
+
+
+def _trainer_settings(trainer: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the user's Trainer arguments, objects instantiated. Raises InputError for one that is decided elsewhere."""
+    import inspect
+
+    known = set(inspect.signature(pl.Trainer.__init__).parameters)
+    for name in trainer:
+        if name in DECIDED_HERE:
+            raise InputError(f"trainer.{name} has no effect here and is refused; it is decided by {DECIDED_HERE[name]}")
+        if name not in known:
+            raise InputError(f"trainer.{name} is no argument of lightning's Trainer{nearest(name, known)}")
+    strategy = trainer.get("strategy", "auto")
+    if isinstance(strategy, str) and any(word in strategy for word in ("spawn", "fork", "notebook")):
+        raise Unsupported(f"trainer.strategy={strategy} starts processes of its own; use ddp, ranks are started already")
+    settings: dict[str, Any] = instantiate(dict(trainer), _convert_="all")
+    return settings
+
+
+def _check(trainer: pl.Trainer, spec: RunSpec) -> None:
+    if trainer.world_size != spec.world_size:
+        raise RuntimeError(f"Lightning runs {trainer.world_size} ranks, but the plan wants {spec.world_size}")
+    asked = str(spec.config["precision"])
+    asked = PRECISION_ALIASES.get(asked, asked)
+    if str(trainer.precision) != asked:
+        device = trainer.strategy.root_device.type
+        raise Unsupported(f"precision={asked} would become {trainer.precision} on {device}, which is another cell")
+
+
+def finite(values: Mapping[str, float]) -> dict[str, float]:
+    """Return the entries of `values` that are numbers."""
+    return {name: value for name, value in values.items() if math.isfinite(value)}

@@ -1,0 +1,48 @@
+"""Networks: a small convolutional one and a multilayer perceptron, for square images of any size."""
+
+from __future__ import annotations
+
+from torch import nn
+
+from accelsweep.workloads.classifier import ImageClassifier
+
+
+class SmallCNN(ImageClassifier):
+    """Convolution (3x3), batch normalisation and ReLU, `depth` times, doubling the channels; then pooling and one layer.
+
+    Every stage but the first halves the image, as long as it is larger than 2 pixels, so 8x8 digits and larger images work.
+    """
+
+    def __init__(
+        self, width: int = 32, depth: int = 3, image_size: int = 8, channels: int = 1, classes: int = 10
+    ) -> None:
+        """`width` is the number of channels of the first stage."""
+        layers: list[nn.Module] = []
+        incoming, size = channels, image_size
+        for stage in range(depth):
+            outgoing = width * 2**stage
+            stride = 2 if stage > 0 and size > 2 else 1
+            layers += [
+                nn.Conv2d(incoming, outgoing, kernel_size=3, stride=stride, padding=1, bias=False),
+                nn.BatchNorm2d(outgoing),
+                nn.ReLU(inplace=True),
+            ]
+            incoming, size = outgoing, -(-size // stride)
+        layers += [nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(incoming, classes)]
+        super().__init__(nn.Sequential(*layers))
+
+
+class MLP(ImageClassifier):
+    """`depth` hidden layers of `width` units with ReLU, on flattened images."""
+
+    def __init__(
+        self, width: int = 256, depth: int = 2, image_size: int = 8, channels: int = 1, classes: int = 10
+    ) -> None:
+        """`image_size` is the side of a square image in pixels."""
+        layers: list[nn.Module] = [nn.Flatten()]
+        incoming = channels * image_size**2
+        for _ in range(depth):
+            layers += [nn.Linear(incoming, width), nn.ReLU(inplace=True)]
+            incoming = width
+        layers.append(nn.Linear(incoming, classes))
+        super().__init__(nn.Sequential(*layers))
