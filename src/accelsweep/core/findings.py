@@ -8,6 +8,8 @@ from __future__ import annotations
 from enum import StrEnum
 from typing import Any, ClassVar
 
+from pydantic import Field
+
 from accelsweep.core.documents import Document, Frozen
 from accelsweep.core.outcome import Outcome
 from accelsweep.core.record import Doubt
@@ -102,7 +104,7 @@ class CellFinding(Frozen):
     doubts: tuple[Doubt, ...]
     runs: tuple[RunPoint, ...]
     quality_difference: Estimate | None = None
-    costs: dict[str, Estimate] = {}
+    costs: dict[str, Estimate] = Field(default_factory=dict)
 
 
 class Hardware(Frozen):
@@ -158,8 +160,8 @@ class BatchCurve(Frozen):
 class Findings(Document):
     """All numbers of one sweep's report.
 
-    `family` is the number of ratios whose intervals hold together; `pareto` names the cells that no other beats in all of
-    `pareto_objectives`; `costs_note` says why there are no costs, None where there are some.
+    `family` is the number of ratios whose intervals hold together; `pareto` names the cells that no other beats in all
+    of `pareto_objectives`; `costs_note` says why there are no costs, None where there are some.
     """
 
     kind: ClassVar[str] = "findings"
