@@ -1,0 +1,126 @@
+"""The table of measured cells: rate, speed-up, verdict, memory, energy, cost, quality and doubts, each with its interval."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from accelsweep.core.findings import CellFinding, Estimate, Findings
+from accelsweep.report import format
+from accelsweep.report.table import Column, Entry, Table
+
+
+def cells_table(findings: Findings) -> Table:
+    """Return every cell that was measured at least once, fastest first."""
+    measured = sorted(
+        (cell for cell in findings.cells if cell.samples_per_second is not None),
+        key=lambda cell: -cell.samples_per_second.value if cell.samples_per_second else 0.0,
+    )
+    optional = [metric for metric in _OPTIONAL if _any_value(findings, metric[1])]
+    quality = findings.quality_metric or "quality"
+    columns = ("Cell", "Rate", "Speed-up", "Verdict", *(title for title, _ in optional), f"Quality ({quality})", "Doubts")
+    numeric = {"Rate", "Speed-up", *(title for title, _ in optional), f"Quality ({quality})"}
+    return Table(
+        name="cells",
+        title="Cells",
+        caption=f"Measured cells, fastest first. Intervals in brackets; speed-ups hold together at "
+        f"{format.share(findings.confidence)}. Memory and energy are medians over the repeats.",
+        columns=tuple(Column(title, title in numeric) for title in columns),
+        rows=tuple(_cell_row(findings, cell, optional) for cell in measured),
+        data=[_cell_data(cell) for cell in findings.cells],
+        empty="No cell was measured.",
+    )
+
+
+_OPTIONAL: tuple[tuple[str, tuple[str, ...]], ...] = (
+    ("Device memory", ("peak_memory_allocated_bytes", "device_memory_used_bytes")),
+    ("Host memory", ("host_pss_bytes",)),
+    ("Energy", ("energy_joules",)),
+    ("Cost", ("cost_usd_per_million_samples", "cost_usd_per_epoch", "cost_usd")),
+    ("MFU", ("mfu", "model_flops_utilisation")),
+)
+"""Columns that appear only where some cell has a value; where none has, `absent_metrics` says so once."""
+
+
+def absent_metrics(findings: Findings) -> list[str]:
+    """Return one line for each optional column that no cell can fill, with the reason that the measurement gave."""
+    lines = []
+    for title, names in _OPTIONAL:
+        if _any_value(findings, names):
+            continue
+        reasons = [cell.metrics[name].reason for cell in findings.cells for name in names if name in cell.metrics]
+        reason = next((reason for reason in reasons if reason), None)
+        if reason is not None:
+            lines.append(f"{title}: {format.absent(reason)}.")
+    return lines
+
+
+def _any_value(findings: Findings, names: Sequence[str]) -> bool:
+    return any(cell.metrics[name].median is not None for cell in findings.cells for name in names if name in cell.metrics)
+
+
+def _metric(cell: CellFinding, names: Sequence[str]) -> Entry:
+    known = [cell.metrics[name] for name in names if name in cell.metrics]
+    best = next((summary for summary in known if summary.median is not None), known[0] if known else None)
+    if best is None or best.median is None:
+        return Entry(format.ABSENT, (best.reason or "") if best else "", tone="absent")
+    return Entry(format.summary(best), best.scope or "", order=best.median)
+
+
+def _cell_row(findings: Findings, cell: CellFinding, optional: Sequence[tuple[str, tuple[str, ...]]]) -> tuple[Entry, ...]:
+    short = " ".join(part for part in (cell.cell[:12], f"{cell.measured}/{cell.planned} repeats") if part)
+    return (
+        Entry(cell.label, short, tone="baseline" if cell.cell == findings.baseline else ""),
+        _estimate(cell.samples_per_second),
+        _estimate(cell.speedup.ratio if cell.speedup else None, cell.verdict_reason),
+        Entry(cell.verdict.value, cell.verdict_reason, tone=cell.verdict.value),
+        *(_metric(cell, names) for _, names in optional),
+        _quality(cell),
+        Entry(", ".join(doubt.code for doubt in cell.doubts) or "none", tone="doubt" if cell.doubts else "absent"),
+    )
+
+
+def _estimate(value: Estimate | None, reason: str = "") -> Entry:
+    if value is None:
+        return Entry(format.ABSENT, reason, tone="absent")
+    return Entry(*_split(format.estimate_text(value)), order=value.value)
+
+
+def _quality(cell: CellFinding) -> Entry:
+    if cell.quality is None:
+        return Entry(format.ABSENT, cell.quality_verdict, tone="absent")
+    # The column's head names the metric; repeating it in every row would only add noise.
+    value, interval = _split(format.estimate_text(cell.quality.model_copy(update={"unit": ""})))
+    return Entry(value, " ".join(part for part in (interval, cell.quality_verdict) if part), order=cell.quality.value)
+
+
+def _split(words: str) -> tuple[str, str]:
+    """Split `2.1x [2.0, 2.2]` into the value and its interval, so that the interval can be set smaller."""
+    for opening in (" [", " (no interval"):
+        value, found, rest = words.partition(opening)
+        if found:
+            return value, f"{opening.strip()}{rest}"
+    return words, ""
+
+
+def _cell_data(cell: CellFinding) -> dict[str, Any]:
+    ratio = cell.speedup.ratio if cell.speedup else None
+    data: dict[str, Any] = {"cell": cell.cell, "label": cell.label}
+    data |= {f"axis.{key}": value for key, value in cell.axes.items()}
+    data |= {"hardware": cell.hardware, "planned": cell.planned, "measured": cell.measured}
+    data |= _estimate_data("samples_per_second", cell.samples_per_second)
+    data |= _estimate_data("speedup", ratio)
+    data |= {"speedup.paired": cell.speedup.paired if cell.speedup else None}
+    data |= {"verdict": cell.verdict.value, "verdict_reason": cell.verdict_reason}
+    data |= _estimate_data("quality", cell.quality)
+    data |= {"quality_verdict": cell.quality_verdict}
+    for name, summary in sorted(cell.metrics.items()):
+        for field in ("median", "minimum", "maximum", "unit", "reason"):
+            data[f"{name}.{field}"] = getattr(summary, field)
+    data |= {f"effective.{key}": value for key, value in sorted(cell.effective.items())}
+    return data | {"doubts": "; ".join(doubt.code for doubt in cell.doubts), "reasons": "; ".join(cell.reasons)}
+
+
+def _estimate_data(name: str, value: Estimate | None) -> dict[str, Any]:
+    fields = ("value", "low", "high", "unit", "confidence", "count", "reason")
+    return {f"{name}.{field}": getattr(value, field) if value else None for field in fields}

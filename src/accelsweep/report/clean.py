@@ -1,0 +1,44 @@
+"""Text from outside (names, values, reasons, log lines) made printable, once, before anything is formatted.
+
+Escaping is the renderers' work. What no renderer can carry is replaced here: control characters and lone surrogates,
+which make a page or an SVG invalid, and the marks that reverse the direction of the text around them, which make a
+page say something else than its source.
+"""
+
+from __future__ import annotations
+
+import unicodedata
+from typing import Any
+
+from accelsweep.core.findings import Findings
+
+_KEPT = frozenset("\n\t")
+_REVERSING = frozenset("\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069")
+_UNPRINTABLE = frozenset({"Cc", "Cs"})
+
+
+def printable(text: str) -> str:
+    """Return `text` with every character that cannot or must not be printed replaced by U+FFFD."""
+    return "".join("\ufffd" if _refused(character) else character for character in text)
+
+
+def printable_findings(findings: Findings) -> Findings:
+    """Return the same findings with every text printable; numbers are untouched."""
+    return Findings.model_validate(_clean(findings.model_dump()))
+
+
+def _refused(character: str) -> bool:
+    if character in _KEPT:
+        return False
+    return character in _REVERSING or unicodedata.category(character) in _UNPRINTABLE or ord(character) in (0xFFFE, 0xFFFF)
+
+
+def _clean(value: Any) -> Any:
+    if isinstance(value, str):
+        # An outcome or a verdict is a string too; it is known to be printable and must keep its type.
+        return value if type(value) is not str or value.isprintable() and _REVERSING.isdisjoint(value) else printable(value)
+    if isinstance(value, dict):
+        return {_clean(key): _clean(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_clean(item) for item in value]
+    return value

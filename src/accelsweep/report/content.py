@@ -1,0 +1,131 @@
+"""Everything that a report says, before it is set as a page or as Markdown: both render this one value."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from accelsweep.core.findings import CellFinding, Findings
+from accelsweep.core.folders import SweepFolder
+from accelsweep.core.outcome import Outcome
+from accelsweep.core.record import Doubt
+from accelsweep.report import format
+from accelsweep.report.cells import absent_metrics
+from accelsweep.report.clean import printable_findings
+from accelsweep.report.figures.build import build_figures
+from accelsweep.report.figures.figure import Figure, Skipped
+from accelsweep.report.table import Table
+from accelsweep.report.tables import build_tables
+
+METHOD = (
+    "Each run is a process group of its own; the run, not the step, is the unit of every interval.",
+    "Runs of one block share an allocation and are measured in random order, the baseline among them.",
+    "Warm-up is a fixed number of steps, cut off before the window opens; loading and the first step are apart.",
+    "The window's length is fixed before it opens; the devices are synchronised before the clock is read at both ends.",
+    "A rate is the samples that all ranks processed, divided by the window's seconds; the slowest rank decides.",
+    "A speed-up is a paired t-interval on the log-ratios to the baseline within blocks, or Welch's where nothing pairs.",
+    "All intervals against the baseline are widened (Bonferroni), so that together they hold at the stated confidence.",
+    "Faster, slower and same need the whole interval on one side of the threshold, or within it; all else is undecided.",
+    "Quality is a phase of its own after a fixed number of samples, with a seed per repeat.",
+    "Nothing is dropped: outliers, failures and doubts are shown, and what is unknown is given with its reason.",
+)
+"""The method in ten lines; `docs/method.md` has the rest."""
+
+
+@dataclass(frozen=True)
+class Fact:
+    """One figure of the first screen: what it is, its value, and a smaller line such as the interval."""
+
+    name: str
+    value: str
+    detail: str = ""
+    tone: str = ""
+
+
+@dataclass(frozen=True)
+class Content:
+    """The words, tables and figures of one report."""
+
+    findings: Findings
+    facts: tuple[Fact, ...]
+    scope: tuple[str, ...]
+    doubts: tuple[Doubt, ...]
+    absent: tuple[str, ...]
+    figures: tuple[Figure, ...]
+    skipped: tuple[Skipped, ...]
+    tables: tuple[Table, ...]
+
+    @property
+    def labels(self) -> dict[str, str]:
+        """Cell name -> label."""
+        return {cell.cell: cell.label for cell in self.findings.cells}
+
+
+def build_content(raw: Findings, folder: SweepFolder) -> Content:
+    """Return what the report of these findings says; `folder` is only read for the raw steps of some runs."""
+    findings = printable_findings(raw)
+    figures = build_figures(findings, folder)
+    chosen = _chosen(findings)
+    return Content(
+        findings=findings,
+        facts=_facts(findings, chosen) if chosen else (),
+        scope=tuple(_scope(findings)),
+        doubts=_weakening(findings, chosen),
+        absent=tuple(absent_metrics(findings)),
+        figures=tuple(figure for figure in figures if isinstance(figure, Figure)),
+        skipped=tuple(figure for figure in figures if isinstance(figure, Skipped)),
+        tables=tuple(build_tables(findings)),
+    )
+
+
+def _chosen(findings: Findings) -> CellFinding | None:
+    choice = findings.recommendation.choice
+    return next((cell for cell in findings.cells if choice and cell.cell == choice.cell), None)
+
+
+def _facts(findings: Findings, cell: CellFinding) -> tuple[Fact, ...]:
+    ratio = cell.speedup.ratio if cell.speedup else None
+    facts = [_fact("Rate", format.estimate_text(cell.samples_per_second, cell.verdict_reason))]
+    if cell.cell != findings.baseline:
+        facts.append(_fact("Speed-up", format.ratio_text(ratio, cell.verdict_reason), tone=cell.verdict.value))
+    for name, metrics in _FIRST_SCREEN:
+        known = [cell.metrics[metric] for metric in metrics if metric in cell.metrics]
+        value = next((summary for summary in known if summary.median is not None), None)
+        if value is not None:
+            facts.append(Fact(name, format.summary(value), value.scope or ""))
+    if cell.quality is not None:
+        words = format.estimate_text(cell.quality.model_copy(update={"unit": ""}))
+        facts.append(_fact(f"Quality: {findings.quality_metric or 'quality'}", words, cell.quality_verdict))
+    return tuple(facts)
+
+
+_FIRST_SCREEN = (
+    ("Cost per million samples", ("cost_usd_per_million_samples",)),
+    ("Energy", ("energy_joules_per_sample", "energy_joules")),
+    ("Memory", ("peak_memory_allocated_bytes", "device_memory_used_bytes", "host_pss_bytes")),
+)
+
+
+def _fact(name: str, words: str, more: str = "", tone: str = "") -> Fact:
+    value, bracket, rest = words.partition(" [")
+    detail = f"[{rest}" if bracket else ""
+    return Fact(name, value, ", ".join(part for part in (detail, more) if part), tone)
+
+
+def _scope(findings: Findings) -> Sequence[str]:
+    measured = findings.outcomes.get(Outcome.measured, 0)
+    lines = [
+        f"{measured:,} of {format.count(findings.planned_runs, 'run')} measured",
+        format.count(len(findings.cells), "cell"),
+        format.count(findings.repeats, "repeat") + " planned",
+        f"{format.share(findings.confidence)} intervals, {findings.family} together",
+        f"threshold {format.share(findings.threshold)}",
+    ]
+    if findings.smallest_visible_effect is not None:
+        lines.append(f"smallest visible effect {format.share(findings.smallest_visible_effect)}")
+    return lines
+
+
+def _weakening(findings: Findings, chosen: CellFinding | None) -> tuple[Doubt, ...]:
+    """Return the doubts of the recommended cell and of the whole sweep, each once."""
+    return tuple(dict.fromkeys([*(chosen.doubts if chosen else ()), *findings.doubts]))

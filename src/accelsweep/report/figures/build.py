@@ -1,0 +1,27 @@
+"""All figures of a report, in the order in which a reader meets them."""
+
+from __future__ import annotations
+
+from accelsweep.core.findings import Findings
+from accelsweep.core.folders import SweepFolder
+from accelsweep.report.figures.figure import Figure, Skipped
+from accelsweep.report.figures.quality import quality_figure
+from accelsweep.report.figures.rate import heatmap_figure, throughput_figure
+from accelsweep.report.figures.scaling import efficiency_figure, scaling_figure
+from accelsweep.report.figures.speedup import speedup_figure
+from accelsweep.report.figures.steps import steps_figure
+from accelsweep.report.figures.tradeoff import tradeoff_figures
+
+
+def build_figures(findings: Findings, folder: SweepFolder) -> list[Figure | Skipped]:
+    """Return every figure of `captions.CAPTIONS`, drawn or skipped with a reason, in reading order."""
+    return [
+        speedup_figure(findings),
+        heatmap_figure(findings),
+        throughput_figure(findings),
+        scaling_figure(findings),
+        efficiency_figure(findings),
+        steps_figure(findings, folder),
+        quality_figure(findings),
+        *tradeoff_figures(findings),
+    ]

@@ -1,0 +1,75 @@
+"""Quality beside speed: what each cell's models reached."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import altair as alt
+
+from accelsweep.core.findings import CellFinding, Findings, Verdict
+from accelsweep.report import format
+from accelsweep.report.figures.figure import ROWS, Figure, Skipped
+from accelsweep.report.figures.theme import Palette
+
+COLUMNS = ("cell", "label", "quality", "low", "high", "confidence", "count", "quality_verdict")
+MOST_CELLS = 60
+
+
+def quality_figure(findings: Findings) -> Figure | Skipped:
+    """Return the quality of each cell with its interval, or why there is none."""
+    judged = [cell for cell in findings.cells if cell.quality is not None]
+    if not judged:
+        return Skipped("quality", "no run recorded a quality")
+    rows = [_row(cell, findings.baseline) for cell in judged]
+    for position, row in enumerate(rows):
+        row["shown"] = position < MOST_CELLS
+    metric = findings.quality_metric or "quality"
+    better = f" ({findings.quality_better} is better)" if findings.quality_better else ""
+    note = f"The first {MOST_CELLS} of {len(rows)} cells; all stand in the data." if len(rows) > MOST_CELLS else ""
+    return Figure(
+        name="quality",
+        alt=f"{metric} of {format.count(len(rows), 'cell')} with intervals.",
+        rows=rows,
+        columns=COLUMNS,
+        draw=lambda palette: _draw(palette, rows, f"{metric}{better}"),
+        note=note,
+    )
+
+
+def _row(cell: CellFinding, baseline: str | None) -> dict[str, Any]:
+    assert cell.quality is not None
+    is_baseline = cell.verdict is Verdict.baseline or cell.cell == baseline
+    return {
+        "cell": cell.cell,
+        "label": cell.label,
+        "key": f"{cell.cell} {cell.label}",
+        "role": "baseline" if is_baseline else "compared",
+        "quality": cell.quality.value,
+        "low": cell.quality.low,
+        "high": cell.quality.high,
+        "confidence": cell.quality.confidence,
+        "count": cell.quality.count,
+        "quality_verdict": cell.quality_verdict,
+        "words": format.estimate_text(cell.quality),
+    }
+
+
+def _draw(palette: Palette, rows: list[dict[str, Any]], title: str) -> alt.LayerChart:
+    shown = [row for row in rows if row["shown"]]
+    y = alt.Y(
+        "key:N",
+        sort=[row["key"] for row in shown],
+        title=None,
+        axis=alt.Axis(labelExpr="slice(datum.label, indexof(datum.label, ' ') + 1)", grid=True),
+    )
+    x = alt.X("quality:Q", title=title, scale=alt.Scale(zero=False, nice=True), axis=alt.Axis(tickCount=6, grid=False))
+    scale = alt.Scale(domain=["baseline", "compared"], range=[palette.ink, palette.accent])
+    colour = alt.Color("role:N", scale=scale)
+    shape = alt.Shape("role:N", scale=alt.Scale(domain=["baseline", "compared"], range=["circle", "square"]))
+    titles = {"label": "cell", "words": title, "quality_verdict": "against the baseline"}
+    tooltip = [alt.Tooltip(f"{key}:N", title=words) for key, words in titles.items()]
+    base = alt.Chart(ROWS).transform_filter("datum.shown").encode(y=y, color=colour, tooltip=tooltip)
+    return alt.layer(
+        base.mark_rule(strokeWidth=2).encode(x="low:Q", x2="high:Q"),
+        base.mark_point(filled=True, size=80).encode(x=x, shape=shape),
+    ).properties(height=alt.Step(28))

@@ -1,0 +1,140 @@
+"""The rate over batch sizes: a heat map with precision down the side, and lines with failed cells marked as such."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import altair as alt
+
+from accelsweep.core.cell import label
+from accelsweep.core.findings import CellFinding, Findings
+from accelsweep.core.outcome import Outcome
+from accelsweep.report import format
+from accelsweep.report.figures.figure import ROWS, Figure, Skipped
+from accelsweep.report.figures.theme import Palette
+
+COLUMNS = ("cell", "series", "batch_size", "rate", "low", "high", "confidence", "count", "outcome")
+MOST_SERIES = 8
+"""More lines than there are colours to tell them apart make no picture."""
+
+_FAILED = "!isValid(datum.rate)"
+_MEASURED = "isValid(datum.rate)"
+_TOOLTIP = [
+    alt.Tooltip("series:N", title="cell"),
+    alt.Tooltip("batch_size:O", title="batch size"),
+    alt.Tooltip("words:N", title="rate"),
+]
+
+
+def heatmap_figure(findings: Findings) -> Figure | Skipped:
+    """Return the heat map of rates over batch size and precision, or why there is none."""
+    missing = [axis for axis in ("batch_size", "precision") if len(_values(findings, axis)) < 2]
+    if missing:
+        return Skipped("heatmap", f"{' and '.join(missing)} took one value only, so there is no plane to colour")
+    rows = _rows(findings)
+    if all(row["rate"] is None for row in rows):
+        return Skipped("heatmap", "no cell has a rate")
+    best = max((row for row in rows if row["rate"] is not None), key=lambda row: row["rate"])
+    return Figure(
+        name="heatmap",
+        alt=f"Heat map of {format.count(len(rows), 'cell')}; the highest rate, {best['short']} samples/s, is at "
+        f"{best['series']} and batch size {best['batch_size']}.",
+        rows=rows,
+        columns=COLUMNS,
+        draw=lambda palette: _draw_heatmap(palette, rows),
+    )
+
+
+def throughput_figure(findings: Findings) -> Figure | Skipped:
+    """Return the rate against batch size, one line per combination of the other axes, or why there is none."""
+    if len(_values(findings, "batch_size")) < 2:
+        return Skipped("throughput", "batch_size took one value only")
+    rows = _rows(findings)
+    names = list(dict.fromkeys(row["series"] for row in rows))
+    kept = set(names[:MOST_SERIES])
+    for row in rows:
+        row["shown"] = row["series"] in kept
+    failed = sum(row["rate"] is None for row in rows)
+    note = f"The first {MOST_SERIES} of {len(names)} lines; all stand in the data." if len(names) > MOST_SERIES else ""
+    return Figure(
+        name="throughput",
+        alt=f"Rate against batch size in {format.count(min(len(names), MOST_SERIES), 'line')}, "
+        f"with {format.count(failed, 'cell')} without a rate.",
+        rows=rows,
+        columns=COLUMNS,
+        draw=lambda palette: _draw_throughput(palette, names[:MOST_SERIES]),
+        note=note,
+    )
+
+
+def _values(findings: Findings, axis: str) -> set[str]:
+    return {str(cell.axes[axis]) for cell in findings.cells if axis in cell.axes}
+
+
+def _rows(findings: Findings) -> list[dict[str, Any]]:
+    cells = [cell for cell in findings.cells if "batch_size" in cell.axes]
+    return [_row(cell) for cell in cells]
+
+
+def _row(cell: CellFinding) -> dict[str, Any]:
+    rate = cell.samples_per_second
+    outcome = main_outcome(cell)
+    reason = cell.reasons[0] if cell.reasons else cell.verdict_reason
+    return {
+        "cell": cell.cell,
+        "series": label({key: value for key, value in cell.axes.items() if key != "batch_size"}),
+        "batch_size": cell.axes["batch_size"],
+        "rate": rate.value if rate else None,
+        "low": rate.low if rate else None,
+        "high": rate.high if rate else None,
+        "confidence": rate.confidence if rate else None,
+        "count": rate.count if rate else 0,
+        "outcome": outcome.value,
+        "short": format.number(rate.value) if rate else format.outcome_words(outcome),
+        "words": format.estimate_text(rate, f"{format.outcome_words(outcome)}: {reason}"),
+    }
+
+
+def main_outcome(cell: CellFinding) -> Outcome:
+    """Return `measured` if any run was measured, otherwise the most frequent outcome (the first of equals)."""
+    if cell.measured:
+        return Outcome.measured
+    counted = sorted(cell.outcomes.items(), key=lambda item: (-item[1], item[0].value))
+    return counted[0][0] if counted else Outcome.not_run
+
+
+def _draw_heatmap(palette: Palette, rows: list[dict[str, Any]]) -> alt.LayerChart:
+    rates = [row["rate"] for row in rows if row["rate"] is not None]
+    middle = (min(rates) + max(rates)) / 2
+    base = alt.Chart(ROWS).encode(
+        x=alt.X("batch_size:O", title="batch size per device", axis=alt.Axis(labelAngle=0)),
+        y=alt.Y("series:N", sort=None, title=None),
+        tooltip=_TOOLTIP,
+    )
+    scale = alt.Scale(range=list(palette.ramp), zero=min(rates) == max(rates))
+    tile = base.transform_filter(_MEASURED).mark_rect(stroke=palette.page, strokeWidth=3, cornerRadius=4)
+    gap = base.transform_filter(_FAILED).mark_rect(fill=palette.band, stroke=palette.page, strokeWidth=3, cornerRadius=4)
+    words = base.transform_filter(_MEASURED).mark_text(fontSize=13)
+    ink = alt.condition(f"datum.rate > {middle!r}", alt.value(palette.on_ramp[1]), alt.value(palette.on_ramp[0]))
+    return alt.layer(
+        gap,
+        tile.encode(color=alt.Color("rate:Q", scale=scale, legend=None)),
+        words.encode(text="short:N", color=ink),
+        base.transform_filter(_FAILED).mark_text(fontSize=12, color=palette.muted).encode(text="short:N"),
+    ).properties(height=alt.Step(44))
+
+
+def _draw_throughput(palette: Palette, names: list[str]) -> alt.LayerChart:
+    x = alt.X("batch_size:O", title="batch size per device", axis=alt.Axis(labelAngle=0))
+    y = alt.Y("rate:Q", title="samples per second", axis=alt.Axis(format="~s", tickCount=6))
+    scale = alt.Scale(domain=names, range=list(palette.series[: len(names)]))
+    colour = alt.Color("series:N", scale=scale, legend=alt.Legend(columns=2, symbolType="circle"))
+    base = alt.Chart(ROWS).transform_filter("datum.shown").encode(x=x, color=colour, tooltip=_TOOLTIP)
+    measured = base.transform_filter(_MEASURED)
+    failed = base.transform_filter(_FAILED).mark_point(shape="cross", size=110, angle=45, filled=True)
+    return alt.layer(
+        measured.mark_line().encode(y=y),
+        measured.mark_rule(strokeWidth=2).encode(y="low:Q", y2="high:Q"),
+        measured.mark_point(filled=True, size=70).encode(y=y),
+        failed.encode(y=alt.datum(0), yOffset=alt.value(-8)),
+    ).properties(height=320)

@@ -1,0 +1,101 @@
+"""Scaling: how the speed-up and the efficiency move with the number of devices."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import altair as alt
+
+from accelsweep.core.findings import Estimate, Findings
+from accelsweep.report import format
+from accelsweep.report.figures.figure import ROWS, Figure, Row, Skipped
+from accelsweep.report.figures.theme import Palette
+
+_NOTHING = "no cell was measured on two numbers of devices"
+
+
+def scaling_figure(findings: Findings) -> Figure | Skipped:
+    """Return the speed-up against the number of devices, with ideal scaling beside it, or why there is none."""
+    rows = _rows(findings, "speedup")
+    if not rows:
+        return Skipped("scaling", _NOTHING)
+    return Figure(
+        name="scaling",
+        alt=f"Speed-up against devices: {_best(rows)}.",
+        rows=rows,
+        columns=_columns("speedup"),
+        draw=lambda palette: _draw(palette, rows, "speedup", "speed-up over the fewest devices", "~r"),
+    )
+
+
+def efficiency_figure(findings: Findings) -> Figure | Skipped:
+    """Return the scaling efficiency against the number of devices, or why there is none."""
+    rows = _rows(findings, "efficiency")
+    if not rows:
+        return Skipped("efficiency", _NOTHING)
+    return Figure(
+        name="efficiency",
+        alt=f"Scaling efficiency against devices: {_best(rows)}.",
+        rows=rows,
+        columns=_columns("efficiency"),
+        draw=lambda palette: _draw(palette, rows, "efficiency", "efficiency", "~%"),
+    )
+
+
+def _columns(value: str) -> tuple[str, ...]:
+    return ("series", "kind", "cell", "devices", value, "low", "high", "confidence", "count")
+
+
+def _rows(findings: Findings, value: str) -> list[dict[str, Any]]:
+    rows = []
+    for point in findings.scaling:
+        shown: Estimate = getattr(point, value)
+        rows.append(
+            {
+                "series": point.series,
+                "kind": point.kind,
+                "line": f"{point.series} ({point.kind})",
+                "cell": point.cell,
+                "devices": point.devices,
+                value: shown.value,
+                "low": shown.low,
+                "high": shown.high,
+                "confidence": shown.confidence,
+                "count": shown.count,
+                "words": format.estimate_text(shown),
+            }
+        )
+    return rows
+
+
+def _best(rows: Sequence[Row]) -> str:
+    most = max(row["devices"] for row in rows)
+    return "; ".join(f"{row['line']}: {row['words']} on {most}" for row in rows if row["devices"] == most)
+
+
+def _draw(palette: Palette, rows: Sequence[Row], value: str, title: str, number_format: str) -> alt.LayerChart:
+    names = list(dict.fromkeys(row["line"] for row in rows))
+    x = alt.X("devices:O", title="devices", axis=alt.Axis(labelAngle=0))
+    y = alt.Y(f"{value}:Q", title=title, axis=alt.Axis(format=number_format, tickCount=6), scale=alt.Scale(zero=True))
+    colour = alt.Color("line:N", scale=alt.Scale(domain=names), legend=alt.Legend(columns=1, symbolType="circle"))
+    tooltip = [
+        alt.Tooltip("line:N", title="series"),
+        alt.Tooltip("devices:O", title="devices"),
+        alt.Tooltip("words:N", title=title),
+    ]
+    base = alt.Chart(ROWS).encode(x=x, color=colour, tooltip=tooltip)
+    return alt.layer(
+        _ideal(palette, rows, value),
+        base.mark_line().encode(y=y),
+        base.mark_rule(strokeWidth=2).encode(y="low:Q", y2="high:Q"),
+        base.mark_point(filled=True, size=80).encode(y=y),
+    ).properties(height=280)
+
+
+def _ideal(palette: Palette, rows: Sequence[Row], value: str) -> alt.Chart:
+    """Draw what perfect scaling would be: the device ratio for a speed-up, 1 for an efficiency."""
+    devices = sorted({row["devices"] for row in rows})
+    perfect = [{"devices": count, "ideal": count / devices[0] if value == "speedup" else 1} for count in devices]
+    line = alt.Chart(alt.InlineData(values=perfect)).mark_line(color=palette.muted, strokeDash=[4, 4], strokeWidth=1.5)
+    return line.encode(x="devices:O", y="ideal:Q")

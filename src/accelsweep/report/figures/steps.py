@@ -1,0 +1,106 @@
+"""Steps over time: the raw step times of a few runs, the ones a reader is most likely to doubt."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from typing import Any
+
+import altair as alt
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from accelsweep.core.findings import Findings, RunPoint
+from accelsweep.core.folders import SweepFolder
+from accelsweep.core.outcome import Outcome
+from accelsweep.report import format
+from accelsweep.report.figures.figure import ROWS, Figure, Row, Skipped
+from accelsweep.report.figures.theme import Palette
+
+COLUMNS = ("run", "cell", "rank", "step", "phase", "step_seconds")
+MOST_RUNS = 12
+MOST_STEPS = 300
+"""Steps shown of one run; of a longer run every second, third, ... step is shown, and the note says so."""
+
+
+def steps_figure(findings: Findings, folder: SweepFolder) -> Figure | Skipped:
+    """Return the step times of the chosen runs, or why there are none. A file that cannot be read is left out."""
+    rows: list[Row] = []
+    thinned = False
+    for label, point in chosen_runs(findings):
+        steps = _read(folder.steps(point.run))
+        stride = max(1, math.ceil(len({step["step"] for step in steps}) / MOST_STEPS))
+        thinned = thinned or stride > 1
+        rows += [_row(label, point, step) for step in steps if step["step"] % stride == 0]
+    if not rows:
+        return Skipped("steps", "no steps.parquet of a measured run could be read")
+    titles = list(dict.fromkeys(str(row["title"]) for row in rows))
+    shown = f"Of {format.count(_measured(findings), 'measured run')}, {len(titles)} can be chosen here"
+    return Figure(
+        name="steps",
+        alt=f"Step times of one run at a time, {format.count(len(titles), 'run')} to choose from.",
+        rows=rows,
+        columns=COLUMNS,
+        draw=lambda palette: _draw(palette, titles),
+        note=f"{shown}; of long runs not every step is drawn." if thinned else f"{shown}.",
+    )
+
+
+def chosen_runs(findings: Findings) -> list[tuple[str, RunPoint]]:
+    """Return (cell label, run) of the runs worth a look: recommended, baseline, alternatives, doubted, then the rest."""
+    advice = findings.recommendation
+    first = [advice.choice.cell if advice.choice else None, findings.baseline, *(c.cell for c in advice.alternatives)]
+    rank = {cell: position for position, cell in reversed(list(enumerate(first)))}
+    measured = [
+        (rank.get(cell.cell, len(first)), not point.doubts, point.repeat, position, cell.label, point)
+        for position, cell in enumerate(findings.cells)
+        for point in cell.runs
+        if point.outcome is Outcome.measured
+    ]
+    ordered = sorted(measured, key=lambda entry: (entry[2] > 0 and entry[1], *entry[:4]))
+    return [(entry[4], entry[5]) for entry in ordered[:MOST_RUNS]]
+
+
+def _measured(findings: Findings) -> int:
+    return findings.outcomes.get(Outcome.measured, 0)
+
+
+def _read(path: Path) -> list[dict[str, Any]]:
+    try:
+        table = pq.read_table(path, columns=["rank", "step", "phase", "step_seconds"])
+    except (OSError, pa.ArrowInvalid, KeyError):
+        return []
+    return [row for row in table.to_pylist() if row["step_seconds"] is not None]
+
+
+def _row(label: str, point: RunPoint, step: dict[str, Any]) -> dict[str, Any]:
+    return {
+        "run": point.run,
+        "cell": label,
+        "title": f"{label} (repeat {point.repeat + 1})",
+        "rank": step["rank"],
+        "step": step["step"],
+        "phase": step["phase"],
+        "step_seconds": float(f"{step['step_seconds']:.5g}"),
+    }
+
+
+def _draw(palette: Palette, titles: list[str]) -> alt.LayerChart:
+    chosen = alt.param(name="run_title", value=titles[0], bind=alt.binding_select(options=titles, name="Run "))
+    tooltip = [
+        alt.Tooltip("step:Q", title="step"),
+        alt.Tooltip("step_seconds:Q", title="seconds"),
+        alt.Tooltip("rank:N", title="rank"),
+        alt.Tooltip("phase:N", title="phase"),
+    ]
+    ranks = alt.Color("rank:N", scale=alt.Scale(range=list(palette.series)), legend=alt.Legend(title="rank"))
+    base = alt.Chart(ROWS).transform_filter("datum.title == run_title")
+    base = base.encode(
+        x=alt.X("step:Q", title="step", axis=alt.Axis(grid=False, tickMinStep=1)),
+        y=alt.Y("step_seconds:Q", title="seconds per step", axis=alt.Axis(format="~s", tickCount=6)),
+        color=ranks,
+        tooltip=tooltip,
+    )
+    warmup = base.transform_filter("datum.phase == 'warmup'").mark_point(filled=False, size=22, strokeWidth=1.2)
+    window = base.transform_filter("datum.phase != 'warmup'").mark_point(filled=True, size=16, opacity=0.75)
+    return alt.layer(warmup, window).add_params(chosen).properties(height=280)

@@ -1,0 +1,136 @@
+"""Numbers as words: the one place where a value becomes text, so that page, Markdown and charts never disagree.
+
+A value is shown to the digit that its interval supports, and an interval is rounded outwards, so that the printed
+interval is never narrower than the one that decided the verdict.
+"""
+
+from __future__ import annotations
+
+import math
+from decimal import ROUND_CEILING, ROUND_FLOOR, ROUND_HALF_EVEN, Decimal
+
+from accelsweep.core.findings import Estimate, Summary
+from accelsweep.core.outcome import Outcome
+
+ABSENT = "not measured"
+_PREFIXES = ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e4, "k"))
+_SMALL = ((1e-3, "m"), (1e-6, "µ"), (1e-9, "n"))
+_BINARY = ((2**40, "TiB"), (2**30, "GiB"), (2**20, "MiB"), (2**10, "KiB"))
+_UNIT_WORDS = {"1/s": "samples/s", "bytes": "B", "joules": "J", "seconds": "s", "ratio": "x", "1": "", "usd": "USD"}
+_SCALE = {"k": 1e3, "M": 1e6, "G": 1e9, "T": 1e12}
+
+
+def number(value: float | None, unit: str = "", reason: str | None = None) -> str:
+    """Return `value` with its unit to three significant digits: `12.3k samples/s`, `1.5 GiB`, `4.2 ms`, `0.93 acc`.
+
+    None becomes `not measured`, with the `reason` behind it where there is one.
+    """
+    if value is None:
+        return absent(reason)
+    scale, word = _scale(value, unit)
+    return _join(_significant(value / scale), word)
+
+
+def absent(reason: str | None) -> str:
+    """Return the words that stand where a number is missing; they always hold the reason if one is known."""
+    return f"{ABSENT}: {reason}" if reason else ABSENT
+
+
+def estimate_text(value: Estimate | None, reason: str | None = None) -> str:
+    """Return `2.1x [2.0, 2.2]`, `12.3k samples/s [12.0k, 12.7k]`, or the value and why it has no interval."""
+    if value is None:
+        return absent(reason)
+    if value.low is None or value.high is None:
+        return f"{number(value.value, value.unit)} (no interval: {value.reason or 'not given'})"
+    scale, word = _scale(value.value, value.unit)
+    low, middle, high = value.low / scale, value.value / scale, value.high / scale
+    digits = _decimals(high - low, middle)
+    prefix = word[0] if word[:1] in _SCALE else ""
+    bounds = f"[{_fixed(low, digits, ROUND_FLOOR)}{prefix}, {_fixed(high, digits, ROUND_CEILING)}{prefix}]"
+    return f"{_join(_fixed(middle, digits, ROUND_HALF_EVEN), word)} {bounds}"
+
+
+def ratio_text(ratio: Estimate | None, reason: str | None = None) -> str:
+    """Return a ratio of two rates as `2.1x [2.0, 2.2]`, whatever its unit is called."""
+    return estimate_text(ratio.model_copy(update={"unit": "x"}) if ratio else None, reason)
+
+
+def summary(value: Summary | None) -> str:
+    """Return the median of a metric over the repeats, or why there is none."""
+    return absent(None) if value is None else number(value.median, value.unit, value.reason)
+
+
+def share(value: float | None, reason: str | None = None) -> str:
+    """Return a share as a percentage of at most three digits: 0.02 is `2 %`, 0.615 is `61.5 %`."""
+    return absent(reason) if value is None else f"{_significant(value * 100, trim=True)} %"
+
+
+def count(value: int, noun: str, plural: str | None = None) -> str:
+    """Return `1 run`, `24 runs`, `1,000 runs`."""
+    return f"{value:,} {noun if value == 1 else plural or noun + 's'}"
+
+
+def outcome_words(outcome: Outcome) -> str:
+    """Return an outcome as prose: `out of memory`."""
+    return outcome.value.replace("_", " ")
+
+
+def duration(seconds: float) -> str:
+    """Return a span of wall time: `42 s`, `3 min 20 s`, `1 h 05 min`. Below a minute it is `number` in seconds."""
+    if seconds < 60:
+        return number(seconds, "s")
+    whole = round(seconds)
+    if whole < 3600:
+        return f"{whole // 60} min {whole % 60:02d} s"
+    minutes = round(seconds / 60)
+    return f"{minutes // 60} h {minutes % 60:02d} min"
+
+
+def _scale(value: float, unit: str) -> tuple[float, str]:
+    """Return the divisor and the unit's word for a value: (1e3, "k samples/s") for 12300 in 1/s."""
+    word = _UNIT_WORDS.get(unit.lower(), unit)
+    size = abs(value)
+    if word == "B":
+        return next(((float(bound), name) for bound, name in _BINARY if size >= bound), (1.0, "B"))
+    if word not in ("s", "J", "W", "samples/s"):
+        return 1.0, word
+    space = " " if word == "samples/s" else ""
+    for bound, prefix in _PREFIXES:
+        if size >= bound and word != "s":
+            return _SCALE[prefix], f"{prefix}{space}{word}"
+    if word == "samples/s" or size >= 1 or size == 0:
+        return 1.0, word
+    return next(((bound, f"{prefix}{word}") for bound, prefix in _SMALL if size >= bound), (1e-9, f"n{word}"))
+
+
+def _join(digits: str, word: str) -> str:
+    """Join a number and its unit; a factor and a prefix stand close to the digits, other units apart."""
+    glued = word == "x" or " " in word
+    return f"{digits}{word}" if glued or not word else f"{digits} {word}"
+
+
+def _decimals(width: float, value: float) -> int:
+    """Return how many decimals show an interval of this `width`: at least one digit of its half."""
+    if width <= 0:
+        return max(0, 3 - _magnitude(value))
+    return min(6, max(0, math.ceil(round(-math.log10(width / 2), 9))))
+
+
+def _magnitude(value: float) -> int:
+    return math.floor(math.log10(abs(value))) if value else 0
+
+
+def _fixed(value: float, decimals: int, rounding: str) -> str:
+    # repr is the shortest text of the float: 2.1 stays 2.1, so that ROUND_CEILING does not see 2.100000000000000088.
+    exact = Decimal(repr(float(f"{value:.12g}")))
+    return f"{exact.quantize(Decimal(1).scaleb(-decimals), rounding=rounding):,f}"
+
+
+def _significant(value: float, digits: int = 3, *, trim: bool = False) -> str:
+    if value == 0:
+        return "0"
+    decimals = max(0, digits - 1 - _magnitude(value))
+    text = _fixed(value, min(decimals, 12), ROUND_HALF_EVEN)
+    if trim and "." in text:
+        text = text.rstrip("0").rstrip(".")
+    return text

@@ -1,0 +1,93 @@
+"""The report as Markdown that a forge renders: the same content as the page, with the static pictures."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+
+from accelsweep.report.content import METHOD, Content
+from accelsweep.report.figures.figure import Figure
+from accelsweep.report.table import Entry, Table
+
+_SPECIAL = re.compile(r"([\\`*_{}\[\]()<>#+!|~$&@])")
+
+
+def escape(text: str) -> str:
+    """Return `text` as Markdown that renders as exactly these characters, on one line."""
+    return _SPECIAL.sub(r"\\\1", " ".join(text.split()))
+
+
+def code_block(text: str) -> str:
+    """Return a fenced block around `text`, with a fence that is longer than any in it."""
+    longest = max((len(ticks) for ticks in re.findall(r"`+", text)), default=0)
+    fence = "`" * max(3, longest + 1)
+    return f"{fence}sh\n{text}\n{fence}"
+
+
+def render_markdown(content: Content) -> str:
+    """Return the whole `report.md`."""
+    findings = content.findings
+    parts = [f"# {escape(findings.sweep)}", *_first_screen(content), "## Figures"]
+    parts += [_figure(figure) for figure in content.figures]
+    parts += _listed(f"{skipped.caption.title}: not drawn, {skipped.reason}" for skipped in content.skipped)
+    for table in content.tables:
+        parts += [f"## {table.title}", _table(table)]
+        parts += _listed(content.absent) if table.name == "cells" else []
+    if findings.refusals:
+        parts += ["## Refused comparisons", *_listed(findings.refusals)]
+    parts += ["## Method", "\n".join(f"{number}. {escape(line)}" for number, line in enumerate(METHOD, 1))]
+    parts += ["More in [docs/method.md](../../docs/method.md).", "## How to reproduce", code_block(findings.command)]
+    parts.append(f"Records: SHA-256 `{findings.records_sha256}`, plan revision {findings.revision}.")
+    return "\n\n".join(parts) + "\n"
+
+
+def _first_screen(content: Content) -> list[str]:
+    advice = content.findings.recommendation
+    parts = [f"**{escape(advice.sentence)}**", f"_{escape(' · '.join(content.scope))}_"]
+    if content.facts:
+        head = " | ".join(escape(fact.name) for fact in content.facts)
+        values = " | ".join(escape(f"{fact.value} {fact.detail}") for fact in content.facts)
+        parts.append(f"| {head} |\n|{' --- |' * len(content.facts)}\n| {values} |")
+    if advice.alternatives:
+        parts.append("### Alternatives")
+        parts += _bullets(f"**{escape(choice.title)}**: {escape(choice.sentence)}" for choice in advice.alternatives)
+    if content.doubts:
+        parts.append("### What weakens this")
+        parts += _listed(f"{doubt.code}: {doubt.message}. {doubt.remedy}" for doubt in content.doubts)
+    if advice.settle:
+        parts += ["What would settle it:", code_block(advice.settle)]
+    return parts
+
+
+def _figure(figure: Figure) -> str:
+    caption = figure.caption
+    words = " ".join(part for part in (caption.text, figure.note) if part)
+    return "\n\n".join(
+        (
+            f"### {escape(caption.title)}",
+            f"![{escape(figure.alt)}]({figure.name}.svg)",
+            f"{escape(words)} [Data]({figure.name}.csv)",
+        )
+    )
+
+
+def _table(table: Table) -> str:
+    if not table.rows:
+        return escape(table.empty)
+    head = "| " + " | ".join(escape(column.title) for column in table.columns) + " |"
+    rule = "|" + "|".join(" ---: " if column.numeric else " --- " for column in table.columns) + "|"
+    rows = ["| " + " | ".join(_entry(entry) for entry in row) + " |" for row in table.rows]
+    return "\n".join([f"{escape(table.caption)} [CSV]({table.name}.csv)\n", head, rule, *rows])
+
+
+def _entry(entry: Entry) -> str:
+    return " ".join(escape(part) for part in (entry.text, entry.detail) if part)
+
+
+def _listed(lines: Iterable[str]) -> list[str]:
+    return _bullets(escape(line) for line in lines)
+
+
+def _bullets(lines: Iterable[str]) -> list[str]:
+    text = "\n".join(f"- {line}" for line in lines)
+    return [text] if text else []

@@ -1,0 +1,81 @@
+"""The page: one self-contained HTML file that opens offline, asks nobody for anything, and runs only our own scripts.
+
+Texts are escaped by jinja2; charts travel as JSON in which `<`, `>` and `&` are written as escapes, so that no string
+can end its script element. A content security policy with the hashes of our scripts stands behind both.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import altair as alt
+import jinja2
+import vl_convert
+from markupsafe import Markup
+
+from accelsweep.report.content import METHOD, Content
+from accelsweep.report.figures.figure import Figure
+from accelsweep.report.figures.theme import DARK, LIGHT
+
+TEMPLATES = Path(__file__).with_name("templates")
+
+
+def render_page(content: Content, pictures: dict[str, str]) -> str:
+    """Return `index.html`. `pictures` maps a figure's name to its SVG, shown where scripts do not run."""
+    scripts = [chart_libraries(), (TEMPLATES / "page.js").read_text("utf-8")]
+    return _environment().get_template("index.html.j2").render(
+        content=content,
+        findings=content.findings,
+        advice=content.findings.recommendation,
+        method=METHOD,
+        charts=embed_json({figure.name: _chart(figure) for figure in content.figures}),
+        pictures={name: Markup(svg) for name, svg in pictures.items()},  # noqa: S704 (made by vl-convert, which escapes)
+        style=Markup((TEMPLATES / "style.css").read_text("utf-8")),  # noqa: S704 (our own file)
+        scripts=[Markup(script) for script in scripts],  # noqa: S704 (our own file and the bundled libraries)
+        script_hashes=[_hash(script) for script in scripts],
+    )
+
+
+def embed_json(value: Any) -> Markup:
+    """Return JSON that is safe inside a script element whatever strings it holds."""
+    text = json.dumps(value, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
+    for character in "<>&\u2028\u2029":
+        text = text.replace(character, f"\\u{ord(character):04x}")
+    return Markup(text)  # noqa: S704 (every character that HTML gives a meaning is escaped above)
+
+
+@cache
+def chart_libraries() -> str:
+    """Return Vega, Vega-Lite and Vega-Embed as one script that defines `vegaEmbed`; about 0.9 MB, no request."""
+    return str(vl_convert.javascript_bundle("window.vegaEmbed = vegaEmbed;", vega_lite_version()))
+
+
+def vega_lite_version() -> str:
+    """Return the Vega-Lite version that altair writes, as vl-convert names it: `6.4`."""
+    return ".".join(alt.SCHEMA_VERSION.removeprefix("v").split(".")[:2])
+
+
+def _chart(figure: Figure) -> dict[str, Any]:
+    palettes = {palette.name: figure.specification(palette, "container") for palette in (LIGHT, DARK)}
+    return {**palettes, "rows": [dict(row) for row in figure.rows]}
+
+
+def _hash(script: str) -> str:
+    return "sha256-" + base64.b64encode(hashlib.sha256(script.encode("utf-8")).digest()).decode("ascii")
+
+
+@cache
+def _environment() -> jinja2.Environment:
+    return jinja2.Environment(
+        loader=jinja2.FileSystemLoader(TEMPLATES),
+        autoescape=True,
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=True,
+    )

@@ -1,0 +1,136 @@
+"""The tables beside the cells: what was not measured, doubts, runs, environment."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from accelsweep.core.findings import CellFinding, Findings
+from accelsweep.core.outcome import Outcome
+from accelsweep.core.record import Doubt
+from accelsweep.report import format
+from accelsweep.report.cells import cells_table
+from accelsweep.report.table import Column, Entry, Table
+
+
+def failures_table(findings: Findings) -> Table:
+    """Return every outcome but `measured`, one row per cell and outcome, and the combinations that a rule excluded."""
+    rows: list[tuple[Entry, ...]] = []
+    data: list[dict[str, Any]] = []
+    for cell in findings.cells:
+        for outcome, count in cell.outcomes.items():
+            if outcome is Outcome.measured or not count:
+                continue
+            own = [point.reason for point in cell.runs if point.outcome is outcome and point.reason]
+            reason = "; ".join(dict.fromkeys(own or cell.reasons)) or cell.verdict_reason
+            words = format.outcome_words(outcome)
+            amount = f"{count} of {cell.planned}" if cell.planned else "not planned"
+            rows.append((Entry(cell.label, cell.cell), Entry(words, tone="failed"), Entry(amount), Entry(reason)))
+            data.append({"cell": cell.cell, "label": cell.label, "outcome": words, "runs": count, "reason": reason})
+    for excluded in findings.excluded:
+        name, reason = _axes_words(excluded.get("axes", {})), str(excluded.get("because", ""))
+        rows.append((Entry(name), Entry("excluded", tone="failed"), Entry("not planned"), Entry(reason)))
+        data.append({"cell": "", "label": name, "outcome": "excluded", "runs": 0, "reason": reason})
+    return Table(
+        name="unmeasured",
+        title="Not measured",
+        caption="Unsupported, failed, excluded and not-run cells, with the reason of each.",
+        columns=(Column("Cell"), Column("Outcome"), Column("Runs"), Column("Reason")),
+        rows=tuple(rows),
+        data=data,
+        empty="Every planned run was measured.",
+    )
+
+
+def _axes_words(axes: Mapping[str, Any]) -> str:
+    return ", ".join(f"{key}={value}" for key, value in axes.items()) or "the only cell"
+
+
+def doubts_table(findings: Findings) -> Table:
+    """Return every doubt with the cells that it weakens and what to do about it."""
+    where: dict[Doubt, list[str]] = {doubt: [] for doubt in findings.doubts}
+    for cell in findings.cells:
+        for doubt in cell.doubts:
+            where.setdefault(doubt, []).append(cell.label)
+    rows = [
+        (Entry(doubt.code, tone="doubt", code=True), Entry(doubt.message), Entry(_where(labels)), Entry(doubt.remedy))
+        for doubt, labels in where.items()
+    ]
+    data = [{**doubt.model_dump(), "cells": "; ".join(labels)} for doubt, labels in where.items()]
+    return Table(
+        name="doubts",
+        title="Doubts",
+        caption="Reasons to distrust a number that the machine found by itself. They travel with the number.",
+        columns=(Column("Doubt"), Column("What was seen"), Column("Where"), Column("What to do")),
+        rows=tuple(rows),
+        data=data,
+        empty="No doubt was found.",
+    )
+
+
+def _where(labels: Sequence[str]) -> str:
+    if not labels:
+        return "the whole sweep"
+    return "; ".join(labels) if len(labels) <= 3 else f"{'; '.join(labels[:2])} and {len(labels) - 2} more cells"
+
+
+def runs_table(findings: Findings, most: int = 200) -> Table:
+    """Return the runs behind the numbers, in grid order; the page shows at most `most`, the CSV all of them."""
+    rows, data = [], []
+    for cell in findings.cells:
+        for point in cell.runs:
+            rate = Entry(format.ABSENT, tone="absent")
+            if point.samples_per_second is not None:
+                rate = Entry(format.number(point.samples_per_second, "1/s"), order=point.samples_per_second)
+            words, tone = format.outcome_words(point.outcome), "" if point.outcome is Outcome.measured else "failed"
+            doubts = ", ".join(doubt.code for doubt in point.doubts) or "none"
+            rows.append(
+                (
+                    Entry(point.run, code=True),
+                    Entry(cell.label),
+                    Entry(point.block, code=True),
+                    Entry(words, point.reason or "", tone=tone),
+                    rate,
+                    Entry(format.number(point.quality), order=point.quality),
+                    Entry(doubts, tone="doubt" if point.doubts else "absent"),
+                )
+            )
+            data.append(_run_data(cell, point.model_dump(mode="json")))
+    caption = f"Each run's record is sweeps/{findings.sweep}/runs/RUN/record.json."
+    more = "" if len(rows) <= most else f" The first {most} of {len(rows):,}; all stand in the CSV."
+    titles = ("Run", "Cell", "Block", "Outcome", "Rate", "Quality", "Doubts")
+    return Table(
+        name="runs",
+        title="Runs",
+        caption=caption + more,
+        columns=tuple(Column(title, title in ("Rate", "Quality")) for title in titles),
+        rows=tuple(rows[:most]),
+        data=data,
+        empty="No run was planned.",
+    )
+
+
+def _run_data(cell: CellFinding, point: dict[str, Any]) -> dict[str, Any]:
+    doubts = "; ".join(doubt["code"] for doubt in point.pop("doubts"))
+    return {"cell": cell.cell, "label": cell.label, **point, "doubts": doubts}
+
+
+def environment_table(findings: Findings) -> Table:
+    """Return the machines and the software behind the numbers."""
+    facts = [(hardware.name, key, value) for hardware in findings.hardware for key, value in hardware.details.items()]
+    facts += [("software", key, value) for key, value in findings.environment.items()]
+    return Table(
+        name="environment",
+        title="Environment",
+        caption="The machines and the software that every run reported of itself.",
+        columns=(Column("Group"), Column("Fact"), Column("Value")),
+        rows=tuple((Entry(group), Entry(key), Entry(value)) for group, key, value in facts),
+        data=[{"group": group, "fact": key, "value": value} for group, key, value in facts],
+        empty="No run reported its environment.",
+    )
+
+
+def build_tables(findings: Findings) -> list[Table]:
+    """Return all tables in reading order."""
+    builders = (cells_table, failures_table, doubts_table, runs_table, environment_table)
+    return [build(findings) for build in builders]

@@ -1,0 +1,73 @@
+"""From a sweep's findings to its report: all files are made beside the old ones, then swapped in, the page last."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+from pathlib import Path
+
+import vl_convert
+
+from accelsweep.core.errors import AccelsweepError, InputError
+from accelsweep.core.findings import Findings
+from accelsweep.core.folders import SweepFolder
+from accelsweep.report.captions import CAPTIONS
+from accelsweep.report.content import Content, build_content
+from accelsweep.report.csvs import to_csv
+from accelsweep.report.figures.figure import Figure
+from accelsweep.report.figures.theme import LIGHT
+from accelsweep.report.markdown import render_markdown
+from accelsweep.report.page import render_page, vega_lite_version
+
+PAGE = "index.html"
+
+
+def write_report(folder: SweepFolder) -> Path:
+    """Write `reports/NAME/` from the sweep's findings and return the path of its page.
+
+    The same findings and steps give the same bytes. Files that are not a report's own are left alone. Raises InputError
+    if there are no findings yet, DamagedFile if they are damaged, AccelsweepError if the folder cannot be written.
+    """
+    if not folder.findings.exists():
+        raise InputError(f"{folder.findings} is missing; make it with `python -m accelsweep.analyse {folder.root}`")
+    files = render_files(build_content(Findings.read(folder.findings), folder))
+    try:
+        _swap(files, folder.report)
+    except OSError as error:
+        where = error.filename or folder.report
+        message = f"cannot write the report: {where}: {error.strerror}; make the folder writable or free some space"
+        raise AccelsweepError(message) from error
+    return folder.report / PAGE
+
+
+def render_files(content: Content) -> dict[str, str]:
+    """Return every file of the report, name -> text."""
+    pictures = {figure.name: _picture(figure) for figure in content.figures}
+    files = {f"{name}.svg": svg for name, svg in pictures.items()}
+    files |= {f"{figure.name}.csv": to_csv(figure.rows, figure.columns) for figure in content.figures}
+    files |= {f"{table.name}.csv": to_csv(table.data) for table in content.tables}
+    files["report.md"] = render_markdown(content)
+    files[PAGE] = render_page(content, pictures)
+    return files
+
+
+def _picture(figure: Figure) -> str:
+    return str(vl_convert.vegalite_to_svg(figure.static_specification(LIGHT), vega_lite_version())) + "\n"
+
+
+def _swap(files: dict[str, str], target: Path) -> None:
+    """Put `files` into `target`, so that a reader never sees half a file and the page never names a missing one."""
+    target.mkdir(parents=True, exist_ok=True)
+    building = Path(tempfile.mkdtemp(dir=target.parent, prefix=f".{target.name}.", suffix=".part"))
+    try:
+        for name, text in files.items():
+            (building / name).write_bytes(text.encode("utf-8"))
+        for name in sorted(files, key=lambda name: name == PAGE):
+            os.replace(building / name, target / name)
+    finally:
+        shutil.rmtree(building, ignore_errors=True)
+    for name in CAPTIONS:
+        for stale in (f"{name}.svg", f"{name}.csv"):
+            if stale not in files:
+                (target / stale).unlink(missing_ok=True)
