@@ -1,0 +1,94 @@
+"""Like for like: may these two be compared at all? A ratio between runs that differ in something else means nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from typing import Any
+
+from accelsweep.analyse.runs import CellRuns, RunRow
+from accelsweep.core.documents import canonical_json
+from accelsweep.core.record import Doubt
+
+FOLLOWS_THE_ACCELERATOR = frozenset({"device", "driver"})
+"""Fields of the hardware that must differ when the accelerator does: a CPU run has no GPU in its fingerprint."""
+
+
+def difference(a: CellRuns, b: CellRuns, axes: Collection[str], across: Collection[str] = ()) -> str | None:
+    """Return a sentence naming the first field, and both values, in which `a` and `b` may not differ; None if none.
+
+    A field of the config may differ if it was swept (or lies below a swept key, as `model.width` below `model`).
+    Hardware, public software versions and the user's own sources must be equal. `across` names fields that may differ
+    anyway.
+    """
+    for field, ours, theirs in _differences(a, b, axes):
+        if not _allowed(field, across):
+            return (
+                f"{field} differs: {_show(ours)} (cell {a.cell}), {_show(theirs)} (cell {b.cell}); "
+                f"to compare them all the same, set analysis.across=[{field}]"
+            )
+    return None
+
+
+def build_doubt(a: CellRuns, b: CellRuns) -> Doubt | None:
+    """Return the doubt that the compared runs used different builds of the same version, or None."""
+    for field, ours, theirs in _varying("builds", a.measured, b.measured):
+        return Doubt(
+            code="build_differs",
+            message=f"{field} was built differently: {_show(ours)} here, {_show(theirs)} for the baseline",
+            remedy=f"measure both with the same build of {field.partition('.')[2] or field}",
+        )
+    return None
+
+
+def _differences(a: CellRuns, b: CellRuns, axes: Collection[str]) -> Iterator[tuple[str, Any, Any]]:
+    swept = [_path(axis) for axis in axes]
+    for field, ours, theirs in _config_differences(a.config, b.config):
+        if not any(_below(field, axis) for axis in swept):
+            yield field, ours, theirs
+    same_accelerator = a.config.get("accelerator") == b.config.get("accelerator")
+    for field, ours, theirs in _varying("hardware", a.measured, b.measured):
+        if same_accelerator or field not in FOLLOWS_THE_ACCELERATOR:
+            yield field, ours, theirs
+    yield from _varying("software", a.measured, b.measured)
+    yield from _varying("sources", a.measured, b.measured)
+
+
+def _config_differences(a: Any, b: Any, at: str = "") -> Iterator[tuple[str, Any, Any]]:
+    if isinstance(a, Mapping) and isinstance(b, Mapping):
+        for key in sorted(a.keys() | b.keys()):
+            yield from _config_differences(a.get(key), b.get(key), f"{at}.{key}" if at else key)
+    elif canonical_json(a) != canonical_json(b):
+        yield at, a, b
+
+
+def _varying(part: str, ours: Iterable[RunRow], theirs: Iterable[RunRow]) -> Iterator[tuple[str, Any, Any]]:
+    """Yield the fields of a part of the fingerprint that are not one and the same over all runs of both sides."""
+    mine, others = [_distinct(part, side) for side in (ours, theirs)]
+    for field in sorted({key for side in (mine, others) for kind in side for key in kind}):
+        values = [sorted({kind.get(field) or "none" for kind in side}) for side in (mine, others)]
+        if len(set(values[0]) | set(values[1])) > 1:
+            yield field, " and ".join(values[0]), " and ".join(values[1])
+
+
+def _distinct(part: str, runs: Iterable[RunRow]) -> list[Mapping[str, str]]:
+    found: dict[int, Mapping[str, str]] = {}
+    for run in runs:
+        found.setdefault(id(getattr(run, part)), getattr(run, part))
+    return list(found.values())
+
+
+def _path(axis: str) -> str:
+    """Return the config path that an axis decides: `model/encoder` decides `model.encoder`, `optimizer@slow` `slow`."""
+    return axis.lstrip("+~").rpartition("@")[2].replace("/", ".")
+
+
+def _below(field: str, axis: str) -> bool:
+    return axis == "experiment" or field == axis or field.startswith(f"{axis}.") or axis.startswith(f"{field}.")
+
+
+def _allowed(field: str, across: Collection[str]) -> bool:
+    return any(field == name or field.startswith(f"{name}.") for name in across)
+
+
+def _show(value: Any) -> str:
+    return value if isinstance(value, str) else canonical_json(value)

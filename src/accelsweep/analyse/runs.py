@@ -1,0 +1,184 @@
+"""The rows of records.parquet as typed values, in one order whatever order they came in, grouped for the analysis."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import pandas as pd
+
+from accelsweep.core.cell import label
+from accelsweep.core.documents import canonical_json
+from accelsweep.core.outcome import Outcome
+from accelsweep.core.plans import Manifest, PlannedCell
+from accelsweep.core.record import Doubt, Metric
+
+
+@dataclass(frozen=True)
+class RunRow:
+    """One row of the table: a run, or an unsupported cell (`run` is None). Absent JSON columns are empty."""
+
+    cell: str
+    run: str | None
+    block: str | None
+    repeat: int | None
+    position: int | None
+    seed: int | None
+    outcome: Outcome
+    reason: str | None
+    started_at: str | None
+    finished_at: str | None
+    record_sha256: str | None
+    config: Mapping[str, Any]
+    effective: Mapping[str, Any]
+    metrics: Mapping[str, Metric]
+    hardware: Mapping[str, str]
+    software: Mapping[str, str]
+    builds: Mapping[str, str]
+    sources: Mapping[str, str]
+    environment: Mapping[str, Mapping[str, Any]]
+    doubts: tuple[Doubt, ...]
+
+    def value(self, metric: str) -> float | None:
+        """Return the metric's value, or None if the run was not measured or has no such value."""
+        if self.outcome is not Outcome.measured or metric not in self.metrics:
+            return None
+        return self.metrics[metric].value
+
+    @property
+    def rate(self) -> float | None:
+        """Samples per second on all ranks together, or None."""
+        return self.value("samples_per_second")
+
+    @property
+    def host(self) -> str | None:
+        """The name of the machine, where the record has it."""
+        name = self.environment.get("before", {}).get("host")
+        return str(name) if name is not None else None
+
+
+_WHOLE = ("repeat", "position", "seed")
+_TEXT = ("run", "block", "reason", "started_at", "finished_at", "record_sha256")
+_JSON = ("config", "effective", "hardware", "software", "builds", "sources", "environment")
+
+
+def parse(records: pd.DataFrame) -> list[RunRow]:
+    """Return the rows of the table that `collect` made, sorted by cell, repeat and block."""
+    memo: dict[str, Any] = {}
+
+    def parsed(text: str | None, empty: Any) -> Any:
+        if text is None:
+            return empty
+        if text not in memo:
+            memo[text] = json.loads(text)
+        return memo[text]
+
+    columns = {
+        name: _plain(records[name]) for name in (*_WHOLE, *_TEXT, *_JSON, "cell", "outcome", "metrics", "doubts")
+    }
+    rows = [dict(zip(columns, values, strict=True)) for values in zip(*columns.values(), strict=True)]
+    runs = []
+    for row in rows:
+        fields: dict[str, Any] = {name: None if row[name] is None else int(row[name]) for name in _WHOLE}
+        fields |= {name: row[name] for name in ("cell", *_TEXT)}
+        fields |= {name: parsed(row[name], {}) for name in _JSON}
+        fields["outcome"] = Outcome(row["outcome"])
+        fields["metrics"] = {name: Metric(**metric) for name, metric in parsed(row["metrics"], {}).items()}
+        fields["doubts"] = tuple(Doubt(**doubt) for doubt in parsed(row["doubts"], ()))
+        runs.append(RunRow(**fields))
+    return sorted(runs, key=lambda run: (run.cell, -1 if run.repeat is None else run.repeat, run.block or ""))
+
+
+def _plain(column: pd.Series[Any]) -> list[Any]:
+    return [None if missing else value for value, missing in zip(column.tolist(), column.isna().tolist(), strict=True)]
+
+
+@dataclass(frozen=True)
+class CellRuns:
+    """The runs of one cell on one kind of hardware (`hardware` is empty where nothing ran)."""
+
+    planned: PlannedCell
+    hardware: Mapping[str, str]
+    runs: tuple[RunRow, ...]
+
+    @property
+    def cell(self) -> str:
+        """The cell's name."""
+        return self.planned.name
+
+    @property
+    def label(self) -> str:
+        """The cell's axes as a short text."""
+        return label(self.planned.axes)
+
+    @cached_property
+    def measured(self) -> tuple[RunRow, ...]:
+        """The runs that have a rate."""
+        return tuple(run for run in self.runs if run.rate)
+
+    @cached_property
+    def config(self) -> Mapping[str, Any]:
+        """The frozen config, or {} if no run left a record."""
+        return next((run.config for run in self.runs if run.config), {})
+
+    @cached_property
+    def effective(self) -> Mapping[str, Any]:
+        """The settings that were in force in the first measured run, or {}."""
+        return next((run.effective for run in self.measured if run.effective), {})
+
+    @cached_property
+    def log_rates(self) -> dict[str, float]:
+        """The natural logarithm of the rate per block: the allocation is the unit; runs that share one are averaged."""
+        found: dict[str, list[float]] = {}
+        for run in self.measured:
+            found.setdefault(run.block or "", []).append(math.log(run.rate or math.nan))
+        return {block: math.fsum(values) / len(values) for block, values in found.items()}
+
+    @cached_property
+    def blocks(self) -> frozenset[str]:
+        """The blocks that this cell was measured in."""
+        return frozenset(self.log_rates)
+
+    def values(self, metric: str) -> list[float]:
+        """Return the metric's values over the measured runs, absent ones left out, smallest first."""
+        return sorted(value for run in self.measured if (value := run.value(metric)) is not None)
+
+
+def group(manifest: Manifest, runs: Iterable[RunRow]) -> list[CellRuns]:
+    """Return the runs per cell and kind of hardware, in grid order; runs without a record join the first kind."""
+    kinds: dict[str, dict[str, list[RunRow]]] = {cell.name: {} for cell in manifest.cells}
+    for run in runs:
+        if run.cell in kinds:
+            kinds[run.cell].setdefault(canonical_json(run.hardware) if run.hardware else "", []).append(run)
+    groups = []
+    for cell in manifest.cells:
+        rows = kinds[cell.name]
+        without_record = rows.pop("", [])
+        first = min(rows, default="{}")
+        rows[first] = without_record + rows.get(first, [])
+        groups += [CellRuns(cell, json.loads(kind), tuple(rows[kind])) for kind in sorted(rows)]
+    return groups
+
+
+def hardware_names(groups: Iterable[CellRuns]) -> dict[str, str]:
+    """Return a name for each kind of hardware, by its canonical JSON: device and host, with the driver if needed."""
+    kinds = {canonical_json(group.hardware): group.hardware for group in groups if group.hardware}
+    short = {kind: _hardware_name(details) for kind, details in sorted(kinds.items())}
+    names = list(short.values())
+    return {kind: name if names.count(name) == 1 else _with_rest(name, kinds[kind]) for kind, name in short.items()}
+
+
+def _hardware_name(details: Mapping[str, str]) -> str:
+    host, device = details.get("host"), details.get("device")
+    if host and device:
+        return f"{device} in {host}"
+    return device or host or "unknown hardware"
+
+
+def _with_rest(name: str, details: Mapping[str, str]) -> str:
+    rest = [f"{key} {value}" for key, value in sorted(details.items()) if key not in ("host", "device")]
+    return ", ".join([name, *rest])
