@@ -1,8 +1,8 @@
 """Publish a sweep while it runs: finished runs as they appear, and how many steps the running one has done.
 
-A process of its own at the lowest priority, so that it cannot hold up a measurement. It looks at the sweep's files only,
-and ends with a full pass when it is told to (SIGTERM, Ctrl-C) or when the sweep's head ends. A store that does not answer
-costs the sweep nothing: it is told once and tried again, ever more rarely.
+A process of its own at the lowest priority, so that it cannot hold up a measurement. It looks at the sweep's files only
+and ends with a full pass when it is told to (SIGTERM, Ctrl-C) or when the sweep's head ends. A store that does not
+answer costs the sweep nothing: it is told once and tried again, ever more rarely.
 """
 
 from __future__ import annotations
@@ -110,7 +110,7 @@ def _stop_on_signals() -> threading.Event:
 
 
 def _ended(pid: int | None) -> Callable[[], bool]:
-    """Return a function that says whether the process with this id has ended, even if its id is then given to another."""
+    """Return a function that says whether the process with this id has ended, also when its id is given to another."""
     if pid is None:
         return lambda: False
     with contextlib.suppress(psutil.NoSuchProcess):

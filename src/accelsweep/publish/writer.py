@@ -169,7 +169,7 @@ def _continues(entry: Entry, wanted: Wanted) -> bool:
 def _points(entry: Entry, wanted: Wanted) -> list[Metric]:
     """Return the points to log; an aggregate that no longer exists becomes NaN, since MLflow deletes no metric.
 
-    A parent's aggregates change and MLflow shows the latest point: theirs are timed by the clock, a repeat's by its end.
+    MLflow shows the latest point. Aggregates change, so theirs are timed by the clock; a repeat's are timed by its end.
     """
     when = wanted.ended if wanted.parent and wanted.ended else round(time.time() * 1000)
     gone = entry.metrics - wanted.metrics.keys() - {point.name for point in wanted.curves} - {"steps_done"}

@@ -1,0 +1,155 @@
+"""What the publisher's tests share: a store of each kind, a sweep of its own for each test, a reader of the store."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from example_sweep import build_example_sweep
+
+from accelsweep.core.cell import label
+from accelsweep.core.findings import (
+    CellFinding,
+    Choice,
+    Estimate,
+    Findings,
+    Recommendation,
+    Speedup,
+    Summary,
+    Verdict,
+)
+from accelsweep.core.folders import SweepFolder
+from accelsweep.core.plans import Manifest
+from accelsweep.core.record import Doubt
+from accelsweep.publish.wanted import KEY, PARENT
+
+
+@pytest.fixture(scope="session")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """The address of a real `mlflow server` on loopback that all tests of a session share."""
+    from accelsweep.publish.location import resolve
+    from accelsweep.publish.store import create_database
+    from accelsweep.publish.ui import running_server
+
+    home = tmp_path_factory.mktemp("server")
+    uri = resolve(home, "sqlite:///server.db")
+    create_database(uri, home)
+    with running_server(home, uri, _free_port()) as running:
+        yield running.address
+
+
+@pytest.fixture(params=["sqlite", "http"])
+def uri(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    """The address of a store: the folder's own SQLite file, then a server over HTTP."""
+    monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
+    if request.param == "sqlite":
+        return f"sqlite:///{tmp_path / 'mlflow.db'}"
+    return str(request.getfixturevalue("server"))
+
+
+@pytest.fixture
+def sweep(tmp_path: Path) -> SweepFolder:
+    """The example sweep under a name that no other test uses, so that tests can share a server."""
+    return build_example_sweep(tmp_path, name=f"example-{uuid.uuid4().hex[:8]}")
+
+
+@pytest.fixture
+def read_store() -> Callable[[SweepFolder, str], dict[str, dict[str, Any]]]:
+    """A function that returns what the store holds of a sweep, by key, without ids and times of publication."""
+    return stored
+
+
+def stored(folder: SweepFolder, uri: str) -> dict[str, dict[str, Any]]:
+    """Return what the store holds of a sweep, by key; fails if anything stands there twice."""
+    from mlflow import MlflowClient
+
+    client = MlflowClient(uri)
+    experiment = client.get_experiment_by_name(folder.name)
+    if experiment is None:
+        return {}
+    runs = client.search_runs([experiment.experiment_id])
+    keys = {run.info.run_id: run.data.tags[KEY] for run in runs}
+    assert len(set(keys.values())) == len(keys), "a run stands in the store twice"
+    return {keys[run.info.run_id]: _without_ids(client, run, keys) for run in runs}
+
+
+def _without_ids(client: Any, run: Any, keys: dict[str, str]) -> dict[str, Any]:
+    histories = {name: client.get_metric_history(run.info.run_id, name) for name in run.data.metrics}
+    tags = {name: value for name, value in run.data.tags.items() if name not in ("accelsweep.created", PARENT)}
+    clocked = not run.data.tags[KEY].startswith("run:")
+    return {
+        "name": run.info.run_name,
+        "status": run.info.status,
+        "started": run.info.start_time,
+        "ended": run.info.end_time,
+        "tags": tags,
+        "params": run.data.params,
+        "metrics": {
+            name: [(point.step, point.value) + (() if clocked else (point.timestamp,)) for point in points]
+            for name, points in histories.items()
+        },
+        "artifacts": sorted(item.path for item in client.list_artifacts(run.info.run_id)),
+        "data": [item.dataset.name for item in run.inputs.dataset_inputs],
+        "parent": keys.get(run.data.tags.get(PARENT)),
+    }
+
+
+@pytest.fixture
+def with_findings() -> Callable[..., Findings]:
+    """A function that writes findings for a sweep, with invented aggregates, and a small report beside them."""
+    return write_findings
+
+
+def write_findings(
+    folder: SweepFolder, *, rate: float | None = 100.0, sentence: str = "Train on 2 devices."
+) -> Findings:
+    """Write findings.json in which every supported cell has this rate, and reports/NAME/index.html."""
+    manifest = Manifest.read(folder.manifest)
+    cells = tuple(_finding(cell.name, cell.axes, rate, cell.unsupported) for cell in manifest.cells)
+    findings = Findings(
+        sweep=folder.name, revision=manifest.revision, experiment=manifest.experiment, overrides=manifest.overrides,
+        command="accelsweep run experiment=example", axes=manifest.axes, baseline=manifest.baseline, threshold=0.02,
+        confidence=0.95, family=7, quality_metric="val_accuracy", quality_better="higher", repeats=3, planned_runs=24,
+        outcomes={}, smallest_visible_effect=0.05, hardware=(), cells=cells, excluded=(), refusals=(), doubts=(),
+        scaling=(), environment={}, records_sha256="0" * 64,
+        recommendation=Recommendation(
+            choice=Choice(cell=cells[0].cell, title="t", sentence=sentence),
+            sentence=sentence, alternatives=(), settle=None,
+        ),
+    )  # fmt: skip
+    findings.write(folder.findings)
+    folder.report.mkdir(parents=True, exist_ok=True)
+    (folder.report / "index.html").write_text(f"<!doctype html><title>report</title><h1>{sentence}</h1>", "utf-8")
+    (folder.report / "figures").mkdir(exist_ok=True)
+    (folder.report / "figures" / "rate.svg").write_text("<svg xmlns='http://www.w3.org/2000/svg'/>", "utf-8")
+    return findings
+
+
+def _finding(cell: str, axes: dict[str, Any], rate: float | None, unsupported: str | None) -> CellFinding:
+    known = rate is not None and unsupported is None
+    memory = Summary(median=5e7, minimum=4e7, maximum=6e7, count=3, unit="B", scope="process group")
+    energy = Summary(median=None, minimum=None, maximum=None, count=0, unit="J", reason="RAPL is not readable here")
+    return CellFinding(
+        cell=cell, label=label(axes), axes=axes, hardware="Intel Xeon (example)", planned=3, measured=3 if known else 0,
+        outcomes={}, reasons=(), verdict=Verdict.faster if known else Verdict.not_measured, verdict_reason="because",
+        samples_per_second=_estimate(rate, "1/s") if known and rate else None,
+        speedup=Speedup(ratio=_estimate(1.5, "1"), paired=True) if known else None,
+        quality=_estimate(0.95, "val_accuracy") if known else None, quality_verdict="quality: undecided",
+        metrics={"host_pss_bytes": memory, "energy_joules": energy}, effective={"precision": "32-true"},
+        doubts=(Doubt(code="busy_cpu", message="Others used the CPU.", remedy="Stop them."),), runs=(),
+    )  # fmt: skip
+
+
+def _estimate(value: float, unit: str) -> Estimate:
+    return Estimate(value=value, low=0.9 * value, high=1.1 * value, unit=unit, confidence=0.99, count=3)
+
+
+def _free_port() -> int:
+    import socket
+
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])

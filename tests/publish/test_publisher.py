@@ -1,0 +1,273 @@
+"""What a user finds in MLflow after publishing, in a SQLite file and on a real server alike."""
+
+from __future__ import annotations
+
+import json
+import math
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from accelsweep.core.errors import InputError
+from accelsweep.core.folders import SweepFolder
+from accelsweep.core.outcome import Outcome
+from accelsweep.core.plans import Manifest
+from accelsweep.core.record import Metric, Record
+from accelsweep.publish.publisher import publish
+from accelsweep.publish.wanted import milliseconds
+
+pytestmark = pytest.mark.real
+
+ReadStore = Callable[[SweepFolder, str], dict[str, dict[str, Any]]]
+BASELINE = "devices x1 | 32-true | batch 32"
+
+
+def record_of(folder: SweepFolder, **axes: Any) -> Record:
+    """Return the first record with this outcome or these values on the axes."""
+    outcome = axes.pop("outcome", Outcome.measured)
+    records = (Record.read(path) for path in sorted(folder.root.glob("runs/*/record.json")))
+    return next(r for r in records if r.outcome is outcome and axes.items() <= r.axes.items())
+
+
+def search(folder: SweepFolder, uri: str, query: str) -> list[Any]:
+    """Return the active runs that a user finds with this query in the search field."""
+    from mlflow import MlflowClient
+
+    client = MlflowClient(uri)
+    return list(client.search_runs([client.get_experiment_by_name(folder.name).experiment_id], query))
+
+
+def remeasure(folder: SweepFolder, record: Record, **changes: Any) -> Record:
+    """Replace a record by a later attempt."""
+    newer = record.model_copy(update={"attempt": 2, "finished_at": "2026-02-01T00:00:09+00:00"} | changes)
+    newer.write(folder.record(record.run))
+    return newer
+
+
+def test_a_cell_is_a_parent_run_and_each_repeat_a_child_with_its_true_ending(
+    sweep: SweepFolder, uri: str, read_store: ReadStore
+) -> None:
+    publish(sweep, uri)
+    held = read_store(sweep, uri)
+    manifest = Manifest.read(sweep.manifest)
+    assert {held[f"cell:{cell.name}"]["name"] for cell in manifest.cells} >= {BASELINE}
+    statuses = {}
+    for run in manifest.wanted_runs():
+        if sweep.record(run).exists():
+            record, entry = Record.read(sweep.record(run)), held[f"run:{run}"]
+            statuses[record.outcome.value] = entry["status"]
+            assert entry["parent"] == f"cell:{record.cell}"
+            assert (entry["started"], entry["ended"]) == (
+                milliseconds(record.started_at),
+                milliseconds(record.finished_at),
+            )
+    assert statuses == {
+        "measured": "FINISHED",
+        "out_of_memory": "FAILED",
+        "diverged": "FAILED",
+        "crashed": "FAILED",
+        "timed_out": "KILLED",
+    }
+    (missing,) = (run for run in manifest.wanted_runs() if f"run:{run}" not in held)
+    assert held[f"cell:{missing.rpartition('-r')[0]}"]["status"] == "KILLED", "one of its repeats was not run"
+
+
+def test_runs_are_found_by_param_metric_and_tag(sweep: SweepFolder, uri: str) -> None:
+    publish(sweep, uri)
+    fast = search(sweep, uri, "params.batch_size = '128' and metrics.samples_per_second > 9000 and tags.kind = 'run'")
+    assert {run.data.params["batch_size"] for run in fast} == {"128"}
+    assert all(run.data.metrics["samples_per_second"] > 9000 for run in fast)
+    assert len(fast) == 4
+    (crashed,) = search(sweep, uri, "tags.outcome = 'crashed' and tags.kind = 'run'")
+    assert "RuntimeError: <script>" in crashed.data.tags["reason"]
+    assert len(search(sweep, uri, "tags.kind = 'cell'")) == 10
+    assert len(search(sweep, uri, "tags.doubts LIKE '%busy_cpu%'")) == 2
+    assert len(search(sweep, uri, "params.`effective.strategy` = 'DDPStrategy'")) == 6
+    assert {run.data.tags["hardware"] for run in fast} == {"Intel Xeon (example) x1"}
+    assert {run.data.tags["quality_metric"] for run in fast} == {"val_accuracy"}
+
+
+def test_a_measured_run_carries_its_metrics_curves_artifacts_and_data(
+    sweep: SweepFolder, uri: str, read_store: ReadStore, tmp_path: Path
+) -> None:
+    publish(sweep, uri)
+    record = record_of(sweep, devices=2, batch_size=32)
+    entry = read_store(sweep, uri)[f"run:{record.run}"]
+    for name, metric in record.metrics.items():
+        if metric.value is None:
+            assert name not in entry["metrics"], "an unknown value must not become a number"
+            assert metric.reason in entry["tags"]["mlflow.note.content"]
+        else:
+            assert entry["metrics"][name] == [(0, metric.value, milliseconds(record.finished_at))]
+    rates = entry["metrics"]["curve/samples_per_second"]
+    assert [step for step, _, _ in rates] == list(range(5, 45))
+    assert entry["data"] == ["Digits"]
+    assert entry["artifacts"] == ["config.json", "record.json", "run.log", "steps.parquet"]
+    (run,) = search(sweep, uri, f"tags.run = '{record.run}'")
+    from mlflow.artifacts import download_artifacts
+
+    (tmp_path / "down").mkdir()
+    there = download_artifacts(run_id=run.info.run_id, tracking_uri=uri, dst_path=str(tmp_path / "down"))
+    assert json.loads((Path(there) / "config.json").read_text("utf-8")) == record.config
+    assert Record.read(Path(there) / "record.json") == record
+    assert (Path(there) / "steps.parquet").read_bytes() == sweep.steps(record.run).read_bytes()
+
+
+def test_a_cell_carries_the_findings_and_nothing_else(
+    sweep: SweepFolder, uri: str, read_store: ReadStore, with_findings: Callable[..., Any]
+) -> None:
+    with_findings(sweep, rate=100.0)
+    publish(sweep, uri)
+    manifest = Manifest.read(sweep.manifest)
+    cell = read_store(sweep, uri)[f"cell:{manifest.baseline}"]
+    latest = {name: points[-1][1] for name, points in cell["metrics"].items()}
+    assert latest == {
+        "samples_per_second": 100.0,
+        "samples_per_second_low": 90.0,
+        "samples_per_second_high": pytest.approx(110.0),
+        "speedup": 1.5,
+        "speedup_low": 1.35,
+        "speedup_high": pytest.approx(1.65),
+        "quality": 0.95,
+        "quality_low": pytest.approx(0.855),
+        "quality_high": pytest.approx(1.045),
+        "host_pss_bytes": 5e7,
+        "runs_planned": 3,
+        "runs_finished": 3,
+        "runs_measured": 3,
+    }
+    assert {name: cell["tags"][name] for name in ("verdict", "doubts", "quality_verdict", "baseline")} == {
+        "verdict": "faster",
+        "doubts": "busy_cpu",
+        "quality_verdict": "quality: undecided",
+        "baseline": "yes",
+    }
+    assert cell["params"] == {"devices": "1", "batch_size": "32", "precision": "32-true"}
+    assert "`energy_joules`: RAPL is not readable here" in cell["tags"]["mlflow.note.content"]
+
+
+def test_aggregates_follow_the_findings_and_vanish_with_them(
+    sweep: SweepFolder, uri: str, read_store: ReadStore, with_findings: Callable[..., Any]
+) -> None:
+    baseline = f"cell:{Manifest.read(sweep.manifest).baseline}"
+    for rate in (200.0, 100.0):
+        with_findings(sweep, rate=rate)
+        publish(sweep, uri)
+        (cell,) = search(sweep, uri, f"tags.`accelsweep.key` = '{baseline}'")
+        assert cell.data.metrics["samples_per_second"] == rate
+    with_findings(sweep, rate=None)
+    publish(sweep, uri)
+    (cell,) = search(sweep, uri, f"tags.`accelsweep.key` = '{baseline}'")
+    assert math.isnan(cell.data.metrics["samples_per_second"])
+    assert cell.data.tags["verdict"] == "not measured"
+
+
+def test_the_report_run_holds_report_plan_records_and_constraints(
+    sweep: SweepFolder, uri: str, with_findings: Callable[..., Any]
+) -> None:
+    from mlflow import MlflowClient
+
+    with_findings(sweep, sentence="Train on 2 devices.")
+    (sweep.home / "constraints.txt").write_text("torch==2.13.0\n", "utf-8")
+    publish(sweep, uri)
+    (report,) = search(sweep, uri, "tags.kind = 'report'")
+    assert report.info.run_name == "report (revision 1)"
+    assert report.data.tags["recommendation"] == "Train on 2 devices."
+    client = MlflowClient(uri)
+    paths = {
+        item.path for folder in ("", "report", "plan") for item in client.list_artifacts(report.info.run_id, folder)
+    }
+    assert paths >= {
+        "report/index.html",
+        "report/figures",
+        "plan/manifest.json",
+        "plan/constraints.txt",
+        "findings.json",
+    }
+
+
+def test_publishing_twice_writes_nothing(sweep: SweepFolder, uri: str, with_findings: Callable[..., Any]) -> None:
+    with_findings(sweep)
+    assert publish(sweep, uri).written == 34
+    assert publish(sweep, uri).written == 0
+
+
+def test_a_repeat_measured_again_replaces_the_old_one_which_stays_restorable(
+    sweep: SweepFolder, uri: str, read_store: ReadStore
+) -> None:
+    from mlflow import MlflowClient
+    from mlflow.entities import ViewType
+
+    publish(sweep, uri)
+    record = record_of(sweep, outcome=Outcome.crashed)
+    newer = remeasure(sweep, record, outcome=Outcome.timed_out, reason="still running", config=record.config | {"x": 1})
+    publish(sweep, uri)
+    entry = read_store(sweep, uri)[f"run:{record.run}"]
+    assert (entry["status"], entry["tags"]["attempt"], entry["params"]["x"]) == ("KILLED", "2", "1")
+    assert entry["ended"] == milliseconds(newer.finished_at)
+    client = MlflowClient(uri)
+    experiment = client.get_experiment_by_name(sweep.name)
+    (old,) = client.search_runs([experiment.experiment_id], run_view_type=ViewType.DELETED_ONLY)
+    assert old.data.tags["outcome"] == "crashed"
+
+
+def test_a_damaged_record_is_named_and_costs_no_other_run(sweep: SweepFolder, uri: str, read_store: ReadStore) -> None:
+    record = record_of(sweep, devices=2)
+    path = sweep.record(record.run)
+    path.write_bytes(path.read_bytes()[:-20])
+    said = str(publish(sweep, uri))
+    assert f"left out: {path}" in said
+    assert len([key for key in read_store(sweep, uri) if key.startswith("run:")]) == 22
+
+
+def test_hostile_names_and_values_are_published_in_a_form_that_mlflow_takes(
+    sweep: SweepFolder, uri: str, read_store: ReadStore
+) -> None:
+    record = record_of(sweep, devices=2)
+    hostile = {
+        "a//b": 1, "../up": 2, "größe@x": 3, "k" * 400: 4, "empty": "", "long": "x" * 9000, "list": [1, None],
+        "half": "\ud800", "store": "http://me:secret@host/x", "curly{}": "<script>", "curly[]": "'quote'",
+    }  # fmt: skip
+    metrics = record.metrics | {"logged.train//lö ss": Metric(value=1.5, unit="1")}
+    remeasure(sweep, record, axes=record.axes | hostile, metrics=metrics)
+    publish(sweep, uri)
+    entry = read_store(sweep, uri)[f"run:{record.run}"]
+    assert entry["params"]["a/b"] == "1"
+    assert entry["params"]["up"] == "2"
+    assert entry["params"]["gr__e_x"] == "3"
+    assert entry["params"]["list"] == "[1,null]"
+    assert entry["params"]["store"] == "http://***@host/x"
+    assert {entry["params"]["curly__"], *(v for n, v in entry["params"].items() if n.startswith("curly__-"))} == {
+        "<script>",
+        "'quote'",
+    }
+    assert len(entry["params"]["long"]) == 6000
+    assert entry["params"]["long"].endswith("(9000 characters; whole in record.json)")
+    assert entry["metrics"]["logged.train/l_ ss"][0][1] == 1.5
+
+
+def test_another_sweep_of_the_same_name_on_a_server_is_left_alone(
+    sweep: SweepFolder, server: str, tmp_path: Path
+) -> None:
+    publish(sweep, server)
+    other = SweepFolder(tmp_path / "elsewhere", sweep.name)
+    shutil.copytree(sweep.root, other.root)
+    for run in Manifest.read(other.manifest).wanted_runs():
+        if other.record(run).exists():
+            remeasure(other, Record.read(other.record(run)))
+    with pytest.raises(InputError, match=r"holds 23 runs of another sweep and none of this one"):
+        publish(other, server)
+    assert publish(sweep, server).written == 0
+
+
+def test_an_experiment_deleted_in_the_ui_is_restored(sweep: SweepFolder, uri: str, read_store: ReadStore) -> None:
+    from mlflow import MlflowClient
+
+    publish(sweep, uri)
+    client = MlflowClient(uri)
+    client.delete_experiment(client.get_experiment_by_name(sweep.name).experiment_id)
+    publish(sweep, uri)
+    assert len(read_store(sweep, uri)) == 33
