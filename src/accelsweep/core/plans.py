@@ -152,9 +152,13 @@ class BlockSettings(Frozen):
 
 
 class Settings(Frozen):
-    """The plan-level part of the config: everything in it steers the sweep and nothing in it changes a measurement."""
+    """The plan-level part of the config: everything in it steers the sweep and nothing in it changes a measurement.
+
+    `repeats` is what the plan wants of each cell; `added_repeats` says how many of them `--add-repeats` added.
+    """
 
     repeats: int = 3
+    added_repeats: int = 0
     baseline: dict[str, Any] = Field(default_factory=dict)
     block: BlockSettings = BlockSettings()
     limits: Limits = Limits()

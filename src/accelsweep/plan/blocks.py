@@ -1,0 +1,186 @@
+"""Cut a sweep's runs into randomised complete blocks, and let existing blocks stand when the plan grows.
+
+Each block holds one repeat of each of its cells, the baseline among them, in a random order whose seed comes from the
+block's content: the same plan gives the same blocks everywhere. Blocks are immutable; what a new plan wants beyond the
+existing ones goes into new blocks with a fresh repeat of the baseline.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from accelsweep.core.cell import Cell
+from accelsweep.core.documents import canonical_json, sha256_text
+from accelsweep.core.errors import InputError
+from accelsweep.core.plans import Block, PlannedBlock, Resources, Run, Settings, Site
+from accelsweep.plan.resources import fits, most_runs, needs, resource_class, together
+
+
+@dataclass(frozen=True)
+class Task:
+    """What blocks are cut for: the supported cells by name in grid order, and the baseline, which is one of them."""
+
+    sweep: str
+    cells: Mapping[str, Cell]
+    baseline: str
+    settings: Settings
+    site: Site
+    needs: dict[str, Resources] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        """Work out what each cell needs."""
+        self.needs.update((name, needs(cell.config, self.site)) for name, cell in self.cells.items())
+
+
+@dataclass(frozen=True)
+class Design:
+    """The blocks of a plan: `planned` as the manifest lists them, `new` those of them that no file holds yet."""
+
+    planned: tuple[PlannedBlock, ...]
+    new: tuple[Block, ...]
+
+
+def design(task: Task, existing: Sequence[Block]) -> Design:
+    """Return blocks in which every supported cell has `settings.repeats` runs; wanted runs of existing blocks count.
+
+    Raises InputError if `block.minutes` is too short for a single run.
+    """
+    known = {block.name: block for block in (_moved(block, task) for block in existing)}
+    wanted = _wanted_of(list(known.values()), task)
+    new = list(_new_blocks(task, list(known.values()), wanted))
+    for block in new:
+        wanted[block.name] = {run.name for run in block.runs}
+    on_disk = {block.name for block in existing}
+    blocks = [block for block in [*known.values(), *new] if wanted.get(block.name)]
+    return Design(
+        planned=tuple(_planned(block, wanted[block.name], task) for block in blocks),
+        new=tuple(block for block in blocks if block.name not in on_disk),
+    )
+
+
+def _moved(block: Block, task: Task) -> Block:
+    """Return the block itself, or its twin if a frozen config names a file by a root that the plan has since left."""
+    now = {name: task.cells[name].config if name in task.cells else old for name, old in block.configs.items()}
+    return block if now == block.configs else _named(block.model_copy(update={"configs": now}))
+
+
+def _wanted_of(known: Sequence[Block], task: Task) -> dict[str, set[str]]:
+    """Return, for each known block, the names of those of its runs that the plan wants."""
+    wanted: dict[str, set[str]] = {block.name: set() for block in known}
+    count = dict.fromkeys(task.cells, 0)
+    for block in known:
+        for run in block.runs:
+            if run.cell in count and run.cell != task.baseline and count[run.cell] < task.settings.repeats:
+                count[run.cell] += 1
+                wanted[block.name].add(run.name)
+    shared = [block for block in known if wanted[block.name]]
+    spare = [block for block in known if not wanted[block.name]]
+    for block in [*shared, *spare]:
+        for run in block.runs:
+            enough = block in spare and count[task.baseline] >= task.settings.repeats
+            if run.cell == task.baseline and not enough:
+                count[task.baseline] += 1
+                wanted[block.name].add(run.name)
+    return wanted
+
+
+def _new_blocks(task: Task, known: Sequence[Block], wanted: Mapping[str, set[str]]) -> Iterator[Block]:
+    numbers = _Numbers(known)
+    missing = dict.fromkeys(task.cells, task.settings.repeats)
+    for block in known:
+        for run in block.runs:
+            if run.name in wanted[block.name]:
+                missing[run.cell] -= 1
+    baseline_missing = missing.pop(task.baseline)
+    for layer in range(max(missing.values(), default=0)):
+        cells = [name for name, count in missing.items() if count > layer]
+        for chunk in _chunks(cells, layer, task):
+            baseline_missing -= task.baseline in chunk
+            yield _block([numbers.next_run(task.cells[name]) for name in chunk], task)
+    for _ in range(baseline_missing):
+        yield _block([numbers.next_run(task.cells[task.baseline])], task)
+
+
+class _Numbers:
+    """Numbers the repeats of each cell with the smallest numbers that no block has used."""
+
+    def __init__(self, known: Sequence[Block]) -> None:
+        self._used: dict[str, set[int]] = {}
+        for block in known:
+            for run in block.runs:
+                self._used.setdefault(run.cell, set()).add(run.repeat)
+
+    def next_run(self, cell: Cell) -> Run:
+        used = self._used.setdefault(cell.name, set())
+        number = next(number for number in itertools.count() if number not in used)
+        used.add(number)
+        return Run.of(cell.name, number, int(cell.config["seed"]))
+
+
+def _chunks(cells: Sequence[str], layer: int, task: Task) -> Iterator[list[str]]:
+    """Yield the cells of one block after the other: one repeat of all `cells`, by resource class, within the bounds."""
+    classes: dict[tuple[object, ...], list[str]] = {}
+    for name in cells:
+        classes.setdefault(resource_class(task.cells[name].config, task.site), []).append(name)
+    most = _most_runs(task)
+    for members in classes.values():
+        allocation = together([task.needs[name] for name in members], 1, task.settings.limits)
+        with_baseline = most > 1 and fits(task.needs[task.baseline], allocation)
+        room = int(min(most, len(members) + 1)) - with_baseline
+        shuffled = sorted(members, key=lambda name: sha256_text(f"{task.sweep}/{layer}/{name}"))
+        count = math.ceil(len(members) / room)
+        for index in range(count):
+            chunk = shuffled[index::count]
+            yield [task.baseline, *chunk] if with_baseline else chunk
+
+
+def _most_runs(task: Task) -> float:
+    size, limit, limits = task.settings.block.size, task.settings.block.minutes, task.settings.limits
+    by_time = math.inf if limit is None else most_runs(limits, limit)
+    if by_time < 1:
+        raise InputError(
+            f"block.minutes={limit} is too short for one run, which may take limits.run_seconds={limits.run_seconds:g} "
+            "besides start-up: raise block.minutes or lower limits.run_seconds"
+        )
+    return min(size or math.inf, by_time)
+
+
+def _block(runs: Sequence[Run], task: Task) -> Block:
+    order_seed = int(sha256_text(canonical_json([task.sweep, sorted(run.name for run in runs)]))[:8], 16)
+    cells = [task.cells[run.cell] for run in runs]
+    return _named(
+        Block(
+            name="",
+            sweep=task.sweep,
+            order_seed=order_seed,
+            runs=tuple(in_random_order(runs, order_seed)),
+            configs={cell.name: cell.config for cell in cells},
+            axes={cell.name: cell.axes for cell in cells},
+            resources=together([task.needs[cell.name] for cell in cells], len(runs), task.settings.limits),
+        )
+    )
+
+
+def in_random_order(runs: Sequence[Run], order_seed: int) -> list[Run]:
+    """Return the runs in the order that `order_seed` stands for: by the SHA-256 of seed and name, so on any machine."""
+    return sorted(runs, key=lambda run: sha256_text(f"{order_seed}/{run.name}"))
+
+
+def _named(block: Block) -> Block:
+    """Return the block under the name of its content. Resources are no part of it: limits may change, runs may not."""
+    configs = {name: sha256_text(canonical_json(config)) for name, config in block.configs.items()}
+    content = canonical_json([block.sweep, block.order_seed, [run.name for run in block.runs], configs])
+    return block.model_copy(update={"name": f"b{sha256_text(content)[:12]}"})
+
+
+def _planned(block: Block, wanted: set[str], task: Task) -> PlannedBlock:
+    runs = [run for run in block.runs if run.name in wanted]
+    each = list({run.cell: task.needs[run.cell] for run in runs}.values())
+    return PlannedBlock(
+        name=block.name,
+        runs=tuple(run.name for run in runs),
+        resources=together(each, len(runs), task.settings.limits),
+    )

@@ -1,0 +1,260 @@
+"""From the grid to one resolved config per point, without composing each point through Hydra.
+
+Hydra composes once per distinct choice of config groups, and of any other override that changes the config's structure.
+A plain value then replaces a leaf in a copy that shares everything else. Interpolations are resolved again only for
+values that some interpolation may refer to. A property test holds both ways to the same configs.
+"""
+
+from __future__ import annotations
+
+import copy
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from hydra.core.override_parser.types import Override, OverrideType
+from omegaconf import AnyNode, DictConfig, ListConfig, Node, OmegaConf, open_dict
+from omegaconf.errors import OmegaConfBaseException
+
+from accelsweep.core.cell import PLAN_KEYS
+from accelsweep.core.errors import InputError
+from accelsweep.plan.compose import Composer, Grid
+from accelsweep.plan.explain import dotted_keys, suggest
+
+_KEY = re.compile(r"[A-Za-z_][\w-]*(\.[A-Za-z_][\w-]*)*")
+_REFERENCE = re.compile(r"\$\{\s*\.*([\w-]+(?:\.[\w-]+)*)\s*\}")
+_RESOLVER = re.compile(r"\$\{\s*([\w.{}$-]+?)\s*:")
+_MAY_ASK_THE_SITE = frozenset({"site", "report"})
+"""Where a resolver such as `${oc.env:USER}` may stand: below keys that decide nothing about a measurement."""
+
+
+@dataclass(frozen=True)
+class Point:
+    """One point of the grid: the values of its axes and its resolved config.
+
+    `science` is the part that names the cell, `steering` the plan-level part, `choices` the config groups' choices,
+    `added` the top-level keys that the command line added with `+`.
+    """
+
+    axes: dict[str, Any]
+    science: dict[str, Any]
+    steering: dict[str, Any]
+    choices: Mapping[str, Any]
+    added: frozenset[str]
+
+    def checked(self, science: dict[str, Any]) -> Point:
+        """Return this point with its scientific config as the check returned it."""
+        return self if science is self.science else replace(self, science=science)
+
+
+def expand(composer: Composer, grid: Grid, auto: str) -> Iterator[Point]:
+    """Yield the points of `grid` in its order; `auto` is the accelerator that `accelerator: auto` stands for.
+
+    Raises InputError for an override that does not fit the config, a missing value, a resolver, or a swept plan key.
+    """
+    _refuse_swept_plan_keys(composer, grid)
+    bases: dict[tuple[str, ...], _Base] = {}
+    for job in grid.jobs:
+        overrides = [composer.parse(line) for line in job]
+        structural, plain = _split(composer, bases, job, overrides)
+        base = _base(composer, bases, structural)
+        science, steering = base.resolved(plain, auto)
+        axes = {_axis(overrides[index]): _axis_value(composer, overrides[index], science) for index in grid.swept}
+        yield Point(axes, science, steering, base.choices, base.added)
+
+
+def _refuse_swept_plan_keys(composer: Composer, grid: Grid) -> None:
+    for index in grid.swept:
+        override = composer.parse(grid.jobs[0][index])
+        if re.split(r"[./@]", override.key_or_group)[0] in PLAN_KEYS:
+            raise InputError(
+                f"'{override.key_or_group}' cannot be swept: it steers the whole sweep and changes no measurement. "
+                "Give it one value, or plan one sweep per value with --name"
+            )
+
+
+def _axis(override: Override) -> str:
+    return override.get_key_element().lstrip("+")
+
+
+def _axis_value(composer: Composer, override: Override, science: Mapping[str, Any]) -> Any:
+    if not composer.is_group_choice(override) and not override.is_delete():
+        try:
+            return lookup(science, override.key_or_group)
+        except KeyError:
+            pass
+    return override.value()
+
+
+def lookup(tree: Mapping[str, Any], key: str) -> Any:
+    """Return the value at the dotted `key` of a nested mapping; raise KeyError if there is none."""
+    node: Any = tree
+    for part in key.split("."):
+        if not isinstance(node, Mapping):
+            raise KeyError(key)
+        node = node[part]
+    return node
+
+
+def _split(
+    composer: Composer, bases: dict[tuple[str, ...], _Base], job: tuple[str, ...], overrides: Sequence[Override]
+) -> tuple[tuple[str, ...], list[Override]]:
+    """Part a job into what Hydra must compose, in order, and the plain values that replace a leaf of the result."""
+    candidates = [_may_be_plain(override) and not composer.is_group_choice(override) for override in overrides]
+    rest = [o for o, plain in zip(overrides, candidates, strict=True) if not plain]
+    changed = [override.key_or_group for override in rest if not composer.is_group_choice(override)]
+    for index, override in enumerate(overrides):
+        candidates[index] = candidates[index] and not any(_overlap(override.key_or_group, key) for key in changed)
+    structural = tuple(line for line, plain in zip(job, candidates, strict=True) if not plain)
+    leaves = _base(composer, bases, structural).leaves
+    candidates = [plain and o.key_or_group in leaves for o, plain in zip(overrides, candidates, strict=True)]
+    structural = tuple(line for line, plain in zip(job, candidates, strict=True) if not plain)
+    return structural, [o for o, plain in zip(overrides, candidates, strict=True) if plain]
+
+
+def _may_be_plain(override: Override) -> bool:
+    value = override.value()
+    return (
+        override.type is OverrideType.CHANGE
+        and override.package is None
+        and _KEY.fullmatch(override.key_or_group) is not None
+        and (value is None or isinstance(value, int | float | str))
+        and not (isinstance(value, str) and ("${" in value or value == "???"))
+    )
+
+
+def _overlap(one: str, other: str) -> bool:
+    plain = _KEY.fullmatch(other) is not None
+    return not plain or one == other or one.startswith(f"{other}.") or other.startswith(f"{one}.")
+
+
+def _base(composer: Composer, bases: dict[tuple[str, ...], _Base], lines: tuple[str, ...]) -> _Base:
+    if lines not in bases:
+        bases[lines] = _Base(composer, lines)
+    return bases[lines]
+
+
+class _Base:
+    """One composition by Hydra, from which the points that differ in plain values only are derived."""
+
+    def __init__(self, composer: Composer, lines: tuple[str, ...]) -> None:
+        config = composer.compose(lines)
+        self.choices = dict(config.hydra.runtime.choices)
+        added = [composer.parse(line) for line in lines]
+        self.added = frozenset(o.key_or_group.split(".")[0] for o in added if o.is_add() or o.is_force_add())
+        with open_dict(config):
+            del config["hydra"]
+        self._whole = config
+        self._science = copy.deepcopy(config)
+        with open_dict(self._science):
+            for key in PLAN_KEYS & set(self._science):
+                del self._science[key]
+        nodes = dict(_nodes(config))
+        self.leaves = {key for key, node in nodes.items() if type(node) is AnyNode}
+        self._interpolations = {key: str(node._value()) for key, node in nodes.items() if node._is_interpolation()}
+        self._referred = _referred(self._interpolations.values())
+        self._resolved: dict[tuple[Any, ...], tuple[dict[str, Any], dict[str, Any]]] = {}
+
+    def resolved(self, plain: Sequence[Override], auto: str) -> tuple[dict[str, Any], dict[str, Any]]:
+        """Return the resolved scientific and plan-level configs with the plain values in place."""
+        values = {o.key_or_group: o.value() for o in plain}
+        if values.get("accelerator") == "auto":
+            values["accelerator"] = auto
+        deep = tuple((key, type(value), value) for key, value in values.items() if self._is_deep(key))
+        if deep not in self._resolved:
+            self._resolved[deep] = self._resolve(values, auto)
+        science, steering = self._resolved[deep]
+        for key, value in values.items():
+            if not self._is_deep(key):
+                science = _replaced(science, key.split("."), value)
+        return science, steering
+
+    def _is_deep(self, key: str) -> bool:
+        parts = key.split(".")
+        return self._referred is None or parts[0] in PLAN_KEYS or not self._referred.isdisjoint(parts)
+
+    def _resolve(self, values: Mapping[str, Any], auto: str) -> tuple[dict[str, Any], dict[str, Any]]:
+        for config in (self._whole, self._science):
+            for key, value in values.items():
+                if key.split(".")[0] in config:
+                    OmegaConf.update(config, key, value)
+            if OmegaConf.select(config, "accelerator") == "auto":
+                config.accelerator = auto
+        _refuse_resolvers({key: text for key, text in self._interpolations.items() if key not in values})
+        science = _plain_data(self._science)
+        _refuse_missing(science)
+        return science, {key: _plain_data(self._whole, key) for key in PLAN_KEYS & set(self._whole)}
+
+
+def steering_of(composer: Composer, job: Sequence[str]) -> dict[str, Any]:
+    """Return the resolved plan-level part of the config of one job."""
+    config = composer.compose(job)
+    return {key: _plain_data(config, key) for key in PLAN_KEYS & set(config)}
+
+
+def _plain_data(config: DictConfig, key: str | None = None) -> Any:
+    try:
+        value = config if key is None else config[key]
+        return OmegaConf.to_container(value, resolve=True) if OmegaConf.is_config(value) else value
+    except OmegaConfBaseException as error:
+        text = str(error).splitlines()[0]
+        missing = re.search(r"'([\w-]+)[^']*' not found", text)
+        if missing and missing[1] in PLAN_KEYS | {"hydra"}:
+            text += ": what is measured may not depend on a key that only steers the sweep"
+        elif missing:
+            text += suggest(missing[1], list(dotted_keys(OmegaConf.to_container(config, resolve=False))))
+        raise InputError(f"'{error.full_key or key}' cannot be resolved: {text}") from None
+
+
+def _nodes(node: Any, prefix: str = "") -> Iterator[tuple[str, Node]]:
+    """Yield dotted key and raw node of everything below `node`; what an interpolation stands for is not entered."""
+    if (
+        not isinstance(node, DictConfig | ListConfig)
+        or node._is_none()
+        or node._is_missing()
+        or node._is_interpolation()
+    ):
+        return
+    keys = node.keys() if isinstance(node, DictConfig) else range(len(node))
+    for key in keys:
+        child: Any = node._get_node(key)  # type: ignore[arg-type]
+        name = f"{prefix}{key!s}" if isinstance(node, DictConfig) and "." not in str(key) else f"{prefix}[{key!s}]"
+        yield name, child
+        yield from _nodes(child, f"{name}.")
+
+
+def _referred(interpolations: Iterable[str]) -> frozenset[str] | None:
+    """Return every word that an interpolation names a key with, or None if one of them could name any key."""
+    words: set[str] = set()
+    for text in interpolations:
+        references = _REFERENCE.findall(text)
+        if len(references) != text.count("${"):
+            return None
+        words.update(part for reference in references for part in reference.split("."))
+    return frozenset(words)
+
+
+def _refuse_resolvers(interpolations: Mapping[str, str]) -> None:
+    for key, text in interpolations.items():
+        found = _RESOLVER.search(text) if key.split(".")[0] not in _MAY_ASK_THE_SITE else None
+        if found:
+            raise InputError(
+                f"'{key}' is {text!r}: the resolver '{found[1]}' may give another value elsewhere or later, so it "
+                "cannot be part of a plan. Write the value itself, or refer to another key with ${key}"
+            )
+
+
+def _refuse_missing(tree: Any, prefix: str = "") -> None:
+    if tree == "???":
+        raise InputError(f"'{prefix[:-1]}' has no value yet (it is ??? in the config); set it with {prefix[:-1]}=VALUE")
+    items = tree.items() if isinstance(tree, dict) else enumerate(tree) if isinstance(tree, list) else ()
+    for key, value in items:
+        _refuse_missing(value, f"{prefix}{key}.")
+
+
+def _replaced(tree: dict[str, Any], path: Sequence[str], value: Any) -> dict[str, Any]:
+    """Return `tree` with the leaf at `path` replaced; everything beside the path is shared with the original."""
+    head, rest = path[0], path[1:]
+    new = value if not rest else _replaced(tree[head], rest, value)
+    return tree if new is tree[head] else {**tree, head: new}

@@ -1,0 +1,106 @@
+"""From overrides to the checked cells of a sweep: compose, expand, check, exclude, and mark what cannot run."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from hydra.core.object_type import ObjectType
+
+from accelsweep.core.cell import Cell, cell_name
+from accelsweep.core.errors import InputError
+from accelsweep.core.plans import Excluded, Settings, Site
+from accelsweep.plan import check, rules, select
+from accelsweep.plan.compose import Composer
+from accelsweep.plan.expand import Point, expand, steering_of
+from accelsweep.plan.explain import defining_file
+from accelsweep.plan.inventory import probe
+
+
+@dataclass(frozen=True)
+class CheckedGrid:
+    """The grid after composing and checking.
+
+    `points` are the distinct points by cell name, in grid order; `cells` those that no `exclude:` rule dropped.
+    """
+
+    experiment: str | None
+    name: str | None
+    axes: tuple[str, ...]
+    points: dict[str, Point]
+    cells: dict[str, Cell]
+    excluded: tuple[Excluded, ...]
+    settings: Settings
+    site: Site
+    notes: tuple[str, ...]
+
+
+def checked_grid(composer: Composer, overrides: Sequence[str]) -> CheckedGrid:
+    """Return the cells that Hydra overrides stand for; raise InputError for anything that is wrong with them."""
+    master = composer.master(overrides)
+    grid = composer.grid(master)
+    choices = dict(master.hydra.runtime.choices)
+
+    def file_of(key: str) -> str:
+        return defining_file(key, composer.folders, choices)
+
+    steering = steering_of(composer, grid.jobs[0])
+    settings, site, exclude = check.steering(steering, file_of)
+    site = site.model_copy(update={"inventory": probe()}) if site.probe else site
+    groups = composer.loader.get_group_options("", results_filter=ObjectType.GROUP)
+    points: dict[str, Point] = {}
+    for point in expand(composer, grid, rules.resolve_auto(site)):
+        _refuse_other_steering(steering, point)
+        _add(points, point.checked(check.science(point.science, point.added, groups, file_of)))
+    every = list(points.values())
+    for number, rule in enumerate(exclude):
+        select.refuse_unknown_keys(rule.when, every, f"exclude.{number}.when", file_of)
+    select.refuse_unknown_keys(settings.baseline, every, "baseline", file_of)
+    dropped = {name: because for name, point in points.items() if (because := select.excluded_by(exclude, point))}
+    if len(dropped) == len(points):
+        raise InputError(f"the `exclude:` rules drop every cell of the grid; look in {file_of('exclude')}")
+    return CheckedGrid(
+        experiment=choices.get("experiment"),
+        name=None if steering.get("name") is None else str(steering["name"]),
+        axes=tuple(every[0].axes),
+        points=points,
+        cells={name: _cell(name, point, site) for name, point in points.items() if name not in dropped},
+        excluded=tuple(Excluded(axes=points[name].axes, because=because) for name, because in dropped.items()),
+        settings=settings,
+        site=site,
+        notes=_notes(len(grid.jobs), points, exclude),
+    )
+
+
+def _cell(name: str, point: Point, site: Site) -> Cell:
+    return Cell(name=name, axes=point.axes, config=point.science, unsupported=rules.unsupported(point.science, site))
+
+
+def _refuse_other_steering(steering: dict[str, Any], point: Point) -> None:
+    if point.steering == steering:
+        return
+    keys = [key for key in {**steering, **point.steering} if steering.get(key) != point.steering.get(key)]
+    raise InputError(
+        f"'{keys[0]}' differs between cells of the grid ({steering.get(keys[0])!r}, {point.steering.get(keys[0])!r}) "
+        "but it steers the whole sweep: sweep nothing that changes it, or plan one sweep per value with --name"
+    )
+
+
+def _add(points: dict[str, Point], point: Point) -> None:
+    name = cell_name(point.science)
+    if points.setdefault(name, point).science != point.science:
+        raise InputError(
+            f"the cells {points[name].axes} and {point.axes} differ only in the folder that a path begins with, which "
+            "is no part of a cell's identity; give the last part of the path another name"
+        )
+
+
+def _notes(jobs: int, points: dict[str, Point], exclude: Sequence[check.Rule]) -> tuple[str, ...]:
+    notes = []
+    if jobs > len(points):
+        notes.append(f"{jobs - len(points)} of the grid's {jobs} points repeat another cell and are planned once")
+    for number, rule in enumerate(exclude):
+        if not any(select.matches(rule.when, point) for point in points.values()):
+            notes.append(f"exclude.{number} ({rule.because}) drops no cell of this grid")
+    return tuple(notes)

@@ -1,0 +1,130 @@
+"""Make a plan from overrides, and write it down: the road's first step, for the command line and for Snakemake alike.
+
+`make_plan` reads configs, the declared inventory and the sweep's earlier plan, never a record; it writes nothing, so
+that bad input leaves no trace. `write_plan` then writes blocks first and the manifest last.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from accelsweep.core.cell import Cell
+from accelsweep.core.documents import set_aside, write_bytes_atomically
+from accelsweep.core.errors import InputError
+from accelsweep.core.folders import SweepFolder
+from accelsweep.core.plans import Block, Manifest, PlannedCell, Settings
+from accelsweep.plan import earlier, select
+from accelsweep.plan.blocks import Design, Task, design
+from accelsweep.plan.compose import Composer, config_folders
+from accelsweep.plan.grid import CheckedGrid, checked_grid
+from accelsweep.plan.sources import source_digests, targets, versions
+
+
+@dataclass(frozen=True)
+class Plan:
+    """A plan before it is written: the manifest, the blocks that no file holds yet, every cell with its config.
+
+    `notes` are sentences for the user; `previous` is the revision that this one follows, None for the first;
+    `damaged` are files of the earlier plan that cannot be read and are set aside when this one is written.
+    """
+
+    manifest: Manifest
+    new_blocks: tuple[Block, ...]
+    cells: tuple[Cell, ...]
+    notes: tuple[str, ...] = ()
+    previous: Manifest | None = None
+    damaged: tuple[Path, ...] = ()
+
+    @property
+    def changed(self) -> bool:
+        """Whether writing this plan would change anything on disk."""
+        return self.manifest != self.previous or bool(self.new_blocks) or bool(self.damaged)
+
+
+def make_plan(home: Path, overrides: Sequence[str], *, name: str | None = None, add_repeats: int = 0) -> Plan:
+    """Return the plan for Hydra overrides given in the working directory `home`; write nothing.
+
+    `name` is the sweep's name, by default the config's `name`, else the experiment's. `add_repeats` adds so many whole
+    blocks to what the earlier plan of this name had; later plans keep them while the config's `repeats` stays the same.
+    Raises InputError for anything that is wrong with the input.
+    """
+    if add_repeats < 0:
+        raise InputError(f"--add-repeats {add_repeats}: repeats can only be added; `repeats=N` wants fewer")
+    home = home.resolve()
+    grid = checked_grid(Composer(config_folders(home)), overrides)
+    folder = SweepFolder(home, name or grid.name or (grid.experiment or "sweep").replace("/", "-"))
+    past = earlier.read(folder)
+    settings = with_added_repeats(grid.settings, past.manifest.settings if past.manifest else None, add_repeats)
+    baseline, notes = choose_baseline(grid)
+    blocks = _blocks(folder.name, grid, settings, baseline, past.blocks)
+    manifest = Manifest(
+        sweep=folder.name,
+        revision=past.revision + 1,
+        experiment=grid.experiment,
+        overrides=tuple(overrides),
+        axes=grid.axes,
+        cells=tuple(PlannedCell(name=c.name, axes=c.axes, unsupported=c.unsupported) for c in grid.cells.values()),
+        excluded=grid.excluded,
+        baseline=baseline,
+        blocks=blocks.planned,
+        settings=settings,
+        site=grid.site,
+        sources=source_digests({pair for cell in grid.cells.values() for pair in targets(cell.config)}, home),
+        versions=versions(),
+    )
+    if past.manifest and manifest.model_copy(update={"revision": past.manifest.revision}) == past.manifest:
+        manifest = past.manifest
+    cells = tuple(grid.cells.values())
+    return Plan(manifest, blocks.new, cells, (*grid.notes, *notes, *past.notes), past.manifest, past.damaged)
+
+
+def write_plan(home: Path, plan: Plan) -> SweepFolder:
+    """Write what is new of a plan and return the sweep's folder; existing blocks are never written again.
+
+    Damaged files of the earlier plan are set aside under another name. The revision before this one is kept.
+    """
+    folder = SweepFolder(home, plan.manifest.sweep)
+    for path in plan.damaged:
+        set_aside(path)
+    for block in plan.new_blocks:
+        block.write(folder.block(block.name))
+    if plan.manifest != plan.previous:
+        if plan.previous is not None:
+            write_bytes_atomically(folder.old_manifest(plan.previous.revision), folder.manifest.read_bytes())
+        plan.manifest.write(folder.manifest)
+    return folder
+
+
+def with_added_repeats(settings: Settings, before: Settings | None, add: int) -> Settings:
+    """Return `settings` with the repeats that `--add-repeats` added, now and to the earlier plan.
+
+    What was added earlier stays while the config asks for the same number as it did then: repeating the command without
+    `--add-repeats` resumes the larger sweep. A changed `repeats` states anew what is wanted.
+    """
+    kept = before.added_repeats if before and before.repeats - before.added_repeats == settings.repeats else 0
+    return settings.model_copy(update={"repeats": settings.repeats + kept + add, "added_repeats": kept + add})
+
+
+def choose_baseline(grid: CheckedGrid) -> tuple[str | None, tuple[str, ...]]:
+    """Return the first supported cell that `baseline:` matches, else the first supported one, and notes about it."""
+    supported = [cell for cell in grid.cells.values() if cell.unsupported is None]
+    if not supported:
+        return None, ("no cell of this grid can run here; the reasons stand beside the cells",)
+    wanted = grid.settings.baseline
+    matching = [cell.name for cell in supported if wanted and select.matches(wanted, grid.points[cell.name])]
+    if matching:
+        return matching[0], ()
+    first = supported[0]
+    why = f"no supported cell matches baseline {wanted}" if wanted else "no baseline is named"
+    return first.name, (f"{why}: speed-ups are relative to the first supported cell, {first.axes or first.name}",)
+
+
+def _blocks(
+    sweep: str, grid: CheckedGrid, settings: Settings, baseline: str | None, existing: Sequence[Block]
+) -> Design:
+    if baseline is None:
+        return Design((), ())
+    supported = {cell.name: cell for cell in grid.cells.values() if cell.unsupported is None}
+    return design(Task(sweep, supported, baseline, settings, grid.site), existing)

@@ -1,0 +1,75 @@
+"""What a block's allocation must offer, computed from the cells in it. The rules of the workflow only pass it on.
+
+`nodes` machines with one task each (a supervisor, or a launcher of ranks); `cpus` are per task, `gpus` are the sum over
+all nodes, `minutes` are the time limits of all runs plus start-up.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from accelsweep.core.plans import Limits, Resources, Site
+
+START_UP_SECONDS = 120.0
+"""Allowed for starting a block: an upper bound for imports over a slow shared file system, not a measurement."""
+
+
+def resource_class(config: Mapping[str, Any], site: Site) -> tuple[Any, ...]:
+    """Return what cells must have in common to share a block: nothing on one machine, their devices on a cluster."""
+    if site.scheduler == "local":
+        return ()
+    return (config["accelerator"], config["devices"], config["num_nodes"])
+
+
+def needs(config: Mapping[str, Any], site: Site) -> Resources:
+    """Return what one run of this cell needs, its time apart.
+
+    A rank takes `threads` CPU cores; where that is open, its share of the node: `site.slurm.cpus_per_gpu` for a GPU's
+    rank if the site states it, one core otherwise.
+    """
+    accelerator, devices, nodes = config["accelerator"], config["devices"], config["num_nodes"]
+    per_rank = config["threads"] or (site.slurm.get("cpus_per_gpu", 1) if accelerator == "cuda" else 1)
+    on_gpu = accelerator == "cuda"
+    return Resources(
+        nodes=nodes,
+        tasks=nodes,
+        cpus=min(int(devices * per_rank), site.count("cpu") or int(devices * per_rank)),
+        gpus=devices * nodes if on_gpu else 0,
+        gpu_model=site.slurm.get("gpu_model") if on_gpu else None,
+        mem_mb=site.slurm.get("mem_mb"),
+    )
+
+
+def fits(cell: Resources, block: Resources) -> bool:
+    """Return whether a run with the needs of `cell` can be measured in an allocation that offers `block`."""
+    return cell.nodes <= block.nodes and cell.cpus <= block.cpus and cell.gpus <= block.gpus
+
+
+def together(each: Sequence[Resources], runs: int, limits: Limits) -> Resources:
+    """Return the allocation in which `runs` runs, of cells that need `each`, can be measured one after another."""
+    memory = [need.mem_mb for need in each if need.mem_mb is not None]
+    return Resources(
+        nodes=max(need.nodes for need in each),
+        tasks=max(need.tasks for need in each),
+        cpus=max(need.cpus for need in each),
+        gpus=max(need.gpus for need in each),
+        gpu_model=next((need.gpu_model for need in each if need.gpu_model), None),
+        mem_mb=max(memory, default=None),
+        minutes=minutes(runs, limits),
+    )
+
+
+def minutes(runs: int, limits: Limits) -> int:
+    """Return the whole minutes that an allocation for `runs` runs must last: their time limits plus start-up."""
+    return math.ceil((START_UP_SECONDS + runs * _seconds(limits)) / 60)
+
+
+def most_runs(limits: Limits, within_minutes: float) -> int:
+    """Return how many runs' time limits fit into an allocation of this many minutes; may be 0."""
+    return max(0, math.floor((within_minutes * 60 - START_UP_SECONDS) / _seconds(limits)))
+
+
+def _seconds(limits: Limits) -> float:
+    return limits.run_seconds + limits.stop_grace_seconds

@@ -1,0 +1,51 @@
+"""What the plan alone can rule out: combinations that the config or the declared inventory make impossible.
+
+Such a cell stays as an `unsupported` row with its reason. The machine that plans is never asked; whatever else may go
+wrong is decided where the run happens.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from accelsweep.core.plans import Site
+
+_UNITS = {"cpu": "CPU cores", "cuda": "CUDA devices", "mps": "Apple GPUs"}
+
+
+def resolve_auto(site: Site) -> str:
+    """Return the accelerator that `accelerator: auto` stands for: the first of cuda, mps and cpu that the site has."""
+    return next((accelerator for accelerator in ("cuda", "mps") if site.count(accelerator)), "cpu")
+
+
+def unsupported(config: Mapping[str, Any], site: Site) -> str | None:
+    """Return why a cell with this checked config cannot run at `site`, or None if nothing speaks against it."""
+    return _by_config(config) or _by_inventory(config, site)
+
+
+def _by_config(config: Mapping[str, Any]) -> str | None:
+    accelerator, precision = config["accelerator"], config["precision"]
+    if accelerator == "cpu" and precision == "16-mixed":
+        return "16-mixed needs a GPU: torch's fp16 autocast does not train on a CPU (bf16-mixed does)"
+    if accelerator != "cuda" and precision.startswith("transformer-engine"):
+        return f"{precision} needs cuda: NVIDIA's Transformer Engine has no {accelerator} backend"
+    if accelerator == "mps" and precision == "64-true":
+        return "64-true is impossible on mps: Apple's GPUs have no 64-bit floating point"
+    if accelerator == "mps" and config["devices"] > 1:
+        return "mps has one device per machine"
+    return None
+
+
+def _by_inventory(config: Mapping[str, Any], site: Site) -> str | None:
+    accelerator, devices, nodes = config["accelerator"], config["devices"], config["num_nodes"]
+    have = site.count(accelerator)
+    if not have:
+        return f"the site '{site.name}' has no {_UNITS[accelerator]}"
+    if devices > have:
+        return f"{devices} {_UNITS[accelerator]} per node are asked for, a node of the site '{site.name}' has {have}"
+    if nodes > 1 and site.scheduler == "local":
+        return f"num_nodes={nodes} needs a cluster; the site '{site.name}' is a single machine"
+    if nodes > site.nodes:
+        return f"{nodes} nodes are asked for, the site '{site.name}' has {site.nodes}"
+    return None
