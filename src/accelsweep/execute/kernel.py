@@ -1,0 +1,76 @@
+"""What the supervisor asks of the kernel: children that die with it, orphans handed to it, evidence of OOM kills.
+
+Every function is silent where the system lacks the feature (macOS has none of them); what is lost then is said in each.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import os
+import signal
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+_PR_SET_PDEATHSIG = 1
+_PR_SET_CHILD_SUBREAPER = 36
+_FIRST_TO_BE_KILLED = (
+    1000  # the highest oom_score_adj: when memory runs out, a run goes before anything else of the user
+)
+
+
+def die_with_parent(parent: int) -> None:
+    """Have this process killed when `parent`, which forked it, dies; end it now if that has happened already.
+
+    Without the feature a run outlives a killed supervisor and keeps its lease until it ends by itself.
+    """
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+        if os.getppid() != parent:
+            os._exit(1)
+
+
+def adopt_orphans() -> None:
+    """Become the parent of processes that a run leaves behind, so that they can be found and ended with it."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1)
+
+
+def volunteer_for_oom_kill() -> None:
+    """Make this process the kernel's first choice when memory runs out, so that the supervisor survives it."""
+    with contextlib.suppress(OSError):
+        Path("/proc/self/oom_score_adj").write_text(str(_FIRST_TO_BE_KILLED))
+
+
+def oom_kills() -> int:
+    """Return how many processes the kernel has killed for lack of memory, on this host and in our own control group.
+
+    Only a rise means something. 0 where nothing can be read: a killed run is then `crashed` by SIGKILL.
+    """
+    return sum(int(count) for path, key in _oom_counters() for count in _counts(path, key))
+
+
+def _oom_counters() -> Iterator[tuple[Path, str]]:
+    yield Path("/proc/vmstat"), "oom_kill"
+    with contextlib.suppress(OSError):
+        for line in Path("/proc/self/cgroup").read_text().splitlines():
+            _, controllers, path = line.split(":", 2)
+            if not controllers:
+                yield Path(f"/sys/fs/cgroup{path}/memory.events"), "oom_kill"
+            elif "memory" in controllers.split(","):
+                yield Path(f"/sys/fs/cgroup/memory{path}/memory.oom_control"), "oom_kill"
+
+
+def _counts(path: Path, key: str) -> list[str]:
+    with contextlib.suppress(OSError):
+        rows = (line.split() for line in path.read_text().splitlines())
+        return [row[1] for row in rows if len(row) == 2 and row[0] == key]
+    return []
+
+
+def thread_names() -> list[str]:
+    """Return the names of this process's threads; an empty list where they cannot be told."""
+    with contextlib.suppress(OSError):
+        return sorted((task / "comm").read_text().strip() for task in Path("/proc/self/task").iterdir())
+    return []

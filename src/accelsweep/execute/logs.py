@@ -1,0 +1,106 @@
+"""A run's log: everything its ranks print, up to a bound, through a pipe, so that no run can fill the disk."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+from collections import deque
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+_CHUNK_BYTES = 65536
+_SECRET = re.compile(r"(?P<head>[A-Za-z][A-Za-z0-9+.-]*://)[^/\s:@]*:[^/\s@]*@")
+
+
+class RunLog:
+    """The file `path` and the pipe that feeds it: the first half of `limit_bytes` as it comes, the last at the end.
+
+    Ranks write to `write_end`; the supervisor calls `pump` when `read_end` can be read.
+    """
+
+    def __init__(self, path: Path, limit_bytes: int) -> None:
+        self.path = path
+        self._half = max(1, limit_bytes // 2)
+        self._head_bytes = 0
+        self._tail: deque[bytes] = deque()
+        self._tail_bytes = 0
+        self._dropped_bytes = 0
+
+    def __enter__(self) -> Self:
+        """Open the file and the pipe."""
+        self._file = self.path.open("wb", buffering=0)
+        self.read_end, self.write_end = os.pipe()
+        os.set_blocking(self.read_end, False)
+        self.ended = False
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close_write_end()
+        try:
+            self.pump()
+            if self._dropped_bytes:
+                self._file.write(f"\n[... {self._dropped_bytes} bytes left out: limits.log_bytes ...]\n".encode())
+            self._file.write(b"".join(self._tail))
+        finally:
+            self._file.close()
+            os.close(self.read_end)
+
+    def close_write_end(self) -> None:
+        """Close the supervisor's copy of the pipe's write end, once all ranks have theirs."""
+        if self.write_end >= 0:
+            os.close(self.write_end)
+            self.write_end = -1
+
+    def descriptors(self) -> list[int]:
+        """Return what to wait for: the read end, until every writer has closed its end."""
+        return [] if self.ended else [self.read_end]
+
+    def pump(self) -> None:
+        """Take what the pipe holds now, without waiting."""
+        with contextlib.suppress(BlockingIOError):
+            while not self.ended:
+                chunk = os.read(self.read_end, _CHUNK_BYTES)
+                self.ended = not chunk
+                self._keep(chunk)
+
+    def _keep(self, chunk: bytes) -> None:
+        room = self._half - self._head_bytes
+        if room > 0:
+            self._file.write(chunk[:room])
+            self._head_bytes += len(chunk[:room])
+            chunk = chunk[room:]
+        if chunk:
+            self._tail.append(chunk)
+            self._tail_bytes += len(chunk)
+        while self._tail_bytes > self._half:
+            self._shorten()
+
+    def _shorten(self) -> None:
+        excess = self._tail_bytes - self._half
+        first = self._tail.popleft()
+        cut = min(excess, len(first))
+        if first[cut:]:
+            self._tail.appendleft(first[cut:])
+        self._tail_bytes -= cut
+        self._dropped_bytes += cut
+
+
+def last_lines(path: Path, count: int = 5, most_characters: int = 800) -> str:
+    """Return the last non-empty lines of a log, joined by ` | `, without passwords in URIs; empty if there are none."""
+    try:
+        with path.open("rb") as file:
+            file.seek(max(0, file.seek(0, os.SEEK_END) - 16384))
+            text = file.read().decode("utf-8", "replace")
+    except FileNotFoundError:
+        return ""
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    return masked(" | ".join(lines[-count:])[-most_characters:])
+
+
+def masked(text: str) -> str:
+    """Return `text` with user names and passwords in URIs replaced by `***`."""
+    return _SECRET.sub(r"\g<head>***@", text)

@@ -1,0 +1,133 @@
+"""From what the ranks left to one record: results merged, steps in one file, the supervisor's own knowledge added."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from accelsweep.core.errors import DamagedFile
+from accelsweep.core.outcome import Outcome
+from accelsweep.core.record import Doubt, Effective, Fingerprint, Record
+from accelsweep.execute.outcomes import Verdict
+from accelsweep.execute.spec import RankResult, RunSpec
+from accelsweep.execute.watching import Ending
+
+
+@dataclass(frozen=True)
+class Circumstances:
+    """What the supervisor knows about an attempt beside what its ranks say. Times are UTC in ISO 8601."""
+
+    launcher: str
+    started_at: str
+    wall_seconds: float
+    fingerprint: Fingerprint
+    git: Mapping[str, Any]
+
+
+def now() -> str:
+    """Return the present time in UTC, ISO 8601, to the millisecond."""
+    return datetime.now(UTC).isoformat(timespec="milliseconds")
+
+
+def read_results(spec: RunSpec, ranks: Iterable[int]) -> dict[int, RankResult]:
+    """Return the results of those `ranks` whose file is whole; a damaged one counts as none."""
+    results = {}
+    for rank in sorted(ranks):
+        try:
+            results[rank] = RankResult.read(spec.rank_result(rank))
+        except (DamagedFile, FileNotFoundError):
+            continue
+    return results
+
+
+def make_record(
+    spec: RunSpec,
+    verdict: Verdict,
+    results: Mapping[int, RankResult],
+    known: Circumstances,
+    doubts: Iterable[Doubt] = (),
+) -> Record:
+    """Return the record of one attempt: rank 0 speaks for the run, doubts come from every rank and from `doubts`."""
+    first = results.get(0)
+    return Record(
+        sweep=spec.sweep,
+        block=spec.block,
+        run=spec.run.name,
+        cell=spec.run.cell,
+        repeat=spec.run.repeat,
+        seed=spec.run.seed,
+        position=spec.position,
+        attempt=spec.attempt,
+        axes=spec.axes,
+        config=spec.config,
+        outcome=verdict.outcome,
+        reason=verdict.reason,
+        started_at=known.started_at,
+        finished_at=now(),
+        wall_seconds=known.wall_seconds,
+        effective=_effective(first, known.launcher),
+        metrics=first.metrics if first is not None else {},
+        fingerprint=known.fingerprint,
+        environment=first.environment if first is not None else {},
+        git=dict(known.git),
+        doubts=_distinct([*(doubt for result in results.values() for doubt in result.doubts), *doubts]),
+    )
+
+
+def _effective(result: RankResult | None, launcher: str) -> Effective | None:
+    if result is None or result.effective is None:
+        return None
+    return result.effective.model_copy(update={"launcher": launcher})
+
+
+def _distinct(doubts: Iterable[Doubt]) -> tuple[Doubt, ...]:
+    return tuple({(doubt.code, doubt.message): doubt for doubt in doubts}.values())
+
+
+def ending_doubts(ending: Ending, verdict: Verdict) -> list[Doubt]:
+    """Return the doubts that the way a measured run's processes ended gives rise to."""
+    if verdict.outcome is not Outcome.measured or not (ending.signalled or any(ending.statuses)):
+        return []
+    how = ", ".join(str(status) for status in ending.statuses)
+    return [
+        Doubt(
+            code="bad_teardown",
+            message=f"all results were on disk, but the processes did not end well (exit codes by rank: {how})",
+            remedy="read run.log; the numbers were taken before, but what breaks at its end may break elsewhere too",
+        )
+    ]
+
+
+def merge_steps(spec: RunSpec, target: Path) -> bool:
+    """Write the steps of all ranks to `target`, in order of rank; return whether there are any.
+
+    Several files are joined in a forked child, because pyarrow leaves a thread behind that a supervisor must not have.
+    """
+    parts = [path for rank in range(spec.world_size) if (path := spec.rank_steps(rank)).exists()]
+    if len(parts) == 1:
+        shutil.copyfile(parts[0], target)
+    elif parts:
+        child = os.fork()
+        if child == 0:
+            _join_and_exit(parts, target)
+        _, status = os.waitpid(child, 0)
+        return status == 0
+    return bool(parts)
+
+
+def _join_and_exit(parts: list[Path], target: Path) -> None:
+    code = 1
+    try:
+        import pyarrow
+        import pyarrow.parquet
+
+        tables = [pyarrow.parquet.read_table(part, use_threads=False) for part in parts]
+        pyarrow.parquet.write_table(pyarrow.concat_tables(tables), target)
+        code = 0
+    finally:
+        os._exit(code)

@@ -1,0 +1,161 @@
+"""One attempt at one run: lease, launch, watch, classify, record. Whether there is another is decided elsewhere."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any
+
+from accelsweep.core.folders import SweepFolder
+from accelsweep.core.outcome import Outcome
+from accelsweep.core.plans import Block, Limits, Run
+from accelsweep.core.record import Doubt
+from accelsweep.execute import kernel
+from accelsweep.execute.attempts import RunFolder
+from accelsweep.execute.claims import BlockClaim
+from accelsweep.execute.disk import check_room
+from accelsweep.execute.launchers import Kind, Launch, Launchers
+from accelsweep.execute.leases import Lease, NotEnoughDevices, leased
+from accelsweep.execute.logs import RunLog, last_lines
+from accelsweep.execute.outcomes import Verdict, classify
+from accelsweep.execute.records import Circumstances, ending_doubts, make_record, merge_steps, now, read_results
+from accelsweep.execute.signals import Signals
+from accelsweep.execute.skips import Present
+from accelsweep.execute.spec import RankResult, RunSpec
+from accelsweep.execute.watching import Ending, Watch, children
+
+_NO_STEPS = Doubt(
+    code="no_steps",
+    message="the rate was measured, but the time of each step could not be kept",
+    remedy="read run.log; without the steps nobody can tell whether the window was steady",
+)
+
+
+@dataclass(frozen=True)
+class Runner:
+    """What all attempts of a block share."""
+
+    folder: SweepFolder
+    block: Block
+    limits: Limits
+    present: Present
+    launchers: Launchers
+    signals: Signals
+    claim: BlockClaim
+    git: Mapping[str, Any]
+    say: Callable[[str], None]
+
+    def attempt(self, run: Run) -> Verdict | None:
+        """Make one attempt at `run` and leave its record; None if it was interrupted before it came to an end."""
+        config = self.block.configs[run.cell]
+        self.claim.running(run.name)
+        try:
+            if int(config.get("num_nodes", 1)) > 1:
+                raise NotEnoughDevices(f"it asks for {config['num_nodes']} nodes; this supervisor has one")
+            with leased(
+                config, f"process {os.getpid()} ({run.name} of {self.folder.name})", self.signals.pause, self.say
+            ) as lease:
+                return self._on(lease, run, self.launchers.kind_for(config, self.say))
+        except NotEnoughDevices as error:
+            return self.without_launch(run, Verdict(Outcome.unsupported, str(error)))
+        finally:
+            self.claim.running(None)
+
+    def without_launch(self, run: Run, verdict: Verdict) -> Verdict:
+        """Record a verdict that was reached without starting anything."""
+        place = self._place(run)
+        spec = self._spec(run, place.begin(socket.gethostname(), now()))
+        self._conclude(spec, verdict, {}, self._known(run, "none", now(), 0.0), [])
+        return verdict
+
+    def _on(self, lease: Lease, run: Run, kind: Kind) -> Verdict | None:
+        check_room(self.folder.root, self.limits.free_disk_bytes)
+        place = self._place(run)
+        number = place.begin(socket.gethostname(), now())
+        try:
+            return self._measure(lease, self._spec(run, number), kind)
+        finally:
+            place.unmark(number)  # we are still here, so the run did not take us down
+
+    def _measure(self, lease: Lease, spec: RunSpec, kind: Kind) -> Verdict | None:
+        self.say(f"{spec.run.name}: attempt {spec.attempt} ({kind}, {spec.world_size} ranks)")
+        spec.write(spec.file())
+        started_at = now()
+        ending = self._processes(lease, spec, kind)
+        results = read_results(spec, ending.reported)
+        if ending.cause == "interrupted" and len(results) < spec.world_size:
+            self.say(f"{spec.run.name}: stopped before its end; it will be measured again")
+            return None
+        log = self._place(spec.run).attempt(spec.attempt) / "run.log"
+        verdict = classify(ending, results, last_lines(log), self.limits)
+        if verdict.outcome is Outcome.crashed:
+            check_room(self.folder.root, self.limits.free_disk_bytes)  # a full disk is not the run's fault
+        known = self._known(spec.run, kind, started_at, ending.wall_seconds)
+        self._conclude(spec, verdict, results, known, ending_doubts(ending, verdict))
+        return verdict
+
+    def _processes(self, lease: Lease, spec: RunSpec, kind: Kind) -> Ending:
+        before, strangers = kernel.oom_kills(), children()
+        environment = {
+            **lease.environment,
+            **{key: str(value) for key, value in (spec.config.get("env") or {}).items()},
+        }
+        path = self._place(spec.run).attempt(spec.attempt) / "run.log"
+        with RunLog(path, self.limits.log_bytes) as log:
+            processes = self.launchers.start(Launch(spec, kind, environment, log.write_end, lease.descriptors))
+            log.close_write_end()
+            watch = Watch(spec, processes, self.limits, log, self.signals, self.claim.beat)
+            try:
+                return watch.until_the_end(before, strangers)
+            except BaseException:
+                with suppress(ProcessLookupError):
+                    os.killpg(processes[0], signal.SIGKILL)
+                raise
+
+    def _conclude(
+        self,
+        spec: RunSpec,
+        verdict: Verdict,
+        results: Mapping[int, RankResult],
+        known: Circumstances,
+        doubts: list[Doubt],
+    ) -> None:
+        place = self._place(spec.run)
+        attempt = place.attempt(spec.attempt)
+        kept = merge_steps(spec, attempt / "steps.parquet")
+        if verdict.outcome is Outcome.measured and not kept:
+            doubts = [*doubts, _NO_STEPS]
+        make_record(spec, verdict, results, known, doubts).write(attempt / "record.json")
+        place.promote(spec.attempt)
+        for rank in range(spec.world_size):
+            spec.rank_steps(rank).unlink(missing_ok=True)
+        self.say(f"{spec.run.name}: {verdict.outcome} after {known.wall_seconds:.1f} s" + _because(verdict))
+
+    def _known(self, run: Run, launcher: str, started_at: str, wall_seconds: float) -> Circumstances:
+        fingerprint = self.present.fingerprint(self.block.configs[run.cell])
+        return Circumstances(launcher, started_at, wall_seconds, fingerprint, self.git)
+
+    def _place(self, run: Run) -> RunFolder:
+        return RunFolder(self.folder.run(run.name), run.name)
+
+    def _spec(self, run: Run, attempt: int) -> RunSpec:
+        config = self.block.configs[run.cell]
+        return RunSpec(
+            sweep=self.folder.name,
+            block=self.block.name,
+            run=run,
+            position=self.block.runs.index(run),
+            attempt=attempt,
+            config=config,
+            axes=self.block.axes[run.cell],
+            world_size=int(config["devices"]) * int(config.get("num_nodes", 1)),
+            attempt_folder=str(self._place(run).attempt(attempt)),
+        )
+
+
+def _because(verdict: Verdict) -> str:
+    return f": {verdict.reason}" if verdict.reason else ""

@@ -1,0 +1,74 @@
+"""How the supervisor waits: asleep until a signal, output of a run or a deadline, with no thread and no busy polling.
+
+A wake-up costs processor time that a timed run on the same cores would notice, so there are as few as possible.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import select
+import signal
+from collections.abc import Callable, Iterator, Sequence
+from types import FrameType
+from typing import Any
+
+_STOPPING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
+Pause = Callable[[float], bool]
+"""Sleeps for at most so many seconds and returns whether to give up what one waits for."""
+
+
+class Interrupted(Exception):
+    """A wait was given up because the supervisor is to stop."""
+
+
+class Signals:
+    """Within `caught()`, SIGINT, SIGTERM and SIGHUP become a wish to stop, and SIGCHLD only wakes."""
+
+    def __init__(self) -> None:
+        self.stop: signal.Signals | None = None
+        self._read_end = -1
+
+    @contextlib.contextmanager
+    def caught(self) -> Iterator[None]:
+        """Catch the signals until the block ends, then put back what was there. Main thread only."""
+        self._read_end, write_end = os.pipe()
+        for end in (self._read_end, write_end):
+            os.set_blocking(end, False)
+        before: dict[int, Any] = {number: signal.signal(number, self._note) for number in (*_STOPPING, signal.SIGCHLD)}
+        wakeup = signal.set_wakeup_fd(write_end, warn_on_full_buffer=False)
+        try:
+            yield
+        finally:
+            signal.set_wakeup_fd(wakeup)
+            for number, handler in before.items():
+                signal.signal(number, handler)
+            os.close(self._read_end)
+            os.close(write_end)
+
+    def _note(self, number: int, _frame: FrameType | None) -> None:
+        if number in _STOPPING and self.stop is None:
+            self.stop = signal.Signals(number)
+
+    def wait(self, seconds: float, descriptors: Sequence[int] = ()) -> None:
+        """Sleep until a signal arrives, one of `descriptors` can be read, or `seconds` have passed."""
+        poll = select.poll()
+        for descriptor in (self._read_end, *descriptors):
+            poll.register(descriptor, select.POLLIN)
+        poll.poll(max(0.0, seconds) * 1000)
+        with contextlib.suppress(BlockingIOError):
+            os.read(self._read_end, 4096)
+
+    def pause(self, seconds: float) -> bool:
+        """Sleep for at most `seconds`; return whether somebody wants us to stop."""
+        self.wait(seconds)
+        return self.stop is not None
+
+    @staticmethod
+    def reset_in_child() -> None:
+        """Give a forked child the system's own signal handling back."""
+        signal.set_wakeup_fd(-1)
+        for number in (*_STOPPING, signal.SIGCHLD):
+            signal.signal(number, signal.SIG_DFL)
+        signal.signal(signal.SIGINT, signal.default_int_handler)

@@ -1,0 +1,76 @@
+"""A planned sweep with nothing measured: as many cells and repeats as a test of the supervisor wants, in one block."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from accelsweep.core.cell import cell_name
+from accelsweep.core.documents import canonical_json, sha256_text
+from accelsweep.core.folders import SweepFolder
+from accelsweep.core.plans import Block, Limits, Manifest, PlannedBlock, PlannedCell, Resources, Run, Settings, Site
+
+CONFIG: dict[str, Any] = {
+    "accelerator": "cpu",
+    "devices": 1,
+    "num_nodes": 1,
+    "batch_size": 32,
+    "precision": "32-true",
+    "seed": 0,
+    "loop": "raw",
+    "launcher": "fork",
+    "threads": 1,
+    "env": {},
+    "task": "train_throughput",
+    "model": {"_target_": "accelsweep.workloads.models.SmallCNN", "width": 8, "depth": 2},
+    "data": {"_target_": "accelsweep.workloads.digits.Digits"},
+    "optimizer": {"_target_": "torch.optim.SGD", "_partial_": True, "lr": 0.05},
+    "trainer": {"strategy": "auto"},
+    "measure": {
+        "warmup_steps": 5,
+        "min_steps": 20,
+        "min_seconds": 0.1,
+        "max_steps": 200,
+        "quality_samples": None,
+        "quality_metric": "val_accuracy",
+        "quality_better": "max",
+    },
+}
+
+
+def plan_sweep(
+    home: Path,
+    cells: Sequence[Mapping[str, Any]],
+    *,
+    repeats: int = 1,
+    limits: Mapping[str, Any] | None = None,
+    sources: Mapping[str, str] | None = None,
+    name: str = "tiny",
+) -> tuple[SweepFolder, Path]:
+    """Write manifest and block of a sweep whose cells are CONFIG with the given changes; return its folder and the block."""
+    folder = SweepFolder(home, name)
+    configs = {cell_name(config): config for config in ({**CONFIG, **changes} for changes in cells)}
+    axes = dict(zip(configs, (dict(changes) for changes in cells), strict=True))
+    runs = tuple(Run.of(cell, repeat, 0) for repeat in range(repeats) for cell in configs)
+    block_name = "b" + sha256_text(canonical_json([name, [run.name for run in runs]]))[:12]
+    block = Block(
+        name=block_name, sweep=name, order_seed=0, runs=runs, configs=configs, axes=axes, resources=Resources()
+    )
+    block.write(folder.block(block_name))
+    Manifest(
+        sweep=name,
+        revision=1,
+        experiment=None,
+        overrides=(),
+        axes=tuple(sorted({key for changes in cells for key in changes})),
+        cells=tuple(PlannedCell(name=cell, axes=axes[cell]) for cell in configs),
+        excluded=(),
+        baseline=None,
+        blocks=(PlannedBlock(name=block_name, runs=tuple(run.name for run in runs), resources=Resources()),),
+        settings=Settings(repeats=repeats, limits=Limits(**(limits or {}))),
+        site=Site(name="local"),
+        sources=dict(sources or {}),
+        versions={},
+    ).write(folder.manifest)
+    return folder, folder.block(block_name)
