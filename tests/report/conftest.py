@@ -1,4 +1,4 @@
-"""Findings made by hand for the report's tests: an ordinary sweep of eight cells, and one whose every text is hostile."""
+"""Findings made by hand for the report's tests: an ordinary sweep of eight cells, and one with hostile texts."""
 
 from __future__ import annotations
 
@@ -27,8 +27,13 @@ from accelsweep.core.folders import SweepFolder
 from accelsweep.core.outcome import Outcome
 from accelsweep.core.record import Doubt
 
-HOSTILE = "</script><script>window.hacked=1</script><img src=x onerror='window.hacked=2'> \"q\" 'a' `b` | [c](d) ${e} 你好 \u202e"
-BUSY = Doubt(code="busy_cpu", message="other processes used 35 % of the CPU", remedy="stop other work and measure again")
+HOSTILE = (
+    "</script><script>window.hacked=1</script><img src=x onerror='window.hacked=2'> "
+    "\"q\" 'a' `b` | [c](d) ${e} {{f}} \\ 你好 \u202e\x00"
+)
+BUSY = Doubt(
+    code="busy_cpu", message="other processes used 35 % of the CPU", remedy="stop other work and measure again"
+)
 
 
 def estimate(value: float, half: float, unit: str = "1/s", confidence: float = 0.95) -> Estimate:

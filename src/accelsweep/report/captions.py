@@ -16,56 +16,60 @@ class Caption:
 CAPTIONS: dict[str, Caption] = {
     "speedup": Caption(
         "Speed-up against the baseline",
-        "Each mark is the ratio of a cell's rate to the baseline's rate, measured in the same blocks; the line is its "
-        "interval, widened so that all intervals hold together. The shaded band is the practical threshold: an interval "
-        "wholly right of it is faster, wholly left of it slower, wholly inside it the same. Anything else is undecided, "
-        "which more repeats may settle. The axis is logarithmic, so that 2x and 0.5x lie equally far from 1x.",
+        "Each mark is the ratio of a cell's rate to the baseline's rate, measured in the same blocks; the line is"
+        " its interval, widened so that all intervals hold together. The shaded band is the practical threshold: "
+        "an interval wholly right of it is faster, wholly left of it slower, wholly inside it the same. Anything "
+        "else is undecided, which more repeats may settle. The axis is logarithmic, so that 2x and 0.5x lie "
+        "equally far from 1x.",
     ),
     "heatmap": Caption(
         "Rate by batch size and precision",
-        "One tile per cell: batch size per device across, device and precision down. The deeper the tile stands out from "
-        "the page, the more samples per second. A tile with words in place of a number has no rate, and the words say why.",
+        "One tile per cell: batch size per device across, device and precision down. The deeper the tile stands "
+        "out from the page, the more samples per second. A tile with words in place of a number has no rate, and "
+        "the words say why.",
     ),
     "throughput": Caption(
         "Rate against batch size",
-        "Samples per second of all ranks together, with the interval over repeats. Where a line flattens, a larger batch "
-        "no longer pays. A cross at the foot of the chart is a cell without a rate: it ran out of memory, failed, is not "
-        "supported or has not run.",
+        "Samples per second of all ranks together, with the interval over repeats. Where a line flattens, a "
+        "larger batch no longer pays. A cross at the foot of the chart is a cell without a rate: it ran out of "
+        "memory, failed, is not supported or has not run.",
     ),
     "scaling": Caption(
         "Scaling: speed-up over the fewest devices",
-        "How much faster the same work goes on more devices than on the fewest that were measured. The dashed line is ideal "
-        "scaling. Strong scaling keeps the global batch, weak scaling keeps the batch per device.",
+        "How much faster the same work goes on more devices than on the fewest that were measured. The dashed "
+        "line is ideal scaling. Strong scaling keeps the global batch, weak scaling keeps the batch per device.",
     ),
     "efficiency": Caption(
         "Scaling efficiency",
-        "The speed-up divided by how many times more devices were used: 100 % means that every added device brought its "
-        "full share. The line through each mark is its interval.",
+        "The speed-up divided by how many times more devices were used: 100 % means that every added device "
+        "brought its full share. The line through each mark is its interval.",
     ),
     "steps": Caption(
         "Steps over time",
-        "The seconds that each step of one run took, warm-up included. Warm-up steps are drawn hollow; only the filled ones "
-        "count. A steady run is a level band; a slope, a jump or regular spikes are reasons to doubt its rate.",
+        "The seconds that each step of one run took, warm-up included. Warm-up steps are drawn hollow; only the "
+        "filled ones count. A steady run is a level band; a slope, a jump or regular spikes are reasons to doubt "
+        "its rate.",
     ),
     "quality": Caption(
         "Quality",
-        "What the trained model reached after a fixed number of samples, with the interval over repeats. Speed bought with "
-        "quality is shown here. At few repeats the intervals are wide, and the honest verdict is often undecided.",
+        "What the trained model reached after a fixed number of samples, with the interval over repeats. Speed "
+        "bought with quality is shown here. At few repeats the intervals are wide, and the honest verdict is "
+        "often undecided.",
     ),
     "pareto-cost": Caption(
         "Rate against cost",
-        "Upwards is faster, leftwards is cheaper. A cell with nothing above and left of it is a reasonable choice; the "
-        "recommended cell and its alternatives are named.",
+        "Upwards is faster, leftwards is cheaper. A cell with nothing above and left of it is a reasonable "
+        "choice; the recommended cell and its alternatives are named.",
     ),
     "pareto-energy": Caption(
         "Rate against energy",
-        "Upwards is faster, leftwards takes less energy. A cell with nothing above and left of it is a reasonable choice; "
-        "the recommended cell and its alternatives are named.",
+        "Upwards is faster, leftwards takes less energy. A cell with nothing above and left of it is a reasonable"
+        " choice; the recommended cell and its alternatives are named.",
     ),
     "pareto-memory": Caption(
         "Rate against memory",
-        "Upwards is faster, leftwards needs less memory at its peak. A cell with nothing above and left of it is a "
-        "reasonable choice; the recommended cell and its alternatives are named.",
+        "Upwards is faster, leftwards needs less memory at its peak. A cell with nothing above and left of it is "
+        "a reasonable choice; the recommended cell and its alternatives are named.",
     ),
 }
 """Figure name -> caption, in the order of the report. A figure's files are `NAME.svg` and `NAME.csv`."""

@@ -1,12 +1,12 @@
-"""The table of measured cells: rate, speed-up, verdict, memory, energy, cost, quality and doubts, each with its interval."""
+"""The table of measured cells: rate, speed-up, verdict, memory, energy, cost, quality and doubts, with intervals."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import Any
 
-from accelsweep.core.findings import CellFinding, Estimate, Findings
-from accelsweep.report import format
+from accelsweep.core.findings import CellFinding, Estimate, Findings, Verdict
+from accelsweep.report import format as fmt
 from accelsweep.report.table import Column, Entry, Table
 
 
@@ -18,13 +18,21 @@ def cells_table(findings: Findings) -> Table:
     )
     optional = [metric for metric in _OPTIONAL if _any_value(findings, metric[1])]
     quality = findings.quality_metric or "quality"
-    columns = ("Cell", "Rate", "Speed-up", "Verdict", *(title for title, _ in optional), f"Quality ({quality})", "Doubts")
+    columns = (
+        "Cell",
+        "Rate",
+        "Speed-up",
+        "Verdict",
+        *(title for title, _ in optional),
+        f"Quality ({quality})",
+        "Doubts",
+    )
     numeric = {"Rate", "Speed-up", *(title for title, _ in optional), f"Quality ({quality})"}
     return Table(
         name="cells",
         title="Cells",
         caption=f"Measured cells, fastest first. Intervals in brackets; speed-ups hold together at "
-        f"{format.share(findings.confidence)}. Memory and energy are medians over the repeats.",
+        f"{fmt.share(findings.confidence)}. Memory and energy are medians over the repeats.",
         columns=tuple(Column(title, title in numeric) for title in columns),
         rows=tuple(_cell_row(findings, cell, optional) for cell in measured),
         data=[_cell_data(cell) for cell in findings.cells],
@@ -51,46 +59,56 @@ def absent_metrics(findings: Findings) -> list[str]:
         reasons = [cell.metrics[name].reason for cell in findings.cells for name in names if name in cell.metrics]
         reason = next((reason for reason in reasons if reason), None)
         if reason is not None:
-            lines.append(f"{title}: {format.absent(reason)}.")
+            lines.append(f"{title}: {fmt.absent(reason)}.")
     return lines
 
 
 def _any_value(findings: Findings, names: Sequence[str]) -> bool:
-    return any(cell.metrics[name].median is not None for cell in findings.cells for name in names if name in cell.metrics)
+    return any(
+        cell.metrics[name].median is not None for cell in findings.cells for name in names if name in cell.metrics
+    )
 
 
 def _metric(cell: CellFinding, names: Sequence[str]) -> Entry:
     known = [cell.metrics[name] for name in names if name in cell.metrics]
     best = next((summary for summary in known if summary.median is not None), known[0] if known else None)
     if best is None or best.median is None:
-        return Entry(format.ABSENT, (best.reason or "") if best else "", tone="absent")
-    return Entry(format.summary(best), best.scope or "", order=best.median)
+        return Entry(fmt.ABSENT, (best.reason or "") if best else "", tone="absent")
+    return Entry(fmt.summary(best), best.scope or "", order=best.median)
 
 
-def _cell_row(findings: Findings, cell: CellFinding, optional: Sequence[tuple[str, tuple[str, ...]]]) -> tuple[Entry, ...]:
+def _cell_row(
+    findings: Findings, cell: CellFinding, optional: Sequence[tuple[str, tuple[str, ...]]]
+) -> tuple[Entry, ...]:
     short = " ".join(part for part in (cell.cell[:12], f"{cell.measured}/{cell.planned} repeats") if part)
     return (
         Entry(cell.label, short, tone="baseline" if cell.cell == findings.baseline else ""),
         _estimate(cell.samples_per_second),
         _estimate(cell.speedup.ratio if cell.speedup else None, cell.verdict_reason),
-        Entry(cell.verdict.value, cell.verdict_reason, tone=cell.verdict.value),
+        Entry(cell.verdict.value, _why(cell), tone=cell.verdict.value),
         *(_metric(cell, names) for _, names in optional),
         _quality(cell),
         Entry(", ".join(doubt.code for doubt in cell.doubts) or "none", tone="doubt" if cell.doubts else "absent"),
     )
 
 
+def _why(cell: CellFinding) -> str:
+    """Return the reason of a verdict that the interval beside it does not explain by itself."""
+    plain = (Verdict.faster, Verdict.slower, Verdict.same, Verdict.baseline)
+    return "" if cell.verdict in plain else cell.verdict_reason
+
+
 def _estimate(value: Estimate | None, reason: str = "") -> Entry:
     if value is None:
-        return Entry(format.ABSENT, reason, tone="absent")
-    return Entry(*_split(format.estimate_text(value)), order=value.value)
+        return Entry(fmt.ABSENT, reason, tone="absent")
+    return Entry(*_split(fmt.estimate_text(value)), order=value.value)
 
 
 def _quality(cell: CellFinding) -> Entry:
     if cell.quality is None:
-        return Entry(format.ABSENT, cell.quality_verdict, tone="absent")
+        return Entry(fmt.ABSENT, cell.quality_verdict, tone="absent")
     # The column's head names the metric; repeating it in every row would only add noise.
-    value, interval = _split(format.estimate_text(cell.quality.model_copy(update={"unit": ""})))
+    value, interval = _split(fmt.estimate_text(cell.quality.model_copy(update={"unit": ""})))
     return Entry(value, " ".join(part for part in (interval, cell.quality_verdict) if part), order=cell.quality.value)
 
 

@@ -19,6 +19,8 @@ _UNPRINTABLE = frozenset({"Cc", "Cs"})
 
 def printable(text: str) -> str:
     """Return `text` with every character that cannot or must not be printed replaced by U+FFFD."""
+    if text.isprintable() and _REVERSING.isdisjoint(text):
+        return text
     return "".join("\ufffd" if _refused(character) else character for character in text)
 
 
@@ -30,13 +32,15 @@ def printable_findings(findings: Findings) -> Findings:
 def _refused(character: str) -> bool:
     if character in _KEPT:
         return False
-    return character in _REVERSING or unicodedata.category(character) in _UNPRINTABLE or ord(character) in (0xFFFE, 0xFFFF)
+    return (
+        character in _REVERSING or unicodedata.category(character) in _UNPRINTABLE or ord(character) in (0xFFFE, 0xFFFF)
+    )
 
 
 def _clean(value: Any) -> Any:
     if isinstance(value, str):
         # An outcome or a verdict is a string too; it is known to be printable and must keep its type.
-        return value if type(value) is not str or value.isprintable() and _REVERSING.isdisjoint(value) else printable(value)
+        return printable(value) if type(value) is str else value
     if isinstance(value, dict):
         return {_clean(key): _clean(item) for key, item in value.items()}
     if isinstance(value, list | tuple):

@@ -9,7 +9,7 @@ from accelsweep.core.findings import CellFinding, Findings
 from accelsweep.core.folders import SweepFolder
 from accelsweep.core.outcome import Outcome
 from accelsweep.core.record import Doubt
-from accelsweep.report import format
+from accelsweep.report import format as fmt
 from accelsweep.report.cells import absent_metrics
 from accelsweep.report.clean import printable_findings
 from accelsweep.report.figures.build import build_figures
@@ -23,9 +23,9 @@ METHOD = (
     "Warm-up is a fixed number of steps, cut off before the window opens; loading and the first step are apart.",
     "The window's length is fixed before it opens; the devices are synchronised before the clock is read at both ends.",
     "A rate is the samples that all ranks processed, divided by the window's seconds; the slowest rank decides.",
-    "A speed-up is a paired t-interval on the log-ratios to the baseline within blocks, or Welch's where nothing pairs.",
+    "A speed-up is a paired t-interval on log-ratios to the baseline within blocks, or Welch's where nothing pairs.",
     "All intervals against the baseline are widened (Bonferroni), so that together they hold at the stated confidence.",
-    "Faster, slower and same need the whole interval on one side of the threshold, or within it; all else is undecided.",
+    "Faster, slower and same need the whole interval beyond the threshold, or within it; all else is undecided.",
     "Quality is a phase of its own after a fixed number of samples, with a seed per repeat.",
     "Nothing is dropped: outliers, failures and doubts are shown, and what is unknown is given with its reason.",
 )
@@ -85,16 +85,16 @@ def _chosen(findings: Findings) -> CellFinding | None:
 
 def _facts(findings: Findings, cell: CellFinding) -> tuple[Fact, ...]:
     ratio = cell.speedup.ratio if cell.speedup else None
-    facts = [_fact("Rate", format.estimate_text(cell.samples_per_second, cell.verdict_reason))]
+    facts = [_fact("Rate", fmt.estimate_text(cell.samples_per_second, cell.verdict_reason))]
     if cell.cell != findings.baseline:
-        facts.append(_fact("Speed-up", format.ratio_text(ratio, cell.verdict_reason), tone=cell.verdict.value))
+        facts.append(_fact("Speed-up", fmt.ratio_text(ratio, cell.verdict_reason), tone=cell.verdict.value))
     for name, metrics in _FIRST_SCREEN:
         known = [cell.metrics[metric] for metric in metrics if metric in cell.metrics]
         value = next((summary for summary in known if summary.median is not None), None)
         if value is not None:
-            facts.append(Fact(name, format.summary(value), value.scope or ""))
+            facts.append(Fact(name, fmt.summary(value), value.scope or ""))
     if cell.quality is not None:
-        words = format.estimate_text(cell.quality.model_copy(update={"unit": ""}))
+        words = fmt.estimate_text(cell.quality.model_copy(update={"unit": ""}))
         facts.append(_fact(f"Quality: {findings.quality_metric or 'quality'}", words, cell.quality_verdict))
     return tuple(facts)
 
@@ -115,14 +115,14 @@ def _fact(name: str, words: str, more: str = "", tone: str = "") -> Fact:
 def _scope(findings: Findings) -> Sequence[str]:
     measured = findings.outcomes.get(Outcome.measured, 0)
     lines = [
-        f"{measured:,} of {format.count(findings.planned_runs, 'run')} measured",
-        format.count(len(findings.cells), "cell"),
-        format.count(findings.repeats, "repeat") + " planned",
-        f"{format.share(findings.confidence)} intervals, {findings.family} together",
-        f"threshold {format.share(findings.threshold)}",
+        f"{measured:,} of {fmt.count(findings.planned_runs, 'run')} measured",
+        fmt.count(len(findings.cells), "cell"),
+        fmt.count(findings.repeats, "repeat") + " planned",
+        f"{fmt.share(findings.confidence)} intervals, {findings.family} together",
+        f"threshold {fmt.share(findings.threshold)}",
     ]
     if findings.smallest_visible_effect is not None:
-        lines.append(f"smallest visible effect {format.share(findings.smallest_visible_effect)}")
+        lines.append(f"smallest visible effect {fmt.share(findings.smallest_visible_effect)}")
     return lines
 
 

@@ -1,4 +1,4 @@
-"""Rows of findings as CSV: the same numbers, unformatted, one header line, `\\n` line ends, UTF-8."""
+"""Rows of findings as CSV: the same numbers, unformatted, one header line, Unix line ends, UTF-8."""
 
 from __future__ import annotations
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import json
+from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -19,7 +20,7 @@ import vl_convert
 from markupsafe import Markup
 
 from accelsweep.report.content import METHOD, Content
-from accelsweep.report.figures.figure import Figure
+from accelsweep.report.figures.figure import Figure, Row
 from accelsweep.report.figures.theme import DARK, LIGHT
 
 TEMPLATES = Path(__file__).with_name("templates")
@@ -28,16 +29,20 @@ TEMPLATES = Path(__file__).with_name("templates")
 def render_page(content: Content, pictures: dict[str, str]) -> str:
     """Return `index.html`. `pictures` maps a figure's name to its SVG, shown where scripts do not run."""
     scripts = [chart_libraries(), (TEMPLATES / "page.js").read_text("utf-8")]
-    return _environment().get_template("index.html.j2").render(
-        content=content,
-        findings=content.findings,
-        advice=content.findings.recommendation,
-        method=METHOD,
-        charts=embed_json({figure.name: _chart(figure) for figure in content.figures}),
-        pictures={name: Markup(svg) for name, svg in pictures.items()},  # noqa: S704 (made by vl-convert, which escapes)
-        style=Markup((TEMPLATES / "style.css").read_text("utf-8")),  # noqa: S704 (our own file)
-        scripts=[Markup(script) for script in scripts],  # noqa: S704 (our own file and the bundled libraries)
-        script_hashes=[_hash(script) for script in scripts],
+    return (
+        _environment()
+        .get_template("index.html.j2")
+        .render(
+            content=content,
+            findings=content.findings,
+            advice=content.findings.recommendation,
+            method=METHOD,
+            charts=embed_json({figure.name: _chart(figure) for figure in content.figures}),
+            pictures={name: Markup(svg) for name, svg in pictures.items()},  # noqa: S704 (made by vl-convert, which escapes)
+            style=Markup((TEMPLATES / "style.css").read_text("utf-8")),  # noqa: S704 (our own file)
+            scripts=[Markup(script) for script in scripts],  # noqa: S704 (our own file and the bundled libraries)
+            script_hashes=[_hash(script) for script in scripts],
+        )
     )
 
 
@@ -62,16 +67,35 @@ def vega_lite_version() -> str:
 
 def _chart(figure: Figure) -> dict[str, Any]:
     palettes = {palette.name: figure.specification(palette, "container") for palette in (LIGHT, DARK)}
-    return {**palettes, "rows": [dict(row) for row in figure.rows]}
+    return {**palettes, "rows": pack(figure.rows)}
+
+
+def pack(rows: Sequence[Row]) -> dict[str, Any]:
+    """Return rows as columns; a column of texts is its different texts (`of`) and, for each row, which one (`at`)."""
+    columns: dict[str, Any] = {}
+    for key in rows[0]:
+        values = [row[key] for row in rows]
+        if all(isinstance(value, str) for value in values):
+            places = {text: place for place, text in enumerate(dict.fromkeys(values))}
+            columns[key] = {"of": list(places), "at": [places[value] for value in values]}
+        else:
+            columns[key] = values
+    return columns
 
 
 def _hash(script: str) -> str:
     return "sha256-" + base64.b64encode(hashlib.sha256(script.encode("utf-8")).digest()).decode("ascii")
 
 
+def sentence(text: str) -> str:
+    """Return `text` with a capital at its beginning and one full stop at its end."""
+    text = text.strip()
+    return text[:1].upper() + text[1:].rstrip(".") + "." if text else ""
+
+
 @cache
 def _environment() -> jinja2.Environment:
-    return jinja2.Environment(
+    environment = jinja2.Environment(
         loader=jinja2.FileSystemLoader(TEMPLATES),
         autoescape=True,
         undefined=jinja2.StrictUndefined,
@@ -79,3 +103,5 @@ def _environment() -> jinja2.Environment:
         lstrip_blocks=True,
         keep_trailing_newline=True,
     )
+    environment.filters["sentence"] = sentence
+    return environment

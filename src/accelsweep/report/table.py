@@ -28,7 +28,7 @@ class Entry:
 
 @dataclass(frozen=True)
 class Table:
-    """A table with its caption and, for the CSV `NAME.csv`, its raw rows. `empty` is what to say when it has no rows."""
+    """A table with its caption and, for the CSV `NAME.csv`, its raw rows; `empty` is what to say if it has none."""
 
     name: str
     title: str

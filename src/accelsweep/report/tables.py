@@ -8,7 +8,7 @@ from typing import Any
 from accelsweep.core.findings import CellFinding, Findings
 from accelsweep.core.outcome import Outcome
 from accelsweep.core.record import Doubt
-from accelsweep.report import format
+from accelsweep.report import format as fmt
 from accelsweep.report.cells import cells_table
 from accelsweep.report.table import Column, Entry, Table
 
@@ -23,7 +23,7 @@ def failures_table(findings: Findings) -> Table:
                 continue
             own = [point.reason for point in cell.runs if point.outcome is outcome and point.reason]
             reason = "; ".join(dict.fromkeys(own or cell.reasons)) or cell.verdict_reason
-            words = format.outcome_words(outcome)
+            words = fmt.outcome_words(outcome)
             amount = f"{count} of {cell.planned}" if cell.planned else "not planned"
             rows.append((Entry(cell.label, cell.cell), Entry(words, tone="failed"), Entry(amount), Entry(reason)))
             data.append({"cell": cell.cell, "label": cell.label, "outcome": words, "runs": count, "reason": reason})
@@ -79,10 +79,10 @@ def runs_table(findings: Findings, most: int = 200) -> Table:
     rows, data = [], []
     for cell in findings.cells:
         for point in cell.runs:
-            rate = Entry(format.ABSENT, tone="absent")
+            rate = Entry(fmt.ABSENT, tone="absent")
             if point.samples_per_second is not None:
-                rate = Entry(format.number(point.samples_per_second, "1/s"), order=point.samples_per_second)
-            words, tone = format.outcome_words(point.outcome), "" if point.outcome is Outcome.measured else "failed"
+                rate = Entry(fmt.number(point.samples_per_second, "1/s"), order=point.samples_per_second)
+            words, tone = fmt.outcome_words(point.outcome), "" if point.outcome is Outcome.measured else "failed"
             doubts = ", ".join(doubt.code for doubt in point.doubts) or "none"
             rows.append(
                 (
@@ -91,7 +91,7 @@ def runs_table(findings: Findings, most: int = 200) -> Table:
                     Entry(point.block, code=True),
                     Entry(words, point.reason or "", tone=tone),
                     rate,
-                    Entry(format.number(point.quality), order=point.quality),
+                    _quality(point.quality),
                     Entry(doubts, tone="doubt" if point.doubts else "absent"),
                 )
             )
@@ -108,6 +108,10 @@ def runs_table(findings: Findings, most: int = 200) -> Table:
         data=data,
         empty="No run was planned.",
     )
+
+
+def _quality(value: float | None) -> Entry:
+    return Entry(fmt.number(value), order=value, tone="absent" if value is None else "")
 
 
 def _run_data(cell: CellFinding, point: dict[str, Any]) -> dict[str, Any]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 import tempfile
 from pathlib import Path
@@ -64,7 +63,7 @@ def _swap(files: dict[str, str], target: Path) -> None:
         for name, text in files.items():
             (building / name).write_bytes(text.encode("utf-8"))
         for name in sorted(files, key=lambda name: name == PAGE):
-            os.replace(building / name, target / name)
+            (building / name).replace(target / name)
     finally:
         shutil.rmtree(building, ignore_errors=True)
     for name in CAPTIONS:

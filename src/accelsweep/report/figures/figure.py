@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeAlias
 
 import altair as alt
 
@@ -17,7 +17,12 @@ ROWS = alt.NamedData(name="rows")
 STATIC_WIDTH = 720
 """Width of a static picture, in pixels; the interactive chart takes the width of its container."""
 
+SI_AXIS = alt.Axis(labelExpr="format(datum.value, '~s')", tickCount=6)
+"""A vertical axis of numbers with SI prefixes; zero stands without one."""
+
 Row = Mapping[str, Any]
+Chart: TypeAlias = alt.LayerChart | alt.FacetChart
+"""What altair makes of layers; nothing here is faceted, but its types allow for it."""
 
 
 @dataclass(frozen=True)
@@ -31,7 +36,7 @@ class Figure:
     alt: str
     rows: Sequence[Row]
     columns: Sequence[str]
-    draw: Callable[[Palette], alt.LayerChart]
+    draw: Callable[[Palette], Chart]
     note: str = ""
 
     @property
@@ -42,13 +47,17 @@ class Figure:
     def specification(self, palette: Palette, width: int | str) -> dict[str, Any]:
         """Return the Vega-Lite specification without its rows; `width` is in pixels or `"container"`."""
         chart: dict[str, Any] = self.draw(palette).to_dict()
-        chart["width"] = width
-        chart["config"] = theme(palette)
-        return chart
+        return {
+            **chart,
+            "width": width,
+            "autosize": {"type": "fit-x" if width == "container" else "pad", "contains": "padding"},
+            "config": theme(palette),
+        }
 
     def static_specification(self, palette: Palette) -> dict[str, Any]:
         """Return the specification with its rows inside and a fixed width, for a picture that stands alone."""
-        return {**self.specification(palette, STATIC_WIDTH), "datasets": {"rows": list(self.rows)}}
+        chart = self.specification(palette, STATIC_WIDTH)
+        return {**chart, "datasets": {**chart.get("datasets", {}), "rows": list(self.rows)}}
 
 
 @dataclass(frozen=True)

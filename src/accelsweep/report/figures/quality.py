@@ -7,8 +7,8 @@ from typing import Any
 import altair as alt
 
 from accelsweep.core.findings import CellFinding, Findings, Verdict
-from accelsweep.report import format
-from accelsweep.report.figures.figure import ROWS, Figure, Skipped
+from accelsweep.report import format as fmt
+from accelsweep.report.figures.figure import ROWS, Chart, Figure, Skipped
 from accelsweep.report.figures.theme import Palette
 
 COLUMNS = ("cell", "label", "quality", "low", "high", "confidence", "count", "quality_verdict")
@@ -28,7 +28,7 @@ def quality_figure(findings: Findings) -> Figure | Skipped:
     note = f"The first {MOST_CELLS} of {len(rows)} cells; all stand in the data." if len(rows) > MOST_CELLS else ""
     return Figure(
         name="quality",
-        alt=f"{metric} of {format.count(len(rows), 'cell')} with intervals.",
+        alt=f"{metric} of {fmt.count(len(rows), 'cell')} with intervals.",
         rows=rows,
         columns=COLUMNS,
         draw=lambda palette: _draw(palette, rows, f"{metric}{better}"),
@@ -50,11 +50,11 @@ def _row(cell: CellFinding, baseline: str | None) -> dict[str, Any]:
         "confidence": cell.quality.confidence,
         "count": cell.quality.count,
         "quality_verdict": cell.quality_verdict,
-        "words": format.estimate_text(cell.quality),
+        "words": fmt.estimate_text(cell.quality),
     }
 
 
-def _draw(palette: Palette, rows: list[dict[str, Any]], title: str) -> alt.LayerChart:
+def _draw(palette: Palette, rows: list[dict[str, Any]], title: str) -> Chart:
     shown = [row for row in rows if row["shown"]]
     y = alt.Y(
         "key:N",
@@ -62,7 +62,7 @@ def _draw(palette: Palette, rows: list[dict[str, Any]], title: str) -> alt.Layer
         title=None,
         axis=alt.Axis(labelExpr="slice(datum.label, indexof(datum.label, ' ') + 1)", grid=True),
     )
-    x = alt.X("quality:Q", title=title, scale=alt.Scale(zero=False, nice=True), axis=alt.Axis(tickCount=6, grid=False))
+    x = alt.X("quality:Q", title=title, scale=alt.Scale(zero=False, padding=12), axis=alt.Axis(tickCount=6, grid=False))
     scale = alt.Scale(domain=["baseline", "compared"], range=[palette.ink, palette.accent])
     colour = alt.Color("role:N", scale=scale)
     shape = alt.Shape("role:N", scale=alt.Scale(domain=["baseline", "compared"], range=["circle", "square"]))

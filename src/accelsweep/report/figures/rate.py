@@ -9,8 +9,8 @@ import altair as alt
 from accelsweep.core.cell import label
 from accelsweep.core.findings import CellFinding, Findings
 from accelsweep.core.outcome import Outcome
-from accelsweep.report import format
-from accelsweep.report.figures.figure import ROWS, Figure, Skipped
+from accelsweep.report import format as fmt
+from accelsweep.report.figures.figure import ROWS, SI_AXIS, Chart, Figure, Skipped
 from accelsweep.report.figures.theme import Palette
 
 COLUMNS = ("cell", "series", "batch_size", "rate", "low", "high", "confidence", "count", "outcome")
@@ -37,7 +37,7 @@ def heatmap_figure(findings: Findings) -> Figure | Skipped:
     best = max((row for row in rows if row["rate"] is not None), key=lambda row: row["rate"])
     return Figure(
         name="heatmap",
-        alt=f"Heat map of {format.count(len(rows), 'cell')}; the highest rate, {best['short']} samples/s, is at "
+        alt=f"Heat map of {fmt.count(len(rows), 'cell')}; the highest rate, {best['short']} samples/s, is at "
         f"{best['series']} and batch size {best['batch_size']}.",
         rows=rows,
         columns=COLUMNS,
@@ -58,8 +58,8 @@ def throughput_figure(findings: Findings) -> Figure | Skipped:
     note = f"The first {MOST_SERIES} of {len(names)} lines; all stand in the data." if len(names) > MOST_SERIES else ""
     return Figure(
         name="throughput",
-        alt=f"Rate against batch size in {format.count(min(len(names), MOST_SERIES), 'line')}, "
-        f"with {format.count(failed, 'cell')} without a rate.",
+        alt=f"Rate against batch size in {fmt.count(min(len(names), MOST_SERIES), 'line')}, "
+        f"with {fmt.count(failed, 'cell')} without a rate.",
         rows=rows,
         columns=COLUMNS,
         draw=lambda palette: _draw_throughput(palette, names[:MOST_SERIES]),
@@ -90,8 +90,8 @@ def _row(cell: CellFinding) -> dict[str, Any]:
         "confidence": rate.confidence if rate else None,
         "count": rate.count if rate else 0,
         "outcome": outcome.value,
-        "short": format.number(rate.value) if rate else format.outcome_words(outcome),
-        "words": format.estimate_text(rate, f"{format.outcome_words(outcome)}: {reason}"),
+        "short": fmt.number(rate.value) if rate else fmt.outcome_words(outcome),
+        "words": fmt.estimate_text(rate, f"{fmt.outcome_words(outcome)}: {reason}"),
     }
 
 
@@ -103,17 +103,19 @@ def main_outcome(cell: CellFinding) -> Outcome:
     return counted[0][0] if counted else Outcome.not_run
 
 
-def _draw_heatmap(palette: Palette, rows: list[dict[str, Any]]) -> alt.LayerChart:
+def _draw_heatmap(palette: Palette, rows: list[dict[str, Any]]) -> Chart:
     rates = [row["rate"] for row in rows if row["rate"] is not None]
     middle = (min(rates) + max(rates)) / 2
     base = alt.Chart(ROWS).encode(
         x=alt.X("batch_size:O", title="batch size per device", axis=alt.Axis(labelAngle=0)),
-        y=alt.Y("series:N", sort=None, title=None),
+        y=alt.Y("series:N", sort=list(dict.fromkeys(row["series"] for row in rows)), title=None),
         tooltip=_TOOLTIP,
     )
     scale = alt.Scale(range=list(palette.ramp), zero=min(rates) == max(rates))
     tile = base.transform_filter(_MEASURED).mark_rect(stroke=palette.page, strokeWidth=3, cornerRadius=4)
-    gap = base.transform_filter(_FAILED).mark_rect(fill=palette.band, stroke=palette.page, strokeWidth=3, cornerRadius=4)
+    gap = base.transform_filter(_FAILED).mark_rect(
+        fill=palette.band, stroke=palette.page, strokeWidth=3, cornerRadius=4
+    )
     words = base.transform_filter(_MEASURED).mark_text(fontSize=13)
     ink = alt.condition(f"datum.rate > {middle!r}", alt.value(palette.on_ramp[1]), alt.value(palette.on_ramp[0]))
     return alt.layer(
@@ -124,9 +126,9 @@ def _draw_heatmap(palette: Palette, rows: list[dict[str, Any]]) -> alt.LayerChar
     ).properties(height=alt.Step(44))
 
 
-def _draw_throughput(palette: Palette, names: list[str]) -> alt.LayerChart:
+def _draw_throughput(palette: Palette, names: list[str]) -> Chart:
     x = alt.X("batch_size:O", title="batch size per device", axis=alt.Axis(labelAngle=0))
-    y = alt.Y("rate:Q", title="samples per second", axis=alt.Axis(format="~s", tickCount=6))
+    y = alt.Y("rate:Q", title="samples per second", axis=SI_AXIS)
     scale = alt.Scale(domain=names, range=list(palette.series[: len(names)]))
     colour = alt.Color("series:N", scale=scale, legend=alt.Legend(columns=2, symbolType="circle"))
     base = alt.Chart(ROWS).transform_filter("datum.shown").encode(x=x, color=colour, tooltip=_TOOLTIP)

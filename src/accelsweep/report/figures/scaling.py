@@ -8,8 +8,8 @@ from typing import Any
 import altair as alt
 
 from accelsweep.core.findings import Estimate, Findings
-from accelsweep.report import format
-from accelsweep.report.figures.figure import ROWS, Figure, Row, Skipped
+from accelsweep.report import format as fmt
+from accelsweep.report.figures.figure import ROWS, Chart, Figure, Row, Skipped
 from accelsweep.report.figures.theme import Palette
 
 _NOTHING = "no cell was measured on two numbers of devices"
@@ -63,7 +63,7 @@ def _rows(findings: Findings, value: str) -> list[dict[str, Any]]:
                 "high": shown.high,
                 "confidence": shown.confidence,
                 "count": shown.count,
-                "words": format.estimate_text(shown),
+                "words": fmt.estimate_text(shown),
             }
         )
     return rows
@@ -74,7 +74,7 @@ def _best(rows: Sequence[Row]) -> str:
     return "; ".join(f"{row['line']}: {row['words']} on {most}" for row in rows if row["devices"] == most)
 
 
-def _draw(palette: Palette, rows: Sequence[Row], value: str, title: str, number_format: str) -> alt.LayerChart:
+def _draw(palette: Palette, rows: Sequence[Row], value: str, title: str, number_format: str) -> Chart:
     names = list(dict.fromkeys(row["line"] for row in rows))
     x = alt.X("devices:O", title="devices", axis=alt.Axis(labelAngle=0))
     y = alt.Y(f"{value}:Q", title=title, axis=alt.Axis(format=number_format, tickCount=6), scale=alt.Scale(zero=True))
@@ -98,4 +98,5 @@ def _ideal(palette: Palette, rows: Sequence[Row], value: str) -> alt.Chart:
     devices = sorted({row["devices"] for row in rows})
     perfect = [{"devices": count, "ideal": count / devices[0] if value == "speedup" else 1} for count in devices]
     line = alt.Chart(alt.InlineData(values=perfect)).mark_line(color=palette.muted, strokeDash=[4, 4], strokeWidth=1.5)
-    return line.encode(x="devices:O", y="ideal:Q")
+    ideal: alt.Chart = line.encode(x="devices:O", y="ideal:Q")
+    return ideal

@@ -9,8 +9,8 @@ from typing import Any
 import altair as alt
 
 from accelsweep.core.findings import CellFinding, Findings, Verdict
-from accelsweep.report import format
-from accelsweep.report.figures.figure import ROWS, Figure, Row, Skipped
+from accelsweep.report import format as fmt
+from accelsweep.report.figures.figure import ROWS, Chart, Figure, Row, Skipped
 from accelsweep.report.figures.theme import SHAPES, Palette, verdict_colours
 
 MOST_CELLS = 60
@@ -35,7 +35,7 @@ def speedup_figure(findings: Findings) -> Figure | Skipped:
     note = "" if len(drawn) == len(rows) else f"The {len(drawn)} fastest of {len(rows)} cells; all stand in the data."
     return Figure(
         name="speedup",
-        alt=f"Forest plot of {format.count(len(drawn), 'cell')}: {_verdict_counts(compared)}.",
+        alt=f"Forest plot of {fmt.count(len(drawn), 'cell')}: {_verdict_counts(compared)}.",
         rows=rows,
         columns=COLUMNS,
         draw=lambda palette: _draw(palette, drawn, findings.threshold),
@@ -71,8 +71,8 @@ def _row(cell: CellFinding) -> dict[str, Any]:
         "confidence": ratio.confidence,
         "count": ratio.count,
         "paired": cell.speedup.paired,
-        "words": format.ratio_text(ratio),
-        "rate": format.estimate_text(cell.samples_per_second),
+        "words": fmt.ratio_text(ratio),
+        "rate": fmt.estimate_text(cell.samples_per_second),
     }
 
 
@@ -94,10 +94,11 @@ def ratio_ticks(domain: tuple[float, float]) -> list[float]:
     return wide + powers
 
 
-def _draw(palette: Palette, drawn: Sequence[Row], threshold: float) -> alt.LayerChart:
+def _draw(palette: Palette, drawn: Sequence[Row], threshold: float) -> Chart:
     domain = ratio_domain(drawn, 1 / (1 + threshold), 1 + threshold)
     axis = alt.Axis(values=ratio_ticks(domain), labelExpr="format(datum.value, '~r') + 'x'")
-    x = alt.X("ratio:Q", scale=alt.Scale(type="log", domain=list(domain)), axis=axis, title="rate relative to the baseline")
+    scale = alt.Scale(type="log", domain=list(domain), nice=False)
+    x = alt.X("ratio:Q", scale=scale, axis=axis, title="rate relative to the baseline")
     y = alt.Y(
         "key:N",
         sort=[row["key"] for row in drawn],
@@ -114,9 +115,9 @@ def _draw(palette: Palette, drawn: Sequence[Row], threshold: float) -> alt.Layer
     band = alt.Chart(alt.InlineData(values=[{}])).mark_rect(color=palette.band)
     one = alt.Chart(alt.InlineData(values=[{}])).mark_rule(color=palette.muted, strokeDash=[3, 3])
     return alt.layer(
-        band.encode(x=alt.datum(1 / (1 + threshold)), x2=alt.datum(1 + threshold)),
-        one.encode(x=alt.datum(1)),
-        base.mark_rule(strokeWidth=2).encode(x=alt.X("low:Q"), x2="high:Q", color=colour, tooltip=tooltip),
+        band.encode(x=alt.XDatum(1 / (1 + threshold), type="quantitative", scale=scale), x2=alt.X2Datum(1 + threshold)),
+        one.encode(x=alt.XDatum(1, type="quantitative", scale=scale)),
+        base.mark_rule(strokeWidth=2).encode(x=alt.X("low:Q", scale=scale), x2="high:Q", color=colour, tooltip=tooltip),
         base.mark_point(filled=True, size=95).encode(x=x, color=colour, shape=shape, tooltip=tooltip),
     ).properties(height=alt.Step(28))
 

@@ -13,8 +13,8 @@ import pyarrow.parquet as pq
 from accelsweep.core.findings import Findings, RunPoint
 from accelsweep.core.folders import SweepFolder
 from accelsweep.core.outcome import Outcome
-from accelsweep.report import format
-from accelsweep.report.figures.figure import ROWS, Figure, Row, Skipped
+from accelsweep.report import format as fmt
+from accelsweep.report.figures.figure import ROWS, Chart, Figure, Row, Skipped
 from accelsweep.report.figures.theme import Palette
 
 COLUMNS = ("run", "cell", "rank", "step", "phase", "step_seconds")
@@ -35,10 +35,10 @@ def steps_figure(findings: Findings, folder: SweepFolder) -> Figure | Skipped:
     if not rows:
         return Skipped("steps", "no steps.parquet of a measured run could be read")
     titles = list(dict.fromkeys(str(row["title"]) for row in rows))
-    shown = f"Of {format.count(_measured(findings), 'measured run')}, {len(titles)} can be chosen here"
+    shown = f"Of {fmt.count(_measured(findings), 'measured run')}, {len(titles)} can be chosen here"
     return Figure(
         name="steps",
-        alt=f"Step times of one run at a time, {format.count(len(titles), 'run')} to choose from.",
+        alt=f"Step times of one run at a time, {fmt.count(len(titles), 'run')} to choose from.",
         rows=rows,
         columns=COLUMNS,
         draw=lambda palette: _draw(palette, titles),
@@ -47,7 +47,7 @@ def steps_figure(findings: Findings, folder: SweepFolder) -> Figure | Skipped:
 
 
 def chosen_runs(findings: Findings) -> list[tuple[str, RunPoint]]:
-    """Return (cell label, run) of the runs worth a look: recommended, baseline, alternatives, doubted, then the rest."""
+    """Return (cell label, run) of the runs worth a look: recommended, baseline, alternatives, doubted, the rest."""
     advice = findings.recommendation
     first = [advice.choice.cell if advice.choice else None, findings.baseline, *(c.cell for c in advice.alternatives)]
     rank = {cell: position for position, cell in reversed(list(enumerate(first)))}
@@ -85,7 +85,7 @@ def _row(label: str, point: RunPoint, step: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def _draw(palette: Palette, titles: list[str]) -> alt.LayerChart:
+def _draw(palette: Palette, titles: list[str]) -> Chart:
     chosen = alt.param(name="run_title", value=titles[0], bind=alt.binding_select(options=titles, name="Run "))
     tooltip = [
         alt.Tooltip("step:Q", title="step"),
@@ -96,8 +96,12 @@ def _draw(palette: Palette, titles: list[str]) -> alt.LayerChart:
     ranks = alt.Color("rank:N", scale=alt.Scale(range=list(palette.series)), legend=alt.Legend(title="rank"))
     base = alt.Chart(ROWS).transform_filter("datum.title == run_title")
     base = base.encode(
-        x=alt.X("step:Q", title="step", axis=alt.Axis(grid=False, tickMinStep=1)),
-        y=alt.Y("step_seconds:Q", title="seconds per step", axis=alt.Axis(format="~s", tickCount=6)),
+        x=alt.X("step:Q", title="step", axis=alt.Axis(grid=False, tickMinStep=1, tickCount=8)),
+        y=alt.Y(
+            "step_seconds:Q",
+            title="time per step",
+            axis=alt.Axis(labelExpr="format(datum.value, '~s') + 's'", tickCount=6),
+        ),
         color=ranks,
         tooltip=tooltip,
     )

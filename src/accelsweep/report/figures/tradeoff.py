@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import altair as alt
 
 from accelsweep.core.findings import CellFinding, Findings
-from accelsweep.report import format
-from accelsweep.report.figures.figure import ROWS, Figure, Skipped
+from accelsweep.report import format as fmt
+from accelsweep.report.figures.figure import ROWS, SI_AXIS, Chart, Figure, Skipped
 from accelsweep.report.figures.theme import Palette
 
 COLUMNS = ("cell", "label", "rate", "metric", "value", "unit", "role")
@@ -27,7 +29,9 @@ class Price:
 PRICES = (
     Price("pareto-cost", "cost", ("cost_usd_per_million_samples", "cost_usd_per_epoch")),
     Price("pareto-energy", "energy", ("energy_joules_per_sample", "joules_per_sample")),
-    Price("pareto-memory", "peak memory", ("peak_memory_allocated_bytes", "device_memory_used_bytes", "host_pss_bytes")),
+    Price(
+        "pareto-memory", "peak memory", ("peak_memory_allocated_bytes", "device_memory_used_bytes", "host_pss_bytes")
+    ),
 )
 
 
@@ -40,14 +44,23 @@ def _tradeoff(findings: Findings, price: Price) -> Figure | Skipped:
     for metric in price.metrics:
         rows = [row for cell in findings.cells if (row := _row(findings, cell, metric)) is not None]
         if len(rows) > 1:
+            _name_sides(rows)
             return Figure(
                 name=price.figure,
-                alt=f"{format.count(len(rows), 'cell')} by rate and {price.title}.",
+                alt=f"{fmt.count(len(rows), 'cell')} by rate and {price.title}.",
                 rows=rows,
                 columns=COLUMNS,
-                draw=lambda palette, unit=str(rows[0]["unit"]): _draw(palette, price, unit),  # type: ignore[misc]
+                draw=partial(_draw, price=price, rows=rows),
             )
     return Skipped(price.figure, f"fewer than two cells have both a rate and {price.title}{_why(findings, price)}")
+
+
+def _name_sides(rows: list[dict[str, Any]]) -> None:
+    """Say on which side of its mark a chosen cell's name stands, so that it does not run off the picture."""
+    middle = (min(row["value"] for row in rows) + max(row["value"] for row in rows)) / 2
+    for row in rows:
+        named = row["role"] in ("recommended", "alternative")
+        row["name_side"] = ("left" if row["value"] > middle else "right") if named else None
 
 
 def _why(findings: Findings, price: Price) -> str:
@@ -71,8 +84,8 @@ def _row(findings: Findings, cell: CellFinding, metric: str) -> dict[str, Any] |
         "value": value.median,
         "unit": value.unit,
         "role": _role(findings, cell.cell),
-        "rate_words": format.estimate_text(cell.samples_per_second),
-        "value_words": format.summary(value),
+        "rate_words": fmt.estimate_text(cell.samples_per_second),
+        "value_words": fmt.summary(value),
     }
 
 
@@ -85,27 +98,46 @@ def _role(findings: Findings, cell: str) -> str:
     return "baseline" if cell == findings.baseline else "other"
 
 
-def _draw(palette: Palette, price: Price, unit: str) -> alt.LayerChart:
-    roles = ["recommended", "alternative", "baseline", "other"]
-    colours = [palette.accent, palette.undecided, palette.ink, palette.muted]
-    shapes = ["diamond", "triangle-up", "circle", "square"]
-    size = 2**20 if unit.lower() in ("b", "bytes") else 1
-    axis_title = f"{price.title} ({'MiB' if size > 1 else unit})"
+def _draw(palette: Palette, *, price: Price, rows: list[dict[str, Any]]) -> Chart:
+    colours = {
+        "recommended": palette.accent,
+        "alternative": palette.undecided,
+        "baseline": palette.ink,
+        "other": palette.muted,
+    }
+    shapes = {"recommended": "diamond", "alternative": "triangle-up", "baseline": "circle", "other": "square"}
+    roles = [role for role in colours if any(row["role"] == role for row in rows)]
     titles = {"label": "cell", "role": "role", "rate_words": "rate", "value_words": price.title}
+    colour = alt.Color("role:N", scale=alt.Scale(domain=roles, range=[colours[role] for role in roles]))
+    shape = alt.Shape("role:N", scale=alt.Scale(domain=roles, range=[shapes[role] for role in roles]))
     base = alt.Chart(ROWS).encode(
-        x=alt.X(
-            "value:Q",
-            title=axis_title,
-            scale=alt.Scale(zero=False, nice=True, padding=16),
-            axis=alt.Axis(labelExpr=f"format(datum.value / {size}, ',.4~g')", tickCount=6),
-        ),
-        y=alt.Y("rate:Q", title="samples per second", axis=alt.Axis(format="~s", tickCount=6)),
-        color=alt.Color("role:N", scale=alt.Scale(domain=roles, range=colours)),
-        shape=alt.Shape("role:N", scale=alt.Scale(domain=roles, range=shapes)),
-        tooltip=[alt.Tooltip(f"{key}:N", title=words) for key, words in titles.items()],
+        x=_price_axis(price, rows),
+        y=alt.Y("rate:Q", title="samples per second", axis=SI_AXIS),
+        color=colour,
     )
-    named = base.transform_filter("datum.role == 'recommended'")
+    tooltip = [alt.Tooltip(f"{key}:N", title=words) for key, words in titles.items()]
+    names = base.encode(text="label:N")
     return alt.layer(
-        base.mark_point(filled=True, size=100),
-        named.mark_text(align="left", dx=9, dy=-9).encode(text="label:N", shape=alt.Undefined),
+        base.mark_point(filled=True, size=100).encode(shape=shape, tooltip=tooltip),
+        names.transform_filter("datum.name_side == 'right'").mark_text(align="left", dx=10, limit=220),
+        names.transform_filter("datum.name_side == 'left'").mark_text(align="right", dx=-10, limit=220),
     ).properties(height=320)
+
+
+def _price_axis(price: Price, rows: list[dict[str, Any]]) -> alt.X:
+    """Return the horizontal axis; bytes are ticked at round mebibytes, because the tables count in them too."""
+    values, unit = [row["value"] for row in rows], str(rows[0]["unit"])
+    scale = alt.Scale(zero=False, padding=24)
+    if unit not in ("B", "bytes"):
+        return alt.X("value:Q", title=f"{price.title} ({unit})", scale=scale, axis=SI_AXIS)
+    ticks = round_ticks(min(values) / 2**20, max(values) / 2**20)
+    axis = alt.Axis(values=[tick * 2**20 for tick in ticks], labelExpr="format(datum.value / 1048576, ',~r')")
+    return alt.X("value:Q", title=f"{price.title} (MiB)", scale=scale, axis=axis)
+
+
+def round_ticks(low: float, high: float) -> list[float]:
+    """Return three to eight round numbers that cover low to high: multiples of 1, 2 or 5 times a power of ten."""
+    width = (high - low) or abs(high) or 1.0
+    power = 10.0 ** math.floor(math.log10(width))
+    step = next(factor * power for factor in (0.2, 0.5, 1.0, 2.0) if width / (factor * power) <= 6)
+    return [round(number * step, 9) for number in range(math.floor(low / step), math.ceil(high / step) + 1)]

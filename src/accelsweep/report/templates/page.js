@@ -5,10 +5,15 @@
   const phone = window.matchMedia("(max-width: 40rem)");
   const views = new Map();
 
+  function unpack(columns) {
+    const full = Object.entries(columns).map(([key, column]) => [key, column.at ? column.at.map((place) => column.of[place]) : column]);
+    return full[0][1].map((_, row) => Object.fromEntries(full.map(([key, values]) => [key, values[row]])));
+  }
+
   function specification(name) {
     const chart = charts[name];
     const spec = structuredClone(dark.matches ? chart.dark : chart.light);
-    spec.datasets = { rows: chart.rows };
+    spec.datasets = { ...spec.datasets, rows: unpack(chart.rows) };
     if (phone.matches) {
       spec.config.axis.labelLimit = 116;
       spec.config.legend.columns = 1;
