@@ -1,4 +1,4 @@
-"""What an exception inside a rank means: out of memory, unsupported here, a peer's failure seen from afar, or the user's code.
+"""What an exception inside a rank means: memory, unsupported here, a peer's failure seen from afar, or the user's code.
 
 Allocators and libraries report exhaustion in their own words and types, so their words are listed here.
 """
@@ -38,7 +38,7 @@ _LIBRARIES = ("lightning", "torch", "hydra", "omegaconf")
 
 
 class Unsupported(Exception):
-    """This run cannot be done here, and the message says why. It is an answer, not a failure."""
+    """A run that cannot be done here; the message says why. It is an answer, not a failure."""
 
 
 class Diverged(Exception):
@@ -86,7 +86,7 @@ def _is_out_of_memory(error: BaseException) -> bool:
 
 
 def reason_of(error: BaseException) -> str:
-    """Return one line for the record: the type and the first line of what it said (types of ours speak for themselves)."""
+    """Return one line for the record: the type and the first line of what it said (ours need no type)."""
     first = (str(error).strip().splitlines() or [""])[0]
     if isinstance(error, Unsupported | Diverged):
         return first

@@ -33,8 +33,11 @@ class Loop(Protocol):
     strategy: str
     optimizer: str
     accumulate: int
-    logged: dict[str, float]
     epoch_ends: list[int]
+
+    @property
+    def logged(self) -> dict[str, float]:
+        """What the module logged while it trained or validated, averaged by phase. May wait for the device."""
 
     def train(self, listener: Listener) -> None:
         """Train a fresh module, seeded by the run, until `listener` has enough. Raises what the user's code raises."""
@@ -58,7 +61,7 @@ def make_loop(spec: RunSpec) -> Loop:
 
 
 def count_samples(batch: Any, first: bool, batch_size: int) -> int:
-    """Return the samples in `batch`; on the `first` one also see that the data obeyed `batch_size`, or raise InputError."""
+    """Return the samples in `batch`; raise InputError if the `first` one shows that the data ignores `batch_size`."""
     samples = samples_in(batch)
     if samples is None:
         raise InputError(

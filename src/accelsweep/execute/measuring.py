@@ -83,9 +83,7 @@ def _name(device: torch.device) -> str:
     return device_name(device)
 
 
-def _conclude(
-    spec: RunSpec, loop: Loop, seen: RankWindow, ranks: list[dict[str, Any]], place: Place
-) -> Measurement:
+def _conclude(spec: RunSpec, loop: Loop, seen: RankWindow, ranks: list[dict[str, Any]], place: Place) -> Measurement:
     rates = rate_metrics(seen, [rank["seconds"] for rank in ranks], [rank["samples"] for rank in ranks])
     foreign = foreign_cores([rank["cpu"] for rank in ranks[: place.local_size]])
     boundaries = sum(seen.warmup_steps < end < len(seen.step_seconds) for end in loop.epoch_ends)

@@ -1,12 +1,10 @@
-"""This process as one rank: its place among the others, its threads, its seeds, its life bound to the supervisor's."""
+"""The present process as one rank: its place among the others, its threads, its seeds, its process group."""
 
 from __future__ import annotations
 
-import ctypes
 import os
 import random
 import shutil
-import signal
 import sys
 import tempfile
 from collections.abc import Iterator
@@ -20,8 +18,6 @@ from accelsweep.measure.machine import usable_cores
 
 COLLECTIVE_TIMEOUT = timedelta(minutes=5)
 """How long a collective waits for a rank that is alive but silent. A rank that dies is noticed at once."""
-
-_PR_SET_PDEATHSIG = 1
 
 
 @dataclass(frozen=True)
@@ -43,12 +39,6 @@ class Place:
         return cls(int(os.environ.get("RANK", "0")), int(os.environ.get("LOCAL_RANK", "0")), size, size // nodes)
 
 
-def die_with_parent() -> None:
-    """Ask the kernel to kill this process when the one that started it dies. Linux only; elsewhere it does nothing."""
-    if sys.platform == "linux":
-        ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-
-
 def share_of_cores(spec: RunSpec, place: Place) -> int:
     """Return the CPU threads for this rank: the config's `threads`, or an equal share of the usable cores."""
     threads = spec.config.get("threads")
@@ -56,7 +46,7 @@ def share_of_cores(spec: RunSpec, place: Place) -> int:
 
 
 def use_threads(count: int) -> None:
-    """Give torch `count` threads. The variable is for Lightning, which would otherwise decide anew, and for loader workers."""
+    """Give torch `count` threads. The variable keeps Lightning from deciding anew, and is for loader workers."""
     import torch
 
     os.environ["OMP_NUM_THREADS"] = str(count)

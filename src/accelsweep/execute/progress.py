@@ -1,4 +1,4 @@
-"""The number of finished steps, shared with the supervisor through eight bytes of mapped memory: about 0.2 us a step."""
+"""The number of finished steps, shared with the supervisor through eight bytes of mapped memory."""
 
 from __future__ import annotations
 

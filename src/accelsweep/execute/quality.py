@@ -1,7 +1,8 @@
 """Quality in a phase of its own: a fresh module, a fixed number of samples, the validation loop.
 
-It is apart from the timed window because that has as many steps as fit into some seconds: a faster cell would train on more
-samples and look better. Here every cell trains on the same number, with the repeat's seed, so that quality pairs by seed.
+It is apart from the timed window because that has as many steps as fit into some seconds: a faster cell would train on
+more samples and look better. Here every cell trains on the same number, with the repeat's seed, so that quality pairs
+by seed.
 """
 
 from __future__ import annotations

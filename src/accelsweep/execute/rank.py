@@ -1,12 +1,14 @@
 """One rank of one run: from the frozen config to `rank-R.json` and `rank-R.steps.parquet`.
 
-torch and Lightning are imported inside the functions, so that a supervisor that has them already pays nothing and a parent
-that must not have them never gets them. `python -m accelsweep.execute.rank SPEC` runs a rank in an interpreter of its own.
+torch and Lightning are imported inside the functions, so that a supervisor that has them already pays nothing and a
+parent that must not have them never gets them. `python -m accelsweep.execute.rank SPEC` runs a rank in an interpreter
+of its own.
 """
 
 from __future__ import annotations
 
 import math
+import os
 import sys
 import traceback
 from pathlib import Path
@@ -14,10 +16,10 @@ from typing import Any
 
 from accelsweep.core.outcome import Outcome
 from accelsweep.core.record import Doubt, Effective, Metric
+from accelsweep.execute import kernel
 from accelsweep.execute.errors import OUTCOME_OF, Diverged, classify, reason_of, traceback_of
 from accelsweep.execute.process import (
     Place,
-    die_with_parent,
     fresh_compile_cache,
     leave_group,
     share_of_cores,
@@ -31,9 +33,9 @@ from accelsweep.measure.environment import environment
 
 
 def preload() -> None:
-    """Import everything that a rank will need, so that forked ranks need not. Runs no operation and touches no device."""
-    import lightning.pytorch
-    import torch.distributed
+    """Import everything that a rank will need, so that forked ranks need not. Runs no operation, touches no device."""
+    import lightning.pytorch  # noqa: F401
+    import torch.distributed  # noqa: F401
 
     import accelsweep.execute.measuring
     import accelsweep.execute.quality
@@ -46,9 +48,9 @@ def preload() -> None:
 def run_rank(spec: RunSpec) -> None:
     """Run this process's rank of `spec` and leave its result in the attempt's folder.
 
-    The environment holds RANK, LOCAL_RANK, WORLD_SIZE, MASTER_ADDR, MASTER_PORT and NODE_RANK. An error of the user's code
-    is a result, never an exception: its traceback goes to stderr and into the result, which is on disk before the process
-    group is torn down. Only signals and a disk that cannot be written end this otherwise.
+    The environment holds RANK, LOCAL_RANK, WORLD_SIZE, MASTER_ADDR, MASTER_PORT and NODE_RANK. An error of the user's
+    code is a result, never an exception: its traceback goes to stderr and into the result, which is on disk before the
+    process group is torn down. Only signals and a disk that cannot be written end this otherwise.
     """
     place = Place.of(spec)
     ending = _Ending()
@@ -132,7 +134,7 @@ def _logged(value: float) -> Metric:
 
 def main(spec_path: str) -> None:
     """Run the rank that the environment names, of the spec at `spec_path`, in this interpreter."""
-    die_with_parent()
+    kernel.die_with_parent(os.getppid())
     run_rank(RunSpec.read(Path(spec_path)))
 
 

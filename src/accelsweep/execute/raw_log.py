@@ -19,7 +19,7 @@ class RawLog:
 
     def listen_to(self, module: pl.LightningModule) -> None:
         """Replace the module's `log` and `log_dict`, which need a Trainer."""
-        module.log = self._log  # type: ignore[method-assign, assignment]
+        module.log = self._log  # type: ignore[method-assign]
         module.log_dict = self._log_dict  # type: ignore[method-assign, assignment]
 
     def clear(self) -> None:

@@ -116,9 +116,8 @@ class _Step(nn.Module):
         super().__init__()
         self.module = module
 
-    def forward(self, batch: Any, number: int) -> Tensor:
-        output: Tensor = self.module.training_step(batch, number)
-        return output
+    def forward(self, batch: Any, number: int) -> Any:
+        return self.module.training_step(batch, number)
 
 
 def _device(accelerator: str, place: Place) -> torch.device:
@@ -177,7 +176,9 @@ def _one_loader(data: pl.LightningDataModule, place: Place) -> DataLoader[Any]:
         raise Unsupported(f"loop=raw needs one DataLoader; train_dataloader gives a {type(loader).__name__}")
     if place.size == 1 or isinstance(loader.dataset, IterableDataset):
         return loader
-    sampler = DistributedSampler(loader.dataset, shuffle=isinstance(loader.sampler, RandomSampler))
+    sampler: DistributedSampler[Any] = DistributedSampler(
+        loader.dataset, shuffle=isinstance(loader.sampler, RandomSampler)
+    )
     return DataLoader(
         loader.dataset,
         batch_size=loader.batch_size,

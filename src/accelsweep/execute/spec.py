@@ -1,8 +1,8 @@
 """The two documents that a supervisor and its ranks exchange: what to run, and how it ended on one rank.
 
-The supervisor writes a `RunSpec` into the attempt's folder; each rank reads nothing else and answers with a `RankResult`
-in `rank-R.json`, written before its process group is torn down, so that the first cause of a failure is on disk before
-its echoes on other ranks.
+The supervisor writes a `RunSpec` into the attempt's folder; each rank reads nothing else and answers with a
+`RankResult` in `rank-R.json`, written before its process group is torn down, so that the first cause of a failure is on
+disk before its echoes on other ranks.
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ PRECEDENCE: tuple[ErrorKind, ...] = (
 class RunSpec(Document):
     """One attempt at one run, for its ranks.
 
-    `config` is the cell's frozen scientific config and `axes` its swept keys; `run.seed` seeds this repeat; `world_size`
-    is the number of ranks on all nodes; `attempt_folder` is an absolute path, the same on every node.
+    `config` is the cell's frozen scientific config and `axes` its swept keys; `run.seed` seeds this repeat;
+    `world_size` is the number of ranks on all nodes; `attempt_folder` is an absolute path, the same on every node.
     """
 
     kind: ClassVar[str] = "run-spec"
@@ -68,9 +68,10 @@ class RunSpec(Document):
 class RankResult(Document):
     """How a run ended on one rank.
 
-    `metrics` and `effective` of rank 0 are the run's: what concerns all ranks (rate, skew, memory) was gathered before they
-    were computed. Other ranks state what is their own. `outcome` and `reason` obey the record's rule: `measured` has no
-    reason, everything else has one. `traceback` shows the user's code, without the harness's frames where there are any.
+    `metrics` and `effective` of rank 0 are the run's: what concerns all ranks (rate, skew, memory) was gathered before
+    they were computed. Other ranks state what is their own. `outcome` and `reason` obey the record's rule: `measured`
+    has no reason, everything else has one. `traceback` shows the user's code, without the harness's frames where there
+    are any.
     """
 
     kind: ClassVar[str] = "rank-result"

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import math
+import inspect
 from collections.abc import Mapping
 from typing import Any
 
 import lightning.pytorch as pl
 from hydra.utils import instantiate
-from lightning.pytorch.plugins.environments import LightningEnvironment
-from lightning.pytorch.utilities.exceptions import MisconfigurationException
+from lightning.fabric.plugins.environments.lightning import LightningEnvironment
+from lightning.fabric.utilities.exceptions import MisconfigurationException
 
 from accelsweep.core.errors import InputError, nearest
 from accelsweep.execute.errors import Unsupported
@@ -99,13 +99,11 @@ class _StepCallback(pl.Callback):
         self._batch_size = batch_size
         self._steps = 0
 
-    def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+    def on_train_start(self, *_: Any) -> None:
         assert self.listener is not None
         self.listener.begin()
 
-    def on_train_batch_end(
-        self, trainer: pl.Trainer, pl_module: pl.LightningModule, outputs: Any, batch: Any, batch_idx: int
-    ) -> None:
+    def on_train_batch_end(self, trainer: pl.Trainer, _module: Any, outputs: Any, batch: Any, *_: Any) -> None:
         assert self.listener is not None
         samples = count_samples(batch, self._steps == 0, self._batch_size)
         self._steps += 1
@@ -113,8 +111,15 @@ class _StepCallback(pl.Callback):
         if self.listener.step_done(samples, None if loss is None else loss.detach()):
             trainer.should_stop = True
 
-    def on_train_epoch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+    def on_train_epoch_end(self, *_: Any) -> None:
         self.epoch_ends.append(self._steps)
+
+
+class _RanksStartedAlready(LightningEnvironment):
+    """RANK, WORLD_SIZE and the rest belong to the supervisor and outlive a Trainer: the next phase reads them again."""
+
+    def teardown(self) -> None:
+        """Leave the variables alone; Lightning's own removes WORLD_SIZE."""
 
 
 def _build_trainer(spec: RunSpec, callback: pl.Callback) -> pl.Trainer:
@@ -123,7 +128,7 @@ def _build_trainer(spec: RunSpec, callback: pl.Callback) -> pl.Trainer:
     if isinstance(settings.get("strategy", "auto"), str):
         join_group(place, str(config["accelerator"]), int(config["num_nodes"]))
     callbacks = [*(settings.pop("callbacks", None) or ()), callback]
-    plugins = [*(settings.pop("plugins", None) or ()), LightningEnvironment()]
+    plugins = [*(settings.pop("plugins", None) or ()), _RanksStartedAlready()]
     try:
         trainer = pl.Trainer(
             accelerator=config["accelerator"],
@@ -148,9 +153,7 @@ def _build_trainer(spec: RunSpec, callback: pl.Callback) -> pl.Trainer:
 
 
 def _trainer_settings(trainer: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the user's Trainer arguments, objects instantiated. Raises InputError for one that is decided elsewhere."""
-    import inspect
-
+    """Return the user's Trainer arguments, instantiated. Raises InputError for one that is decided elsewhere."""
     known = set(inspect.signature(pl.Trainer.__init__).parameters)
     for name in trainer:
         if name in DECIDED_HERE:
@@ -159,7 +162,9 @@ def _trainer_settings(trainer: Mapping[str, Any]) -> dict[str, Any]:
             raise InputError(f"trainer.{name} is no argument of lightning's Trainer{nearest(name, known)}")
     strategy = trainer.get("strategy", "auto")
     if isinstance(strategy, str) and any(word in strategy for word in ("spawn", "fork", "notebook")):
-        raise Unsupported(f"trainer.strategy={strategy} starts processes of its own; use ddp, ranks are started already")
+        raise Unsupported(
+            f"trainer.strategy={strategy} starts processes of its own; use ddp, ranks are started already"
+        )
     settings: dict[str, Any] = instantiate(dict(trainer), _convert_="all")
     return settings
 
@@ -172,8 +177,3 @@ def _check(trainer: pl.Trainer, spec: RunSpec) -> None:
     if str(trainer.precision) != asked:
         device = trainer.strategy.root_device.type
         raise Unsupported(f"precision={asked} would become {trainer.precision} on {device}, which is another cell")
-
-
-def finite(values: Mapping[str, float]) -> dict[str, float]:
-    """Return the entries of `values` that are numbers."""
-    return {name: value for name, value in values.items() if math.isfinite(value)}

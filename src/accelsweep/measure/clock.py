@@ -1,13 +1,14 @@
 """What a measurement is given instead of fetching it: a clock, a device to wait for, marks between steps.
 
-They are arguments everywhere, so that every rule of the window is tested exactly with a clock that a test moves by hand.
-Nothing here imports torch.
+They are arguments everywhere, so that every rule of the window is tested exactly with a clock that a test moves by
+hand. Nothing here imports torch.
 """
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from itertools import pairwise
 from typing import Protocol
 
 Clock = Callable[[], float]
@@ -51,4 +52,4 @@ class ClockMarks:
 
     def seconds(self) -> list[float]:
         """Return the seconds between neighbouring marks."""
-        return [later - earlier for earlier, later in zip(self._times, self._times[1:], strict=False)]
+        return [later - earlier for earlier, later in pairwise(self._times)]

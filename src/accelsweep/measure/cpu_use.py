@@ -68,9 +68,9 @@ def foreign_cores(readings: list[dict[str, Any]]) -> float | None:
     """
     if not readings or any(not reading for reading in readings):
         return None
-    seconds = max(reading["seconds"] for reading in readings)
-    ours = sum(reading["ours"] for reading in readings)
-    busy = max(reading["machine"] for reading in readings)
+    seconds = max(float(reading["seconds"]) for reading in readings)
+    ours = sum(float(reading["ours"]) for reading in readings)
+    busy = max(float(reading["machine"]) for reading in readings)
     if seconds <= 0 or busy < 0.9 * ours:
         return None
     return max(0.0, (busy - ours) / seconds)

@@ -1,11 +1,12 @@
 """The devices that torch knows, as the window sees them: how to wait for them and how to mark steps on them.
 
-CUDA and MPS run asynchronously: the clock means nothing before `synchronise`, and per-step times come from device events
-that are read once at the end. https://docs.pytorch.org/docs/stable/notes/cuda.html#asynchronous-execution
+CUDA and MPS run asynchronously: the clock means nothing before `synchronise`, and per-step times come from device
+events that are read once at the end. https://docs.pytorch.org/docs/stable/notes/cuda.html#asynchronous-execution
 """
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import Any
 
 import torch
@@ -41,8 +42,7 @@ class EventMarks:
 
     def seconds(self) -> list[float]:
         """Return the seconds between neighbouring events (the devices report milliseconds)."""
-        pairs = zip(self._events, self._events[1:], strict=False)
-        return [earlier.elapsed_time(later) / 1000.0 for earlier, later in pairs]
+        return [earlier.elapsed_time(later) / 1000.0 for earlier, later in pairwise(self._events)]
 
 
 class CudaDevice:

@@ -16,7 +16,7 @@ SHORT = 0.8
 """A window below this share of the seconds that were asked for is short (warm-up only estimates the pace)."""
 SATURATED = 0.85
 FOREIGN = 0.05
-"""Shares of the usable cores: others' work counts where they used more than FOREIGN and all together filled SATURATED."""
+"""Shares of the usable cores: others count where they used more than FOREIGN and all together filled SATURATED."""
 SWAPPED_BYTES = 16 * 2**20
 DRIFT_CELSIUS = 15
 

@@ -1,8 +1,9 @@
 """Energy over the window, from counters only: no power model, no zero for "unknown".
 
-NVML's total-energy counter covers a GPU's whole board, in millijoules, and moves about every 100 ms, so windows should last
-seconds. RAPL's counters (`/sys/class/powercap`, https://docs.kernel.org/power/powercap/powercap.html) cover a CPU package, in
-microjoules, and wrap around at `max_energy_range_uj`. The two scopes are separate metrics and are never added up.
+NVML's total-energy counter covers a GPU's whole board, in millijoules, and moves about every 100 ms, so windows should
+last seconds. RAPL's counters (`/sys/class/powercap`, https://docs.kernel.org/power/powercap/powercap.html) cover a CPU
+package, in microjoules, and wrap around at `max_energy_range_uj`. The two scopes are separate metrics and are never
+added up.
 """
 
 from __future__ import annotations

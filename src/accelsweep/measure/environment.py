@@ -53,7 +53,7 @@ _TELLING = (
 
 
 def governor() -> str | None:
-    """Return the frequency governor of the first core (`performance`, `powersave`, ...), or None where there is none."""
+    """Return the frequency governor of the first core (`performance`, ...), or None where there is none."""
     try:
         return Path("/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor").read_text().strip()
     except OSError:

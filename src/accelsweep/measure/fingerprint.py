@@ -1,4 +1,4 @@
-"""What must be equal for an old record to stand for a new run. Made without importing torch and without touching CUDA."""
+"""What must be equal for an old record to stand for a new run. Made without importing torch or touching CUDA."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ PACKAGES = ("torch", "lightning")
 def fingerprint(sources: Mapping[str, str], accelerator: str | None = None) -> Fingerprint:
     """Return this machine's fingerprint for runs on `accelerator`; `sources` are the digests of the user's packages.
 
-    For `cpu` the GPUs of the machine are left out, so that the same nodes with and without a granted GPU are one hardware;
-    None takes whatever NVML shows.
+    For `cpu` the GPUs of the machine are left out, so that the same nodes with and without a granted GPU are one
+    hardware; None takes whatever NVML shows.
     """
     versions = {package: metadata.version(package) for package in PACKAGES}
     split = {package: version.partition("+") for package, version in versions.items()}
@@ -30,7 +30,7 @@ def fingerprint(sources: Mapping[str, str], accelerator: str | None = None) -> F
 
 
 def gpus() -> dict[str, str]:
-    """Return the models and the driver of the NVIDIA devices, as `device` and `driver`; nothing where there are none."""
+    """Return the models and the driver of the NVIDIA devices as `device` and `driver`; empty where there are none."""
     try:
         with nvml() as library:
             count = ask(library.nvmlDeviceGetCount)

@@ -10,7 +10,7 @@ class Group(Protocol):
 
     @property
     def rank(self) -> int:
-        """This rank, from 0."""
+        """The rank of this process, from 0."""
 
     @property
     def size(self) -> int:

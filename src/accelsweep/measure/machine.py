@@ -19,7 +19,9 @@ def cpu_model() -> str:
     """Return the processor's name as the system shows it."""
     if sys.platform == "darwin":
         command = ["/usr/sbin/sysctl", "-n", "machdep.cpu.brand_string"]
-        return subprocess.run(command, capture_output=True, text=True, check=False).stdout.strip() or platform.processor()
+        return (
+            subprocess.run(command, capture_output=True, text=True, check=False).stdout.strip() or platform.processor()
+        )
     info = first_line("/proc/cpuinfo", "model name") or first_line("/proc/cpuinfo", "Model")
     return info or platform.processor() or platform.machine()
 

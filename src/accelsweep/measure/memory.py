@@ -1,8 +1,8 @@
 """Memory in four numbers that must not be confused.
 
 What torch's allocator handed out at its peak, what it reserved from the device at its peak, what is in use on the whole
-device (other processes and the driver's own context included), and the host's proportional set size (PSS: pages shared with
-a forked parent count by their share; `ru_maxrss` would start at the parent's). All in bytes.
+device (other processes and the driver's own context included), and the host's proportional set size (PSS: pages shared
+with a forked parent count by their share; `ru_maxrss` would start at the parent's). All in bytes.
 """
 
 from __future__ import annotations

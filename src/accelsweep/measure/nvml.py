@@ -1,7 +1,7 @@
 """NVIDIA's management library: what a GPU is and how it feels, without CUDA and without a context on the device.
 
-https://docs.nvidia.com/deploy/nvml-api/ . Every function gives a reason instead of a number where the library, the driver or
-the device does not know it.
+https://docs.nvidia.com/deploy/nvml-api/ . Every function gives a reason instead of a number where the library, the
+driver or the device does not know it.
 """
 
 from __future__ import annotations

@@ -9,7 +9,8 @@ from typing import Any
 def samples_in(batch: Any) -> int | None:
     """Return the number of samples in `batch`: the length of the first tensor found in it, or of a list of strings.
 
-    Tensors have shape (samples, ...); tuples, lists and mappings are searched in order. None if nothing in the batch tells.
+    Tensors have shape (samples, ...); tuples, lists and mappings are searched in order. None if nothing in the batch
+    tells.
     """
     shape = getattr(batch, "shape", None)
     if shape is not None:

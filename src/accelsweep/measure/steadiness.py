@@ -1,8 +1,9 @@
 """Whether a window was steady: one change of level, tested on medians of bins.
 
-A flag after Barrett et al., "Virtual Machine Warmup Blows Hot and Cold" (OOPSLA 2017): a run that never became steady is
-doubted, not trimmed. The test is the largest two-sample t statistic over all splits (A. Sen and M. Srivastava, "On tests for
-detecting change in mean", 1975), on medians of bins, so that rare stalls and step-to-step correlation inside a bin do not count.
+A flag after Barrett et al., "Virtual Machine Warmup Blows Hot and Cold" (OOPSLA 2017): a run that never became steady
+is doubted, not trimmed. The test is the largest two-sample t statistic over all splits (A. Sen and M. Srivastava, "On
+tests for detecting change in mean", 1975), on medians of bins, so that rare stalls and step-to-step correlation inside
+a bin do not count.
 """
 
 from __future__ import annotations
@@ -11,12 +12,13 @@ import math
 import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 BINS = 30
 EDGE = 5
 """A level must last at least this many bins."""
 CRITICAL = 5.0
-"""Largest t that chance gives less than once in a thousand steady windows (simulated in the tests with 30 normal bins)."""
+"""A t that chance exceeds less than once in a thousand steady windows (simulated in the tests: 30 normal bins)."""
 SMALLEST_SHIFT = 0.05
 """A smaller relative change of level is not worth a doubt."""
 
@@ -31,7 +33,7 @@ class LevelShift:
 
 
 def level_shift(step_seconds: Sequence[float]) -> LevelShift | None:
-    """Return the level shift of a window's step times, or None where it was steady or too short (2 steps a bin) to tell."""
+    """Return the level shift of a window's step times; None where it was steady, or under two steps a bin."""
     if len(step_seconds) < 2 * BINS:
         return None
     levels = _bin_medians(step_seconds)
@@ -46,7 +48,7 @@ def level_shift(step_seconds: Sequence[float]) -> LevelShift | None:
 
 def _bin_medians(values: Sequence[float]) -> list[float]:
     edges = [round(number * len(values) / BINS) for number in range(BINS + 1)]
-    return [statistics.median(values[begin:end]) for begin, end in zip(edges, edges[1:], strict=False)]
+    return [statistics.median(values[begin:end]) for begin, end in pairwise(edges)]
 
 
 def _t(levels: Sequence[float], split: int) -> float:

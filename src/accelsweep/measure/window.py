@@ -1,8 +1,8 @@
 """The timed window: warm-up of a fixed length, then a number of steps that is fixed before the first of them begins.
 
-The length is fixed beforehand because a window that each rank ends by its own clock deadlocks collectives, and warm-up is
-fixed because adaptive trimming gives runs different warm-ups (V. Stinner, pyperf). The window is agnostic of what trains:
-something calls `begin` once and `step_done` after each step, until that returns True.
+The length is fixed beforehand because a window that each rank ends by its own clock deadlocks collectives, and warm-up
+is fixed because adaptive trimming gives runs different warm-ups (V. Stinner, pyperf). The window is agnostic of what
+trains: something calls `begin` once and `step_done` after each step, until that returns True.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ MARGIN = 1.1
 
 @dataclass(frozen=True)
 class WindowRules:
-    """How long to warm up and to measure. Steps are batches; `multiple_of` is the number of batches per optimiser step."""
+    """How long to warm up and to measure. Steps are batches; `multiple_of` is the batches per optimiser step."""
 
     warmup_steps: int
     min_steps: int

@@ -1,1 +1,1 @@
-"""The things trained: LightningModules, DataModules, models, data generators. Ours follow no rule that yours need not."""
+"""The things trained: LightningModules, DataModules, models, data generators. Yours need nothing that ours have."""

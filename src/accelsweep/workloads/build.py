@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import inspect
-import os
 import sys
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Any
 
 import lightning.pytorch as pl
@@ -16,7 +16,7 @@ from accelsweep.core.errors import InputError
 
 def make_importable(folder: str | None = None) -> None:
     """Put the working directory (or `folder`) on the import path, so that the user's own modules are found there."""
-    path = folder or os.getcwd()
+    path = folder or str(Path.cwd())
     if path not in sys.path:
         sys.path.insert(0, path)
 
@@ -68,8 +68,8 @@ def build_data(config: Mapping[str, Any], seed: int) -> pl.LightningDataModule:
         raise InputError("data.batch_size is set in the config: remove it, the axis is the top-level batch_size")
     if not accepts("batch_size"):
         raise InputError(
-            f"data._target_={target} takes no argument batch_size: add one to its __init__ and give it to its DataLoader, "
-            "so that the axis batch_size reaches it"
+            f"data._target_={target} takes no argument batch_size: add one to its __init__ and give it to its "
+            "DataLoader, so that the axis batch_size reaches it"
         )
     settings["batch_size"] = config["batch_size"]
     if "seed" not in settings and accepts("seed", by_name=True):

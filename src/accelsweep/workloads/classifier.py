@@ -1,7 +1,7 @@
 """The LightningModule around our image classifiers: cross-entropy, and accuracy in the validation loop.
 
-It logs nothing while it trains, because `self.log` in a training step costs more than a small model's whole forward pass,
-and it leaves `configure_optimizers` to the config's `optimizer`.
+It logs nothing while it trains, because `self.log` in a training step costs more than a small model's whole forward
+pass, and it leaves `configure_optimizers` to the config's `optimizer`.
 """
 
 from __future__ import annotations

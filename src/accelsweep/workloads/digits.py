@@ -26,7 +26,9 @@ def read_digits() -> tuple[Tensor, Tensor]:
     """Return images (1797, 1, 8, 8) in float32, scaled to 0..1, and classes (1797,) in int64."""
     spec = find_spec("sklearn")
     if spec is None or spec.origin is None:
-        raise FileNotFoundError("scikit-learn is not installed, and its digits are this data set: pip install scikit-learn")
+        raise FileNotFoundError(
+            "scikit-learn is not installed, and its digits are this data set: pip install scikit-learn"
+        )
     packed = Path(spec.origin).parent / "datasets" / "data" / "digits.csv.gz"
     with gzip.open(packed, "rt", encoding="ascii") as file:
         table = np.array([line.split(",") for line in file], dtype=np.float32)

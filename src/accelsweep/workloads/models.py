@@ -8,9 +8,10 @@ from accelsweep.workloads.classifier import ImageClassifier
 
 
 class SmallCNN(ImageClassifier):
-    """Convolution (3x3), batch normalisation and ReLU, `depth` times, doubling the channels; then pooling and one layer.
+    """Convolution (3x3), batch normalisation and ReLU, `depth` times, doubling the channels; then pooling and a layer.
 
-    Every stage but the first halves the image, as long as it is larger than 2 pixels, so 8x8 digits and larger images work.
+    Every stage but the first halves the image as long as it is larger than 2 pixels, so 8x8 digits work as well as
+    larger images.
     """
 
     def __init__(

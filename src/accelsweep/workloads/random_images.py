@@ -1,7 +1,7 @@
 """Random images of any shape: fresh noise for every batch, never zeros.
 
-Zeros are compressed, skipped or multiplied with less power: they run up to 10 % too fast. The noise carries no information
-about the class, so only speed means anything here.
+Zeros are compressed, skipped or multiplied with less power: they run up to 10 % too fast. The noise carries no
+information about the class, so only speed means anything here.
 """
 
 from __future__ import annotations

@@ -23,9 +23,10 @@ def rank_and_size() -> tuple[int, int]:
 class EndlessBatches(IterableDataset[tuple[Tensor, ...]]):
     """Batches of `batch_size` rows of `tensors`, for ever, for this rank.
 
-    Each pass shuffles all rows with a generator seeded by `seed` and the pass, the same on every rank; rank r takes the rows
-    r, r + size, ... of it, so ranks never see the same row in one pass. Rows that would make a short batch are dropped
-    for that pass. Loader worker w of n yields every n-th batch, so that their number does not change what is trained.
+    Each pass shuffles all rows with a generator seeded by `seed` and the pass, the same on every rank; rank r takes the
+    rows r, r + size, ... of it, so ranks never see the same row in one pass. Rows that would make a short batch are
+    dropped for that pass. Loader worker w of n yields every n-th batch, so that their number does not change what is
+    trained.
     """
 
     def __init__(self, tensors: tuple[Tensor, ...], batch_size: int, seed: int) -> None:
@@ -55,12 +56,12 @@ class EndlessBatches(IterableDataset[tuple[Tensor, ...]]):
         while True:
             generator.manual_seed(self._seed * 1_000_003 + number)
             mine = torch.randperm(rows, generator=generator)[self._rank :: self._size][:usable]
-            yield from mine.split(self._batch_size)
+            yield from torch.split(mine, self._batch_size)
             number += 1
 
 
 class WholeSet(IterableDataset[tuple[Tensor, ...]]):
-    """Every row of `tensors` once, in order, on every rank: the exact validation set, without padding or doubled rows."""
+    """Every row of `tensors` once, in order, on every rank: the exact validation set, nothing padded or doubled."""
 
     def __init__(self, tensors: tuple[Tensor, ...], batch_size: int) -> None:
         """The last batch may be short."""
