@@ -17,6 +17,9 @@ ROWS = alt.NamedData(name="rows")
 STATIC_WIDTH = 720
 """Width of a static picture, in pixels; the interactive chart takes the width of its container."""
 
+ROW_PIXELS = 28
+"""Height of one row of a chart that lists cells; its `usermeta` counts the rows, so that a phone can give them more."""
+
 SI_AXIS = alt.Axis(labelExpr="format(datum.value, '~s')", tickCount=6)
 """A vertical axis of numbers with SI prefixes; zero stands without one."""
 

@@ -8,7 +8,7 @@ import altair as alt
 
 from accelsweep.core.findings import CellFinding, Findings, Verdict
 from accelsweep.report import format as fmt
-from accelsweep.report.figures.figure import ROWS, Chart, Figure, Skipped
+from accelsweep.report.figures.figure import ROW_PIXELS, ROWS, Chart, Figure, Skipped
 from accelsweep.report.figures.theme import Palette
 
 COLUMNS = ("cell", "label", "quality", "low", "high", "confidence", "count", "quality_verdict")
@@ -60,6 +60,7 @@ def _draw(palette: Palette, rows: list[dict[str, Any]], title: str) -> Chart:
         "key:N",
         sort=[row["key"] for row in shown],
         title=None,
+        scale=alt.Scale(type="point", padding=0.5),
         axis=alt.Axis(labelExpr="slice(datum.label, indexof(datum.label, ' ') + 1)", grid=True),
     )
     x = alt.X("quality:Q", title=title, scale=alt.Scale(zero=False, padding=12), axis=alt.Axis(tickCount=6, grid=False))
@@ -72,4 +73,4 @@ def _draw(palette: Palette, rows: list[dict[str, Any]], title: str) -> Chart:
     return alt.layer(
         base.mark_rule(strokeWidth=2).encode(x="low:Q", x2="high:Q"),
         base.mark_point(filled=True, size=80).encode(x=x, shape=shape),
-    ).properties(height=alt.Step(28))
+    ).properties(height=ROW_PIXELS * len(shown), usermeta={"rows": len(shown)})

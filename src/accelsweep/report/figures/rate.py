@@ -105,10 +105,11 @@ def main_outcome(cell: CellFinding) -> Outcome:
 
 def _draw_heatmap(palette: Palette, rows: list[dict[str, Any]]) -> Chart:
     rates = [row["rate"] for row in rows if row["rate"] is not None]
+    lines = list(dict.fromkeys(row["series"] for row in rows))
     middle = (min(rates) + max(rates)) / 2
     base = alt.Chart(ROWS).encode(
         x=alt.X("batch_size:O", title="batch size per device", axis=alt.Axis(labelAngle=0)),
-        y=alt.Y("series:N", sort=list(dict.fromkeys(row["series"] for row in rows)), title=None),
+        y=alt.Y("series:N", sort=lines, title=None),
         tooltip=_TOOLTIP,
     )
     scale = alt.Scale(range=list(palette.ramp), zero=min(rates) == max(rates))
@@ -123,7 +124,7 @@ def _draw_heatmap(palette: Palette, rows: list[dict[str, Any]]) -> Chart:
         tile.encode(color=alt.Color("rate:Q", scale=scale, legend=None)),
         words.encode(text="short:N", color=ink),
         base.transform_filter(_FAILED).mark_text(fontSize=12, color=palette.muted).encode(text="short:N"),
-    ).properties(height=alt.Step(44))
+    ).properties(height=44 * len(lines))
 
 
 def _draw_throughput(palette: Palette, names: list[str]) -> Chart:

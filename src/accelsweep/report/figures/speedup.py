@@ -10,7 +10,7 @@ import altair as alt
 
 from accelsweep.core.findings import CellFinding, Findings, Verdict
 from accelsweep.report import format as fmt
-from accelsweep.report.figures.figure import ROWS, Chart, Figure, Row, Skipped
+from accelsweep.report.figures.figure import ROW_PIXELS, ROWS, Chart, Figure, Row, Skipped
 from accelsweep.report.figures.theme import SHAPES, Palette, verdict_colours
 
 MOST_CELLS = 60
@@ -103,6 +103,7 @@ def _draw(palette: Palette, drawn: Sequence[Row], threshold: float) -> Chart:
         "key:N",
         sort=[row["key"] for row in drawn],
         title=None,
+        scale=alt.Scale(type="point", padding=0.5),
         axis=alt.Axis(labelExpr="slice(datum.label, indexof(datum.label, ' ') + 1)", grid=False),
     )
     colours = verdict_colours(palette)
@@ -119,7 +120,7 @@ def _draw(palette: Palette, drawn: Sequence[Row], threshold: float) -> Chart:
         one.encode(x=alt.XDatum(1, type="quantitative", scale=scale)),
         base.mark_rule(strokeWidth=2).encode(x=alt.X("low:Q", scale=scale), x2="high:Q", color=colour, tooltip=tooltip),
         base.mark_point(filled=True, size=95).encode(x=x, color=colour, shape=shape, tooltip=tooltip),
-    ).properties(height=alt.Step(28))
+    ).properties(height=ROW_PIXELS * len(drawn), usermeta={"rows": len(drawn)})
 
 
 _TOOLTIP = {"label": "cell", "verdict": "verdict", "words": "speed-up", "rate": "rate"}

@@ -106,6 +106,8 @@ def theme(palette: Palette) -> dict[str, Any]:
             "titlePadding": 10,
             "labelPadding": 6,
             "labelLimit": 260,
+            "labelOverlap": "greedy",
+            "labelSeparation": 8,
             "gridColor": palette.line,
             "domain": False,
             "tickColor": palette.line,

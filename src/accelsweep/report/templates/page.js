@@ -6,7 +6,8 @@
   const views = new Map();
 
   function unpack(columns) {
-    const full = Object.entries(columns).map(([key, column]) => [key, column.at ? column.at.map((place) => column.of[place]) : column]);
+    const expand = (column) => (Array.isArray(column) ? column : column.at.map((place) => column.of[place]));
+    const full = Object.entries(columns).map(([key, column]) => [key, expand(column)]);
     return full[0][1].map((_, row) => Object.fromEntries(full.map(([key, values]) => [key, values[row]])));
   }
 
@@ -14,12 +15,17 @@
     const chart = charts[name];
     const spec = structuredClone(dark.matches ? chart.dark : chart.light);
     spec.datasets = { ...spec.datasets, rows: unpack(chart.rows) };
-    if (phone.matches) {
-      spec.config.axis.labelLimit = 116;
-      spec.config.legend.columns = 1;
-      spec.config.axis.titlePadding = 6;
-    }
+    if (phone.matches) narrow(spec);
     return spec;
+  }
+
+  // On a phone a row's label stands above its mark, inside the plot, because beside it there is no room for both.
+  function narrow(spec) {
+    spec.config.axis.labelLimit = 120;
+    spec.config.axis.titlePadding = 6;
+    spec.config.legend.columns = 2;
+    spec.config.axisYPoint = { labelAlign: "left", labelPadding: 0, labelOffset: -14, labelLimit: 330, grid: false };
+    if (spec.usermeta?.rows) spec.height = 46 * spec.usermeta.rows;
   }
 
   async function draw(place) {
