@@ -48,7 +48,7 @@ def plan_sweep(
     sources: Mapping[str, str] | None = None,
     name: str = "tiny",
 ) -> tuple[SweepFolder, Path]:
-    """Write manifest and block of a sweep whose cells are CONFIG with the given changes; return its folder and the block."""
+    """Write manifest and block of a sweep whose cells are CONFIG with `cells` changed; return folder and block file."""
     folder = SweepFolder(home, name)
     configs = {cell_name(config): config for config in ({**CONFIG, **changes} for changes in cells)}
     axes = dict(zip(configs, (dict(changes) for changes in cells), strict=True))

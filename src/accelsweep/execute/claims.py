@@ -92,6 +92,14 @@ def claimed(
         claim.release()
 
 
+def read_claim(path: Path) -> Claim | None:
+    """Return the claim in the file at `path`; None where there is none, or none that can be read."""
+    try:
+        return Claim.read(path)
+    except (FileNotFoundError, DamagedFile):
+        return None  # a claim is renamed into place whole: a damaged one is nobody's
+
+
 def alive(claim: Claim) -> bool | None:
     """Return whether the claim's process lives; None if it is on another host, where this cannot be asked."""
     if claim.host != socket.gethostname():
@@ -113,18 +121,15 @@ class _Watch:
         self._seen_at = 0.0
 
     def living_holder(self) -> Claim | None:
-        try:
-            claim = Claim.read(self._path)
-            found = self._path.stat()
-        except (FileNotFoundError, DamagedFile):
-            return None  # a damaged claim is nobody's: it is renamed into place whole
-        if _earlier_self(claim):
+        claim = read_claim(self._path)
+        if claim is None or _earlier_self(claim):
             return None
         here = alive(claim)
         if here is not None:
             return claim if here and claim.pid != os.getpid() else None
-        if (found.st_ino, found.st_mtime_ns) != self._seen:
-            self._seen, self._seen_at = (found.st_ino, found.st_mtime_ns), time.monotonic()
+        beat = self._path.stat() if self._path.exists() else None
+        if beat is not None and (beat.st_ino, beat.st_mtime_ns) != self._seen:
+            self._seen, self._seen_at = (beat.st_ino, beat.st_mtime_ns), time.monotonic()
         return claim if time.monotonic() - self._seen_at < SILENCE_SECONDS else None
 
 

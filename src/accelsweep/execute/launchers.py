@@ -75,7 +75,7 @@ def _trial_fork() -> None:
 
 @dataclass(frozen=True)
 class Launch:
-    """What the ranks of one attempt share: their spec, environment, log and the lease descriptors they keep open."""
+    """What the ranks of one attempt share: their spec, environment (with `rendezvous`), log and lease descriptors."""
 
     spec: RunSpec
     kind: Kind
@@ -106,17 +106,15 @@ class Launchers:
                 self._safe = False
         return "fork" if self._safe else "spawn"
 
-    def start(self, launch: Launch) -> list[int]:
-        """Start all ranks in one new process group led by rank 0; return their process ids, in order of rank."""
+    def start(self, launch: Launch, first_rank: int = 0) -> list[int]:
+        """Start the ranks from `first_rank` on in one new process group; return their process ids, its leader first."""
         sys.stdout.flush()
         sys.stderr.flush()
-        shared = {**launch.environment, **rendezvous(launch.spec)}
         processes: list[int] = []
         try:
-            for rank in range(launch.spec.world_size):
-                processes.append(
-                    self._fork(launch, {**shared, "RANK": str(rank), "LOCAL_RANK": str(rank)}, processes[:1])
-                )
+            for rank in range(first_rank, launch.spec.world_size):
+                environment = {**launch.environment, "RANK": str(rank), "LOCAL_RANK": str(rank)}
+                processes.append(self._fork(launch, environment, processes[:1]))
         except OSError:
             for process in processes:
                 os.kill(process, signal.SIGKILL)

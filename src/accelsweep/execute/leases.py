@@ -2,8 +2,8 @@
 
 A lock belongs to the open file, and a run's processes inherit it: when the supervisor is killed, an orphan still holds
 what it uses. The whole machine is one slot, because two timed runs on one machine disturb each other whatever devices
-they use; a cell that sets `measure.concurrency` above 1 shares the slot with its like, and its record carries the
-doubt. Nothing is ever locked on the sweep's own file system, which may be a shared one.
+they use; a cell that sets `measure.concurrency` above 1 shares the slot with its like (the analysis marks runs that
+overlapped). Nothing is ever locked on the sweep's own file system, which may be a shared one.
 """
 
 from __future__ import annotations

@@ -97,7 +97,9 @@ def last_lines(path: Path, count: int = 5, most_characters: int = 800) -> str:
             text = file.read().decode("utf-8", "replace")
     except FileNotFoundError:
         return ""
-    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    lines = [
+        line.strip() for line in text.splitlines() if line.strip(" \t^~")
+    ]  # carets of a traceback say nothing here
     return masked(" | ".join(lines[-count:])[-most_characters:])
 
 

@@ -18,7 +18,7 @@ from accelsweep.execute import kernel
 from accelsweep.execute.attempts import RunFolder
 from accelsweep.execute.claims import BlockClaim
 from accelsweep.execute.disk import check_room
-from accelsweep.execute.launchers import Kind, Launch, Launchers
+from accelsweep.execute.launchers import Kind, Launch, Launchers, rendezvous
 from accelsweep.execute.leases import Lease, NotEnoughDevices, leased
 from accelsweep.execute.logs import RunLog, last_lines
 from accelsweep.execute.outcomes import Verdict, classify
@@ -100,10 +100,8 @@ class Runner:
 
     def _processes(self, lease: Lease, spec: RunSpec, kind: Kind) -> Ending:
         before, strangers = kernel.oom_kills(), children()
-        environment = {
-            **lease.environment,
-            **{key: str(value) for key, value in (spec.config.get("env") or {}).items()},
-        }
+        cells_own = {key: str(value) for key, value in (spec.config.get("env") or {}).items()}
+        environment = {**lease.environment, **rendezvous(spec), **cells_own}
         path = self._place(spec.run).attempt(spec.attempt) / "run.log"
         with RunLog(path, self.limits.log_bytes) as log:
             processes = self.launchers.start(Launch(spec, kind, environment, log.write_end, lease.descriptors))

@@ -3,24 +3,35 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from functools import cache
+from pathlib import Path
 from typing import Any
 
+from accelsweep.core.documents import canonical_json
+from accelsweep.core.errors import InputError
 from accelsweep.core.record import Fingerprint, Record
 from accelsweep.measure.fingerprint import fingerprint
+from accelsweep.plan.sources import source_digests, targets
 
 
 class Present:
-    """What a run measured now would be measured under. `sources` are the digests of the user's packages now."""
+    """What a run measured now would be measured under. Packages of the user's are looked for in `home` first."""
 
-    def __init__(self, sources: Mapping[str, str]) -> None:
-        self._of = cache(lambda accelerator: fingerprint(sources, accelerator))
+    def __init__(self, home: Path) -> None:
+        self._home = home
+        self._known: dict[str, Fingerprint] = {}
 
     def fingerprint(self, config: Mapping[str, Any]) -> Fingerprint:
-        """Return the present fingerprint for a cell's config."""
-        found = self._of(config.get("accelerator"))
-        assert isinstance(found, Fingerprint)
-        return found
+        """Return the present fingerprint for a cell's config: its accelerator's hardware, its own packages' sources."""
+        key = canonical_json([config.get("accelerator"), sorted(targets(config))])
+        if key not in self._known:
+            self._known[key] = fingerprint(self._sources(config), config.get("accelerator"))
+        return self._known[key]
+
+    def _sources(self, config: Mapping[str, Any]) -> dict[str, str]:
+        try:
+            return source_digests(targets(config), self._home)
+        except InputError:
+            return {}  # a package that is gone since the plan: the run itself says so best
 
     def why_again(self, record: Record) -> str | None:
         """Return why the run of `record` is to be measured again, or None if the record stands."""

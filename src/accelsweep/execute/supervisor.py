@@ -95,7 +95,7 @@ class _Supervisor:
         self._claim = claim
         self._say = say
         self._launchers = launchers
-        self._present = Present(job.manifest.sources)
+        self._present = Present(job.folder.home)
 
     def measure_all(self) -> bool:
         """Measure what does not stand; return whether every wanted run has a record now."""

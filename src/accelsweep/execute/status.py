@@ -1,0 +1,90 @@
+"""Where a sweep stands, from its files alone: planned, done by outcome, running where and since when, remaining.
+
+Safe to call at any time and from any machine that sees the files: nothing is changed, nothing is waited for.
+"""
+
+from __future__ import annotations
+
+import statistics
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from accelsweep.core.errors import DamagedFile
+from accelsweep.core.folders import SweepFolder
+from accelsweep.core.outcome import Outcome
+from accelsweep.core.plans import Claim, Manifest
+from accelsweep.core.record import Doubt, Record
+from accelsweep.execute.attempts import RunFolder
+from accelsweep.execute.claims import alive, read_claim
+from accelsweep.execute.progress import read_progress
+
+
+@dataclass(frozen=True)
+class Running:
+    """A block that somebody works on. `alive` is None on another host, where it cannot be asked."""
+
+    claim: Claim
+    alive: bool | None
+    step: int | None
+
+
+@dataclass(frozen=True)
+class Status:
+    """A sweep at one moment. `seconds_left` is a rough guess, None before the first run has ended.
+
+    `records` are those of the wanted runs, in plan order; `doubts` are the last few, each with its run's name.
+    """
+
+    sweep: str
+    planned: int
+    outcomes: Mapping[Outcome, int]
+    running: tuple[Running, ...]
+    remaining: int
+    seconds_left: float | None
+    records: tuple[Record, ...]
+    doubts: tuple[tuple[str, Doubt], ...]
+    damaged: tuple[DamagedFile, ...]
+
+
+def status(folder: SweepFolder, *, last_doubts: int = 5) -> Status:
+    """Return where the sweep stands. Raises DamagedFile or FileNotFoundError if its manifest cannot be read."""
+    manifest = Manifest.read(folder.manifest)
+    records, damaged = [], []
+    for run in manifest.wanted_runs():
+        try:
+            record = RunFolder(folder.run(run), run).record()
+        except DamagedFile as error:
+            damaged.append(error)
+            continue
+        if record is not None:
+            records.append(record)
+    outcomes = Counter(record.outcome for record in records)
+    remaining = len(manifest.wanted_runs()) - sum(record.outcome.settled for record in records)
+    latest = sorted(records, key=lambda record: record.finished_at, reverse=True)
+    doubts = [(record.run, doubt) for record in latest for doubt in record.doubts]
+    return Status(
+        sweep=folder.name,
+        planned=len(manifest.wanted_runs()),
+        outcomes=outcomes,
+        running=tuple(_running(folder, manifest)),
+        remaining=remaining,
+        seconds_left=remaining * statistics.fmean(record.wall_seconds for record in records) if records else None,
+        records=tuple(records),
+        doubts=tuple(doubts[:last_doubts]),
+        damaged=tuple(damaged),
+    )
+
+
+def _running(folder: SweepFolder, manifest: Manifest) -> Iterator[Running]:
+    for block in manifest.blocks:
+        claim = read_claim(folder.claim(block.name))
+        if claim is not None:
+            yield Running(claim, alive(claim), _step(folder, claim))
+
+
+def _step(folder: SweepFolder, claim: Claim) -> int | None:
+    if claim.run is None:
+        return None
+    place = RunFolder(folder.run(claim.run), claim.run)
+    return read_progress(place.attempt(place.latest()) / "progress")
