@@ -1,7 +1,7 @@
 """Collect: every run that the plan wants becomes one row of one table, measured or not. The step that may read records.
 
 A record that is truncated, altered or not where it belongs is set aside and its run becomes a `not_run` row that says
-so. The same records give the same bytes: columns and rows have a fixed order and the file carries no library's metadata.
+so. The same records give the same bytes: columns and rows have a fixed order, the file carries no library's metadata.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def collect(folder: SweepFolder) -> pd.DataFrame:
     """Return one row per wanted run and per unsupported cell of the sweep, and write them to `records.parquet`.
 
     Times are UTC in ISO 8601; `axis.KEY` holds JSON where the axis mixes types; each metric has a float column of its
-    own (null where it was not measured; the reason stands in `metrics`). Rows are in block order, unsupported cells last.
+    own (null where it was not measured; the reason stands in `metrics`). Rows are in block order, unsupported last.
     """
     manifest = Manifest.read(folder.manifest)
     cells = {cell.name: cell for cell in manifest.cells}

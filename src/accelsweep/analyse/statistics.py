@@ -8,9 +8,12 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import TypeVar
 
 from accelsweep.core.findings import Estimate, Verdict
 from accelsweep.plan.power import critical_t
+
+Key = TypeVar("Key")
 
 FEWEST_PAIRS = 3
 """Blocks that two cells must share for a paired interval; with fewer, Welch's."""
@@ -80,9 +83,9 @@ def t_interval(values: Sequence[float], family: Family) -> Interval:
     return Interval(center, critical * spread / math.sqrt(len(values)), len(values))
 
 
-def paired_interval(a: Mapping[str, float], b: Mapping[str, float], family: Family) -> Interval:
+def paired_interval(a: Mapping[Key, float], b: Mapping[Key, float], family: Family) -> Interval:
     """Return the mean of a - b over the keys that both have, with the paired t-interval (Student 1908; Fisher 1935)."""
-    return t_interval([a[key] - b[key] for key in sorted(a.keys() & b.keys())], family)
+    return t_interval([a[key] - b[key] for key in a if key in b], family)
 
 
 def welch_interval(a: Sequence[float], b: Sequence[float], family: Family) -> Interval:
@@ -105,7 +108,7 @@ def log_ratio(a: Mapping[str, float], b: Mapping[str, float], family: Family) ->
     """Return the interval of log(rate a / rate b) from log rates per block, and whether it is a paired one."""
     if len(a.keys() & b.keys()) >= FEWEST_PAIRS:
         return paired_interval(a, b, family), True
-    return welch_interval([a[key] for key in sorted(a)], [b[key] for key in sorted(b)], family), False
+    return welch_interval(list(a.values()), list(b.values()), family), False
 
 
 def significant(value: float, digits: int = 6) -> float:
@@ -164,8 +167,8 @@ def pooled_noise(pairs: Iterable[tuple[Mapping[str, float], Mapping[str, float]]
     """
     squares, degrees = [], 0
     for a, b in pairs:
-        differences = [a[key] - b[key] for key in sorted(a.keys() & b.keys())]
+        differences = [a[key] - b[key] for key in a if key in b]
         if len(differences) >= 2:
             squares.append(variance(differences) * (len(differences) - 1))
             degrees += len(differences) - 1
-    return math.sqrt(math.fsum(sorted(squares)) / degrees / 2.0) if degrees else None
+    return math.sqrt(math.fsum(squares) / degrees / 2.0) if degrees else None

@@ -1,0 +1,174 @@
+"""What to do: a recommendation in words with alternatives, or an honest "nothing yet" and the command that helps."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from accelsweep.analyse.compare import Rules
+from accelsweep.analyse.pareto import MEMORY, cost_of, value_of
+from accelsweep.analyse.quality import FASTER_BUT_WORSE
+from accelsweep.analyse.words import command, count_of, memory, setting, times
+from accelsweep.core.findings import CellFinding, Choice, Recommendation, Verdict
+from accelsweep.core.plans import Manifest
+from accelsweep.plan.power import repeats_needed
+
+
+@dataclass(frozen=True)
+class Situation:
+    """What advice is given on: the cells with their verdicts, the rules behind them, and the noise that was seen.
+
+    `front` names the cells on the Pareto front; `noise` is the standard deviation of a log rate in a block, or None.
+    """
+
+    manifest: Manifest
+    cells: Sequence[CellFinding]
+    rules: Rules
+    repeats: int
+    noise: float | None
+    front: Sequence[str]
+
+    @property
+    def baseline(self) -> CellFinding | None:
+        """The measured baseline, or None."""
+        return next((cell for cell in self.cells if cell.verdict is Verdict.baseline), None)
+
+    def having(self, verdict: Verdict) -> list[CellFinding]:
+        """Return the cells with this verdict."""
+        return [cell for cell in self.cells if cell.verdict is verdict]
+
+
+def recommend(situation: Situation) -> Recommendation:
+    """Return what to do, in words whose numbers stand in the cells' findings."""
+    faster = [cell for cell in situation.having(Verdict.faster) if cell.quality_verdict != FASTER_BUT_WORSE]
+    if faster:
+        return _train(situation, max(faster, key=lambda cell: (_ratio(cell), cell.cell)), faster)
+    if situation.baseline is None:
+        return _nothing_without_baseline(situation)
+    undecided = situation.having(Verdict.undecided)
+    if undecided:
+        total = len(situation.having(Verdict.slower)) + len(situation.having(Verdict.same)) + len(undecided)
+        why = (
+            f"{len(undecided)} of {count_of(total, 'comparison')} undecided at {count_of(situation.repeats, 'repeat')}"
+        )
+        return _not_yet(situation, undecided, f"Nothing can be recommended yet: {why}")
+    return _stay(situation, situation.baseline)
+
+
+def _train(situation: Situation, best: CellFinding, faster: Sequence[CellFinding]) -> Recommendation:
+    assert best.speedup is not None
+    limit = best.speedup.ratio.low or 0.0
+    rivals = [
+        cell for cell in faster if cell is not best and cell.speedup and (cell.speedup.ratio.high or 0.0) >= limit
+    ]
+    sentence = f"Train {setting(best)}: {_comparison(situation, best)}."
+    if rivals:
+        sentence += f" {count_of(len(rivals), 'other cell')} may be as fast: the intervals overlap."
+    choice = Choice(cell=best.cell, title="Recommended", sentence=sentence)
+    unsettled = [_ratio(best) / _ratio(cell) for cell in rivals]
+    unsettled += [_ratio(cell) for cell in situation.having(Verdict.undecided)]
+    settle = _more_repeats(situation, unsettled)
+    return Recommendation(choice=choice, sentence=sentence, alternatives=_alternatives(situation, best), settle=settle)
+
+
+def _comparison(situation: Situation, cell: CellFinding) -> str:
+    assert cell.speedup is not None
+    parts = [f"{times(cell.speedup.ratio)} the rate of your baseline"]
+    base = situation.baseline
+    own, other = cost_of(cell, "usd_per_million_samples"), base and cost_of(base, "usd_per_million_samples")
+    if own is not None and other:
+        parts[0] += f" at {own / other:.2g}x its cost"
+    parts += [text for text in (memory(cell, situation.manifest.site),) if text]
+    parts.append(cell.quality_verdict.replace("quality: ", "quality "))
+    parts += [f"doubts: {', '.join(doubt.code for doubt in cell.doubts)}"] if cell.doubts else []
+    return "; ".join(parts)
+
+
+def _stay(situation: Situation, baseline: CellFinding) -> Recommendation:
+    worse = [cell for cell in situation.cells if cell.quality_verdict == FASTER_BUT_WORSE]
+    others = len(situation.having(Verdict.slower)) + len(situation.having(Verdict.same)) + len(worse)
+    beyond = f"{situation.rules.threshold * 100:.2g} %"
+    sentence = f"Stay with your baseline, {setting(baseline)}: none of {count_of(others, 'other cell')}"
+    sentence += f" that could be compared is more than {beyond} faster"
+    if worse:
+        sentence += f" without losing quality ({len(worse)} faster, but worse)"
+    if not others:
+        return Recommendation(choice=None, sentence=_nothing_to_compare(situation), alternatives=(), settle=None)
+    choice = Choice(cell=baseline.cell, title="Recommended", sentence=f"{sentence}.")
+    alternatives = _alternatives(situation, baseline)
+    return Recommendation(choice=choice, sentence=choice.sentence, alternatives=alternatives, settle=None)
+
+
+def _nothing_to_compare(situation: Situation) -> str:
+    refused = situation.having(Verdict.refused)
+    if refused:
+        return f"Nothing can be recommended: every comparison was refused. {refused[0].verdict_reason}"
+    return "Nothing can be recommended: only the baseline was measured, and there is nothing to compare it with."
+
+
+def _nothing_without_baseline(situation: Situation) -> Recommendation:
+    measured = [cell for cell in situation.cells if cell.measured]
+    wanted = next((cell for cell in situation.cells if cell.cell == situation.manifest.baseline), None)
+    if not measured:
+        why = wanted.verdict_reason if wanted else "no cell could run"
+        sentence = f"Nothing can be recommended: no run was measured; the baseline: {why}."
+    elif wanted is None:
+        sentence = "Nothing can be recommended: the plan names no baseline; set baseline={key: value} and run again."
+    else:
+        sentence = f"Nothing can be recommended because the baseline was not measured: {wanted.verdict_reason}."
+    settle = command(situation.manifest) if wanted is not None else None
+    return Recommendation(choice=None, sentence=sentence, alternatives=(), settle=settle)
+
+
+def _not_yet(situation: Situation, undecided: Sequence[CellFinding], why: str) -> Recommendation:
+    settle = _more_repeats(situation, [_ratio(cell) for cell in undecided])
+    then = (
+        f"`{settle}` would settle it" if settle else "and more repeats would hardly settle it: the rates are too close"
+    )
+    return Recommendation(choice=None, sentence=f"{why}; {then}.", alternatives=(), settle=settle)
+
+
+def _more_repeats(situation: Situation, ratios: Sequence[float]) -> str | None:
+    """Return the command that adds the blocks that should settle most of these ratios, or None if none is to be had."""
+    family = situation.rules.family
+    if not ratios:
+        return None
+    if situation.noise is None:
+        return f"{command(situation.manifest)} --add-repeats 5"
+    size, confidence, threshold = family.size, family.confidence, situation.rules.threshold
+    needed = [
+        repeats_needed(ratio, situation.noise, family=size, confidence=confidence, threshold=threshold)
+        for ratio in ratios
+        if ratio > 0.0
+    ]
+    most = max((repeats for repeats in needed if repeats is not None), default=None)
+    if most is None:
+        return None
+    return f"{command(situation.manifest)} --add-repeats {max(most - situation.repeats, 2)}"
+
+
+def _alternatives(situation: Situation, best: CellFinding) -> tuple[Choice, ...]:
+    """Return the cheapest, the greenest and the smallest cell of the Pareto front, unless it is the choice itself."""
+    sound = [cell for cell in situation.cells if cell.quality_verdict != FASTER_BUT_WORSE]
+    on_front = [cell for cell in sound if cell.cell in situation.front]
+    memories = next((name for name in MEMORY if all(value_of(cell, name) is not None for cell in on_front)), None)
+    wishes: list[tuple[str, Callable[[CellFinding], float | None]]] = [
+        ("Cheapest", lambda cell: cost_of(cell, "usd_per_million_samples")),
+        ("Greenest", lambda cell: cost_of(cell, "joules_per_sample")),
+        ("Smallest memory", lambda cell: value_of(cell, memories) if memories else None),
+    ]
+    found = []
+    for title, wish in wishes:
+        rated = [(value, cell.cell, cell) for cell in on_front if (value := wish(cell)) is not None]
+        if rated and (chosen := min(rated, key=lambda item: item[:2])[2]) is not best:
+            found.append(_alternative(situation, title, chosen))
+    return tuple(found)
+
+
+def _alternative(situation: Situation, title: str, cell: CellFinding) -> Choice:
+    compared = _comparison(situation, cell) if cell.speedup else "your baseline"
+    return Choice(cell=cell.cell, title=title, sentence=f"{title}: {setting(cell)}: {compared}.")
+
+
+def _ratio(cell: CellFinding) -> float:
+    return cell.speedup.ratio.value if cell.speedup else 0.0

@@ -1,0 +1,177 @@
+"""From the table of runs to the findings: every number of the report, computed here and rounded once.
+
+A pure function: the same records give the same findings to the last digit, whatever the order of the rows.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+
+import pandas as pd
+
+from accelsweep.analyse.advice import Situation, recommend
+from accelsweep.analyse.batch import batch_curves
+from accelsweep.analyse.compare import Comparison, Rules, against_baseline, family_size
+from accelsweep.analyse.cost import costs, note
+from accelsweep.analyse.doubts import cell_doubts, outlying_runs, overlapping_runs, sweep_doubts
+from accelsweep.analyse.origin import environment, hardware_of, records_digest
+from accelsweep.analyse.pareto import candidates, front, objectives
+from accelsweep.analyse.quality import Measure, measure_of, quality_of
+from accelsweep.analyse.runs import CellRuns, RunRow, group, hardware_names, parse
+from accelsweep.analyse.scaling import scaling
+from accelsweep.analyse.statistics import Family, exponential_estimate, pooled_noise, significant, t_interval
+from accelsweep.analyse.summary import summaries
+from accelsweep.analyse.words import command
+from accelsweep.core.documents import canonical_json
+from accelsweep.core.errors import InputError
+from accelsweep.core.findings import CellFinding, Estimate, Findings, RunPoint
+from accelsweep.core.outcome import Outcome
+from accelsweep.core.plans import Manifest
+from accelsweep.plan.power import smallest_visible_effect
+
+
+def analyse(records: pd.DataFrame, manifest: Manifest) -> Findings:
+    """Return the findings of the sweep that `manifest` plans from the table that `collect` made of its records."""
+    rows = parse(records)
+    groups = group(manifest, rows)
+    analysis = manifest.settings.analysis
+    family = Family(family_size(groups, manifest.baseline), analysis.confidence)
+    rules = Rules(family, analysis.threshold, manifest.axes, analysis.across)
+    baselines = [one for one in groups if one.cell == manifest.baseline]
+    comparisons = [against_baseline(one, baselines, rules) for one in groups]
+    names = hardware_names(groups)
+    measure = measure_of(groups, analysis.quality_margin)
+    priced, costs_note = _costs(groups, manifest, Family(1, analysis.confidence))
+    context = _Context(names, family, measure, outlying_runs(groups), overlapping_runs(rows))
+    cells = tuple(_finding(*parts, context) for parts in zip(groups, comparisons, priced, strict=True))
+    repeats = _repeats(manifest)
+    noise = pooled_noise(
+        (one.log_rates, c.partner.log_rates) for one, c in zip(groups, comparisons, strict=True) if c.partner
+    )
+    chosen = candidates(cells)
+    better = None if measure.metric is None else "max" if measure.more_is_better else "min"
+    goals = objectives(chosen, better)
+    pareto = tuple(chosen[index].cell for index in front(goals, len(chosen)))
+    outcomes = Counter(row.outcome for row in rows)
+    return Findings(
+        sweep=manifest.sweep,
+        revision=manifest.revision,
+        experiment=manifest.experiment,
+        overrides=manifest.overrides,
+        command=command(manifest),
+        axes=manifest.axes,
+        baseline=manifest.baseline,
+        threshold=analysis.threshold,
+        confidence=analysis.confidence,
+        family=family.size,
+        quality_metric=measure.metric,
+        quality_better=better,
+        repeats=repeats,
+        planned_runs=len(manifest.wanted_runs()),
+        outcomes={outcome: outcomes[outcome] for outcome in Outcome if outcomes[outcome]},
+        smallest_visible_effect=_visible(repeats, noise, rules),
+        hardware=hardware_of(groups, names),
+        cells=cells,
+        excluded=tuple(one.model_dump(mode="json") for one in manifest.excluded),
+        refusals=tuple(dict.fromkeys(c.refusal for c in comparisons if c.refusal is not None)),
+        doubts=tuple(sweep_doubts(groups, manifest.baseline, repeats)),
+        scaling=scaling(groups, rules),
+        recommendation=recommend(Situation(manifest, cells, rules, repeats, noise, pareto)),
+        environment=environment(manifest, rows),
+        records_sha256=records_digest(rows),
+        pareto=pareto,
+        pareto_objectives=tuple(goals),
+        batch_curves=batch_curves(groups, names),
+        costs_note=costs_note,
+    )
+
+
+@dataclass(frozen=True)
+class _Context:
+    """What the finding of a cell depends on beside its own runs."""
+
+    hardware: Mapping[str, str]
+    family: Family
+    measure: Measure
+    outlying: Collection[str]
+    overlapping: Collection[str]
+
+
+def _finding(one: CellRuns, comparison: Comparison, priced: dict[str, Estimate], context: _Context) -> CellFinding:
+    quality = quality_of(one, comparison.partner, comparison.verdict, context.family, context.measure)
+    outcomes = Counter(run.outcome for run in one.runs)
+    return CellFinding(
+        cell=one.cell,
+        label=one.label,
+        axes=one.planned.axes,
+        hardware=context.hardware.get(canonical_json(dict(one.hardware))),
+        planned=sum(run.run is not None for run in one.runs),
+        measured=len(one.measured),
+        outcomes={outcome: outcomes[outcome] for outcome in Outcome if outcomes[outcome]},
+        reasons=tuple(dict.fromkeys(run.reason for run in one.runs if run.reason is not None)),
+        samples_per_second=_rate(one, context.family.confidence),
+        speedup=comparison.speedup,
+        verdict=comparison.verdict,
+        verdict_reason=comparison.reason,
+        quality=quality.mean,
+        quality_verdict=quality.verdict,
+        metrics=summaries(one),
+        effective=dict(one.effective),
+        doubts=(*comparison.doubts, *cell_doubts(one, context.outlying, context.overlapping)),
+        runs=tuple(_point(run) for run in one.runs if run.run is not None),
+        quality_difference=quality.difference,
+        costs=priced,
+    )
+
+
+def _rate(one: CellRuns, confidence: float) -> Estimate | None:
+    """Return the geometric mean of the cell's rates with its own interval, which belongs to no family."""
+    if not one.measured:
+        return None
+    family = Family(1, confidence)
+    return exponential_estimate(t_interval(list(one.log_rates.values()), family), "1/s", family)
+
+
+def _point(run: RunRow) -> RunPoint:
+    rate, quality = run.rate, run.value("quality")
+    return RunPoint(
+        run=run.run or "",
+        repeat=run.repeat or 0,
+        block=run.block or "",
+        position=run.position,
+        outcome=run.outcome,
+        reason=run.reason,
+        samples_per_second=None if rate is None else significant(rate),
+        quality=None if quality is None else significant(quality),
+        started_at=run.started_at,
+        doubts=run.doubts,
+    )
+
+
+def _costs(
+    groups: Sequence[CellRuns], manifest: Manifest, family: Family
+) -> tuple[list[dict[str, Estimate]], str | None]:
+    """Return each cell's costs, and why there are none: a wrong price costs the columns, never the report."""
+    try:
+        found = [costs(one, manifest.settings.prices, family) for one in groups]
+    except InputError as error:
+        return [{} for _ in groups], str(error)
+    return found, note(manifest.settings.prices, found)
+
+
+def _repeats(manifest: Manifest) -> int:
+    """Return how many repeats the plan wants of the cell that it wants most of."""
+    wanted = Counter(run.rpartition("-r")[0] for run in manifest.wanted_runs())
+    return max(wanted.values(), default=manifest.settings.repeats)
+
+
+def _visible(repeats: int, noise: float | None, rules: Rules) -> float | None:
+    if noise is None:
+        return None
+    family, threshold = rules.family, rules.threshold
+    effect = smallest_visible_effect(
+        repeats, noise, family=family.size, confidence=family.confidence, threshold=threshold
+    )
+    return None if effect is None else significant(effect)

@@ -1,0 +1,42 @@
+"""Cells that differ in a few chosen keys only: the curves of scaling, of batch size, of memory."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Mapping
+from typing import Any
+
+from accelsweep.analyse.runs import CellRuns
+from accelsweep.core.documents import canonical_json
+
+
+def series(
+    groups: Iterable[CellRuns], free: Collection[str], mark: Callable[[CellRuns], Any] = lambda _: None
+) -> list[list[CellRuns]]:
+    """Return the sets of two or more cells, on one kind of hardware, whose configs are equal but for the `free` keys.
+
+    Cells in one set also have the same `mark`. Cells whose config is unknown (no run left a record) belong to none.
+    """
+    found: dict[str, list[CellRuns]] = {}
+    for group in groups:
+        if group.config:
+            rest = {key: value for key, value in group.config.items() if key not in free}
+            found.setdefault(canonical_json([rest, dict(group.hardware), mark(group)]), []).append(group)
+    return [members for members in found.values() if len(members) > 1]
+
+
+def series_label(axes: Mapping[str, Any], free: Collection[str], *suffix: str) -> str:
+    """Return a short text for a series: the axes that do not vary in it, then `suffix`."""
+    parts = [
+        str(value)
+        if key in ("accelerator", "precision")
+        else f"{'batch ' if key == 'batch_size' else key + '='}{value}"
+        for key, value in axes.items()
+        if key not in free
+    ]
+    return " | ".join([*parts, *suffix]) or "all cells"
+
+
+def ranks(group: CellRuns) -> int | None:
+    """Return how many devices (processes on a CPU) the cell trains on over all nodes, or None if that is unknown."""
+    devices, nodes = group.config.get("devices"), group.config.get("num_nodes", 1)
+    return devices * nodes if isinstance(devices, int) and isinstance(nodes, int) else None
