@@ -1,0 +1,53 @@
+"""Each doubt fires when it should, and keeps quiet otherwise."""
+
+from __future__ import annotations
+
+from accelsweep.measure import doubts
+from accelsweep.measure.cpu_use import foreign_cores
+
+
+def test_a_window_much_shorter_than_asked_is_doubted():
+    assert doubts.short_window(0.7, {"min_seconds": 1.0}).code == "short_window"
+    assert doubts.short_window(0.9, {"min_seconds": 1.0}) is None
+
+
+def test_others_on_the_processor_are_doubted_only_where_they_can_have_taken_time_from_us(monkeypatch):
+    monkeypatch.setattr(doubts, "usable_cores", lambda: 4)
+    assert doubts.busy_cpu(1.0, 3.0).code == "busy_cpu"
+    assert doubts.busy_cpu(1.0, 1.0) is None, "two cores were idle"
+    assert doubts.busy_cpu(0.05, 3.95) is None, "what an idle system does by itself"
+    assert doubts.busy_cpu(None, 3.0) is None, "not known is not busy"
+
+
+def test_foreign_cores_are_the_machines_time_less_ours():
+    ranks = [{"seconds": 10.0, "ours": 9.0, "machine": 25.0}, {"seconds": 10.0, "ours": 8.0, "machine": 25.0}]
+    assert foreign_cores(ranks) == (25.0 - 17.0) / 10.0
+
+
+def test_a_machine_that_shows_less_than_we_used_tells_nothing():
+    assert foreign_cores([{"seconds": 10.0, "ours": 9.0, "machine": 0.0}]) is None
+    assert foreign_cores([{}]) is None
+
+
+def test_swapping_and_epoch_boundaries_are_doubted():
+    assert doubts.swapping(100 * 2**20).code == "swap"
+    assert doubts.swapping(2**20) is None
+    assert doubts.epoch_boundary(2).code == "epoch_boundary"
+    assert doubts.epoch_boundary(0) is None
+
+
+def states(**after):
+    calm = {"name": "GPU", "throttles": [], "celsius": 40, "foreign_processes": []}
+    return {"devices": [calm]}, {"devices": [{**calm, **after}]}
+
+
+def test_a_throttled_hot_or_shared_device_is_doubted():
+    assert [doubt.code for doubt in doubts.between(*states(throttles=["SwPowerCap"]))] == ["throttled"]
+    assert [doubt.code for doubt in doubts.between(*states(celsius=60))] == ["temperature_drift"]
+    assert [doubt.code for doubt in doubts.between(*states(foreign_processes=[123]))] == ["foreign_process"]
+    assert doubts.between(*states()) == []
+
+
+def test_what_a_device_does_not_tell_is_no_doubt():
+    assert doubts.between(*states(throttles=None, celsius=None, foreign_processes=None)) == []
+    assert doubts.between({"devices": [{"reason": "NVML: absent"}]}, {"devices": [{"reason": "NVML: absent"}]}) == []

@@ -1,0 +1,27 @@
+"""The state of the machine before and after a run."""
+
+from __future__ import annotations
+
+from accelsweep.core.documents import canonical_json
+from accelsweep.measure.environment import environment
+
+
+def test_it_is_json_and_names_the_machine():
+    seen = environment()
+    canonical_json(seen)
+    assert seen["cores_usable"] >= 1
+    assert seen["memory_bytes"] > 0
+    assert seen["cpu_model"]
+
+
+def test_only_telling_variables_are_kept(monkeypatch):
+    monkeypatch.setenv("OMP_NUM_THREADS", "3")
+    monkeypatch.setenv("MY_SECRET_TOKEN", "hush")
+    variables = environment()["variables"]
+    assert variables["OMP_NUM_THREADS"] == "3"
+    assert "MY_SECRET_TOKEN" not in variables
+
+
+def test_a_device_that_cannot_be_asked_has_a_reason():
+    (device,) = environment(("GPU-00000000-0000-0000-0000-000000000000",))["devices"]
+    assert device["reason"].startswith("NVML")

@@ -1,0 +1,165 @@
+"""The timed window, exactly, with a clock that only the test moves."""
+
+from __future__ import annotations
+
+import pytest
+
+from accelsweep.core.errors import InputError
+from accelsweep.measure.clock import ClockMarks
+from accelsweep.measure.window import Window, WindowRules
+
+RULES = WindowRules(warmup_steps=4, min_steps=10, min_seconds=0.0, max_steps=1000)
+
+
+class Host:
+    """A device without a queue, as a CPU is."""
+
+    def __init__(self, log):
+        self.log = log
+
+    def synchronise(self):
+        self.log.append("synchronise")
+
+    def marks(self, clock):
+        return ClockMarks(clock)
+
+
+class Recorder:
+    def __init__(self, log):
+        self.log = log
+
+    def start(self):
+        self.log.append("probe starts")
+
+    def stop(self):
+        self.log.append("probe stops")
+
+
+def drive(window, clock, seconds, samples=32):
+    """Take steps of `seconds(step)` until the window closes; return how many there were."""
+    window.begin()
+    step = 0
+    while True:
+        clock.advance(seconds(step))
+        step += 1
+        if window.step_done(samples):
+            return step
+
+
+def test_seconds_samples_and_steps_are_exact(clock, group, log):
+    window = Window(RULES, device=Host(log), group=group, clock=clock)
+    taken = drive(window, clock, lambda step: 0.5 if step == 0 else 0.1)
+    seen = window.result()
+    assert taken == 14
+    assert seen.seconds == pytest.approx(1.0)
+    assert seen.samples == 320
+    assert seen.first_step_seconds == pytest.approx(0.5)
+    assert seen.step_seconds == pytest.approx([0.5] + [0.1] * 13)
+    assert seen.window_step_seconds == pytest.approx([0.1] * 10)
+
+
+def test_the_window_lasts_as_many_steps_as_the_warm_up_says_it_takes(clock, group, log):
+    rules = WindowRules(warmup_steps=10, min_steps=1, min_seconds=2.0, max_steps=1000)
+    window = Window(rules, device=Host(log), group=group, clock=clock)
+    assert drive(window, clock, lambda step: 0.125) == 10 + 18  # 1.1 * 2 s at 0.125 s a step
+    assert window.result().seconds == pytest.approx(2.25)
+
+
+def test_slow_first_steps_do_not_shorten_the_window(clock, group, log):
+    rules = WindowRules(warmup_steps=10, min_steps=1, min_seconds=2.0, max_steps=1000)
+    window = Window(rules, device=Host(log), group=group, clock=clock)
+    assert drive(window, clock, lambda step: 3.0 if step < 5 else 0.125) == 10 + 18
+
+
+def test_one_hiccup_in_the_second_half_of_the_warm_up_does_not_shorten_the_window(clock, group, log):
+    rules = WindowRules(warmup_steps=10, min_steps=1, min_seconds=2.0, max_steps=1000)
+    window = Window(rules, device=Host(log), group=group, clock=clock)
+    assert drive(window, clock, lambda step: 9.0 if step == 8 else 0.125) == 10 + 18
+
+
+@pytest.mark.parametrize(("pace", "expected"), [(10.0, 10), (1e-6, 1000), (0.0, 1000)])
+def test_the_number_of_steps_stays_between_its_bounds(pace, expected):
+    rules = WindowRules(warmup_steps=4, min_steps=10, min_seconds=5.0, max_steps=1000)
+    assert rules.window_steps([pace] * 4) == expected
+
+
+def test_every_rank_takes_the_number_that_rank_0_broadcasts(clock, group, log):
+    group.rank, group.size, group.told = 1, 2, 17
+    window = Window(RULES, device=Host(log), group=group, clock=clock)
+    assert drive(window, clock, lambda step: 0.1) == 4 + 17
+    assert group.asked == [10]  # its own estimate, asked for once and not used
+
+
+def test_the_device_is_waited_for_and_the_ranks_meet_before_both_ends_are_read(clock, device, group, log):
+    window = Window(RULES, device=device, group=group, clock=clock, probes=[Recorder(log)])
+    drive(window, clock, lambda step: 0.1)
+    begin, first_step = ["synchronise"], ["synchronise"]
+    opening = ["synchronise", "probe starts", "barrier"]
+    closing = ["synchronise", "probe stops", "barrier"]
+    assert log == begin + first_step + opening + closing
+
+
+def test_work_still_queued_on_the_device_counts_into_the_window(clock, device, group):
+    """The host runs ahead: it queues each step in 1 ms, and the device needs 100 ms for it."""
+    window = Window(RULES, device=device, group=group, clock=clock)
+    window.begin()
+    while True:
+        device.work(0.1)
+        clock.advance(0.001)
+        if window.step_done(32):
+            break
+    seen = window.result()
+    assert seen.seconds == pytest.approx(10 * 0.1, abs=0.002)
+    assert sum(seen.window_step_seconds) == pytest.approx(seen.seconds, abs=0.002)
+
+
+def test_waiting_for_other_ranks_is_no_part_of_the_window(clock, group, log):
+    """A rank that finishes early waits in the closing barrier; its own duration ended before."""
+    group.barrier = lambda: clock.advance(5.0)
+    window = Window(RULES, device=Host(log), group=group, clock=clock)
+    drive(window, clock, lambda step: 0.1)
+    assert window.result().seconds == pytest.approx(1.0)
+
+
+def test_samples_are_counted_as_they_came_not_as_they_were_planned(clock, group, log):
+    window = Window(RULES, device=Host(log), group=group, clock=clock)
+    window.begin()
+    step = 0
+    while not window.step_done(32 if step != 7 else 5):
+        step += 1
+    assert window.result().samples == 9 * 32 + 5
+
+
+def test_the_window_has_whole_optimiser_steps(clock, group, log):
+    rules = WindowRules(warmup_steps=5, min_steps=10, min_seconds=0.0, max_steps=1000, multiple_of=4)
+    window = Window(rules, device=Host(log), group=group, clock=clock)
+    assert drive(window, clock, lambda step: 0.1) == 8 + 12
+
+
+def test_progress_is_told_after_every_step(clock, group, log):
+    told = []
+    window = Window(RULES, device=Host(log), group=group, clock=clock, progress=told.append)
+    drive(window, clock, lambda step: 0.1)
+    assert told == list(range(1, 15))
+
+
+def test_a_window_that_never_closed_has_no_result(clock, group, log):
+    window = Window(RULES, device=Host(log), group=group, clock=clock)
+    window.begin()
+    window.step_done(32)
+    with pytest.raises(RuntimeError, match="still open after 1 steps"):
+        window.result()
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "says"),
+    [
+        ("warmup_steps", 1, "measure.warmup_steps"),
+        ("min_steps", 0, "measure.min_steps"),
+        ("max_steps", 5, "measure.max_steps"),
+    ],
+)
+def test_rules_that_cannot_be_are_refused_by_their_key(key, value, says):
+    measure = {"warmup_steps": 4, "min_steps": 10, "min_seconds": 1.0, "max_steps": 100, key: value}
+    with pytest.raises(InputError, match=says):
+        WindowRules.from_config(measure)
