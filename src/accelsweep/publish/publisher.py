@@ -90,19 +90,20 @@ def publish(
 
 def bring_about_all(writer: Writer, snapshot: Snapshot) -> None:
     """Bring about cells, runs and the report of a snapshot, and mark as killed what runs no more."""
-    bring_about_runs(writer, snapshot)
-    writer.abandon([run_key(run) for run in snapshot.running])
+    writer.abandon(bring_about_runs(writer, snapshot))
     if snapshot.findings is not None or snapshot.folder.report.exists():
         digest = report_digest(snapshot.folder)
         writer.bring_about(report_run(snapshot, digest, _constraints(snapshot.folder)))
 
 
-def bring_about_runs(writer: Writer, snapshot: Snapshot) -> None:
-    """Bring about the cells and runs of a snapshot, parents first."""
+def bring_about_runs(writer: Writer, snapshot: Snapshot) -> set[str]:
+    """Bring about the cells and runs of a snapshot, parents first; return their keys."""
     planned = {cell.name: cell for cell in snapshot.manifest.cells}
+    keys = {run_key(run) for run in snapshot.running.keys() | snapshot.finished.keys()}
     for cell in planned.values():
         if (wanted := cell_run(snapshot, cell)) is not None:
             writer.bring_about(wanted)
+            keys.add(wanted.key)
     for running in snapshot.running.values():
         writer.bring_about(running_run(running, planned[running.cell]))
     for item in snapshot.finished.values():
@@ -111,6 +112,7 @@ def bring_about_runs(writer: Writer, snapshot: Snapshot) -> None:
                 writer.bring_about(finished_run(snapshot.folder, item))
             except (DamagedFile, FileNotFoundError):
                 continue  # it changed under our eyes: the next snapshot names it
+    return keys
 
 
 def _remember(folder: SweepFolder, store: Store, writer: Writer, snapshot: Snapshot) -> None:

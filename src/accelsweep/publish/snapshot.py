@@ -143,7 +143,8 @@ def _alive(claim: Claim, path: Path) -> bool:
         return time.time() - path.stat().st_mtime < _STALE_CLAIM_SECONDS
     try:
         process = psutil.Process(claim.pid)
-        return abs(process.create_time() - claim.process_started) < _STARTED_TOLERANCE_SECONDS
+        same = abs(process.create_time() - claim.process_started) < _STARTED_TOLERANCE_SECONDS
+        return same and process.status() != psutil.STATUS_ZOMBIE
     except psutil.NoSuchProcess:
         return False
 

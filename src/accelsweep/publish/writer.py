@@ -8,7 +8,7 @@ metric points carry the record's times.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping
 from datetime import UTC, datetime
 from typing import Any
 
@@ -75,14 +75,14 @@ class Writer:
         """Log how many steps a running run has done, under `steps_done`."""
         self._client.log_metric(self._ids[key], "steps_done", float(step), step=step)
 
-    def abandon(self, running: Sequence[str]) -> None:
-        """Mark as KILLED what the store calls running but is not among the keys `running` any more."""
-        for key, same in self.held.items():
-            for entry in same:
-                if entry.source.startswith(RUNNING_SOURCE) and entry.status == "RUNNING" and key not in running:
-                    self._client.set_tag(entry.run_id, "outcome", "not_run")
-                    self._client.set_terminated(entry.run_id, status="KILLED")
-                    self.written += 1
+    def abandon(self, wanted: Collection[str]) -> None:
+        """Mark as KILLED what the store calls running but is not among the keys `wanted` any more."""
+        for entry in [entry for same in self.held.values() for entry in same]:
+            if entry.status == "RUNNING" and entry.key not in wanted:
+                self._client.set_tag(entry.run_id, "outcome", "not_run")
+                self._client.set_terminated(entry.run_id, status="KILLED")
+                self._client.set_tag(entry.run_id, PUBLISHED, "abandoned")
+                self.written += 1
 
     def _parent(self, wanted: Wanted) -> str | None:
         return self._ids.get(wanted.parent) if wanted.parent else None

@@ -1,0 +1,151 @@
+"""MLflow's UI on a folder's results: on loopback, with the right store, and gone without a trace when it is stopped."""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import http.client
+import os
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import IO
+
+from accelsweep.core.errors import EXIT_INCOMPLETE, EXIT_OK, AccelsweepError, InputError
+from accelsweep.publish.location import is_server, mask, resolve
+from accelsweep.publish.publisher import Tell
+from accelsweep.publish.store import create_database
+
+HOST = "127.0.0.1"
+USUAL_PORT = 5000
+_START_SECONDS = 90.0
+_STOP_SECONDS = 5.0
+_PR_SET_PDEATHSIG = 1
+
+
+def serve_ui(home: Path, port: int | None = None, tracking_uri: str | None = None, *, tell: Tell = print) -> int:
+    """Serve the UI on 127.0.0.1 until Ctrl-C or SIGTERM, and return the exit code.
+
+    Without a `port`, MLflow's usual 5000 is taken if it is free, else any free one. Where the store is a tracking
+    server, nothing is started and its address told. Raises InputError if the asked port is taken. Main thread only.
+    """
+    uri = resolve(home, tracking_uri)
+    if is_server(uri):
+        tell(f"the results are on a tracking server: open {mask(uri)}")
+        return EXIT_OK
+    create_database(uri, home)
+    stop = threading.Event()
+    with _signals(stop), running_server(home, uri, port) as server:
+        tell(f"MLflow's UI on {mask(uri)}: {server.address} (Ctrl-C stops it)")
+        while server.process.poll() is None:
+            if stop.wait(0.2):
+                tell("stopped")
+                return EXIT_OK
+        tell(f"MLflow's UI ended by itself:\n{server.last_lines()}")
+        return EXIT_INCOMPLETE
+
+
+class Server:
+    """A running MLflow server and where its output goes."""
+
+    def __init__(self, process: subprocess.Popen[bytes], port: int, log: IO[bytes]) -> None:
+        """Use `running_server`."""
+        self.process = process
+        self.port = port
+        self.address = f"http://{HOST}:{port}"
+        self._log = log
+
+    def last_lines(self) -> str:
+        """Return the end of what the server printed."""
+        self._log.seek(0)
+        return mask("\n".join(self._log.read().decode("utf-8", "replace").splitlines()[-12:]))
+
+    def wait_until_it_answers(self) -> None:
+        """Return as soon as the server answers. Raises AccelsweepError if it ends instead, or takes too long."""
+        deadline = time.monotonic() + _START_SECONDS
+        while time.monotonic() < deadline:
+            if self.process.poll() is not None:
+                raise AccelsweepError(f"MLflow's server did not start:\n{self.last_lines()}")
+            with contextlib.suppress(OSError, http.client.HTTPException):
+                connection = http.client.HTTPConnection(HOST, self.port, timeout=5)
+                connection.request("GET", "/health")
+                if connection.getresponse().status == http.HTTPStatus.OK:
+                    return
+            time.sleep(0.2)
+        raise AccelsweepError(f"MLflow's server did not answer within {_START_SECONDS:.0f} s:\n{self.last_lines()}")
+
+
+@contextlib.contextmanager
+def running_server(home: Path, uri: str, port: int | None = None) -> Iterator[Server]:
+    """Start MLflow's server on the store at `uri`, wait until it answers, and end it with all its processes at exit.
+
+    The store's address goes through the environment, where no process list shows it. The server has a session of its
+    own, so that Ctrl-C reaches us alone, and dies with us if we are killed.
+    """
+    port = _free_port(port)
+    command = [sys.executable, "-m", "mlflow", "server", "--host", HOST, "--port", str(port), "--workers", "1"]
+    command += ["--artifacts-destination", str(home.resolve() / "mlartifacts"), "--uvicorn-opts", "--log-level warning"]
+    environment = os.environ | {"MLFLOW_BACKEND_STORE_URI": uri, "MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false"}
+    with tempfile.TemporaryFile() as log:
+        process = subprocess.Popen(
+            command,
+            cwd=home,
+            env=environment,
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+            preexec_fn=_die_with_parent if sys.platform == "linux" else None,  # noqa: PLW1509 - no thread holds a lock
+        )
+        try:
+            server = Server(process, port, log)
+            server.wait_until_it_answers()
+            yield server
+        finally:
+            _end_group(process)
+
+
+def _free_port(asked: int | None) -> int:
+    for candidate in (USUAL_PORT, 0) if asked is None else (asked,):
+        with socket.socket() as probe:
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            try:
+                probe.bind((HOST, candidate))
+            except OSError as error:
+                if asked is not None:
+                    raise InputError(f"port {asked} on {HOST} cannot be used ({error.strerror})") from None
+                continue
+            return int(probe.getsockname()[1])
+    raise AccelsweepError(f"no free port on {HOST}")
+
+
+@contextlib.contextmanager
+def _signals(stop: threading.Event) -> Iterator[None]:
+    """Turn Ctrl-C and SIGTERM into `stop`, and give the signals back at exit."""
+    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    for number in before:
+        signal.signal(number, lambda *_: stop.set())
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def _end_group(process: subprocess.Popen[bytes]) -> None:
+    """End the server and everything that it started: first politely, then not."""
+    for number, seconds in ((signal.SIGTERM, _STOP_SECONDS), (signal.SIGKILL, _STOP_SECONDS)):
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, number)
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            process.wait(seconds)
+
+
+def _die_with_parent() -> None:
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)

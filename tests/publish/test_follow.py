@@ -1,0 +1,137 @@
+"""Following a sweep: runs appear while it goes on, the running one counts its steps, and the end is a full pass."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from accelsweep.core.folders import SweepFolder
+from accelsweep.core.plans import Claim, Manifest
+from accelsweep.core.record import Record
+
+pytestmark = pytest.mark.real
+
+ReadStore = Callable[[SweepFolder, str], dict[str, dict[str, Any]]]
+
+
+class Sweep:
+    """A sweep that goes on as the test wishes: all of its records are held back until they are asked for."""
+
+    def __init__(self, folder: SweepFolder, uri: str) -> None:
+        self.folder, self.uri = folder, uri
+        self.waiting = folder.home / "not yet"
+        shutil.move(folder.root / "runs", self.waiting)
+        self.runs = [run for run in Manifest.read(folder.manifest).wanted_runs() if (self.waiting / run).exists()]
+
+    def finish(self, run: str) -> None:
+        """Let a run leave its record, begun when its claim says."""
+        shutil.copytree(self.waiting / run, self.folder.run(run), ignore=shutil.ignore_patterns("record.json"))
+        since = datetime.fromisoformat(self.since)
+        times = {"started_at": self.since, "finished_at": since.replace(year=since.year + 1).isoformat()}
+        Record.read(self.waiting / run / "record.json").model_copy(update=times).write(self.folder.record(run))
+
+    def claim(self, run: str, step: int | None, pid: int | None = None) -> None:
+        """Say that this process, or another, measures `run` now."""
+        self.since = getattr(self, "since", None) or datetime.now(UTC).isoformat()
+        pid = pid or os.getpid()
+        block = next(block.name for block in Manifest.read(self.folder.manifest).blocks if run in block.runs)
+        Claim(
+            block=block,
+            host=socket.gethostname(),
+            pid=pid,
+            process_started=psutil.Process(pid).create_time(),
+            since=self.since,
+            run=run,
+            run_since=self.since,
+            step=step,
+        ).write(self.folder.claim(block))
+
+    def follower(self, *options: str) -> subprocess.Popen[bytes]:
+        """Start a follower."""
+        command = [sys.executable, "-m", "accelsweep.publish", str(self.folder.root), "--follow", *options]
+        with (self.folder.home / "publish.log").open("wb") as log:
+            return subprocess.Popen([*command, "--tracking-uri", self.uri], stdout=log, stderr=subprocess.STDOUT)
+
+
+def wait_for(condition: Callable[[], bool], seconds: float = 45) -> None:
+    """Wait until the condition holds; fail if it does not in time."""
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, "it did not happen"
+        time.sleep(0.2)
+
+
+def test_runs_appear_while_the_sweep_goes_on_and_the_end_is_a_full_pass(
+    sweep: SweepFolder, uri: str, read_store: ReadStore, with_findings: Callable[..., Any]
+) -> None:
+    going = Sweep(sweep, uri)
+    first, *others = going.runs
+    key, cell = f"run:{first}", f"cell:{first.rpartition('-r')[0]}"
+    going.claim(first, step=7)
+    follower = going.follower()
+    try:
+        wait_for(lambda: "steps_done" in read_store(sweep, uri).get(key, {}).get("metrics", {}))
+        unsupported = {f"cell:{c.name}" for c in Manifest.read(sweep.manifest).cells if c.unsupported}
+        held = read_store(sweep, uri)
+        assert (held[key]["status"], held[cell]["status"], held[key]["parent"]) == ("RUNNING", "RUNNING", cell)
+        assert set(held) == {key, cell, *unsupported}
+        going.claim(first, step=20)
+        wait_for(lambda: read_store(sweep, uri)[key]["metrics"]["steps_done"][-1][:2] == (20, 20.0))
+        going.finish(first)
+        wait_for(lambda: read_store(sweep, uri)[key]["status"] == "FINISHED")
+        held = read_store(sweep, uri)
+        assert set(held) == {key, cell, *unsupported}, "the run that was seen running is the one that finished"
+        assert held[cell]["status"] == "RUNNING", "the sweep goes on"
+        for run in others:
+            going.finish(run)
+        sweep.claim(next(b.name for b in Manifest.read(sweep.manifest).blocks if first in b.runs)).unlink()
+        with_findings(sweep)
+    finally:
+        follower.send_signal(signal.SIGTERM)
+    assert follower.wait(60) == 0, (sweep.home / "publish.log").read_text()
+    held = read_store(sweep, uri)
+    assert len(held) == 34
+    assert "RUNNING" not in {entry["status"] for entry in held.values()}
+
+
+def test_a_run_whose_sweep_was_killed_does_not_stay_running(
+    sweep: SweepFolder, uri: str, read_store: ReadStore
+) -> None:
+    head = subprocess.Popen(["sleep", "600"])
+    going = Sweep(sweep, uri)
+    going.claim(going.runs[0], step=3, pid=head.pid)
+    follower = going.follower("--until-pid", str(head.pid))
+    key = f"run:{going.runs[0]}"
+    wait_for(lambda: read_store(sweep, uri).get(key, {}).get("status") == "RUNNING")
+    head.kill()
+    assert follower.wait(60) == 0
+    head.wait()
+    held = read_store(sweep, uri)
+    assert (held[key]["status"], held[key]["tags"]["outcome"]) == ("KILLED", "not_run")
+    assert held[f"cell:{going.runs[0].rpartition('-r')[0]}"]["status"] == "KILLED"
+
+
+def test_a_silent_store_is_told_once_and_costs_the_sweep_nothing(sweep: SweepFolder, tmp_path: Path) -> None:
+    going = Sweep(sweep, "http://127.0.0.1:9")
+    going.claim(going.runs[0], step=3)
+    follower = going.follower()
+    log = tmp_path / "publish.log"
+    wait_for(lambda: "does not answer" in log.read_text("utf-8"))
+    assert follower.poll() is None
+    assert os.getpriority(os.PRIO_PROCESS, follower.pid) == 19
+    time.sleep(6)
+    assert log.read_text("utf-8").count("does not answer") == 1
+    follower.kill()
+    follower.wait()

@@ -1,0 +1,128 @@
+"""Publishers that are killed, that meet each other or no store: it ends up whole, with every run in it once."""
+
+from __future__ import annotations
+
+import shutil
+import socket
+import subprocess
+import sys
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from accelsweep.core.folders import SweepFolder
+from accelsweep.publish.location import resolve
+from accelsweep.publish.publisher import StoreUnreachable, publish
+from accelsweep.publish.state import up_to_date
+from accelsweep.publish.ui import running_server
+
+pytestmark = pytest.mark.real
+
+ReadStore = Callable[[SweepFolder, str], dict[str, dict[str, Any]]]
+
+KILLER = """
+import os, random, signal, sys, time
+from pathlib import Path
+import mlflow.store.tracking.sqlalchemy_store, mlflow.artifacts
+from accelsweep.core.folders import SweepFolder
+from accelsweep.publish import writer
+from accelsweep.publish.publisher import publish
+
+home, name, uri, seed, kills, longest = sys.argv[1:]
+generator = random.Random(int(seed))
+killed = 0
+while killed < int(kills):
+    child = os.fork()
+    if child == 0:
+        publish(SweepFolder(Path(home), name), uri, tell=lambda _: None)
+        os._exit(0)
+    time.sleep(generator.uniform(0, float(longest)))
+    os.kill(child, signal.SIGKILL)
+    if os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0:
+        break
+    killed += 1
+print(killed)
+"""
+
+
+def refused_port() -> int:
+    """Return a port on loopback on which nobody listens."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+@pytest.mark.parametrize("seed", [1, 2])
+def test_a_publisher_killed_again_and_again_leaves_the_same_store_as_one_left_alone(
+    seed: int, sweep: SweepFolder, uri: str, read_store: ReadStore, with_findings: Callable[..., Any], tmp_path: Path
+) -> None:
+    with_findings(sweep)
+    command = [sys.executable, "-c", KILLER, str(sweep.home), sweep.name, uri, str(seed), "8", "0.6"]
+    killed = subprocess.run(command, check=True, capture_output=True, text=True).stdout
+    assert int(killed) > 0
+    publish(sweep, uri)
+    alone = SweepFolder(sweep.home, f"{sweep.name}-alone")
+    shutil.copytree(sweep.root, alone.root)
+    shutil.copytree(sweep.report, alone.report)
+    publish(alone, uri)
+    resumed, expected = read_store(sweep, uri), read_store(alone, uri)
+    for held in (resumed, expected):
+        del held["report:1"]["tags"]["accelsweep.published"]  # it covers the folder's name
+        for key, entry in held.items():
+            if not key.startswith("run:"):
+                entry["started"] = entry["ended"] = None  # of an unsupported cell: when it was published
+                entry["metrics"] = {name: points[-1][1] for name, points in entry["metrics"].items()}
+    assert resumed == expected
+
+
+@pytest.mark.parametrize("fresh", [True, False], ids=["no database yet", "database exists"])
+def test_three_publishers_at_once_leave_every_run_once(
+    fresh: bool, uri: str, sweep: SweepFolder, read_store: ReadStore, with_findings: Callable[..., Any]
+) -> None:
+    with_findings(sweep)
+    if fresh and uri.startswith("sqlite"):
+        (sweep.home / "mlflow.db").unlink()
+    command = [sys.executable, "-m", "accelsweep.publish", str(sweep.root), "--tracking-uri", uri]
+    publishers = [subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT) for _ in range(3)]
+    said = [publisher.communicate()[0].decode() for publisher in publishers]
+    assert [publisher.returncode for publisher in publishers] == [0, 0, 0], said
+    held = read_store(sweep, uri)  # fails if a key stands there twice
+    assert len(held) == 34
+    assert all(entry["parent"] for key, entry in held.items() if key.startswith("run:"))
+    assert publish(sweep, uri).written == 0
+
+
+def test_a_store_that_answers_late_is_waited_for_and_that_is_told_once(sweep: SweepFolder, tmp_path: Path) -> None:
+    port, said = refused_port(), list[str]()
+    published = []
+
+    def publish_patiently() -> None:
+        published.append(publish(sweep, f"http://127.0.0.1:{port}", patience_seconds=60, tell=said.append))
+
+    publisher = threading.Thread(target=publish_patiently)
+    publisher.start()
+    publisher.join(4)  # long enough to be refused more than once
+    assert publisher.is_alive()
+    with running_server(tmp_path, resolve(tmp_path, "sqlite:///late.db"), port):
+        publisher.join(60)
+        assert published[0].finished == 23
+    assert len(said) == 1
+    assert f"MLflow at http://127.0.0.1:{port} does not answer" in said[0]
+
+
+def test_an_unreachable_store_is_given_up_with_its_password_hidden(sweep: SweepFolder) -> None:
+    uri, said = f"http://me:hunter2@127.0.0.1:{refused_port()}", list[str]()
+    with pytest.raises(StoreUnreachable, match="All records are safe; publish again later") as caught:
+        publish(sweep, uri, patience_seconds=1, tell=said.append)
+    assert "hunter2" not in str(caught.value) + "".join(said)
+    assert not sweep.published.exists()
+
+
+def test_a_password_in_the_address_reaches_neither_output_nor_the_state_file(sweep: SweepFolder, server: str) -> None:
+    uri = server.replace("http://", "http://me:hunter2@")
+    assert "http://***@127.0.0.1" in str(publish(sweep, uri))
+    assert b"hunter2" not in sweep.published.read_bytes()
+    assert up_to_date(sweep, uri)

@@ -1,0 +1,86 @@
+"""The UI server: answers on loopback for both names of it, refuses foreign ones, and leaves no process behind."""
+
+from __future__ import annotations
+
+import http.client
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+
+from accelsweep.core.errors import InputError
+from accelsweep.publish.ui import serve_ui
+
+pytestmark = pytest.mark.real
+
+SERVE = (
+    "import sys; from pathlib import Path; from accelsweep.publish.ui import serve_ui; sys.exit(serve_ui(Path.cwd()))"
+)
+
+
+@pytest.fixture
+def ui(tmp_path: Path) -> Iterator[tuple[subprocess.Popen[str], int]]:
+    """A process that serves an empty folder's results, and its port."""
+    environment = {name: value for name, value in os.environ.items() if name != "MLFLOW_TRACKING_URI"}
+    command = [sys.executable, "-u", "-c", SERVE]
+    process = subprocess.Popen(command, cwd=tmp_path, env=environment, stdout=subprocess.PIPE, text=True)
+    assert process.stdout is not None
+    said = process.stdout.readline()
+    yield process, int(said.rpartition("127.0.0.1:")[2].split()[0])
+    process.kill()
+    process.wait()
+
+
+def status(port: int, host: str) -> int:
+    """Return the HTTP status of the front page when asked under this host name."""
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=30)
+    connection.request("GET", "/", headers={"Host": host})
+    return connection.getresponse().status
+
+
+def test_it_answers_on_loopback_only_and_refuses_other_host_names(ui: tuple[subprocess.Popen[str], int]) -> None:
+    _, port = ui
+    assert [status(port, f"{host}:{port}") for host in ("127.0.0.1", "localhost")] == [200, 200]
+    assert status(port, f"evil.example:{port}") == 403
+    listening = {
+        connection.laddr.ip
+        for connection in psutil.net_connections("inet")
+        if connection.status == psutil.CONN_LISTEN and connection.laddr.port == port
+    }
+    assert listening == {"127.0.0.1"}
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
+def test_it_stops_with_all_its_processes(ui: tuple[subprocess.Popen[str], int], number: signal.Signals) -> None:
+    process, _ = ui
+    children = psutil.Process(process.pid).children(recursive=True)
+    assert children
+    process.send_signal(number)
+    assert process.wait(20) == (-number if number == signal.SIGKILL else 0)
+    deadline = time.monotonic() + 20
+    while any(child.is_running() and child.status() != psutil.STATUS_ZOMBIE for child in children):
+        assert time.monotonic() < deadline, "a process was left behind"
+        time.sleep(0.1)
+
+
+def test_a_port_that_is_taken_is_refused_by_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        with pytest.raises(InputError, match=f"port {port} on 127.0.0.1 cannot be used"):
+            serve_ui(tmp_path, port=port)
+
+
+def test_a_tracking_server_is_pointed_at_not_started(tmp_path: Path) -> None:
+    said: list[str] = []
+    assert serve_ui(tmp_path, tracking_uri="https://me:hunter2@mlflow.example", tell=said.append) == 0
+    assert said == ["the results are on a tracking server: open https://***@mlflow.example"]
