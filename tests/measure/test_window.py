@@ -125,7 +125,9 @@ def test_samples_are_counted_as_they_came_not_as_they_were_planned(clock, group,
     window = Window(RULES, device=Host(log), group=group, clock=clock)
     window.begin()
     step = 0
+    clock.advance(0.1)
     while not window.step_done(32 if step != 7 else 5):
+        clock.advance(0.1)
         step += 1
     assert window.result().samples == 9 * 32 + 5
 
