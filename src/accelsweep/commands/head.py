@@ -11,24 +11,16 @@ from pathlib import Path
 
 import psutil
 
-from accelsweep.core.errors import AccelsweepError, DamagedFile
+from accelsweep.core.errors import AccelsweepError
 from accelsweep.core.folders import SweepFolder
 from accelsweep.core.plans import Claim
+from accelsweep.execute.claims import alive, read_claim
 
 
 def living_head(folder: SweepFolder) -> Claim | None:
     """Return the claim of the head that drives this sweep from this machine now, or None."""
-    try:
-        claim = Claim.read(_path(folder))
-    except (FileNotFoundError, DamagedFile):
-        return None
-    if claim.host != socket.gethostname():
-        return None
-    try:
-        same = abs(psutil.Process(claim.pid).create_time() - claim.process_started) < 1.0
-    except psutil.NoSuchProcess:
-        return None
-    return claim if same else None
+    claim = read_claim(_path(folder))
+    return claim if claim is not None and alive(claim) else None
 
 
 @contextmanager
@@ -39,12 +31,11 @@ def claimed(folder: SweepFolder) -> Iterator[None]:
             f"sweep {folder.name!r} is already being run by process {other.pid} on {other.host} since {other.since}; "
             f"wait for it (accelsweep status {folder.name}), stop it with Ctrl-C, or choose another --name"
         )
-    me = psutil.Process(os.getpid())
     Claim(
         block="head",
         host=socket.gethostname(),
-        pid=me.pid,
-        process_started=me.create_time(),
+        pid=os.getpid(),
+        process_started=psutil.Process().create_time(),
         since=datetime.now(UTC).isoformat(timespec="seconds"),
     ).write(_path(folder))
     try:

@@ -1,1 +1,112 @@
-"""`accelsweep plan` and the plan that `run` shows first: cells, what cannot run and why, blocks, an estimate."""
+"""`accelsweep plan`, and the plan that `run` shows before it begins: what will be measured, what cannot be and why."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from accelsweep.core.errors import InputError
+from accelsweep.core.folders import SweepFolder
+
+if TYPE_CHECKING:
+    from accelsweep.core.record import Record
+    from accelsweep.plan.make import Plan
+    from accelsweep.plan.table import PlanTable, ReasonRow
+
+_MOST_ROWS = 40
+
+
+def print_config(home: Path, overrides: Sequence[str], what: str) -> None:
+    """Print the composed config, as `--cfg job` does for users of Hydra."""
+    if what != "job":
+        raise InputError(f"--cfg {what!r} is not known here: the only choice is `--cfg job`")
+    from accelsweep.plan.compose import composed_yaml
+
+    typer.echo(composed_yaml(home, overrides), nl=False)
+
+
+def print_plan(home: Path, overrides: Sequence[str], *, name: str | None, add_repeats: int) -> None:
+    """Make the plan, print it, and write nothing."""
+    from accelsweep.plan.make import make_plan
+
+    show_plan(home, make_plan(home, overrides, name=name, add_repeats=add_repeats))
+
+
+def show_plan(home: Path, plan: Plan) -> None:
+    """Print a plan with what earlier runs of the same sweep have settled."""
+    from accelsweep.plan.table import plan_table
+
+    records = _records(SweepFolder(home, plan.manifest.sweep), plan)
+    wall_seconds: dict[str, list[float]] = defaultdict(list)
+    for record in records:
+        wall_seconds[record.cell].append(record.wall_seconds)
+    settled = {record.run for record in records if record.outcome.settled}
+    _print(plan_table(plan, settled, wall_seconds))
+
+
+def _records(folder: SweepFolder, plan: Plan) -> list[Record]:
+    from accelsweep.core.errors import DamagedFile
+    from accelsweep.core.record import Record
+
+    found = []
+    for run in plan.manifest.wanted_runs():
+        try:
+            found.append(Record.read(folder.record(run)))
+        except (FileNotFoundError, DamagedFile):
+            continue
+    return found
+
+
+def _print(table: PlanTable) -> None:
+    console = Console()
+    console.print(_cells(table))
+    for heading, rows in (("unsupported", table.unsupported), ("excluded", table.excluded)):
+        for line in _by_reason(rows):
+            console.print(f"{heading}: {line}", markup=False, highlight=False, soft_wrap=True)
+    for line in _summary(table):
+        console.print(line, markup=False, highlight=False, soft_wrap=True)
+
+
+def _cells(table: PlanTable) -> Table:
+    shown = Table(title=f"{table.sweep}, revision {table.revision}: {len(table.cells)} cells", title_justify="left")
+    shown.add_column("cell")
+    shown.add_column("")
+    shown.add_column("runs", justify="right")
+    shown.add_column("measured already", justify="right")
+    for row in table.cells[:_MOST_ROWS]:
+        role = "baseline" if row.baseline else ""
+        shown.add_row(row.label, role, str(row.wanted), str(row.settled))
+    if len(table.cells) > _MOST_ROWS:
+        shown.add_row(f"... and {len(table.cells) - _MOST_ROWS} more", "", "", "")
+    return shown
+
+
+def _by_reason(rows: Sequence[ReasonRow]) -> list[str]:
+    grouped: dict[str, list[str]] = defaultdict(list)
+    for row in rows:
+        grouped[row.reason].append(row.label)
+    return [
+        f"{len(labels)} x {reason} ({labels[0]}{', ...' if labels[1:] else ''})" for reason, labels in grouped.items()
+    ]
+
+
+def _summary(table: PlanTable) -> list[str]:
+    estimate, effect = table.estimate, table.visible_effect
+    new = sum(block.new for block in table.blocks)
+    lines = [f"{len(table.blocks)} blocks ({new} new), {table.wanted} runs, {table.settled} settled already"]
+    if estimate.runs_left:
+        least, most = estimate.minutes
+        basis = f"at least {least:.1f} minutes ({estimate.basis})"
+        lines.append(f"left: {estimate.runs_left} runs, {basis}; their time limits allow {most:.0f}")
+        if estimate.gpu_hours[1] > 0:
+            cost = f"at least {estimate.usd[0]:.2f} USD" if estimate.usd else f"cost unknown: {estimate.usd_reason}"
+            lines.append(f"      at least {estimate.gpu_hours[0]:.2f} GPU-hours, {cost}")
+    shown = f"{effect.effect:.1%}" if effect.effect is not None else f"unknown: {effect.reason}"
+    lines.append(f"smallest difference that these repeats can show: {shown} ({effect.assumption})")
+    return lines + [f"note: {note}" for note in table.notes]

@@ -13,7 +13,7 @@ from pathlib import Path
 import typer
 
 from accelsweep.commands.head import claimed
-from accelsweep.commands.plan import print_settled_plan
+from accelsweep.commands.plan import show_plan
 from accelsweep.commands.processes import Child
 from accelsweep.commands.progress import Progress
 from accelsweep.commands.results import print_results
@@ -44,7 +44,7 @@ def run(home: Path, request: Request) -> int:
     profile = find_profile(request.profile)
     budget_seconds = seconds_of(request.time_budget)
     plan = make_plan(home, request.overrides, name=request.name, add_repeats=request.add_repeats)
-    print_settled_plan(home, plan)
+    show_plan(home, plan)
     folder = write_plan(home, plan)
     with claimed(folder):
         folder.stop.unlink(missing_ok=True)

@@ -86,11 +86,12 @@ def open_sweep(config: Mapping[str, Any], *, plan_if_asked: bool) -> Sweep:
             folder = _planned(home, config)
         else:
             folder = existing_sweep(home, _sweep_name(config))
+        manifest = Manifest.read(folder.manifest)
         if plan_if_asked:
             from accelsweep.execute.audit import audit
 
-            audit(folder)
-        return Sweep(folder, Manifest.read(folder.manifest))
+            audit(folder, check_present=manifest.site.scheduler == "local")
+        return Sweep(folder, manifest)
     except AccelsweepError as error:
         raise WorkflowError(str(error)) from None
 

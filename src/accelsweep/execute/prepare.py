@@ -23,18 +23,18 @@ def data_configs(folder: SweepFolder) -> list[dict[str, Any]]:
 
 def prepare(folder: SweepFolder) -> int:
     """Call `prepare_data` of every distinct data module; return how many there were."""
-    from accelsweep.execute.building import build_data
+    from accelsweep.workloads.build import build_data, make_importable
 
+    make_importable()
     configs = data_configs(folder)
     for config in configs:
-        build_data(config).prepare_data()
+        build_data(config, seed=config["seed"]).prepare_data()
     return len(configs)
 
 
 def main(manifest: Path, marker: Path) -> None:
     """Prepare the sweep of `manifest` and write `marker`."""
     root = manifest.resolve().parent
-    sys.path.insert(0, str(Path.cwd()))
     count = prepare(SweepFolder(root.parents[1], root.name))
     write_bytes_atomically(marker, canonical_json({"data_modules": count}).encode())
 

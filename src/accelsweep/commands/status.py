@@ -1,0 +1,65 @@
+"""`accelsweep status`: where sweeps stand, from their files alone."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+import typer
+
+from accelsweep.commands.head import living_head
+from accelsweep.core.cell import label
+from accelsweep.core.folders import SweepFolder, existing_sweep
+from accelsweep.core.plans import Manifest
+from accelsweep.execute.status import Running, Status, status
+
+
+def print_status(home: Path, name: str | None) -> None:
+    """Print the state of one sweep, or of all of them in this folder."""
+    if name is not None:
+        _print(existing_sweep(home, name))
+        return
+    names = sorted(path.parent.name for path in (home / "sweeps").glob("*/manifest.json"))
+    if not names:
+        typer.echo(f"no sweeps in {home / 'sweeps'} yet; begin with: accelsweep run experiment=quickstart")
+    for found in names:
+        _print(SweepFolder(home, found))
+
+
+def _print(folder: SweepFolder) -> None:
+    state = status(folder)
+    typer.echo(
+        f"{folder.name}: {state.planned} runs planned, {state.planned - state.remaining} settled{_counts(state)}"
+    )
+    labels = {cell.name: label(cell.axes) for cell in Manifest.read(folder.manifest).cells}
+    head = living_head(folder)
+    typer.echo(f"  head: process {head.pid} since {head.since}" if head else "  head: none on this machine")
+    for running in state.running:
+        typer.echo(f"  {_running(running, labels)}")
+    if state.remaining:
+        left = "" if state.seconds_left is None else f", about {_duration(state.seconds_left)}"
+        typer.echo(f"  remaining: {state.remaining} runs{left}")
+    for run, doubt in state.doubts:
+        typer.echo(f"  doubt: {run}: {doubt.message}")
+    for damaged in state.damaged:
+        typer.echo(f"  damaged: {damaged}")
+
+
+def _counts(state: Status) -> str:
+    counts = ", ".join(f"{count} {outcome}" for outcome, count in sorted(state.outcomes.items()))
+    return f" ({counts})" if counts else ""
+
+
+def _running(running: Running, labels: dict[str, str]) -> str:
+    claim = running.claim
+    life = {True: "running", False: "left by a dead process", None: "claimed"}[running.alive]
+    where = f"block {claim.block} {life} on {claim.host}, process {claim.pid}, since {claim.since}"
+    if claim.run is None:
+        return where
+    cell = labels.get(claim.run.rsplit("-r", 1)[0], claim.run)
+    step = "" if running.step is None else f", step {running.step}"
+    return f"{where}: {cell} since {claim.run_since}{step}"
+
+
+def _duration(seconds: float) -> str:
+    return time.strftime("%H:%M:%S", time.gmtime(seconds))
