@@ -10,6 +10,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 import pandas as pd
+from pydantic import ValidationError
 
 from accelsweep.analyse.advice import Situation, recommend
 from accelsweep.analyse.batch import batch_curves
@@ -156,8 +157,8 @@ def _costs(
     """Return each cell's costs, and why there are none: a wrong price costs the columns, never the report."""
     try:
         found = [costs(one, manifest.settings.prices, family) for one in groups]
-    except InputError as error:
-        return [{} for _ in groups], str(error)
+    except (InputError, ValidationError) as error:
+        return [{} for _ in groups], f"the prices cannot be used: {error}"
     return found, note(manifest.settings.prices, found)
 
 

@@ -105,6 +105,6 @@ def _unpaired(group: CellRuns, partner: CellRuns) -> Doubt:
     shared = len(group.blocks & partner.blocks)
     return Doubt(
         code="unpaired",
-        message=f"only {shared} block{'s' if shared != 1 else ''} hold both this cell and the baseline; differences between blocks remain",
+        message=f"blocks that hold this cell and the baseline: {shared}; differences between blocks are not removed",
         remedy="measure both in 3 or more common blocks: accelsweep run ... --add-repeats 3",
     )

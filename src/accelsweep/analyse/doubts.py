@@ -6,15 +6,17 @@ A doubt that always fires is worthless: the false-alarm rate of each test here i
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from datetime import datetime
 from itertools import groupby
-from statistics import median, quantiles
+from statistics import quantiles
 
 from scipy import special
 
 from accelsweep.analyse.runs import CellRuns, RunRow
+from accelsweep.analyse.series import ranks
 from accelsweep.analyse.statistics import mean
+from accelsweep.core.documents import canonical_json
 from accelsweep.core.record import Doubt
 
 REPEATS_FOR_PUBLISHING = 5
@@ -38,7 +40,7 @@ def cell_doubts(group: CellRuns, outlying: Collection[str], overlapping: Collect
         )
     names = [run.run for run in group.measured]
     if strange := [run.repeat for run in group.measured if run.run in outlying]:
-        message = f"repeat {_listing(strange)} lies far from its cell's median for this sweep's noise; it was kept"
+        message = f"repeat {_listing(strange)} lies far from its cell's mean for this sweep's noise; it was kept"
         found.append(Doubt(code="outlier", message=message, remedy="read its log and its environment before and after"))
     if shared := sum(name in overlapping for name in names):
         message = f"{shared} of {measured} runs were timed while another run of this sweep used the same machine"
@@ -114,20 +116,25 @@ def drift(baseline: CellRuns) -> Doubt | None:
 def outlying_runs(groups: Iterable[CellRuns]) -> frozenset[str]:
     """Return the names of runs far out of Tukey's fences. They are flagged, never dropped.
 
-    The fences are drawn around the log rates' distances from their cells' medians, over all cells with 3 or more runs:
-    the few runs of one cell could not tell a long tail from an outlier.
+    The fences are drawn around the log rates' distances from their cells' means, over all cells on equal devices that
+    have 3 or more runs: the few runs of one cell could not tell a long tail from an outlier.
     """
-    distances: dict[str, float] = {}
+    pools: dict[str, dict[str, float]] = {}
     for group in groups:
         if len(group.measured) >= 3:
             logs = {run.run or "": math.log(run.rate or math.nan) for run in group.measured}
-            center = median(logs.values())
-            distances |= {run: value - center for run, value in logs.items()}
+            center = mean(list(logs.values()))
+            pool = pools.setdefault(canonical_json([dict(group.hardware), ranks(group)]), {})
+            pool.update({run: value - center for run, value in logs.items()})
+    return frozenset(run for pool in pools.values() for run in _far_out(pool))
+
+
+def _far_out(distances: Mapping[str, float]) -> list[str]:
     if len(distances) < FEWEST_RUNS_FOR_OUTLIERS:
-        return frozenset()
+        return []
     low, _, high = quantiles(distances.values(), n=4, method="inclusive")
     reach = FAR_OUT * (high - low)
-    return frozenset(run for run, distance in distances.items() if not low - reach <= distance <= high + reach)
+    return [run for run, distance in distances.items() if not low - reach <= distance <= high + reach]
 
 
 def overlapping_runs(runs: Iterable[RunRow]) -> frozenset[str]:
