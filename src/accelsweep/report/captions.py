@@ -31,8 +31,9 @@ CAPTIONS: dict[str, Caption] = {
     "throughput": Caption(
         "Rate against batch size",
         "Samples per second of all ranks together, with the interval over repeats. Where a line flattens, a "
-        "larger batch no longer pays. A cross at the foot of the chart is a cell without a rate: it ran out of "
-        "memory, failed, is not supported or has not run.",
+        "larger batch no longer pays. A ring marks the knee, the smallest batch that comes close to the line's "
+        "best rate. A cross at the foot of the chart is a cell without a rate: it ran out of memory, failed, is "
+        "not supported or has not run.",
     ),
     "scaling": Caption(
         "Scaling: speed-up over the fewest devices",

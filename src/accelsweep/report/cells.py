@@ -40,12 +40,19 @@ def cells_table(findings: Findings) -> Table:
     )
 
 
+MEMORY_METRICS = (
+    "peak_memory_reserved_bytes",
+    "peak_memory_allocated_bytes",
+    "device_memory_used_bytes",
+    "host_pss_bytes",
+)
+"""What memory is, in order of preference: the first that a cell has a value for is shown."""
+
 _OPTIONAL: tuple[tuple[str, tuple[str, ...]], ...] = (
-    ("Device memory", ("peak_memory_allocated_bytes", "device_memory_used_bytes")),
-    ("Host memory", ("host_pss_bytes",)),
-    ("Energy", ("energy_joules",)),
-    ("Cost", ("cost_usd_per_million_samples", "cost_usd_per_epoch", "cost_usd")),
-    ("MFU", ("mfu", "model_flops_utilisation")),
+    ("Memory", MEMORY_METRICS),
+    ("Energy", ("joules_per_sample", "energy_joules")),
+    ("Cost of 1M samples", ("usd_per_million_samples",)),
+    ("MFU", ("mfu",)),
 )
 """Columns that appear only where some cell has a value; where none has, `absent_metrics` says so once."""
 
@@ -60,20 +67,22 @@ def absent_metrics(findings: Findings) -> list[str]:
         reason = next((reason for reason in reasons if reason), None)
         if reason is not None:
             lines.append(f"{title}: {fmt.absent(reason)}.")
-    return lines
+    return lines + ([f"Cost: {findings.costs_note.rstrip('.')}."] if findings.costs_note else [])
 
 
 def _any_value(findings: Findings, names: Sequence[str]) -> bool:
-    return any(
-        cell.metrics[name].median is not None for cell in findings.cells for name in names if name in cell.metrics
-    )
+    return any(metric_entry(cell, names).order is not None for cell in findings.cells)
 
 
-def _metric(cell: CellFinding, names: Sequence[str]) -> Entry:
+def metric_entry(cell: CellFinding, names: Sequence[str]) -> Entry:
+    """Return the first of the named costs and metrics that the cell has a value for, or the reason for having none."""
     known = [cell.metrics[name] for name in names if name in cell.metrics]
-    best = next((summary for summary in known if summary.median is not None), known[0] if known else None)
-    if best is None or best.median is None:
-        return Entry(fmt.ABSENT, (best.reason or "") if best else "", tone="absent")
+    best = next((summary for summary in known if summary.median is not None), None)
+    cost = next((cell.costs[name] for name in names if name in cell.costs), None)
+    if cost is not None:
+        return _estimate(cost)
+    if best is None:
+        return Entry(fmt.ABSENT, (known[0].reason or "") if known else "", tone="absent")
     return Entry(fmt.summary(best), best.scope or "", order=best.median)
 
 
@@ -84,9 +93,9 @@ def _cell_row(
     return (
         Entry(cell.label, short, tone="baseline" if cell.cell == findings.baseline else ""),
         _estimate(cell.samples_per_second),
-        _estimate(cell.speedup.ratio if cell.speedup else None, cell.verdict_reason),
+        _speedup(cell),
         Entry(cell.verdict.value, _why(cell), tone=cell.verdict.value),
-        *(_metric(cell, names) for _, names in optional),
+        *(metric_entry(cell, names) for _, names in optional),
         _quality(cell),
         Entry(", ".join(doubt.code for doubt in cell.doubts) or "none", tone="doubt" if cell.doubts else "absent"),
     )
@@ -98,9 +107,17 @@ def _why(cell: CellFinding) -> str:
     return "" if cell.verdict in plain else cell.verdict_reason
 
 
-def _estimate(value: Estimate | None, reason: str = "") -> Entry:
+def _speedup(cell: CellFinding) -> Entry:
+    if cell.speedup is not None:
+        return _estimate(cell.speedup.ratio.model_copy(update={"unit": "x"}))
+    if cell.verdict is Verdict.baseline:
+        return Entry("1x", "by definition", order=1.0)
+    return Entry(cell.verdict.value, tone="absent")
+
+
+def _estimate(value: Estimate | None) -> Entry:
     if value is None:
-        return Entry(fmt.ABSENT, reason, tone="absent")
+        return Entry(fmt.ABSENT, tone="absent")
     return Entry(*_split(fmt.estimate_text(value)), order=value.value)
 
 
@@ -109,7 +126,12 @@ def _quality(cell: CellFinding) -> Entry:
         return Entry(fmt.ABSENT, cell.quality_verdict, tone="absent")
     # The column's head names the metric; repeating it in every row would only add noise.
     value, interval = _split(fmt.estimate_text(cell.quality.model_copy(update={"unit": ""})))
-    return Entry(value, " ".join(part for part in (interval, cell.quality_verdict) if part), order=cell.quality.value)
+    return Entry(value, f"{interval} {quality_words(cell)}", order=cell.quality.value)
+
+
+def quality_words(cell: CellFinding) -> str:
+    """Return the verdict on quality without the word that the heading beside it says already."""
+    return cell.quality_verdict.removeprefix("quality: ")
 
 
 def _split(words: str) -> tuple[str, str]:
@@ -131,6 +153,9 @@ def _cell_data(cell: CellFinding) -> dict[str, Any]:
     data |= {"speedup.paired": cell.speedup.paired if cell.speedup else None}
     data |= {"verdict": cell.verdict.value, "verdict_reason": cell.verdict_reason}
     data |= _estimate_data("quality", cell.quality)
+    data |= _estimate_data("quality_difference", cell.quality_difference)
+    for name, cost in sorted(cell.costs.items()):
+        data |= _estimate_data(name, cost)
     data |= {"quality_verdict": cell.quality_verdict}
     for name, summary in sorted(cell.metrics.items()):
         for field in ("median", "minimum", "maximum", "unit", "reason"):

@@ -10,7 +10,7 @@ from accelsweep.core.folders import SweepFolder
 from accelsweep.core.outcome import Outcome
 from accelsweep.core.record import Doubt
 from accelsweep.report import format as fmt
-from accelsweep.report.cells import absent_metrics
+from accelsweep.report.cells import MEMORY_METRICS, absent_metrics, metric_entry, quality_words
 from accelsweep.report.clean import printable_findings
 from accelsweep.report.figures.build import build_figures
 from accelsweep.report.figures.figure import Figure, Skipped
@@ -63,7 +63,7 @@ class Content:
 
 def build_content(raw: Findings, folder: SweepFolder) -> Content:
     """Return what the report of these findings says; `folder` is only read for the raw steps of some runs."""
-    findings = printable_findings(raw)
+    findings = _told_apart(printable_findings(raw))
     figures = build_figures(findings, folder)
     chosen = _chosen(findings)
     return Content(
@@ -78,6 +78,16 @@ def build_content(raw: Findings, folder: SweepFolder) -> Content:
     )
 
 
+def _told_apart(findings: Findings) -> Findings:
+    """Return the findings with the machine in the label of every cell that was measured on machines of two kinds."""
+    names = [cell.cell for cell in findings.cells]
+    cells = tuple(
+        cell.model_copy(update={"label": f"{cell.label} | {cell.hardware}"}) if names.count(cell.cell) > 1 else cell
+        for cell in findings.cells
+    )
+    return findings.model_copy(update={"cells": cells})
+
+
 def _chosen(findings: Findings) -> CellFinding | None:
     choice = findings.recommendation.choice
     return next((cell for cell in findings.cells if choice and cell.cell == choice.cell), None)
@@ -89,20 +99,19 @@ def _facts(findings: Findings, cell: CellFinding) -> tuple[Fact, ...]:
     if cell.cell != findings.baseline:
         facts.append(_fact("Speed-up", fmt.ratio_text(ratio, cell.verdict_reason), tone=cell.verdict.value))
     for name, metrics in _FIRST_SCREEN:
-        known = [cell.metrics[metric] for metric in metrics if metric in cell.metrics]
-        value = next((summary for summary in known if summary.median is not None), None)
-        if value is not None:
-            facts.append(Fact(name, fmt.summary(value), value.scope or ""))
+        entry = metric_entry(cell, metrics)
+        if entry.order is not None:
+            facts.append(Fact(name, entry.text, entry.detail))
     if cell.quality is not None:
         words = fmt.estimate_text(cell.quality.model_copy(update={"unit": ""}))
-        facts.append(_fact(f"Quality: {findings.quality_metric or 'quality'}", words, cell.quality_verdict))
+        facts.append(_fact(f"Quality: {findings.quality_metric or 'quality'}", words, quality_words(cell)))
     return tuple(facts)
 
 
-_FIRST_SCREEN = (
-    ("Cost per million samples", ("cost_usd_per_million_samples",)),
-    ("Energy", ("energy_joules_per_sample", "energy_joules")),
-    ("Memory", ("peak_memory_allocated_bytes", "device_memory_used_bytes", "host_pss_bytes")),
+_FIRST_SCREEN: tuple[tuple[str, tuple[str, ...]], ...] = (
+    ("Cost of 1M samples", ("usd_per_million_samples",)),
+    ("Energy", ("joules_per_sample", "energy_joules")),
+    ("Memory", MEMORY_METRICS),
 )
 
 

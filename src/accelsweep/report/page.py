@@ -88,9 +88,11 @@ def _hash(script: str) -> str:
 
 
 def sentence(text: str) -> str:
-    """Return `text` with a capital at its beginning and one full stop at its end."""
+    """Return `text` with a capital first and one full stop last; a command stays as it is."""
     text = text.strip()
-    return text[:1].upper() + text[1:].rstrip(".") + "." if text else ""
+    if not text or text.startswith("accelsweep "):  # a command is no sentence
+        return text
+    return text[0].upper() + text[1:].rstrip(".") + "."
 
 
 @cache

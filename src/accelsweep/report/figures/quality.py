@@ -13,6 +13,7 @@ from accelsweep.report.figures.theme import Palette
 
 COLUMNS = ("cell", "label", "quality", "low", "high", "confidence", "count", "quality_verdict")
 MOST_CELLS = 60
+_BETTER = {"max": ", higher is better", "min": ", lower is better"}
 
 
 def quality_figure(findings: Findings) -> Figure | Skipped:
@@ -20,11 +21,9 @@ def quality_figure(findings: Findings) -> Figure | Skipped:
     judged = [cell for cell in findings.cells if cell.quality is not None]
     if not judged:
         return Skipped("quality", "no run recorded a quality")
-    rows = [_row(cell, findings.baseline) for cell in judged]
-    for position, row in enumerate(rows):
-        row["shown"] = position < MOST_CELLS
+    rows = [_row(cell, position) for position, cell in enumerate(judged)]
     metric = findings.quality_metric or "quality"
-    better = f" ({findings.quality_better} is better)" if findings.quality_better else ""
+    better = _BETTER.get(findings.quality_better or "", "")
     note = f"The first {MOST_CELLS} of {len(rows)} cells; all stand in the data." if len(rows) > MOST_CELLS else ""
     return Figure(
         name="quality",
@@ -36,14 +35,14 @@ def quality_figure(findings: Findings) -> Figure | Skipped:
     )
 
 
-def _row(cell: CellFinding, baseline: str | None) -> dict[str, Any]:
+def _row(cell: CellFinding, position: int) -> dict[str, Any]:
     assert cell.quality is not None
-    is_baseline = cell.verdict is Verdict.baseline or cell.cell == baseline
     return {
         "cell": cell.cell,
         "label": cell.label,
-        "key": f"{cell.cell} {cell.label}",
-        "role": "baseline" if is_baseline else "compared",
+        "key": f"{position} {cell.label}",
+        "shown": position < MOST_CELLS,
+        "role": "baseline" if cell.verdict is Verdict.baseline else "compared",
         "quality": cell.quality.value,
         "low": cell.quality.low,
         "high": cell.quality.high,

@@ -13,7 +13,7 @@ from accelsweep.report import format as fmt
 from accelsweep.report.figures.figure import ROWS, SI_AXIS, Chart, Figure, Skipped
 from accelsweep.report.figures.theme import Palette
 
-COLUMNS = ("cell", "series", "batch_size", "rate", "low", "high", "confidence", "count", "outcome")
+COLUMNS = ("cell", "series", "batch_size", "rate", "low", "high", "confidence", "count", "outcome", "knee")
 MOST_SERIES = 8
 """More lines than there are colours to tell them apart make no picture."""
 
@@ -50,19 +50,22 @@ def throughput_figure(findings: Findings) -> Figure | Skipped:
     if len(_values(findings, "batch_size")) < 2:
         return Skipped("throughput", "batch_size took one value only")
     rows = _rows(findings)
-    names = list(dict.fromkeys(row["series"] for row in rows))
-    kept = set(names[:MOST_SERIES])
+    series = list(dict.fromkeys(row["series"] for row in rows))
+    names = [name for name in series if any(row["rate"] is not None for row in rows if row["series"] == name)]
+    if not names:
+        return Skipped("throughput", "no cell has a rate")
+    names = names[:MOST_SERIES]
     for row in rows:
-        row["shown"] = row["series"] in kept
-    failed = sum(row["rate"] is None for row in rows)
-    note = f"The first {MOST_SERIES} of {len(names)} lines; all stand in the data." if len(names) > MOST_SERIES else ""
+        row["shown"] = row["series"] in names
+    failed = sum(row["rate"] is None for row in rows if row["shown"])
+    note = f"{len(names)} of {len(series)} lines are drawn; all stand in the data." if len(names) < len(series) else ""
     return Figure(
         name="throughput",
-        alt=f"Rate against batch size in {fmt.count(min(len(names), MOST_SERIES), 'line')}, "
+        alt=f"Rate against batch size in {fmt.count(len(names), 'line')}, "
         f"with {fmt.count(failed, 'cell')} without a rate.",
         rows=rows,
         columns=COLUMNS,
-        draw=lambda palette: _draw_throughput(palette, names[:MOST_SERIES]),
+        draw=lambda palette: _draw_throughput(palette, names),
         note=note,
     )
 
@@ -72,17 +75,23 @@ def _values(findings: Findings, axis: str) -> set[str]:
 
 
 def _rows(findings: Findings) -> list[dict[str, Any]]:
-    cells = [cell for cell in findings.cells if "batch_size" in cell.axes]
-    return [_row(cell) for cell in cells]
+    knees = {curve.knee for curve in findings.batch_curves}
+    return [_row(cell, findings, cell.cell in knees) for cell in findings.cells if "batch_size" in cell.axes]
 
 
-def _row(cell: CellFinding) -> dict[str, Any]:
+def _series(cell: CellFinding, findings: Findings) -> str:
+    """Return what a cell shares with the others of its line: every axis but the batch size, and where it ran."""
+    name = label({key: value for key, value in cell.axes.items() if key != "batch_size"})
+    return f"{name} | {cell.hardware}" if len(findings.hardware) > 1 and cell.hardware else name
+
+
+def _row(cell: CellFinding, findings: Findings, is_knee: bool) -> dict[str, Any]:
     rate = cell.samples_per_second
     outcome = main_outcome(cell)
     reason = cell.reasons[0] if cell.reasons else cell.verdict_reason
     return {
         "cell": cell.cell,
-        "series": label({key: value for key, value in cell.axes.items() if key != "batch_size"}),
+        "series": _series(cell, findings),
         "batch_size": cell.axes["batch_size"],
         "rate": rate.value if rate else None,
         "low": rate.low if rate else None,
@@ -90,6 +99,7 @@ def _row(cell: CellFinding) -> dict[str, Any]:
         "confidence": rate.confidence if rate else None,
         "count": rate.count if rate else 0,
         "outcome": outcome.value,
+        "knee": is_knee,
         "short": fmt.number(rate.value) if rate else fmt.outcome_words(outcome),
         "words": fmt.estimate_text(rate, f"{fmt.outcome_words(outcome)}: {reason}"),
     }
@@ -106,7 +116,7 @@ def main_outcome(cell: CellFinding) -> Outcome:
 def _draw_heatmap(palette: Palette, rows: list[dict[str, Any]]) -> Chart:
     rates = [row["rate"] for row in rows if row["rate"] is not None]
     lines = list(dict.fromkeys(row["series"] for row in rows))
-    middle = (min(rates) + max(rates)) / 2
+    turn = min(rates) + palette.ramp_turn * (max(rates) - min(rates))
     base = alt.Chart(ROWS).encode(
         x=alt.X("batch_size:O", title="batch size per device", axis=alt.Axis(labelAngle=0)),
         y=alt.Y("series:N", sort=lines, title=None),
@@ -118,7 +128,7 @@ def _draw_heatmap(palette: Palette, rows: list[dict[str, Any]]) -> Chart:
         fill=palette.band, stroke=palette.page, strokeWidth=3, cornerRadius=4
     )
     words = base.transform_filter(_MEASURED).mark_text(fontSize=13)
-    ink = alt.condition(f"datum.rate > {middle!r}", alt.value(palette.on_ramp[1]), alt.value(palette.on_ramp[0]))
+    ink = alt.condition(f"datum.rate > {turn!r}", alt.value(palette.on_ramp[1]), alt.value(palette.on_ramp[0]))
     return alt.layer(
         gap,
         tile.encode(color=alt.Color("rate:Q", scale=scale, legend=None)),
@@ -139,5 +149,6 @@ def _draw_throughput(palette: Palette, names: list[str]) -> Chart:
         measured.mark_line().encode(y=y),
         measured.mark_rule(strokeWidth=2).encode(y="low:Q", y2="high:Q"),
         measured.mark_point(filled=True, size=70).encode(y=y),
+        measured.transform_filter("datum.knee").mark_point(filled=False, size=260, strokeWidth=1.5).encode(y=y),
         failed.encode(y=alt.datum(0), yOffset=alt.value(-8)),
     ).properties(height=320)

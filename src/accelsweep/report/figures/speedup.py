@@ -23,14 +23,11 @@ _FINE_TICKS = (0.96, 0.97, 0.98, 0.99, 1, 1.01, 1.02, 1.03, 1.04)
 
 def speedup_figure(findings: Findings) -> Figure | Skipped:
     """Return the forest plot, or why there is none."""
-    compared = [cell for cell in findings.cells if cell.speedup is not None]
-    if not [cell for cell in compared if cell.verdict is not Verdict.baseline]:
+    compared = [cell for cell in findings.cells if cell.speedup is not None or cell.verdict is Verdict.baseline]
+    if all(cell.verdict is Verdict.baseline for cell in compared):
         return Skipped("speedup", "no cell could be compared with the baseline")
     compared.sort(key=lambda cell: -_ratio(cell))
-    rows = [_row(cell) for cell in compared]
-    shown = _fastest_and_baseline(compared)
-    for row in rows:
-        row["shown"] = row["cell"] in shown
+    rows = [_row(cell, position) for position, cell in enumerate(compared)]
     drawn = [row for row in rows if row["shown"]]
     note = "" if len(drawn) == len(rows) else f"The {len(drawn)} fastest of {len(rows)} cells; all stand in the data."
     return Figure(
@@ -44,12 +41,7 @@ def speedup_figure(findings: Findings) -> Figure | Skipped:
 
 
 def _ratio(cell: CellFinding) -> float:
-    return cell.speedup.ratio.value if cell.speedup else 0.0
-
-
-def _fastest_and_baseline(compared: Sequence[CellFinding]) -> set[str]:
-    fastest = [cell.cell for cell in compared[:MOST_CELLS]]
-    return {*fastest, *(cell.cell for cell in compared if cell.verdict is Verdict.baseline)}
+    return cell.speedup.ratio.value if cell.speedup else 1.0
 
 
 def _verdict_counts(compared: Sequence[CellFinding]) -> str:
@@ -57,21 +49,22 @@ def _verdict_counts(compared: Sequence[CellFinding]) -> str:
     return ", ".join(f"{count} {verdict.value}" for verdict, count in counts.items() if count)
 
 
-def _row(cell: CellFinding) -> dict[str, Any]:
-    assert cell.speedup is not None
-    ratio = cell.speedup.ratio
+def _row(cell: CellFinding, position: int) -> dict[str, Any]:
+    """Return a row of the forest; the baseline stands at 1x by definition, without an interval."""
+    ratio = cell.speedup.ratio if cell.speedup else None
     return {
         "cell": cell.cell,
         "label": cell.label,
-        "key": f"{cell.cell} {cell.label}",
+        "key": f"{position} {cell.label}",
         "verdict": cell.verdict.value,
-        "ratio": ratio.value,
-        "low": ratio.low,
-        "high": ratio.high,
-        "confidence": ratio.confidence,
-        "count": ratio.count,
-        "paired": cell.speedup.paired,
-        "words": fmt.ratio_text(ratio),
+        "ratio": _ratio(cell),
+        "low": ratio.low if ratio else None,
+        "high": ratio.high if ratio else None,
+        "confidence": ratio.confidence if ratio else None,
+        "count": ratio.count if ratio else cell.measured,
+        "paired": cell.speedup.paired if cell.speedup else None,
+        "shown": position < MOST_CELLS or cell.verdict is Verdict.baseline,
+        "words": fmt.ratio_text(ratio) if ratio else "1x by definition",
         "rate": fmt.estimate_text(cell.samples_per_second),
     }
 

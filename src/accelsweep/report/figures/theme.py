@@ -17,7 +17,11 @@ FONT = "Liberation Sans, Arial, Helvetica, sans-serif"
 
 @dataclass(frozen=True)
 class Palette:
-    """One colour scheme. `series` tells lines apart, `ramp` runs from the page's background to full strength."""
+    """One colour scheme. `series` tells lines apart, `ramp` runs from the page's background to full strength.
+
+    `on_ramp` are the text colours on the ramp's beginning and end; `ramp_turn` is the share of the ramp at which the
+    second becomes the more legible one.
+    """
 
     name: str
     page: str
@@ -32,6 +36,7 @@ class Palette:
     series: tuple[str, ...]
     ramp: tuple[str, ...]
     on_ramp: tuple[str, str]
+    ramp_turn: float
 
 
 LIGHT = Palette(
@@ -47,7 +52,8 @@ LIGHT = Palette(
     undecided="#7c56b3",
     series=("#1d5fc4", "#c2410c", "#0f7b6c", "#7c56b3", "#8a6100", "#b0266e", "#4a5a6a", "#2f7d32"),
     ramp=("#e6eefb", "#9dbff0", "#4a86dc", "#123f8c"),
-    on_ramp=("#16202c", "#ffffff"),
+    on_ramp=("#0b1118", "#ffffff"),
+    ramp_turn=0.75,
 )
 
 DARK = Palette(
@@ -64,6 +70,7 @@ DARK = Palette(
     series=("#7fb0ff", "#ff9466", "#52c7b4", "#c3a3f5", "#e0b64f", "#f58fbd", "#a9b6c6", "#86cf89"),
     ramp=("#1b2c47", "#28508c", "#4d8ae6", "#b5d2ff"),
     on_ramp=("#e8ecf1", "#0b1118"),
+    ramp_turn=0.55,
 )
 
 SHAPES: dict[Verdict, str] = {

@@ -11,6 +11,7 @@ import altair as alt
 
 from accelsweep.core.findings import CellFinding, Findings
 from accelsweep.report import format as fmt
+from accelsweep.report.cells import MEMORY_METRICS
 from accelsweep.report.figures.figure import ROWS, SI_AXIS, Chart, Figure, Skipped
 from accelsweep.report.figures.theme import Palette
 
@@ -27,11 +28,9 @@ class Price:
 
 
 PRICES = (
-    Price("pareto-cost", "cost", ("cost_usd_per_million_samples", "cost_usd_per_epoch")),
-    Price("pareto-energy", "energy", ("energy_joules_per_sample", "joules_per_sample")),
-    Price(
-        "pareto-memory", "peak memory", ("peak_memory_allocated_bytes", "device_memory_used_bytes", "host_pss_bytes")
-    ),
+    Price("pareto-cost", "cost", ("usd_per_million_samples",)),
+    Price("pareto-energy", "energy", ("joules_per_sample",)),
+    Price("pareto-memory", "peak memory", MEMORY_METRICS),
 )
 
 
@@ -64,7 +63,9 @@ def _name_sides(rows: list[dict[str, Any]]) -> None:
 
 
 def _why(findings: Findings, price: Price) -> str:
-    """Return the first stated reason why this price was not measured, if any."""
+    """Return the first stated reason why this price was neither measured nor given, if any."""
+    if price.figure == "pareto-cost" and findings.costs_note:
+        return f" ({findings.costs_note})"
     for cell in findings.cells:
         for metric in price.metrics:
             if metric in cell.metrics and (reason := cell.metrics[metric].reason):
@@ -73,20 +74,28 @@ def _why(findings: Findings, price: Price) -> str:
 
 
 def _row(findings: Findings, cell: CellFinding, metric: str) -> dict[str, Any] | None:
-    value = cell.metrics.get(metric)
-    if cell.samples_per_second is None or value is None or value.median is None:
+    value, unit = _price_of(cell, metric)
+    if cell.samples_per_second is None or value is None:
         return None
     return {
         "cell": cell.cell,
         "label": cell.label,
         "rate": cell.samples_per_second.value,
         "metric": metric,
-        "value": value.median,
-        "unit": value.unit,
+        "value": value,
+        "unit": unit,
         "role": _role(findings, cell.cell),
         "rate_words": fmt.estimate_text(cell.samples_per_second),
-        "value_words": fmt.summary(value),
+        "value_words": fmt.number(value, unit),
     }
+
+
+def _price_of(cell: CellFinding, metric: str) -> tuple[float | None, str]:
+    """Return what a cell costs in this metric, and in which unit; None where it was neither measured nor priced."""
+    if metric in cell.costs:
+        return cell.costs[metric].value, cell.costs[metric].unit
+    summary = cell.metrics.get(metric)
+    return (summary.median, summary.unit) if summary else (None, "")
 
 
 def _role(findings: Findings, cell: str) -> str:
@@ -95,21 +104,23 @@ def _role(findings: Findings, cell: str) -> str:
         return "recommended"
     if cell in {choice.cell for choice in advice.alternatives}:
         return "alternative"
-    return "baseline" if cell == findings.baseline else "other"
+    if cell == findings.baseline:
+        return "baseline"
+    return "on the Pareto front" if cell in findings.pareto else "other"
 
 
 def _draw(palette: Palette, *, price: Price, rows: list[dict[str, Any]]) -> Chart:
-    colours = {
-        "recommended": palette.accent,
-        "alternative": palette.undecided,
-        "baseline": palette.ink,
-        "other": palette.muted,
+    looks = {
+        "recommended": (palette.accent, "diamond"),
+        "alternative": (palette.undecided, "triangle-up"),
+        "baseline": (palette.ink, "circle"),
+        "on the Pareto front": (palette.accent, "triangle-right"),
+        "other": (palette.muted, "square"),
     }
-    shapes = {"recommended": "diamond", "alternative": "triangle-up", "baseline": "circle", "other": "square"}
-    roles = [role for role in colours if any(row["role"] == role for row in rows)]
+    roles = [role for role in looks if any(row["role"] == role for row in rows)]
     titles = {"label": "cell", "role": "role", "rate_words": "rate", "value_words": price.title}
-    colour = alt.Color("role:N", scale=alt.Scale(domain=roles, range=[colours[role] for role in roles]))
-    shape = alt.Shape("role:N", scale=alt.Scale(domain=roles, range=[shapes[role] for role in roles]))
+    colour = alt.Color("role:N", scale=alt.Scale(domain=roles, range=[looks[role][0] for role in roles]))
+    shape = alt.Shape("role:N", scale=alt.Scale(domain=roles, range=[looks[role][1] for role in roles]))
     base = alt.Chart(ROWS).encode(
         x=_price_axis(price, rows),
         y=alt.Y("rate:Q", title="samples per second", axis=SI_AXIS),

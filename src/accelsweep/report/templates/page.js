@@ -24,7 +24,7 @@
     spec.config.axis.labelLimit = 120;
     spec.config.axis.titlePadding = 6;
     spec.config.legend.columns = 2;
-    spec.config.axisYPoint = { labelAlign: "left", labelPadding: 0, labelOffset: -14, labelLimit: 330, grid: false };
+    spec.config.axisYPoint = { labelAlign: "left", labelPadding: 0, labelOffset: -14, labelLimit: 330, grid: false, zindex: 1 };
     if (spec.usermeta?.rows) spec.height = 46 * spec.usermeta.rows;
   }
 
