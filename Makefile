@@ -35,7 +35,7 @@ check: setup ## formatting, lint, types, layers, workflow lint
 	@$(RUN)/mypy
 	@$(RUN)/lint-imports
 	@$(RUN)/snakefmt --check Snakefile workflows
-	@$(RUN)/python -m tests.lint_workflow
+	@$(RUN)/python tests/lint_workflow.py
 
 format: setup ## put every file into the agreed form
 	@$(RUN)/ruff format .

@@ -19,21 +19,16 @@ wildcard_constraints:
     block=r"b[0-9a-f]{12}",
 
 
-localrules:
-    all,
-    published,
-
-
 include: "workflows/blocks.smk"
 include: "workflows/collect.smk"
 include: "workflows/report.smk"
 
 
 rule all:
+    default_target: True
     input:
         SWEEP.report,
         SWEEP.published,
-    default_target: True
 
 
 # A block that failed must never cost the report: what there is gets collected, the rest becomes `not_run` rows.

@@ -8,10 +8,10 @@ rule prepared:
         "sweeps/{sweep}/prepared.json",
     log:
         "sweeps/{sweep}/logs/prepare.log",
+    localrule: True
     params:
         python=sys.executable,
         blocks=SWEEP.blocks_digest,
-    localrule: True
     shell:
         "{params.python:q} -m accelsweep.execute.prepare {input.manifest:q} {output:q} > {log:q} 2>&1"
 
@@ -24,11 +24,11 @@ rule block:
         "sweeps/{sweep}/blocks/{block}.done.json",
     log:
         "sweeps/{sweep}/logs/{block}.log",
+    resources:
+        timing=1,
     params:
         python=sys.executable,
         software=SWEEP.software,
         wanted=SWEEP.wanted,
-    resources:
-        timing=1,
     shell:
         "{params.python:q} -m accelsweep.execute {input.block:q} > {log:q} 2>&1"

@@ -10,9 +10,9 @@ rule findings:
         findings="sweeps/{sweep}/findings.json",
     log:
         "sweeps/{sweep}/logs/findings.log",
+    localrule: True
     params:
         python=sys.executable,
         code=SWEEP.code_of("analyse"),
-    localrule: True
     shell:
         "{params.python:q} -m accelsweep.analyse sweeps/{wildcards.sweep:q} > {log:q} 2>&1"

@@ -9,10 +9,10 @@ rule report:
         "reports/{sweep}/index.html",
     log:
         "sweeps/{sweep}/logs/report.log",
+    localrule: True
     params:
         python=sys.executable,
         code=SWEEP.code_of("report"),
-    localrule: True
     shell:
         "{params.python:q} -m accelsweep.report sweeps/{wildcards.sweep:q} > {log:q} 2>&1"
 
@@ -25,6 +25,7 @@ rule published:
         touch("sweeps/{sweep}/published.done"),
     log:
         "sweeps/{sweep}/logs/publish.log",
+    localrule: True
     params:
         python=sys.executable,
     shell:
