@@ -14,7 +14,7 @@ from pydantic import ValidationError
 
 from accelsweep.analyse.advice import Situation, recommend
 from accelsweep.analyse.batch import batch_curves
-from accelsweep.analyse.compare import Comparison, Rules, against_baseline, family_size
+from accelsweep.analyse.compare import Comparison, Rules, against_baseline, family_size, own_rate
 from accelsweep.analyse.cost import costs, note
 from accelsweep.analyse.doubts import cell_doubts, outlying_runs, overlapping_runs, sweep_doubts
 from accelsweep.analyse.origin import environment, hardware_of, records_digest
@@ -22,7 +22,7 @@ from accelsweep.analyse.pareto import candidates, front, objectives
 from accelsweep.analyse.quality import Measure, measure_of, quality_of
 from accelsweep.analyse.runs import CellRuns, RunRow, group, hardware_names, parse
 from accelsweep.analyse.scaling import scaling
-from accelsweep.analyse.statistics import Family, exponential_estimate, pooled_noise, significant, t_interval
+from accelsweep.analyse.statistics import Family, pooled_noise, significant
 from accelsweep.analyse.summary import summaries
 from accelsweep.analyse.words import command
 from accelsweep.core.documents import canonical_json
@@ -112,7 +112,7 @@ def _finding(one: CellRuns, comparison: Comparison, priced: dict[str, Estimate],
         measured=len(one.measured),
         outcomes={outcome: outcomes[outcome] for outcome in Outcome if outcomes[outcome]},
         reasons=tuple(dict.fromkeys(run.reason for run in one.runs if run.reason is not None)),
-        samples_per_second=_rate(one, context.family.confidence),
+        samples_per_second=own_rate(one, context.family.confidence),
         speedup=comparison.speedup,
         verdict=comparison.verdict,
         verdict_reason=comparison.reason,
@@ -125,14 +125,6 @@ def _finding(one: CellRuns, comparison: Comparison, priced: dict[str, Estimate],
         quality_difference=quality.difference,
         costs=priced,
     )
-
-
-def _rate(one: CellRuns, confidence: float) -> Estimate | None:
-    """Return the geometric mean of the cell's rates with its own interval, which belongs to no family."""
-    if not one.measured:
-        return None
-    family = Family(1, confidence)
-    return exponential_estimate(t_interval(list(one.log_rates.values()), family), "1/s", family)
 
 
 def _point(run: RunRow) -> RunPoint:

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 from accelsweep.analyse.likeness import build_doubt, difference
 from accelsweep.analyse.runs import CellRuns
-from accelsweep.analyse.statistics import Family, exponential_estimate, log_ratio, verdict
-from accelsweep.core.findings import Speedup, Verdict
+from accelsweep.analyse.statistics import Family, exponential_estimate, log_ratio, t_interval, verdict
+from accelsweep.core.findings import Estimate, Speedup, Verdict
 from accelsweep.core.outcome import Outcome
 from accelsweep.core.record import Doubt
 
@@ -71,6 +71,14 @@ def compare(group: CellRuns, partner: CellRuns, rules: Rules) -> Comparison:
     doubts = (build_doubt(group, partner), None if paired else _unpaired(group, partner))
     found = tuple(doubt for doubt in doubts if doubt is not None)
     return Comparison(Speedup(ratio=ratio, paired=paired), decision, reason, partner, found)
+
+
+def own_rate(group: CellRuns, confidence: float) -> Estimate | None:
+    """Return the geometric mean of a cell's rates with an interval of its own, which belongs to no family; or None."""
+    if not group.measured:
+        return None
+    alone = Family(1, confidence)
+    return exponential_estimate(t_interval(list(group.log_rates.values()), alone), "1/s", alone)
 
 
 def endings(group: CellRuns) -> str:

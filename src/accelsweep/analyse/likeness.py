@@ -31,12 +31,20 @@ def difference(a: CellRuns, b: CellRuns, axes: Collection[str], across: Collecti
 
 def build_doubt(a: CellRuns, b: CellRuns) -> Doubt | None:
     """Return the doubt that the compared runs used different builds of the same version, or None."""
-    for field, ours, theirs in _varying("builds", a.measured, b.measured):
-        return Doubt(
-            code="build_differs",
-            message=f"{field} was built differently: {_show(ours)} here, {_show(theirs)} for the baseline",
-            remedy=f"measure both with the same build of {field.partition('.')[2] or field}",
-        )
+    return _doubt(
+        "builds", "build_differs", "the build tag of {} differs", "measure both with the same build of {}", a, b
+    )
+
+
+def source_doubt(a: CellRuns, b: CellRuns) -> Doubt | None:
+    """Return the doubt that the compared runs used different sources of a package of the user's own, or None."""
+    message, remedy = "the sources of {} differ", "if {} was not meant to change, measure both from one commit"
+    return _doubt("sources", "sources_differ", message, remedy, a, b)
+
+
+def _doubt(part: str, code: str, message: str, remedy: str, a: CellRuns, b: CellRuns) -> Doubt | None:
+    for field, ours, theirs in _varying(part, a.measured, b.measured):
+        return Doubt(code=code, message=f"{message.format(field)}: {ours}, {theirs}", remedy=remedy.format(field))
     return None
 
 
