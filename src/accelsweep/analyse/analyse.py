@@ -6,8 +6,9 @@ A pure function: the same records give the same findings to the last digit, what
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import pandas as pd
 from pydantic import ValidationError
@@ -37,56 +38,83 @@ def analyse(records: pd.DataFrame, manifest: Manifest) -> Findings:
     """Return the findings of the sweep that `manifest` plans from the table that `collect` made of its records."""
     rows = parse(records)
     groups = group(manifest, rows)
-    analysis = manifest.settings.analysis
-    family = Family(family_size(groups, manifest.baseline), analysis.confidence)
-    rules = Rules(family, analysis.threshold, manifest.axes, analysis.across)
+    rules = _rules(manifest, groups)
+    names = hardware_names(groups)
+    measure = measure_of(groups, manifest.settings.analysis.quality_margin)
     baselines = [one for one in groups if one.cell == manifest.baseline]
     comparisons = [against_baseline(one, baselines, rules) for one in groups]
-    names = hardware_names(groups)
-    measure = measure_of(groups, analysis.quality_margin)
-    priced, costs_note = _costs(groups, manifest, Family(1, analysis.confidence))
-    context = _Context(names, family, measure, outlying_runs(groups), overlapping_runs(rows))
+    priced, costs_note = _costs(groups, manifest, Family(1, rules.family.confidence))
+    context = _Context(names, rules.family, measure, outlying_runs(groups), overlapping_runs(rows))
     cells = tuple(_finding(*parts, context) for parts in zip(groups, comparisons, priced, strict=True))
-    repeats = _repeats(manifest)
-    noise = pooled_noise(
-        (one.log_rates, c.partner.log_rates) for one, c in zip(groups, comparisons, strict=True) if c.partner
-    )
-    chosen = candidates(cells)
-    better = None if measure.metric is None else "max" if measure.more_is_better else "min"
-    goals = objectives(chosen, better)
-    pareto = tuple(chosen[index].cell for index in front(goals, len(chosen)))
-    outcomes = Counter(row.outcome for row in rows)
     return Findings(
-        sweep=manifest.sweep,
-        revision=manifest.revision,
-        experiment=manifest.experiment,
-        overrides=manifest.overrides,
-        command=command(manifest),
-        axes=manifest.axes,
-        baseline=manifest.baseline,
-        threshold=analysis.threshold,
-        confidence=analysis.confidence,
-        family=family.size,
-        quality_metric=measure.metric,
-        quality_better=better,
-        repeats=repeats,
-        planned_runs=len(manifest.wanted_runs()),
-        outcomes={outcome: outcomes[outcome] for outcome in Outcome if outcomes[outcome]},
-        smallest_visible_effect=_visible(repeats, noise, rules),
+        **_of_the_plan(manifest),
+        **_judged(manifest, groups, comparisons, cells, rules, measure),
+        outcomes=_counted(rows),
         hardware=hardware_of(groups, names),
-        cells=cells,
-        excluded=tuple(one.model_dump(mode="json") for one in manifest.excluded),
-        refusals=tuple(dict.fromkeys(c.refusal for c in comparisons if c.refusal is not None)),
-        doubts=tuple(sweep_doubts(groups, manifest.baseline, repeats)),
+        refusals=tuple(dict.fromkeys(one.refusal for one in comparisons if one.refusal is not None)),
+        doubts=tuple(sweep_doubts(groups, manifest.baseline, _repeats(manifest))),
         scaling=scaling(groups, rules),
-        recommendation=recommend(Situation(manifest, cells, rules, repeats, noise, pareto)),
         environment=environment(manifest, rows),
         records_sha256=records_digest(rows),
-        pareto=pareto,
-        pareto_objectives=tuple(goals),
         batch_curves=batch_curves(groups, names),
         costs_note=costs_note,
     )
+
+
+def _rules(manifest: Manifest, groups: Sequence[CellRuns]) -> Rules:
+    analysis = manifest.settings.analysis
+    family = Family(family_size(groups, manifest.baseline), analysis.confidence)
+    return Rules(family, analysis.threshold, manifest.axes, analysis.across)
+
+
+def _of_the_plan(manifest: Manifest) -> dict[str, Any]:
+    """Return the fields of the findings that stand in the manifest already."""
+    return {
+        "sweep": manifest.sweep,
+        "revision": manifest.revision,
+        "experiment": manifest.experiment,
+        "overrides": manifest.overrides,
+        "command": command(manifest),
+        "axes": manifest.axes,
+        "baseline": manifest.baseline,
+        "threshold": manifest.settings.analysis.threshold,
+        "confidence": manifest.settings.analysis.confidence,
+        "repeats": _repeats(manifest),
+        "planned_runs": len(manifest.wanted_runs()),
+        "excluded": tuple(one.model_dump(mode="json") for one in manifest.excluded),
+    }
+
+
+def _judged(
+    manifest: Manifest,
+    groups: Sequence[CellRuns],
+    comparisons: Sequence[Comparison],
+    cells: tuple[CellFinding, ...],
+    rules: Rules,
+    measure: Measure,
+) -> dict[str, Any]:
+    """Return the fields that weigh the cells against each other: noise, Pareto front, recommendation."""
+    pairs = [(one.log_rates, by.partner.log_rates) for one, by in zip(groups, comparisons, strict=True) if by.partner]
+    noise, repeats = pooled_noise(pairs), _repeats(manifest)
+    chosen = candidates(cells)
+    goals = objectives(chosen, measure.better)
+    pareto = tuple(chosen[index].cell for index in front(goals, len(chosen)))
+    return {
+        "cells": cells,
+        "family": rules.family.size,
+        "quality_metric": measure.metric,
+        "quality_better": measure.better,
+        "smallest_visible_effect": _visible(repeats, noise, rules),
+        "pareto": pareto,
+        "pareto_objectives": tuple(goals),
+        "recommendation": recommend(Situation(manifest, cells, rules, repeats, noise, pareto)),
+    }
+
+
+def _counted(runs: Iterable[RunRow]) -> dict[Outcome, int]:
+    """Return how many runs ended in which way, in the order of the outcomes' definition."""
+    counts = Counter(run.outcome for run in runs)
+    return {outcome: counts[outcome] for outcome in Outcome if counts[outcome]}
 
 
 @dataclass(frozen=True)
@@ -102,7 +130,6 @@ class _Context:
 
 def _finding(one: CellRuns, comparison: Comparison, priced: dict[str, Estimate], context: _Context) -> CellFinding:
     quality = quality_of(one, comparison.partner, comparison.verdict, context.family, context.measure)
-    outcomes = Counter(run.outcome for run in one.runs)
     return CellFinding(
         cell=one.cell,
         label=one.label,
@@ -110,7 +137,7 @@ def _finding(one: CellRuns, comparison: Comparison, priced: dict[str, Estimate],
         hardware=context.hardware.get(canonical_json(dict(one.hardware))),
         planned=sum(run.run is not None for run in one.runs),
         measured=len(one.measured),
-        outcomes={outcome: outcomes[outcome] for outcome in Outcome if outcomes[outcome]},
+        outcomes=_counted(one.runs),
         reasons=tuple(dict.fromkeys(run.reason for run in one.runs if run.reason is not None)),
         samples_per_second=own_rate(one, context.family.confidence),
         speedup=comparison.speedup,

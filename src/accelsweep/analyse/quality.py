@@ -26,10 +26,10 @@ class Quality:
 
 @dataclass(frozen=True)
 class Measure:
-    """What quality is: the metric's name, whether more of it is better, and the margin that does not matter."""
+    """What quality is: the metric's name, whether `max` or `min` is `better`, and the margin that does not matter."""
 
     metric: str | None
-    more_is_better: bool
+    better: str | None
     margin: float
 
 
@@ -37,7 +37,7 @@ def measure_of(groups: Sequence[CellRuns], margin: float) -> Measure:
     """Return what the cells' configs say about quality (`measure.quality_metric` and `quality_better`: max or min)."""
     settings: Mapping[str, Any] = next((group.config["measure"] for group in groups if group.config.get("measure")), {})
     metric = settings.get("quality_metric")
-    return Measure(metric, settings.get("quality_better", "max") != "min", margin)
+    return Measure(metric, settings.get("quality_better", "max") if metric else None, margin)
 
 
 def quality_of(group: CellRuns, partner: CellRuns | None, speed: Verdict, family: Family, measure: Measure) -> Quality:
@@ -82,7 +82,7 @@ def _wording(difference: Estimate, measure: Measure) -> str:
     """Non-inferiority and equivalence read off one interval (Schuirmann 1987; Piaggio et al., JAMA 2012)."""
     if difference.low is None or difference.high is None:
         return f"{UNDECIDED} at {difference.count} repeat{'s' if difference.count != 1 else ''}"
-    low, high = (difference.low, difference.high) if measure.more_is_better else (-difference.high, -difference.low)
+    low, high = (-difference.high, -difference.low) if measure.better == "min" else (difference.low, difference.high)
     if high < -measure.margin:
         return WORSE
     if low > measure.margin:
