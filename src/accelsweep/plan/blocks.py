@@ -48,6 +48,7 @@ def design(task: Task, existing: Sequence[Block]) -> Design:
 
     Raises InputError if `block.minutes` is too short for a single run.
     """
+    _most_runs(task)
     known = {block.name: block for block in (_moved(block, task) for block in existing)}
     wanted = _wanted_of(list(known.values()), task)
     new = list(_new_blocks(task, list(known.values()), wanted))

@@ -23,6 +23,7 @@ from pydantic import (
 
 from accelsweep.core.errors import InputError, nearest
 from accelsweep.core.plans import Analysis, BlockSettings, Limits, Settings, Site
+from accelsweep.plan.prices import Prices
 
 PRECISIONS = (
     "32-true",
@@ -127,7 +128,7 @@ def parsed(model: type[_Model], value: Any, where: str, file_of: FileOf) -> _Mod
     try:
         return model.model_validate(value)
     except ValidationError as error:
-        first = error.errors()[0]
+        first = min(error.errors(), key=lambda each: each["type"] != "extra_forbidden")
         path = [str(part) for part in first["loc"] if part not in ("[key]",)]
         key = ".".join([*([where] if where else []), *path])
         raise InputError(f"{_complaint(model, first, key)}; look in {file_of(key)}") from None
@@ -138,7 +139,7 @@ def _complaint(model: type[BaseModel], first: Any, key: str) -> str:
         return f"unknown key '{key}'{nearest(str(first['loc'][-1]), _fields(model, first['loc'][:-1]))}"
     if first["type"] == "missing":
         return f"the key '{key}' is missing"
-    message = first["msg"].removeprefix("Value error, ")
+    message = first["msg"].removeprefix("Value error, ").replace("Input should be", "must be")
     suggestion = ""
     if first["type"] == "literal_error" and isinstance(first["input"], str):
         suggestion = nearest(
@@ -202,6 +203,7 @@ def steering(values: Mapping[str, Any], file_of: FileOf) -> tuple[Settings, Site
         "analysis": parsed(Analysis, values.get("analysis") or {}, "analysis", file_of),
         "block": parsed(BlockSettings, values.get("block") or {}, "block", file_of),
     }
+    parsed(Prices, values.get("prices") or {}, "prices", file_of)
     rest = {key: values[key] for key in ("repeats", "baseline", "prices", "report") if values.get(key) is not None}
     settings = parsed(Settings, {**rest, **parts}, "", file_of)
     _refuse_out_of_range(settings, site, file_of)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -37,7 +37,16 @@ MOST_CELLS = 100_000
 """A grid larger than this is taken for a slip of the keyboard and refused before it fills the memory."""
 
 _BASIC_SWEEPER = "hydra._internal.core_plugins.basic_sweeper.BasicSweeper"
-_HYDRA_ERRORS = (HydraException, OmegaConfBaseException, YAMLError, ValueError, TypeError, AssertionError)
+_HYDRA_ERRORS = (
+    HydraException,
+    OmegaConfBaseException,
+    YAMLError,
+    ValueError,
+    TypeError,
+    AssertionError,
+    AttributeError,
+    LookupError,
+)
 
 
 @dataclass(frozen=True)
@@ -82,6 +91,8 @@ class Composer:
         if line not in self._parsed:
             with self._explained((line,)):
                 (self._parsed[line],) = self._parser.parse_overrides([line])
+            if not self._parsed[line].key_or_group:
+                raise InputError(f"cannot read {line!r}: an override is KEY=VALUE")
         return self._parsed[line]
 
     def is_group_choice(self, override: Override) -> bool:
@@ -112,12 +123,24 @@ class Composer:
         task: Any = OmegaConf.to_container(master.hydra.overrides.task, resolve=False)
         lines = [f"{key}={value}" for key, value in params.items()] + list(task)
         overrides = [self.parse(line) for line in lines]
+        lengths = {override.get_key_element(): self._length(override) for override in overrides}
+        _refuse_size(lengths)
         with self._explained(lines):
-            _refuse_endless(overrides)
             (jobs,) = BasicSweeper.split_arguments(overrides, None)
         sweeps = {override.get_key_element(): override.is_sweep_override() for override in overrides}
         swept = tuple(index for index, several in enumerate(sweeps.values()) if several)
         return Grid(jobs=tuple(map(tuple, jobs)), swept=swept)
+
+    def _length(self, override: Override) -> int:
+        """Return how many values an override has, counted no further than is needed to refuse it."""
+        if override.is_interval_sweep():
+            hint = f"write {override.key_or_group}=a,b,c or range()"
+            raise InputError(f"'{override.input_line}': interval() has no list of values; {hint}")
+        if not override.is_sweep_override():
+            return 1
+        with self._explained((override.input_line or "",)):
+            return sum(1 for _ in itertools.islice(override.sweep_iterator(), MOST_CELLS + 1))
+        raise AssertionError("unreachable: errors leave the block above")
 
     def _load(self, lines: Sequence[str], mode: RunMode) -> DictConfig:
         with self._explained(lines):
@@ -142,18 +165,10 @@ def _functions() -> Any:
     return functions
 
 
-def _refuse_endless(overrides: Sequence[Override]) -> None:
-    lengths = {}
-    for override in overrides:
-        if override.is_interval_sweep():
-            raise InputError(
-                f"'{override.input_line}': interval() has no list of values; "
-                f"write {override.key_or_group}=a,b,c or range()"
-            )
-        several = itertools.islice(override.sweep_iterator(), MOST_CELLS + 1) if override.is_sweep_override() else (1,)
-        lengths[override.get_key_element()] = sum(1 for _ in several)
-    if (cells := math.prod(lengths.values())) > MOST_CELLS:
-        raise InputError(f"the grid has more than {MOST_CELLS} cells ({cells}); sweep fewer values at once")
+def _refuse_size(lengths: Mapping[str, int]) -> None:
+    cells = math.prod(lengths.values())
+    if cells > MOST_CELLS:
+        raise InputError(f"the grid has more than {MOST_CELLS} cells; sweep fewer values at once")
     if not cells:
         empty = next(key for key, length in lengths.items() if not length)
         raise InputError(f"'{empty}' is swept over no value at all, so there is no cell to run; give it one")

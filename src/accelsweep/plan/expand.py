@@ -9,24 +9,19 @@ from __future__ import annotations
 
 import copy
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 from hydra.core.override_parser.types import Override, OverrideType
-from omegaconf import AnyNode, DictConfig, ListConfig, Node, OmegaConf, open_dict
-from omegaconf.errors import OmegaConfBaseException
+from omegaconf import AnyNode, OmegaConf, open_dict
 
 from accelsweep.core.cell import PLAN_KEYS
 from accelsweep.core.errors import InputError
 from accelsweep.plan.compose import Composer, Grid
-from accelsweep.plan.explain import dotted_keys, suggest
+from accelsweep.plan.interpolation import nodes, plain_data, referred_words, refuse_missing, refuse_resolvers
 
 _KEY = re.compile(r"[A-Za-z_][\w-]*(\.[A-Za-z_][\w-]*)*")
-_REFERENCE = re.compile(r"\$\{\s*\.*([\w-]+(?:\.[\w-]+)*)\s*\}")
-_RESOLVER = re.compile(r"\$\{\s*([\w.{}$-]+?)\s*:")
-_MAY_ASK_THE_SITE = frozenset({"site", "report"})
-"""Where a resolver such as `${oc.env:USER}` may stand: below keys that decide nothing about a measurement."""
 
 
 @dataclass(frozen=True)
@@ -150,10 +145,10 @@ class _Base:
         with open_dict(self._science):
             for key in PLAN_KEYS & set(self._science):
                 del self._science[key]
-        nodes = dict(_nodes(config))
-        self.leaves = {key for key, node in nodes.items() if type(node) is AnyNode}
-        self._interpolations = {key: str(node._value()) for key, node in nodes.items() if node._is_interpolation()}
-        self._referred = _referred(self._interpolations.values())
+        raw = dict(nodes(config))
+        self.leaves = {key for key, node in raw.items() if type(node) is AnyNode}
+        self._interpolations = {key: str(node._value()) for key, node in raw.items() if node._is_interpolation()}
+        self._referred = referred_words(self._interpolations.values())
         self._resolved: dict[tuple[Any, ...], tuple[dict[str, Any], dict[str, Any]]] = {}
 
     def resolved(self, plain: Sequence[Override], auto: str) -> tuple[dict[str, Any], dict[str, Any]]:
@@ -181,76 +176,16 @@ class _Base:
                     OmegaConf.update(config, key, value)
             if OmegaConf.select(config, "accelerator") == "auto":
                 config.accelerator = auto
-        _refuse_resolvers({key: text for key, text in self._interpolations.items() if key not in values})
-        science = _plain_data(self._science)
-        _refuse_missing(science)
-        return science, {key: _plain_data(self._whole, key) for key in PLAN_KEYS & set(self._whole)}
+        refuse_resolvers({key: text for key, text in self._interpolations.items() if key not in values})
+        science = plain_data(self._science)
+        refuse_missing(science)
+        return science, {key: plain_data(self._whole, key) for key in PLAN_KEYS & set(self._whole)}
 
 
 def steering_of(composer: Composer, job: Sequence[str]) -> dict[str, Any]:
     """Return the resolved plan-level part of the config of one job."""
     config = composer.compose(job)
-    return {key: _plain_data(config, key) for key in PLAN_KEYS & set(config)}
-
-
-def _plain_data(config: DictConfig, key: str | None = None) -> Any:
-    try:
-        value = config if key is None else config[key]
-        return OmegaConf.to_container(value, resolve=True) if OmegaConf.is_config(value) else value
-    except OmegaConfBaseException as error:
-        text = str(error).splitlines()[0]
-        missing = re.search(r"'([\w-]+)[^']*' not found", text)
-        if missing and missing[1] in PLAN_KEYS | {"hydra"}:
-            text += ": what is measured may not depend on a key that only steers the sweep"
-        elif missing:
-            text += suggest(missing[1], list(dotted_keys(OmegaConf.to_container(config, resolve=False))))
-        raise InputError(f"'{error.full_key or key}' cannot be resolved: {text}") from None
-
-
-def _nodes(node: Any, prefix: str = "") -> Iterator[tuple[str, Node]]:
-    """Yield dotted key and raw node of everything below `node`; what an interpolation stands for is not entered."""
-    if (
-        not isinstance(node, DictConfig | ListConfig)
-        or node._is_none()
-        or node._is_missing()
-        or node._is_interpolation()
-    ):
-        return
-    keys = node.keys() if isinstance(node, DictConfig) else range(len(node))
-    for key in keys:
-        child: Any = node._get_node(key)  # type: ignore[arg-type]
-        name = f"{prefix}{key!s}" if isinstance(node, DictConfig) and "." not in str(key) else f"{prefix}[{key!s}]"
-        yield name, child
-        yield from _nodes(child, f"{name}.")
-
-
-def _referred(interpolations: Iterable[str]) -> frozenset[str] | None:
-    """Return every word that an interpolation names a key with, or None if one of them could name any key."""
-    words: set[str] = set()
-    for text in interpolations:
-        references = _REFERENCE.findall(text)
-        if len(references) != text.count("${"):
-            return None
-        words.update(part for reference in references for part in reference.split("."))
-    return frozenset(words)
-
-
-def _refuse_resolvers(interpolations: Mapping[str, str]) -> None:
-    for key, text in interpolations.items():
-        found = _RESOLVER.search(text) if key.split(".")[0] not in _MAY_ASK_THE_SITE else None
-        if found:
-            raise InputError(
-                f"'{key}' is {text!r}: the resolver '{found[1]}' may give another value elsewhere or later, so it "
-                "cannot be part of a plan. Write the value itself, or refer to another key with ${key}"
-            )
-
-
-def _refuse_missing(tree: Any, prefix: str = "") -> None:
-    if tree == "???":
-        raise InputError(f"'{prefix[:-1]}' has no value yet (it is ??? in the config); set it with {prefix[:-1]}=VALUE")
-    items = tree.items() if isinstance(tree, dict) else enumerate(tree) if isinstance(tree, list) else ()
-    for key, value in items:
-        _refuse_missing(value, f"{prefix}{key}.")
+    return {key: plain_data(config, key) for key in PLAN_KEYS & set(config)}
 
 
 def _replaced(tree: dict[str, Any], path: Sequence[str], value: Any) -> dict[str, Any]:

@@ -26,17 +26,15 @@ def explain(
 ) -> InputError:
     """Return the InputError that tells the user what `error`, raised while composing `lines`, means."""
     if isinstance(error, OverrideParseException):
-        return InputError(
-            f"cannot read the override {error.override!r}: {_one_line(error, skip='Error parsing override')}. "
-            "Quote a value that holds commas, braces or spaces: key='\"a, b\"'"
-        )
+        return _unreadable(error)
     if isinstance(error, MissingConfigException):
         return _missing_file(error, folders)
     if isinstance(error, YAMLError):
         return InputError(f"a config file is not valid YAML: {_one_line(error)}")
     culprit = _culprit(error, lines, loader)
-    if culprit is None:
-        return InputError(f"the config cannot be composed: {_root_cause(error)}")
+    if culprit is None or culprit.is_hydra_override():
+        what = f"'{lines[0]}'" if len(lines) == 1 else "the config cannot be composed"
+        return InputError(f"{what}: {_root_cause(error)}")
     return _wrong_override(error, culprit, lines, loader, folders)
 
 
@@ -100,6 +98,19 @@ def _mentions(path: Path, pattern: str) -> bool:
     return re.search(pattern, path.read_text(encoding="utf-8", errors="replace"), re.MULTILINE) is not None
 
 
+def _unreadable(error: OverrideParseException) -> InputError:
+    reason = _one_line(error, skip="Error parsing override")
+    if "while evaluating" in reason:
+        return InputError(f"{error.override!r}: {reason.partition(': ')[2]}")
+    key, equals, _ = error.override.partition("=")
+    if not (key and equals):
+        return InputError(f"cannot read {error.override!r}: an override is KEY=VALUE")
+    return InputError(
+        f"cannot read the override {error.override!r}: {reason}. "
+        "Quote a value that holds commas, braces or spaces: key='\"a, b\"'"
+    )
+
+
 def _missing_file(error: MissingConfigException, folders: Sequence[Path]) -> InputError:
     group, _, choice = (error.missing_cfg_file or "").rpartition("/")
     where = " and ".join(str(folder / group) for folder in folders if (folder / group).is_dir())
@@ -120,8 +131,9 @@ def _culprit(error: BaseException, lines: Sequence[str], loader: ConfigLoaderImp
         if f"'{override.key_or_group}'" in text or f"'{override.get_key_element()}'" in text:
             return override
     for override in overrides:
-        no_name = loader.repository.group_exists(override.key_or_group) and not isinstance(override.value(), str)
-        if no_name or (override.input_line and override.input_line in text):
+        named = isinstance(override.value(), str) and not override.is_add()
+        no_choice = loader.repository.group_exists(override.key_or_group) and not named
+        if no_choice or (override.input_line and override.input_line in text):
             return override
     return None
 
@@ -135,15 +147,17 @@ def _wrong_override(
     similar = suggest(key, [*known, *(group for group in groups if group != "hydra" and group not in known)])
     near = re.search(r"'(.+)'", similar)
     where = defining_file(near[1] if near else key, folders, choices)
+    if "Multiple values for" in str(error) or (culprit.is_add() and "already at" in str(error)):
+        return InputError(f"{line}: '{key}' is there already ({where}); write {line.lstrip('+')} to change it")
     if loader.repository.group_exists(key) and "defaults list" in str(error):
         return InputError(f"{line}: the config group '{key}' is not in the defaults list; add it with +{key}=NAME")
     if loader.repository.group_exists(key):
         options = ", ".join(loader.get_group_options(key))
         return InputError(f"{line}: '{key}' is a config group and takes the name of one of its files: {options}")
-    if culprit.is_add() and key in known:
-        return InputError(f"{line}: '{key}' is there already ({where}); write {line.lstrip('+')} to change it")
     if culprit.is_delete() and key not in known:
         return InputError(f"{line}: there is no '{key}' to delete{similar}; look in {where}")
+    if key in known and isinstance(culprit.value(), dict):
+        return InputError(f"{line}: {_root_cause(error)}; keys are added to '{key}' with ++{line}, see {where}")
     if key in known:
         return InputError(f"{line}: {_root_cause(error)}; '{key}' is set in {where}")
     own = "" if culprit.is_add() or culprit.is_force_add() else f". A key of your own is added with +{line}"

@@ -9,7 +9,7 @@ from typing import Any
 from hydra.core.object_type import ObjectType
 
 from accelsweep.core.cell import Cell, cell_name
-from accelsweep.core.errors import InputError
+from accelsweep.core.errors import InputError, nearest
 from accelsweep.core.plans import Excluded, Settings, Site
 from accelsweep.plan import check, rules, select
 from accelsweep.plan.compose import Composer
@@ -97,7 +97,9 @@ def _add(points: dict[str, Point], point: Point) -> None:
 
 
 def _notes(jobs: int, points: dict[str, Point], exclude: Sequence[check.Rule]) -> tuple[str, ...]:
-    notes = []
+    known = list(check.Science.model_fields)
+    added = {key for point in points.values() for key in point.added if key not in known and nearest(key, known)}
+    notes = [f"'{key}' is taken as a key of your own{nearest(key, known)}" for key in sorted(added)]
     if jobs > len(points):
         notes.append(f"{jobs - len(points)} of the grid's {jobs} points repeat another cell and are planned once")
     for number, rule in enumerate(exclude):

@@ -1,0 +1,104 @@
+"""A plan as rows of plain data, for whoever prints it: cells, what cannot run and why, blocks, estimate, notes."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+
+from accelsweep.core.cell import label
+from accelsweep.core.plans import Resources
+from accelsweep.plan.estimate import Estimate, VisibleEffect, estimate, visible_effect
+from accelsweep.plan.make import Plan
+
+
+@dataclass(frozen=True)
+class CellRow:
+    """A cell that can run: how many runs are wanted of it, and how many of those are settled already."""
+
+    cell: str
+    label: str
+    baseline: bool
+    wanted: int
+    settled: int
+
+
+@dataclass(frozen=True)
+class ReasonRow:
+    """A cell that is not going to run, with the reason; `cell` is None for one that an `exclude:` rule dropped."""
+
+    cell: str | None
+    label: str
+    reason: str
+
+
+@dataclass(frozen=True)
+class BlockRow:
+    """A block: its wanted runs, how many are settled, whether this plan adds it, and what it asks for."""
+
+    block: str
+    new: bool
+    runs: int
+    settled: int
+    resources: Resources
+
+
+@dataclass(frozen=True)
+class PlanTable:
+    """Everything that `accelsweep plan` shows."""
+
+    sweep: str
+    revision: int
+    cells: tuple[CellRow, ...]
+    unsupported: tuple[ReasonRow, ...]
+    excluded: tuple[ReasonRow, ...]
+    blocks: tuple[BlockRow, ...]
+    wanted: int
+    settled: int
+    estimate: Estimate
+    visible_effect: VisibleEffect
+    notes: tuple[str, ...]
+
+
+def plan_table(
+    plan: Plan,
+    settled: Collection[str] = (),
+    wall_seconds: Mapping[str, Sequence[float]] | None = None,
+    noise: float | None = None,
+) -> PlanTable:
+    """Return the rows of a plan.
+
+    What earlier runs showed comes from the caller: names of `settled` runs, `wall_seconds` per cell, and `noise`, the
+    standard deviation of a run's log rate.
+    """
+    manifest, done = plan.manifest, set(settled)
+    runs = manifest.wanted_runs()
+    per_cell: dict[str, list[str]] = {}
+    for run in runs:
+        per_cell.setdefault(run.rpartition("-r")[0], []).append(run)
+    new = {block.name for block in plan.new_blocks}
+    return PlanTable(
+        sweep=manifest.sweep,
+        revision=manifest.revision,
+        cells=tuple(
+            CellRow(
+                cell=cell.name,
+                label=label(cell.axes),
+                baseline=cell.name == manifest.baseline,
+                wanted=len(per_cell.get(cell.name, ())),
+                settled=sum(run in done for run in per_cell.get(cell.name, ())),
+            )
+            for cell in manifest.cells
+            if cell.unsupported is None
+        ),
+        unsupported=tuple(ReasonRow(c.name, label(c.axes), c.unsupported) for c in manifest.cells if c.unsupported),
+        excluded=tuple(ReasonRow(None, label(dropped.axes), dropped.because) for dropped in manifest.excluded),
+        blocks=tuple(
+            BlockRow(b.name, b.name in new, len(b.runs), sum(run in done for run in b.runs), b.resources)
+            for b in manifest.blocks
+        ),
+        wanted=len(runs),
+        settled=sum(run in done for run in runs),
+        estimate=estimate(plan, done, wall_seconds),
+        visible_effect=visible_effect(plan, noise),
+        notes=plan.notes,
+    )

@@ -1,0 +1,84 @@
+"""Small config folders of the tests' own, and a working directory that sees the shipped ones."""
+
+from pathlib import Path
+
+import pytest
+
+from accelsweep.plan import inventory
+from accelsweep.plan.compose import Composer
+from accelsweep.plan.inventory import Processor
+
+CONF = {
+    "config.yaml": "defaults: [base, {model: small}, {optimizer: sgd}, {experiment: null}, _self_]\n",
+    "base.yaml": """\
+accelerator: cpu
+batch_size: 32
+seed: 1
+note: plain
+pair: [1, 2]
+env: {}
+trainer: {strategy: auto, max_time: null}
+doubled: ${model.width}
+sentence: ${note} at ${batch_size}
+repeats: 3
+name: null
+""",
+    "model/small.yaml": "_target_: mine.Small\nwidth: 4\nrate: 0.5\nsize: ${batch_size}\ninner: {depth: 1}\n",
+    "model/big.yaml": "_target_: mine.Big\nwidth: 16\nrate: 0.25\nsize: ${..seed}\ninner: {depth: 2}\n",
+    "model/other.yaml": "_target_: mine.Other\nwidth: 8\n",
+    "optimizer/sgd.yaml": "_target_: torch.optim.SGD\nlr: 0.1\n",
+    "optimizer/adam.yaml": "_target_: torch.optim.Adam\nlr: 0.001\nbetas: [0.9, 0.999]\n",
+    "experiment/both.yaml": """\
+# @package _global_
+defaults: [{override /model: big}]
+hydra:
+  sweeper:
+    params:
+      batch_size: 8,16
+      optimizer: sgd,adam
+note: from the experiment
+""",
+    "experiment/added.yaml": """\
+# @package _global_
+hydra: {sweeper: {params: {+model.extra: "1,2", ~trainer.strategy: "auto", seed: "range(1,3)"}}}
+""",
+}
+
+
+def write_conf(folder: Path, files: dict[str, str]) -> Path:
+    for name, text in files.items():
+        path = folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text, encoding="utf-8")
+    return folder
+
+
+@pytest.fixture(scope="session")
+def conf(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A config folder that is complete for Hydra, though no real sweep could be run from it."""
+    return write_conf(tmp_path_factory.mktemp("small") / "conf", CONF)
+
+
+@pytest.fixture
+def composer(conf: Path) -> Composer:
+    return Composer([conf])
+
+
+@pytest.fixture
+def two_cores(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A machine with two CPU cores and no GPU, whatever the tests run on."""
+    monkeypatch.setattr(inventory, "processor", lambda: Processor("Test CPU", 2, 2, 2, 8 * 2**30))
+    monkeypatch.setattr(inventory, "nvidia_devices", tuple)
+    monkeypatch.setattr(inventory, "apple_devices", lambda _cpu: ())
+
+
+@pytest.fixture
+def home(tmp_path: Path, two_cores: None) -> Path:
+    """A user's working directory on that machine; the shipped `conf/` is what it sees."""
+    return tmp_path
+
+
+@pytest.fixture
+def own_conf(home: Path):
+    """Write the user's own config files below the working directory."""
+    return lambda files: write_conf(home / "conf", files)

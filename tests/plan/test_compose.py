@@ -1,0 +1,173 @@
+"""The grid is what Hydra's own --multirun enumerates, and composing gives what Hydra gives."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from hydra._internal.config_search_path_impl import ConfigSearchPathImpl
+from hydra._internal.hydra import Hydra
+from hydra.core.global_hydra import GlobalHydra
+from omegaconf import OmegaConf, open_dict
+
+from accelsweep.core.errors import InputError
+from accelsweep.plan.compose import MOST_CELLS, Composer, composed_yaml, config_folders
+from accelsweep.plan.expand import expand
+
+SWEEPS = {
+    "nothing swept": [],
+    "one value": ["batch_size=64"],
+    "lists": ["batch_size=32,64", "seed=1,2,3"],
+    "choice": ["batch_size=choice(32,64)"],
+    "choice of one": ["batch_size=choice(32)"],
+    "range": ["batch_size=range(8,64,8)"],
+    "range of floats": ["model.rate=range(0.1,0.5,0.1)"],
+    "range downwards": ["seed=range(5,0,-2)"],
+    "glob over a group": ["model=glob(*)"],
+    "glob with exclusion": ["model=glob(*,exclude=b*)"],
+    "quoted commas": ["note='a,b','c'"],
+    "quoted comma alone": ['note="a,b"'],
+    "spaces and quotes": [r"note='it\'s',a b"],
+    "lists as values": ["pair=[1,2],[3,4]"],
+    "dicts as values": ["+extra={a:1},{a:2}", "+extra.b=3"],
+    "null and booleans": ["trainer.max_time=null,true,false"],
+    "numbers are normalised": ["model.rate=1e-3,.5,1_000"],
+    "casts": ["note=str(1),2", "seed=int(3.5)"],
+    "sorted": ["seed=sort(3,1,2)"],
+    "tagged": ["seed=tag(mine,choice(1,2))"],
+    "a group": ["model=small,big"],
+    "a group and a key of it": ["model=small,big", "model.width=1,2"],
+    "a key before its group": ["model.width=1,2", "model=small,big"],
+    "two groups": ["model=big,small", "optimizer=sgd,adam", "batch_size=1,2"],
+    "added key": ["+model.extra=1,2"],
+    "added and then changed": ["+fresh=1", "fresh=2,3"],
+    "forced key": ["++model.width=1,2", "++model.fresh=3"],
+    "forced after plain": ["model.width=1,2", "++model={width: 3}"],
+    "deleted key": ["~note", "sentence=short", "batch_size=1,2"],
+    "deleted group": ["~optimizer", "batch_size=1,2"],
+    "deleted key with value": ["~trainer.strategy=auto"],
+    "duplicates in a list": ["batch_size=32,32,64"],
+    "a later override wins at the first place": ["batch_size=1,2", "seed=5,6", "batch_size=7"],
+    "a later sweep wins": ["batch_size=1", "seed=5,6", "batch_size=7,8"],
+    "empty text": ["note='',a", "sentence="],
+    "interpolation as value": ["batch_size=${seed},7"],
+    "interpolation of a whole node": ["+twin=${model}", "model.width=1,2"],
+    "interpolation inside an interpolation": ["+key=width", "+value='${model.${key}}'", "model.width=1,2"],
+    "relative interpolation": ["model=big", "seed=1,2"],
+    "an interpolated leaf is replaced": ["model.size=5,6", "batch_size=1,2"],
+    "parameters of an experiment": ["experiment=both"],
+    "the command line over an experiment": ["experiment=both", "batch_size=64", "optimizer=adam"],
+    "additions in an experiment": ["experiment=added", "seed=9"],
+    "parameters on the command line": ["experiment=both", "hydra.sweeper.params.batch_size='1,2'", "seed=5"],
+    "another package": ["+optimizer@second=sgd,adam"],
+    "list element": ["pair.0=7,8"],
+    "text that looks like code": ["note='$(rm -rf /);`x`'", "batch_size=1,2"],
+}
+
+
+def hydra_multirun(folder: Path, overrides: list[str], output: Path) -> list[dict]:
+    """Let Hydra itself run the sweep with its own sweeper and launcher; return each job's resolved config."""
+    search_path = ConfigSearchPathImpl()
+    search_path.append("hydra", "pkg://hydra.conf")
+    search_path.append("main", f"file://{folder}")
+    search_path.append("schema", "structured://")
+    configs = []
+    hydra = Hydra.create_main_hydra2("parity", search_path)
+    try:
+        where = [f"hydra.sweep.dir={output}", "hydra.output_subdir=null", "hydra.job_logging.root=null"]
+        hydra.multirun("config", lambda cfg: configs.append(plain(cfg)), [*where, *overrides], False)
+    finally:
+        GlobalHydra.instance().clear()
+    return configs
+
+
+def plain(config) -> dict:
+    with open_dict(config):
+        config.pop("hydra", None)
+    return OmegaConf.to_container(config, resolve=True)
+
+
+def our_configs(composer: Composer, overrides: list[str]) -> list[dict]:
+    grid = composer.grid(composer.master(overrides))
+    return [{**point.science, **point.steering} for point in expand(composer, grid, "cpu")]
+
+
+@pytest.mark.parametrize("overrides", SWEEPS.values(), ids=SWEEPS.keys())
+def test_the_grid_is_what_multirun_enumerates(conf, composer, tmp_path, overrides):
+    assert our_configs(composer, overrides) == hydra_multirun(conf, overrides, tmp_path)
+
+
+@pytest.mark.real
+def test_the_grid_is_what_a_decorated_program_is_called_with(conf, composer, tmp_path):
+    program = tmp_path / "program.py"
+    program.write_text(f"""\
+import json, hydra
+from omegaconf import OmegaConf
+
+@hydra.main(config_path={str(conf)!r}, config_name="config", version_base="1.3")
+def main(config):
+    with open({str(tmp_path / "seen")!r}, "a") as file:
+        file.write(json.dumps(OmegaConf.to_container(config, resolve=True)) + "\\n")
+
+main()
+""")
+    overrides = ["experiment=both", "model=glob(*,exclude=o*)", "seed=range(1,2)", "+extra='a,b',c", "~trainer.strategy"]
+    subprocess.run([sys.executable, program, "--multirun", *overrides], cwd=tmp_path, check=True, capture_output=True)
+    seen = [json.loads(line) for line in (tmp_path / "seen").read_text().splitlines()]
+    assert our_configs(composer, overrides) == seen
+
+
+def test_swept_indices_name_the_overrides_with_several_values(composer):
+    grid = composer.grid(composer.master(["seed=5", "batch_size=1,2", "model=choice(big)", "note=x"]))
+    assert [composer.parse(grid.jobs[0][index]).key_or_group for index in grid.swept] == ["batch_size", "model"]
+
+
+@pytest.mark.parametrize(
+    ("overrides", "words"),
+    [
+        (["batch_size=interval(1,3)"], ["interval()", "range()"]),
+        (["batch_size=shuffle(1,2,3)"], ["shuffle()"]),
+        (["pair=shuffle([1,2,3])"], ["shuffle()"]),
+        (["batch_size=choice(1,2)", "hydra/sweeper=optuna"], ["hydra/sweeper=optuna"]),
+        (["hydra.sweeper._target_=mine.Sweeper"], ["mine.Sweeper", "every cell must be known"]),
+        (["hydra.job.num=1,2"], ["hydra.job.num=1,2", "not supported"]),
+        (["batch_size=range(1,5,0)"], ["batch_size=range(1,5,0)"]),
+        (["batch_size=range(5,1)"], ["batch_size", "no value at all"]),
+        (["seed=range(0,1000000)", "batch_size=range(0,1000)"], [str(MOST_CELLS)]),
+        (["seed=range(0,400)", "batch_size=range(0,400)"], [str(MOST_CELLS)]),
+    ],
+)
+def test_what_cannot_be_enumerated_the_same_way_twice_is_refused(composer, overrides, words):
+    with pytest.raises(InputError) as caught:
+        composer.grid(composer.master(overrides))
+    for word in words:
+        assert word in str(caught.value)
+
+
+def test_cfg_job_prints_what_hydra_composes(home):
+    text = composed_yaml(home, ["batch_size=64", "model=mlp"])
+    assert OmegaConf.create(text) == OmegaConf.create(
+        plain(Composer(config_folders(home)).compose(["batch_size=64", "model=mlp"]))
+    )
+    assert "batch_size: 64" in text
+    assert "hydra" not in text
+
+
+def test_cfg_job_refuses_a_sweep_and_names_the_key(home):
+    with pytest.raises(InputError, match="batch_size"):
+        composed_yaml(home, ["batch_size=32,64"])
+
+
+def test_the_users_own_files_come_before_the_shipped_ones(home, own_conf):
+    own_conf({"model/small_cnn.yaml": "_target_: mine.Net\nwidth: 7\n", "model/mine.yaml": "_target_: mine.Net\n"})
+    composer = Composer(config_folders(home))
+    assert composer.compose([]).model.width == 7
+    assert composer.compose(["model=mine"]).model == {"_target_": "mine.Net"}
+    assert composer.compose(["model=mlp"]).model.depth == 2
+
+
+def test_a_checkout_is_its_own_working_directory(monkeypatch):
+    from accelsweep.core.shipped import shipped_root
+
+    assert config_folders(shipped_root()) == (shipped_root() / "conf",)
