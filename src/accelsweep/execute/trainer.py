@@ -56,7 +56,7 @@ class LightningLoop:
         self._data: pl.LightningDataModule | None = None
         self.device = self._trainer.strategy.root_device
         self.precision = str(self._trainer.precision)
-        self.strategy = str(getattr(self._trainer.strategy, "strategy_name", type(self._trainer.strategy).__name__))
+        self.strategy = _strategy_name(self._trainer)
         self.optimizer = "none"
         self.accumulate = int(self._trainer.accumulate_grad_batches)
         self.logged: dict[str, float] = {}
@@ -113,6 +113,14 @@ class _StepCallback(pl.Callback):
 
     def on_train_epoch_end(self, *_: Any) -> None:
         self.epoch_ends.append(self._steps)
+
+
+def _strategy_name(trainer: pl.Trainer) -> str:
+    """Return the registered name of the Trainer's strategy class (`ddp`, `single_device`), or the class's own name."""
+    return _NAMES.get(type(trainer.strategy).__name__, type(trainer.strategy).__name__)
+
+
+_NAMES = {"SingleDeviceStrategy": "single_device", "DDPStrategy": "ddp", "FSDPStrategy": "fsdp"}
 
 
 class _RanksStartedAlready(LightningEnvironment):
