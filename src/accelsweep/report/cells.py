@@ -104,12 +104,15 @@ def _cell_row(
 def _why(cell: CellFinding) -> str:
     """Return the reason of a verdict that the interval beside it does not explain by itself."""
     plain = (Verdict.faster, Verdict.slower, Verdict.same, Verdict.baseline)
-    return "" if cell.verdict in plain else cell.verdict_reason
+    if cell.verdict not in plain:
+        return cell.verdict_reason
+    rate = cell.samples_per_second
+    return rate.reason or "" if rate and rate.low is None else ""
 
 
 def _speedup(cell: CellFinding) -> Entry:
     if cell.speedup is not None:
-        return _estimate(cell.speedup.ratio.model_copy(update={"unit": "x"}))
+        return Entry(*_split(fmt.ratio_text(cell.speedup.ratio)), order=cell.speedup.ratio.value)
     if cell.verdict is Verdict.baseline:
         return Entry("1x", "by definition", order=1.0)
     return Entry(cell.verdict.value, tone="absent")
@@ -135,12 +138,15 @@ def quality_words(cell: CellFinding) -> str:
 
 
 def _split(words: str) -> tuple[str, str]:
-    """Split `2.1x [2.0, 2.2]` into the value and its interval, so that the interval can be set smaller."""
-    for opening in (" [", " (no interval"):
-        value, found, rest = words.partition(opening)
-        if found:
-            return value, f"{opening.strip()}{rest}"
-    return words, ""
+    """Split `2.1x [2.0, 2.2]` into the value and its interval, so that the interval can be set smaller.
+
+    Why there is no interval stands beside the verdict, once, and in the CSV.
+    """
+    value, bracket, rest = words.partition(" [")
+    if bracket:
+        return value, f"[{rest}"
+    value, bracket, _ = words.partition(" (no interval")
+    return value, "no interval" if bracket else ""
 
 
 def _cell_data(cell: CellFinding) -> dict[str, Any]:

@@ -1,14 +1,8 @@
-"""Numbers as words: the one place where a value becomes text, so that page, Markdown and charts never disagree.
-
-A value is shown to the digit that its interval supports, and an interval is rounded outwards, so that the printed
-interval is never narrower than the one that decided the verdict.
-"""
+"""Numbers as words: the one place where a value gets its unit, so that page, Markdown and charts never disagree."""
 
 from __future__ import annotations
 
-import math
-from decimal import ROUND_CEILING, ROUND_FLOOR, ROUND_HALF_EVEN, Decimal
-
+from accelsweep.core.digits import interval_digits, ratio_words, significant
 from accelsweep.core.findings import Estimate, Summary
 from accelsweep.core.outcome import Outcome
 
@@ -28,7 +22,7 @@ def number(value: float | None, unit: str = "", reason: str | None = None) -> st
     if value is None:
         return absent(reason)
     scale, word = _scale(value, unit)
-    return _join(_significant(value / scale), word)
+    return _join(significant(value / scale), word)
 
 
 def absent(reason: str | None) -> str:
@@ -43,16 +37,14 @@ def estimate_text(value: Estimate | None, reason: str | None = None) -> str:
     if value.low is None or value.high is None:
         return f"{number(value.value, value.unit)} (no interval: {value.reason or 'not given'})"
     scale, word = _scale(value.value, value.unit)
-    low, middle, high = value.low / scale, value.value / scale, value.high / scale
-    digits = _decimals(high - low, middle)
+    middle, low, high = interval_digits(value.value / scale, value.low / scale, value.high / scale)
     prefix = word[0] if word[:1] in _SCALE else ""
-    bounds = f"[{_fixed(low, digits, ROUND_FLOOR)}{prefix}, {_fixed(high, digits, ROUND_CEILING)}{prefix}]"
-    return f"{_join(_fixed(middle, digits, ROUND_HALF_EVEN), word)} {bounds}"
+    return f"{_join(middle, word)} [{low}{prefix}, {high}{prefix}]"
 
 
 def ratio_text(ratio: Estimate | None, reason: str | None = None) -> str:
     """Return a ratio of two rates as `2.1x [2.0, 2.2]`, whatever its unit is called."""
-    return estimate_text(ratio.model_copy(update={"unit": "x"}) if ratio else None, reason)
+    return absent(reason) if ratio is None else ratio_words(ratio.value, ratio.low, ratio.high)
 
 
 def summary(value: Summary | None) -> str:
@@ -62,7 +54,7 @@ def summary(value: Summary | None) -> str:
 
 def share(value: float | None, reason: str | None = None) -> str:
     """Return a share as a percentage of at most three digits: 0.02 is `2 %`, 0.615 is `61.5 %`."""
-    return absent(reason) if value is None else f"{_significant(value * 100, trim=True)} %"
+    return absent(reason) if value is None else f"{_trimmed(significant(value * 100))} %"
 
 
 def count(value: int, noun: str, plural: str | None = None) -> str:
@@ -75,15 +67,8 @@ def outcome_words(outcome: Outcome) -> str:
     return outcome.value.replace("_", " ")
 
 
-def duration(seconds: float) -> str:
-    """Return a span of wall time: `42 s`, `3 min 20 s`, `1 h 05 min`. Below a minute it is `number` in seconds."""
-    if seconds < 60:
-        return number(seconds, "s")
-    whole = round(seconds)
-    if whole < 3600:
-        return f"{whole // 60} min {whole % 60:02d} s"
-    minutes = round(seconds / 60)
-    return f"{minutes // 60} h {minutes % 60:02d} min"
+def _trimmed(digits: str) -> str:
+    return digits.rstrip("0").rstrip(".") if "." in digits else digits
 
 
 def _scale(value: float, unit: str) -> tuple[float, str]:
@@ -107,30 +92,3 @@ def _join(digits: str, word: str) -> str:
     """Join a number and its unit; a factor and a prefix stand close to the digits, other units apart."""
     glued = word == "x" or " " in word
     return f"{digits}{word}" if glued or not word else f"{digits} {word}"
-
-
-def _decimals(width: float, value: float) -> int:
-    """Return how many decimals show an interval of this `width`: at least one digit of its half."""
-    if width <= 0:
-        return max(0, 3 - _magnitude(value))
-    return min(6, max(0, math.ceil(round(-math.log10(width / 2), 9))))
-
-
-def _magnitude(value: float) -> int:
-    return math.floor(math.log10(abs(value))) if value else 0
-
-
-def _fixed(value: float, decimals: int, rounding: str) -> str:
-    # repr is the shortest text of the float: 2.1 stays 2.1, so that ROUND_CEILING does not see 2.100000000000000088.
-    exact = Decimal(repr(float(f"{value:.12g}")))
-    return f"{exact.quantize(Decimal(1).scaleb(-decimals), rounding=rounding):,f}"
-
-
-def _significant(value: float, digits: int = 3, *, trim: bool = False) -> str:
-    if value == 0:
-        return "0"
-    decimals = max(0, digits - 1 - _magnitude(value))
-    text = _fixed(value, min(decimals, 12), ROUND_HALF_EVEN)
-    if trim and "." in text:
-        text = text.rstrip("0").rstrip(".")
-    return text

@@ -1,0 +1,51 @@
+"""How many digits a number is shown with: the one rule for every sentence, table and chart, whoever writes it.
+
+A value is shown to the digit that its interval supports. An interval is rounded outwards, so that the printed interval
+is never narrower than the one that decided the verdict.
+"""
+
+from __future__ import annotations
+
+import math
+from decimal import ROUND_CEILING, ROUND_FLOOR, ROUND_HALF_EVEN, Decimal
+
+
+def significant(value: float, digits: int = 3) -> str:
+    """Return `value` to this many significant digits, never rounding before the point: `0.0042`, `1.50`, `18,020`."""
+    if value == 0:
+        return "0"
+    decimals = max(0, digits - 1 - _magnitude(value))
+    return fixed(value, min(decimals, 12), ROUND_HALF_EVEN)
+
+
+def interval_digits(value: float, low: float, high: float) -> tuple[str, str, str]:
+    """Return value, low and high with equally many decimals: (`2.1`, `2.0`, `2.2`). The ends are rounded outwards."""
+    width = high - low
+    if width <= 0:
+        decimals = max(0, 3 - _magnitude(value))
+    else:  # at least one digit of half the width; rounded, because 2.3 - 2.1 is a little less than 0.2
+        decimals = min(6, max(0, math.ceil(round(-math.log10(width / 2), 9))))
+    return (
+        fixed(value, decimals, ROUND_HALF_EVEN),
+        fixed(low, decimals, ROUND_FLOOR),
+        fixed(high, decimals, ROUND_CEILING),
+    )
+
+
+def ratio_words(value: float, low: float | None, high: float | None) -> str:
+    """Return a ratio as `2.1x [2.0, 2.2]`, or as `2.10x (no interval)`."""
+    if low is None or high is None:
+        return f"{significant(value)}x (no interval)"
+    middle, left, right = interval_digits(value, low, high)
+    return f"{middle}x [{left}, {right}]"
+
+
+def fixed(value: float, decimals: int, rounding: str) -> str:
+    """Return `value` with this many decimals and commas between thousands; `rounding` is one of decimal's modes."""
+    # The shortest text of the float, to 12 digits: 2.1 stays 2.1, so that a ceiling does not see 2.1000000000000001.
+    exact = Decimal(repr(float(f"{value:.12g}")))
+    return f"{exact.quantize(Decimal(1).scaleb(-decimals), rounding=rounding):,f}"
+
+
+def _magnitude(value: float) -> int:
+    return math.floor(math.log10(abs(value))) if value else 0

@@ -1,0 +1,39 @@
+"""One rule for digits, for sentences, tables and charts alike."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from accelsweep.core.digits import interval_digits, ratio_words, significant
+
+
+@pytest.mark.parametrize(
+    ("value", "low", "high", "words"),
+    [
+        (2.1, 2.0, 2.2, "2.1x [2.0, 2.2]"),
+        (2.2, 2.1, 2.3, "2.2x [2.1, 2.3]"),
+        (1.44, 1.38, 1.49, "1.44x [1.38, 1.49]"),
+        (1.80014, 1.77956, 1.82097, "1.80x [1.77, 1.83]"),
+        (1.0, 1.0, 1.0, "1.000x [1.000, 1.000]"),
+        (12.0, 8.0, 18.0, "12x [8, 18]"),
+        (2.1, None, None, "2.10x (no interval)"),
+    ],
+)
+def test_a_ratio_is_shown_to_the_digit_that_its_interval_supports(value, low, high, words):
+    assert ratio_words(value, low, high) == words
+
+
+@given(st.floats(0.01, 100), st.floats(0, 0.5), st.floats(0, 0.5))
+def test_a_printed_interval_is_never_narrower_than_the_real_one(value, below, above):
+    low, high = float(f"{value - below:.6g}"), float(f"{value + above:.6g}")
+    _, left, right = interval_digits(value, low, high)
+    # Below the sixth decimal nothing is shown, so that is how much narrower an interval may look.
+    assert float(left) <= low + 1e-6
+    assert float(right) >= high - 1e-6
+
+
+@pytest.mark.parametrize(
+    ("value", "words"), [(0, "0"), (0.0042, "0.00420"), (1.5, "1.50"), (18020.4, "18,020"), (-0.5, "-0.500")]
+)
+def test_significant_digits_never_round_before_the_point(value, words):
+    assert significant(value) == words

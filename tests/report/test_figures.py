@@ -1,0 +1,191 @@
+"""Figures: drawn where the data allow, otherwise skipped with a reason; failed cells stay visible."""
+
+import xml.etree.ElementTree as ElementTree
+
+import pytest
+import vl_convert
+
+from accelsweep.core.findings import BatchCurve, Estimate, Verdict
+from accelsweep.report.captions import CAPTIONS
+from accelsweep.report.figures.build import build_figures
+from accelsweep.report.figures.figure import Figure, Skipped
+from accelsweep.report.figures.quality import quality_figure
+from accelsweep.report.figures.rate import heatmap_figure, throughput_figure
+from accelsweep.report.figures.scaling import efficiency_figure, scaling_figure
+from accelsweep.report.figures.speedup import MOST_CELLS, ratio_domain, ratio_ticks, speedup_figure
+from accelsweep.report.figures.steps import MOST_RUNS, chosen_runs, steps_figure
+from accelsweep.report.figures.theme import DARK, LIGHT, SHAPES, Palette
+from accelsweep.report.figures.tradeoff import round_ticks, tradeoff_figures
+from accelsweep.report.page import vega_lite_version
+
+NAMES = {"speedup", "heatmap", "throughput", "scaling", "efficiency", "steps", "quality", "pareto-memory"}
+
+
+def svg_of(figure: Figure, palette: Palette = LIGHT) -> ElementTree.Element:
+    text = vl_convert.vegalite_to_svg(figure.static_specification(palette), vega_lite_version())
+    return ElementTree.fromstring(text)
+
+
+def texts(svg: ElementTree.Element) -> set[str]:
+    return {element.text for element in svg.iter() if element.text}
+
+
+def test_every_figure_is_drawn_or_says_why_not_and_has_a_caption(findings, sweep):
+    figures = build_figures(findings, sweep)
+    assert [figure.name for figure in figures] == list(CAPTIONS)
+    assert {figure.name for figure in figures if isinstance(figure, Figure)} == NAMES
+    reasons = {figure.name: figure.reason for figure in figures if isinstance(figure, Skipped)}
+    assert reasons["pareto-cost"] == "fewer than two cells have both a rate and cost"
+
+
+@pytest.mark.parametrize("name", sorted(NAMES))
+def test_each_figure_becomes_a_picture_in_both_palettes(name, findings, sweep):
+    figure = next(figure for figure in build_figures(findings, sweep) if figure.name == name)
+    for palette in (LIGHT, DARK):
+        marks = [group for group in svg_of(figure, palette).iter() if group.get("aria-roledescription")]
+        assert len(marks) > 3
+    assert set(figure.columns) <= set(figure.rows[0])
+
+
+def test_the_forest_shows_each_verdict_by_shape_as_well_as_by_colour(findings):
+    figure = speedup_figure(findings)
+    assert [row["verdict"] for row in figure.rows] == [
+        "faster",
+        "faster",
+        "faster",
+        "undecided",
+        "same",
+        "baseline",
+        "slower",
+    ]
+    assert {"2.25x [2.22, 2.29]", "1.00x [0.99, 1.02]"} <= {row["words"] for row in figure.rows}
+    decided = (Verdict.faster, Verdict.slower, Verdict.same, Verdict.undecided, Verdict.baseline)
+    assert len({SHAPES[verdict] for verdict in decided}) == len(decided)
+
+
+def test_the_baseline_stands_in_the_forest_even_without_a_ratio(findings):
+    cells = (findings.cells[0].model_copy(update={"speedup": None}), *findings.cells[1:])
+    row = next(
+        r for r in speedup_figure(findings.model_copy(update={"cells": cells})).rows if r["verdict"] == "baseline"
+    )
+    assert (row["ratio"], row["low"], row["words"]) == (1.0, None, "1x by definition")
+
+
+def test_the_forest_of_many_cells_shows_the_fastest_and_the_baseline(findings):
+    cells = (*findings.cells[:1], *findings.cells[2:3] * (MOST_CELLS + 20))
+    figure = speedup_figure(findings.model_copy(update={"cells": cells}))
+    assert figure.note == f"The {MOST_CELLS + 1} fastest of {MOST_CELLS + 21} cells; all stand in the data."
+    assert sum(row["shown"] for row in figure.rows) == MOST_CELLS + 1
+
+
+def test_without_a_comparison_there_is_no_forest(findings):
+    figure = speedup_figure(findings.model_copy(update={"cells": findings.cells[:1]}))
+    assert figure == Skipped("speedup", "no cell could be compared with the baseline")
+
+
+def test_the_axis_of_ratios_holds_every_interval_and_has_round_ticks():
+    domain = ratio_domain([{"low": 0.6, "ratio": 0.61, "high": None}, {"low": 2.0, "ratio": 2.1, "high": 2.2}], 1.02)
+    assert domain[0] < 0.6
+    assert domain[1] > 2.2
+    assert ratio_ticks(domain) == [0.67, 0.8, 1, 1.25, 1.5, 2]
+    assert 1 in ratio_ticks((0.97, 1.03))
+    assert ratio_ticks((0.9, 40.0))[-2:] == [16.0, 32.0]
+
+
+def test_a_cell_without_a_rate_is_visible_as_such(findings):
+    for figure in (heatmap_figure(findings), throughput_figure(findings)):
+        failed = [row for row in figure.rows if row["rate"] is None]
+        assert [row["outcome"] for row in failed] == ["out_of_memory"]
+        assert failed[0]["words"].startswith("not measured: out of memory: CUDA out of memory")
+    assert "out of memory" in texts(svg_of(heatmap_figure(findings)))
+    crosses = [group.get("aria-label", "") for group in svg_of(throughput_figure(findings)).iter()]
+    assert any("not measured: out of memory" in label for label in crosses)
+
+
+def test_a_line_without_any_rate_is_left_out_and_the_note_says_so(findings):
+    gone = [cell.model_copy(update={"samples_per_second": None}) for cell in findings.cells[4:]]
+    figure = throughput_figure(findings.model_copy(update={"cells": (*findings.cells[:4], *gone)}))
+    assert figure.note == "2 of 4 lines are drawn; all stand in the data."
+    assert len(figure.rows) == 8
+
+
+def test_the_knee_is_ringed(findings):
+    knee = findings.cells[2].cell
+    curve = BatchCurve(
+        series="x", hardware=None, cells=(knee,), knee=knee, largest_measured=128, smallest_out_of_memory=None
+    )
+    figure = throughput_figure(findings.model_copy(update={"batch_curves": (curve,)}))
+    assert [row["cell"] for row in figure.rows if row["knee"]] == [knee]
+
+
+def test_one_batch_size_makes_no_plane_and_no_line(findings):
+    cells = tuple(cell for cell in findings.cells if cell.axes["batch_size"] == 32)
+    one = findings.model_copy(update={"cells": cells})
+    assert heatmap_figure(one).reason == "batch_size took one value only, so there is no plane to colour"
+    assert throughput_figure(one).reason == "batch_size took one value only"
+
+
+def test_lines_of_two_machines_are_kept_apart(findings):
+    other = findings.hardware[0].model_copy(update={"name": "other-host"})
+    twin = findings.cells[2].model_copy(update={"hardware": "other-host"})
+    both = findings.model_copy(update={"cells": (*findings.cells, twin), "hardware": (*findings.hardware, other)})
+    assert {row["series"] for row in throughput_figure(both).rows} >= {
+        "cpu x1 | 32-true | example-host",
+        "cpu x1 | 32-true | other-host",
+    }
+
+
+def test_scaling_is_drawn_against_its_ideal(findings):
+    assert [row["speedup"] for row in scaling_figure(findings).rows] == [1.0, 1.8, 1.0, 1.72]
+    assert "100%" in texts(svg_of(efficiency_figure(findings)))
+    bare = findings.model_copy(update={"scaling": ()})
+    assert (
+        scaling_figure(bare).reason
+        == efficiency_figure(bare).reason
+        == "no cell was measured on two numbers of devices"
+    )
+
+
+def test_quality_names_its_metric_and_direction(findings):
+    better = findings.model_copy(update={"quality_better": "max"})
+    assert "val_accuracy, higher is better" in texts(svg_of(quality_figure(better)))
+    bare = [cell.model_copy(update={"quality": None}) for cell in findings.cells]
+    assert quality_figure(findings.model_copy(update={"cells": bare})).reason == "no run recorded a quality"
+
+
+def test_costs_are_drawn_once_there_are_prices_and_memory_where_it_was_read(findings):
+    cost = Estimate(value=0.4, low=0.39, high=0.41, unit="USD", confidence=0.95, count=3)
+    cells = [cell.model_copy(update={"costs": {"usd_per_million_samples": cost}}) for cell in findings.cells]
+    drawn = {figure.name: figure for figure in tradeoff_figures(findings.model_copy(update={"cells": cells}))}
+    assert [row["value"] for row in drawn["pareto-cost"].rows] == [0.4] * 7
+    assert isinstance(drawn["pareto-energy"], Skipped)
+    roles = {row["cell"]: row["role"] for row in drawn["pareto-memory"].rows}
+    assert roles[findings.cells[6].cell] == "recommended"
+    assert roles[findings.cells[0].cell] == "baseline"
+
+
+def test_a_missing_price_is_told_as_the_reason(findings):
+    figures = tradeoff_figures(findings.model_copy(update={"costs_note": "no prices were given"}))
+    assert figures[0].reason.endswith("a rate and cost (no prices were given)")
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "ticks"),
+    [(34.7, 81.6, [30, 40, 50, 60, 70, 80, 90]), (5.0, 5.0, [5]), (0.12, 0.31, [0.1, 0.15, 0.2, 0.25, 0.3, 0.35])],
+)
+def test_ticks_are_round_and_cover_the_values(low, high, ticks):
+    assert round_ticks(low, high) == ticks
+
+
+def test_steps_show_the_recommended_run_first_and_doubted_runs_before_the_rest(findings, sweep):
+    figure = steps_figure(findings, sweep)
+    assert figure.rows[0]["title"] == "cpu x2 | 32-true | batch 128 (repeat 1)"
+    assert len({row["run"] for row in figure.rows}) == MOST_RUNS == len(chosen_runs(findings))
+    assert figure.note == "Of 21 measured runs, 12 can be chosen here."
+    assert {row["rank"] for row in figure.rows} == {0, 1}
+
+
+def test_steps_that_cannot_be_read_cost_their_figure_and_nothing_else(findings, sweep):
+    for file in sweep.root.glob("runs/*/steps.parquet"):
+        file.write_bytes(b"PAR1 damaged")
+    assert steps_figure(findings, sweep).reason == "no steps.parquet of a measured run could be read"

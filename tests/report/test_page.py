@@ -1,0 +1,144 @@
+"""The page, parsed: structure, escaping, what the first screen says, and that nothing is fetched from anywhere."""
+
+import base64
+import hashlib
+import json
+import re
+from html.parser import HTMLParser
+
+import pytest
+
+from accelsweep.core.findings import Recommendation
+from accelsweep.report.content import build_content
+from accelsweep.report.page import chart_libraries, render_page
+
+VOID = {"meta", "img", "br", "input", "link", "hr"}
+
+
+class Page(HTMLParser):
+    """A parsed page: elements as (tag, attributes, text inside), in document order."""
+
+    def __init__(self, text):
+        super().__init__()
+        self.elements, self.stack = [], []
+        self.feed(text)
+
+    def handle_starttag(self, tag, attrs):
+        element = [tag, dict(attrs), ""]
+        self.elements.append(element)
+        if tag not in VOID:
+            self.stack.append(element)
+
+    def handle_endtag(self, tag):
+        assert self.stack.pop()[0] == tag, f"</{tag}> closes another element"
+
+    def handle_data(self, data):
+        for element in self.stack:
+            element[2] += data
+
+    def all(self, tag, **attributes):
+        wanted = {key.rstrip("_"): value for key, value in attributes.items()}
+        return [e for e in self.elements if e[0] == tag and wanted.items() <= e[1].items()]
+
+
+@pytest.fixture
+def render(sweep):
+    def render(findings):
+        return render_page(build_content(findings, sweep), dict.fromkeys(_names(findings, sweep), "<svg></svg>"))
+
+    return render
+
+
+def _names(findings, sweep):
+    return [figure.name for figure in build_content(findings, sweep).figures]
+
+
+def test_every_element_is_closed_and_every_link_inside_the_page_has_its_target(render, findings):
+    page = Page(render(findings))
+    assert page.stack == []
+    targets = {element[1]["id"] for element in page.elements if "id" in element[1]}
+    assert len(targets) == sum("id" in element[1] for element in page.elements)
+    inner = {link[1]["href"][1:] for link in page.all("a") if link[1]["href"].startswith("#")}
+    assert inner <= targets
+    labelled = {e[1]["aria-labelledby"] for e in page.elements if "aria-labelledby" in e[1]}
+    assert labelled <= targets
+
+
+def test_the_first_screen_says_what_to_do_how_sure_it_is_and_what_would_settle_it(render, findings):
+    answer = Page(render(findings)).all("section", id="answer")[0][2]
+    for words in (
+        "Train on 2 CPU devices in 32-true at batch 128",
+        "2.25x [2.22, 2.29]",
+        "Smallest memory that is faster",
+        "Other processes used 35 % of the CPU.",
+        "21 of 24 runs measured",
+        "3 repeats planned",
+        "accelsweep run experiment=quickstart --add-repeats 2",
+    ):
+        assert words in answer
+
+
+def test_without_a_recommendation_the_page_says_why(render, findings):
+    advice = Recommendation(
+        choice=None, sentence="Nothing to recommend: no run.", alternatives=(), settle="accelsweep run"
+    )
+    page = Page(render(findings.model_copy(update={"recommendation": advice})))
+    assert page.all("p", class_="advice open")[0][2] == "Nothing to recommend: no run."
+    assert not page.all("dl")
+
+
+def test_each_figure_has_a_caption_an_alternative_text_its_data_and_a_picture_without_scripts(render, findings):
+    page = Page(render(findings))
+    figures = page.all("figure")
+    assert len(figures) == len(page.all("figcaption")) == len(page.all("noscript")) == 8
+    for name in (figure[1]["id"].removeprefix("figure-") for figure in figures):
+        assert page.all("div", id=f"chart-{name}", role="img")[0][1]["aria-label"].endswith(".")
+        assert page.all("a", href=f"{name}.csv")
+        assert page.all("a", href=f"{name}.svg")
+
+
+def test_the_page_has_landmarks_captions_and_header_cells(render, findings):
+    page = Page(render(findings))
+    assert page.all("html")[0][1]["lang"] == "en"
+    assert [len(page.all(tag)) for tag in ("main", "header", "nav", "h1")] == [1, 1, 1, 1]
+    assert len(page.all("table")) == len(page.all("caption")) == 5
+    assert len(page.all("th", scope="row")) >= 7
+    assert page.elements[page.elements.index(page.all("body")[0]) + 1][1]["class"] == "skip"
+
+
+def test_nothing_is_fetched_from_anywhere(render, findings):
+    page = Page(render(findings))
+    for tag, attributes, _ in page.elements:
+        assert "src" not in attributes, tag
+        assert tag not in ("link", "iframe", "object", "base")
+        assert not re.match(r"(https?:)?//", attributes.get("href") or "")
+
+
+def test_only_our_own_scripts_may_run(render, findings):
+    page = Page(render(findings))
+    policy = page.all("meta", **{"http-equiv": "Content-Security-Policy"})[0][1]["content"]
+    assert "default-src 'none'" in policy
+    assert "unsafe-eval" not in policy
+    assert "script-src 'unsafe-inline'" not in policy
+    scripts = [script for script in page.all("script") if "type" not in script[1]]
+    hashes = [base64.b64encode(hashlib.sha256(script[2].encode()).digest()).decode() for script in scripts]
+    assert len(hashes) == 2
+    assert all(f"'sha256-{value}'" in policy for value in hashes)
+
+
+def test_the_chart_libraries_stand_in_the_page_once_and_cannot_end_their_script(render, findings):
+    libraries = chart_libraries()
+    assert render(findings).count(libraries) == 1
+    assert "</script" not in libraries.lower()
+    assert "\r" not in libraries
+
+
+def test_hostile_texts_are_text(render, hostile_findings):
+    page = Page(render(hostile_findings))
+    assert page.stack == []
+    assert len(page.all("script")) == 3
+    assert not page.all("img")
+    assert not [e for e in page.elements if any(name.startswith("on") for name in e[1])]
+    charts = json.loads(page.all("script", id="charts")[0][2])
+    assert "</script><script>window.hacked=1</script>" in charts["speedup"]["rows"]["label"]["of"][0]
+    assert "</script><script>window.hacked=1</script>" in page.all("p", class_="advice")[0][2]

@@ -1,0 +1,133 @@
+"""Tables: every number with its interval, every missing one with its reason, every failure a row."""
+
+from accelsweep.core.findings import Estimate, Verdict
+from accelsweep.core.outcome import Outcome
+from accelsweep.report.cells import absent_metrics, cells_table
+from accelsweep.report.tables import build_tables, doubts_table, environment_table, failures_table, runs_table
+
+
+def words(row):
+    return [(entry.text, entry.detail) for entry in row]
+
+
+def test_a_cell_has_rate_and_speed_up_with_intervals_and_its_verdict(findings):
+    table = cells_table(findings)
+    assert [column.title for column in table.columns] == [
+        "Cell",
+        "Rate",
+        "Speed-up",
+        "Verdict",
+        "Memory",
+        "Quality (val_accuracy)",
+        "Doubts",
+    ]
+    assert words(table.rows[0]) == [
+        ("cpu x2 | 32-true | batch 128", "2128a0000000 3/3 repeats"),
+        ("18.0k samples/s", "[17.8k, 18.3k]"),
+        ("2.25x", "[2.22, 2.29]"),
+        ("faster", ""),
+        ("81.6 MiB", "process group"),
+        ("0.954", "[0.948, 0.960] undecided"),
+        ("busy_cpu", ""),
+    ]
+
+
+def test_cells_stand_fastest_first_and_only_measured_ones(findings):
+    rates = [row[1].order for row in cells_table(findings).rows]
+    assert rates == sorted(rates, reverse=True)
+    assert len(rates) == 7
+
+
+def test_the_reason_stands_beside_a_verdict_that_the_interval_does_not_explain(findings):
+    verdicts = {row[3].text: row[3].detail for row in cells_table(findings).rows}
+    assert verdicts["undecided"] == "the interval lies beyond the threshold"
+    assert verdicts["faster"] == verdicts["baseline"] == ""
+
+
+def test_a_rate_without_an_interval_says_so_once_with_the_reason(findings):
+    lone = Estimate(value=8000.0, low=None, high=None, unit="1/s", confidence=0.95, count=1, reason="one repeat")
+    cell = findings.cells[0].model_copy(update={"samples_per_second": lone})
+    row = cells_table(findings.model_copy(update={"cells": (cell,)})).rows[0]
+    assert words(row)[1] == ("8,000 samples/s", "no interval")
+    assert words(row)[3] == ("baseline", "one repeat")
+
+
+def test_a_column_that_nobody_can_fill_is_left_out_and_told_in_one_line(findings):
+    assert absent_metrics(findings) == ["Energy: not measured: RAPL is not readable here."]
+    noted = findings.model_copy(update={"costs_note": "no prices were given"})
+    assert absent_metrics(noted)[-1] == "Cost: no prices were given."
+
+
+def test_costs_have_a_column_where_there_are_prices(findings):
+    cost = Estimate(value=0.41, low=0.40, high=0.42, unit="USD", confidence=0.95, count=3)
+    cells = (findings.cells[0].model_copy(update={"costs": {"usd_per_million_samples": cost}}), *findings.cells[1:])
+    table = cells_table(findings.model_copy(update={"cells": cells}))
+    place = [column.title for column in table.columns].index("Cost of 1M samples")
+    assert [words(row)[place] for row in table.rows][-2:] == [("0.41 USD", "[0.40, 0.42]"), ("not measured", "")]
+
+
+def test_the_csv_of_cells_holds_the_unrounded_numbers_of_every_cell(findings):
+    data = cells_table(findings).data
+    assert len(data) == 8
+    assert data[6]["speedup.value"] == 2.252
+    assert data[6]["axis.batch_size"] == 128
+    assert data[6]["energy_joules.reason"] == "RAPL is not readable here"
+    assert data[7]["samples_per_second.value"] is None
+
+
+def test_every_failure_is_a_row_with_its_reason(findings):
+    assert [words(row) for row in failures_table(findings).rows] == [
+        [
+            ("cpu x2 | bf16-mixed | batch 128", "2128b0000000"),
+            ("out of memory", ""),
+            ("3 of 3", ""),
+            ("CUDA out of memory: tried to allocate 2.00 GiB", ""),
+        ],
+        [("devices=2, precision=16-mixed", ""), ("excluded", ""), ("not planned", ""), ("not of interest", "")],
+    ]
+
+
+def test_a_cell_that_failed_in_two_ways_has_two_rows_with_the_reasons_of_each(findings):
+    cell = findings.cells[0]
+    first = cell.runs[0].model_copy(update={"outcome": Outcome.crashed, "reason": "RuntimeError: boom"})
+    second = cell.runs[1].model_copy(update={"outcome": Outcome.timed_out, "reason": "after 600 s"})
+    outcomes = {Outcome.measured: 1, Outcome.crashed: 1, Outcome.timed_out: 1}
+    mixed = cell.model_copy(update={"runs": (first, second, cell.runs[2]), "outcomes": outcomes})
+    rows = failures_table(findings.model_copy(update={"cells": (mixed,), "excluded": ()})).rows
+    assert [(row[1].text, row[2].text, row[3].text) for row in rows] == [
+        ("crashed", "1 of 3", "RuntimeError: boom"),
+        ("timed out", "1 of 3", "after 600 s"),
+    ]
+
+
+def test_a_doubt_names_the_cells_that_it_weakens(findings):
+    assert [words(row)[2][0] for row in doubts_table(findings).rows] == [
+        "the whole sweep",
+        "cpu x2 | 32-true | batch 32; cpu x2 | 32-true | batch 128",
+    ]
+
+
+def test_runs_show_where_their_records_are_and_the_csv_has_all_of_them(findings):
+    table = runs_table(findings, most=5)
+    assert (len(table.rows), len(table.data)) == (5, 24)
+    assert table.caption == (
+        "Each run's record is sweeps/example/runs/RUN/record.json. The first 5 of 24; all stand in the CSV."
+    )
+
+
+def test_the_environment_lists_machines_and_software(findings):
+    assert [words(row)[0][0] for row in environment_table(findings).rows] == ["example-host"] * 2 + ["software"] * 3
+
+
+def test_an_empty_table_has_a_sentence_instead(findings):
+    bare = findings.model_copy(
+        update={"cells": (), "excluded": (), "doubts": (), "hardware": (), "environment": {}, "outcomes": {}}
+    )
+    for table in build_tables(bare):
+        assert table.rows == ()
+        assert table.empty.endswith(".")
+
+
+def test_no_verdict_is_told_by_colour_alone(findings):
+    for row in cells_table(findings).rows:
+        assert row[3].text in set(Verdict)

@@ -1,0 +1,72 @@
+"""Hostile text: what no renderer can carry is replaced, everything else is escaped by its renderer."""
+
+import csv
+import io
+
+import pytest
+from markdown_it import MarkdownIt
+
+from accelsweep.report.clean import printable, printable_findings
+from accelsweep.report.csvs import to_csv
+from accelsweep.report.markdown import code_block, escape
+from accelsweep.report.page import embed_json, pack, sentence
+
+
+@pytest.mark.parametrize("character", ["\x00", "\x1b", "\ud800", "\u202e", "\u2066"])
+def test_what_cannot_be_printed_is_replaced(character):
+    assert printable(f"a{character}b") == "a\ufffdb"
+
+
+def test_ordinary_text_of_any_script_is_untouched():
+    text = 'batch "32" <b> & \n\t 你好 é 👩‍🔬'
+    assert printable(text) == text
+
+
+def test_cleaning_changes_no_number(findings, hostile_findings):
+    assert printable_findings(findings) == findings
+    cleaned = printable_findings(hostile_findings)
+    assert [cell.samples_per_second for cell in cleaned.cells] == [cell.samples_per_second for cell in findings.cells]
+
+
+def test_embedded_json_cannot_end_its_script_element():
+    text = str(embed_json({"a": "</script><!-- & \u2028"}))
+    assert not set("<>&\u2028") & set(text)
+    assert '"a":"\\u003c/script\\u003e\\u003c!-- \\u0026 \\u2028"' in text
+
+
+def test_packed_columns_name_each_text_once():
+    assert pack([{"run": "a", "step": 0}, {"run": "a", "step": 1}]) == {
+        "run": {"of": ["a"], "at": [0, 0]},
+        "step": [0, 1],
+    }
+
+
+def test_a_text_that_a_spreadsheet_would_run_is_disarmed_and_numbers_are_not():
+    rows = [{"name": "=HYPERLINK(1)", "value": -1.5, "none": None, "flag": True, "quoted": 'a,"b"\nc'}]
+    text = to_csv(rows)
+    assert text == 'name,value,none,flag,quoted\n\'=HYPERLINK(1),-1.5,,true,"a,""b""\nc"\n'
+    assert next(csv.DictReader(io.StringIO(text)))["quoted"] == 'a,"b"\nc'
+
+
+def test_columns_of_a_csv_are_those_that_were_asked_for():
+    assert to_csv([{"a": 1, "b": 2}, {"b": 3}], ["b", "a"]) == "b,a\n2,1\n3,\n"
+
+
+def test_markdown_renders_as_exactly_the_text():
+    text = r"<b>*a*_b_ [c](d) `e` | ~f~ # 1. - \ &amp; !g"
+    assert MarkdownIt("commonmark").render(escape(text)) == (
+        "<p>&lt;b&gt;*a*_b_ [c](d) `e` | ~f~ # 1. - \\ &amp;amp; !g</p>\n"
+    )
+
+
+def test_no_text_can_end_its_code_block():
+    text = "echo ```` \n```\n<b>"
+    tokens = MarkdownIt("commonmark").parse(code_block(text))
+    assert [(token.type, token.content) for token in tokens] == [("fence", f"{text}\n")]
+
+
+@pytest.mark.parametrize(
+    ("text", "words"), [("stop it", "Stop it."), ("Done.", "Done."), ("accelsweep run x", "accelsweep run x"), ("", "")]
+)
+def test_a_message_is_a_sentence_and_a_command_is_not(text, words):
+    assert sentence(text) == words
