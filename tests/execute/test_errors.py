@@ -1,0 +1,84 @@
+"""What an exception in a rank means, in the words that libraries really use."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from accelsweep.execute.errors import Diverged, Unsupported, classify, reason_of, traceback_of
+
+
+def really_raised(call):
+    try:
+        call()
+    except Exception as error:  # noqa: BLE001 - whatever it raises is what is classified
+        return error
+    raise AssertionError("nothing was raised")
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 20.00 GiB."),
+        RuntimeError("CUDA error: out of memory\nCUDA kernel errors might be asynchronously reported"),
+        RuntimeError("CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`"),
+        RuntimeError("MPS backend out of memory (MPS allocated: 8.00 GB)"),
+        RuntimeError("NCCL error in: x.cpp:1, unhandled cuda error\nLast error:\nCuda failure 2 'out of memory'"),
+        MemoryError(),
+        OSError(12, "Cannot allocate memory"),
+    ],
+)
+def test_every_allocator_is_understood(error):
+    assert classify(error) == "out_of_memory"
+
+
+def test_the_cpu_allocator_as_it_really_speaks_is_understood():
+    assert classify(really_raised(lambda: torch.empty(1 << 60))) == "out_of_memory"
+
+
+def test_an_operation_that_a_type_lacks_is_unsupported():
+    error = really_raised(lambda: torch.linalg.qr(torch.zeros(2, 2, dtype=torch.bfloat16)))
+    assert classify(error) == "unsupported"
+
+
+def test_a_cause_counts_more_than_what_it_was_wrapped_in():
+    wrapped = RuntimeError("the loader worker failed")
+    wrapped.__cause__ = MemoryError()
+    assert classify(wrapped) == "out_of_memory"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "[../third_party/gloo/gloo/transport/tcp/pair.cc:547] Connection closed by peer [127.0.0.1]:3",
+        "NCCL communicator was aborted on rank 1",
+        "Rank 0 successfully reached monitoredBarrier, ProcessGroup timeout",
+    ],
+)
+def test_a_peers_failure_seen_from_afar_is_collective(text):
+    assert classify(RuntimeError(text)) == "collective"
+
+
+@pytest.mark.parametrize(
+    "error", [ValueError("Connection closed by peer"), RuntimeError("shape mismatch"), KeyError("x"), SystemExit(1)]
+)
+def test_everything_else_is_the_users_code(error):
+    assert classify(error) == "user_exception"
+
+
+def test_ours_speak_for_themselves_and_others_by_type_and_first_line():
+    assert classify(Diverged("at step 3")) == "diverged"
+    assert classify(Unsupported("no such device")) == "unsupported"
+    assert reason_of(Unsupported("no such device")) == "no such device"
+    assert reason_of(ValueError("first\nsecond")) == "ValueError: first"
+    assert reason_of(ValueError()) == "ValueError"
+
+
+def test_a_traceback_begins_with_the_users_first_frame():
+    def theirs():
+        raise KeyError("label")
+
+    lines = traceback_of(really_raised(theirs)).splitlines()
+    assert lines[0].startswith("Traceback")
+    assert lines[-1] == "KeyError: 'label'"
+    assert "in theirs" in "".join(lines)
