@@ -1,0 +1,147 @@
+"""A ratio is given between like and like only, and every cell without one says why."""
+
+from __future__ import annotations
+
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+from accelsweep.analyse.analyse import analyse
+from accelsweep.core.findings import CellFinding, Findings, Verdict
+
+BASE, OTHER = {"batch_size": 32}, {"batch_size": 64}
+RATES = (1000.0, 1010.0, 990.0)
+
+
+def _analysed(
+    simulated: ModuleType, other: dict[str, Any], base: dict[str, Any] | None = None, **settings: Any
+) -> Findings:
+    rows = [simulated.make_run(BASE, block, rate, **(base or {})) for block, rate in enumerate(RATES)]
+    rows += [simulated.make_run(OTHER, block, 2.0 * rate + block, **other) for block, rate in enumerate(RATES)]
+    return analyse(simulated.make_records(rows), simulated.make_manifest([BASE, OTHER], 3, **settings))
+
+
+def _second(findings: Findings) -> CellFinding:
+    return findings.cells[1]
+
+
+def test_like_compared_with_like_gives_a_ratio_a_pair_and_a_verdict(simulated: ModuleType) -> None:
+    findings = _analysed(simulated, {})
+    assert _second(findings).verdict is Verdict.faster
+    assert _second(findings).speedup is not None
+    assert _second(findings).speedup.paired
+    assert findings.cells[0].verdict is Verdict.baseline
+    assert findings.refusals == ()
+
+
+@pytest.mark.parametrize(
+    ("change", "field", "values"),
+    [
+        ({"software": {"torch": "2.12.1"}}, "torch", ("2.12.1", "2.13.0")),
+        ({"hardware": {"host": "EPYC"}}, "host", ("EPYC", "Xeon")),
+        ({"config": {"threads": 4}}, "threads", ("4", "null")),
+        ({"config": {"model": {"width": 8}}}, "model", ('{"width":8}', "null")),
+        ({"sources": {"mine": "abc"}}, "mine", ("abc", "none")),
+    ],
+)
+def test_what_was_not_swept_must_be_equal(
+    simulated: ModuleType, change: dict[str, Any], field: str, values: tuple[str, str]
+) -> None:
+    """A refusal names the field and both values, and the field can be allowed by name."""
+    findings = _analysed(simulated, change)
+    finding = _second(findings)
+    assert (finding.verdict, finding.speedup) == (Verdict.refused, None)
+    assert findings.refusals == (finding.verdict_reason,)
+    for part in (f"{field} differs", *values, finding.cell, f"analysis.across=[{field}]"):
+        assert part in finding.verdict_reason
+    allowed = _analysed(simulated, change, across=(field,))
+    assert _second(allowed).verdict is Verdict.faster
+
+
+def test_a_gpu_may_be_compared_with_the_cpu_of_its_host(simulated: ModuleType) -> None:
+    cells = [{"accelerator": "cpu"}, {"accelerator": "cuda"}]
+    gpu = {"host": "Xeon", "device": "H100", "driver": "570"}
+    rows = [simulated.make_run(cells[0], block, rate) for block, rate in enumerate(RATES)]
+    rows += [simulated.make_run(cells[1], block, 20 * rate + block, hardware=gpu) for block, rate in enumerate(RATES)]
+    findings = analyse(simulated.make_records(rows), simulated.make_manifest(cells, 3))
+    assert _second(findings).verdict is Verdict.faster
+    assert [one.name for one in findings.hardware] == ["H100 in Xeon", "Xeon"]
+
+
+def test_two_kinds_of_gpu_give_two_rows_each_against_its_own_baseline(simulated: ModuleType) -> None:
+    rows = []
+    for block in range(6):
+        kind, factor = ("A100", 1.0) if block < 3 else ("H100", 2.0)
+        hardware = {"host": "EPYC", "device": kind}
+        rows.append(simulated.make_run(BASE, block, factor * RATES[block % 3], hardware=hardware))
+        rows.append(simulated.make_run(OTHER, block, factor * 1.5 * RATES[block % 3] + block, hardware=hardware))
+    findings = analyse(simulated.make_records(rows), simulated.make_manifest([BASE, OTHER], 6))
+    assert [cell.hardware for cell in findings.cells] == ["A100 in EPYC", "H100 in EPYC"] * 2
+    assert [cell.speedup.ratio.value for cell in findings.cells if cell.speedup] == pytest.approx([1.5, 1.5], abs=0.01)
+    assert findings.family == 2
+
+
+def test_another_build_of_the_same_version_is_a_doubt_and_no_refusal(simulated: ModuleType) -> None:
+    finding = _second(_analysed(simulated, {"builds": {"torch": "cu130"}}, {"builds": {"torch": "cpu"}}))
+    assert finding.verdict is Verdict.faster
+    (doubt,) = (doubt for doubt in finding.doubts if doubt.code == "build_differs")
+    assert "cu130" in doubt.message
+    assert "cpu" in doubt.message
+
+
+def test_fewer_than_three_shared_blocks_are_compared_unpaired_with_a_doubt(simulated: ModuleType) -> None:
+    rows = [simulated.make_run(BASE, block, rate) for block, rate in enumerate(RATES)]
+    rows += [simulated.make_run(OTHER, block, 2 * RATES[block] + block) for block in (0, 1)]
+    finding = _second(analyse(simulated.make_records(rows), simulated.make_manifest([BASE, OTHER], 3)))
+    assert finding.speedup is not None
+    assert not finding.speedup.paired
+    assert "unpaired" in {doubt.code for doubt in finding.doubts}
+
+
+def test_runs_that_share_a_block_count_as_one_unit(simulated: ModuleType) -> None:
+    rows = [simulated.make_run(axes, block, rate) for axes in (BASE, OTHER) for block, rate in enumerate(RATES)]
+    for row in rows:
+        row["block"] = "b0"
+    finding = _second(analyse(simulated.make_records(rows), simulated.make_manifest([BASE, OTHER], 3)))
+    assert finding.measured == 3
+    assert finding.samples_per_second is not None
+    assert (finding.samples_per_second.count, finding.samples_per_second.low) == (1, None)
+
+
+def test_a_cell_that_was_not_measured_says_how_its_runs_ended(simulated: ModuleType) -> None:
+    rows = [simulated.make_run(BASE, block, rate) for block, rate in enumerate(RATES)]
+    rows += [simulated.make_run(OTHER, block, None, outcome="out_of_memory", reason="too large") for block in range(3)]
+    finding = _second(analyse(simulated.make_records(rows), simulated.make_manifest([BASE, OTHER], 3)))
+    assert finding.verdict is Verdict.not_measured
+    assert finding.verdict_reason == "3 of 3 runs: out_of_memory (too large)"
+
+
+def test_without_a_measured_baseline_nothing_is_faster_and_the_reason_is_said(simulated: ModuleType) -> None:
+    rows = [simulated.make_run(BASE, block, None) for block in range(3)]
+    rows += [simulated.make_run(OTHER, block, rate) for block, rate in enumerate(RATES)]
+    findings = analyse(simulated.make_records(rows), simulated.make_manifest([BASE, OTHER], 3))
+    assert _second(findings).verdict is Verdict.undecided
+    assert "the baseline was not measured" in _second(findings).verdict_reason
+    assert findings.recommendation.choice is None
+    assert "baseline was not measured" in findings.recommendation.sentence
+
+
+def test_cells_that_failed_still_widen_the_family(simulated: ModuleType) -> None:
+    cells = [{"batch_size": size} for size in (32, 64, 128, 256)]
+    rows = [simulated.make_run(axes, block, rate) for axes in cells[:2] for block, rate in enumerate(RATES)]
+    rows += [simulated.make_run(axes, block, None) for axes in cells[2:] for block in range(3)]
+    findings = analyse(simulated.make_records(rows), simulated.make_manifest(cells, 3))
+    assert findings.family == 3
+
+
+def test_an_axis_decides_all_that_lies_below_it(simulated: ModuleType) -> None:
+    cells = [{"model": "cnn"}, {"model": "mlp"}]
+    configs = [{"model": {"_target_": "Cnn", "width": 8}}, {"model": {"_target_": "Mlp"}}]
+    rows = [
+        simulated.make_run(axes, block, rate + block * index, config=config)
+        for index, (axes, config) in enumerate(zip(cells, configs, strict=True))
+        for block, rate in enumerate(RATES)
+    ]
+    findings = analyse(simulated.make_records(rows), simulated.make_manifest(cells, 3))
+    assert findings.refusals == ()

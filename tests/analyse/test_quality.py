@@ -1,0 +1,92 @@
+"""Quality guards speed: paired by seed, judged with the margin of the config, and honest at few repeats."""
+
+from __future__ import annotations
+
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+from accelsweep.analyse.analyse import analyse
+from accelsweep.core.findings import CellFinding, Verdict
+
+BASE, OTHER = {"batch_size": 32}, {"batch_size": 64}
+BASE_QUALITY = (0.95, 0.80, 0.90, 0.85, 0.99)
+NOISE = (0.0003, -0.0002, 0.0001, 0.0, -0.0001)
+
+
+def _judged(simulated: ModuleType, shift: float, config: dict[str, Any] | None = None, repeats: int = 5) -> CellFinding:
+    rows = []
+    for block in range(repeats):
+        quality = BASE_QUALITY[block]
+        rows.append(simulated.make_run(BASE, block, 1000.0 + block, quality=quality, config=config or {}))
+        other = quality + shift + NOISE[block]
+        rows.append(simulated.make_run(OTHER, block, 2000.0 - block, quality=other, config=config or {}))
+    return analyse(simulated.make_records(rows), simulated.make_manifest([BASE, OTHER], repeats)).cells[1]
+
+
+@pytest.mark.parametrize(
+    ("shift", "verdict"),
+    [
+        (0.0, "quality: same"),
+        (-0.02, "faster, but worse"),
+        (0.02, "quality: better"),
+        (0.01, "quality: not worse"),
+        (-0.01, "quality: undecided at 5 repeats"),
+    ],
+)
+def test_the_difference_is_judged_against_the_margin(simulated: ModuleType, shift: float, verdict: str) -> None:
+    """The seeds' own spread (0.80 to 0.99) is far above the margin of 0.01: only pairing by seed can tell."""
+    finding = _judged(simulated, shift)
+    assert finding.quality_verdict == verdict
+    assert finding.quality_difference is not None
+    assert finding.quality_difference.value == pytest.approx(shift, abs=1e-4)
+
+
+def test_where_less_is_better_a_higher_loss_is_worse(simulated: ModuleType) -> None:
+    config = {"measure": {"quality_metric": "val_loss", "quality_better": "min"}}
+    assert _judged(simulated, 0.02, config).quality_verdict == "faster, but worse"
+    assert _judged(simulated, -0.02, config).quality_verdict == "quality: better"
+
+
+def test_identical_quality_for_three_seeds_is_the_same_and_not_unknown(simulated: ModuleType) -> None:
+    rows = [
+        simulated.make_run(axes, block, 1000.0 + block, quality=BASE_QUALITY[block])
+        for axes in (BASE, OTHER)
+        for block in range(3)
+    ]
+    finding = analyse(simulated.make_records(rows), simulated.make_manifest([BASE, OTHER], 3)).cells[1]
+    assert finding.quality_verdict == "quality: same (identical for 3 seeds)"
+
+
+def test_one_repeat_cannot_judge_quality(simulated: ModuleType) -> None:
+    assert _judged(simulated, -0.5, repeats=1).quality_verdict == "quality: undecided at 1 repeat"
+
+
+def test_quality_pairs_by_seed_and_not_by_block(simulated: ModuleType) -> None:
+    rows = []
+    for block in range(5):
+        rows.append(simulated.make_run(BASE, block, 1000.0 + block, quality=BASE_QUALITY[block]))
+        seed = 4 - block
+        quality = BASE_QUALITY[seed] + NOISE[block]
+        rows.append(simulated.make_run(OTHER, block, 2000.0 - block, quality=quality, seed=seed))
+    finding = analyse(simulated.make_records(rows), simulated.make_manifest([BASE, OTHER], 5)).cells[1]
+    assert finding.quality_verdict == "quality: same"
+
+
+def test_without_a_reading_the_quality_is_not_measured(simulated: ModuleType) -> None:
+    rows = [simulated.make_run(axes, block, 1000.0 + block) for axes in (BASE, OTHER) for block in range(3)]
+    finding = analyse(simulated.make_records(rows), simulated.make_manifest([BASE, OTHER], 3)).cells[1]
+    assert (finding.quality, finding.quality_verdict) == (None, "quality: not measured")
+
+
+def test_a_cell_that_is_faster_but_worse_is_not_recommended(simulated: ModuleType) -> None:
+    rows = []
+    for block in range(5):
+        rows.append(simulated.make_run(BASE, block, 1000.0 + block, quality=0.9 + block / 100))
+        rows.append(simulated.make_run(OTHER, block, 2000.0 - block, quality=0.7 + block / 100 + NOISE[block]))
+    findings = analyse(simulated.make_records(rows), simulated.make_manifest([BASE, OTHER], 5))
+    assert findings.cells[1].verdict is Verdict.faster
+    assert findings.recommendation.choice is not None
+    assert findings.recommendation.choice.cell == findings.cells[0].cell
+    assert "1 faster, but worse" in findings.recommendation.sentence
