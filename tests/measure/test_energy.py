@@ -47,7 +47,7 @@ def test_a_machine_without_counters_says_so(tmp_path):
     energy = PackageEnergy(tmp_path)
     energy.start()
     energy.stop()
-    metric = energy_metrics("cpu", [{"package": [energy.joules, energy.reason]}])["energy_joules"]
+    metric = energy_metrics("cpu", [{"package": [energy.joules, energy.reason]}], 9.0)["energy_joules"]
     assert metric.value is None
     assert metric.reason.startswith("unavailable: ")
 
@@ -62,7 +62,7 @@ def test_a_machine_without_the_driver_says_so():
 
 def test_boards_and_packages_are_never_added_up():
     ranks = [{"gpu": [10.0, None], "package": [3.0, None]}, {"gpu": [20.0, None]}]
-    metrics = energy_metrics("cuda", ranks)
+    metrics = energy_metrics("cuda", ranks, 9.0)
     assert metrics["energy_joules"].value == 30.0
     assert metrics["energy_joules"].scope == "GPU boards of all ranks"
     assert metrics["host_energy_joules"].value == 3.0
@@ -70,9 +70,15 @@ def test_boards_and_packages_are_never_added_up():
 
 
 def test_one_board_without_a_number_leaves_the_sum_without_one():
-    metrics = energy_metrics("cuda", [{"gpu": [10.0, None]}, {"gpu": [None, "unavailable: lost"]}])
+    metrics = energy_metrics("cuda", [{"gpu": [10.0, None]}, {"gpu": [None, "unavailable: lost"]}], 9.0)
     assert metrics["energy_joules"].reason == "unavailable: lost"
 
 
+def test_a_window_too_short_for_the_boards_counter_has_no_energy_of_it():
+    metrics = energy_metrics("cuda", [{"gpu": [10.0, None], "package": [3.0, None]}], 0.9)
+    assert "measure.min_seconds" in metrics["energy_joules"].reason
+    assert metrics["host_energy_joules"].value == 3.0
+
+
 def test_a_device_without_a_known_counter_has_a_reason():
-    assert "mps" in energy_metrics("mps", [{"package": [1.0, None]}])["energy_joules"].reason
+    assert "mps" in energy_metrics("mps", [{"package": [1.0, None]}], 9.0)["energy_joules"].reason

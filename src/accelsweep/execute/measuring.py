@@ -91,7 +91,7 @@ def _conclude(spec: RunSpec, loop: Loop, seen: RankWindow, ranks: list[dict[str,
     metrics = {
         **rates,
         **memory_metrics([RankMemory(**rank["memory"]) for rank in ranks]),
-        **energy_metrics(loop.device.type, [rank["energy"] for rank in ranks]),
+        **energy_metrics(loop.device.type, [rank["energy"] for rank in ranks], max(rank["seconds"] for rank in ranks)),
         "foreign_cpu_cores": _foreign_metric(foreign),
         "epoch_ends_in_window": Metric(value=float(boundaries), unit="epochs", scope="rank 0"),
         "final_train_loss": _final_loss(seen.losses),
@@ -104,7 +104,8 @@ def _conclude(spec: RunSpec, loop: Loop, seen: RankWindow, ranks: list[dict[str,
         doubts.epoch_boundary(boundaries),
     ]
     effective = _effective(spec, loop, seen, ranks)
-    return Measurement(seen, metrics, effective, tuple(filter(None, found)), min(bad) if bad else None)
+    said = tuple(filter(None, found)) if place.rank == 0 else ()
+    return Measurement(seen, metrics, effective, said, min(bad) if bad else None)
 
 
 def _foreign_metric(foreign: float | None) -> Metric:

@@ -17,6 +17,8 @@ from accelsweep.measure.nvml import NoNvml, ask, handle_of, nvml
 BOARD = "GPU boards of all ranks"
 PACKAGE = "CPU packages of all nodes"
 POWERCAP = Path("/sys/class/powercap")
+SHORTEST_SECONDS = 1.0
+"""Ten movements of NVML's counter: in a shorter window its coarseness alone is an error of more than 10 %."""
 
 
 class GpuEnergy:
@@ -91,11 +93,17 @@ def summed(readings: list[tuple[float | None, str | None]], scope: str) -> Metri
     return Metric(value=total, unit="J", scope=scope, provenance="counter")
 
 
-def energy_metrics(accelerator: str, ranks: list[dict[str, Any]]) -> dict[str, Metric]:
+def energy_metrics(accelerator: str, ranks: list[dict[str, Any]], window_seconds: float) -> dict[str, Metric]:
     """Return `energy_joules` of the accelerator itself and `host_energy_joules` of the CPU packages.
 
-    Each rank's dictionary may hold `gpu` (every CUDA rank) and `package` (one rank per host): `[joules, reason]`.
+    Each rank's dictionary may hold `gpu` (every CUDA rank) and `package` (one rank per host): `[joules, reason]`. A GPU's
+    energy is withheld for a window shorter than `SHORTEST_SECONDS`.
     """
+    if window_seconds < SHORTEST_SECONDS:
+        short = f"withheld: the counter moves every 0.1 s and the window lasted {window_seconds:.2f} s"
+        ranks = [
+            rank | ({"gpu": [None, f"{short}: raise measure.min_seconds"]} if "gpu" in rank else {}) for rank in ranks
+        ]
     boards = [tuple(rank["gpu"]) for rank in ranks if "gpu" in rank]
     host = summed([tuple(rank["package"]) for rank in ranks if "package" in rank], PACKAGE)
     if accelerator == "cpu":

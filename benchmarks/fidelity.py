@@ -1,0 +1,206 @@
+"""Whether our rate is the true one, against a loop written by hand; what the probe and Lightning cost per step.
+
+    python benchmarks/fidelity.py [--pairs 30] [--steps 400] [--batch-size 32] [--accelerator cpu]
+
+Every measurement is a process of its own, forked from one that has torch loaded; the three kinds (by hand, `loop: raw`,
+`loop: lightning`) take turns in random order with the same model, data, seed, threads and number of steps. The ratio's
+90 % interval is a paired t interval on log rates. It must lie within 0.97-1.03; otherwise the result is `inconclusive`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import math
+import os
+import random
+import statistics
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from scipy import stats
+
+from accelsweep.core.plans import Run
+from accelsweep.execute.rank import preload, run_rank
+from accelsweep.execute.spec import RankResult, RunSpec
+
+WARMUP = 30
+BAND = (0.97, 1.03)
+
+
+def config(options: argparse.Namespace, loop: str) -> dict[str, Any]:
+    """Return the config of one run with exactly `--steps` steps in its window."""
+    return {
+        "accelerator": options.accelerator,
+        "devices": 1,
+        "num_nodes": 1,
+        "batch_size": options.batch_size,
+        "precision": "32-true",
+        "loop": loop,
+        "launcher": "fork",
+        "threads": options.threads,
+        "model": {"_target_": "accelsweep.workloads.models.SmallCNN"},
+        "data": {"_target_": "accelsweep.workloads.digits.Digits"},
+        "optimizer": {"_target_": "torch.optim.SGD", "_partial_": True, "lr": 0.05, "momentum": 0.9},
+        "trainer": {"strategy": "auto"},
+        "measure": {
+            "warmup_steps": WARMUP,
+            "min_steps": options.steps,
+            "max_steps": options.steps,
+            "min_seconds": 0.0,
+            "quality_samples": None,
+        },
+    }
+
+
+def our_rate(options: argparse.Namespace, loop: str, seed: int) -> float:
+    """Return samples per second as accelsweep records them."""
+    with tempfile.TemporaryDirectory() as folder:
+        spec = RunSpec(
+            sweep="fidelity",
+            block="fidelity",
+            run=Run.of("0" * 12, 0, seed),
+            position=0,
+            attempt=1,
+            config=config(options, loop),
+            axes={},
+            world_size=1,
+            attempt_folder=folder,
+        )
+        run_rank(spec)
+        result = RankResult.read(spec.rank_result(0))
+    rate = result.metrics["samples_per_second"].value if result.reason is None else None
+    if rate is None:
+        raise SystemExit(f"{loop}: {result.outcome}: {result.reason}")
+    return rate
+
+
+def rate_by_hand(options: argparse.Namespace, seed: int) -> float:
+    """Return samples per second of a loop that knows nothing of accelsweep's."""
+    import torch
+    from torch.nn import functional
+
+    from accelsweep.workloads.digits import Digits
+    from accelsweep.workloads.models import SmallCNN
+
+    torch.set_num_threads(options.threads)
+    torch.manual_seed(seed)
+    device = torch.device(options.accelerator)
+    network = SmallCNN().to(device).train()
+    optimizer = torch.optim.SGD(network.parameters(), lr=0.05, momentum=0.9)
+    data = Digits(batch_size=options.batch_size, seed=seed)
+    data.setup("fit")
+    batches = iter(data.train_dataloader())
+
+    def train(steps: int) -> float:
+        for _ in range(steps):
+            images, classes = next(batches)
+            optimizer.zero_grad()
+            loss = functional.cross_entropy(network(images.to(device)), classes.to(device))
+            loss.backward()
+            optimizer.step()
+        if device.type == "cuda":
+            torch.cuda.synchronize()
+        return time.perf_counter()
+
+    begin = train(WARMUP)
+    return options.steps * options.batch_size / (train(options.steps) - begin)
+
+
+def in_a_child(measure: Callable[[], float]) -> float:
+    """Return what `measure` gives in a forked process; what that prints is dropped."""
+    reader, writer = os.pipe()
+    child = os.fork()
+    if child == 0:
+        code = 1
+        try:
+            os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+            os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
+            os.write(writer, repr(measure()).encode())
+            code = 0
+        finally:
+            os._exit(code)
+    os.close(writer)
+    with os.fdopen(reader) as answer:
+        text = answer.read()
+    os.waitpid(child, 0)
+    if not text:
+        raise SystemExit("a measurement failed; run it without a fork to see why")
+    return float(text)
+
+
+def interval(values: list[float], confidence: float = 0.9) -> tuple[float, float, float]:
+    """Return the mean and its t interval."""
+    mean = statistics.fmean(values)
+    half = stats.t.ppf(0.5 + confidence / 2, len(values) - 1) * statistics.stdev(values) / math.sqrt(len(values))
+    return mean, mean - half, mean + half
+
+
+def probe_cost(rounds: int = 30, steps: int = 5000) -> list[float]:
+    """Return the microseconds that a step costs in the window, the progress count and the batch's count, per round."""
+    import torch
+
+    from accelsweep.execute.loops import count_samples, loss_in
+    from accelsweep.execute.progress import Progress
+    from accelsweep.measure.device import CpuDevice
+    from accelsweep.measure.group import Alone
+    from accelsweep.measure.window import Window, WindowRules
+
+    batch, output = (torch.zeros(32, 1, 8, 8), torch.zeros(32)), {"loss": torch.zeros(())}
+    rules = WindowRules(warmup_steps=2, min_steps=10 * steps, min_seconds=0.0, max_steps=10 * steps)
+    costs = []
+    with tempfile.TemporaryDirectory() as folder:
+        for _ in range(rounds):
+            progress = Progress(Path(folder) / "progress")
+            window = Window(rules, device=CpuDevice(), group=Alone(), progress=progress)
+            window.begin()
+            begin = time.perf_counter()
+            for step in range(steps):
+                window.step_done(count_samples(batch, step == 0, 32), loss_in(output).detach())
+            costs.append((time.perf_counter() - begin) / steps * 1e6)
+    return costs
+
+
+def main() -> None:
+    """Measure and print."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--pairs", type=int, default=30)
+    parser.add_argument("--steps", type=int, default=400)
+    parser.add_argument("--batch-size", type=int, default=32)
+    parser.add_argument("--accelerator", default="cpu")
+    parser.add_argument("--threads", type=int, default=1)
+    options = parser.parse_args()
+    preload()
+    kinds: dict[str, Callable[[int], float]] = {
+        "by hand": lambda seed: rate_by_hand(options, seed),
+        "raw": lambda seed: our_rate(options, "raw", seed),
+        "lightning": lambda seed: our_rate(options, "lightning", seed),
+    }
+    rates: dict[str, list[float]] = {kind: [] for kind in kinds}
+    order = random.Random(1)
+    for pair in range(options.pairs):
+        for kind in order.sample(list(kinds), len(kinds)):
+            rates[kind].append(in_a_child(lambda kind=kind, seed=pair + 1: kinds[kind](seed)))  # type: ignore[misc]
+    report(options, rates)
+
+
+def report(options: argparse.Namespace, rates: dict[str, list[float]]) -> None:
+    """Print the ratio, Lightning's cost and the probe's cost, each with its 90 % interval."""
+    logs = [math.log(ours / hand) for ours, hand in zip(rates["raw"], rates["by hand"], strict=True)]
+    ratio, low, high = (math.exp(value) for value in interval(logs))
+    verdict = "within" if BAND[0] <= low and high <= BAND[1] else "inconclusive: not shown to lie within"
+    print(f"{options.pairs} pairs of {options.steps} steps, batch {options.batch_size}, {options.accelerator}")
+    for kind, values in rates.items():
+        print(f"  {kind:10} median {statistics.median(values):10.0f} samples/s")
+    print(f"ours / by hand: {ratio:.4f}, 90 % interval {low:.4f} to {high:.4f}: {verdict} {BAND[0]}-{BAND[1]}")
+    seconds = {kind: [options.batch_size / rate for rate in values] for kind, values in rates.items()}
+    extra = [1e6 * (slow - bare) for slow, bare in zip(seconds["lightning"], seconds["raw"], strict=True)]
+    print("Lightning's cost: {:.0f} us per step, 90 % interval {:.0f} to {:.0f}".format(*interval(extra)))
+    print("the probe's cost: {:.2f} us per step, 90 % interval {:.2f} to {:.2f}".format(*interval(probe_cost())))
+
+
+if __name__ == "__main__":
+    sys.exit(main())
