@@ -1,5 +1,4 @@
-# The road from a planned sweep to its report. Every decision stands in src/accelsweep; this file only names the files.
-#
+# The road from a planned sweep to its report; every decision stands in src/accelsweep.
 #   snakemake --profile workflows/profiles/local --config experiment=quickstart overrides='batch_size=32,64'
 #   snakemake --profile workflows/profiles/local --config sweep=quickstart        (planned before)
 
@@ -29,6 +28,11 @@ rule all:
     input:
         SWEEP.report,
         SWEEP.published,
+
+
+# Data is prepared where there is a network, before any job starts.
+onstart:
+    shell("{sys.executable:q} -m accelsweep.execute.prepare {SWEEP.root:q}")
 
 
 # A block that failed must never cost the report: what there is gets collected, the rest becomes `not_run` rows.

@@ -1,25 +1,9 @@
-# Measuring: what must be on disk before the first run, and one job per block.
-
-
-rule prepared:
-    input:
-        manifest=ancient("sweeps/{sweep}/manifest.json"),
-    output:
-        "sweeps/{sweep}/prepared.json",
-    log:
-        "sweeps/{sweep}/logs/prepare.log",
-    localrule: True
-    params:
-        python=sys.executable,
-        blocks=SWEEP.blocks_digest,
-    shell:
-        "{params.python:q} -m accelsweep.execute.prepare {input.manifest:q} {output:q} > {log:q} 2>&1"
+# Measuring: one job per block.
 
 
 rule block:
     input:
-        block="sweeps/{sweep}/blocks/{block}.json",
-        prepared=ancient("sweeps/{sweep}/prepared.json"),
+        "sweeps/{sweep}/blocks/{block}.json",
     output:
         "sweeps/{sweep}/blocks/{block}.done.json",
     log:
@@ -31,4 +15,4 @@ rule block:
         software=SWEEP.software,
         wanted=SWEEP.wanted,
     shell:
-        "{params.python:q} -m accelsweep.execute {input.block:q} > {log:q} 2>&1"
+        "{params.python:q} -m accelsweep.execute {input:q} > {log:q} 2>&1"

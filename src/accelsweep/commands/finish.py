@@ -22,4 +22,4 @@ def finish(folder: SweepFolder) -> Path:
 
 if __name__ == "__main__":
     _root = Path(sys.argv[1]).resolve()
-    print(finish(existing_sweep(_root.parents[1], _root.name)))  # noqa: T201 - the log of Snakemake's onerror
+    sys.stdout.write(f"{finish(existing_sweep(_root.parents[1], _root.name))}\n")

@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import typer
-from rich.console import Console
 from rich.table import Table
 
+from accelsweep.commands.console import console
 from accelsweep.core.errors import InputError
 from accelsweep.core.folders import SweepFolder
 
@@ -64,13 +64,13 @@ def _records(folder: SweepFolder, plan: Plan) -> list[Record]:
 
 
 def _print(table: PlanTable) -> None:
-    console = Console()
-    console.print(_cells(table))
+    shown = console()
+    shown.print(_cells(table))
     for heading, rows in (("unsupported", table.unsupported), ("excluded", table.excluded)):
         for line in _by_reason(rows):
-            console.print(f"{heading}: {line}", markup=False, highlight=False, soft_wrap=True)
+            shown.print(f"{heading}: {line}", markup=False, highlight=False, soft_wrap=True)
     for line in _summary(table):
-        console.print(line, markup=False, highlight=False, soft_wrap=True)
+        shown.print(line, markup=False, highlight=False, soft_wrap=True)
 
 
 def _cells(table: PlanTable) -> Table:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import typer
-from rich.console import Console
 from rich.table import Table
 
+from accelsweep.commands.console import console
 from accelsweep.core.findings import CellFinding, Findings
 from accelsweep.core.folders import SweepFolder
 from accelsweep.core.outcome import Outcome
@@ -15,7 +15,7 @@ from accelsweep.report.format import estimate_text, ratio_text
 def print_results(folder: SweepFolder) -> int:
     """Print the sweep's findings in short; return how many planned runs are not settled."""
     findings = Findings.read(folder.findings)
-    Console().print(_table(findings))
+    console().print(_table(findings))
     typer.echo(findings.recommendation.sentence)
     for refusal in findings.refusals[:3]:
         typer.echo(f"refused: {refusal}")

@@ -48,11 +48,6 @@ class Sweep:
         return [f"{self.root}/blocks/{block.name}.done.json" for block in self.manifest.blocks]
 
     @cached_property
-    def blocks_digest(self) -> str:
-        """A digest of the blocks' names, and so of every config that a run of this sweep will see."""
-        return _digest(sorted(block.name for block in self.manifest.blocks))
-
-    @cached_property
     def software(self) -> str:
         """A digest of what a measurement depends on: versions, the user's packages, our measuring code."""
         rooms = [self.code_of(room) for room in ("measure", "execute", "workloads")]

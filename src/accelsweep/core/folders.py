@@ -91,6 +91,11 @@ class SweepFolder:
         return self.root / "published.json"
 
     @property
+    def prepared(self) -> Path:
+        """Which data modules have prepared their data."""
+        return self.root / "prepared.json"
+
+    @property
     def stop(self) -> Path:
         """While this file exists, supervisors start no further run (a spent time budget)."""
         return self.root / "stop"

@@ -1,43 +1,74 @@
-"""What must be on disk before the first run: each data module's `prepare_data`, called once, where there is a network."""
+"""What must be on disk before the first run: each data module's `prepare_data`, called once, where there is a network.
+
+Snakemake's main process does this before it starts jobs, since compute nodes may be offline. A data module that fails
+here is not the end of the sweep: its runs will tell, and the others go on.
+"""
 
 from __future__ import annotations
 
+import json
 import sys
+import traceback
 from pathlib import Path
 from typing import Any
 
-from accelsweep.core.documents import canonical_json, write_bytes_atomically
-from accelsweep.core.folders import SweepFolder
+from accelsweep.core.documents import canonical_json, sha256_text, write_bytes_atomically
+from accelsweep.core.errors import DamagedFile
+from accelsweep.core.folders import SweepFolder, existing_sweep
 from accelsweep.core.plans import Block, Manifest
 
 
-def data_configs(folder: SweepFolder) -> list[dict[str, Any]]:
-    """Return the distinct `data` configs of the sweep's blocks, in a stable order."""
+def prepare(folder: SweepFolder) -> list[str]:
+    """Call `prepare_data` of every data module that was not prepared yet; return the digests of those that now are."""
     manifest = Manifest.read(folder.manifest)
+    waiting = _data_configs(folder, manifest)
+    ready = [digest for digest in waiting if digest in _ready(folder)]
+    for digest in ready:
+        del waiting[digest]
+    if waiting:
+        ready += _prepared(waiting)
+        write_bytes_atomically(folder.prepared, canonical_json(sorted(ready)).encode())
+    return sorted(ready)
+
+
+def _data_configs(folder: SweepFolder, manifest: Manifest) -> dict[str, dict[str, Any]]:
+    """Return one whole config for each distinct `data`, by the digest of that and of the user's sources."""
     distinct: dict[str, dict[str, Any]] = {}
     for planned in manifest.blocks:
-        for config in Block.read(folder.block(planned.name)).configs.values():
-            distinct[canonical_json(config["data"])] = config
-    return [distinct[key] for key in sorted(distinct)]
+        try:
+            block = Block.read(folder.block(planned.name))
+        except DamagedFile as error:
+            sys.stderr.write(f"{error}\n")
+            continue
+        for config in block.configs.values():
+            distinct[sha256_text(canonical_json([config["data"], manifest.sources]))] = config
+    return distinct
 
 
-def prepare(folder: SweepFolder) -> int:
-    """Call `prepare_data` of every distinct data module; return how many there were."""
+def _ready(folder: SweepFolder) -> list[str]:
+    try:
+        found = json.loads(folder.prepared.read_bytes())
+    except (FileNotFoundError, ValueError):
+        return []
+    return found if isinstance(found, list) else []
+
+
+def _prepared(configs: dict[str, dict[str, Any]]) -> list[str]:
     from accelsweep.workloads.build import build_data, make_importable
 
     make_importable()
-    configs = data_configs(folder)
-    for config in configs:
-        build_data(config, seed=config["seed"]).prepare_data()
-    return len(configs)
-
-
-def main(manifest: Path, marker: Path) -> None:
-    """Prepare the sweep of `manifest` and write `marker`."""
-    root = manifest.resolve().parent
-    count = prepare(SweepFolder(root.parents[1], root.name))
-    write_bytes_atomically(marker, canonical_json({"data_modules": count}).encode())
+    done = []
+    for digest, config in configs.items():
+        try:
+            build_data(config, seed=config["seed"]).prepare_data()
+        except Exception:  # noqa: BLE001 - the user's code may raise anything; its runs will say so too
+            traceback.print_exc()
+        else:
+            done.append(digest)
+    return done
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]), Path(sys.argv[2]))
+    _root = Path(sys.argv[1]).resolve()
+    _done = prepare(existing_sweep(_root.parents[1], _root.name))
+    sys.stdout.write(f"{len(_done)} data modules are ready\n")

@@ -1,0 +1,66 @@
+"""`accelsweep compare`: two sweeps cell by cell, and a gate for continuous integration."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import typer
+from rich.table import Table
+
+from accelsweep.commands.console import console
+from accelsweep.core.errors import EXIT_OK, EXIT_REGRESSION
+from accelsweep.core.folders import existing_sweep
+from accelsweep.core.plans import Manifest
+from accelsweep.report.format import estimate_text, ratio_text
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from accelsweep.analyse.versus import Row, SweepComparison
+
+
+def compare_sweeps(home: Path, before: str, after: str, fail_if: str | None) -> int:
+    """Print the comparison; return 3 if a regression that `fail_if` names is supported by the intervals, else 0."""
+    from accelsweep.analyse import versus
+
+    gate = versus.parse_gate(fail_if) if fail_if is not None else None
+    comparison = versus.compare_sweeps(_collected(home, before), _collected(home, after))
+    _print(comparison)
+    failing = versus.failing(comparison, gate) if gate else ()
+    if gate:
+        names = ", ".join(row.label for row in failing)
+        typer.echo(f"{fail_if}: {f'failed by {names}' if failing else 'no such regression is supported'}")
+    return EXIT_REGRESSION if failing else EXIT_OK
+
+
+def _collected(home: Path, name: str) -> tuple[pd.DataFrame, Manifest]:
+    from accelsweep.analyse.collect import collect
+
+    folder = existing_sweep(home, name)
+    return collect(folder), Manifest.read(folder.manifest)
+
+
+def _print(comparison: SweepComparison) -> None:
+    table = Table(title=f"{comparison.after} against {comparison.before}", title_justify="left")
+    table.add_column("cell")
+    for heading in ("before, samples/s", "after, samples/s", "ratio"):
+        table.add_column(heading, justify="right")
+    for heading in ("verdict", "doubts"):
+        table.add_column(heading)
+    for row in comparison.rows:
+        table.add_row(*_row(row))
+    console().print(table)
+    for row in comparison.rows:
+        if row.ratio is None:
+            typer.echo(f"{row.label}: {row.reason}")
+    for side, labels in ((comparison.before, comparison.only_before), (comparison.after, comparison.only_after)):
+        if labels:
+            typer.echo(f"only in {side}: {', '.join(labels)}")
+
+
+def _row(row: Row) -> list[str]:
+    before, after = (estimate_text(rate) if rate else "-" for rate in (row.before, row.after))
+    ratio = ratio_text(row.ratio) if row.ratio else "-"
+    doubts = ", ".join(sorted({doubt.code for doubt in row.doubts})) or "-"
+    return [row.label, before, after, ratio, str(row.verdict), doubts]
