@@ -100,10 +100,9 @@ def energy_metrics(accelerator: str, ranks: list[dict[str, Any]], window_seconds
     energy is withheld for a window shorter than `SHORTEST_SECONDS`.
     """
     if window_seconds < SHORTEST_SECONDS:
-        short = f"withheld: the counter moves every 0.1 s and the window lasted {window_seconds:.2f} s"
-        ranks = [
-            rank | ({"gpu": [None, f"{short}: raise measure.min_seconds"]} if "gpu" in rank else {}) for rank in ranks
-        ]
+        reason = f"withheld: the counter moves every 0.1 s and the window lasted {window_seconds:.2f} s"
+        held_back = {"gpu": [None, f"{reason}: raise measure.min_seconds"]}
+        ranks = [rank | held_back if "gpu" in rank else rank for rank in ranks]
     boards = [tuple(rank["gpu"]) for rank in ranks if "gpu" in rank]
     host = summed([tuple(rank["package"]) for rank in ranks if "package" in rank], PACKAGE)
     if accelerator == "cpu":
