@@ -1,0 +1,93 @@
+"""Advice is a sentence whose numbers stand in the findings, or an honest "nothing yet" with a command that helps."""
+
+from __future__ import annotations
+
+import shlex
+from types import ModuleType
+from typing import Any
+
+from accelsweep.analyse.analyse import analyse
+from accelsweep.core.findings import Findings
+from accelsweep.core.folders import SweepFolder
+from accelsweep.core.plans import Device, Manifest, Site
+
+CELLS = [{"batch_size": size, "precision": precision} for size in (32, 256) for precision in ("32-true", "bf16-mixed")]
+WOBBLE = (0.0, 0.001, -0.001, 0.0005, -0.0005)
+
+
+def _analysed(simulated: ModuleType, ratios: tuple[float, ...], noise: float = 1.0, **changes: Any) -> Findings:
+    rows = [
+        simulated.make_run(axes, block, 1000.0 * ratio * (1.0 + noise * (index + 1) * wobble), host_pss_bytes=6.1e9)
+        for index, (axes, ratio) in enumerate(zip(CELLS, ratios, strict=True))
+        for block, wobble in enumerate(WOBBLE)
+    ]
+    manifest = simulated.make_manifest(CELLS, 5).model_copy(update=changes)
+    return analyse(simulated.make_records(rows), manifest)
+
+
+def test_the_fastest_sound_cell_is_recommended_in_one_sentence(simulated: ModuleType) -> None:
+    site = Site(name="s", inventory=(Device(accelerator="cpu", model="Xeon", count=2, memory_bytes=10_000_000_000),))
+    advice = _analysed(simulated, (1.0, 1.5, 1.2, 2.1), site=site).recommendation
+    assert advice.choice is not None
+    assert advice.choice.cell == simulated.name_of(CELLS[3])
+    assert advice.sentence == (
+        "Train on 1 CPU process (Xeon) in bf16-mixed at batch 256: "
+        "2.1x [2.09, 2.11] the rate of your baseline; memory 61 %; quality not measured."
+    )
+    assert advice.settle is None
+
+
+def test_a_rival_whose_interval_overlaps_is_mentioned(simulated: ModuleType) -> None:
+    advice = _analysed(simulated, (1.0, 1.5, 2.1, 2.101)).recommendation
+    assert "1 other cell may be as fast" in advice.sentence
+
+
+def test_undecided_cells_lead_to_the_command_that_settles_them(simulated: ModuleType) -> None:
+    advice = _analysed(simulated, (1.0, 1.05, 1.04, 1.06), noise=40.0).recommendation
+    assert advice.choice is None
+    assert advice.sentence.startswith("Nothing can be recommended yet: 3 of 3 comparisons undecided at 5 repeats; ")
+    assert advice.settle is not None
+    assert f"`{advice.settle}` would settle it" in advice.sentence
+    command = shlex.split(advice.settle)
+    assert command[:2] == ["accelsweep", "run"]
+    assert "--add-repeats" in command
+    assert int(command[-1]) >= 2
+
+
+def test_more_repeats_are_not_advised_where_they_would_not_help(simulated: ModuleType) -> None:
+    advice = _analysed(simulated, (1.0, 1.02, 1.0 / 1.02, 1.02), noise=15.0).recommendation
+    assert (advice.choice, advice.settle) == (None, None)
+    assert "more repeats would hardly settle it" in advice.sentence
+
+
+def test_the_baseline_is_recommended_when_nothing_beats_it(simulated: ModuleType) -> None:
+    advice = _analysed(simulated, (1.0, 0.5, 1.0005, 0.8)).recommendation
+    assert advice.choice is not None
+    assert advice.choice.cell == simulated.name_of(CELLS[0])
+    assert "none of 3 other cells" in advice.sentence
+    assert "2 % faster" in advice.sentence
+
+
+def test_a_sweep_without_any_measurement_says_so_and_how_to_go_on(simulated: ModuleType) -> None:
+    rows = [simulated.make_run(axes, block, None) for axes in CELLS for block in range(3)]
+    advice = analyse(simulated.make_records(rows), simulated.make_manifest(CELLS, 3)).recommendation
+    assert advice.choice is None
+    assert "no run was measured" in advice.sentence
+    assert advice.settle == "accelsweep run experiment=simulated"
+
+
+def test_refused_comparisons_lead_to_no_recommendation(simulated: ModuleType) -> None:
+    rows = [simulated.make_run(CELLS[0], block, 1000.0 + block) for block in range(3)]
+    rows += [simulated.make_run(CELLS[1], block, 2e3 + block, software={"torch": "1.0"}) for block in range(3)]
+    advice = analyse(simulated.make_records(rows), simulated.make_manifest(CELLS[:2], 3)).recommendation
+    assert advice.choice is None
+    assert "torch differs" in advice.sentence
+
+
+def test_the_command_quotes_what_a_shell_would_take_apart(example_sweep: SweepFolder) -> None:
+    from accelsweep.analyse.words import command
+
+    manifest = Manifest.read(example_sweep.manifest).model_copy(
+        update={"overrides": ("model.name='a; rm -rf $(HOME)'",), "sweep": "other"}
+    )
+    assert shlex.split(command(manifest)) == ["accelsweep", "run", *manifest.overrides, "--name", "other"]

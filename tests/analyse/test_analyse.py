@@ -1,0 +1,120 @@
+"""The whole analysis of a realistic sweep: right, complete, and the same to the last digit every time."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from types import ModuleType
+
+import pytest
+
+from accelsweep.analyse.analyse import analyse
+from accelsweep.analyse.collect import collect
+from accelsweep.core.findings import Findings, Verdict
+from accelsweep.core.folders import SweepFolder
+from accelsweep.core.outcome import Outcome
+from accelsweep.core.plans import Manifest
+
+EXPECTED = {
+    (1, 32, "32-true"): Verdict.baseline,
+    (1, 32, "bf16-mixed"): Verdict.slower,
+    (1, 32, "16-mixed"): Verdict.not_measured,
+    (1, 128, "32-true"): Verdict.faster,
+    (1, 128, "bf16-mixed"): Verdict.slower,
+    (2, 32, "32-true"): Verdict.faster,
+    (2, 32, "bf16-mixed"): Verdict.faster,
+    (2, 32, "16-mixed"): Verdict.not_measured,
+    (2, 128, "32-true"): Verdict.not_measured,
+    (2, 128, "bf16-mixed"): Verdict.undecided,
+}
+
+
+@pytest.fixture
+def findings(example_sweep: SweepFolder) -> Findings:
+    return analyse(collect(example_sweep), Manifest.read(example_sweep.manifest))
+
+
+def test_each_cell_has_the_verdict_that_its_invented_rate_asks_for(findings: Findings) -> None:
+    assert {tuple(cell.axes[key] for key in findings.axes): cell.verdict for cell in findings.cells} == EXPECTED
+
+
+def test_the_true_ratio_lies_within_the_interval(findings: Findings) -> None:
+    for cell in findings.cells:
+        if cell.speedup is not None and cell.speedup.ratio.low is not None and cell.speedup.ratio.high is not None:
+            truth = 1.8 if cell.axes["devices"] == 2 else 1.0
+            truth *= 1.25 if cell.axes["batch_size"] == 128 else 1.0
+            truth *= 0.6 if cell.axes["precision"] == "bf16-mixed" else 1.0
+            assert cell.speedup.ratio.low <= truth <= cell.speedup.ratio.high
+
+
+def test_every_run_and_every_outcome_is_accounted_for(findings: Findings) -> None:
+    assert sum(len(cell.runs) for cell in findings.cells) == findings.planned_runs == 24
+    assert findings.outcomes[Outcome.not_run] == 1
+    assert findings.outcomes[Outcome.unsupported] == 2
+    out_of_memory = findings.cells[8]
+    assert out_of_memory.outcomes == {Outcome.out_of_memory: 3}
+    assert out_of_memory.reasons == ("CPU allocator: cannot allocate 1073741824 bytes",)
+
+
+def test_what_is_absent_has_its_reason_beside_it(findings: Findings) -> None:
+    for cell in findings.cells:
+        for summary in cell.metrics.values():
+            assert summary.median is not None or summary.reason
+        for estimate in (cell.samples_per_second, cell.speedup and cell.speedup.ratio, cell.quality):
+            assert estimate is None or estimate.low is not None or estimate.reason
+        assert all(run.samples_per_second or run.reason for run in cell.runs)
+
+
+def test_the_order_of_the_rows_changes_no_digit(example_sweep: SweepFolder) -> None:
+    records, manifest = collect(example_sweep), Manifest.read(example_sweep.manifest)
+    expected = analyse(records, manifest).model_dump_json()
+    for seed in range(5):
+        assert analyse(records.sample(frac=1.0, random_state=seed), manifest).model_dump_json() == expected
+
+
+def test_the_digest_of_the_records_changes_with_any_record(example_sweep: SweepFolder, findings: Findings) -> None:
+    records, manifest = collect(example_sweep), Manifest.read(example_sweep.manifest)
+    records.loc[0, "record_sha256"] = "0" * 64
+    assert analyse(records, manifest).records_sha256 != findings.records_sha256
+
+
+def test_the_module_writes_findings_that_read_back_and_stay_the_same(example_sweep: SweepFolder) -> None:
+    command = [sys.executable, "-m", "accelsweep.analyse", str(example_sweep.root)]
+    subprocess.run(command, check=True)
+    content = example_sweep.findings.read_bytes()
+    subprocess.run(command, check=True)
+    assert example_sweep.findings.read_bytes() == content
+    assert Findings.read(example_sweep.findings).sweep == "example"
+
+
+def test_the_module_names_a_sweep_that_is_not_there(example_sweep: SweepFolder) -> None:
+    command = [sys.executable, "-m", "accelsweep.analyse", str(example_sweep.root.with_name("absent"))]
+    done = subprocess.run(command, check=False, capture_output=True, text=True)
+    assert done.returncode == 2
+    assert "no sweep 'absent'" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_analysing_imports_neither_torch_nor_mlflow() -> None:
+    code = (
+        "import sys, accelsweep.analyse.analyse, accelsweep.analyse.collect, accelsweep.analyse.versus; "
+        "print([name for name in ('torch', 'lightning', 'mlflow', 'hydra') if name in sys.modules])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
+    assert done.stdout.strip() == "[]"
+
+
+def test_a_cell_that_left_the_plan_leaves_the_findings(simulated: ModuleType) -> None:
+    cells = [{"batch_size": size} for size in (32, 64)]
+    rows = [simulated.make_run(axes, block, 1000.0 + block) for axes in cells for block in range(3)]
+    found = analyse(simulated.make_records(rows), simulated.make_manifest(cells[:1], 3))
+    assert [cell.axes for cell in found.cells] == cells[:1]
+
+
+def test_a_plan_without_any_run_gives_findings_and_no_error(simulated: ModuleType) -> None:
+    from accelsweep.analyse.collect import table_of
+
+    manifest = simulated.make_manifest([{"batch_size": 32}], 0)
+    found = analyse(table_of([], ["batch_size"]).to_pandas(), manifest)
+    assert (found.planned_runs, found.cells[0].verdict) == (0, Verdict.not_measured)
+    assert found.recommendation.choice is None

@@ -1,0 +1,92 @@
+"""Costs follow from prices and rates that were given and measured; without a price there is no cost."""
+
+from __future__ import annotations
+
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+from accelsweep.analyse.analyse import analyse
+from accelsweep.core.findings import Findings
+
+CPU, GPU = {"accelerator": "cpu"}, {"accelerator": "cuda"}
+CPU_HOURS, GPU_HOURS = 97.18, 9.06
+PRICES = {"devices": {"cpu": {"usd_per_hour": 0.533, "source": "DAWNBench"}, "Tesla K80": 0.967}}
+
+
+def _analysed(simulated: ModuleType, prices: dict[str, Any], repeats: int = 1, **fields: Any) -> Findings:
+    """DAWNBench's CIFAR-10 pair (ResNet-164 to 94 %), as if a result took one million samples."""
+    rows = []
+    for block in range(repeats):
+        gpu = {"device_names": ["Tesla K80"], "accelerator": "cuda"}
+        rates = [1e6 / (hours * 3600.0) * (1.0 + block / 1000.0) for hours in (CPU_HOURS, GPU_HOURS)]
+        rows.append(simulated.make_run(CPU, block, rates[0], **fields))
+        rows.append(simulated.make_run(GPU, block, rates[1] * 1.001**block, effective=gpu, **fields))
+    manifest = simulated.make_manifest([CPU, GPU], repeats)
+    settings = manifest.settings.model_copy(update={"prices": prices})
+    return analyse(simulated.make_records(rows), manifest.model_copy(update={"settings": settings}))
+
+
+def test_dawnbenchs_published_pair_gives_its_published_ratios(simulated: ModuleType) -> None:
+    """16 vCPU 97.18 h at 0.533 USD/h; K80 9.06 h at 0.967 USD/h: 10.7x faster, 5.9x cheaper (51.80, 8.76 USD)."""
+    cpu, gpu = _analysed(simulated, PRICES).cells
+    assert gpu.speedup is not None
+    assert gpu.speedup.ratio.value == pytest.approx(10.7, abs=0.05)
+    dollars = [cell.costs["usd_per_million_samples"].value for cell in (cpu, gpu)]
+    assert dollars == pytest.approx([51.80, 8.76], abs=0.005)
+    assert dollars[0] / dollars[1] == pytest.approx(5.9, abs=0.05)
+
+
+def test_without_a_price_there_is_no_cost_and_the_findings_say_so(simulated: ModuleType) -> None:
+    findings = _analysed(simulated, {})
+    assert all(not cell.costs for cell in findings.cells)
+    assert findings.costs_note is not None
+    assert "no prices were given" in findings.costs_note
+    other = _analysed(simulated, {"devices": {"mps": 1.0}})
+    assert other.costs_note is not None
+    assert "prices.devices has mps" in other.costs_note
+
+
+def test_a_cell_without_a_price_has_no_cost_beside_one_that_has(simulated: ModuleType) -> None:
+    findings = _analysed(simulated, {"devices": {"cuda": 1.0}})
+    assert [bool(cell.costs) for cell in findings.cells] == [False, True]
+    assert findings.costs_note is None
+
+
+def test_a_price_that_is_no_number_costs_the_columns_and_not_the_report(simulated: ModuleType) -> None:
+    findings = _analysed(simulated, {"devices": {"cpu": "cheap"}})
+    assert all(not cell.costs for cell in findings.cells)
+    assert findings.costs_note is not None
+    assert "prices cannot be used" in findings.costs_note
+
+
+def test_the_interval_of_a_cost_is_that_of_the_rate_turned_over(simulated: ModuleType) -> None:
+    cell = _analysed(simulated, PRICES, repeats=3).cells[0]
+    rate, cost = cell.samples_per_second, cell.costs["usd_per_million_samples"]
+    assert rate is not None
+    assert rate.low is not None
+    assert rate.high is not None
+    scale = 0.533 / 3600.0 * 1e6
+    assert (cost.value, cost.low, cost.high) == pytest.approx(
+        (scale / rate.value, scale / rate.high, scale / rate.low), rel=1e-5
+    )
+
+
+def test_processes_on_a_cpu_share_the_rent_of_their_node_and_gpus_add_up(simulated: ModuleType) -> None:
+    prices = {"devices": {"cpu": 0.5, "cuda": 2.0}}
+    two = _analysed(simulated, prices, config={"devices": 2})
+    assert [cell.costs["usd_per_hour"].value for cell in two.cells] == [0.5, 4.0]
+
+
+def test_a_measured_energy_becomes_joules_money_and_carbon(simulated: ModuleType) -> None:
+    prices = {**PRICES, "electricity": {"usd_per_kwh": 0.36}, "carbon": {"grams_per_kwh": 400.0}}
+    costs = _analysed(simulated, prices, energy_joules=720.0, window_samples=100.0).cells[0].costs
+    assert costs["joules_per_sample"].value == pytest.approx(7.2)
+    assert costs["energy_usd_per_million_samples"].value == pytest.approx(0.72)
+    assert costs["co2_grams_per_million_samples"].value == pytest.approx(800.0)
+
+
+def test_an_energy_that_was_not_read_is_absent_and_never_zero(simulated: ModuleType) -> None:
+    costs = _analysed(simulated, {**PRICES, "electricity": {"usd_per_kwh": 0.36}}).cells[0].costs
+    assert set(costs) == {"usd_per_hour", "usd_per_million_samples"}

@@ -1,0 +1,54 @@
+"""The front holds what no other cell beats, over objectives that all of them have."""
+
+from __future__ import annotations
+
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+from accelsweep.analyse.analyse import analyse
+from accelsweep.analyse.pareto import front
+from accelsweep.core.findings import Findings
+
+CELLS = [{"batch_size": size} for size in (32, 64, 128)]
+
+
+@pytest.mark.parametrize(
+    ("values", "expected"),
+    [
+        ({"a": [1.0, 2.0, 3.0]}, [0]),
+        ({"a": [1.0, 2.0, 3.0], "b": [3.0, 2.0, 1.0]}, [0, 1, 2]),
+        ({"a": [1.0, 2.0, 3.0], "b": [3.0, 1.0, 2.0]}, [0, 1]),
+        ({"a": [1.0, 1.0, 2.0]}, [0, 1]),
+    ],
+)
+def test_the_front_holds_what_no_other_beats(values: dict[str, list[float]], expected: list[int]) -> None:
+    assert front(values, 3) == expected
+
+
+def _analysed(simulated: ModuleType, *metrics: dict[str, Any]) -> Findings:
+    rows = [
+        simulated.make_run(axes, block, rate + block * (1 + index), **numbers)
+        for index, (axes, rate, numbers) in enumerate(zip(CELLS, (1000.0, 2000.0, 1500.0), metrics, strict=True))
+        for block in range(3)
+    ]
+    return analyse(simulated.make_records(rows), simulated.make_manifest(CELLS, 3))
+
+
+def test_memory_is_weighed_against_rate_when_all_cells_have_it(simulated: ModuleType) -> None:
+    findings = _analysed(simulated, {"host_pss_bytes": 1e9}, {"host_pss_bytes": 3e9}, {"host_pss_bytes": 4e9})
+    assert findings.pareto_objectives == ("samples_per_second", "host_pss_bytes")
+    assert findings.pareto == tuple(cell.cell for cell in findings.cells[:2])
+
+
+def test_what_one_cell_lacks_is_no_objective(simulated: ModuleType) -> None:
+    findings = _analysed(simulated, {"host_pss_bytes": 1e9}, {"host_pss_bytes": 3e9}, {})
+    assert findings.pareto_objectives == ("samples_per_second",)
+    assert findings.pareto == (findings.cells[1].cell,)
+
+
+def test_alternatives_come_from_the_front_and_name_what_they_are_best_at(simulated: ModuleType) -> None:
+    findings = _analysed(simulated, {"host_pss_bytes": 1e9}, {"host_pss_bytes": 3e9}, {"host_pss_bytes": 4e9})
+    (alternative,) = findings.recommendation.alternatives
+    assert (alternative.title, alternative.cell) == ("Smallest memory", findings.cells[0].cell)

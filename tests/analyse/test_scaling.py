@@ -1,0 +1,66 @@
+"""Strong and weak scaling are told apart, and efficiency carries the interval of its speed-up."""
+
+from __future__ import annotations
+
+from types import ModuleType
+
+import pytest
+
+from accelsweep.analyse.analyse import analyse
+from accelsweep.core.findings import ScalingPoint
+
+CELLS = [{"devices": devices, "batch_size": size} for devices in (1, 2, 4) for size in (64, 128, 256)]
+NOISE = (0.0, 0.002, -0.002)
+
+
+def _points(simulated: ModuleType, **changes: dict[str, object]) -> tuple[ScalingPoint, ...]:
+    rows = [
+        simulated.make_run(
+            axes,
+            block,
+            1000.0 * axes["devices"] ** 0.9 * (1.0 + noise * (1 + axes["devices"] / 10)),
+            **(changes if axes["devices"] == 4 else {}),
+        )
+        for axes in CELLS
+        for block, noise in enumerate(NOISE)
+    ]
+    return analyse(simulated.make_records(rows), simulated.make_manifest(CELLS, 3)).scaling
+
+
+def test_weak_scaling_keeps_the_batch_of_each_device_and_strong_scaling_the_global_one(simulated: ModuleType) -> None:
+    found = {(point.kind, point.series): [] for point in _points(simulated)}
+    for point in _points(simulated):
+        found[point.kind, point.series].append(point.devices)
+    assert found == {
+        ("strong", "global batch 128"): [1, 2],
+        ("strong", "global batch 256"): [1, 2, 4],
+        ("strong", "global batch 512"): [2, 4],
+        ("weak", "batch 64 per device"): [1, 2, 4],
+        ("weak", "batch 128 per device"): [1, 2, 4],
+        ("weak", "batch 256 per device"): [1, 2, 4],
+    }
+
+
+def test_efficiency_is_the_speedup_over_the_ratio_of_devices_with_its_interval(simulated: ModuleType) -> None:
+    for point in _points(simulated):
+        if point.speedup.low is None or point.speedup.high is None:
+            assert (point.speedup.value, point.efficiency.value) == (1.0, 1.0)
+            assert point.speedup.reason is not None
+            continue
+        base = 2 if point.series == "global batch 512" else 1
+        factor = point.devices / base
+        assert point.efficiency.value == pytest.approx(factor**-0.1, rel=0.01)
+        assert point.efficiency.low == pytest.approx(point.speedup.low / factor, rel=1e-5)
+        assert point.efficiency.high == pytest.approx(point.speedup.high / factor, rel=1e-5)
+
+
+def test_the_family_of_all_points_is_widened_together(simulated: ModuleType) -> None:
+    points = _points(simulated)
+    ratios = sum(point.speedup.low is not None for point in points)
+    (confidence,) = {point.speedup.confidence for point in points}
+    assert confidence == pytest.approx(1 - 0.05 / ratios, rel=1e-5)
+
+
+def test_points_on_other_software_are_left_out_of_the_curve(simulated: ModuleType) -> None:
+    points = _points(simulated, software={"torch": "2.12.1"})
+    assert max(point.devices for point in points if point.kind == "weak") == 2
