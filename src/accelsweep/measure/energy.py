@@ -96,8 +96,8 @@ def summed(readings: list[tuple[float | None, str | None]], scope: str) -> Metri
 def energy_metrics(accelerator: str, ranks: list[dict[str, Any]], window_seconds: float) -> dict[str, Metric]:
     """Return `energy_joules` of the accelerator itself and `host_energy_joules` of the CPU packages.
 
-    Each rank's dictionary may hold `gpu` (every CUDA rank) and `package` (one rank per host): `[joules, reason]`. A GPU's
-    energy is withheld for a window shorter than `SHORTEST_SECONDS`.
+    Each rank's dictionary may hold `gpu` (every CUDA rank) and `package` (one rank per host): `[joules, reason]`.
+    A GPU's energy is withheld for a window shorter than `SHORTEST_SECONDS`.
     """
     if window_seconds < SHORTEST_SECONDS:
         reason = f"withheld: the counter moves every 0.1 s and the window lasted {window_seconds:.2f} s"
