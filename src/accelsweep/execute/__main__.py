@@ -9,6 +9,7 @@ from pathlib import Path
 
 from accelsweep.core.errors import EXIT_INCOMPLETE, AccelsweepError
 from accelsweep.execute.disk import refusal
+from accelsweep.execute.launchers import Launchers
 from accelsweep.execute.logs import masked
 from accelsweep.execute.supervisor import supervise
 
@@ -18,14 +19,14 @@ def say(line: str) -> None:
     print(f"{time.strftime('%H:%M:%S')} {masked(line)}", flush=True)  # noqa: T201 - this is the block's log
 
 
-def main() -> int:
-    """Read the command line, supervise the block, return the exit code."""
+def main(launchers: Launchers | None = None) -> int:
+    """Read the command line, supervise the block, return the exit code. `launchers` replaces how ranks are started."""
     parser = argparse.ArgumentParser(prog="python -m accelsweep.execute", description=__doc__)
     parser.add_argument("block_file", type=Path, help="sweeps/NAME/blocks/BLOCK.json")
     parser.add_argument("--cancel-old", action="store_true", help="end a supervisor that works on this block already")
     arguments = parser.parse_args()
     try:
-        return supervise(arguments.block_file, say=say, cancel_old=arguments.cancel_old)
+        return supervise(arguments.block_file, say=say, launchers=launchers, cancel_old=arguments.cancel_old)
     except AccelsweepError as error:
         say(str(error))
         return error.exit_code

@@ -70,7 +70,7 @@ def claimed(
     """
     path = folder.claim(block)
     watch = _Watch(path)
-    told = False
+    told = asked_at = None
     while True:
         with _takeover_lock(path):
             holder = watch.living_holder()
@@ -78,12 +78,13 @@ def claimed(
                 claim = BlockClaim(path, _mine(block))
                 claim.running(None)
                 break
-        if cancel_old:
-            _end(holder, say)
-        elif not told:
+        if cancel_old and (asked_at is None or time.monotonic() > asked_at + _CANCEL_SECONDS):
+            _cancel(holder, signal.SIGTERM if asked_at is None else signal.SIGKILL, say)
+            asked_at = time.monotonic()
+        elif not cancel_old and told != holder.pid:
             where = f"process {holder.pid} on {holder.host} since {holder.since}"
             say(f"block {block} is being run by {where}; waiting for it")
-            told = True
+            told = holder.pid
         if pause(_LOOK_SECONDS):
             raise Interrupted
     try:
@@ -163,18 +164,12 @@ def _takeover_lock(path: Path) -> Iterator[None]:
         yield
 
 
-def _end(holder: Claim, say: Callable[[str], None]) -> None:
-    if not alive(holder):
+def _cancel(holder: Claim, number: signal.Signals, say: Callable[[str], None]) -> None:
+    if alive(holder) is None:
         cancel = f"scancel {holder.job}" if holder.job else f"kill {holder.pid} on {holder.host}"
         raise AccelsweepError(
             f"block {holder.block} is being run on {holder.host}; --cancel-old works on one host: {cancel}"
         )
-    say(f"ending process {holder.pid}, which works on block {holder.block} (--cancel-old)")
+    say(f"sending {number.name} to process {holder.pid}, which works on block {holder.block} (--cancel-old)")
     with contextlib.suppress(psutil.NoSuchProcess):
-        process = psutil.Process(holder.pid)
-        process.send_signal(signal.SIGTERM)
-        try:
-            process.wait(_CANCEL_SECONDS)
-        except psutil.TimeoutExpired:
-            process.kill()
-            process.wait()
+        psutil.Process(holder.pid).send_signal(number)  # psutil checks that the number was not given away

@@ -124,9 +124,10 @@ class Launchers:
 
     def _fork(self, launch: Launch, environment: Mapping[str, str], leader: list[int]) -> int:
         parent = os.getpid()
-        child = os.fork()
-        if child == 0:
-            self._live(launch, environment, leader[0] if leader else 0, parent)
+        with Signals.held_back():  # until the child has handlers of its own, which the supervisor's would swallow
+            child = os.fork()
+            if child == 0:
+                self._live(launch, environment, leader[0] if leader else 0, parent)
         with contextlib.suppress(ProcessLookupError, PermissionError):  # the child does the same; whoever is first
             os.setpgid(child, leader[0] if leader else child)
         return child

@@ -11,6 +11,7 @@ from types import TracebackType
 from typing import Self
 
 _CHUNK_BYTES = 65536
+_FATAL = "Fatal Python error:"
 _SECRET = re.compile(r"(?P<head>[A-Za-z][A-Za-z0-9+.-]*://)[^/\s:@]*:[^/\s@]*@")
 
 
@@ -100,6 +101,9 @@ def last_lines(path: Path, count: int = 5, most_characters: int = 800) -> str:
     lines = [
         line.strip() for line in text.splitlines() if line.strip(" \t^~")
     ]  # carets of a traceback say nothing here
+    fatal = next((number for number, line in enumerate(lines) if line.startswith(_FATAL)), None)
+    if fatal is not None:
+        lines = lines[: fatal + 4]  # faulthandler shows the innermost call first, and then every caller, ours included
     return masked(" | ".join(lines[-count:])[-most_characters:])
 
 

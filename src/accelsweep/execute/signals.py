@@ -66,9 +66,20 @@ class Signals:
         return self.stop is not None
 
     @staticmethod
+    @contextlib.contextmanager
+    def held_back() -> Iterator[None]:
+        """Keep signals waiting until the block ends: a fork must not happen while one is about to be handled."""
+        before = signal.pthread_sigmask(signal.SIG_BLOCK, _STOPPING)
+        try:
+            yield
+        finally:
+            signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+    @staticmethod
     def reset_in_child() -> None:
-        """Give a forked child the system's own signal handling back."""
+        """Give a forked child the system's own signal handling back, and what was held back at the fork."""
         signal.set_wakeup_fd(-1)
         for number in (*_STOPPING, signal.SIGCHLD):
             signal.signal(number, signal.SIG_DFL)
         signal.signal(signal.SIGINT, signal.default_int_handler)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, _STOPPING)

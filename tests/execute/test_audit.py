@@ -1,0 +1,148 @@
+"""What stands of a sweep: a done file must be true, whatever happened to the records behind it."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+
+import pytest
+from tiny_supervisor import Supervised, until
+
+from accelsweep.core.documents import sha256_file
+from accelsweep.core.errors import DamagedFile
+from accelsweep.core.outcome import Outcome
+from accelsweep.core.plans import Done
+from accelsweep.execute.audit import audit
+from accelsweep.execute.status import status
+
+
+@pytest.fixture
+def finished(supervised: Supervised) -> Supervised:
+    supervised.plan("measured:1", "measured:2")
+    supervised.run()
+    return supervised
+
+
+def reopened(supervised: Supervised) -> bool:
+    found = audit(supervised.folder)
+    exists = supervised.folder.done(supervised.block.stem).exists()
+    assert bool(found.reopened) != exists
+    return bool(found.reopened)
+
+
+def test_a_true_done_file_stays(finished: Supervised) -> None:
+    found = audit(finished.folder, check_present=True)
+    assert (found.reopened, found.damaged, found.unsettled) == ((), (), ())
+    assert found.outcomes == {Outcome.measured: 2}
+    assert not reopened(finished)
+
+
+def test_a_deleted_run_folder_reopens_its_block(finished: Supervised) -> None:
+    shutil.rmtree(finished.folder.run(finished.runs()[1]))
+    assert reopened(finished)
+    assert [run.run for run in audit(finished.folder).unsettled] == [finished.runs()[1]]
+
+
+def test_a_record_that_was_rewritten_since_reopens_its_block(finished: Supervised) -> None:
+    finished.record().model_copy(update={"wall_seconds": 1.0}).write(finished.folder.record(finished.runs()[0]))
+    assert reopened(finished)
+
+
+def test_a_damaged_record_is_set_aside_named_and_reopens_its_block(finished: Supervised) -> None:
+    path = finished.folder.record(finished.runs()[0])
+    path.write_bytes(path.read_bytes().replace(b"100.0", b"900.0"))
+    found = audit(finished.folder)
+    assert found.reopened == (finished.block.stem,)
+    assert [error.path for error in found.damaged] == [path]
+    assert "record.json.damaged-1" in str(found.damaged[0])
+    assert not path.exists()
+    assert path.with_name("record.json.damaged-1").exists()
+
+
+def test_an_outcome_that_is_no_answer_reopens_its_block(supervised: Supervised) -> None:
+    supervised.plan("measured", "exit_three")
+    supervised.run()
+    assert reopened(supervised)
+    assert [(run.outcome, run.settled) for run in audit(supervised.folder).runs] == [
+        (Outcome.measured, True),
+        (Outcome.crashed, False),
+    ]
+
+
+def test_a_done_file_that_lacks_a_wanted_run_is_removed(finished: Supervised) -> None:
+    path = finished.folder.done(finished.block.stem)
+    done = Done.read(path)
+    first = finished.runs()[0]
+    done.model_copy(update={"records": {first: done.records[first]}}).write(path)
+    assert reopened(finished)
+
+
+def test_a_damaged_done_file_is_set_aside(finished: Supervised) -> None:
+    path = finished.folder.done(finished.block.stem)
+    path.write_text("{}")
+    assert reopened(finished)
+    assert path.with_name(f"{path.name}.damaged-1").read_text() == "{}"
+
+
+def test_a_damaged_block_is_set_aside_and_the_message_says_what_to_do(finished: Supervised) -> None:
+    finished.block.write_bytes(finished.block.read_bytes()[:-9])
+    (damaged,) = audit(finished.folder).damaged
+    assert damaged.path == finished.block
+    assert "the same `accelsweep run` writes it anew" in str(damaged)
+    assert not finished.block.exists()
+
+
+def test_a_damaged_manifest_cannot_be_audited_and_is_named(finished: Supervised) -> None:
+    finished.folder.manifest.write_text("[]")
+    with pytest.raises(DamagedFile, match=r"manifest\.json"):
+        audit(finished.folder)
+
+
+def test_records_made_on_other_hardware_reopen_their_block_only_where_asked(finished: Supervised) -> None:
+    record = finished.record()
+    other = record.fingerprint.model_copy(update={"hardware": {"host": "another"}})
+    record.model_copy(update={"fingerprint": other}).write(finished.folder.record(record.run))
+    path = finished.folder.done(finished.block.stem)
+    done = Done.read(path)
+    digest = sha256_file(finished.folder.record(record.run))
+    done.model_copy(update={"records": {**done.records, record.run: digest}}).write(path)
+    assert audit(finished.folder).reopened == ()
+    assert audit(finished.folder, check_present=True).reopened == (finished.block.stem,)
+
+
+def test_a_block_that_a_living_supervisor_works_on_is_only_read(supervised: Supervised) -> None:
+    supervised.plan("measured", "slow")
+    process = supervised.start()
+    until(supervised.folder.record(supervised.runs()[0]).exists)
+    path = supervised.folder.record(supervised.runs()[0])
+    whole = path.read_bytes()
+    path.write_bytes(whole[:-7])
+    assert len(audit(supervised.folder).damaged) == 1
+    assert path.exists()
+    found = status(supervised.folder)
+    assert [running.claim.pid for running in found.running] == [process.pid]
+    assert [running.alive for running in found.running] == [True]
+    path.write_bytes(whole)
+    process.communicate(timeout=20)
+
+
+def test_status_counts_what_is_done_and_what_remains(supervised: Supervised) -> None:
+    supervised.plan("measured", "exit_three", "break_at_the_end")
+    before = status(supervised.folder)
+    assert (before.planned, before.remaining, before.seconds_left, before.running) == (3, 3, None, ())
+    supervised.run()
+    after = status(supervised.folder)
+    assert after.outcomes == {Outcome.measured: 2, Outcome.crashed: 1}
+    assert after.remaining == 1
+    assert [(run, doubt.code) for run, doubt in after.doubts] == [(supervised.runs()[2], "bad_teardown")]
+
+
+def test_neither_audit_nor_status_nor_a_skipped_block_imports_torch_or_pandas() -> None:
+    code = (
+        "import sys, accelsweep.execute.audit, accelsweep.execute.status, accelsweep.execute.__main__\n"
+        "heavy = ('torch', 'lightning', 'pandas', 'mlflow', 'hydra', 'pyarrow')\n"
+        "print([name for name in heavy if name in sys.modules])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"

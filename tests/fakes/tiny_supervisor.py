@@ -1,0 +1,247 @@
+"""A real supervisor whose ranks do, within milliseconds, what a test wants: measure, crash, hang, exit, fill memory.
+
+`Supervised` plans a sweep whose cells name a behaviour (their `task`) and runs `python tiny_supervisor.py BLOCK`: the
+code of `python -m accelsweep.execute`, with `behave` in the place of a rank's body and nothing heavy to import.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from tiny_sweep import plan_sweep
+
+from accelsweep.core.folders import SweepFolder
+from accelsweep.core.outcome import Outcome
+from accelsweep.core.plans import Manifest
+from accelsweep.core.record import Metric, Record
+from accelsweep.execute import __main__ as command
+from accelsweep.execute.launchers import Launchers, call
+from accelsweep.execute.spec import RankResult, RunSpec
+
+HERE = Path(__file__).resolve()
+
+
+@dataclass
+class Supervised:
+    """A planned sweep, and supervisors of its only block."""
+
+    home: Path
+    leases: Path
+    folder: SweepFolder = field(init=False)
+    block: Path = field(init=False)
+
+    def plan(self, *tasks: str, **options: Any) -> Supervised:
+        """Plan one cell per task; `options` go to `plan_sweep`, and `devices` to every cell."""
+        devices = options.pop("devices", 1)
+        cells = [{"task": task, "devices": devices} for task in tasks]
+        self.folder, self.block = plan_sweep(self.home, cells, **options)
+        return self
+
+    def start(self, *arguments: str, **environment: str) -> subprocess.Popen[str]:
+        """Start a supervisor of the block."""
+        return subprocess.Popen(
+            [sys.executable, str(HERE), str(self.block), *arguments],
+            cwd=self.home,
+            env={**os.environ, "ACCELSWEEP_LEASES": str(self.leases), **environment},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            start_new_session=True,
+        )
+
+    def run(self, *arguments: str, **environment: str) -> tuple[int, str]:
+        """Run a supervisor to its end; return its exit code and what it printed."""
+        with self.start(*arguments, **environment) as process:
+            output, _ = process.communicate(timeout=60)
+        return process.returncode, output
+
+    def runs(self) -> list[str]:
+        """Return the names of all planned runs."""
+        return Manifest.read(self.folder.manifest).wanted_runs()
+
+    def record(self, number: int = 0) -> Record:
+        """Return the record of the planned run with this number."""
+        return Record.read(self.folder.record(self.runs()[number]))
+
+    def log(self, number: int = 0) -> str:
+        """Return the run's log."""
+        return (self.folder.run(self.runs()[number]) / "run.log").read_text()
+
+    def attempt(self, run: int = 0, attempt: int = 1) -> Path:
+        """Return the folder of an attempt."""
+        return self.folder.run(self.runs()[run]) / "attempts" / str(attempt)
+
+
+def until(condition: Callable[[], object], seconds: float = 20.0) -> None:
+    """Wait until `condition()` is true; fail after `seconds`."""
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, "it never happened"
+        time.sleep(0.01)
+
+
+def result(rank: int, outcome: Outcome = Outcome.measured, kind: Any = "none", reason: str | None = None) -> RankResult:
+    """Return a rank's result; a measured one has a rate."""
+    rate = {"samples_per_second": Metric(value=100.0 + rank, unit="1/s")} if outcome is Outcome.measured else {}
+    return RankResult(
+        rank=rank,
+        outcome=outcome,
+        reason=reason,
+        error_kind=kind,
+        traceback=None,
+        effective=None,
+        metrics=rate,
+        environment={},
+        doubts=(),
+    )
+
+
+def tell(line: object) -> None:
+    """Print a line."""
+    sys.stdout.write(f"{line}\n")
+    sys.stdout.flush()
+
+
+def measured(spec: RunSpec, rank: int) -> None:
+    """Leave what a rank leaves that measured something."""
+    spec.rank_steps(rank).write_bytes(b"steps of rank %d" % rank)
+    result(rank).write(spec.rank_result(rank))
+
+
+def slow(spec: RunSpec, rank: int) -> None:
+    """Take half a second."""
+    time.sleep(0.5)
+    measured(spec, rank)
+
+
+def segfault(spec: RunSpec, rank: int) -> None:
+    """Die as native code dies."""
+    tell("about to touch memory that is not ours")
+    os.kill(os.getpid(), signal.SIGSEGV)
+
+
+def exit_three(spec: RunSpec, rank: int) -> None:
+    """Leave as a careless script does."""
+    sys.exit(3)
+
+
+def raise_error(spec: RunSpec, rank: int) -> None:
+    """Raise through everything."""
+    raise ValueError("shapes 3 and 4 do not match; see https://user:hunter2@example.org/")
+
+
+def silent(spec: RunSpec, rank: int) -> None:
+    """End well and leave nothing."""
+
+
+def garbled(spec: RunSpec, rank: int) -> None:
+    """Leave a result that was cut short."""
+    result(rank).write(spec.rank_result(rank))
+    spec.rank_result(rank).write_bytes(spec.rank_result(rank).read_bytes()[:40])
+
+
+def hang(spec: RunSpec, rank: int) -> None:
+    """Wait for something that never comes."""
+    time.sleep(1000)
+
+
+def stubborn(spec: RunSpec, rank: int) -> None:
+    """Hang and ignore SIGTERM."""
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    time.sleep(1000)
+
+
+def confess_on_sigterm(spec: RunSpec, rank: int) -> None:
+    """Hang, and turn SIGTERM into an exception that is then reported, as Lightning does."""
+
+    def report(*_: object) -> None:
+        result(rank, Outcome.crashed, "user_exception", "SIGTERMException").write(spec.rank_result(rank))
+        os._exit(1)
+
+    signal.signal(signal.SIGTERM, report)
+    time.sleep(1000)
+
+
+def first_rank_dies(spec: RunSpec, rank: int) -> None:
+    """Rank 0 is killed; its peers wait for it in a collective that ignores SIGTERM."""
+    if rank == 0:
+        os.kill(os.getpid(), signal.SIGKILL)
+    stubborn(spec, rank)
+
+
+def memory_on_rank_1(spec: RunSpec, rank: int) -> None:
+    """Rank 1 runs out of memory; rank 0 sees its connection closed a little earlier than rank 1 reports."""
+    if rank == 0:
+        result(rank, Outcome.crashed, "collective", "Connection closed by peer").write(spec.rank_result(rank))
+        sys.exit(1)
+    time.sleep(0.3)
+    result(rank, Outcome.out_of_memory, "out_of_memory", "CUDA out of memory").write(spec.rank_result(rank))
+    sys.exit(1)
+
+
+def talk(spec: RunSpec, rank: int) -> None:
+    """Print 2 MB, with a first and a last line."""
+    tell("the first line")
+    for number in range(20000):
+        tell(f"line {number} ".ljust(100, "."))
+    tell("the last line")
+    measured(spec, rank)
+
+
+def leave_orphan(spec: RunSpec, rank: int) -> None:
+    """Leave a process of its own session behind, whose id is in the log."""
+    orphan = subprocess.Popen(["sleep", "1000"], start_new_session=True)
+    tell(orphan.pid)
+    measured(spec, rank)
+
+
+def linger(spec: RunSpec, rank: int) -> None:
+    """Leave a result and then hang while being torn down."""
+    measured(spec, rank)
+    hang(spec, rank)
+
+
+def break_at_the_end(spec: RunSpec, rank: int) -> None:
+    """Leave a result and then die."""
+    measured(spec, rank)
+    os.abort()
+
+
+def kill_supervisor(spec: RunSpec, rank: int) -> None:
+    """Take the supervisor down, as an exhausted machine would."""
+    os.kill(os.getppid(), signal.SIGKILL)
+    time.sleep(1000)
+
+
+def show_place(spec: RunSpec, rank: int) -> None:
+    """Print what a rank finds around itself."""
+    names = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "NODE_RANK", "MASTER_ADDR", "CUDA_VISIBLE_DEVICES")
+    tell(" ".join(f"{name}={os.environ.get(name)}" for name in names))
+    tell(f"group={os.getpgrp()} oom_score_adj={Path('/proc/self/oom_score_adj').read_text().strip()}")
+    tell(f"stdin={Path('/proc/self/fd/0').readlink()} port={int(os.environ['MASTER_PORT']) > 0}")
+    measured(spec, rank)
+
+
+def behave(spec: RunSpec) -> None:
+    """Do what the cell's `task` says; `task:N` may be told apart from other cells by N."""
+    globals()[spec.config["task"].partition(":")[0]](spec, int(os.environ["RANK"]))
+
+
+def main() -> int:
+    """Be one rank (after an exec) or the supervisor."""
+    if sys.argv[1] == "--rank":
+        return call(behave, RunSpec.read(Path(sys.argv[2])))
+    launchers = Launchers(entry=behave, spawn_command=(sys.executable, str(HERE), "--rank"), preload=lambda: None)
+    return command.main(launchers)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,204 @@
+"""Faults at seeded random instants: whatever is killed or damaged, the same command completes the sweep.
+
+After each injection the block is run again until it is done, and the invariants are checked: no finished run is lost or
+measured again, no record is duplicated, the done file is true, no process is left, no foreign file is touched.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import subprocess
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import psutil
+import pytest
+from tiny_supervisor import Supervised
+
+from accelsweep.core.documents import sha256_file
+from accelsweep.core.errors import DamagedFile
+from accelsweep.core.plans import Done
+from accelsweep.core.record import Record
+from accelsweep.execute.audit import audit
+
+pytestmark = pytest.mark.real
+
+CELLS = [f"slow:{number}" for number in range(4)]
+SPAN_SECONDS = 3.0
+
+
+@dataclass
+class Ledger:
+    """What is known of a sweep from outside: a finished record may never change again.
+
+    After a SIGKILL, temporary files and marks of the killed attempt may stay behind; otherwise nothing may.
+    """
+
+    supervised: Supervised
+    finished: dict[str, str] = field(default_factory=dict)
+    killed: bool = False
+
+    def look(self) -> None:
+        """Note the finished records; fail if one of those noted before changed or is gone."""
+        for run in self.supervised.runs():
+            path = self.supervised.folder.record(run)
+            if run in self.finished:
+                assert sha256_file(path) == self.finished[run], f"{run} was lost or measured again"
+            elif path.exists():
+                Record.read(path)
+                self.finished[run] = sha256_file(path)
+
+    def forget_damaged(self) -> None:
+        """Forget records that the test itself damaged or deleted."""
+        for run in list(self.finished):
+            try:
+                Record.read(self.supervised.folder.record(run))
+            except (DamagedFile, FileNotFoundError):
+                del self.finished[run]
+
+    def complete(self) -> None:
+        """Run the block to its end; check everything."""
+        code, output = self.supervised.run()
+        assert code == 0, output
+        self.look()
+        assert len(self.finished) == len(CELLS)
+        folder, block = self.supervised.folder, self.supervised.block.stem
+        assert Done.read(folder.done(block)).records == self.finished
+        assert audit(folder).reopened == ()
+        assert not folder.claim(block).exists()
+        assert self.killed or not [*folder.root.rglob("*.part"), *folder.root.rglob("started.json")]
+        assert processes_in(self.supervised.home) == []
+
+
+def processes_in(home: Path) -> list[int]:
+    """Return the processes that were started for the sweep in `home` and still run."""
+    running = psutil.process_iter(["cwd", "status"])
+    return [
+        process.pid
+        for process in running
+        if process.info["cwd"] == str(home) and process.info["status"] != psutil.STATUS_ZOMBIE
+    ]
+
+
+def inject(process: subprocess.Popen[str], seconds: float, number: signal.Signals) -> None:
+    """Send a signal to the supervisor after so many seconds, if it still runs, and wait for its end."""
+    try:
+        process.wait(seconds)
+    except subprocess.TimeoutExpired:
+        process.send_signal(number)
+    process.communicate(timeout=20)
+
+
+@pytest.fixture
+def ledger(supervised: Supervised) -> Ledger:
+    supervised.plan(*CELLS)
+    (supervised.home / "foreign").write_text("not ours")
+    return Ledger(supervised)
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_a_killed_supervisor_loses_no_finished_run(ledger: Ledger, seed: int) -> None:
+    dice = random.Random(seed)
+    ledger.killed = True
+    inject(ledger.supervised.start(), dice.uniform(0.1, SPAN_SECONDS), signal.SIGKILL)
+    ledger.look()
+    ledger.complete()
+    assert (ledger.supervised.home / "foreign").read_text() == "not ours"
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
+def test_a_stopped_supervisor_loses_no_finished_run_and_leaves_no_half_written_file(
+    ledger: Ledger, number: signal.Signals
+) -> None:
+    inject(ledger.supervised.start(), random.Random(int(number)).uniform(0.2, SPAN_SECONDS), number)
+    ledger.look()
+    ledger.complete()
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_a_killed_rank_costs_one_more_attempt_and_nothing_else(ledger: Ledger, seed: int) -> None:
+    process = ledger.supervised.start()
+    try:
+        process.wait(random.Random(seed).uniform(0.3, SPAN_SECONDS - 1.0))
+    except subprocess.TimeoutExpired:
+        for rank in psutil.Process(process.pid).children():
+            os.kill(rank.pid, signal.SIGKILL)
+    process.communicate(timeout=20)
+    ledger.complete()
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_a_damaged_record_block_or_manifest_is_never_used(ledger: Ledger, seed: int) -> None:
+    dice = random.Random(seed)
+    ledger.supervised.run()
+    folder = ledger.supervised.folder
+    victims = [
+        folder.record(ledger.supervised.runs()[dice.randrange(len(CELLS))]),
+        folder.done(ledger.supervised.block.stem),
+    ]
+    ledger.look()
+    for path in victims:
+        content = bytearray(path.read_bytes())
+        if dice.random() < 0.5:
+            del content[dice.randrange(len(content)) :]
+        else:
+            content[dice.randrange(len(content) - 1)] ^= 1 << dice.randrange(8)
+        path.write_bytes(bytes(content))
+    ledger.forget_damaged()
+    assert audit(folder).reopened == (ledger.supervised.block.stem,)
+    ledger.complete()
+
+
+def test_a_read_only_folder_is_a_clear_error(ledger: Ledger, tmp_path: Path) -> None:
+    ledger.supervised.run()
+    ledger.look()
+    folder = ledger.supervised.folder
+    folder.done(ledger.supervised.block.stem).unlink()
+    with mounted(folder.root, "--bind", "-o", "ro"):
+        code, output = ledger.supervised.run()
+    assert code == 1
+    assert "Read-only file system" in output
+    assert str(folder.root) in output
+    ledger.complete()
+
+
+def test_a_full_disk_is_a_clear_error_and_not_the_runs_fault(supervised: Supervised) -> None:
+    supervised.home.mkdir(parents=True)
+    with mounted(supervised.home, "-t", "tmpfs", "-o", "size=512k"):
+        supervised.plan(*CELLS, limits={"free_disk_bytes": 1000})
+        ledger = Ledger(supervised)
+        inject(supervised.start(), 1.0, signal.SIGTERM)
+        ledger.look()
+        ballast = supervised.home / "ballast"
+        with pytest.raises(OSError, match="No space"):
+            ballast.write_bytes(b"x" * 600_000)
+        code, output = supervised.run()
+        assert code == 1
+        assert "Every finished run is kept" in output
+        ledger.look()
+        ballast.unlink()
+        ledger.complete()
+
+
+class mounted:  # noqa: N801 - reads as a word: with mounted(...)
+    """A mount for the length of the block; skips the test where mounting is not allowed."""
+
+    def __init__(self, target: Path, *options: str) -> None:
+        self.target = target
+        self.options = options
+
+    def __enter__(self) -> None:
+        if "--bind" in self.options:
+            commands = [["mount", "--bind", str(self.target), str(self.target)]]
+            commands += [["mount", "-o", "remount,ro,bind", str(self.target)]]
+        else:
+            commands = [["mount", *self.options, "tmpfs", str(self.target)]]
+        for command in commands:
+            done = subprocess.run(command, check=False, capture_output=True, text=True)
+            if done.returncode:
+                pytest.skip(f"cannot mount here: {done.stderr.strip()}")
+
+    def __exit__(self, *_: object) -> None:
+        subprocess.run(["umount", str(self.target)], check=True)
