@@ -7,7 +7,7 @@ import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import Any, NamedTuple
 
 import pandas as pd
 
@@ -15,7 +15,17 @@ from accelsweep.core.cell import label
 from accelsweep.core.documents import canonical_json
 from accelsweep.core.outcome import Outcome
 from accelsweep.core.plans import Manifest, PlannedCell
-from accelsweep.core.record import Doubt, Metric
+from accelsweep.core.record import Doubt
+
+
+class Reading(NamedTuple):
+    """A metric of one run as `core.record.Metric` describes it; a plain tuple, because there are very many."""
+
+    value: float | None
+    unit: str
+    reason: str | None = None
+    scope: str | None = None
+    provenance: str | None = None
 
 
 @dataclass(frozen=True)
@@ -35,7 +45,7 @@ class RunRow:
     record_sha256: str | None
     config: Mapping[str, Any]
     effective: Mapping[str, Any]
-    metrics: Mapping[str, Metric]
+    metrics: Mapping[str, Reading]
     hardware: Mapping[str, str]
     software: Mapping[str, str]
     builds: Mapping[str, str]
@@ -87,7 +97,7 @@ def parse(records: pd.DataFrame) -> list[RunRow]:
         fields |= {name: row[name] for name in ("cell", *_TEXT)}
         fields |= {name: parsed(row[name], {}) for name in _JSON}
         fields["outcome"] = Outcome(row["outcome"])
-        fields["metrics"] = {name: Metric(**metric) for name, metric in parsed(row["metrics"], {}).items()}
+        fields["metrics"] = {name: Reading(**metric) for name, metric in parsed(row["metrics"], {}).items()}
         fields["doubts"] = tuple(Doubt(**doubt) for doubt in parsed(row["doubts"], ()))
         runs.append(RunRow(**fields))
     return sorted(runs, key=lambda run: (run.cell, -1 if run.repeat is None else run.repeat, run.block or ""))

@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from statistics import median
 
-from accelsweep.analyse.runs import CellRuns
+from accelsweep.analyse.runs import CellRuns, Reading
 from accelsweep.analyse.statistics import significant
 from accelsweep.core.findings import Summary
-from accelsweep.core.record import Metric
 
 
 def summaries(group: CellRuns) -> dict[str, Summary]:
@@ -17,7 +16,7 @@ def summaries(group: CellRuns) -> dict[str, Summary]:
     return {name: _summary([run.metrics[name] for run in group.measured if name in run.metrics]) for name in names}
 
 
-def _summary(metrics: list[Metric]) -> Summary:
+def _summary(metrics: list[Reading]) -> Summary:
     values = [metric.value for metric in metrics if metric.value is not None]
     reasons = sorted({metric.reason for metric in metrics if metric.reason is not None})
     return Summary(

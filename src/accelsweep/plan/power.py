@@ -7,6 +7,7 @@ the standard deviation of the natural logarithm of one run's rate within a block
 from __future__ import annotations
 
 import math
+from bisect import bisect_left
 
 from scipy import special
 
@@ -76,11 +77,12 @@ def repeats_needed(
     A ratio inside the threshold is settled by an interval that fits between its bounds: the nearer bound must be seen
     to be away. None if it takes more than `MOST_REPEATS`, as it does for a ratio close to the threshold.
     """
-    distance = abs(abs(math.log(ratio)) - math.log1p(threshold))
-    for repeats in range(3, MOST_REPEATS + 1):
-        if chance_to_see(math.exp(distance), repeats, noise, family=family, confidence=confidence) >= power:
-            return repeats
-    return None
+    distance = math.exp(abs(abs(math.log(ratio)) - math.log1p(threshold)))
+    choices = range(3, MOST_REPEATS + 1)
+    index = bisect_left(
+        choices, power, key=lambda n: chance_to_see(distance, n, noise, family=family, confidence=confidence)
+    )
+    return choices[index] if index < len(choices) else None
 
 
 def degrees_of_freedom(repeats: int) -> int:
