@@ -42,6 +42,7 @@ def test_every_figure_is_drawn_or_says_why_not_and_has_a_caption(findings, sweep
 def test_each_figure_becomes_a_picture_in_both_palettes(name, findings, sweep):
     figure = next(figure for figure in build_figures(findings, sweep) if figure.name == name)
     for palette in (LIGHT, DARK):
+        figure.draw(palette).to_dict(validate=True)
         marks = [group for group in svg_of(figure, palette).iter() if group.get("aria-roledescription")]
         assert len(marks) > 3
     assert set(figure.columns) <= set(figure.rows[0])

@@ -47,9 +47,8 @@ CAPTIONS: dict[str, Caption] = {
     ),
     "steps": Caption(
         "Steps over time",
-        "The seconds that each step of one run took, warm-up included. Warm-up steps are drawn hollow; only the "
-        "filled ones count. A steady run is a level band; a slope, a jump or regular spikes are reasons to doubt "
-        "its rate.",
+        "The seconds that each step of one run took, warm-up included. Warm-up steps are crosses; only the dots "
+        "count. A steady run is a level band; a slope, a jump or regular spikes are reasons to doubt its rate.",
     ),
     "quality": Caption(
         "Quality",

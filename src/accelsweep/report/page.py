@@ -21,7 +21,6 @@ from markupsafe import Markup
 
 from accelsweep.report.content import METHOD, Content
 from accelsweep.report.figures.figure import Figure, Row
-from accelsweep.report.figures.theme import DARK, LIGHT
 
 TEMPLATES = Path(__file__).with_name("templates")
 
@@ -66,8 +65,7 @@ def vega_lite_version() -> str:
 
 
 def _chart(figure: Figure) -> dict[str, Any]:
-    palettes = {palette.name: figure.specification(palette, "container") for palette in (LIGHT, DARK)}
-    return {**palettes, "rows": pack(figure.rows)}
+    return {**figure.fluid_specifications(), "rows": pack(figure.rows)}
 
 
 def pack(rows: Sequence[Row]) -> dict[str, Any]:

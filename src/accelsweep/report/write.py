@@ -15,7 +15,6 @@ from accelsweep.report.captions import CAPTIONS
 from accelsweep.report.content import Content, build_content
 from accelsweep.report.csvs import to_csv
 from accelsweep.report.figures.figure import Figure
-from accelsweep.report.figures.theme import LIGHT
 from accelsweep.report.markdown import render_markdown
 from accelsweep.report.page import render_page, vega_lite_version
 
@@ -52,7 +51,7 @@ def render_files(content: Content) -> dict[str, str]:
 
 
 def _picture(figure: Figure) -> str:
-    return str(vl_convert.vegalite_to_svg(figure.static_specification(LIGHT), vega_lite_version())) + "\n"
+    return str(vl_convert.vegalite_to_svg(figure.static_specification(), vega_lite_version())) + "\n"
 
 
 def _swap(files: dict[str, str], target: Path) -> None:

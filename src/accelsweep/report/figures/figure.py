@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, TypeAlias
 
 import altair as alt
 
 from accelsweep.report.captions import CAPTIONS, Caption
-from accelsweep.report.figures.theme import Palette, theme
+from accelsweep.report.figures.theme import DARK, LIGHT, Palette, theme
 
 ROWS = alt.NamedData(name="rows")
 """The data that every chart draws; the rows stand beside the specification, once for both palettes."""
@@ -26,6 +27,11 @@ SI_AXIS = alt.Axis(labelExpr="format(datum.value, '~s')", tickCount=6)
 Row = Mapping[str, Any]
 Chart: TypeAlias = alt.LayerChart | alt.FacetChart
 """What altair makes of layers; nothing here is faceted, but its types allow for it."""
+
+
+def have(rows: Sequence[Row], key: str) -> bool:
+    """Return whether any row has this value (not None, not false): a layer that nothing is drawn in is left out."""
+    return any(row[key] is not None and row[key] is not False for row in rows)
 
 
 @dataclass(frozen=True)
@@ -47,20 +53,23 @@ class Figure:
         """Title and explanation, from `report/captions.py`."""
         return CAPTIONS[self.name]
 
-    def specification(self, palette: Palette, width: int | str) -> dict[str, Any]:
-        """Return the Vega-Lite specification without its rows; `width` is in pixels or `"container"`."""
-        chart: dict[str, Any] = self.draw(palette).to_dict()
+    @cached_property
+    def specifications(self) -> dict[str, dict[str, Any]]:
+        """Vega-Lite specifications by palette name, without rows and width. Tests validate them, reports need not."""
         return {
-            **chart,
-            "width": width,
-            "autosize": {"type": "fit-x" if width == "container" else "pad", "contains": "padding"},
-            "config": theme(palette),
+            palette.name: {**self.draw(palette).to_dict(validate=False), "config": theme(palette)}
+            for palette in (LIGHT, DARK)
         }
 
-    def static_specification(self, palette: Palette) -> dict[str, Any]:
+    def fluid_specifications(self) -> dict[str, dict[str, Any]]:
+        """Return the specifications, by palette name, of a chart that takes the width of its container."""
+        fluid = {"width": "container", "autosize": {"type": "fit-x", "contains": "padding"}}
+        return {name: {**specification, **fluid} for name, specification in self.specifications.items()}
+
+    def static_specification(self, palette: Palette = LIGHT) -> dict[str, Any]:
         """Return the specification with its rows inside and a fixed width, for a picture that stands alone."""
-        chart = self.specification(palette, STATIC_WIDTH)
-        return {**chart, "datasets": {**chart.get("datasets", {}), "rows": list(self.rows)}}
+        chart = self.specifications[palette.name]
+        return {**chart, "width": STATIC_WIDTH, "datasets": {**chart.get("datasets", {}), "rows": list(self.rows)}}
 
 
 @dataclass(frozen=True)

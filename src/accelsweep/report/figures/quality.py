@@ -8,7 +8,7 @@ import altair as alt
 
 from accelsweep.core.findings import CellFinding, Findings, Verdict
 from accelsweep.report import format as fmt
-from accelsweep.report.figures.figure import ROW_PIXELS, ROWS, Chart, Figure, Skipped
+from accelsweep.report.figures.figure import ROW_PIXELS, ROWS, Chart, Figure, Skipped, have
 from accelsweep.report.figures.theme import Palette
 
 COLUMNS = ("cell", "label", "quality", "low", "high", "confidence", "count", "quality_verdict")
@@ -69,7 +69,8 @@ def _draw(palette: Palette, rows: list[dict[str, Any]], title: str) -> Chart:
     titles = {"label": "cell", "words": title, "quality_verdict": "against the baseline"}
     tooltip = [alt.Tooltip(f"{key}:N", title=words) for key, words in titles.items()]
     base = alt.Chart(ROWS).transform_filter("datum.shown").encode(y=y, color=colour, tooltip=tooltip)
+    intervals = base.mark_rule(strokeWidth=2).encode(x="low:Q", x2="high:Q")
     return alt.layer(
-        base.mark_rule(strokeWidth=2).encode(x="low:Q", x2="high:Q"),
+        *([intervals] if have(shown, "low") else []),
         base.mark_point(filled=True, size=80).encode(x=x, shape=shape),
     ).properties(height=ROW_PIXELS * len(shown), usermeta={"rows": len(shown)})

@@ -10,7 +10,7 @@ from accelsweep.core.cell import label
 from accelsweep.core.findings import CellFinding, Findings
 from accelsweep.core.outcome import Outcome
 from accelsweep.report import format as fmt
-from accelsweep.report.figures.figure import ROWS, SI_AXIS, Chart, Figure, Skipped
+from accelsweep.report.figures.figure import ROWS, SI_AXIS, Chart, Figure, Skipped, have
 from accelsweep.report.figures.theme import Palette
 
 COLUMNS = ("cell", "series", "batch_size", "rate", "low", "high", "confidence", "count", "outcome", "knee")
@@ -65,7 +65,7 @@ def throughput_figure(findings: Findings) -> Figure | Skipped:
         f"with {fmt.count(failed, 'cell')} without a rate.",
         rows=rows,
         columns=COLUMNS,
-        draw=lambda palette: _draw_throughput(palette, names),
+        draw=lambda palette: _draw_throughput(palette, rows),
         note=note,
     )
 
@@ -137,7 +137,9 @@ def _draw_heatmap(palette: Palette, rows: list[dict[str, Any]]) -> Chart:
     ).properties(height=44 * len(lines))
 
 
-def _draw_throughput(palette: Palette, names: list[str]) -> Chart:
+def _draw_throughput(palette: Palette, rows: list[dict[str, Any]]) -> Chart:
+    shown = [row for row in rows if row["shown"]]
+    names = list(dict.fromkeys(row["series"] for row in shown))
     x = alt.X("batch_size:O", title="batch size per device", axis=alt.Axis(labelAngle=0))
     y = alt.Y("rate:Q", title="samples per second", axis=SI_AXIS)
     scale = alt.Scale(domain=names, range=list(palette.series[: len(names)]))
@@ -145,10 +147,12 @@ def _draw_throughput(palette: Palette, names: list[str]) -> Chart:
     base = alt.Chart(ROWS).transform_filter("datum.shown").encode(x=x, color=colour, tooltip=_TOOLTIP)
     measured = base.transform_filter(_MEASURED)
     failed = base.transform_filter(_FAILED).mark_point(shape="cross", size=110, angle=45, filled=True)
+    intervals = measured.mark_rule(strokeWidth=2).encode(y="low:Q", y2="high:Q")
+    knees = measured.transform_filter("datum.knee").mark_point(filled=False, size=260, strokeWidth=1.5).encode(y=y)
     return alt.layer(
         measured.mark_line().encode(y=y),
-        measured.mark_rule(strokeWidth=2).encode(y="low:Q", y2="high:Q"),
+        *([intervals] if have(shown, "low") else []),
         measured.mark_point(filled=True, size=70).encode(y=y),
-        measured.transform_filter("datum.knee").mark_point(filled=False, size=260, strokeWidth=1.5).encode(y=y),
+        *([knees] if have(shown, "knee") else []),
         failed.encode(y=alt.datum(0), yOffset=alt.value(-8)),
     ).properties(height=320)

@@ -9,7 +9,7 @@ import altair as alt
 
 from accelsweep.core.findings import Estimate, Findings
 from accelsweep.report import format as fmt
-from accelsweep.report.figures.figure import ROWS, Chart, Figure, Row, Skipped
+from accelsweep.report.figures.figure import ROWS, Chart, Figure, Row, Skipped, have
 from accelsweep.report.figures.theme import Palette
 
 _NOTHING = "no cell was measured on two numbers of devices"
@@ -85,10 +85,11 @@ def _draw(palette: Palette, rows: Sequence[Row], value: str, title: str, number_
         alt.Tooltip("words:N", title=title),
     ]
     base = alt.Chart(ROWS).encode(x=x, color=colour, tooltip=tooltip)
+    intervals = base.mark_rule(strokeWidth=2).encode(y="low:Q", y2="high:Q")
     return alt.layer(
         _ideal(palette, rows, value),
         base.mark_line().encode(y=y),
-        base.mark_rule(strokeWidth=2).encode(y="low:Q", y2="high:Q"),
+        *([intervals] if have(rows, "low") else []),
         base.mark_point(filled=True, size=80).encode(y=y),
     ).properties(height=280)
 

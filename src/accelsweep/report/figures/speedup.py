@@ -10,7 +10,7 @@ import altair as alt
 
 from accelsweep.core.findings import CellFinding, Findings, Verdict
 from accelsweep.report import format as fmt
-from accelsweep.report.figures.figure import ROW_PIXELS, ROWS, Chart, Figure, Row, Skipped
+from accelsweep.report.figures.figure import ROW_PIXELS, ROWS, Chart, Figure, Row, Skipped, have
 from accelsweep.report.figures.theme import SHAPES, Palette, verdict_colours
 
 MOST_CELLS = 60
@@ -108,10 +108,13 @@ def _draw(palette: Palette, drawn: Sequence[Row], threshold: float) -> Chart:
     base = alt.Chart(ROWS).transform_filter("datum.shown").encode(y=y)
     band = alt.Chart(alt.InlineData(values=[{}])).mark_rect(color=palette.band)
     one = alt.Chart(alt.InlineData(values=[{}])).mark_rule(color=palette.muted, strokeDash=[3, 3])
+    intervals = base.mark_rule(strokeWidth=2).encode(
+        x=alt.X("low:Q", scale=scale), x2="high:Q", color=colour, tooltip=tooltip
+    )
     return alt.layer(
         band.encode(x=alt.XDatum(1 / (1 + threshold), type="quantitative", scale=scale), x2=alt.X2Datum(1 + threshold)),
         one.encode(x=alt.XDatum(1, type="quantitative", scale=scale)),
-        base.mark_rule(strokeWidth=2).encode(x=alt.X("low:Q", scale=scale), x2="high:Q", color=colour, tooltip=tooltip),
+        *([intervals] if have(drawn, "low") else []),
         base.mark_point(filled=True, size=95).encode(x=x, color=colour, shape=shape, tooltip=tooltip),
     ).properties(height=ROW_PIXELS * len(drawn), usermeta={"rows": len(drawn)})
 

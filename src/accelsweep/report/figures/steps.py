@@ -93,18 +93,16 @@ def _draw(palette: Palette, titles: list[str]) -> Chart:
         alt.Tooltip("rank:N", title="rank"),
         alt.Tooltip("phase:N", title="phase"),
     ]
-    ranks = alt.Color("rank:N", scale=alt.Scale(range=list(palette.series)), legend=alt.Legend(title="rank"))
     base = alt.Chart(ROWS).transform_filter("datum.title == run_title")
-    base = base.encode(
+    marks = base.mark_point(filled=True, size=22).encode(
         x=alt.X("step:Q", title="step", axis=alt.Axis(grid=False, tickMinStep=1, tickCount=8)),
         y=alt.Y(
             "step_seconds:Q",
             title="time per step",
             axis=alt.Axis(labelExpr="format(datum.value, '~s') + 's'", tickCount=6),
         ),
-        color=ranks,
+        color=alt.Color("rank:N", scale=alt.Scale(range=list(palette.series)), legend=alt.Legend(title="rank")),
+        shape=alt.condition("datum.phase == 'warmup'", alt.value("cross"), alt.value("circle")),
         tooltip=tooltip,
     )
-    warmup = base.transform_filter("datum.phase == 'warmup'").mark_point(filled=False, size=22, strokeWidth=1.2)
-    window = base.transform_filter("datum.phase != 'warmup'").mark_point(filled=True, size=16, opacity=0.75)
-    return alt.layer(warmup, window).add_params(chosen).properties(height=280)
+    return alt.layer(marks).add_params(chosen).properties(height=280)

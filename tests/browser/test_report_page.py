@@ -1,0 +1,275 @@
+"""The report as its readers meet it, in a real browser: offline, light and dark, on a phone, with the keyboard.
+
+Screenshots are kept only where the environment variable ACCELSWEEP_SCREENSHOTS names a folder (such as `docs/images`).
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from example_sweep import build_example_sweep
+
+from accelsweep.core.documents import Document
+from accelsweep.core.findings import Findings
+from accelsweep.core.folders import SweepFolder
+from accelsweep.report.figures.theme import DARK
+from accelsweep.report.write import write_report
+
+sync_api = pytest.importorskip("playwright.sync_api", reason="playwright is not installed: make test-setup")
+Browser = sync_api.Browser
+Page = sync_api.Page
+
+CHROMIUM = "/usr/bin/chromium"
+FLAGS = (
+    "--no-sandbox --disable-gpu --disable-quic --no-first-run --disable-background-networking"
+    " --disable-component-update --disable-sync"
+)
+HOSTILE = "</script><script>window.hacked=1</script><img src=x onerror='window.hacked=2'>\"'&" + "x" * 300
+KEPT = {"sweep", "run", "cell", "baseline", "outcome", "verdict", "unit", "kind", "records_sha256", "started_at"}
+
+pytestmark = [
+    pytest.mark.browser,
+    pytest.mark.real,
+    pytest.mark.skipif(not Path(CHROMIUM).exists(), reason=f"no browser: Debian's chromium is not at {CHROMIUM}"),
+]
+
+Open = Callable[..., Page]
+
+
+class Reader:
+    """A browser that opens reports and notes every complaint of the page and every request beyond the file itself."""
+
+    def __init__(self, browser: Browser) -> None:
+        self._browser = browser
+        self.complaints: list[str] = []
+        self.requests: list[str] = []
+
+    def open(self, file: Path, *, scheme: str = "light", width: int = 1280, scripts: bool = True) -> Page:
+        """Open a page and wait for its charts; `scheme` is the reader's preference, `width` in pixels."""
+        context = self._browser.new_context(
+            color_scheme=scheme, viewport={"width": width, "height": 900}, java_script_enabled=scripts
+        )
+        page = context.new_page()
+        page.on("console", lambda message: self.complaints.append(message.text))
+        page.on("pageerror", lambda error: self.complaints.append(str(error)))
+        page.on("request", lambda request: self.requests.append(request.url))
+        page.goto(file.as_uri())
+        if scripts:
+            page.wait_for_selector(f"html[data-drawn={scheme}]", timeout=30_000)
+        return page
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    with sync_api.sync_playwright() as playwright:
+        chromium = playwright.chromium.launch(executable_path=CHROMIUM, args=FLAGS.split())
+        yield chromium
+        chromium.close()
+
+
+@pytest.fixture
+def reader(browser: Browser) -> Reader:
+    return Reader(browser)
+
+
+@pytest.fixture(scope="module")
+def sweep(tmp_path_factory: pytest.TempPathFactory) -> SweepFolder:
+    """A finished sweep with findings, as analyse leaves it."""
+    from accelsweep.analyse.analyse import analyse
+    from accelsweep.analyse.collect import collect
+    from accelsweep.core.plans import Manifest
+
+    folder = build_example_sweep(tmp_path_factory.mktemp("home"))
+    analyse(collect(folder), Manifest.read(folder.manifest)).write(folder.findings)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def report(sweep: SweepFolder) -> Path:
+    return write_report(sweep)
+
+
+@pytest.fixture(scope="module")
+def hostile_report(sweep: SweepFolder, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The report of the same sweep with a hostile end on every free text."""
+    folder = SweepFolder(tmp_path_factory.mktemp("hostile"), sweep.name)
+    hostile: Document = Findings.model_validate(_poisoned(Findings.read(sweep.findings).model_dump()))
+    hostile.write(folder.findings)
+    (folder.root / "runs").symlink_to(sweep.root / "runs")
+    return write_report(folder)
+
+
+def _poisoned(value: object, key: str = "") -> object:
+    if key in KEPT:
+        return value
+    if type(value) is str:
+        return f"{value} {HOSTILE}"
+    if isinstance(value, dict):
+        return {name: _poisoned(item, str(name)) for name, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_poisoned(item, key) for item in value]
+    return value
+
+
+def keep_screenshot(page: Page, name: str) -> None:
+    """Save what the page shows, where somebody asked for it."""
+    if folder := os.environ.get("ACCELSWEEP_SCREENSHOTS"):
+        page.screenshot(path=Path(folder) / f"{name}.png")
+
+
+def scroll_width(page: Page) -> int:
+    return int(page.evaluate("document.documentElement.scrollWidth"))
+
+
+def test_the_page_opens_offline_draws_every_chart_and_complains_about_nothing(reader, report):
+    page = reader.open(report)
+    keep_screenshot(page, "report")
+    places = page.query_selector_all(".chart")
+    assert len(places) >= 7
+    for place in places:
+        marks = place.query_selector_all("svg .mark-symbol path, svg .mark-rect path")
+        assert marks, place.get_attribute("id")
+    assert reader.complaints == []
+    assert reader.requests == [report.as_uri()]
+
+
+def test_the_first_screen_holds_the_advice_its_numbers_and_the_sweeps_size(reader, report):
+    page = reader.open(report)
+    for selector in (".advice", ".facts", ".scope"):
+        box = page.query_selector(selector).bounding_box()
+        assert box["y"] + box["height"] < 900, selector
+
+
+def test_a_reader_who_prefers_dark_gets_a_dark_page_with_dark_charts_and_may_change_their_mind(reader, report):
+    page = reader.open(report, scheme="dark")
+    keep_screenshot(page, "report-dark")
+    background = "getComputedStyle(document.body).backgroundColor"
+    chart = f"document.querySelector('#chart-speedup svg').outerHTML.includes('{DARK.muted}')"
+    assert page.evaluate(background) == "rgb(18, 23, 30)"
+    assert page.evaluate(chart)
+    page.emulate_media(color_scheme="light")
+    page.wait_for_selector("html[data-drawn=light]")
+    assert page.evaluate(background) == "rgb(255, 255, 255)"
+    assert not page.evaluate(chart)
+    assert reader.complaints == []
+
+
+@pytest.mark.parametrize("width", [375, 320])
+def test_a_phone_scrolls_tables_inside_themselves_and_never_the_page(reader, report, width):
+    page = reader.open(report, width=width)
+    keep_screenshot(page, f"report-phone-{width}")
+    assert scroll_width(page) == width
+    table = page.query_selector("#table-cells").bounding_box()
+    assert table["width"] > width
+    assert page.query_selector("#cells .scroll").bounding_box()["width"] < width
+    for chart in page.query_selector_all(".chart svg"):
+        assert chart.bounding_box()["width"] <= width
+
+
+def test_the_keyboard_reaches_the_content_the_tables_and_the_choice_of_a_run(reader, report):
+    page = reader.open(report)
+    page.keyboard.press("Tab")
+    assert page.evaluate("document.activeElement.className") == "skip"
+    page.keyboard.press("Enter")
+    assert page.evaluate("document.activeElement.id") == "main"
+    reached = set()
+    for _ in range(120):
+        page.keyboard.press("Tab")
+        reached.add(page.evaluate("document.activeElement.tagName + '.' + document.activeElement.className"))
+    assert {"A.", "PRE.", "DIV.scroll", "SELECT.", "SUMMARY.", "BUTTON."} <= {name.split(" ")[0] for name in reached}
+    outline = page.evaluate("getComputedStyle(document.activeElement).outlineStyle")
+    assert outline != "none"
+
+
+def test_choosing_a_run_shows_its_steps(reader, report):
+    page = reader.open(report)
+    before = page.inner_html("#chart-steps")
+    page.select_option("#controls-steps select", index=3)
+    page.wait_for_function("before => document.querySelector('#chart-steps').innerHTML !== before", arg=before)
+    assert page.query_selector_all("#chart-steps svg .mark-symbol path")
+
+
+def test_tables_sort_by_number_and_filter_by_words(reader, report):
+    page = reader.open(report)
+    first = "#table-cells tbody tr:first-child th"
+    fastest = page.inner_text(first)
+    page.click("#table-cells thead th:nth-child(2) button")
+    assert page.inner_text(first) == fastest
+    page.click("#table-cells thead th:nth-child(2) button")
+    assert page.get_attribute("#table-cells thead th:nth-child(2)", "aria-sort") == "ascending"
+    assert page.inner_text(first) != fastest
+    page.click("#runs summary")
+    page.fill("#runs input", "crashed")
+    assert page.inner_text("#runs [role=status]") == "1 of 24 rows"
+
+
+def test_without_scripts_the_pictures_and_tables_are_there(reader, report):
+    page = reader.open(report, scripts=False)
+    assert len(page.query_selector_all("noscript .picture svg")) >= 7
+    assert page.is_visible("#table-cells")
+
+
+def test_hostile_texts_run_nothing_and_move_nothing(reader, hostile_report):
+    for width in (1280, 375):
+        page = reader.open(hostile_report, width=width)
+        page.hover("#chart-speedup svg .mark-symbol path >> nth=0", force=True)
+        page.wait_for_selector("#vg-tooltip-element.visible")
+        assert "window.hacked=1" in page.inner_text("#vg-tooltip-element")
+        assert page.evaluate("window.hacked") is None
+        assert scroll_width(page) == width
+    assert reader.complaints == []
+    assert set(reader.requests) == {hostile_report.as_uri()}
+
+
+def test_a_sweep_without_a_single_interval_draws_its_charts_without_complaint(reader, sweep, tmp_path):
+    """One repeat shows no spread, so every interval is absent."""
+    folder = SweepFolder(tmp_path, sweep.name)
+    Findings.model_validate(_pointlike(Findings.read(sweep.findings).model_dump())).write(folder.findings)
+    page = reader.open(write_report(folder))
+    assert "no interval" in page.inner_text("#cells")
+    assert reader.complaints == []
+
+
+def _pointlike(value: object) -> object:
+    if isinstance(value, dict):
+        bare = {"low": None, "high": None, "reason": "one repeat"} if "low" in value else {}
+        knee = {"knee": None} if "knee" in value else {}
+        return {key: _pointlike(item) for key, item in value.items()} | bare | knee
+    if isinstance(value, list | tuple):
+        return [_pointlike(item) for item in value]
+    return value
+
+
+def test_text_has_contrast_enough_in_both_schemes(reader, report):
+    for scheme in ("light", "dark"):
+        page = reader.open(report, scheme=scheme)
+        for selector in (
+            ".advice",
+            ".scope",
+            "figcaption",
+            "td small",
+            "nav a",
+            ".tone.faster",
+            ".tone.slower",
+            ".tone.doubt",
+        ):
+            assert page.evaluate(CONTRAST, selector) >= 4.5, (scheme, selector)
+
+
+TEXTS = (".advice", ".scope", "figcaption", "td small", "nav a", ".tone.faster", ".tone.slower", ".tone.doubt")
+CONTRAST = """selector => {
+  const channels = (text) => text.match(/[\\d.]+/g).map(Number);
+  const light = ([r, g, b]) => [r, g, b].map((c) => c / 255)
+    .map((c) => (c <= 0.04045 ? c / 12.92 : ((c + 0.055) / 1.055) ** 2.4))
+    .reduce((sum, c, i) => sum + c * [0.2126, 0.7152, 0.0722][i], 0);
+  const element = document.querySelector(selector);
+  let behind = element;
+  while (behind && (channels(getComputedStyle(behind).backgroundColor)[3] === 0)) behind = behind.parentElement;
+  const [x, y] = [getComputedStyle(element).color, getComputedStyle(behind ?? document.body).backgroundColor]
+    .map((color) => light(channels(color)));
+  return (Math.max(x, y) + 0.05) / (Math.min(x, y) + 0.05);
+}"""
+"""Returns the contrast ratio (WCAG 2) of an element's text against the background that lies behind it."""
