@@ -34,6 +34,13 @@ def test_rare_stalls_and_two_step_times_in_turn_are_steady():
     assert level_shift(bimodal) is None
 
 
+def test_the_level_is_what_most_steps_take():
+    """Stalls that begin halfway, one in twenty steps, are for the mean and the quantiles to show."""
+    rng = random.Random(5)
+    late = [value * (20 if index > 300 and index % 20 == 7 else 1) for index, value in enumerate(noise(rng, 600))]
+    assert level_shift(late) is None
+
+
 def test_a_shift_too_small_to_matter_is_left_alone():
     rng = random.Random(4)
     assert level_shift(noise(rng, 3000, spread=0.01) + noise(rng, 3000, level=1.02, spread=0.01)) is None
