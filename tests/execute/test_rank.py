@@ -192,6 +192,13 @@ def test_code_that_exits_is_a_result_too(run, own_module):
     assert run(model=own_module("raise SystemExit(3)")).reason == "SystemExit: 3"
 
 
+def test_a_signal_is_no_result_of_the_users_code(run, spec, own_module):
+    """Lightning notes SIGTERM and ends training at the next batch; who sent it records why."""
+    with pytest.raises(SystemExit):
+        run(model=own_module("import os, signal; os.kill(os.getpid(), signal.SIGTERM); return self.weight.sum()"))
+    assert not spec().rank_result(0).exists()
+
+
 def test_a_module_that_cannot_be_imported_is_named(run):
     result = run(model={"_target_": "no_such_package.Module"})
     assert result.outcome is Outcome.crashed

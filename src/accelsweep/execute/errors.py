@@ -68,6 +68,13 @@ def classify(error: BaseException) -> ErrorKind:
     return "user_exception"
 
 
+def interrupted(error: BaseException) -> bool:
+    """Return whether a signal ended this rank (Lightning turns SIGTERM and SIGINT into kinds of SystemExit)."""
+    return any(
+        isinstance(link, KeyboardInterrupt) or type(link).__name__ == "SIGTERMException" for link in _chain(error)
+    )
+
+
 def _chain(error: BaseException) -> list[BaseException]:
     links: list[BaseException] = []
     link: BaseException | None = error

@@ -17,7 +17,7 @@ from typing import Any
 from accelsweep.core.outcome import Outcome
 from accelsweep.core.record import Doubt, Effective, Metric
 from accelsweep.execute import kernel
-from accelsweep.execute.errors import OUTCOME_OF, Diverged, classify, reason_of, traceback_of
+from accelsweep.execute.errors import OUTCOME_OF, Diverged, classify, interrupted, reason_of, traceback_of
 from accelsweep.execute.process import (
     Place,
     fresh_compile_cache,
@@ -57,7 +57,9 @@ def run_rank(spec: RunSpec) -> None:
     with fresh_compile_cache():
         try:
             _measure(spec, place, ending)
-        except (Exception, SystemExit) as error:  # noqa: BLE001 - whatever the user's code raises is a result
+        except (Exception, SystemExit) as error:
+            if interrupted(error):
+                raise  # whoever sent the signal knows why, and records it
             ending.failed(error)
         ending.result(place.rank).write(spec.rank_result(place.rank))
         leave_group()
