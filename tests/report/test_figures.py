@@ -10,7 +10,7 @@ from accelsweep.report.captions import CAPTIONS
 from accelsweep.report.figures.build import build_figures
 from accelsweep.report.figures.figure import Figure, Skipped
 from accelsweep.report.figures.quality import quality_figure
-from accelsweep.report.figures.rate import heatmap_figure, throughput_figure
+from accelsweep.report.figures.rate import MOST_LINES, heatmap_figure, throughput_figure
 from accelsweep.report.figures.scaling import efficiency_figure, scaling_figure
 from accelsweep.report.figures.speedup import MOST_CELLS, ratio_domain, ratio_ticks, speedup_figure
 from accelsweep.report.figures.steps import MOST_RUNS, chosen_runs, steps_figure
@@ -124,6 +124,17 @@ def test_one_batch_size_makes_no_plane_and_no_line(findings):
     one = findings.model_copy(update={"cells": cells})
     assert heatmap_figure(one).reason == "batch_size took one value only, so there is no plane to colour"
     assert throughput_figure(one).reason == "batch_size took one value only"
+
+
+def test_a_heat_map_stays_within_a_screen(findings):
+    more = [
+        cell.model_copy(update={"axes": {**cell.axes, "model.width": width}})
+        for width in range(30)
+        for cell in findings.cells[:4]
+    ]
+    figure = heatmap_figure(findings.model_copy(update={"cells": tuple(more)}))
+    assert len({row["series"] for row in figure.rows}) == MOST_LINES
+    assert figure.note == "The first 80 of 120 cells."
 
 
 def test_lines_of_two_machines_are_kept_apart(findings):

@@ -7,9 +7,10 @@ import pytest
 from markdown_it import MarkdownIt
 
 from accelsweep.report.clean import printable, printable_findings
+from accelsweep.report.content import sentence
 from accelsweep.report.csvs import to_csv
 from accelsweep.report.markdown import code_block, escape
-from accelsweep.report.page import embed_json, pack, sentence
+from accelsweep.report.page import embed_json, pack
 
 
 @pytest.mark.parametrize("character", ["\x00", "\x1b", "\ud800", "\u202e", "\u2066"])

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from accelsweep.core.findings import CellFinding, Findings
+from accelsweep.core.findings import CellFinding, Choice, Findings
 from accelsweep.core.folders import SweepFolder
 from accelsweep.core.outcome import Outcome
 from accelsweep.core.record import Doubt
@@ -56,9 +56,25 @@ class Content:
     tables: tuple[Table, ...]
 
     @property
+    def alternatives(self) -> list[tuple[str, str, str]]:
+        """Title, label and sentence of each alternative; the sentence does not begin with the title again."""
+        return [
+            (choice.title, self.labels.get(choice.cell, choice.cell), sentence(_without_title(choice)))
+            for choice in self.findings.recommendation.alternatives
+        ]
+
+    @property
     def labels(self) -> dict[str, str]:
         """Cell name -> label."""
         return {cell.cell: cell.label for cell in self.findings.cells}
+
+
+def sentence(text: str) -> str:
+    """Return `text` with a capital first and one full stop last; a command stays as it is."""
+    text = text.strip()
+    if not text or text.startswith("accelsweep "):  # a command is no sentence
+        return text
+    return text[0].upper() + text[1:].rstrip(".") + "."
 
 
 def build_content(raw: Findings, folder: SweepFolder) -> Content:
@@ -86,6 +102,10 @@ def _told_apart(findings: Findings) -> Findings:
         for cell in findings.cells
     )
     return findings.model_copy(update={"cells": cells})
+
+
+def _without_title(choice: Choice) -> str:
+    return choice.sentence.removeprefix(f"{choice.title}: ")
 
 
 def _chosen(findings: Findings) -> CellFinding | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 
-from accelsweep.report.content import METHOD, Content
+from accelsweep.report.content import METHOD, Content, sentence
 from accelsweep.report.figures.figure import Figure
 from accelsweep.report.table import Entry, Table
 
@@ -50,10 +50,12 @@ def _first_screen(content: Content) -> list[str]:
         parts.append(f"| {head} |\n|{' --- |' * len(content.facts)}\n| {values} |")
     if advice.alternatives:
         parts.append("### Alternatives")
-        parts += _bullets(f"**{escape(choice.title)}**: {escape(choice.sentence)}" for choice in advice.alternatives)
+        parts += _bullets(f"**{escape(title)}**: {escape(words)}" for title, _, words in content.alternatives)
     if content.doubts:
         parts.append("### What weakens this")
-        parts += _listed(f"{doubt.code}: {doubt.message}. {doubt.remedy}" for doubt in content.doubts)
+        parts += _listed(
+            f"{doubt.code}: {sentence(doubt.message)} {sentence(doubt.remedy)}" for doubt in content.doubts
+        )
     if advice.settle:
         parts += ["What would settle it:", code_block(advice.settle)]
     return parts

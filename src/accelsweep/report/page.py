@@ -19,7 +19,7 @@ import jinja2
 import vl_convert
 from markupsafe import Markup
 
-from accelsweep.report.content import METHOD, Content
+from accelsweep.report.content import METHOD, Content, sentence
 from accelsweep.report.figures.figure import Figure, Row
 
 TEMPLATES = Path(__file__).with_name("templates")
@@ -83,14 +83,6 @@ def pack(rows: Sequence[Row]) -> dict[str, Any]:
 
 def _hash(script: str) -> str:
     return "sha256-" + base64.b64encode(hashlib.sha256(script.encode("utf-8")).digest()).decode("ascii")
-
-
-def sentence(text: str) -> str:
-    """Return `text` with a capital first and one full stop last; a command stays as it is."""
-    text = text.strip()
-    if not text or text.startswith("accelsweep "):  # a command is no sentence
-        return text
-    return text[0].upper() + text[1:].rstrip(".") + "."
 
 
 @cache

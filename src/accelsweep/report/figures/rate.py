@@ -17,6 +17,9 @@ COLUMNS = ("cell", "series", "batch_size", "rate", "low", "high", "confidence", 
 MOST_SERIES = 8
 """More lines than there are colours to tell them apart make no picture."""
 
+MOST_LINES = 40
+"""A heat map with more lines than this does not fit a screen; the table has all cells."""
+
 _FAILED = "!isValid(datum.rate)"
 _MEASURED = "isValid(datum.rate)"
 _TOOLTIP = [
@@ -31,7 +34,9 @@ def heatmap_figure(findings: Findings) -> Figure | Skipped:
     missing = [axis for axis in ("batch_size", "precision") if len(_values(findings, axis)) < 2]
     if missing:
         return Skipped("heatmap", f"{' and '.join(missing)} took one value only, so there is no plane to colour")
-    rows = _rows(findings)
+    every = _rows(findings)
+    lines = list(dict.fromkeys(row["series"] for row in every))[:MOST_LINES]
+    rows = [row for row in every if row["series"] in lines]
     if all(row["rate"] is None for row in rows):
         return Skipped("heatmap", "no cell has a rate")
     best = max((row for row in rows if row["rate"] is not None), key=lambda row: row["rate"])
@@ -42,6 +47,7 @@ def heatmap_figure(findings: Findings) -> Figure | Skipped:
         rows=rows,
         columns=COLUMNS,
         draw=lambda palette: _draw_heatmap(palette, rows),
+        note=f"The first {len(rows)} of {len(every)} cells." if len(rows) < len(every) else "",
     )
 
 
