@@ -112,7 +112,13 @@ def main(config):
 
 main()
 """)
-    overrides = ["experiment=both", "model=glob(*,exclude=o*)", "seed=range(1,2)", "+extra='a,b',c", "~trainer.strategy"]
+    overrides = [
+        "experiment=both",
+        "model=glob(*,exclude=o*)",
+        "seed=range(1,2)",
+        "+extra='a,b',c",
+        "~trainer.strategy",
+    ]
     subprocess.run([sys.executable, program, "--multirun", *overrides], cwd=tmp_path, check=True, capture_output=True)
     seen = [json.loads(line) for line in (tmp_path / "seen").read_text().splitlines()]
     assert our_configs(composer, overrides) == seen

@@ -30,7 +30,9 @@ def explain(
     if isinstance(error, MissingConfigException):
         return _missing_file(error, folders)
     if isinstance(error, YAMLError):
-        return InputError(f"a config file is not valid YAML: {_one_line(error)}")
+        mark = getattr(error, "problem_mark", None)
+        where = f"{mark.name}, line {mark.line + 1}" if mark else "a config file"
+        return InputError(f"{where}: not valid YAML: {getattr(error, 'problem', None) or _one_line(error)}")
     culprit = _culprit(error, lines, loader)
     if culprit is None or culprit.is_hydra_override():
         what = f"'{lines[0]}'" if len(lines) == 1 else "the config cannot be composed"

@@ -1,0 +1,143 @@
+"""Expanding shares structure, yet gives exactly what composing every point through Hydra gives."""
+
+from __future__ import annotations
+
+import pytest
+from hydra.core.override_parser.types import Quote, QuotedString
+from hypothesis import HealthCheck, event, given, settings
+from hypothesis import strategies as st
+from omegaconf import OmegaConf, open_dict
+from omegaconf.errors import OmegaConfBaseException
+
+from accelsweep.core.errors import InputError
+from accelsweep.plan.compose import Composer
+from accelsweep.plan.expand import expand
+
+text = st.text(st.characters(exclude_categories=["Cs"]), max_size=12).filter(lambda t: "${" not in t and t != "???")
+quoted = st.builds(lambda t, quote: QuotedString(t, quote).with_quotes(), text, st.sampled_from(Quote))
+number = st.one_of(st.integers(-5, 5), st.floats(allow_nan=False, allow_infinity=False)).map(str)
+scalar = st.one_of(
+    quoted, number, st.sampled_from(["null", "true", "false", "abc", "1e-3", "${seed}", "${model.width}"])
+)
+structure = st.sampled_from(["{a: 1}", "[1, 2]", "{b: {c: x}}"])
+
+CHANGED = ["seed", "note", "batch_size", "model.width", "model.rate", "model.size", "trainer.strategy", "doubled"]
+ADDED = ["+fresh", "+model.extra", "++note", "++trainer.max_time", "+env.NAME"]
+
+
+def sweep(values: st.SearchStrategy[str]) -> st.SearchStrategy[str]:
+    return st.lists(values, min_size=1, max_size=2).map(lambda drawn: f"choice({','.join(drawn)})")
+
+
+override = st.one_of(
+    st.builds("{}={}".format, st.sampled_from(CHANGED), st.one_of(scalar, sweep(scalar))),
+    st.builds("{}={}".format, st.sampled_from(ADDED), st.one_of(scalar, structure)),
+    st.sampled_from(["model=small,big", "optimizer=sgd,adam", "~optimizer", "~trainer.strategy", "model=other"]),
+    st.sampled_from(["+twin=${model}", "+twin=${.note}", "+deep='${model.${word}}'", "+word=width", "pair.1=5,6"]),
+)
+
+
+def whole(composer: Composer, job: tuple[str, ...]) -> dict:
+    config = composer.compose(job)
+    with open_dict(config):
+        config.pop("hydra")
+    return OmegaConf.to_container(config, resolve=True, throw_on_missing=True)
+
+
+@pytest.mark.filterwarnings("ignore::UserWarning")
+@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(st.lists(override, max_size=5))
+def test_expanding_agrees_with_composing_each_point_through_hydra(conf, overrides):
+    composer = Composer([conf])
+    try:
+        grid = composer.grid(composer.master(overrides))
+        points = list(expand(composer, grid, "cpu"))
+    except InputError:
+        event("refused")
+        with pytest.raises((InputError, OmegaConfBaseException)):
+            for job in composer.grid(composer.master(overrides)).jobs:
+                whole(composer, job)
+        return
+    event("planned")
+    for job, point in zip(grid.jobs, points, strict=True):
+        assert {**point.science, **point.steering} == whole(composer, job)
+
+
+@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(text)
+def test_any_text_reaches_the_config_unchanged(conf, value):
+    composer = Composer([conf])
+    line = f"note={QuotedString(value, Quote.double).with_quotes()}"
+    (point,) = expand(composer, composer.grid(composer.master([line])), "cpu")
+    assert point.science["note"] == value
+
+
+def points_of(composer: Composer, *overrides: str, auto: str = "cpu") -> list:
+    return list(expand(composer, composer.grid(composer.master(list(overrides))), auto))
+
+
+def test_hydra_composes_once_per_choice_of_groups(composer, monkeypatch):
+    composed = []
+    compose = composer.compose
+    monkeypatch.setattr(composer, "compose", lambda lines: composed.append(lines) or compose(lines))
+    points = points_of(composer, "model=small,big", "batch_size=range(1,21)", "trainer.max_time=1,2")
+    assert len(points) == 80
+    assert len(composed) == 2
+
+
+def test_points_share_what_they_have_in_common(composer):
+    first, second = points_of(composer, "trainer.max_time=1,2")
+    assert first.science["model"] is second.science["model"]
+    assert first.science["trainer"] == {"strategy": "auto", "max_time": 1}
+    assert second.science["trainer"] == {"strategy": "auto", "max_time": 2}
+
+
+def test_axes_hold_the_resolved_values_in_sweep_order(composer):
+    points = points_of(composer, "model=small,big", "batch_size=${seed},7", "+model.extra=1,2", "seed=3")
+    assert [point.axes for point in points[:3]] == [
+        {"model": "small", "batch_size": 3, "model.extra": 1},
+        {"model": "small", "batch_size": 3, "model.extra": 2},
+        {"model": "small", "batch_size": 7, "model.extra": 1},
+    ]
+
+
+def test_auto_becomes_the_sites_accelerator_wherever_it_is_referred_to(composer):
+    (point,) = points_of(composer, "accelerator=auto", "+where=${accelerator}", auto="cuda")
+    assert (point.science["accelerator"], point.science["where"]) == ("cuda", "cuda")
+    swept = points_of(composer, "accelerator=auto,cpu", auto="mps")
+    assert [point.axes["accelerator"] for point in swept] == ["mps", "cpu"]
+
+
+@pytest.mark.parametrize(
+    ("overrides", "words"),
+    [
+        (["repeats=3,5"], ["'repeats' cannot be swept"]),
+        (["+a='${now:%Y}'"], ["'a'", "now"]),
+        (["+a='${oc.env:HOME}'"], ["'a'", "oc.env"]),
+        (["+a={b: ['${oc.env:HOME}']}"], ["'a.b.[0]'", "oc.env"]),
+        (["+a='x${oc.decode:${oc.env:HOME}}'"], ["'a'", "oc.decode"]),
+        (["+a='${hydra:runtime.cwd}'"], ["'a'", "hydra"]),
+        (["+a=${hydra.runtime.cwd}"], ["'a'", "hydra.runtime.cwd"]),
+        (["+a=${repeats}"], ["'a'", "repeats", "steers"]),
+        (["+a=${batchsize}"], ["'a'", "batch_size"]),
+        (["+a=???"], ["'a'", "???"]),
+        (["repeats='${oc.env:HOME}'"], ["'repeats'", "oc.env"]),
+    ],
+)
+def test_what_would_make_identity_depend_on_time_or_place_is_refused(composer, overrides, words):
+    with pytest.raises(InputError) as caught:
+        points_of(composer, *overrides)
+    for word in words:
+        assert word in str(caught.value)
+
+
+def test_colons_between_interpolations_are_no_resolver(composer):
+    (point,) = points_of(composer, "+a='${note}:${seed}'")
+    assert point.science["a"] == "plain:1"
+
+
+def test_how_jobs_are_submitted_may_ask_the_environment(composer, monkeypatch):
+    monkeypatch.setenv("MY_ACCOUNT", "physics")
+    (point,) = points_of(composer, "+site.slurm.account='${oc.env:MY_ACCOUNT}'")
+    assert point.steering["site"] == {"slurm": {"account": "physics"}}
+    assert "site" not in point.science

@@ -1,0 +1,366 @@
+"""The plan as a user gets it: the quickstart, revisions, growth, shrinking, bad input, damage."""
+
+import json
+import os
+import subprocess
+import sys
+
+import pytest
+from hydra.core.override_parser.types import Quote, QuotedString
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from accelsweep.core.errors import EXIT_INPUT, DamagedFile, InputError
+from accelsweep.core.folders import SweepFolder
+from accelsweep.core.plans import Block, Device, Manifest
+from accelsweep.plan import inventory
+from accelsweep.plan.make import make_plan, write_plan
+
+QUICKSTART = ["experiment=quickstart"]
+
+
+def files(home):
+    return {str(path.relative_to(home)): path.read_bytes() for path in home.rglob("*") if path.is_file()}
+
+
+def planned(home, *overrides, **options):
+    plan = make_plan(home, list(overrides), **options)
+    write_plan(home, plan)
+    return plan
+
+
+def test_the_quickstart_is_eight_cpu_cells_in_three_blocks(home):
+    plan = make_plan(home, QUICKSTART)
+    manifest = plan.manifest
+    assert (manifest.sweep, manifest.experiment, manifest.revision) == ("quickstart", "quickstart", 1)
+    assert manifest.axes == ("accelerator", "devices", "batch_size", "precision")
+    assert len(manifest.cells) == 16
+    assert {cell.axes["accelerator"] for cell in manifest.cells if cell.unsupported} == {"cuda"}
+    assert [len(block.runs) for block in manifest.blocks] == [8, 8, 8]
+    assert manifest.cells[0].name == manifest.baseline
+    assert manifest.cells[0].axes == {"accelerator": "cpu", "devices": 1, "batch_size": 32, "precision": "32-true"}
+    assert files(home) == {}
+
+
+def test_the_quickstart_uses_the_gpus_that_a_machine_has(home, monkeypatch):
+    monkeypatch.setattr(inventory, "nvidia_devices", lambda: (Device(accelerator="cuda", model="GPU", count=1),))
+    manifest = make_plan(home, QUICKSTART).manifest
+    reasons = {cell.unsupported for cell in manifest.cells}
+    assert sum(cell.unsupported is None for cell in manifest.cells) == 12
+    assert any(reason and "2 CUDA devices" in reason for reason in reasons)
+
+
+def test_every_block_holds_one_repeat_of_each_cell_and_its_config(home):
+    plan = make_plan(home, QUICKSTART)
+    supported = {cell.name for cell in plan.cells if cell.unsupported is None}
+    for number, block in enumerate(plan.new_blocks):
+        assert {run.cell for run in block.runs} == supported == set(block.configs) == set(block.axes)
+        assert {run.repeat for run in block.runs} == {number}
+        assert {run.seed for run in block.runs} == {1 + number}
+    assert all(block.configs[cell.name] == cell.config for block in plan.new_blocks for cell in plan.cells[:8])
+
+
+def test_planning_again_changes_nothing(home):
+    first = planned(home, *QUICKSTART)
+    before = files(home)
+    second = planned(home, *QUICKSTART)
+    assert not second.changed
+    assert second.manifest == first.manifest
+    assert files(home) == before
+
+
+def test_a_written_plan_reads_back_the_same(home):
+    plan = planned(home, *QUICKSTART)
+    folder = SweepFolder(home, "quickstart")
+    assert Manifest.read(folder.manifest) == plan.manifest
+    for block in plan.new_blocks:
+        assert Block.read(folder.block(block.name)) == block
+
+
+def test_a_new_batch_size_adds_blocks_of_new_cells_with_a_fresh_baseline(home):
+    first = planned(home, *QUICKSTART)
+    second = planned(home, *QUICKSTART, "batch_size=32,64,128")
+    assert second.manifest.revision == 2
+    assert second.manifest.blocks[:3] == first.manifest.blocks
+    assert len(second.new_blocks) == 3
+    for number, block in enumerate(second.new_blocks):
+        (baseline,) = [run for run in block.runs if run.cell == second.manifest.baseline]
+        assert baseline.repeat == 3 + number
+        assert {block.axes[run.cell]["batch_size"] for run in block.runs if run is not baseline} == {64}
+        assert len(block.runs) == 5
+
+
+def test_the_revision_before_is_kept(home):
+    first = planned(home, *QUICKSTART)
+    planned(home, *QUICKSTART, "batch_size=32,64,128")
+    folder = SweepFolder(home, "quickstart")
+    assert Manifest.read(folder.old_manifest(1)) == first.manifest
+    assert Manifest.read(folder.manifest).revision == 2
+
+
+def test_going_back_to_a_smaller_grid_wants_the_old_blocks_only(home):
+    first = planned(home, *QUICKSTART)
+    planned(home, *QUICKSTART, "batch_size=32,64,128")
+    third = planned(home, *QUICKSTART)
+    assert third.new_blocks == ()
+    assert third.manifest.blocks == first.manifest.blocks
+    assert third.manifest.revision == 3
+    fourth = planned(home, *QUICKSTART, "batch_size=32,64,128")
+    assert fourth.new_blocks == ()
+
+
+def test_fewer_repeats_want_the_first_blocks_only(home):
+    first = planned(home, *QUICKSTART)
+    fewer = planned(home, *QUICKSTART, "repeats=2")
+    assert fewer.new_blocks == ()
+    assert fewer.manifest.blocks == first.manifest.blocks[:2]
+
+
+def test_added_repeats_are_whole_blocks_and_stay(home):
+    first = planned(home, *QUICKSTART)
+    more = planned(home, *QUICKSTART, add_repeats=2)
+    assert more.manifest.blocks[:3] == first.manifest.blocks
+    assert [len(block.runs) for block in more.new_blocks] == [8, 8]
+    assert more.manifest.settings.repeats == 5
+    again = planned(home, *QUICKSTART)
+    assert not again.changed
+    assert planned(home, *QUICKSTART, add_repeats=1).manifest.settings.repeats == 6
+    assert planned(home, *QUICKSTART, "repeats=2").manifest.settings.repeats == 2
+
+
+def test_changed_limits_and_prices_are_a_new_revision_of_the_same_blocks(home):
+    first = planned(home, *QUICKSTART)
+    before = files(home / "sweeps" / "quickstart" / "blocks")
+    second = planned(home, *QUICKSTART, "limits.run_seconds=30", "+prices.devices.cpu=0.5", "analysis.threshold=0.05")
+    assert second.manifest.revision == 2
+    assert second.new_blocks == ()
+    assert [block.runs for block in second.manifest.blocks] == [block.runs for block in first.manifest.blocks]
+    assert second.manifest.blocks[0].resources.minutes < first.manifest.blocks[0].resources.minutes
+    assert files(home / "sweeps" / "quickstart" / "blocks") == before
+
+
+def test_data_that_moved_to_another_folder_keeps_its_runs(home):
+    first = planned(home, "+data.root=/old/digits", "batch_size=32,64")
+    second = planned(home, "+data.root=/new/digits", "batch_size=32,64")
+    assert second.manifest.wanted_runs() == first.manifest.wanted_runs()
+    assert all(
+        config["data"]["root"] == "/new/digits" for block in second.new_blocks for config in block.configs.values()
+    )
+    assert not {block.name for block in second.new_blocks} & {block.name for block in first.new_blocks}
+    assert planned(home, "+data.root=/old/digits", "batch_size=32,64").new_blocks == ()
+
+
+def test_cells_that_differ_only_in_a_root_are_refused(home):
+    with pytest.raises(InputError, match="/a/set"):
+        make_plan(home, ["+data.root=/a/set,/b/set"])
+
+
+def test_duplicates_in_the_grid_are_planned_once_and_said(home):
+    plan = make_plan(home, ["batch_size=32,64,32"])
+    assert [cell.axes["batch_size"] for cell in plan.cells] == [32, 64]
+    assert any("1 of the grid's 3 points" in note for note in plan.notes)
+
+
+def test_the_name_is_the_option_then_the_config_then_the_experiment(home, own_conf):
+    own_conf({"experiment/claims/vgg.yaml": "# @package _global_\nbatch_size: 8\n"})
+    assert make_plan(home, ["name=mine"], name="other").manifest.sweep == "other"
+    assert make_plan(home, ["name=mine"]).manifest.sweep == "mine"
+    assert make_plan(home, ["experiment=claims/vgg"]).manifest.sweep == "claims-vgg"
+    assert make_plan(home, []).manifest.sweep == "sweep"
+
+
+@pytest.mark.parametrize("name", ["../elsewhere", "a b", "$(x)", "a;b", "", "ü", "a\nb", "/tmp/x"])
+def test_a_name_that_could_leave_the_folder_is_refused(home, name):
+    with pytest.raises(InputError):
+        make_plan(home, [f"name={QuotedString(name, Quote.single).with_quotes()}"])
+    assert files(home) == {}
+
+
+@pytest.mark.parametrize(
+    ("overrides", "words"),
+    [
+        (["batchsize=8"], ["'batchsize'", "'batch_size'", "base.yaml"]),
+        (["model.widht=8"], ["'model.widht'", "'model.width'", "small_cnn.yaml"]),
+        (["widht=8"], ["'widht'", "'model.width'"]),
+        (["model=smal_cnn"], ["smal_cnn", "'small_cnn'", "conf/model"]),
+        (["modle=mlp"], ["modle", "'model'"]),
+        (["experiment=quikstart"], ["quikstart", "'quickstart'"]),
+        (["optimizer=sgd,adm"], ["optimizer=adm", "adamw"]),
+        (["model=null"], ["model=null", "small_cnn"]),
+        (["+batch_size=3"], ["batch_size", "there already"]),
+        (["+model=mlp"], ["there already", "model=mlp"]),
+        (["~batchsize"], ["~batchsize", "'batch_size'"]),
+        (["precision=bf16-mixt"], ["bf16-mixt", "'bf16-mixed'", "base.yaml"]),
+        (["precision=bf16"], ["bf16", "'bf16-mixed'"]),
+        (["precision=32"], ["'32-true'"]),
+        (["batch_size=many"], ["batch_size", "many", "integer"]),
+        (["batch_size=0"], ["batch_size=0"]),
+        (["batch_size=32.0"], ["batch_size=32.0"]),
+        (["devices=[0,1]"], ["devices"]),
+        (["accelerator=gpu"], ["gpu", "'cuda'"]),
+        (["launcher=frok"], ["frok", "'fork'"]),
+        (["threads=0"], ["threads=0"]),
+        (["seed=-1"], ["seed=-1"]),
+        (["+env.A={b: c}"], ["env.A"]),
+        (["+env={'A=B': c}"], ["env", "A=B"]),
+        (["measure.min_seconds=-1"], ["measure.min_seconds", "measure/default.yaml"]),
+        (["measure.warmup_steps=1.5"], ["measure.warmup_steps"]),
+        (["measure.quality_better=hihger"], ["measure.quality_better"]),
+        (["+model.lr=nan"], ["model.lr", "nan"]),
+        (["+model.lr=1,-inf"], ["model.lr", "inf"]),
+        (["+model.table={1: x}"], ["model.table.1"]),
+        (["~model"], ["'model'", "missing"]),
+        (["repeats=0"], ["repeats=0"]),
+        (["limits.run_seconds=-5"], ["limits.run_seconds"]),
+        (["limits.run_seconds=inf"], ["limits.run_seconds"]),
+        (["limits.run_second=5"], ["limits.run_second", "'limits.run_seconds'"]),
+        (["+limits.run_second=5"], ["limits.run_second", "'run_seconds'"]),
+        (["analysis.confidence=95"], ["analysis.confidence"]),
+        (["block.minutes=1"], ["block.minutes", "limits.run_seconds"]),
+        (["site=gpu_nod"], ["gpu_nod", "'gpu_node'"]),
+        (["++baseline={batchsize: 3}"], ["baseline", "'batch_size'"]),
+        (["exclude=[{when: {batchsize: 3}, because: x}]"], ["exclude.0", "'batch_size'"]),
+        (["exclude=[{when: {batch_size: 32}}]"], ["exclude.0.because"]),
+        (["exclude=[{when: {batch_size: 32}, because: ''}]"], ["exclude.0.because"]),
+        (["exclude=[{when: {}, because: x}]"], ["exclude.0.when"]),
+        (["exclude=[{when: {batch_size: 32}, becuase: x}]"], ["exclude.0.becuase", "'because'"]),
+        (["exclude=[{when: {batch_size: 32}, because: x}]"], ["every cell"]),
+        (["model._target_=nowhere.Model"], ["model._target_", "'nowhere'"]),
+        (["+prices.devices.cuda.usd_per_hours=1"], ["prices.devices.cuda.usd_per_hours"]),
+        (["+prices.devices.cuda=-1"], ["prices.devices.cuda"]),
+        (["batch_size=[1"], ["batch_size=[1"]),
+        (["batch_size"], ["batch_size", "KEY=VALUE"]),
+        (["=3"], ["KEY=VALUE"]),
+    ],
+)
+def test_bad_input_is_one_message_that_names_key_remedy_and_file(home, overrides, words):
+    with pytest.raises(InputError) as caught:
+        make_plan(home, overrides)
+    message = str(caught.value)
+    for word in words:
+        assert word in message
+    assert "\n" not in message
+    assert caught.value.exit_code == EXIT_INPUT
+    assert caught.value.__cause__ is None
+    assert files(home) == {}
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("batchsize: 8\n", ["'batchsize'", "'batch_size'", "mine.yaml"]),
+        ("batch_size: many\n", ["batch_size", "many", "mine.yaml"]),
+        ("limits: {run_second: 5}\n", ["limits.run_second", "mine.yaml"]),
+        ("hydra: {sweeper: {params: {batchsize: '1,2'}}}\n", ["batchsize", "batch_size"]),
+        ("batch_size: [\n", ["YAML", "mine.yaml"]),
+        ("defaults: [{override /model: smal_cnn}]\n", ["smal_cnn", "'small_cnn'"]),
+        ("defaults: [{override /modle: mlp}]\n", ["modle"]),
+        ("model: ${oc.env:HOME}\n", ["model", "oc.env"]),
+    ],
+)
+def test_a_mistake_in_an_experiment_file_names_the_file(home, own_conf, text, words):
+    own_conf({"experiment/mine.yaml": "# @package _global_\n" + text})
+    with pytest.raises(InputError) as caught:
+        make_plan(home, ["experiment=mine"])
+    for word in words:
+        assert word in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_keys_of_ones_own_are_part_of_the_identity(home):
+    names = [make_plan(home, [f"+flavour={value}"]).cells[0].name for value in ("a", "b")]
+    assert names[0] != names[1]
+    assert any("batch_size" in note for note in make_plan(home, ["+batchsize=3"]).notes)
+
+
+def test_what_only_steers_is_no_part_of_the_identity(home):
+    steered = ["repeats=5", "limits.run_seconds=9", "name=x", "+prices.devices.cpu=1", "report={}", "block.size=2"]
+    assert make_plan(home, []).cells[0].name == make_plan(home, steered).cells[0].name
+
+
+def test_numbers_in_env_are_text_as_in_any_environment(home):
+    (cell,) = make_plan(home, ["+env.OMP_NUM_THREADS=2"]).cells
+    assert cell.config["env"] == {"OMP_NUM_THREADS": "2"}
+
+
+def test_steering_that_differs_between_cells_is_refused(home, own_conf):
+    own_conf({f"experiment/{name}.yaml": f"# @package _global_\nrepeats: {n}\n" for name, n in (("a", 3), ("b", 5))})
+    with pytest.raises(InputError, match="'repeats' differs"):
+        make_plan(home, ["experiment=a,b"])
+
+
+def test_a_damaged_block_is_named_set_aside_and_planned_again(home):
+    first = planned(home, *QUICKSTART)
+    path = SweepFolder(home, "quickstart").block(first.new_blocks[1].name)
+    path.write_bytes(path.read_bytes()[:-20])
+    plan = make_plan(home, QUICKSTART)
+    assert plan.damaged == (path,)
+    assert any(str(path) in note for note in plan.notes)
+    write_plan(home, plan)
+    assert path.with_name(path.name + ".damaged-1").exists()
+    assert Block.read(path) == first.new_blocks[1]
+    assert not make_plan(home, QUICKSTART).changed
+
+
+def test_a_damaged_manifest_is_set_aside_and_its_blocks_stand(home):
+    first = planned(home, *QUICKSTART)
+    planned(home, *QUICKSTART, "repeats=4")
+    path = SweepFolder(home, "quickstart").manifest
+    path.write_text("{}")
+    with pytest.raises(DamagedFile):
+        Manifest.read(path)
+    plan = planned(home, *QUICKSTART)
+    assert plan.new_blocks == ()
+    assert plan.manifest.revision == 2
+    assert {block.name for block in plan.manifest.blocks} <= {b.name for b in first.new_blocks} | {
+        entry.stem for entry in path.parent.joinpath("blocks").glob("b*.json")
+    }
+    assert path.with_name("manifest.json.damaged-1").read_text() == "{}"
+
+
+def test_neither_records_nor_foreign_files_are_touched(home):
+    planned(home, *QUICKSTART)
+    record = SweepFolder(home, "quickstart").record("anything-r0")
+    record.parent.mkdir(parents=True)
+    record.write_text("mine")
+    planned(home, *QUICKSTART, "repeats=4")
+    assert record.read_text() == "mine"
+
+
+hostile = st.text(st.characters(exclude_categories=["Cs"]), max_size=20).filter(lambda t: "${" not in t and t != "???")
+
+
+@settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    st.lists(
+        st.one_of(hostile, st.sampled_from(["../../x", "$(touch pwned)", "a'b\"c;`x`\n", "\0", "–"])),
+        min_size=1,
+        max_size=3,
+    )
+)
+def test_hostile_values_stay_values(home, values):
+    quoted = ",".join(QuotedString(value, Quote.single).with_quotes() for value in values)
+    plan = planned(home, f"+note={quoted}", name="hostile")
+    folder = SweepFolder(home, "hostile")
+    manifest = Manifest.read(folder.manifest)
+    assert [cell.config["note"] for cell in plan.cells] == list(dict.fromkeys(values))
+    blocks = [Block.read(folder.block(block.name)) for block in manifest.blocks]
+    assert {block.configs[cell]["note"] for block in blocks for cell in block.configs} >= set(values)
+    assert {path.relative_to(home).parts[:2] for path in home.rglob("*") if path.is_file()} == {("sweeps", "hostile")}
+    assert all(run.rpartition("-r")[0].isalnum() for run in manifest.wanted_runs())
+
+
+@pytest.mark.real
+def test_the_same_plan_comes_out_of_any_process(home, two_cores):
+    code = (
+        "import json, sys; from pathlib import Path; from accelsweep.plan.make import make_plan\n"
+        "plan = make_plan(Path(sys.argv[1]), ['experiment=quickstart', 'site=gpu_node', '+note=\"ä\",b'])\n"
+        "print(json.dumps(plan.manifest.model_dump(mode='json')))"
+    )
+    seen = set()
+    for seed, zone in (("0", "UTC"), ("4711", "Asia/Tokyo")):
+        environment = os.environ | {"PYTHONHASHSEED": seed, "TZ": zone, "USER": f"user{seed}", "LC_ALL": "C.UTF-8"}
+        command = [sys.executable, "-c", code, str(home)]
+        seen.add(subprocess.run(command, env=environment, check=True, capture_output=True, text=True).stdout)
+    (text,) = seen
+    assert json.loads(text)["cells"][0]["axes"]["note"] == "ä"
