@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from accelsweep.core.findings import CellFinding, Findings
+from accelsweep.core.findings import CellFinding, Findings, RunPoint
 from accelsweep.core.outcome import Outcome
 from accelsweep.core.record import Doubt
 from accelsweep.report import format as fmt
@@ -76,37 +76,32 @@ def _where(labels: Sequence[str]) -> str:
 
 def runs_table(findings: Findings, most: int = 200) -> Table:
     """Return the runs behind the numbers, in grid order; the page shows at most `most`, the CSV all of them."""
-    rows, data = [], []
-    for cell in findings.cells:
-        for point in cell.runs:
-            rate = Entry(fmt.ABSENT, tone="absent")
-            if point.samples_per_second is not None:
-                rate = Entry(fmt.number(point.samples_per_second, "1/s"), order=point.samples_per_second)
-            words, tone = fmt.outcome_words(point.outcome), "" if point.outcome is Outcome.measured else "failed"
-            doubts = ", ".join(doubt.code for doubt in point.doubts) or "none"
-            rows.append(
-                (
-                    Entry(point.run, code=True),
-                    Entry(cell.label),
-                    Entry(point.block, code=True),
-                    Entry(words, point.reason or "", tone=tone),
-                    rate,
-                    _quality(point.quality),
-                    Entry(doubts, tone="doubt" if point.doubts else "absent"),
-                )
-            )
-            data.append(_run_data(cell, point.model_dump(mode="json")))
+    runs = [(cell, point) for cell in findings.cells for point in cell.runs]
     caption = f"Each run's record is sweeps/{findings.sweep}/runs/RUN/record.json."
-    more = "" if len(rows) <= most else f" The first {most} of {len(rows):,}; all stand in the CSV."
+    more = "" if len(runs) <= most else f" The first {most} of {len(runs):,}; all stand in the CSV."
     titles = ("Run", "Cell", "Block", "Outcome", "Rate", "Quality", "Doubts")
     return Table(
         name="runs",
         title="Runs",
         caption=caption + more,
         columns=tuple(Column(title, title in ("Rate", "Quality")) for title in titles),
-        rows=tuple(rows[:most]),
-        data=data,
+        rows=tuple(_run_row(cell, point) for cell, point in runs[:most]),
+        data=[_run_data(cell, point.model_dump(mode="json")) for cell, point in runs],
         empty="No run was planned.",
+    )
+
+
+def _run_row(cell: CellFinding, point: RunPoint) -> tuple[Entry, ...]:
+    tone = "" if point.outcome is Outcome.measured else "failed"
+    rate = point.samples_per_second
+    return (
+        Entry(point.run, code=True),
+        Entry(cell.label),
+        Entry(point.block, code=True),
+        Entry(fmt.outcome_words(point.outcome), point.reason or "", tone=tone),
+        Entry(fmt.number(rate, "1/s"), order=rate, tone="absent" if rate is None else ""),
+        _quality(point.quality),
+        Entry(", ".join(doubt.code for doubt in point.doubts) or "none", tone="doubt" if point.doubts else "absent"),
     )
 
 

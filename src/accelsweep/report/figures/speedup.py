@@ -99,11 +99,7 @@ def _draw(palette: Palette, drawn: Sequence[Row], threshold: float) -> Chart:
         scale=alt.Scale(type="point", padding=0.5),
         axis=alt.Axis(labelExpr="slice(datum.label, indexof(datum.label, ' ') + 1)", grid=False),
     )
-    colours = verdict_colours(palette)
-    present = [verdict for verdict in Verdict if any(row["verdict"] == verdict.value for row in drawn)]
-    names = [verdict.value for verdict in present]
-    colour = alt.Color("verdict:N", scale=alt.Scale(domain=names, range=[colours[verdict] for verdict in present]))
-    shape = alt.Shape("verdict:N", scale=alt.Scale(domain=names, range=[SHAPES[verdict] for verdict in present]))
+    colour, shape = _verdict_marks(palette, drawn)
     tooltip = [alt.Tooltip(f"{key}:N", title=title) for key, title in _TOOLTIP.items()]
     base = alt.Chart(ROWS).transform_filter("datum.shown").encode(y=y)
     band = alt.Chart(alt.InlineData(values=[{}])).mark_rect(color=palette.band)
@@ -120,3 +116,15 @@ def _draw(palette: Palette, drawn: Sequence[Row], threshold: float) -> Chart:
 
 
 _TOOLTIP = {"label": "cell", "verdict": "verdict", "words": "speed-up", "rate": "rate"}
+
+
+def _verdict_marks(palette: Palette, drawn: Sequence[Row]) -> tuple[alt.Color, alt.Shape]:
+    """Return the colour and the shape of the verdicts that occur, so that they share one legend."""
+    present = [verdict for verdict in Verdict if any(row["verdict"] == verdict.value for row in drawn)]
+    names = [verdict.value for verdict in present]
+    colours = [verdict_colours(palette)[verdict] for verdict in present]
+    shapes = [SHAPES[verdict] for verdict in present]
+    return (
+        alt.Color("verdict:N", scale=alt.Scale(domain=names, range=colours)),
+        alt.Shape("verdict:N", scale=alt.Scale(domain=names, range=shapes)),
+    )

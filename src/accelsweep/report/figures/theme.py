@@ -100,39 +100,50 @@ def verdict_colours(palette: Palette) -> dict[Verdict, str]:
 
 def theme(palette: Palette) -> dict[str, Any]:
     """Return Vega-Lite's config for a palette: thin lines, one type size, no frame."""
-    words = {"labelColor": palette.muted, "titleColor": palette.muted, "labelFontSize": 12, "titleFontSize": 12}
     return {
         "background": palette.page,
         "font": FONT,
         "padding": 4,
         "view": {"stroke": None},
         "range": {"category": list(palette.series), "ramp": list(palette.ramp), "heatmap": list(palette.ramp)},
-        "axis": {
-            **words,
-            "titleFontWeight": "normal",
-            "titlePadding": 10,
-            "labelPadding": 6,
-            "labelLimit": 260,
-            "labelOverlap": "greedy",
-            "labelSeparation": 8,
-            "gridColor": palette.line,
-            "domain": False,
-            "tickColor": palette.line,
-            "ticks": False,
-        },
-        "legend": {
-            **words,
-            "orient": "top",
-            "title": None,
-            "labelColor": palette.ink,
-            "labelLimit": 320,
-            "symbolSize": 90,
-            "columnPadding": 18,
-            "padding": 0,
-            "offset": 14,
-        },
+        "axis": _axis(palette),
+        "legend": _legend(palette),
         "text": {"color": palette.ink, "fontSize": 12},
         "rule": {"color": palette.muted},
         "line": {"strokeWidth": 2},
         "point": {"size": 80, "filled": True, "opacity": 1},
     }
+
+
+def _axis(palette: Palette) -> dict[str, Any]:
+    return {
+        **_words(palette),
+        "titleFontWeight": "normal",
+        "titlePadding": 10,
+        "labelPadding": 6,
+        "labelLimit": 260,
+        "labelOverlap": "greedy",
+        "labelSeparation": 8,
+        "gridColor": palette.line,
+        "domain": False,
+        "tickColor": palette.line,
+        "ticks": False,
+    }
+
+
+def _legend(palette: Palette) -> dict[str, Any]:
+    return {
+        **_words(palette),
+        "orient": "top",
+        "title": None,
+        "labelColor": palette.ink,
+        "labelLimit": 320,
+        "symbolSize": 90,
+        "columnPadding": 18,
+        "padding": 0,
+        "offset": 14,
+    }
+
+
+def _words(palette: Palette) -> dict[str, Any]:
+    return {"labelColor": palette.muted, "titleColor": palette.muted, "labelFontSize": 12, "titleFontSize": 12}
