@@ -1,0 +1,51 @@
+"""The real thing: torch and Lightning through the supervisor's own command, forked and spawned."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pyarrow.parquet
+import pytest
+from tiny_sweep import plan_sweep
+
+from accelsweep.core.outcome import Outcome
+from accelsweep.core.plans import Manifest
+from accelsweep.core.record import Record
+
+pytestmark = pytest.mark.real
+
+
+def test_forked_and_spawned_runs_on_one_and_two_ranks_are_measured_alike(tmp_path: Path) -> None:
+    cells = [
+        {"launcher": launcher, "devices": devices, "loop": "lightning"}
+        for launcher in ("fork", "spawn")
+        for devices in (1, 2)
+    ]
+    folder, block = plan_sweep(tmp_path / "home", cells)
+    done = subprocess.run(
+        [sys.executable, "-m", "accelsweep.execute", str(block)],
+        cwd=tmp_path / "home",
+        env={**os.environ, "ACCELSWEEP_LEASES": str(tmp_path / "leases")},
+        capture_output=True,
+        text=True,
+        timeout=240,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "not safe" not in done.stdout
+    records = [Record.read(folder.record(run)) for run in Manifest.read(folder.manifest).wanted_runs()]
+    for record, cell in zip(records, cells, strict=True):
+        assert (record.outcome, record.reason) == (Outcome.measured, None)
+        assert record.effective is not None
+        assert (record.effective.launcher, record.effective.world_size) == (cell["launcher"], cell["devices"])
+        steps = pyarrow.parquet.read_table(folder.steps(record.run)).to_pydict()
+        assert set(steps["rank"]) == set(range(int(str(cell["devices"]))))
+    forked, spawned = records[0].effective, records[2].effective
+    assert forked is not None
+    assert spawned is not None
+    ignored = {"launcher", "window_steps"}  # how many steps fit into the window is the machine's affair
+    assert forked.model_dump(exclude=ignored) == spawned.model_dump(exclude=ignored)
+    losses = [record.metrics["final_train_loss"].value for record in records]
+    assert all(loss is not None for loss in losses)
