@@ -44,6 +44,10 @@ def whole(composer: Composer, job: tuple[str, ...]) -> dict:
     return OmegaConf.to_container(config, resolve=True, throw_on_missing=True)
 
 
+def every_point(composer: Composer, overrides: list[str]) -> list[dict]:
+    return [whole(composer, job) for job in composer.grid(composer.master(overrides)).jobs]
+
+
 @pytest.mark.filterwarnings("ignore::UserWarning")
 @settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.lists(override, max_size=5))
@@ -55,8 +59,7 @@ def test_expanding_agrees_with_composing_each_point_through_hydra(conf, override
     except InputError:
         event("refused")
         with pytest.raises((InputError, OmegaConfBaseException)):
-            for job in composer.grid(composer.master(overrides)).jobs:
-                whole(composer, job)
+            every_point(composer, overrides)
         return
     event("planned")
     for job, point in zip(grid.jobs, points, strict=True):

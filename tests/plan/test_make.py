@@ -333,7 +333,7 @@ hostile = st.text(st.characters(exclude_categories=["Cs"]), max_size=20).filter(
 @settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     st.lists(
-        st.one_of(hostile, st.sampled_from(["../../x", "$(touch pwned)", "a'b\"c;`x`\n", "\0", "–"])),
+        st.one_of(hostile, st.sampled_from(["../../x", "$(touch pwned)", "a'b\"c;`x`\n", "\0", "\N{EN DASH}"])),
         min_size=1,
         max_size=3,
     )

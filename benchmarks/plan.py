@@ -1,0 +1,96 @@
+"""Planning a large grid, against composing each of its cells through Hydra.
+
+Plans `--cells` cells (make_plan, then write_plan, in a temporary folder), then composes a sample of the same cells
+through Hydra one by one, as its sweeper would, asserts that the configs are equal, and extrapolates. Both halves run in
+one process on the same machine. Prints seconds, the ratio with the sample's spread, and the memory above the imports.
+
+    python benchmarks/plan.py [--cells 10000] [--sample 200]
+"""
+
+from __future__ import annotations
+
+import argparse
+import random
+import resource
+import statistics
+import tempfile
+import time
+from pathlib import Path
+
+from omegaconf import OmegaConf, open_dict
+
+from accelsweep.core.cell import cell_name, scientific
+from accelsweep.plan.compose import Composer, config_folders
+from accelsweep.plan.make import make_plan, write_plan
+
+
+def grid(cells: int) -> list[str]:
+    """Return overrides of about `cells` cells: config groups, and plain values that other keys may refer to."""
+    widths = max(1, cells // (2 * 2 * 2 * 25))
+    return [
+        "accelerator=cpu",
+        "model=mlp,small_cnn",
+        "optimizer=sgd,adamw",
+        "precision=32-true,bf16-mixed",
+        "batch_size=range(8,208,8)",
+        f"model.width=range(1,{widths + 1})",
+    ]
+
+
+def peak_mib() -> float:
+    """Return the largest resident size of this process so far, in MiB."""
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+
+
+def compose_through_hydra(home: Path, overrides: list[str], sample: int) -> dict[str, tuple[float, dict[str, object]]]:
+    """Compose a seeded sample of the grid's jobs; return seconds and config by cell name."""
+    composer = Composer(config_folders(home))
+    jobs = composer.grid(composer.master(overrides)).jobs
+    composed = {}
+    for job in random.Random(0).sample(jobs, min(sample, len(jobs))):
+        begin = time.perf_counter()
+        config = composer.compose(job)
+        with open_dict(config):
+            del config["hydra"]
+        plain = OmegaConf.to_container(config, resolve=True)
+        seconds = time.perf_counter() - begin
+        composed[cell_name(plain)] = (seconds, scientific(plain))
+    return composed
+
+
+def main() -> None:
+    """Run both halves and print the comparison."""
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--cells", type=int, default=10_000)
+    parser.add_argument("--sample", type=int, default=200)
+    options = parser.parse_args()
+    overrides = grid(options.cells)
+    with tempfile.TemporaryDirectory() as folder:
+        home = Path(folder)
+        make_plan(home, ["accelerator=cpu"])
+        before = peak_mib()
+        begin = time.perf_counter()
+        plan = make_plan(home, overrides)
+        made = time.perf_counter()
+        planning_mib = peak_mib() - before
+        write_plan(home, plan)
+        written = time.perf_counter()
+        writing_mib = peak_mib() - before
+        composed = compose_through_hydra(home, overrides, options.sample)
+    cells = {cell.name: cell.config for cell in plan.cells}
+    for name, (_, config) in composed.items():
+        assert cells[name] == config, f"cell {name} differs from what Hydra composes"
+    seconds = [each for each, _ in composed.values()]
+    mean, error = statistics.fmean(seconds), statistics.stdev(seconds) / len(seconds) ** 0.5
+    through_hydra = mean * len(cells)
+    print(f"cells                          {len(cells)} (3 repeats, {len(plan.new_blocks)} blocks)")
+    print(f"make_plan                      {made - begin:.2f} s, {planning_mib:.0f} MiB above the imports")
+    print(f"write_plan                     {written - made:.2f} s, {writing_mib:.0f} MiB above the imports")
+    print(f"Hydra, {len(composed)} cells sampled       {1000 * mean:.1f} +- {1000 * error:.1f} ms each; equal configs")
+    print(f"Hydra, all cells, extrapolated {through_hydra:.0f} s")
+    print(f"ratio                          {through_hydra / (made - begin):.0f}x (make_plan), aim 20x")
+    print(f"                               {through_hydra / (written - begin):.0f}x (make_plan and write_plan)")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,92 @@
+"""What a plan takes and can show; no price is made up."""
+
+import pytest
+
+from accelsweep.plan.estimate import ASSUMED_NOISE, estimate, visible_effect
+from accelsweep.plan.make import make_plan
+from accelsweep.plan.power import smallest_visible_effect
+
+GPUS = [
+    "site=gpu_node",
+    "accelerator=cuda",
+    "devices=1,4",
+    "repeats=2",
+    "limits.run_seconds=95",
+    "measure.min_seconds=9",
+]
+
+
+@pytest.fixture
+def gpu_plan(home):
+    """Cells on 1 and 4 GPUs, 2 repeats: 4 baseline runs on 1 GPU (2 of them in the blocks of the other), 2 on 4."""
+    return lambda *more: make_plan(home, [*GPUS, *more])
+
+
+def test_without_records_it_lies_between_windows_and_time_limits(gpu_plan):
+    found = estimate(gpu_plan())
+    runs = 2 * 2 + 0
+    assert found.runs_left == len(gpu_plan().manifest.wanted_runs()) >= runs
+    assert found.minutes == pytest.approx((found.runs_left * 9 / 60, found.runs_left * 100 / 60))
+    assert "windows" in found.basis
+
+
+def test_gpu_hours_count_every_gpu(gpu_plan):
+    plan = gpu_plan()
+    four = sum(run.rpartition("-r")[0] == plan.cells[1].name for run in plan.manifest.wanted_runs())
+    one = len(plan.manifest.wanted_runs()) - four
+    assert estimate(plan).gpu_hours == pytest.approx(((one + 4 * four) * 9 / 3600, (one + 4 * four) * 100 / 3600))
+
+
+def test_cpu_cells_take_no_gpu_hours(home):
+    assert estimate(make_plan(home, ["accelerator=cpu"])).gpu_hours == (0.0, 0.0)
+
+
+def test_earlier_runs_replace_the_guess_and_settled_ones_are_left_out(gpu_plan):
+    plan = gpu_plan()
+    one, four = plan.cells
+    settled = [run for run in plan.manifest.wanted_runs() if run.startswith(four.name)]
+    found = estimate(plan, settled, {one.name: [20.0, 22.0]})
+    assert found.runs_left == len(plan.manifest.wanted_runs()) - 2
+    assert found.minutes[0] == pytest.approx(found.runs_left * 21 / 60)
+    assert "earlier runs" in found.basis
+    unseen = estimate(plan, (), {one.name: [20.0, 22.0]})
+    assert unseen.minutes[0] == pytest.approx(len(plan.manifest.wanted_runs()) * 21 / 60)
+
+
+def test_no_price_no_cost_and_the_reason(gpu_plan, home):
+    assert (estimate(gpu_plan()).usd, estimate(gpu_plan()).usd_reason) == (None, "no prices are given")
+    other = estimate(gpu_plan("+prices.devices.cpu=1"))
+    assert other.usd is None
+    assert "cuda" in other.usd_reason
+
+
+def test_dollars_follow_from_gpu_hours_and_a_given_price(gpu_plan):
+    found = estimate(gpu_plan("+prices.devices.cuda=3.5"))
+    assert found.usd == pytest.approx(tuple(3.5 * hours for hours in found.gpu_hours))
+    assert found.usd_reason is None
+
+
+def test_a_model_has_precedence_over_its_accelerator(gpu_plan, own_conf):
+    own_conf({"prices/mine.yaml": "devices: {cuda: 1, NVIDIA H100 80GB HBM3: {usd_per_hour: 2, source: a list}}\n"})
+    found = estimate(gpu_plan("prices=mine"))
+    assert found.usd == pytest.approx(tuple(2 * hours for hours in found.gpu_hours))
+
+
+def test_a_cpu_run_costs_the_whole_machine(home):
+    found = estimate(make_plan(home, ["accelerator=cpu", "devices=2", "+prices.devices.cpu=6"]))
+    assert found.usd == pytest.approx(tuple(minutes / 60 * 6 for minutes in found.minutes))
+
+
+def test_the_smallest_effect_states_its_assumption(home):
+    plan = make_plan(home, ["experiment=quickstart"])
+    found = visible_effect(plan)
+    assert found.effect == smallest_visible_effect(3, ASSUMED_NOISE, family=7, threshold=0.02)
+    for word in ("1.0%", "assumed", "7 comparisons", "80%"):
+        assert word in found.assumption
+    assert visible_effect(plan, noise=0.05).effect > found.effect
+    assert "seen" in visible_effect(plan, noise=0.05).assumption
+
+
+def test_where_no_interval_can_be_had_the_reason_is_given(home):
+    assert visible_effect(make_plan(home, ["batch_size=8,16", "repeats=1"])).reason == "one repeat gives no interval"
+    assert "no other cell" in visible_effect(make_plan(home, [])).reason

@@ -1,0 +1,58 @@
+"""The configs that we ship compose, are complete, and say what the code says."""
+
+from pathlib import Path
+
+import pytest
+import yaml
+
+from accelsweep.core.cell import PLAN_KEYS
+from accelsweep.core.plans import Analysis, Limits, Settings
+from accelsweep.core.shipped import shipped_root
+from accelsweep.plan.check import Science
+from accelsweep.plan.make import make_plan
+
+CONF = shipped_root() / "conf"
+
+
+def files(group):
+    return sorted(path.relative_to(CONF / group).with_suffix("").as_posix() for path in (CONF / group).rglob("*.yaml"))
+
+
+def test_the_top_level_file_is_a_defaults_list_only():
+    assert set(yaml.safe_load((CONF / "config.yaml").read_text())) == {"defaults"}
+
+
+def test_every_known_key_has_its_default_in_one_place():
+    base = set(yaml.safe_load((CONF / "base.yaml").read_text()))
+    groups = {path.name for path in CONF.iterdir() if path.is_dir()} - {"experiment"}
+    assert base & groups <= {"prices"}
+    assert base | groups == set(Science.model_fields) | PLAN_KEYS
+
+
+def test_defaults_in_the_files_are_the_defaults_in_the_code():
+    base = yaml.safe_load((CONF / "base.yaml").read_text())
+    assert Limits.model_validate(base["limits"]) == Limits()
+    assert Analysis.model_validate(base["analysis"]) == Analysis()
+    assert base["repeats"] == Settings().repeats
+
+
+@pytest.mark.parametrize("name", files("experiment"))
+def test_every_experiment_can_be_planned(home, name):
+    assert make_plan(home, [f"experiment={name}"]).manifest.cells
+
+
+@pytest.mark.parametrize("name", files("site"))
+def test_every_site_can_be_planned_for_without_looking_at_it(home, name):
+    assert make_plan(home, [f"site={name}", "accelerator=auto"]).cells[0].unsupported is None
+
+
+@pytest.mark.parametrize(
+    ("group", "name"), [(g, n) for g in ("model", "data", "optimizer", "trainer", "measure") for n in files(g)]
+)
+def test_every_choice_of_every_group_can_be_planned(home, group, name):
+    assert make_plan(home, [f"{group}={name}"]).manifest.cells
+
+
+def test_an_experiment_states_only_what_differs():
+    for path in (CONF / "experiment").rglob("*.yaml"):
+        assert len(Path(path).read_text().splitlines()) <= 40

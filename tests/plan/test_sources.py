@@ -1,0 +1,74 @@
+"""The code that a sweep measures is found and digested without importing any of it."""
+
+import pytest
+
+from accelsweep.core.errors import InputError
+from accelsweep.plan.sources import OWN_WORKLOADS, source_digests, targets, versions
+
+
+def digest(home, target):
+    return source_digests([("model._target_", target)], home)
+
+
+def test_targets_are_found_at_any_depth():
+    config = {
+        "model": {"_target_": "a.A", "inner": [{"_target_": "b.B"}]},
+        "data": {"set": {"_target_": "c.C"}},
+        "optimizer": None,
+        "trainer": {"_target_": "ignored.T"},
+    }
+    assert list(targets(config)) == [
+        ("model._target_", "a.A"),
+        ("model.inner.0._target_", "b.B"),
+        ("data.set._target_", "c.C"),
+    ]
+
+
+def test_a_module_in_the_working_directory_changes_its_digest_with_its_text(tmp_path):
+    (tmp_path / "mine.py").write_text("raise SystemExit('imported!')")
+    before = digest(tmp_path, "mine.Net")
+    (tmp_path / "mine.py").write_text("raise SystemExit('imported still!')")
+    after = digest(tmp_path, "mine.Net")
+    assert set(before) == set(after) == {"mine"}
+    assert before != after
+
+
+def test_a_package_counts_with_all_its_source_files_and_their_names(tmp_path):
+    package = tmp_path / "pack" / "deep"
+    package.mkdir(parents=True)
+    (tmp_path / "pack" / "__init__.py").write_text("raise SystemExit('imported!')")
+    (package / "net.py").write_text("1")
+    seen = [digest(tmp_path, "pack.deep.net.Net")["pack"]]
+    (package / "notes.txt").write_text("no source")
+    assert digest(tmp_path, "pack.Other")["pack"] == seen[0]
+    (package / "kernel.cu").write_text("2")
+    seen.append(digest(tmp_path, "pack.Net")["pack"])
+    (package / "net.py").rename(package / "nett.py")
+    seen.append(digest(tmp_path, "pack.Net")["pack"])
+    assert len(set(seen)) == 3
+
+
+def test_own_workloads_are_included_and_what_versions_cover_is_not(tmp_path):
+    pairs = [("model._target_", "accelsweep.workloads.models.MLP"), ("optimizer._target_", "torch.optim.SGD")]
+    assert set(source_digests(pairs, tmp_path)) == {OWN_WORKLOADS}
+
+
+def test_an_installed_distribution_counts_with_its_list_of_files(tmp_path):
+    (found,) = digest(tmp_path, "pytest.Thing").values()
+    assert len(found) == 64
+
+
+def test_a_module_of_the_standard_library_is_fine(tmp_path):
+    assert set(digest(tmp_path, "builtins.dict")) == {"builtins"}
+    assert set(digest(tmp_path, "collections.OrderedDict")) == {"collections"}
+
+
+def test_a_package_that_is_nowhere_is_refused_with_the_nearest(tmp_path):
+    (tmp_path / "mymodel.py").write_text("")
+    with pytest.raises(InputError, match=r"model\._target_=mymodle\.Net.*'mymodle'.*'mymodel'"):
+        digest(tmp_path, "mymodle.Net")
+
+
+def test_versions_name_what_a_result_rests_on():
+    assert set(versions()) == {"accelsweep", "torch", "lightning", "hydra-core", "snakemake"}
+    assert all(versions().values())
