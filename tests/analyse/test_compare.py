@@ -40,6 +40,7 @@ def test_like_compared_with_like_gives_a_ratio_a_pair_and_a_verdict(simulated: M
     [
         ({"software": {"torch": "2.12.1"}}, "torch", ("2.12.1", "2.13.0")),
         ({"hardware": {"host": "EPYC"}}, "host", ("EPYC", "Xeon")),
+        ({"hardware": {"host": "Xeon", "device": "H100"}}, "device", ("H100", "none")),
         ({"config": {"threads": 4}}, "threads", ("4", "null")),
         ({"config": {"model": {"width": 8}}}, "model", ('{"width":8}', "null")),
         ({"sources": {"mine": "abc"}}, "mine", ("abc", "none")),
