@@ -1,4 +1,4 @@
-"""accelsweep: does a GPU, a bigger batch or a lower precision pay off for this model, here?
+"""Measure whether a GPU, a bigger batch or a lower precision pays off for this model, here.
 
 The road is plan -> run -> record -> collect -> analyse -> report; each room of the package is one step of it.
 """

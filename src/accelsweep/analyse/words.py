@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from accelsweep.analyse.pareto import MEMORY, value_of
+from accelsweep.core.digits import ratio_words
 from accelsweep.core.findings import CellFinding, Estimate
 from accelsweep.core.plans import Manifest, Site
 
@@ -35,9 +36,7 @@ def place(effective: Mapping[str, Any], axes: Mapping[str, Any]) -> str:
 
 def times(ratio: Estimate) -> str:
     """Return a ratio with its interval: `2.1x [2.0, 2.2]`."""
-    if ratio.low is None or ratio.high is None:
-        return f"{ratio.value:.3g}x (no interval)"
-    return f"{ratio.value:.3g}x [{ratio.low:.3g}, {ratio.high:.3g}]"
+    return ratio_words(ratio.value, ratio.low, ratio.high)
 
 
 def memory(cell: CellFinding, site: Site) -> str | None:

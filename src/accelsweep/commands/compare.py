@@ -12,7 +12,7 @@ from accelsweep.commands.console import console
 from accelsweep.core.errors import EXIT_OK, EXIT_REGRESSION
 from accelsweep.core.folders import existing_sweep
 from accelsweep.core.plans import Manifest
-from accelsweep.report.format import estimate_text, ratio_text
+from accelsweep.report.format import bare_text, ratio_text
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -43,7 +43,7 @@ def _collected(home: Path, name: str) -> tuple[pd.DataFrame, Manifest]:
 
 def _print(comparison: SweepComparison) -> None:
     table = Table(title=f"{comparison.after} against {comparison.before}", title_justify="left")
-    table.add_column("cell")
+    table.add_column("cell", no_wrap=True)
     for heading in ("before, samples/s", "after, samples/s", "ratio"):
         table.add_column(heading, justify="right")
     for heading in ("verdict", "doubts"):
@@ -60,7 +60,7 @@ def _print(comparison: SweepComparison) -> None:
 
 
 def _row(row: Row) -> list[str]:
-    before, after = (estimate_text(rate) if rate else "-" for rate in (row.before, row.after))
+    before, after = (bare_text(rate) if rate else "-" for rate in (row.before, row.after))
     ratio = ratio_text(row.ratio) if row.ratio else "-"
     doubts = ", ".join(sorted({doubt.code for doubt in row.doubts})) or "-"
     return [row.label, before, after, ratio, str(row.verdict), doubts]

@@ -9,6 +9,9 @@ from __future__ import annotations
 import math
 from decimal import ROUND_CEILING, ROUND_FLOOR, ROUND_HALF_EVEN, Decimal
 
+WIDE = 2.0
+"""From this ratio of its ends on an interval is read as orders of magnitude."""
+
 
 def significant(value: float, digits: int = 3) -> str:
     """Return `value` to this many significant digits, never rounding before the point: `0.0042`, `1.50`, `18,020`."""
@@ -19,7 +22,14 @@ def significant(value: float, digits: int = 3) -> str:
 
 
 def interval_digits(value: float, low: float, high: float) -> tuple[str, str, str]:
-    """Return value, low and high with equally many decimals: (`2.1`, `2.0`, `2.2`). The ends are rounded outwards."""
+    """Return value, low and high with equally many decimals: (`2.1`, `2.0`, `2.2`). The ends are rounded outwards.
+
+    Ends that lie a factor of `WIDE` or more apart get two digits each, so that a small lower end does not become 0.
+    """
+    if low > 0 and high / low >= WIDE:
+        ends = ((value, ROUND_HALF_EVEN), (low, ROUND_FLOOR), (high, ROUND_CEILING))
+        middle, left, right = (fixed(end, min(12, max(0, 1 - _magnitude(end))), rounding) for end, rounding in ends)
+        return middle, left, right
     width = high - low
     if width <= 0:
         decimals = max(0, 3 - _magnitude(value))

@@ -42,6 +42,14 @@ def estimate_text(value: Estimate | None, reason: str | None = None) -> str:
     return f"{_join(middle, word)} [{low}{prefix}, {high}{prefix}]"
 
 
+def bare_text(value: Estimate) -> str:
+    """Return an estimate without its unit, for a column whose heading names that: `12,345 [12,001, 12,690]`."""
+    if value.low is None or value.high is None:
+        return significant(value.value)
+    middle, low, high = interval_digits(value.value, value.low, value.high)
+    return f"{middle} [{low}, {high}]"
+
+
 def ratio_text(ratio: Estimate | None, reason: str | None = None) -> str:
     """Return a ratio of two rates as `2.1x [2.0, 2.2]`, whatever its unit is called."""
     return absent(reason) if ratio is None else ratio_words(ratio.value, ratio.low, ratio.high)
