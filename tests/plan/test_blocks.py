@@ -131,6 +131,12 @@ def test_a_bounded_block_keeps_its_baseline(size):
     assert max(sizes) - min(sizes) <= 1
 
 
+def test_bounded_blocks_mix_their_cells_anew_in_each_repeat():
+    planned = design(task("abcdefgh", size=5, repeats=5), [])
+    parts = {frozenset(run[0] for run in block.runs) for block in planned.planned}
+    assert len(parts) > 4
+
+
 def test_blocks_of_one_run_hold_no_baseline_but_their_own():
     planned = design(task("abc", size=1), [])
     assert sorted(run for block in planned.planned for run in block.runs) == sorted(
@@ -197,6 +203,8 @@ def test_however_a_plan_changes_no_block_changes_and_no_run_is_planned_twice(his
         assert all(counts[letter] == repeats for letter in letters if letter != wanted.baseline)
         assert counts[wanted.baseline] >= repeats
         assert all(set(block.runs) <= {run.name for run in blocks[block.name].runs} for block in planned.planned)
-        assert design(wanted, list(blocks.values())).new == ()
+        again = design(wanted, list(blocks.values()))
+        assert again.new == ()
+        assert sorted(again.planned, key=lambda b: b.name) == sorted(planned.planned, key=lambda b: b.name)
     every = [run.name for block in blocks.values() for run in block.runs]
     assert len(every) == len(set(every))

@@ -61,6 +61,8 @@ SWEEPS = {
     "additions in an experiment": ["experiment=added", "seed=9"],
     "parameters on the command line": ["experiment=both", "hydra.sweeper.params.batch_size='1,2'", "seed=5"],
     "another package": ["+optimizer@second=sgd,adam"],
+    "a mapping becomes a value": ["trainer=null,{strategy: ddp}", "seed=1,2"],
+    "a key that only one of the groups has": ["model=small", "model.inner=3,4"],
     "list element": ["pair.0=7,8"],
     "text that looks like code": ["note='$(rm -rf /);`x`'", "batch_size=1,2"],
 }

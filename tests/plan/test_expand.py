@@ -33,7 +33,9 @@ override = st.one_of(
     st.builds("{}={}".format, st.sampled_from(CHANGED), st.one_of(scalar, sweep(scalar))),
     st.builds("{}={}".format, st.sampled_from(ADDED), st.one_of(scalar, structure)),
     st.sampled_from(["model=small,big", "optimizer=sgd,adam", "~optimizer", "~trainer.strategy", "model=other"]),
-    st.sampled_from(["+twin=${model}", "+twin=${.note}", "+deep='${model.${word}}'", "+word=width", "pair.1=5,6"]),
+    st.sampled_from(
+        ["+twin=${model}", "+twin=${.note}", "+deep='${model.${word}}'", "+word=width", "pair.1=5,6", "model.inner=7"]
+    ),
 )
 
 

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from accelsweep.core.cell import Cell
@@ -51,11 +52,17 @@ def design(task: Task, existing: Sequence[Block]) -> Design:
     _most_runs(task)
     known = {block.name: block for block in (_moved(block, task) for block in existing)}
     wanted = _wanted_of(list(known.values()), task)
-    new = list(_new_blocks(task, list(known.values()), wanted))
-    for block in new:
-        wanted[block.name] = {run.name for run in block.runs}
+    numbers = _Numbers(known.values())
+    layers = list(_layers(task, wanted, numbers))
+    missing = task.settings.repeats - _count(task.baseline, [*wanted.values(), *(block.runs for block in layers)])
+    spare = _spare_baselines(list(known.values()), wanted, task)[: max(0, missing)]
+    for name, run in spare:
+        wanted[name] = (*wanted[name], run)
+    alone = [_block([numbers.next_run(task.cells[task.baseline])], task) for _ in range(missing - len(spare))]
+    for block in [*layers, *alone]:
+        known[block.name], wanted[block.name] = block, block.runs
     on_disk = {block.name for block in existing}
-    blocks = [block for block in [*known.values(), *new] if wanted.get(block.name)]
+    blocks = [block for block in known.values() if wanted[block.name]]
     return Design(
         planned=tuple(_planned(block, wanted[block.name], task) for block in blocks),
         new=tuple(block for block in blocks if block.name not in on_disk),
@@ -68,47 +75,47 @@ def _moved(block: Block, task: Task) -> Block:
     return block if now == block.configs else _named(block.model_copy(update={"configs": now}))
 
 
-def _wanted_of(known: Sequence[Block], task: Task) -> dict[str, set[str]]:
-    """Return, for each known block, the names of those of its runs that the plan wants."""
-    wanted: dict[str, set[str]] = {block.name: set() for block in known}
+def _wanted_of(known: Sequence[Block], task: Task) -> dict[str, tuple[Run, ...]]:
+    """Return, for each known block, those of its runs that the plan wants; the baseline where another run needs it."""
+    wanted: dict[str, tuple[Run, ...]] = {}
     count = dict.fromkeys(task.cells, 0)
     for block in known:
+        kept = []
         for run in block.runs:
             if run.cell in count and run.cell != task.baseline and count[run.cell] < task.settings.repeats:
                 count[run.cell] += 1
-                wanted[block.name].add(run.name)
-    shared = [block for block in known if wanted[block.name]]
-    spare = [block for block in known if not wanted[block.name]]
-    for block in [*shared, *spare]:
-        for run in block.runs:
-            enough = block in spare and count[task.baseline] >= task.settings.repeats
-            if run.cell == task.baseline and not enough:
-                count[task.baseline] += 1
-                wanted[block.name].add(run.name)
+                kept.append(run)
+        beside = [run for run in block.runs if run.cell == task.baseline] if kept else []
+        wanted[block.name] = (*kept, *beside)
     return wanted
 
 
-def _new_blocks(task: Task, known: Sequence[Block], wanted: Mapping[str, set[str]]) -> Iterator[Block]:
-    numbers = _Numbers(known)
-    missing = dict.fromkeys(task.cells, task.settings.repeats)
-    for block in known:
-        for run in block.runs:
-            if run.name in wanted[block.name]:
-                missing[run.cell] -= 1
-    baseline_missing = missing.pop(task.baseline)
+def _count(cell: str, blocks: Iterable[Sequence[Run]]) -> int:
+    return sum(run.cell == cell for runs in blocks for run in runs)
+
+
+def _spare_baselines(
+    known: Sequence[Block], wanted: Mapping[str, tuple[Run, ...]], task: Task
+) -> list[tuple[str, Run]]:
+    """Return the baseline's runs in blocks that hold nothing else that is wanted, with their blocks' names."""
+    spare = [block for block in known if not wanted[block.name]]
+    return [(block.name, run) for block in spare for run in block.runs if run.cell == task.baseline]
+
+
+def _layers(task: Task, wanted: Mapping[str, tuple[Run, ...]], numbers: _Numbers) -> Iterator[Block]:
+    """Yield new blocks until every cell but the baseline has its repeats."""
+    have = Counter(run.cell for runs in wanted.values() for run in runs)
+    missing = {name: task.settings.repeats - have[name] for name in task.cells if name != task.baseline}
     for layer in range(max(missing.values(), default=0)):
         cells = [name for name, count in missing.items() if count > layer]
-        for chunk in _chunks(cells, layer, task):
-            baseline_missing -= task.baseline in chunk
+        for chunk in _chunks(cells, len(wanted) + layer, task):
             yield _block([numbers.next_run(task.cells[name]) for name in chunk], task)
-    for _ in range(baseline_missing):
-        yield _block([numbers.next_run(task.cells[task.baseline])], task)
 
 
 class _Numbers:
     """Numbers the repeats of each cell with the smallest numbers that no block has used."""
 
-    def __init__(self, known: Sequence[Block]) -> None:
+    def __init__(self, known: Iterable[Block]) -> None:
         self._used: dict[str, set[int]] = {}
         for block in known:
             for run in block.runs:
@@ -177,8 +184,9 @@ def _named(block: Block) -> Block:
     return block.model_copy(update={"name": f"b{sha256_text(content)[:12]}"})
 
 
-def _planned(block: Block, wanted: set[str], task: Task) -> PlannedBlock:
-    runs = [run for run in block.runs if run.name in wanted]
+def _planned(block: Block, wanted: Sequence[Run], task: Task) -> PlannedBlock:
+    names = {run.name for run in wanted}
+    runs = [run for run in block.runs if run.name in names]
     each = list({run.cell: task.needs[run.cell] for run in runs}.values())
     return PlannedBlock(
         name=block.name,

@@ -76,6 +76,7 @@ class Measure(BaseModel):
 
     model_config = ConfigDict(extra="allow")
 
+    concurrency: Count = 1
     warmup_steps: Natural
     min_steps: Count
     min_seconds: Seconds
