@@ -84,3 +84,17 @@ def test_a_deleted_run_is_measured_again_and_nothing_else(continued):
     after = continued.records("tiny")
     assert set(after) == set(before)
     assert {name for name in after if after[name] != before[name]} == {victim}
+
+
+def test_runs_that_share_the_machine_carry_the_doubt(home):
+    result = home.accelsweep(
+        "run",
+        "experiment=tiny",
+        "measure.concurrency=2",
+        "block.size=1",
+        "measure.min_seconds=1.5",
+        "measure.max_steps=100000",
+        "repeats=2",
+    )
+    assert result.returncode == 0, result.stdout
+    assert "shared_timing" in result.stdout

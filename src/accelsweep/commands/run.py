@@ -9,6 +9,7 @@ import sys
 import time
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import typer
 
@@ -20,6 +21,9 @@ from accelsweep.commands.results import print_results
 from accelsweep.core.errors import EXIT_INCOMPLETE, EXIT_INTERRUPTED, EXIT_OK, InputError
 from accelsweep.core.folders import SweepFolder
 from accelsweep.core.shipped import shipped_root
+
+if TYPE_CHECKING:
+    from accelsweep.plan.make import Plan
 
 _POLL_SECONDS = 0.5
 
@@ -48,7 +52,7 @@ def run(home: Path, request: Request) -> int:
     folder = write_plan(home, plan)
     with claimed(folder):
         folder.stop.unlink(missing_ok=True)
-        code = _drive(folder, request, profile, budget_seconds)
+        code = _drive(folder, request, _snakemake_options(request, profile, plan), budget_seconds)
     if code == EXIT_INTERRUPTED:
         again = shlex.join(["accelsweep", "run", *sys.argv[2:]])
         typer.echo(f"\ninterrupted; every finished run is kept. Resume with: {again}")
@@ -76,9 +80,9 @@ def seconds_of(budget: str | None) -> float | None:
     return float(match[1]) * {"": 1, "s": 1, "m": 60, "h": 3600}[match[2]]
 
 
-def _drive(folder: SweepFolder, request: Request, profile: Path, budget_seconds: float | None) -> int:
+def _drive(folder: SweepFolder, request: Request, options: list[str], budget_seconds: float | None) -> int:
     progress = Progress.begin(folder)
-    with _publisher(folder, request) as publisher, _snakemake(folder, request, profile) as snakemake:
+    with _publisher(folder, request) as publisher, _snakemake(folder, options) as snakemake:
         deadline = None if budget_seconds is None else time.monotonic() + budget_seconds
         try:
             with progress.shown():
@@ -104,10 +108,24 @@ def _stop_at(folder: SweepFolder, deadline: float | None) -> float | None:
     return None
 
 
-def _snakemake(folder: SweepFolder, request: Request, profile: Path) -> Child:
-    command = [sys.executable, "-m", "snakemake", "--snakefile", str(shipped_root() / "Snakefile")]
-    command += ["--profile", str(profile), "--nolock"]
-    command += ["--jobs", str(request.jobs)] if request.jobs else []
+def _snakemake_options(request: Request, profile: Path, plan: Plan) -> list[str]:
+    options = ["--profile", str(profile)]
+    options += ["--jobs", str(request.jobs)] if request.jobs else []
+    slots = max((cell.config["measure"].get("concurrency", 1) for cell in plan.cells), default=1)
+    options += ["--resources", f"timing={slots}"] if slots > 1 else []
+    return options
+
+
+def _snakemake(folder: SweepFolder, options: list[str]) -> Child:
+    command = [
+        sys.executable,
+        "-m",
+        "snakemake",
+        "--snakefile",
+        str(shipped_root() / "Snakefile"),
+        "--nolock",
+        *options,
+    ]
     command += ["--config", f'sweep="{folder.name}"', "--", f"reports/{folder.name}/index.html"]
     return Child.start(command, cwd=folder.home, log=folder.snakemake_log)
 
