@@ -80,11 +80,16 @@ def test_devices_are_given_to_one_run_at_a_time(monkeypatch: pytest.MonkeyPatch)
 def test_a_cell_that_needs_two_devices_does_not_keep_one_while_it_waits(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(leases, "visible_cuda", lambda: TWO_GPUS)
     one = {"accelerator": "cuda", "devices": 1, "measure": {"concurrency": 4}}
-    with lease(one):
-        with pytest.raises(Interrupted), lease(one, devices=2):
-            pass
-        with lease(one):
-            pass
+    free_meanwhile = []
+
+    def look(_seconds: float) -> bool:
+        with lease(one) as other:
+            free_meanwhile.append(other.cuda)
+        return True
+
+    with lease(one), pytest.raises(Interrupted), leased(one | {"devices": 2}, "me", look, quiet):
+        pass
+    assert free_meanwhile == [("1",)]
 
 
 def test_more_devices_than_there_are_is_said_at_once(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -29,6 +29,7 @@ def test_forked_and_spawned_runs_on_one_and_two_ranks_are_measured_alike(tmp_pat
         [sys.executable, "-m", "accelsweep.execute", str(block)],
         cwd=tmp_path / "home",
         env={**os.environ, "ACCELSWEEP_LEASES": str(tmp_path / "leases")},
+        check=False,
         capture_output=True,
         text=True,
         timeout=240,

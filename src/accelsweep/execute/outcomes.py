@@ -55,10 +55,10 @@ def classify(ending: Ending, results: Mapping[int, RankResult], last_words: str,
     if all(rank in results and results[rank].outcome is Outcome.measured for rank in ranks):
         return Verdict(Outcome.measured, None)
     candidates = [*_reported(ending, results), *_silent(ending, results, last_words)]
-    strong = [candidate for candidate in candidates if candidate.order < PRECEDENCE.index("collective")]
-    if not strong and ending.cause == "time_limit":
+    explained = any(candidate.order < PRECEDENCE.index("collective") for candidate in candidates)
+    if not explained and ending.cause == "time_limit":
         return Verdict(Outcome.timed_out, _time_limit(ending, limits, last_words))
-    return min(strong or candidates, key=lambda candidate: (candidate.order, candidate.rank)).verdict
+    return min(candidates, key=lambda candidate: (candidate.order, candidate.rank)).verdict
 
 
 def _time_limit(ending: Ending, limits: Limits, last_words: str) -> str:
