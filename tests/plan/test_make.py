@@ -231,6 +231,11 @@ def test_a_name_that_could_leave_the_folder_is_refused(home, name):
         (["batch_size=[1"], ["batch_size=[1"]),
         (["batch_size"], ["batch_size", "KEY=VALUE"]),
         (["=3"], ["KEY=VALUE"]),
+        (["--multirun", "batch_size=1,2"], ["--multirun", "KEY=VALUE"]),
+        (["batch_size=[1,2]"], ["batch_size", "without brackets"]),
+        (["exclude=3"], ["exclude", "list"]),
+        (["exclude=[3]"], ["exclude.0"]),
+        (["hydra.sweeper.params={batch_size: '1'}"], ["hydra.sweeper.params"]),
     ],
 )
 def test_bad_input_is_one_message_that_names_key_remedy_and_file(home, overrides, words):
@@ -256,6 +261,7 @@ def test_bad_input_is_one_message_that_names_key_remedy_and_file(home, overrides
         ("defaults: [{override /model: smal_cnn}]\n", ["smal_cnn", "'small_cnn'"]),
         ("defaults: [{override /modle: mlp}]\n", ["modle"]),
         ("model: ${oc.env:HOME}\n", ["model", "oc.env"]),
+        ("site: {nodes: '${oc.env:HOME}'}\n", ["site.nodes", "oc.env"]),
     ],
 )
 def test_a_mistake_in_an_experiment_file_names_the_file(home, own_conf, text, words):
@@ -265,6 +271,18 @@ def test_a_mistake_in_an_experiment_file_names_the_file(home, own_conf, text, wo
     for word in words:
         assert word in str(caught.value)
     assert "\n" not in str(caught.value)
+
+
+def test_an_experiment_without_its_package_line_is_refused_not_ignored(home, own_conf):
+    own_conf({"experiment/mine.yaml": "batch_size: 8\n"})
+    with pytest.raises(InputError, match=r"mine\.yaml.*@package _global_"):
+        make_plan(home, ["experiment=mine"])
+
+
+def test_the_config_of_another_program_is_recognised(home, own_conf):
+    own_conf({"config.yaml": "learning_rate: 0.1\n"})
+    with pytest.raises(InputError, match=r"config\.yaml.*rename"):
+        make_plan(home, [])
 
 
 def test_keys_of_ones_own_are_part_of_the_identity(home):

@@ -146,6 +146,8 @@ def _complaint(model: type[BaseModel], first: Any, key: str) -> str:
         suggestion = nearest(
             first["input"], first["ctx"]["expected"].replace("'", "").replace(" or ", ", ").split(", ")
         )
+    if isinstance(first["input"], list):
+        suggestion = "; to sweep over these values, write them without brackets"
     return f"{key}={first['input']!r}: {message[0].lower()}{message[1:]}{suggestion}"
 
 
@@ -161,6 +163,8 @@ def science(config: dict[str, Any], added: frozenset[str], groups: Sequence[str]
 
     Top-level keys beyond the known ones must have been added with `+key=` (`added`) or be config groups (`groups`).
     """
+    if "experiment" in config:
+        raise InputError(f"{file_of('experiment')} must begin with the line `# @package _global_` to have any effect")
     for key in config:
         if key not in Science.model_fields and key not in added and key not in groups:
             raise InputError(
@@ -196,9 +200,10 @@ def steering(values: Mapping[str, Any], file_of: FileOf) -> tuple[Settings, Site
     """Return the checked plan-level part of a config; raise InputError for what is wrong with it."""
     refuse_unwritable(values)
     site = parsed(Site, values.get("site") or {}, "site", file_of)
-    rules = [
-        parsed(Rule, rule, f"exclude.{number}", file_of) for number, rule in enumerate(values.get("exclude") or [])
-    ]
+    exclude = values.get("exclude") or []
+    if not isinstance(exclude, list):
+        raise InputError(f"exclude={exclude!r}: must be a list of rules; look in {file_of('exclude')}")
+    rules = [parsed(Rule, rule, f"exclude.{number}", file_of) for number, rule in enumerate(exclude)]
     parts = {
         "limits": parsed(Limits, values.get("limits") or {}, "limits", file_of),
         "analysis": parsed(Analysis, values.get("analysis") or {}, "analysis", file_of),

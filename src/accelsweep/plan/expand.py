@@ -183,8 +183,10 @@ class _Base:
 
 
 def steering_of(composer: Composer, job: Sequence[str]) -> dict[str, Any]:
-    """Return the resolved plan-level part of the config of one job."""
+    """Return the resolved plan-level part of the config of one job; raise InputError for a resolver in it."""
     config = composer.compose(job)
+    steering = ((key, node) for key, node in nodes(config) if key.partition(".")[0] in PLAN_KEYS)
+    refuse_resolvers({key: str(node._value()) for key, node in steering if node._is_interpolation()})
     return {key: plain_data(config, key) for key in PLAN_KEYS & set(config)}
 
 

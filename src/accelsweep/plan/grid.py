@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from hydra.core.object_type import ObjectType
+from omegaconf import DictConfig
 
 from accelsweep.core.cell import Cell, cell_name
 from accelsweep.core.errors import InputError, nearest
@@ -39,6 +40,7 @@ class CheckedGrid:
 def checked_grid(composer: Composer, overrides: Sequence[str]) -> CheckedGrid:
     """Return the cells that Hydra overrides stand for; raise InputError for anything that is wrong with them."""
     master = composer.master(overrides)
+    _refuse_foreign_config(composer, master)
     grid = composer.grid(master)
     choices = dict(master.hydra.runtime.choices)
 
@@ -71,6 +73,15 @@ def checked_grid(composer: Composer, overrides: Sequence[str]) -> CheckedGrid:
         site=site,
         notes=_notes(len(grid.jobs), points, exclude),
     )
+
+
+def _refuse_foreign_config(composer: Composer, master: DictConfig) -> None:
+    if "accelerator" not in master and "site" not in master:
+        own = composer.folders[0]
+        raise InputError(
+            f"{own / 'config.yaml'} or {own / 'base.yaml'} is read in place of accelsweep's file of that name, and has "
+            "not its keys: rename yours, and keep experiments and groups of your own beside it"
+        )
 
 
 def _cell(name: str, point: Point, site: Site) -> Cell:
