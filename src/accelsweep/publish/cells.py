@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from typing import Any
 
 from accelsweep.core.documents import canonical_json, sha256_text
@@ -22,9 +21,8 @@ def cell_run(snapshot: Snapshot, cell: PlannedCell) -> Wanted | None:
     starts += [snapshot.running[run].since for run in runs if run in snapshot.running]
     if not starts and cell.unsupported is None:
         return None
-    now = round(time.time() * 1000)
     status = _status(snapshot, cell, runs, finished)
-    ended = max((milliseconds(item.finished_at) for item in finished), default=now)
+    ended = max((milliseconds(item.finished_at) for item in finished), default=snapshot.planned)
     found = snapshot.finding(cell.name)
     numbers = {"runs_planned": float(len(runs)), "runs_finished": float(len(finished))} | _aggregates(found)
     words = tags(_tags(snapshot, cell, finished, found))
@@ -35,7 +33,7 @@ def cell_run(snapshot: Snapshot, cell: PlannedCell) -> Wanted | None:
         source=cell.name,
         digest=sha256_text(canonical_json([name, status, metrics(numbers), words])),
         status=status,
-        started=min(map(milliseconds, starts), default=now),
+        started=min(map(milliseconds, starts), default=snapshot.planned),
         ended=None if status == "RUNNING" else ended,
         tags=words,
         params=params(cell.axes),
@@ -84,10 +82,8 @@ def _tags(snapshot: Snapshot, cell: PlannedCell, finished: list[Finished], found
     }
     if found is None:
         return known | {NOTE: cell.unsupported and f"**unsupported**: {cell.unsupported}"}
-    effective = {f"effective.{name}": value for name, value in found.effective.items()}
     return {
         **known,
-        **effective,
         "reason": cell.unsupported or "; ".join(found.reasons),
         "hardware": found.hardware,
         "verdict": found.verdict.value,

@@ -88,7 +88,7 @@ def report_run(snapshot: Snapshot, digest: str, constraints: Path | None) -> Wan
     folder, manifest, findings = snapshot.folder, snapshot.manifest, snapshot.findings
     files = [(folder.report, "report"), (folder.manifest, "plan"), (folder.findings, ""), (folder.records, "")]
     files += [(constraints, "plan")] if constraints else []
-    started = min((milliseconds(item.started_at) for item in snapshot.finished.values()), default=0)
+    started = min((milliseconds(item.started_at) for item in snapshot.finished.values()), default=snapshot.planned)
     advice = findings.recommendation.sentence if findings else ""
     return Wanted(
         key=f"report:{manifest.revision}",
@@ -101,6 +101,7 @@ def report_run(snapshot: Snapshot, digest: str, constraints: Path | None) -> Wan
         tags=tags(
             {
                 "kind": "report",
+                "mlflow.source.name": "accelsweep",
                 "revision": manifest.revision,
                 "command": findings.command if findings else None,
                 "recommendation": advice,
@@ -127,7 +128,7 @@ def doubt_codes(doubts: tuple[Doubt, ...]) -> str:
 
 def doubt_lines(doubts: tuple[Doubt, ...]) -> list[str]:
     """Return some doubts as lines of Markdown."""
-    return [f"* **{doubt.code}**: {doubt.message} {doubt.remedy}".rstrip() for doubt in doubts]
+    return [f"* **{doubt.code}**: {doubt.message.rstrip('.')}; {doubt.remedy}" for doubt in doubts]
 
 
 def _settings(record: Record) -> dict[str, Any]:

@@ -50,11 +50,13 @@ class Running:
 class Snapshot:
     """A sweep's folder at one moment.
 
-    `live` says whether somebody still works on the sweep; `damaged` names files that could not be used, and why.
+    `planned` is when the plan was made, in milliseconds since 1970; `live` says whether somebody still works on the
+    sweep; `damaged` names files that could not be used, and why.
     """
 
     folder: SweepFolder
     manifest: Manifest
+    planned: int
     findings: Findings | None
     finished: Mapping[str, Finished]
     running: Mapping[str, Running]
@@ -92,7 +94,15 @@ def take(folder: SweepFolder, previous: Snapshot | None = None, *, live: bool = 
     claims = _live_claims(folder, manifest)
     running = {item.run: item for item in _running(claims) if item.run in wanted - set(finished)}
     return Snapshot(
-        folder, manifest, findings, finished, running, live or bool(claims), tuple(damaged), _runs_of(manifest)
+        folder=folder,
+        manifest=manifest,
+        planned=folder.manifest.stat().st_mtime_ns // 1_000_000,
+        findings=findings,
+        finished=finished,
+        running=running,
+        live=live or bool(claims),
+        damaged=tuple(damaged),
+        runs_of=_runs_of(manifest),
     )
 
 

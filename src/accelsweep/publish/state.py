@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import sqlite3
+from pathlib import Path
 from typing import ClassVar
 
 from accelsweep.core.documents import Document, Frozen, sha256_file
@@ -46,6 +47,13 @@ def up_to_date(folder: SweepFolder, tracking_uri: str | None = None) -> bool:
 def remember(folder: SweepFolder, uri: str, copied: Copied) -> None:
     """Note that the store at `uri` holds `copied`."""
     PublishedState(stores=_read(folder) | {mask(uri): copied}).write(folder.published)
+
+
+def experiments(home: Path, uri: str) -> dict[str, str]:
+    """Return the experiment of each sweep below `home` that was copied to the store at `uri`, the latest first."""
+    states = sorted(home.glob("sweeps/*/published.json"), key=lambda path: -path.stat().st_mtime_ns)
+    found = {path.parent.name: _read(SweepFolder(home, path.parent.name)).get(mask(uri)) for path in states}
+    return {name: copied.experiment_id for name, copied in found.items() if copied is not None}
 
 
 def record_sums(folder: SweepFolder) -> dict[str, str]:

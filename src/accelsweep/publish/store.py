@@ -25,6 +25,12 @@ if TYPE_CHECKING:
 
 _PAGE = 1000
 
+_EXPERIMENT_TAGS = {
+    "mlflow.experimentKind": "custom_model_development",  # the UI then shows runs first, not traces
+    "mlflow.note.content": "A sweep of accelsweep: every run is a cell, its children are the cell's repeats, and "
+    "`report (revision N)` holds the report.",
+}
+
 
 @dataclass(frozen=True)
 class Entry:
@@ -77,8 +83,6 @@ def connect(folder: SweepFolder, uri: str, experiment: str | None = None) -> Sto
     """
     os.environ.setdefault("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "1")
     os.environ.setdefault("MLFLOW_HTTP_REQUEST_TIMEOUT", "30")
-    for noisy in ("alembic", "mlflow.store.db", "mlflow.tracking"):
-        logging.getLogger(noisy).setLevel(logging.WARNING)
     from mlflow import MlflowClient
 
     create_database(uri, folder.home)
@@ -91,6 +95,8 @@ def create_database(uri: str, home: Path) -> None:
     path = database_file(uri)
     if path is None or path.exists():
         return
+    for noisy in ("alembic", "mlflow.store.db"):
+        logging.getLogger(noisy).setLevel(logging.WARNING)  # or each of some 50 migrations is announced
     from mlflow.store.tracking.sqlalchemy_store import SqlAlchemyStore
 
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -130,7 +136,7 @@ def _experiment(client: MlflowClient, folder: SweepFolder, uri: str, name: str) 
     experiment = client.get_experiment_by_name(name)
     if experiment is None:
         try:
-            client.create_experiment(name, artifact_location(folder, uri), tags={"accelsweep.sweep": folder.name})
+            client.create_experiment(name, artifact_location(folder, uri), tags=_EXPERIMENT_TAGS)
         except MlflowException:
             if client.get_experiment_by_name(name) is None:  # else another publisher was faster
                 raise

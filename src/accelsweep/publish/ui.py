@@ -20,10 +20,12 @@ from typing import IO
 from accelsweep.core.errors import EXIT_INCOMPLETE, EXIT_OK, AccelsweepError, InputError
 from accelsweep.publish.location import is_server, mask, resolve
 from accelsweep.publish.publisher import Tell
+from accelsweep.publish.state import experiments
 from accelsweep.publish.store import create_database
 
 HOST = "127.0.0.1"
 USUAL_PORT = 5000
+_MAX_LINKS = 10
 _START_SECONDS = 90.0
 _STOP_SECONDS = 5.0
 _PR_SET_PDEATHSIG = 1
@@ -43,6 +45,8 @@ def serve_ui(home: Path, port: int | None = None, tracking_uri: str | None = Non
     stop = threading.Event()
     with _signals(stop), running_server(home, uri, port) as server:
         tell(f"MLflow's UI on {mask(uri)}: {server.address} (Ctrl-C stops it)")
+        for name, experiment in list(experiments(home, uri).items())[:_MAX_LINKS]:
+            tell(f"  {name}: {server.address}/#/experiments/{experiment}/runs")
         while server.process.poll() is None:
             if stop.wait(0.2):
                 tell("stopped")

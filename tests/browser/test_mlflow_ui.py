@@ -1,0 +1,216 @@
+"""MLflow's UI as a user meets it, in a real browser: follow a sweep, open cells and repeats, compare, filter, read.
+
+Screenshots are kept only where the environment variable ACCELSWEEP_SCREENSHOTS names a folder (such as `docs/images`).
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from example_sweep import build_example_sweep
+
+from accelsweep.core.findings import Findings
+from accelsweep.core.folders import SweepFolder
+from accelsweep.core.plans import Manifest
+
+sync_api = pytest.importorskip("playwright.sync_api", reason="playwright is not installed: make test-setup")
+Page = sync_api.Page
+expect = sync_api.expect
+
+CHROMIUM = "/usr/bin/chromium"
+FLAGS = (
+    "--no-sandbox --disable-gpu --disable-quic --no-first-run --disable-background-networking"
+    " --disable-component-update --disable-sync"
+)
+SECONDS = 1000
+CELL = "devices x2 | 32-true | batch 32"
+OTHER = "devices x1 | 32-true | batch 32"
+
+pytestmark = [
+    pytest.mark.browser,
+    pytest.mark.real,
+    pytest.mark.skipif(not Path(CHROMIUM).exists(), reason=f"no browser: Debian's chromium is not at {CHROMIUM}"),
+]
+
+
+class Site:
+    """A folder's results in MLflow's UI: where the experiment is, and a page to look at it with."""
+
+    def __init__(self, folder: SweepFolder, address: str, page: Page) -> None:
+        self.folder, self.page, self._address = folder, page, address
+
+    def open(self, name: str | None = None) -> Page:
+        """Open the list of the experiment's runs, through the front door, or another sweep's."""
+        self.page.goto(f"{self._address}/#/experiments")
+        self.page.get_by_text("Model training", exact=True).click()
+        links = self.page.get_by_test_id("experiment-list-item-link")
+        links.get_by_text(name or self.folder.name, exact=True).click()
+        expect(self.page.get_by_test_id("search-box")).to_be_visible()
+        if close := self.page.get_by_role("button", name="Close", exact=True).all():
+            close[0].click()  # the panel of MLflow's assistant
+        return self.page
+
+    def row(self, name: str) -> sync_api.Locator:
+        """Return the row of the run with exactly this name."""
+        return self.page.locator(".ag-row", has=self.page.get_by_role("link", name=name, exact=True))
+
+    def names(self) -> list[str]:
+        """Return the names of the runs that the list shows, in the order of the page's source."""
+        return self.page.locator(".ag-row a[href*='/runs/']").all_inner_texts()
+
+    def keep(self, name: str) -> None:
+        """Keep a screenshot, if screenshots are asked for."""
+        if folder := os.environ.get("ACCELSWEEP_SCREENSHOTS"):
+            Path(folder).mkdir(parents=True, exist_ok=True)
+            self.page.wait_for_timeout(1000)  # charts are drawn with a short animation
+            self.page.screenshot(path=Path(folder) / f"mlflow-{name}.png")
+
+
+@pytest.fixture(scope="module")
+def published(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[SweepFolder, str]]:
+    """The example sweep with its report, in the store of its folder, and the address of a UI on it."""
+    from accelsweep.commands.finish import finish
+    from accelsweep.publish.publisher import publish
+    from accelsweep.publish.ui import running_server
+
+    folder = build_example_sweep(tmp_path_factory.mktemp("mlflow"))
+    finish(folder)
+    uri = f"sqlite:///{folder.home / 'mlflow.db'}"
+    publish(folder, uri)
+    with running_server(folder.home, uri) as server:
+        yield folder, server.address
+
+
+@pytest.fixture
+def site(published: tuple[SweepFolder, str]) -> Iterator[Site]:
+    """A fresh browser window on the published sweep."""
+    with sync_api.sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=CHROMIUM, headless=True, args=FLAGS.split())
+        page = browser.new_page(viewport={"width": 1500, "height": 950})
+        page.set_default_timeout(20 * SECONDS)
+        expect.set_options(timeout=20 * SECONDS)
+        yield Site(*published, page)
+        browser.close()
+
+
+def test_the_list_shows_cells_by_name_and_their_repeats_below_them(site: Site) -> None:
+    page = site.open()
+    expect(site.row(CELL)).to_be_visible()
+    labels = {name for name in site.names() if not name.startswith("report")}
+    assert len(labels) == 10
+    assert not any("repeat" in name for name in labels), "repeats stay folded below their cell"
+    site.row(CELL).get_by_role("button").first.click()
+    for repeat in (1, 2, 3):
+        expect(site.row(f"{CELL} | repeat {repeat}")).to_be_visible()
+    site.keep("runs")
+    assert page.get_by_text("34 matching runs").is_visible()
+
+
+def test_a_repeat_shows_its_reason_params_curves_and_artifacts(site: Site) -> None:
+    page = site.open()
+    site.row(CELL).get_by_role("button").first.click()
+    page.get_by_role("link", name=f"{CELL} | repeat 1", exact=True).click()
+    expect(page.get_by_role("heading", name=f"{CELL} | repeat 1")).to_be_visible()
+    expect(page.get_by_text("effective.strategy", exact=True)).to_be_visible()
+    expect(page.get_by_text("unavailable: RAPL is not readable here")).to_be_visible()
+    expect(page.get_by_text("Digits (").first).to_be_visible()
+    site.keep("repeat")
+    page.get_by_role("tab", name="Model metrics").click()
+    expect(page.get_by_text("curve", exact=True)).to_be_visible()
+    expect(page.locator(".js-plotly-plot").first).to_be_visible()
+    site.keep("curves")
+    page.get_by_role("tab", name="Artifacts").click()
+    for artifact in ("config.json", "record.json", "run.log", "steps.parquet"):
+        expect(page.get_by_text(artifact, exact=True).first).to_be_visible()
+    page.get_by_text("run.log", exact=True).first.click()
+    expect(page.get_by_text("measured").first).to_be_visible()
+
+
+def test_a_cell_shows_its_verdict_and_the_way_to_its_repeats(site: Site) -> None:
+    page = site.open()
+    page.get_by_role("link", name=CELL, exact=True).click()
+    expect(page.get_by_role("heading", name=CELL)).to_be_visible()
+    expect(page.get_by_text("verdict", exact=False).first).to_be_visible()
+    expect(page.get_by_text("speedup_low", exact=True)).to_be_visible()
+    site.keep("cell")
+
+
+def test_runs_are_filtered_by_a_param(site: Site) -> None:
+    page = site.open()
+    expect(page.get_by_text("34 matching runs")).to_be_visible()
+    page.get_by_test_id("search-box").fill("params.batch_size = '128' and tags.outcome = 'out_of_memory'")
+    page.get_by_test_id("search-box").press("Enter")
+    expect(page.get_by_text("4 matching runs")).to_be_visible()
+    assert {name.partition(" | repeat")[0] for name in site.names()} == {"devices x2 | 32-true | batch 128"}
+
+
+def test_two_cells_are_compared_in_a_chart(site: Site) -> None:
+    page = site.open()
+    for name in (CELL, OTHER):
+        site.row(name).get_by_role("checkbox").first.check()
+    page.get_by_role("button", name="Compare").click()
+    expect(page.get_by_text("Comparing 2 Runs", exact=False).first).to_be_visible()
+    expect(page.locator(".js-plotly-plot").first).to_be_visible()
+    expect(page.get_by_text("samples_per_second", exact=True).first).to_be_visible()
+    page = site.open()
+    page.get_by_test_id("search-box").fill("tags.kind = 'cell' and metrics.samples_per_second > 0")
+    page.get_by_test_id("search-box").press("Enter")
+    expect(page.get_by_text("7 matching runs")).to_be_visible()
+    page.goto(page.url + "&compareRunsMode=CHART")
+    expect(page.get_by_text("samples_per_second", exact=True).first).to_be_visible()
+    expect(page.locator(".js-plotly-plot").first).to_be_visible()
+    site.keep("charts")
+
+
+def test_the_report_opens_in_the_artifact_viewer(site: Site) -> None:
+    page = site.open()
+    page.get_by_role("link", name="report (revision 1)", exact=True).click()
+    page.get_by_role("tab", name="Artifacts").click()
+    page.get_by_text("report", exact=True).last.click()
+    page.get_by_text("index.html", exact=True).click()
+    report = page.frame_locator("iframe.mlflow-html-iframe")
+    sentence = Findings.read(site.folder.findings).recommendation.sentence
+    expect(report.get_by_text(sentence.split(":")[0]).first).to_be_visible()
+    expect(report.locator("svg").first).to_be_visible()
+    site.keep("report")
+
+
+def test_runs_appear_while_the_sweep_goes_on(site: Site) -> None:
+    going = build_example_sweep(site.folder.home, "going")
+    waiting = going.home / "not yet"
+    shutil.move(going.root / "runs", waiting)
+    cell = next(cell.name for cell in Manifest.read(going.manifest).cells if cell.axes["batch_size"] == 32)
+    uri = f"sqlite:///{going.home / 'mlflow.db'}"
+    command = [sys.executable, "-m", "accelsweep.publish", str(going.root), "--follow", "--tracking-uri", uri]
+    follower = subprocess.Popen(command, stdout=subprocess.DEVNULL)
+    try:
+        shutil.copytree(waiting / f"{cell}-r0", going.run(f"{cell}-r0"))
+        _until(lambda: f"{OTHER} | repeat 1" in _opened(site, "going"))
+        shutil.copytree(waiting / f"{cell}-r1", going.run(f"{cell}-r1"))
+        _until(lambda: f"{OTHER} | repeat 2" in _opened(site, "going"))
+        assert f"{OTHER} | repeat 3" not in site.names()
+    finally:
+        follower.send_signal(signal.SIGTERM)
+        assert follower.wait(60) == 0
+
+
+def _opened(site: Site, name: str) -> list[str]:
+    """Return what a sweep's list shows with the baseline's repeats unfolded; nothing while there is no such sweep."""
+    try:
+        site.open(name)
+        site.row(OTHER).get_by_role("button").first.click(timeout=3 * SECONDS)
+        site.page.wait_for_timeout(500)
+    except sync_api.TimeoutError:
+        return []
+    return site.names()
+
+
+def _until(condition: Callable[[], bool], attempts: int = 10) -> None:
+    assert any(condition() for _ in range(attempts)), "it did not happen"
