@@ -50,7 +50,7 @@ def estimate(
     `wall_seconds` maps cell names to the seconds that earlier runs of them took, start and end included.
     """
     cells = {cell.name: cell for cell in plan.cells}
-    left = [cells[_cell_of(run)] for run in plan.manifest.wanted_runs() if run not in settled]
+    left = [cells[cell_of(run)] for run in plan.manifest.wanted_runs() if run not in settled]
     limits = plan.manifest.settings.limits
     seen = {name: fmean(seconds) for name, seconds in (wall_seconds or {}).items() if seconds}
     least = [_least_seconds(cell, seen) for cell in left]
@@ -68,7 +68,8 @@ def estimate(
     )
 
 
-def _cell_of(run: str) -> str:
+def cell_of(run: str) -> str:
+    """Return the name of the cell that the run of this name repeats."""
     return run.rpartition("-r")[0]
 
 

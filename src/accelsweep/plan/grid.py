@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from hydra.core.object_type import ObjectType
@@ -13,7 +14,7 @@ from accelsweep.core.cell import Cell, cell_name
 from accelsweep.core.errors import InputError, nearest
 from accelsweep.core.plans import Excluded, Settings, Site
 from accelsweep.plan import check, rules, select
-from accelsweep.plan.compose import Composer
+from accelsweep.plan.compose import Composer, Grid
 from accelsweep.plan.expand import Point, expand, steering_of
 from accelsweep.plan.explain import defining_file
 from accelsweep.plan.inventory import probe
@@ -43,22 +44,15 @@ def checked_grid(composer: Composer, overrides: Sequence[str]) -> CheckedGrid:
     _refuse_foreign_config(composer, master)
     grid = composer.grid(master)
     choices = dict(master.hydra.runtime.choices)
-
-    def file_of(key: str) -> str:
-        return defining_file(key, composer.folders, choices)
-
+    file_of = partial(defining_file, folders=composer.folders, choices=choices)
     steering = steering_of(composer, grid.jobs[0])
     settings, site, exclude = check.steering(steering, file_of)
     site = site.model_copy(update={"inventory": probe()}) if site.probe else site
-    groups = composer.loader.get_group_options("", results_filter=ObjectType.GROUP)
-    points: dict[str, Point] = {}
-    for point in expand(composer, grid, rules.resolve_auto(site)):
-        _refuse_other_steering(steering, point)
-        _add(points, point.checked(check.science(point.science, point.added, groups, file_of)))
+    points = _points(composer, grid, rules.resolve_auto(site), steering, file_of)
     every = list(points.values())
-    for number, rule in enumerate(exclude):
-        select.refuse_unknown_keys(rule.when, every, f"exclude.{number}.when", file_of)
-    select.refuse_unknown_keys(settings.baseline, every, "baseline", file_of)
+    rules_by_name = {f"exclude.{number}.when": rule.when for number, rule in enumerate(exclude)}
+    for where, wanted in {**rules_by_name, "baseline": settings.baseline}.items():
+        select.refuse_unknown_keys(wanted, every, where, file_of)
     dropped = {name: because for name, point in points.items() if (because := select.excluded_by(exclude, point))}
     if len(dropped) == len(points):
         raise InputError(f"the `exclude:` rules drop every cell of the grid; look in {file_of('exclude')}")
@@ -73,6 +67,18 @@ def checked_grid(composer: Composer, overrides: Sequence[str]) -> CheckedGrid:
         site=site,
         notes=_notes(len(grid.jobs), points, exclude),
     )
+
+
+def _points(
+    composer: Composer, grid: Grid, auto: str, steering: dict[str, Any], file_of: check.FileOf
+) -> dict[str, Point]:
+    """Return the grid's distinct points, checked, by the names of their cells."""
+    groups = composer.loader.get_group_options("", results_filter=ObjectType.GROUP)
+    points: dict[str, Point] = {}
+    for point in expand(composer, grid, auto):
+        _refuse_other_steering(steering, point)
+        _add(points, point.checked(check.science(point.science, point.added, groups, file_of)))
+    return points
 
 
 def _refuse_foreign_config(composer: Composer, master: DictConfig) -> None:

@@ -60,25 +60,38 @@ def make_plan(home: Path, overrides: Sequence[str], *, name: str | None = None, 
     settings = with_added_repeats(grid.settings, past.manifest.settings if past.manifest else None, add_repeats)
     baseline, notes = choose_baseline(grid)
     blocks = _blocks(folder.name, grid, settings, baseline, past.blocks)
-    manifest = Manifest(
+    manifest = _manifest(folder, past.revision + 1, overrides, grid, settings, baseline, blocks)
+    if past.manifest and manifest.model_copy(update={"revision": past.manifest.revision}) == past.manifest:
+        manifest = past.manifest
+    cells = tuple(grid.cells.values())
+    return Plan(manifest, blocks.new, cells, (*grid.notes, *notes, *past.notes), past.manifest, past.damaged)
+
+
+def _manifest(
+    folder: SweepFolder,
+    revision: int,
+    overrides: Sequence[str],
+    grid: CheckedGrid,
+    settings: Settings,
+    baseline: str | None,
+    blocks: Design,
+) -> Manifest:
+    cells = grid.cells.values()
+    return Manifest(
         sweep=folder.name,
-        revision=past.revision + 1,
+        revision=revision,
         experiment=grid.experiment,
         overrides=tuple(overrides),
         axes=grid.axes,
-        cells=tuple(PlannedCell(name=c.name, axes=c.axes, unsupported=c.unsupported) for c in grid.cells.values()),
+        cells=tuple(PlannedCell(name=cell.name, axes=cell.axes, unsupported=cell.unsupported) for cell in cells),
         excluded=grid.excluded,
         baseline=baseline,
         blocks=blocks.planned,
         settings=settings,
         site=grid.site,
-        sources=source_digests({pair for cell in grid.cells.values() for pair in targets(cell.config)}, home),
+        sources=source_digests(sorted({pair for cell in cells for pair in targets(cell.config)}), folder.home),
         versions=versions(),
     )
-    if past.manifest and manifest.model_copy(update={"revision": past.manifest.revision}) == past.manifest:
-        manifest = past.manifest
-    cells = tuple(grid.cells.values())
-    return Plan(manifest, blocks.new, cells, (*grid.notes, *notes, *past.notes), past.manifest, past.damaged)
 
 
 def write_plan(home: Path, plan: Plan) -> SweepFolder:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections import Counter
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from accelsweep.core.cell import label
 from accelsweep.core.plans import Resources
-from accelsweep.plan.estimate import Estimate, VisibleEffect, estimate, visible_effect
+from accelsweep.plan.estimate import Estimate, VisibleEffect, cell_of, estimate, visible_effect
 from accelsweep.plan.make import Plan
 
 
@@ -72,33 +73,33 @@ def plan_table(
     """
     manifest, done = plan.manifest, set(settled)
     runs = manifest.wanted_runs()
-    per_cell: dict[str, list[str]] = {}
-    for run in runs:
-        per_cell.setdefault(run.rpartition("-r")[0], []).append(run)
-    new = {block.name for block in plan.new_blocks}
     return PlanTable(
         sweep=manifest.sweep,
         revision=manifest.revision,
-        cells=tuple(
-            CellRow(
-                cell=cell.name,
-                label=label(cell.axes),
-                baseline=cell.name == manifest.baseline,
-                wanted=len(per_cell.get(cell.name, ())),
-                settled=sum(run in done for run in per_cell.get(cell.name, ())),
-            )
-            for cell in manifest.cells
-            if cell.unsupported is None
-        ),
+        cells=tuple(_cell_rows(plan, done)),
         unsupported=tuple(ReasonRow(c.name, label(c.axes), c.unsupported) for c in manifest.cells if c.unsupported),
         excluded=tuple(ReasonRow(None, label(dropped.axes), dropped.because) for dropped in manifest.excluded),
-        blocks=tuple(
-            BlockRow(b.name, b.name in new, len(b.runs), sum(run in done for run in b.runs), b.resources)
-            for b in manifest.blocks
-        ),
+        blocks=tuple(_block_rows(plan, done)),
         wanted=len(runs),
         settled=sum(run in done for run in runs),
         estimate=estimate(plan, done, wall_seconds),
         visible_effect=visible_effect(plan, noise),
         notes=plan.notes,
     )
+
+
+def _cell_rows(plan: Plan, done: Collection[str]) -> Iterator[CellRow]:
+    runs = plan.manifest.wanted_runs()
+    wanted = Counter(cell_of(run) for run in runs)
+    settled = Counter(cell_of(run) for run in runs if run in done)
+    for cell in plan.manifest.cells:
+        if cell.unsupported is None:
+            baseline = cell.name == plan.manifest.baseline
+            yield CellRow(cell.name, label(cell.axes), baseline, wanted[cell.name], settled[cell.name])
+
+
+def _block_rows(plan: Plan, done: Collection[str]) -> Iterator[BlockRow]:
+    new = {block.name for block in plan.new_blocks}
+    for block in plan.manifest.blocks:
+        settled = sum(run in done for run in block.runs)
+        yield BlockRow(block.name, block.name in new, len(block.runs), settled, block.resources)
