@@ -19,7 +19,16 @@ ANSWERED = "Specify a conda environment or container for each rule."
 
 def findings(home: Path) -> list[str]:
     """Return the titles of Snakemake's findings about the workflow, with the sweep planned in `home` at hand."""
-    command = [sys.executable, "-m", "snakemake", "--snakefile", str(SNAKEFILE), "--config", "sweep=quickstart", "--lint"]
+    command = [
+        sys.executable,
+        "-m",
+        "snakemake",
+        "--snakefile",
+        str(SNAKEFILE),
+        "--config",
+        "sweep=quickstart",
+        "--lint",
+    ]
     result = subprocess.run(command, cwd=home, capture_output=True, text=True, check=False)
     output = result.stdout + result.stderr  # `--lint json` prints text too in this version, so the text is what we read
     titles = re.findall(r"^    \* (.*):$", output, re.MULTILINE)
