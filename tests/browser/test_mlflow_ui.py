@@ -48,6 +48,7 @@ class Site:
 
     def open(self, name: str | None = None) -> Page:
         """Open the list of the experiment's runs, through the front door, or another sweep's."""
+        self.page.goto("about:blank")  # or a mere change behind the # would not load the page anew
         self.page.goto(f"{self._address}/#/experiments")
         self.page.get_by_text("Model training", exact=True).click()
         links = self.page.get_by_test_id("experiment-list-item-link")
@@ -164,8 +165,10 @@ def test_two_cells_are_compared_in_a_chart(site: Site) -> None:
     page.get_by_test_id("search-box").press("Enter")
     expect(page.get_by_text("7 matching runs")).to_be_visible()
     page.goto(page.url + "&compareRunsMode=CHART")
-    expect(page.get_by_text("samples_per_second", exact=True).first).to_be_visible()
     expect(page.locator(".js-plotly-plot").first).to_be_visible()
+    page.get_by_placeholder("Search metric charts").fill("speedup")
+    for name in ("speedup", "speedup_low", "speedup_high"):
+        expect(page.get_by_role("heading", name=name, exact=True)).to_be_visible()
     site.keep("charts")
 
 
@@ -204,13 +207,16 @@ def test_runs_appear_while_the_sweep_goes_on(site: Site) -> None:
 def _opened(site: Site, name: str) -> list[str]:
     """Return what a sweep's list shows with the baseline's repeats unfolded; nothing while there is no such sweep."""
     try:
+        site.page.set_default_timeout(4 * SECONDS)
         site.open(name)
-        site.row(OTHER).get_by_role("button").first.click(timeout=3 * SECONDS)
-        site.page.wait_for_timeout(500)
+        expect(site.row(OTHER)).to_be_visible()
+        if f"{OTHER} | repeat 1" not in site.names():
+            site.row(OTHER).get_by_role("button").first.click()
+            expect(site.row(f"{OTHER} | repeat 1")).to_be_visible()
     except sync_api.TimeoutError:
         return []
     return site.names()
 
 
-def _until(condition: Callable[[], bool], attempts: int = 10) -> None:
+def _until(condition: Callable[[], bool], attempts: int = 15) -> None:
     assert any(condition() for _ in range(attempts)), "it did not happen"
