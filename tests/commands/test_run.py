@@ -2,7 +2,7 @@
 
 import pytest
 
-from accelsweep.commands.run import find_profile, seconds_of
+from accelsweep.commands.run import Request, find_profile, seconds_of
 from accelsweep.core.errors import InputError
 
 
@@ -26,3 +26,8 @@ def test_a_profile_is_found_by_name_or_by_path(tmp_path):
 def test_an_unknown_profile_is_refused_with_the_known_ones():
     with pytest.raises(InputError, match="local"):
         find_profile("nowhere")
+
+
+def test_the_command_to_resume_with_adds_no_repeats_again():
+    request = Request(overrides=("experiment=tiny", "note=a b"), name="mine", add_repeats=2)
+    assert request.again() == "accelsweep run experiment=tiny 'note=a b' --name mine"

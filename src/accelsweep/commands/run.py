@@ -40,6 +40,13 @@ class Request:
     time_budget: str | None = None
     tracking_uri: str | None = None
 
+    def again(self) -> str:
+        """Return the command that goes on with this; added repeats are in the plan already."""
+        options = {"--name": self.name, "--jobs": self.jobs, "--tracking-uri": self.tracking_uri}
+        options |= {"--profile": self.profile if self.profile != "local" else None}
+        given = [part for option, value in options.items() if value is not None for part in (option, str(value))]
+        return shlex.join(["accelsweep", "run", *self.overrides, *given])
+
 
 def run(home: Path, request: Request) -> int:
     """Run the sweep to its report; return 0 if every planned run is settled, 1 if not, 130 if interrupted."""
@@ -54,8 +61,7 @@ def run(home: Path, request: Request) -> int:
         folder.stop.unlink(missing_ok=True)
         code = _drive(folder, request, _snakemake_options(request, profile, plan), budget_seconds)
     if code == EXIT_INTERRUPTED:
-        again = shlex.join(["accelsweep", "run", *sys.argv[2:]])
-        typer.echo(f"\ninterrupted; every finished run is kept. Resume with: {again}")
+        typer.echo(f"\ninterrupted; every finished run is kept. Resume with: {request.again()}")
         return code
     return _conclude(folder, snakemake_failed=code != 0)
 
