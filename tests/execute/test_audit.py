@@ -111,14 +111,19 @@ def test_records_made_on_other_hardware_reopen_their_block_only_where_asked(fini
     assert audit(finished.folder, check_present=True).reopened == (finished.block.stem,)
 
 
-def test_a_block_that_a_living_supervisor_works_on_is_only_read(supervised: Supervised) -> None:
+def test_a_block_that_a_living_supervisor_works_on_is_reopened_but_its_records_are_left_to_it(
+    supervised: Supervised,
+) -> None:
     supervised.plan("measured", "slow")
     process = supervised.start()
     until(supervised.folder.record(supervised.runs()[0]).exists)
     path = supervised.folder.record(supervised.runs()[0])
     whole = path.read_bytes()
     path.write_bytes(whole[:-7])
-    assert len(audit(supervised.folder).damaged) == 1
+    Done(block=supervised.block.stem, records={}).write(supervised.folder.done(supervised.block.stem))
+    audited = audit(supervised.folder)
+    assert audited.reopened == (supervised.block.stem,)
+    assert [error.path for error in audited.damaged] == [path]
     assert path.exists()
     found = status(supervised.folder)
     assert [running.claim.pid for running in found.running] == [process.pid]

@@ -24,6 +24,7 @@ def test_forked_and_spawned_runs_on_one_and_two_ranks_are_measured_alike(tmp_pat
         for launcher in ("fork", "spawn")
         for devices in (1, 2)
     ]
+    cells.append({"launcher": "fork", "devices": 1, "env": {"TOKENIZERS_PARALLELISM": "false"}})
     folder, block = plan_sweep(tmp_path / "home", cells)
     done = subprocess.run(
         [sys.executable, "-m", "accelsweep.execute", str(block)],
@@ -40,7 +41,8 @@ def test_forked_and_spawned_runs_on_one_and_two_ranks_are_measured_alike(tmp_pat
     for record, cell in zip(records, cells, strict=True):
         assert (record.outcome, record.reason) == (Outcome.measured, None)
         assert record.effective is not None
-        assert (record.effective.launcher, record.effective.world_size) == (cell["launcher"], cell["devices"])
+        launcher = "spawn" if "env" in cell else cell["launcher"]  # variables must be set before libraries load
+        assert (record.effective.launcher, record.effective.world_size) == (launcher, cell["devices"])
         steps = pyarrow.parquet.read_table(folder.steps(record.run)).to_pydict()
         assert set(steps["rank"]) == set(range(int(str(cell["devices"]))))
     forked, spawned = records[0].effective, records[2].effective

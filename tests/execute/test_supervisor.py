@@ -170,7 +170,7 @@ def test_a_clean_stop_does_not_count_as_taking_the_supervisor_down(supervised: S
         process = supervised.start()
         until((supervised.attempt(attempt=attempt) / "run-spec.json").exists)
         process.terminate()
-        process.communicate(timeout=20)
+        process.communicate(timeout=4)  # less than limits.stop_grace_seconds: the signal reached the ranks
     supervised.run()
     assert supervised.record().outcome is Outcome.timed_out
 

@@ -61,8 +61,8 @@ def audit(folder: SweepFolder, *, check_present: bool = False) -> Audit:
     """Look at every wanted run of the sweep, reopen blocks whose done file is not true, set damaged files aside.
 
     With `check_present`, a block whose records were made on other hardware, software or sources than those of this
-    machine now is reopened too: right where runs are measured on this machine, wrong on a login node. A block that a
-    living supervisor works on is only read. Raises DamagedFile for a damaged manifest.
+    machine now is reopened too: right where runs are measured on this machine, wrong on a login node. Damaged files
+    of a block that a living supervisor works on are named, but left to it. Raises DamagedFile for a damaged manifest.
     """
     manifest = _manifest(folder)
     present = Present(folder.home) if check_present else None
@@ -114,7 +114,7 @@ class _Block:
         true = all(state.settled and done.records.get(state.run) == self._digest(state.run) for state in states)
         if present is not None:
             true = true and all(present.why_again(record) is None for record in self._records.values())
-        return not true and not self._busy
+        return not true
 
     def _digest(self, run: str) -> str:
         return sha256_file(self._folder.record(run))
