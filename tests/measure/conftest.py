@@ -35,6 +35,8 @@ class FakeDevice:
         self._log.append("synchronise")
         self._clock.now = max(self._clock.now, self._free_at)
 
+    asynchronous = True
+
     def marks(self, clock: Any) -> _QueueMarks:
         return _QueueMarks(self, self._clock)
 
@@ -47,6 +49,9 @@ class _QueueMarks:
 
     def add(self) -> None:
         self._times.append(max(self._device._free_at, self._clock.now))
+
+    def reached(self) -> int:
+        return sum(time <= self._clock.now for time in self._times)
 
     def seconds(self) -> list[float]:
         return [later - earlier for earlier, later in zip(self._times, self._times[1:], strict=False)]

@@ -59,6 +59,10 @@ class SweepFolder:
         """Who works on the block now."""
         return self.root / "blocks" / f"{block}.claim.json"
 
+    def ceilings(self, block: str) -> Path:
+        """The matmul ceilings that a block's runs measured, once for all of them."""
+        return self.root / "ceilings" / f"{block}.json"
+
     def block_log(self, block: str) -> Path:
         """What the block's supervisor printed."""
         return self.root / "logs" / f"{block}.log"

@@ -6,6 +6,7 @@ from typing import Any, ClassVar
 
 from pydantic import model_validator
 
+from accelsweep.core.breakdown import Breakdown
 from accelsweep.core.documents import Document, Frozen
 from accelsweep.core.outcome import Outcome
 
@@ -84,7 +85,8 @@ class Record(Document):
     """What one run left behind.
 
     `metrics` maps names that carry unit and scope (`samples_per_second`, `host_pss_bytes`) to their values or reasons.
-    `environment` holds what the machine looked like `before` and `after`. Times are UTC in ISO 8601.
+    `environment` holds what the machine looked like `before` and `after`. Times are UTC in ISO 8601. `breakdown` is
+    None where no probe pass ran.
     """
 
     kind: ClassVar[str] = "record"
@@ -110,6 +112,7 @@ class Record(Document):
     environment: dict[str, dict[str, Any]]
     git: dict[str, Any]
     doubts: tuple[Doubt, ...]
+    breakdown: Breakdown | None = None
 
     @model_validator(mode="after")
     def _reason_for_every_failure(self) -> Record:

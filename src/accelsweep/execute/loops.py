@@ -14,6 +14,8 @@ from accelsweep.measure.samples import samples_in
 if TYPE_CHECKING:
     import torch
 
+    from accelsweep.measure.breakdown import PhaseTimer
+
 
 class Listener(Protocol):
     """Who decides when training ends: the timed window, or a number of samples."""
@@ -36,8 +38,18 @@ class Loop(Protocol):
     epoch_ends: list[int]
 
     @property
+    def example(self) -> Any:
+        """The first batch as empty tensors on the meta device, for whoever counts operations; None before it came."""
+
+    @property
     def logged(self) -> dict[str, float]:
         """What the module logged while it trained or validated, averaged by phase. May wait for the device."""
+
+    def watch(self, timer: PhaseTimer) -> None:
+        """Tell `timer` about the phases of every step to come."""
+
+    def stop_exchange(self) -> bool:
+        """Exchange no gradients from the next step on; return whether this strategy can do that."""
 
     def train(self, listener: Listener) -> None:
         """Train a fresh module, seeded by the run, until `listener` has enough. Raises what the user's code raises."""
@@ -73,6 +85,18 @@ def count_samples(batch: Any, first: bool, batch_size: int) -> int:
             "give the data module's batch_size to its DataLoader"
         )
     return samples
+
+
+def on_meta(batch: Any) -> Any:
+    """Return `batch` with every tensor as an empty one of its shape on the meta device; floating ones as float32."""
+    import torch
+    from lightning_utilities.core.apply_func import apply_to_collection
+
+    def emptied(tensor: torch.Tensor) -> torch.Tensor:
+        kind = torch.float32 if tensor.is_floating_point() else tensor.dtype
+        return torch.empty(tensor.shape, dtype=kind, device="meta")
+
+    return apply_to_collection(batch, torch.Tensor, emptied)
 
 
 def loss_in(output: Any) -> Any:

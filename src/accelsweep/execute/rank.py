@@ -12,8 +12,9 @@ import os
 import sys
 import traceback
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from accelsweep.core.breakdown import Breakdown
 from accelsweep.core.outcome import Outcome
 from accelsweep.core.record import Doubt, Effective, Metric
 from accelsweep.execute import kernel
@@ -31,13 +32,18 @@ from accelsweep.measure import doubts
 from accelsweep.measure.clock import monotonic
 from accelsweep.measure.environment import environment
 
+if TYPE_CHECKING:
+    import torch
+
 
 def preload() -> None:
     """Import everything that a rank will need, so that forked ranks need not. Runs no operation, touches no device."""
     import lightning.pytorch  # noqa: F401
     import torch.distributed  # noqa: F401
 
+    import accelsweep.execute.counting
     import accelsweep.execute.measuring
+    import accelsweep.execute.probing
     import accelsweep.execute.quality
     import accelsweep.execute.raw_loop
     import accelsweep.execute.steps
@@ -73,6 +79,7 @@ class _Ending:
         self.environment: dict[str, dict[str, Any]] = {}
         self.effective: Effective | None = None
         self.doubts: list[Doubt] = []
+        self.breakdown: Breakdown | None = None
         self._error: BaseException | None = None
 
     def failed(self, error: BaseException) -> None:
@@ -94,6 +101,7 @@ class _Ending:
             metrics=self.metrics,
             environment=self.environment,
             doubts=tuple(self.doubts),
+            breakdown=self.breakdown,
         )
 
 
@@ -119,9 +127,27 @@ def _measure(spec: RunSpec, place: Place, ending: _Ending) -> None:
     write_steps(spec.rank_steps(place.rank), place.rank, measured.window)
     if measured.diverged_at is not None:
         raise Diverged(f"the loss was not finite at step {measured.diverged_at}")
+    device, example, logged = loop.device, loop.example, loop.logged
+    del loop
+    _after_the_window(spec, place, ending, device, example)
     quality = measure_quality(spec)
     ending.metrics |= quality.metrics
-    ending.metrics |= {f"logged.{name}": _logged(value) for name, value in (loop.logged | quality.logged).items()}
+    ending.metrics |= {f"logged.{name}": _logged(value) for name, value in (logged | quality.logged).items()}
+
+
+def _after_the_window(spec: RunSpec, place: Place, ending: _Ending, device: torch.device, example: Any) -> None:
+    """Probe, count and compare with the ceiling: everything that may take time now that the window is closed."""
+    from accelsweep.execute.counting import count_operations
+    from accelsweep.execute.probing import probe, release
+
+    release(device)
+    probed = probe(spec)
+    ending.breakdown = probed.breakdown
+    ending.metrics |= probed.metrics
+    release(device)
+    rate, effective = ending.metrics["samples_per_second"].value, ending.effective
+    if place.rank == 0 and effective is not None and rate is not None:
+        ending.metrics |= count_operations(spec, device, example, effective, rate)
 
 
 def _seconds(value: float) -> Metric:

@@ -6,23 +6,27 @@ optimiser, autocast or a cast module, a gradient scaler, DistributedDataParallel
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import AbstractContextManager, ExitStack, nullcontext
+from dataclasses import dataclass
 from typing import Any
 
 import lightning.pytorch as pl
 import torch
-from torch import Tensor, nn
+from torch import nn
 from torch.nn.parallel import DistributedDataParallel
-from torch.utils.data import DataLoader, DistributedSampler, IterableDataset, RandomSampler
+from torch.utils.data import DataLoader, DistributedSampler
 
 from accelsweep.core.errors import InputError
 from accelsweep.execute.errors import Unsupported
-from accelsweep.execute.loops import Listener, count_samples, loss_in
+from accelsweep.execute.loops import Listener, count_samples, loss_in, on_meta
 from accelsweep.execute.process import Place, join_group, seed_all
+from accelsweep.execute.raw_data import moved, one_loader, set_up
 from accelsweep.execute.raw_log import RawLog
 from accelsweep.execute.spec import RunSpec
-from accelsweep.workloads.build import build_data, build_module
+from accelsweep.measure.breakdown import PhaseTimer
+from accelsweep.workloads.build import build_module
+from accelsweep.workloads.fake_loader import build_training_data
 
 AUTOCAST = {"16-mixed": torch.float16, "bf16-mixed": torch.bfloat16}
 CAST = {"32-true": torch.float32, "64-true": torch.float64, "bf16-true": torch.bfloat16, "16-true": torch.float16}
@@ -40,26 +44,44 @@ class RawLoop:
         self.strategy = "ddp" if spec.world_size > 1 else "single_device"
         self.optimizer, self.accumulate = "none", 1
         self.epoch_ends: list[int] = []
+        self.example: Any = None
         self._log = RawLog(self.device)
+        self._timer: PhaseTimer | None = None
+        self._parallel: DistributedDataParallel | None = None
+        self._without_exchange = ExitStack()
 
     @property
     def logged(self) -> dict[str, float]:
         """What the module logged, each name's mean since the last phase began."""
         return self._log.means(self.strategy == "ddp")
 
+    def watch(self, timer: PhaseTimer) -> None:
+        """Put `timer` around the parts of a step."""
+        self._timer = timer
+
+    def stop_exchange(self) -> bool:
+        """Enter `no_sync` for the rest of this module's life."""
+        assert self._parallel is not None, "one rank exchanges nothing"
+        self._without_exchange.enter_context(self._parallel.no_sync())
+        return True
+
     def train(self, listener: Listener) -> None:
         """Train a fresh module, seeded by the run, until `listener` has enough."""
         seed_all(self._spec.run.seed)
         self._module = build_module(self._spec.config)
         self._log.listen_to(self._module)
-        self._data = build_data(self._spec.config, self._spec.run.seed)
-        _set_up(self._data, self._place)
+        self._data = build_training_data(self._spec.config, self._spec.run.seed, self.device)
+        set_up(self._data, self._place)
         self._module.to(self.device, CAST.get(self.precision, torch.float32)).train()
         optimizer = _one_optimizer(self._module)
         self.optimizer = type(optimizer).__name__
-        batches = self._batches(_one_loader(self._data, self._place))
+        batches = self._batches(one_loader(self._data, self._place))
+        parts = self._parts(_Step(self._module), optimizer)
         listener.begin()
-        self._steps(_Step(self._module), optimizer, batches, listener)
+        if self._timer is None:
+            self._steps(parts, batches, listener)
+        else:
+            self._steps(parts.timed(self._timer), self._timer.fetching(batches), listener)
 
     def validate(self) -> dict[str, float] | None:
         """Return what the trained module logs over the validation set; None where the data has none."""
@@ -69,26 +91,40 @@ class RawLoop:
         self._module.eval()
         with torch.no_grad(), self._autocast()():
             for number, batch in enumerate(self._data.val_dataloader()):
-                self._module.validation_step(_moved(batch, self.device, CAST.get(self.precision)), number)
+                self._module.validation_step(moved(batch, self.device, CAST.get(self.precision)), number)
         return self.logged
 
-    def _steps(
-        self, step: nn.Module, optimizer: torch.optim.Optimizer, batches: Iterator[Any], listener: Listener
-    ) -> None:
-        if self._place.size > 1:
-            step = DistributedDataParallel(step, device_ids=[self.device.index] if self.device.type == "cuda" else None)
-        autocast, cast, batch_size = self._autocast(), CAST.get(self.precision), int(self._spec.config["batch_size"])
-        scaler = torch.amp.GradScaler(self.device.type, enabled=self.precision == "16-mixed")
+    def _steps(self, parts: _Parts, batches: Iterable[Any], listener: Listener) -> None:
+        batch_size = int(self._spec.config["batch_size"])
         for number, batch in enumerate(batches):
-            moved = _moved(batch, self.device, cast)
-            optimizer.zero_grad()
-            with autocast():
-                loss = loss_in(step(moved, number))
-            scaler.scale(loss).backward()
-            scaler.step(optimizer)
-            scaler.update()
+            loss = parts.forward(parts.move(batch), number)
+            parts.backward(loss)
+            parts.update()
+            if number == 0:
+                self.example = on_meta(batch)
             if listener.step_done(count_samples(batch, number == 0, batch_size), loss.detach()):
                 return
+
+    def _parts(self, step: nn.Module, optimizer: torch.optim.Optimizer) -> _Parts:
+        if self._place.size > 1:
+            devices = [self.device.index] if self.device.type == "cuda" else None
+            step = self._parallel = DistributedDataParallel(step, device_ids=devices)
+        autocast, cast = self._autocast(), CAST.get(self.precision)
+        scaler = torch.amp.GradScaler(self.device.type, enabled=self.precision == "16-mixed")
+
+        def forward(batch: Any, number: int) -> Any:
+            with autocast():
+                return loss_in(step(batch, number))
+
+        def backward(loss: Any) -> None:
+            scaler.scale(loss).backward()
+
+        def update() -> None:
+            scaler.step(optimizer)
+            scaler.update()
+            optimizer.zero_grad()
+
+        return _Parts(lambda batch: moved(batch, self.device, cast), forward, backward, update)
 
     def _autocast(self) -> Callable[[], AbstractContextManager[Any]]:
         dtype = AUTOCAST.get(self.precision)
@@ -107,6 +143,25 @@ class RawLoop:
                 raise InputError("the training loader is empty: lower batch_size, or keep short batches")
             self.epoch_ends.append(steps)
             passes += 1
+
+
+@dataclass(frozen=True)
+class _Parts:
+    """What a step does, in order."""
+
+    move: Callable[[Any], Any]
+    forward: Callable[[Any, int], Any]
+    backward: Callable[[Any], None]
+    update: Callable[[], None]
+
+    def timed(self, timer: PhaseTimer) -> _Parts:
+        """Return the same parts with `timer` around them."""
+        return _Parts(
+            timer.around("host_to_device", self.move),
+            timer.around("forward", self.forward),
+            timer.around("backward", self.backward),
+            timer.around("optimizer", self.update),
+        )
 
 
 class _Step(nn.Module):
@@ -150,14 +205,6 @@ _HARMLESS = {"strategy", "accumulate_grad_batches", "use_distributed_sampler", "
 """Trainer arguments that a bare loop may ignore, or that are checked apart."""
 
 
-def _set_up(data: pl.LightningDataModule, place: Place) -> None:
-    if place.local_rank == 0:
-        data.prepare_data()
-    if place.size > 1:
-        torch.distributed.barrier()
-    data.setup("fit")
-
-
 def _one_optimizer(module: pl.LightningModule) -> torch.optim.Optimizer:
     found: Any = module.configure_optimizers()
     if isinstance(found, list | tuple) and len(found) == 1:
@@ -168,34 +215,3 @@ def _one_optimizer(module: pl.LightningModule) -> torch.optim.Optimizer:
         "loop=raw drives one optimiser without a schedule; this module's configure_optimizers gives something else: "
         "use loop=lightning"
     )
-
-
-def _one_loader(data: pl.LightningDataModule, place: Place) -> DataLoader[Any]:
-    loader = data.train_dataloader()
-    if not isinstance(loader, DataLoader):
-        raise Unsupported(f"loop=raw needs one DataLoader; train_dataloader gives a {type(loader).__name__}")
-    if place.size == 1 or isinstance(loader.dataset, IterableDataset):
-        return loader
-    sampler: DistributedSampler[Any] = DistributedSampler(
-        loader.dataset, shuffle=isinstance(loader.sampler, RandomSampler)
-    )
-    return DataLoader(
-        loader.dataset,
-        batch_size=loader.batch_size,
-        sampler=sampler,
-        num_workers=loader.num_workers,
-        collate_fn=loader.collate_fn,
-        pin_memory=loader.pin_memory,
-        drop_last=loader.drop_last,
-    )
-
-
-def _moved(batch: Any, device: torch.device, dtype: torch.dtype | None) -> Any:
-    if isinstance(batch, Tensor):
-        moved = batch.to(device, non_blocking=True)
-        return moved.to(dtype) if dtype is not None and moved.is_floating_point() else moved
-    if isinstance(batch, dict):
-        return {key: _moved(value, device, dtype) for key, value in batch.items()}
-    if isinstance(batch, list | tuple):
-        return type(batch)(_moved(value, device, dtype) for value in batch)
-    return batch

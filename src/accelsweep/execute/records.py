@@ -75,6 +75,7 @@ def make_record(
         fingerprint=known.fingerprint,
         environment=first.environment if first is not None else {},
         git=dict(known.git),
+        breakdown=first.breakdown if first is not None else None,
         doubts=_distinct([*(doubt for result in results.values() for doubt in result.doubts), *doubts]),
     )
 

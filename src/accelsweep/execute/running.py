@@ -152,6 +152,7 @@ class Runner:
             axes=self.block.axes[run.cell],
             world_size=int(config["devices"]) * int(config.get("num_nodes", 1)),
             attempt_folder=str(self._place(run).attempt(attempt)),
+            ceilings=str(self.folder.ceilings(self.block.name)),
         )
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any, ClassVar, Literal
 
+from accelsweep.core.breakdown import Breakdown
 from accelsweep.core.documents import Document
 from accelsweep.core.outcome import Outcome
 from accelsweep.core.plans import Run
@@ -34,6 +35,7 @@ class RunSpec(Document):
 
     `config` is the cell's frozen scientific config and `axes` its swept keys; `run.seed` seeds this repeat;
     `world_size` is the number of ranks on all nodes; `attempt_folder` is an absolute path, the same on every node.
+    `ceilings` is where the runs of a block keep the matmul ceilings that they measured; None keeps none.
     """
 
     kind: ClassVar[str] = "run-spec"
@@ -47,6 +49,7 @@ class RunSpec(Document):
     axes: dict[str, Any]
     world_size: int
     attempt_folder: str
+    ceilings: str | None = None
 
     def file(self) -> Path:
         """Where the spec itself lies: `run-spec.json` in the attempt's folder."""
@@ -85,3 +88,4 @@ class RankResult(Document):
     metrics: dict[str, Metric]
     environment: dict[str, dict[str, Any]]
     doubts: tuple[Doubt, ...]
+    breakdown: Breakdown | None = None

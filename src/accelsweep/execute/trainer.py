@@ -4,19 +4,24 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Mapping
+from contextlib import ExitStack
 from typing import Any
 
 import lightning.pytorch as pl
 from hydra.utils import instantiate
 from lightning.fabric.plugins.environments.lightning import LightningEnvironment
 from lightning.fabric.utilities.exceptions import MisconfigurationException
+from torch.nn.parallel import DistributedDataParallel
 
 from accelsweep.core.errors import InputError, nearest
 from accelsweep.execute.errors import Unsupported
-from accelsweep.execute.loops import Listener, count_samples, loss_in
+from accelsweep.execute.loops import Listener, count_samples, loss_in, on_meta
+from accelsweep.execute.phases import PhaseProfiler
 from accelsweep.execute.process import Place, join_group, seed_all
 from accelsweep.execute.spec import RunSpec
-from accelsweep.workloads.build import build_data, build_module
+from accelsweep.measure.breakdown import PhaseTimer
+from accelsweep.workloads.build import build_module
+from accelsweep.workloads.fake_loader import build_training_data
 
 PRECISION_ALIASES = {"16": "16-mixed", "bf16": "bf16-mixed", "32": "32-true", "64": "64-true"}
 """Lightning's short names."""
@@ -61,13 +66,31 @@ class LightningLoop:
         self.accumulate = int(self._trainer.accumulate_grad_batches)
         self.logged: dict[str, float] = {}
         self.epoch_ends = self._callback.epoch_ends
+        self._without_exchange = ExitStack()
+
+    @property
+    def example(self) -> Any:
+        """The first batch, emptied."""
+        return self._callback.example
+
+    def watch(self, timer: PhaseTimer) -> None:
+        """Take the place of the Trainer's profiler, whose hooks stand around every phase."""
+        self._trainer.profiler = PhaseProfiler(timer)  # type: ignore[attr-defined]
+
+    def stop_exchange(self) -> bool:
+        """Enter `no_sync` for the rest of this module's life, where the strategy wraps it in DDP."""
+        model = self._trainer.strategy.model
+        if not isinstance(model, DistributedDataParallel):
+            return False
+        self._without_exchange.enter_context(model.no_sync())
+        return True
 
     def train(self, listener: Listener) -> None:
         """Train a fresh module, seeded by the run, until `listener` has enough."""
         seed = self._spec.run.seed
         seed_all(seed)
         module = build_module(self._spec.config)
-        self._data = build_data(self._spec.config, seed)
+        self._data = build_training_data(self._spec.config, seed, self.device)
         self._callback.listener = listener
         self._trainer.fit(module, datamodule=self._data)
         self.optimizer = ", ".join(type(optimizer).__name__ for optimizer in self._trainer.optimizers) or "none"
@@ -96,6 +119,7 @@ class _StepCallback(pl.Callback):
     def __init__(self, batch_size: int) -> None:
         self.listener: Listener | None = None
         self.epoch_ends: list[int] = []
+        self.example: Any = None
         self._batch_size = batch_size
         self._steps = 0
 
@@ -106,6 +130,8 @@ class _StepCallback(pl.Callback):
     def on_train_batch_end(self, trainer: pl.Trainer, _module: Any, outputs: Any, batch: Any, *_: Any) -> None:
         assert self.listener is not None
         samples = count_samples(batch, self._steps == 0, self._batch_size)
+        if self._steps == 0:
+            self.example = on_meta(batch)
         self._steps += 1
         loss = loss_in(outputs)
         if self.listener.step_done(samples, None if loss is None else loss.detach()):

@@ -24,12 +24,17 @@ class Marks(Protocol):
     def add(self) -> None:
         """Mark the end of a step. The first mark is set when the object is made."""
 
+    def reached(self) -> int:
+        """Return how many marks the device has reached by now. Waits for nothing."""
+
     def seconds(self) -> list[float]:
         """Return the seconds between neighbouring marks. The device must have been synchronised."""
 
 
 class Device(Protocol):
-    """What the window needs of a device."""
+    """What the window needs of a device. `asynchronous` devices work on while the host goes ahead."""
+
+    asynchronous: bool
 
     def synchronise(self) -> None:
         """Wait until all work that was handed to the device is done."""
@@ -49,6 +54,10 @@ class ClockMarks:
     def add(self) -> None:
         """Mark the end of a step."""
         self._times.append(self._clock())
+
+    def reached(self) -> int:
+        """Return how many marks there are: a host is never behind itself."""
+        return len(self._times)
 
     def seconds(self) -> list[float]:
         """Return the seconds between neighbouring marks."""

@@ -17,6 +17,8 @@ from accelsweep.measure.clock import Clock, ClockMarks, Device, Marks
 class CpuDevice:
     """The host. Nothing to wait for."""
 
+    asynchronous = False
+
     def synchronise(self) -> None:
         """Return at once: an operation on a CPU is done when its call returns."""
 
@@ -32,6 +34,7 @@ class EventMarks:
         """`event` is `torch.cuda.Event` or `torch.mps.Event`."""
         self._event = event
         self._events: list[Any] = []
+        self._reached = 0
         self.add()
 
     def add(self) -> None:
@@ -40,6 +43,12 @@ class EventMarks:
         event.record()
         self._events.append(event)
 
+    def reached(self) -> int:
+        """Return how many events the device has passed by now."""
+        while self._reached < len(self._events) and self._events[self._reached].query():
+            self._reached += 1
+        return self._reached
+
     def seconds(self) -> list[float]:
         """Return the seconds between neighbouring events (the devices report milliseconds)."""
         return [earlier.elapsed_time(later) / 1000.0 for earlier, later in pairwise(self._events)]
@@ -47,6 +56,8 @@ class EventMarks:
 
 class CudaDevice:
     """One CUDA device."""
+
+    asynchronous = True
 
     def __init__(self, device: torch.device) -> None:
         """`device` names the device with its index."""
@@ -64,6 +75,8 @@ class CudaDevice:
 
 class MpsDevice:
     """Apple's GPU."""
+
+    asynchronous = True
 
     def synchronise(self) -> None:
         """Wait for all work on the GPU."""

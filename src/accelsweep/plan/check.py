@@ -16,6 +16,7 @@ from pydantic import (
     BeforeValidator,
     ConfigDict,
     Field,
+    StrictBool,
     StrictInt,
     StrictStr,
     ValidationError,
@@ -81,6 +82,8 @@ class Measure(BaseModel):
     min_steps: Count
     min_seconds: Seconds
     max_steps: Count
+    probe_steps: Count | None = None
+    fake_loader: StrictBool = False
     quality_samples: Count | None = None
     quality_metric: StrictStr | None = None
     quality_better: Literal["max", "min"] | None = None

@@ -1,0 +1,64 @@
+"""Where the time of a step goes, and what that says about the bottleneck: the one rule, for a run and for a cell.
+
+Shares are of the time of a step and add up to 1. The rule compares five of them and names the largest; its evidence is
+said beside it, so that a reader can disagree.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from accelsweep.core.documents import Frozen
+
+PARTS = ("data_wait", "host_to_device", "forward", "backward", "optimizer", "communication", "overhead")
+"""The parts of a step, in the order in which they happen; `overhead` is what the loop itself does between them."""
+
+COMPUTE = ("forward", "backward", "optimizer")
+
+BEHIND = 0.5
+"""An asynchronous device that is behind the host at the end of fewer steps than this share waits for the host."""
+
+MAJORITY = 0.5
+"""A bottleneck that takes a smaller share of the step is said to take no majority of it."""
+
+
+class Breakdown(Frozen):
+    """The parts of a step: seconds per step and shares by `PARTS`, averaged over `steps` steps and all ranks.
+
+    `device_behind` is the share of steps at whose end the device had not yet finished the step before (None where the
+    host and the device are one); `communication` is absent from `shares` where it could not be told apart.
+    """
+
+    steps: int
+    step_seconds: float
+    shares: dict[str, float]
+    device_behind: float | None
+    verdict: str
+    evidence: str
+
+
+def bottleneck(shares: Mapping[str, float], device_behind: float | None = None) -> tuple[str, str]:
+    """Return the verdict on these shares and its evidence in words.
+
+    `input-bound`, `transfer-bound`, `communication-bound`, `compute-bound` or `overhead-bound`, whichever part of the
+    step is largest (forward, backward and optimizer count together as compute). Compute on an asynchronous device that
+    waits for the host (`BEHIND`) is `overhead-bound`: its time is that of launching the work.
+    """
+    compute = sum(shares.get(part, 0.0) for part in COMPUTE)
+    parts = {
+        "compute-bound": ("forward, backward and optimizer", compute),
+        "input-bound": ("waiting for data", shares.get("data_wait", 0.0)),
+        "transfer-bound": ("moving batches to the device", shares.get("host_to_device", 0.0)),
+        "communication-bound": ("exchanging gradients", shares.get("communication", 0.0)),
+        "overhead-bound": ("the loop around the model", shares.get("overhead", 0.0)),
+    }
+    verdict = max(parts, key=lambda name: parts[name][1])
+    words, share = parts[verdict]
+    evidence = f"{words} took {share:.0%} of a step"
+    if verdict == "compute-bound" and device_behind is not None and device_behind < BEHIND:
+        behind = f"the device was behind the host at the end of only {device_behind:.0%} of the steps"
+        return "overhead-bound", f"{evidence}, but {behind}, so it waits for work to be launched"
+    rest = max((part for part in parts if part != verdict), key=lambda name: parts[name][1])
+    if share < MAJORITY:
+        evidence += ", less than half of it"
+    return verdict, f"{evidence}; next came {parts[rest][0]} with {parts[rest][1]:.0%}"

@@ -1,0 +1,60 @@
+"""A run's operations per sample, its device's ceiling, and the utilisation that follows from both."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from accelsweep.core.record import Effective, Metric
+from accelsweep.execute.loops import loss_in
+from accelsweep.execute.spec import RunSpec
+from accelsweep.measure.ceiling import Ceiling, matmul_ceiling, number_format, remembered, torch_product
+from accelsweep.measure.device import measured_device
+from accelsweep.measure.flops import NotCounted, training_flops
+from accelsweep.measure.utilisation import utilisation_metrics
+from accelsweep.workloads.build import build_module
+
+
+def count_operations(
+    spec: RunSpec, device: torch.device, example: Any, effective: Effective, samples_per_second: float
+) -> dict[str, Metric]:
+    """Return the metrics of `utilisation_metrics`. `example` is a batch on the meta device."""
+    form = number_format(effective.precision, device.type)
+    ceiling: Ceiling | str = f"no matmul is known for precision={effective.precision}"
+    if form is not None:
+        ceiling = _ceiling(spec, device, form, effective)
+    flops = flops_per_sample(spec, example, effective.batch_size)
+    return utilisation_metrics(flops, ceiling, samples_per_second, effective.device_names, form)
+
+
+def flops_per_sample(spec: RunSpec, example: Any, samples: int) -> float | str:
+    """Return the operations of one training step over its samples, or `not counted: ` and the reason."""
+    try:
+        with torch.device("meta"):
+            module = build_module(spec.config)
+            module.configure_model()
+        module.to("meta").train()
+        module.log = module.log_dict = _log_nothing  # type: ignore[method-assign]
+        flops = training_flops(lambda: loss_in(module.training_step(example, 0)))
+    except NotCounted as error:
+        return f"not counted: {error}"
+    except Exception as error:  # noqa: BLE001  the user's code may fail on the meta device in any way
+        return f"not counted: on the meta device the training step raised {type(error).__name__}: {error}"[:300]
+    if flops == 0:
+        return "not counted: the training step holds no operation with a known formula"
+    return flops / samples
+
+
+def _log_nothing(*_: Any, **__: Any) -> None:
+    pass
+
+
+def _ceiling(spec: RunSpec, device: torch.device, form: str, effective: Effective) -> Ceiling | str:
+    key = f"{effective.device_names[0]}, {form}, {effective.threads_per_rank} threads"
+    path = None if spec.ceilings is None else Path(spec.ceilings)
+    try:
+        return remembered(path, key, lambda: matmul_ceiling(torch_product(device, form), measured_device(device)))
+    except torch.OutOfMemoryError:
+        return "the device has no memory left for the product of two matrices"

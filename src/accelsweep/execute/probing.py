@@ -1,0 +1,49 @@
+"""The probe pass of a run and the breakdown of a step that follows from it.
+
+It trains a fresh module, like the quality phase, so that nothing of it stands inside or before the timed window.
+"""
+
+from __future__ import annotations
+
+import gc
+from dataclasses import dataclass
+
+import torch
+
+from accelsweep.core.breakdown import Breakdown
+from accelsweep.core.record import Metric
+from accelsweep.execute.loops import make_loop
+from accelsweep.execute.spec import RunSpec
+from accelsweep.measure.breakdown import PhaseTimer, ProbePass, breakdown_of, share_metrics
+from accelsweep.measure.device import measured_device
+from accelsweep.measure.group import group_of
+
+
+@dataclass(frozen=True)
+class Probed:
+    """What the pass found."""
+
+    breakdown: Breakdown | None
+    metrics: dict[str, Metric]
+
+
+def release(device: torch.device) -> None:
+    """Give back what an earlier phase left on the device, so that no phase has less memory than the window had."""
+    gc.collect()
+    if device.type == "cuda":
+        torch.cuda.empty_cache()
+
+
+def probe(spec: RunSpec) -> Probed:
+    """Train `measure.probe_steps` steps and break them down. Raises what the user's code raises."""
+    asked = spec.config["measure"].get("probe_steps")
+    if asked is None:
+        return Probed(None, share_metrics("not asked for: measure.probe_steps is null"))
+    loop = make_loop(spec)
+    steps = -(-int(asked) // loop.accumulate) * loop.accumulate
+    timer = PhaseTimer(measured_device(loop.device))
+    listener = ProbePass(timer, steps, loop.stop_exchange if spec.world_size > 1 else None)
+    loop.watch(timer)
+    loop.train(listener)
+    found = breakdown_of(group_of(spec.world_size).gather(listener.halves), steps)
+    return Probed(found, share_metrics(found))

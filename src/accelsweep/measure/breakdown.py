@@ -1,0 +1,198 @@
+"""The probe pass: where the time of a step goes, in a training of its own after the window, which it cannot disturb.
+
+A loop says when it enters and leaves a phase; each time a mark goes into the device's queue (the clock on a CPU), so
+that the stretches between marks tile the whole time. A stretch belongs to the innermost phase that is open, and to
+`overhead` where none is. On an asynchronous device that is the device's own time line: waiting for data counts only as
+far as the device had nothing left to do.
+
+What exchanging gradients costs overlaps with the backward pass and shows nowhere by itself. So after the first steps as
+many are trained without the exchange (`DistributedDataParallel.no_sync`), and what becomes shorter is communication,
+waiting for the slowest rank included.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+from accelsweep.core.breakdown import PARTS, Breakdown, bottleneck
+from accelsweep.core.record import Metric
+from accelsweep.measure.clock import Clock, Device, Marks, monotonic
+
+SETTLING_STEPS = 3
+"""Steps before each half that are not looked at: first calls, allocations, a changed exchange."""
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class Half:
+    """Seconds per step by phase over some steps, and the share of steps at whose end the device was behind."""
+
+    seconds: dict[str, float]
+    behind: float | None
+
+
+class PhaseTimer:
+    """Cuts the time into stretches, each with the phase that it belongs to."""
+
+    def __init__(self, device: Device, clock: Clock = monotonic) -> None:
+        """Nothing is marked before `begin`."""
+        self._device, self._clock = device, clock
+        self._open: list[str] = []
+        self._marks: Marks | None = None
+        self._phases: list[str] = []
+        self._last_end = 0
+        self._behind: list[bool] = []
+
+    @property
+    def depth(self) -> int:
+        """How many phases are open."""
+        return len(self._open)
+
+    def enter(self, phase: str) -> None:
+        """A phase begins, perhaps inside of another, whose stretch ends here."""
+        self._cut()
+        self._open.append(phase)
+
+    def leave(self) -> None:
+        """The innermost phase ends."""
+        self._cut()
+        self._open.pop()
+
+    def around(self, phase: str, call: Callable[..., T]) -> Callable[..., T]:
+        """Return `call` with the phase around it."""
+
+        @functools.wraps(call)
+        def timed(*arguments: Any, **options: Any) -> T:
+            self.enter(phase)
+            try:
+                return call(*arguments, **options)
+            finally:
+                self.leave()
+
+        return timed
+
+    def fetching(self, batches: Iterable[T]) -> Iterator[T]:
+        """Yield `batches`; fetching each of them is `data_wait`."""
+        fetch = self.around("data_wait", functools.partial(next, iter(batches), _END))
+        while (batch := fetch()) is not _END:
+            yield batch
+
+    def begin(self) -> None:
+        """Wait for the device and begin to look."""
+        self._device.synchronise()
+        self._phases, self._last_end, self._behind = [], 0, []
+        self._marks = self._device.marks(self._clock)
+
+    def step_done(self) -> None:
+        """A step ends here."""
+        self._cut()
+        if self._marks is not None:
+            self._behind.append(self._marks.reached() <= self._last_end)
+            self._last_end = len(self._phases)
+
+    def end(self) -> Half:
+        """Wait for the device and return what was seen since `begin`."""
+        assert self._marks is not None, "begin() comes first"
+        self._device.synchronise()
+        seconds, steps = dict.fromkeys(PARTS, 0.0), len(self._behind)
+        for phase, stretch in zip(self._phases, self._marks.seconds(), strict=True):
+            seconds[phase] += stretch / steps
+        self._marks = None
+        return Half(seconds, sum(self._behind) / steps if self._device.asynchronous else None)
+
+    def _cut(self) -> None:
+        if self._marks is not None:
+            self._marks.add()
+            self._phases.append(self._open[-1] if self._open else "overhead")
+
+
+_END: Any = object()
+
+
+class ProbePass:
+    """A listener that trains some steps under a `PhaseTimer`, then as many without exchanging gradients."""
+
+    def __init__(self, timer: PhaseTimer, steps: int, stop_exchange: Callable[[], bool] | None = None) -> None:
+        """`stop_exchange` makes the loop train without exchange from the next step on; False where that is impossible.
+
+        None is for a single rank, which exchanges nothing.
+        """
+        self._timer, self._steps, self._stop_exchange = timer, steps, stop_exchange
+        self._done = 0
+        self.halves: list[Half] = []
+
+    def begin(self) -> None:
+        """Training is about to begin; the first steps are not looked at."""
+
+    def step_done(self, samples: int, loss: Any) -> bool:
+        """Count the step; True once both halves are over."""
+        del samples, loss
+        self._timer.step_done()
+        self._done += 1
+        if self._done == SETTLING_STEPS:
+            self._timer.begin()
+        if self._done < SETTLING_STEPS + self._steps:
+            return False
+        self.halves.append(self._timer.end())
+        self._done = 0
+        return len(self.halves) == 2 or self._stop_exchange is None or not self._stop_exchange()
+
+
+def seconds_of(halves: list[Half]) -> dict[str, float]:
+    """Return one rank's seconds per step by part, given one half, or two of which the second exchanged nothing."""
+    seconds = dict(halves[0].seconds)
+    if len(halves) == 2:
+        for phase in ("forward", "backward"):
+            exchange = max(0.0, seconds[phase] - halves[1].seconds[phase])
+            seconds[phase] -= exchange
+            seconds["communication"] += exchange
+    return seconds
+
+
+def breakdown_of(ranks: list[list[Half]], steps: int) -> Breakdown:
+    """Return the breakdown over all ranks (each given by its halves), which count alike."""
+    seconds = dict.fromkeys(PARTS, 0.0)
+    for halves in ranks:
+        for part, spent in seconds_of(halves).items():
+            seconds[part] += spent / len(ranks)
+    if len(ranks) > 1 and len(ranks[0]) == 1:
+        del seconds["communication"]
+    total = sum(seconds.values())
+    shares = {part: spent / total for part, spent in seconds.items()}
+    behind = [halves[0].behind for halves in ranks if halves[0].behind is not None]
+    device_behind = sum(behind) / len(behind) if behind else None
+    verdict, evidence = bottleneck(shares, device_behind)
+    return Breakdown(
+        steps=steps,
+        step_seconds=total,
+        shares=shares,
+        device_behind=device_behind,
+        verdict=verdict,
+        evidence=evidence,
+    )
+
+
+def share_metrics(found: Breakdown | str) -> dict[str, Metric]:
+    """Return `PART_share` for every part, and `device_behind_share`; without a breakdown, with this reason."""
+    scope = "probe pass, mean of all ranks"
+    if isinstance(found, str):
+        return {name: Metric(value=None, unit="1", reason=found) for name in (*_NAMES.values(), "device_behind_share")}
+    apart = "cannot be told apart: this strategy cannot train without exchanging gradients"
+    behind = found.device_behind
+    metrics = {
+        name: Metric(value=found.shares[part], unit="1", scope=scope, provenance="clock or device events")
+        if part in found.shares
+        else Metric(value=None, unit="1", reason=apart, scope=scope)
+        for part, name in _NAMES.items()
+    }
+    metrics["device_behind_share"] = Metric(
+        value=behind, unit="1", scope=scope, reason="a CPU is never behind itself" if behind is None else None
+    )
+    return metrics
+
+
+_NAMES = {part: f"{part}_share" for part in PARTS}

@@ -1,0 +1,66 @@
+"""Floating-point operations of one training step, counted on the meta device, where nothing is computed or stored.
+
+Every operation that torch knows a formula for counts (matrix products, convolutions, attention), forward and backward,
+a multiplication and an addition as two; element-wise work does not. On the meta device `nn.LSTM` and its like fall
+apart into matrix products; on a CPU a whole layer is one operation without a formula, and would count 0. Attention is
+counted as the two products that it is, and what activation checkpointing computes again is left out: these are the
+model's operations, not the hardware's (A. Chowdhery et al., "PaLM", 2022, appendix B).
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any
+
+import torch
+from torch.nn.attention import SDPBackend, sdpa_kernel
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils.flop_counter import flop_registry
+
+
+class NotCounted(Exception):
+    """The operations could not be counted; the message says why."""
+
+
+def training_flops(step: Callable[[], Any]) -> int:
+    """Return the operations of `step()`, which gives a loss on the meta device, and of the loss's backward pass.
+
+    Raises NotCounted where it gives none, or a loss that needs no gradient, and whatever `step` itself raises.
+    """
+    counter = _Counter()
+    with _eager(), sdpa_kernel(SDPBackend.MATH), counter:
+        loss = step()
+        if not isinstance(loss, torch.Tensor) or not loss.requires_grad:
+            raise NotCounted("the training step gave no loss that needs a gradient")
+        counter.in_backward = True
+        loss.backward()  # type: ignore[no-untyped-call]
+    return counter.total
+
+
+class _Counter(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    """Adds up the formulas of torch's own registry. In the backward pass only recomputation runs with gradients on."""
+
+    def __init__(self) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.total = 0
+        self.in_backward = False
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = kwargs or {}
+        formula = flop_registry.get(func._overloadpacket)
+        if formula is None:
+            with self:
+                decomposed = func.decompose(*args, **kwargs)
+            if decomposed is not NotImplemented:
+                return decomposed
+        result = func(*args, **kwargs)
+        if formula is not None and not (self.in_backward and torch.is_grad_enabled()):
+            self.total += formula(*args, **kwargs, out_val=result)
+        return result
+
+
+def _eager() -> AbstractContextManager[Any]:
+    """Run compiled modules as they are written; torch's compiler is not even imported where nobody uses it."""
+    return torch.compiler.set_stance("force_eager") if "torch._dynamo" in sys.modules else nullcontext()

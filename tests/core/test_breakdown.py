@@ -1,0 +1,52 @@
+"""The one rule that names a bottleneck."""
+
+import pytest
+
+from accelsweep.core.breakdown import BEHIND, PARTS, bottleneck
+
+
+def shares(**given):
+    rest = (1.0 - sum(given.values())) / (len(PARTS) - len(given))
+    return {part: given.get(part, rest) for part in PARTS}
+
+
+@pytest.mark.parametrize(
+    ("part", "verdict"),
+    [
+        ("data_wait", "input-bound"),
+        ("host_to_device", "transfer-bound"),
+        ("forward", "compute-bound"),
+        ("backward", "compute-bound"),
+        ("optimizer", "compute-bound"),
+        ("communication", "communication-bound"),
+        ("overhead", "overhead-bound"),
+    ],
+)
+def test_the_largest_part_names_the_bottleneck_and_stands_in_the_evidence(part, verdict):
+    found, evidence = bottleneck(shares(**{part: 0.7}))
+    assert found == verdict
+    assert ("70%" in evidence) or (verdict == "compute-bound" and "80%" in evidence)
+    assert "less than half" not in evidence
+
+
+def test_forward_backward_and_optimizer_are_one_candidate():
+    assert bottleneck(shares(forward=0.2, backward=0.2, optimizer=0.1, data_wait=0.4))[0] == "compute-bound"
+    assert bottleneck(shares(forward=0.1, backward=0.1, optimizer=0.1, data_wait=0.4))[0] == "input-bound"
+
+
+def test_a_largest_part_without_a_majority_says_so():
+    assert "less than half" in bottleneck(shares(data_wait=0.45, communication=0.4))[1]
+
+
+def test_compute_on_a_device_that_waits_for_the_host_is_overhead():
+    busy = shares(forward=0.9)
+    assert bottleneck(busy, device_behind=BEHIND)[0] == "compute-bound"
+    verdict, evidence = bottleneck(busy, device_behind=BEHIND - 0.01)
+    assert verdict == "overhead-bound"
+    assert "49%" in evidence
+    assert bottleneck(shares(data_wait=0.9), device_behind=0.0)[0] == "input-bound"
+
+
+def test_a_communication_that_cannot_be_told_is_no_candidate():
+    without = {part: share for part, share in shares(forward=0.8).items() if part != "communication"}
+    assert bottleneck(without)[0] == "compute-bound"

@@ -1,0 +1,61 @@
+"""The matmul ceiling, with a device whose speed is known, and once with the real one."""
+
+import pytest
+import torch
+
+from accelsweep.measure import ceiling as room
+from accelsweep.measure.ceiling import Ceiling, matmul_ceiling, number_format, remembered, torch_product
+from accelsweep.measure.device import CpuDevice
+
+
+def test_the_ceiling_is_the_devices_speed_at_a_size_that_takes_long_enough(clock, device):
+    speed = 1e12
+    found = matmul_ceiling(lambda size: lambda: device.work(2.0 * size**3 / speed), device, clock)
+    assert found.flops_per_second == pytest.approx(speed)
+    assert 2.0 * found.size**3 / speed >= room.LONG_ENOUGH
+    assert 2.0 * (found.size // 2) ** 3 / speed < room.LONG_ENOUGH
+
+
+def test_the_best_round_counts(clock, device):
+    delays = iter([0.01, 0.004, 0.01, *[0.02] * 4, 0.01, *[0.02] * 9])
+    found = matmul_ceiling(lambda size: lambda: device.work(next(delays)), device, clock)
+    assert found.flops_per_second == pytest.approx(2.0 * 512**3 / 0.01)
+
+
+def test_a_slow_device_is_not_asked_for_long(clock, device):
+    """Each product takes a second: three tell that the size will do, and no further round begins."""
+    asked = []
+    matmul_ceiling(lambda size: lambda: (asked.append(size), device.work(1.0)), device, clock)
+    assert asked == [room.SMALLEST] * room.TRIES
+
+
+def test_a_ceiling_is_measured_once_per_key_and_kept_for_the_block(tmp_path):
+    path, asked = tmp_path / "ceilings" / "block.json", []
+
+    def measure():
+        asked.append(1)
+        return Ceiling(float(len(asked)), 256)
+
+    assert remembered(path, "a", measure) == remembered(path, "a", measure) == Ceiling(1.0, 256)
+    assert remembered(path, "b", measure) == Ceiling(2.0, 256)
+    assert remembered(path, "a", measure) == Ceiling(1.0, 256)
+    path.write_text("{")
+    assert remembered(path, "a", measure) == Ceiling(3.0, 256)
+    assert remembered(None, "a", measure) == Ceiling(4.0, 256)
+
+
+def test_a_precision_has_the_format_of_its_products(monkeypatch):
+    assert number_format("bf16-mixed", "cpu") == number_format("bf16-true", "cuda") == "bfloat16"
+    assert number_format("16-mixed", "cuda") == "float16"
+    assert number_format("64-true", "cpu") == "float64"
+    assert number_format("32-true", "cuda") == "float32"
+    assert number_format("transformer-engine", "cuda") is None
+    monkeypatch.setattr(torch, "get_float32_matmul_precision", lambda: "high")
+    assert number_format("32-true", "cuda") == "tf32"
+    assert number_format("32-true", "cpu") == "float32"
+
+
+def test_a_real_product_of_this_cpu_has_a_ceiling():
+    found = matmul_ceiling(torch_product(torch.device("cpu"), "float32"), CpuDevice())
+    assert 1e8 < found.flops_per_second < 1e14
+    assert found.size >= room.SMALLEST
