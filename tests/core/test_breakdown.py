@@ -25,7 +25,7 @@ def shares(**given):
 def test_the_largest_part_names_the_bottleneck_and_stands_in_the_evidence(part, verdict):
     found, evidence = bottleneck(shares(**{part: 0.7}))
     assert found == verdict
-    assert ("70%" in evidence) or (verdict == "compute-bound" and "80%" in evidence)
+    assert ("70 %" in evidence) or (verdict == "compute-bound" and "80 %" in evidence)
     assert "less than half" not in evidence
 
 
@@ -43,7 +43,7 @@ def test_compute_on_a_device_that_waits_for_the_host_is_overhead():
     assert bottleneck(busy, device_behind=BEHIND)[0] == "compute-bound"
     verdict, evidence = bottleneck(busy, device_behind=BEHIND - 0.01)
     assert verdict == "overhead-bound"
-    assert "49%" in evidence
+    assert "49 %" in evidence
     assert bottleneck(shares(data_wait=0.9), device_behind=0.0)[0] == "input-bound"
 
 

@@ -11,6 +11,7 @@ import pytest
 
 from accelsweep.core.cell import label
 from accelsweep.core.findings import (
+    Bottleneck,
     CellFinding,
     Choice,
     Estimate,
@@ -31,6 +32,15 @@ HOSTILE = (
     "</script><script>window.hacked=1</script><img src=x onerror='window.hacked=2'> "
     "\"q\" 'a' `b` | [c](d) ${e} {{f}} \\ 你好 \u202e\x00"
 )
+SHARES = {
+    "data_wait": 0.1,
+    "host_to_device": 0.02,
+    "forward": 0.3,
+    "backward": 0.4,
+    "optimizer": 0.05,
+    "communication": 0.03,
+    "overhead": 0.1,
+}
 BUSY = Doubt(
     code="busy_cpu", message="other processes used 35 % of the CPU", remedy="stop other work and measure again"
 )
@@ -90,6 +100,9 @@ def cell(
         "effective": {"precision": axes["precision"], "world_size": axes["devices"]},
         "doubts": (),
         "runs": runs,
+        "bottleneck": Bottleneck(verdict="compute-bound", evidence="forward took most", shares=SHARES, count=3)
+        if rate
+        else None,
     }
     return CellFinding.model_validate(values | changes)
 

@@ -18,7 +18,7 @@ from accelsweep.report.figures.theme import DARK, LIGHT, SHAPES, Palette
 from accelsweep.report.figures.tradeoff import round_ticks, tradeoff_figures
 from accelsweep.report.page import vega_lite_version
 
-NAMES = {"speedup", "heatmap", "throughput", "scaling", "efficiency", "steps", "quality", "pareto-memory"}
+NAMES = {"breakdown", "speedup", "heatmap", "throughput", "scaling", "efficiency", "steps", "quality", "pareto-memory"}
 
 
 def svg_of(figure: Figure, palette: Palette = LIGHT) -> ElementTree.Element:

@@ -18,6 +18,7 @@ def test_a_cell_has_rate_and_speed_up_with_intervals_and_its_verdict(findings):
         "Speed-up",
         "Verdict",
         "Memory",
+        "Bottleneck",
         "Quality (val_accuracy)",
         "Doubts",
     ]
@@ -27,6 +28,7 @@ def test_a_cell_has_rate_and_speed_up_with_intervals_and_its_verdict(findings):
         ("2.25x", "[2.22, 2.29]"),
         ("faster", ""),
         ("81.6 MiB", "process group"),
+        ("compute-bound", "forward took most"),
         ("0.954", "[0.948, 0.960] undecided"),
         ("busy_cpu", ""),
     ]

@@ -15,6 +15,7 @@ from pydantic import ValidationError
 
 from accelsweep.analyse.advice import Situation, recommend
 from accelsweep.analyse.batch import batch_curves
+from accelsweep.analyse.bottleneck import bottleneck_of
 from accelsweep.analyse.compare import Comparison, Rules, against_baseline, family_size, own_rate
 from accelsweep.analyse.cost import costs, note
 from accelsweep.analyse.doubts import cell_doubts, outlying_runs, overlapping_runs, sweep_doubts
@@ -151,6 +152,7 @@ def _finding(one: CellRuns, comparison: Comparison, priced: dict[str, Estimate],
         runs=tuple(_point(run) for run in one.runs if run.run is not None),
         quality_difference=quality.difference,
         costs=priced,
+        bottleneck=bottleneck_of(one),
     )
 
 

@@ -54,11 +54,15 @@ def bottleneck(shares: Mapping[str, float], device_behind: float | None = None) 
     }
     verdict = max(parts, key=lambda name: parts[name][1])
     words, share = parts[verdict]
-    evidence = f"{words} took {share:.0%} of a step"
+    evidence = f"{words} took {_percent(share)} of a step"
     if verdict == "compute-bound" and device_behind is not None and device_behind < BEHIND:
-        behind = f"the device was behind the host at the end of only {device_behind:.0%} of the steps"
+        behind = f"the device was behind the host at the end of only {_percent(device_behind)} of the steps"
         return "overhead-bound", f"{evidence}, but {behind}, so it waits for work to be launched"
     rest = max((part for part in parts if part != verdict), key=lambda name: parts[name][1])
     if share < MAJORITY:
         evidence += ", less than half of it"
-    return verdict, f"{evidence}; next came {parts[rest][0]} with {parts[rest][1]:.0%}"
+    return verdict, f"{evidence}; next came {parts[rest][0]} with {_percent(parts[rest][1])}"
+
+
+def _percent(share: float) -> str:
+    return f"{share * 100:.0f} %"

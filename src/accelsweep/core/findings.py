@@ -77,6 +77,15 @@ class RunPoint(Frozen):
     doubts: tuple[Doubt, ...] = ()
 
 
+class Bottleneck(Frozen):
+    """Where a cell's steps spend their time: `shares` by `core.breakdown.PARTS`, means over `count` runs."""
+
+    verdict: str
+    evidence: str
+    shares: dict[str, float]
+    count: int
+
+
 class CellFinding(Frozen):
     """All that is known of one cell on one kind of machine; `hardware` names that kind, None where nothing ran.
 
@@ -105,6 +114,7 @@ class CellFinding(Frozen):
     runs: tuple[RunPoint, ...]
     quality_difference: Estimate | None = None
     costs: dict[str, Estimate] = Field(default_factory=dict)
+    bottleneck: Bottleneck | None = None
 
 
 class Hardware(Frozen):

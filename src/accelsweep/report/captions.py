@@ -50,6 +50,12 @@ CAPTIONS: dict[str, Caption] = {
         "The seconds that each step of one run took, warm-up included. Warm-up steps are crosses; only the dots "
         "count. A steady run is a level band; a slope, a jump or regular spikes are reasons to doubt its rate.",
     ),
+    "breakdown": Caption(
+        "Where the time of a step goes",
+        "Shares of a step in a probe pass after the timed window: waiting for data, moving batches, forward, backward, "
+        "optimizer, exchanging gradients (waiting for the slowest rank included), and the loop around all that. The "
+        "largest, with forward, backward and optimizer taken together, names the bottleneck.",
+    ),
     "quality": Caption(
         "Quality",
         "What the trained model reached after a fixed number of samples, with the interval over repeats. Speed "

@@ -24,6 +24,7 @@ def cells_table(findings: Findings) -> Table:
         "Speed-up",
         "Verdict",
         *(title for title, _ in optional),
+        *(["Bottleneck"] if _broken_down(findings) else []),
         f"Quality ({quality})",
         "Doubts",
     )
@@ -96,9 +97,19 @@ def _cell_row(
         _speedup(cell),
         Entry(cell.verdict.value, _why(cell), tone=cell.verdict.value),
         *(metric_entry(cell, names) for _, names in optional),
+        *([_bottleneck(cell)] if _broken_down(findings) else []),
         _quality(cell),
         Entry(", ".join(doubt.code for doubt in cell.doubts) or "none", tone="doubt" if cell.doubts else "absent"),
     )
+
+
+def _broken_down(findings: Findings) -> bool:
+    return any(cell.bottleneck is not None for cell in findings.cells)
+
+
+def _bottleneck(cell: CellFinding) -> Entry:
+    found = cell.bottleneck
+    return Entry(fmt.ABSENT, tone="absent") if found is None else Entry(found.verdict, found.evidence)
 
 
 def _why(cell: CellFinding) -> str:
@@ -163,6 +174,7 @@ def _cell_data(cell: CellFinding) -> dict[str, Any]:
     for name, cost in sorted(cell.costs.items()):
         data |= _estimate_data(name, cost)
     data |= {"quality_verdict": cell.quality_verdict}
+    data |= {"bottleneck": cell.bottleneck.verdict if cell.bottleneck else None}
     for name, summary in sorted(cell.metrics.items()):
         for field in ("median", "minimum", "maximum", "unit", "reason"):
             data[f"{name}.{field}"] = getattr(summary, field)

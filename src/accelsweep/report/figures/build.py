@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from accelsweep.core.findings import Findings
 from accelsweep.core.folders import SweepFolder
+from accelsweep.report.figures.breakdown import breakdown_figure
 from accelsweep.report.figures.figure import Figure, Skipped
 from accelsweep.report.figures.quality import quality_figure
 from accelsweep.report.figures.rate import heatmap_figure, throughput_figure
@@ -22,6 +23,7 @@ def build_figures(findings: Findings, folder: SweepFolder) -> list[Figure | Skip
         scaling_figure(findings),
         efficiency_figure(findings),
         steps_figure(findings, folder),
+        breakdown_figure(findings),
         quality_figure(findings),
         *tradeoff_figures(findings),
     ]

@@ -1,0 +1,71 @@
+"""Where the time of a step goes: one stacked bar for each cell that a probe pass broke down."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import altair as alt
+
+from accelsweep.core.breakdown import PARTS
+from accelsweep.core.findings import Bottleneck, CellFinding, Findings
+from accelsweep.report import format as fmt
+from accelsweep.report.figures.figure import ROW_PIXELS, ROWS, Chart, Figure, Skipped
+from accelsweep.report.figures.theme import Palette
+
+COLUMNS = ("cell", "label", "part", "share", "verdict", "count")
+MOST_CELLS = 40
+_WORDS = {part: part.replace("_", " ") for part in PARTS}
+
+
+def breakdown_figure(findings: Findings) -> Figure | Skipped:
+    """Return the shares of a step for each cell, or why there are none."""
+    known = [(cell, cell.bottleneck) for cell in findings.cells if cell.bottleneck is not None]
+    if not known:
+        return Skipped("breakdown", "no run broke its steps down (measure.probe_steps)")
+    shown = known[:MOST_CELLS]
+    rows = [row for position, pair in enumerate(shown) for row in _rows(position, *pair)]
+    verdicts = list(dict.fromkeys(bottleneck.verdict for _, bottleneck in known))
+    return Figure(
+        name="breakdown",
+        alt=f"Shares of a step of {fmt.count(len(shown), 'cell')}: {', '.join(verdicts)}.",
+        rows=rows,
+        columns=COLUMNS,
+        draw=lambda palette: _draw(palette, rows),
+        note=f"The first {len(shown)} of {len(known)} cells." if len(shown) < len(known) else "",
+    )
+
+
+def _rows(position: int, cell: CellFinding, found: Bottleneck) -> list[dict[str, Any]]:
+    return [
+        {
+            "cell": cell.cell,
+            "label": cell.label,
+            "key": f"{position} {cell.label}",
+            "part": _WORDS[part],
+            "order": PARTS.index(part),
+            "share": share,
+            "words": fmt.share(share),
+            "verdict": found.verdict,
+            "evidence": found.evidence,
+            "count": found.count,
+        }
+        for part, share in found.shares.items()
+    ]
+
+
+def _draw(palette: Palette, rows: list[dict[str, Any]]) -> Chart:
+    keys = list(dict.fromkeys(row["key"] for row in rows))
+    y = alt.Y(
+        "key:N",
+        sort=keys,
+        title=None,
+        axis=alt.Axis(labelExpr="slice(datum.label, indexof(datum.label, ' ') + 1)"),
+    )
+    x = alt.X("share:Q", title="share of a step", stack="zero", axis=alt.Axis(format="%", tickCount=6, grid=False))
+    scale = alt.Scale(domain=list(_WORDS.values()), range=list(palette.series[: len(_WORDS)]))
+    colour = alt.Color("part:N", scale=scale, legend=alt.Legend(columns=4, symbolType="square"))
+    titles = {"label": "cell", "part": "part", "words": "share", "verdict": "bottleneck", "evidence": "because"}
+    tooltip = [alt.Tooltip(f"{key}:N", title=words) for key, words in titles.items()]
+    bars = alt.Chart(ROWS).mark_bar(height=ROW_PIXELS * 0.6, stroke=palette.page, strokeWidth=1)
+    chart = bars.encode(x=x, y=y, color=colour, order="order:O", tooltip=tooltip)
+    return alt.layer(chart).properties(height=ROW_PIXELS * len(keys), usermeta={"rows": len(keys)})
