@@ -1,0 +1,32 @@
+"""Deleting asks first, deletes one sweep and nothing beside it."""
+
+import pytest
+
+from accelsweep.commands.clean import delete_sweep
+from accelsweep.commands.head import claimed
+from accelsweep.core.errors import AccelsweepError
+
+
+def test_nothing_is_deleted_without_a_yes(example_sweep):
+    questions = []
+    delete_sweep(example_sweep.home, example_sweep.name, ask=lambda question: bool(questions.append(question)))
+    assert example_sweep.manifest.exists()
+    assert "records?" in questions[0]
+    assert str(example_sweep.root) in questions[0]
+
+
+def test_only_the_sweeps_own_folders_go(example_sweep):
+    example_sweep.report.mkdir(parents=True)
+    other = example_sweep.home / "sweeps" / "other" / "manifest.json"
+    other.parent.mkdir()
+    other.write_text("{}")
+    delete_sweep(example_sweep.home, example_sweep.name, ask=None)
+    assert not example_sweep.root.exists()
+    assert not example_sweep.report.exists()
+    assert other.exists()
+
+
+def test_a_running_sweep_is_not_deleted(example_sweep):
+    with claimed(example_sweep), pytest.raises(AccelsweepError, match="is being run by process"):
+        delete_sweep(example_sweep.home, example_sweep.name, ask=None)
+    assert example_sweep.manifest.exists()

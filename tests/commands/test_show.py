@@ -1,0 +1,84 @@
+"""What the commands print is true to the files: plan, status, results, comparison."""
+
+import pytest
+
+from accelsweep.analyse.analyse import analyse
+from accelsweep.analyse.collect import collect
+from accelsweep.commands.compare import compare_sweeps
+from accelsweep.commands.debug import full_name
+from accelsweep.commands.doctor import examine
+from accelsweep.commands.plan import print_config, print_plan
+from accelsweep.commands.results import print_results
+from accelsweep.commands.status import print_status
+from accelsweep.core.errors import InputError
+from accelsweep.core.plans import Manifest
+
+
+@pytest.fixture(autouse=True)
+def wide(monkeypatch):
+    monkeypatch.setenv("COLUMNS", "220")
+
+
+def test_a_plan_names_cells_reasons_blocks_and_what_it_can_show(tmp_path, capsys):
+    print_plan(tmp_path, ["experiment=quickstart"], name=None, add_repeats=0)
+    shown = capsys.readouterr().out
+    assert "cpu x2 | bf16-mixed | batch 128" in shown
+    assert "baseline" in shown
+    assert "3 blocks (3 new), 24 runs, 0 settled already" in shown or "cuda x" in shown
+    assert "smallest difference that these repeats can show" in shown
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_cfg_job_prints_the_composed_config(tmp_path, capsys):
+    print_config(tmp_path, ["experiment=quickstart", "batch_size=7"], "job")
+    assert "batch_size: 7\n" in capsys.readouterr().out
+
+
+def test_any_other_cfg_is_refused(tmp_path):
+    with pytest.raises(InputError, match="--cfg job"):
+        print_config(tmp_path, [], "hydra")
+
+
+def test_results_count_what_is_not_settled_and_say_where_the_report_is(example_sweep, capsys):
+    analyse(collect(example_sweep), Manifest.read(example_sweep.manifest)).write(example_sweep.findings)
+    unsettled = print_results(example_sweep)
+    shown = capsys.readouterr().out
+    assert unsettled > 0
+    assert f"{unsettled} of" in shown
+    assert str(example_sweep.report / "index.html") in shown
+
+
+def test_status_tells_of_every_sweep_of_the_folder(example_sweep, capsys):
+    print_status(example_sweep.home, None)
+    shown = capsys.readouterr().out
+    assert shown.startswith(f"{example_sweep.name}: ")
+    assert "head: none" in shown
+
+
+def test_status_of_an_empty_folder_says_how_to_begin(tmp_path, capsys):
+    print_status(tmp_path, None)
+    assert "accelsweep run experiment=quickstart" in capsys.readouterr().out
+
+
+def test_a_sweep_compared_with_itself_shows_no_regression(example_sweep, capsys):
+    assert compare_sweeps(example_sweep.home, example_sweep.name, example_sweep.name, "slower:2%") == 0
+    assert "no such regression is supported" in capsys.readouterr().out
+
+
+def test_a_gate_that_is_not_understood_is_refused_with_an_example(example_sweep):
+    with pytest.raises(InputError, match="slower:2%"):
+        compare_sweeps(example_sweep.home, example_sweep.name, example_sweep.name, "worse")
+
+
+def test_the_beginning_of_a_cells_name_is_enough(example_sweep):
+    runnable = [cell.name for cell in Manifest.read(example_sweep.manifest).cells if cell.unsupported is None]
+    assert full_name(example_sweep, runnable[0][:8]) == runnable[0]
+    with pytest.raises(InputError, match="the beginning of several"):
+        full_name(example_sweep, "")
+
+
+def test_doctor_finds_this_machine_able(tmp_path, capsys):
+    assert examine(tmp_path) == 0
+    shown = capsys.readouterr().out
+    assert "device: " in shown
+    assert "FAIL" not in shown
