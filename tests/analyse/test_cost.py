@@ -90,3 +90,25 @@ def test_a_measured_energy_becomes_joules_money_and_carbon(simulated: ModuleType
 def test_an_energy_that_was_not_read_is_absent_and_never_zero(simulated: ModuleType) -> None:
     costs = _analysed(simulated, {**PRICES, "electricity": {"usd_per_kwh": 0.36}}).cells[0].costs
     assert set(costs) == {"usd_per_hour", "usd_per_million_samples"}
+
+
+def test_the_prices_behind_the_costs_travel_with_their_dates_and_sources(simulated: ModuleType) -> None:
+    priced = {"usd_per_hour": 0.5, "date": "2026-01", "source": "a list"}
+    prices = {"devices": {"cpu": priced, "mps": 9.0}, "electricity": 0.3}
+    findings = _analysed(simulated, prices)
+    assert [(one.name, one.value, one.date, one.source) for one in findings.prices] == [
+        ("cpu", 0.5, "2026-01", "a list")
+    ], "only what was used: no mps was measured, and no energy"
+    powered = _analysed(simulated, prices, energy_joules=720.0, window_samples=100.0)
+    assert [one.name for one in powered.prices] == ["cpu", "electricity"]
+
+
+def test_an_epoch_has_a_cost_only_where_the_records_hold_its_size(simulated: ModuleType) -> None:
+    """At 0.533 USD/h and the rate of 1e6 samples in 97.18 h, 50 000 samples cost a twentieth of 51.80 USD."""
+    sized = _analysed(simulated, PRICES, epoch_samples=50_000.0)
+    assert sized.cells[0].costs["usd_per_epoch"].value == pytest.approx(51.80 / 20, abs=0.001)
+    assert [gap.partition(":")[0] for gap in sized.cost_gaps] == ["Cost per result"]
+    unsized = _analysed(simulated, PRICES)
+    assert "usd_per_epoch" not in unsized.cells[0].costs
+    assert "size of the training data" in unsized.cost_gaps[0]
+    assert _analysed(simulated, {}).cost_gaps == ()

@@ -1,8 +1,8 @@
 """Tables: every number with its interval, every missing one with its reason, every failure a row."""
 
-from accelsweep.core.findings import Estimate, Verdict
+from accelsweep.core.findings import Estimate, PriceUsed, Verdict
 from accelsweep.core.outcome import Outcome
-from accelsweep.report.cells import absent_metrics, cells_table
+from accelsweep.report.cells import absent_metrics, cells_table, cost_words
 from accelsweep.report.tables import build_tables, doubts_table, environment_table, failures_table, runs_table
 
 
@@ -66,6 +66,17 @@ def test_costs_have_a_column_where_there_are_prices(findings):
     table = cells_table(findings.model_copy(update={"cells": cells}))
     place = [column.title for column in table.columns].index("Cost of 1M samples")
     assert [words(row)[place] for row in table.rows][-2:] == [("0.41 USD", "[0.40, 0.42]"), ("not measured", "")]
+
+
+def test_the_prices_stand_below_the_cells_with_their_dates_and_sources(findings):
+    listed = PriceUsed(name="Tesla K80", value=0.967, unit="USD per hour", date="2018", source="DAWNBench")
+    own = PriceUsed(name="cpu", value=1, unit="USD per hour", date=None, source=None)
+    gap = "Cost per epoch: not given, because nobody counted."
+    assert cost_words(findings.model_copy(update={"prices": (listed, own), "cost_gaps": (gap,)})) == [
+        "Priced with Tesla K80 at 0.967 USD per hour (DAWNBench, 2018).",
+        "Priced with cpu at 1 USD per hour (your own figure, without a source).",
+        gap,
+    ]
 
 
 def test_the_csv_of_cells_holds_the_unrounded_numbers_of_every_cell(findings):

@@ -17,7 +17,7 @@ from accelsweep.analyse.advice import Situation, recommend
 from accelsweep.analyse.batch import batch_curves
 from accelsweep.analyse.bottleneck import bottleneck_of
 from accelsweep.analyse.compare import Comparison, Rules, against_baseline, family_size, own_rate
-from accelsweep.analyse.cost import costs, note
+from accelsweep.analyse.cost import costs, gaps, note, used
 from accelsweep.analyse.doubts import cell_doubts, outlying_runs, overlapping_runs, sweep_doubts
 from accelsweep.analyse.origin import environment, hardware_of, records_digest
 from accelsweep.analyse.pareto import candidates, front, objectives
@@ -28,11 +28,11 @@ from accelsweep.analyse.statistics import Family, pooled_noise, significant
 from accelsweep.analyse.summary import summaries
 from accelsweep.analyse.words import command
 from accelsweep.core.documents import canonical_json
-from accelsweep.core.errors import InputError
 from accelsweep.core.findings import CellFinding, Estimate, Findings, RunPoint
 from accelsweep.core.outcome import Outcome
 from accelsweep.core.plans import Manifest
 from accelsweep.plan.power import smallest_visible_effect
+from accelsweep.plan.prices import read_prices
 
 
 def analyse(records: pd.DataFrame, manifest: Manifest) -> Findings:
@@ -44,7 +44,7 @@ def analyse(records: pd.DataFrame, manifest: Manifest) -> Findings:
     measure = measure_of(groups, manifest.settings.analysis.quality_margin)
     baselines = [one for one in groups if one.cell == manifest.baseline]
     comparisons = [against_baseline(one, baselines, rules) for one in groups]
-    priced, costs_note = _costs(groups, manifest, Family(1, rules.family.confidence))
+    priced, money = _costs(groups, manifest, Family(1, rules.family.confidence))
     context = _Context(names, rules.family, measure, outlying_runs(groups), overlapping_runs(rows))
     cells = tuple(_finding(*parts, context) for parts in zip(groups, comparisons, priced, strict=True))
     return Findings(
@@ -58,7 +58,7 @@ def analyse(records: pd.DataFrame, manifest: Manifest) -> Findings:
         environment=environment(manifest, rows),
         records_sha256=records_digest(rows),
         batch_curves=batch_curves(groups, names),
-        costs_note=costs_note,
+        **money,
     )
 
 
@@ -174,13 +174,15 @@ def _point(run: RunRow) -> RunPoint:
 
 def _costs(
     groups: Sequence[CellRuns], manifest: Manifest, family: Family
-) -> tuple[list[dict[str, Estimate]], str | None]:
-    """Return each cell's costs, and why there are none: a wrong price costs the columns, never the report."""
+) -> tuple[list[dict[str, Estimate]], dict[str, Any]]:
+    """Return each cell's costs, and what the findings say of them: a wrong price costs columns, not the report."""
     try:
-        found = [costs(one, manifest.settings.prices, family) for one in groups]
-    except (InputError, ValidationError) as error:
-        return [{} for _ in groups], f"the prices cannot be used: {error}"
-    return found, note(manifest.settings.prices, found)
+        prices = read_prices(manifest.settings.prices)
+    except ValidationError as error:
+        return [{} for _ in groups], {"costs_note": f"the prices cannot be used: {error.errors()[0]['msg']}"}
+    found = [costs(one, prices, family) for one in groups]
+    about = {"costs_note": note(prices, found), "cost_gaps": gaps(groups, found), "prices": used(groups, found, prices)}
+    return found, about
 
 
 def _repeats(manifest: Manifest) -> int:

@@ -1,37 +1,36 @@
 """What a rate costs: money, energy and carbon per million samples. No price, no cost: nothing here is made up.
 
-Device prices are read as the plan reads them; beside `prices.devices`, `prices.electricity.usd_per_kwh` and
-`prices.carbon.grams_per_kwh` turn a measured energy into money and carbon.
+Prices are read as the plan reads them. A cost per epoch needs the number of samples in one pass over the training data;
+where no record holds it (`EPOCH_SAMPLES`), that is said instead.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 from accelsweep.analyse.runs import CellRuns
 from accelsweep.analyse.statistics import Family, Interval, exponential_estimate, significant, t_interval
-from accelsweep.core.errors import InputError
-from accelsweep.core.findings import Estimate
-from accelsweep.plan.prices import usd_per_hour_on
+from accelsweep.core.findings import Estimate, PriceUsed
+from accelsweep.plan.prices import Prices, price_lines, usd_per_hour_on
 
 SAMPLES = 1e6
 SECONDS_PER_HOUR = 3600.0
 JOULES_PER_KWH = 3.6e6
+EPOCH_SAMPLES = "epoch_samples"
+"""The metric that says how many samples one pass over the training data has, on all ranks together."""
 
 
-def costs(group: CellRuns, prices: Mapping[str, Any], family: Family) -> dict[str, Estimate]:
+def costs(group: CellRuns, prices: Prices, family: Family) -> dict[str, Estimate]:
     """Return the costs of a measured cell that prices and readings allow; `family` gives the intervals' confidence.
 
-    `usd_per_hour`, `usd_per_million_samples` (rent only), `joules_per_sample` (of the scope that was read),
-    `energy_usd_per_million_samples`, `co2_grams_per_million_samples`. Raises InputError or
-    ValidationError for a price that is no number.
+    `usd_per_hour`, `usd_per_million_samples` and `usd_per_epoch` (rent only), `joules_per_sample` (of the scope that
+    was read), `energy_usd_per_million_samples`, `co2_grams_per_million_samples`.
     """
     found: dict[str, Estimate] = {}
     if not group.measured:
         return found
-    rent = usd_per_hour_on(prices, group.config, tuple(group.effective.get("device_names", ())))
+    rent = usd_per_hour_on(prices, group.config, _models(group))
     if rent is not None:
         reason = "a price, not a measurement"
         found["usd_per_hour"] = Estimate(
@@ -39,13 +38,45 @@ def costs(group: CellRuns, prices: Mapping[str, Any], family: Family) -> dict[st
         )
         rate = t_interval(list(group.log_rates.values()), family)
         seconds = Interval(-rate.center, rate.half_width, rate.count, rate.reason)
-        scale = rent / SECONDS_PER_HOUR * SAMPLES
-        found["usd_per_million_samples"] = exponential_estimate(seconds, "USD", family, scale)
+        amounts = {"usd_per_million_samples": SAMPLES, "usd_per_epoch": epoch_samples(group)}
+        for name, samples in amounts.items():
+            if samples is not None:
+                scale = rent / SECONDS_PER_HOUR * samples
+                found[name] = exponential_estimate(seconds, "USD", family, scale)
     found.update(_energy_costs(group, prices, family))
     return found
 
 
-def _energy_costs(group: CellRuns, prices: Mapping[str, Any], family: Family) -> dict[str, Estimate]:
+def epoch_samples(group: CellRuns) -> float | None:
+    """Return the samples of one pass over the training data, or None if the records do not hold one and the same."""
+    sizes = set(group.values(EPOCH_SAMPLES))
+    return sizes.pop() if len(sizes) == 1 else None
+
+
+def used(groups: Sequence[CellRuns], found: Sequence[Mapping[str, Estimate]], prices: Prices) -> tuple[PriceUsed, ...]:
+    """Return the prices that the costs `found` of these cells were computed with."""
+    devices = [prices.of_device(one.config["accelerator"], _models(one)) for one in groups if one.measured]
+    names = {device[0] for device in devices if device is not None}
+    given = {name for one in found for name in one}
+    energy = {"electricity": "energy_usd_per_million_samples", "carbon": "co2_grams_per_million_samples"}
+    return price_lines(prices, names | {name for name, cost in energy.items() if cost in given})
+
+
+def gaps(groups: Sequence[CellRuns], found: Sequence[Mapping[str, Estimate]]) -> tuple[str, ...]:
+    """Return which costs are not given although there are prices, and why."""
+    if not any("usd_per_hour" in one for one in found):
+        return ()
+    lines = []
+    if any("usd_per_hour" in cost and epoch_samples(one) is None for one, cost in zip(groups, found, strict=True)):
+        lines.append("Cost per epoch: not given, because the records do not hold the size of the training data.")
+    return (*lines, "Cost per result: not given, because no run of this sweep trains to a target.")
+
+
+def _models(group: CellRuns) -> tuple[str, ...]:
+    return tuple(group.effective.get("device_names", ()))
+
+
+def _energy_costs(group: CellRuns, prices: Prices, family: Family) -> dict[str, Estimate]:
     energies = [(run.value("energy_joules"), run.value("window_samples")) for run in group.measured]
     logs = [math.log(joules / samples) for joules, samples in energies if joules and samples]
     if not logs:
@@ -53,31 +84,22 @@ def _energy_costs(group: CellRuns, prices: Mapping[str, Any], family: Family) ->
     joules = t_interval(logs, family)
     found = {"joules_per_sample": exponential_estimate(joules, "J", family)}
     kwh = SAMPLES / JOULES_PER_KWH
-    for name, unit, section, key in (
-        ("energy_usd_per_million_samples", "USD", "electricity", "usd_per_kwh"),
-        ("co2_grams_per_million_samples", "g", "carbon", "grams_per_kwh"),
-    ):
-        price = _price(prices, section, key)
-        if price:
-            found[name] = exponential_estimate(joules, unit, family, price * kwh)
+    amounts = {
+        "energy_usd_per_million_samples": ("USD", prices.electricity and prices.electricity.usd_per_kwh),
+        "co2_grams_per_million_samples": ("g", prices.carbon and prices.carbon.grams_per_kwh),
+    }
+    for name, (unit, per_kwh) in amounts.items():
+        if per_kwh:
+            found[name] = exponential_estimate(joules, unit, family, per_kwh * kwh)
     return found
 
 
-def note(prices: Mapping[str, Any], found: Sequence[Mapping[str, Estimate]]) -> str | None:
+def note(prices: Prices, found: Sequence[Mapping[str, Estimate]]) -> str | None:
     """Return why there is no cost in money, or None if at least one cell has one."""
     if any("usd_per_million_samples" in one for one in found):
         return None
-    if not prices.get("devices"):
+    if not prices.devices:
         return (
             "no prices were given, so there are no costs; add prices=NAME from conf/prices/ or +prices.devices.cuda=USD"
         )
-    return f"no price matches the devices that were measured; prices.devices has {', '.join(sorted(prices['devices']))}"
-
-
-def _price(prices: Mapping[str, Any], section: str, key: str) -> float | None:
-    value = (prices.get(section) or {}).get(key)
-    if value is None:
-        return None
-    if isinstance(value, bool) or not isinstance(value, int | float) or not value >= 0:
-        raise InputError(f"prices.{section}.{key}: {value!r} is no price; it must be a number of at least 0")
-    return float(value)
+    return f"no price matches the devices that were measured; prices.devices has {', '.join(sorted(prices.devices))}"

@@ -90,8 +90,9 @@ class CellFinding(Frozen):
     """All that is known of one cell on one kind of machine; `hardware` names that kind, None where nothing ran.
 
     A cell that was measured on machines of two kinds has two findings. `quality_difference` is its quality minus the
-    baseline's, paired by seed. `costs` maps `usd_per_hour`, `usd_per_million_samples`, `joules_per_sample`,
-    `co2_grams_per_million_samples` to their values; a cost without a price or a reading is absent, never 0.
+    baseline's, paired by seed. `costs` maps `usd_per_hour`, `usd_per_million_samples`, `usd_per_epoch`,
+    `joules_per_sample`, `co2_grams_per_million_samples` to their values; a cost without a price or a reading is absent,
+    never 0.
     """
 
     cell: str
@@ -167,11 +168,22 @@ class BatchCurve(Frozen):
     smallest_out_of_memory: int | None
 
 
+class PriceUsed(Frozen):
+    """A price that costs were computed with: of what, how much, and when and where it was seen, as the user gave it."""
+
+    name: str
+    value: float
+    unit: str
+    date: str | None
+    source: str | None
+
+
 class Findings(Document):
     """All numbers of one sweep's report.
 
     `family` is the number of ratios whose intervals hold together; `pareto` names the cells that no other beats in all
-    of `pareto_objectives`; `costs_note` says why there are no costs, None where there are some.
+    of `pareto_objectives`; `costs_note` says why there are no costs, None where there are some. `prices` are those that
+    the costs were computed with, `cost_gaps` says which costs no record of this sweep can give.
     """
 
     kind: ClassVar[str] = "findings"
@@ -205,3 +217,5 @@ class Findings(Document):
     pareto_objectives: tuple[str, ...] = ()
     batch_curves: tuple[BatchCurve, ...] = ()
     costs_note: str | None = None
+    cost_gaps: tuple[str, ...] = ()
+    prices: tuple[PriceUsed, ...] = ()

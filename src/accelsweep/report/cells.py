@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from accelsweep.core.findings import CellFinding, Estimate, Findings, Verdict
+from accelsweep.core.findings import CellFinding, Estimate, Findings, PriceUsed, Verdict
 from accelsweep.report import format as fmt
 from accelsweep.report.table import Column, Entry, Table
 
@@ -53,6 +53,7 @@ _OPTIONAL: tuple[tuple[str, tuple[str, ...]], ...] = (
     ("Memory", MEMORY_METRICS),
     ("Energy", ("joules_per_sample", "energy_joules")),
     ("Cost of 1M samples", ("usd_per_million_samples",)),
+    ("Cost of an epoch", ("usd_per_epoch",)),
     ("MFU", ("mfu",)),
 )
 """Columns that appear only where some cell has a value; where none has, `absent_metrics` says so once."""
@@ -68,7 +69,20 @@ def absent_metrics(findings: Findings) -> list[str]:
         reason = next((reason for reason in reasons if reason), None)
         if reason is not None:
             lines.append(f"{title}: {fmt.absent(reason)}.")
-    return lines + ([f"Cost: {findings.costs_note.rstrip('.')}."] if findings.costs_note else [])
+    return lines + cost_words(findings)
+
+
+def cost_words(findings: Findings) -> list[str]:
+    """Return the prices behind the costs with their dates and sources, and which costs there are not, and why."""
+    if findings.costs_note:
+        return [f"Cost: {findings.costs_note.rstrip('.')}."]
+    priced = [f"Priced with {_price_words(price)}." for price in findings.prices]
+    return priced + list(findings.cost_gaps)
+
+
+def _price_words(price: PriceUsed) -> str:
+    origin = ", ".join(part for part in (price.source, price.date) if part) or "your own figure, without a source"
+    return f"{price.name} at {price.value:g} {price.unit} ({origin})"
 
 
 def _any_value(findings: Findings, names: Sequence[str]) -> bool:

@@ -1,0 +1,68 @@
+"""A price file is read strictly: what is no price is refused before anything is measured."""
+
+import pytest
+import yaml
+from pydantic import ValidationError
+
+from accelsweep.core.errors import InputError
+from accelsweep.core.shipped import shipped_root
+from accelsweep.plan.make import make_plan
+from accelsweep.plan.prices import price_lines, read_prices, usd_per_hour_on
+
+SHIPPED = sorted((shipped_root() / "conf" / "prices").glob("*.yaml"))
+
+
+@pytest.mark.parametrize("path", SHIPPED, ids=lambda path: path.stem)
+def test_every_shipped_price_has_a_date_and_a_source(path, home):
+    prices = read_prices(yaml.safe_load(path.read_text()))
+    lines = price_lines(prices, [*prices.devices, "electricity", "carbon"])
+    assert lines
+    assert all(line.date and line.source for line in lines)
+    planned = make_plan(home, [f"prices={path.stem}"]).manifest.settings.prices
+    assert read_prices(planned) == prices
+
+
+def test_without_prices_a_plan_has_none(home):
+    assert make_plan(home, []).manifest.settings.prices == {}
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("devices: {cpu: cheap}", ["prices.devices.cpu='cheap'", "no price", "usd_per_hour"]),
+        ("devices: {cpu: true}", ["prices.devices.cpu=True", "no price"]),
+        ("devices: {cpu: -1}", ["prices.devices.cpu.usd_per_hour=-1", "greater than or equal to 0"]),
+        ("devices: {cpu: [1]}", ["prices.devices.cpu=[1]", "no price"]),
+        ("devices: {cpu: {usd_per_hour: '1'}}", ["prices.devices.cpu.usd_per_hour='1'", "valid number"]),
+        ("devices: {cpu: {source: a list}}", ["prices.devices.cpu.usd_per_hour", "missing"]),
+        ("devices: {cpu: {usd_per_hour: 1, when: 2020}}", ["unknown key 'prices.devices.cpu.when'"]),
+        ("devices: [1]", ["prices.devices=[1]", "dictionary"]),
+        ("cpu: 1", ["unknown key 'prices.cpu'"]),
+        ("electricity: free", ["prices.electricity='free'", "usd_per_kwh"]),
+        ("carbon: {grams_per_kwh: -3}", ["prices.carbon.grams_per_kwh=-3"]),
+    ],
+)
+def test_a_malformed_price_file_is_refused_by_the_plan_with_key_and_file(home, own_conf, text, words):
+    own_conf({"prices/mine.yaml": text + "\n"})
+    with pytest.raises(InputError) as caught:
+        make_plan(home, ["prices=mine"])
+    message = str(caught.value)
+    assert [word for word in [*words, "look in", "mine.yaml"] if word not in message] == []
+    assert "\n" not in message
+
+
+def test_a_bare_number_stands_for_the_amount_and_a_model_goes_before_its_accelerator():
+    prices = read_prices({"devices": {"cuda": 2, "Tesla K80": 0.967}, "electricity": 0.3, "carbon": None})
+    config = {"accelerator": "cuda", "devices": 4, "num_nodes": 2}
+    assert usd_per_hour_on(prices, config, ["Tesla K80"]) == pytest.approx(8 * 0.967)
+    assert usd_per_hour_on(prices, config, ["NVIDIA H100"]) == 16
+    assert usd_per_hour_on(prices, config | {"accelerator": "mps"}, []) is None
+    assert prices.electricity is not None
+    assert prices.electricity.usd_per_kwh == 0.3
+
+
+def test_a_date_may_be_a_year_or_a_day():
+    prices = read_prices({"devices": {"cpu": {"usd_per_hour": 1, "date": 2024}}})
+    assert prices.devices["cpu"].date == "2024"
+    with pytest.raises(ValidationError):
+        read_prices({"devices": {"cpu": {"usd_per_hour": 1, "date": ["2024"]}}})
