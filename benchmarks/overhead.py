@@ -41,6 +41,7 @@ CELL = [
     f"measure.max_steps={STEPS}",
     "measure.min_seconds=0.0",
     "measure.quality_samples=null",
+    "measure.probe_steps=null",
     "repeats=1",
 ]
 BARE = Path(__file__).with_name("bare_train.py")

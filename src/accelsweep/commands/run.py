@@ -132,7 +132,8 @@ def _snakemake(folder: SweepFolder, options: list[str]) -> Child:
         "--nolock",
         *options,
     ]
-    command += ["--config", f'sweep="{folder.name}"', "--", f"reports/{folder.name}/index.html"]
+    # With its folder, because Snakemake reads a bare 1e3 or 007 as a number.
+    command += ["--config", f"sweep=sweeps/{folder.name}", "--", f"reports/{folder.name}/index.html"]
     return Child.start(command, cwd=folder.home, log=folder.snakemake_log)
 
 
@@ -152,9 +153,13 @@ def _publisher(folder: SweepFolder, request: Request) -> Child:
 
 def _conclude(folder: SweepFolder, *, snakemake_failed: bool) -> int:
     if not (folder.findings.exists() and (folder.report / "index.html").exists()):
-        typer.echo(f"no report was written; see {folder.snakemake_log}", err=True)
+        typer.echo(f"no report was written; the end of {folder.snakemake_log}:\n{_last_lines(folder)}", err=True)
         return EXIT_INCOMPLETE
     unsettled = print_results(folder)
     if snakemake_failed and not unsettled:
         typer.echo(f"Snakemake reported an error; see {folder.snakemake_log}", err=True)
     return EXIT_INCOMPLETE if unsettled or snakemake_failed else EXIT_OK
+
+
+def _last_lines(folder: SweepFolder, count: int = 15) -> str:
+    return "\n".join(folder.snakemake_log.read_text("utf-8", "replace").splitlines()[-count:])

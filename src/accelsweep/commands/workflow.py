@@ -9,7 +9,7 @@ import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from pathlib import Path
+from pathlib import Path, PurePath
 from typing import Any
 
 from accelsweep.core.documents import canonical_json, sha256_text
@@ -70,7 +70,7 @@ class Sweep:
 def open_sweep(config: Mapping[str, Any], *, plan_if_asked: bool) -> Sweep:
     """Return the sweep that Snakemake's config names, planned first if this is the main process.
 
-    `config` holds either `sweep` (planned before) or `experiment`, with `overrides` (Hydra's, separated by spaces) and
+    `config` holds either `sweep` (planned before; NAME or sweeps/NAME) or `experiment`, with `overrides` (Hydra's, separated by spaces) and
     `name`. Raises WorkflowError, so that Snakemake prints the message and no traceback.
     """
     from snakemake.exceptions import WorkflowError
@@ -102,7 +102,7 @@ def _planned(home: Path, config: Mapping[str, Any]) -> SweepFolder:
 def _sweep_name(config: Mapping[str, Any]) -> str:
     for key in ("sweep", "name", "experiment"):
         if key in config:
-            return str(config[key])
+            return PurePath(str(config[key])).name
     raise InputError("name a sweep: --config sweep=NAME for a planned one, or --config experiment=NAME to plan it")
 
 
