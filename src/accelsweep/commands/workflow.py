@@ -70,8 +70,8 @@ class Sweep:
 def open_sweep(config: Mapping[str, Any], *, plan_if_asked: bool) -> Sweep:
     """Return the sweep that Snakemake's config names, planned first if this is the main process.
 
-    `config` holds either `sweep` (planned before; NAME or sweeps/NAME) or `experiment`, with `overrides` (Hydra's, separated by spaces) and
-    `name`. Raises WorkflowError, so that Snakemake prints the message and no traceback.
+    `config` holds either `sweep` (planned before; NAME or sweeps/NAME) or `experiment`, with `overrides` (Hydra's,
+    separated by spaces) and `name`. Raises WorkflowError, so that Snakemake prints the message and no traceback.
     """
     from snakemake.exceptions import WorkflowError
 
