@@ -86,4 +86,4 @@ def test_damaged_files_are_named_and_left_out(sweep: SweepFolder) -> None:
     snapshot = take(sweep)
     assert run not in snapshot.finished
     assert snapshot.findings is None
-    assert [line.partition(":")[0] for line in snapshot.damaged] == [str(sweep.record(run)), str(sweep.findings)]
+    assert [line.partition(":")[0] for line in snapshot.damaged] == [str(sweep.findings), str(sweep.record(run))]

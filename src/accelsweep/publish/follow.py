@@ -24,7 +24,7 @@ from accelsweep.publish.publisher import Publication, Tell, bring_about_runs, pu
 from accelsweep.publish.snapshot import Snapshot, take
 from accelsweep.publish.store import connect, refuse_foreign
 
-POLL_SECONDS = 1.0
+POLL_SECONDS = 2.0
 _LONGEST_PAUSE_SECONDS = 60.0
 
 
@@ -72,10 +72,12 @@ class Follower:
             store = connect(self._folder, self._uri)
             self._writer = self._make_writer(store, store.look())
             refuse_foreign(store, self._writer.held, (item.sha256 for item in snapshot.finished.values()))
-        bring_about_runs(self._writer, snapshot)
-        for running in snapshot.running.values():
-            if running.step is not None:
-                self._writer.progress(run_key(running.run), running.step)
+        before = self._snapshot
+        if not snapshot.differs_in_steps_only(before):
+            bring_about_runs(self._writer, snapshot)
+        for run, running in snapshot.running.items():
+            if running.step is not None and (before is None or running != before.running.get(run)):
+                self._writer.progress(run_key(run), running.step)
         self._snapshot = snapshot
 
 

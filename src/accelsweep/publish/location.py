@@ -1,21 +1,12 @@
-"""Which MLflow store a sweep goes to, where its artifacts lie, and how its address is shown without its secrets."""
+"""Which MLflow store a sweep goes to, and where its artifacts lie."""
 
 from __future__ import annotations
 
 import os
-import re
 from pathlib import Path
 from urllib.parse import unquote
 
 from accelsweep.core.folders import SweepFolder
-
-_CREDENTIALS = re.compile(r"(?<=://)[^/\s@]+@")
-_SECRET_PARAMETERS = re.compile(r"([?&][^=&\s]*(?:token|password|secret|key)[^=&\s]*=)[^&\s]+", re.IGNORECASE)
-
-
-def mask(text: str) -> str:
-    """Return `text` with user names, passwords and tokens in its URIs replaced by `***`."""
-    return _SECRET_PARAMETERS.sub(r"\1***", _CREDENTIALS.sub("***@", text))
 
 
 def resolve(home: Path, tracking_uri: str | None) -> str:

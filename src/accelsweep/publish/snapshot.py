@@ -18,13 +18,16 @@ from accelsweep.core.outcome import Outcome
 from accelsweep.core.plans import Claim, Manifest
 from accelsweep.core.record import Record
 
+Stamp = tuple[int, int]
+"""A file's modification time in nanoseconds and its size: what changes when a file is written anew."""
+
 _STALE_CLAIM_SECONDS = 120.0
 _STARTED_TOLERANCE_SECONDS = 2.0
 
 
 @dataclass(frozen=True)
 class Finished:
-    """A run that left a record. `stamp` is the record file's modification time and size; times are ISO 8601."""
+    """A run that left a record. `stamp` is its file's; times are ISO 8601."""
 
     run: str
     cell: str
@@ -32,7 +35,7 @@ class Finished:
     outcome: Outcome
     started_at: str
     finished_at: str
-    stamp: tuple[int, int]
+    stamp: Stamp
 
 
 @dataclass(frozen=True)
@@ -50,19 +53,30 @@ class Running:
 class Snapshot:
     """A sweep's folder at one moment.
 
-    `planned` is when the plan was made, in milliseconds since 1970; `live` says whether somebody still works on the
-    sweep; `damaged` names files that could not be used, and why.
+    `planned` is when the plan was made, in milliseconds since 1970; `stamps` are those of manifest and findings; `live`
+    says whether somebody still works on the sweep; `damaged` names files that could not be used, and why.
     """
 
     folder: SweepFolder
     manifest: Manifest
     planned: int
     findings: Findings | None
+    stamps: tuple[Stamp | None, Stamp | None]
     finished: Mapping[str, Finished]
     running: Mapping[str, Running]
     live: bool
     damaged: tuple[str, ...] = ()
     runs_of: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+
+    def differs_in_steps_only(self, previous: Snapshot | None) -> bool:
+        """Return whether nothing but the step counts of the running runs may have changed since `previous`."""
+        return (
+            previous is not None
+            and (self.stamps, self.live) == (previous.stamps, previous.live)
+            and self.finished == previous.finished
+            and self.running.keys() == previous.running.keys()
+            and all(item.since == previous.running[run].since for run, item in self.running.items())
+        )
 
     def finding(self, cell: str) -> CellFinding | None:
         """Return what the last analysis says of a cell, or None if it does not know the cell."""
@@ -70,14 +84,17 @@ class Snapshot:
 
 
 def take(folder: SweepFolder, previous: Snapshot | None = None, *, live: bool = False) -> Snapshot:
-    """Return what the folder holds now; records that have not changed since `previous` are not read again.
+    """Return what the folder holds now; files that have not changed since `previous` are not read again.
 
     `live` says that the sweep is known to go on, also while no block is claimed.
     Raises DamagedFile if the manifest is damaged; any other damaged file is named in the snapshot and left out.
     """
-    manifest = Manifest.read(folder.manifest)
-    wanted = set(manifest.wanted_runs())
     damaged: list[str] = []
+    stamps = _stamp(folder.manifest), _stamp(folder.findings)
+    unchanged = [previous is not None and previous.stamps[k] == stamps[k] for k in (0, 1)]
+    manifest = previous.manifest if previous and unchanged[0] else Manifest.read(folder.manifest)
+    findings = previous.findings if previous and unchanged[1] else _findings(folder, damaged)
+    wanted = set(manifest.wanted_runs())
     finished: dict[str, Finished] = {}
     known = previous.finished if previous else {}
     for run in sorted(wanted):
@@ -86,18 +103,14 @@ def take(folder: SweepFolder, previous: Snapshot | None = None, *, live: bool = 
                 finished[run] = item
         except DamagedFile as error:
             damaged.append(str(error))
-    try:
-        findings = Findings.read(folder.findings) if folder.findings.exists() else None
-    except DamagedFile as error:
-        damaged.append(str(error))
-        findings = None
     claims = _live_claims(folder, manifest)
     running = {item.run: item for item in _running(claims) if item.run in wanted - set(finished)}
     return Snapshot(
         folder=folder,
         manifest=manifest,
-        planned=folder.manifest.stat().st_mtime_ns // 1_000_000,
+        planned=stamps[0][0] // 1_000_000 if stamps[0] else 0,
         findings=findings,
+        stamps=stamps,
         finished=finished,
         running=running,
         live=live or bool(claims),
@@ -113,13 +126,29 @@ def report_digest(folder: SweepFolder) -> str:
     return sha256_text(canonical_json([[str(path.relative_to(folder.home)), sha256_file(path)] for path in files]))
 
 
-def _finished(folder: SweepFolder, run: str, known: Finished | None) -> Finished | None:
-    path = folder.record(run)
+def _stamp(path: Path) -> Stamp | None:
     try:
         status = path.stat()
     except FileNotFoundError:
         return None
-    stamp = (status.st_mtime_ns, status.st_size)
+    return status.st_mtime_ns, status.st_size
+
+
+def _findings(folder: SweepFolder, damaged: list[str]) -> Findings | None:
+    try:
+        return Findings.read(folder.findings)
+    except FileNotFoundError:
+        return None
+    except DamagedFile as error:
+        damaged.append(str(error))
+        return None
+
+
+def _finished(folder: SweepFolder, run: str, known: Finished | None) -> Finished | None:
+    path = folder.record(run)
+    stamp = _stamp(path)
+    if stamp is None:
+        return None
     if known is not None and known.stamp == stamp:
         return known
     record = Record.read(path)
