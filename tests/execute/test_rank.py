@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import itertools
 import os
-import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -12,95 +10,10 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 import torch
+from one_rank import BOTH_LOOPS, DIGITS, MEASURE, MLP, TIMED, TIMED_DATA, run_ranks
 
 from accelsweep.core.outcome import Outcome
-from accelsweep.core.plans import Run
 from accelsweep.execute.progress import read_progress
-from accelsweep.execute.rank import run_rank
-from accelsweep.execute.spec import RankResult, RunSpec
-
-TIMED = {"_target_": "accelsweep.workloads.calibration.TimedStep", "seconds": 0.002}
-TIMED_DATA = {"_target_": "accelsweep.workloads.calibration.TimedData"}
-MLP = {"_target_": "accelsweep.workloads.models.MLP", "width": 16}
-DIGITS = {"_target_": "accelsweep.workloads.digits.Digits"}
-SGD = {"_target_": "torch.optim.SGD", "_partial_": True, "lr": 0.1}
-MEASURE = {"warmup_steps": 4, "min_steps": 20, "min_seconds": 0.05, "max_steps": 40, "quality_samples": None}
-CONFIG = {
-    "accelerator": "cpu",
-    "devices": 1,
-    "num_nodes": 1,
-    "batch_size": 8,
-    "precision": "32-true",
-    "loop": "lightning",
-    "launcher": "fork",
-    "threads": 1,
-    "env": {},
-    "task": "train_throughput",
-    "model": TIMED,
-    "data": TIMED_DATA,
-    "optimizer": SGD,
-    "trainer": {"strategy": "auto"},
-    "measure": MEASURE,
-}
-NUMBERS = itertools.count()
-BOTH_LOOPS = pytest.mark.parametrize("loop", ["lightning", "raw"])
-
-
-@pytest.fixture
-def spec(tmp_path):
-    def make(seed=1, **changes):
-        config = {**CONFIG, **changes}
-        return RunSpec(
-            sweep="s",
-            block="b",
-            run=Run.of("0123456789ab", 0, seed),
-            position=0,
-            attempt=1,
-            config=config,
-            axes={},
-            world_size=config["devices"] * config["num_nodes"],
-            attempt_folder=str(tmp_path),
-        )
-
-    return make
-
-
-@pytest.fixture
-def run(spec, monkeypatch, tmp_path):
-    """Run a single rank in this process and return its result."""
-    for name, value in {"RANK": "0", "LOCAL_RANK": "0", "WORLD_SIZE": "1", "OMP_NUM_THREADS": "1"}.items():
-        monkeypatch.setenv(name, value)
-    monkeypatch.setattr(sys, "path", list(sys.path))
-    monkeypatch.chdir(tmp_path)
-    threads = torch.get_num_threads()
-
-    def go(**changes):
-        made = spec(**changes)
-        run_rank(made)
-        return RankResult.read(made.rank_result(0))
-
-    yield go
-    torch.set_num_threads(threads)
-
-
-@pytest.fixture
-def own_module(tmp_path):
-    """Write the body of a user's training step; return the `model` config that names it."""
-
-    def write(body, extra=""):
-        name = f"own_module_{next(NUMBERS)}"
-        (tmp_path / f"{name}.py").write_text(
-            "import lightning.pytorch as pl, torch\n"
-            "class Module(pl.LightningModule):\n"
-            "    def __init__(self):\n"
-            "        super().__init__()\n"
-            "        self.weight = torch.nn.Parameter(torch.ones(1))\n"
-            "    def training_step(self, batch, batch_idx):\n"
-            f"        {body}\n{extra}"
-        )
-        return {"_target_": f"{name}.Module"}
-
-    return write
 
 
 def true_or_doubted(result, seconds, tolerance=1.2):
@@ -294,28 +207,6 @@ def test_quality_that_nobody_asked_for_or_logs_has_a_reason(run):
     assert "it logs: val_accuracy" in run(measure=measure).metrics["quality"].reason
 
 
-def free_port():
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
-
-
-def run_ranks(made, folder):
-    """Run all ranks of a spec as fresh interpreters; return their results by rank."""
-    made.write(made.file())
-    shared = {**os.environ, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port()), "NODE_RANK": "0"}
-    processes = [
-        subprocess.Popen(
-            [sys.executable, "-m", "accelsweep.execute.rank", str(made.file())],
-            env={**shared, "WORLD_SIZE": str(made.world_size), "RANK": str(rank), "LOCAL_RANK": str(rank)},
-            cwd=folder,
-        )
-        for rank in range(made.world_size)
-    ]
-    assert [process.wait(timeout=120) for process in processes] == [0] * made.world_size
-    return [RankResult.read(made.rank_result(rank)) for rank in range(made.world_size)]
-
-
 @pytest.mark.real
 @BOTH_LOOPS
 def test_two_ranks_measure_together(spec, tmp_path, loop):
@@ -336,6 +227,12 @@ def test_a_stall_in_one_rank_sets_the_pace_of_all(spec, tmp_path):
     model = {**TIMED, "stalled_rank": 1, "stall_seconds": 0.01}
     first, _ = run_ranks(spec(devices=2, model=model), tmp_path)
     true_or_doubted(first, 0.012, tolerance=1.25)
+
+
+def test_the_first_step_says_whether_compile_caches_were_empty(run, monkeypatch, tmp_path):
+    assert run().metrics["first_step_seconds"].scope == "rank 0, compile caches empty"
+    result = run(env={"TORCHINDUCTOR_CACHE_DIR": str(tmp_path)})
+    assert result.metrics["first_step_seconds"].scope == "rank 0, warm cache"
 
 
 @pytest.mark.real

@@ -12,6 +12,7 @@ from accelsweep.execute.process import Place
 from accelsweep.execute.spec import RunSpec
 from accelsweep.measure import doubts
 from accelsweep.measure.cpu_use import CpuUse, foreign_cores
+from accelsweep.measure.device_state import DeviceWatch
 from accelsweep.measure.energy import GpuEnergy, PackageEnergy, energy_metrics
 from accelsweep.measure.group import group_of
 from accelsweep.measure.losses import first_not_finite
@@ -27,13 +28,17 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Measurement:
-    """The window of this rank and what was concluded from all ranks' windows."""
+    """The window of this rank and what was concluded from all ranks' windows.
+
+    `states` holds this rank's device as the window `opened` and `closed`; it is empty where no device can be asked.
+    """
 
     window: RankWindow
     metrics: dict[str, Metric]
     effective: Effective
     doubts: tuple[Doubt, ...]
     diverged_at: int | None
+    states: dict[str, dict[str, Any]]
 
 
 def measure(spec: RunSpec, loop: Loop, place: Place, progress: Callable[[int], object] | None) -> Measurement:
@@ -42,7 +47,8 @@ def measure(spec: RunSpec, loop: Loop, place: Place, progress: Callable[[int], o
 
     rules = WindowRules.from_config(spec.config["measure"], loop.accumulate)
     cpu, energy = CpuUse(), _energy_probes(loop.device, place)
-    probes: list[Probe] = [*energy.values(), cpu]
+    watches = [DeviceWatch(uuid) for uuid in device_uuids(loop.device)]
+    probes: list[Probe] = [*watches, *energy.values(), cpu]
     group = group_of(spec.world_size)
     window = Window(rules, device=measured_device(loop.device), group=group, probes=probes, progress=progress)
     loop.train(window)
@@ -58,7 +64,8 @@ def measure(spec: RunSpec, loop: Loop, place: Place, progress: Callable[[int], o
             "device": _name(loop.device),
         }
     )
-    return _conclude(spec, loop, seen, ranks, place)
+    states = watches[0].states if watches else {}
+    return _conclude(spec, loop, seen, ranks, place, states)
 
 
 def _energy_probes(device: torch.device, place: Place) -> dict[str, GpuEnergy | PackageEnergy]:
@@ -83,7 +90,14 @@ def _name(device: torch.device) -> str:
     return device_name(device)
 
 
-def _conclude(spec: RunSpec, loop: Loop, seen: RankWindow, ranks: list[dict[str, Any]], place: Place) -> Measurement:
+def _conclude(
+    spec: RunSpec,
+    loop: Loop,
+    seen: RankWindow,
+    ranks: list[dict[str, Any]],
+    place: Place,
+    states: dict[str, dict[str, Any]],
+) -> Measurement:
     rates = rate_metrics(seen, [rank["seconds"] for rank in ranks], [rank["samples"] for rank in ranks])
     foreign = foreign_cores([rank["cpu"] for rank in ranks[: place.local_size]])
     boundaries = sum(seen.warmup_steps < end < len(seen.step_seconds) for end in loop.epoch_ends)
@@ -105,7 +119,7 @@ def _conclude(spec: RunSpec, loop: Loop, seen: RankWindow, ranks: list[dict[str,
     ]
     effective = _effective(spec, loop, seen, ranks)
     said = tuple(filter(None, found)) if place.rank == 0 else ()
-    return Measurement(seen, metrics, effective, said, min(bad) if bad else None)
+    return Measurement(seen, metrics, effective, said, min(bad) if bad else None, states)
 
 
 def _foreign_metric(foreign: float | None) -> Metric:

@@ -63,15 +63,27 @@ def seed_all(seed: int) -> None:
     torch.manual_seed(seed)
 
 
+COMPILE_CACHES = ("TORCHINDUCTOR_CACHE_DIR", "TRITON_CACHE_DIR")
+"""Where torch.compile and Triton keep what they compiled; a cell that sets one in its `env` asks for a warm cache."""
+
+
+def keeps_compile_cache(spec: RunSpec) -> bool:
+    """Return whether the cell's own `env` names a compile cache, so that its first step may be warm."""
+    return any(name in (spec.config.get("env") or {}) for name in COMPILE_CACHES)
+
+
 @contextmanager
-def fresh_compile_cache() -> Iterator[None]:
-    """Give torch.compile an empty cache of this run's own, so that compiling is never warm by accident."""
-    with_cache = Path(tempfile.gettempdir()) / f"accelsweep-compile-{os.getpid()}"
-    os.environ["TORCHINDUCTOR_CACHE_DIR"] = str(with_cache)
+def fresh_compile_cache(spec: RunSpec) -> Iterator[None]:
+    """Give compilers empty caches of this run's own, so that compiling is never warm by accident; only on purpose."""
+    if keeps_compile_cache(spec):
+        yield
+        return
+    caches = Path(tempfile.gettempdir()) / f"accelsweep-compile-{os.getpid()}"
+    os.environ |= {name: str(caches / name.lower()) for name in COMPILE_CACHES}
     try:
         yield
     finally:
-        shutil.rmtree(with_cache, ignore_errors=True)
+        shutil.rmtree(caches, ignore_errors=True)
 
 
 def join_group(place: Place, accelerator: str, num_nodes: int) -> None:

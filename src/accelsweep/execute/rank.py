@@ -22,6 +22,7 @@ from accelsweep.execute.errors import OUTCOME_OF, Diverged, classify, interrupte
 from accelsweep.execute.process import (
     Place,
     fresh_compile_cache,
+    keeps_compile_cache,
     leave_group,
     share_of_cores,
     use_threads,
@@ -60,7 +61,7 @@ def run_rank(spec: RunSpec) -> None:
     """
     place = Place.of(spec)
     ending = _Ending()
-    with fresh_compile_cache():
+    with fresh_compile_cache(spec):
         try:
             _measure(spec, place, ending)
         except (Exception, SystemExit) as error:
@@ -123,7 +124,13 @@ def _measure(spec: RunSpec, place: Place, ending: _Ending) -> None:
     ending.environment["after"] = environment(uuids)
     ending.effective, ending.metrics = measured.effective, measured.metrics
     ending.metrics["load_seconds"] = _seconds(measured.window.began_at - began)
-    ending.doubts += [*measured.doubts, *doubts.between(ending.environment["before"], ending.environment["after"])]
+    ending.metrics["first_step_seconds"] = _named(ending.metrics["first_step_seconds"], spec)
+    ending.environment |= measured.states
+    seen = ending.environment
+    ending.doubts += [
+        *measured.doubts,
+        *doubts.between(seen.get("opened", seen["before"]), seen.get("closed", seen["after"])),
+    ]
     write_steps(spec.rank_steps(place.rank), place.rank, measured.window)
     if measured.diverged_at is not None:
         raise Diverged(f"the loss was not finite at step {measured.diverged_at}")
@@ -152,6 +159,11 @@ def _after_the_window(spec: RunSpec, place: Place, ending: _Ending, device: torc
 
 def _seconds(value: float) -> Metric:
     return Metric(value=value, unit="s", scope="rank 0: module, data, device; imports excluded", provenance="clock")
+
+
+def _named(first_step: Metric, spec: RunSpec) -> Metric:
+    cache = "warm cache" if keeps_compile_cache(spec) else "compile caches empty"
+    return first_step.model_copy(update={"scope": f"{first_step.scope}, {cache}"})
 
 
 def _logged(value: float) -> Metric:

@@ -29,6 +29,23 @@ def device_state(uuid: str) -> dict[str, Any]:
         return {"uuid": uuid, "reason": str(error)}
 
 
+class DeviceWatch:
+    """The state of a CUDA device as the window opens and as it closes: at work, unlike before and after the run."""
+
+    def __init__(self, uuid: str) -> None:
+        """`uuid` names the device as CUDA does."""
+        self._uuid = uuid
+        self.states: dict[str, dict[str, Any]] = {}
+
+    def start(self) -> None:
+        """Read the state after warm-up."""
+        self.states["opened"] = {"devices": [device_state(self._uuid)]}
+
+    def stop(self) -> None:
+        """Read the state at the end of the work."""
+        self.states["closed"] = {"devices": [device_state(self._uuid)]}
+
+
 def _state(library: Any, handle: Any) -> dict[str, Any]:
     memory = _or_none(library.nvmlDeviceGetMemoryInfo, handle)
     bits = _or_none(library.nvmlDeviceGetCurrentClocksThrottleReasons, handle)

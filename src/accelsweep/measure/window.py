@@ -176,7 +176,7 @@ class Window:
     def _close(self) -> None:
         self._device.synchronise()
         self._seconds = self._clock() - self._opened
-        for probe in self._probes:
+        for probe in reversed(self._probes):  # what was read last before the window is read first after it
             probe.stop()
         self._group.barrier()
 

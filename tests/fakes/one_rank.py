@@ -1,0 +1,60 @@
+"""One run without a supervisor: configs of tiny workloads, and all ranks of a spec as fresh interpreters."""
+
+from __future__ import annotations
+
+import os
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from accelsweep.execute.spec import RankResult, RunSpec
+
+TIMED = {"_target_": "accelsweep.workloads.calibration.TimedStep", "seconds": 0.002}
+TIMED_DATA = {"_target_": "accelsweep.workloads.calibration.TimedData"}
+MLP = {"_target_": "accelsweep.workloads.models.MLP", "width": 16}
+DIGITS = {"_target_": "accelsweep.workloads.digits.Digits"}
+SGD = {"_target_": "torch.optim.SGD", "_partial_": True, "lr": 0.1}
+MEASURE = {"warmup_steps": 4, "min_steps": 20, "min_seconds": 0.05, "max_steps": 40, "quality_samples": None}
+CONFIG = {
+    "accelerator": "cpu",
+    "devices": 1,
+    "num_nodes": 1,
+    "batch_size": 8,
+    "precision": "32-true",
+    "loop": "lightning",
+    "launcher": "fork",
+    "threads": 1,
+    "env": {},
+    "task": "train_throughput",
+    "model": TIMED,
+    "data": TIMED_DATA,
+    "optimizer": SGD,
+    "trainer": {"strategy": "auto"},
+    "measure": MEASURE,
+}
+BOTH_LOOPS = pytest.mark.parametrize("loop", ["lightning", "raw"])
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
+def run_ranks(made: RunSpec, folder: Path) -> list[RankResult]:
+    """Run all ranks of a spec as fresh interpreters; return their results by rank."""
+    made.write(made.file())
+    shared = {**os.environ, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port()), "NODE_RANK": "0"}
+    processes = [
+        subprocess.Popen(
+            [sys.executable, "-m", "accelsweep.execute.rank", str(made.file())],
+            env={**shared, "WORLD_SIZE": str(made.world_size), "RANK": str(rank), "LOCAL_RANK": str(rank)},
+            cwd=folder,
+        )
+        for rank in range(made.world_size)
+    ]
+    assert [process.wait(timeout=120) for process in processes] == [0] * made.world_size
+    return [RankResult.read(made.rank_result(rank)) for rank in range(made.world_size)]
