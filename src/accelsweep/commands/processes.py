@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -24,13 +25,17 @@ class Child:
         self.log = log
 
     @classmethod
-    def start(cls, command: list[str], *, cwd: Path, log: Path) -> Child:
-        """Start `command` in `cwd` with stdout and stderr written to `log` (made anew)."""
+    def start(cls, command: list[str], *, cwd: Path, log: Path, variables: Mapping[str, str] | None = None) -> Child:
+        """Start `command` in `cwd` with stdout and stderr written to `log` (made anew).
+
+        `variables` are added to the environment: what must not be seen in a list of processes goes there.
+        """
         log.parent.mkdir(parents=True, exist_ok=True)
         with log.open("wb") as output:
             process = subprocess.Popen(
                 command,
                 cwd=cwd,
+                env={**os.environ, **(variables or {})},
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=subprocess.STDOUT,
