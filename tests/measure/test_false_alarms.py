@@ -1,0 +1,89 @@
+"""How often a healthy run is doubted, simulated with fixed seeds: at most once in a hundred for each doubt.
+
+What is healthy is stated by each simulation. `throttled`, `foreign_process` and `epoch_boundary` have no rate: they
+report a fact that a counter or a list shows, and a healthy run shows none.
+"""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from accelsweep.measure import doubts
+from accelsweep.measure.cpu_use import foreign_cores
+from accelsweep.measure.steadiness import level_shift
+from accelsweep.measure.window import WindowRules
+
+RUNS = 500
+ALLOWED = RUNS // 100
+
+
+def step_times(rng, count, spread=0.2, stalls=0.01):
+    """Skewed noise, and a stall of ten steps' length once in a hundred steps."""
+    return [rng.lognormvariate(0.0, spread) * (10.0 if rng.random() < stalls else 1.0) * 0.002 for _ in range(count)]
+
+
+def test_a_window_planned_from_a_noisy_warm_up_is_seldom_too_short():
+    rng, alarms = random.Random(1), 0
+    rules = WindowRules(warmup_steps=20, min_steps=50, min_seconds=1.5, max_steps=50_000)
+    for _ in range(RUNS):
+        steps = rules.window_steps(step_times(rng, rules.warmup))
+        alarms += doubts.short_window(sum(step_times(rng, steps)), {"min_seconds": 1.5}) is not None
+    assert alarms <= ALLOWED
+
+
+def test_a_window_twice_as_fast_as_its_warm_up_is_too_short():
+    rng = random.Random(2)
+    rules = WindowRules(warmup_steps=20, min_steps=50, min_seconds=1.5, max_steps=50_000)
+    steps = rules.window_steps(step_times(rng, 20, stalls=0.0))
+    assert doubts.short_window(0.5 * sum(step_times(rng, steps, stalls=0.0)), {"min_seconds": 1.5}) is not None
+
+
+@pytest.mark.parametrize("cores", [2, 16, 128])
+def test_what_a_quiet_system_does_beside_us_is_seldom_called_busy(monkeypatch, cores):
+    """We fill every core; the system itself takes 0.5 % of them on average, counters move in steps of 10 ms a core."""
+    monkeypatch.setattr(doubts, "usable_cores", lambda: cores)
+    rng, alarms, seconds = random.Random(3), 0, 1.5
+    for _ in range(RUNS):
+        system = rng.expovariate(1 / (0.005 * cores * seconds))
+        tick = sum(rng.uniform(-0.01, 0.01) for _ in range(cores))
+        ours = 0.99 * cores * seconds
+        reading = {"seconds": seconds, "ours": ours, "machine": ours + system + tick}
+        alarms += doubts.busy_cpu(foreign_cores([reading]), ours / seconds) is not None
+    assert alarms <= ALLOWED
+
+
+@pytest.mark.parametrize("cores", [2, 16])
+def test_somebody_who_takes_a_tenth_of_a_full_machine_is_always_noticed(monkeypatch, cores):
+    monkeypatch.setattr(doubts, "usable_cores", lambda: cores)
+    reading = {"seconds": 1.5, "ours": 0.9 * cores * 1.5, "machine": cores * 1.5}
+    assert doubts.busy_cpu(foreign_cores([reading]), 0.9 * cores).code == "busy_cpu"
+
+
+def test_a_device_at_its_temperature_is_seldom_called_drifting():
+    """A warm device wanders by 2 degrees (one sigma) between two readings; a sensor gives whole degrees."""
+    rng, alarms = random.Random(4), 0
+    for _ in range(RUNS):
+        first, second = (round(70 + rng.gauss(0, 2)) for _ in range(2))
+        alarms += bool(doubts.between({"devices": [{"celsius": first}]}, {"devices": [{"celsius": second}]}))
+    assert alarms <= ALLOWED
+
+
+def test_what_a_healthy_machine_swaps_in_a_window_is_seldom_doubted():
+    """Old pages come back now and then: 1 MiB on average."""
+    rng = random.Random(5)
+    assert sum(doubts.swapping(rng.expovariate(1 / 2**20)) is not None for _ in range(RUNS)) <= ALLOWED
+
+
+@pytest.mark.parametrize("steps", [60, 600])
+def test_steps_that_resemble_their_neighbours_are_seldom_called_unsteady(steps):
+    """Noise of 3 % whose correlation with the next step is 0.5, which makes medians of bins wander too."""
+    rng, alarms = random.Random(6), 0
+    for _ in range(RUNS):
+        level, times = 0.0, []
+        for _ in range(steps):
+            level = 0.5 * level + rng.gauss(0, 0.03)
+            times.append(0.002 * (1 + level))
+        alarms += level_shift(times) is not None
+    assert alarms <= ALLOWED
