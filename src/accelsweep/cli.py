@@ -41,6 +41,7 @@ def run(
     add_repeats: AddRepeats = 0,
     time_budget: Annotated[str | None, typer.Option(help="start no run after this time: 90s, 30m, 2h")] = None,
     tracking_uri: TrackingUri = None,
+    cancel_old: Annotated[bool, typer.Option("--cancel-old", help="end what still works on this sweep here")] = False,
     cfg: Cfg = None,
 ) -> None:
     """Plan a sweep, measure what is missing of it, and write its report. The same command again resumes it."""
@@ -58,6 +59,7 @@ def run(
         add_repeats=add_repeats,
         time_budget=time_budget,
         tracking_uri=tracking_uri,
+        cancel_old=cancel_old,
     )
     if dry_run:
         planning.print_plan(Path.cwd(), request.overrides, name=name, add_repeats=add_repeats)
@@ -82,6 +84,28 @@ def status(name: Annotated[str | None, typer.Argument(help="the sweep's name (de
     from accelsweep.commands.status import print_status
 
     print_status(Path.cwd(), name)
+
+
+@app.command()
+def runs(
+    name: SweepName,
+    outcome: Annotated[str | None, typer.Option(help="only these, e.g. crashed or not_run")] = None,
+) -> None:
+    """List the sweep's runs with outcome, reason, cell and folder. Writes nothing."""
+    from accelsweep.commands.runs import print_runs
+
+    print_runs(Path.cwd(), name, outcome)
+
+
+@app.command()
+def retry(
+    name: SweepName,
+    outcome: Annotated[str, typer.Option(help="re-open the runs that ended so, e.g. out_of_memory")],
+) -> None:
+    """Re-open runs, so that the next `accelsweep run` measures them again; their records are kept as attempts."""
+    from accelsweep.commands.retry import retry_runs
+
+    retry_runs(Path.cwd(), name, outcome)
 
 
 @app.command()

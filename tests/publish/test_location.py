@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from accelsweep.core.folders import SweepFolder
-from accelsweep.publish.location import artifact_location, database_file, is_server, mask, resolve
+from accelsweep.core.secrets import masked
+from accelsweep.publish.location import artifact_location, database_file, is_server, resolve
 
 HOME = Path("/home/me/work")
 
@@ -25,7 +26,7 @@ HOME = Path("/home/me/work")
     ],
 )
 def test_credentials_in_addresses_are_masked(text: str, shown: str) -> None:
-    assert mask(text) == shown
+    assert masked(text) == shown
 
 
 def test_the_argument_counts_before_the_environment_and_that_before_the_default(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import socket
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -10,11 +11,12 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 import psutil
+import typer
 
 from accelsweep.core.errors import AccelsweepError
 from accelsweep.core.folders import SweepFolder
 from accelsweep.core.plans import Claim
-from accelsweep.execute.claims import alive, read_claim
+from accelsweep.execute.claims import alive, end_holder, end_supervisors, read_claim
 
 
 def living_head(folder: SweepFolder) -> Claim | None:
@@ -24,12 +26,17 @@ def living_head(folder: SweepFolder) -> Claim | None:
 
 
 @contextmanager
-def claimed(folder: SweepFolder) -> Iterator[None]:
-    """Be the head of this sweep for the length of the block. Raises AccelsweepError if another head lives."""
+def claimed(folder: SweepFolder, *, cancel_old: bool = False) -> Iterator[None]:
+    """Be the head of this sweep for the length of the block. Raises AccelsweepError if another head lives.
+
+    With `cancel_old` another head, and every supervisor that a dead one left behind on this machine, is ended first.
+    """
+    if cancel_old:
+        end_old(folder)
     if other := living_head(folder):
         raise AccelsweepError(
             f"sweep {folder.name!r} is already being run by process {other.pid} on {other.host} since {other.since}; "
-            f"wait for it (accelsweep status {folder.name}), stop it with Ctrl-C, or choose another --name"
+            f"wait for it (accelsweep status {folder.name}), end it with --cancel-old, or choose another --name"
         )
     Claim(
         block="head",
@@ -42,6 +49,17 @@ def claimed(folder: SweepFolder) -> Iterator[None]:
         yield
     finally:
         _path(folder).unlink(missing_ok=True)
+
+
+def end_old(folder: SweepFolder) -> None:
+    """End the sweep's living head as Ctrl-C would, then the supervisors on this machine; finished runs are kept."""
+
+    def say(line: str) -> None:
+        typer.echo(line, err=True)
+
+    if head := living_head(folder):
+        end_holder(head, signal.SIGINT, say)
+    end_supervisors(folder, say)
 
 
 def _path(folder: SweepFolder) -> Path:

@@ -39,6 +39,7 @@ class Request:
     add_repeats: int = 0
     time_budget: str | None = None
     tracking_uri: str | None = None
+    cancel_old: bool = False
 
     def again(self) -> str:
         """Return the command that goes on with this; added repeats are in the plan already."""
@@ -56,8 +57,9 @@ def run(home: Path, request: Request) -> int:
     budget_seconds = seconds_of(request.time_budget)
     plan = make_plan(home, request.overrides, name=request.name, add_repeats=request.add_repeats)
     show_plan(home, plan)
-    folder = write_plan(home, plan)
-    with claimed(folder):
+    folder = SweepFolder(home, plan.manifest.sweep)
+    with claimed(folder, cancel_old=request.cancel_old):
+        write_plan(home, plan)  # only now: the plan of a sweep that is being run belongs to its head
         folder.stop.unlink(missing_ok=True)
         code = _drive(folder, request, _snakemake_options(request, profile, plan), budget_seconds)
     if code == EXIT_INTERRUPTED:
@@ -147,8 +149,8 @@ def _publisher(folder: SweepFolder, request: Request) -> Child:
         "--until-pid",
         str(os.getpid()),
     ]
-    command += ["--tracking-uri", request.tracking_uri] if request.tracking_uri else []
-    return Child.start(command, cwd=folder.home, log=folder.root / "logs" / "publish.log")
+    variables = {"MLFLOW_TRACKING_URI": request.tracking_uri} if request.tracking_uri else {}
+    return Child.start(command, cwd=folder.home, log=folder.root / "logs" / "publish.log", variables=variables)
 
 
 def _conclude(folder: SweepFolder, *, snakemake_failed: bool) -> int:

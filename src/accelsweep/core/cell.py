@@ -7,6 +7,7 @@ from pathlib import PurePath
 from typing import Any
 
 from accelsweep.core.documents import Frozen, canonical_json, sha256_text
+from accelsweep.core.secrets import masked
 
 PLAN_KEYS = frozenset(
     {"name", "repeats", "baseline", "exclude", "block", "limits", "site", "prices", "report", "analysis"}
@@ -64,4 +65,4 @@ def label(axes: Mapping[str, Any]) -> str:
     if (batch_size := rest.pop("batch_size", None)) is not None:
         parts.append(f"batch {batch_size}")
     parts += [f"{key}={value}" for key, value in rest.items()]
-    return " | ".join(parts) if parts else "the only cell"
+    return masked(" | ".join(parts)) if parts else "the only cell"

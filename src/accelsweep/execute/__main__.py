@@ -8,9 +8,9 @@ import time
 from pathlib import Path
 
 from accelsweep.core.errors import EXIT_INCOMPLETE, AccelsweepError
+from accelsweep.core.secrets import masked
 from accelsweep.execute.disk import refusal
 from accelsweep.execute.launchers import Launchers
-from accelsweep.execute.logs import masked
 from accelsweep.execute.supervisor import supervise
 
 

@@ -18,6 +18,7 @@ from accelsweep.core.errors import DamagedFile
 from accelsweep.core.record import Record
 
 _RESULTS = ("run.log", "steps.parquet", "record.json")  # always moved in this order: the record vouches for the rest
+_REOPENED = "reopened"
 
 
 class Started(Document):
@@ -70,7 +71,9 @@ class RunFolder:
             except DamagedFile as error:
                 aside = set_aside(path)
                 damaged.append(DamagedFile(path, f"{error.why}; set aside as {aside.name}"))
-        if (self.attempt(self.latest()) / "record.json").exists() and self.latest() > self._recorded():
+        latest = self.attempt(self.latest())
+        whole = (latest / "record.json").exists() and not (latest / _REOPENED).exists()
+        if whole and self.latest() > self._recorded():
             self.promote(self.latest())
         return damaged
 
@@ -93,6 +96,20 @@ class RunFolder:
         """Return the attempts, later than the record, whose supervisor died before it could say how they ended."""
         numbers = range(self._recorded() + 1, self.latest() + 1)
         return [number for number in numbers if (self.attempt(number) / "started.json").exists()]
+
+    def reopen(self) -> bool:
+        """Keep the record as an earlier attempt and forgive all falls, so that the run is measured again.
+
+        Returns whether there was a record. The mark comes first: an attempt that has it is never moved up again.
+        """
+        number = self._recorded()
+        for fallen in range(1, number + 1):
+            self.unmark(fallen)
+        if number:
+            self.attempt(number).mkdir(parents=True, exist_ok=True)
+            (self.attempt(number) / _REOPENED).touch()
+            self._move_down(number)
+        return number > 0
 
     def promote(self, number: int) -> None:
         """Make the finished attempt `number` the run's result, and keep the earlier one in its own attempt's folder."""

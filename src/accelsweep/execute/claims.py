@@ -156,6 +156,33 @@ def _mine(block: str) -> Claim:
     )
 
 
+def end_holder(
+    claim: Claim, first: signal.Signals, say: Callable[[str], None], *, patience_seconds: float = _CANCEL_SECONDS
+) -> None:
+    """End a claim's process on this host: signal `first`, SIGKILL after `patience_seconds`; return when it is gone."""
+    for number, patience in ((first, patience_seconds), (signal.SIGKILL, _CANCEL_SECONDS)):
+        if not alive(claim):
+            return
+        _cancel(claim, number, say)
+        deadline = time.monotonic() + patience
+        while alive(claim) and time.monotonic() < deadline:
+            time.sleep(_LOOK_SECONDS / 5)
+    if alive(claim):
+        raise AccelsweepError(f"process {claim.pid} works on {claim.block} and cannot be ended; end it by hand")
+
+
+def end_supervisors(folder: SweepFolder, say: Callable[[str], None]) -> None:
+    """End whoever works on a block of the sweep on this host; name those on other hosts, which are waited for."""
+    for path in sorted(folder.root.glob("blocks/*.claim.json")):
+        claim = read_claim(path)
+        if claim is None:
+            continue
+        if alive(claim) is None:
+            say(f"{_elsewhere(claim)}; until then it is waited for")
+        else:
+            end_holder(claim, signal.SIGTERM, say)
+
+
 @contextlib.contextmanager
 def _takeover_lock(path: Path) -> Iterator[None]:
     name = f"claim-{sha256_text(str(path.resolve()))[:16]}"
@@ -166,10 +193,12 @@ def _takeover_lock(path: Path) -> Iterator[None]:
 
 def _cancel(holder: Claim, number: signal.Signals, say: Callable[[str], None]) -> None:
     if alive(holder) is None:
-        cancel = f"scancel {holder.job}" if holder.job else f"kill {holder.pid} on {holder.host}"
-        raise AccelsweepError(
-            f"block {holder.block} is being run on {holder.host}; --cancel-old works on one host: {cancel}"
-        )
+        raise AccelsweepError(_elsewhere(holder))
     say(f"sending {number.name} to process {holder.pid}, which works on block {holder.block} (--cancel-old)")
     with contextlib.suppress(psutil.NoSuchProcess):
         psutil.Process(holder.pid).send_signal(number)  # psutil checks that the number was not given away
+
+
+def _elsewhere(claim: Claim) -> str:
+    cancel = f"scancel {claim.job}" if claim.job else f"kill {claim.pid} on {claim.host}"
+    return f"block {claim.block} is being run on {claim.host}; --cancel-old works on one host: {cancel}"

@@ -10,6 +10,7 @@ import traceback
 from pathlib import Path
 
 from accelsweep.core.outcome import Outcome
+from accelsweep.core.secrets import masked
 from accelsweep.execute.spec import ErrorKind
 
 _MEMORY = re.compile(
@@ -94,8 +95,8 @@ def reason_of(error: BaseException) -> str:
     """Return one line for the record: the type and the first line of what it said (ours need no type)."""
     first = (str(error).strip().splitlines() or [""])[0]
     if isinstance(error, Unsupported | Diverged):
-        return first
-    return f"{type(error).__name__}: {first}" if first else type(error).__name__
+        return masked(first)
+    return masked(f"{type(error).__name__}: {first}") if first else type(error).__name__
 
 
 def traceback_of(error: BaseException) -> str:
@@ -103,7 +104,7 @@ def traceback_of(error: BaseException) -> str:
     frames = traceback.extract_tb(error.__traceback__)
     own = next((number for number, frame in enumerate(frames) if _is_users(frame.filename)), 0)
     lines = ["Traceback (most recent call last):\n", *traceback.format_list(list(frames[own:]))]
-    return "".join(lines + traceback.format_exception_only(error))
+    return masked("".join(lines + traceback.format_exception_only(error)))
 
 
 def _is_users(filename: str) -> bool:

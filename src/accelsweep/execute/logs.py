@@ -4,19 +4,21 @@ from __future__ import annotations
 
 import contextlib
 import os
-import re
 from collections import deque
 from pathlib import Path
 from types import TracebackType
 from typing import Self
 
+from accelsweep.core.secrets import masked
+
 _CHUNK_BYTES = 65536
 _FATAL = "Fatal Python error:"
-_SECRET = re.compile(r"(?P<head>[A-Za-z][A-Za-z0-9+.-]*://)[^/\s:@]*:[^/\s@]*@")
 
 
 class RunLog:
     """The file `path` and the pipe that feeds it: the first half of `limit_bytes` as it comes, the last at the end.
+
+    Whole lines are kept (what is longer than a chunk of 64 KiB is cut), with the secrets in their addresses masked.
 
     Ranks write to `write_end`; the supervisor calls `pump` when `read_end` can be read.
     """
@@ -25,6 +27,7 @@ class RunLog:
         self.path = path
         self._half = max(1, limit_bytes // 2)
         self._head_bytes = 0
+        self._line = b""
         self._tail: deque[bytes] = deque()
         self._tail_bytes = 0
         self._dropped_bytes = 0
@@ -43,6 +46,7 @@ class RunLog:
         self.close_write_end()
         try:
             self.pump()
+            self._keep(_safe(self._line))
             if self._dropped_bytes:
                 self._file.write(f"\n[... {self._dropped_bytes} bytes left out: limits.log_bytes ...]\n".encode())
             self._file.write(b"".join(self._tail))
@@ -66,7 +70,13 @@ class RunLog:
             while not self.ended:
                 chunk = os.read(self.read_end, _CHUNK_BYTES)
                 self.ended = not chunk
-                self._keep(chunk)
+                self._take(chunk)
+
+    def _take(self, chunk: bytes) -> None:
+        lines, end, self._line = (self._line + chunk).rpartition(b"\n")
+        if len(self._line) > _CHUNK_BYTES:
+            lines, end, self._line = lines + end + self._line, b"", b""
+        self._keep(_safe(lines + end))
 
     def _keep(self, chunk: bytes) -> None:
         room = self._half - self._head_bytes
@@ -90,6 +100,10 @@ class RunLog:
         self._dropped_bytes += cut
 
 
+def _safe(output: bytes) -> bytes:
+    return masked(output.decode("utf-8", "surrogateescape")).encode("utf-8", "surrogateescape")
+
+
 def last_lines(path: Path, count: int = 5, most_characters: int = 800) -> str:
     """Return the last non-empty lines of a log, joined by ` | `, without passwords in URIs; empty if there are none."""
     try:
@@ -105,8 +119,3 @@ def last_lines(path: Path, count: int = 5, most_characters: int = 800) -> str:
     if fatal is not None:
         lines = lines[: fatal + 4]  # faulthandler shows the innermost call first, and then every caller, ours included
     return masked(" | ".join(lines[-count:])[-most_characters:])
-
-
-def masked(text: str) -> str:
-    """Return `text` with user names and passwords in URIs replaced by `***`."""
-    return _SECRET.sub(r"\g<head>***@", text)

@@ -13,6 +13,7 @@ from typing import Any
 from accelsweep.core.errors import DamagedFile
 from accelsweep.core.outcome import Outcome
 from accelsweep.core.record import Doubt, Effective, Fingerprint, Record
+from accelsweep.core.secrets import masked, without_secrets
 from accelsweep.execute.outcomes import Verdict
 from accelsweep.execute.spec import RankResult, RunSpec
 from accelsweep.execute.watching import Ending
@@ -63,10 +64,10 @@ def make_record(
         seed=spec.run.seed,
         position=spec.position,
         attempt=spec.attempt,
-        axes=spec.axes,
-        config=spec.config,
+        axes=without_secrets(spec.axes),
+        config=without_secrets(spec.config),
         outcome=verdict.outcome,
-        reason=verdict.reason,
+        reason=None if verdict.reason is None else masked(verdict.reason),
         started_at=known.started_at,
         finished_at=now(),
         wall_seconds=known.wall_seconds,

@@ -18,8 +18,9 @@ import psutil
 
 from accelsweep.core.errors import AccelsweepError
 from accelsweep.core.folders import SweepFolder
+from accelsweep.core.secrets import masked
 from accelsweep.publish.contents import run_key
-from accelsweep.publish.location import mask, resolve
+from accelsweep.publish.location import resolve
 from accelsweep.publish.publisher import Publication, Tell, bring_about_runs, publish
 from accelsweep.publish.snapshot import Snapshot, take
 from accelsweep.publish.store import connect, refuse_foreign
@@ -59,8 +60,8 @@ class Follower:
             self._not_before = time.monotonic() + self._pause
             if not self._told:
                 self._told = True
-                why = mask(str(error).splitlines()[0])
-                self._tell(f"MLflow at {mask(self._uri)} does not answer ({why}); the sweep goes on")
+                why = masked(str(error).splitlines()[0])
+                self._tell(f"MLflow at {masked(self._uri)} does not answer ({why}); the sweep goes on")
 
     def _publish_changes(self) -> None:
         if not self._folder.manifest.exists():

@@ -14,10 +14,11 @@ from typing import TYPE_CHECKING
 
 from accelsweep.core.errors import AccelsweepError, DamagedFile
 from accelsweep.core.folders import SweepFolder
+from accelsweep.core.secrets import masked
 from accelsweep.core.shipped import shipped_root
 from accelsweep.publish.cells import cell_run
 from accelsweep.publish.contents import cell_key, finished_run, report_run, run_key, running_run
-from accelsweep.publish.location import mask, resolve
+from accelsweep.publish.location import resolve
 from accelsweep.publish.snapshot import Snapshot, report_digest, take
 from accelsweep.publish.state import Copied, remember
 from accelsweep.publish.store import Store, connect, refuse_foreign
@@ -49,7 +50,7 @@ class Publication:
 
     def __str__(self) -> str:
         """Return the sentence that a user reads."""
-        where = f"MLflow experiment {self.experiment!r} at {mask(self.uri)}"
+        where = f"MLflow experiment {self.experiment!r} at {masked(self.uri)}"
         left_out = "".join(f"\nleft out: {line}" for line in self.damaged)
         return f"{self.sweep}: {self.finished} runs in {where} ({self.written} entries written){left_out}"
 
@@ -145,13 +146,13 @@ def _patiently(converge: Callable[[], Publication], uri: str, patience_seconds: 
         try:
             return converge()
         except (MlflowException, OSError) as error:
-            why = mask(str(error).splitlines()[0])
+            why = masked(str(error).splitlines()[0])
             if time.monotonic() + pause > deadline:
                 raise StoreUnreachable(
-                    f"MLflow at {mask(uri)} could not be filled: {why}. All records are safe; publish again later"
+                    f"MLflow at {masked(uri)} could not be filled: {why}. All records are safe; publish again later"
                 ) from error
             if not told:
-                tell(f"MLflow at {mask(uri)} does not answer ({why}); trying for {patience_seconds:.0f} s")
+                tell(f"MLflow at {masked(uri)} does not answer ({why}); trying for {patience_seconds:.0f} s")
                 told = True
         time.sleep(pause)
         pause = min(2 * pause, _LONGEST_PAUSE_SECONDS)

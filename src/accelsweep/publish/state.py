@@ -11,7 +11,8 @@ from accelsweep.core.documents import Document, Frozen, sha256_file
 from accelsweep.core.errors import DamagedFile
 from accelsweep.core.folders import SweepFolder
 from accelsweep.core.plans import Manifest
-from accelsweep.publish.location import database_file, mask, resolve
+from accelsweep.core.secrets import masked
+from accelsweep.publish.location import database_file, resolve
 from accelsweep.publish.snapshot import report_digest
 
 
@@ -38,7 +39,7 @@ def up_to_date(folder: SweepFolder, tracking_uri: str | None = None) -> bool:
     A SQLite store is asked whether it still has the experiment and its runs; a server is taken at its word.
     """
     uri = resolve(folder.home, tracking_uri)
-    copied = _read(folder).get(mask(uri))
+    copied = _read(folder).get(masked(uri))
     if copied is None or copied.records != record_sums(folder) or copied.report != report_digest(folder):
         return False
     return _still_there(uri, copied)
@@ -46,13 +47,13 @@ def up_to_date(folder: SweepFolder, tracking_uri: str | None = None) -> bool:
 
 def remember(folder: SweepFolder, uri: str, copied: Copied) -> None:
     """Note that the store at `uri` holds `copied`."""
-    PublishedState(stores=_read(folder) | {mask(uri): copied}).write(folder.published)
+    PublishedState(stores=_read(folder) | {masked(uri): copied}).write(folder.published)
 
 
 def experiments(home: Path, uri: str) -> dict[str, str]:
     """Return the experiment of each sweep below `home` that was copied to the store at `uri`, the latest first."""
     states = sorted(home.glob("sweeps/*/published.json"), key=lambda path: -path.stat().st_mtime_ns)
-    found = {path.parent.name: _read(SweepFolder(home, path.parent.name)).get(mask(uri)) for path in states}
+    found = {path.parent.name: _read(SweepFolder(home, path.parent.name)).get(masked(uri)) for path in states}
     return {name: copied.experiment_id for name, copied in found.items() if copied is not None}
 
 

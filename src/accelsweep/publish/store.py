@@ -16,7 +16,8 @@ from typing import TYPE_CHECKING
 
 from accelsweep.core.errors import InputError
 from accelsweep.core.folders import SweepFolder
-from accelsweep.publish.location import artifact_location, database_file, mask
+from accelsweep.core.secrets import masked
+from accelsweep.publish.location import artifact_location, database_file
 from accelsweep.publish.wanted import CREATED, KEY, PARENT, PUBLISHED, SOURCE
 
 if TYPE_CHECKING:
@@ -125,7 +126,7 @@ def refuse_foreign(store: Store, held: Mapping[str, list[Entry]], ours: Iterable
     theirs = {source for source in theirs if "@" not in source}
     if known and theirs and not theirs & known:
         raise InputError(
-            f"the experiment {store.experiment!r} at {mask(store.uri)} holds {len(theirs)} runs of another sweep and "
+            f"the experiment {store.experiment!r} at {masked(store.uri)} holds {len(theirs)} runs of another sweep and "
             "none of this one; publishing would replace them. Give the sweep another name (name=...)"
         )
 

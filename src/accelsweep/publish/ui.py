@@ -18,7 +18,8 @@ from pathlib import Path
 from typing import IO
 
 from accelsweep.core.errors import EXIT_INCOMPLETE, EXIT_OK, AccelsweepError, InputError
-from accelsweep.publish.location import is_server, mask, resolve
+from accelsweep.core.secrets import masked
+from accelsweep.publish.location import is_server, resolve
 from accelsweep.publish.publisher import Tell
 from accelsweep.publish.state import experiments
 from accelsweep.publish.store import create_database
@@ -39,12 +40,12 @@ def serve_ui(home: Path, port: int | None = None, tracking_uri: str | None = Non
     """
     uri = resolve(home, tracking_uri)
     if is_server(uri):
-        tell(f"the results are on a tracking server: open {mask(uri)}")
+        tell(f"the results are on a tracking server: open {masked(uri)}")
         return EXIT_OK
     create_database(uri, home)
     stop = threading.Event()
     with _signals(stop), running_server(home, uri, port) as server:
-        tell(f"MLflow's UI on {mask(uri)}: {server.address} (Ctrl-C stops it)")
+        tell(f"MLflow's UI on {masked(uri)}: {server.address} (Ctrl-C stops it)")
         for name, experiment in list(experiments(home, uri).items())[:_MAX_LINKS]:
             tell(f"  {name}: {server.address}/#/experiments/{experiment}/runs")
         while server.process.poll() is None:
@@ -68,7 +69,7 @@ class Server:
     def last_lines(self) -> str:
         """Return the end of what the server printed."""
         self._log.seek(0)
-        return mask("\n".join(self._log.read().decode("utf-8", "replace").splitlines()[-12:]))
+        return masked("\n".join(self._log.read().decode("utf-8", "replace").splitlines()[-12:]))
 
     def wait_until_it_answers(self) -> None:
         """Return as soon as the server answers. Raises AccelsweepError if it ends instead, or takes too long."""

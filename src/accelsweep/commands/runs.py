@@ -1,0 +1,72 @@
+"""`accelsweep runs`: every run of a sweep with its outcome, reason, cell and folder, from files alone."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import typer
+
+from accelsweep.core.cell import label
+from accelsweep.core.errors import DamagedFile, InputError, nearest
+from accelsweep.core.folders import SweepFolder, existing_sweep
+from accelsweep.core.outcome import Outcome
+from accelsweep.core.plans import Manifest
+from accelsweep.execute.attempts import RunFolder
+
+
+@dataclass(frozen=True)
+class Row:
+    """One run, or one cell that the plan knows to be unsupported (then `run` and `folder` are None)."""
+
+    run: str | None
+    outcome: Outcome
+    reason: str | None
+    what: str
+    folder: Path | None
+
+
+def print_runs(home: Path, name: str, outcome: str | None) -> None:
+    """Print a line for each run of the sweep, or for those with this outcome, with the reason below it."""
+    wanted = None if outcome is None else outcome_named(outcome)
+    rows = [row for row in rows_of(existing_sweep(home, name)) if wanted in (None, row.outcome)]
+    for row in rows:
+        where = f"  {row.folder.relative_to(home)}" if row.folder is not None else ""
+        typer.echo(f"{row.outcome:<13}  {row.what}{where}")
+        for line in (row.reason or "").splitlines():
+            typer.echo(f"{'':<13}  {line}")
+    if not rows:
+        typer.echo(f"{name}: no run is {wanted}" if wanted else f"{name}: no runs")
+
+
+def outcome_named(name: str) -> Outcome:
+    """Return the outcome of this name; raise InputError that lists the known ones."""
+    try:
+        return Outcome(name)
+    except ValueError:
+        known = [str(outcome) for outcome in Outcome]
+        raise InputError(f"no outcome {name!r}{nearest(name, known)}; there are: {', '.join(known)}") from None
+
+
+def rows_of(folder: SweepFolder) -> Iterator[Row]:
+    """Yield a row for each wanted run in plan order, then one for each cell that the plan knows to be unsupported."""
+    manifest = Manifest.read(folder.manifest)
+    labels = {cell.name: label(cell.axes) for cell in manifest.cells}
+    for run in manifest.wanted_runs():
+        cell, _, repeat = run.rpartition("-r")
+        outcome, reason = _ending(folder, run)
+        yield Row(run, outcome, reason, f"{labels.get(cell, cell)}, repeat {repeat}", folder.run(run))
+    for planned in manifest.cells:
+        if planned.unsupported is not None:
+            yield Row(None, Outcome.unsupported, planned.unsupported, labels[planned.name], None)
+
+
+def _ending(folder: SweepFolder, run: str) -> tuple[Outcome, str | None]:
+    try:
+        record = RunFolder(folder.run(run), run).record()
+    except DamagedFile as error:
+        return Outcome.not_run, f"its record is damaged: {error.why}"
+    if record is None:
+        return Outcome.not_run, "it has no record yet; the same `accelsweep run` measures it"
+    return record.outcome, record.reason

@@ -1,0 +1,95 @@
+"""`runs` lists every row with its reason, `retry` re-opens those that ended badly, and neither loses a record."""
+
+import os
+import socket
+from pathlib import Path
+
+import psutil
+import pytest
+from tiny_supervisor import Supervised
+
+from accelsweep.commands.retry import retry_runs
+from accelsweep.commands.runs import print_runs
+from accelsweep.core.errors import AccelsweepError, InputError
+from accelsweep.core.outcome import Outcome
+from accelsweep.core.plans import Claim
+from accelsweep.core.record import Record
+from accelsweep.execute.attempts import RunFolder
+
+
+@pytest.fixture
+def sweep(tmp_path: Path) -> Supervised:
+    made = Supervised(tmp_path / "home", tmp_path / "leases").plan("measured", "memory_on_rank_1", devices=2)
+    made.run()
+    return made
+
+
+def test_every_run_is_listed_with_outcome_reason_cell_and_folder(sweep, capsys):
+    print_runs(sweep.home, "tiny", None)
+    shown = capsys.readouterr().out
+    assert "measured       devices x2 | task=measured, repeat 0  sweeps/tiny/runs/" in shown
+    assert "out_of_memory  devices x2 | task=memory_on_rank_1, repeat 0  sweeps/tiny/runs/" in shown
+    assert "rank 1: CUDA out of memory" in shown
+
+
+def test_one_outcome_is_listed_alone_and_none_is_said(sweep, capsys):
+    print_runs(sweep.home, "tiny", "out_of_memory")
+    print_runs(sweep.home, "tiny", "crashed")
+    shown = capsys.readouterr().out
+    assert "task=measured" not in shown
+    assert "no run is crashed" in shown
+
+
+def test_a_mistyped_outcome_is_refused_with_the_right_one(sweep):
+    with pytest.raises(InputError, match="did you mean 'crashed'"):
+        print_runs(sweep.home, "tiny", "crashd")
+
+
+def test_a_retried_run_is_measured_again_and_its_record_is_kept_as_an_attempt(sweep, capsys):
+    first, second = (sweep.folder.record(run).read_bytes() for run in sweep.runs())
+    retry_runs(sweep.home, "tiny", "out_of_memory")
+    assert "1 runs re-opened" in capsys.readouterr().out
+    assert not sweep.folder.done(sweep.block.stem).exists()
+    code, output = sweep.run()
+    assert code == 0, output
+    assert sweep.folder.record(sweep.runs()[0]).read_bytes() == first
+    assert sweep.record(1).attempt == 2
+    assert (sweep.attempt(1, 1) / "record.json").read_bytes() == second
+
+
+def test_a_re_opened_record_does_not_come_back_when_the_next_attempt_is_lost(sweep):
+    retry_runs(sweep.home, "tiny", "out_of_memory")
+    run = sweep.runs()[1]
+    place = RunFolder(sweep.folder.run(run), run)
+    assert place.recover() == []
+    assert place.record() is None
+
+
+def test_a_run_that_took_its_supervisor_down_twice_may_be_tried_again(tmp_path):
+    fallen = Supervised(tmp_path / "home", tmp_path / "leases").plan("kill_supervisor")
+    for _ in range(3):
+        fallen.run()
+    assert "supervisor died 2 times" in fallen.record().reason
+    retry_runs(fallen.home, "tiny", "crashed")
+    fallen.run()
+    with pytest.raises(FileNotFoundError):
+        fallen.record()
+
+
+@pytest.mark.parametrize(("outcome", "words"), [("measured", "--add-repeats"), ("not_run", "nothing to re-open")])
+def test_what_needs_no_retry_is_refused_with_what_to_do_instead(sweep, outcome, words):
+    with pytest.raises(InputError, match=words):
+        retry_runs(sweep.home, "tiny", outcome)
+
+
+def test_nothing_is_re_opened_while_somebody_works_on_the_sweep(sweep):
+    Claim(
+        block=sweep.block.stem,
+        host=socket.gethostname(),
+        pid=os.getpid(),
+        process_started=psutil.Process().create_time(),
+        since="now",
+    ).write(sweep.folder.claim(sweep.block.stem))
+    with pytest.raises(AccelsweepError, match=f"process {os.getpid()}"):
+        retry_runs(sweep.home, "tiny", "out_of_memory")
+    assert Record.read(sweep.folder.record(sweep.runs()[1])).outcome is Outcome.out_of_memory
