@@ -109,12 +109,11 @@ def retry(
 
 
 @app.command()
-def report(name: SweepName) -> None:
-    """Collect, analyse and write the report again from the records. Nothing is measured."""
-    from accelsweep.commands.finish import finish
-    from accelsweep.core.folders import existing_sweep
+def report(names: Annotated[list[str], typer.Argument(help="sweeps; several are merged by hardware")]) -> None:
+    """Collect, analyse and write the report again from the records; of several sweeps one, reports/A+B."""
+    from accelsweep.commands import finish
 
-    typer.echo(finish(existing_sweep(Path.cwd(), name)))
+    typer.echo(finish.report(Path.cwd(), names))
 
 
 @app.command()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from accelsweep.analyse.compare import Rules
@@ -38,8 +38,37 @@ class Situation:
         return [cell for cell in self.cells if cell.verdict is verdict]
 
 
-def recommend(situation: Situation) -> Recommendation:
-    """Return what to do, in words whose numbers stand in the cells' findings."""
+def recommend(situations: Mapping[str, Situation]) -> Recommendation:
+    """Return what to do, in words whose numbers stand in the cells' findings.
+
+    `situations` are by the hardware of the baseline. Ratios to baselines on different hardware say nothing about one
+    another, so with several situations none is preferred: each has its own advice, among the alternatives.
+    """
+    if len(situations) == 1:
+        return _recommend(next(iter(situations.values())))
+    each = {hardware: _recommend(situation) for hardware, situation in situations.items()}
+    return Recommendation(
+        choice=None,
+        sentence=f"Measured side by side on {count_of(len(each), 'kind')} of hardware: a speed-up holds on its own "
+        "hardware, so there is one recommendation for each.",
+        alternatives=tuple(
+            Choice(
+                cell=advice.choice.cell if advice.choice else "",
+                title=f"On {hardware}",
+                sentence=advice.sentence,
+                hardware=advice.choice.hardware if advice.choice else None,
+            )
+            for hardware, advice in each.items()
+        ),
+        settle=max((advice.settle for advice in each.values() if advice.settle), key=_added, default=None),
+    )
+
+
+def _added(settle: str) -> int:
+    return int(settle.rpartition(" --add-repeats ")[2]) if " --add-repeats " in settle else 0
+
+
+def _recommend(situation: Situation) -> Recommendation:
     faster = [cell for cell in situation.having(Verdict.faster) if cell.quality_verdict != FASTER_BUT_WORSE]
     if faster:
         return _train(situation, max(faster, key=lambda cell: (_ratio(cell), cell.cell)), faster)
@@ -64,7 +93,7 @@ def _train(situation: Situation, best: CellFinding, faster: Sequence[CellFinding
     sentence = f"Train {setting(best)}: {_comparison(situation, best)}."
     if rivals:
         sentence += f" {count_of(len(rivals), 'other cell')} may be as fast: the intervals overlap."
-    choice = Choice(cell=best.cell, title="Recommended", sentence=sentence)
+    choice = Choice(cell=best.cell, title="Recommended", sentence=sentence, hardware=best.hardware)
     unsettled = [_ratio(best) / _ratio(cell) for cell in rivals]
     unsettled += [_ratio(cell) for cell in situation.having(Verdict.undecided)]
     settle = _more_repeats(situation, unsettled)
@@ -94,7 +123,7 @@ def _stay(situation: Situation, baseline: CellFinding) -> Recommendation:
         sentence += f" without losing quality ({len(worse)} faster, but worse)"
     if not others:
         return Recommendation(choice=None, sentence=_nothing_to_compare(situation), alternatives=(), settle=None)
-    choice = Choice(cell=baseline.cell, title="Recommended", sentence=f"{sentence}.")
+    choice = Choice(cell=baseline.cell, title="Recommended", sentence=f"{sentence}.", hardware=baseline.hardware)
     alternatives = _alternatives(situation, baseline)
     return Recommendation(choice=choice, sentence=choice.sentence, alternatives=alternatives, settle=None)
 
@@ -122,9 +151,7 @@ def _nothing_without_baseline(situation: Situation) -> Recommendation:
 
 def _not_yet(situation: Situation, undecided: Sequence[CellFinding], why: str) -> Recommendation:
     settle = _more_repeats(situation, [_ratio(cell) for cell in undecided])
-    then = (
-        f"`{settle}` would settle it" if settle else "and more repeats would hardly settle it: the rates are too close"
-    )
+    then = "more repeats would settle it" if settle else "more repeats would hardly settle it, the rates are too close"
     return Recommendation(choice=None, sentence=f"{why}; {then}.", alternatives=(), settle=settle)
 
 
@@ -167,7 +194,8 @@ def _alternatives(situation: Situation, best: CellFinding) -> tuple[Choice, ...]
 
 def _alternative(situation: Situation, title: str, cell: CellFinding) -> Choice:
     compared = _comparison(situation, cell) if cell.speedup else "your baseline"
-    return Choice(cell=cell.cell, title=title, sentence=f"{title}: {setting(cell)}: {compared}.")
+    sentence = f"{title}: {setting(cell)}: {compared}."
+    return Choice(cell=cell.cell, title=title, sentence=sentence, hardware=cell.hardware)
 
 
 def _ratio(cell: CellFinding) -> float:

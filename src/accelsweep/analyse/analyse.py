@@ -49,7 +49,7 @@ def analyse(records: pd.DataFrame, manifest: Manifest) -> Findings:
     cells = tuple(_finding(*parts, context) for parts in zip(groups, comparisons, priced, strict=True))
     return Findings(
         **_of_the_plan(manifest),
-        **_judged(manifest, groups, comparisons, cells, rules, measure),
+        **_judged(manifest, groups, comparisons, cells, rules, measure, names),
         outcomes=_counted(rows),
         hardware=hardware_of(groups, names),
         refusals=tuple(dict.fromkeys(one.refusal for one in comparisons if one.refusal is not None)),
@@ -93,6 +93,7 @@ def _judged(
     cells: tuple[CellFinding, ...],
     rules: Rules,
     measure: Measure,
+    names: Mapping[str, str],
 ) -> dict[str, Any]:
     """Return the fields that weigh the cells against each other: noise, Pareto front, recommendation."""
     pairs = [(one.log_rates, by.partner.log_rates) for one, by in zip(groups, comparisons, strict=True) if by.partner]
@@ -100,6 +101,10 @@ def _judged(
     chosen = candidates(cells)
     goals = objectives(chosen, measure.better)
     pareto = tuple(chosen[index].cell for index in front(goals, len(chosen)))
+    situations = {
+        hardware: Situation(manifest, part, rules, repeats, noise, pareto)
+        for hardware, part in _by_baseline(comparisons, cells, names).items()
+    }
     return {
         "cells": cells,
         "family": rules.family.size,
@@ -108,8 +113,19 @@ def _judged(
         "smallest_visible_effect": _visible(repeats, noise, rules),
         "pareto": pareto,
         "pareto_objectives": tuple(goals),
-        "recommendation": recommend(Situation(manifest, cells, rules, repeats, noise, pareto)),
+        "recommendation": recommend(situations),
     }
+
+
+def _by_baseline(
+    comparisons: Sequence[Comparison], cells: tuple[CellFinding, ...], names: Mapping[str, str]
+) -> dict[str, tuple[CellFinding, ...]]:
+    """Return the cells by the hardware of the baseline that they are compared with; all of them where there is one."""
+    kinds = [one.partner and names.get(canonical_json(dict(one.partner.hardware))) for one in comparisons]
+    several = sorted({kind for kind in kinds if kind is not None})
+    if len(several) < 2:
+        return {"": cells}
+    return {kind: tuple(cell for cell, own in zip(cells, kinds, strict=True) if own == kind) for kind in several}
 
 
 def _counted(runs: Iterable[RunRow]) -> dict[Outcome, int]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 from accelsweep.core.folders import SweepFolder, existing_sweep
@@ -18,6 +19,24 @@ def finish(folder: SweepFolder) -> Path:
     manifest = Manifest.read(folder.manifest)
     analyse(collect(folder), manifest).write(folder.findings)
     return write_report(folder)
+
+
+def report(home: Path, names: Sequence[str]) -> Path:
+    """Write the report of one sweep, or one report of several merged ones; return the path of the page."""
+    folders = [existing_sweep(home, name) for name in dict.fromkeys(names)]
+    return finish(folders[0]) if len(folders) == 1 else _merged(home, folders)
+
+
+def _merged(home: Path, folders: Sequence[SweepFolder]) -> Path:
+    from accelsweep.analyse.collect import collect
+    from accelsweep.analyse.merge import Part, analyse_together
+    from accelsweep.report.place import MergedPlace
+    from accelsweep.report.write import write_report
+
+    parts = [Part(folder.name, collect(folder), Manifest.read(folder.manifest)) for folder in folders]
+    place = MergedPlace(home, tuple(folder.name for folder in folders))
+    analyse_together(place.name, parts).write(place.findings)
+    return write_report(place)
 
 
 if __name__ == "__main__":

@@ -17,6 +17,8 @@ def print_results(folder: SweepFolder) -> int:
     findings = Findings.read(folder.findings)
     console().print(_table(findings))
     typer.echo(findings.recommendation.sentence)
+    if findings.recommendation.settle:
+        typer.echo(f"to settle what is open: {findings.recommendation.settle}")
     for refusal in findings.refusals[:3]:
         typer.echo(f"refused: {refusal}")
     unsettled = sum(count for outcome, count in findings.outcomes.items() if not outcome.settled)

@@ -126,11 +126,19 @@ class Hardware(Frozen):
 
 
 class Choice(Frozen):
-    """A cell worth choosing, why, and how it compares, in words whose numbers stand in the cell's finding."""
+    """A cell worth choosing, why, and how it compares, in words whose numbers stand in the cell's finding.
+
+    `hardware` tells apart the findings of a cell that was measured on several kinds of it.
+    """
 
     cell: str
     title: str
     sentence: str
+    hardware: str | None = None
+
+    def chooses(self, finding: CellFinding) -> bool:
+        """Return whether this is the chosen cell, on the chosen hardware."""
+        return finding.cell == self.cell and self.hardware in (None, finding.hardware)
 
 
 class Recommendation(Frozen):
@@ -183,7 +191,8 @@ class Findings(Document):
 
     `family` is the number of ratios whose intervals hold together; `pareto` names the cells that no other beats in all
     of `pareto_objectives`; `costs_note` says why there are no costs, None where there are some. `prices` are those that
-    the costs were computed with, `cost_gaps` says which costs no record of this sweep can give.
+    the costs were computed with, `cost_gaps` says which costs no record of this sweep can give. `merged` names the
+    sweeps that these findings were made of, where there are several; runs are then named SWEEP/RUN.
     """
 
     kind: ClassVar[str] = "findings"
@@ -219,3 +228,4 @@ class Findings(Document):
     costs_note: str | None = None
     cost_gaps: tuple[str, ...] = ()
     prices: tuple[PriceUsed, ...] = ()
+    merged: tuple[str, ...] = ()

@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from accelsweep.core.findings import CellFinding, Choice, Findings
-from accelsweep.core.folders import SweepFolder
 from accelsweep.core.outcome import Outcome
 from accelsweep.core.record import Doubt
 from accelsweep.report import format as fmt
@@ -14,6 +13,7 @@ from accelsweep.report.cells import MEMORY_METRICS, absent_metrics, metric_entry
 from accelsweep.report.clean import printable_findings
 from accelsweep.report.figures.build import build_figures
 from accelsweep.report.figures.figure import Figure, Skipped
+from accelsweep.report.place import Place
 from accelsweep.report.table import Table
 from accelsweep.report.tables import build_tables
 
@@ -59,14 +59,12 @@ class Content:
     def alternatives(self) -> list[tuple[str, str, str]]:
         """Title, label and sentence of each alternative; the sentence does not begin with the title again."""
         return [
-            (choice.title, self.labels.get(choice.cell, choice.cell), sentence(_without_title(choice)))
+            (choice.title, self._label(choice), sentence(_without_title(choice)))
             for choice in self.findings.recommendation.alternatives
         ]
 
-    @property
-    def labels(self) -> dict[str, str]:
-        """Cell name -> label."""
-        return {cell.cell: cell.label for cell in self.findings.cells}
+    def _label(self, choice: Choice) -> str:
+        return next((cell.label for cell in self.findings.cells if choice.chooses(cell)), choice.cell)
 
 
 def sentence(text: str) -> str:
@@ -77,7 +75,7 @@ def sentence(text: str) -> str:
     return text[0].upper() + text[1:].rstrip(".") + "."
 
 
-def build_content(raw: Findings, folder: SweepFolder) -> Content:
+def build_content(raw: Findings, folder: Place) -> Content:
     """Return what the report of these findings says; `folder` is only read for the raw steps of some runs."""
     findings = _told_apart(printable_findings(raw))
     figures = build_figures(findings, folder)
@@ -110,7 +108,7 @@ def _without_title(choice: Choice) -> str:
 
 def _chosen(findings: Findings) -> CellFinding | None:
     choice = findings.recommendation.choice
-    return next((cell for cell in findings.cells if choice and cell.cell == choice.cell), None)
+    return next((cell for cell in findings.cells if choice and choice.chooses(cell)), None)
 
 
 def _facts(findings: Findings, cell: CellFinding) -> tuple[Fact, ...]:

@@ -78,6 +78,8 @@ def runs_table(findings: Findings, most: int = 200) -> Table:
     """Return the runs behind the numbers, in grid order; the page shows at most `most`, the CSV all of them."""
     runs = [(cell, point) for cell in findings.cells for point in cell.runs]
     caption = f"Each run's record is sweeps/{findings.sweep}/runs/RUN/record.json."
+    if findings.merged:
+        caption = "Each run is named SWEEP/RUN; its record is sweeps/SWEEP/runs/RUN/record.json."
     more = "" if len(runs) <= most else f" The first {most} of {len(runs):,}; all stand in the CSV."
     titles = ("Run", "Cell", "Block", "Outcome", "Rate", "Quality", "Doubts")
     return Table(

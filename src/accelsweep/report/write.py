@@ -10,25 +10,27 @@ import vl_convert
 
 from accelsweep.core.errors import AccelsweepError, InputError
 from accelsweep.core.findings import Findings
-from accelsweep.core.folders import SweepFolder
 from accelsweep.report.captions import CAPTIONS
 from accelsweep.report.content import Content, build_content
 from accelsweep.report.csvs import to_csv
 from accelsweep.report.figures.figure import Figure
 from accelsweep.report.markdown import render_markdown
 from accelsweep.report.page import render_page, vega_lite_version
+from accelsweep.report.place import Place
 
 PAGE = "index.html"
 
 
-def write_report(folder: SweepFolder) -> Path:
-    """Write `reports/NAME/` from the sweep's findings and return the path of its page.
+def write_report(folder: Place) -> Path:
+    """Write `reports/NAME/` from the findings of a sweep, or of several, and return the path of its page.
 
     The same findings and steps give the same bytes. Files that are not a report's own are left alone. Raises InputError
     if there are no findings yet, DamagedFile if they are damaged, AccelsweepError if the folder cannot be written.
     """
     if not folder.findings.exists():
-        raise InputError(f"{folder.findings} is missing; make it with `python -m accelsweep.analyse {folder.root}`")
+        raise InputError(
+            f"{folder.findings} is missing; make it with `python -m accelsweep.analyse {folder.findings.parent}`"
+        )
     files = render_files(build_content(Findings.read(folder.findings), folder))
     try:
         _swap(files, folder.report)

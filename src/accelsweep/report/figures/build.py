@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from accelsweep.core.findings import Findings
-from accelsweep.core.folders import SweepFolder
 from accelsweep.report.figures.breakdown import breakdown_figure
 from accelsweep.report.figures.figure import Figure, Skipped
 from accelsweep.report.figures.quality import quality_figure
@@ -12,9 +11,10 @@ from accelsweep.report.figures.scaling import efficiency_figure, scaling_figure
 from accelsweep.report.figures.speedup import speedup_figure
 from accelsweep.report.figures.steps import steps_figure
 from accelsweep.report.figures.tradeoff import tradeoff_figures
+from accelsweep.report.place import Place
 
 
-def build_figures(findings: Findings, folder: SweepFolder) -> list[Figure | Skipped]:
+def build_figures(findings: Findings, folder: Place) -> list[Figure | Skipped]:
     """Return every figure of `captions.CAPTIONS`, drawn or skipped with a reason, in reading order."""
     return [
         speedup_figure(findings),

@@ -11,11 +11,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from accelsweep.core.findings import Findings, RunPoint
-from accelsweep.core.folders import SweepFolder
 from accelsweep.core.outcome import Outcome
 from accelsweep.report import format as fmt
 from accelsweep.report.figures.figure import ROWS, Chart, Figure, Row, Skipped
 from accelsweep.report.figures.theme import Palette
+from accelsweep.report.place import Place
 
 COLUMNS = ("run", "cell", "rank", "step", "phase", "step_seconds")
 MOST_RUNS = 12
@@ -23,7 +23,7 @@ MOST_STEPS = 300
 """Steps shown of one run; of a longer run every second, third, ... step is shown, and the note says so."""
 
 
-def steps_figure(findings: Findings, folder: SweepFolder) -> Figure | Skipped:
+def steps_figure(findings: Findings, folder: Place) -> Figure | Skipped:
     """Return the step times of the chosen runs, or why there are none. A file that cannot be read is left out."""
     rows: list[Row] = []
     thinned = False

@@ -84,7 +84,7 @@ def _row(findings: Findings, cell: CellFinding, metric: str) -> dict[str, Any] |
         "metric": metric,
         "value": value,
         "unit": unit,
-        "role": _role(findings, cell.cell),
+        "role": _role(findings, cell),
         "rate_words": fmt.estimate_text(cell.samples_per_second),
         "value_words": fmt.number(value, unit),
     }
@@ -98,15 +98,15 @@ def _price_of(cell: CellFinding, metric: str) -> tuple[float | None, str]:
     return (summary.median, summary.unit) if summary else (None, "")
 
 
-def _role(findings: Findings, cell: str) -> str:
+def _role(findings: Findings, cell: CellFinding) -> str:
     advice = findings.recommendation
-    if advice.choice is not None and advice.choice.cell == cell:
+    if advice.choice is not None and advice.choice.chooses(cell):
         return "recommended"
-    if cell in {choice.cell for choice in advice.alternatives}:
+    if any(choice.chooses(cell) for choice in advice.alternatives):
         return "alternative"
-    if cell == findings.baseline:
+    if cell.cell == findings.baseline:
         return "baseline"
-    return "on the Pareto front" if cell in findings.pareto else "other"
+    return "on the Pareto front" if cell.cell in findings.pareto else "other"
 
 
 def _draw(palette: Palette, *, price: Price, rows: list[dict[str, Any]]) -> Chart:

@@ -1,0 +1,188 @@
+"""Several sweeps as one: their plans and their tables of runs, merged so that `analyse` sees one larger sweep.
+
+Runs and blocks get their sweep's name before their own (`A/3f2a-r0`), so that nothing pairs across sweeps. A cell that
+both planned has one row per kind of hardware; where sweeps ran at different commits, or with different software, on
+equal hardware, that counts as two kinds, told apart by the commit or by the sweep's name. Where nothing differs, the
+runs are simply more repeats of one cell. Like is still compared with like only.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pandas as pd
+
+from accelsweep.analyse.analyse import analyse
+from accelsweep.analyse.collect import COLUMNS
+from accelsweep.analyse.words import command
+from accelsweep.core.documents import canonical_json
+from accelsweep.core.findings import Findings
+from accelsweep.core.outcome import Outcome
+from accelsweep.core.plans import Manifest, PlannedBlock, PlannedCell, Settings
+
+ACCELERATORS = frozenset({"cpu", "cuda", "mps"})
+
+
+@dataclass(frozen=True)
+class Part:
+    """One of the sweeps: the name of its folder, its table as `collect` returns it, and its plan."""
+
+    name: str
+    records: pd.DataFrame
+    manifest: Manifest
+
+
+def analyse_together(name: str, parts: Sequence[Part]) -> Findings:
+    """Return the findings of several sweeps under the new name `name`; the first one's baseline and settings count."""
+    records, manifest = merge(name, parts)
+    findings = analyse(records, manifest)
+    advice = findings.recommendation
+    if advice.settle is not None:
+        added = advice.settle.partition(" --add-repeats ")
+        lines = ["".join((command(part.manifest), *added[1:])) for part in parts]
+        advice = advice.model_copy(update={"settle": "\n".join(lines)})
+    names = tuple(part.name for part in parts)
+    reproduce = " ".join(("accelsweep report", *names))
+    return findings.model_copy(update={"command": reproduce, "recommendation": advice, "merged": names})
+
+
+def merge(name: str, parts: Sequence[Part]) -> tuple[pd.DataFrame, Manifest]:
+    """Return the table and the plan of all `parts` together, in their order."""
+    rows = _told_apart([row for part in parts for row in _named(part)])
+    axes = tuple(dict.fromkeys(axis for part in parts for axis in part.manifest.axes))
+    cells = _cells(parts, axes, {row["cell"]: json.loads(row["config"]) for row in rows if row["config"]})
+    kept = _without_doubles(rows, {cell.name for cell in cells if cell.unsupported is None})
+    return pd.DataFrame(kept, columns=list(COLUMNS)), _manifest(name, parts, axes, cells)
+
+
+def _named(part: Part) -> list[dict[str, Any]]:
+    """Return the rows of a sweep as dictionaries, with its name before the names of its runs and blocks."""
+    columns = list(COLUMNS)
+    plain = part.records[columns].astype(object).where(part.records[columns].notna(), None)
+    rows: list[dict[str, Any]] = [dict(zip(columns, values, strict=True)) for values in plain.values.tolist()]
+    prefixed = ("run", "block")
+    return [
+        {**row, "sweep": part.name, **{key: f"{part.name}/{row[key]}" for key in prefixed if row[key] is not None}}
+        for row in rows
+    ]
+
+
+def _told_apart(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Mark the hardware of runs that ran at other commits, or with other software, on otherwise equal hardware."""
+    kinds: dict[str, dict[str, dict[str, Any]]] = {}
+    for row in rows:
+        if row["hardware"]:
+            kinds.setdefault(row["hardware"], {})[_variant(row)] = row
+    marks = {kind: _marks(variants) for kind, variants in kinds.items() if len(variants) > 1}
+    return [
+        {**row, "hardware": canonical_json({**json.loads(row["hardware"]), **marks[row["hardware"]][_variant(row)]})}
+        if row["hardware"] in marks
+        else row
+        for row in rows
+    ]
+
+
+def _variant(row: Mapping[str, Any]) -> str:
+    """Return what must be equal for runs on equal hardware to be repeats of one another. A crash before looking is."""
+    git = json.loads(row["git"] or "{}")
+    return canonical_json([row["software"], row["sources"], git.get("commit"), git.get("dirty")])
+
+
+def _marks(variants: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str, str]]:
+    commits = {key: str(json.loads(row["git"] or "{}").get("commit"))[:10] for key, row in variants.items()}
+    if "None" not in commits.values() and len(set(commits.values())) == len(variants):
+        return {key: {"commit": commit} for key, commit in commits.items()}
+    return {key: {"sweep": str(row["sweep"])} for key, row in variants.items()}
+
+
+def _without_doubles(rows: Iterable[dict[str, Any]], supported: set[str]) -> list[dict[str, Any]]:
+    """Drop the row of an unsupported cell where another sweep supports that cell, or says the same already."""
+    kept, seen = [], set(supported)
+    for row in rows:
+        if row["run"] is None and row["outcome"] == Outcome.unsupported:
+            if row["cell"] in seen:
+                continue
+            seen.add(row["cell"])
+        kept.append(row)
+    return kept
+
+
+def _cells(
+    parts: Sequence[Part], axes: Sequence[str], configs: Mapping[str, Mapping[str, Any]]
+) -> tuple[PlannedCell, ...]:
+    """Return every planned cell once, with a value on each axis of any sweep that its plan or its config tells."""
+    found: dict[str, PlannedCell] = {}
+    for cell in (cell for part in parts for cell in part.manifest.cells):
+        known = found.get(cell.name, cell)
+        values = {**cell.axes, **known.axes}
+        told = {axis: values.get(axis, _looked_up(configs.get(cell.name, {}), axis)) for axis in axes}
+        both = known.unsupported if cell.unsupported is not None else None
+        placed = {axis: value for axis, value in told.items() if value is not None}
+        found[cell.name] = PlannedCell(name=cell.name, axes=placed, unsupported=both)
+    return tuple(found.values())
+
+
+def _looked_up(config: Any, key: str) -> Any:
+    for part in key.lstrip("+").split("."):
+        config = config.get(part) if isinstance(config, Mapping) else None
+    return None if isinstance(config, Mapping | list) else config
+
+
+def _manifest(name: str, parts: Sequence[Part], axes: tuple[str, ...], cells: tuple[PlannedCell, ...]) -> Manifest:
+    plans = [part.manifest for part in parts]
+    experiments = {plan.experiment for plan in plans}
+    inventory = dict.fromkeys(device for plan in plans for device in plan.site.inventory)
+    return plans[0].model_copy(
+        update={
+            "sweep": name,
+            "revision": max(plan.revision for plan in plans),
+            "experiment": plans[0].experiment if len(experiments) == 1 else None,
+            "axes": axes,
+            "cells": cells,
+            "excluded": tuple(one for at, plan in enumerate(plans) for one in plan.excluded if _new(one, plans[:at])),
+            "baseline": next((plan.baseline for plan in plans if plan.baseline is not None), None),
+            "blocks": tuple(_block(part.name, block) for part in parts for block in part.manifest.blocks),
+            "settings": _settings(parts),
+            "site": plans[0].site.model_copy(update={"inventory": tuple(inventory)}),
+            "versions": _versions(plans),
+        }
+    )
+
+
+def _new(excluded: Any, earlier: Sequence[Manifest]) -> bool:
+    return not any(excluded in plan.excluded for plan in earlier)
+
+
+def _block(sweep: str, block: PlannedBlock) -> PlannedBlock:
+    runs = tuple(f"{sweep}/{run}" for run in block.runs)
+    return block.model_copy(update={"name": f"{sweep}/{block.name}", "runs": runs})
+
+
+def _settings(parts: Sequence[Part]) -> Settings:
+    """Return the first plan's settings, with each sweep's prices for the devices that it was measured on."""
+    prices: dict[str, Any] = {}
+    for part in reversed(parts):
+        given = part.manifest.settings.prices
+        devices = {**prices.get("devices", {}), **_by_model(given.get("devices") or {}, part.records)}
+        prices = {**prices, **given, **({"devices": devices} if devices else {})}
+    return parts[0].manifest.settings.model_copy(update={"prices": prices})
+
+
+def _by_model(devices: Mapping[str, Any], records: pd.DataFrame) -> dict[str, Any]:
+    """Return prices by device model: that of all CPUs of one sweep's machine is not that of another machine's CPU."""
+    found = {name: price for name, price in devices.items() if name not in ACCELERATORS}
+    for text in records["effective"].dropna().unique():
+        effective = json.loads(text)
+        for model in effective["device_names"] if effective["accelerator"] in devices else ():
+            found.setdefault(model, devices[effective["accelerator"]])
+    return found
+
+
+def _versions(plans: Sequence[Manifest]) -> dict[str, str]:
+    names = dict.fromkeys(name for plan in plans for name in plan.versions)
+    return {
+        name: " and ".join(sorted({plan.versions[name] for plan in plans if name in plan.versions})) for name in names
+    }

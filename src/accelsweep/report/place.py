@@ -1,0 +1,65 @@
+"""Where a report's inputs lie and where it goes: of one sweep (its folder says it all), or of several merged ones."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+from accelsweep.core.documents import sha256_text
+from accelsweep.core.folders import SweepFolder
+
+LONGEST = 120
+"""A folder of more characters than this would not fit every file system."""
+
+
+class Place(Protocol):
+    """What a report is written from and to; a `SweepFolder` is one."""
+
+    @property
+    def findings(self) -> Path:
+        """All numbers of the report."""
+
+    @property
+    def report(self) -> Path:
+        """The folder of the report."""
+
+    def steps(self, run: str) -> Path:
+        """Return the raw step times of the run that the findings call so."""
+
+
+@dataclass(frozen=True)
+class MergedPlace:
+    """The report of several sweeps in `reports/A+B`; its findings lie beside the page, its runs are named SWEEP/RUN."""
+
+    home: Path
+    sweeps: tuple[str, ...]
+
+    @property
+    def name(self) -> str:
+        """The sweeps' names in their order, joined by `+`, which no sweep's own name can hold."""
+        return merged_name(self.sweeps)
+
+    @property
+    def report(self) -> Path:
+        """`reports/A+B`."""
+        return self.home / "reports" / self.name
+
+    @property
+    def findings(self) -> Path:
+        """`reports/A+B/findings.json`."""
+        return self.report / "findings.json"
+
+    def steps(self, run: str) -> Path:
+        """Return the raw step times of a run named SWEEP/RUN."""
+        sweep, _, own = run.partition("/")
+        return SweepFolder(self.home, sweep).steps(own)
+
+
+def merged_name(sweeps: Sequence[str]) -> str:
+    """Return `A+B`; of a longer name than `LONGEST` the first sweep, how many more there are, and a digest of all."""
+    name = "+".join(sweeps)
+    if len(name) <= LONGEST:
+        return name
+    return f"{sweeps[0]}+{len(sweeps) - 1}-more-{sha256_text(name)[:8]}"

@@ -1,0 +1,41 @@
+"""Several sweeps have one report: where it goes, how it is called, and that their steps are found."""
+
+from example_sweep import build_example_sweep
+
+from accelsweep.commands.finish import report
+from accelsweep.core.findings import Findings
+from accelsweep.report.place import LONGEST, MergedPlace, merged_name
+
+
+def test_the_name_is_the_sweeps_names_in_their_order():
+    assert merged_name(["a", "b-1", "c"]) == "a+b-1+c"
+
+
+def test_a_long_name_stays_short_and_tells_other_sweeps_apart():
+    names = [f"{letter * 60}" for letter in "abc"]
+    short = merged_name(names)
+    assert short.startswith("a" * 60 + "+2-more-")
+    assert len(short) <= LONGEST
+    assert short != merged_name([names[0], names[2], names[1]])
+
+
+def test_two_sweeps_become_one_report_with_the_steps_of_both(tmp_path):
+    for name in ("one", "two"):
+        build_example_sweep(tmp_path, name)
+    page = report(tmp_path, ["one", "two", "one"])
+    assert page == tmp_path / "reports" / "one+two" / "index.html"
+    findings = Findings.read(MergedPlace(tmp_path, ("one", "two")).findings)
+    assert findings.merged == ("one", "two")
+    assert findings.planned_runs == 48
+    text = page.read_text("utf-8")
+    assert "sweeps merged by hardware" in text
+    assert "accelsweep report one two" in text
+    steps = (page.parent / "steps.csv").read_text("utf-8")
+    assert "one/" in steps
+    assert "two/" in steps
+    assert not (tmp_path / "sweeps" / "one+two").exists()
+
+
+def test_one_sweep_named_twice_is_that_sweep(tmp_path):
+    build_example_sweep(tmp_path, "one")
+    assert report(tmp_path, ["one", "one"]) == tmp_path / "reports" / "one" / "index.html"
