@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from accelsweep.core.documents import canonical_json
+from accelsweep.measure import device_state as device_state_room
+from accelsweep.measure.device_state import DeviceWatch
 from accelsweep.measure.environment import environment
 
 
@@ -25,3 +27,16 @@ def test_only_telling_variables_are_kept(monkeypatch):
 def test_a_device_that_cannot_be_asked_has_a_reason():
     (device,) = environment(("GPU-00000000-0000-0000-0000-000000000000",))["devices"]
     assert device["reason"].startswith("NVML")
+
+
+def test_a_device_is_read_as_the_window_opens_and_as_it_closes(monkeypatch):
+    """Idle before and after, throttled only while it works: the window's own two readings see it."""
+    monkeypatch.setattr(device_state_room, "device_state", lambda uuid: {"uuid": uuid, "reading": next(readings)})
+    readings = iter([1, 2])
+    watch = DeviceWatch("GPU-0")
+    watch.start()
+    watch.stop()
+    assert watch.states == {
+        "opened": {"devices": [{"uuid": "GPU-0", "reading": 1}]},
+        "closed": {"devices": [{"uuid": "GPU-0", "reading": 2}]},
+    }

@@ -1,0 +1,35 @@
+"""`docs/method.md` names a module and a test for every point, and all of them exist."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+PAGE = (ROOT / "docs" / "method.md").read_text()
+
+
+def test_every_test_that_the_page_names_exists():
+    named = re.findall(r"`([a-z_/]+\.py)::(test_\w+)`", PAGE)
+    assert len(named) > 30
+    for file, test in named:
+        assert f"def {test}(" in (ROOT / "tests" / file).read_text(), f"{file} has no {test}"
+
+
+def test_every_file_that_the_page_names_exists():
+    for file in re.findall(r"`([a-z_/]+\.py)`", PAGE):
+        places = (ROOT / "src" / "accelsweep" / file, ROOT / "tests" / file, ROOT / file)
+        assert any(place.is_file() for place in places), f"there is no {file}"
+
+
+def test_every_point_names_who_holds_it():
+    for point in PAGE.split("\n### ")[1:]:
+        body = point.split("\n## ")[0]
+        assert "::test_" in body, f"no test holds {body.splitlines()[0]!r}"
+
+
+def test_every_doubt_of_a_run_stands_on_the_page():
+    sources = [ROOT / "src" / "accelsweep" / room / "doubts.py" for room in ("measure", "analyse")]
+    codes = {code for source in sources for code in re.findall(r'code="([a-z_]+)"', source.read_text())}
+    assert codes
+    assert {code for code in codes if f"`{code}`" not in PAGE} == set()
