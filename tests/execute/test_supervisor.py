@@ -15,6 +15,16 @@ from accelsweep.core.plans import Claim, Done, Manifest
 from accelsweep.core.record import Record
 
 
+def test_a_spent_block_limit_starts_no_further_run_and_the_next_supervisor_goes_on(supervised: Supervised) -> None:
+    supervised.plan("slow:1", "slow:2", "slow:3", limits={"block_seconds": 0.01})
+    for finished in range(1, 4):
+        code, output = supervised.run()
+        done = supervised.folder.done(supervised.block.stem).exists()
+        assert len(list(supervised.folder.root.glob("runs/*/record.json"))) == finished
+        assert (code, done) == ((0, True) if finished == 3 else (1, False)), output
+        assert ("limits.block_seconds" in output) == (finished < 3)
+
+
 def test_every_wanted_run_gets_a_record_and_the_done_file_lists_their_digests(supervised: Supervised) -> None:
     supervised.plan("measured", "exit_three", repeats=2)
     code, output = supervised.run()

@@ -102,9 +102,13 @@ class Excluded(Frozen):
 
 
 class Limits(Frozen):
-    """Bounds on a run and a block; they may be raised without measuring anything again."""
+    """Bounds on a run and a block; they may be raised without measuring anything again.
+
+    `block_seconds` is for one supervisor of a block: once it is spent no further run of the block is started.
+    """
 
     run_seconds: float = 600.0
+    block_seconds: float | None = None
     stop_grace_seconds: float = 5.0
     retries: int = 1
     log_bytes: int = 5_000_000

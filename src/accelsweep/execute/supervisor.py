@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -69,7 +70,8 @@ def supervise(
 ) -> int:
     """Give every wanted run of a block a record and write the block's done file; return the exit code.
 
-    0 when that is done, 1 when the sweep's stop file ended it early, 128 + N after signal N. Finished runs are kept.
+    0 when that is done, 1 when the sweep's stop file or limits.block_seconds ended it early, 128 + N after signal N.
+    Finished runs are kept.
     """
     job = read_assignment(block_file)
     check_room(job.folder.root, job.manifest.settings.limits.free_disk_bytes)
@@ -96,6 +98,7 @@ class _Supervisor:
         self._say = say
         self._launchers = launchers
         self._present = Present(job.folder.home)
+        self._began = 0.0
 
     def measure_all(self) -> bool:
         """Measure what does not stand; return whether every wanted run has a record now."""
@@ -104,14 +107,23 @@ class _Supervisor:
         if pending:
             kernel.adopt_orphans()
             runner = self._runner()
+            self._began = time.monotonic()  # so that however short the limit, one run is measured
             for run in pending:
-                if self._job.folder.stop.exists():
-                    self._say(f"{self._job.folder.stop} stands: no further run is started")
+                if (why := self._why_stop()) is not None:
+                    self._say(f"{why}: no further run is started")
                     return False
                 if self._signals.stop is not None or not self._settle(runner, run):
                     return False
         self._write_done()
         return True
+
+    def _why_stop(self) -> str | None:
+        if self._job.folder.stop.exists():
+            return f"{self._job.folder.stop} stands"
+        limit = self._job.manifest.settings.limits.block_seconds
+        if limit is not None and time.monotonic() - self._began >= limit:
+            return f"the block's {limit:g} s (limits.block_seconds) are spent"
+        return None
 
     def _runner(self) -> Runner:
         job = self._job

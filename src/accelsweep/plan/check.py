@@ -224,6 +224,11 @@ def _refuse_out_of_range(settings: Settings, site: Site, file_of: FileOf) -> Non
     bounds = {
         "repeats": (settings.repeats, settings.repeats >= 1, "at least 1"),
         "limits.run_seconds": (limits.run_seconds, limits.run_seconds > 0, "more than 0"),
+        "limits.block_seconds": (
+            limits.block_seconds,
+            limits.block_seconds is None or limits.block_seconds > 0,
+            "more than 0, or null for no bound",
+        ),
         "limits.stop_grace_seconds": (limits.stop_grace_seconds, limits.stop_grace_seconds >= 0, "at least 0"),
         "limits.retries": (limits.retries, limits.retries >= 0, "at least 0"),
         "limits.log_bytes": (limits.log_bytes, limits.log_bytes > 0, "more than 0"),

@@ -62,8 +62,14 @@ def together(each: Sequence[Resources], runs: int, limits: Limits) -> Resources:
 
 
 def minutes(runs: int, limits: Limits) -> int:
-    """Return the whole minutes that an allocation for `runs` runs must last: their time limits plus start-up."""
-    return math.ceil((START_UP_SECONDS + runs * _seconds(limits)) / 60)
+    """Return the whole minutes that an allocation for `runs` runs must last: their time limits plus start-up.
+
+    With `limits.block_seconds` the last run begins before these are spent.
+    """
+    seconds = runs * _seconds(limits)
+    if limits.block_seconds is not None:
+        seconds = min(seconds, limits.block_seconds + _seconds(limits))
+    return math.ceil((START_UP_SECONDS + seconds) / 60)
 
 
 def most_runs(limits: Limits, within_minutes: float) -> int:
