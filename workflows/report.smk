@@ -1,4 +1,7 @@
-# Findings become the page that people forward, and the records are copied to MLflow.
+# Findings become the page that people forward, and the records are copied to MLflow. `snakemake --report` carries the
+# same figures. They are named one by one: what else lies in reports/NAME is the user's, and is left alone.
+
+from accelsweep.report.captions import CAPTIONS
 
 
 rule report:
@@ -7,6 +10,15 @@ rule report:
         findings="sweeps/{sweep}/findings.json",
     output:
         "reports/{sweep}/index.html",
+        [
+            report(
+                f"reports/{{sweep}}/{name}.svg",
+                caption=f"captions/{name}.rst",
+                category="Figures",
+                labels={"figure": CAPTIONS[name].title},
+            )
+            for name in CAPTIONS
+        ],
     log:
         "sweeps/{sweep}/logs/report.log",
     localrule: True

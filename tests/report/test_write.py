@@ -11,6 +11,7 @@ from accelsweep.core.errors import AccelsweepError, DamagedFile, InputError
 from accelsweep.core.folders import SweepFolder
 from accelsweep.report import write
 from accelsweep.report.__main__ import main
+from accelsweep.report.captions import CAPTIONS
 from accelsweep.report.write import write_report
 
 
@@ -22,9 +23,7 @@ def test_the_report_has_page_markdown_pictures_and_data(sweep):
     assert write_report(sweep) == sweep.report / "index.html"
     names = set(contents(sweep))
     assert {"index.html", "report.md", "speedup.svg", "speedup.csv", "cells.csv", "unmeasured.csv", "runs.csv"} <= names
-    assert {name.removesuffix(".svg") for name in names if name.endswith(".svg")} <= {
-        name.removesuffix(".csv") for name in names if name.endswith(".csv")
-    }
+    assert {name.removesuffix(".svg") for name in names if name.endswith(".svg")} == set(CAPTIONS)
     assert not [path for path in sweep.report.parent.iterdir() if path.name.startswith(".")]
 
 
@@ -58,12 +57,13 @@ def test_the_markdown_renders_as_tables_with_pictures(sweep):
     assert "Rate against cost: not drawn" in html
 
 
-def test_a_figure_that_is_no_longer_drawn_goes_and_what_is_not_ours_stays(sweep, findings):
+def test_a_figure_that_is_no_longer_drawn_says_so_and_what_is_not_ours_stays(sweep, findings):
     write_report(sweep)
     (sweep.report / "notes.csv").write_text("mine")
     findings.model_copy(update={"scaling": ()}).write(sweep.findings)
     write_report(sweep)
-    assert not (sweep.report / "scaling.svg").exists()
+    assert "Not drawn: no cell was measured on two numbers" in (sweep.report / "scaling.svg").read_text("utf-8")
+    assert not (sweep.report / "scaling.csv").exists()
     assert (sweep.report / "notes.csv").read_text() == "mine"
 
 

@@ -1,8 +1,14 @@
-"""What each figure means, in one place, for the page, the Markdown report and `snakemake --report` alike."""
+"""What each figure means, in one place, for the page, the Markdown report and `snakemake --report` alike.
+
+Snakemake reads captions from files: `python -m accelsweep.report.captions workflows/captions` writes them anew.
+"""
 
 from __future__ import annotations
 
+import re
+import sys
 from dataclasses import dataclass
+from pathlib import Path
 
 
 @dataclass(frozen=True)
@@ -79,3 +85,28 @@ CAPTIONS: dict[str, Caption] = {
     ),
 }
 """Figure name -> caption, in the order of the report. A figure's files are `NAME.svg` and `NAME.csv`."""
+
+
+def caption_files() -> dict[str, str]:
+    """Return the captions as reStructuredText, which is how Snakemake wants them, by file name."""
+    return {f"{name}.rst": f"{_plain(caption.text)}\n" for name, caption in CAPTIONS.items()}
+
+
+def _plain(text: str) -> str:
+    """Return `text` with everything that reStructuredText or Snakemake's jinja2 would read as markup disarmed."""
+    return re.sub(r"([\\*`|_{}])", r"\\\1", text)
+
+
+def main(folder: Path) -> None:
+    """Write every caption into `folder`, and remove those of figures that no longer exist."""
+    files = caption_files()
+    for stale in folder.glob("*.rst"):
+        if stale.name not in files:
+            stale.unlink()
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, text in files.items():
+        (folder / name).write_text(text, "utf-8")
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))

@@ -13,6 +13,7 @@ from accelsweep.core.findings import Findings
 from accelsweep.report.captions import CAPTIONS
 from accelsweep.report.content import Content, build_content
 from accelsweep.report.csvs import to_csv
+from accelsweep.report.figures.absent import absent_picture
 from accelsweep.report.figures.figure import Figure
 from accelsweep.report.markdown import render_markdown
 from accelsweep.report.page import render_page, vega_lite_version
@@ -45,6 +46,7 @@ def render_files(content: Content) -> dict[str, str]:
     """Return every file of the report, name -> text."""
     pictures = {figure.name: _picture(figure) for figure in content.figures}
     files = {f"{name}.svg": svg for name, svg in pictures.items()}
+    files |= {f"{skipped.name}.svg": absent_picture(skipped) for skipped in content.skipped}
     files |= {f"{figure.name}.csv": to_csv(figure.rows, figure.columns) for figure in content.figures}
     files |= {f"{table.name}.csv": to_csv(table.data) for table in content.tables}
     files["report.md"] = render_markdown(content)
@@ -67,7 +69,5 @@ def _swap(files: dict[str, str], target: Path) -> None:
             (building / name).replace(target / name)
     finally:
         shutil.rmtree(building, ignore_errors=True)
-    for name in CAPTIONS:
-        for stale in (f"{name}.svg", f"{name}.csv"):
-            if stale not in files:
-                (target / stale).unlink(missing_ok=True)
+    for stale in {f"{name}.csv" for name in CAPTIONS} - files.keys():
+        (target / stale).unlink(missing_ok=True)

@@ -1,0 +1,31 @@
+"""`snakemake --report` carries the same figures with their captions, and what is the user's own survives Snakemake."""
+
+import base64
+
+import pytest
+
+from accelsweep.report.captions import CAPTIONS
+
+pytestmark = pytest.mark.real
+
+
+def test_snakemakes_report_carries_every_figure_with_its_caption(continued):
+    result = continued.snakemake("--report", "all.html", "--config", "sweep=tiny")
+    assert result.returncode == 0, result.stdout
+    page = (continued.path / "all.html").read_text("utf-8")
+    for name, caption in CAPTIONS.items():
+        picture = (continued.path / "reports/tiny" / f"{name}.svg").read_bytes()
+        assert base64.b64encode(picture).decode() in page, name
+        assert caption.title in page
+    assert "an interval wholly right of it is faster" in page
+
+
+def test_a_file_of_the_users_own_survives_that_the_report_is_made_again(continued):
+    mine = continued.path / "reports" / "tiny" / "notes.svg"
+    mine.write_text("mine")
+    for ours in ("index.html", "speedup.svg"):
+        (mine.parent / ours).unlink()
+    result = continued.snakemake("--config", "sweep=tiny")
+    assert result.returncode == 0, result.stdout
+    assert mine.read_text() == "mine"
+    assert (mine.parent / "speedup.svg").exists()
