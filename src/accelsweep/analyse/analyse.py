@@ -121,7 +121,8 @@ def _by_baseline(
     comparisons: Sequence[Comparison], cells: tuple[CellFinding, ...], names: Mapping[str, str]
 ) -> dict[str, tuple[CellFinding, ...]]:
     """Return the cells by the hardware of the baseline that they are compared with; all of them where there is one."""
-    kinds = [one.partner and names.get(canonical_json(dict(one.partner.hardware))) for one in comparisons]
+    partners = [one.partner for one in comparisons]
+    kinds = [names.get(canonical_json(dict(one.hardware))) if one else None for one in partners]
     several = sorted({kind for kind in kinds if kind is not None})
     if len(several) < 2:
         return {"": cells}
