@@ -1,14 +1,9 @@
 # The road from a planned sweep to its report; every decision stands in src/accelsweep.
 #   snakemake --profile workflows/profiles/local --config experiment=quickstart overrides='batch_size=32,64'
-#   snakemake --profile workflows/profiles/local --config sweep=quickstart        (planned before)
 
 import sys
 
-from snakemake.utils import min_version
-
 from accelsweep.commands.workflow import open_sweep
-
-min_version("9.19")
 
 SWEEP = open_sweep(config, plan_if_asked=workflow.is_main_process)
 
@@ -26,7 +21,7 @@ include: "workflows/report.smk"
 rule all:
     default_target: True
     input:
-        SWEEP.report,
+        rules.told.input,
         SWEEP.published,
 
 

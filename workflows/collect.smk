@@ -16,3 +16,12 @@ rule findings:
         code=SWEEP.code_of("analyse"),
     shell:
         "{params.python:q} -m accelsweep.analyse sweeps/{wildcards.sweep:q} > {log:q} 2>&1"
+
+
+# What a sweep is run for. The done files are named too, because Snakemake does not make a missing file again as long as
+# what was made from it still stands.
+rule told:
+    input:
+        SWEEP.done_files,
+        SWEEP.report,
+    localrule: True

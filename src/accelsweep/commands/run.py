@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 import typer
 
+from accelsweep.commands import slurm
 from accelsweep.commands.head import claimed
 from accelsweep.commands.plan import show_plan
 from accelsweep.commands.processes import Child
@@ -56,9 +57,13 @@ def run(home: Path, request: Request) -> int:
     profile = find_profile(request.profile)
     budget_seconds = seconds_of(request.time_budget)
     plan = make_plan(home, request.overrides, name=request.name, add_repeats=request.add_repeats)
+    site = plan.manifest.site
+    slurm.check_profile(profile, site)
     show_plan(home, plan)
     folder = SweepFolder(home, plan.manifest.sweep)
     with claimed(folder, cancel_old=request.cancel_old):
+        if site.scheduler == "slurm":
+            slurm.settle_old_jobs(folder, typer.echo, cancel=request.cancel_old)
         write_plan(home, plan)  # only now: the plan of a sweep that is being run belongs to its head
         folder.stop.unlink(missing_ok=True)
         code = _drive(folder, request, _snakemake_options(request, profile, plan), budget_seconds)
@@ -89,13 +94,14 @@ def seconds_of(budget: str | None) -> float | None:
 
 
 def _drive(folder: SweepFolder, request: Request, options: list[str], budget_seconds: float | None) -> int:
-    progress = Progress.begin(folder)
+    progress, jobs = Progress.begin(folder), slurm.Preempted(folder, typer.echo)
     with _publisher(folder, request) as publisher, _snakemake(folder, options) as snakemake:
         deadline = None if budget_seconds is None else time.monotonic() + budget_seconds
         try:
             with progress.shown():
                 while snakemake.running():
                     progress.update()
+                    jobs.update()
                     deadline = _stop_at(folder, deadline)
                     time.sleep(_POLL_SECONDS)
                 progress.update()
@@ -105,7 +111,15 @@ def _drive(folder: SweepFolder, request: Request, options: list[str], budget_sec
             publisher.finish()
             return EXIT_INTERRUPTED
         publisher.finish()
+        _tell_of_publishing(publisher, folder)
     return snakemake.code
+
+
+def _tell_of_publishing(publisher: Child, folder: SweepFolder) -> None:
+    if publisher.code != 0:
+        said = publisher.log.read_text("utf-8", "replace").strip().splitlines()
+        why = said[-1].removeprefix("error: ") if said else f"the publisher ended with {publisher.code}"
+        typer.echo(f"MLflow has not got everything ({why}). To catch up: accelsweep publish {folder.name}", err=True)
 
 
 def _stop_at(folder: SweepFolder, deadline: float | None) -> float | None:
@@ -119,8 +133,12 @@ def _stop_at(folder: SweepFolder, deadline: float | None) -> float | None:
 def _snakemake_options(request: Request, profile: Path, plan: Plan) -> list[str]:
     options = ["--profile", str(profile)]
     options += ["--jobs", str(request.jobs)] if request.jobs else []
+    site = plan.manifest.site
     slots = max((cell.config["measure"].get("concurrency", 1) for cell in plan.cells), default=1)
-    options += ["--resources", f"timing={slots}"] if slots > 1 else []
+    if site.scheduler == "slurm":
+        options += ["--resources", f"gpu={site.slurm.max_gpus}"] if site.slurm.max_gpus else []
+    elif slots > 1:
+        options += ["--resources", f"timing={slots}"]
     return options
 
 
@@ -135,7 +153,7 @@ def _snakemake(folder: SweepFolder, options: list[str]) -> Child:
         *options,
     ]
     # With its folder, because Snakemake reads a bare 1e3 or 007 as a number.
-    command += ["--config", f"sweep=sweeps/{folder.name}", "--", f"reports/{folder.name}/index.html"]
+    command += ["--config", f"sweep=sweeps/{folder.name}", "--", "told"]
     return Child.start(command, cwd=folder.home, log=folder.snakemake_log)
 
 
