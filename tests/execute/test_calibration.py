@@ -13,8 +13,9 @@ from one_rank import BOTH_LOOPS, DIGITS, MEASURE, MLP, TIMED, TIMED_DATA, run_ra
 
 from accelsweep.core.breakdown import PARTS
 from accelsweep.core.outcome import Outcome
+from accelsweep.execute.probing import steps_of_pass
 
-PROBED = {**MEASURE, "probe_steps": 20}
+PROBED = {**MEASURE, "min_seconds": 0.5, "max_steps": 400, "probe_steps": 20}
 TOLERANCE = 0.12
 """Of a share; the loops' own time and the timer's are part of it."""
 
@@ -43,6 +44,25 @@ def test_a_step_that_only_computes_is_compute_bound(run, loop):
 
 
 @BOTH_LOOPS
+def test_a_slow_optimiser_is_the_optimisers_share_and_nobody_elses(run, tmp_path, loop):
+    """6 ms in the optimiser's step, whose closure holds the other phases in Lightning's loop, and 2 ms of forward."""
+    (tmp_path / f"slow_{loop}.py").write_text(
+        "import torch\n"
+        "from accelsweep.workloads.calibration import spin\n"
+        "class Slow(torch.optim.SGD):\n"
+        "    def step(self, closure=None):\n"
+        "        loss = super().step(closure)\n"
+        "        spin(0.006)\n"
+        "        return loss\n"
+    )
+    optimizer = {"_target_": f"slow_{loop}.Slow", "_partial_": True, "lr": 0.1}
+    result = run(loop=loop, measure=PROBED, optimizer=optimizer)
+    assert result.outcome is Outcome.measured, result.traceback
+    assert share(result, "optimizer") == pytest.approx(0.75, abs=TOLERANCE)
+    assert share(result, "forward") == pytest.approx(0.25, abs=TOLERANCE)
+
+
+@BOTH_LOOPS
 def test_a_real_model_has_every_part_of_a_step_and_a_utilisation(run, loop):
     result = run(loop=loop, measure=PROBED, model=MLP, data=DIGITS)
     assert all(share(result, part) > 0 for part in PARTS if part != "communication")
@@ -63,6 +83,13 @@ def test_the_probe_pass_leaves_the_window_alone(run, loop):
 
     fixed = {**MEASURE, "min_steps": 20, "max_steps": 20}
     assert losses(fixed) == losses({**fixed, "probe_steps": 5})
+
+
+def test_a_pass_over_long_steps_is_short_and_has_whole_optimiser_steps():
+    assert steps_of_pass(20, seconds=5.0, step_seconds=0.01, multiple_of=1) == 20
+    assert steps_of_pass(20, seconds=5.0, step_seconds=0.5, multiple_of=1) == 10
+    assert steps_of_pass(20, seconds=5.0, step_seconds=60.0, multiple_of=1) == 3
+    assert steps_of_pass(20, seconds=5.0, step_seconds=60.0, multiple_of=4) == 4
 
 
 def test_a_pass_that_nobody_asked_for_is_a_reason(run):

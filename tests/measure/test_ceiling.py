@@ -8,25 +8,32 @@ from accelsweep.measure.ceiling import Ceiling, matmul_ceiling, number_format, r
 from accelsweep.measure.device import CpuDevice
 
 
-def test_the_ceiling_is_the_devices_speed_at_a_size_that_takes_long_enough(clock, device):
-    speed = 1e12
-    found = matmul_ceiling(lambda size: lambda: device.work(2.0 * size**3 / speed), device, clock)
-    assert found.flops_per_second == pytest.approx(speed)
-    assert 2.0 * found.size**3 / speed >= room.LONG_ENOUGH
-    assert 2.0 * (found.size // 2) ** 3 / speed < room.LONG_ENOUGH
-
-
-def test_the_best_round_counts(clock, device):
-    delays = iter([0.01, 0.004, 0.01, *[0.02] * 4, 0.01, *[0.02] * 9])
-    found = matmul_ceiling(lambda size: lambda: device.work(next(delays)), device, clock)
-    assert found.flops_per_second == pytest.approx(2.0 * 512**3 / 0.01)
-
-
-def test_a_slow_device_is_not_asked_for_long(clock, device):
-    """Each product takes a second: three tell that the size will do, and no further round begins."""
+def test_the_ceiling_is_the_devices_speed_at_the_size_that_it_does_best(clock, device):
+    """Launching takes 0.1 ms, so the largest size that the time allows comes nearest to 1 TFLOP/s."""
     asked = []
-    matmul_ceiling(lambda size: lambda: (asked.append(size), device.work(1.0)), device, clock)
-    assert asked == [room.SMALLEST] * room.TRIES
+
+    def product(size):
+        asked.append(size)
+        return lambda: device.work(1e-4 + 2.0 * size**3 / 1e12)
+
+    found = matmul_ceiling(product, device, clock)
+    assert asked == [256, 512, 1024, 2048, 4096]
+    assert found.size == 4096
+    assert found.flops_per_second == pytest.approx(1e12, rel=0.01)
+
+
+def test_the_best_product_counts_and_disturbed_ones_do_not(clock, device):
+    delays = iter([0.02, 0.01, 0.03, 0.02, *[0.05] * 8])
+    found = matmul_ceiling(lambda size: lambda: device.work(next(delays)), device, clock)
+    assert found.size == 512
+    assert found.flops_per_second == pytest.approx(2.0 * 512**3 / 0.05)
+
+
+def test_a_slow_device_is_asked_for_one_product(clock, device):
+    asked = []
+    found = matmul_ceiling(lambda size: lambda: (asked.append(size), device.work(1.0)), device, clock)
+    assert asked == [room.SMALLEST]
+    assert found.flops_per_second == pytest.approx(2.0 * room.SMALLEST**3)
 
 
 def test_a_ceiling_is_measured_once_per_key_and_kept_for_the_block(tmp_path):

@@ -34,16 +34,30 @@ def release(device: torch.device) -> None:
         torch.cuda.empty_cache()
 
 
-def probe(spec: RunSpec) -> Probed:
-    """Train `measure.probe_steps` steps and break them down. Raises what the user's code raises."""
+FEWEST_STEPS = 3
+"""Steps of a pass whose steps are so long that more would not fit into `measure.min_seconds`."""
+
+
+def probe(spec: RunSpec, step_seconds: float) -> Probed:
+    """Train at most `measure.probe_steps` steps and break them down. Raises what the user's code raises.
+
+    `step_seconds` is the pace of the window, the same on every rank: the pass looks at no more steps than fit into
+    `measure.min_seconds`.
+    """
     asked = spec.config["measure"].get("probe_steps")
     if asked is None:
         return Probed(None, share_metrics("not asked for: measure.probe_steps is null"))
     loop = make_loop(spec)
-    steps = -(-int(asked) // loop.accumulate) * loop.accumulate
+    steps = steps_of_pass(int(asked), float(spec.config["measure"]["min_seconds"]), step_seconds, loop.accumulate)
     timer = PhaseTimer(measured_device(loop.device))
     listener = ProbePass(timer, steps, loop.stop_exchange if spec.world_size > 1 else None)
     loop.watch(timer)
     loop.train(listener)
     found = breakdown_of(group_of(spec.world_size).gather(listener.halves), steps)
     return Probed(found, share_metrics(found))
+
+
+def steps_of_pass(asked: int, seconds: float, step_seconds: float, multiple_of: int) -> int:
+    """Return `asked`, or as many steps as fit into `seconds` (at least a few), rounded up to whole optimiser steps."""
+    fitting = max(FEWEST_STEPS, int(seconds / step_seconds))
+    return -(-min(asked, fitting) // multiple_of) * multiple_of

@@ -148,7 +148,7 @@ def _after_the_window(spec: RunSpec, place: Place, ending: _Ending, device: torc
     from accelsweep.execute.probing import probe, release
 
     release(device)
-    probed = probe(spec)
+    probed = probe(spec, ending.metrics["step_seconds"].value or math.inf)
     ending.breakdown = probed.breakdown
     ending.metrics |= probed.metrics
     release(device)

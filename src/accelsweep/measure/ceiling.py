@@ -1,13 +1,14 @@
 """The matmul ceiling: the fastest dense matrix product that this device does in this number format, measured here.
 
 It is what utilisation is relative to, beside the datasheet: clocks, power limits, threads and libraries are those of
-the run. One square product is made larger until it takes long enough to be timed; the best of some rounds counts,
-because a ceiling is what the device can do when nothing is in its way. The operands are random: zeros run too fast.
+the run. Square products are made larger as long as the time allows, and the best of all counts, because a ceiling
+is what the device can do when nothing is in its way. The operands are random: zeros run too fast.
 """
 
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -18,12 +19,10 @@ from accelsweep.core.documents import canonical_json, write_bytes_atomically
 from accelsweep.measure.clock import Clock, Device, monotonic
 
 SMALLEST, LARGEST = 256, 8192
-LONG_ENOUGH = 0.005
-"""Seconds that one product should take; its size is doubled up to there."""
-TRIES = 3
-"""Products of one size whose best decides whether it is large enough: the first is cold, any may be disturbed."""
-ROUNDS, BUDGET = 8, 0.25
-"""At most so many more rounds, and none begins after so many seconds in all."""
+TRIES = 4
+"""Products of one size: the first is cold, and any may be disturbed by others on the machine."""
+BUDGET = 0.25
+"""No further product begins after so many seconds, nor a size whose first would end later."""
 
 FORMATS = {
     "32": torch.float32,
@@ -55,16 +54,17 @@ def number_format(precision: str, device_type: str) -> str | None:
 def matmul_ceiling(product: Callable[[int], Callable[[], object]], device: Device, clock: Clock = monotonic) -> Ceiling:
     """Return the ceiling. `product(size)` gives a function that multiplies two matrices of that size once."""
     began = clock()
-    size = SMALLEST
-    multiply = product(size)
-    while (best := min(_seconds(multiply, device, clock) for _ in range(TRIES))) < LONG_ENOUGH and size < LARGEST:
+    size, found = SMALLEST, Ceiling(0.0, SMALLEST)
+    while True:
+        multiply, fastest = product(size), math.inf
+        for _ in range(TRIES):
+            fastest = min(fastest, _seconds(multiply, device, clock))
+            if clock() - began > BUDGET:
+                break
+        found = max(found, Ceiling(2.0 * size**3 / fastest, size), key=lambda one: one.flops_per_second)
+        if size == LARGEST or clock() - began + 8 * fastest > BUDGET:  # twice the size is eight times the work
+            return found
         size *= 2
-        multiply = product(size)
-    for _ in range(ROUNDS):
-        if clock() - began > BUDGET:
-            break
-        best = min(best, _seconds(multiply, device, clock))
-    return Ceiling(2.0 * size**3 / best, size)
 
 
 def _seconds(multiply: Callable[[], object], device: Device, clock: Clock) -> float:

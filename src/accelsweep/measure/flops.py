@@ -3,8 +3,8 @@
 Every operation that torch knows a formula for counts (matrix products, convolutions, attention), forward and backward,
 a multiplication and an addition as two; element-wise work does not. On the meta device `nn.LSTM` and its like fall
 apart into matrix products; on a CPU a whole layer is one operation without a formula, and would count 0. Attention is
-counted as the two products that it is, and what activation checkpointing computes again is left out: these are the
-model's operations, not the hardware's (A. Chowdhery et al., "PaLM", 2022, appendix B).
+two products there, and what activation checkpointing computes again is left out: these are the model's operations, not
+the hardware's (A. Chowdhery et al., "PaLM", 2022, appendix B).
 """
 
 from __future__ import annotations
@@ -15,7 +15,6 @@ from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import torch
-from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.flop_counter import flop_registry
 
@@ -30,7 +29,7 @@ def training_flops(step: Callable[[], Any]) -> int:
     Raises NotCounted where it gives none, or a loss that needs no gradient, and whatever `step` itself raises.
     """
     counter = _Counter()
-    with _eager(), sdpa_kernel(SDPBackend.MATH), counter:
+    with _eager(), counter:
         loss = step()
         if not isinstance(loss, torch.Tensor) or not loss.requires_grad:
             raise NotCounted("the training step gave no loss that needs a gradient")
