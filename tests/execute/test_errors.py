@@ -24,6 +24,28 @@ def really_raised(call):
         RuntimeError("CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`"),
         RuntimeError("MPS backend out of memory (MPS allocated: 8.00 GB)"),
         RuntimeError("NCCL error in: x.cpp:1, unhandled cuda error\nLast error:\nCuda failure 2 'out of memory'"),
+        RuntimeError("CUDA out of memory. Tried to allocate 2.00 MiB. GPU 0 has a total capacity of 79.11 GiB"),
+        RuntimeError("CUDA driver error: out of memory"),
+        RuntimeError("cuDNN error: CUDNN_STATUS_ALLOC_FAILED"),
+        RuntimeError("cusolver error: CUSOLVER_STATUS_ALLOC_FAILED, when calling `cusolverDnCreate(handle)`"),
+        RuntimeError(
+            "[enforce fail at alloc_cpu.cpp:117] err == 0. DefaultCPUAllocator: can't allocate memory: you tried"
+            " to allocate 4611686018427387904 bytes. Error code 12 (Cannot allocate memory)"
+        ),
+        RuntimeError(
+            "[enforce fail at alloc_cpu.cpp:75] . DefaultCPUAllocator: not enough memory: you tried to allocate"
+        ),
+        RuntimeError(
+            "NCCL error: unhandled cuda error\nncclUnhandledCudaError: Call to CUDA function failed.\n"
+            "Last error:\nFailed to CUDA calloc async 608 bytes"
+        ),
+        RuntimeError("NCCL error\nLast error:\nCuda failure 'out of memory'"),
+        RuntimeError("unable to mmap 4194304 bytes from file </torch_7_1>: Cannot allocate memory (12)"),
+        RuntimeError("HIP out of memory. Tried to allocate 20.00 GiB."),
+        RuntimeError("nvrtc: error: out of memory"),
+        RuntimeError("Triton Error [CUDA]: out of memory"),
+        RuntimeError("std::bad_alloc"),
+        MemoryError("Unable to allocate 7.45 GiB for an array with shape (1000000000,) and data type float64"),
         MemoryError(),
         OSError(12, "Cannot allocate memory"),
     ],

@@ -18,6 +18,8 @@ _MEMORY = re.compile(
     r"|DefaultCPUAllocator: (not enough|can't allocate) memory"
     r"|CUBLAS_STATUS_ALLOC_FAILED|CUDNN_STATUS_ALLOC_FAILED|CUSOLVER_STATUS_ALLOC_FAILED"
     r"|NCCL.*(Cuda failure 2\b|failed to allocate|out of memory)"
+    r"|Failed to CUDA [cm]alloc"
+    r"|std::bad_alloc"
     r"|Unable to allocate .* for an array"
     r"|Cannot allocate memory",
     re.IGNORECASE,

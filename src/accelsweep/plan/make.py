@@ -15,6 +15,7 @@ from accelsweep.core.documents import set_aside, write_bytes_atomically
 from accelsweep.core.errors import InputError
 from accelsweep.core.folders import SweepFolder
 from accelsweep.core.plans import Block, Manifest, PlannedCell, Settings
+from accelsweep.core.secrets import masked
 from accelsweep.plan import earlier, select
 from accelsweep.plan.blocks import Design, Task, design
 from accelsweep.plan.compose import Composer, config_folders
@@ -81,7 +82,7 @@ def _manifest(
         sweep=folder.name,
         revision=revision,
         experiment=grid.experiment,
-        overrides=tuple(overrides),
+        overrides=tuple(masked(override) for override in overrides),
         axes=grid.axes,
         cells=tuple(PlannedCell(name=cell.name, axes=cell.axes, unsupported=cell.unsupported) for cell in cells),
         excluded=grid.excluded,
