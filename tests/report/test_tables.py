@@ -1,7 +1,9 @@
 """Tables: every number with its interval, every missing one with its reason, every failure a row."""
 
-from accelsweep.core.findings import Estimate, PriceUsed, Verdict
+from accelsweep.core.claims import ClaimVerdict
+from accelsweep.core.findings import ClaimFinding, Estimate, Verdict
 from accelsweep.core.outcome import Outcome
+from accelsweep.core.prices import PriceUsed
 from accelsweep.report.cells import absent_metrics, cells_table, cost_words
 from accelsweep.report.tables import build_tables, doubts_table, environment_table, failures_table, runs_table
 
@@ -144,3 +146,35 @@ def test_an_empty_table_has_a_sentence_instead(findings):
 def test_no_verdict_is_told_by_colour_alone(findings):
     for row in cells_table(findings).rows:
         assert row[3].text in set(Verdict)
+
+
+def test_claims_have_a_table_where_the_experiment_states_some(findings):
+    assert "claims" not in [table.name for table in build_tables(findings)]
+    tested = ClaimFinding(
+        id="batch_size",
+        claim="batches of 8 take 3x the time of batches of 64",
+        source="a forum",
+        metric="samples_per_second",
+        claimed=3.0,
+        tolerance=0.1,
+        measured=Estimate(value=1.42, low=1.4, high=1.44, unit="1", confidence=0.95, count=3),
+        verdict=ClaimVerdict.less,
+        reason="that was another network",
+        cell="a",
+        against="b",
+        labels=("batch 64", "batch 8"),
+    )
+    absent = tested.model_copy(
+        update={"measured": None, "labels": (), "verdict": ClaimVerdict.not_testable, "reason": "there is no GPU"}
+    )
+    table = build_tables(findings.model_copy(update={"claims": (tested, absent)}))[1]
+    assert table.name == "claims"
+    assert words(table.rows[0]) == [
+        ("batches of 8 take 3x the time of batches of 64", "a forum"),
+        ("3x", "± 10 %"),
+        ("1.42x [1.40, 1.44]", "batch 64 against batch 8"),
+        ("less than claimed", ""),
+        ("that was another network", ""),
+    ]
+    assert [entry[0] for entry in words(table.rows[1])][2:] == ["not measured", "not testable here", "there is no GPU"]
+    assert (table.data[0]["measured.low"], table.data[1]["measured.low"]) == (1.4, None)

@@ -16,6 +16,7 @@ from pydantic import ValidationError
 from accelsweep.analyse.advice import Situation, recommend
 from accelsweep.analyse.batch import batch_curves
 from accelsweep.analyse.bottleneck import bottleneck_of
+from accelsweep.analyse.claims import judge_claims
 from accelsweep.analyse.compare import Comparison, Rules, against_baseline, family_size, own_rate
 from accelsweep.analyse.cost import costs, gaps, note, used
 from accelsweep.analyse.doubts import cell_doubts, outlying_runs, overlapping_runs, sweep_doubts
@@ -28,7 +29,7 @@ from accelsweep.analyse.statistics import Family, pooled_noise, significant
 from accelsweep.analyse.summary import summaries
 from accelsweep.analyse.words import command
 from accelsweep.core.documents import canonical_json
-from accelsweep.core.findings import CellFinding, Estimate, Findings, RunPoint
+from accelsweep.core.findings import CellFinding, ClaimFinding, Estimate, Findings, RunPoint
 from accelsweep.core.outcome import Outcome
 from accelsweep.core.plans import Manifest
 from accelsweep.plan.power import smallest_visible_effect
@@ -59,6 +60,7 @@ def analyse(records: pd.DataFrame, manifest: Manifest) -> Findings:
         records_sha256=records_digest(rows),
         batch_curves=batch_curves(groups, names),
         **money,
+        claims=_claims(manifest, groups),
     )
 
 
@@ -200,6 +202,11 @@ def _costs(
     found = [costs(one, prices, family) for one in groups]
     about = {"costs_note": note(prices, found), "cost_gaps": gaps(groups, found), "prices": used(groups, found, prices)}
     return found, about
+
+
+def _claims(manifest: Manifest, groups: Sequence[CellRuns]) -> tuple[ClaimFinding, ...]:
+    rules = manifest.settings.analysis
+    return judge_claims(manifest.settings.report.claims, groups, rules.confidence, rules.across)
 
 
 def _repeats(manifest: Manifest) -> int:

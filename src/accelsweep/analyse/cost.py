@@ -11,7 +11,8 @@ from collections.abc import Mapping, Sequence
 
 from accelsweep.analyse.runs import CellRuns
 from accelsweep.analyse.statistics import Family, Interval, exponential_estimate, significant, t_interval
-from accelsweep.core.findings import Estimate, PriceUsed
+from accelsweep.core.findings import Estimate
+from accelsweep.core.prices import PriceUsed
 from accelsweep.plan.prices import Prices, price_lines, usd_per_hour_on
 
 SAMPLES = 1e6

@@ -10,8 +10,10 @@ from typing import Any, ClassVar
 
 from pydantic import Field
 
+from accelsweep.core.claims import ClaimVerdict
 from accelsweep.core.documents import Document, Frozen
 from accelsweep.core.outcome import Outcome
+from accelsweep.core.prices import PriceUsed
 from accelsweep.core.record import Doubt
 
 
@@ -176,14 +178,24 @@ class BatchCurve(Frozen):
     smallest_out_of_memory: int | None
 
 
-class PriceUsed(Frozen):
-    """A price that costs were computed with: of what, how much, and when and where it was seen, as the user gave it."""
+class ClaimFinding(Frozen):
+    """A claimed ratio of a metric beside the one measured here; `reason` says why they may differ, or why none is had.
 
-    name: str
-    value: float
-    unit: str
-    date: str | None
-    source: str | None
+    `cell` and `against` name the cells that were compared, `labels` says them in words (empty where none were).
+    """
+
+    id: str
+    claim: str
+    source: str
+    metric: str
+    claimed: float
+    tolerance: float
+    measured: Estimate | None
+    verdict: ClaimVerdict
+    reason: str
+    cell: str | None
+    against: str | None
+    labels: tuple[str, ...]
 
 
 class Findings(Document):
@@ -229,3 +241,4 @@ class Findings(Document):
     cost_gaps: tuple[str, ...] = ()
     prices: tuple[PriceUsed, ...] = ()
     merged: tuple[str, ...] = ()
+    claims: tuple[ClaimFinding, ...] = ()

@@ -6,6 +6,7 @@ from typing import Any, ClassVar, Literal
 
 from pydantic import Field
 
+from accelsweep.core.claims import ReportSettings
 from accelsweep.core.documents import Document, Frozen
 
 
@@ -168,7 +169,7 @@ class Settings(Frozen):
     limits: Limits = Limits()
     analysis: Analysis = Analysis()
     prices: dict[str, Any] = Field(default_factory=dict)
-    report: dict[str, Any] = Field(default_factory=dict)
+    report: ReportSettings = ReportSettings()
 
 
 class Manifest(Document):

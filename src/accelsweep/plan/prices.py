@@ -12,8 +12,8 @@ from typing import Annotated, Any
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
-from accelsweep.core.findings import PriceUsed
 from accelsweep.core.plans import Site
+from accelsweep.core.prices import PriceUsed
 
 Amount = Annotated[float, Field(ge=0, allow_inf_nan=False, strict=True)]
 

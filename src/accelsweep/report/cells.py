@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from accelsweep.core.findings import CellFinding, Estimate, Findings, PriceUsed, Verdict
+from accelsweep.core.findings import CellFinding, Estimate, Findings, Verdict
+from accelsweep.core.prices import PriceUsed
 from accelsweep.report import format as fmt
 from accelsweep.report.table import Column, Entry, Table
 

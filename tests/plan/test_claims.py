@@ -1,0 +1,55 @@
+"""Claims are read strictly by the plan, steer the report only, and travel in the manifest."""
+
+import pytest
+
+from accelsweep.core.errors import InputError
+from accelsweep.plan.make import make_plan
+
+CLAIMS = """\
+# @package _global_
+hydra: {{sweeper: {{params: {{batch_size: "8,64"}}}}}}
+report:
+  claims:
+    - id: batch_size
+      claim: batches of 8 take 3x the time of batches of 64
+      source: a forum
+      claimed: {claimed}
+      cell: {{batch_size: 64}}
+      against: {{batch_size: 8}}
+      {more}
+"""
+
+
+def planned(home, own_conf, claimed="3.0", more=""):
+    own_conf({"experiment/claim.yaml": CLAIMS.format(claimed=claimed, more=more)})
+    return make_plan(home, ["experiment=claim", "accelerator=cpu"]).manifest
+
+
+def test_a_claim_stands_in_the_manifest_and_changes_no_cell(home, own_conf):
+    manifest = planned(home, own_conf)
+    (claim,) = manifest.settings.report.claims
+    assert (claim.id, claim.claimed, claim.cell, claim.tolerance) == ("batch_size", 3.0, {"batch_size": 64}, 0.1)
+    bare = make_plan(home, ["experiment=claim", "accelerator=cpu", "report.claims=[]"]).manifest
+    assert [cell.name for cell in bare.cells] == [cell.name for cell in manifest.cells]
+
+
+@pytest.mark.parametrize(
+    ("claimed", "more", "words"),
+    [
+        ("-1", "", ["report.claims.0.claimed=-1"]),
+        ("many", "", ["report.claims.0.claimed='many'"]),
+        ("3", "tolerance: 2", ["report.claims.0.tolerance=2"]),
+        ("3", "sauce: x", ["unknown key 'report.claims.0.sauce'"]),
+        ("3", "metric: ''", ["report.claims.0.metric"]),
+    ],
+)
+def test_a_malformed_claim_is_refused_with_its_key(home, own_conf, claimed, more, words):
+    with pytest.raises(InputError) as caught:
+        planned(home, own_conf, claimed, more)
+    assert [word for word in words if word not in str(caught.value)] == []
+
+
+def test_two_claims_of_one_id_are_refused(home):
+    claim = "{id: a, claim: b, source: c, claimed: 1, cell: {batch_size: 32}, against: {batch_size: 32}}"
+    with pytest.raises(InputError, match="two claims have the id 'a'"):
+        make_plan(home, [f"++report.claims=[{claim},{claim}]"])
