@@ -1,0 +1,126 @@
+"""A working directory as a user has it, with a small experiment, and accelsweep started as a user starts it."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import psutil
+
+REPOSITORY = Path(__file__).resolve().parents[2]
+
+TINY = """\
+# @package _global_
+hydra:
+  sweeper:
+    params:
+      batch_size: 16,32
+accelerator: cpu
+baseline: {batch_size: 16}
+repeats: 3
+measure:
+  warmup_steps: 3
+  min_steps: 10
+  max_steps: 40
+  min_seconds: 0.05
+  quality_samples: null
+"""
+
+
+MODULES = {
+    "cli": "accelsweep",
+    "snakemake": "snakemake",
+    "publisher": "accelsweep.publish",
+    "supervisor": "accelsweep.execute",
+}
+"""What each kind of process that drives a sweep runs: `python -m MODULE ...`."""
+
+
+class Home:
+    """A user's working directory; `environment` is added to what its processes get."""
+
+    def __init__(self, path: Path, **environment: str) -> None:
+        self.path = path
+        self.environment = os.environ | {"PYTHONUNBUFFERED": "1", "COLUMNS": "200"} | environment
+
+    def experiment(self, name: str, text: str) -> None:
+        file = self.path / "conf" / "experiment" / f"{name}.yaml"
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(text)
+
+    def module(self, name: str, text: str) -> None:
+        (self.path / f"{name}.py").write_text(text)
+
+    def start(self, *arguments: str) -> subprocess.Popen[str]:
+        return subprocess.Popen(
+            [sys.executable, "-m", "accelsweep", *arguments],
+            cwd=self.path,
+            env=self.environment,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            preexec_fn=_heed_ctrl_c,  # noqa: PLW1509 - tests have one thread
+        )
+
+    def accelsweep(self, *arguments: str) -> subprocess.CompletedProcess[str]:
+        process = self.start(*arguments)
+        output, _ = process.communicate(timeout=280)
+        return subprocess.CompletedProcess(process.args, process.returncode, output, None)
+
+    def snakemake(self, *arguments: str) -> subprocess.CompletedProcess[str]:
+        command = [sys.executable, "-m", "snakemake", "--snakefile", str(REPOSITORY / "Snakefile")]
+        command += ["--profile", str(REPOSITORY / "workflows" / "profiles" / "local"), *arguments]
+        return subprocess.run(
+            command,
+            cwd=self.path,
+            env=self.environment,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            check=False,
+            timeout=280,
+        )
+
+    def files(self) -> dict[str, int]:
+        """Every file below the home with its time of change, caches apart."""
+        ignored = {".snakemake", "__pycache__"}
+        return {
+            str(path.relative_to(self.path)): path.stat().st_mtime_ns
+            for path in sorted(self.path.rglob("*"))
+            if path.is_file() and not ignored & set(path.relative_to(self.path).parts)
+        }
+
+    def records(self, sweep: str) -> dict[str, int]:
+        return {
+            name: stamp
+            for name, stamp in self.files().items()
+            if name.startswith(f"sweeps/{sweep}/runs/") and name.endswith("/record.json") and "/attempts/" not in name
+        }
+
+    def end_processes(self) -> None:
+        """Kill whatever drives a sweep here: a failed test must not leave anything running."""
+        for pid in self.processes(*MODULES):
+            with contextlib.suppress(psutil.NoSuchProcess):
+                psutil.Process(pid).kill()
+
+    def processes(self, *kinds: str) -> list[int]:
+        """The processes of these `MODULES` that work here (a supervisor's ranks, which are forks of it, apart)."""
+        wanted = {MODULES[kind] for kind in kinds}
+        found = {
+            process.pid: process.info["ppid"]
+            for process in psutil.process_iter(["cwd", "cmdline", "ppid", "status"])
+            if process.info["cwd"] == str(self.path)
+            and process.info["status"] != psutil.STATUS_ZOMBIE
+            and (process.info["cmdline"] or [])[1:2] == ["-m"]
+            and process.info["cmdline"][2] in wanted
+        }
+        return [pid for pid, parent in found.items() if parent not in found or len(kinds) > 1]
+
+
+def _heed_ctrl_c() -> None:
+    # A shell's background job, as some runners of tests are, hands down that SIGINT is ignored.
+    signal.signal(signal.SIGINT, signal.SIG_DFL)

@@ -1,0 +1,72 @@
+"""Whatever stands in a config, it comes through block file, record and parquet unchanged."""
+
+import json
+import tempfile
+from pathlib import Path
+
+from hypothesis import HealthCheck, assume, given, settings
+from hypothesis import strategies as st
+from tiny_sweep import CONFIG, plan_sweep
+
+from accelsweep.analyse.collect import collect, read_records
+from accelsweep.core.cell import PLAN_KEYS, cell_name
+from accelsweep.core.documents import canonical_json
+from accelsweep.core.outcome import Outcome
+from accelsweep.core.plans import Block
+from accelsweep.core.record import Fingerprint, Metric, Record
+from accelsweep.core.secrets import without_secrets
+from accelsweep.execute.outcomes import Verdict
+from accelsweep.execute.records import Circumstances, make_record
+from accelsweep.execute.spec import RankResult, RunSpec
+
+numbers = st.floats(allow_nan=False, allow_infinity=False)
+values = st.recursive(
+    st.none() | st.booleans() | st.integers() | numbers | st.text(),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(), inner, max_size=3),
+    max_leaves=8,
+)
+names = st.text(min_size=1).filter(lambda name: name not in PLAN_KEYS | set(CONFIG))
+cells = st.lists(st.dictionaries(names, values, min_size=1, max_size=3), min_size=1, max_size=3)
+metrics = st.dictionaries(st.text(min_size=1), numbers, max_size=4)
+endings = st.sampled_from([one for one in Outcome if one is not Outcome.not_run])
+
+
+def written(folder, block, run, outcome, reason, found):
+    """The record that a supervisor would write for the run, as it is read back."""
+    spec = RunSpec(
+        sweep=folder.name, block=block.name, run=run, position=0, attempt=1, config=block.configs[run.cell],
+        axes=block.axes[run.cell], world_size=1, attempt_folder=str(folder.run(run.name) / "attempts" / "1"),
+    )  # fmt: skip
+    spec.write(folder.root / "spec.json")
+    result = RankResult(
+        rank=0, outcome=outcome, reason=reason, error_kind="none", traceback=None, effective=None, environment={},
+        metrics={name: Metric(value=value, unit="1") for name, value in found.items()}, doubts=(),
+    )  # fmt: skip
+    known = Circumstances("fork", "then", 1.0, Fingerprint(hardware={}, software={}, builds={}, sources={}), {})
+    spec = RunSpec.read(folder.root / "spec.json")
+    make_record(spec, Verdict(outcome, reason), {0: result}, known).write(folder.record(run.name))
+    return Record.read(folder.record(run.name))
+
+
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(cells, metrics, endings, st.text(min_size=1))
+def test_configs_names_and_numbers_come_through_the_whole_road(changes, found, outcome, words):
+    reason = None if outcome is Outcome.measured else words
+    assume(len({cell_name({**CONFIG, **one}) for one in changes}) == len(changes))
+    with tempfile.TemporaryDirectory() as home:
+        folder, file = plan_sweep(Path(home), changes)
+        block = Block.read(file)
+        assert block.configs == {cell_name(config): config for config in ({**CONFIG, **one} for one in changes)}
+        assert all(name == cell_name(config) for name, config in block.configs.items())
+        records = [written(folder, block, run, outcome, reason, found) for run in block.runs]
+        collect(folder)
+        table = read_records(folder.records)
+    for (_, row), record, change in zip(table.iterrows(), records, changes, strict=True):
+        assert record.axes == without_secrets(change)
+        assert json.loads(row["config"]) == record.config == without_secrets({**CONFIG, **change})
+        assert (row["run"], row["outcome"]) == (record.run, outcome)
+        assert (row["reason"] if reason else None) == record.reason
+        assert {name: metric["value"] for name, metric in json.loads(row["metrics"]).items()} == found
+        for key, value in record.axes.items():
+            cell = row[f"axis.{key}"]
+            assert cell == value or cell == canonical_json(value)
