@@ -106,7 +106,7 @@ def test_a_cell_without_a_rate_is_visible_as_such(findings):
 def test_a_line_without_any_rate_is_left_out_and_the_note_says_so(findings):
     gone = [cell.model_copy(update={"samples_per_second": None}) for cell in findings.cells[4:]]
     figure = throughput_figure(findings.model_copy(update={"cells": (*findings.cells[:4], *gone)}))
-    assert figure.note == "2 of 4 lines are drawn; all stand in the data."
+    assert figure.note == "The 2 fastest of 4 lines are drawn; all stand in the data."
     assert len(figure.rows) == 8
 
 
@@ -201,3 +201,41 @@ def test_steps_that_cannot_be_read_cost_their_figure_and_nothing_else(findings, 
     for file in sweep.root.glob("runs/*/steps.parquet"):
         file.write_bytes(b"PAR1 damaged")
     assert steps_figure(findings, sweep).reason == "no steps.parquet of a measured run could be read"
+
+
+def test_of_many_lines_the_fastest_are_drawn_and_those_that_scale_best(findings):
+    cell, point = findings.cells[0], findings.scaling[1]
+    cells = [
+        cell.model_copy(
+            update={
+                "axes": {"batch_size": size, "model.width": width},
+                "samples_per_second": cell.samples_per_second.model_copy(update={"value": 100.0 * width + size}),
+            }
+        )
+        for width in range(20)
+        for size in (8, 16)
+    ]
+    drawn = throughput_figure(findings.model_copy(update={"cells": tuple(cells)}))
+    assert {row["series"] for row in drawn.rows if row["shown"]} == {f"model.width={width}" for width in range(12, 20)}
+    points = [
+        point.model_copy(
+            update={
+                "series": f"width {width}",
+                "devices": devices,
+                "speedup": point.speedup.model_copy(update={"value": 1 + width * (devices - 1) / 10}),
+            }
+        )
+        for width in range(20)
+        for devices in (1, 2 if width < 19 else 3)
+    ]
+    scaled = scaling_figure(findings.model_copy(update={"scaling": tuple(points)}))
+    assert {row["series"] for row in scaled.rows if row["shown"]} == {f"width {width}" for width in range(12, 20)}
+    assert scaled.note == "The 8 of 20 lines that scale best are drawn; all stand in the data."
+
+
+def test_a_line_over_batch_sizes_alone_is_named_for_what_it_is(findings):
+    effective = {"accelerator": "cpu", "world_size": 1, "precision": "32-true"}
+    cells = [cell.model_copy(update={"effective": effective}) for cell in findings.cells[:3:2]]
+    cells = [cell.model_copy(update={"axes": {"batch_size": cell.axes["batch_size"]}}) for cell in cells]
+    figure = throughput_figure(findings.model_copy(update={"cells": tuple(cells)}))
+    assert {row["series"] for row in figure.rows} == {"cpu x1 | 32-true"}

@@ -139,14 +139,21 @@ def _nothing_without_baseline(situation: Situation) -> Recommendation:
     measured = [cell for cell in situation.cells if cell.measured]
     wanted = next((cell for cell in situation.cells if cell.cell == situation.manifest.baseline), None)
     if not measured:
-        why = wanted.verdict_reason if wanted else "no cell could run"
-        sentence = f"Nothing can be recommended: no run was measured; the baseline: {why}."
+        sentence = f"Nothing can be recommended: no run was measured. {_why_nothing(situation, wanted)}."
     elif wanted is None:
         sentence = "Nothing can be recommended: the plan names no baseline; set baseline={key: value} and run again."
     else:
         sentence = f"Nothing can be recommended because the baseline was not measured: {wanted.verdict_reason}."
     settle = command(situation.manifest) if wanted is not None else None
     return Recommendation(choice=None, sentence=sentence, alternatives=(), settle=settle)
+
+
+def _why_nothing(situation: Situation, baseline: CellFinding | None) -> str:
+    if baseline is not None:
+        return f"The baseline: {baseline.verdict_reason}"
+    if not situation.cells:
+        return "The plan has no cell"
+    return f"No cell can run here; the first: {situation.cells[0].verdict_reason}"
 
 
 def _not_yet(situation: Situation, undecided: Sequence[CellFinding], why: str) -> Recommendation:

@@ -70,7 +70,7 @@ def _listing(repeats: Iterable[int | None]) -> str:
 def sweep_doubts(groups: Sequence[CellRuns], baseline: str | None, repeats: int) -> list[Doubt]:
     """Return the doubts that concern the whole sweep."""
     found = []
-    if repeats < REPEATS_FOR_PUBLISHING:
+    if repeats < REPEATS_FOR_PUBLISHING and any(group.measured for group in groups):
         message = (
             f"{repeats} repeats per cell are enough to look around; publish nothing below {REPEATS_FOR_PUBLISHING}"
         )

@@ -49,7 +49,7 @@ def memory(cell: CellFinding, site: Site) -> str | None:
     fitting = [d for d in site.inventory if d.accelerator == accelerator and (not models or d.model in models)]
     if len(fitting) == 1 and fitting[0].memory_bytes:
         return f"memory {100.0 * used / fitting[0].memory_bytes:.2g} %"
-    return f"memory {used / 1e6:,.0f} MB"
+    return f"memory {used / 2**20:,.0f} MiB"
 
 
 def command(manifest: Manifest) -> str:

@@ -57,14 +57,15 @@ def throughput_figure(findings: Findings) -> Figure | Skipped:
         return Skipped("throughput", "batch_size took one value only")
     rows = _rows(findings)
     series = list(dict.fromkeys(row["series"] for row in rows))
-    names = [name for name in series if any(row["rate"] is not None for row in rows if row["series"] == name)]
+    names = _fastest(rows, series)
     if not names:
         return Skipped("throughput", "no cell has a rate")
-    names = names[:MOST_SERIES]
     for row in rows:
         row["shown"] = row["series"] in names
     failed = sum(row["rate"] is None for row in rows if row["shown"])
-    note = f"{len(names)} of {len(series)} lines are drawn; all stand in the data." if len(names) < len(series) else ""
+    note = ""
+    if len(names) < len(series):
+        note = f"The {len(names)} fastest of {len(series)} lines are drawn; all stand in the data."
     return Figure(
         name="throughput",
         alt=f"Rate against batch size in {fmt.count(len(names), 'line')}, "
@@ -74,6 +75,16 @@ def throughput_figure(findings: Findings) -> Figure | Skipped:
         draw=lambda palette: _draw_throughput(palette, rows),
         note=note,
     )
+
+
+def _fastest(rows: list[dict[str, Any]], series: list[str]) -> list[str]:
+    """Return the series with the highest rates, as many as can be told apart, in grid order."""
+    best: dict[str, float] = {}
+    for row in rows:
+        if row["rate"] is not None:
+            best[row["series"]] = max(row["rate"], best.get(row["series"], 0.0))
+    kept = sorted(best, key=lambda name: -best[name])[:MOST_SERIES]
+    return [name for name in series if name in kept]
 
 
 def _values(findings: Findings, axis: str) -> set[str]:
@@ -87,8 +98,16 @@ def _rows(findings: Findings) -> list[dict[str, Any]]:
 
 def _series(cell: CellFinding, findings: Findings) -> str:
     """Return what a cell shares with the others of its line: every axis but the batch size, and where it ran."""
-    name = label({key: value for key, value in cell.axes.items() if key != "batch_size"})
+    axes = {key: value for key, value in cell.axes.items() if key != "batch_size"}
+    name = label(axes or _everywhere(findings))
     return f"{name} | {cell.hardware}" if len(findings.hardware) > 1 and cell.hardware else name
+
+
+def _everywhere(findings: Findings) -> dict[str, Any]:
+    """Return what all cells share where nothing but the batch size was swept, so that their one line has a name."""
+    effective = next((cell.effective for cell in findings.cells if cell.effective), {})
+    known = {"accelerator": "accelerator", "devices": "world_size", "precision": "precision"}
+    return {axis: effective[key] for axis, key in known.items() if key in effective}
 
 
 def _row(cell: CellFinding, findings: Findings, is_knee: bool) -> dict[str, Any]:

@@ -12,12 +12,16 @@ from accelsweep.report import format as fmt
 from accelsweep.report.figures.figure import ROWS, Chart, Figure, Row, Skipped, have
 from accelsweep.report.figures.theme import Palette
 
+MOST_LINES = 8
+"""More lines than there are colours to tell them apart make no picture."""
+
 _NOTHING = "no cell was measured on two numbers of devices"
 
 
 def scaling_figure(findings: Findings) -> Figure | Skipped:
     """Return the speed-up against the number of devices, with ideal scaling beside it, or why there is none."""
     rows = _rows(findings, "speedup")
+    _mark_best(rows, "speedup")
     if not rows:
         return Skipped("scaling", _NOTHING)
     return Figure(
@@ -26,12 +30,14 @@ def scaling_figure(findings: Findings) -> Figure | Skipped:
         rows=rows,
         columns=_columns("speedup"),
         draw=lambda palette: _draw(palette, rows, "speedup", "speed-up over the fewest devices", "~r"),
+        note=_note(rows),
     )
 
 
 def efficiency_figure(findings: Findings) -> Figure | Skipped:
     """Return the scaling efficiency against the number of devices, or why there is none."""
     rows = _rows(findings, "efficiency")
+    _mark_best(rows, "efficiency")
     if not rows:
         return Skipped("efficiency", _NOTHING)
     return Figure(
@@ -40,6 +46,7 @@ def efficiency_figure(findings: Findings) -> Figure | Skipped:
         rows=rows,
         columns=_columns("efficiency"),
         draw=lambda palette: _draw(palette, rows, "efficiency", "efficiency", "~%"),
+        note=_note(rows),
     )
 
 
@@ -69,13 +76,31 @@ def _rows(findings: Findings, value: str) -> list[dict[str, Any]]:
     return rows
 
 
+def _mark_best(rows: Sequence[dict[str, Any]], value: str) -> None:
+    """Say of each row whether its line is drawn: those that end highest, as many as there are colours."""
+    reached = {row["line"]: row[value] for row in sorted(rows, key=lambda row: int(row["devices"]))}
+    kept = sorted(reached, key=lambda line: -reached[line])[:MOST_LINES]
+    for row in rows:
+        row["shown"] = row["line"] in kept
+
+
+def _note(rows: Sequence[Row]) -> str:
+    every = {row["line"] for row in rows}
+    drawn = {row["line"] for row in rows if row["shown"]}
+    if drawn == every:
+        return ""
+    return f"The {len(drawn)} of {len(every)} lines that scale best are drawn; all stand in the data."
+
+
 def _best(rows: Sequence[Row]) -> str:
     most = max(row["devices"] for row in rows)
-    return "; ".join(f"{row['line']}: {row['words']} on {most}" for row in rows if row["devices"] == most)
+    return "; ".join(
+        f"{row['line']}: {row['words']} on {most}" for row in rows if row["devices"] == most and row["shown"]
+    )
 
 
 def _draw(palette: Palette, rows: Sequence[Row], value: str, title: str, number_format: str) -> Chart:
-    names = list(dict.fromkeys(row["line"] for row in rows))
+    names = list(dict.fromkeys(row["line"] for row in rows if row["shown"]))
     x = alt.X("devices:O", title="devices", axis=alt.Axis(labelAngle=0))
     y = alt.Y(f"{value}:Q", title=title, axis=alt.Axis(format=number_format, tickCount=6), scale=alt.Scale(zero=True))
     colour = alt.Color("line:N", scale=alt.Scale(domain=names), legend=alt.Legend(columns=1, symbolType="circle"))
@@ -84,7 +109,7 @@ def _draw(palette: Palette, rows: Sequence[Row], value: str, title: str, number_
         alt.Tooltip("devices:O", title="devices"),
         alt.Tooltip("words:N", title=title),
     ]
-    base = alt.Chart(ROWS).encode(x=x, color=colour, tooltip=tooltip)
+    base = alt.Chart(ROWS).transform_filter("datum.shown").encode(x=x, color=colour, tooltip=tooltip)
     intervals = base.mark_rule(strokeWidth=2).encode(y="low:Q", y2="high:Q")
     return alt.layer(
         _ideal(palette, rows, value),

@@ -121,7 +121,7 @@ def _axis(palette: Palette) -> dict[str, Any]:
         "titleFontWeight": "normal",
         "titlePadding": 10,
         "labelPadding": 6,
-        "labelLimit": 260,
+        "labelLimit": 340,
         "labelOverlap": "greedy",
         "labelSeparation": 8,
         "gridColor": palette.line,
