@@ -5,8 +5,9 @@ The main Snakemake process may plan first and audits what is there; job processe
 
 from __future__ import annotations
 
+import os
 import shlex
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path, PurePath
@@ -15,7 +16,8 @@ from typing import Any
 from accelsweep.core.documents import canonical_json, sha256_text
 from accelsweep.core.errors import AccelsweepError, InputError
 from accelsweep.core.folders import SweepFolder, existing_sweep
-from accelsweep.core.plans import Manifest
+from accelsweep.core.plans import Manifest, PlannedBlock, Resources
+from accelsweep.plan.slurm import RESTARTS_VARIABLE, Value, before_block, job_resources
 
 _PACKAGE = Path(__file__).resolve().parents[1]
 
@@ -55,8 +57,52 @@ class Sweep:
 
     def wanted(self, wildcards: Any) -> str:
         """Return a digest of the runs that this revision wants of a block."""
-        runs = next(block.runs for block in self.manifest.blocks if block.name == wildcards.block)
-        return _digest(list(runs))
+        return _digest(list(self._block(wildcards).runs))
+
+    @property
+    def on_one_node(self) -> str:
+        """A pattern for the blocks that need one node."""
+        return self._pattern(block.name for block in self.manifest.blocks if block.resources.nodes == 1)
+
+    @property
+    def on_many_nodes(self) -> str:
+        """A pattern for the blocks that need several nodes."""
+        return self._pattern(block.name for block in self.manifest.blocks if block.resources.nodes > 1)
+
+    @property
+    def job(self) -> dict[str, Callable[[Any], Value]]:
+        """What a block of one node asks Slurm for, by resource; nothing where no job is submitted."""
+        return self._job(Resources())
+
+    @property
+    def job_on_many_nodes(self) -> dict[str, Callable[[Any], Value]]:
+        """What a block of several nodes asks Slurm for, by resource."""
+        return self._job(Resources(nodes=2))
+
+    @property
+    def before_block(self) -> str:
+        """Shell commands that prepare the node for a block."""
+        return before_block(self.manifest.site.slurm) if self.manifest.site.scheduler == "slurm" else ""
+
+    def _job(self, example: Resources) -> dict[str, Callable[[Any], Value]]:
+        if self.manifest.site.scheduler != "slurm":
+            return {}
+        slurm = self.manifest.site.slurm
+
+        def asked(name: str) -> Callable[[Any], Value]:
+            def of_block(wildcards: Any) -> Value:
+                return job_resources(self._block(wildcards).resources, slurm)[name]
+
+            return of_block
+
+        return {name: asked(name) for name in job_resources(example, slurm)}
+
+    def _block(self, wildcards: Any) -> PlannedBlock:
+        return next(block for block in self.manifest.blocks if block.name == wildcards.block)
+
+    @staticmethod
+    def _pattern(names: Iterable[str]) -> str:
+        return "|".join(names) or "none"
 
     @staticmethod
     def code_of(room: str) -> str:
@@ -75,6 +121,8 @@ def open_sweep(config: Mapping[str, Any], *, plan_if_asked: bool) -> Sweep:
     """
     from snakemake.exceptions import WorkflowError
 
+    if restarts := os.environ.get("SLURM_RESTART_COUNT"):
+        os.environ[RESTARTS_VARIABLE] = restarts  # Snakemake's jobstep plugin takes SLURM_* from what it starts
     try:
         home = Path.cwd()
         if plan_if_asked and "experiment" in config:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, ClassVar, Literal
 
-from pydantic import Field
+from pydantic import ConfigDict, Field
 
 from accelsweep.core.claims import ReportSettings
 from accelsweep.core.documents import Document, Frozen
@@ -134,6 +134,35 @@ class Device(Frozen):
     memory_bytes: int | None = None
 
 
+class Slurm(Frozen):
+    """How blocks become Slurm jobs at a site. What is None is left to the cluster's own defaults.
+
+    `partition` takes every block, or those with GPUs where `cpu_partition` takes the others; `gpu_model` is what the
+    cluster calls the GPU type; `mem_mb` is per node; `max_minutes` bounds a job's time limit, `max_gpus` the GPUs that
+    the sweep holds at once; `scratch` is a node-local folder that becomes TMPDIR; `modules` are loaded before a block.
+    `exclusive` keeps other jobs off the nodes of a block, and `extra` is handed to sbatch as it is. `fake_gpus` is for
+    tests alone: a CPU cell asks for so many GPUs per node and uses none of them.
+    """
+
+    model_config = ConfigDict(coerce_numbers_to_str=True)
+
+    partition: str | None = None
+    cpu_partition: str | None = None
+    account: str | None = None
+    qos: str | None = None
+    constraint: str | None = None
+    gpu_model: str | None = None
+    cpus_per_gpu: int = 1
+    mem_mb: int | None = None
+    max_minutes: int | None = None
+    max_gpus: int | None = None
+    scratch: str | None = None
+    modules: tuple[str, ...] = ()
+    exclusive: bool = True
+    extra: str | None = None
+    fake_gpus: int = 0
+
+
 class Site(Frozen):
     """Where a sweep runs: the declared inventory of a node, and how jobs are submitted there."""
 
@@ -142,7 +171,7 @@ class Site(Frozen):
     nodes: int = 1
     inventory: tuple[Device, ...] = ()
     scheduler: Literal["local", "slurm"] = "local"
-    slurm: dict[str, Any] = Field(default_factory=dict)
+    slurm: Slurm = Slurm()
 
     def count(self, accelerator: str) -> int:
         """Return how many devices (cores for `cpu`) of this kind one node of the site has."""

@@ -146,14 +146,24 @@ def _chunks(cells: Sequence[str], layer: int, task: Task) -> Iterator[list[str]]
 
 
 def _most_runs(task: Task) -> float:
-    size, limit, limits = task.settings.block.size, task.settings.block.minutes, task.settings.limits
-    by_time = math.inf if limit is None else most_runs(limits, limit)
-    if by_time < 1:
-        raise InputError(
-            f"block.minutes={limit} is too short for one run, which may take limits.run_seconds={limits.run_seconds:g} "
-            "besides start-up: raise block.minutes or lower limits.run_seconds"
-        )
-    return min(size or math.inf, by_time)
+    size, limits = task.settings.block.size, task.settings.limits
+    most = size or math.inf
+    for key, limit in {
+        "block.minutes": task.settings.block.minutes,
+        "site.slurm.max_minutes": _job_minutes(task),
+    }.items():
+        by_time = math.inf if limit is None else most_runs(limits, limit)
+        if by_time < 1:
+            raise InputError(
+                f"{key}={limit} is too short for one run, which may take limits.run_seconds={limits.run_seconds:g} "
+                f"besides start-up: raise {key} or lower limits.run_seconds"
+            )
+        most = min(most, by_time)
+    return most
+
+
+def _job_minutes(task: Task) -> int | None:
+    return task.site.slurm.max_minutes if task.site.scheduler == "slurm" else None
 
 
 def _block(runs: Sequence[Run], task: Task) -> Block:

@@ -24,6 +24,7 @@ from pydantic import (
 
 from accelsweep.core.errors import InputError, nearest
 from accelsweep.core.plans import Analysis, BlockSettings, Limits, Settings, Site
+from accelsweep.plan import slurm
 from accelsweep.plan.prices import Prices
 
 PRECISIONS = (
@@ -243,6 +244,7 @@ def _refuse_out_of_range(settings: Settings, site: Site, file_of: FileOf) -> Non
             "more than 0, or null for no bound",
         ),
         "site.nodes": (site.nodes, site.nodes >= 1, "at least 1"),
+        **slurm.bounds(site),
     }
     for key, (value, allowed, bound) in bounds.items():
         if not allowed:

@@ -27,18 +27,18 @@ def needs(config: Mapping[str, Any], site: Site) -> Resources:
     """Return what one run of this cell needs, its time apart.
 
     A rank takes `threads` CPU cores; where that is open, its share of the node: `site.slurm.cpus_per_gpu` for a GPU's
-    rank if the site states it, one core otherwise.
+    rank, one core otherwise. A CPU cell asks for `site.slurm.fake_gpus` GPUs per node, in tests alone.
     """
     accelerator, devices, nodes = config["accelerator"], config["devices"], config["num_nodes"]
-    per_rank = config["threads"] or (site.slurm.get("cpus_per_gpu", 1) if accelerator == "cuda" else 1)
-    on_gpu = accelerator == "cuda"
+    per_rank = config["threads"] or (site.slurm.cpus_per_gpu if accelerator == "cuda" else 1)
+    gpus = nodes * (devices if accelerator == "cuda" else site.slurm.fake_gpus)
     return Resources(
         nodes=nodes,
         tasks=nodes,
         cpus=min(int(devices * per_rank), site.count("cpu") or int(devices * per_rank)),
-        gpus=devices * nodes if on_gpu else 0,
-        gpu_model=site.slurm.get("gpu_model") if on_gpu else None,
-        mem_mb=site.slurm.get("mem_mb"),
+        gpus=gpus,
+        gpu_model=site.slurm.gpu_model if gpus else None,
+        mem_mb=site.slurm.mem_mb,
     )
 
 

@@ -1,0 +1,35 @@
+"""What the head reads from squeue and from profiles, without a cluster; tests/slurm has the real thing."""
+
+import pytest
+
+from accelsweep.commands.slurm import check_profile, read_jobs
+from accelsweep.core.errors import InputError
+from accelsweep.core.folders import SweepFolder
+from accelsweep.core.plans import Manifest, Site
+
+
+def test_the_jobs_of_a_sweep_are_told_by_folder_and_block(example_sweep: SweepFolder):
+    block = Manifest.read(example_sweep.manifest).blocks[0].name
+    home = example_sweep.home
+    listing = (
+        f"12|RUNNING|None|gpu1|1:03|{home}|rule_block_wildcards_{example_sweep.name}_{block}\n"
+        f"13|PENDING|Resources||0:00|/elsewhere|rule_block_wildcards_{example_sweep.name}_{block}\n"
+        f"14|PENDING|Resources||0:00|{home}|rule_block_wildcards_other_b000000000000\n"
+        f"15|PENDING|Resources||0:00|{home}|(null)\n"
+    )
+    (job,) = read_jobs(listing, example_sweep)
+    assert str(job) == f"job 12 RUNNING on gpu1 for 1:03, block {block}"
+
+
+def test_a_waiting_job_says_why_it_waits(example_sweep: SweepFolder):
+    block = Manifest.read(example_sweep.manifest).blocks[0].name
+    (job,) = read_jobs(f"7|PENDING|Priority||0:00|{example_sweep.home}|rule_block_wildcards_x_{block}", example_sweep)
+    assert "PENDING (Priority)" in str(job)
+
+
+@pytest.mark.parametrize(("scheduler", "executor"), [("slurm", "local"), ("local", "slurm")])
+def test_a_profile_that_does_not_fit_the_site_is_refused(tmp_path, scheduler, executor):
+    (tmp_path / "profile.yaml").write_text(f"# comment\nexecutor: {executor}\n")
+    with pytest.raises(InputError, match="site"):
+        check_profile(tmp_path, Site(name="here", scheduler=scheduler))
+    check_profile(tmp_path, Site(name="here", scheduler=executor))

@@ -1,0 +1,88 @@
+"""A block's resources in the words of the slurm executor plugin."""
+
+import pytest
+
+from accelsweep.core.errors import InputError
+from accelsweep.core.plans import Resources, Slurm
+from accelsweep.plan.make import make_plan
+from accelsweep.plan.slurm import before_block, in_words, job_resources
+
+BOX = Slurm(partition="gpu", cpu_partition="cpu", account="physics", gpu_model="h100")
+ONE_NODE = Resources(cpus=8, gpus=4, gpu_model="h100", mem_mb=64000, minutes=24)
+
+
+def test_gpus_of_one_node_are_asked_for_on_one_node():
+    asked = job_resources(ONE_NODE, BOX)
+    assert (asked["gpu"], asked["gpu_model"], asked["nodes"], asked["cpus_per_task"]) == (4, "h100", 1, 8)
+    assert (asked["runtime"], asked["mem_mb"], asked["slurm_partition"]) == (24, 64000, "gpu")
+    assert "mpi" not in asked  # its mere presence would change how the plugin starts the block
+
+
+def test_a_block_without_gpus_names_no_model_and_takes_the_other_partition():
+    asked = job_resources(Resources(cpus=2), BOX)
+    assert (asked["gpu"], asked["gpu_model"], asked["slurm_partition"]) == (0, None, "cpu")
+    assert job_resources(Resources(), Slurm(partition="all"))["slurm_partition"] == "all"
+
+
+def test_several_nodes_get_one_task_and_the_same_gpus_each():
+    asked = job_resources(Resources(nodes=2, tasks=2, gpus=8, gpu_model="h100"), BOX)
+    assert (asked["mpi"], asked["tasks"], asked["tasks_per_gpu"], asked["nodes"]) == ("srun", 2, 0, 2)
+    assert asked["slurm_extra"] == "--exclusive --gpus-per-node=h100:4"
+
+
+def test_a_node_is_shared_only_where_the_site_says_so():
+    assert job_resources(ONE_NODE, BOX)["slurm_extra"] == "--exclusive"
+    shared = Slurm(exclusive=False, extra="--reservation=mine")
+    assert job_resources(ONE_NODE, shared)["slurm_extra"] == "--reservation=mine"
+
+
+def test_modules_and_scratch_come_before_the_block_and_are_quoted():
+    prepared = before_block(Slurm(modules=("cuda/12.4", "a b"), scratch="/local/me"))
+    assert prepared.endswith(
+        "module load cuda/12.4 && module load 'a b' && mkdir -p /local/me && export TMPDIR=/local/me && "
+    )
+
+
+def test_a_job_is_told_in_words():
+    assert in_words(ONE_NODE, BOX) == (
+        "1 node, 8 CPUs per node, 4 GPUs (h100), 64000 MB, at most 24 minutes, partition gpu"
+    )
+
+
+@pytest.mark.parametrize(
+    ("override", "parts"),
+    [
+        ("++site.slurm.acount=me", ["site.slurm.acount", "'account'"]),
+        ("site.slurm.mem_mb=300", ["site.slurm.mem_mb=300", "at least 1500"]),
+        ("site.slurm.gpu_model='h100:4'", ["site.slurm.gpu_model", "sinfo"]),
+        ("site.slurm.max_minutes=5", ["site.slurm.max_minutes=5", "limits.run_seconds"]),
+        ("site.probe=true", ["site.probe", "machine that plans"]),
+        ("site.slurm.exclusive=perhaps", ["site.slurm.exclusive", "bool"]),
+    ],
+)
+def test_a_mistake_in_the_site_is_named_with_the_knob(home, override, parts):
+    with pytest.raises(InputError) as caught:
+        make_plan(home, ["site=slurm_example", "accelerator=cuda", override])
+    assert all(part in str(caught.value) for part in parts), caught.value
+
+
+def test_the_partitions_time_limit_cuts_blocks(home):
+    command = ["experiment=quickstart", "site=slurm_example", "accelerator=cpu", "devices=1"]
+    whole = make_plan(home, command).manifest
+    cut = make_plan(home, [*command, "site.slurm.max_minutes=35"]).manifest
+    assert len(cut.blocks) > len(whole.blocks)
+    assert all(block.resources.minutes <= 35 for block in cut.blocks)
+
+
+def test_more_gpus_than_the_sweep_may_hold_are_unsupported(home):
+    command = ["site=slurm_example", "accelerator=cuda", "devices=2,4", "site.slurm.max_gpus=2"]
+    reasons = [cell.unsupported for cell in make_plan(home, command).manifest.cells]
+    assert reasons[0] is None
+    assert "max_gpus" in reasons[1]
+
+
+def test_a_cpu_cell_asks_for_gpus_only_in_tests(home):
+    command = ["site=slurm_example", "accelerator=cpu"]
+    assert make_plan(home, command).manifest.blocks[0].resources.gpus == 0
+    fake = make_plan(home, [*command, "site.slurm.fake_gpus=2"]).manifest.blocks[0].resources
+    assert (fake.gpus, fake.gpu_model) == (2, "h100")
