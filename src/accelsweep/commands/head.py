@@ -18,6 +18,9 @@ from accelsweep.core.folders import SweepFolder
 from accelsweep.core.plans import Claim
 from accelsweep.execute.claims import alive, end_holder, end_supervisors, read_claim
 
+PATIENCE_SECONDS = 90.0
+"""How long an old head may take to end after Ctrl-C: it waits for its own children, and then for nothing more."""
+
 
 def living_head(folder: SweepFolder) -> Claim | None:
     """Return the claim of the head that drives this sweep from this machine now, or None."""
@@ -58,7 +61,7 @@ def end_old(folder: SweepFolder) -> None:
         typer.echo(line, err=True)
 
     if head := living_head(folder):
-        end_holder(head, signal.SIGINT, say)
+        end_holder(head, signal.SIGINT, say, patience_seconds=PATIENCE_SECONDS)
     end_supervisors(folder, say)
 
 
