@@ -7,7 +7,7 @@ PYTEST := $(RUN)/python -m pytest
 export MLFLOW_DISABLE_TELEMETRY := true
 
 .DEFAULT_GOAL := help
-.PHONY: help setup sweep ui check format test test-fast test-long system benchmarks clean
+.PHONY: help setup sweep ui check format test test-fast test-long system benchmarks example example-report clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -53,6 +53,12 @@ test: setup system ## everything that can be tested here, real parts included
 
 test-long: setup system ## the long suites
 	@$(PYTEST) -m long
+
+example: setup ## measure reports/examples/quickstart anew: some minutes on a machine that does nothing else
+	@$(RUN)/python reports/examples/example.py measure
+
+example-report: setup ## write the examples' reports again from their records, after a change of the report
+	@$(RUN)/python reports/examples/example.py rebuild
 
 clean: ## remove what make created (never sweeps/, reports/ or the MLflow store)
 	rm -rf $(VENV) .mypy_cache .ruff_cache .import_linter_cache dist build

@@ -92,3 +92,19 @@ def test_the_command_quotes_what_a_shell_would_take_apart(example_sweep: SweepFo
         update={"overrides": ("model.name='a; rm -rf $(HOME)'",), "sweep": "other"}
     )
     assert shlex.split(command(manifest)) == ["accelsweep", "run", *manifest.overrides, "--name", "other"]
+
+
+def test_where_no_cell_can_run_the_first_reason_is_told_and_few_repeats_are_no_doubt(simulated: ModuleType) -> None:
+    manifest = simulated.make_manifest(CELLS, 3)
+    cells = tuple(cell.model_copy(update={"unsupported": "there is no cuda here"}) for cell in manifest.cells)
+    plan = manifest.model_copy(update={"cells": cells, "blocks": (), "baseline": None})
+    rows = [
+        {"cell": cell.name, "outcome": "unsupported", "reason": cell.unsupported, "axes": cell.axes, "values": {}}
+        for cell in cells
+    ]
+    findings = analyse(simulated.make_records(rows), plan)
+    assert findings.recommendation.sentence == (
+        "Nothing can be recommended: no run was measured. No cell can run here; "
+        "the first is unsupported: there is no cuda here."
+    )
+    assert findings.doubts == ()

@@ -153,7 +153,7 @@ def _why_nothing(situation: Situation, baseline: CellFinding | None) -> str:
         return f"The baseline: {baseline.verdict_reason}"
     if not situation.cells:
         return "The plan has no cell"
-    return f"No cell can run here; the first: {situation.cells[0].verdict_reason}"
+    return f"No cell can run here; the first is {situation.cells[0].verdict_reason}"
 
 
 def _not_yet(situation: Situation, undecided: Sequence[CellFinding], why: str) -> Recommendation:

@@ -137,7 +137,7 @@ def _legend(palette: Palette) -> dict[str, Any]:
         "orient": "top",
         "title": None,
         "labelColor": palette.ink,
-        "labelLimit": 320,
+        "labelLimit": 420,
         "symbolSize": 90,
         "columnPadding": 18,
         "padding": 0,
