@@ -1,0 +1,192 @@
+#!/usr/bin/env bash
+# cluster.sh up | down | status | pids | controller-away SECONDS: a real Slurm on this machine, on loopback, without systemd, cgroups or containers.
+#
+# Virtual nodes gpu1, gpu2 (4 simulated GPUs each, which run no CUDA) and cpu1. Partitions: `cpu` and `gpu`; on the GPU
+# nodes also `spare` (its jobs are requeued when `urgent` needs their node) and `scrap` (its jobs are cancelled then).
+# No accounting daemon: like a site without sacct. Needs root. All state lies under $ACCELSWEEP_SLURM_ROOT; outside it there are only
+# one symlink (/etc/slurm/slurm.conf) and one marked line in /etc/hosts, both removed by `down`. It ends only what it started.
+set -euo pipefail
+
+ROOT=${ACCELSWEEP_SLURM_ROOT:-${TMPDIR:-/tmp}/accelsweep-slurm}
+PORT=${ACCELSWEEP_SLURM_PORT:-17817} # slurmctld; slurmd from +100 on
+NODES=(gpu1 gpu2 cpu1)
+GPUS=4
+CPUS=8     # declared, not real: Slurm counts them, the machine shares its own
+MEM=64000  # MB, declared
+CONF=/etc/slurm/slurm.conf
+MARK="# accelsweep test cluster"
+HOST=$(hostname -s)
+export SLURM_CONF=$ROOT/etc/slurm.conf PATH=$PATH:/usr/sbin
+
+die() {
+  echo "cluster.sh: $*" >&2
+  exit 1
+}
+
+ours() { # the pid is one of our daemons: alive, no zombie, not a number that was given to somebody else
+  grep -qxE 'munged|slurmctld|slurmd' "/proc/$1/comm" 2>/dev/null && ! grep -q '^State:.Z' "/proc/$1/status" 2>/dev/null
+}
+
+alive() {
+  local pid
+  pid=$(cat "$1" 2>/dev/null) && [ -n "$pid" ] && ours "$pid"
+}
+
+wait_for() { # SECONDS WHAT COMMAND...
+  local end=$((SECONDS + $1)) what=$2
+  shift 2
+  while [ $SECONDS -lt $end ]; do
+    timeout 10 "$@" >/dev/null 2>&1 && return 0
+    sleep .1
+  done
+  die "$what did not come up within its time; look in $ROOT/log"
+}
+
+forget_hosts() { # rewritten in place, since /etc/hosts may be a mount
+  local rest
+  grep -q "$MARK\$" /etc/hosts || return 0
+  rest=$(grep -v "$MARK\$" /etc/hosts)
+  printf '%s\n' "$rest" >/etc/hosts
+}
+
+configure() {
+  mkdir -p "$ROOT"/{etc,run,log,state,spool,dev,munge}
+  chmod 755 "$ROOT" "$ROOT/run" "$ROOT/munge"
+  local i node port=$((PORT + 100))
+  [ -s "$ROOT/munge/key" ] || (umask 077 && dd if=/dev/urandom of="$ROOT/munge/key" bs=128 count=1 status=none)
+  # Slurm sets CUDA_VISIBLE_DEVICES for character devices only: these are clones of /dev/null
+  for ((i = 0; i < GPUS; i++)); do [ -c "$ROOT/dev/nvidia$i" ] || mknod "$ROOT/dev/nvidia$i" c 1 3; done
+  {
+    cat <<C
+$MARK
+ClusterName=accelsweep
+SlurmctldHost=$HOST(127.0.0.1)
+SlurmctldPort=$PORT
+SlurmUser=root
+SlurmdUser=root
+AuthType=auth/munge
+AuthInfo=socket=$ROOT/run/munge.sock
+# without these two every daemon listens on all interfaces
+CommunicationParameters=NoCtldInAddrAny,NoInAddrAny
+SrunPortRange=61001-61999
+StateSaveLocation=$ROOT/state
+SlurmdSpoolDir=$ROOT/spool/%n
+SlurmctldPidFile=$ROOT/run/slurmctld.pid
+SlurmdPidFile=$ROOT/run/slurmd.%n.pid
+SlurmctldLogFile=$ROOT/log/slurmctld.log
+SlurmdLogFile=$ROOT/log/slurmd.%n.log
+MailProg=/bin/true
+# by descent, so that the memory of runs counts, which have process groups of their own
+ProctrackType=proctrack/linuxproc
+TaskPlugin=task/none
+MpiDefault=none
+ReturnToService=2
+SlurmdParameters=config_overrides
+SelectType=select/cons_tres
+SelectTypeParameters=CR_CPU_Memory
+SchedulerType=sched/backfill
+SchedulerParameters=batch_sched_delay=0,sched_interval=2,bf_interval=2
+PreemptType=preempt/partition_prio
+PreemptMode=REQUEUE
+GresTypes=gpu
+MinJobAge=300
+KillWait=5
+SlurmdTimeout=30
+SlurmctldTimeout=30
+# memory limits without cgroups: the resident size is polled every second
+JobAcctGatherType=jobacct_gather/linux
+JobAcctGatherFrequency=task=1
+JobAcctGatherParams=OverMemoryKill
+C
+    for node in "${NODES[@]}"; do
+      mkdir -p "$ROOT/spool/$node"
+      echo "NodeName=$node NodeHostname=$HOST NodeAddr=127.0.0.1 Port=$((port++)) CPUs=$CPUS RealMemory=$MEM" \
+        "$([[ $node = gpu* ]] && echo "Gres=gpu:h100:$GPUS")"
+    done
+    echo "PartitionName=cpu Nodes=cpu1 Default=YES MaxTime=INFINITE State=UP PreemptMode=OFF"
+    echo "PartitionName=gpu Nodes=gpu1,gpu2 MaxTime=INFINITE State=UP PriorityTier=5 PreemptMode=OFF"
+    echo "PartitionName=spare Nodes=gpu1 MaxTime=INFINITE State=UP PriorityTier=1 PreemptMode=REQUEUE GraceTime=0"
+    echo "PartitionName=scrap Nodes=gpu1 MaxTime=INFINITE State=UP PriorityTier=1 PreemptMode=CANCEL GraceTime=2"
+    echo "PartitionName=urgent Nodes=gpu1 MaxTime=INFINITE State=UP PriorityTier=10 PreemptMode=OFF"
+  } >"$ROOT/etc/slurm.conf"
+  # looked up beside the slurm.conf in use
+  echo "NodeName=gpu[1-2] Name=gpu Type=h100 File=$ROOT/dev/nvidia[0-$((GPUS - 1))]" >"$ROOT/etc/gres.conf"
+  # Snakemake's jobstep plugin takes SLURM_CONF from the inner srun, so the file has to be where Slurm looks by itself
+  mkdir -p "$(dirname $CONF)"
+  if [ -e $CONF ] && ! head -1 $CONF | grep -qF "$MARK"; then die "$CONF is another cluster's: left alone"; fi
+  ln -sfn "$ROOT/etc/slurm.conf" $CONF
+  forget_hosts
+  echo "127.0.0.1 ${NODES[*]} $MARK" >>/etc/hosts # torch.distributed hangs on names that do not resolve
+}
+
+up() {
+  [ "$(id -u)" = 0 ] || die "needs root"
+  local node
+  alive "$ROOT/run/slurmctld.pid" || configure
+  if ! alive "$ROOT/run/munged.pid"; then
+    rm -f "$ROOT"/run/munge.sock*
+    munged --socket="$ROOT/run/munge.sock" --key-file="$ROOT/munge/key" --pid-file="$ROOT/run/munged.pid" \
+      --log-file="$ROOT/log/munged.log" --seed-file="$ROOT/munge/seed"
+  fi
+  alive "$ROOT/run/slurmctld.pid" || { rm -f "$ROOT/run/slurmctld.pid" && slurmctld; }
+  for node in "${NODES[@]}"; do
+    alive "$ROOT/run/slurmd.$node.pid" || { rm -f "$ROOT/run/slurmd.$node.pid" && slurmd -N "$node"; }
+  done
+  wait_for 30 slurmctld scontrol ping
+  for node in $(sinfo -h -N -o '%N %t' | awk '$2 ~ /^(down|drain|drng|inval)/ {print $1}' | sort -u); do
+    scontrol update nodename="$node" state=resume 2>/dev/null || true # the saved state remembers what a test did
+  done
+  wait_for 30 "every node" bash -c \
+    "[ \$(sinfo -h -N -o '%N %t' | sort -u | grep -cE ' (idle|mix|alloc)\$') = ${#NODES[@]} ]"
+}
+
+pid_files() {
+  printf "$ROOT/run/slurmd.%s.pid\n" "${NODES[@]}"
+  printf '%s\n' "$ROOT/run/slurmctld.pid" "$ROOT/run/munged.pid"
+}
+
+stop() { # PIDFILE...: ask, wait up to 15 s, then insist
+  local file pid i left pids=()
+  for file in "$@"; do if alive "$file"; then pids+=("$(cat "$file")"); fi; done
+  for pid in "${pids[@]}"; do kill "$pid" 2>/dev/null || true; done
+  for ((i = 0; i < 150; i++)); do
+    left=0
+    for pid in "${pids[@]}"; do if ours "$pid"; then left=1; fi; done
+    [ $left = 0 ] && break
+    sleep .1
+  done
+  for pid in "${pids[@]}"; do if ours "$pid"; then kill -9 "$pid" || true; fi; done
+  rm -f "$@"
+}
+
+down() {
+  local i
+  if alive "$ROOT/run/slurmctld.pid"; then
+    scancel -f -u root 2>/dev/null || true # what carries out a job outlives slurmd: end the jobs first
+    for ((i = 0; i < 200; i++)); do
+      [ -z "$(squeue -h 2>/dev/null)" ] && break
+      sleep .1
+    done
+  fi
+  # shellcheck disable=SC2046
+  stop $(pid_files | grep -v munged)
+  stop "$ROOT/run/munged.pid"
+  if [ -L $CONF ] && [ "$(readlink $CONF)" = "$ROOT/etc/slurm.conf" ]; then rm -f $CONF; fi
+  forget_hosts
+}
+
+away() { # SECONDS: the controller stops and comes back
+  stop "$ROOT/run/slurmctld.pid"
+  sleep "$1"
+  slurmctld
+  wait_for 30 slurmctld scontrol ping
+}
+
+case ${1:-} in
+  up) up ;;
+  controller-away) away "$2" ;;
+  down) down ;;
+  status) if alive "$ROOT/run/slurmctld.pid"; then sinfo -N -o "%N %P %t %c %m %G"; else echo "down"; fi ;;
+  pids) pid_files | while read -r file; do if alive "$file"; then cat "$file"; fi; done ;;
+  *) sed -n 2,8p "$0" && exit 2 ;;
+esac

@@ -1,0 +1,25 @@
+"""One command from the login node: blocks become jobs, and the same records, report and MLflow runs come back."""
+
+import pytest
+
+from accelsweep.core.outcome import Outcome
+
+pytestmark = pytest.mark.slurm
+
+
+def test_a_sweep_goes_through_slurm_to_its_report(home):
+    output = home.run()
+    assert "[2/2]" in output
+    assert {record.outcome for record in home.records().values()} == {Outcome.measured}
+    assert (home.folder.report / "index.html").exists()
+    assert (home.path / "mlflow.db").exists()
+    (job,) = home.submitted()
+    told = home.slurm("scontrol", "show", "job", job)
+    (block,) = (path.name.removesuffix(".done.json") for path in home.folder.root.glob("blocks/*.done.json"))
+    for part in (f"tiny_{block}", "gpu:h100:1", "mem=4000M", "Partition=gpu", "NumNodes=1", "JobState=COMPLETED"):
+        assert part in told, told
+    assert list(home.path.glob(f"slurm-logs/*/*/{job}.log"))
+    before = {run: record.started_at for run, record in home.records().items()}
+    assert "0 new" in home.run()  # nothing is submitted again
+    assert {run: record.started_at for run, record in home.records().items()} == before
+    assert home.submitted() == [job]
