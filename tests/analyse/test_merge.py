@@ -149,3 +149,10 @@ def test_the_findings_name_their_sweeps_and_the_commands_that_continue_them(part
         "accelsweep run experiment=simulated --name a",
         "accelsweep run experiment=simulated --name b",
     ]
+
+
+def test_a_sweep_copied_from_elsewhere_goes_by_the_name_of_its_folder_here(part) -> None:
+    copied = [Part(name, one.records, one.manifest) for name in "xy" for one in [part("a", (100.0, 104.0), blocks=1)]]
+    settle = analyse_together("x+y", copied).recommendation.settle
+    assert settle is not None
+    assert [line.partition(" --name ")[2][0] for line in settle.splitlines()] == ["x", "y"]

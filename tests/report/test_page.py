@@ -142,3 +142,17 @@ def test_hostile_texts_are_text(render, hostile_findings):
     charts = json.loads(page.all("script", id="charts")[0][2])
     assert "</script><script>window.hacked=1</script>" in charts["speedup"]["rows"]["label"]["of"][0]
     assert "</script><script>window.hacked=1</script>" in page.all("p", class_="advice")[0][2]
+
+
+def test_an_effect_that_only_a_wonder_would_show_is_not_counted_in_percent(sweep, findings):
+    noisy = findings.model_copy(update={"smallest_visible_effect": 253017.0})
+    assert build_content(noisy, sweep).scope[-1] == "smallest visible effect more than double the rate"
+
+
+def test_advice_for_several_machines_is_called_by_its_name(render, findings):
+    each = Recommendation(
+        choice=None, sentence="Side by side.", alternatives=findings.recommendation.alternatives, settle=None
+    )
+    page = render(findings.model_copy(update={"recommendation": each}))
+    assert "On each kind of hardware" in page
+    assert '<h2 class="small">Alternatives' not in page

@@ -42,7 +42,8 @@ def analyse_together(name: str, parts: Sequence[Part]) -> Findings:
     advice = findings.recommendation
     if advice.settle is not None:
         added = advice.settle.partition(" --add-repeats ")
-        lines = ["".join((command(part.manifest), *added[1:])) for part in parts]
+        plans = [part.manifest.model_copy(update={"sweep": part.name}) for part in parts]
+        lines = ["".join((command(plan), *added[1:])) for plan in plans]
         advice = advice.model_copy(update={"settle": "\n".join(lines)})
     names = tuple(part.name for part in parts)
     reproduce = " ".join(("accelsweep report", *names))

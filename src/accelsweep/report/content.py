@@ -32,6 +32,10 @@ METHOD = (
 """The method in ten lines; `docs/method.md` has the rest."""
 
 
+MUCH = 1.0
+"""An effect of this size doubles the rate; where nothing smaller can be seen, more digits would say nothing."""
+
+
 @dataclass(frozen=True)
 class Fact:
     """One figure of the first screen: what it is, its value, and a smaller line such as the interval."""
@@ -149,8 +153,12 @@ def _scope(findings: Findings) -> Sequence[str]:
         f"threshold {fmt.share(findings.threshold)}",
     ]
     if findings.smallest_visible_effect is not None:
-        lines.append(f"smallest visible effect {fmt.share(findings.smallest_visible_effect)}")
+        lines.append(f"smallest visible effect {_effect(findings.smallest_visible_effect)}")
     return lines
+
+
+def _effect(effect: float) -> str:
+    return fmt.share(effect) if effect < MUCH else "more than double the rate"
 
 
 def _weakening(findings: Findings, chosen: CellFinding | None) -> tuple[Doubt, ...]:

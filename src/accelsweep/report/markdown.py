@@ -49,7 +49,7 @@ def _first_screen(content: Content) -> list[str]:
         values = " | ".join(escape(f"{fact.value} {fact.detail}") for fact in content.facts)
         parts.append(f"| {head} |\n|{' --- |' * len(content.facts)}\n| {values} |")
     if advice.alternatives:
-        parts.append("### Alternatives")
+        parts.append("### Alternatives" if advice.choice else "### On each kind of hardware")
         parts += _bullets(f"**{escape(title)}**: {escape(words)}" for title, _, words in content.alternatives)
     if content.doubts:
         parts.append("### What weakens this")
