@@ -54,6 +54,18 @@ def test_a_collective_error_wins_over_a_peer_that_was_ended_by_a_signal_of_ours(
     assert verdict(end, result(0, *PEER)).reason == "rank 0: Connection closed by peer"
 
 
+@pytest.mark.parametrize("status", [9, -signal.SIGSEGV])
+def test_a_rank_that_died_without_a_word_explains_the_collective_error_of_its_peer(status: int) -> None:
+    found = verdict(ending(1, status), result(0, *PEER))
+    assert found.outcome is Outcome.crashed
+    assert str(found.reason).startswith("rank 1 ")
+    assert found.again
+
+
+def test_an_exception_of_the_users_code_wins_over_a_peer_that_died_without_a_word() -> None:
+    assert verdict(ending(-signal.SIGABRT, 1), result(1, *USER)).reason == "rank 1: ValueError: no"
+
+
 def test_all_results_measured_means_measured_however_the_processes_ended() -> None:
     assert verdict(ending(-signal.SIGKILL, cause="lingering"), result(0)) == Verdict(Outcome.measured, None)
 

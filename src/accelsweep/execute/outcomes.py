@@ -1,7 +1,8 @@
 """From how a run's processes ended to the one outcome that is recorded, with a reason that a person can act on.
 
 Where ranks disagree the first cause wins, not its echoes: out of memory, diverged, unsupported, an exception in the
-user's code, a collective error (what the peers of a failing rank see), and last the exit codes and signals.
+user's code, a rank that died without a word, a collective error (what the peers of all these see), and last a rank
+that we ended because of its peers.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from accelsweep.execute.watching import Ending
 
 _ABORTED_FOR_MEMORY = re.compile(r"std::bad_alloc|out of memory|can't allocate memory|not enough memory", re.IGNORECASE)
 _WORKER_KILLED = "killed by signal: Killed"  # what torch's DataLoader says of a worker that met SIGKILL
+_DIED = PRECEDENCE.index("collective") - 0.5  # a peer's collective error is the echo of such a death
 _WORDS = {
     signal.SIGSEGV: "segmentation fault",
     signal.SIGABRT: "abort",
@@ -40,7 +42,7 @@ class Verdict:
 class _Candidate:
     """What one rank's ending would make of the run; the smallest `order` explains it."""
 
-    order: int
+    order: float
     rank: int
     verdict: Verdict
 
@@ -55,7 +57,7 @@ def classify(ending: Ending, results: Mapping[int, RankResult], last_words: str,
     if all(rank in results and results[rank].outcome is Outcome.measured for rank in ranks):
         return Verdict(Outcome.measured, None)
     candidates = [*_reported(ending, results), *_silent(ending, results, last_words)]
-    explained = any(candidate.order < PRECEDENCE.index("collective") for candidate in candidates)
+    explained = any(candidate.order < _DIED for candidate in candidates)
     if not explained and ending.cause == "time_limit":
         return Verdict(Outcome.timed_out, _time_limit(ending, limits, last_words))
     return min(candidates, key=lambda candidate: (candidate.order, candidate.rank)).verdict
@@ -88,7 +90,7 @@ def _silent(ending: Ending, results: Mapping[int, RankResult], last_words: str) 
             yield _Candidate(len(PRECEDENCE) + 1, rank, Verdict(Outcome.crashed, reason, again=True))
         else:
             kind, verdict = _died(subject, status, ending, last_words)
-            yield _Candidate(PRECEDENCE.index(kind) if kind else len(PRECEDENCE), rank, verdict)
+            yield _Candidate(PRECEDENCE.index(kind) if kind else _DIED, rank, verdict)
 
 
 def _died(subject: str, status: int, ending: Ending, last_words: str) -> tuple[ErrorKind | None, Verdict]:
