@@ -2,6 +2,7 @@
 
 import pytest
 
+from accelsweep.commands.plan import print_plan
 from accelsweep.commands.slurm import check_profile, read_jobs
 from accelsweep.core.errors import InputError
 from accelsweep.core.folders import SweepFolder
@@ -33,3 +34,9 @@ def test_a_profile_that_does_not_fit_the_site_is_refused(tmp_path, scheduler, ex
     with pytest.raises(InputError, match="site"):
         check_profile(tmp_path, Site(name="here", scheduler=scheduler))
     check_profile(tmp_path, Site(name="here", scheduler=executor))
+
+
+def test_a_plan_for_a_cluster_tells_its_jobs(tmp_path, capsys):
+    print_plan(tmp_path, ["site=slurm_example", "accelerator=cuda", "devices=8"], name=None, add_repeats=0)
+    told = capsys.readouterr().out
+    assert "Slurm: 3 x 1 node, 96 CPUs per node, 8 GPUs (h100)" in told

@@ -1,10 +1,12 @@
 #!/usr/bin/env bash
-# cluster.sh up | down | status | pids | controller-away SECONDS: a real Slurm on this machine, on loopback, without systemd, cgroups or containers.
+# cluster.sh up | down | status | pids | controller-away SECONDS
+# A real Slurm on this machine, on loopback, without systemd, cgroups or containers.
 #
 # Virtual nodes gpu1, gpu2 (4 simulated GPUs each, which run no CUDA) and cpu1. Partitions: `cpu` and `gpu`; on the GPU
 # nodes also `spare` (its jobs are requeued when `urgent` needs their node) and `scrap` (its jobs are cancelled then).
-# No accounting daemon: like a site without sacct. Needs root. All state lies under $ACCELSWEEP_SLURM_ROOT; outside it there are only
-# one symlink (/etc/slurm/slurm.conf) and one marked line in /etc/hosts, both removed by `down`. It ends only what it started.
+# No accounting daemon: like a site without sacct. Needs root. All state lies under $ACCELSWEEP_SLURM_ROOT; outside it
+# there are only one symlink (/etc/slurm/slurm.conf) and one marked line in /etc/hosts, both removed by `down`.
+# It ends only what it started.
 set -euo pipefail
 
 ROOT=${ACCELSWEEP_SLURM_ROOT:-${TMPDIR:-/tmp}/accelsweep-slurm}
@@ -188,5 +190,5 @@ case ${1:-} in
   down) down ;;
   status) if alive "$ROOT/run/slurmctld.pid"; then sinfo -N -o "%N %P %t %c %m %G"; else echo "down"; fi ;;
   pids) pid_files | while read -r file; do if alive "$file"; then cat "$file"; fi; done ;;
-  *) sed -n 2,8p "$0" && exit 2 ;;
+  *) sed -n 2,10p "$0" && exit 2 ;;
 esac

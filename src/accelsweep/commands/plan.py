@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -15,6 +15,7 @@ from accelsweep.core.errors import InputError
 from accelsweep.core.folders import SweepFolder
 
 if TYPE_CHECKING:
+    from accelsweep.core.plans import Manifest
     from accelsweep.core.record import Record
     from accelsweep.plan.make import Plan
     from accelsweep.plan.table import PlanTable, ReasonRow
@@ -48,6 +49,18 @@ def show_plan(home: Path, plan: Plan) -> None:
         wall_seconds[record.cell].append(record.wall_seconds)
     settled = {record.run for record in records if record.outcome.settled}
     _print(plan_table(plan, settled, wall_seconds))
+    for line in _jobs(plan.manifest):
+        console().print(line, markup=False, highlight=False, soft_wrap=True)
+
+
+def _jobs(manifest: Manifest) -> list[str]:
+    """Return how many jobs of which size a plan for a cluster comes to."""
+    from accelsweep.plan.slurm import in_words
+
+    if manifest.site.scheduler != "slurm":
+        return []
+    sizes = Counter(in_words(block.resources, manifest.site.slurm) for block in manifest.blocks)
+    return [f"Slurm: {count} x {size}" for size, count in sizes.items()]
 
 
 def _records(folder: SweepFolder, plan: Plan) -> list[Record]:
