@@ -56,8 +56,12 @@ def test_an_absent_accelerator_is_named_with_the_site():
 
 def test_nodes_are_bounded_by_the_site():
     cluster = site(CPU, nodes=2, scheduler="slurm")
-    assert unsupported(config("cpu", num_nodes=2), cluster) is None
     assert "3 nodes" in unsupported(config("cpu", num_nodes=3), cluster)
+
+
+def test_a_cell_of_several_nodes_says_that_it_cannot_be_launched_yet():
+    cluster = site(CPU, nodes=2, scheduler="slurm")
+    assert "several nodes yet" in unsupported(config("cpu", num_nodes=2), cluster)
 
 
 @pytest.mark.parametrize(

@@ -15,19 +15,12 @@ def test_gpus_of_one_node_are_asked_for_on_one_node():
     asked = job_resources(ONE_NODE, BOX)
     assert (asked["gpu"], asked["gpu_model"], asked["nodes"], asked["cpus_per_task"]) == (4, "h100", 1, 8)
     assert (asked["runtime"], asked["mem_mb"], asked["slurm_partition"]) == (24, 64000, "gpu")
-    assert "mpi" not in asked  # its mere presence would change how the plugin starts the block
 
 
 def test_a_block_without_gpus_names_no_model_and_takes_the_other_partition():
     asked = job_resources(Resources(cpus=2), BOX)
     assert (asked["gpu"], asked["gpu_model"], asked["slurm_partition"]) == (0, None, "cpu")
     assert job_resources(Resources(), Slurm(partition="all"))["slurm_partition"] == "all"
-
-
-def test_several_nodes_get_one_task_and_the_same_gpus_each():
-    asked = job_resources(Resources(nodes=2, tasks=2, gpus=8, gpu_model="h100"), BOX)
-    assert (asked["mpi"], asked["tasks"], asked["tasks_per_gpu"], asked["nodes"]) == ("srun", 2, 0, 2)
-    assert asked["slurm_extra"] == "--exclusive --gpus-per-node=h100:4"
 
 
 def test_a_node_is_shared_only_where_the_site_says_so():

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 import shlex
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path, PurePath
@@ -60,31 +60,8 @@ class Sweep:
         return _digest(list(self._block(wildcards).runs))
 
     @property
-    def on_one_node(self) -> str:
-        """A pattern for the blocks that need one node."""
-        return self._pattern(block.name for block in self.manifest.blocks if block.resources.nodes == 1)
-
-    @property
-    def on_many_nodes(self) -> str:
-        """A pattern for the blocks that need several nodes."""
-        return self._pattern(block.name for block in self.manifest.blocks if block.resources.nodes > 1)
-
-    @property
     def job(self) -> dict[str, Callable[[Any], Value]]:
-        """What a block of one node asks Slurm for, by resource; nothing where no job is submitted."""
-        return self._job(Resources())
-
-    @property
-    def job_on_many_nodes(self) -> dict[str, Callable[[Any], Value]]:
-        """What a block of several nodes asks Slurm for, by resource."""
-        return self._job(Resources(nodes=2))
-
-    @property
-    def before_block(self) -> str:
-        """Shell commands that prepare the node for a block."""
-        return before_block(self.manifest.site.slurm) if self.manifest.site.scheduler == "slurm" else ""
-
-    def _job(self, example: Resources) -> dict[str, Callable[[Any], Value]]:
+        """What a block asks Slurm for, by resource; nothing where no job is submitted."""
         if self.manifest.site.scheduler != "slurm":
             return {}
         slurm = self.manifest.site.slurm
@@ -95,14 +72,15 @@ class Sweep:
 
             return of_block
 
-        return {name: asked(name) for name in job_resources(example, slurm)}
+        return {name: asked(name) for name in job_resources(Resources(), slurm)}
+
+    @property
+    def before_block(self) -> str:
+        """Shell commands that prepare the node for a block."""
+        return before_block(self.manifest.site.slurm) if self.manifest.site.scheduler == "slurm" else ""
 
     def _block(self, wildcards: Any) -> PlannedBlock:
         return next(block for block in self.manifest.blocks if block.name == wildcards.block)
-
-    @staticmethod
-    def _pattern(names: Iterable[str]) -> str:
-        return "|".join(names) or "none"
 
     @staticmethod
     def code_of(room: str) -> str:

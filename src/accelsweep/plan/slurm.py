@@ -1,8 +1,7 @@
 """A block's resources in the words of Snakemake's slurm executor plugin (2.8), which turns them into sbatch options.
 
-What the plugin does with them decides the shape: one node takes `gpu` with `nodes=1`, or Slurm may split the GPUs over
-nodes; several nodes take the `mpi` resource, or the plugin would wrap the block in `srun -n1`, with `tasks`, not GPUs,
-setting the number of tasks. `threads` would be capped at the login node's own cores: `cpus_per_task` is not.
+What the plugin does with them decides the shape: `gpu` goes with `nodes=1`, or Slurm may split the GPUs over nodes;
+`threads` would be capped at the login node's own cores, `cpus_per_task` is not.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ def job_resources(needs: Resources, slurm: Slurm) -> dict[str, Value]:
 
     `runtime` is in minutes, `mem_mb` per node, `gpu` the sum over all nodes (or 0).
     """
-    found: dict[str, Value] = {
+    return {
         "slurm_partition": _partition(needs, slurm),
         "slurm_account": slurm.account,
         "qos": slurm.qos,
@@ -38,11 +37,8 @@ def job_resources(needs: Resources, slurm: Slurm) -> dict[str, Value]:
         "cpus_per_task": needs.cpus,
         "gpu": needs.gpus,
         "gpu_model": needs.gpu_model if needs.gpus else None,
-        "slurm_extra": _extra(needs, slurm),
+        "slurm_extra": " ".join(["--exclusive"] * slurm.exclusive + [slurm.extra or ""]).strip(),
     }
-    if needs.nodes > 1:
-        found |= {"mpi": "srun", "tasks": needs.nodes, "tasks_per_gpu": 0}
-    return found
 
 
 def before_block(slurm: Slurm) -> str:
@@ -67,14 +63,6 @@ def in_words(needs: Resources, slurm: Slurm) -> str:
 
 def _partition(needs: Resources, slurm: Slurm) -> str | None:
     return slurm.partition if needs.gpus else slurm.cpu_partition or slurm.partition
-
-
-def _extra(needs: Resources, slurm: Slurm) -> str:
-    options = ["--exclusive"] if slurm.exclusive else []
-    if needs.nodes > 1 and needs.gpus:
-        model = f"{needs.gpu_model}:" if needs.gpu_model else ""
-        options.append(f"--gpus-per-node={model}{needs.gpus // needs.nodes}")
-    return " ".join([*options, *([slurm.extra] if slurm.extra else [])])
 
 
 def bounds(site: Site) -> dict[str, tuple[Any, bool, str]]:
