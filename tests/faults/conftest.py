@@ -1,14 +1,48 @@
-"""What tests that inject faults share: a real supervisor with misbehaving ranks."""
+"""What tests that inject faults share: a real supervisor with misbehaving ranks, a user's home, and the tally."""
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from home import TINY, Home
 from tiny_supervisor import Supervised
+
+_PROPERTY = "injected"
 
 
 @pytest.fixture
 def supervised(tmp_path: Path) -> Supervised:
     """A sweep of its own, with locks of its own, waiting to be planned (see fakes/tiny_supervisor.py)."""
     return Supervised(tmp_path / "home", tmp_path / "leases")
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Iterator[Home]:
+    """A user's working directory with the experiment `tiny`, and locks of its own (see fakes/home.py)."""
+    made = Home(tmp_path / "home", ACCELSWEEP_LEASES=str(tmp_path / "leases"))
+    made.experiment("tiny", TINY)
+    yield made
+    made.end_processes()
+
+
+@pytest.fixture
+def inject(record_property: Callable[[str, object], None]) -> Callable[[str], None]:
+    """Count an injection for the tally; a test that never calls this counts as one injection of its own name."""
+    return lambda what: record_property(_PROPERTY, what)
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Print how many faults were injected and survived, by kind."""
+    survived: Counter[str] = Counter()
+    for report in terminalreporter.stats.get("passed", []):
+        if report.when == "call" and "faults/" in report.nodeid:
+            own_name = report.nodeid.split("::")[-1].partition("[")[0].removeprefix("test_").replace("_", " ")
+            survived.update([what for key, what in report.user_properties if key == _PROPERTY] or [own_name])
+    if survived:
+        terminalreporter.section("faults injected and survived")
+        for what, count in sorted(survived.items()):
+            terminalreporter.write_line(f"{count:4}  {what}")
+        terminalreporter.write_line(f"{survived.total():4}  in all")

@@ -1,0 +1,148 @@
+"""What is known of a sweep from outside while faults are injected: a settled run's record may never change again."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import sqlite3
+import subprocess
+import time
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager, suppress
+from pathlib import Path
+
+import pytest
+from home import Home
+
+from accelsweep.core.documents import sha256_file
+from accelsweep.core.errors import DamagedFile
+from accelsweep.core.folders import SweepFolder
+from accelsweep.core.outcome import Outcome
+from accelsweep.core.plans import Claim, Done, Manifest
+from accelsweep.core.record import Record
+from accelsweep.execute.audit import audit
+from accelsweep.execute.claims import read_claim
+
+LONGEST_SECONDS = 280.0
+
+
+class HeadLedger:
+    """The sweep `tiny` in a user's home, driven by one command over and over."""
+
+    def __init__(self, home: Home, *arguments: str) -> None:
+        self.home = home
+        self.command = ("run", "experiment=tiny", *arguments)
+        self.folder = SweepFolder(home.path, "tiny")
+        self.finished: dict[str, str] = {}
+        (home.path / "foreign").write_text("not ours")
+
+    def look(self) -> None:
+        """Note the settled records; fail if one of those noted before changed or is gone."""
+        for run, digest in self.finished.items():
+            assert sha256_file(self.folder.record(run)) == digest, f"{run} was lost or measured again"
+        for path in self.folder.root.glob("runs/*/record.json"):
+            with suppress(DamagedFile):
+                if Record.read(path).outcome.settled:
+                    self.finished[path.parent.name] = sha256_file(path)
+
+    def strike(self, dice: random.Random, *kinds: str, within_seconds: float = 6.0) -> bool:
+        """Start the command, SIGKILL these kinds of processes at a random instant, and wait for the command's end.
+
+        Returns whether one of them still lived then.
+        """
+        process = self.home.start(*self.command)
+        until(lambda: process.poll() is not None or self.home.processes(kinds[-1]))
+        time.sleep(dice.uniform(0.0, within_seconds))
+        victims = self.home.processes(*kinds)
+        for pid in victims:
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        process.communicate(timeout=LONGEST_SECONDS)
+        self.look()
+        return bool(victims)
+
+    def running(self) -> Claim | None:
+        """Return the claim of a supervisor that is measuring a run now."""
+        claims = [read_claim(path) for path in self.folder.root.glob("blocks/*.claim.json")]
+        return next((claim for claim in claims if claim is not None and claim.run is not None), None)
+
+    def complete(self, *options: str) -> str:
+        """Run the command to its end, check everything, and return what it printed.
+
+        Twice where a run had taken two supervisors down: then it is `crashed` first, as a poison run has to be.
+        """
+        result = self.home.accelsweep(*self.command, *options)
+        if result.returncode == 1 and any("supervisor died" in str(one.reason) for one in self.records()):
+            result = self.home.accelsweep(*self.command)
+        assert result.returncode == 0, result.stdout + self.logs()
+        self.look()
+        self.check()
+        return result.stdout
+
+    def check(self) -> None:
+        """Every wanted run has one record, done files are true, MLflow holds each run once, nothing is left running."""
+        manifest = Manifest.read(self.folder.manifest)
+        assert sorted(self.finished) == sorted(manifest.wanted_runs())
+        assert {record.outcome for record in self.records()} == {Outcome.measured}
+        for block in manifest.blocks:
+            assert Done.read(self.folder.done(block.name)).records == {run: self.finished[run] for run in block.runs}
+        assert audit(self.folder).reopened == ()
+        assert (self.folder.report / "index.html").stat().st_size > 0
+        assert published_runs(self.home.path / "mlflow.db") == len(self.finished)
+        assert self.home.processes("cli", "snakemake", "publisher", "supervisor") == []
+        assert (self.home.path / "foreign").read_text() == "not ours"
+
+    def records(self) -> list[Record]:
+        """Return the records of all wanted runs that have one."""
+        found = [self.folder.record(run) for run in Manifest.read(self.folder.manifest).wanted_runs()]
+        return [Record.read(path) for path in found if path.exists()]
+
+    def logs(self) -> str:
+        """Return what the sweep's processes said, for a failing test's message."""
+        return "\n".join(f"--- {path}\n{path.read_text()}" for path in sorted(self.folder.root.glob("logs/*.log")))
+
+
+def published_runs(database: Path) -> int:
+    """Return for how many records the MLflow store shows a run (one may be shown as killed beside them)."""
+    query = (
+        "select count(*) from runs join tags using (run_uuid)"
+        " where tags.key = 'record_sha256' and lifecycle_stage = 'active'"
+    )
+    with closing(sqlite3.connect(database)) as connection:
+        return int(connection.execute(query).fetchone()[0])
+
+
+def until(condition: Callable[[], object], seconds: float = 120.0) -> None:
+    """Wait until `condition()` is true; fail after `seconds`."""
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, "it never happened"
+        time.sleep(0.05)
+
+
+def damage(path: Path, dice: random.Random) -> None:
+    """Cut the file somewhere, or flip a bit in it."""
+    content = bytearray(path.read_bytes())
+    if dice.random() < 0.5:
+        del content[dice.randrange(len(content) - 1) :]
+    else:
+        content[dice.randrange(len(content) - 1)] ^= 1 << dice.randrange(8)
+    path.write_bytes(bytes(content))
+
+
+@contextmanager
+def mounted(target: Path, *options: str) -> Iterator[None]:
+    """Mount `target` read-only (`ro`) or as a small disk (`size=...`); skips the test where that is not allowed."""
+    if options == ("ro",):
+        commands = [["mount", "--bind", target, target], ["mount", "-o", "remount,ro,bind", target]]
+    else:
+        commands = [["mount", "-t", "tmpfs", "-o", ",".join(options), "tmpfs", target]]
+    for command in commands:
+        done = subprocess.run(command, check=False, capture_output=True, text=True)
+        if done.returncode:
+            pytest.skip(f"cannot mount here: {done.stderr.strip()}")
+    try:
+        yield
+    finally:
+        subprocess.run(["umount", str(target)], check=True)
