@@ -15,6 +15,7 @@ from pathlib import Path
 
 import psutil
 import pytest
+from ledger import mounted
 from tiny_supervisor import Supervised
 
 from accelsweep.core.documents import sha256_file
@@ -156,7 +157,7 @@ def test_a_read_only_folder_is_a_clear_error(ledger: Ledger, tmp_path: Path) -> 
     ledger.look()
     folder = ledger.supervised.folder
     folder.done(ledger.supervised.block.stem).unlink()
-    with mounted(folder.root, "--bind", "-o", "ro"):
+    with mounted(folder.root, "ro"):
         code, output = ledger.supervised.run()
     assert code == 1
     assert "Read-only file system" in output
@@ -166,7 +167,7 @@ def test_a_read_only_folder_is_a_clear_error(ledger: Ledger, tmp_path: Path) -> 
 
 def test_a_full_disk_is_a_clear_error_and_not_the_runs_fault(supervised: Supervised) -> None:
     supervised.home.mkdir(parents=True)
-    with mounted(supervised.home, "-t", "tmpfs", "-o", "size=512k"):
+    with mounted(supervised.home, "size=512k"):
         supervised.plan(*CELLS, limits={"free_disk_bytes": 1000})
         ledger = Ledger(supervised)
         inject(supervised.start(), 1.0, signal.SIGTERM)
@@ -180,25 +181,3 @@ def test_a_full_disk_is_a_clear_error_and_not_the_runs_fault(supervised: Supervi
         ledger.look()
         ballast.unlink()
         ledger.complete()
-
-
-class mounted:  # noqa: N801 - reads as a word: with mounted(...)
-    """A mount for the length of the block; skips the test where mounting is not allowed."""
-
-    def __init__(self, target: Path, *options: str) -> None:
-        self.target = target
-        self.options = options
-
-    def __enter__(self) -> None:
-        if "--bind" in self.options:
-            commands = [["mount", "--bind", str(self.target), str(self.target)]]
-            commands += [["mount", "-o", "remount,ro,bind", str(self.target)]]
-        else:
-            commands = [["mount", *self.options, "tmpfs", str(self.target)]]
-        for command in commands:
-            done = subprocess.run(command, check=False, capture_output=True, text=True)
-            if done.returncode:
-                pytest.skip(f"cannot mount here: {done.stderr.strip()}")
-
-    def __exit__(self, *_: object) -> None:
-        subprocess.run(["umount", str(self.target)], check=True)
