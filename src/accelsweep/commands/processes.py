@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-import ctypes
 import os
 import signal
 import subprocess
-import sys
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-_PR_SET_PDEATHSIG = 1
+from accelsweep.execute import kernel
+
 _POLITE_SECONDS = 60.0
 
 
@@ -40,7 +40,8 @@ class Child:
                 stdout=output,
                 stderr=subprocess.STDOUT,
                 start_new_session=True,
-                preexec_fn=_die_with_parent if sys.platform == "linux" else None,  # noqa: PLW1509 - we have one thread
+                # The head's death must not leave a second, unwatched head behind. Supervisors outlive it and are waited for.
+                preexec_fn=partial(kernel.die_with_parent, os.getpid()),  # noqa: PLW1509 - we have one thread
             )
         return cls(process, log)
 
@@ -84,8 +85,3 @@ class Child:
     ) -> None:
         if self.running():
             self.interrupt()
-
-
-def _die_with_parent() -> None:
-    # The head's death must not leave a second, unwatched head behind. Supervisors outlive it and are waited for.
-    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)

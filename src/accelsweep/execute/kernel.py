@@ -20,13 +20,13 @@ _FIRST_TO_BE_KILLED = (
 )
 
 
-def die_with_parent(parent: int) -> None:
-    """Have this process killed when `parent`, which forked it, dies; end it now if that has happened already.
+def die_with_parent(parent: int, number: signal.Signals = signal.SIGKILL) -> None:
+    """Have this process get signal `number` when `parent`, which forked it, dies; end now if that has happened already.
 
     Without the feature a run outlives a killed supervisor and keeps its lease until it ends by itself.
     """
     if sys.platform == "linux":
-        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, number)
         if os.getppid() != parent:
             os._exit(1)
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import http.client
 import os
 import signal
@@ -14,11 +13,13 @@ import tempfile
 import threading
 import time
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import IO
 
 from accelsweep.core.errors import EXIT_INCOMPLETE, EXIT_OK, AccelsweepError, InputError
 from accelsweep.core.secrets import masked
+from accelsweep.execute import kernel
 from accelsweep.publish.location import is_server, resolve
 from accelsweep.publish.publisher import Tell
 from accelsweep.publish.state import experiments
@@ -29,7 +30,6 @@ USUAL_PORT = 5000
 _MAX_LINKS = 10
 _START_SECONDS = 90.0
 _STOP_SECONDS = 5.0
-_PR_SET_PDEATHSIG = 1
 
 
 def serve_ui(home: Path, port: int | None = None, tracking_uri: str | None = None, *, tell: Tell = print) -> int:
@@ -106,7 +106,7 @@ def running_server(home: Path, uri: str, port: int | None = None) -> Iterator[Se
             stdout=log,
             stderr=subprocess.STDOUT,
             start_new_session=True,
-            preexec_fn=_die_with_parent if sys.platform == "linux" else None,  # noqa: PLW1509 - no thread holds a lock
+            preexec_fn=partial(kernel.die_with_parent, os.getpid(), signal.SIGTERM),  # noqa: PLW1509 - no thread holds a lock
         )
         try:
             server = Server(process, port, log)
@@ -150,7 +150,3 @@ def _end_group(process: subprocess.Popen[bytes]) -> None:
             os.killpg(process.pid, number)
         with contextlib.suppress(subprocess.TimeoutExpired):
             process.wait(seconds)
-
-
-def _die_with_parent() -> None:
-    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
