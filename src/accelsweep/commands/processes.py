@@ -40,7 +40,7 @@ class Child:
                 stdout=output,
                 stderr=subprocess.STDOUT,
                 start_new_session=True,
-                # The head's death must not leave a second, unwatched head behind. Supervisors outlive it and are waited for.
+                # A dead head must not leave a second, unwatched one behind. Supervisors outlive it and are waited for.
                 preexec_fn=partial(kernel.die_with_parent, os.getpid()),  # noqa: PLW1509 - we have one thread
             )
         return cls(process, log)
