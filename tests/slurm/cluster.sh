@@ -108,7 +108,7 @@ C
     echo "PartitionName=cpu Nodes=cpu1 Default=YES MaxTime=INFINITE State=UP PreemptMode=OFF"
     echo "PartitionName=gpu Nodes=gpu1,gpu2 MaxTime=INFINITE State=UP PriorityTier=5 PreemptMode=OFF"
     echo "PartitionName=spare Nodes=gpu1 MaxTime=INFINITE State=UP PriorityTier=1 PreemptMode=REQUEUE GraceTime=0"
-    echo "PartitionName=scrap Nodes=gpu1 MaxTime=INFINITE State=UP PriorityTier=1 PreemptMode=CANCEL GraceTime=2"
+    echo "PartitionName=scrap Nodes=gpu1 MaxTime=INFINITE State=UP PriorityTier=1 PreemptMode=CANCEL GraceTime=0"
     echo "PartitionName=urgent Nodes=gpu1 MaxTime=INFINITE State=UP PriorityTier=10 PreemptMode=OFF"
   } >"$ROOT/etc/slurm.conf"
   # looked up beside the slurm.conf in use

@@ -26,6 +26,7 @@ EXPERIMENT = """\
 # @package _global_
 hydra: {sweeper: {params: {batch_size: "16,32"}}}
 accelerator: cpu
+threads: 1
 baseline: {batch_size: 16}
 repeats: 1
 limits: {run_seconds: 600}
