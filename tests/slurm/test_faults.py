@@ -39,15 +39,6 @@ def test_a_cancelled_job_is_submitted_again_and_keeps_what_it_had_measured(home)
     assert len(home.submitted()) == 2
 
 
-def test_a_job_at_its_time_limit_is_submitted_again_and_goes_on(home):
-    head = home.start(*SLOW)
-    claim = home.in_a_run()
-    home.slurm("scontrol", "update", f"jobid={claim.job}", "timelimit=0:00:01")
-    home.finished(head)
-    assert outcomes(home) == {Outcome.measured}
-    assert "TIMEOUT" in home.folder.snakemake_log.read_text()
-
-
 def test_a_new_head_waits_for_the_jobs_of_a_killed_one(home):
     head = home.start(*SLOW)
     claim = home.in_a_run()
@@ -99,19 +90,6 @@ def test_a_job_that_is_preempted_for_good_is_queued_again(home):
     home.at_once(claim.job)
     output = home.finished(head)
     assert f"job {claim.job} was preempted" in output
-    assert outcomes(home) == {Outcome.measured}
-
-
-def test_a_job_whose_node_goes_down_goes_on_elsewhere(home):
-    head = home.start(*SLOW)
-    claim = home.in_a_run()
-    (node,) = home.slurm("squeue", "--noheader", "--format=%N", "--jobs", claim.job).split()
-    home.slurm("scontrol", "update", f"nodename={node}", "state=down", "reason=test")
-    try:
-        home.at_once(claim.job)
-        home.finished(head)
-    finally:
-        home.slurm("scontrol", "update", f"nodename={node}", "state=resume")
     assert outcomes(home) == {Outcome.measured}
 
 
