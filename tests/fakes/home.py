@@ -20,6 +20,7 @@ hydra:
     params:
       batch_size: 16,32
 accelerator: cpu
+threads: 1
 baseline: {batch_size: 16}
 repeats: 3
 measure:

@@ -8,7 +8,7 @@ import pytest
 pytestmark = pytest.mark.real
 
 
-def wait_for(condition, seconds=60.0):
+def wait_for(condition, seconds=200.0):
     deadline = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < deadline, "waited in vain"
