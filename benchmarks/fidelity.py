@@ -19,63 +19,24 @@ import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
-from scipy import stats
+from one_run import WARMUP, interval, metric_of, spec_of
 
-from accelsweep.core.plans import Run
 from accelsweep.execute.rank import preload, run_rank
-from accelsweep.execute.spec import RankResult, RunSpec
+from accelsweep.execute.spec import RankResult
 
-WARMUP = 30
 BAND = (0.97, 1.03)
-
-
-def config(options: argparse.Namespace, loop: str) -> dict[str, Any]:
-    """Return the config of one run with exactly `--steps` steps in its window."""
-    return {
-        "accelerator": options.accelerator,
-        "devices": 1,
-        "num_nodes": 1,
-        "batch_size": options.batch_size,
-        "precision": "32-true",
-        "loop": loop,
-        "launcher": "fork",
-        "threads": options.threads,
-        "model": {"_target_": "accelsweep.workloads.models.SmallCNN"},
-        "data": {"_target_": "accelsweep.workloads.digits.Digits"},
-        "optimizer": {"_target_": "torch.optim.SGD", "_partial_": True, "lr": 0.05, "momentum": 0.9},
-        "trainer": {"strategy": "auto"},
-        "measure": {
-            "warmup_steps": WARMUP,
-            "min_steps": options.steps,
-            "max_steps": options.steps,
-            "min_seconds": 0.0,
-            "quality_samples": None,
-        },
-    }
 
 
 def our_rate(options: argparse.Namespace, loop: str, seed: int) -> float:
     """Return samples per second as accelsweep records them."""
+    model = {"_target_": "accelsweep.workloads.models.SmallCNN"}
+    shape = {"steps": options.steps, "batch_size": options.batch_size}
+    where = {"accelerator": options.accelerator, "threads": options.threads}
     with tempfile.TemporaryDirectory() as folder:
-        spec = RunSpec(
-            sweep="fidelity",
-            block="fidelity",
-            run=Run.of("0" * 12, 0, seed),
-            position=0,
-            attempt=1,
-            config=config(options, loop),
-            axes={},
-            world_size=1,
-            attempt_folder=folder,
-        )
+        spec = spec_of(folder, model, seed, loop=loop, **shape, **where)
         run_rank(spec)
-        result = RankResult.read(spec.rank_result(0))
-    rate = result.metrics["samples_per_second"].value if result.reason is None else None
-    if rate is None:
-        raise SystemExit(f"{loop}: {result.outcome}: {result.reason}")
-    return rate
+        return metric_of(RankResult.read(spec.rank_result(0)), "samples_per_second")
 
 
 def rate_by_hand(options: argparse.Namespace, seed: int) -> float:
@@ -132,13 +93,6 @@ def in_a_child(measure: Callable[[], float]) -> float:
     return float(text)
 
 
-def interval(values: list[float], confidence: float = 0.9) -> tuple[float, float, float]:
-    """Return the mean and its t interval."""
-    mean = statistics.fmean(values)
-    half = stats.t.ppf(0.5 + confidence / 2, len(values) - 1) * statistics.stdev(values) / math.sqrt(len(values))
-    return mean, mean - half, mean + half
-
-
 def probe_cost(rounds: int = 30, steps: int = 5000) -> list[float]:
     """Return the microseconds that a step costs in the window, the progress count and the batch's count, per round."""
     import torch
@@ -190,7 +144,7 @@ def main() -> None:
 def report(options: argparse.Namespace, rates: dict[str, list[float]]) -> None:
     """Print the ratio, Lightning's cost and the probe's cost, each with its 90 % interval."""
     logs = [math.log(ours / hand) for ours, hand in zip(rates["raw"], rates["by hand"], strict=True)]
-    ratio, low, high = (math.exp(value) for value in interval(logs))
+    ratio, low, high = (math.exp(value) for value in interval(logs, 0.9))
     verdict = "within" if BAND[0] <= low and high <= BAND[1] else "inconclusive: not shown to lie within"
     print(f"{options.pairs} pairs of {options.steps} steps, batch {options.batch_size}, {options.accelerator}")
     for kind, values in rates.items():
@@ -198,8 +152,8 @@ def report(options: argparse.Namespace, rates: dict[str, list[float]]) -> None:
     print(f"ours / by hand: {ratio:.4f}, 90 % interval {low:.4f} to {high:.4f}: {verdict} {BAND[0]}-{BAND[1]}")
     seconds = {kind: [options.batch_size / rate for rate in values] for kind, values in rates.items()}
     extra = [1e6 * (slow - bare) for slow, bare in zip(seconds["lightning"], seconds["raw"], strict=True)]
-    print("Lightning's cost: {:.0f} us per step, 90 % interval {:.0f} to {:.0f}".format(*interval(extra)))
-    print("the probe's cost: {:.2f} us per step, 90 % interval {:.2f} to {:.2f}".format(*interval(probe_cost())))
+    print("Lightning's cost: {:.0f} us per step, 90 % interval {:.0f} to {:.0f}".format(*interval(extra, 0.9)))
+    print("the probe's cost: {:.2f} us per step, 90 % interval {:.2f} to {:.2f}".format(*interval(probe_cost(), 0.9)))
 
 
 if __name__ == "__main__":

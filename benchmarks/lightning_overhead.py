@@ -12,73 +12,32 @@ seconds per step, with its 95 % paired t interval. An interval that holds 0 show
 from __future__ import annotations
 
 import argparse
-import math
 import os
 import random
 import socket
 import statistics
 import sys
 import tempfile
-from typing import Any
 
-from scipy import stats
+from one_run import interval, metric_of, spec_of
 
-from accelsweep.core.plans import Run
 from accelsweep.execute.rank import preload, run_rank
 from accelsweep.execute.spec import RankResult, RunSpec
 
-WARMUP = 30
 KINDS = {1: ("raw", "lightning"), 2: ("raw", "lightning", "lightning without the flag")}
-
-
-def config(options: argparse.Namespace, loop: str, processes: int) -> dict[str, Any]:
-    """Return the config of one run with exactly `--steps` steps in its window."""
-    return {
-        "accelerator": "cpu",
-        "devices": processes,
-        "num_nodes": 1,
-        "batch_size": options.batch_size,
-        "precision": "32-true",
-        "loop": loop,
-        "launcher": "fork",
-        "threads": 1,
-        "model": {"_target_": "accelsweep.workloads.models.MLP", "width": 64},
-        "data": {"_target_": "accelsweep.workloads.digits.Digits"},
-        "optimizer": {"_target_": "torch.optim.SGD", "_partial_": True, "lr": 0.05},
-        "trainer": {"strategy": "auto"},
-        "measure": {
-            "warmup_steps": WARMUP,
-            "min_steps": options.steps,
-            "max_steps": options.steps,
-            "min_seconds": 0.0,
-            "quality_samples": None,
-        },
-    }
 
 
 def step_microseconds(options: argparse.Namespace, kind: str, processes: int, seed: int) -> float:
     """Return the mean step of one group of processes, as accelsweep records it."""
+    model = {"_target_": "accelsweep.workloads.models.MLP", "width": 64}
+    shape = {"steps": options.steps, "batch_size": options.batch_size, "devices": processes}
     with tempfile.TemporaryDirectory() as folder:
-        spec = RunSpec(
-            sweep="overhead",
-            block="overhead",
-            run=Run.of("0" * 12, 0, seed),
-            position=0,
-            attempt=1,
-            config=config(options, kind.split()[0], processes),
-            axes={},
-            world_size=processes,
-            attempt_folder=folder,
-        )
+        spec = spec_of(folder, model, seed, loop=kind.split()[0], **shape)
         port = free_port()
         children = [start(spec, rank, port, "without" in kind) for rank in range(processes)]
         for child in children:
             os.waitpid(child, 0)
-        result = RankResult.read(spec.rank_result(0))
-    seconds = result.metrics["step_seconds"].value if result.reason is None else None
-    if seconds is None:
-        raise SystemExit(f"{kind} on {processes}: {result.outcome}: {result.reason}")
-    return seconds * 1e6
+        return metric_of(RankResult.read(spec.rank_result(0)), "step_seconds") * 1e6
 
 
 def start(spec: RunSpec, rank: int, port: int, without_flag: bool) -> int:
@@ -116,13 +75,6 @@ def free_port() -> int:
         return int(probe.getsockname()[1])
 
 
-def interval(values: list[float], confidence: float = 0.95) -> tuple[float, float, float]:
-    """Return the mean and its t interval."""
-    mean = statistics.fmean(values)
-    half = stats.t.ppf(0.5 + confidence / 2, len(values) - 1) * statistics.stdev(values) / math.sqrt(len(values))
-    return mean, mean - half, mean + half
-
-
 def main() -> None:
     """Measure and print."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -148,7 +100,7 @@ def main() -> None:
 
 def difference(name: str, slow: list[float], bare: list[float]) -> None:
     """Print what the first kind costs more than the second."""
-    mean, low, high = interval([one - other for one, other in zip(slow, bare, strict=True)])
+    mean, low, high = interval([one - other for one, other in zip(slow, bare, strict=True)], 0.95)
     print(f"{name:26} {mean:7.0f} us per step, 95 % interval {low:.0f} to {high:.0f}")
 
 
