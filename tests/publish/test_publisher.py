@@ -189,6 +189,34 @@ def test_the_report_run_holds_report_plan_records_and_constraints(
     }
 
 
+def artifacts(client: Any, run_id: str, folder: str = "") -> set[str]:
+    """Return the paths of all files of a run."""
+    items = client.list_artifacts(run_id, folder)
+    below = [artifacts(client, run_id, item.path) for item in items if item.is_dir]
+    return {item.path for item in items if not item.is_dir}.union(*below)
+
+
+def test_a_report_published_again_leaves_nothing_of_the_earlier_one_and_no_other_file_is_touched(
+    sweep: SweepFolder, uri: str, with_findings: Callable[..., Any]
+) -> None:
+    from mlflow import MlflowClient
+
+    with_findings(sweep)
+    (sweep.report / "claims.csv").write_text("claim\n")
+    publish(sweep, uri)
+    (report,) = search(sweep, uri, "tags.kind = 'report'")
+    client, run_id = MlflowClient(uri), report.info.run_id
+    before = artifacts(client, run_id)
+    assert {"report/claims.csv", "report/figures/rate.svg"} <= before
+    client.log_text(run_id, "what we decided", "notes.txt")
+    shutil.rmtree(sweep.report / "figures")
+    (sweep.report / "claims.csv").unlink()
+    (sweep.report / "cells.csv").write_text("cell\n")
+    publish(sweep, uri)
+    gone, new = {"report/claims.csv", "report/figures/rate.svg"}, {"report/cells.csv", "notes.txt"}
+    assert artifacts(client, run_id) == (before - gone) | new
+
+
 def test_publishing_twice_writes_nothing(sweep: SweepFolder, uri: str, with_findings: Callable[..., Any]) -> None:
     with_findings(sweep)
     assert publish(sweep, uri).written == 34

@@ -15,9 +15,10 @@ from typing import Any
 from mlflow.entities import Dataset, DatasetInput, InputTag, Metric, Param, RunTag
 from mlflow.exceptions import MlflowException
 
+from accelsweep.publish.artifacts import store_artifact
 from accelsweep.publish.contents import RUNNING_SOURCE
 from accelsweep.publish.store import Entry, Store
-from accelsweep.publish.wanted import CREATED, KEY, PARENT, PUBLISHED, SOURCE, Artifact, Wanted
+from accelsweep.publish.wanted import CREATED, KEY, PARENT, PUBLISHED, SOURCE, Wanted
 
 _METRICS_PER_CALL = 900
 _PARAMS_PER_CALL = 90
@@ -114,7 +115,7 @@ class Writer:
         if entry.source != wanted.source:
             self._client.set_tag(entry.run_id, SOURCE, wanted.source)
         for artifact in wanted.artifacts:
-            self._store_artifact(entry.run_id, artifact)
+            store_artifact(self._client, entry.run_id, artifact)
         if wanted.data is not None:
             data = Dataset(wanted.data.name, wanted.data.digest, "config", wanted.data.source)
             context = [InputTag("mlflow.data.context", "training")]
@@ -141,14 +142,6 @@ class Writer:
                 params=batches[1][number] if number < len(batches[1]) else (),
                 tags=tags if number == calls - 1 else (),
             )
-
-    def _store_artifact(self, run_id: str, artifact: Artifact) -> None:
-        if isinstance(artifact.source, str):
-            self._client.log_text(run_id, artifact.source, artifact.target)
-        elif artifact.source.is_dir():
-            self._client.log_artifacts(run_id, str(artifact.source), artifact.target or None)
-        else:
-            self._client.log_artifact(run_id, str(artifact.source), artifact.target or None)
 
     def _delete(self, run_id: str) -> None:
         try:

@@ -1,0 +1,48 @@
+"""Files of an MLflow run: a folder is stored so that afterwards it holds what it should, and nothing of an earlier one.
+
+A report that is published again may have lost a figure. MLflow's client adds files and deletes none, so what is left
+over is deleted through the store's artifact repository, after the new files stand.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from pathlib import Path
+
+from mlflow import MlflowClient
+from mlflow.exceptions import MlflowException
+from mlflow.store.artifact.artifact_repository_registry import get_artifact_repository
+
+from accelsweep.publish.wanted import Artifact
+
+
+def store_artifact(client: MlflowClient, run_id: str, artifact: Artifact) -> None:
+    """Store a text, a file or a folder with the run. Files of the run outside of that folder are left alone."""
+    if isinstance(artifact.source, str):
+        client.log_text(run_id, artifact.source, artifact.target)
+    elif artifact.source.is_dir():
+        client.log_artifacts(run_id, str(artifact.source), artifact.target)
+        _delete_left_over(client, run_id, artifact.source, artifact.target)
+    else:
+        client.log_artifact(run_id, str(artifact.source), artifact.target or None)
+
+
+def _delete_left_over(client: MlflowClient, run_id: str, source: Path, target: str) -> None:
+    """Delete what stands in the run's folder `target` and not in `source`; a store that deletes nothing keeps it."""
+    wanted = {f"{target}/{path.relative_to(source).as_posix()}" for path in source.rglob("*") if path.is_file()}
+    stale = [path for path in _files(client, run_id, target) if path not in wanted]
+    if not stale:
+        return
+    repository = get_artifact_repository(client.get_run(run_id).info.artifact_uri, client.tracking_uri)
+    for path in stale:
+        with contextlib.suppress(NotImplementedError, MlflowException, OSError):
+            repository.delete_artifacts(path)  # type: ignore[no-untyped-call]  # mlflow has no type hints there
+
+
+def _files(client: MlflowClient, run_id: str, folder: str) -> Iterator[str]:
+    for item in client.list_artifacts(run_id, folder):
+        if item.is_dir:
+            yield from _files(client, run_id, item.path)
+        else:
+            yield item.path
