@@ -1,0 +1,202 @@
+"""What the end of the road costs for a large sweep: collect, analyse and report of 10 000 runs of 200 steps.
+
+    python benchmarks/report.py [--cells 1000] [--repeats 10] [--keep HOME]
+
+The sweep is written first, by a process of its own: copies of the quickstart's committed record, as large as a real
+one, with other axes and rates, a run out of memory in every cell at the far corner of the grid, and 200 steps beside
+each record. Then each part is timed, its imports included, and the process's largest memory and the page's size are
+printed beside the aims. `--keep` writes the sweep below HOME and leaves it there, so that the page can be looked at.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import itertools
+import math
+import multiprocessing
+import random
+import resource
+import tempfile
+import time
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+from accelsweep.core.cell import cell_name
+from accelsweep.core.folders import SweepFolder
+from accelsweep.core.outcome import Outcome
+from accelsweep.core.plans import Manifest, PlannedBlock, PlannedCell, Resources, Run, Settings, Site
+from accelsweep.core.record import Doubt, Metric, Record
+
+EXAMPLE = Path(__file__).resolve().parents[1] / "reports" / "examples" / "quickstart" / "sweeps" / "quickstart"
+AXES = ("devices", "precision", "batch_size", "model.width")
+STEPS, WARMUP_STEPS = 200, 20
+AIMS = {"seconds": 30.0, "MiB": 1.5 * 1024, "MB of HTML": 5.0}
+NAME = "large"
+
+
+def grid(cells: int) -> list[dict[str, Any]]:
+    """Return the values on the axes of so many cells, in grid order; the first is the baseline."""
+    widths = range(1, math.ceil(cells / 40) + 1)
+    batches = [8 * 2**power for power in range(10)]
+    every = itertools.product((1, 2), ("32-true", "bf16-mixed"), batches, widths)
+    return [dict(zip(AXES, values, strict=True)) for values in itertools.islice(every, cells)]
+
+
+def build(home: Path, cells: int, repeats: int) -> None:
+    """Write manifest, records and steps of the sweep; blocks are complete: one repeat of every cell."""
+    folder, dice = SweepFolder(home, NAME), random.Random(0)
+    template = next(
+        record
+        for record in map(Record.read, sorted(EXAMPLE.glob("runs/*/record.json")))
+        if record.outcome is Outcome.measured
+    )
+    axes = {cell_name({**template.config, **one}): one for one in grid(cells)}
+    blocks = [(f"b{repeat:012d}", [Run.of(cell, repeat, 0) for cell in axes]) for repeat in range(repeats)]
+    _manifest(axes, blocks, repeats).write(folder.manifest)
+    steps = _steps()
+    for number, (block, runs) in enumerate(blocks):
+        dice.shuffle(runs)
+        for position, run in enumerate(runs):
+            start = datetime(2026, 1, 5, tzinfo=UTC) + timedelta(seconds=8 * (number * cells + position))
+            record = _record(template, block, run, position, axes[run.cell], start, dice)
+            record.write(folder.record(run.name))
+            folder.steps(run.name).write_bytes(steps)
+
+
+def _manifest(axes: dict[str, dict[str, Any]], blocks: list[tuple[str, list[Run]]], repeats: int) -> Manifest:
+    return Manifest(
+        sweep=NAME,
+        revision=1,
+        experiment="large",
+        overrides=("experiment=large",),
+        axes=AXES,
+        cells=tuple(PlannedCell(name=cell, axes=one) for cell, one in axes.items()),
+        excluded=(),
+        baseline=next(iter(axes)),
+        blocks=tuple(
+            PlannedBlock(name=name, runs=tuple(run.name for run in runs), resources=Resources())
+            for name, runs in blocks
+        ),
+        settings=Settings(repeats=repeats),
+        site=Site(name="local"),
+        sources={},
+        versions={},
+    )
+
+
+def _record(
+    template: Record, block: str, run: Run, position: int, axes: dict[str, Any], start: datetime, dice: random.Random
+) -> Record:
+    rate = 900.0 * axes["devices"] ** 0.9 * axes["batch_size"] ** 0.4 / axes["model.width"] ** 0.3
+    rate *= math.exp(dice.gauss(0.0, 0.01)) * (0.8 if axes["precision"] == "bf16-mixed" else 1.0)
+    changed = {"samples_per_second": rate, "quality": 0.9 + dice.gauss(0.0, 0.01), "host_pss_bytes": 3e8 + 1e6 / rate}
+    metrics = dict(template.metrics)
+    for name, value in changed.items():
+        metrics[name] = Metric(value=value, unit=metrics[name].unit)
+    fits = axes["batch_size"] < 4096 or axes["model.width"] < 20
+    busy = Doubt(code="busy_cpu", message="other processes kept 0.30 of 2 cores busy", remedy="stop other work")
+    return template.model_copy(
+        update={
+            "sweep": NAME,
+            "block": block,
+            "run": run.name,
+            "cell": run.cell,
+            "repeat": run.repeat,
+            "seed": run.seed,
+            "position": position,
+            "axes": axes,
+            "config": {**template.config, **axes},
+            "outcome": Outcome.measured if fits else Outcome.out_of_memory,
+            "reason": None if fits else "CPU allocator: cannot allocate 1073741824 bytes",
+            "started_at": start.isoformat(timespec="milliseconds"),
+            "finished_at": (start + timedelta(seconds=7)).isoformat(timespec="milliseconds"),
+            "metrics": metrics if fits else {},
+            "doubts": (busy,) if dice.random() < 0.01 else (),
+        }
+    )
+
+
+def _steps() -> bytes:
+    import pyarrow as pa
+    import pyarrow.parquet as parquet
+
+    dice = random.Random(1)
+    columns = {
+        "rank": pa.array([0] * STEPS, pa.int32()),
+        "step": list(range(STEPS)),
+        "phase": ["warmup"] * WARMUP_STEPS + ["window"] * (STEPS - WARMUP_STEPS),
+        "step_seconds": [0.005 * math.exp(dice.gauss(0.0, 0.02)) for _ in range(STEPS)],
+        "samples": [32] * STEPS,
+        "train_loss": [2.3 / (1 + step / 10) for step in range(STEPS)],
+    }
+    sink = pa.BufferOutputStream()
+    parquet.write_table(pa.table(columns), sink, compression="zstd")
+    return sink.getvalue().to_pybytes()
+
+
+class Stopwatch:
+    """Seconds by the name of what they were spent on."""
+
+    def __init__(self) -> None:
+        self.seconds: dict[str, float] = {}
+
+    @contextlib.contextmanager
+    def timed(self, name: str) -> Iterator[None]:
+        """Add the time of the with-block."""
+        begin = time.perf_counter()
+        yield
+        self.seconds[name] = time.perf_counter() - begin
+
+
+def measure(folder: SweepFolder) -> tuple[dict[str, float], Path]:
+    """Do what the end of every sweep does; return the seconds of each part and the page."""
+    watch = Stopwatch()
+    with watch.timed("collect"):
+        from accelsweep.analyse.collect import collect
+
+        records = collect(folder)
+    with watch.timed("analyse"):
+        from accelsweep.analyse.analyse import analyse
+
+        analyse(records, Manifest.read(folder.manifest)).write(folder.findings)
+    with watch.timed("report"):
+        from accelsweep.report.write import write_report
+
+        page = write_report(folder)
+    return watch.seconds, page
+
+
+def main() -> None:
+    """Build, measure and print."""
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--cells", type=int, default=1000)
+    parser.add_argument("--repeats", type=int, default=10)
+    parser.add_argument("--keep", type=Path)
+    options = parser.parse_args()
+    with tempfile.TemporaryDirectory() as temporary:
+        home = options.keep or Path(temporary)
+        folder = SweepFolder(home, NAME)
+        if not folder.manifest.exists():
+            builder = multiprocessing.get_context("spawn").Process(
+                target=build, args=(home, options.cells, options.repeats)
+            )
+            builder.start()
+            builder.join()
+        seconds, page = measure(folder)
+        files = {"HTML": page, "findings": folder.findings, "records": folder.records}
+        sizes = {name: path.stat().st_size / 1e6 for name, path in files.items()}
+        runs = len(Manifest.read(folder.manifest).wanted_runs())
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+    parts = ", ".join(f"{name} {value:.1f}" for name, value in seconds.items())
+    print(f"runs     {runs} of {STEPS} steps")
+    print(f"time     {sum(seconds.values()):.1f} s ({parts}; imports included), aim {AIMS['seconds']:.0f} s")
+    print(f"memory   {peak:.0f} MiB at its largest, aim {AIMS['MiB']:.0f} MiB")
+    print(f"HTML     {sizes['HTML']:.2f} MB, aim {AIMS['MB of HTML']:.0f} MB")
+    print(f"beside   findings.json {sizes['findings']:.1f} MB, records.parquet {sizes['records']:.1f} MB")
+
+
+if __name__ == "__main__":
+    main()
