@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 import torch
 
-from accelsweep.execute.errors import Diverged, Unsupported, classify, reason_of, traceback_of
+from accelsweep.core.errors import Unsupported
+from accelsweep.execute.errors import Diverged, classify, reason_of, traceback_of
 
 
 def really_raised(call):

@@ -39,6 +39,10 @@ class MixedRuns(AccelsweepError):
     """Two measurements differ in something that was not swept, so a ratio between them would mean nothing."""
 
 
+class Unsupported(Exception):
+    """A run that cannot be done here; the message says why. It is an answer, not a failure."""
+
+
 def nearest(word: str, known: Iterable[str]) -> str:
     """Return ` (did you mean 'x'?)` for the known word closest to `word`, or an empty string if none is close."""
     close = difflib.get_close_matches(word, list(known), n=1, cutoff=0.6)

@@ -9,6 +9,7 @@ import re
 import traceback
 from pathlib import Path
 
+from accelsweep.core.errors import Unsupported
 from accelsweep.core.outcome import Outcome
 from accelsweep.core.secrets import masked
 from accelsweep.execute.spec import ErrorKind
@@ -36,10 +37,6 @@ _UNSUPPORTED = re.compile(
 )
 _FRAMES_OF_OURS = (str(Path(__file__).parent), str(Path(__file__).parents[1] / "measure"))
 _LIBRARIES = ("lightning", "torch", "hydra", "omegaconf")
-
-
-class Unsupported(Exception):
-    """A run that cannot be done here; the message says why. It is an answer, not a failure."""
 
 
 class Diverged(Exception):

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 from torch.utils.data import DataLoader, DistributedSampler, IterableDataset, RandomSampler
 
-from accelsweep.execute.errors import Unsupported
+from accelsweep.core.errors import Unsupported
 from accelsweep.execute.process import Place
 
 

@@ -17,8 +17,7 @@ from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data import DataLoader, DistributedSampler
 
-from accelsweep.core.errors import InputError
-from accelsweep.execute.errors import Unsupported
+from accelsweep.core.errors import InputError, Unsupported
 from accelsweep.execute.loops import Listener, count_samples, loss_in, on_meta
 from accelsweep.execute.process import Place, join_group, seed_all
 from accelsweep.execute.raw_data import moved, one_loader, set_up

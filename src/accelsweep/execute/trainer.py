@@ -13,8 +13,7 @@ from lightning.fabric.plugins.environments.lightning import LightningEnvironment
 from lightning.fabric.utilities.exceptions import MisconfigurationException
 from torch.nn.parallel import DistributedDataParallel
 
-from accelsweep.core.errors import InputError, nearest
-from accelsweep.execute.errors import Unsupported
+from accelsweep.core.errors import InputError, Unsupported, nearest
 from accelsweep.execute.loops import Listener, count_samples, loss_in, on_meta
 from accelsweep.execute.phases import PhaseProfiler
 from accelsweep.execute.process import Place, join_group, seed_all
