@@ -35,14 +35,16 @@ def test_no_secret_reaches_a_record_a_log_mlflow_or_the_report(home):
     home.module("leaky", LEAKY)
     home.environment |= {"AWS_SECRET_ACCESS_KEY": CANARY, "MY_SETTING": CANARY, "MLFLOW_TRACKING_TOKEN": CANARY}
     address = f"https://me:{PASSWORD}@host/data?token={TOKEN}"
+    swept = f"s3://me:{PASSWORD}@one,s3://me:{PASSWORD}@two"
     result = home.accelsweep(
         "run", "experiment=tiny", "batch_size=16", "repeats=1", f'+note="{address}"', "limits.retries=0",
-        "model._target_=accelsweep.workloads.models.SmallCNN,leaky.Leaky",
+        "model._target_=accelsweep.workloads.models.SmallCNN,leaky.Leaky", f"+mirror={swept}",
+        f"exclude=[{{when:{{mirror:'s3://me:{PASSWORD}@two',model._target_:leaky.Leaky}},because:one_is_enough}}]",
     )  # fmt: skip
     assert result.returncode == 1, result.stdout
     folder = SweepFolder(home.path, "tiny")
     records = [Record.read(folder.record(run)) for run in Manifest.read(folder.manifest).wanted_runs()]
-    assert sorted(record.outcome for record in records) == [Outcome.crashed, Outcome.measured], result.stdout
+    assert sorted(record.outcome for record in records) == [Outcome.crashed, *[Outcome.measured] * 2], result.stdout
     assert holding(home, CANARY) == []
     (crashed,) = [record for record in records if record.outcome is Outcome.crashed]
     assert "https://host/data?token=***&x=1 and s3://***@bucket" in crashed.reason

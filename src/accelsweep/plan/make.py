@@ -15,7 +15,7 @@ from accelsweep.core.documents import set_aside, write_bytes_atomically
 from accelsweep.core.errors import InputError
 from accelsweep.core.folders import SweepFolder
 from accelsweep.core.plans import Block, Manifest, PlannedCell, Settings
-from accelsweep.core.secrets import masked
+from accelsweep.core.secrets import without_secrets
 from accelsweep.plan import earlier, select
 from accelsweep.plan.blocks import Design, Task, design
 from accelsweep.plan.compose import Composer, config_folders
@@ -78,11 +78,11 @@ def _manifest(
     blocks: Design,
 ) -> Manifest:
     cells = grid.cells.values()
-    return Manifest(
+    manifest = Manifest(
         sweep=folder.name,
         revision=revision,
         experiment=grid.experiment,
-        overrides=tuple(masked(override) for override in overrides),
+        overrides=tuple(overrides),
         axes=grid.axes,
         cells=tuple(PlannedCell(name=cell.name, axes=cell.axes, unsupported=cell.unsupported) for cell in cells),
         excluded=grid.excluded,
@@ -93,6 +93,8 @@ def _manifest(
         sources=source_digests(sorted({pair for cell in cells for pair in targets(cell.config)}), folder.home),
         versions=versions(),
     )
+    # Everyone may read a manifest, and it is copied to MLflow; what a run needs whole stands in the blocks.
+    return Manifest.model_validate(without_secrets(manifest.model_dump(mode="json")))
 
 
 def write_plan(home: Path, plan: Plan) -> SweepFolder:
