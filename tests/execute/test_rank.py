@@ -178,6 +178,18 @@ def test_what_the_module_logs_is_kept(run, own_module):
 
 
 @BOTH_LOOPS
+def test_what_is_logged_while_training_counts_as_it_was_last_and_over_an_epoch_as_its_mean(run, own_module, loop):
+    body = (
+        "self.log('number', float(batch_idx)); self.log('odd', float(batch_idx % 2), on_epoch=True, on_step=False)"
+        "; return self.weight.sum() * 0"
+    )
+    result = run(loop=loop, model=own_module(body))
+    steps = result.effective.warmup_steps + result.effective.window_steps
+    assert result.metrics["logged.number"].value == steps - 1
+    assert result.metrics["logged.odd"].value == pytest.approx(steps // 2 / steps)
+
+
+@BOTH_LOOPS
 def test_quality_follows_from_the_seed_and_the_samples_not_from_the_window(run, loop):
     def quality(seed, min_steps):
         measure = {**MEASURE, "min_steps": min_steps, "quality_samples": 800, "quality_metric": "val_accuracy"}

@@ -1,4 +1,8 @@
-"""`self.log` without a Trainer: what a module logs in the bare loop is kept on the device and averaged when asked."""
+"""`self.log` without a Trainer: what a module logs in the bare loop is kept on the device and read when asked.
+
+As in Lightning, a value logged while training counts as it was last, and one logged while validating, or with
+`on_epoch=True`, as its mean over the phase.
+"""
 
 from __future__ import annotations
 
@@ -10,24 +14,27 @@ import torch
 
 
 class RawLog:
-    """Sums of logged values, weighted by their batch size; Lightning's mean over a phase."""
+    """Sums of logged values, weighted by their batch size; of a value that counts as it was last, that value alone."""
 
     def __init__(self, device: torch.device) -> None:
         """`device` is where the ranks' sums meet."""
         self._device = device
         self._sums: dict[str, tuple[Any, float]] = {}
+        self._validating = False
 
     def listen_to(self, module: pl.LightningModule) -> None:
-        """Replace the module's `log` and `log_dict`, which need a Trainer."""
+        """Replace the `log` and `log_dict` of a module that is about to train: they need a Trainer."""
+        self._validating = False
         module.log = self._log  # type: ignore[method-assign]
         module.log_dict = self._log_dict  # type: ignore[method-assign, assignment]
 
-    def clear(self) -> None:
-        """Begin a new phase."""
+    def validate(self) -> None:
+        """Forget what was logged while training: validation begins."""
         self._sums.clear()
+        self._validating = True
 
     def means(self, across_ranks: bool) -> dict[str, float]:
-        """Return each name's mean. Waits for the device; with `across_ranks` every rank must call it."""
+        """Return each name's last value or mean. Waits for the device; with `across_ranks` every rank must call it."""
         found = {}
         for name, (total, weight) in self._sums.items():
             pair = torch.tensor([float(total), weight], dtype=torch.float32, device=self._device)
@@ -36,9 +43,18 @@ class RawLog:
             found[name] = float(pair[0] / pair[1])
         return found
 
-    def _log(self, name: str, value: Any, *_: Any, batch_size: int | None = None, **__: Any) -> None:
+    def _log(
+        self,
+        name: str,
+        value: Any,
+        *_: Any,
+        on_epoch: bool | None = None,
+        batch_size: int | None = None,
+        **__: Any,
+    ) -> None:
         weight = float(batch_size or 1)
-        total, weights = self._sums.get(name, (0.0, 0.0))
+        averaged = self._validating if on_epoch is None else on_epoch
+        total, weights = self._sums.get(name, (0.0, 0.0)) if averaged else (0.0, 0.0)
         scalar = value.detach() if hasattr(value, "detach") else value
         self._sums[name] = (total + scalar * weight, weights + weight)
 

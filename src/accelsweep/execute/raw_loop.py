@@ -86,7 +86,7 @@ class RawLoop:
         """Return what the trained module logs over the validation set; None where the data has none."""
         if type(self._data).val_dataloader is pl.LightningDataModule.val_dataloader:
             return None
-        self._log.clear()
+        self._log.validate()
         self._module.eval()
         with torch.no_grad(), self._autocast()():
             for number, batch in enumerate(self._data.val_dataloader()):
