@@ -31,6 +31,7 @@ from yaml import YAMLError
 from accelsweep.core.errors import InputError
 from accelsweep.core.shipped import shipped_root
 from accelsweep.plan.explain import explain
+from accelsweep.plan.own import with_own_targets
 
 CONFIG_NAME = "config"
 MOST_CELLS = 100_000
@@ -176,7 +177,8 @@ def _refuse_size(lengths: Mapping[str, int]) -> None:
 
 def composed_yaml(home: Path, overrides: Sequence[str]) -> str:
     """Return the composed config as `--cfg job` prints it: YAML, interpolations unresolved, one value per key."""
-    config = Composer(config_folders(home)).compose(list(overrides))
+    composer = Composer(config_folders(home))
+    config = composer.compose(with_own_targets(composer, overrides))
     with open_dict(config):
         del config["hydra"]
     return OmegaConf.to_yaml(config)

@@ -18,6 +18,7 @@ from accelsweep.plan.compose import Composer, Grid
 from accelsweep.plan.expand import Point, expand, steering_of
 from accelsweep.plan.explain import defining_file
 from accelsweep.plan.inventory import probe
+from accelsweep.plan.own import optimizer_notes, with_own_targets
 
 
 @dataclass(frozen=True)
@@ -40,7 +41,7 @@ class CheckedGrid:
 
 def checked_grid(composer: Composer, overrides: Sequence[str]) -> CheckedGrid:
     """Return the cells that Hydra overrides stand for; raise InputError for anything that is wrong with them."""
-    master = composer.master(overrides)
+    master = composer.master(with_own_targets(composer, overrides))
     _refuse_foreign_config(composer, master)
     grid = composer.grid(master)
     choices = dict(master.hydra.runtime.choices)
@@ -65,7 +66,10 @@ def checked_grid(composer: Composer, overrides: Sequence[str]) -> CheckedGrid:
         excluded=tuple(Excluded(axes=points[name].axes, because=because) for name, because in dropped.items()),
         settings=settings,
         site=site,
-        notes=_notes(len(grid.jobs), points, exclude),
+        notes=(
+            *_notes(len(grid.jobs), points, exclude),
+            *optimizer_notes(composer, overrides, (point.science["model"] for point in every)),
+        ),
     )
 
 

@@ -1,0 +1,96 @@
+"""A `_target_` of the user's own: what it replaces, what it keeps, and what is said about its optimiser."""
+
+from __future__ import annotations
+
+import pytest
+import yaml
+
+from accelsweep.core.errors import InputError
+from accelsweep.plan.compose import Composer, composed_yaml, config_folders
+from accelsweep.plan.grid import checked_grid
+
+MINE = """
+# @package _global_
+hydra:
+  sweeper:
+    params:
+      batch_size: 64,256
+model:
+  _target_: mypackage.MyModule
+  width: 32
+data:
+  _target_: mypackage.MyData
+"""
+
+
+def composed(home, *overrides):
+    return yaml.safe_load(composed_yaml(home, overrides))
+
+
+def cells(home, *overrides):
+    grid = checked_grid(Composer(config_folders(home)), overrides)
+    return [cell.config for cell in grid.cells.values()], grid
+
+
+def test_no_key_of_the_default_model_or_data_leaks_into_the_users_classes(home, own_conf):
+    own_conf({"experiment/mine.yaml": MINE})
+    found = composed(home, "experiment=mine")
+    assert found["model"] == {"_target_": "mypackage.MyModule", "width": 32}
+    assert found["data"] == {"_target_": "mypackage.MyData"}
+
+
+def test_a_target_on_the_command_line_needs_no_plus_for_its_arguments(home):
+    found = composed(home, "model._target_=mine.Module", "model.width=3", "data._target_=mine.Data", "+data.rows=4")
+    assert found["model"] == {"_target_": "mine.Module", "width": 3}
+    assert found["data"] == {"_target_": "mine.Data", "rows": 4}
+
+
+def test_only_the_group_whose_target_was_stated_is_replaced(home):
+    found = composed(home, "model._target_=mine.Module")
+    assert found["model"] == {"_target_": "mine.Module"}
+    assert found["data"]["_target_"] == "accelsweep.workloads.digits.Digits"
+
+
+def test_a_chosen_group_keeps_its_keys_under_another_target(home):
+    found = composed(home, "model=mlp", "model._target_=mine.LikeMLP")
+    assert found["model"] == {**composed(home, "model=mlp")["model"], "_target_": "mine.LikeMLP"}
+
+
+def test_a_group_that_the_experiment_chose_keeps_its_keys(home, own_conf):
+    header = "# @package _global_\ndefaults:\n  - override /model: mlp\n"
+    own_conf({"experiment/like.yaml": header + "model:\n  _target_: mine.LikeMLP\n"})
+    assert composed(home, "experiment=like")["model"]["depth"] == composed(home, "model=mlp")["model"]["depth"]
+
+
+def test_targets_and_their_arguments_are_axes(home):
+    found, grid = cells(home, "model._target_=mine.A,mine.B", "model.width=1,2", "data._target_=mine.Data")
+    assert grid.axes == ("model._target_", "model.width")
+    assert [cell["model"] for cell in found] == [
+        {"_target_": f"mine.{name}", "width": width} for name in ("A", "B") for width in (1, 2)
+    ]
+
+
+def test_the_experiments_own_sweep_over_targets_replaces_the_group_too(home, own_conf):
+    swept = MINE.replace("batch_size: 64,256", "model._target_: mine.A,mine.B").replace("  width: 32\n", "")
+    own_conf({"experiment/mine.yaml": swept})
+    found, _ = cells(home, "experiment=mine")
+    assert [cell["model"] for cell in found] == [{"_target_": "mine.A"}, {"_target_": "mine.B"}]
+
+
+def test_a_slip_in_a_key_is_still_refused_where_no_target_is_given_with_it(home, own_conf):
+    own_conf({"experiment/mine.yaml": MINE})
+    with pytest.raises(InputError, match=r"unknown key 'model.widt'.*did you mean 'model.width'"):
+        cells(home, "experiment=mine", "model.widt=7")
+
+
+def test_a_network_below_a_chosen_wrapper_takes_its_arguments_without_plus(home):
+    found = composed(home, "model=supervised", "model.network._target_=torch.nn.Linear", "model.network.in_features=4")
+    assert found["model"]["network"] == {"_target_": "torch.nn.Linear", "in_features": 4}
+
+
+def test_whoever_states_an_optimizer_for_an_own_module_is_told_when_it_applies(home):
+    own = ["model._target_=mine.Module", "data._target_=mine.Data"]
+    _, grid = cells(home, *own, "optimizer=adamw")
+    assert any("applies only if mine.Module leaves configure_optimizers" in note for note in grid.notes)
+    assert not any("configure_optimizers" in note for note in cells(home, *own)[1].notes)
+    assert not any("configure_optimizers" in note for note in cells(home, "optimizer=adamw")[1].notes)
