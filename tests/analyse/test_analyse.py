@@ -60,9 +60,9 @@ def test_what_is_absent_has_its_reason_beside_it(findings: Findings) -> None:
     for cell in findings.cells:
         for summary in cell.metrics.values():
             assert summary.median is not None or summary.reason
-        for estimate in (cell.samples_per_second, cell.speedup and cell.speedup.ratio, cell.quality):
+        for estimate in (cell.rate, cell.speedup and cell.speedup.ratio, cell.quality):
             assert estimate is None or estimate.low is not None or estimate.reason
-        assert all(run.samples_per_second or run.reason for run in cell.runs)
+        assert all(run.rate or run.reason for run in cell.runs)
 
 
 def test_the_order_of_the_rows_changes_no_digit(example_sweep: SweepFolder) -> None:

@@ -106,8 +106,8 @@ def test_runs_that_share_a_block_count_as_one_unit(simulated: ModuleType) -> Non
         row["block"] = "b0"
     finding = _second(analyse(simulated.make_records(rows), simulated.make_manifest([BASE, OTHER], 3)))
     assert finding.measured == 3
-    assert finding.samples_per_second is not None
-    assert (finding.samples_per_second.count, finding.samples_per_second.low) == (1, None)
+    assert finding.rate is not None
+    assert (finding.rate.count, finding.rate.low) == (1, None)
 
 
 def test_a_cell_that_was_not_measured_says_how_its_runs_ended(simulated: ModuleType) -> None:

@@ -63,7 +63,7 @@ def test_a_price_that_is_no_number_costs_the_columns_and_not_the_report(simulate
 
 def test_the_interval_of_a_cost_is_that_of_the_rate_turned_over(simulated: ModuleType) -> None:
     cell = _analysed(simulated, PRICES, repeats=3).cells[0]
-    rate, cost = cell.samples_per_second, cell.costs["usd_per_million_samples"]
+    rate, cost = cell.rate, cell.costs["usd_per_million_samples"]
     assert rate is not None
     assert rate.low is not None
     assert rate.high is not None

@@ -50,8 +50,8 @@ def test_an_outlier_is_flagged_by_name_and_never_dropped(simulated: ModuleType) 
     finding = _analysed(simulated, rows, 5).cells[0]
     (doubt,) = (doubt for doubt in finding.doubts if doubt.code == "outlier")
     assert "repeat 0 " in doubt.message
-    assert finding.samples_per_second is not None
-    assert (finding.measured, finding.samples_per_second.count) == (5, 5)
+    assert finding.rate is not None
+    assert (finding.measured, finding.rate.count) == (5, 5)
 
 
 def test_an_outlier_does_not_make_other_runs_of_its_cell_outliers(simulated: ModuleType) -> None:

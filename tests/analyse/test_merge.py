@@ -65,7 +65,7 @@ def test_a_machine_without_the_baseline_is_refused_and_still_shows_its_rate(part
     elsewhere, here = rows_of(findings, TWO)
     assert (elsewhere.verdict, here.verdict) == (Verdict.refused, Verdict.faster)
     assert "host differs: EPYC" in elsewhere.verdict_reason
-    assert elsewhere.samples_per_second is not None
+    assert elsewhere.rate is not None
 
 
 def test_two_commits_on_one_machine_stand_side_by_side(part) -> None:

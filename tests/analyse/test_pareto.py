@@ -38,13 +38,13 @@ def _analysed(simulated: ModuleType, *metrics: dict[str, Any]) -> Findings:
 
 def test_memory_is_weighed_against_rate_when_all_cells_have_it(simulated: ModuleType) -> None:
     findings = _analysed(simulated, {"host_pss_bytes": 1e9}, {"host_pss_bytes": 3e9}, {"host_pss_bytes": 4e9})
-    assert findings.pareto_objectives == ("samples_per_second", "host_pss_bytes")
+    assert findings.pareto_objectives == ("rate", "host_pss_bytes")
     assert findings.pareto == tuple(cell.cell for cell in findings.cells[:2])
 
 
 def test_what_one_cell_lacks_is_no_objective(simulated: ModuleType) -> None:
     findings = _analysed(simulated, {"host_pss_bytes": 1e9}, {"host_pss_bytes": 3e9}, {})
-    assert findings.pareto_objectives == ("samples_per_second",)
+    assert findings.pareto_objectives == ("rate",)
     assert findings.pareto == (findings.cells[1].cell,)
 
 

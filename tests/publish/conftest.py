@@ -147,7 +147,7 @@ def _finding(cell: str, axes: dict[str, Any], rate: float | None, unsupported: s
     return CellFinding(
         cell=cell, label=label(axes), axes=axes, hardware="Intel Xeon (example)", planned=3, measured=3 if known else 0,
         outcomes={}, reasons=(), verdict=Verdict.faster if known else Verdict.not_measured, verdict_reason="because",
-        samples_per_second=_estimate(rate, "1/s") if known and rate else None,
+        rate=_estimate(rate, "1/s") if known and rate else None,
         speedup=Speedup(ratio=_estimate(1.5, "1"), paired=True) if known else None,
         quality=_estimate(0.95, "val_accuracy") if known else None, quality_verdict="quality: undecided",
         metrics={"host_pss_bytes": memory, "energy_joules": energy}, effective={"precision": "32-true"},

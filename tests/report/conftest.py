@@ -66,7 +66,7 @@ def cell(
             position=repeat,
             outcome=outcome,
             reason=reason,
-            samples_per_second=rate and rate * (1 + 0.002 * repeat),
+            rate=rate and rate * (1 + 0.002 * repeat),
             quality=0.95 + 0.004 * repeat if rate else None,
             started_at=f"2026-01-05T09:0{repeat}:00+00:00",
         )
@@ -90,7 +90,7 @@ def cell(
         "measured": 3 if rate else 0,
         "outcomes": {outcome: 3},
         "reasons": () if rate else (str(reason),),
-        "samples_per_second": estimate(rate, rate * 0.01) if rate else None,
+        "rate": estimate(rate, rate * 0.01) if rate else None,
         "speedup": Speedup(ratio=ratio, paired=True) if ratio else None,
         "verdict": verdict,
         "verdict_reason": "the interval lies beyond the threshold" if ratio else "no run was measured",

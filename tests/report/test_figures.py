@@ -104,7 +104,7 @@ def test_a_cell_without_a_rate_is_visible_as_such(findings):
 
 
 def test_a_line_without_any_rate_is_left_out_and_the_note_says_so(findings):
-    gone = [cell.model_copy(update={"samples_per_second": None}) for cell in findings.cells[4:]]
+    gone = [cell.model_copy(update={"rate": None}) for cell in findings.cells[4:]]
     figure = throughput_figure(findings.model_copy(update={"cells": (*findings.cells[:4], *gone)}))
     assert figure.note == "The 2 fastest of 4 lines are drawn; all stand in the data."
     assert len(figure.rows) == 8
@@ -209,7 +209,7 @@ def test_of_many_lines_the_fastest_are_drawn_and_those_that_scale_best(findings)
         cell.model_copy(
             update={
                 "axes": {"batch_size": size, "model.width": width},
-                "samples_per_second": cell.samples_per_second.model_copy(update={"value": 100.0 * width + size}),
+                "rate": cell.rate.model_copy(update={"value": 100.0 * width + size}),
             }
         )
         for width in range(20)

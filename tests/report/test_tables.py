@@ -50,7 +50,7 @@ def test_the_reason_stands_beside_a_verdict_that_the_interval_does_not_explain(f
 
 def test_a_rate_without_an_interval_says_so_once_with_the_reason(findings):
     lone = Estimate(value=8000.0, low=None, high=None, unit="1/s", confidence=0.95, count=1, reason="one repeat")
-    cell = findings.cells[0].model_copy(update={"samples_per_second": lone})
+    cell = findings.cells[0].model_copy(update={"rate": lone})
     row = cells_table(findings.model_copy(update={"cells": (cell,)})).rows[0]
     assert words(row)[1] == ("8,000 samples/s", "no interval")
     assert words(row)[3] == ("baseline", "one repeat")
@@ -87,7 +87,7 @@ def test_the_csv_of_cells_holds_the_unrounded_numbers_of_every_cell(findings):
     assert data[6]["speedup.value"] == 2.252
     assert data[6]["axis.batch_size"] == 128
     assert data[6]["energy_joules.reason"] == "RAPL is not readable here"
-    assert data[7]["samples_per_second.value"] is None
+    assert data[7]["rate.value"] is None
 
 
 def test_every_failure_is_a_row_with_its_reason(findings):

@@ -32,7 +32,7 @@ def test_ordinary_text_of_any_script_is_untouched():
 def test_cleaning_changes_no_number(findings, hostile_findings):
     assert printable_findings(findings) == findings
     cleaned = printable_findings(hostile_findings)
-    assert [cell.samples_per_second for cell in cleaned.cells] == [cell.samples_per_second for cell in findings.cells]
+    assert [cell.rate for cell in cleaned.cells] == [cell.rate for cell in findings.cells]
 
 
 def test_embedded_json_cannot_end_its_script_element():

@@ -23,7 +23,7 @@ from accelsweep.analyse.doubts import cell_doubts, outlying_runs, overlapping_ru
 from accelsweep.analyse.origin import environment, hardware_of, records_digest
 from accelsweep.analyse.pareto import candidates, front, objectives
 from accelsweep.analyse.quality import Measure, measure_of, quality_of
-from accelsweep.analyse.runs import CellRuns, RunRow, group, hardware_names, parse
+from accelsweep.analyse.runs import CellRuns, RunRow, group, hardware_names, parse, rate_metric_of
 from accelsweep.analyse.scaling import scaling
 from accelsweep.analyse.statistics import Family, pooled_noise, significant
 from accelsweep.analyse.summary import summaries
@@ -53,6 +53,8 @@ def analyse(records: pd.DataFrame, manifest: Manifest) -> Findings:
         **_judged(manifest, groups, comparisons, cells, rules, measure, names),
         outcomes=_counted(rows),
         hardware=hardware_of(groups, names),
+        rate_metric=rate_metric_of(manifest, rows),
+        rate_unit=groups[0].rate_unit if groups else "",
         refusals=tuple(dict.fromkeys(one.refusal for one in comparisons if one.refusal is not None)),
         doubts=tuple(sweep_doubts(groups, manifest.baseline, _repeats(manifest))),
         scaling=scaling(groups, rules),
@@ -159,7 +161,7 @@ def _finding(one: CellRuns, comparison: Comparison, priced: dict[str, Estimate],
         measured=len(one.measured),
         outcomes=_counted(one.runs),
         reasons=tuple(dict.fromkeys(run.reason for run in one.runs if run.reason is not None)),
-        samples_per_second=own_rate(one, context.family.confidence),
+        rate=own_rate(one, context.family.confidence),
         speedup=comparison.speedup,
         verdict=comparison.verdict,
         verdict_reason=comparison.reason,
@@ -168,15 +170,15 @@ def _finding(one: CellRuns, comparison: Comparison, priced: dict[str, Estimate],
         metrics=summaries(one),
         effective=dict(one.effective),
         doubts=(*comparison.doubts, *cell_doubts(one, context.outlying, context.overlapping)),
-        runs=tuple(_point(run) for run in one.runs if run.run is not None),
+        runs=tuple(_point(run, one.rate(run)) for run in one.runs if run.run is not None),
         quality_difference=quality.difference,
         costs=priced,
         bottleneck=bottleneck_of(one),
     )
 
 
-def _point(run: RunRow) -> RunPoint:
-    rate, quality = run.rate, run.value("quality")
+def _point(run: RunRow, rate: float | None) -> RunPoint:
+    quality = run.value("quality")
     return RunPoint(
         run=run.run or "",
         repeat=run.repeat or 0,
@@ -184,7 +186,7 @@ def _point(run: RunRow) -> RunPoint:
         position=run.position,
         outcome=run.outcome,
         reason=run.reason,
-        samples_per_second=None if rate is None else significant(rate),
+        rate=None if rate is None else significant(rate),
         quality=None if quality is None else significant(quality),
         started_at=run.started_at,
         doubts=run.doubts,

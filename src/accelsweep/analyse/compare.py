@@ -78,7 +78,7 @@ def own_rate(group: CellRuns, confidence: float) -> Estimate | None:
     if not group.measured:
         return None
     alone = Family(1, confidence)
-    return exponential_estimate(t_interval(list(group.log_rates.values()), alone), "1/s", alone)
+    return exponential_estimate(t_interval(list(group.log_rates.values()), alone), group.rate_unit, alone)
 
 
 def endings(group: CellRuns) -> str:

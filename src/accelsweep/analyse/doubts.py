@@ -122,7 +122,7 @@ def outlying_runs(groups: Iterable[CellRuns]) -> frozenset[str]:
     pools: dict[str, dict[str, float]] = {}
     for group in groups:
         if len(group.measured) >= 3:
-            logs = {run.run or "": math.log(run.rate or math.nan) for run in group.measured}
+            logs = {run.run or "": math.log(group.rate(run) or math.nan) for run in group.measured}
             center = mean(list(logs.values()))
             pool = pools.setdefault(canonical_json([dict(group.hardware), ranks(group)]), {})
             pool.update({run: value - center for run, value in logs.items()})

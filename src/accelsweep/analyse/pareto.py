@@ -23,7 +23,7 @@ def objectives(cells: Sequence[CellFinding], quality_better: str | None) -> dict
     memory = next((name for name in MEMORY if all(value_of(cell, name) is not None for cell in cells)), MEMORY[0])
     sign = 1.0 if quality_better == "min" else -1.0
     found: dict[str, list[float | None]] = {
-        "samples_per_second": [-cell.samples_per_second.value if cell.samples_per_second else None for cell in cells],
+        "rate": [-cell.rate.value if cell.rate else None for cell in cells],
         "usd_per_million_samples": [cost_of(cell, "usd_per_million_samples") for cell in cells],
         "joules_per_sample": [cost_of(cell, "joules_per_sample") for cell in cells],
         memory: [value_of(cell, memory) for cell in cells],

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, NamedTuple
@@ -16,6 +16,7 @@ from accelsweep.core.documents import canonical_json
 from accelsweep.core.outcome import Outcome
 from accelsweep.core.plans import Manifest, PlannedCell
 from accelsweep.core.record import Doubt
+from accelsweep.core.tasks import UNIT_OF, compared_rate
 
 
 class Reading(NamedTuple):
@@ -58,11 +59,6 @@ class RunRow:
         if self.outcome is not Outcome.measured or metric not in self.metrics:
             return None
         return self.metrics[metric].value
-
-    @property
-    def rate(self) -> float | None:
-        """Samples per second on all ranks together, or None."""
-        return self.value("samples_per_second")
 
     @property
     def host(self) -> str | None:
@@ -109,11 +105,15 @@ def _plain(column: pd.Series[Any]) -> list[Any]:
 
 @dataclass(frozen=True)
 class CellRuns:
-    """The runs of one cell on one kind of hardware (`hardware` is empty where nothing ran)."""
+    """The runs of one cell on one kind of hardware (`hardware` is empty where nothing ran).
+
+    `rate_metric` names the metric that cells of this sweep are compared by.
+    """
 
     planned: PlannedCell
     hardware: Mapping[str, str]
     runs: tuple[RunRow, ...]
+    rate_metric: str = "samples_per_second"
 
     @property
     def cell(self) -> str:
@@ -128,7 +128,7 @@ class CellRuns:
     @cached_property
     def measured(self) -> tuple[RunRow, ...]:
         """The runs that have a rate."""
-        return tuple(run for run in self.runs if run.rate)
+        return tuple(run for run in self.runs if self.rate(run))
 
     @cached_property
     def config(self) -> Mapping[str, Any]:
@@ -145,7 +145,7 @@ class CellRuns:
         """The natural logarithm of the rate per block: the allocation is the unit; runs that share one are averaged."""
         found: dict[str, list[float]] = {}
         for run in self.measured:
-            found.setdefault(run.block or "", []).append(math.log(run.rate or math.nan))
+            found.setdefault(run.block or "", []).append(math.log(self.rate(run) or math.nan))
         return {block: math.fsum(values) / len(values) for block, values in found.items()}
 
     @cached_property
@@ -153,13 +153,33 @@ class CellRuns:
         """The blocks that this cell was measured in."""
         return frozenset(self.log_rates)
 
+    @property
+    def rate_unit(self) -> str:
+        """The unit of the rate, as the records state it."""
+        readings = (run.metrics[self.rate_metric] for run in self.runs if self.rate_metric in run.metrics)
+        return next((reading.unit for reading in readings), UNIT_OF.get(self.rate_metric, ""))
+
+    def rate(self, run: RunRow) -> float | None:
+        """Return the rate of one of the runs, or None."""
+        return run.value(self.rate_metric)
+
     def values(self, metric: str) -> list[float]:
         """Return the metric's values over the measured runs, absent ones left out, smallest first."""
         return sorted(value for run in self.measured if (value := run.value(metric)) is not None)
 
 
-def group(manifest: Manifest, runs: Iterable[RunRow]) -> list[CellRuns]:
-    """Return the runs per cell and kind of hardware, in grid order; runs without a record join the first kind."""
+def rate_metric_of(manifest: Manifest, runs: Sequence[RunRow]) -> str:
+    """Return the metric that the sweep compares: `analysis.rate`, or that of the baseline's (else the first) task."""
+    first = sorted(runs, key=lambda run: run.cell != manifest.baseline)
+    return compared_rate(manifest.settings.analysis.rate, (str(run.config.get("task")) for run in first if run.config))
+
+
+def group(manifest: Manifest, runs: Sequence[RunRow], rate_metric: str | None = None) -> list[CellRuns]:
+    """Return the runs per cell and kind of hardware, in grid order; runs without a record join the first kind.
+
+    `rate_metric` is what the cells are compared by, where that is not for this sweep alone to say.
+    """
+    metric = rate_metric or rate_metric_of(manifest, runs)
     kinds: dict[str, dict[str, list[RunRow]]] = {cell.name: {} for cell in manifest.cells}
     for run in runs:
         if run.cell in kinds:
@@ -170,7 +190,7 @@ def group(manifest: Manifest, runs: Iterable[RunRow]) -> list[CellRuns]:
         without_record = rows.pop("", [])
         first = min(rows, default="{}")
         rows[first] = without_record + rows.get(first, [])
-        groups += [CellRuns(cell, json.loads(kind), tuple(rows[kind])) for kind in sorted(rows)]
+        groups += [CellRuns(cell, json.loads(kind), tuple(rows[kind]), metric) for kind in sorted(rows)]
     return groups
 
 

@@ -14,7 +14,7 @@ import pandas as pd
 
 from accelsweep.analyse.compare import endings, own_rate
 from accelsweep.analyse.likeness import build_doubt, difference, source_doubt
-from accelsweep.analyse.runs import CellRuns, group, parse
+from accelsweep.analyse.runs import CellRuns, group, parse, rate_metric_of
 from accelsweep.analyse.statistics import Family, exponential_estimate, verdict, welch_interval
 from accelsweep.core.documents import Frozen
 from accelsweep.core.errors import InputError
@@ -45,6 +45,7 @@ class SweepComparison(Frozen):
     family: int
     confidence: float
     threshold: float
+    rate_unit: str
     rows: tuple[Row, ...]
     only_before: tuple[str, ...]
     only_after: tuple[str, ...]
@@ -81,9 +82,11 @@ def compare_sweeps(
 
     Cells are matched by name, so their configs are equal. Different hardware or public versions are refused unless
     named in `across`; different sources of the user's packages, which two commits are expected to have, are a doubt.
-    Threshold and confidence are those of the sweep `after`.
+    The compared rate, threshold and confidence are those of the sweep `after`.
     """
-    old, new = [group(manifest, parse(table)) for table, manifest in (before, after)]
+    rows = parse(after[0])
+    metric = rate_metric_of(after[1], rows)
+    old, new = group(before[1], parse(before[0]), metric), group(after[1], rows, metric)
     theirs: dict[str, list[CellRuns]] = {}
     for one in old:
         theirs.setdefault(one.cell, []).append(one)
@@ -98,6 +101,7 @@ def compare_sweeps(
         family=family.size,
         confidence=family.confidence,
         threshold=settings.threshold,
+        rate_unit=new[0].rate_unit if new else "1/s",
         rows=tuple(_row(*pair, family, settings.threshold, allowed) for pair in pairs),
         only_before=tuple(dict.fromkeys(one.label for one in old if one.cell not in {other.cell for other in new})),
         only_after=tuple(dict.fromkeys(one.label for one in new if one.cell not in theirs)),

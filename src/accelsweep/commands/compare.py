@@ -12,7 +12,7 @@ from accelsweep.commands.console import console
 from accelsweep.core.errors import EXIT_OK, EXIT_REGRESSION
 from accelsweep.core.folders import existing_sweep
 from accelsweep.core.plans import Manifest
-from accelsweep.report.format import bare_text, ratio_text
+from accelsweep.report.format import bare_text, ratio_text, unit_word
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -44,7 +44,8 @@ def _collected(home: Path, name: str) -> tuple[pd.DataFrame, Manifest]:
 def _print(comparison: SweepComparison) -> None:
     table = Table(title=f"{comparison.after} against {comparison.before}", title_justify="left")
     table.add_column("cell", no_wrap=True)
-    for heading in ("before, samples/s", "after, samples/s", "ratio"):
+    unit = unit_word(comparison.rate_unit)
+    for heading in (f"before, {unit}", f"after, {unit}", "ratio"):
         table.add_column(heading, justify="right")
     for heading in ("verdict", "doubts"):
         table.add_column(heading)

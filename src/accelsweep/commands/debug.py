@@ -10,6 +10,8 @@ from accelsweep.core.errors import EXIT_INCOMPLETE, EXIT_OK, InputError
 from accelsweep.core.folders import SweepFolder, existing_sweep
 from accelsweep.core.outcome import Outcome
 from accelsweep.core.plans import Manifest
+from accelsweep.core.tasks import UNIT_OF
+from accelsweep.report.format import number
 
 
 def debug_in_foreground(home: Path, name: str, cell: str) -> int:
@@ -18,10 +20,10 @@ def debug_in_foreground(home: Path, name: str, cell: str) -> int:
 
     folder = existing_sweep(home, name)
     result = debug_cell(folder, full_name(folder, cell))
-    rate = result.metrics.get("samples_per_second")
     typer.echo(f"{result.outcome}" + (f": {result.reason}" if result.reason else ""))
-    if rate is not None and rate.value is not None:
-        typer.echo(f"{rate.value:,.1f} samples/s (one run in the foreground, not recorded)")
+    for name in UNIT_OF:
+        if (rate := result.metrics.get(name)) is not None and rate.value is not None:
+            typer.echo(f"{number(rate.value, rate.unit)} (one run in the foreground, not recorded)")
     return EXIT_OK if result.outcome is Outcome.measured else EXIT_INCOMPLETE
 
 

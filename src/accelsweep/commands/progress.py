@@ -17,6 +17,8 @@ from accelsweep.core.folders import SweepFolder
 from accelsweep.core.outcome import Outcome
 from accelsweep.core.plans import Claim, Manifest
 from accelsweep.core.record import Record
+from accelsweep.core.tasks import compared_rate
+from accelsweep.report.format import number
 
 
 @dataclass
@@ -28,6 +30,7 @@ class Progress:
     pending: dict[str, list[str]]
     before: dict[str, int]
     total: int
+    wanted_rate: str | None = None
     done: int = 0
     fresh_seconds: list[float] = field(default_factory=list)
     last: str = ""
@@ -47,6 +50,7 @@ class Progress:
             pending=pending,
             before={run: _stamp(folder, run) for run in waiting},
             total=len(manifest.wanted_runs()),
+            wanted_rate=manifest.settings.analysis.rate,
             done=len(manifest.wanted_runs()) - len(waiting),
         )
 
@@ -86,8 +90,8 @@ class Progress:
         except (DamagedFile, FileNotFoundError):
             return
         self.fresh_seconds.append(record.wall_seconds)
-        rate = record.metrics.get("samples_per_second")
-        self.last = f"{rate.value:,.0f} samples/s" if rate and rate.value is not None else str(record.outcome)
+        rate = record.metrics.get(compared_rate(self.wanted_rate, [str(record.config.get("task"))]))
+        self.last = number(rate.value, rate.unit) if rate and rate.value is not None else str(record.outcome)
         reason = "" if record.outcome is Outcome.measured else f": {record.reason}"
         text = f"[{self.done}/{self.total}] {self.labels[run]}  {self.last}{reason.splitlines()[0] if reason else ''}"
         self.console.print(text, markup=False, highlight=False, soft_wrap=True)

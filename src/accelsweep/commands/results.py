@@ -9,7 +9,7 @@ from accelsweep.commands.console import console
 from accelsweep.core.findings import CellFinding, Findings
 from accelsweep.core.folders import SweepFolder
 from accelsweep.core.outcome import Outcome
-from accelsweep.report.format import bare_text, ratio_text
+from accelsweep.report.format import bare_text, ratio_text, unit_word
 
 
 def print_results(folder: SweepFolder) -> int:
@@ -36,7 +36,7 @@ def print_results(folder: SweepFolder) -> int:
 def _table(findings: Findings) -> Table:
     table = Table(title=f"{findings.sweep}: {findings.repeats} repeats", title_justify="left")
     table.add_column("cell", no_wrap=True)
-    for heading in ("samples/s", "speed-up"):
+    for heading in (unit_word(findings.rate_unit), "speed-up"):
         table.add_column(heading, justify="right")
     for heading in ("verdict", findings.quality_metric or "quality", "doubts"):
         table.add_column(heading)
@@ -50,7 +50,7 @@ def _row(cell: CellFinding) -> list[str]:
     speedup = ratio_text(cell.speedup.ratio) if cell.speedup else "-"
     quality = bare_text(cell.quality) if cell.quality else "-"
     doubts = ", ".join(sorted({doubt.code for doubt in cell.doubts})) or "-"
-    rate = bare_text(cell.samples_per_second) if cell.samples_per_second else _failure(cell)
+    rate = bare_text(cell.rate) if cell.rate else _failure(cell)
     return [cell.label, rate, speedup, str(cell.verdict), quality, doubts]
 
 

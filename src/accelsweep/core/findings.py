@@ -65,7 +65,7 @@ class Summary(Frozen):
 
 
 class RunPoint(Frozen):
-    """One planned run as figures show it. `samples_per_second` is None unless the run was measured."""
+    """One planned run as figures show it. `rate` (in `Findings.rate_unit`) is None unless the run was measured."""
 
     run: str
     repeat: int
@@ -73,7 +73,7 @@ class RunPoint(Frozen):
     position: int | None
     outcome: Outcome
     reason: str | None
-    samples_per_second: float | None
+    rate: float | None
     quality: float | None
     started_at: str | None
     doubts: tuple[Doubt, ...] = ()
@@ -105,7 +105,7 @@ class CellFinding(Frozen):
     measured: int
     outcomes: dict[Outcome, int]
     reasons: tuple[str, ...]
-    samples_per_second: Estimate | None
+    rate: Estimate | None
     speedup: Speedup | None
     verdict: Verdict
     verdict_reason: str
@@ -226,6 +226,7 @@ class Findings(Document):
     outcomes: dict[Outcome, int]
     smallest_visible_effect: float | None
     hardware: tuple[Hardware, ...]
+    `rate_metric` names the metric that cells are compared by, `rate_unit` its unit.
     cells: tuple[CellFinding, ...]
     excluded: tuple[dict[str, Any], ...]
     refusals: tuple[str, ...]
@@ -242,3 +243,5 @@ class Findings(Document):
     prices: tuple[PriceUsed, ...] = ()
     merged: tuple[str, ...] = ()
     claims: tuple[ClaimFinding, ...] = ()
+    rate_metric: str = "samples_per_second"
+    rate_unit: str = "1/s"

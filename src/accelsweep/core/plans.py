@@ -8,6 +8,7 @@ from pydantic import ConfigDict, Field
 
 from accelsweep.core.claims import ReportSettings
 from accelsweep.core.documents import Document, Frozen
+from accelsweep.core.tasks import Rate
 
 
 class Run(Frozen):
@@ -126,6 +127,7 @@ class Analysis(Frozen):
 
 
 class Device(Frozen):
+    rate: Rate | None = None
     """Devices of one model that a site offers on one node. `count` is cores for `cpu`, devices otherwise."""
 
     accelerator: Literal["cpu", "cuda", "mps"]

@@ -24,7 +24,7 @@ def cell_run(snapshot: Snapshot, cell: PlannedCell) -> Wanted | None:
     status = _status(snapshot, cell, runs, finished)
     ended = max((milliseconds(item.finished_at) for item in finished), default=snapshot.planned)
     found = snapshot.finding(cell.name)
-    numbers = {"runs_planned": float(len(runs)), "runs_finished": float(len(finished))} | _aggregates(found)
+    numbers = {"runs_planned": float(len(runs)), "runs_finished": float(len(finished))} | _aggregates(snapshot, found)
     words = tags(_tags(snapshot, cell, finished, found))
     name = run_name(cell.axes)
     return Wanted(
@@ -52,11 +52,11 @@ def _status(snapshot: Snapshot, cell: PlannedCell, runs: tuple[str, ...], finish
     return "FINISHED" if any(item.outcome is Outcome.measured for item in finished) else "FAILED"
 
 
-def _aggregates(found: CellFinding | None) -> dict[str, float | None]:
-    if found is None:
+def _aggregates(snapshot: Snapshot, found: CellFinding | None) -> dict[str, float | None]:
+    if found is None or snapshot.findings is None:
         return {}
     numbers = {name: summary.median for name, summary in found.metrics.items()}
-    numbers |= _interval("samples_per_second", found.samples_per_second)
+    numbers |= _interval(snapshot.findings.rate_metric, found.rate)
     numbers |= _interval("speedup", found.speedup.ratio if found.speedup else None)
     numbers |= _interval("quality", found.quality)
     return numbers | {"runs_measured": float(found.measured)}

@@ -31,12 +31,12 @@ CAPTIONS: dict[str, Caption] = {
     "heatmap": Caption(
         "Rate by batch size and precision",
         "One tile per cell: batch size per device across, device and precision down. The deeper the tile stands "
-        "out from the page, the more samples per second. A tile with words in place of a number has no rate, and "
+        "out from the page, the higher its rate. A tile with words in place of a number has no rate, and "
         "the words say why.",
     ),
     "throughput": Caption(
         "Rate against batch size",
-        "Samples per second of all ranks together, with the interval over repeats. Where a line flattens, a "
+        "The rate of all ranks together, with the interval over repeats. Where a line flattens, a "
         "larger batch no longer pays. A ring marks the knee, the smallest batch that comes close to the line's "
         "best rate. A cross at the foot of the chart is a cell without a rate: it ran out of memory, failed, is "
         "not supported or has not run.",

@@ -14,8 +14,8 @@ from accelsweep.report.table import Column, Entry, Table
 def cells_table(findings: Findings) -> Table:
     """Return every cell that was measured at least once, fastest first."""
     measured = sorted(
-        (cell for cell in findings.cells if cell.samples_per_second is not None),
-        key=lambda cell: -cell.samples_per_second.value if cell.samples_per_second else 0.0,
+        (cell for cell in findings.cells if cell.rate is not None),
+        key=lambda cell: -cell.rate.value if cell.rate else 0.0,
     )
     optional = [metric for metric in _OPTIONAL if _any_value(findings, metric[1])]
     quality = findings.quality_metric or "quality"
@@ -108,7 +108,7 @@ def _cell_row(
     short = " ".join(part for part in (cell.cell[:12], f"{cell.measured}/{cell.planned} repeats") if part)
     return (
         Entry(cell.label, short, tone="baseline" if cell.cell == findings.baseline else ""),
-        _estimate(cell.samples_per_second),
+        _estimate(cell.rate),
         _speedup(cell),
         Entry(cell.verdict.value, _why(cell), tone=cell.verdict.value),
         *(metric_entry(cell, names) for _, names in optional),
@@ -132,7 +132,7 @@ def _why(cell: CellFinding) -> str:
     plain = (Verdict.faster, Verdict.slower, Verdict.same, Verdict.baseline)
     if cell.verdict not in plain:
         return cell.verdict_reason
-    rate = cell.samples_per_second
+    rate = cell.rate
     return rate.reason or "" if rate and rate.low is None else ""
 
 
@@ -180,7 +180,7 @@ def _cell_data(cell: CellFinding) -> dict[str, Any]:
     data: dict[str, Any] = {"cell": cell.cell, "label": cell.label}
     data |= {f"axis.{key}": value for key, value in cell.axes.items()}
     data |= {"hardware": cell.hardware, "planned": cell.planned, "measured": cell.measured}
-    data |= _estimate_data("samples_per_second", cell.samples_per_second)
+    data |= _estimate_data("rate", cell.rate)
     data |= _estimate_data("speedup", ratio)
     data |= {"speedup.paired": cell.speedup.paired if cell.speedup else None}
     data |= {"verdict": cell.verdict.value, "verdict_reason": cell.verdict_reason}

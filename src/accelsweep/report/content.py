@@ -117,7 +117,7 @@ def _chosen(findings: Findings) -> CellFinding | None:
 
 def _facts(findings: Findings, cell: CellFinding) -> tuple[Fact, ...]:
     ratio = cell.speedup.ratio if cell.speedup else None
-    facts = [_fact("Rate", fmt.estimate_text(cell.samples_per_second, cell.verdict_reason))]
+    facts = [_fact("Rate", fmt.estimate_text(cell.rate, cell.verdict_reason))]
     if cell.cell != findings.baseline:
         facts.append(_fact("Speed-up", fmt.ratio_text(ratio, cell.verdict_reason), tone=cell.verdict.value))
     for name, metrics in _FIRST_SCREEN:

@@ -11,6 +11,7 @@ _PREFIXES = ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e4, "k"))
 _SMALL = ((1e-3, "m"), (1e-6, "µ"), (1e-9, "n"))
 _BINARY = ((2**40, "TiB"), (2**30, "GiB"), (2**20, "MiB"), (2**10, "KiB"))
 _UNIT_WORDS = {"1/s": "samples/s", "bytes": "B", "joules": "J", "seconds": "s", "ratio": "x", "1": "", "usd": "USD"}
+_RATES = ("samples/s", "FLOP/s", "B/s")
 _SCALE = {"k": 1e3, "M": 1e6, "G": 1e9, "T": 1e12}
 
 
@@ -79,19 +80,24 @@ def _trimmed(digits: str) -> str:
     return digits.rstrip("0").rstrip(".") if "." in digits else digits
 
 
+def unit_word(unit: str) -> str:
+    """Return a unit as headings and axes show it: `samples/s` for `1/s`."""
+    return _UNIT_WORDS.get(unit.lower(), unit)
+
+
 def _scale(value: float, unit: str) -> tuple[float, str]:
     """Return the divisor and the unit's word for a value: (1e3, "k samples/s") for 12300 in 1/s."""
-    word = _UNIT_WORDS.get(unit.lower(), unit)
+    word = unit_word(unit)
     size = abs(value)
     if word == "B":
         return next(((float(bound), name) for bound, name in _BINARY if size >= bound), (1.0, "B"))
-    if word not in ("s", "J", "W", "samples/s"):
+    if word not in ("s", "J", "W", *_RATES):
         return 1.0, word
     space = " " if word == "samples/s" else ""
     for bound, prefix in _PREFIXES:
         if size >= bound and word != "s":
             return _SCALE[prefix], f"{prefix}{space}{word}"
-    if word == "samples/s" or size >= 1 or size == 0:
+    if word in _RATES or size >= 1 or size == 0:
         return 1.0, word
     return next(((bound, f"{prefix}{word}") for bound, prefix in _SMALL if size >= bound), (1e-9, f"n{word}"))
 

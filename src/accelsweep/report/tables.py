@@ -121,21 +121,21 @@ def runs_table(findings: Findings, most: int = 200) -> Table:
         title="Runs",
         caption=caption + more,
         columns=tuple(Column(title, title in ("Rate", "Quality")) for title in titles),
-        rows=tuple(_run_row(cell, point) for cell, point in runs[:most]),
+        rows=tuple(_run_row(cell, point, findings.rate_unit) for cell, point in runs[:most]),
         data=[_run_data(cell, point.model_dump(mode="json")) for cell, point in runs],
         empty="No run was planned.",
     )
 
 
-def _run_row(cell: CellFinding, point: RunPoint) -> tuple[Entry, ...]:
+def _run_row(cell: CellFinding, point: RunPoint, rate_unit: str) -> tuple[Entry, ...]:
     tone = "" if point.outcome is Outcome.measured else "failed"
-    rate = point.samples_per_second
+    rate = point.rate
     return (
         Entry(point.run, code=True),
         Entry(cell.label),
         Entry(point.block, code=True),
         Entry(fmt.outcome_words(point.outcome), point.reason or "", tone=tone),
-        Entry(fmt.number(rate, "1/s"), order=rate, tone="absent" if rate is None else ""),
+        Entry(fmt.number(rate, rate_unit), order=rate, tone="absent" if rate is None else ""),
         _quality(point.quality),
         Entry(", ".join(doubt.code for doubt in point.doubts) or "none", tone="doubt" if point.doubts else "absent"),
     )

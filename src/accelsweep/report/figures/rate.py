@@ -40,9 +40,10 @@ def heatmap_figure(findings: Findings) -> Figure | Skipped:
     if all(row["rate"] is None for row in rows):
         return Skipped("heatmap", "no cell has a rate")
     best = max((row for row in rows if row["rate"] is not None), key=lambda row: row["rate"])
+    highest = f"{best['short']} {fmt.unit_word(findings.rate_unit)}"
     return Figure(
         name="heatmap",
-        alt=f"Heat map of {fmt.count(len(rows), 'cell')}; the highest rate, {best['short']} samples/s, is at "
+        alt=f"Heat map of {fmt.count(len(rows), 'cell')}; the highest rate, {highest}, is at "
         f"{best['series']} and batch size {best['batch_size']}.",
         rows=rows,
         columns=COLUMNS,
@@ -72,7 +73,7 @@ def throughput_figure(findings: Findings) -> Figure | Skipped:
         f"with {fmt.count(failed, 'cell')} without a rate.",
         rows=rows,
         columns=COLUMNS,
-        draw=lambda palette: _draw_throughput(palette, rows),
+        draw=lambda palette: _draw_throughput(palette, rows, fmt.unit_word(findings.rate_unit)),
         note=note,
     )
 
@@ -111,7 +112,7 @@ def _everywhere(findings: Findings) -> dict[str, Any]:
 
 
 def _row(cell: CellFinding, findings: Findings, is_knee: bool) -> dict[str, Any]:
-    rate = cell.samples_per_second
+    rate = cell.rate
     outcome = main_outcome(cell)
     reason = cell.reasons[0] if cell.reasons else cell.verdict_reason
     return {
@@ -162,11 +163,11 @@ def _draw_heatmap(palette: Palette, rows: list[dict[str, Any]]) -> Chart:
     ).properties(height=44 * len(lines))
 
 
-def _draw_throughput(palette: Palette, rows: list[dict[str, Any]]) -> Chart:
+def _draw_throughput(palette: Palette, rows: list[dict[str, Any]], unit: str) -> Chart:
     shown = [row for row in rows if row["shown"]]
     names = list(dict.fromkeys(row["series"] for row in shown))
     x = alt.X("batch_size:O", title="batch size per device", axis=alt.Axis(labelAngle=0))
-    y = alt.Y("rate:Q", title="samples per second", axis=SI_AXIS)
+    y = alt.Y("rate:Q", title=f"rate ({unit})", axis=SI_AXIS)
     scale = alt.Scale(domain=names, range=list(palette.series[: len(names)]))
     colour = alt.Color("series:N", scale=scale, legend=alt.Legend(columns=2, symbolType="circle"))
     base = alt.Chart(ROWS).transform_filter("datum.shown").encode(x=x, color=colour, tooltip=_TOOLTIP)

@@ -65,7 +65,7 @@ def _row(cell: CellFinding, position: int) -> dict[str, Any]:
         "paired": cell.speedup.paired if cell.speedup else None,
         "shown": position < MOST_CELLS or cell.verdict is Verdict.baseline,
         "words": fmt.ratio_text(ratio) if ratio else "1x by definition",
-        "rate": fmt.estimate_text(cell.samples_per_second),
+        "rate": fmt.estimate_text(cell.rate),
     }
 
 

@@ -49,7 +49,7 @@ def _tradeoff(findings: Findings, price: Price) -> Figure | Skipped:
                 alt=f"{fmt.count(len(rows), 'cell')} by rate and {price.title}.",
                 rows=rows,
                 columns=COLUMNS,
-                draw=partial(_draw, price=price, rows=rows),
+                draw=partial(_draw, price=price, rows=rows, unit=fmt.unit_word(findings.rate_unit)),
             )
     return Skipped(price.figure, f"fewer than two cells have both a rate and {price.title}{_why(findings, price)}")
 
@@ -75,17 +75,17 @@ def _why(findings: Findings, price: Price) -> str:
 
 def _row(findings: Findings, cell: CellFinding, metric: str) -> dict[str, Any] | None:
     value, unit = _price_of(cell, metric)
-    if cell.samples_per_second is None or value is None:
+    if cell.rate is None or value is None:
         return None
     return {
         "cell": cell.cell,
         "label": cell.label,
-        "rate": cell.samples_per_second.value,
+        "rate": cell.rate.value,
         "metric": metric,
         "value": value,
         "unit": unit,
         "role": _role(findings, cell),
-        "rate_words": fmt.estimate_text(cell.samples_per_second),
+        "rate_words": fmt.estimate_text(cell.rate),
         "value_words": fmt.number(value, unit),
     }
 
@@ -109,7 +109,7 @@ def _role(findings: Findings, cell: CellFinding) -> str:
     return "on the Pareto front" if cell.cell in findings.pareto else "other"
 
 
-def _draw(palette: Palette, *, price: Price, rows: list[dict[str, Any]]) -> Chart:
+def _draw(palette: Palette, *, price: Price, rows: list[dict[str, Any]], unit: str) -> Chart:
     looks = {
         "recommended": (palette.accent, "diamond"),
         "alternative": (palette.undecided, "triangle-up"),
@@ -123,7 +123,7 @@ def _draw(palette: Palette, *, price: Price, rows: list[dict[str, Any]]) -> Char
     shape = alt.Shape("role:N", scale=alt.Scale(domain=roles, range=[looks[role][1] for role in roles]))
     base = alt.Chart(ROWS).encode(
         x=_price_axis(price, rows),
-        y=alt.Y("rate:Q", title="samples per second", axis=SI_AXIS),
+        y=alt.Y("rate:Q", title=f"rate ({unit})", axis=SI_AXIS),
         color=colour,
     )
     tooltip = [alt.Tooltip(f"{key}:N", title=words) for key, words in titles.items()]

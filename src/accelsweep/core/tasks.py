@@ -1,0 +1,30 @@
+"""The tasks: what a run does with its model and data, and by which rate a sweep compares its cells."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Literal
+
+Rate = Literal["samples_per_second", "results_per_hour", "flops_per_second", "bytes_per_second"]
+"""The metrics that cells can be compared by: more is better."""
+
+UNIT_OF: dict[str, str] = {
+    "samples_per_second": "1/s",
+    "results_per_hour": "results/h",
+    "flops_per_second": "FLOP/s",
+    "bytes_per_second": "B/s",
+}
+"""Rate -> its unit."""
+
+RATE_OF: dict[str, str] = {
+    "train_throughput": "samples_per_second",
+    "time_to_accuracy": "results_per_hour",
+    "inference": "samples_per_second",
+    "kernels": "samples_per_second",
+}
+"""Task -> the rate that its cells are compared by, where `analysis.rate` names no other."""
+
+
+def compared_rate(wanted: str | None, tasks: Iterable[str]) -> str:
+    """Return the metric that a sweep's cells are compared by: `wanted`, or that of the first of its `tasks`."""
+    return wanted or RATE_OF.get(next(iter(tasks), ""), "samples_per_second")
