@@ -91,10 +91,10 @@ class Bottleneck(Frozen):
 class CellFinding(Frozen):
     """All that is known of one cell on one kind of machine; `hardware` names that kind, None where nothing ran.
 
-    A cell that was measured on machines of two kinds has two findings. `quality_difference` is its quality minus the
-    baseline's, paired by seed. `costs` maps `usd_per_hour`, `usd_per_million_samples`, `usd_per_epoch`,
-    `joules_per_sample`, `co2_grams_per_million_samples` to their values; a cost without a price or a reading is absent,
-    never 0.
+    A cell that was measured on machines of two kinds has two findings. `rate` is what cells are compared by, with its
+    unit. `quality_difference` is its quality minus the baseline's, paired by seed. `costs` maps `usd_per_hour`,
+    `usd_per_million_samples`, `usd_per_epoch`, `joules_per_sample`, `co2_grams_per_million_samples` to their values; a
+    cost without a price or a reading is absent, never 0.
     """
 
     cell: str
@@ -201,6 +201,7 @@ class ClaimFinding(Frozen):
 class Findings(Document):
     """All numbers of one sweep's report.
 
+    `rate_metric` names the metric that cells are compared by, `rate_unit` its unit.
     `family` is the number of ratios whose intervals hold together; `pareto` names the cells that no other beats in all
     of `pareto_objectives`; `costs_note` says why there are no costs, None where there are some. `prices` are those that
     the costs were computed with, `cost_gaps` says which costs no record of this sweep can give. `merged` names the
@@ -226,7 +227,6 @@ class Findings(Document):
     outcomes: dict[Outcome, int]
     smallest_visible_effect: float | None
     hardware: tuple[Hardware, ...]
-    `rate_metric` names the metric that cells are compared by, `rate_unit` its unit.
     cells: tuple[CellFinding, ...]
     excluded: tuple[dict[str, Any], ...]
     refusals: tuple[str, ...]

@@ -118,16 +118,19 @@ class Limits(Frozen):
 
 
 class Analysis(Frozen):
-    """How verdicts are reached: the practical threshold, the family's confidence and the quality margin."""
+    """How verdicts are reached: the practical threshold, the family's confidence and the quality margin.
+
+    `rate` names the metric that cells are compared by; None takes that of the task (`core.tasks`).
+    """
 
     threshold: float = 0.02
     confidence: float = 0.95
     quality_margin: float = 0.01
     across: tuple[str, ...] = ()
+    rate: Rate | None = None
 
 
 class Device(Frozen):
-    rate: Rate | None = None
     """Devices of one model that a site offers on one node. `count` is cores for `cpu`, devices otherwise."""
 
     accelerator: Literal["cpu", "cuda", "mps"]
