@@ -1,11 +1,130 @@
-"""Shapes and sizes of the networks."""
+"""The networks: their sizes against the papers', what they compute and learn, what the execution axes do."""
 
 from __future__ import annotations
 
+import shutil
+from pathlib import Path
+
 import pytest
 import torch
+from hydra.utils import instantiate
+from omegaconf import OmegaConf
+from torch import nn
 
+from accelsweep.core.errors import Unsupported
+from accelsweep.measure.flops import training_flops
+from accelsweep.workloads.alexnet import AlexNet, AlexNetCifar
+from accelsweep.workloads.classifier import Classifier
+from accelsweep.workloads.fcn import FCN
+from accelsweep.workloads.gpt2 import GPT2
 from accelsweep.workloads.models import MLP, SmallCNN
+from accelsweep.workloads.recurrent import BiLSTMTextClassifier, LSTMLanguageModel
+from accelsweep.workloads.resnet import ResNet50, ResNetCifar
+from accelsweep.workloads.vgg import VGG16
+
+MODELS = Path(__file__).parents[2] / "conf" / "model"
+IMAGES = torch.linspace(-1, 1, 4 * 3 * 32 * 32).reshape(4, 3, 32, 32)
+TOKENS = torch.arange(4 * 7).reshape(4, 7) % 11
+TINY = {
+    "small_cnn": (lambda **more: SmallCNN(channels=3, width=4, **more), IMAGES),
+    "mlp": (lambda **more: MLP(image_size=32, channels=3, width=8, **more), IMAGES),
+    "fcn": (lambda **more: FCN(features=3072, hidden=[8, 8], classes=10, **more), IMAGES),
+    "alexnet": (lambda **more: AlexNet(classes=10, hidden=16, **more), IMAGES.repeat(1, 1, 2, 2)),
+    "alexnet_cifar": (AlexNetCifar, IMAGES),
+    "vgg16": (lambda **more: VGG16(classes=10, width=4, hidden=16, dropout=0.0, **more), IMAGES),
+    "resnet50": (lambda **more: ResNet50(classes=10, width=8, blocks=[1, 1, 1, 1], **more), IMAGES),
+    "resnet56": (lambda **more: ResNetCifar(blocks_per_stage=1, **more), IMAGES),
+    "lstm": (lambda **more: LSTMLanguageModel(vocabulary=11, hidden=8, **more), TOKENS),
+    "text_classifier": (lambda **more: BiLSTMTextClassifier(vocabulary=11, embedding=8, hidden=8, **more), TOKENS),
+    "gpt2": (lambda **more: GPT2(vocabulary=11, context=8, width=8, layers=2, heads=2, **more), TOKENS),
+}
+EVERY = pytest.mark.parametrize("name", sorted(TINY))
+WITH_IMAGES = pytest.mark.parametrize("name", sorted({*TINY} - {"mlp", "fcn", "lstm", "text_classifier", "gpt2"}))
+
+
+def tiny(name, **more):
+    make, inputs = TINY[name]
+    torch.manual_seed(1)
+    module = make(**more)
+    targets = TOKENS % 11 if name in ("lstm", "gpt2") else torch.arange(4) % 2
+    return module, (inputs, targets)
+
+
+@pytest.mark.parametrize(
+    ("model", "parameters", "source"),
+    [
+        ("fcn5", 117_997_696, "Shi et al. 2016: 26752-2048-2048-2048-26752, about 118 M"),
+        ("fcn8", 130_586_752, "Shi et al. 2016: six hidden layers, about 131 M"),
+        ("fcn5_mnist", 14_205_962, "Shi et al. 2016: 784-2048-4096-1024-10, about 14.2 M"),
+        ("alexnet", 62_378_344, "Krizhevsky et al. 2012 on one GPU, without groups: 62.4 M"),
+        ("alexnet_cifar", 85_098, "Shi et al. 2016: 85 to 90 k, by how pooling rounds"),
+        ("vgg16", 138_357_544, "Simonyan and Zisserman 2015, table 2: 138 M"),
+        ("resnet50", 25_557_032, "He et al. 2015: 25.6 M"),
+        ("resnet56", 853_018, "He et al. 2015, table 6: 0.85 M"),
+        ("lstm", 6_182_672, "Shi et al. 2016: 2 layers of 256, vocabulary 10 000, about 6 M"),
+        ("text_classifier", 2_758_914, "Keras's example: 2 757 761 with one bias per gate and one output"),
+        ("gpt2", 124_439_808, "Radford et al. 2019, as published: 124 M"),
+    ],
+)
+def test_a_models_parameters_are_as_many_as_its_source_says(model, parameters, source):
+    settings = OmegaConf.to_container(OmegaConf.load(MODELS / f"{model}.yaml"))
+    with torch.device("meta"):
+        module = instantiate(settings, _convert_="all")
+    assert sum(parameter.numel() for parameter in module.parameters()) == parameters, source
+
+
+def test_kerass_text_classifier_has_one_bias_less_per_gate_and_one_output_less():
+    """So that ours differs from the published count by arithmetic alone."""
+    with torch.device("meta"):
+        ours = sum(parameter.numel() for parameter in BiLSTMTextClassifier().parameters())
+    biases, output = 2 * 2 * 4 * 64, 2 * 64 + 1
+    assert ours - biases - output == 2_757_761
+
+
+def test_parameter_counts_of_our_own_networks_are_those_of_the_arithmetic():
+    cnn = sum(parameter.numel() for parameter in SmallCNN(width=32, depth=3).parameters())
+    convolutions = 9 * (1 * 32 + 32 * 64 + 64 * 128)
+    assert cnn == convolutions + 2 * (32 + 64 + 128) + 128 * 10 + 10
+    mlp = sum(parameter.numel() for parameter in MLP(width=256, depth=2).parameters())
+    assert mlp == (64 + 1) * 256 + (256 + 1) * 256 + (256 + 1) * 10
+
+
+@pytest.mark.parametrize("model", ["fcn5", "fcn8", "fcn5_mnist", *sorted({*TINY} - {"fcn"})])
+def test_every_models_config_builds_it_and_has_the_execution_axes(model):
+    settings = OmegaConf.to_container(OmegaConf.load(MODELS / f"{model}.yaml"))
+    assert (settings["compile"], settings["channels_last"]) == (False, False)
+    with torch.device("meta"):
+        assert isinstance(instantiate(settings, _convert_="all"), Classifier)
+
+
+@EVERY
+def test_every_parameter_gets_a_gradient_and_a_few_steps_lower_the_loss(name):
+    module, batch = tiny(name)
+    optimizer = torch.optim.Adam(module.parameters(), lr=0.001)
+    losses = []
+    for _ in range(12):
+        loss = module.training_step(batch, 0)
+        optimizer.zero_grad()
+        loss.backward()
+        assert all(parameter.grad is not None for parameter in module.parameters())
+        optimizer.step()
+        losses.append(loss.item())
+    assert losses[-1] < losses[0]
+
+
+@EVERY
+def test_the_operations_of_every_model_are_counted(name):
+    with torch.device("meta"):
+        module, (inputs, targets) = tiny(name)
+        batch = inputs.to("meta"), targets.to("meta")
+    assert training_flops(lambda: module.training_step(batch, 0)) > 0
+
+
+def test_a_perceptrons_operations_are_six_per_weight_and_sample():
+    """2 forward, 2 for the weights' gradients, 2 for the inputs' gradients, which the first layer needs not."""
+    module, batch = tiny("fcn")
+    first, rest = 3072 * 8, 8 * 8 + 8 * 10
+    assert training_flops(lambda: module.training_step(batch, 0)) == 4 * (4 * first + 6 * rest)
 
 
 @pytest.mark.parametrize("model", [SmallCNN, MLP])
@@ -15,9 +134,82 @@ def test_any_square_image_gives_one_logit_per_class(model, image_size, channels)
     assert network(torch.randn(3, channels, image_size, image_size)).shape == (3, 7)
 
 
-def test_parameter_counts_are_those_of_the_arithmetic():
-    cnn = sum(parameter.numel() for parameter in SmallCNN(width=32, depth=3).parameters())
-    convolutions = 9 * (1 * 32 + 32 * 64 + 64 * 128)
-    assert cnn == convolutions + 2 * (32 + 64 + 128) + 128 * 10 + 10
-    mlp = sum(parameter.numel() for parameter in MLP(width=256, depth=2).parameters())
-    assert mlp == (64 + 1) * 256 + (256 + 1) * 256 + (256 + 1) * 10
+def test_a_perceptron_takes_a_table_s_rows():
+    assert MLP(features=13, classes=3)(torch.randn(2, 13)).shape == (2, 3)
+
+
+def test_a_language_models_logits_of_a_token_do_not_depend_on_later_ones():
+    for name in ("gpt2", "lstm"):
+        module, _ = tiny(name)
+        changed = TOKENS.clone()
+        changed[:, 4:] = 0
+        before, after = module.eval()(TOKENS), module(changed)
+        assert torch.equal(before[:, :4], after[:, :4]), name
+        assert not torch.equal(before[:, 4:], after[:, 4:]), name
+
+
+def test_the_text_classifier_reads_in_both_directions():
+    module, _ = tiny("text_classifier")
+    for place in (0, 6):
+        changed = TOKENS.clone()
+        changed[:, place] = 10
+        assert not torch.equal(module(TOKENS), module(changed))
+
+
+def test_gpt2_has_one_embedding_for_input_and_output():
+    module, _ = tiny("gpt2")
+    assert module.network.output.weight is module.network.tokens.weight
+    with pytest.raises(ValueError, match=r"no multiple of model\.heads=3"):
+        GPT2(width=8, heads=3)
+
+
+def test_the_loss_and_accuracy_of_tokens_count_every_token():
+    class Fixed(nn.Module):
+        def forward(self, tokens):
+            return torch.eye(3)[tokens] * 100.0
+
+    module = Classifier(Fixed())
+    logged = {}
+    module.log = lambda name, value, **_: logged.update({name: float(value)})
+    tokens = torch.tensor([[0, 1, 2], [0, 0, 1]])
+    targets = torch.tensor([[0, 1, 2], [0, 0, 2]])
+    module.validation_step((tokens, targets), 0)
+    assert logged == {"val_loss": pytest.approx(100 / 6), "val_accuracy": pytest.approx(5 / 6)}
+
+
+@WITH_IMAGES
+def test_channels_last_changes_the_layout_and_not_the_result(name):
+    plain, (images, _) = tiny(name)
+    other, _ = tiny(name, channels_last=True)
+    other.load_state_dict(plain.state_dict())
+    convolution = next(part for part in other.modules() if isinstance(part, nn.Conv2d))
+    seen = []
+    convolution.register_forward_hook(lambda _, inputs, output: seen.append((inputs[0], output)))
+    torch.testing.assert_close(other.eval()(images), plain.eval()(images), rtol=1e-3, atol=1e-5)
+    assert all(tensor.is_contiguous(memory_format=torch.channels_last) for tensor in seen[0])
+    assert convolution.weight.is_contiguous(memory_format=torch.channels_last)
+
+
+@pytest.mark.parametrize("name", ["mlp", "lstm", "gpt2"])
+def test_channels_last_is_unsupported_where_it_would_change_nothing(name):
+    with pytest.raises(Unsupported, match="would change nothing"):
+        tiny(name, channels_last=True)
+
+
+@pytest.mark.real
+@pytest.mark.skipif(shutil.which("c++") is None, reason="torch.compile needs a C++ compiler on a CPU, and none is here")
+@pytest.mark.parametrize("name", ["small_cnn", "gpt2"])
+def test_a_compiled_model_is_the_same_model(name, tmp_path, monkeypatch):
+    monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path))
+    torch._dynamo.reset()
+    torch._dynamo.utils.counters.clear()
+    plain, batch = tiny(name)
+    compiled, _ = tiny(name, compile=True)
+    assert list(compiled.state_dict()) == list(plain.state_dict())
+    ours, theirs = plain.training_step(batch, 0), compiled.training_step(batch, 0)
+    torch.testing.assert_close(theirs, ours)
+    ours.backward()
+    theirs.backward()
+    for left, right in zip(compiled.parameters(), plain.parameters(), strict=True):
+        torch.testing.assert_close(left.grad, right.grad, rtol=1e-3, atol=1e-5)
+    assert torch._dynamo.utils.counters["stats"]["unique_graphs"] == 1

@@ -1,4 +1,4 @@
-"""The LightningModule around our image classifiers: cross-entropy, and accuracy in the validation loop.
+"""What our models are trained for: the right class of each sample, or of each token of a text (a language model).
 
 It logs nothing while it trains, because `self.log` in a training step costs more than a small model's whole forward
 pass, and it leaves `configure_optimizers` to the config's `optimizer`.
@@ -6,34 +6,33 @@ pass, and it leaves `configure_optimizers` to the config's `optimizer`.
 
 from __future__ import annotations
 
-import lightning.pytorch as pl
-from torch import Tensor, nn
+from torch import Tensor
 from torch.nn import functional
 
+from accelsweep.workloads.network_module import NetworkModule
 
-class ImageClassifier(pl.LightningModule):
-    """A network from images (samples, channels, height, width) to logits (samples, classes), with its loss."""
 
-    def __init__(self, network: nn.Module) -> None:
-        """`network` does the work."""
-        super().__init__()
-        self.network = network
+class Classifier(NetworkModule):
+    """A network from inputs (samples, ...) to logits (samples, ..., classes), trained with cross-entropy.
 
-    def forward(self, images: Tensor) -> Tensor:
-        """Return logits (samples, classes) for `images` (samples, channels, height, width)."""
-        logits: Tensor = self.network(images)
-        return logits
+    A language model is one whose inputs and targets both have shape (samples, sequence): each token's class is the next
+    token.
+    """
 
     def training_step(self, batch: tuple[Tensor, Tensor], _batch_idx: int) -> Tensor:
-        """Return the mean cross-entropy of a batch (images, classes)."""
-        images, classes = batch
-        return functional.cross_entropy(self(images), classes)
+        """Return the mean cross-entropy in nats of a batch (inputs, targets); targets have shape (samples, ...)."""
+        inputs, targets = batch
+        return _cross_entropy(self(inputs), targets)
 
     def validation_step(self, batch: tuple[Tensor, Tensor], _batch_idx: int) -> None:
         """Log `val_loss` and `val_accuracy` (the share of right answers), averaged over all samples of all ranks."""
-        images, classes = batch
-        logits = self(images)
-        size = len(classes)
-        self.log("val_loss", functional.cross_entropy(logits, classes), batch_size=size, sync_dist=True)
-        right = (logits.argmax(dim=1) == classes).float().mean()
+        inputs, targets = batch
+        logits = self(inputs)
+        size = len(targets)
+        self.log("val_loss", _cross_entropy(logits, targets), batch_size=size, sync_dist=True)
+        right = (logits.argmax(dim=-1) == targets).float().mean()
         self.log("val_accuracy", right, batch_size=size, sync_dist=True)
+
+
+def _cross_entropy(logits: Tensor, targets: Tensor) -> Tensor:
+    return functional.cross_entropy(logits.flatten(0, -2), targets.flatten())
