@@ -222,7 +222,7 @@ def _effective(axes: dict[str, Any]) -> Effective:
         world_size=axes["devices"],
         num_nodes=1,
         precision=axes["precision"],
-        strategy="SingleDeviceStrategy" if axes["devices"] == 1 else "DDPStrategy",
+        strategy="single_device" if axes["devices"] == 1 else "ddp",
         loop="lightning",
         launcher="fork",
         threads_per_rank=1,

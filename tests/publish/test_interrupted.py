@@ -113,6 +113,22 @@ def test_a_store_that_answers_late_is_waited_for_and_that_is_told_once(sweep: Sw
     assert f"MLflow at http://127.0.0.1:{port} does not answer" in said[0]
 
 
+def test_another_machine_that_sees_the_files_elsewhere_catches_up_and_writes_nothing_twice(
+    sweep: SweepFolder, server: str, read_store: ReadStore, tmp_path: Path
+) -> None:
+    late = sorted(path.parent for path in sweep.root.glob("runs/*-r1/record.json"))[0]
+    shutil.move(late, tmp_path / "late")
+    assert publish(sweep, server).finished == 22
+    shutil.move(tmp_path / "late", late)
+    there = SweepFolder(tmp_path / "mounted" / "elsewhere", sweep.name)
+    shutil.copytree(sweep.root, there.root)
+    caught_up = publish(there, server)
+    assert caught_up.finished == 23
+    assert caught_up.written <= 3, "the late run, its cell and the report at most"
+    assert len(read_store(sweep, server)) == 33  # fails if a key stands there twice
+    assert publish(sweep, server).written == 0
+
+
 def test_an_unreachable_store_is_given_up_with_its_password_hidden(sweep: SweepFolder) -> None:
     uri, said = f"http://me:hunter2@127.0.0.1:{refused_port()}", list[str]()
     with pytest.raises(StoreUnreachable, match="All records are safe; publish again later") as caught:

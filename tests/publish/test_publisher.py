@@ -85,7 +85,7 @@ def test_runs_are_found_by_param_metric_and_tag(sweep: SweepFolder, uri: str) ->
     assert "RuntimeError: <script>" in crashed.data.tags["reason"]
     assert len(search(sweep, uri, "tags.kind = 'cell'")) == 10
     assert len(search(sweep, uri, "tags.doubts LIKE '%busy_cpu%'")) == 2
-    assert len(search(sweep, uri, "params.`effective.strategy` = 'DDPStrategy'")) == 6
+    assert len(search(sweep, uri, "params.`effective.strategy` = 'ddp'")) == 6
     assert {run.data.tags["hardware"] for run in fast} == {"Intel Xeon (example) x1"}
     assert {run.data.tags["quality_metric"] for run in fast} == {"val_accuracy"}
 

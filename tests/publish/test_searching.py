@@ -1,0 +1,129 @@
+"""Every search that docs/mlflow.md promises finds what it says, and every column sorts, in each kind of store."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from accelsweep.core.findings import CellFinding, Findings
+from accelsweep.core.folders import SweepFolder
+from accelsweep.core.outcome import Outcome
+from accelsweep.core.record import Doubt, Metric, Record
+from accelsweep.publish.publisher import publish
+
+pytestmark = pytest.mark.real
+
+PAGE = Path(__file__).resolve().parents[2] / "docs" / "mlflow.md"
+THROTTLED = Doubt(code="throttled", message="it ran slower than it could", remedy="cool it")
+
+Of = Callable[[Any], bool]
+
+RUNS: dict[str, Of] = {
+    "params.batch_size = '128' and params.precision = 'bf16-mixed'": lambda record: (
+        (record.axes["batch_size"], record.axes["precision"]) == (128, "bf16-mixed")
+    ),
+    "tags.outcome = 'out_of_memory'": lambda record: record.outcome is Outcome.out_of_memory,
+    "tags.doubts LIKE '%throttled%'": lambda record: THROTTLED in record.doubts,
+    "params.`effective.strategy` = 'ddp'": lambda record: (
+        record.effective is not None and record.effective.strategy == "ddp"
+    ),
+    "tags.kind = 'run' and metrics.energy_joules < 300": lambda record: (
+        (record.metrics["energy_joules"].value or math.inf) < 300 if record.metrics else False
+    ),
+}
+"""The page's searches for repeats, and which records each must find."""
+
+CELLS: dict[str, Of] = {
+    "tags.kind = 'cell'": lambda _: True,
+    "tags.kind = 'cell' and tags.verdict = 'faster'": lambda found: found.verdict == "faster",
+    "tags.kind = 'cell' and metrics.speedup_low > 1.5": lambda found: (
+        found.speedup is not None and (found.speedup.ratio.low or 0.0) > 1.5
+    ),
+    "params.batch_size = '128' and params.precision = 'bf16-mixed'": lambda found: (
+        (found.axes["batch_size"], found.axes["precision"]) == (128, "bf16-mixed")
+    ),
+    "tags.outcome = 'out_of_memory'": lambda found: set(found.outcomes) == {Outcome.out_of_memory},
+    "tags.doubts LIKE '%throttled%'": lambda found: any(doubt.code == "throttled" for doubt in found.doubts),
+}
+"""The page's searches for cells, and which findings each must find."""
+
+
+def documented() -> list[str]:
+    """Return the searches of the page's table."""
+    table = PAGE.read_text("utf-8").partition("## Useful searches")[2].partition("\n\nThe same")[0]
+    cells = [line.split(" | ")[0].removeprefix("| ") for line in table.splitlines() if line.startswith("| `")]
+    return [re.sub(r"^(`+) ?(.*?) ?\1$", r"\2", cell) for cell in cells]
+
+
+@pytest.fixture
+def searched(sweep: SweepFolder, uri: str) -> tuple[SweepFolder, str]:
+    """The sweep with energy in every record and a throttled run, analysed and published."""
+    from accelsweep.analyse.analyse import analyse
+    from accelsweep.analyse.collect import collect
+    from accelsweep.core.plans import Manifest
+
+    for number, path in enumerate(sorted(sweep.root.glob("runs/*/record.json"))):
+        record = Record.read(path)
+        energy = {"energy_joules": Metric(value=100.0 + 20 * number, unit="J")} if record.metrics else {}
+        doubts = (*record.doubts, THROTTLED) if record.metrics and number % 7 == 0 else record.doubts
+        record.model_copy(update={"metrics": record.metrics | energy, "doubts": doubts}).write(path)
+    analyse(collect(sweep), Manifest.read(sweep.manifest)).write(sweep.findings)
+    publish(sweep, uri)
+    return sweep, uri
+
+
+def records(sweep: SweepFolder) -> list[Record]:
+    return [Record.read(path) for path in sorted(sweep.root.glob("runs/*/record.json"))]
+
+
+def found(sweep: SweepFolder, uri: str, query: str, order: str | None = None) -> list[Any]:
+    """Return what `mlflow.search_runs`, which the page names too, finds."""
+    import mlflow
+
+    mlflow.set_tracking_uri(uri)
+    order_by = None if order is None else [order]
+    runs: list[Any] = mlflow.search_runs(
+        experiment_names=[sweep.name], filter_string=query, order_by=order_by, output_format="list"
+    )
+    return runs
+
+
+def test_every_search_of_the_page_is_tried_here() -> None:
+    assert set(documented()) == RUNS.keys() | CELLS.keys()
+    assert len(documented()) == 8
+
+
+def test_every_search_of_the_page_finds_what_it_says(searched: tuple[SweepFolder, str]) -> None:
+    sweep, uri = searched
+    cells: tuple[CellFinding, ...] = Findings.read(sweep.findings).cells
+    for query in documented():
+        runs = {record.run for record in records(sweep) if query in RUNS and RUNS[query](record)}
+        named = {cell.cell for cell in cells if query in CELLS and CELLS[query](cell)}
+        hits = found(sweep, uri, query)
+        assert {run.data.tags["run"] for run in hits if run.data.tags["kind"] == "run"} == runs, query
+        assert {run.data.tags["cell"] for run in hits if run.data.tags["kind"] == "cell"} == named, query
+        assert hits, f"{query} finds nothing in the example, so nothing is shown"
+
+
+def test_runs_sort_by_every_param_metric_and_tag(searched: tuple[SweepFolder, str]) -> None:
+    sweep, uri = searched
+    every = found(sweep, uri, "tags.kind = 'run'")
+    columns = [
+        (f"{kind}.`{name}`", lambda run, kind=kind, name=name: getattr(run.data, kind).get(name))
+        for kind in ("metrics", "params", "tags")
+        for name in sorted({name for run in every for name in getattr(run.data, kind)})
+        if not name.startswith(("accelsweep.", "mlflow."))
+    ]
+    assert len(columns) > 40
+    for column, value in columns:
+        for direction, backwards in (("ASC", False), ("DESC", True)):
+            values = [value(run) for run in found(sweep, uri, "tags.kind = 'run'", f"{column} {direction}")]
+            known = [one for one in values if one is not None]
+            assert len(values) == len(every)
+            assert known == sorted(known, reverse=backwards), column
+            assert known == values[: len(known)], f"{column}: what has no value stands last"
