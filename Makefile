@@ -7,7 +7,7 @@ PYTEST := $(RUN)/python -m pytest
 export MLFLOW_DISABLE_TELEMETRY := true
 
 .DEFAULT_GOAL := help
-.PHONY: help setup sweep ui check format test test-fast test-long system benchmarks example example-report clean
+.PHONY: help setup sweep ui check format test test-fast test-long system benchmarks example example-report pictures clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -59,6 +59,9 @@ example: setup ## measure reports/examples/quickstart anew: some minutes on a ma
 
 example-report: setup ## write the examples' reports again from their records, after a change of the report
 	@$(RUN)/python reports/examples/example.py rebuild
+
+pictures: setup system ## take the screenshots of the documentation again, in a real browser
+	@ACCELSWEEP_SCREENSHOTS=docs/images $(PYTEST) -m browser tests/browser
 
 clean: ## remove what make created (never sweeps/, reports/ or the MLflow store)
 	rm -rf $(VENV) .mypy_cache .ruff_cache .import_linter_cache dist build

@@ -27,8 +27,12 @@ FLAGS = (
     "--no-sandbox --disable-gpu --disable-quic --no-first-run --disable-background-networking"
     " --disable-component-update --disable-sync"
 )
+EXAMPLES = Path(__file__).resolve().parents[2] / "reports" / "examples"
 HOSTILE = "</script><script>window.hacked=1</script><img src=x onerror='window.hacked=2'>\"'&" + "x" * 300
 KEPT = {"sweep", "run", "cell", "baseline", "outcome", "verdict", "unit", "kind", "records_sha256", "started_at"}
+
+LOOKS = [("light", 1280, "report"), ("dark", 1280, "report-dark"), ("light", 375, "report-phone")]
+"""Preference, width in pixels, and the picture's name in docs/images."""
 
 pytestmark = [
     pytest.mark.browser,
@@ -126,7 +130,6 @@ def scroll_width(page: Page) -> int:
 
 def test_the_page_opens_offline_draws_every_chart_and_complains_about_nothing(reader, report):
     page = reader.open(report)
-    keep_screenshot(page, "report")
     places = page.query_selector_all(".chart")
     assert len(places) >= 7
     for place in places:
@@ -134,6 +137,18 @@ def test_the_page_opens_offline_draws_every_chart_and_complains_about_nothing(re
         assert marks, place.get_attribute("id")
     assert reader.complaints == []
     assert reader.requests == [report.as_uri()]
+
+
+@pytest.mark.parametrize(("scheme", "width", "name"), LOOKS)
+def test_the_finished_example_looks_as_the_documentation_shows_it(reader, scheme, width, name):
+    example = EXAMPLES / "quickstart" / "reports" / "quickstart" / "index.html"
+    page = reader.open(example, scheme=scheme, width=width)
+    keep_screenshot(page, name)
+    assert page.locator("h1").bounding_box()["y"] < 900
+    assert page.locator(".facts").is_visible()
+    assert scroll_width(page) == width
+    assert reader.complaints == []
+    assert reader.requests == [example.as_uri()]
 
 
 def test_the_first_screen_holds_the_advice_its_numbers_and_the_sweeps_size(reader, report):
@@ -145,7 +160,6 @@ def test_the_first_screen_holds_the_advice_its_numbers_and_the_sweeps_size(reade
 
 def test_a_reader_who_prefers_dark_gets_a_dark_page_with_dark_charts_and_may_change_their_mind(reader, report):
     page = reader.open(report, scheme="dark")
-    keep_screenshot(page, "report-dark")
     background = "getComputedStyle(document.body).backgroundColor"
     chart = f"document.querySelector('#chart-speedup svg').outerHTML.includes('{DARK.muted}')"
     assert page.evaluate(background) == "rgb(18, 23, 30)"
@@ -160,7 +174,6 @@ def test_a_reader_who_prefers_dark_gets_a_dark_page_with_dark_charts_and_may_cha
 @pytest.mark.parametrize("width", [375, 320])
 def test_a_phone_scrolls_tables_inside_themselves_and_never_the_page(reader, report, width):
     page = reader.open(report, width=width)
-    keep_screenshot(page, f"report-phone-{width}")
     assert scroll_width(page) == width
     table = page.query_selector("#table-cells").bounding_box()
     assert table["width"] > width
