@@ -8,13 +8,25 @@ rule block:
         "sweeps/{sweep}/blocks/{block}.done.json",
     log:
         "sweeps/{sweep}/logs/{block}.log",
+    wildcard_constraints:
+        block=SWEEP.blocks(across_nodes=False),
     resources:
         **SWEEP.job,
         timing=1,
     params:
-        python=sys.executable,
+        python=SWEEP.python,
         before=SWEEP.before_block,
         software=SWEEP.software,
         wanted=SWEEP.wanted,
     shell:
-        "{params.before}{params.python:q} -m accelsweep.execute {input:q} > {log:q} 2>&1"
+        "{params.before}{params.python} -m accelsweep.execute {input:q} > {log:q} 2>&1"
+
+
+# Slurm alone. The supervisor runs on the first node and starts one process per node with srun; `mpi` among the resources
+# keeps the executor plugin from wrapping it in a step of one task.
+use rule block as block_across_nodes with:
+    wildcard_constraints:
+        block=SWEEP.blocks(across_nodes=True),
+    resources:
+        **SWEEP.job_across_nodes,
+        timing=1,

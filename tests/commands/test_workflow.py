@@ -1,5 +1,7 @@
 """What the Snakefile is told of a sweep, and how it is named on Snakemake's command line."""
 
+import re
+
 import pytest
 from snakemake.cli import parse_config
 from snakemake.exceptions import WorkflowError
@@ -45,3 +47,21 @@ def test_what_triggers_a_rerun_follows_the_versions_and_the_users_sources(tmp_pa
 
 def test_changed_limits_trigger_nothing(tmp_path):
     assert planned(tmp_path, "limits.run_seconds=99").software == planned(tmp_path).software
+
+
+def test_each_block_has_one_rule_by_the_nodes_it_takes(tmp_path):
+    sweep = planned(tmp_path, "site=slurm_example", "accelerator=cpu", "num_nodes=1,2", "devices=2")
+    blocks = {block.name: block.resources.nodes for block in sweep.manifest.blocks}
+    assert set(blocks.values()) == {1, 2}
+    for across_nodes in (False, True):
+        pattern = re.compile(sweep.blocks(across_nodes=across_nodes))
+        assert {name for name in blocks if pattern.fullmatch(name)} == {
+            name for name, nodes in blocks.items() if (nodes > 1) is across_nodes
+        }
+
+
+def test_a_sweep_on_one_node_leaves_nothing_to_the_rule_for_several(tmp_path):
+    sweep = planned(tmp_path)
+    (name, *_) = (block.name for block in sweep.manifest.blocks)
+    assert re.fullmatch(sweep.blocks(across_nodes=False), name)
+    assert not re.fullmatch(sweep.blocks(across_nodes=True), name)

@@ -17,7 +17,7 @@ from accelsweep.execute.watching import Ending
 LIMITS = Limits(run_seconds=60.0)
 
 
-def ending(*statuses: int, **changes: Any) -> Ending:
+def ending(*statuses: int | None, **changes: Any) -> Ending:
     known: dict[str, Any] = {
         "statuses": statuses,
         "cause": None,
@@ -118,3 +118,17 @@ def test_a_time_limit_does_not_hide_what_a_rank_had_reported_before() -> None:
 def test_the_last_words_stand_in_the_reason() -> None:
     found = verdict(ending(-signal.SIGSEGV), last_words="loading weights")
     assert found.reason == "it was ended by SIGSEGV (segmentation fault); last lines of its log: loading weights"
+
+
+def test_a_lost_rank_explains_the_collective_errors_of_its_peers() -> None:
+    lost = {1: "node 1 on gpu2, which did not say how it ended; srun ended with exit code 137"}
+    found = verdict(ending(1, None, lost=lost), result(0, *PEER))
+    assert found.outcome is Outcome.crashed
+    assert found.reason == f"rank 1 was lost: {lost[1]}"
+    assert found.again
+
+
+def test_ranks_that_were_killed_with_their_node_process_are_not_its_cause() -> None:
+    lost = dict.fromkeys((0, 1), "node 0 on gpu1, which did not say how it ended; srun ended with exit code 137")
+    killed: dict[str, Any] = {"cause": "rank_ended", "signalled": frozenset({0}), "ignored_sigterm": True, "lost": lost}
+    assert verdict(ending(None, -11, **killed)).reason == "rank 1 was ended by SIGSEGV (segmentation fault)"

@@ -48,6 +48,13 @@ def test_a_cell_fits_where_nothing_is_short(cell, answer):
     assert fits(cell, Resources(gpus=2, cpus=8)) is answer
 
 
+def test_gpus_of_a_cell_must_be_on_its_node():
+    two_nodes = Resources(nodes=2, gpus=4, cpus=8)
+    assert fits(Resources(gpus=2), two_nodes)
+    assert not fits(Resources(gpus=4), two_nodes)
+    assert fits(Resources(gpus=4, nodes=2), two_nodes)
+
+
 def test_minutes_are_the_time_limits_plus_start_up():
     limits = Limits(run_seconds=595, stop_grace_seconds=5)
     assert minutes(3, limits) == 32

@@ -2,7 +2,7 @@
 
 import pytest
 
-from accelsweep.core.plans import Device, Site
+from accelsweep.core.plans import Device, Site, Slurm
 from accelsweep.plan.rules import resolve_auto, unsupported
 
 CPU = Device(accelerator="cpu", model="CPU", count=4)
@@ -59,9 +59,12 @@ def test_nodes_are_bounded_by_the_site():
     assert "3 nodes" in unsupported(config("cpu", num_nodes=3), cluster)
 
 
-def test_a_cell_of_several_nodes_says_that_it_cannot_be_launched_yet():
+def test_a_cell_of_several_nodes_needs_a_cluster_that_has_them_and_srun():
     cluster = site(CPU, nodes=2, scheduler="slurm")
-    assert "several nodes yet" in unsupported(config("cpu", num_nodes=2), cluster)
+    assert unsupported(config("cpu", num_nodes=2), cluster) is None
+    contained = cluster.model_copy(update={"slurm": Slurm(container="apptainer exec image.sif")})
+    assert "srun" in unsupported(config("cpu", num_nodes=2), contained)
+    assert unsupported(config("cpu"), contained) is None
 
 
 @pytest.mark.parametrize(

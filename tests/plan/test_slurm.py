@@ -5,7 +5,7 @@ import pytest
 from accelsweep.core.errors import InputError
 from accelsweep.core.plans import Resources, Slurm
 from accelsweep.plan.make import make_plan
-from accelsweep.plan.slurm import before_block, in_words, job_resources
+from accelsweep.plan.slurm import across_nodes, before_block, in_words, job_resources, python
 
 BOX = Slurm(partition="gpu", cpu_partition="cpu", account="physics", gpu_model="h100")
 ONE_NODE = Resources(cpus=8, gpus=4, gpu_model="h100", mem_mb=64000, minutes=24)
@@ -15,6 +15,15 @@ def test_gpus_of_one_node_are_asked_for_on_one_node():
     asked = job_resources(ONE_NODE, BOX)
     assert (asked["gpu"], asked["gpu_model"], asked["nodes"], asked["cpus_per_task"]) == (4, "h100", 1, 8)
     assert (asked["runtime"], asked["mem_mb"], asked["slurm_partition"]) == (24, 64000, "gpu")
+
+
+def test_gpus_of_several_nodes_are_asked_for_per_node_and_one_task_on_each():
+    wide = Resources(nodes=2, tasks=2, cpus=8, gpus=4, gpu_model="h100")
+    asked = job_resources(wide, BOX) | across_nodes(wide)
+    assert (asked["nodes"], asked["tasks"], asked["gpu"], asked["cpus_per_task"]) == (2, 2, 4, 8)
+    assert asked["slurm_extra"] == "--exclusive --gpus-per-node=h100:2"
+    assert asked["mpi"]
+    assert job_resources(Resources(nodes=2, tasks=2), BOX)["slurm_extra"] == "--exclusive"
 
 
 def test_a_block_without_gpus_names_no_model_and_takes_the_other_partition():
@@ -36,6 +45,17 @@ def test_modules_and_scratch_come_before_the_block_and_are_quoted():
     )
 
 
+def test_blocks_start_in_the_sites_container():
+    assert python(Slurm(), "/my venv/python") == "'/my venv/python'"
+    assert python(Slurm(container="apptainer exec --nv image.sif"), "/venv/python") == (
+        "apptainer exec --nv image.sif python3"
+    )
+
+
+def test_the_interface_between_nodes_is_handed_on():
+    assert "export ACCELSWEEP_INTERFACE=ib0 && " in before_block(Slurm(interface="ib0"))
+
+
 def test_a_job_is_told_in_words():
     assert in_words(ONE_NODE, BOX) == (
         "1 node, 8 CPUs per node, 4 GPUs (h100), 64000 MB, at most 24 minutes, partition gpu"
@@ -50,6 +70,7 @@ def test_a_job_is_told_in_words():
         ("site.slurm.gpu_model='h100:4'", ["site.slurm.gpu_model", "sinfo"]),
         ("site.slurm.max_minutes=5", ["site.slurm.max_minutes=5", "limits.run_seconds"]),
         ("site.probe=true", ["site.probe", "machine that plans"]),
+        ("site.slurm.max_jobs=0", ["site.slurm.max_jobs=0", "at least 1"]),
         ("site.slurm.exclusive=perhaps", ["site.slurm.exclusive", "bool"]),
     ],
 )

@@ -81,6 +81,7 @@ MailProg=/bin/true
 # by descent, so that the memory of runs counts, which have process groups of their own
 ProctrackType=proctrack/linuxproc
 TaskPlugin=task/none
+TaskProlog=$ROOT/etc/task-prolog
 MpiDefault=none
 ReturnToService=2
 SlurmdParameters=config_overrides
@@ -111,6 +112,9 @@ C
     echo "PartitionName=scrap Nodes=gpu1 MaxTime=INFINITE State=UP PriorityTier=1 PreemptMode=CANCEL GraceTime=0"
     echo "PartitionName=urgent Nodes=gpu1 MaxTime=INFINITE State=UP PriorityTier=10 PreemptMode=OFF"
   } >"$ROOT/etc/slurm.conf"
+  # every node has a node-local folder of its own for locks, as real nodes do
+  printf '#!/bin/sh\necho "export ACCELSWEEP_LEASES=%s/leases/$SLURMD_NODENAME"\n' "$ROOT" >"$ROOT/etc/task-prolog"
+  chmod 755 "$ROOT/etc/task-prolog"
   # looked up beside the slurm.conf in use
   echo "NodeName=gpu[1-2] Name=gpu Type=h100 File=$ROOT/dev/nvidia[0-$((GPUS - 1))]" >"$ROOT/etc/gres.conf"
   # Snakemake's jobstep plugin takes SLURM_CONF from the inner srun, so the file has to be where Slurm looks by itself

@@ -132,8 +132,9 @@ def _stop_at(folder: SweepFolder, deadline: float | None) -> float | None:
 
 def _snakemake_options(request: Request, profile: Path, plan: Plan) -> list[str]:
     options = ["--profile", str(profile)]
-    options += ["--jobs", str(request.jobs)] if request.jobs else []
     site = plan.manifest.site
+    jobs = request.jobs or (site.slurm.max_jobs if site.scheduler == "slurm" else None)
+    options += ["--jobs", str(jobs)] if jobs else []
     slots = max((cell.config["measure"].get("concurrency", 1) for cell in plan.cells), default=1)
     if site.scheduler == "slurm":
         options += ["--resources", f"gpu={site.slurm.max_gpus}"] if site.slurm.max_gpus else []

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import shlex
+import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -17,7 +18,7 @@ from accelsweep.core.documents import canonical_json, sha256_text
 from accelsweep.core.errors import AccelsweepError, InputError
 from accelsweep.core.folders import SweepFolder, existing_sweep
 from accelsweep.core.plans import Manifest, PlannedBlock, Resources
-from accelsweep.plan.slurm import RESTARTS_VARIABLE, Value, before_block, job_resources
+from accelsweep.plan.slurm import RESTARTS_VARIABLE, Value, across_nodes, before_block, job_resources, python
 
 _PACKAGE = Path(__file__).resolve().parents[1]
 
@@ -65,14 +66,29 @@ class Sweep:
         if self.manifest.site.scheduler != "slurm":
             return {}
         slurm = self.manifest.site.slurm
+        return self._asked(lambda needs: job_resources(needs, slurm))
 
+    @property
+    def job_across_nodes(self) -> dict[str, Callable[[Any], Value]]:
+        """What a block of several nodes asks Slurm for, by resource."""
+        return {**self.job, **self._asked(across_nodes)}
+
+    def _asked(self, of: Callable[[Resources], dict[str, Value]]) -> dict[str, Callable[[Any], Value]]:
         def asked(name: str) -> Callable[[Any], Value]:
-            def of_block(wildcards: Any) -> Value:
-                return job_resources(self._block(wildcards).resources, slurm)[name]
+            return lambda wildcards: of(self._block(wildcards).resources)[name]
 
-            return of_block
+        return {name: asked(name) for name in of(Resources())}
 
-        return {name: asked(name) for name in job_resources(Resources(), slurm)}
+    def blocks(self, *, across_nodes: bool) -> str:
+        """Return the regular expression of the blocks that take several nodes, or of those that take one."""
+        wide = "|".join(block.name for block in self.manifest.blocks if block.resources.nodes > 1) or "none"
+        return f"(?:{wide})" if across_nodes else rf"(?!(?:{wide})\b)b[0-9a-f]{{12}}"
+
+    @property
+    def python(self) -> str:
+        """The shell words that start Python for a block."""
+        site = self.manifest.site
+        return python(site.slurm, sys.executable) if site.scheduler == "slurm" else shlex.quote(sys.executable)
 
     @property
     def before_block(self) -> str:

@@ -144,7 +144,9 @@ class Slurm(Frozen):
 
     `partition` takes every block, or those with GPUs where `cpu_partition` takes the others; `gpu_model` is what the
     cluster calls the GPU type; `mem_mb` is per node; `max_minutes` bounds a job's time limit, `max_gpus` the GPUs that
-    the sweep holds at once; `scratch` is a node-local folder that becomes TMPDIR; `modules` are loaded before a block.
+    the sweep holds at once, `max_jobs` its jobs in the queue; `scratch` is a node-local folder that becomes TMPDIR;
+    `modules` are loaded before a block; `container` is the command that starts something in the container in which
+    blocks run, `container_python` the Python in it; `interface` is the network interface between nodes.
     `exclusive` keeps other jobs off the nodes of a block, and `extra` is handed to sbatch as it is. `fake_gpus` is for
     tests alone: a CPU cell asks for so many GPUs per node and uses none of them.
     """
@@ -161,8 +163,12 @@ class Slurm(Frozen):
     mem_mb: int | None = None
     max_minutes: int | None = None
     max_gpus: int | None = None
+    max_jobs: int | None = None
     scratch: str | None = None
     modules: tuple[str, ...] = ()
+    container: str | None = None
+    container_python: str = "python3"
+    interface: str | None = None
     exclusive: bool = True
     extra: str | None = None
     fake_gpus: int = 0

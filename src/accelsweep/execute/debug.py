@@ -40,7 +40,9 @@ def _run(spec: RunSpec, lease: Lease, launchers: Launchers) -> None:
     cells_own = {key: str(value) for key, value in (spec.config.get("env") or {}).items()}
     shared = {**lease.environment, **rendezvous(spec), **cells_own}
     sys.stderr.flush()
-    peers = launchers.start(Launch(spec, "spawn", shared, sys.stderr.fileno(), lease.descriptors), first_rank=1)
+    peers = launchers.start(
+        Launch(spec, "spawn", shared, sys.stderr.fileno(), lease.descriptors), range(1, spec.world_size)
+    )
     try:
         with _environment({**shared, **_FIRST_RANK}):
             launchers.entry(spec)

@@ -23,9 +23,11 @@ from typing import Any, Literal, NoReturn
 from accelsweep.execute import kernel
 from accelsweep.execute.signals import Signals
 from accelsweep.execute.spec import RunSpec
+from accelsweep.plan.slurm import INTERFACE_VARIABLE
 
 Entry = Callable[[RunSpec], None]
-Kind = Literal["fork", "spawn"]
+Kind = Literal["fork", "spawn", "srun"]
+"""How ranks come to life; `srun` starts one process on each node, which forks or spawns that node's ranks."""
 
 SPAWN_COMMAND = (sys.executable, "-m", "accelsweep.execute.rank")
 """The fresh interpreter that runs one rank; the path of the spec is added."""
@@ -106,14 +108,18 @@ class Launchers:
                 self._safe = False
         return "fork" if self._safe else "spawn"
 
-    def start(self, launch: Launch, first_rank: int = 0) -> list[int]:
-        """Start the ranks from `first_rank` on in one new process group; return their process ids, its leader first."""
+    def start(self, launch: Launch, ranks: range | None = None) -> list[int]:
+        """Start `ranks` (all of them by default) in one new process group; return their process ids, its leader first.
+
+        A rank's place on its node follows from LOCAL_WORLD_SIZE in the launch's environment.
+        """
         sys.stdout.flush()
         sys.stderr.flush()
         processes: list[int] = []
         try:
-            for rank in range(first_rank, launch.spec.world_size):
-                environment = {**launch.environment, "RANK": str(rank), "LOCAL_RANK": str(rank)}
+            for rank in range(launch.spec.world_size) if ranks is None else ranks:
+                local_rank = rank % int(launch.environment["LOCAL_WORLD_SIZE"])
+                environment = {**launch.environment, "RANK": str(rank), "LOCAL_RANK": str(local_rank)}
                 processes.append(self._fork(launch, environment, processes[:1]))
         except OSError:
             for process in processes:
@@ -184,15 +190,22 @@ def _use_streams(log: int) -> None:
 
 
 def rendezvous(spec: RunSpec) -> dict[str, str]:
-    """Return the environment with which the ranks of `spec` on this one machine find each other."""
+    """Return the environment with which the ranks of `spec` find each other, on this machine or from its node on.
+
+    Between nodes INTERFACE_VARIABLE may name the network interface.
+    """
+    nodes = int(spec.config.get("num_nodes", 1))
     found = {
         "WORLD_SIZE": str(spec.world_size),
-        "LOCAL_WORLD_SIZE": str(spec.world_size),
+        "LOCAL_WORLD_SIZE": str(spec.world_size // nodes),
         "NODE_RANK": "0",
-        "MASTER_ADDR": "127.0.0.1",
-        "MASTER_PORT": str(_free_port()),
+        "MASTER_ADDR": "127.0.0.1" if nodes == 1 else os.environ.get("SLURMD_NODENAME", socket.gethostname()),
+        "MASTER_PORT": str(_free_port("127.0.0.1" if nodes == 1 else "")),
         "PYTORCH_NVML_BASED_CUDA_CHECK": "1",
     }
+    if nodes > 1:
+        interface = os.environ.get(INTERFACE_VARIABLE)
+        return found | ({"GLOO_SOCKET_IFNAME": interface, "NCCL_SOCKET_IFNAME": interface} if interface else {})
     if sys.platform == "linux" and "GLOO_SOCKET_IFNAME" not in os.environ:
         found["GLOO_SOCKET_IFNAME"] = (
             "lo"  # otherwise gloo looks this host's name up, and hangs where it does not resolve
@@ -200,7 +213,7 @@ def rendezvous(spec: RunSpec) -> dict[str, str]:
     return found
 
 
-def _free_port() -> int:
+def _free_port(address: str) -> int:
     with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
+        listener.bind((address, 0))
         return int(listener.getsockname()[1])

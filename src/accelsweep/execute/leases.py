@@ -44,6 +44,10 @@ class Lease:
         return {"CUDA_VISIBLE_DEVICES": ",".join(self.cuda)}
 
 
+NOTHING = Lease((), ())
+"""The lease of who starts no rank here."""
+
+
 @contextmanager
 def leased(config: Mapping[str, Any], holder: str, pause: Pause, say: Callable[[str], None]) -> Iterator[Lease]:
     """Hold the machine, and the devices that the cell `config` asks for, for the length of the block.

@@ -85,7 +85,10 @@ def _silent(ending: Ending, results: Mapping[int, RankResult], last_words: str) 
         if rank in results:
             continue
         subject = f"rank {rank}" if len(ending.statuses) > 1 else "it"
-        if rank in ending.signalled:
+        if status is None and not (rank in ending.signalled and ending.ignored_sigterm):
+            reason = f"{subject} was lost: {ending.lost[rank]}{_quoted(last_words)}"
+            yield _Candidate(_DIED, rank, Verdict(Outcome.crashed, reason, again=True))
+        elif rank in ending.signalled:
             reason = f"{subject} gave no result while a peer had ended{_quoted(last_words)}"
             yield _Candidate(len(PRECEDENCE) + 1, rank, Verdict(Outcome.crashed, reason, again=True))
         else:
@@ -93,7 +96,7 @@ def _silent(ending: Ending, results: Mapping[int, RankResult], last_words: str) 
             yield _Candidate(PRECEDENCE.index(kind) if kind else _DIED, rank, verdict)
 
 
-def _died(subject: str, status: int, ending: Ending, last_words: str) -> tuple[ErrorKind | None, Verdict]:
+def _died(subject: str, status: int | None, ending: Ending, last_words: str) -> tuple[ErrorKind | None, Verdict]:
     if status == -signal.SIGKILL and ending.oom_kills > 0:
         reason = f"{subject} was killed by the kernel for lack of memory (its count of such kills rose)"
         return "out_of_memory", Verdict(Outcome.out_of_memory, reason)
@@ -102,7 +105,8 @@ def _died(subject: str, status: int, ending: Ending, last_words: str) -> tuple[E
     return None, Verdict(Outcome.crashed, f"{subject} {_how(status)}{_quoted(last_words)}", again=True)
 
 
-def _how(status: int) -> str:
+def _how(status: int | None) -> str:
+    assert status is not None, "a lost rank has a reason of its own"
     if status >= 0:
         return f"ended with exit code {status} and left no result"
     try:

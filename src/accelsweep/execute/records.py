@@ -93,9 +93,10 @@ def _distinct(doubts: Iterable[Doubt]) -> tuple[Doubt, ...]:
 
 def ending_doubts(ending: Ending, verdict: Verdict) -> list[Doubt]:
     """Return the doubts that the way a measured run's processes ended gives rise to."""
-    if verdict.outcome is not Outcome.measured or not (ending.signalled or any(ending.statuses)):
+    ended_well = all(status == 0 for status in ending.statuses)
+    if verdict.outcome is not Outcome.measured or (ended_well and not ending.signalled):
         return []
-    how = ", ".join(str(status) for status in ending.statuses)
+    how = ", ".join("lost" if status is None else str(status) for status in ending.statuses)
     return [
         Doubt(
             code="bad_teardown",

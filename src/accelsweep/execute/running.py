@@ -6,7 +6,6 @@ import os
 import signal
 import socket
 from collections.abc import Callable, Mapping
-from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,14 +18,15 @@ from accelsweep.execute.attempts import RunFolder
 from accelsweep.execute.claims import BlockClaim
 from accelsweep.execute.disk import check_room
 from accelsweep.execute.launchers import Kind, Launch, Launchers, rendezvous
-from accelsweep.execute.leases import Lease, NotEnoughDevices, leased
+from accelsweep.execute.leases import NOTHING, Lease, NotEnoughDevices, leased
 from accelsweep.execute.logs import RunLog, last_lines
+from accelsweep.execute.nodes import check_job, start_across_nodes
 from accelsweep.execute.outcomes import Verdict, classify
 from accelsweep.execute.records import Circumstances, ending_doubts, make_record, merge_steps, now, read_results
 from accelsweep.execute.signals import Signals
 from accelsweep.execute.skips import Present
 from accelsweep.execute.spec import RankResult, RunSpec
-from accelsweep.execute.watching import Ending, Watch, children
+from accelsweep.execute.watching import Ending, LocalRanks, Ranks, Watch, children
 
 _NO_STEPS = Doubt(
     code="no_steps",
@@ -55,7 +55,8 @@ class Runner:
         self.claim.running(run.name)
         try:
             if int(config.get("num_nodes", 1)) > 1:
-                raise NotEnoughDevices(f"it asks for {config['num_nodes']} nodes; this supervisor has one")
+                check_job(config)
+                return self._on(NOTHING, run, "srun")  # each node leases its own devices
             with leased(
                 config, f"process {os.getpid()} ({run.name} of {self.folder.name})", self.signals.pause, self.say
             ) as lease:
@@ -104,14 +105,18 @@ class Runner:
         environment = {**lease.environment, **rendezvous(spec), **cells_own}
         path = self._place(spec.run).attempt(spec.attempt) / "run.log"
         with RunLog(path, self.limits.log_bytes) as log:
-            processes = self.launchers.start(Launch(spec, kind, environment, log.write_end, lease.descriptors))
+            launch = Launch(spec, kind, environment, log.write_end, lease.descriptors)
+            ranks: Ranks
+            if kind == "srun":
+                ranks = start_across_nodes(launch, self.block.resources.cpus)
+            else:
+                ranks = LocalRanks(self.launchers.start(launch))
             log.close_write_end()
-            watch = Watch(spec, processes, self.limits, log, self.signals, self.claim.beat)
+            watch = Watch(spec, ranks, self.limits, log, self.signals, self.claim.beat)
             try:
                 return watch.until_the_end(before, strangers)
             except BaseException:
-                with suppress(ProcessLookupError):
-                    os.killpg(processes[0], signal.SIGKILL)
+                ranks.signal(signal.SIGKILL)
                 raise
 
     def _conclude(

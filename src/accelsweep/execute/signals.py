@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Sequence
 from types import FrameType
 from typing import Any
 
-_STOPPING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+_STOPPING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1)  # the last: how schedulers warn, and srun
 
 Pause = Callable[[float], bool]
 """Sleeps for at most so many seconds and returns whether to give up what one waits for."""
@@ -24,7 +24,7 @@ class Interrupted(Exception):
 
 
 class Signals:
-    """Within `caught()`, SIGINT, SIGTERM and SIGHUP become a wish to stop, and SIGCHLD only wakes."""
+    """Within `caught()`, SIGINT, SIGTERM, SIGHUP and SIGUSR1 become a wish to stop, and SIGCHLD only wakes."""
 
     def __init__(self) -> None:
         self.stop: signal.Signals | None = None

@@ -6,9 +6,9 @@ import contextlib
 import os
 import signal
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Literal, Protocol
 
 import psutil
 
@@ -36,31 +36,87 @@ _LOOK_SECONDS = 1.0
 class Ending:
     """How a run's processes ended.
 
-    `statuses` are exit codes by rank, negative for the signal that ended one; `reported` are the ranks whose results
-    stood before we sent any signal (later ones describe our signal); `signalled` are those that were alive when we did.
+    `statuses` are exit codes by rank, negative for the signal that ended one, None for a rank that was `lost` with its
+    node; `reported` are the ranks whose results stood before we sent any signal (later ones describe our signal);
+    `signalled` are those that were alive when we did; `lost` says where a rank without a status was.
     """
 
-    statuses: tuple[int, ...]
+    statuses: tuple[int | None, ...]
     cause: Cause | None
     reported: frozenset[int]
     signalled: frozenset[int]
     ignored_sigterm: bool
     oom_kills: int
     wall_seconds: float
+    lost: Mapping[int, str] = field(default_factory=dict)
+
+
+class Ranks(Protocol):
+    """The processes of a run's ranks, wherever they live."""
+
+    statuses: dict[int, int | None]
+    """How each rank ended that has ended: its exit code, negative for a signal, None if it was lost."""
+
+    lost: dict[int, str]
+    """Where each lost rank was, in words."""
+
+    oom_kills: int
+    """Kills for lack of memory that only those who started the ranks could see."""
+
+    @property
+    def gone(self) -> bool:
+        """Whether nothing of the run is left that could still be waited for."""
+
+    def look(self) -> None:
+        """Bring `statuses` up to date, without waiting."""
+
+    def signal(self, number: signal.Signals) -> None:
+        """Send SIGTERM or SIGKILL to all ranks that are left."""
+
+
+@dataclass
+class LocalRanks:
+    """The ranks whose processes are children of this one, the leader of their group first.
+
+    `first` is the first one's rank.
+    """
+
+    processes: list[int]
+    first: int = 0
+    statuses: dict[int, int | None] = field(default_factory=dict)
+    lost: dict[int, str] = field(default_factory=dict)
+    oom_kills: int = 0
+
+    @property
+    def gone(self) -> bool:
+        """Whether all have been reaped."""
+        return len(self.statuses) == len(self.processes)
+
+    def look(self) -> None:
+        """Reap those that have ended."""
+        for rank, pid in enumerate(self.processes, self.first):
+            if rank not in self.statuses:
+                process, status = os.waitpid(pid, os.WNOHANG)
+                if process:
+                    self.statuses[rank] = os.waitstatus_to_exitcode(status)
+
+    def signal(self, number: signal.Signals) -> None:
+        """Signal the whole group. While one rank is not reaped yet, its number cannot belong to anyone else."""
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self.processes[0], number)
 
 
 @dataclass
 class Watch:
-    """The processes of one run, from `start` on. `tick` is called about once a second while they run."""
+    """The ranks of one run, from their start on. `tick` is called about once a second while they run."""
 
     spec: RunSpec
-    processes: list[int]
+    ranks: Ranks
     limits: Limits
     log: RunLog
     signals: Signals
     tick: Callable[[], None] = lambda: None
     clock: Callable[[], float] = time.monotonic
-    statuses: dict[int, int] = field(default_factory=dict)
 
     def until_the_end(self, oom_kills_before: int, strangers: frozenset[int]) -> Ending:
         """Wait for all ranks, end them where the rules say so, and sweep up what they leave behind.
@@ -68,23 +124,24 @@ class Watch:
         `strangers` are children of this process that do not belong to the run.
         """
         self._begin()
-        while len(self.statuses) < len(self.processes):
+        while not self.ranks.gone:
             self._decide()
             self.signals.wait(self._next_look(), self.log.descriptors())
             self.log.pump()
-            self._reap()
+            self.ranks.look()
             self.tick()
         wall_seconds = self.clock() - self._started
         end_leftovers(strangers)
         reported = self._reported if self._signalled_at is not None else self._results()
         return Ending(
-            statuses=tuple(self.statuses[rank] for rank in range(len(self.processes))),
+            statuses=tuple(self.ranks.statuses[rank] for rank in range(self.spec.world_size)),
             cause=self._cause if self._signalled_at is not None else None,
             reported=reported,
             signalled=self._signalled,
             ignored_sigterm=self._killed,
-            oom_kills=kernel.oom_kills() - oom_kills_before,
+            oom_kills=kernel.oom_kills() - oom_kills_before + self.ranks.oom_kills,
             wall_seconds=wall_seconds,
+            lost=self.ranks.lost,
         )
 
     def _begin(self) -> None:
@@ -106,10 +163,10 @@ class Watch:
             self._reported = self._results()
             self._signalled = self._alive()
             self._signalled_at = now
-            self._signal(signal.SIGTERM)
+            self.ranks.signal(signal.SIGTERM)
         elif self._signalled_at is not None and now >= self._signalled_at + self._grace():
             self._killed = True
-            self._signal(signal.SIGKILL)
+            self.ranks.signal(signal.SIGKILL)
 
     def _why_end(self, now: float) -> tuple[Cause | None, float]:
         if self.signals.stop is not None:
@@ -119,9 +176,9 @@ class Watch:
         if now - self._started >= self.limits.run_seconds:
             return "time_limit", 0.0
         reported = self._results()
-        if self.statuses.keys() - reported or any(self._failed(rank) for rank in reported):
+        if self.ranks.statuses.keys() - reported or any(self._failed(rank) for rank in reported):
             return "rank_ended", REPORT_SECONDS
-        if self._cause is None and len(reported) == len(self.processes):
+        if self._cause is None and len(reported) == self.spec.world_size:
             return "lingering", LINGER_SECONDS
         return None, 0.0
 
@@ -145,21 +202,10 @@ class Watch:
         return max(0.01, min(_LOOK_SECONDS, self._signalled_at + self._grace() - self.clock()))
 
     def _alive(self) -> frozenset[int]:
-        return frozenset(range(len(self.processes))) - self.statuses.keys()
+        return frozenset(range(self.spec.world_size)) - self.ranks.statuses.keys()
 
     def _results(self) -> frozenset[int]:
-        return frozenset(rank for rank in range(len(self.processes)) if self.spec.rank_result(rank).exists())
-
-    def _signal(self, number: signal.Signals) -> None:
-        # While one rank is not reaped yet, the group's number cannot belong to anyone else.
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(self.processes[0], number)
-
-    def _reap(self) -> None:
-        for rank in self._alive():
-            process, status = os.waitpid(self.processes[rank], os.WNOHANG)
-            if process:
-                self.statuses[rank] = os.waitstatus_to_exitcode(status)
+        return frozenset(rank for rank in range(self.spec.world_size) if self.spec.rank_result(rank).exists())
 
 
 def children() -> frozenset[int]:

@@ -44,7 +44,8 @@ def needs(config: Mapping[str, Any], site: Site) -> Resources:
 
 def fits(cell: Resources, block: Resources) -> bool:
     """Return whether a run with the needs of `cell` can be measured in an allocation that offers `block`."""
-    return cell.nodes <= block.nodes and cell.cpus <= block.cpus and cell.gpus <= block.gpus
+    gpus_fit = cell.gpus * block.nodes <= block.gpus * cell.nodes  # per node
+    return cell.nodes <= block.nodes and cell.cpus <= block.cpus and gpus_fit
 
 
 def together(each: Sequence[Resources], runs: int, limits: Limits) -> Resources:

@@ -48,8 +48,8 @@ def _by_inventory(config: Mapping[str, Any], site: Site) -> str | None:
         return f"num_nodes={nodes} needs a cluster; the site '{site.name}' is a single machine"
     if nodes > site.nodes:
         return f"{nodes} nodes are asked for, the site '{site.name}' has {site.nodes}"
-    if nodes > 1:
-        return f"num_nodes={nodes}: accelsweep cannot launch ranks on several nodes yet; one node takes devices=N"
+    if nodes > 1 and site.slurm.container is not None:
+        return f"num_nodes={nodes}: srun, which starts the ranks, is not inside site.slurm.container"
     most = site.slurm.max_gpus
     if accelerator == "cuda" and most is not None and devices * nodes > most:
         return f"{devices * nodes} GPUs are asked for, site.slurm.max_gpus of the site '{site.name}' allows {most}"

@@ -20,12 +20,16 @@ LEAST_MEM_MB = 1500
 RESTARTS_VARIABLE = "ACCELSWEEP_RESTARTS"
 """Carries SLURM_RESTART_COUNT past the jobstep plugin, which takes SLURM_* from what it starts."""
 
+INTERFACE_VARIABLE = "ACCELSWEEP_INTERFACE"
+"""Names the network interface between nodes, for runs of several."""
+
 
 def job_resources(needs: Resources, slurm: Slurm) -> dict[str, Value]:
     """Return what Snakemake's rule states for a block with these `needs`; None leaves an option out of sbatch's call.
 
-    `runtime` is in minutes, `mem_mb` per node, `gpu` the sum over all nodes (or 0).
+    `runtime` is in minutes, `mem_mb` per node, `gpu` the sum over all nodes (or 0). See `across_nodes` for more.
     """
+    extra = [*["--exclusive"] * slurm.exclusive, *_gpus_per_node(needs), slurm.extra or ""]
     return {
         "slurm_partition": _partition(needs, slurm),
         "slurm_account": slurm.account,
@@ -37,17 +41,42 @@ def job_resources(needs: Resources, slurm: Slurm) -> dict[str, Value]:
         "cpus_per_task": needs.cpus,
         "gpu": needs.gpus,
         "gpu_model": needs.gpu_model if needs.gpus else None,
-        "slurm_extra": " ".join(["--exclusive"] * slurm.exclusive + [slurm.extra or ""]).strip(),
+        "slurm_extra": " ".join(extra).strip(),
     }
+
+
+def across_nodes(needs: Resources) -> dict[str, Value]:
+    """Return what the rule for blocks of several nodes states beside `job_resources`: one task per node.
+
+    `mpi` keeps the plugin from wrapping the job in `srun -n1`; `tasks_per_gpu: 0` keeps it from taking `tasks` for the
+    tasks of each GPU.
+    """
+    return {"mpi": "srun", "tasks": needs.tasks, "tasks_per_gpu": 0}
+
+
+def _gpus_per_node(needs: Resources) -> list[str]:
+    if needs.nodes == 1 or not needs.gpus:
+        return []
+    model = f"{needs.gpu_model}:" if needs.gpu_model else ""
+    return [f"--gpus-per-node={model}{needs.gpus // needs.nodes}"]  # the sum alone could be shared out unevenly
 
 
 def before_block(slurm: Slurm) -> str:
     """Return the shell commands that prepare a node for a block, each followed by ` && `."""
     commands = [f'export SLURM_RESTART_COUNT="${{{RESTARTS_VARIABLE}:-0}}"']
     commands += [f"module load {shlex.quote(module)}" for module in slurm.modules]
+    if slurm.interface:
+        commands.append(f"export {INTERFACE_VARIABLE}={shlex.quote(slurm.interface)}")
     if slurm.scratch:
         commands += [f"mkdir -p {shlex.quote(slurm.scratch)}", f"export TMPDIR={shlex.quote(slurm.scratch)}"]
     return "".join(f"{command} && " for command in commands)
+
+
+def python(slurm: Slurm, own: str) -> str:
+    """Return the shell words that start Python for a block: our `own` interpreter, or the one inside the container."""
+    if slurm.container is None:
+        return shlex.quote(own)
+    return f"{slurm.container} {shlex.quote(slurm.container_python)}"
 
 
 def in_words(needs: Resources, slurm: Slurm) -> str:
@@ -69,6 +98,7 @@ def bounds(site: Site) -> dict[str, tuple[Any, bool, str]]:
     """Return, for each key of `site.slurm` that has a range, its value, whether it is in it, and the range in words."""
     slurm = site.slurm
     least = f"at least {LEAST_MEM_MB} (each job runs two Snakemakes and a supervisor beside its runs), or null"
+    bounded = {name: getattr(slurm, name) for name in ("max_gpus", "max_jobs", "max_minutes")}
     plain = slurm.gpu_model is None or re.fullmatch(r"[A-Za-z0-9_.]+", slurm.gpu_model) is not None
     unlike = "false where jobs go to Slurm: the machine that plans is not the one that measures"
     return {
@@ -81,6 +111,8 @@ def bounds(site: Site) -> dict[str, tuple[Any, bool, str]]:
         ),
         "site.slurm.cpus_per_gpu": (slurm.cpus_per_gpu, slurm.cpus_per_gpu >= 1, "at least 1"),
         "site.slurm.fake_gpus": (slurm.fake_gpus, slurm.fake_gpus >= 0, "at least 0"),
-        "site.slurm.max_gpus": (slurm.max_gpus, (slurm.max_gpus or 1) >= 1, "at least 1, or null"),
-        "site.slurm.max_minutes": (slurm.max_minutes, (slurm.max_minutes or 1) >= 1, "at least 1, or null"),
+        **{
+            f"site.slurm.{name}": (value, value is None or value >= 1, "at least 1, or null")
+            for name, value in bounded.items()
+        },
     }
