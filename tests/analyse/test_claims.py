@@ -8,22 +8,25 @@ from typing import Any
 import pytest
 
 from accelsweep.analyse.analyse import analyse
-from accelsweep.core.claims import Claim, ClaimVerdict, ReportSettings
-from accelsweep.core.findings import ClaimFinding
+from accelsweep.core.claims import Claim, ClaimVerdict, ReportSettings, factors
 
 SMALL, LARGE = {"accelerator": "cpu", "batch_size": 8}, {"accelerator": "cpu", "batch_size": 64}
 GPU = {"accelerator": "cuda", "batch_size": 64}
 
 
-def claim(**changes: Any) -> Claim:
+def claim(**figure: Any) -> Claim:
     """A batch of 64 is three times as fast as one of 8."""
+    stated = {"claimed": 3.0, "cell": LARGE, "against": {"batch_size": 8}}
+    return make_claim(stated | figure)
+
+
+def make_claim(*figures: dict[str, Any], **changes: Any) -> Claim:
     stated: dict[str, Any] = {
         "id": "batch_size",
-        "claim": "batches of 8 take 3x the time of batches of 64",
+        "statement": "batches of 8 take 3x the time of batches of 64",
         "source": "a forum",
-        "claimed": 3.0,
-        "cell": {"accelerator": "cpu", "batch_size": 64},
-        "against": {"batch_size": 8},
+        "differs": ["that was another network"],
+        "figures": figures,
     }
     return Claim.model_validate(stated | changes)
 
@@ -32,7 +35,7 @@ def claim(**changes: Any) -> Claim:
 def judged(simulated: ModuleType):
     """Judge one claim on a sweep whose larger batch is `ratio` times as fast, with `noise` between its three blocks."""
 
-    def judge(stated: Claim, ratio: float = 3.0, noise: float = 0.001, **fields: Any) -> ClaimFinding:
+    def judge(stated: Claim, ratio: float = 3.0, noise: float = 0.001, **fields: Any) -> Any:
         rows = []
         for block in range(3):
             rows.append(simulated.make_run(SMALL, block, 100.0, **fields))
@@ -41,8 +44,8 @@ def judged(simulated: ModuleType):
         cells = (*manifest.cells[:2], manifest.cells[2].model_copy(update={"unsupported": "there is no cuda here"}))
         settings = manifest.settings.model_copy(update={"report": ReportSettings(claims=(stated,))})
         plan = manifest.model_copy(update={"cells": cells, "settings": settings})
-        (finding,) = analyse(simulated.make_records(rows), plan).claims
-        return finding
+        findings = analyse(simulated.make_records(rows), plan).claims
+        return findings[0] if len(findings) == 1 else findings
 
     return judge
 
@@ -66,8 +69,9 @@ def test_a_claim_agrees_only_where_the_whole_interval_lies_within_its_tolerance(
     assert finding.labels == ("cpu x1 | batch 64", "cpu x1 | batch 8")
 
 
-def test_the_reason_to_differ_is_the_claims_own(judged) -> None:
-    assert judged(claim(differs="that was another network")).reason == "that was another network"
+def test_a_finding_carries_the_reasons_to_differ_and_the_source(judged) -> None:
+    finding = judged(claim())
+    assert (finding.differs, finding.source) == (("that was another network",), "a forum")
 
 
 def test_any_metric_can_be_claimed(judged) -> None:
@@ -106,3 +110,89 @@ def test_a_claim_does_not_reach_over_fields_that_it_does_not_name(simulated: Mod
     (finding,) = analyse(simulated.make_records(rows), manifest.model_copy(update={"settings": settings})).claims
     assert finding.verdict is ClaimVerdict.not_testable
     assert finding.reason.startswith("torch differs: 2.12.0")
+
+
+@pytest.mark.parametrize(
+    ("claimed", "ratio", "verdict"),
+    [
+        ("at least 3", 3.1, ClaimVerdict.agrees),
+        ("at least 3", 2.99, ClaimVerdict.agrees),
+        ("at least 3", 2.8, ClaimVerdict.less),
+        ("more than 3", 3.1, ClaimVerdict.agrees),
+        ("more than 3", 3.03, ClaimVerdict.less),
+        ("at most 3", 3.03, ClaimVerdict.agrees),
+        ("at most 3", 3.3, ClaimVerdict.more),
+        ("less than 3", 2.99, ClaimVerdict.more),
+        ("less than 3", 2.8, ClaimVerdict.agrees),
+        ("2 to 4", 3.0, ClaimVerdict.agrees),
+        ("2 to 4", 4.3, ClaimVerdict.agrees),
+        ("2 to 4", 5.0, ClaimVerdict.more),
+        ("2 to 4", 1.5, ClaimVerdict.less),
+        (None, 1.5, ClaimVerdict.measured),
+    ],
+)
+def test_a_bound_that_counts_itself_gives_way_by_the_threshold_and_one_that_does_not_must_be_exceeded_by_it(
+    judged, claimed, ratio, verdict
+) -> None:
+    assert judged(claim(claimed=claimed), ratio, noise=0.0005).verdict is verdict
+
+
+def test_a_direction_is_undecided_where_the_interval_reaches_over_it(judged) -> None:
+    assert judged(claim(claimed="more than 1"), 1.02, noise=0.01).verdict is ClaimVerdict.undecided
+
+
+def test_an_expression_multiplies_and_divides_metrics_and_numbers(judged) -> None:
+    """Both batches took the same joules, so twice the samples are twice the samples per joule."""
+    finding = judged(
+        claim(metric="2 * samples_per_second / energy_joules", claimed=2.0), 2.0, energy_joules=50.0, host_pss_bytes=5e8
+    )
+    assert (finding.verdict, finding.measured.value) == (ClaimVerdict.agrees, pytest.approx(2.0, rel=0.01))
+    (absolute,) = [judged(claim(metric="1e6 / samples_per_second", against=None, unit="s", claimed=3333.0), 3.0)]
+    assert (absolute.verdict, absolute.claimed, absolute.against) == (ClaimVerdict.agrees, "3333 s", None)
+    assert absolute.measured.value == pytest.approx(1e6 / 300.0, rel=0.001)
+    assert absolute.measured.unit == "s"
+
+
+@pytest.mark.parametrize(
+    ("expression", "parts"),
+    [
+        ("a", [("a", 1)]),
+        ("a / b", [("a", 1), ("b", -1)]),
+        ("1e6 * logged.val_loss / b / 2", [(1e6, 1), ("logged.val_loss", 1), ("b", -1), (2.0, -1)]),
+    ],
+)
+def test_an_expression_is_its_factors(expression, parts) -> None:
+    assert list(factors(expression)) == parts
+
+
+def test_an_unmeasured_part_of_an_expression_is_named_with_the_runs_own_reason(judged) -> None:
+    finding = judged(claim(metric="samples_per_second / energy_joules"))
+    assert finding.reason == "accelerator=cpu, batch_size=64: energy_joules was not measured"
+
+
+def test_a_claim_may_have_several_figures_and_an_analogue_and_none_is_dropped(judged) -> None:
+    figure = {"claimed": 3.0, "cell": LARGE, "against": SMALL}
+    gpu = {"claimed": 13.76, "cell": GPU, "against": SMALL}
+    stated = make_claim({**figure, "name": "rate"}, gpu, analogue={"says": "a batch of 64", "figures": [figure]})
+    found = judged(stated)
+    assert [(one.figure, one.analogue, str(one.verdict)) for one in found] == [
+        ("rate", None, "agrees"),
+        (None, None, "not testable here"),
+        (None, "a batch of 64", "agrees"),
+    ]
+
+
+def test_figures_that_the_plan_rules_out_widen_no_interval(judged) -> None:
+    figure = {"claimed": 3.0, "cell": LARGE, "against": SMALL}
+    assert judged(make_claim(figure)).measured.confidence == pytest.approx(0.95)
+    with_gpu = judged(make_claim(figure, {"claimed": 13.76, "cell": GPU, "against": SMALL}))
+    assert with_gpu[0].measured.confidence == pytest.approx(0.95)
+    assert judged(make_claim(figure, figure))[0].measured.confidence == pytest.approx(0.975)
+
+
+def test_a_claim_that_waits_for_its_runs_is_not_run_rather_than_untestable(judged) -> None:
+    finding = judged(claim(), outcome="not_run", reason="it has not run yet")
+    assert (finding.verdict, finding.reason) == (
+        ClaimVerdict.not_run,
+        "accelerator=cpu, batch_size=64: it has not run yet",
+    )

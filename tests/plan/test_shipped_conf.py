@@ -12,6 +12,8 @@ from accelsweep.plan.check import Science
 from accelsweep.plan.make import make_plan
 
 CONF = shipped_root() / "conf"
+OVERLAYS = {"experiment", "rung"}
+"""Groups whose files lie over the whole config and are no key of it."""
 
 
 GIVEN_BY_THE_USER = {
@@ -33,7 +35,7 @@ def test_the_top_level_file_is_a_defaults_list_only():
 
 def test_every_known_key_has_its_default_in_one_place():
     base = set(yaml.safe_load((CONF / "base.yaml").read_text()))
-    groups = {path.name for path in CONF.iterdir() if path.is_dir()} - {"experiment"}
+    groups = {path.name for path in CONF.iterdir() if path.is_dir()} - OVERLAYS
     assert base & groups <= {"prices"}
     assert base | groups == set(Science.model_fields) | PLAN_KEYS
 
@@ -60,6 +62,12 @@ def test_every_site_can_be_planned_for_without_looking_at_it(home, name):
 )
 def test_every_choice_of_every_group_can_be_planned(home, group, name):
     assert make_plan(home, [f"{group}={name}", *GIVEN_BY_THE_USER.get((group, name), [])]).manifest.cells
+
+
+@pytest.mark.parametrize("group", sorted(OVERLAYS))
+def test_an_overlay_lies_over_the_whole_config(group):
+    for name in files(group):
+        assert (CONF / group / f"{name}.yaml").read_text().startswith("# @package _global_\n"), name
 
 
 def test_an_experiment_states_only_what_differs():

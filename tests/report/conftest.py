@@ -18,6 +18,7 @@ from accelsweep.core.findings import (
     Findings,
     Hardware,
     Recommendation,
+    Rung,
     RunPoint,
     ScalingPoint,
     Speedup,
@@ -254,3 +255,34 @@ def sweep(tmp_path: Path, findings: Findings) -> SweepFolder:
 @pytest.fixture
 def hostile_sweep(tmp_path: Path, hostile_findings: Findings) -> SweepFolder:
     return write_sweep(tmp_path, hostile_findings)
+
+
+def rung(step: str, rate: float | None, gain: float | None = None, **changes: Any) -> Rung:
+    """Return a step of a ladder; `gain` is that over the step before and over the first alike."""
+    ratio = estimate(gain, 0.1 * gain, "1") if gain else None
+    verdict = Verdict.faster if gain else Verdict.baseline
+    values: dict[str, Any] = {
+        "ladder": "all cells",
+        "hardware": "example-host",
+        "step": step,
+        "cell": step,
+        "rate": estimate(rate, 0.1 * rate) if rate else None,
+        "before": "0_naive" if gain else None,
+        "gain": ratio,
+        "verdict": verdict,
+        "total": ratio,
+        "total_verdict": verdict,
+        "reason": "",
+    }
+    return Rung.model_validate(values | changes)
+
+
+@pytest.fixture
+def rungs() -> tuple[Rung, ...]:
+    """A ladder of three steps: the first, one twice as fast, and one that the model lacks."""
+    absent = {"verdict": Verdict.not_measured, "total_verdict": Verdict.not_measured, "reason": "no such key"}
+    return (
+        rung("0_naive", 100.0),
+        rung("1_larger_batch", 200.0, 2.0),
+        rung("2_channels_last", None, **absent),
+    )

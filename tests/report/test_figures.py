@@ -9,6 +9,7 @@ from accelsweep.core.findings import BatchCurve, Estimate, Verdict
 from accelsweep.report.captions import CAPTIONS
 from accelsweep.report.figures.build import build_figures
 from accelsweep.report.figures.figure import Figure, Skipped
+from accelsweep.report.figures.ladder import ladder_figure
 from accelsweep.report.figures.quality import quality_figure
 from accelsweep.report.figures.rate import MOST_LINES, heatmap_figure, throughput_figure
 from accelsweep.report.figures.scaling import efficiency_figure, scaling_figure
@@ -239,3 +240,19 @@ def test_a_line_over_batch_sizes_alone_is_named_for_what_it_is(findings):
     cells = [cell.model_copy(update={"axes": {"batch_size": cell.axes["batch_size"]}}) for cell in cells]
     figure = throughput_figure(findings.model_copy(update={"cells": tuple(cells)}))
     assert {row["series"] for row in figure.rows} == {"cpu x1 | 32-true"}
+
+
+def test_a_ladder_is_drawn_step_by_step_and_names_the_steps_without_a_mark(findings, rungs):
+    figure = ladder_figure(findings.model_copy(update={"ladder": rungs}))
+    assert [row["ratio"] for row in figure.rows] == [1.0, 2.0, None]
+    assert figure.alt == "Speed-up over the first step: naive 1x by definition; larger batch 2.0x [1.8, 2.2]."
+    assert figure.rows[2]["reason"] == "no such key"
+    for palette in (LIGHT, DARK):
+        figure.draw(palette).to_dict(validate=True)
+        assert {"naive", "larger batch", "channels last"} <= texts(svg_of(figure, palette))
+
+
+def test_a_ladder_of_one_measured_step_is_not_drawn(findings, rungs):
+    figure = ladder_figure(findings.model_copy(update={"ladder": (rungs[0], rungs[2])}))
+    assert isinstance(figure, Skipped)
+    assert figure.reason == "fewer than two steps were measured"

@@ -148,33 +148,73 @@ def test_no_verdict_is_told_by_colour_alone(findings):
         assert row[3].text in set(Verdict)
 
 
+def claim_finding(**changes):
+    stated = {
+        "id": "batch_size",
+        "statement": "batches of 8 take 3x the time of batches of 64",
+        "source": "a forum",
+        "figure": None,
+        "analogue": None,
+        "metric": "samples_per_second",
+        "claimed": "3x",
+        "measured": Estimate(value=1.42, low=1.4, high=1.44, unit="1", confidence=0.95, count=3),
+        "verdict": ClaimVerdict.less,
+        "reason": "",
+        "differs": ("that was another network",),
+        "cell": "a",
+        "against": "b",
+        "labels": ("batch 64", "batch 8"),
+    }
+    return ClaimFinding(**(stated | changes))
+
+
+def tables_by_name(findings):
+    return {table.name: table for table in build_tables(findings)}
+
+
 def test_claims_have_a_table_where_the_experiment_states_some(findings):
-    assert "claims" not in [table.name for table in build_tables(findings)]
-    tested = ClaimFinding(
-        id="batch_size",
-        claim="batches of 8 take 3x the time of batches of 64",
-        source="a forum",
-        metric="samples_per_second",
-        claimed=3.0,
-        tolerance=0.1,
-        measured=Estimate(value=1.42, low=1.4, high=1.44, unit="1", confidence=0.95, count=3),
-        verdict=ClaimVerdict.less,
-        reason="that was another network",
-        cell="a",
-        against="b",
-        labels=("batch 64", "batch 8"),
-    )
-    absent = tested.model_copy(
-        update={"measured": None, "labels": (), "verdict": ClaimVerdict.not_testable, "reason": "there is no GPU"}
-    )
-    table = build_tables(findings.model_copy(update={"claims": (tested, absent)}))[1]
-    assert table.name == "claims"
+    assert "claims" not in tables_by_name(findings)
+    absent = {"measured": None, "labels": (), "verdict": ClaimVerdict.not_testable, "reason": "there is no GPU"}
+    claims = (claim_finding(), claim_finding(**absent))
+    table = tables_by_name(findings.model_copy(update={"claims": claims}))["claims"]
     assert words(table.rows[0]) == [
-        ("batches of 8 take 3x the time of batches of 64", "a forum"),
-        ("3x", "± 10 %"),
+        ("batches of 8 take 3x the time of batches of 64", "batch_size; a forum"),
+        ("3x", ""),
         ("1.42x [1.40, 1.44]", "batch 64 against batch 8"),
         ("less than claimed", ""),
         ("that was another network", ""),
     ]
-    assert [entry[0] for entry in words(table.rows[1])][2:] == ["not measured", "not testable here", "there is no GPU"]
+    assert words(table.rows[1])[2:4] == [("not measured", ""), ("not testable here", "there is no GPU")]
     assert (table.data[0]["measured.low"], table.data[1]["measured.low"]) == (1.4, None)
+
+
+def test_an_analogue_has_a_row_of_its_own_that_says_so_in_its_verdict(findings):
+    analogue = claim_finding(analogue="threads in place of GPUs", figure="rate", verdict=ClaimVerdict.agrees)
+    (row,) = tables_by_name(findings.model_copy(update={"claims": (analogue,)}))["claims"].rows
+    assert words(row)[0] == ("batch_size, analogue: rate", "threads in place of GPUs")
+    assert words(row)[3] == ("analogue: agrees", "")
+
+
+def test_what_others_published_stands_beside_ours_in_a_table_of_its_own(findings):
+    assert "published" not in tables_by_name(findings.model_copy(update={"claims": (claim_finding(),)}))
+    ours = Estimate(value=0.004, low=0.0039, high=0.0041, unit="s", confidence=0.95, count=3)
+    net = {"claimed": "0.024 to 0.037 s", "against": None, "measured": ours, "labels": ("cuda x1",)}
+    caffe = claim_finding(figure="FCN-5", published={"Caffe": 0.037, "TF": 0.024}, **net)
+    torch = claim_finding(figure="LSTM-32", published={"Torch": 0.096}, **{**net, "measured": None, "reason": "no GPU"})
+    table = tables_by_name(findings.model_copy(update={"claims": (caffe, torch, claim_finding())}))["published"]
+    assert [column.title for column in table.columns] == ["Figure", "Caffe", "TF", "Torch", "Here"]
+    assert words(table.rows[0])[1:] == [("0.037", ""), ("0.024", ""), ("-", ""), ("4.0 ms [3.9, 4.1]", "cuda x1")]
+    assert words(table.rows[1])[4] == ("not measured", "no GPU")
+    assert "a forum" in table.caption
+
+
+def test_a_ladder_has_a_row_for_each_step_measured_or_not(findings, rungs):
+    assert "ladder" not in tables_by_name(findings)
+    table = tables_by_name(findings.model_copy(update={"ladder": rungs}))["ladder"]
+    naive, batch, layout = (words(row) for row in table.rows)
+    assert [naive[0], naive[2], naive[3]] == [("naive", "example-host"), ("-", ""), ("first step", "")]
+    assert batch[0] == ("larger batch", "example-host")
+    assert batch[2] == ("2.0x [1.8, 2.2]", "over naive")
+    assert batch[4] == ("2.0x [1.8, 2.2]", "")
+    assert layout[1:4] == [("not measured", ""), ("not measured", ""), ("not measured", "no such key")]
+    assert (table.data[1]["gain.low"], table.data[2]["gain.low"]) == (1.8, None)

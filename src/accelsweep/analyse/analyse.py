@@ -20,6 +20,7 @@ from accelsweep.analyse.claims import judge_claims
 from accelsweep.analyse.compare import Comparison, Rules, against_baseline, family_size, own_rate
 from accelsweep.analyse.cost import costs, gaps, note, used
 from accelsweep.analyse.doubts import cell_doubts, outlying_runs, overlapping_runs, sweep_doubts
+from accelsweep.analyse.ladder import ladders
 from accelsweep.analyse.origin import environment, hardware_of, records_digest
 from accelsweep.analyse.pareto import candidates, front, objectives
 from accelsweep.analyse.quality import Measure, measure_of, quality_of
@@ -52,9 +53,9 @@ def analyse(records: pd.DataFrame, manifest: Manifest) -> Findings:
         **_of_the_plan(manifest),
         **_judged(manifest, groups, comparisons, cells, rules, measure, names),
         outcomes=_counted(rows),
-        hardware=hardware_of(groups, names),
         rate_metric=rate_metric_of(manifest, rows),
         rate_unit=groups[0].rate_unit if groups else "",
+        hardware=hardware_of(groups, names),
         refusals=tuple(dict.fromkeys(one.refusal for one in comparisons if one.refusal is not None)),
         doubts=tuple(sweep_doubts(groups, manifest.baseline, _repeats(manifest))),
         scaling=scaling(groups, rules),
@@ -63,6 +64,7 @@ def analyse(records: pd.DataFrame, manifest: Manifest) -> Findings:
         batch_curves=batch_curves(groups, names),
         **money,
         claims=_claims(manifest, groups),
+        ladder=ladders(groups, manifest.settings.report.ladder, rules, names),
     )
 
 

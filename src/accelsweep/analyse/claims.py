@@ -1,61 +1,101 @@
 """Claims put to the test: what was claimed, what is measured here, and whether that agrees. None is ever dropped.
 
-A claim whose cells were not planned, cannot run here, were not measured or may not be compared is `not testable here`,
-with the reason.
+A figure whose cells were not planned, cannot run here, were not measured or may not be compared is `not testable here`,
+with the reason. The figures of an analogue are judged in the same way, in rows of their own.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from itertools import product
 from typing import Any
 
 from accelsweep.analyse.compare import endings
 from accelsweep.analyse.likeness import difference
-from accelsweep.analyse.runs import CellRuns
-from accelsweep.analyse.statistics import Family, exponential_estimate, log_ratio, mean, verdict
-from accelsweep.core.claims import Claim, ClaimVerdict
-from accelsweep.core.findings import ClaimFinding, Estimate, Verdict
+from accelsweep.analyse.runs import CellRuns, RunRow
+from accelsweep.analyse.statistics import Family, exponential_estimate, log_ratio, mean, t_interval
+from accelsweep.core.claims import Bounds, Claim, ClaimVerdict, Factor, Figure, bounds, factors
+from accelsweep.core.findings import ClaimFinding, Estimate
+from accelsweep.core.outcome import Outcome
 
 _ABSENT = object()
-_WORDS = {
-    Verdict.same: ClaimVerdict.agrees,
-    Verdict.faster: ClaimVerdict.more,
-    Verdict.slower: ClaimVerdict.less,
-    Verdict.undecided: ClaimVerdict.undecided,
-}
+
+
+@dataclass(frozen=True)
+class _Stated:
+    """A figure, the claim that it belongs to, and what its analogue is, where it belongs to that."""
+
+    claim: Claim
+    figure: Figure
+    analogue: str | None = None
+
+    def sides(self) -> tuple[Mapping[str, Any], ...]:
+        """Return what selects the cell, and the one that it is compared with if there is one."""
+        cell, against = self.figure.cell, self.figure.against
+        return (cell,) if against is None else (cell, against)
 
 
 def judge_claims(
     claims: Sequence[Claim], groups: Sequence[CellRuns], confidence: float, across: Collection[str] = ()
 ) -> tuple[ClaimFinding, ...]:
-    """Return each claim beside what was measured. The intervals of all claims hold together at this confidence.
+    """Return each figure beside what was measured. Those that the plan can test hold together at this confidence.
 
-    A claim compares cells that differ in what it selects them by: other fields of the config, the hardware of one
+    A ratio compares cells that differ in what it selects them by: other fields of the config, the hardware of one
     accelerator and the software must be equal, but for the fields in `across`.
     """
-    family = Family(max(1, len(claims)), confidence)
-    return tuple(_tested(claim, groups, family, across) for claim in claims)
+    stated = [one for claim in claims for one in _stated(claim)]
+    found = [[[group for group in groups if selected(group, side)] for side in one.sides()] for one in stated]
+    testable = sum(all(any(not g.planned.unsupported for g in side) for side in sides) for sides in found)
+    family = Family(max(1, testable), confidence)
+    return tuple(_tested(one, sides, family, across) for one, sides in zip(stated, found, strict=True))
 
 
-def _tested(claim: Claim, groups: Sequence[CellRuns], family: Family, across: Collection[str]) -> ClaimFinding:
-    sides = [[group for group in groups if selected(group, wanted)] for wanted in (claim.cell, claim.against)]
-    for wanted, side in zip((claim.cell, claim.against), sides, strict=True):
-        if reason := _untestable(claim, wanted, side):
-            return _finding(claim, ClaimVerdict.not_testable, reason)
-    allowed = (*across, *claim.cell, *claim.against)
-    pairs = [(ours, theirs) for ours, theirs in product(*sides) if _logs(ours, claim) and _logs(theirs, claim)]
-    refusals = [difference(ours, theirs, allowed, across) for ours, theirs in pairs]
+def _stated(claim: Claim) -> Iterator[_Stated]:
+    yield from (_Stated(claim, figure) for figure in claim.figures)
+    if claim.analogue is not None:
+        yield from (_Stated(claim, figure, claim.analogue.says) for figure in claim.analogue.figures)
+
+
+def _tested(one: _Stated, sides: Sequence[Sequence[CellRuns]], family: Family, across: Collection[str]) -> ClaimFinding:
+    for wanted, side in zip(one.sides(), sides, strict=True):
+        if missing := _untestable(one.figure, wanted, side):
+            return _finding(one, *missing)
+    measured = [[(group, logs) for group in side if (logs := _logs(group, one.figure))] for side in sides]
+    if one.figure.against is None:
+        ((group, logs),) = measured[0][:1]
+        interval = t_interval(list(logs.values()), family)
+        return _judged(one, exponential_estimate(interval, one.figure.unit or "1", family), [group])
+    allowed = (*across, *one.figure.cell, *one.figure.against)
+    pairs = list(product(*measured))
+    refusals = [difference(ours[0], theirs[0], allowed, across) for ours, theirs in pairs]
     comparable = [pair for pair, refusal in zip(pairs, refusals, strict=True) if refusal is None]
     if not comparable:
-        return _finding(claim, ClaimVerdict.not_testable, str(refusals[0]))
-    ours, theirs = max(comparable, key=lambda pair: len(pair[0].blocks & pair[1].blocks))
-    interval, _ = log_ratio(_logs(ours, claim), _logs(theirs, claim), family)
-    measured = exponential_estimate(interval, "1", family)
-    relative = exponential_estimate(interval, "1", family, 1.0 / claim.claimed)
-    decision = _WORDS[verdict(relative, claim.tolerance)[0]]
-    return _finding(claim, decision, _why(claim, measured), measured, ours, theirs)
+        return _finding(one, ClaimVerdict.not_testable, str(refusals[0]))
+    ours, theirs = max(comparable, key=lambda pair: len(pair[0][1].keys() & pair[1][1].keys()))
+    interval, _ = log_ratio(ours[1], theirs[1], family)
+    return _judged(one, exponential_estimate(interval, "1", family), [ours[0], theirs[0]])
+
+
+def _judged(one: _Stated, measured: Estimate, cells: Sequence[CellRuns]) -> ClaimFinding:
+    claimed = one.figure.claimed
+    decision = ClaimVerdict.measured if claimed is None else decide(measured, bounds(claimed, one.figure.tolerance))
+    return _finding(one, decision, measured.reason or "", measured, cells)
+
+
+def decide(measured: Estimate, agreeing: Bounds) -> ClaimVerdict:
+    """Return what the interval says: wholly within what agrees, wholly above, wholly below, or undecided."""
+    low, high = measured.low, measured.high
+    if low is None or high is None:
+        return ClaimVerdict.undecided
+    if agreeing.highest is not None and low > agreeing.highest:
+        return ClaimVerdict.more
+    if agreeing.lowest is not None and high < agreeing.lowest:
+        return ClaimVerdict.less
+    above = agreeing.lowest is None or low >= agreeing.lowest
+    below = agreeing.highest is None or high <= agreeing.highest
+    return ClaimVerdict.agrees if above and below else ClaimVerdict.undecided
 
 
 def selected(group: CellRuns, wanted: Mapping[str, Any]) -> bool:
@@ -72,52 +112,77 @@ def _value(group: CellRuns, key: str) -> Any:
     return found
 
 
-def _untestable(claim: Claim, wanted: Mapping[str, Any], side: Sequence[CellRuns]) -> str | None:
-    """Return why there is nothing to put on this side of the ratio, or None if there is."""
-    words = ", ".join(f"{key}={value}" for key, value in wanted.items())
+def _untestable(figure: Figure, wanted: Mapping[str, Any], side: Sequence[CellRuns]) -> tuple[ClaimVerdict, str] | None:
+    """Return why there is nothing to put on this side of the figure, or None if there is."""
+    words = ", ".join(f"{key}={'null' if value is None else value}" for key, value in wanted.items())
     if not side:
-        return f"no cell of this sweep has {words}"
+        return ClaimVerdict.not_testable, f"no cell of this sweep has {words}"
     if len({group.cell for group in side}) > 1:
-        return f"{len(side)} cells of this sweep have {words}; the claim must name one"
-    if any(_logs(group, claim) for group in side):
+        cells = len({group.cell for group in side})
+        return ClaimVerdict.not_testable, f"{cells} cells of this sweep have {words}; the claim must name one"
+    if any(_logs(group, figure) for group in side):
         return None
-    measured = next((group for group in side if group.measured), None)
-    return f"{words}: {f'{claim.metric} was not measured' if measured else endings(side[0])}"
+    if any(_measured(group) for group in side):
+        return ClaimVerdict.not_testable, f"{words}: {_unmeasured(figure, side)}"
+    runs = [run for group in side for run in group.runs]
+    waiting = bool(runs) and all(run.outcome is Outcome.not_run for run in runs)
+    why = str(runs[0].reason) if waiting else endings(side[0])
+    return ClaimVerdict.not_run if waiting else ClaimVerdict.not_testable, f"{words}: {why}"
 
 
-def _logs(group: CellRuns, claim: Claim) -> dict[str, float]:
-    """Return the natural logarithm of the claim's metric per block; runs that share a block are averaged."""
+def _unmeasured(figure: Figure, side: Sequence[CellRuns]) -> str:
+    """Return which metric of the expression no run has, with the reason that the runs give."""
+    runs = [run for group in side for run in _measured(group)]
+    for name in (factor.of for factor in factors(figure.metric) if isinstance(factor.of, str)):
+        if not any(run.value(name) for run in runs):
+            reason = next((run.metrics[name].reason for run in runs if name in run.metrics), None)
+            return f"{name} was not measured" + (f" ({reason})" if reason else "")
+    return f"{figure.metric} was not measured"
+
+
+def _logs(group: CellRuns, figure: Figure) -> dict[str, float]:
+    """Return the natural logarithm of the figure's metric per block; runs that share a block are averaged."""
     found: dict[str, list[float]] = {}
-    for run in group.measured:
-        value = run.value(claim.metric)
-        if value is not None and value > 0:
-            found.setdefault(run.block or "", []).append(math.log(value))
+    parts = factors(figure.metric)
+    for run in _measured(group):
+        logs = [_log(run, part) for part in parts]
+        if None not in logs:
+            found.setdefault(run.block or "", []).append(math.fsum(log for log in logs if log is not None))
     return {block: mean(values) for block, values in found.items()}
 
 
-def _why(claim: Claim, measured: Estimate) -> str:
-    return claim.differs or measured.reason or "the source gives no reason to expect a difference"
+def _measured(group: CellRuns) -> list[RunRow]:
+    """Return the measured runs, also those without the rate that the sweep's cells are compared by."""
+    return [run for run in group.runs if run.outcome is Outcome.measured]
+
+
+def _log(run: RunRow, part: Factor) -> float | None:
+    value = run.value(part.of) if isinstance(part.of, str) else part.of
+    return part.exponent * math.log(value) if value is not None and value > 0 else None
 
 
 def _finding(
-    claim: Claim,
+    one: _Stated,
     decision: ClaimVerdict,
     reason: str,
     measured: Estimate | None = None,
-    ours: CellRuns | None = None,
-    theirs: CellRuns | None = None,
+    cells: Sequence[CellRuns] = (),
 ) -> ClaimFinding:
+    names = [*(group.cell for group in cells), None, None]
     return ClaimFinding(
-        id=claim.id,
-        claim=claim.claim,
-        source=claim.source,
-        metric=claim.metric,
-        claimed=claim.claimed,
-        tolerance=claim.tolerance,
+        id=one.claim.id,
+        statement=one.claim.statement,
+        source=one.claim.source,
+        figure=one.figure.name,
+        analogue=one.analogue,
+        metric=one.figure.metric,
+        claimed=one.figure.words,
         measured=measured,
         verdict=decision,
         reason=reason,
-        cell=ours.cell if ours else None,
-        against=theirs.cell if theirs else None,
-        labels=(ours.label, theirs.label) if ours and theirs else (),
+        differs=one.claim.differs,
+        cell=names[0],
+        against=names[1],
+        labels=tuple(group.label for group in cells),
+        published=one.figure.published,
     )

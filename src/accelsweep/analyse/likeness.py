@@ -16,7 +16,8 @@ FOLLOWS_THE_ACCELERATOR = frozenset({"device", "driver"})
 def difference(a: CellRuns, b: CellRuns, axes: Collection[str], across: Collection[str] = ()) -> str | None:
     """Return a sentence naming the first field, and both values, in which `a` and `b` may not differ; None if none.
 
-    A field of the config may differ if it was swept (or lies below a swept key, as `model.width` below `model`).
+    A field of the config may differ if it was swept (or lies below a swept key, as `model.width` below `model`); where
+    an overlay was swept that may set any field (`rung`), all may.
     Hardware, public software versions and the user's own sources must be equal. `across` names fields that may differ
     anyway.
     """
@@ -50,7 +51,8 @@ def _doubt(part: str, code: str, message: str, remedy: str, a: CellRuns, b: Cell
 
 def _differences(a: CellRuns, b: CellRuns, axes: Collection[str]) -> Iterator[tuple[str, Any, Any]]:
     swept = [_path(axis) for axis in axes]
-    for field, ours, theirs in _config_differences(a.config, b.config):
+    overlaid = any(_overlays(axis, a, b) for axis in swept)
+    for field, ours, theirs in () if overlaid else _config_differences(a.config, b.config):
         if not any(_below(field, axis) for axis in swept):
             yield field, ours, theirs
     same_accelerator = a.config.get("accelerator") == b.config.get("accelerator")
@@ -90,8 +92,13 @@ def _path(axis: str) -> str:
     return axis.lstrip("+~").rpartition("@")[2].replace("/", ".")
 
 
+def _overlays(axis: str, a: CellRuns, b: CellRuns) -> bool:
+    """Return whether an axis is no key of the configs but a choice of files that may set any: `experiment`, `rung`."""
+    return axis.partition(".")[0] not in {**a.config, **b.config}
+
+
 def _below(field: str, axis: str) -> bool:
-    return axis == "experiment" or field == axis or field.startswith(f"{axis}.") or axis.startswith(f"{field}.")
+    return field == axis or field.startswith(f"{axis}.") or axis.startswith(f"{field}.")
 
 
 def _allowed(field: str, across: Collection[str]) -> bool:

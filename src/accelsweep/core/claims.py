@@ -5,49 +5,170 @@ An experiment states them under `report.claims`. They steer the report only and 
 
 from __future__ import annotations
 
+import math
+import re
+from collections.abc import Iterator
 from enum import StrEnum
-from typing import Annotated, Any
+from typing import Annotated, Any, NamedTuple
 
-from pydantic import Field, field_validator
+from pydantic import AfterValidator, Field, field_validator, model_validator
 
 from accelsweep.core.documents import Frozen
 
 Words = Annotated[str, Field(min_length=1)]
 Selection = Annotated[dict[str, Any], Field(min_length=1)]
 
+TOLERANCE = 0.1
+"""How far, relatively, a measured value may lie from a claimed one and still agree with it."""
+
+THRESHOLD = 0.02
+"""What `more than` must exceed its bound by, and what `at least` may miss it by."""
+
+_NUMBER = r"(\d+(?:\.\d*)?(?:e[+-]?\d+)?)"
+_BOUND = re.compile(rf"(at least|more than|at most|less than) {_NUMBER}")
+_RANGE = re.compile(rf"{_NUMBER} to {_NUMBER}")
+_FACTOR = re.compile(rf"\s*(?:([A-Za-z_][\w.]*)|{_NUMBER})\s*")
+
 
 class ClaimVerdict(StrEnum):
-    """What the interval of a measured ratio says of a claimed one. A claim that cannot be tested is never dropped."""
+    """What the interval of a measured value says of a claimed one. A claim that cannot be tested is never dropped."""
 
     agrees = "agrees"
     more = "more than claimed"
     less = "less than claimed"
     undecided = "undecided"
+    measured = "measured, no figure claimed"
+    not_run = "not run"
     not_testable = "not testable here"
 
 
-class Claim(Frozen):
-    """A stated ratio: the `metric` of `cell` is `claimed` times that of `against`. Both are named by config values.
+class Bounds(NamedTuple):
+    """The values that agree with a claim; None is no bound."""
 
-    `claim` says it in words and `source` where it was read. A measured ratio within `tolerance` of the claimed one (0.1
-    is 10 %) agrees with it. `differs` says why the two may differ, whatever comes out.
+    lowest: float | None = None
+    highest: float | None = None
+
+
+class Factor(NamedTuple):
+    """One factor of an expression: the name of a metric or a number, and the exponent 1 or -1."""
+
+    of: str | float
+    exponent: int
+
+
+def factors(expression: str) -> tuple[Factor, ...]:
+    """Return the factors of `samples_per_second`, `window_samples / energy_joules`, `1e6 / samples_per_second`, ...
+
+    Raises ValueError for anything but metrics and positive numbers joined by `*` and `/`.
+    """
+    return tuple(_factors(expression))
+
+
+def _factors(expression: str) -> Iterator[Factor]:
+    exponent = 1
+    for part in re.split(r"([*/])", expression):
+        if part in ("*", "/"):
+            exponent = 1 if part == "*" else -1
+            continue
+        match = _FACTOR.fullmatch(part)
+        if match is None or (match[2] and not float(match[2])):
+            raise ValueError(f"{expression!r} is not understood; write metrics and numbers joined by * and /")
+        yield Factor(match[1] or float(match[2]), exponent)
+
+
+def bounds(claimed: float | str, tolerance: float | None = None) -> Bounds:
+    """Return which values agree with `13.76`, `5.3 to 6.7`, `at least 3`, `more than 1`, `at most 2`, `less than 1`.
+
+    A value and a range allow for `tolerance` (default `TOLERANCE`) on both sides. A bound that is allowed itself
+    (`at least`) allows for it too (default `THRESHOLD`); one that is not (`more than`) must be exceeded by as much.
+    Raises ValueError for other words.
+    """
+    if isinstance(claimed, str) and (match := _BOUND.fullmatch(claimed.strip())):
+        words, bound, slack = match[1], float(match[2]), 1.0 + (tolerance or THRESHOLD)
+        outwards = {"at least": 1 / slack, "more than": slack, "at most": slack, "less than": 1 / slack}
+        value = bound * outwards[words]
+        return Bounds(lowest=value) if words in ("at least", "more than") else Bounds(highest=value)
+    match = _RANGE.fullmatch(claimed.strip()) if isinstance(claimed, str) else None
+    low, high = (float(match[1]), float(match[2])) if match else (float(claimed), float(claimed))
+    if not 0 < low <= high or not math.isfinite(high):
+        raise ValueError("must be more than 0, finite, and a range must begin with its lower end")
+    slack = 1.0 + (tolerance or TOLERANCE)
+    return Bounds(low / slack, high * slack)
+
+
+def _claimed(value: float | str | None) -> float | str | None:
+    try:
+        if value is not None:
+            bounds(value)
+    except ValueError as error:
+        hint = "write a number, `5.3 to 6.7`, `at least 3`, `more than 1`, `at most 2` or `less than 1`"
+        raise ValueError(f"is no claim: {error}; {hint}") from None
+    return value
+
+
+def _expression(text: str) -> str:
+    factors(text)
+    return text
+
+
+class Figure(Frozen):
+    """One figure of a claim and what measures it: `metric` of `cell`, over that of `against` where there is one.
+
+    Cells are named by values of their axes or configs. `metric` is an expression (`factors`). `claimed` is read by
+    `bounds`; None claims nothing, and the value is only measured. A figure of a single cell says its `unit`.
+    `published` are the values that others measured, by their names, to be shown beside ours.
     """
 
-    id: Words
-    claim: Words
-    source: Words
-    claimed: Annotated[float, Field(gt=0, allow_inf_nan=False)]
+    name: Words | None = None
+    claimed: Annotated[float | str | None, AfterValidator(_claimed)] = None
+    metric: Annotated[Words, AfterValidator(_expression)] = "samples_per_second"
     cell: Selection
-    against: Selection
-    metric: Words = "samples_per_second"
-    tolerance: Annotated[float, Field(gt=0, lt=1)] = 0.1
-    differs: str | None = None
+    against: Selection | None = None
+    unit: Words | None = None
+    tolerance: Annotated[float | None, Field(gt=0, lt=1)] = None
+    published: dict[str, float] = Field(default_factory=dict)
+
+    @model_validator(mode="after")
+    def _has_a_unit(self) -> Figure:
+        if (self.against is None) == (self.unit is None):
+            raise ValueError("a ratio has `against` and no `unit`; the value of a single cell has a `unit`")
+        return self
+
+    @property
+    def words(self) -> str:
+        """What is claimed, with its unit: `13.76x`, `more than 1x`, `0.024 to 0.037 s`, or `no figure`."""
+        if self.claimed is None:
+            return "no figure"
+        value = self.claimed if isinstance(self.claimed, str) else f"{self.claimed:g}"
+        return f"{value}x" if self.unit is None else f"{value} {self.unit}"
+
+
+Figures = Annotated[tuple[Figure, ...], Field(min_length=1)]
+
+
+class Analogue(Frozen):
+    """A smaller experiment of the same kind for machines that cannot test a claim. It is no verdict on the claim."""
+
+    says: Words
+    figures: Figures
+
+
+class Claim(Frozen):
+    """A statement, its `source`, its `figures`, and the reasons why they may come out otherwise here (`differs`)."""
+
+    id: Words
+    statement: Words
+    source: Words
+    figures: Figures
+    differs: tuple[Words, ...] = ()
+    analogue: Analogue | None = None
 
 
 class ReportSettings(Frozen):
-    """The `report` key of a config."""
+    """The `report` key of a config. `ladder` names the axis whose values are steps, each of which adds to the last."""
 
     claims: tuple[Claim, ...] = ()
+    ladder: Words | None = None
 
     @field_validator("claims")
     @classmethod

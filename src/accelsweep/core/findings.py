@@ -179,23 +179,48 @@ class BatchCurve(Frozen):
 
 
 class ClaimFinding(Frozen):
-    """A claimed ratio of a metric beside the one measured here; `reason` says why they may differ, or why none is had.
+    """One figure of a claim beside what was measured here; `reason` says why there is no verdict or no interval.
 
-    `cell` and `against` name the cells that were compared, `labels` says them in words (empty where none were).
+    `analogue` says what the smaller experiment is that this figure belongs to; None for a figure of the claim itself.
+    `differs` are the known reasons why the two may differ. `cell` and `against` name the cells that were measured,
+    `labels` says them in words (empty where none were). `published` are the values of others, by their names.
     """
 
     id: str
-    claim: str
+    statement: str
     source: str
+    figure: str | None
+    analogue: str | None
     metric: str
-    claimed: float
-    tolerance: float
+    claimed: str
     measured: Estimate | None
     verdict: ClaimVerdict
     reason: str
+    differs: tuple[str, ...]
     cell: str | None
     against: str | None
     labels: tuple[str, ...]
+    published: dict[str, float] = Field(default_factory=dict)
+
+
+class Rung(Frozen):
+    """One step of a ladder: the rate with it, and its gain over the last measured step and over the first one.
+
+    `ladder` says which other axes' values all of its steps share, `step` is the axis' value. A step that was not
+    measured has no rate, and `reason` says why. `before` is the step that `gain` is over, None for the first.
+    """
+
+    ladder: str
+    hardware: str | None
+    step: str
+    cell: str
+    rate: Estimate | None
+    before: str | None
+    gain: Estimate | None
+    verdict: Verdict
+    total: Estimate | None
+    total_verdict: Verdict
+    reason: str
 
 
 class Findings(Document):
@@ -242,6 +267,7 @@ class Findings(Document):
     cost_gaps: tuple[str, ...] = ()
     prices: tuple[PriceUsed, ...] = ()
     merged: tuple[str, ...] = ()
-    claims: tuple[ClaimFinding, ...] = ()
     rate_metric: str = "samples_per_second"
     rate_unit: str = "1/s"
+    claims: tuple[ClaimFinding, ...] = ()
+    ladder: tuple[Rung, ...] = ()

@@ -29,7 +29,7 @@ class Point:
     """One point of the grid: the values of its axes and its resolved config.
 
     `science` is the part that names the cell, `steering` the plan-level part, `choices` the config groups' choices,
-    `added` the top-level keys that the command line added with `+`.
+    `added` the top-level keys that the command line added with `+`. `lacks` is why a step of a ladder changes nothing.
     """
 
     axes: dict[str, Any]
@@ -37,6 +37,7 @@ class Point:
     steering: dict[str, Any]
     choices: Mapping[str, Any]
     added: frozenset[str]
+    lacks: str | None = None
 
     def checked(self, science: dict[str, Any]) -> Point:
         """Return this point with its scientific config as the check returned it."""
@@ -55,7 +56,7 @@ def expand(composer: Composer, grid: Grid, auto: str) -> Iterator[Point]:
         structural, plain = _split(composer, bases, job, overrides)
         base = _base(composer, bases, structural)
         science, steering = base.resolved(plain, auto)
-        axes = {_axis(overrides[index]): _axis_value(composer, overrides[index], science) for index in grid.swept}
+        axes = {axis_of(overrides[index]): _axis_value(composer, overrides[index], science) for index in grid.swept}
         yield Point(axes, science, steering, base.choices, base.added)
 
 
@@ -69,7 +70,8 @@ def _refuse_swept_plan_keys(composer: Composer, grid: Grid) -> None:
             )
 
 
-def _axis(override: Override) -> str:
+def axis_of(override: Override) -> str:
+    """Return the name of the axis that an override with several values makes."""
     return override.get_key_element().lstrip("+")
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -14,10 +14,11 @@ from accelsweep.core.cell import Cell, cell_name
 from accelsweep.core.errors import InputError, nearest
 from accelsweep.core.plans import Excluded, Settings, Site
 from accelsweep.plan import check, rules, select
-from accelsweep.plan.compose import Composer, Grid
-from accelsweep.plan.expand import Point, expand, steering_of
+from accelsweep.plan.compose import Composer
+from accelsweep.plan.expand import Point, steering_of
 from accelsweep.plan.explain import defining_file
 from accelsweep.plan.inventory import probe
+from accelsweep.plan.ladder import fitted
 from accelsweep.plan.own import optimizer_notes, with_own_targets
 
 
@@ -49,7 +50,8 @@ def checked_grid(composer: Composer, overrides: Sequence[str]) -> CheckedGrid:
     steering = steering_of(composer, grid.jobs[0])
     settings, site, exclude = check.steering(steering, file_of)
     site = site.model_copy(update={"inventory": probe()}) if site.probe else site
-    points = _points(composer, grid, rules.resolve_auto(site), steering, file_of)
+    auto = rules.resolve_auto(site)
+    points = _points(fitted(composer, grid, auto, settings.report.ladder), composer, steering, file_of)
     every = list(points.values())
     rules_by_name = {f"exclude.{number}.when": rule.when for number, rule in enumerate(exclude)}
     for where, wanted in {**rules_by_name, "baseline": settings.baseline}.items():
@@ -74,12 +76,12 @@ def checked_grid(composer: Composer, overrides: Sequence[str]) -> CheckedGrid:
 
 
 def _points(
-    composer: Composer, grid: Grid, auto: str, steering: dict[str, Any], file_of: check.FileOf
+    expanded: Iterable[Point], composer: Composer, steering: dict[str, Any], file_of: check.FileOf
 ) -> dict[str, Point]:
     """Return the grid's distinct points, checked, by the names of their cells."""
     groups = composer.loader.get_group_options("", results_filter=ObjectType.GROUP)
     points: dict[str, Point] = {}
-    for point in expand(composer, grid, auto):
+    for point in expanded:
         _refuse_other_steering(steering, point)
         _add(points, point.checked(check.science(point.science, point.added, groups, file_of)))
     return points
@@ -95,7 +97,8 @@ def _refuse_foreign_config(composer: Composer, master: DictConfig) -> None:
 
 
 def _cell(name: str, point: Point, site: Site) -> Cell:
-    return Cell(name=name, axes=point.axes, config=point.science, unsupported=rules.unsupported(point.science, site))
+    unsupported = point.lacks or rules.unsupported(point.science, site)
+    return Cell(name=name, axes=point.axes, config=point.science, unsupported=unsupported)
 
 
 def _refuse_other_steering(steering: dict[str, Any], point: Point) -> None:

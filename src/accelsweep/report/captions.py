@@ -28,6 +28,12 @@ CAPTIONS: dict[str, Caption] = {
         "else is undecided, which more repeats may settle. The axis is logarithmic, so that 2x and 0.5x lie "
         "equally far from 1x.",
     ),
+    "ladder": Caption(
+        "Ladder of optimisations",
+        "Each step keeps all steps before it and adds one optimisation. Each mark is the ratio of a step's rate to the "
+        "first step's, measured in the same blocks, with its interval; the distance to the mark above is what the step "
+        "itself gains. A step without a mark could not be measured, and the table says why. The axis is logarithmic.",
+    ),
     "heatmap": Caption(
         "Rate by batch size and precision",
         "One tile per cell: batch size per device across, device and precision down. The deeper the tile stands "

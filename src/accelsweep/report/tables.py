@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from accelsweep.core.claims import ClaimVerdict
-from accelsweep.core.findings import CellFinding, ClaimFinding, Findings, RunPoint
+from accelsweep.core.findings import CellFinding, Findings, RunPoint
 from accelsweep.core.outcome import Outcome
 from accelsweep.core.record import Doubt
 from accelsweep.report import format as fmt
 from accelsweep.report.cells import cells_table
+from accelsweep.report.claims import claims_table, published_table
+from accelsweep.report.ladder import ladder_table
 from accelsweep.report.table import Column, Entry, Table
 
 
@@ -45,39 +46,6 @@ def failures_table(findings: Findings) -> Table:
 
 def _axes_words(axes: Mapping[str, Any]) -> str:
     return ", ".join(f"{key}={value}" for key, value in axes.items()) or "the only cell"
-
-
-def claims_table(findings: Findings) -> Table:
-    """Return what was claimed, what was measured here, whether that agrees, and why the two may differ."""
-    titles = ("Claim", "Claimed", "Measured here", "Verdict", "Why they may differ")
-    return Table(
-        name="claims",
-        title="Claims",
-        caption="Ratios that others state, beside the same ratios measured here; all intervals hold together at "
-        f"{fmt.share(findings.confidence)}. A claim agrees if the whole interval lies within its tolerance.",
-        columns=tuple(Column(title, title in ("Claimed", "Measured here")) for title in titles),
-        rows=tuple(_claim_row(claim) for claim in findings.claims),
-        data=[_claim_data(claim) for claim in findings.claims],
-        empty="The experiment states no claim.",
-    )
-
-
-def _claim_row(claim: ClaimFinding) -> tuple[Entry, ...]:
-    measured, compared = claim.measured, " against ".join(claim.labels)
-    words = fmt.ratio_text(measured) if measured else fmt.ABSENT
-    tone = {ClaimVerdict.agrees: "same", ClaimVerdict.not_testable: "absent"}.get(claim.verdict, "undecided")
-    return (
-        Entry(claim.claim, claim.source),
-        Entry(f"{claim.claimed:g}x", f"± {fmt.share(claim.tolerance)}", order=claim.claimed),
-        Entry(words, compared, tone="" if measured else "absent", order=measured.value if measured else None),
-        Entry(claim.verdict.value, tone=tone),
-        Entry(claim.reason),
-    )
-
-
-def _claim_data(claim: ClaimFinding) -> dict[str, Any]:
-    plain = claim.model_dump(mode="json", exclude={"measured", "labels"})
-    return {**plain, **{f"measured.{key}": getattr(claim.measured, key, None) for key in ("value", "low", "high")}}
 
 
 def doubts_table(findings: Findings) -> Table:
@@ -166,6 +134,12 @@ def environment_table(findings: Findings) -> Table:
 
 
 def build_tables(findings: Findings) -> list[Table]:
-    """Return all tables in reading order; that of claims only where the experiment states one."""
-    first = (cells_table, claims_table) if findings.claims else (cells_table,)
-    return [build(findings) for build in (*first, failures_table, doubts_table, runs_table, environment_table)]
+    """Return all tables in reading order; those of claims and of a ladder only where the experiment has some."""
+    tables = [cells_table(findings)]
+    if findings.ladder:
+        tables.append(ladder_table(findings))
+    if findings.claims:
+        tables.append(claims_table(findings.claims, findings.confidence))
+    if any(claim.published for claim in findings.claims):
+        tables.append(published_table(findings.claims))
+    return [*tables, *(build(findings) for build in (failures_table, doubts_table, runs_table, environment_table))]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from accelsweep.core.findings import Findings
 from accelsweep.report.figures.breakdown import breakdown_figure
 from accelsweep.report.figures.figure import Figure, Skipped
+from accelsweep.report.figures.ladder import ladder_figure
 from accelsweep.report.figures.quality import quality_figure
 from accelsweep.report.figures.rate import heatmap_figure, throughput_figure
 from accelsweep.report.figures.scaling import efficiency_figure, scaling_figure
@@ -18,6 +19,7 @@ def build_figures(findings: Findings, folder: Place) -> list[Figure | Skipped]:
     """Return every figure of `captions.CAPTIONS`, drawn or skipped with a reason, in reading order."""
     return [
         speedup_figure(findings),
+        ladder_figure(findings),
         heatmap_figure(findings),
         throughput_figure(findings),
         scaling_figure(findings),

@@ -1,0 +1,112 @@
+"""The tables of claims: claimed, measured here, verdict, why they may differ; and what others measured, beside ours."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from accelsweep.core.claims import ClaimVerdict
+from accelsweep.core.findings import ClaimFinding
+from accelsweep.report import format as fmt
+from accelsweep.report.table import Column, Entry, Table
+
+_TONES = {
+    ClaimVerdict.agrees: "same",
+    ClaimVerdict.measured: "",
+    ClaimVerdict.not_testable: "absent",
+    ClaimVerdict.not_run: "absent",
+}
+_SHORT = {ClaimVerdict.measured: "measured"}
+"""A verdict whose rest stands in the row already."""
+
+
+def claims_table(claims: Sequence[ClaimFinding], confidence: float) -> Table:
+    """Return a row for each figure of each claim, its analogues after it, in the order in which they were stated."""
+    titles = ("Claim", "Claimed", "Measured here", "Verdict", "Why they may differ")
+    return Table(
+        name="claims",
+        title="Claims",
+        caption="Figures that others state, beside the same figures measured here; the intervals of a sweep's claims "
+        f"hold together at {fmt.share(confidence)}. A claim agrees if the whole interval lies within what was claimed. "
+        "An analogue is a smaller experiment of the same kind, for machines that cannot test the claim: its verdict is "
+        "none on the claim itself.",
+        columns=tuple(Column(title, title in ("Claimed", "Measured here")) for title in titles),
+        rows=tuple(_row(claim) for claim in claims),
+        data=[_data(claim) for claim in claims],
+        empty="The experiment states no claim.",
+    )
+
+
+def _row(claim: ClaimFinding) -> tuple[Entry, ...]:
+    measured = claim.measured
+    words = fmt.ABSENT if measured is None else value_words(claim)
+    verdict = _SHORT.get(claim.verdict, claim.verdict.value)
+    return (
+        _statement(claim),
+        Entry(claim.claimed),
+        Entry(
+            words,
+            " against ".join(claim.labels),
+            tone="" if measured else "absent",
+            order=measured.value if measured else None,
+        ),
+        Entry(
+            f"analogue: {verdict}" if claim.analogue else verdict, claim.reason, _TONES.get(claim.verdict, "undecided")
+        ),
+        Entry("" if claim.analogue else "; ".join(claim.differs) or "the source gives no reason"),
+    )
+
+
+def _statement(claim: ClaimFinding) -> Entry:
+    """Return the statement with its source, or what the analogue is; the figure's name tells several apart."""
+    figure = f": {claim.figure}" if claim.figure else ""
+    if claim.analogue:
+        return Entry(f"{claim.id}, analogue{figure}", claim.analogue, tone="absent")
+    return Entry(f"{claim.statement}{figure}", f"{claim.id}; {claim.source}")
+
+
+def value_words(claim: ClaimFinding) -> str:
+    """Return the measured value with its interval: `2.1x [2.0, 2.2]`, `34 ms [33, 35]`."""
+    return fmt.ratio_text(claim.measured) if claim.against else fmt.estimate_text(claim.measured, claim.reason)
+
+
+def _data(claim: ClaimFinding) -> dict[str, Any]:
+    plain = claim.model_dump(mode="json", exclude={"measured", "labels", "published", "differs"})
+    value = {f"measured.{key}": getattr(claim.measured, key, None) for key in ("value", "low", "high", "unit")}
+    return {**plain, "differs": "; ".join(claim.differs), **value}
+
+
+def published_table(claims: Sequence[ClaimFinding]) -> Table:
+    """Return what others published for a figure, a column each, beside what was measured here."""
+    shown = [claim for claim in claims if claim.published]
+    names = list(dict.fromkeys(name for claim in shown for name in claim.published))
+    return Table(
+        name="published",
+        title="Published figures",
+        caption="What others published, beside ours, in the same units. Sources: "
+        + "; ".join(dict.fromkeys(claim.source for claim in shown))
+        + ".",
+        columns=(Column("Figure"), *(Column(name, numeric=True) for name in names), Column("Here", numeric=True)),
+        rows=tuple(_published_row(claim, names) for claim in shown),
+        data=[_published_data(claim, names) for claim in shown],
+        empty="No published figure stands beside ours.",
+    )
+
+
+def _published_row(claim: ClaimFinding, names: Sequence[str]) -> tuple[Entry, ...]:
+    unit = claim.claimed.rpartition(" ")[2]
+    values = [claim.published.get(name) for name in names]
+    here = Entry(fmt.ABSENT, claim.reason, tone="absent")
+    if claim.measured is not None:
+        here = Entry(value_words(claim), claim.labels[0], order=claim.measured.value)
+    return (
+        Entry(claim.figure or claim.statement, f"{claim.id}, {unit}"),
+        *(Entry("-" if value is None else f"{value:g}", order=value) for value in values),
+        here,
+    )
+
+
+def _published_data(claim: ClaimFinding, names: Sequence[str]) -> dict[str, Any]:
+    ours = {f"here.{key}": getattr(claim.measured, key, None) for key in ("value", "low", "high", "unit")}
+    first = {"id": claim.id, "figure": claim.figure, "analogue": claim.analogue, "source": claim.source}
+    return {**first, **{name: claim.published.get(name) for name in names}, **ours}

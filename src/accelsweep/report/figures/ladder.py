@@ -1,0 +1,99 @@
+"""The ladder: how much faster than the first step each step is, step by step, with its interval."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import altair as alt
+
+from accelsweep.core.findings import Findings, Rung
+from accelsweep.report import format as fmt
+from accelsweep.report.figures.figure import ROW_PIXELS, ROWS, Chart, Figure, Row, Skipped, have
+from accelsweep.report.figures.speedup import ratio_domain, ratio_ticks
+from accelsweep.report.figures.theme import Palette
+from accelsweep.report.ladder import step_words
+
+COLUMNS = ("ladder", "hardware", "step", "cell", "ratio", "low", "high", "confidence", "count", "gain", "reason")
+MOST_LADDERS = 8
+"""More lines than there are colours to tell them apart make no picture."""
+
+
+def ladder_figure(findings: Findings) -> Figure | Skipped:
+    """Return the steps against their speed-up over the first one, or why there is nothing to draw."""
+    if not findings.ladder:
+        return Skipped("ladder", "the experiment names no ladder (report.ladder)")
+    rows = [_row(rung) for rung in findings.ladder]
+    if sum(row["ratio"] is not None for row in rows) < 2:
+        return Skipped("ladder", "fewer than two steps were measured")
+    lines = list(dict.fromkeys(row["line"] for row in rows))
+    for row in rows:
+        row["shown"] = row["line"] in lines[:MOST_LADDERS] and row["ratio"] is not None
+    note = "" if len(lines) <= MOST_LADDERS else f"{MOST_LADDERS} of {len(lines)} ladders; all stand in the data."
+    return Figure(
+        name="ladder",
+        alt=f"Speed-up over the first step: {_words(rows)}.",
+        rows=rows,
+        columns=COLUMNS,
+        draw=lambda palette: _draw(palette, rows),
+        note=note,
+    )
+
+
+def _row(rung: Rung) -> dict[str, Any]:
+    """Return a row of the figure; the first measured step stands at 1x by definition."""
+    total = rung.total
+    return {
+        "ladder": rung.ladder,
+        "hardware": rung.hardware,
+        "line": " | ".join(part for part in (rung.ladder, rung.hardware) if part),
+        "step": rung.step,
+        "name": step_words(rung.step),
+        "cell": rung.cell,
+        "ratio": total.value if total else (1.0 if rung.rate else None),
+        "low": total.low if total else None,
+        "high": total.high if total else None,
+        "confidence": total.confidence if total else None,
+        "count": total.count if total else None,
+        "gain": rung.gain.value if rung.gain else None,
+        "words": fmt.ratio_text(total) if total else "1x by definition",
+        "gained": fmt.ratio_text(rung.gain) if rung.gain else "the first step",
+        "rate": fmt.estimate_text(rung.rate, rung.reason),
+        "reason": rung.reason if rung.rate is None else "",
+    }
+
+
+def _words(rows: Sequence[Row]) -> str:
+    return "; ".join(f"{row['name']} {row['words']}" for row in rows if row["shown"])
+
+
+def _draw(palette: Palette, rows: Sequence[Row]) -> Chart:
+    shown = [row for row in rows if row["shown"]]
+    names = list(dict.fromkeys(row["name"] for row in rows))
+    domain = ratio_domain(shown, 1.0)
+    axis = alt.Axis(values=ratio_ticks(domain), labelExpr="format(datum.value, '~r') + 'x'")
+    scale = alt.Scale(type="log", domain=list(domain), nice=False)
+    x = alt.X("ratio:Q", scale=scale, axis=axis, title="rate relative to the first step")
+    y = alt.Y("name:N", sort=names, title=None, scale=alt.Scale(type="point", padding=0.5, domain=names))
+    lines = list(dict.fromkeys(row["line"] for row in shown))
+    legend = alt.Legend(columns=1, symbolType="circle") if len(lines) > 1 else None
+    colour = alt.Color("line:N", scale=alt.Scale(domain=lines), legend=legend)
+    tooltip = [alt.Tooltip(f"{key}:N", title=title) for key, title in _TOOLTIP.items()]
+    base = alt.Chart(ROWS).transform_filter("datum.shown").encode(y=y, color=colour, tooltip=tooltip)
+    one = alt.Chart(alt.InlineData(values=[{}])).mark_rule(color=palette.muted, strokeDash=[3, 3])
+    intervals = base.mark_rule(strokeWidth=2).encode(x=alt.X("low:Q", scale=scale), x2="high:Q")
+    return alt.layer(
+        one.encode(x=alt.XDatum(1, type="quantitative", scale=scale)),
+        base.mark_line(strokeWidth=1).encode(x=x, order=alt.Order("step:N")),
+        *([intervals] if have(shown, "low") else []),
+        base.mark_point(filled=True, size=95).encode(x=x),
+    ).properties(height=ROW_PIXELS * len(names), usermeta={"rows": len(names)})
+
+
+_TOOLTIP = {
+    "line": "ladder",
+    "name": "step",
+    "words": "over the first",
+    "gained": "over the step before",
+    "rate": "rate",
+}

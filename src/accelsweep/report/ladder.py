@@ -1,0 +1,63 @@
+"""The ladder as a table: each step's rate, its gain over the step before and over the first, or why it has none."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from accelsweep.core.findings import Estimate, Findings, Rung, Verdict
+from accelsweep.report import format as fmt
+from accelsweep.report.table import Column, Entry, Table
+
+
+def ladder_table(findings: Findings) -> Table:
+    """Return one row per step, in the order in which the steps add up."""
+    titles = ("Step", "Rate", "Gain over the step before", "Verdict", "Gain over the first step", "Verdict so far")
+    return Table(
+        name="ladder",
+        title="Ladder",
+        caption="Each step keeps all steps before it and adds one. Intervals in brackets; all gains hold together at "
+        f"{fmt.share(findings.confidence)}. A step that could not be measured says why, and the next one is compared "
+        "with the last step that was.",
+        columns=tuple(Column(title, title not in ("Step", "Verdict", "Verdict so far")) for title in titles),
+        rows=tuple(_row(rung) for rung in findings.ladder),
+        data=[_data(rung) for rung in findings.ladder],
+        empty="The experiment climbs no ladder.",
+    )
+
+
+def step_words(step: str) -> str:
+    """Return the name of a step without the number that orders its files: `2_larger_batch` is `larger batch`."""
+    return re.sub(r"^\d+_", "", step).replace("_", " ")
+
+
+def _row(rung: Rung) -> tuple[Entry, ...]:
+    where = ", ".join(part for part in (rung.ladder, rung.hardware) if part and part != "all cells")
+    step = Entry(step_words(rung.step), where, tone="baseline" if rung.verdict is Verdict.baseline else "")
+    if rung.rate is None:
+        absent = Entry(fmt.ABSENT, tone="absent")
+        return (step, absent, absent, Entry(rung.verdict.value, rung.reason, tone="failed"), absent, absent)
+    return (
+        step,
+        Entry(fmt.estimate_text(rung.rate), order=rung.rate.value),
+        _gain(rung.gain, f"over {step_words(rung.before)}" if rung.before else ""),
+        _verdict(rung.verdict, rung.reason if rung.gain is None or rung.gain.low is None else ""),
+        _gain(rung.total),
+        _verdict(rung.total_verdict),
+    )
+
+
+def _verdict(verdict: Verdict, reason: str = "") -> Entry:
+    first = verdict is Verdict.baseline
+    return Entry("first step" if first else verdict.value, "" if first else reason, tone=verdict.value)
+
+
+def _gain(ratio: Estimate | None, over: str = "") -> Entry:
+    return Entry("-", tone="absent") if ratio is None else Entry(fmt.ratio_text(ratio), over, order=ratio.value)
+
+
+def _data(rung: Rung) -> dict[str, Any]:
+    data: dict[str, Any] = rung.model_dump(mode="json", exclude={"rate", "gain", "total"})
+    for name, value in (("rate", rung.rate), ("gain", rung.gain), ("total", rung.total)):
+        data |= {f"{name}.{field}": getattr(value, field, None) for field in ("value", "low", "high", "unit", "count")}
+    return data

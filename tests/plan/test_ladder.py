@@ -1,0 +1,79 @@
+"""The steps of a ladder fitted to what the model, the data and the optimiser have keys for."""
+
+import pytest
+
+from accelsweep.plan.make import make_plan
+
+LADDER = """\
+# @package _global_
+defaults:
+  - /step: null
+hydra: {sweeper: {params: {step: "0_first,1_resident,2_batch,3_layout,4_both"}}}
+report: {ladder: step}
+"""
+STEPS = {
+    "step/0_first.yaml": "# @package _global_\nmodel: {layout: plain}\n",
+    "step/1_resident.yaml": "# @package _global_\ndefaults: [0_first, _self_]\ndata: {placing: resident}\n",
+    "step/2_batch.yaml": "# @package _global_\ndefaults: [1_resident, _self_]\nbatch_size: 128\n",
+    "step/3_layout.yaml": "# @package _global_\ndefaults: [2_batch, _self_]\nmodel: {layout: other}\n",
+    "step/4_both.yaml": """\
+# @package _global_
+defaults: [3_layout, _self_]
+precision: bf16-mixed
+data: {nested: {a: 1}}
+""",
+}
+
+
+@pytest.fixture
+def ladder(home, own_conf):
+    """Plan the ladder with these overrides; return its cells by step."""
+    own_conf({"experiment/steps.yaml": LADDER, **STEPS})
+
+    def planned(*overrides):
+        plan = make_plan(home, ["experiment=steps", "accelerator=cpu", *overrides])
+        return {(cell.axes["step"], *list(cell.axes.values())[1:]): cell for cell in plan.cells}
+
+    return planned
+
+
+def test_a_step_whose_keys_nothing_takes_is_a_row_that_names_them(ladder):
+    cells = ladder("model=mlp", "data=digits")
+    assert [step for (step,), cell in cells.items() if cell.unsupported] == ["1_resident", "3_layout"]
+    assert cells[("1_resident",)].unsupported == (
+        "this step would set data.placing=resident, but the config of accelsweep.workloads.digits.Digits has no such "
+        "key; if it takes one, name it in a file of your own, conf/data/NAME.yaml"
+    )
+    assert "model.layout=other" in cells[("3_layout",)].unsupported
+
+
+def test_what_a_step_lacks_does_not_reach_the_steps_after_it(ladder):
+    cells = ladder("model=mlp", "data=digits")
+    last = cells[("4_both",)].config
+    assert (last["batch_size"], last["precision"]) == (128, "bf16-mixed")
+    assert {"placing", "nested"}.isdisjoint(last["data"])
+    assert "layout" not in last["model"]
+
+
+def test_a_key_that_a_file_of_the_users_names_is_set(ladder, own_conf):
+    own_conf({"data/mine.yaml": "_target_: accelsweep.workloads.digits.Digits\nplacing: loader\nnested: {a: 0}\n"})
+    cells = ladder("model=mlp", "data=mine")
+    assert cells[("1_resident",)].unsupported is None
+    assert cells[("4_both",)].config["data"]["placing"] == "resident"
+
+
+def test_what_the_command_line_states_counts_in_every_step(ladder):
+    cells = ladder("model=mlp", "data=digits", "batch_size=16")
+    assert {cell.config["batch_size"] for cell in cells.values()} == {16}
+
+
+def test_a_ladder_is_fitted_for_every_value_of_another_axis(ladder):
+    cells = ladder("model=mlp,small_cnn", "data=digits")
+    assert [step for step, cell in cells.items() if cell.unsupported] == [
+        (step, model) for step in ("1_resident", "3_layout") for model in ("mlp", "small_cnn")
+    ]
+
+
+def test_without_a_ladder_every_key_of_a_step_is_kept(ladder):
+    cells = ladder("model=mlp", "data=digits", "report.ladder=null")
+    assert cells[("4_both",)].config["data"]["placing"] == "resident"
