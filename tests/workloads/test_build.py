@@ -6,8 +6,8 @@ import lightning.pytorch as pl
 import pytest
 import torch
 
-from accelsweep.core.errors import InputError
-from accelsweep.workloads.build import build_data, build_module
+from accelsweep.core.errors import InputError, Unsupported
+from accelsweep.workloads.build import build_data, build_module, prepare_once
 
 SGD = {"_target_": "torch.optim.SGD", "_partial_": True, "lr": 0.25}
 HERE = "accelsweep_own_code"
@@ -45,6 +45,44 @@ class NoBatchSize(pl.LightningDataModule):
     def __init__(self, size=3):
         super().__init__()
 
+class Attribute(pl.LightningDataModule):
+    def __init__(self):
+        super().__init__()
+        self.batch_size = 1
+
+class Hyperparameter(pl.LightningDataModule):
+    def __init__(self, settings=None):
+        super().__init__()
+        self.save_hyperparameters({"batch_size": 1})
+
+class OnDevice(pl.LightningDataModule):
+    def __init__(self, batch_size, device):
+        super().__init__()
+        self.device = device
+
+class Sized(Bare):
+    def __init__(self, width):
+        super().__init__()
+        self.width = width
+
+class WithData(Bare):
+    prepared = 0
+    def __init__(self, batch_size=1):
+        super().__init__()
+        self.batch_size = batch_size
+    def prepare_data(self):
+        type(self).prepared += 1
+    def train_dataloader(self):
+        return [self.batch_size]
+
+class Net(torch.nn.Module):
+    def __init__(self, width=1):
+        super().__init__()
+
+class Rows(torch.utils.data.Dataset):
+    def __len__(self):
+        return 3
+
 class NoModule:
     pass
 
@@ -81,11 +119,50 @@ def test_a_module_without_any_optimizer_is_told_what_to_choose():
         build_module(config("Bare", optimizer=None))
 
 
+def test_an_optimizer_that_the_sweep_varies_but_the_module_ignores_is_no_cell():
+    with pytest.raises(Unsupported, match="Own defines configure_optimizers, so every value would measure the same"):
+        build_module(config("Own"), axes=["batch_size", "optimizer.lr"])
+    build_module(config("Bare"), axes=["optimizer"])
+    build_module(config("Own"), axes=["batch_size", "model.optimizer"])
+
+
 def test_what_is_no_module_is_refused():
     with pytest.raises(InputError, match="not a LightningModule"):
         build_module(config("NoModule"))
     with pytest.raises(InputError, match="not a LightningDataModule"):
         build_data(config(data="no_data"), seed=1)
+
+
+def test_a_plain_network_is_told_the_command_that_trains_it():
+    given = config("Net")
+    given["model"]["width"] = 3
+    command = f"model=supervised model.network._target_={HERE}.Net model.network.width=3 model.loss._target_=torch.nn."
+    with pytest.raises(InputError, match=r"plain torch\.nn\.Module") as caught:
+        build_module(given)
+    assert command in str(caught.value)
+
+
+def test_a_data_set_is_told_the_command_that_trains_on_it():
+    with pytest.raises(InputError, match=rf"data=dataset data.train._target_={HERE}.Rows"):
+        build_data(config(data="Rows"), seed=1)
+
+
+def test_a_module_of_the_other_lightning_package_is_told_what_to_import():
+    other = {"_target_": "pytorch_lightning.demos.boring_classes.BoringModel"}
+    with pytest.raises(InputError, match=r"write `import lightning.pytorch as pl`"):
+        build_module(config(model="Bare") | {"model": other})
+
+
+def test_an_argument_that_the_class_does_not_take_is_named_with_the_nearest_one():
+    slip = config("Sized")
+    slip["model"]["widht"] = 3
+    with pytest.raises(InputError, match=r"model.widht: .*Sized has no such argument \(did you mean 'width'\?\)"):
+        build_module(slip)
+
+
+def test_an_argument_that_the_class_needs_is_asked_for():
+    with pytest.raises(InputError, match=r"Sized needs width: give it, \+model.width=VALUE"):
+        build_module(config("Sized"))
 
 
 def test_data_gets_the_batch_size_and_the_seed_of_the_run():
@@ -103,9 +180,35 @@ def test_data_that_takes_anything_gets_the_batch_size_only():
     assert build_data(config(data="Anything"), seed=7).settings == {"batch_size": 16}
 
 
-def test_data_without_a_batch_size_is_told_to_take_one():
-    with pytest.raises(InputError, match="takes no argument batch_size: add one"):
-        build_data(config(data="NoBatchSize"), seed=7)
+@pytest.mark.parametrize("name", ["Attribute", "Hyperparameter"])
+def test_data_without_such_an_argument_has_its_batch_size_set_as_lightning_does_it(name):
+    data = build_data(config(data=name), seed=7)
+    assert (data.batch_size if name == "Attribute" else data.hparams.batch_size) == 16
+
+
+def test_data_that_knows_no_batch_size_is_built_and_left_to_the_check_of_its_first_batch():
+    assert not hasattr(build_data(config(data="NoBatchSize"), seed=7), "batch_size")
+
+
+def test_only_data_that_names_a_device_is_given_it():
+    assert build_data(config(data="OnDevice"), seed=7, device=torch.device("cpu")).device == torch.device("cpu")
+    assert build_data(config(data="Data"), seed=7, device=torch.device("cpu")).seed == 7
+
+
+def test_the_batch_size_goes_to_a_module_that_brings_its_own_data():
+    given = config("WithData") | {"data": {"_target_": "accelsweep.workloads.module_data.ModuleData"}}
+    data, module = build_data(given, seed=1), build_module(given)
+    data.serve(module)
+    assert list(data.train_dataloader()) == [16]
+    assert list(data.val_dataloader()) == []
+    with pytest.raises(InputError, match="Bare defines no train_dataloader"):
+        data.serve(build_module(config("Bare")))
+
+
+def test_data_is_prepared_once_and_so_is_the_modules_own():
+    given = config("WithData") | {"seed": 1}
+    prepare_once(given)
+    assert type(build_module(given)).prepared == 1
 
 
 def test_a_second_batch_size_in_the_data_config_is_refused():

@@ -4,14 +4,20 @@ from __future__ import annotations
 
 import inspect
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import lightning.pytorch as pl
 from hydra.utils import get_object, instantiate
 
-from accelsweep.core.errors import InputError
+from accelsweep.core.errors import InputError, Unsupported, nearest
+from accelsweep.workloads import foreign, optimizer
+from accelsweep.workloads.module_data import ModuleData, brings_own_data
+from accelsweep.workloads.signatures import parameters_of
+
+if TYPE_CHECKING:
+    import torch
 
 
 def make_importable(folder: str | None = None) -> None:
@@ -21,19 +27,26 @@ def make_importable(folder: str | None = None) -> None:
         sys.path.insert(0, path)
 
 
-def build_module(config: Mapping[str, Any]) -> pl.LightningModule:
+def build_module(config: Mapping[str, Any], axes: Collection[str] = ()) -> pl.LightningModule:
     """Return the LightningModule that `config["model"]` names, with the config's optimiser where it brings none.
 
-    Raises InputError where the target is no LightningModule, and whatever the user's code raises.
+    `axes` are the keys that the sweep varies. Raises InputError where the target is no LightningModule or does not take
+    the given arguments, Unsupported where the sweep varies an optimiser that the module does not use, and whatever the
+    user's code raises.
     """
-    module = instantiate(dict(config["model"]), _convert_="all")
+    settings = dict(config["model"])
+    if brings_own_data(config) and "batch_size" in _parameters(settings) and "batch_size" not in settings:
+        settings["batch_size"] = config["batch_size"]
+    module = _instance(settings, "model")
     if not isinstance(module, pl.LightningModule):
-        raise InputError(
-            f"model._target_={config['model'].get('_target_')} gave a {type(module).__name__}, not a LightningModule: "
-            "wrap it in one that has a training_step"
-        )
+        raise InputError(foreign.no_module(module, config["model"]))
     if leaves_optimizer_to_us(module):
         _give_optimizer(module, config)
+    elif any(axis.split(".")[0] == "optimizer" for axis in axes):
+        raise Unsupported(
+            f"the sweep varies `optimizer`, but {type(module).__name__} defines configure_optimizers, so every value "
+            "would measure the same: take `optimizer` out of the grid, or remove the method"
+        )
     return module
 
 
@@ -48,43 +61,80 @@ def _give_optimizer(module: pl.LightningModule, config: Mapping[str, Any]) -> No
             f"{type(module).__name__} defines no configure_optimizers, and the config has no optimizer: "
             "choose one, e.g. optimizer=sgd, or define the method"
         )
-    make: Callable[[Any], Any] = instantiate({**config["optimizer"], "_partial_": True}, _convert_="all")
-
-    def configure_optimizers() -> Any:
-        return make([parameter for parameter in module.parameters() if parameter.requires_grad])
-
-    module.configure_optimizers = configure_optimizers  # type: ignore[method-assign]
+    module.configure_optimizers = lambda: optimizer.configure(module, config)  # type: ignore[method-assign]
 
 
-def build_data(config: Mapping[str, Any], seed: int) -> pl.LightningDataModule:
-    """Return the LightningDataModule that `config["data"]` names, given `batch_size` (per rank) and, if taken, `seed`.
+def build_data(config: Mapping[str, Any], seed: int, device: torch.device | None = None) -> pl.LightningDataModule:
+    """Return the LightningDataModule that `config["data"]` names.
 
-    Raises InputError where the target is no LightningDataModule or its signature takes no `batch_size`.
+    It is given `batch_size` (per rank) as an argument or, where it takes none, as the attribute of that name. `seed`
+    and `device` go only to targets that name them. Raises InputError where the target is no LightningDataModule or
+    does not take the given arguments.
     """
     settings = dict(config["data"])
-    target = str(settings.get("_target_"))
-    accepts = _accepted(target)
     if "batch_size" in settings:
         raise InputError("data.batch_size is set in the config: remove it, the axis is the top-level batch_size")
-    if not accepts("batch_size"):
-        raise InputError(
-            f"data._target_={target} takes no argument batch_size: add one to its __init__ and give it to its "
-            "DataLoader, so that the axis batch_size reaches it"
-        )
-    settings["batch_size"] = config["batch_size"]
-    if "seed" not in settings and accepts("seed", by_name=True):
-        settings["seed"] = seed
-    data = instantiate(settings, _convert_="all")
+    parameters = _parameters(settings)
+    takes_any = any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters.values())
+    if "batch_size" in parameters or takes_any:
+        settings["batch_size"] = config["batch_size"]
+    for name, value in (("seed", seed), ("device", device)):
+        if name in parameters and name not in settings and value is not None:
+            settings[name] = value
+    data = _instance(settings, "data")
     if not isinstance(data, pl.LightningDataModule):
-        raise InputError(f"data._target_={target} gave a {type(data).__name__}, not a LightningDataModule")
+        raise InputError(foreign.no_data_module(data, config["data"]))
+    if "batch_size" not in settings and not isinstance(data, ModuleData):
+        _set_batch_size(data, int(config["batch_size"]))
     return data
 
 
-def _accepted(target: str) -> Callable[..., bool]:
-    parameters = inspect.signature(get_object(target)).parameters
-    takes_any = any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters.values())
+def _set_batch_size(data: pl.LightningDataModule, batch_size: int) -> None:
+    """Set the attribute or hyperparameter `batch_size` where there is one, as Lightning's batch size finder does.
 
-    def accepts(name: str, by_name: bool = False) -> bool:
-        return name in parameters or (takes_any and not by_name)
+    Where there is none the batches are what they are; a run whose first batch has another size is refused.
+    """
+    if hasattr(data, "batch_size"):
+        data.batch_size = batch_size
+    if "batch_size" in data.hparams:
+        data.hparams["batch_size"] = batch_size
 
-    return accepts
+
+def prepare_once(config: Mapping[str, Any]) -> None:
+    """Call `prepare_data` of the data and, where it has one, of the module. Raises what the user's code raises."""
+    build_data(config, seed=int(config["seed"])).prepare_data()
+    target = get_object(str(config["model"]["_target_"]))
+    if getattr(target, "prepare_data", None) not in (None, pl.LightningModule.prepare_data):
+        build_module(config).prepare_data()
+
+
+def _parameters(settings: Mapping[str, Any]) -> Mapping[str, inspect.Parameter]:
+    try:
+        return parameters_of(get_object(str(settings["_target_"])))
+    except ValueError:  # a class of an extension, which has no signature to read
+        return {"settings": inspect.Parameter("settings", inspect.Parameter.VAR_KEYWORD)}
+
+
+_BY_POSITION = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+
+
+def _instance(settings: dict[str, Any], place: str) -> Any:
+    _check_arguments(settings, place)
+    return instantiate(settings, _convert_="all")
+
+
+def _check_arguments(settings: Mapping[str, Any], place: str) -> None:
+    """Refuse what the target does not take and what it needs and is not given, with the key to change."""
+    target, parameters = settings.get("_target_"), _parameters(settings)
+    kinds = {parameter.kind for parameter in parameters.values()}
+    given = [str(key) for key in settings if not str(key).startswith("_")]
+    unknown = [key for key in given if key not in parameters]
+    if unknown and inspect.Parameter.VAR_KEYWORD not in kinds:
+        takes = f"it takes {', '.join(parameters)}" if parameters else "it takes none"
+        raise InputError(
+            f"{place}.{unknown[0]}: {target} has no such argument{nearest(unknown[0], parameters)}; {takes}"
+        )
+    needed = [name for name, each in parameters.items() if each.default is each.empty and each.kind in _BY_POSITION]
+    missing = [name for name in needed if name not in given]
+    if missing and "_args_" not in settings:
+        raise InputError(f"{target} needs {missing[0]}: give it, +{place}.{missing[0]}=VALUE")

@@ -6,7 +6,7 @@ Both are axes of every built-in model (`model.compile`, `model.channels_last`); 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TypedDict
+from typing import Any, TypedDict
 
 import lightning.pytorch as pl
 import torch
@@ -42,19 +42,28 @@ class NetworkModule(pl.LightningModule):
             _check_layout(network)
             network.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
         mode = compile if isinstance(compile, str) else None
-        self._call: Callable[[nn.Module, Tensor], Tensor] = torch.compile(_call, mode=mode) if compile else _call
+        self._call: Callable[..., Any] = torch.compile(_call, mode=mode) if compile else _call
 
     def forward(self, inputs: Tensor) -> Tensor:
         """Return what the network makes of `inputs` (samples, ...)."""
-        if self._channels_last and inputs.dim() == 4:
-            inputs = inputs.contiguous(memory_format=torch.channels_last)
-        return self._call(self.network, inputs)
+        outputs: Tensor = self.called(inputs)
+        return outputs
+
+    def called(self, *inputs: Any, **named: Any) -> Any:
+        """Return what the network, executed as asked for, makes of any arguments; images are laid out first."""
+        return self._call(
+            self.network, *map(self._laid_out, inputs), **{k: self._laid_out(v) for k, v in named.items()}
+        )
+
+    def _laid_out(self, value: Any) -> Any:
+        if self._channels_last and isinstance(value, Tensor) and value.dim() == 4:
+            return value.contiguous(memory_format=torch.channels_last)
+        return value
 
 
-def _call(network: nn.Module, inputs: Tensor) -> Tensor:
+def _call(network: nn.Module, *inputs: Any, **named: Any) -> Any:
     """Call `network`. This is what is compiled: `network.compile()` skips an `nn.Sequential` silently (torch 2.13)."""
-    outputs: Tensor = network(inputs)
-    return outputs
+    return network(*inputs, **named)
 
 
 def _check_layout(network: nn.Module) -> None:

@@ -1,0 +1,88 @@
+"""The config's optimiser, for modules that leave `configure_optimizers` to us: its learning rate follows the batch.
+
+`lr_scaling` makes the learning rate a function of the global batch (of all ranks and all accumulated steps), so that
+batch sizes and device counts can be compared at rates that suit them; `warmup_steps` lets it grow at the beginning.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from hydra.utils import instantiate
+from torch import nn
+from torch.optim import Optimizer
+from torch.optim.lr_scheduler import LambdaLR
+
+from accelsweep.core.errors import InputError, Unsupported, nearest
+
+OURS = ("lr_scaling", "base_batch_size", "warmup_steps")
+"""Keys of `optimizer` that are not handed to the class."""
+
+FACTORS: dict[str, Callable[[float], float]] = {"none": lambda _: 1.0, "linear": lambda ratio: ratio, "sqrt": math.sqrt}
+"""What the learning rate is multiplied with, by `lr_scaling`, from the ratio of the global batch to the base batch.
+
+`linear`: P. Goyal et al., "Accurate, Large Minibatch SGD: Training ImageNet in 1 Hour" (2017), section 2.1: "when the
+minibatch size is multiplied by k, multiply the learning rate by k". `sqrt`: A. Krizhevsky, "One weird trick for
+parallelizing convolutional neural networks" (2014), section 5.1: multiply it by the square root of k, which keeps the
+variance of the gradient's expectation.
+"""
+
+
+def global_batch_size(config: Mapping[str, Any]) -> int:
+    """Return the samples of one optimiser step: `batch_size` of each rank, times ranks, times accumulated steps."""
+    accumulated = int((config.get("trainer") or {}).get("accumulate_grad_batches") or 1)
+    return int(config["batch_size"]) * int(config["devices"]) * int(config["num_nodes"]) * accumulated
+
+
+def scaled_lr(lr: float, scaling: str, global_batch: int, base_batch: int | None) -> float:
+    """Return the learning rate for a global batch, where `lr` is meant for one of `base_batch` samples."""
+    if scaling not in FACTORS:
+        raise InputError(f"optimizer.lr_scaling={scaling}: use {', '.join(FACTORS)}{nearest(scaling, FACTORS)}")
+    if not base_batch or base_batch < 1:
+        raise InputError(
+            f"optimizer.lr_scaling={scaling} needs optimizer.base_batch_size, the global batch that lr={lr} is for"
+        )
+    return lr * FACTORS[scaling](global_batch / base_batch)
+
+
+def warmed_up(warmup_steps: int) -> Callable[[int], float]:
+    """Return the share of the learning rate at optimiser step i (from 0): (i + 1) / warmup_steps, at most 1.
+
+    The ramp is the linear one of Goyal et al. (section 2.2), who let it begin at the unscaled rate; here it begins near
+    zero, so that it means the same with every scaling.
+    """
+    return lambda step: min(1.0, (step + 1) / warmup_steps)
+
+
+def configure(module: nn.Module, config: Mapping[str, Any]) -> Any:
+    """Return what `configure_optimizers` returns for the config's `optimizer`: one over all trainable parameters.
+
+    With `warmup_steps` it comes with a schedule that is stepped after every optimiser step. Raises InputError for a
+    setting that means nothing, Unsupported for a variant of the optimiser that this device or torch does not have.
+    """
+    settings = dict(config["optimizer"])
+    ours = {key: settings.pop(key, None) for key in OURS}
+    scaling, warmup = str(ours["lr_scaling"] or "none"), int(ours["warmup_steps"] or 0)
+    if scaling != "none":
+        if "lr" not in settings:
+            raise InputError(f"optimizer.lr_scaling={scaling} scales optimizer.lr, which is not set")
+        settings["lr"] = scaled_lr(float(settings["lr"]), scaling, global_batch_size(config), ours["base_batch_size"])
+    optimizer = _made(settings, [parameter for parameter in module.parameters() if parameter.requires_grad])
+    if warmup < 1:
+        return optimizer
+    schedule = LambdaLR(optimizer, warmed_up(warmup))
+    return {"optimizer": optimizer, "lr_scheduler": {"scheduler": schedule, "interval": "step"}}
+
+
+def _made(settings: dict[str, Any], parameters: list[nn.Parameter]) -> Optimizer:
+    if settings.get("fused") and settings.get("foreach"):
+        raise Unsupported("optimizer.fused and optimizer.foreach exclude each other: torch runs one of the two")
+    make: Callable[..., Optimizer] = instantiate({**settings, "_partial_": True}, _convert_="all")
+    try:
+        return make(parameters)
+    except RuntimeError as error:
+        if "fused" in str(error):
+            raise Unsupported(f"optimizer.fused=true is not possible here: {error}") from error
+        raise

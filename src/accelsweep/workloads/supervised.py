@@ -1,0 +1,117 @@
+"""`model=supervised`: any torch.nn.Module with any loss, trained without writing a LightningModule.
+
+A batch is `(inputs..., target)` or a mapping. Where the network returns its loss itself, as those of transformers do
+when they are given `labels`, `model.loss` is null. Strings and other things that are no tensors are left out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from torch import Tensor, nn
+
+from accelsweep.core.errors import InputError
+from accelsweep.workloads.network_module import NetworkModule
+
+
+class Supervised(NetworkModule):
+    """A network and its loss; validation logs `val_loss` and, where targets are classes, `val_accuracy`."""
+
+    def __init__(
+        self,
+        network: nn.Module,
+        loss: nn.Module | None = None,
+        inputs: str | Sequence[str] | None = None,
+        target: str = "labels",
+        compile: bool | str = False,  # noqa: A002  the name that PyTorch's users know
+        channels_last: bool = False,
+    ) -> None:
+        """`loss(outputs, target)` is a scalar; None means that the network returns it.
+
+        Of a batch that is a mapping the network is given the values of the keys `inputs`, in order, or, if that is
+        None, everything (but `target`, where there is a loss) by name.
+        """
+        if not isinstance(network, nn.Module):
+            raise InputError(f"model.network gave a {type(network).__name__}; it must be a torch.nn.Module")
+        super().__init__(network, compile=compile, channels_last=channels_last)
+        self.loss = loss
+        self._inputs = [inputs] if isinstance(inputs, str) else inputs
+        self._target = target
+
+    def training_step(self, batch: Any, _batch_idx: int) -> Tensor:
+        """Return the loss of a batch."""
+        _, loss, _ = self._evaluated(batch)
+        return loss
+
+    def validation_step(self, batch: Any, _batch_idx: int) -> None:
+        """Log `val_loss` and perhaps `val_accuracy` (the share of right classes), averaged over all samples."""
+        outputs, loss, target = self._evaluated(batch)
+        size = len(outputs) if target is None else len(target)
+        self.log("val_loss", loss, batch_size=size, sync_dist=True)
+        if target is not None and (classes := _classes(outputs, target)) is not None:
+            right = classes.eq(target).float().mean()
+            self.log("val_accuracy", right, batch_size=size, sync_dist=True)
+
+    def _evaluated(self, batch: Any) -> tuple[Tensor, Tensor, Tensor | None]:
+        """Return outputs (samples, ...), the loss and the target, where the batch has one."""
+        arguments, named, target = self._parts(batch)
+        returned = self.called(*arguments, **named)
+        outputs = _outputs_in(returned)
+        if self.loss is None:
+            return outputs, _loss_in(returned), target
+        if target is None:
+            raise InputError(
+                "the batch holds no target for model.loss: let the data set give (inputs, target), or a mapping with "
+                f"the key {self._target!r} (model.target); or set model.loss=null, if the network returns its loss"
+            )
+        return outputs, self.loss(outputs, target), target
+
+    def _parts(self, batch: Any) -> tuple[list[Any], dict[str, Any], Tensor | None]:
+        if isinstance(batch, Mapping):
+            return self._parts_of_mapping(batch)
+        if isinstance(batch, Tensor):
+            return [batch], {}, batch if self.loss is not None else None
+        tensors = [part for part in batch if isinstance(part, Tensor)]
+        if len(tensors) > 1 and self.loss is not None:
+            return tensors[:-1], {}, tensors[-1]
+        return tensors, {}, None
+
+    def _parts_of_mapping(self, batch: Mapping[str, Any]) -> tuple[list[Any], dict[str, Any], Tensor | None]:
+        target = batch.get(self._target)
+        if self._inputs is not None:
+            if missing := [key for key in self._inputs if key not in batch]:
+                raise InputError(f"model.inputs={missing[0]}: the batch has no such key; it has {', '.join(batch)}")
+            return [batch[key] for key in self._inputs], {}, target
+        kept = {key for key, value in batch.items() if isinstance(value, Tensor)}
+        kept -= {self._target} if self.loss is not None else set()
+        return [], {key: value for key, value in batch.items() if key in kept}, target
+
+
+def _outputs_in(returned: Any) -> Tensor:
+    """Return the tensor among what a network returns: itself, its `logits`, or the first of several."""
+    if isinstance(returned, Tensor):
+        return returned
+    found = returned.get("logits") if isinstance(returned, Mapping) else getattr(returned, "logits", None)
+    if found is None and isinstance(returned, tuple | list):
+        found = next((part for part in returned if isinstance(part, Tensor)), None)
+    if not isinstance(found, Tensor):
+        raise InputError(f"the network returned a {type(returned).__name__} without a tensor or logits in it")
+    return found
+
+
+def _loss_in(returned: Any) -> Tensor:
+    loss = returned.get("loss") if isinstance(returned, Mapping) else getattr(returned, "loss", returned)
+    if not isinstance(loss, Tensor) or loss.numel() != 1:
+        raise InputError(
+            "model.loss is null, but the network returned no scalar loss: give it the labels in the batch, or choose a "
+            "loss, e.g. model.loss._target_=torch.nn.CrossEntropyLoss"
+        )
+    return loss
+
+
+def _classes(outputs: Tensor, target: Tensor) -> Tensor | None:
+    """Return the likeliest classes where `target` holds classes: (samples, ..., classes) or (samples, classes, ...)."""
+    if target.is_floating_point() or outputs.dim() != target.dim() + 1:
+        return None
+    return outputs.argmax(dim=-1 if outputs.shape[:-1] == target.shape else 1)
