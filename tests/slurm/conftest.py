@@ -3,6 +3,7 @@
 Its GPUs run no CUDA: `fake_gpus` of the site makes CPU cells ask for them.
 """
 
+import contextlib
 import os
 import shutil
 import subprocess
@@ -11,6 +12,7 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import psutil
 import pytest
 
 from accelsweep.core.folders import SweepFolder
@@ -131,6 +133,20 @@ class Home:
         listing = slurm("squeue", "--noheader", "--states=all", "--format=%i %Z")
         return [line.split()[0] for line in listing.splitlines() if line.split()[1] == str(self.path)]
 
+    def told(self, job: str) -> str:
+        """All that Slurm says of a job."""
+        return slurm("scontrol", "show", "job", job)
+
+    def processes(self, module: str = "") -> list[psutil.Process]:
+        """The living processes that work here and were started as this module; forks of them are left out."""
+        found = []
+        for process in psutil.process_iter():
+            with contextlib.suppress(psutil.Error):
+                here = process.cwd() == str(self.path) and process.status() != psutil.STATUS_ZOMBIE
+                if here and module in " ".join(process.cmdline()) and process.cmdline() != process.parent().cmdline():
+                    found.append(process)
+        return found
+
     def state(self, job: str) -> str:
         return slurm("squeue", "--noheader", "--states=all", "--format=%T", "--jobs", job).strip()
 
@@ -140,10 +156,18 @@ class Home:
         slurm("scontrol", "update", f"jobid={job}", "starttime=now")
 
     def close(self) -> None:
+        """Leave nothing behind: heads, jobs, and what outlived them (a Snakemake was seen that ignored SIGTERM)."""
         for head in self.heads:
             if head.poll() is None:
                 head.kill()
                 head.wait()
+        self._cancel_jobs()
+        for process in self.processes():
+            with contextlib.suppress(psutil.NoSuchProcess):
+                process.kill()
+        wait_for(lambda: not self.processes(), "the end of what was killed", 30)
+
+    def _cancel_jobs(self) -> None:
         listing = slurm("squeue", "--noheader", "--format=%i %Z").splitlines()
         if left := [line.split()[0] for line in listing if line.split()[1] == str(self.path)]:
             slurm("scancel", *left)

@@ -1,0 +1,60 @@
+"""Runs on several nodes: one srun with one process per node, gathered through the shared folder."""
+
+import os
+import signal
+from pathlib import Path
+
+import pandas
+import pytest
+
+from accelsweep.core.outcome import Outcome
+
+pytestmark = pytest.mark.slurm
+
+TWO_NODES = ("num_nodes=2", "devices=2", "batch_size=16")
+
+
+def test_one_sweep_compares_one_node_with_two(home):
+    output = home.run("num_nodes=1,2", "devices=2", "batch_size=16", "loop=lightning,raw")
+    assert "[5/5]" in output  # the baseline is in the block of each size
+    records = home.records()
+    assert {record.outcome for record in records.values()} == {Outcome.measured}
+    assert {(record.effective.num_nodes, record.effective.world_size) for record in records.values()} == {
+        (1, 2),
+        (2, 4),
+    }
+    for run, record in records.items():
+        steps = pandas.read_parquet(home.folder.steps(run))
+        assert set(steps["rank"]) == set(range(record.effective.world_size))
+        assert record.effective.launcher == ("fork" if record.effective.num_nodes == 1 else "srun")
+    (wide,) = [told for told in map(home.told, home.submitted()) if "NumNodes=2" in told]
+    assert "rule_block_across_nodes" in wide  # with the baseline, which needs one node only
+    assert "gres:gpu:h100:2" in wide  # TresPerJob: one each
+
+
+@pytest.mark.long
+@pytest.mark.parametrize(
+    ("victim", "reason"),
+    [("accelsweep.execute.node", "was lost: node 1 on gpu2"), (None, "rank 2 was ended by SIGKILL")],
+)
+def test_a_node_or_a_rank_that_dies_is_a_crash_with_its_reason(home, victim, reason):
+    arguments = (*TWO_NODES, "measure.min_seconds=6", "limits.retries=0")
+    head = home.start(*arguments)
+    run = home.in_a_run().run
+    home.wait_for((home.folder.run(run) / "attempts" / "1" / "progress").exists, "the first step", 90)
+    (node,) = [process for process in home.processes("accelsweep.execute.node") if _node(process.pid) == "1"]
+    os.kill(node.pid if victim else min(child.pid for child in node.children()), signal.SIGKILL)
+    home.finished(head, 1)
+    (record,) = home.records().values()
+    assert record.outcome is Outcome.crashed
+    assert reason in record.reason, record.reason
+    home.run(*arguments)
+    (record,) = home.records().values()
+    assert (record.outcome, record.attempt) == (Outcome.measured, 2)
+    assert not home.processes("accelsweep.execute.node")
+
+
+def _node(pid):
+    variables = Path(f"/proc/{pid}/environ").read_bytes().decode().split("\0")
+    # only srun's own child has it from Slurm: forks of it are told apart by their parent
+    return next((line.partition("=")[2] for line in variables if line.startswith("SLURM_NODEID=")), None)
