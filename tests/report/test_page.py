@@ -10,7 +10,9 @@ import pytest
 
 from accelsweep.core.findings import Recommendation
 from accelsweep.report.content import build_content
+from accelsweep.report.markdown import render_markdown
 from accelsweep.report.page import chart_libraries, render_page
+from accelsweep.report.table import MOST_ROWS
 
 VOID = {"meta", "img", "br", "input", "link", "hr"}
 
@@ -106,6 +108,23 @@ def test_the_page_has_landmarks_captions_and_header_cells(render, findings):
     assert page.elements[page.elements.index(page.all("body")[0]) + 1][1]["class"] == "skip"
 
 
+def test_of_a_long_table_the_first_rows_are_set_and_the_others_travel_packed(render, sweep, findings):
+    measured = [cell for cell in findings.cells if cell.rate]
+    many = [measured[k % len(measured)].model_copy(update={"label": f"cell {k}"}) for k in range(MOST_ROWS + 50)]
+    long = findings.model_copy(update={"cells": tuple(many)})
+    text, content = render(long), build_content(long, sweep)
+    beyond = json.loads(Page(text).all("script", id="beyond")[0][2])
+    assert beyond.keys() == {"cells", "runs"}
+    (cells,) = (table for table in content.tables if table.name == "cells")
+    names, packed = [row[0].text for row in cells.rows], beyond["cells"][0]["text"]
+    assert [packed["of"][place] for place in packed["at"]] == names[MOST_ROWS:]
+    for words in (text, render_markdown(content).replace("\\", "")):
+        assert f"The first {MOST_ROWS} of {MOST_ROWS + 50} rows; the CSV has them all." in words
+        table = words.partition("speed-ups hold together")[2].partition("Not measured")[0]
+        assert names[MOST_ROWS - 1] in table
+        assert names[MOST_ROWS] not in table
+
+
 def test_nothing_is_fetched_from_anywhere(render, findings):
     page = Page(render(findings))
     for tag, attributes, _ in page.elements:
@@ -136,7 +155,7 @@ def test_the_chart_libraries_stand_in_the_page_once_and_cannot_end_their_script(
 def test_hostile_texts_are_text(render, hostile_findings):
     page = Page(render(hostile_findings))
     assert page.stack == []
-    assert len(page.all("script")) == 3
+    assert len(page.all("script")) == 4
     assert not page.all("img")
     assert not [e for e in page.elements if any(name.startswith("on") for name in e[1])]
     charts = json.loads(page.all("script", id="charts")[0][2])

@@ -78,8 +78,9 @@ def _table(table: Table) -> str:
         return escape(table.empty)
     head = "| " + " | ".join(escape(column.title) for column in table.columns) + " |"
     rule = "|" + "|".join(" ---: " if column.numeric else " --- " for column in table.columns) + "|"
-    rows = ["| " + " | ".join(_entry(entry) for entry in row) + " |" for row in table.rows]
-    return "\n".join([f"{escape(table.caption)} [CSV]({table.name}.csv)\n", head, rule, *rows])
+    rows = ["| " + " | ".join(_entry(entry) for entry in row) + " |" for row in table.shown]
+    words = " ".join(part for part in (table.caption, table.extent) if part)
+    return "\n".join([f"{escape(words)} [CSV]({table.name}.csv)\n", head, rule, *rows])
 
 
 def _entry(entry: Entry) -> str:

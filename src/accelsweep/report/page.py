@@ -10,6 +10,7 @@ import base64
 import hashlib
 import json
 from collections.abc import Sequence
+from dataclasses import asdict
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -21,6 +22,7 @@ from markupsafe import Markup
 
 from accelsweep.report.content import METHOD, Content, sentence
 from accelsweep.report.figures.figure import Figure, Row
+from accelsweep.report.table import Entry, Table
 
 TEMPLATES = Path(__file__).with_name("templates")
 
@@ -37,6 +39,7 @@ def render_page(content: Content, pictures: dict[str, str]) -> str:
             advice=content.findings.recommendation,
             method=METHOD,
             charts=embed_json({figure.name: _chart(figure) for figure in content.figures}),
+            beyond=embed_json({table.name: _packed_rows(table) for table in content.tables if table.beyond}),
             pictures={name: Markup(svg) for name, svg in pictures.items()},  # noqa: S704 (made by vl-convert, which escapes)
             style=Markup((TEMPLATES / "style.css").read_text("utf-8")),  # noqa: S704 (our own file)
             scripts=[Markup(script) for script in scripts],  # noqa: S704 (our own file and the bundled libraries)
@@ -65,7 +68,17 @@ def vega_lite_version() -> str:
 
 
 def _chart(figure: Figure) -> dict[str, Any]:
-    return {**figure.fluid_specifications(), "rows": pack(figure.rows)}
+    return {**figure.fluid_specifications(), "rows": pack(figure.drawn)}
+
+
+def _packed_rows(table: Table) -> list[dict[str, Any]]:
+    """Return the rows that are not set, by column: the fields of its entries that any of them uses, packed."""
+    columns, empty = [], asdict(Entry(""))
+    for entries in zip(*table.beyond, strict=True):
+        fields = [asdict(entry) for entry in entries]
+        used = [name for name in empty if name == "text" or any(field[name] != empty[name] for field in fields)]
+        columns.append(pack([{name: field[name] for name in used} for field in fields]))
+    return columns
 
 
 def pack(rows: Sequence[Row]) -> dict[str, Any]:

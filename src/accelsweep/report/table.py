@@ -6,6 +6,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+MOST_ROWS = 200
+"""So many rows of a longer table are set in the page and in Markdown; the page's filter and sort reach all of them."""
+
 
 @dataclass(frozen=True)
 class Column:
@@ -37,3 +40,18 @@ class Table:
     rows: tuple[tuple[Entry, ...], ...]
     data: Sequence[Mapping[str, Any]]
     empty: str
+
+    @property
+    def shown(self) -> tuple[tuple[Entry, ...], ...]:
+        """The rows that are set in the page and in Markdown."""
+        return self.rows[:MOST_ROWS]
+
+    @property
+    def beyond(self) -> tuple[tuple[Entry, ...], ...]:
+        """The rows that are not."""
+        return self.rows[MOST_ROWS:]
+
+    @property
+    def extent(self) -> str:
+        """The sentence that tells how many rows are set of how many; empty where they are all."""
+        return f"The first {MOST_ROWS} of {len(self.rows):,} rows; the CSV has them all." if self.beyond else ""

@@ -76,20 +76,19 @@ def _where(labels: Sequence[str]) -> str:
     return "; ".join(labels) if len(labels) <= 3 else f"{'; '.join(labels[:2])} and {len(labels) - 2} more cells"
 
 
-def runs_table(findings: Findings, most: int = 200) -> Table:
-    """Return the runs behind the numbers, in grid order; the page shows at most `most`, the CSV all of them."""
+def runs_table(findings: Findings) -> Table:
+    """Return the runs behind the numbers, in grid order."""
     runs = [(cell, point) for cell in findings.cells for point in cell.runs]
     caption = f"Each run's record is sweeps/{findings.sweep}/runs/RUN/record.json."
     if findings.merged:
         caption = "Each run is named SWEEP/RUN; its record is sweeps/SWEEP/runs/RUN/record.json."
-    more = "" if len(runs) <= most else f" The first {most} of {len(runs):,}; all stand in the CSV."
     titles = ("Run", "Cell", "Block", "Outcome", "Rate", "Quality", "Doubts")
     return Table(
         name="runs",
         title="Runs",
-        caption=caption + more,
+        caption=caption,
         columns=tuple(Column(title, title in ("Rate", "Quality")) for title in titles),
-        rows=tuple(_run_row(cell, point, findings.rate_unit) for cell, point in runs[:most]),
+        rows=tuple(_run_row(cell, point, findings.rate_unit) for cell, point in runs),
         data=[_run_data(cell, point.model_dump(mode="json")) for cell, point in runs],
         empty="No run was planned.",
     )

@@ -38,7 +38,8 @@ def have(rows: Sequence[Row], key: str) -> bool:
 class Figure:
     """A picture of `rows`. `columns` are those that go into its CSV, in order; the others are words for the chart.
 
-    `alt` is one sentence for people who cannot see it, `note` what this picture leaves out (empty if nothing).
+    Where rows have a value `shown`, only those in which it is true are drawn; the CSV holds them all. `alt` is one
+    sentence for people who cannot see it, `note` what this picture leaves out (empty if nothing).
     """
 
     name: str
@@ -52,6 +53,11 @@ class Figure:
     def caption(self) -> Caption:
         """Title and explanation, from `report/captions.py`."""
         return CAPTIONS[self.name]
+
+    @property
+    def drawn(self) -> list[Row]:
+        """The rows that the chart draws: no others need travel with it."""
+        return [row for row in self.rows if row.get("shown", True)]
 
     @cached_property
     def specifications(self) -> dict[str, dict[str, Any]]:
@@ -69,7 +75,7 @@ class Figure:
     def static_specification(self, palette: Palette = LIGHT) -> dict[str, Any]:
         """Return the specification with its rows inside and a fixed width, for a picture that stands alone."""
         chart = self.specifications[palette.name]
-        return {**chart, "width": STATIC_WIDTH, "datasets": {**chart.get("datasets", {}), "rows": list(self.rows)}}
+        return {**chart, "width": STATIC_WIDTH, "datasets": {**chart.get("datasets", {}), "rows": self.drawn}}
 
 
 @dataclass(frozen=True)

@@ -1,6 +1,7 @@
 "use strict";
 (() => {
   const charts = JSON.parse(document.getElementById("charts").textContent);
+  const beyond = JSON.parse(document.getElementById("beyond").textContent);
   const dark = window.matchMedia("(prefers-color-scheme: dark)");
   const phone = window.matchMedia("(max-width: 40rem)");
   const views = new Map();
@@ -62,54 +63,95 @@
     });
   }
 
-  function offerFilter(input) {
-    const rows = [...document.getElementById(input.dataset.filters).tBodies[0].rows];
-    if (rows.length <= 12) return;
+  // A table keeps all of its rows here and shows the first of those that match: `most` of them, if it is a long one.
+  const order = new Intl.Collator("en", { numeric: true }).compare;
+
+  function liveTable(table) {
+    const heads = [...table.tHead.rows[0].cells];
+    const rows = [...table.tBodies[0].rows].map(rowOf);
+    const most = rows.length;
+    for (const entries of entriesBeyond(table.id.replace("table-", ""))) {
+      rows.push({ entries, words: wordsOf(entries.flatMap((entry) => [entry.text, entry.detail ?? ""])) });
+    }
+    let words = [];
+    const show = () => {
+      const matching = rows.filter((row) => words.every((word) => row.words.includes(word)));
+      const elements = matching.slice(0, most).map((row) => (row.element ??= elementOf(row.entries, heads)));
+      table.tBodies[0].replaceChildren(...elements);
+      return `${matching.length} of ${rows.length} rows` + (matching.length > most ? `, ${most} shown` : "");
+    };
+    return {
+      heads,
+      size: rows.length,
+      filter(text) {
+        words = text.toLowerCase().split(/\s+/).filter(Boolean);
+        return show();
+      },
+      sort(column, direction) {
+        for (const row of rows) row.key = row.entries ? keyOfEntry(row.entries[column]) : keyOfCell(row.element.cells[column]);
+        rows.sort((a, b) => {
+          if (typeof a.key !== typeof b.key) return typeof a.key === "number" ? -1 : 1;
+          return direction * (typeof a.key === "number" ? a.key - b.key : order(a.key, b.key));
+        });
+        show();
+      },
+    };
+  }
+
+  const wordsOf = (texts) => texts.join(" ").toLowerCase();
+  const keyOfEntry = (entry) => entry.order ?? entry.text;
+  const keyOfCell = (cell) => (cell.dataset.order === undefined ? cell.textContent.trim() : Number(cell.dataset.order));
+  const rowOf = (element) => ({ element, words: wordsOf([...element.querySelectorAll("span, small, code")].map((part) => part.textContent)) });
+
+  function entriesBeyond(name) {
+    const columns = (beyond[name] ?? []).map(unpack);
+    return columns.length ? columns[0].map((_, row) => columns.map((column) => column[row])) : [];
+  }
+
+  function elementOf(entries, heads) {
+    const row = document.createElement("tr");
+    entries.forEach((entry, column) => {
+      const cell = row.appendChild(document.createElement(column ? "td" : "th"));
+      if (!column) cell.scope = "row";
+      cell.className = heads[column].className;
+      const words = cell.appendChild(document.createElement(entry.code ? "code" : "span"));
+      words.textContent = entry.text;
+      if (entry.tone) words.className = `tone ${entry.tone.replaceAll(" ", "-")}`;
+      if (entry.detail) cell.appendChild(document.createElement("small")).textContent = entry.detail;
+    });
+    return row;
+  }
+
+  function offerFilter(input, live) {
+    if (live.size <= 12) return;
     const box = input.closest(".filter");
     box.hidden = false;
     input.addEventListener("input", () => {
-      const words = input.value.toLowerCase().split(/\s+/).filter(Boolean);
-      for (const row of rows) {
-        const text = row.textContent.toLowerCase();
-        row.hidden = !words.every((word) => text.includes(word));
-      }
-      const shown = rows.filter((row) => !row.hidden).length;
-      box.querySelector("[role=status]").textContent = `${shown} of ${rows.length} rows`;
+      box.querySelector("[role=status]").textContent = live.filter(input.value);
     });
   }
 
-  function sortBy(table, column, direction) {
-    const key = (row) => {
-      const item = row.cells[column];
-      return item.dataset.order === undefined ? item.textContent.trim() : Number(item.dataset.order);
-    };
-    const compare = (a, b) => {
-      const [x, y] = [key(a), key(b)];
-      if (typeof x !== typeof y) return typeof x === "number" ? -1 : 1;
-      return direction * (typeof x === "number" ? x - y : x.localeCompare(y, "en", { numeric: true }));
-    };
-    table.tBodies[0].append(...[...table.tBodies[0].rows].sort(compare));
-  }
-
-  function offerSorting(table) {
-    const heads = [...table.tHead.rows[0].cells];
-    heads.forEach((head, column) => {
+  function offerSorting(live) {
+    live.heads.forEach((head, column) => {
       const button = document.createElement("button");
       button.type = "button";
       button.textContent = head.textContent;
       head.replaceChildren(button);
       button.addEventListener("click", () => {
         const direction = head.getAttribute("aria-sort") === "descending" ? 1 : -1;
-        heads.forEach((other) => other.removeAttribute("aria-sort"));
+        live.heads.forEach((other) => other.removeAttribute("aria-sort"));
         head.setAttribute("aria-sort", direction > 0 ? "ascending" : "descending");
-        sortBy(table, column, direction);
+        live.sort(column, direction);
       });
     });
   }
 
   document.querySelectorAll(".copy").forEach(offerCopying);
-  document.querySelectorAll("[data-filters]").forEach(offerFilter);
-  document.querySelectorAll("table").forEach(offerSorting);
+  for (const input of document.querySelectorAll("[data-filters]")) {
+    const live = liveTable(document.getElementById(input.dataset.filters));
+    offerFilter(input, live);
+    offerSorting(live);
+  }
   dark.addEventListener("change", drawAll);
   phone.addEventListener("change", drawAll);
   drawAll();

@@ -1,0 +1,140 @@
+"""The page of a sweep of 1000 cells and 10 000 runs in a real browser: it opens, and its tables answer at once."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+import pytest
+from example_sweep import build_example_sweep
+
+from accelsweep.core.findings import CellFinding, Verdict
+from accelsweep.report.write import write_report
+
+sync_api = pytest.importorskip("playwright.sync_api", reason="playwright is not installed: make test-setup")
+
+CHROMIUM = "/usr/bin/chromium"
+FLAGS = (
+    "--no-sandbox --disable-gpu --disable-quic --no-first-run --disable-background-networking"
+    " --disable-component-update --disable-sync"
+)
+CELLS, REPEATS = 1000, 10
+AT_ONCE_MILLISECONDS = 1000.0
+"""What a reader may wait for a table, on this machine with all its other tests: the limit where waiting is noticed."""
+
+pytestmark = [
+    pytest.mark.browser,
+    pytest.mark.real,
+    pytest.mark.skipif(not Path(CHROMIUM).exists(), reason=f"no browser: Debian's chromium is not at {CHROMIUM}"),
+]
+
+
+@pytest.fixture(scope="module")
+def report(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The report of the example's findings, with its cells copied until there are 1000, of ten runs each."""
+    from accelsweep.analyse.analyse import analyse
+    from accelsweep.analyse.collect import collect
+    from accelsweep.core.plans import Manifest
+
+    folder = build_example_sweep(tmp_path_factory.mktemp("large"))
+    findings = analyse(collect(folder), Manifest.read(folder.manifest))
+    supported = [cell for cell in findings.cells if cell.planned and cell.verdict is not Verdict.baseline]
+    rest = (widened(supported[number % len(supported)], number) for number in count())
+    cells = (*findings.cells, *(next(rest) for _ in range(CELLS - len(findings.cells))))
+    findings.model_copy(update={"cells": cells}).write(folder.findings)
+    return write_report(folder)
+
+
+def widened(cell: CellFinding, number: int) -> CellFinding:
+    """Return a copy of a cell at another point of one more axis, with ten runs."""
+    name = f"{number:012x}"
+    runs = [
+        cell.runs[k % len(cell.runs)].model_copy(update={"run": f"{name}-r{k}", "repeat": k}) for k in range(REPEATS)
+    ]
+    changed: dict[str, Any] = {
+        "cell": name,
+        "label": f"{cell.label} | model.width={number}",
+        "axes": {**cell.axes, "model.width": number},
+        "runs": tuple(runs),
+    }
+    return cell.model_copy(update=changed)
+
+
+@pytest.fixture(scope="module")
+def page(report: Path) -> Iterator[Any]:
+    with sync_api.sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=FLAGS.split())
+        opened = browser.new_page(viewport={"width": 1280, "height": 900})
+        opened.goto(report.as_uri())
+        opened.wait_for_selector("html[data-drawn=light]", timeout=60_000)
+        yield opened
+        browser.close()
+
+
+CHANGE = """([selector, words]) => {
+  const element = document.querySelector(selector);
+  const begin = performance.now();
+  if (words === null) {
+    element.click();
+  } else {
+    element.value = words;
+    element.dispatchEvent(new Event("input"));
+  }
+  document.body.getBoundingClientRect();
+  return performance.now() - begin;
+}"""
+"""Types words into an input, or clicks a button (null); returns the milliseconds until the page is laid out again."""
+
+
+def test_the_page_is_small_enough_to_send(report: Path) -> None:
+    assert report.stat().st_size < 5_000_000
+
+
+def test_rows_that_no_chart_draws_stay_out_of_the_page(page: Any, report: Path) -> None:
+    charts = page.evaluate("JSON.parse(document.getElementById('charts').textContent)")
+    for name in ("speedup", "quality", "throughput"):
+        assert all(charts[name]["rows"]["shown"]), name
+    beside = len((report.parent / "speedup.csv").read_text("utf-8").splitlines()) - 1
+    assert beside > 10 * len(charts["speedup"]["rows"]["shown"]), "the data behind the chart are complete"
+
+
+def status(page: Any, table: str) -> str:
+    return str(page.inner_text(f"#{table} [role=status]"))
+
+
+def test_any_cell_is_found_at_once(page: Any) -> None:
+    page.evaluate(CHANGE, ["#cells input", ""])
+    every = int(status(page, "cells").split()[2])
+    assert every > 700
+    for words, hits in (("samples/s width=980", 1), ("no such cell", 0)):
+        milliseconds = page.evaluate(CHANGE, ["#cells input", words])
+        assert status(page, "cells") == f"{hits} of {every} rows"
+        assert page.locator("#table-cells tbody tr").count() == hits
+        assert milliseconds < AT_ONCE_MILLISECONDS
+
+
+def test_any_of_ten_thousand_runs_is_found_at_once(page: Any) -> None:
+    page.click("#runs summary")
+    for words, hits in (("width=987 -r7", 1), ("out of memory -r9 width=97", None), ("", None)):
+        milliseconds = page.evaluate(CHANGE, ["#runs input", words])
+        found, _, total = status(page, "runs").split()[:3]
+        assert int(total) > 9000
+        assert hits is None or int(found) == hits
+        assert page.locator("#table-runs tbody tr").count() == min(int(found), 200)
+        assert milliseconds < AT_ONCE_MILLISECONDS
+    assert page.inner_text("#table-runs tbody tr:first-child th code").endswith("-r0")
+
+
+def test_tables_sort_at_once_with_the_rows_that_were_not_set(page: Any) -> None:
+    for table in ("cells", "runs"):
+        page.evaluate(CHANGE, [f"#{table} input", ""])
+        heads = page.locator(f"#table-{table} thead th").all_inner_texts()
+        rate = 1 + next(place for place, words in enumerate(heads) if words.startswith("Rate"))
+        for column in (1, rate, rate):
+            milliseconds = page.evaluate(CHANGE, [f"#table-{table} thead th:nth-child({column}) button", None])
+            assert milliseconds < AT_ONCE_MILLISECONDS
+        assert page.get_attribute(f"#table-{table} thead th:nth-child({rate})", "aria-sort") == "ascending"
+        slowest = page.inner_text(f"#table-{table} tbody tr:first-child td:nth-child({rate}) span")
+        assert float(slowest.split()[0].replace(",", "").replace("k", "e3")) < 5000
