@@ -148,7 +148,7 @@ def test_an_expression_multiplies_and_divides_metrics_and_numbers(judged) -> Non
     )
     assert (finding.verdict, finding.measured.value) == (ClaimVerdict.agrees, pytest.approx(2.0, rel=0.01))
     (absolute,) = [judged(claim(metric="1e6 / samples_per_second", against=None, unit="s", claimed=3333.0), 3.0)]
-    assert (absolute.verdict, absolute.claimed, absolute.against) == (ClaimVerdict.agrees, "3333 s", None)
+    assert (absolute.verdict, absolute.claimed, absolute.against) == (ClaimVerdict.agrees, "3,333 s", None)
     assert absolute.measured.value == pytest.approx(1e6 / 300.0, rel=0.001)
     assert absolute.measured.unit == "s"
 
@@ -196,3 +196,41 @@ def test_a_claim_that_waits_for_its_runs_is_not_run_rather_than_untestable(judge
         ClaimVerdict.not_run,
         "accelerator=cpu, batch_size=64: it has not run yet",
     )
+
+
+def test_a_count_has_no_noise_so_that_equal_values_are_an_interval(simulated: ModuleType) -> None:
+    counted = {"parameters": {"value": 138.4e6, "unit": "parameters", "provenance": "counted"}}
+    timed = {"parameters": {"value": 138.4e6, "unit": "parameters", "provenance": "clock"}}
+    stated = make_claim({"claimed": 140e6, "metric": "parameters", "unit": "parameters", "cell": SMALL})
+    for metrics, verdict in ((counted, ClaimVerdict.agrees), (timed, ClaimVerdict.undecided)):
+        rate = {"samples_per_second": {"value": 100.0, "unit": "1/s"}}
+        rows = [simulated.make_run(SMALL, block, 100.0, metrics=metrics | rate) for block in range(3)]
+        manifest = simulated.make_manifest([SMALL, LARGE], 3)
+        settings = manifest.settings.model_copy(update={"report": ReportSettings(claims=(stated,))})
+        plan = manifest.model_copy(update={"settings": settings})
+        (finding,) = analyse(simulated.make_records(rows), plan).claims
+        assert (finding.verdict, finding.claimed) == (verdict, "140,000,000 parameters")
+
+
+@pytest.mark.parametrize(
+    ("diverged", "claimed", "verdict", "low", "high"),
+    [
+        (0, 1.0, ClaimVerdict.less, 0.0, 0.7076),
+        (3, 1.0, ClaimVerdict.undecided, 0.2924, 1.0),
+        (0, "more than 0.75", ClaimVerdict.less, 0.0, 0.7076),
+        (3, "more than 0.25", ClaimVerdict.agrees, 0.2924, 1.0),
+    ],
+)
+def test_how_often_runs_diverge_has_an_exact_interval(
+    simulated: ModuleType, diverged, claimed, verdict, low, high
+) -> None:
+    """Clopper and Pearson's interval of 0 of 3 reaches to 1 - 0.025 ** (1 / 3) = 0.7076."""
+    stated = make_claim({"claimed": claimed, "metric": "outcome.diverged", "unit": "of the runs", "cell": SMALL})
+    lost = {"outcome": "diverged", "reason": "the loss is NaN"}
+    rows = [simulated.make_run(SMALL, block, 100.0, **(lost if block < diverged else {})) for block in range(3)]
+    rows += [simulated.make_run(LARGE, block, 300.0) for block in range(3)]
+    manifest = simulated.make_manifest([LARGE, SMALL], 3)
+    settings = manifest.settings.model_copy(update={"report": ReportSettings(claims=(stated,))})
+    (finding,) = analyse(simulated.make_records(rows), manifest.model_copy(update={"settings": settings})).claims
+    assert (finding.measured.value, finding.verdict) == (diverged / 3, verdict)
+    assert (finding.measured.low, finding.measured.high) == pytest.approx((low, high), abs=1e-4)

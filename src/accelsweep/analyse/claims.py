@@ -15,12 +15,16 @@ from typing import Any
 from accelsweep.analyse.compare import endings
 from accelsweep.analyse.likeness import difference
 from accelsweep.analyse.runs import CellRuns, RunRow
-from accelsweep.analyse.statistics import Family, exponential_estimate, log_ratio, mean, t_interval
+from accelsweep.analyse.shares import share
+from accelsweep.analyse.statistics import Family, Interval, exponential_estimate, log_ratio, mean, t_interval
 from accelsweep.core.claims import Bounds, Claim, ClaimVerdict, Factor, Figure, bounds, factors
 from accelsweep.core.findings import ClaimFinding, Estimate
 from accelsweep.core.outcome import Outcome
 
 _ABSENT = object()
+
+COUNTED = "counted"
+"""The provenance of a metric that is a number of things, known without noise."""
 
 
 @dataclass(frozen=True)
@@ -60,13 +64,17 @@ def _stated(claim: Claim) -> Iterator[_Stated]:
 
 def _tested(one: _Stated, sides: Sequence[Sequence[CellRuns]], family: Family, across: Collection[str]) -> ClaimFinding:
     for wanted, side in zip(one.sides(), sides, strict=True):
-        if missing := _untestable(one.figure, wanted, side):
+        if missing := _unnamed(wanted, side) or _unmeasured(one.figure, wanted, side):
             return _finding(one, *missing)
+    if one.figure.outcome is not None:
+        ended = [run.outcome for group in sides[0] for run in _ended(group)]
+        times = ended.count(one.figure.outcome)
+        return _judged(one, share(times, len(ended), family, str(one.figure.unit)), sides[0][:1])
     measured = [[(group, logs) for group in side if (logs := _logs(group, one.figure))] for side in sides]
     if one.figure.against is None:
-        ((group, logs),) = measured[0][:1]
-        interval = t_interval(list(logs.values()), family)
-        return _judged(one, exponential_estimate(interval, one.figure.unit or "1", family), [group])
+        group, logs = measured[0][0]
+        interval = _exact(group, one.figure, logs) or t_interval(list(logs.values()), family)
+        return _judged(one, exponential_estimate(interval, str(one.figure.unit), family), [group])
     allowed = (*across, *one.figure.cell, *one.figure.against)
     pairs = list(product(*measured))
     refusals = [difference(ours[0], theirs[0], allowed, across) for ours, theirs in pairs]
@@ -112,28 +120,40 @@ def _value(group: CellRuns, key: str) -> Any:
     return found
 
 
-def _untestable(figure: Figure, wanted: Mapping[str, Any], side: Sequence[CellRuns]) -> tuple[ClaimVerdict, str] | None:
-    """Return why there is nothing to put on this side of the figure, or None if there is."""
-    words = ", ".join(f"{key}={'null' if value is None else value}" for key, value in wanted.items())
-    if not side:
-        return ClaimVerdict.not_testable, f"no cell of this sweep has {words}"
-    if len({group.cell for group in side}) > 1:
-        cells = len({group.cell for group in side})
-        return ClaimVerdict.not_testable, f"{cells} cells of this sweep have {words}; the claim must name one"
-    if any(_logs(group, figure) for group in side):
+_Missing = tuple[ClaimVerdict, str]
+"""Why there is nothing to put on a side of a figure."""
+
+
+def _unnamed(wanted: Mapping[str, Any], side: Sequence[CellRuns]) -> _Missing | None:
+    """Return why the cells that were found are not the one cell that a figure must name, or None if they are."""
+    cells = len({group.cell for group in side})
+    if not cells:
+        return ClaimVerdict.not_testable, f"no cell of this sweep has {_words(wanted)}"
+    if cells > 1:
+        return ClaimVerdict.not_testable, f"{cells} cells of this sweep have {_words(wanted)}; the claim must name one"
+    return None
+
+
+def _unmeasured(figure: Figure, wanted: Mapping[str, Any], side: Sequence[CellRuns]) -> _Missing | None:
+    """Return why the runs of this side do not tell the figure's metric, or None if they do."""
+    if any(_ended(group) if figure.outcome is not None else _logs(group, figure) for group in side):
         return None
-    if any(_measured(group) for group in side):
-        return ClaimVerdict.not_testable, f"{words}: {_unmeasured(figure, side)}"
     runs = [run for group in side for run in group.runs]
-    waiting = bool(runs) and all(run.outcome is Outcome.not_run for run in runs)
-    why = str(runs[0].reason) if waiting else endings(side[0])
-    return ClaimVerdict.not_run if waiting else ClaimVerdict.not_testable, f"{words}: {why}"
+    if any(_measured(group) for group in side):
+        return ClaimVerdict.not_testable, f"{_words(wanted)}: {_absent(figure, side)}"
+    if runs and all(run.outcome is Outcome.not_run for run in runs):
+        return ClaimVerdict.not_run, f"{_words(wanted)}: {runs[0].reason}"
+    return ClaimVerdict.not_testable, f"{_words(wanted)}: {endings(side[0])}"
 
 
-def _unmeasured(figure: Figure, side: Sequence[CellRuns]) -> str:
+def _words(wanted: Mapping[str, Any]) -> str:
+    return ", ".join(f"{key}={'null' if value is None else value}" for key, value in wanted.items())
+
+
+def _absent(figure: Figure, side: Sequence[CellRuns]) -> str:
     """Return which metric of the expression no run has, with the reason that the runs give."""
     runs = [run for group in side for run in _measured(group)]
-    for name in (factor.of for factor in factors(figure.metric) if isinstance(factor.of, str)):
+    for name in figure.metrics:
         if not any(run.value(name) for run in runs):
             reason = next((run.metrics[name].reason for run in runs if name in run.metrics), None)
             return f"{name} was not measured" + (f" ({reason})" if reason else "")
@@ -151,9 +171,22 @@ def _logs(group: CellRuns, figure: Figure) -> dict[str, float]:
     return {block: mean(values) for block, values in found.items()}
 
 
+def _exact(group: CellRuns, figure: Figure, logs: Mapping[str, float]) -> Interval | None:
+    """Return an interval without width where everything in the expression was counted, which has no noise; or None."""
+    readings = [run.metrics[name] for run in _measured(group) for name in figure.metrics if name in run.metrics]
+    if len(set(logs.values())) > 1 or any(reading.provenance != COUNTED for reading in readings):
+        return None
+    return Interval(next(iter(logs.values())), 0.0, len(logs))
+
+
 def _measured(group: CellRuns) -> list[RunRow]:
     """Return the measured runs, also those without the rate that the sweep's cells are compared by."""
     return [run for run in group.runs if run.outcome is Outcome.measured]
+
+
+def _ended(group: CellRuns) -> list[RunRow]:
+    """Return the runs that began, however they ended."""
+    return [run for run in group.runs if run.outcome not in (Outcome.not_run, Outcome.unsupported)]
 
 
 def _log(run: RunRow, part: Factor) -> float | None:

@@ -14,6 +14,7 @@ from typing import Annotated, Any, NamedTuple
 from pydantic import AfterValidator, Field, field_validator, model_validator
 
 from accelsweep.core.documents import Frozen
+from accelsweep.core.outcome import Outcome
 
 Words = Annotated[str, Field(min_length=1)]
 Selection = Annotated[dict[str, Any], Field(min_length=1)]
@@ -114,9 +115,10 @@ def _expression(text: str) -> str:
 class Figure(Frozen):
     """One figure of a claim and what measures it: `metric` of `cell`, over that of `against` where there is one.
 
-    Cells are named by values of their axes or configs. `metric` is an expression (`factors`). `claimed` is read by
-    `bounds`; None claims nothing, and the value is only measured. A figure of a single cell says its `unit`.
-    `published` are the values that others measured, by their names, to be shown beside ours.
+    Cells are named by values of their axes or configs. `metric` is an expression (`factors`), or the share of the runs
+    that ended so (`outcome.diverged`). `claimed` is read by `bounds`; None claims nothing, and the value is only
+    measured. A figure of a single cell says its `unit`. `published` are the values that others measured, by their
+    names, to be shown beside ours.
     """
 
     name: Words | None = None
@@ -127,6 +129,27 @@ class Figure(Frozen):
     unit: Words | None = None
     tolerance: Annotated[float | None, Field(gt=0, lt=1)] = None
     published: dict[str, float] = Field(default_factory=dict)
+
+    @property
+    def metrics(self) -> tuple[str, ...]:
+        """The names of the metrics in the expression."""
+        return tuple(factor.of for factor in factors(self.metric) if isinstance(factor.of, str))
+
+    @property
+    def outcome(self) -> Outcome | None:
+        """The outcome whose share of the runs `outcome.NAME` stands for, or None for an expression of metrics."""
+        name = self.metric.removeprefix("outcome.")
+        return Outcome(name) if name != self.metric else None
+
+    @model_validator(mode="after")
+    def _shares_are_of_one_cell(self) -> Figure:
+        if self.metric.startswith("outcome."):
+            known = [outcome.value for outcome in Outcome]
+            if self.metric.removeprefix("outcome.") not in known:
+                raise ValueError(f"{self.metric!r} is no outcome; there are: {', '.join(known)}")
+            if self.against is not None:
+                raise ValueError("the share of an outcome is that of one cell, and may be 0: it takes no `against`")
+        return self
 
     @model_validator(mode="after")
     def _has_a_unit(self) -> Figure:
@@ -139,7 +162,7 @@ class Figure(Frozen):
         """What is claimed, with its unit: `13.76x`, `more than 1x`, `0.024 to 0.037 s`, or `no figure`."""
         if self.claimed is None:
             return "no figure"
-        value = self.claimed if isinstance(self.claimed, str) else f"{self.claimed:g}"
+        value = self.claimed if isinstance(self.claimed, str) else f"{self.claimed:,.12g}"
         return f"{value}x" if self.unit is None else f"{value} {self.unit}"
 
 
