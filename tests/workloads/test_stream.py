@@ -7,6 +7,7 @@ from itertools import islice
 import pytest
 import torch
 
+from accelsweep.workloads.rows import Tensors
 from accelsweep.workloads.stream import EndlessBatches, WholeSet, loader_of
 
 ROWS = torch.arange(103)
@@ -15,7 +16,7 @@ ROWS = torch.arange(103)
 def first_batches(count, monkeypatch, *, seed=1, rank=0, size=1, batch_size=10, workers=0):
     monkeypatch.setenv("RANK", str(rank))
     monkeypatch.setenv("WORLD_SIZE", str(size))
-    loader = loader_of(EndlessBatches((ROWS,), batch_size, seed), num_workers=workers)
+    loader = loader_of(EndlessBatches(Tensors(ROWS), batch_size, seed), num_workers=workers)
     return [rows for (rows,) in islice(iter(loader), count)]
 
 
@@ -46,7 +47,8 @@ def test_a_batch_larger_than_a_ranks_share_is_refused_with_what_to_change(monkey
         first_batches(1, monkeypatch, size=2, batch_size=52)
 
 
-def test_validation_gives_every_row_once_and_in_order():
-    batches = [rows for (rows,) in loader_of(WholeSet((ROWS,), 50))]
+@pytest.mark.parametrize("workers", [0, 2])
+def test_validation_gives_every_row_once_and_in_order(workers):
+    batches = [rows for (rows,) in loader_of(WholeSet(Tensors(ROWS), 50), workers)]
     assert torch.equal(torch.cat(batches), ROWS)
     assert [len(batch) for batch in batches] == [50, 50, 3]

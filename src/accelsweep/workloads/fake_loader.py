@@ -29,7 +29,7 @@ class _Again(IterableDataset[Any]):
 
 def build_training_data(config: Mapping[str, Any], seed: int, device: torch.device) -> pl.LightningDataModule:
     """Return the data that a run trains on: the config's, behind a fake loader if `measure.fake_loader` is true."""
-    data = build_data(config, seed)
+    data = build_data(config, seed, device)
     if config["measure"].get("fake_loader"):
         _put_on(device, data)
     return data

@@ -1,0 +1,191 @@
+"""One DataModule for every finite set that we ship or read: how it is split, preprocessed and brought to the device.
+
+A subclass says what the rows are; the axes `placement`, `preprocess`, `num_workers`, `prefetch_factor`, `folds` and
+`fold` are the same for all. With the same seed they all train on the same batches, bit by bit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Required, TypedDict, TypeVar
+
+import lightning.pytorch as pl
+import torch
+from torch.utils.data import DataLoader
+
+from accelsweep.core.errors import InputError, Unsupported, nearest
+from accelsweep.workloads.preprocess import Preprocess
+from accelsweep.workloads.rows import Items, Rows, Tensors
+from accelsweep.workloads.stream import EndlessBatches, WholeSet, loader_of
+
+AnyRows = TypeVar("AnyRows", bound=Rows)
+
+SPLIT_SEED = 20_240_229
+"""Seed of the split into training and validation rows: the same for every run, so that quality is comparable."""
+
+VALIDATION_BATCH = 512
+"""Rows of a validation batch."""
+
+PLACEMENTS = ("loader", "pinned", "resident")
+PREPROCESSING = (None, "cpu", "device")
+
+
+class Delivery(TypedDict, total=False):
+    """The keys of `FiniteData` that every data set hands on; what each means stands there."""
+
+    batch_size: Required[int]
+    seed: int
+    device: torch.device | None
+    placement: str
+    preprocess: str | None
+    num_workers: int
+    prefetch_factor: int | None
+    validation_share: float
+    folds: int | None
+    fold: int
+    mean: float | Sequence[float]
+    std: float | Sequence[float]
+    crop_padding: int
+    flip: bool
+
+
+class FiniteData(pl.LightningDataModule):
+    """A finite set as an endless training stream and a fixed validation set."""
+
+    full_scale = 255.0
+    """The byte that means 1 in this set's images."""
+
+    def __init__(
+        self,
+        batch_size: int,
+        seed: int = 0,
+        device: torch.device | None = None,
+        placement: str = "loader",
+        preprocess: str | None = None,
+        num_workers: int = 0,
+        prefetch_factor: int | None = None,
+        validation_share: float = 0.2,
+        folds: int | None = None,
+        fold: int = 0,
+        mean: float | Sequence[float] = 0.5,
+        std: float | Sequence[float] = 0.5,
+        crop_padding: int = 4,
+        flip: bool = True,
+    ) -> None:
+        """`batch_size` is per rank; `seed` orders the training rows; `device` is where the run trains.
+
+        `placement`: batches from the loader's memory, from pinned memory, or from a set that is copied to the device
+        once. `preprocess` of images: only a scaling to 0..1 (None), or crop, flip and normalisation by the loader
+        (`cpu`) or after the copy (`device`). `validation_share` of the rows is held out, or the `fold`-th of `folds`
+        parts.
+        """
+        super().__init__()
+        _known("placement", placement, PLACEMENTS)
+        _known("preprocess", preprocess, PREPROCESSING)
+        self.batch_size, self.seed, self.device = batch_size, seed, device
+        self.placement, self.preprocess = placement, preprocess
+        self.num_workers, self.prefetch_factor = num_workers, prefetch_factor
+        self._share, self._folds, self._fold = validation_share, folds, fold
+        self._plain = Preprocess(self.full_scale)
+        self._augment = Preprocess(self.full_scale, _numbers(mean), _numbers(std), crop_padding, flip)
+        self._sets: tuple[Rows, Rows] | None = None
+
+    def read(self) -> tuple[Rows, Rows]:
+        """Return the training rows and the validation rows: inputs first, then targets. Images are uint8."""
+        raise NotImplementedError(f"{type(self).__name__} does not say what its rows are")
+
+    def split(self, rows: AnyRows) -> tuple[AnyRows, AnyRows]:
+        """Return `rows` in two parts, for training and validation, by share or by fold; the same in every run."""
+        count = len(rows)
+        order = torch.randperm(count, generator=torch.Generator().manual_seed(SPLIT_SEED))
+        begin, end = 0, int(count * self._share)
+        if self._folds is not None:
+            if not 0 <= self._fold < self._folds:
+                raise InputError(f"data.fold={self._fold} is none of the {self._folds} folds: they count from 0")
+            begin, end = count * self._fold // self._folds, count * (self._fold + 1) // self._folds
+        return rows.subset(torch.cat((order[:begin], order[end:]))), rows.subset(order[begin:end])
+
+    @property
+    def epoch_samples(self) -> int | None:
+        """Samples in one pass over the training set, of all ranks; None before `setup`."""
+        return None if self._sets is None else len(self._sets[0])
+
+    def setup(self, stage: str) -> None:
+        """Read the set, once, and put it where it belongs. Raises Unsupported where keys contradict each other."""
+        del stage
+        if self._sets is not None:
+            return
+        self._check()
+        training, validation = self.read()
+        self._sets = self._placed(training), self._placed(validation)
+
+    def _check(self) -> None:
+        if self.placement == "pinned" and (self.device is None or self.device.type != "cuda"):
+            raise Unsupported("data.placement=pinned: pinned memory is for copies to CUDA, and this run has none")
+        if self.placement != "resident":
+            return
+        if self.device is None:
+            raise InputError("data.placement=resident: no device was given to the data module")
+        if self.num_workers or self.preprocess == "cpu":
+            key = "num_workers" if self.num_workers else "preprocess=cpu"
+            raise Unsupported(
+                f"data.placement=resident leaves nothing to the host, so data.{key} cannot be used with it"
+            )
+
+    def _placed(self, rows: Rows) -> Rows:
+        if self.placement == "resident" and isinstance(rows, Items):
+            rows = rows.in_memory()
+        if not isinstance(rows, Tensors):
+            return rows
+        if self.placement == "resident":
+            assert self.device is not None
+            rows = rows.to(self.device)
+        images, *rest = rows.tensors
+        if self.preprocess is None and images.dtype is torch.uint8:
+            return Tensors(self._plain.normalised(images), *rest)
+        if self.preprocess is not None and images.dtype is not torch.uint8:
+            raise Unsupported(f"data.preprocess={self.preprocess} is for images, and this set holds none")
+        return rows
+
+    def train_dataloader(self) -> DataLoader[Any]:
+        """Return the endless stream of this rank."""
+        training, _ = self._ready()
+        augment = None if self.preprocess is None else self._augment
+        return self._loader(EndlessBatches(training, self.batch_size, self.seed, augment, self._finish(training)))
+
+    def val_dataloader(self) -> DataLoader[Any]:
+        """Return the whole validation set, the same on every rank."""
+        _, validation = self._ready()
+        whole = WholeSet(validation, VALIDATION_BATCH, self._finish(validation))
+        return self._loader(whole) if isinstance(validation, Items) else loader_of(whole)
+
+    def on_after_batch_transfer(self, batch: Any, dataloader_idx: int) -> Any:
+        """Preprocess on the device where `preprocess` says so, into the numbers that the module computes with."""
+        del dataloader_idx
+        if self.preprocess != "device":
+            return batch
+        module = getattr(self.trainer, "lightning_module", None)
+        return self._augment(batch, torch.float32 if module is None else module.dtype)
+
+    def _ready(self) -> tuple[Rows, Rows]:
+        self.setup("fit")
+        assert self._sets is not None
+        return self._sets
+
+    def _finish(self, rows: Rows) -> Preprocess | None:
+        """What the loader does to each batch; images in memory without preprocessing were scaled once."""
+        plain = self._plain if isinstance(rows, Items) else None
+        return {None: plain, "cpu": self._augment, "device": None}[self.preprocess]
+
+    def _loader(self, batches: Any) -> DataLoader[Any]:
+        return loader_of(batches, self.num_workers, self.placement == "pinned", self.prefetch_factor)
+
+
+def _known(key: str, value: str | None, known: Sequence[str | None]) -> None:
+    if value not in known:
+        names = ["null" if name is None else name for name in known]
+        raise InputError(f"data.{key}={value} is none of {', '.join(names)}{nearest(str(value), names)}")
+
+
+def _numbers(value: float | Sequence[float]) -> float | tuple[float, ...]:
+    return value if isinstance(value, int | float) else tuple(value)

@@ -1,0 +1,191 @@
+"""Finite sets: whatever brings the batches to the device, the same ones are trained on; folds; contradictions."""
+
+from __future__ import annotations
+
+from itertools import islice
+from pathlib import Path
+
+import pytest
+import torch
+from hydra.utils import instantiate
+from omegaconf import OmegaConf
+
+from accelsweep.core.errors import InputError, Unsupported
+from accelsweep.workloads.finite import FiniteData
+from accelsweep.workloads.rows import Items, Tensors
+
+DATA = Path(__file__).parents[2] / "conf" / "data"
+CPU = torch.device("cpu")
+
+
+class Pictures(FiniteData):
+    """50 images in memory whose every byte is the image's number, which is its target too."""
+
+    def read(self):
+        return self.split(Tensors(*map(torch.stack, zip(*map(picture, range(50)), strict=True))))
+
+
+class Files(FiniteData):
+    """The same images, read one by one."""
+
+    def read(self):
+        return self.split(Items(range(50), picture))
+
+
+def picture(number):
+    return torch.full((3, 4, 4), number, dtype=torch.uint8), torch.tensor(number)
+
+
+def trained_on(data, count=12):
+    """The batches as the training step gets them."""
+    data.setup("fit")
+    return [data.on_after_batch_transfer(batch, 0) for batch in islice(data.train_dataloader(), count)]
+
+
+def same(left, right):
+    return all(torch.equal(*parts) for pair in zip(left, right, strict=True) for parts in zip(*pair, strict=True))
+
+
+PLAIN = {"batch_size": 8, "seed": 3, "device": CPU}
+
+
+@pytest.mark.parametrize("kind", [Pictures, Files])
+@pytest.mark.parametrize(
+    "delivery",
+    [
+        {"placement": "resident"},
+        {"num_workers": 2, "prefetch_factor": 3},
+        pytest.param(
+            {"placement": "pinned", "device": torch.device("cuda")},
+            marks=pytest.mark.filterwarnings("ignore:.*pin_memory.*"),
+        ),
+    ],
+    ids=["resident", "workers", "pinned"],
+)
+def test_the_same_batches_are_trained_on_however_they_are_delivered(kind, delivery):
+    assert same(trained_on(Pictures(**PLAIN)), trained_on(kind(**{**PLAIN, **delivery})))
+
+
+@pytest.mark.parametrize("kind", [Pictures, Files])
+@pytest.mark.parametrize(
+    "delivery",
+    [
+        {"preprocess": "cpu", "num_workers": 2},
+        {"preprocess": "device"},
+        {"preprocess": "device", "placement": "resident"},
+    ],
+    ids=["workers", "device", "resident"],
+)
+def test_preprocessing_gives_the_same_images_wherever_it_is_done(kind, delivery):
+    reference = trained_on(Pictures(**PLAIN, preprocess="cpu", crop_padding=2))
+    assert same(reference, trained_on(kind(**PLAIN, **delivery, crop_padding=2)))
+    other_seed = trained_on(Pictures(**{**PLAIN, "seed": 4}, preprocess="cpu", crop_padding=2))
+    assert not same(reference, other_seed)
+
+
+def test_preprocessing_on_the_device_leaves_bytes_to_the_copy():
+    data = Pictures(**PLAIN, preprocess="device")
+    images, _, _ = next(iter(data.train_dataloader()))
+    assert images.dtype is torch.uint8
+    assert data.on_after_batch_transfer((images, torch.zeros(8)), 0)[0].dtype is torch.float32
+
+
+def test_without_preprocessing_images_are_scaled_to_one():
+    for kind in (Pictures, Files):
+        images, numbers = trained_on(kind(**PLAIN), 1)[0]
+        torch.testing.assert_close(images[:, 0, 0, 0] * 255, numbers.float())
+
+
+def test_validation_images_are_normalised_and_never_cropped_or_mirrored():
+    for where in ("cpu", "device"):
+        data = Pictures(**PLAIN, preprocess=where, mean=0.25, std=0.5)
+        images, numbers = data.on_after_batch_transfer(next(iter(data.val_dataloader())), 0)
+        expected = ((numbers / 255 - 0.25) / 0.5)[:, None, None, None].expand_as(images)
+        torch.testing.assert_close(images, expected)
+
+
+@pytest.mark.parametrize("preprocess", [None, "device"])
+def test_ranks_train_on_different_samples_in_one_pass(preprocess, monkeypatch):
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    seen = []
+    for rank in ("0", "1"):
+        monkeypatch.setenv("RANK", rank)
+        seen.append(
+            {
+                int(number)
+                for _, numbers in trained_on(Pictures(**PLAIN, preprocess=preprocess), 2)
+                for number in numbers
+            }
+        )
+    assert not seen[0] & seen[1]
+    assert len(seen[0]) == len(seen[1]) == 16
+
+
+def test_the_folds_hold_out_every_sample_once():
+    held_out = []
+    for fold in range(4):
+        data = Pictures(**PLAIN, folds=4, fold=fold, placement="resident")
+        mine = torch.cat([numbers for _, numbers in data.val_dataloader()]).tolist()
+        training = {int(number) for _, numbers in trained_on(data, 30) for number in numbers}
+        assert not training & set(mine)
+        assert data.epoch_samples == 50 - len(mine)
+        held_out += mine
+    assert sorted(held_out) == list(range(50))
+    with pytest.raises(InputError, match=r"data\.fold=4 is none of the 4 folds"):
+        Pictures(**PLAIN, folds=4, fold=4).setup("fit")
+
+
+def test_the_set_is_read_once_and_its_size_is_known_then():
+    read = []
+
+    class Counting(Pictures):
+        def read(self):
+            read.append(1)
+            return super().read()
+
+    data = Counting(**PLAIN)
+    assert data.epoch_samples is None
+    for stage in ("fit", "validate"):
+        data.setup(stage)
+    assert (data.epoch_samples, read) == (40, [1])
+
+
+@pytest.mark.parametrize(
+    ("delivery", "why"),
+    [
+        ({"placement": "pinned"}, "copies to CUDA"),
+        ({"placement": "resident", "num_workers": 1}, r"data\.num_workers cannot"),
+        ({"placement": "resident", "preprocess": "cpu"}, r"data\.preprocess=cpu cannot"),
+    ],
+)
+def test_keys_that_contradict_each_other_or_the_device_are_unsupported_with_a_reason(delivery, why):
+    with pytest.raises(Unsupported, match=why):
+        Pictures(**PLAIN, **delivery).setup("fit")
+
+
+def test_what_is_no_image_cannot_be_preprocessed():
+    class Numbers(FiniteData):
+        def read(self):
+            return self.split(Tensors(torch.randn(20, 3), torch.zeros(20)))
+
+    with pytest.raises(Unsupported, match="for images, and this set holds none"):
+        Numbers(**PLAIN, preprocess="cpu").setup("fit")
+
+
+def test_an_unknown_placement_is_refused_with_the_nearest():
+    with pytest.raises(InputError, match="did you mean 'resident'"):
+        Pictures(batch_size=8, placement="resdent")
+    with pytest.raises(InputError, match="none of null, cpu, device"):
+        Pictures(batch_size=8, preprocess="gpu")
+
+
+OURS = ("digits", "wine", "breast_cancer", "random_images", "random_vectors", "random_tokens", "random_text")
+
+
+@pytest.mark.parametrize("name", OURS)
+def test_every_sets_config_builds_it_and_has_the_axes(name):
+    settings = OmegaConf.to_container(OmegaConf.load(DATA / f"{name}.yaml"))
+    assert {"placement", "num_workers", "prefetch_factor"} <= set(settings)
+    data = instantiate({**settings, "batch_size": 4}, _convert_="all")
+    inputs, targets = next(iter(data.train_dataloader()))
+    assert len(inputs) == len(targets) == 4

@@ -1,0 +1,36 @@
+"""The arguments that a target takes, those included that it hands on."""
+
+from __future__ import annotations
+
+from inspect import Parameter
+
+import pytest
+
+from accelsweep.core.errors import InputError
+from accelsweep.workloads.build import build_module
+from accelsweep.workloads.noise import RandomImages
+from accelsweep.workloads.resnet import ResNet50
+from accelsweep.workloads.signatures import parameters_of
+
+
+def test_keys_that_are_handed_on_count_as_arguments():
+    assert {"blocks", "compile", "channels_last"} <= set(parameters_of(ResNet50))
+    assert {"image_size", "batch_size", "seed", "device", "placement"} <= set(parameters_of(RandomImages))
+    assert Parameter.VAR_KEYWORD not in {parameter.kind for parameter in parameters_of(RandomImages).values()}
+
+
+def test_what_takes_anything_still_takes_anything():
+    def anything(first, **others):
+        return first, others
+
+    def typed(**others: NotThere):  # noqa: F821  as under `if TYPE_CHECKING`
+        return others
+
+    for target in (anything, typed):
+        assert parameters_of(target)["others"].kind is Parameter.VAR_KEYWORD
+
+
+def test_a_misspelt_key_of_a_model_is_refused_with_the_nearest():
+    config = {"model": {"_target_": "accelsweep.workloads.models.MLP", "chanels_last": True}, "batch_size": 4}
+    with pytest.raises(InputError, match="channels_last"):
+        build_module(config)
