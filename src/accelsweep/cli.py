@@ -32,6 +32,14 @@ TrackingUri = Annotated[str | None, typer.Option("--tracking-uri", help="MLflow 
 
 
 @app.command()
+def init(folder: Annotated[Path, typer.Argument(help="where to; it is made if need be")] = Path()) -> None:
+    """Write a model, its data, an experiment and a test of your own to begin with. Overwrites nothing."""
+    from accelsweep.commands.init import write_starter
+
+    write_starter(folder)
+
+
+@app.command()
 def run(
     overrides: Overrides = None,
     name: Name = None,
@@ -134,6 +142,17 @@ def compare(
     from accelsweep.commands.compare import compare_sweeps
 
     raise typer.Exit(compare_sweeps(Path.cwd(), before, after, fail_if))
+
+
+@app.command()
+def claims(
+    names: Annotated[list[str] | None, typer.Argument(help="of conf/experiment/claims (default: all)")] = None,
+    minutes: Annotated[float, typer.Option(min=0, help="start no run after this time")] = 30.0,
+) -> None:
+    """Put well-known claims about GPUs to the test on this machine, and write reports/claims."""
+    from accelsweep.commands.claims import put_to_the_test
+
+    raise typer.Exit(put_to_the_test(Path.cwd(), names or [], minutes))
 
 
 @app.command()

@@ -6,7 +6,21 @@ import sys
 import pytest
 
 HEAVY = ("torch", "lightning", "mlflow", "pandas", "hydra", "altair", "snakemake")
-COMMANDS = ("run", "plan", "status", "runs", "retry", "report", "publish", "compare", "ui", "doctor", "debug", "clean")
+COMMANDS = (
+    "init",
+    "run",
+    "plan",
+    "status",
+    "runs",
+    "retry",
+    "report",
+    "publish",
+    "compare",
+    "ui",
+    "doctor",
+    "debug",
+    "clean",
+)
 
 
 def accelsweep(*arguments, cwd):

@@ -1,0 +1,87 @@
+"""The starter: written whole or not at all, and it runs as it stands."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+from accelsweep.commands.init import FILES, write_starter
+from accelsweep.core.errors import InputError
+from accelsweep.core.shipped import shipped_root
+
+
+def test_every_file_of_the_starter_is_written_and_no_other(tmp_path):
+    write_starter(tmp_path / "new" / "place")
+    written = {
+        path.relative_to(tmp_path / "new" / "place").as_posix() for path in tmp_path.rglob("*") if path.is_file()
+    }
+    assert written == set(FILES)
+    shipped = (path for path in (shipped_root() / "starter").rglob("*") if path.is_file() and path.suffix != ".pyc")
+    assert {path.relative_to(shipped_root() / "starter").as_posix() for path in shipped} == set(FILES)
+
+
+@pytest.mark.parametrize("taken", FILES)
+def test_nothing_is_overwritten_and_then_nothing_is_written(tmp_path, taken):
+    (tmp_path / taken).parent.mkdir(parents=True, exist_ok=True)
+    (tmp_path / taken).write_text("mine")
+    with pytest.raises(InputError, match=rf"{taken} in .* would be overwritten, so nothing was written"):
+        write_starter(tmp_path)
+    assert (tmp_path / taken).read_text() == "mine"
+    assert [path for path in tmp_path.rglob("*") if path.is_file()] == [tmp_path / taken]
+
+
+def test_a_file_in_place_of_the_folder_is_left_alone(tmp_path):
+    (tmp_path / "file").write_text("mine")
+    with pytest.raises(InputError, match="would be overwritten"):
+        write_starter(tmp_path / "file")
+
+
+def test_the_command_says_what_comes_next_and_exits_with_2_where_it_cannot(tmp_path):
+    first = subprocess.run(
+        [sys.executable, "-m", "accelsweep", "init", "my place"],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert first.stdout.splitlines()[-1] == "now: cd 'my place' && accelsweep run experiment=mine"
+    again = subprocess.run(
+        [sys.executable, "-m", "accelsweep", "init"],
+        cwd=tmp_path / "my place",
+        check=False,
+        capture_output=True,
+        text=True,
+    )
+    assert again.returncode == 2
+    assert "try: accelsweep init ANOTHER_FOLDER" in again.stderr
+
+
+@pytest.mark.real
+def test_the_starter_runs_to_a_report_and_its_own_test_passes(tmp_path):
+    """Shortened: one repeat and short windows; everything else is as it is written."""
+    write_starter(tmp_path)
+    tested = subprocess.run(
+        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider"],
+        cwd=tmp_path,
+        check=False,
+        capture_output=True,
+        text=True,
+    )
+    assert tested.returncode == 0, tested.stdout
+    short = ["repeats=1", "measure.min_seconds=0.1", "measure.min_steps=10", "measure.quality_samples=512", "threads=1"]
+    done = subprocess.run(
+        [sys.executable, "-m", "accelsweep", "run", "experiment=mine", *short],
+        cwd=tmp_path,
+        env={**os.environ, "ACCELSWEEP_LEASES": str(tmp_path / "leases")},
+        check=False,
+        capture_output=True,
+        text=True,
+        timeout=280,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "model.width=256" in done.stdout
+    assert "val_accuracy" in done.stdout
+    assert (tmp_path / "reports" / "mine" / "index.html").exists()
