@@ -13,6 +13,7 @@ from accelsweep.core.documents import sha256_file
 from accelsweep.core.errors import DamagedFile
 from accelsweep.core.outcome import Outcome
 from accelsweep.core.plans import Done
+from accelsweep.core.record import Record
 from accelsweep.execute.audit import audit
 from accelsweep.execute.status import status
 
@@ -58,6 +59,42 @@ def test_a_damaged_record_is_set_aside_named_and_reopens_its_block(finished: Sup
     assert "record.json.damaged-1" in str(found.damaged[0])
     assert not path.exists()
     assert path.with_name("record.json.damaged-1").exists()
+
+
+@pytest.mark.parametrize("content", [b"steps of rank 1", b"", None], ids=["altered", "empty", "deleted"])
+def test_damaged_steps_are_named_and_their_run_is_measured_again_with_the_old_record_kept(
+    finished: Supervised, content: bytes | None
+) -> None:
+    run, other = finished.runs()
+    steps, untouched = finished.folder.steps(run), sha256_file(finished.folder.record(other))
+    if content is None:
+        steps.unlink()
+    else:
+        steps.write_bytes(content)
+    found = audit(finished.folder)
+    assert found.reopened == (finished.block.stem,)
+    assert [error.path for error in found.damaged] == [steps]
+    assert [(state.run, state.reason) for state in found.unsettled] == [
+        (run, "its steps.parquet is damaged: " + found.damaged[0].why.partition(";")[0])
+    ]
+    assert steps.with_name("steps.parquet.damaged-1").exists() == (content is not None)
+    code, output = finished.run()
+    assert (code, audit(finished.folder).unsettled) == (0, ())
+    assert "steps.parquet: it is missing" in output
+    assert finished.record().attempt == 2
+    assert Record.read(finished.attempt(0, 1) / "record.json").attempt == 1
+    assert sha256_file(finished.folder.record(other)) == untouched
+
+
+def test_an_old_record_that_vouches_for_no_steps_stands_whatever_they_are(finished: Supervised) -> None:
+    path, done = finished.folder.record(finished.runs()[0]), finished.folder.done(finished.block.stem)
+    finished.record().model_copy(update={"steps_sha256": None}).write(path)
+    records = {**Done.read(done).records, finished.runs()[0]: sha256_file(path)}
+    Done(block=finished.block.stem, records=records).write(done)
+    finished.folder.steps(finished.runs()[0]).write_bytes(b"?")
+    assert audit(finished.folder, check_present=True).unsettled == ()
+    assert not reopened(finished)
+    assert "2 runs wanted, 0 to measure" in finished.run()[1]
 
 
 def test_an_outcome_that_is_no_answer_reopens_its_block(supervised: Supervised) -> None:

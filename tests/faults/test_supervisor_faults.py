@@ -21,7 +21,7 @@ from tiny_supervisor import Supervised
 from accelsweep.core.documents import sha256_file
 from accelsweep.core.errors import DamagedFile
 from accelsweep.core.plans import Done
-from accelsweep.core.record import Record
+from accelsweep.core.record import Record, steps_damage
 from accelsweep.execute.audit import audit
 
 pytestmark = pytest.mark.real
@@ -52,12 +52,15 @@ class Ledger:
                 self.finished[run] = sha256_file(path)
 
     def forget_damaged(self) -> None:
-        """Forget records that the test itself damaged or deleted."""
+        """Forget runs whose record or steps the test itself damaged or deleted."""
         for run in list(self.finished):
             try:
-                Record.read(self.supervised.folder.record(run))
+                record = Record.read(self.supervised.folder.record(run))
             except (DamagedFile, FileNotFoundError):
                 del self.finished[run]
+            else:
+                if steps_damage(record, self.supervised.folder.steps(run)):
+                    del self.finished[run]
 
     def complete(self) -> None:
         """Run the block to its end; check everything."""
@@ -131,13 +134,14 @@ def test_a_killed_rank_costs_one_more_attempt_and_nothing_else(ledger: Ledger, s
 
 
 @pytest.mark.parametrize("seed", range(4))
-def test_a_damaged_record_block_or_manifest_is_never_used(ledger: Ledger, seed: int) -> None:
+def test_a_damaged_record_done_file_or_steps_file_is_never_used(ledger: Ledger, seed: int) -> None:
     dice = random.Random(seed)
     ledger.supervised.run()
     folder = ledger.supervised.folder
     victims = [
         folder.record(ledger.supervised.runs()[dice.randrange(len(CELLS))]),
         folder.done(ledger.supervised.block.stem),
+        folder.steps(ledger.supervised.runs()[dice.randrange(len(CELLS))]),
     ]
     ledger.look()
     for path in victims:

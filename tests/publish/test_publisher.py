@@ -251,6 +251,21 @@ def test_a_damaged_record_is_named_and_costs_no_other_run(sweep: SweepFolder, ur
     assert len([key for key in read_store(sweep, uri) if key.startswith("run:")]) == 22
 
 
+@pytest.mark.parametrize("vouched", [True, False], ids=["checksum differs", "old record, no parquet"])
+def test_damaged_steps_cost_the_curves_and_nothing_else(
+    sweep: SweepFolder, uri: str, read_store: ReadStore, vouched: bool
+) -> None:
+    record = remeasure(sweep, record_of(sweep, devices=2), steps_sha256="0" * 64 if vouched else None)
+    if not vouched:
+        sweep.steps(record.run).write_bytes(b"no parquet")
+    publish(sweep, uri)
+    entry = read_store(sweep, uri)[f"run:{record.run}"]
+    assert "samples_per_second" in entry["metrics"]
+    assert not any(name.startswith("curve/") for name in entry["metrics"])
+    assert ("steps.parquet" in entry["artifacts"]) == (not vouched)
+    assert ("steps.parquet: its contents do not match" in entry["tags"]["mlflow.note.content"]) == vouched
+
+
 def test_hostile_names_and_values_are_published_in_a_form_that_mlflow_takes(
     sweep: SweepFolder, uri: str, read_store: ReadStore
 ) -> None:

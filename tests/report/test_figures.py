@@ -4,8 +4,11 @@ import xml.etree.ElementTree as ElementTree
 
 import pytest
 import vl_convert
+from example_sweep import build_example_sweep
 
+from accelsweep.core.documents import sha256_file
 from accelsweep.core.findings import BatchCurve, Estimate, Verdict
+from accelsweep.core.record import Record
 from accelsweep.report.captions import CAPTIONS
 from accelsweep.report.figures.build import build_figures
 from accelsweep.report.figures.figure import Figure, Skipped
@@ -196,6 +199,15 @@ def test_steps_show_the_recommended_run_first_and_doubted_runs_before_the_rest(f
     assert len({row["run"] for row in figure.rows}) == MOST_RUNS == len(chosen_runs(findings))
     assert figure.note == "Of 21 measured runs, 12 can be chosen here."
     assert {row["rank"] for row in figure.rows} == {0, 1}
+
+
+def test_steps_that_their_record_does_not_vouch_for_are_left_out(findings, sweep, tmp_path_factory):
+    run = chosen_runs(findings)[0][1].run
+    example = build_example_sweep(tmp_path_factory.mktemp("records"))
+    record = Record.read(next(example.root.glob("runs/*/record.json"))).model_copy(update={"run": run})
+    for digest, drawn in (("0" * 64, False), (sha256_file(sweep.steps(run)), True), (None, True)):
+        record.model_copy(update={"steps_sha256": digest}).write(sweep.record(run))
+        assert (run in {row["run"] for row in steps_figure(findings, sweep).rows}) is drawn
 
 
 def test_steps_that_cannot_be_read_cost_their_figure_and_nothing_else(findings, sweep):

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any, ClassVar
 
 from pydantic import model_validator
 
 from accelsweep.core.breakdown import Breakdown
-from accelsweep.core.documents import Document, Frozen
+from accelsweep.core.documents import Document, Frozen, sha256_file
+from accelsweep.core.errors import DamagedFile
 from accelsweep.core.outcome import Outcome
 
 
@@ -86,7 +88,7 @@ class Record(Document):
 
     `metrics` maps names that carry unit and scope (`samples_per_second`, `host_pss_bytes`) to their values or reasons.
     `environment` holds what the machine looked like `before` and `after`. Times are UTC in ISO 8601. `breakdown` is
-    None where no probe pass ran.
+    None where no probe pass ran; `steps_sha256` is that of `steps.parquet`, None without one and in old records.
     """
 
     kind: ClassVar[str] = "record"
@@ -113,6 +115,7 @@ class Record(Document):
     git: dict[str, Any]
     doubts: tuple[Doubt, ...]
     breakdown: Breakdown | None = None
+    steps_sha256: str | None = None
 
     @model_validator(mode="after")
     def _reason_for_every_failure(self) -> Record:
@@ -121,3 +124,14 @@ class Record(Document):
         if (self.outcome is Outcome.measured) != (self.reason is None):
             raise ValueError("every outcome but `measured` has a reason, and `measured` has none")
         return self
+
+
+def steps_damage(record: Record, steps: Path) -> DamagedFile | None:
+    """Return what is wrong with the file of raw steps that `record` vouches for, or None if it is as it was written."""
+    if record.steps_sha256 is None:
+        return None
+    try:
+        whole = sha256_file(steps) == record.steps_sha256
+    except FileNotFoundError:
+        return DamagedFile(steps, "it is missing")
+    return None if whole else DamagedFile(steps, "its contents do not match the checksum in its record")

@@ -1,8 +1,9 @@
 """What stands of a sweep, from its files alone and before anything is scheduled.
 
 Done files that no longer tell the truth are removed, so that Snakemake runs their blocks again: a record is missing,
-damaged, altered or no answer, a wanted run is not listed, or (where asked) a record was made under something else than
-what is present now. Damaged files are renamed, never used and never overwritten. Needs neither torch nor pandas.
+damaged, altered or no answer, its raw steps are not those that it vouches for, a wanted run is not listed, or (where
+asked) a record was made under something else than what is present now. Damaged files are renamed, never used and never
+overwritten. Needs neither torch nor pandas.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from accelsweep.core.errors import DamagedFile
 from accelsweep.core.folders import SweepFolder
 from accelsweep.core.outcome import Outcome
 from accelsweep.core.plans import Block, Done, Manifest
-from accelsweep.core.record import Record
+from accelsweep.core.record import Record, steps_damage
 from accelsweep.execute.attempts import RunFolder
 from accelsweep.execute.claims import alive, read_claim
 from accelsweep.execute.skips import Present
@@ -127,6 +128,10 @@ class _Block:
             return RunState(run, self._name, Outcome.not_run, f"its record is damaged: {error.why}")
         if record is None:
             return RunState(run, self._name, Outcome.not_run, "it has no record yet")
+        damage = steps_damage(record, self._folder.steps(run))
+        if damage is not None:
+            self._set_aside(damage)
+            return RunState(run, self._name, Outcome.not_run, f"its steps.parquet is damaged: {damage.why}")
         self._records[run] = record
         return RunState(run, self._name, record.outcome, record.reason)
 

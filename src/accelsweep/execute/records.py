@@ -10,6 +10,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from accelsweep.core.documents import sha256_file
 from accelsweep.core.errors import DamagedFile
 from accelsweep.core.outcome import Outcome
 from accelsweep.core.record import Doubt, Effective, Fingerprint, Record
@@ -52,8 +53,12 @@ def make_record(
     results: Mapping[int, RankResult],
     known: Circumstances,
     doubts: Iterable[Doubt] = (),
+    steps: Path | None = None,
 ) -> Record:
-    """Return the record of one attempt: rank 0 speaks for the run, doubts come from every rank and from `doubts`."""
+    """Return the record of one attempt: rank 0 speaks for the run, doubts come from every rank and from `doubts`.
+
+    `steps` is the file of raw steps that the record is to vouch for, None if there is none.
+    """
     first = results.get(0)
     return Record(
         sweep=spec.sweep,
@@ -77,6 +82,7 @@ def make_record(
         environment=first.environment if first is not None else {},
         git=dict(known.git),
         breakdown=first.breakdown if first is not None else None,
+        steps_sha256=None if steps is None else sha256_file(steps),
         doubts=_distinct([*(doubt for result in results.values() for doubt in result.doubts), *doubts]),
     )
 

@@ -129,10 +129,12 @@ class Runner:
     ) -> None:
         place = self._place(spec.run)
         attempt = place.attempt(spec.attempt)
-        kept = merge_steps(spec, attempt / "steps.parquet")
+        steps = attempt / "steps.parquet"
+        kept = merge_steps(spec, steps)
         if verdict.outcome is Outcome.measured and not kept:
             doubts = [*doubts, _NO_STEPS]
-        make_record(spec, verdict, results, known, doubts).write(attempt / "record.json")
+        record = make_record(spec, verdict, results, known, doubts, steps if kept else None)
+        record.write(attempt / "record.json")
         place.promote(spec.attempt)
         for rank in range(spec.world_size):
             spec.rank_steps(rank).unlink(missing_ok=True)

@@ -13,6 +13,7 @@ from accelsweep.core.errors import EXIT_INCOMPLETE, EXIT_OK, DamagedFile, InputE
 from accelsweep.core.folders import SweepFolder
 from accelsweep.core.outcome import Outcome
 from accelsweep.core.plans import Block, Done, Manifest, Run
+from accelsweep.core.record import steps_damage
 from accelsweep.execute import kernel
 from accelsweep.execute.attempts import RunFolder
 from accelsweep.execute.claims import BlockClaim, claimed
@@ -146,7 +147,8 @@ class _Supervisor:
         record = place.record()
         if record is None:
             return False
-        why = self._present.why_again(record)
+        damage = steps_damage(record, self._job.folder.steps(run.name))
+        why = str(damage) if damage is not None else self._present.why_again(record)
         if why is not None:
             self._say(f"{run.name}: measured again, because {why}")
         return why is None

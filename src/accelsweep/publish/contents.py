@@ -13,10 +13,11 @@ from typing import Any
 
 from accelsweep.core.cell import label
 from accelsweep.core.documents import canonical_json, sha256_text
+from accelsweep.core.errors import DamagedFile
 from accelsweep.core.folders import SweepFolder
 from accelsweep.core.outcome import Outcome
 from accelsweep.core.plans import PlannedCell
-from accelsweep.core.record import Doubt, Fingerprint, Record
+from accelsweep.core.record import Doubt, Fingerprint, Record, steps_damage
 from accelsweep.publish.curves import curves
 from accelsweep.publish.snapshot import Finished, Running, Snapshot
 from accelsweep.publish.wanted import NOTE, Artifact, DataSet, Wanted, metrics, milliseconds, params, plain, tags
@@ -45,6 +46,7 @@ def run_name(axes: Mapping[str, Any], repeat: int | None = None) -> str:
 def finished_run(folder: SweepFolder, finished: Finished) -> Wanted:
     """Return the child run for a record. Raises DamagedFile if the record has become unreadable since it was seen."""
     record = Record.read(folder.record(finished.run))
+    damage = steps_damage(record, folder.steps(record.run))
     started = milliseconds(record.started_at)
     return Wanted(
         key=run_key(record.run),
@@ -54,13 +56,13 @@ def finished_run(folder: SweepFolder, finished: Finished) -> Wanted:
         status=_STATUS.get(record.outcome, "FAILED"),
         started=started,
         ended=milliseconds(record.finished_at),
-        tags=_run_tags(record, finished.sha256),
+        tags=_run_tags(record, finished.sha256, damage),
         params=params(_settings(record)),
         metrics=metrics(
             {name: metric.value for name, metric in record.metrics.items()} | {"wall_seconds": record.wall_seconds}
         ),
-        curves=curves(folder.steps(record.run), started),
-        artifacts=_run_artifacts(folder, record),
+        curves=() if damage else curves(folder.steps(record.run), started),
+        artifacts=_run_artifacts(folder, record, damage),
         data=_data_set(record.config),
         parent=cell_key(record.cell),
     )
@@ -139,7 +141,7 @@ def _settings(record: Record) -> dict[str, Any]:
     return fixed | record.axes | {"seed": record.seed} | in_force
 
 
-def _run_tags(record: Record, sha256: str) -> dict[str, str]:
+def _run_tags(record: Record, sha256: str, damage: DamagedFile | None) -> dict[str, str]:
     quality = record.metrics.get("quality")
     return tags(
         {
@@ -160,7 +162,7 @@ def _run_tags(record: Record, sha256: str) -> dict[str, str]:
             "quality_metric": quality.unit if quality else None,
             "mlflow.source.name": "accelsweep",
             "mlflow.source.git.commit": record.git.get("commit"),
-            NOTE: _run_note(record),
+            NOTE: _run_note(record, damage),
         }
     )
 
@@ -170,8 +172,9 @@ def _fingerprint(fingerprint: Fingerprint) -> str:
     return sha256_text(canonical_json(fingerprint.model_dump(mode="json", exclude={"builds"})))[:12]
 
 
-def _run_note(record: Record) -> str:
+def _run_note(record: Record, damage: DamagedFile | None) -> str:
     lines = [f"**{record.outcome}**" + (f": {record.reason}" if record.reason else "")]
+    lines += ["", f"The raw steps were left out: {damage.path.name}: {damage.why}."] if damage else []
     if record.doubts:
         lines += ["", "Doubts:", "", *doubt_lines(record.doubts)]
     missing = [f"* `{name}`: {metric.reason}" for name, metric in record.metrics.items() if metric.value is None]
@@ -180,9 +183,10 @@ def _run_note(record: Record) -> str:
     return "\n".join(lines)
 
 
-def _run_artifacts(folder: SweepFolder, record: Record) -> tuple[Artifact, ...]:
+def _run_artifacts(folder: SweepFolder, record: Record, damage: DamagedFile | None) -> tuple[Artifact, ...]:
     config = Artifact(plain(_indented(record.config), limit=10_000_000), "config.json")
-    files = [folder.record(record.run), folder.steps(record.run), folder.run(record.run) / "run.log"]
+    files = [folder.record(record.run), folder.run(record.run) / "run.log"]
+    files += [] if damage else [folder.steps(record.run)]
     return (config, *(Artifact(path) for path in files if path.exists()))
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import numpy as np
+import pyarrow
 import pyarrow.parquet as parquet
 
 from accelsweep.publish.wanted import Point
@@ -22,11 +23,12 @@ def curves(steps: Path, started: int, max_points: int = MAX_POINTS) -> tuple[Poi
     """Return the curves `curve/samples_per_second` (1/s) and `curve/train_loss` of a run's steps.parquet.
 
     A point's time is `started` (milliseconds since 1970) plus the time of the steps before it: cold costs are left out.
-    Returns nothing where the file is absent or holds no step of the window.
+    Returns nothing where the file is absent, cannot be read or holds no step of the window.
     """
-    if not steps.exists():
+    try:
+        table = parquet.read_table(steps, columns=_COLUMNS)
+    except (OSError, pyarrow.ArrowInvalid):
         return ()
-    table = parquet.read_table(steps, columns=_COLUMNS)
     step = table["step"].to_numpy()
     if not len(step):
         return ()

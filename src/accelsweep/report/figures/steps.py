@@ -10,8 +10,10 @@ import altair as alt
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from accelsweep.core.errors import DamagedFile
 from accelsweep.core.findings import Findings, RunPoint
 from accelsweep.core.outcome import Outcome
+from accelsweep.core.record import Record, steps_damage
 from accelsweep.report import format as fmt
 from accelsweep.report.figures.figure import ROWS, Chart, Figure, Row, Skipped
 from accelsweep.report.figures.theme import Palette
@@ -24,7 +26,7 @@ MOST_STEPS = 300
 
 
 def steps_figure(findings: Findings, folder: Place) -> Figure | Skipped:
-    """Return the step times of the chosen runs, or why there are none. A file that cannot be read is left out."""
+    """Return the step times of the chosen runs, or why there are none. A file that is damaged is left out."""
     rows: list[Row] = []
     thinned = False
     for label, point in chosen_runs(findings):
@@ -67,8 +69,11 @@ def _measured(findings: Findings) -> int:
 
 def _read(path: Path) -> list[dict[str, Any]]:
     try:
+        record = path.with_name("record.json")
+        if record.exists() and steps_damage(Record.read(record), path) is not None:
+            return []
         table = pq.read_table(path, columns=["rank", "step", "phase", "step_seconds"])
-    except (OSError, pa.ArrowInvalid, KeyError):
+    except (OSError, pa.ArrowInvalid, KeyError, DamagedFile):
         return []
     return [row for row in table.to_pylist() if row["step_seconds"] is not None]
 
