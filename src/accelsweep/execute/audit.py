@@ -3,7 +3,7 @@
 Done files that no longer tell the truth are removed, so that Snakemake runs their blocks again: a record is missing,
 damaged, altered or no answer, its raw steps are not those that it vouches for, a wanted run is not listed, or (where
 asked) a record was made under something else than what is present now. Damaged files are renamed, never used and never
-overwritten. Needs neither torch nor pandas.
+overwritten; what kills left half written long ago is swept up. Needs neither torch nor pandas.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from accelsweep.core.plans import Block, Done, Manifest
 from accelsweep.core.record import Record, steps_damage
 from accelsweep.execute.attempts import RunFolder
 from accelsweep.execute.claims import alive, read_claim
+from accelsweep.execute.leftovers import sweep_up
 from accelsweep.execute.skips import Present
 
 
@@ -66,6 +67,7 @@ def audit(folder: SweepFolder, *, check_present: bool = False) -> Audit:
     of a block that a living supervisor works on are named, but left to it. Raises DamagedFile for a damaged manifest.
     """
     manifest = _manifest(folder)
+    sweep_up(folder)
     present = Present(folder.home) if check_present else None
     runs: list[RunState] = []
     reopened: list[str] = []
