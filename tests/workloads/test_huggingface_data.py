@@ -1,0 +1,97 @@
+"""Sets of Hugging Face's `datasets`, from local files in their true formats."""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from PIL import Image
+
+from accelsweep.core.errors import InputError
+from accelsweep.workloads.huggingface_data import HuggingFaceData, numbered_words
+
+pytest.importorskip("datasets", reason="the extra accelsweep[huggingface] is not installed")
+
+
+def of(folder, path, load, **settings):
+    return HuggingFaceData(
+        **{"batch_size": 4, "path": path, "load": {**load, "cache_dir": str(folder / "cache")}, **settings}
+    )
+
+
+@pytest.fixture
+def pictures(tmp_path):
+    """An image folder: two classes, a training and a test split."""
+    for split, count in (("train", 6), ("test", 2)):
+        for name, grey in (("cat", 10), ("dog", 200)):
+            folder = tmp_path / "pictures" / split / name
+            folder.mkdir(parents=True)
+            for number in range(count):
+                Image.new("RGB", (7, 5), (grey + number, 0, 0)).save(folder / f"{number}.png")
+    return tmp_path
+
+
+def test_a_folder_of_pictures_is_read_with_its_classes(pictures):
+    load = {"data_dir": str(pictures / "pictures")}
+    data = of(pictures, "imagefolder", load, validation="test", image_size=5, preprocess="device")
+    data.prepare_data()
+    images, classes, _ = next(iter(data.train_dataloader()))
+    assert images.shape == (4, 3, 5, 5)
+    assert torch.equal(images[:, 0, 0, 0] >= 200, classes == 1)
+    held_out, _ = next(iter(data.val_dataloader()))
+    assert sorted(held_out[:, 0, 0, 0].tolist()) == [10, 11, 200, 201]
+    assert data.epoch_samples == 12
+
+
+def test_pictures_may_be_read_once_and_kept_where_the_training_is(pictures):
+    load = {"data_dir": str(pictures / "pictures")}
+    batches = []
+    for settings in ({}, {"in_memory": True}, {"placement": "resident", "device": torch.device("cpu")}):
+        stream = iter(of(pictures, "imagefolder", load, image_size=5, **settings).train_dataloader())
+        batches.append([next(stream) for _ in range(4)])
+    for other in batches[1:]:
+        for ours, theirs in zip(batches[0], other, strict=True):
+            assert all(torch.equal(*pair) for pair in zip(ours, theirs, strict=True))
+
+
+def test_texts_in_parquet_become_numbered_words_and_string_classes_numbers(tmp_path):
+    texts = [f"Good film number {number}!" if number % 2 else "a BAD film" for number in range(20)]
+    labels = ["pos" if number % 2 else "neg" for number in range(20)]
+    pd.DataFrame({"text": texts, "mood": labels}).to_parquet(tmp_path / "films.parquet")
+    load = {"data_files": str(tmp_path / "films.parquet")}
+    data = of(tmp_path, "parquet", load, inputs="text", target="mood", sequence=5, vocabulary=1000)
+    tokens, classes = next(iter(data.train_dataloader()))
+    good, bad = numbered_words(["good", "a bad film"], 5, 1000)
+    assert tokens.shape == (4, 5)
+    assert torch.equal(tokens[:, 0] == good[0], classes == 1)
+    assert torch.equal((tokens == bad).all(dim=1), classes == 0)
+
+
+def test_numbers_in_csv_become_standardised_vectors(tmp_path):
+    numbers = np.random.default_rng(1).normal(50, 9, (40, 2))
+    frame = pd.DataFrame({"a": numbers[:, 0], "b": numbers[:, 1], "label": np.arange(40) % 3, "unused": "x"})
+    frame.to_csv(tmp_path / "table.csv", index=False)
+    data = of(tmp_path, "csv", {"data_files": str(tmp_path / "table.csv")}, inputs=["a", "b"], batch_size=32)
+    vectors, classes = next(iter(data.train_dataloader()))
+    torch.testing.assert_close(vectors.mean(dim=0), torch.zeros(2), atol=1e-5, rtol=0)
+    torch.testing.assert_close(vectors.std(dim=0, correction=0), torch.ones(2), atol=1e-5, rtol=0)
+    assert sorted(classes.unique().tolist()) == [0, 1, 2]
+
+
+def test_what_cannot_be_used_is_refused_with_what_to_change(tmp_path):
+    pd.DataFrame({"text": ["a", "b"], "score": [0.5, 1.5]}).to_csv(tmp_path / "scores.csv", index=False)
+    load = {"data_files": str(tmp_path / "scores.csv")}
+    with pytest.raises(InputError, match=r"no column 'txt' \(did you mean 'text'\?\); it has text, score"):
+        of(tmp_path, "csv", load, inputs="txt", target="score").setup("fit")
+    with pytest.raises(InputError, match="which is no class: use integers or strings"):
+        of(tmp_path, "csv", load, inputs="text", target="score").setup("fit")
+
+
+def test_words_are_numbered_alike_everywhere_and_texts_are_cut_and_filled_up():
+    rows = numbered_words(["The film, the FILM", "", "a b c d e"], sequence=4, vocabulary=100)
+    assert rows.shape == (3, 4)
+    assert rows[0].tolist() == [rows[0, 0], rows[0, 1]] * 2
+    assert rows[1].tolist() == [0] * 4
+    assert ((rows[0] > 0) & (rows[0] < 100)).all()
+    assert numbered_words(["film"], 1, 20_000).item() == 1 + 2_185_543_202 % 19_999
