@@ -24,7 +24,7 @@ def supervised(tmp_path: Path) -> Supervised:
 
 @pytest.fixture
 def spec(tmp_path):
-    def make(seed=1, **changes):
+    def make(seed=1, axes=None, **changes):
         config = {**CONFIG, **changes}
         return RunSpec(
             sweep="s",
@@ -33,7 +33,7 @@ def spec(tmp_path):
             position=0,
             attempt=1,
             config=config,
-            axes={},
+            axes=axes or {},
             world_size=config["devices"] * config["num_nodes"],
             attempt_folder=str(tmp_path),
         )

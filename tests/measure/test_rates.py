@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from accelsweep.measure.rates import STEPS_FOR_P99, quantile, rate_metrics
+from accelsweep.measure.rates import percentile, quantile, rate_metrics
 from accelsweep.measure.window import RankWindow
 
 
@@ -35,11 +35,18 @@ def test_one_rank_has_a_reason_instead_of_a_skew():
 
 
 def test_a_99th_percentile_is_withheld_below_the_steps_that_support_it():
-    few = rate_metrics(window([0.1] * (STEPS_FOR_P99 + 1)), seconds=[99.9], samples=[1])["step_seconds_p99"]
-    enough = rate_metrics(window([0.1] * (STEPS_FOR_P99 + 2)), seconds=[100.0], samples=[1])["step_seconds_p99"]
+    few = rate_metrics(window([0.1] * 1001), seconds=[99.9], samples=[1])["step_seconds_p99"]
+    enough = rate_metrics(window([0.1] * 1002), seconds=[100.0], samples=[1])["step_seconds_p99"]
     assert few.value is None
     assert "999 steps" in few.reason
     assert enough.value == pytest.approx(0.1)
+
+
+@pytest.mark.parametrize(("share", "needed"), [(0.5, 20), (0.9, 100), (0.99, 1000)])
+def test_a_percentile_needs_ten_values_beyond_it(share, needed):
+    assert percentile([0.2] * needed, share, "queries", "rank 0").value == pytest.approx(0.2)
+    few = percentile([0.2] * (needed - 1), share, "queries", "rank 0")
+    assert (few.value, f"{needed - 1} queries" in few.reason, str(needed) in few.reason) == (None, True, True)
 
 
 def test_warm_up_is_no_part_of_the_quantiles():

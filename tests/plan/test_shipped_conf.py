@@ -21,6 +21,7 @@ GIVEN_BY_THE_USER = {
     ("model", "supervised"): ["model.network._target_=torch.nn.Identity"],
     ("data", "own"): ["data._target_=torch.nn.Identity"],
     ("data", "dataset"): ["data.train._target_=torch.nn.Identity"],
+    **{("model", f"kernel_{name}"): ["task=kernels"] for name in ("copy", "elementwise", "matmul")},
 }
 """What choices that hold the user's own code leave open, with any class that can be found."""
 

@@ -5,6 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Literal
 
+Task = Literal["train_throughput", "time_to_accuracy", "inference", "kernels"]
+"""What a run does."""
+
 Rate = Literal["samples_per_second", "results_per_hour", "flops_per_second", "bytes_per_second"]
 """The metrics that cells can be compared by: more is better."""
 
@@ -16,15 +19,15 @@ UNIT_OF: dict[str, str] = {
 }
 """Rate -> its unit."""
 
-RATE_OF: dict[str, str] = {
-    "train_throughput": "samples_per_second",
-    "time_to_accuracy": "results_per_hour",
-    "inference": "samples_per_second",
-    "kernels": "samples_per_second",
+RATES_OF: dict[str, tuple[Rate, ...]] = {
+    "train_throughput": ("samples_per_second",),
+    "time_to_accuracy": ("results_per_hour", "samples_per_second"),
+    "inference": ("samples_per_second",),
+    "kernels": ("samples_per_second", "flops_per_second", "bytes_per_second"),
 }
-"""Task -> the rate that its cells are compared by, where `analysis.rate` names no other."""
+"""Task -> the rates that it measures. Cells are compared by the first, where `analysis.rate` names no other."""
 
 
 def compared_rate(wanted: str | None, tasks: Iterable[str]) -> str:
     """Return the metric that a sweep's cells are compared by: `wanted`, or that of the first of its `tasks`."""
-    return wanted or RATE_OF.get(next(iter(tasks), ""), "samples_per_second")
+    return wanted or RATES_OF.get(next(iter(tasks), ""), ("samples_per_second",))[0]

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import lightning.pytorch as pl
 import torch
 
 from accelsweep.core.record import Effective, Metric
@@ -12,38 +14,53 @@ from accelsweep.execute.loops import loss_in
 from accelsweep.execute.spec import RunSpec
 from accelsweep.measure.ceiling import Ceiling, matmul_ceiling, number_format, remembered, torch_product
 from accelsweep.measure.device import measured_device
-from accelsweep.measure.flops import NotCounted, training_flops
+from accelsweep.measure.flops import NotCounted, forward_flops, training_flops
 from accelsweep.measure.utilisation import utilisation_metrics
 from accelsweep.workloads.build import build_module
 
+Answer = Callable[[pl.LightningModule, Any], Any]
+"""What a module does with a batch where it does not train on it."""
+
 
 def count_operations(
-    spec: RunSpec, device: torch.device, example: Any, effective: Effective, samples_per_second: float
+    spec: RunSpec,
+    device: torch.device,
+    example: Any,
+    effective: Effective,
+    samples_per_second: float,
+    answer: Answer | None = None,
 ) -> dict[str, Metric]:
-    """Return the metrics of `utilisation_metrics`. `example` is a batch on the meta device."""
+    """Return the metrics of `utilisation_metrics`. `example` is a batch on the meta device.
+
+    The operations are those of a training step, or of `answer` where that is given.
+    """
     form = number_format(effective.precision, device.type)
     ceiling: Ceiling | str = f"no matmul is known for precision={effective.precision}"
     if form is not None:
         ceiling = _ceiling(spec, device, form, effective)
-    flops = flops_per_sample(spec, example, effective.batch_size)
-    return utilisation_metrics(flops, ceiling, samples_per_second, effective.device_names, form)
+    flops = flops_per_sample(spec, example, effective.batch_size, answer)
+    what = "training step, recomputation excluded" if answer is None else "one answer"
+    return utilisation_metrics(flops, ceiling, samples_per_second, effective.device_names, form, what)
 
 
-def flops_per_sample(spec: RunSpec, example: Any, samples: int) -> float | str:
-    """Return the operations of one training step over its samples, or `not counted: ` and the reason."""
+def flops_per_sample(spec: RunSpec, example: Any, samples: int, answer: Answer | None = None) -> float | str:
+    """Return the operations of one training step (or answer) per sample, or `not counted: ` and the reason."""
     try:
         with torch.device("meta"):
             module = build_module(spec.config)
             module.configure_model()
         module.to("meta").train()
         module.log = module.log_dict = _log_nothing  # type: ignore[method-assign]
-        flops = training_flops(lambda: loss_in(module.training_step(example, 0)))
+        if answer is None:
+            flops = training_flops(lambda: loss_in(module.training_step(example, 0)))
+        else:
+            flops = forward_flops(lambda: answer(module.eval(), example))
     except NotCounted as error:
         return f"not counted: {error}"
     except Exception as error:  # noqa: BLE001  the user's code may fail on the meta device in any way
-        return f"not counted: on the meta device the training step raised {type(error).__name__}: {error}"[:300]
+        return f"not counted: on the meta device the step raised {type(error).__name__}: {error}"[:300]
     if flops == 0:
-        return "not counted: the training step holds no operation with a known formula"
+        return "not counted: the step holds no operation with a known formula"
     return flops / samples
 
 

@@ -1,10 +1,12 @@
-"""What a training loop is to the rest of a run, whoever wrote the loop: Lightning, or the bare one beside it.
+"""What is driven through a run's phases: a driver of steps; and a training loop, Lightning's or the bare one beside it.
 
-A loop is built from a `RunSpec`, trains a fresh module until its listener says that it is enough, then may validate.
+Both are built from a `RunSpec` and do steps until their listener says that it is enough. A loop trains a fresh module
+each time, and may validate it, afterwards or in between.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
 from accelsweep.core.errors import InputError
@@ -14,28 +16,47 @@ from accelsweep.measure.samples import samples_in
 if TYPE_CHECKING:
     import torch
 
+    from accelsweep.execute.loss_scale import LossScale
     from accelsweep.measure.breakdown import PhaseTimer
 
 
 class Listener(Protocol):
-    """Who decides when training ends: the timed window, or a number of samples."""
+    """Who decides when the steps end: the timed window, or a number of samples."""
 
     def begin(self) -> None:
-        """Training is about to fetch its first batch."""
+        """The first batch is about to be fetched."""
 
     def step_done(self, samples: int, loss: Any) -> bool:
-        """A step processed `samples` samples on this rank; True ends the training."""
+        """A step processed `samples` samples on this rank; True ends the phase."""
 
 
-class Loop(Protocol):
-    """A training loop on this rank. Attributes are facts read back, not wishes from the config."""
+class Examiner(Protocol):
+    """Who looks at the model while it trains."""
 
+    every_steps: int
+    """Steps (batches) between two validations. There is one after the last step, too."""
+
+    def examined(self, logged: dict[str, float]) -> bool:
+        """The validation loop logged this; True ends the training. Every rank is told, and they must agree."""
+
+
+class Driver(Protocol):
+    """Does steps on this rank. Attributes are facts read back, not wishes from the config."""
+
+    name: str
     device: torch.device
     precision: str
     strategy: str
     optimizer: str
     accumulate: int
     epoch_ends: list[int]
+
+    def drive(self, listener: Listener) -> None:
+        """Do steps until `listener` has enough. Raises what the user's code raises."""
+
+
+class Loop(Driver, Protocol):
+    """A training loop: each step trains."""
 
     @property
     def example(self) -> Any:
@@ -51,8 +72,23 @@ class Loop(Protocol):
     def stop_exchange(self) -> bool:
         """Exchange no gradients from the next step on; return whether this strategy can do that."""
 
-    def train(self, listener: Listener) -> None:
-        """Train a fresh module, seeded by the run, until `listener` has enough. Raises what the user's code raises."""
+    @property
+    def epoch_samples(self) -> int | None:
+        """Samples in one pass over the training set, on all ranks together; None where the data does not tell."""
+
+    @property
+    def learning_rate(self) -> float | None:
+        """That of the first parameter group when training ended, scaled and warmed up; None where there is none."""
+
+    @property
+    def loss_scale(self) -> LossScale:
+        """What loss scaling has done since training began."""
+
+    def drive(self, listener: Listener, examiner: Examiner | None = None) -> None:
+        """Train a fresh module, seeded by the run, until `listener` or `examiner` has enough.
+
+        Raises what the user's code raises; InputError where there is an examiner and nothing to validate with.
+        """
 
     def validate(self) -> dict[str, float] | None:
         """Return what the trained module logs over the validation set; None where the data has none."""
@@ -70,6 +106,25 @@ def make_loop(spec: RunSpec) -> Loop:
 
         return RawLoop(spec)
     raise InputError(f"loop={name!r} is not known: use lightning or raw")
+
+
+NO_LOSS = (
+    "training_step returned no loss at any step, so nothing was trained: return it, or set "
+    "self.automatic_optimization = False and step the optimiser yourself"
+)
+"""What is wrong where a module trains nothing."""
+
+NO_VALIDATION = (
+    "the data or the module has no validation loop, so nobody can tell when measure.target is reached: define "
+    "val_dataloader and validation_step"
+)
+"""What is wrong where an examiner has nothing to look at."""
+
+
+def learning_rate_of(optimizers: Sequence[torch.optim.Optimizer]) -> float | None:
+    """Return the learning rate of the first parameter group now, or None where there is no such thing."""
+    groups = [group for optimizer in optimizers for group in optimizer.param_groups]
+    return float(groups[0]["lr"]) if groups and "lr" in groups[0] else None
 
 
 def count_samples(batch: Any, first: bool, batch_size: int) -> int:

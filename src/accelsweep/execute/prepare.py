@@ -41,8 +41,14 @@ def _data_configs(folder: SweepFolder, manifest: Manifest) -> dict[str, dict[str
             sys.stderr.write(f"{error}\n")
             continue
         for config in block.configs.values():
-            distinct[sha256_text(canonical_json([config["data"], manifest.sources]))] = config
+            distinct[sha256_text(canonical_json([config["data"], _own_module(config), manifest.sources]))] = config
     return distinct
+
+
+def _own_module(config: dict[str, Any]) -> str | None:
+    """Return the target of a module of the user's own, which may have data to prepare too."""
+    target = str(config["model"].get("_target_"))
+    return None if target.startswith("accelsweep.") else target
 
 
 def _ready(folder: SweepFolder) -> list[str]:
@@ -54,13 +60,13 @@ def _ready(folder: SweepFolder) -> list[str]:
 
 
 def _prepared(configs: dict[str, dict[str, Any]]) -> list[str]:
-    from accelsweep.workloads.build import build_data, make_importable
+    from accelsweep.workloads.build import make_importable, prepare_once
 
     make_importable()
     done = []
     for digest, config in configs.items():
         try:
-            build_data(config, seed=config["seed"]).prepare_data()
+            prepare_once(config)
         except Exception:  # noqa: BLE001 - the user's code may raise anything; its runs will say so too
             traceback.print_exc()
         else:

@@ -52,7 +52,7 @@ def probe(spec: RunSpec, step_seconds: float) -> Probed:
     timer = PhaseTimer(measured_device(loop.device))
     listener = ProbePass(timer, steps, loop.stop_exchange if spec.world_size > 1 else None)
     loop.watch(timer)
-    loop.train(listener)
+    loop.drive(listener)
     found = breakdown_of(group_of(spec.world_size).gather(listener.halves), steps)
     return Probed(found, share_metrics(found))
 

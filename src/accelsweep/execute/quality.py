@@ -60,7 +60,7 @@ def measure_quality(spec: RunSpec, clock: Clock = monotonic) -> Quality:
     began = clock()
     loop = make_loop(spec)
     budget = SampleBudget(int(samples), spec.world_size, loop.accumulate)
-    loop.train(budget)
+    loop.drive(budget)
     bad = budget.first_bad_step()
     if bad is not None:
         raise Diverged(f"the loss was not finite at step {bad} of the quality phase")

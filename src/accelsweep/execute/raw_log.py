@@ -11,6 +11,7 @@ from typing import Any
 
 import lightning.pytorch as pl
 import torch
+from torchmetrics import Metric
 
 
 class RawLog:
@@ -20,18 +21,21 @@ class RawLog:
         """`device` is where the ranks' sums meet."""
         self._device = device
         self._sums: dict[str, tuple[Any, float]] = {}
+        self._metrics: dict[str, Metric] = {}
         self._validating = False
 
     def listen_to(self, module: pl.LightningModule) -> None:
-        """Replace the `log` and `log_dict` of a module that is about to train: they need a Trainer."""
-        self._validating = False
+        """Replace the `log` and `log_dict` of a module: they need a Trainer."""
         module.log = self._log  # type: ignore[method-assign]
         module.log_dict = self._log_dict  # type: ignore[method-assign, assignment]
 
-    def validate(self) -> None:
-        """Forget what was logged while training: validation begins."""
+    def begin(self, *, validating: bool) -> None:
+        """Forget what was logged: training begins, or validation."""
         self._sums.clear()
-        self._validating = True
+        for metric in self._metrics.values():
+            metric.reset()
+        self._metrics.clear()
+        self._validating = validating
 
     def means(self, across_ranks: bool) -> dict[str, float]:
         """Return each name's last value or mean. Waits for the device; with `across_ranks` every rank must call it."""
@@ -41,7 +45,7 @@ class RawLog:
             if across_ranks:
                 torch.distributed.all_reduce(pair)
             found[name] = float(pair[0] / pair[1])
-        return found
+        return found | {name: float(metric.compute()) for name, metric in self._metrics.items()}
 
     def _log(
         self,
@@ -52,6 +56,9 @@ class RawLog:
         batch_size: int | None = None,
         **__: Any,
     ) -> None:
+        if isinstance(value, Metric):  # it averages, and meets its likes on other ranks, by itself
+            self._metrics[name] = value
+            return
         weight = float(batch_size or 1)
         averaged = self._validating if on_epoch is None else on_epoch
         total, weights = self._sums.get(name, (0.0, 0.0)) if averaged else (0.0, 0.0)

@@ -1,34 +1,46 @@
 """`loop: raw`: the same module and data in a bare PyTorch loop, as one would write it by hand.
 
 The difference between the two loops is what Lightning costs per step. Only what a hand-written loop has is here: one
-optimiser, autocast or a cast module, a gradient scaler, DistributedDataParallel.
+optimiser with a schedule, autocast or a cast module, a gradient scaler, DistributedDataParallel.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import AbstractContextManager, ExitStack, nullcontext
+from collections.abc import Callable, Iterable
+from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import Any
 
 import lightning.pytorch as pl
 import torch
+from lightning.pytorch.utilities.signature_utils import is_param_in_hook_signature
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
-from torch.utils.data import DataLoader, DistributedSampler
+from torch.utils.data import DataLoader
 
 from accelsweep.core.errors import InputError, Unsupported
-from accelsweep.execute.loops import Listener, count_samples, loss_in, on_meta
+from accelsweep.execute.bare import CAST, autocast_of, device_of, precision_of, refuse_trainer_arguments
+from accelsweep.execute.loops import (
+    NO_LOSS,
+    NO_VALIDATION,
+    Examiner,
+    Listener,
+    count_samples,
+    learning_rate_of,
+    loss_in,
+    on_meta,
+)
+from accelsweep.execute.loss_scale import LossScale
 from accelsweep.execute.process import Place, join_group, seed_all
-from accelsweep.execute.raw_data import moved, one_loader, set_up
+from accelsweep.execute.raw_data import endless, epoch_samples, mover, one_loader, set_up
 from accelsweep.execute.raw_log import RawLog
+from accelsweep.execute.raw_module import do_without_trainer, refuse_hooks
 from accelsweep.execute.spec import RunSpec
 from accelsweep.measure.breakdown import PhaseTimer
 from accelsweep.workloads.build import build_module
 from accelsweep.workloads.fake_loader import build_training_data
 
-AUTOCAST = {"16-mixed": torch.float16, "bf16-mixed": torch.bfloat16}
-CAST = {"32-true": torch.float32, "64-true": torch.float64, "bf16-true": torch.bfloat16, "16-true": torch.float16}
+Schedule = torch.optim.lr_scheduler.LRScheduler
 
 
 class RawLoop:
@@ -37,13 +49,18 @@ class RawLoop:
     def __init__(self, spec: RunSpec) -> None:
         """Choose device and precision. Raises Unsupported for what only Lightning's loop can do."""
         self._spec, self._place = spec, Place.of(spec)
-        self.device = _device(str(spec.config["accelerator"]), self._place)
-        self.precision = _precision(spec, self.device)
+        self.device = device_of(str(spec.config["accelerator"]), self._place)
+        self.precision = precision_of(spec, self.device, "loop=raw")
+        refuse_trainer_arguments(spec, "loop=raw")
         join_group(self._place, self.device.type, int(spec.config["num_nodes"]))
         self.strategy = "ddp" if spec.world_size > 1 else "single_device"
-        self.optimizer, self.accumulate = "none", 1
+        self.name, self.optimizer, self.accumulate = "raw", "none", 1
         self.epoch_ends: list[int] = []
         self.example: Any = None
+        self.epoch_samples: int | None = None
+        self.learning_rate: float | None = None
+        self.loss_scale = LossScale(self.precision)
+        self._autocast = autocast_of(self.precision, self.device)
         self._log = RawLog(self.device)
         self._timer: PhaseTimer | None = None
         self._parallel: DistributedDataParallel | None = None
@@ -64,55 +81,89 @@ class RawLoop:
         self._without_exchange.enter_context(self._parallel.no_sync())
         return True
 
-    def train(self, listener: Listener) -> None:
-        """Train a fresh module, seeded by the run, until `listener` has enough."""
+    def drive(self, listener: Listener, examiner: Examiner | None = None) -> None:
+        """Train a fresh module, seeded by the run, until `listener` or `examiner` has enough."""
         seed_all(self._spec.run.seed)
-        self._module = build_module(self._spec.config)
+        config = self._spec.config
+        self._module = build_module(config, self._spec.axes)
+        refuse_hooks(self._module)
         self._log.listen_to(self._module)
-        self._data = build_training_data(self._spec.config, self._spec.run.seed, self.device)
-        set_up(self._data, self._place)
+        self._data = build_training_data(config, self._spec.run.seed, self.device, self._module)
+        do_without_trainer(self._module, self._data, self._place, int(config["num_nodes"]))
+        set_up(self._data, self._module, self._place)
         self._module.to(self.device, CAST.get(self.precision, torch.float32)).train()
-        optimizer = _one_optimizer(self._module)
-        self.optimizer = type(optimizer).__name__
-        batches = self._batches(one_loader(self._data, self._place))
-        parts = self._parts(_Step(self._module), optimizer)
+        self._move = mover(self._module, self._data, self.device, CAST.get(self.precision))
+        loader = one_loader(self._data.train_dataloader(), self._place)
+        self.epoch_samples = epoch_samples(self._data, loader)
+        if examiner is not None and not self._validates():
+            raise InputError(NO_VALIDATION)
+        parts, batches = self._parts(_Step(self._module)), endless(loader, self.epoch_ends)
+        self._log.begin(validating=False)
         listener.begin()
         if self._timer is None:
-            self._steps(parts, batches, listener)
+            self._steps(parts, batches, listener, examiner)
         else:
-            self._steps(parts.timed(self._timer), self._timer.fetching(batches), listener)
+            self._steps(parts.timed(self._timer), self._timer.fetching(batches), listener, examiner)
 
     def validate(self) -> dict[str, float] | None:
         """Return what the trained module logs over the validation set; None where the data has none."""
-        if type(self._data).val_dataloader is pl.LightningDataModule.val_dataloader:
+        loader = self._data.val_dataloader() if self._validates() else []
+        if loader == []:
             return None
-        self._log.validate()
+        if not isinstance(loader, DataLoader):
+            raise Unsupported(f"loop=raw validates with one DataLoader; the data gives a {type(loader).__name__}")
+        self._log.begin(validating=True)
         self._module.eval()
-        with torch.no_grad(), self._autocast()():
-            for number, batch in enumerate(self._data.val_dataloader()):
-                self._module.validation_step(moved(batch, self.device, CAST.get(self.precision)), number)
+        with torch.no_grad(), self._autocast():
+            for number, batch in enumerate(loader):
+                self._module.validation_step(self._move(batch), number)
         return self.logged
 
-    def _steps(self, parts: _Parts, batches: Iterable[Any], listener: Listener) -> None:
-        batch_size = int(self._spec.config["batch_size"])
-        for number, batch in enumerate(batches):
-            loss = parts.forward(parts.move(batch), number)
-            parts.backward(loss)
-            parts.update()
-            if number == 0:
-                self.example = on_meta(batch)
-            if listener.step_done(count_samples(batch, number == 0, batch_size), loss.detach()):
-                return
+    def _validates(self) -> bool:
+        has_data = type(self._data).val_dataloader is not pl.LightningDataModule.val_dataloader
+        return has_data and type(self._module).validation_step is not pl.LightningModule.validation_step
 
-    def _parts(self, step: nn.Module, optimizer: torch.optim.Optimizer) -> _Parts:
+    def _examined(self, examiner: Examiner) -> bool:
+        enough = examiner.examined(self.validate() or {})
+        self._module.train()
+        self._log.begin(validating=False)
+        return enough
+
+    def _steps(self, parts: _Parts, batches: Iterable[Any], listener: Listener, examiner: Examiner | None) -> None:
+        batch_size, has_loss = int(self._spec.config["batch_size"]), False
+        for number, batch in enumerate(batches):
+            there = parts.move(batch)
+            loss = parts.forward(there, number)
+            if loss is not None:
+                parts.backward(loss)
+                parts.update()
+            elif self._place.size > 1:
+                raise Unsupported("training_step returned None, and no rank of several can skip a step: return a loss")
+            has_loss = has_loss or loss is not None
+            if number == 0:
+                self.example = on_meta(there)
+            samples = count_samples(batch, number == 0, batch_size)
+            enough = listener.step_done(samples, None if loss is None else loss.detach())
+            if examiner is not None and (enough or (number + 1) % examiner.every_steps == 0):
+                enough = self._examined(examiner) or enough
+            if enough:
+                break
+        if not has_loss:
+            raise InputError(NO_LOSS)
+        self.learning_rate = learning_rate_of([self._optimizer])
+
+    def _parts(self, step: nn.Module) -> _Parts:
+        optimizer, schedule = _one_optimizer(self._module)
+        self._optimizer = optimizer
+        self.optimizer = type(optimizer).__name__
         if self._place.size > 1:
             devices = [self.device.index] if self.device.type == "cuda" else None
             step = self._parallel = DistributedDataParallel(step, device_ids=devices)
-        autocast, cast = self._autocast(), CAST.get(self.precision)
         scaler = torch.amp.GradScaler(self.device.type, enabled=self.precision == "16-mixed")
+        self.loss_scale = LossScale(self.precision, scaler, optimizer)
 
         def forward(batch: Any, number: int) -> Any:
-            with autocast():
+            with self._autocast():
                 return loss_in(step(batch, number))
 
         def backward(loss: Any) -> None:
@@ -122,26 +173,10 @@ class RawLoop:
             scaler.step(optimizer)
             scaler.update()
             optimizer.zero_grad()
+            if schedule is not None:
+                schedule.step()
 
-        return _Parts(lambda batch: moved(batch, self.device, cast), forward, backward, update)
-
-    def _autocast(self) -> Callable[[], AbstractContextManager[Any]]:
-        dtype = AUTOCAST.get(self.precision)
-        return (lambda: torch.autocast(self.device.type, dtype=dtype)) if dtype is not None else nullcontext
-
-    def _batches(self, loader: DataLoader[Any]) -> Iterator[Any]:
-        passes = steps = 0
-        while True:
-            if isinstance(loader.sampler, DistributedSampler):
-                loader.sampler.set_epoch(passes)
-            before = steps
-            for batch in loader:
-                steps += 1
-                yield batch
-            if steps == before:
-                raise InputError("the training loader is empty: lower batch_size, or keep short batches")
-            self.epoch_ends.append(steps)
-            passes += 1
+        return _Parts(self._move, forward, backward, update)
 
 
 @dataclass(frozen=True)
@@ -169,48 +204,37 @@ class _Step(nn.Module):
     def __init__(self, module: pl.LightningModule) -> None:
         super().__init__()
         self.module = module
+        self._numbered = is_param_in_hook_signature(module.training_step, "batch_idx", min_args=2)
 
     def forward(self, batch: Any, number: int) -> Any:
-        return self.module.training_step(batch, number)
+        return self.module.training_step(batch, number) if self._numbered else self.module.training_step(batch)
 
 
-def _device(accelerator: str, place: Place) -> torch.device:
-    if accelerator == "auto":
-        accelerator = "cuda" if torch.cuda.is_available() else "mps" if torch.backends.mps.is_available() else "cpu"
-    if accelerator == "cuda":
-        if not torch.cuda.is_available():
-            raise Unsupported("accelerator=cuda: torch finds no CUDA device here")
-        torch.cuda.set_device(place.local_rank)
-        return torch.device("cuda", place.local_rank)
-    if accelerator == "mps" and not torch.backends.mps.is_available():
-        raise Unsupported("accelerator=mps: torch finds no Apple GPU here")
-    return torch.device(accelerator)
-
-
-def _precision(spec: RunSpec, device: torch.device) -> str:
-    precision = str(spec.config["precision"])
-    if precision not in AUTOCAST and precision not in CAST:
-        raise Unsupported(f"loop=raw has no precision={precision}; it has {', '.join([*CAST, *AUTOCAST])}")
-    if precision == "16-mixed" and device.type == "cpu":
-        raise Unsupported("precision=16-mixed is bf16-mixed on a CPU, which is another cell")
-    refused = {name for name, value in (spec.config.get("trainer") or {}).items() if value and name not in _HARMLESS}
-    if refused or int((spec.config.get("trainer") or {}).get("accumulate_grad_batches") or 1) > 1:
-        names = ", ".join(sorted(refused)) or "accumulate_grad_batches"
-        raise Unsupported(f"loop=raw knows no trainer.{names}: use loop=lightning, or leave it out")
-    return precision
-
-
-_HARMLESS = {"strategy", "accumulate_grad_batches", "use_distributed_sampler", "log_every_n_steps"}
-"""Trainer arguments that a bare loop may ignore, or that are checked apart."""
-
-
-def _one_optimizer(module: pl.LightningModule) -> torch.optim.Optimizer:
+def _one_optimizer(module: pl.LightningModule) -> tuple[torch.optim.Optimizer, Schedule | None]:
+    """Return the module's one optimiser and the schedule that is stepped after every step of it, if there is one."""
     found: Any = module.configure_optimizers()
+    schedules: Any = ()
+    if isinstance(found, tuple) and len(found) == 2 and all(isinstance(part, list) for part in found):
+        found, schedules = found
     if isinstance(found, list | tuple) and len(found) == 1:
         found = found[0]
-    if isinstance(found, torch.optim.Optimizer) and module.automatic_optimization:
-        return found
-    raise Unsupported(
-        "loop=raw drives one optimiser without a schedule; this module's configure_optimizers gives something else: "
-        "use loop=lightning"
-    )
+    if isinstance(found, dict):
+        schedules = [found["lr_scheduler"]] if "lr_scheduler" in found else []
+        found = found["optimizer"]
+    if not isinstance(found, torch.optim.Optimizer) or not module.automatic_optimization or len(schedules) > 1:
+        raise Unsupported(
+            "loop=raw drives one optimiser with at most one schedule; this module's configure_optimizers gives "
+            "something else: use loop=lightning"
+        )
+    return found, _every_step(schedules[0]) if schedules else None
+
+
+def _every_step(stated: Any) -> Schedule:
+    settings = stated if isinstance(stated, dict) else {"scheduler": stated}
+    if settings.get("interval", "epoch") != "step" or settings.get("frequency", 1) != 1 or settings.get("monitor"):
+        raise Unsupported(
+            "loop=raw steps a schedule after every optimiser step; this module's goes by epochs, by a metric or by "
+            'another frequency: use loop=lightning, or give it {"interval": "step"}'
+        )
+    schedule: Schedule = settings["scheduler"]
+    return schedule

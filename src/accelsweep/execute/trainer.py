@@ -14,9 +14,21 @@ from lightning.fabric.utilities.exceptions import MisconfigurationException
 from torch.nn.parallel import DistributedDataParallel
 
 from accelsweep.core.errors import InputError, Unsupported, nearest
-from accelsweep.execute.loops import Listener, count_samples, loss_in, on_meta
+from accelsweep.execute.loops import (
+    NO_LOSS,
+    NO_VALIDATION,
+    Examiner,
+    Listener,
+    count_samples,
+    learning_rate_of,
+    loss_in,
+    on_meta,
+)
+from accelsweep.execute.loss_scale import LossScale
 from accelsweep.execute.phases import PhaseProfiler
 from accelsweep.execute.process import Place, join_group, seed_all
+from accelsweep.execute.raw_data import epoch_samples
+from accelsweep.execute.run_trainer import RunTrainer, leave_out_endings, most_steps
 from accelsweep.execute.spec import RunSpec
 from accelsweep.measure.breakdown import PhaseTimer
 from accelsweep.workloads.build import build_module
@@ -55,6 +67,7 @@ class LightningLoop:
     def __init__(self, spec: RunSpec) -> None:
         """Build the Trainer. Raises Unsupported where Lightning or the machine refuses the combination."""
         self._spec = spec
+        self.name = "lightning"
         self._callback = _StepCallback(int(spec.config["batch_size"]))
         self._trainer = _build_trainer(spec, self._callback)
         self._data: pl.LightningDataModule | None = None
@@ -62,6 +75,7 @@ class LightningLoop:
         self.precision = str(self._trainer.precision)
         self.strategy = _strategy_name(self._trainer)
         self.optimizer = "none"
+        self.learning_rate: float | None = None
         self.accumulate = int(self._trainer.accumulate_grad_batches)
         self.logged: dict[str, float] = {}
         self.epoch_ends = self._callback.epoch_ends
@@ -71,6 +85,16 @@ class LightningLoop:
     def example(self) -> Any:
         """The first batch, emptied."""
         return self._callback.example
+
+    @property
+    def epoch_samples(self) -> int | None:
+        """The samples of one pass over the training set."""
+        return epoch_samples(self._data, self._trainer.train_dataloader)
+
+    @property
+    def loss_scale(self) -> LossScale:
+        """What loss scaling has done since training began."""
+        return self._callback.loss_scale
 
     def watch(self, timer: PhaseTimer) -> None:
         """Take the place of the Trainer's profiler, whose hooks stand around every phase."""
@@ -84,14 +108,21 @@ class LightningLoop:
         self._without_exchange.enter_context(model.no_sync())
         return True
 
-    def train(self, listener: Listener) -> None:
-        """Train a fresh module, seeded by the run, until `listener` has enough."""
+    def drive(self, listener: Listener, examiner: Examiner | None = None) -> None:
+        """Train a fresh module, seeded by the run, until `listener` or `examiner` has enough."""
         seed = self._spec.run.seed
         seed_all(seed)
-        module = build_module(self._spec.config)
-        self._data = build_training_data(self._spec.config, seed, self.device)
-        self._callback.listener = listener
+        module = build_module(self._spec.config, self._spec.axes)
+        leave_out_endings(module)
+        self._data = build_training_data(self._spec.config, seed, self.device, module)
+        self._callback.listener, self._callback.examiner = listener, examiner
+        if examiner is not None:
+            self._trainer.limit_val_batches = 1.0
+            self._trainer.val_check_interval = examiner.every_steps
+            self._trainer.check_val_every_n_epoch = None  # so that the interval counts steps across epochs
         self._trainer.fit(module, datamodule=self._data)
+        self._callback.check_ending(module)
+        self.learning_rate = learning_rate_of(self._trainer.optimizers)
         self.optimizer = ", ".join(type(optimizer).__name__ for optimizer in self._trainer.optimizers) or "none"
         self._keep_logged()
 
@@ -105,6 +136,8 @@ class LightningLoop:
             if "validation_step" in str(error) or "val_dataloader" in str(error):
                 return None
             raise
+        if not sum(self._trainer.num_val_batches):
+            return None
         self._keep_logged()
         return {name: float(value) for results in found for name, value in results.items()}
 
@@ -113,18 +146,43 @@ class LightningLoop:
 
 
 class _StepCallback(pl.Callback):
-    """Shows steps to the listener: `begin` before the first batch, `step_done` after each, stop when it has enough."""
+    """Shows steps to the listener: `begin` before the first batch, `step_done` after each, stop when it has enough.
+
+    Where there is an examiner, what each validation logged is shown to it.
+    """
 
     def __init__(self, batch_size: int) -> None:
         self.listener: Listener | None = None
+        self.examiner: Examiner | None = None
+        self.loss_scale = LossScale("")
         self.epoch_ends: list[int] = []
         self.example: Any = None
         self._batch_size = batch_size
         self._steps = 0
+        self._has_loss = self._ended = False
 
-    def on_train_start(self, *_: Any) -> None:
+    def on_train_start(self, trainer: pl.Trainer, *_: Any) -> None:
         assert self.listener is not None
+        if self.examiner is not None and not trainer.enable_validation:
+            raise InputError(NO_VALIDATION)
+        optimizer = trainer.optimizers[0] if len(trainer.optimizers) == 1 else None
+        self.loss_scale = LossScale(trainer.precision, getattr(trainer.precision_plugin, "scaler", None), optimizer)
+        for schedule in trainer.lr_scheduler_configs:
+            schedule.strict = False  # what it monitors is logged by the validation, which has a phase of its own
+        self._has_loss = self._ended = False
         self.listener.begin()
+
+    def check_ending(self, module: pl.LightningModule) -> None:
+        """Raise InputError where training ended by itself, or where there was nothing to train with."""
+        if not self._steps:
+            raise InputError("the training loader gave no batch: lower batch_size, or keep short batches")
+        if not self._ended:
+            raise InputError(
+                f"training ended by itself after {self._steps} steps, before all was measured: remove what stops it, "
+                "such as self.trainer.should_stop"
+            )
+        if not self._has_loss and module.automatic_optimization:
+            raise InputError(NO_LOSS)
 
     def on_train_batch_end(self, trainer: pl.Trainer, _module: Any, outputs: Any, batch: Any, *_: Any) -> None:
         assert self.listener is not None
@@ -133,8 +191,15 @@ class _StepCallback(pl.Callback):
             self.example = on_meta(batch)
         self._steps += 1
         loss = loss_in(outputs)
+        self._has_loss = self._has_loss or loss is not None
         if self.listener.step_done(samples, None if loss is None else loss.detach()):
-            trainer.should_stop = True
+            trainer.should_stop = self._ended = True
+
+    def on_validation_end(self, trainer: pl.Trainer, *_: Any) -> None:
+        if self.examiner is not None:
+            logged = {name: float(value) for name, value in trainer.callback_metrics.items()}
+            if self.examiner.examined(logged):
+                trainer.should_stop = self._ended = True
 
     def on_train_epoch_end(self, *_: Any) -> None:
         self.epoch_ends.append(self._steps)
@@ -163,7 +228,8 @@ def _build_trainer(spec: RunSpec, callback: pl.Callback) -> pl.Trainer:
     callbacks = [*(settings.pop("callbacks", None) or ()), callback]
     plugins = [*(settings.pop("plugins", None) or ()), _RanksStartedAlready()]
     try:
-        trainer = pl.Trainer(
+        trainer = RunTrainer(
+            most_steps(config),
             accelerator=config["accelerator"],
             devices=place.local_size,
             num_nodes=config["num_nodes"],
@@ -171,7 +237,6 @@ def _build_trainer(spec: RunSpec, callback: pl.Callback) -> pl.Trainer:
             max_epochs=-1,
             limit_val_batches=0,
             num_sanity_val_steps=0,
-            logger=False,
             enable_checkpointing=False,
             enable_progress_bar=False,
             enable_model_summary=False,

@@ -75,9 +75,15 @@ def _seconds(multiply: Callable[[], object], device: Device, clock: Clock) -> fl
     return clock() - began
 
 
+def torch_format(format_name: str) -> torch.dtype:
+    """Return the type of numbers in a format as `number_format` names it; tf32 is a way to multiply float32."""
+    dtype: torch.dtype = torch.float32 if format_name == "tf32" else getattr(torch, format_name)
+    return dtype
+
+
 def torch_product(device: torch.device, format_name: str) -> Callable[[int], Callable[[], object]]:
     """Return how `matmul_ceiling` multiplies with torch on `device`."""
-    dtype = torch.float32 if format_name == "tf32" else getattr(torch, format_name)
+    dtype = torch_format(format_name)
 
     def product(size: int) -> Callable[[], object]:
         left, right = (torch.randn(size, size, device=device).to(dtype) for _ in range(2))

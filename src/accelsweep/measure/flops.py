@@ -1,4 +1,4 @@
-"""Floating-point operations of one training step, counted on the meta device, where nothing is computed or stored.
+"""Floating-point operations of a training step or a forward pass, on the meta device, where nothing is computed.
 
 Every operation that torch knows a formula for counts (matrix products, convolutions, attention), forward and backward,
 a multiplication and an addition as two; element-wise work does not. On the meta device `nn.LSTM` and its like fall
@@ -35,6 +35,14 @@ def training_flops(step: Callable[[], Any]) -> int:
             raise NotCounted("the training step gave no loss that needs a gradient")
         counter.in_backward = True
         loss.backward()  # type: ignore[no-untyped-call]
+    return counter.total
+
+
+def forward_flops(step: Callable[[], Any]) -> int:
+    """Return the operations of `step()` on the meta device, without gradients. Raises whatever `step` raises."""
+    counter = _Counter()
+    with torch.no_grad(), _eager(), counter:
+        step()
     return counter.total
 
 

@@ -8,8 +8,8 @@ from collections.abc import Sequence
 from accelsweep.core.record import Metric
 from accelsweep.measure.window import RankWindow
 
-STEPS_FOR_P99 = 1000
-"""Below this many steps fewer than ten lie beyond the 99th percentile, and the figure is one hiccup's length."""
+BEYOND = 10
+"""Fewer values than this beyond a percentile, and the figure is one hiccup's length: a 99th needs 1000 steps."""
 
 
 def quantile(values: Sequence[float], share: float) -> float:
@@ -37,16 +37,19 @@ def rate_metrics(window: RankWindow, seconds: Sequence[float], samples: Sequence
         "window_samples": Metric(value=float(total), unit="samples", scope="all ranks"),
         "first_step_seconds": Metric(value=window.first_step_seconds, unit="s", scope="rank 0", **clock),
         "step_seconds_p50": Metric(value=quantile(steps, 0.5), unit="s", scope="rank 0"),
-        "step_seconds_p99": _p99(steps),
+        "step_seconds_p99": percentile(steps, 0.99, "steps", "rank 0"),
         "rank_skew_seconds": _skew(seconds),
     }
 
 
-def _p99(steps: Sequence[float]) -> Metric:
-    if len(steps) < STEPS_FOR_P99:
-        reason = f"withheld: {len(steps)} steps, and a 99th percentile needs {STEPS_FOR_P99} (measure.min_steps)"
-        return Metric(value=None, unit="s", reason=reason, scope="rank 0")
-    return Metric(value=quantile(steps, 0.99), unit="s", scope="rank 0")
+def percentile(seconds: Sequence[float], share: float, what: str, scope: str) -> Metric:
+    """Return the `share`-quantile of the seconds of `what` (steps, queries), withheld where too few lie beyond it."""
+    needed = round(BEYOND / (1.0 - share))
+    if len(seconds) < needed:
+        wanted = f"{100 * share:g}th percentile needs {needed} (measure.min_steps)"
+        reason = f"withheld: {len(seconds)} {what}, and a {wanted}"
+        return Metric(value=None, unit="s", reason=reason, scope=scope)
+    return Metric(value=quantile(seconds, share), unit="s", scope=scope)
 
 
 def _skew(seconds: Sequence[float]) -> Metric:

@@ -17,8 +17,12 @@ def utilisation_metrics(
     samples_per_second: float,
     device_names: tuple[str, ...],
     format_name: str | None,
+    what: str = "training step, recomputation excluded",
 ) -> dict[str, Metric]:
-    """Return the five metrics. Text in place of `flops_per_sample` or `ceiling` is the reason why there is none."""
+    """Return the five metrics. Text in place of `flops_per_sample` or `ceiling` is the reason why there is none.
+
+    `what` says whose operations those per sample are.
+    """
     one, devices = f"one device, {format_name}", len(device_names)
     sheet = None if format_name is None else datasheet_flops_per_second(device_names[0], format_name)
     achieved: float | str = flops_per_sample
@@ -27,7 +31,7 @@ def utilisation_metrics(
     peak = ceiling if isinstance(ceiling, str) else ceiling.flops_per_second
     no_sheet = f"no datasheet's dense peak is known for {device_names[0]} in {format_name}"
     return {
-        "model_flops_per_sample": _metric(flops_per_sample, "FLOP", "training step, recomputation excluded", "counted"),
+        "model_flops_per_sample": _metric(flops_per_sample, "FLOP", what, "counted"),
         "model_flops_per_second": _metric(achieved, "FLOP/s", "all ranks", "counted over the window's rate"),
         "matmul_ceiling_flops_per_second": _metric(peak, "FLOP/s", one, "measured once per block"),
         "mfu": _share(achieved, peak, devices, f"of the measured matmul ceiling, {format_name}"),

@@ -24,6 +24,7 @@ from pydantic import (
 
 from accelsweep.core.errors import InputError, nearest
 from accelsweep.core.plans import Analysis, BlockSettings, Limits, Settings, Site
+from accelsweep.core.tasks import Task
 from accelsweep.plan import slurm
 from accelsweep.plan.prices import Prices
 
@@ -88,6 +89,10 @@ class Measure(BaseModel):
     quality_samples: Count | None = None
     quality_metric: StrictStr | None = None
     quality_better: Literal["max", "min"] | None = None
+    target: Annotated[float, Field(allow_inf_nan=False, strict=True)] | None = None
+    validate_every_samples: Count | None = None
+    max_samples: Count | None = None
+    scenario: Literal["offline", "single_stream"] = "offline"
 
 
 class Science(BaseModel):
@@ -105,7 +110,7 @@ class Science(BaseModel):
     launcher: Literal["fork", "spawn"]
     threads: Count | None
     env: dict[Annotated[str, AfterValidator(_variable)], Annotated[Text, AfterValidator(_no_nul)]]
-    task: StrictStr
+    task: Task
     model: Node
     data: Node
     optimizer: Node | None

@@ -13,7 +13,7 @@ from omegaconf import DictConfig
 from accelsweep.core.cell import Cell, cell_name
 from accelsweep.core.errors import InputError, nearest
 from accelsweep.core.plans import Excluded, Settings, Site
-from accelsweep.plan import check, rules, select
+from accelsweep.plan import check, rules, select, tasks
 from accelsweep.plan.compose import Composer
 from accelsweep.plan.expand import Point, steering_of
 from accelsweep.plan.explain import defining_file
@@ -59,6 +59,8 @@ def checked_grid(composer: Composer, overrides: Sequence[str]) -> CheckedGrid:
     dropped = {name: because for name, point in points.items() if (because := select.excluded_by(exclude, point))}
     if len(dropped) == len(points):
         raise InputError(f"the `exclude:` rules drop every cell of the grid; look in {file_of('exclude')}")
+    for point in (point for name, point in points.items() if name not in dropped):
+        tasks.refuse_unfit(point.science, settings.analysis.rate, file_of)
     return CheckedGrid(
         experiment=choices.get("experiment"),
         name=None if steering.get("name") is None else str(steering["name"]),

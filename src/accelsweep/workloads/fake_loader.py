@@ -15,6 +15,7 @@ from lightning.fabric.utilities import move_data_to_device
 from torch.utils.data import DataLoader, IterableDataset
 
 from accelsweep.workloads.build import build_data
+from accelsweep.workloads.module_data import ModuleData
 from accelsweep.workloads.stream import loader_of
 
 
@@ -27,9 +28,13 @@ class _Again(IterableDataset[Any]):
             yield self._batch
 
 
-def build_training_data(config: Mapping[str, Any], seed: int, device: torch.device) -> pl.LightningDataModule:
-    """Return the data that a run trains on: the config's, behind a fake loader if `measure.fake_loader` is true."""
+def build_training_data(
+    config: Mapping[str, Any], seed: int, device: torch.device, module: pl.LightningModule
+) -> pl.LightningDataModule:
+    """Return what a run trains `module` on: the config's data, behind a fake loader where that is asked for."""
     data = build_data(config, seed, device)
+    if isinstance(data, ModuleData):
+        data.serve(module)
     if config["measure"].get("fake_loader"):
         _put_on(device, data)
     return data

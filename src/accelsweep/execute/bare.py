@@ -1,0 +1,59 @@
+"""Device and precision without a Trainer: for the raw training loop, for inference and for kernels."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
+from functools import partial
+from typing import Any
+
+import torch
+
+from accelsweep.core.errors import Unsupported
+from accelsweep.execute.process import Place
+from accelsweep.execute.spec import RunSpec
+
+AUTOCAST = {"16-mixed": torch.float16, "bf16-mixed": torch.bfloat16}
+CAST = {"32-true": torch.float32, "64-true": torch.float64, "bf16-true": torch.bfloat16, "16-true": torch.float16}
+
+_HARMLESS = {"strategy", "accumulate_grad_batches", "use_distributed_sampler", "log_every_n_steps"}
+"""Trainer arguments that a bare loop may ignore, or that are checked apart."""
+
+
+def device_of(accelerator: str, place: Place) -> torch.device:
+    """Return this rank's device. Raises Unsupported where there is none of that kind."""
+    if accelerator == "auto":
+        accelerator = "cuda" if torch.cuda.is_available() else "mps" if torch.backends.mps.is_available() else "cpu"
+    if accelerator == "cuda":
+        if not torch.cuda.is_available():
+            raise Unsupported("accelerator=cuda: torch finds no CUDA device here")
+        torch.cuda.set_device(place.local_rank)
+        return torch.device("cuda", place.local_rank)
+    if accelerator == "mps" and not torch.backends.mps.is_available():
+        raise Unsupported("accelerator=mps: torch finds no Apple GPU here")
+    return torch.device(accelerator)
+
+
+def precision_of(spec: RunSpec, device: torch.device, what: str) -> str:
+    """Return the config's precision. Raises Unsupported where `what` (`loop=raw`, ...) cannot have it."""
+    precision = str(spec.config["precision"])
+    if precision not in AUTOCAST and precision not in CAST:
+        raise Unsupported(f"{what} has no precision={precision}; it has {', '.join([*CAST, *AUTOCAST])}")
+    if precision == "16-mixed" and device.type == "cpu":
+        raise Unsupported("precision=16-mixed is bf16-mixed on a CPU, which is another cell")
+    return precision
+
+
+def refuse_trainer_arguments(spec: RunSpec, what: str) -> None:
+    """Raise Unsupported for an argument of Lightning's Trainer that would have no effect in `what`."""
+    trainer = spec.config.get("trainer") or {}
+    refused = {name for name, value in trainer.items() if value and name not in _HARMLESS}
+    if refused or int(trainer.get("accumulate_grad_batches") or 1) > 1:
+        names = ", ".join(sorted(refused)) or "accumulate_grad_batches"
+        raise Unsupported(f"{what} knows no trainer.{names}: use loop=lightning, or leave it out")
+
+
+def autocast_of(precision: str, device: torch.device) -> Callable[[], AbstractContextManager[Any]]:
+    """Return what gives a new autocast context for a mixed precision, and one that does nothing for the others."""
+    dtype = AUTOCAST.get(precision)
+    return nullcontext if dtype is None else partial(torch.autocast, device.type, dtype=dtype)

@@ -1,0 +1,217 @@
+"""Each task on one rank, and on two, from its spec to its result."""
+
+from __future__ import annotations
+
+import pytest
+from one_rank import BOTH_LOOPS, DIGITS, MEASURE, MLP, TIMED_DATA, run_ranks
+
+from accelsweep.core.outcome import Outcome
+
+AIM = {**MEASURE, "quality_metric": "val_accuracy", "quality_better": "max", "validate_every_samples": 400}
+KERNELS = "accelsweep.workloads.kernels"
+
+
+@BOTH_LOOPS
+def test_training_goes_on_until_the_target_is_reached(run, loop):
+    measure = {**AIM, "target": 0.6}
+    result = run(task="time_to_accuracy", loop=loop, model=MLP, data=DIGITS, measure=measure)
+    assert result.outcome is Outcome.measured, result.traceback
+    value = {name: metric.value for name, metric in result.metrics.items()}
+    assert value["quality"] >= 0.6
+    assert value["samples_to_target"] == 400 * value["validations"]
+    assert 0 < value["time_to_target_seconds"] < value["time_to_target_wall_seconds"]
+    assert value["results_per_hour"] == pytest.approx(3600 / value["time_to_target_seconds"])
+    assert value["samples_per_second"] > 0, "the window comes with it"
+
+
+def test_both_loops_reach_the_target_after_the_same_samples_with_the_same_quality(run):
+    found = [
+        run(task="time_to_accuracy", loop=loop, model=MLP, data=DIGITS, measure={**AIM, "target": 0.6}).metrics
+        for loop in ("lightning", "raw")
+    ]
+    assert found[0]["samples_to_target"].value == found[1]["samples_to_target"].value
+    assert found[0]["quality"].value == pytest.approx(found[1]["quality"].value, abs=1e-6)
+
+
+@BOTH_LOOPS
+def test_a_target_out_of_reach_leaves_a_measured_run_without_a_time(run, loop):
+    measure = {**AIM, "target": 1.1, "max_samples": 1000}
+    result = run(task="time_to_accuracy", loop=loop, model=MLP, data=DIGITS, measure=measure)
+    assert result.outcome is Outcome.measured, result.traceback
+    missed = result.metrics["results_per_hour"]
+    assert missed.value is None
+    assert missed.reason.startswith("target val_accuracy >= 1.1 not reached within 1000 samples (best 0.")
+    assert result.metrics["validations"].value == 3, "after 400, 800 and, with the last sample, 1000"
+
+
+@BOTH_LOOPS
+def test_one_pass_over_the_data_lies_between_validations_where_nothing_else_is_said(run, loop):
+    measure = {**AIM, "target": 1.1, "max_samples": 3000, "validate_every_samples": None}
+    metrics = run(task="time_to_accuracy", loop=loop, model=MLP, data=DIGITS, measure=measure).metrics
+    assert metrics["epoch_samples"].value == 1438, "1797 digits less the validation set"
+    assert metrics["validations"].value == 3, "after 1440, 2880 and 3000 samples, in whole steps of 8"
+
+
+@BOTH_LOOPS
+def test_an_endless_stream_without_a_length_needs_to_be_told_when_to_validate(run, loop):
+    measure = {**AIM, "target": 0.5, "validate_every_samples": None}
+    result = run(task="time_to_accuracy", loop=loop, measure=measure)
+    assert "measure.validate_every_samples" in result.reason
+    assert result.metrics["epoch_samples"].reason.startswith("the data has no length")
+
+
+@BOTH_LOOPS
+def test_a_module_that_does_not_validate_can_reach_no_target(run, own_module, loop):
+    result = run(
+        task="time_to_accuracy", loop=loop, model=own_module("return self.weight.sum()"), measure={**AIM, "target": 0.5}
+    )
+    assert result.outcome is Outcome.crashed
+    assert "validat" in result.reason
+
+
+@BOTH_LOOPS
+def test_data_with_rows_tells_how_many_there_are(run, tmp_path, loop):
+    (tmp_path / "rows_data.py").write_text(
+        "import lightning.pytorch as pl, torch\n"
+        "from torch.utils.data import DataLoader, TensorDataset\n"
+        "class Rows(pl.LightningDataModule):\n"
+        "    def __init__(self, batch_size):\n"
+        "        super().__init__(); self.batch_size = batch_size\n"
+        "    def train_dataloader(self):\n"
+        "        return DataLoader(TensorDataset(torch.rand(100, 1)), self.batch_size, drop_last=True)\n"
+    )
+    model = {"_target_": "rows_model.Module"}
+    (tmp_path / "rows_model.py").write_text(
+        "import lightning.pytorch as pl, torch\n"
+        "class Module(pl.LightningModule):\n"
+        "    def __init__(self):\n"
+        "        super().__init__(); self.weight = torch.nn.Parameter(torch.ones(1))\n"
+        "    def training_step(self, batch, batch_idx): return (self.weight * batch[0]).mean()\n"
+    )
+    metrics = run(loop=loop, model=model, data={"_target_": "rows_data.Rows"}).metrics
+    assert metrics["epoch_samples"].value == 100
+
+
+@pytest.mark.real
+@BOTH_LOOPS
+def test_two_ranks_chase_one_target(spec, tmp_path, loop):
+    made = spec(devices=2, task="time_to_accuracy", loop=loop, model=MLP, data=DIGITS, measure={**AIM, "target": 0.6})
+    first, second = run_ranks(made, tmp_path)
+    assert (first.outcome, second.outcome) == (Outcome.measured, Outcome.measured), first.traceback
+    for name in ("samples_to_target", "time_to_target_seconds", "quality"):
+        assert first.metrics[name].value == pytest.approx(second.metrics[name].value), name
+    assert first.metrics["samples_to_target"].value % 400 == 0
+
+
+def test_offline_inference_counts_samples_and_knows_no_latency(run):
+    result = run(task="inference", model=MLP, data=DIGITS, measure={**MEASURE, "scenario": "offline"})
+    assert result.outcome is Outcome.measured, result.traceback
+    value = {name: metric.value for name, metric in result.metrics.items()}
+    assert value["samples_per_second"] == pytest.approx(value["window_samples"] / value["window_seconds"])
+    assert value["model_flops_per_sample"] == 2 * (64 * 16 + 16 * 16 + 16 * 10), "the forward pass alone"
+    assert "measure.scenario=single_stream" in result.metrics["query_seconds_p50"].reason
+    assert (result.effective.loop, result.effective.optimizer) == ("inference", "none")
+
+
+def test_a_single_stream_has_latencies_as_far_as_its_queries_support_them(run):
+    measure = {**MEASURE, "min_steps": 120, "max_steps": 120, "scenario": "single_stream"}
+    metrics = run(task="inference", batch_size=1, model=MLP, data=DIGITS, measure=measure).metrics
+    assert 0 < metrics["query_seconds_p50"].value <= metrics["query_seconds_p90"].value
+    assert metrics["query_seconds_p50"].value <= metrics["step_seconds_p50"].value, "a step fetches its data, too"
+    assert "120 queries" in metrics["query_seconds_p99"].reason
+
+
+ANSWER = """
+    def predict_step(self, batch, batch_idx):
+        assert not self.training
+        assert torch.is_inference_mode_enabled()
+        assert torch.is_autocast_enabled('cpu') == {autocast}
+        assert self.weight.dtype == torch.{dtype}
+        return self.weight * batch
+"""
+
+
+@pytest.mark.parametrize(
+    ("precision", "autocast", "dtype"),
+    [("32-true", False, "float32"), ("bf16-mixed", True, "float32"), ("bf16-true", False, "bfloat16")],
+)
+def test_the_modules_own_predict_step_answers_in_the_asked_precision(run, own_module, precision, autocast, dtype):
+    model = own_module("return None", ANSWER.format(autocast=autocast, dtype=dtype))
+    result = run(task="inference", precision=precision, model=model)
+    assert result.outcome is Outcome.measured, result.traceback
+
+
+def test_a_module_without_an_answer_is_told_what_to_define(run, own_module):
+    result = run(task="inference", model=own_module("return None"))
+    assert "has neither predict_step nor forward" in result.reason
+
+
+def test_what_the_data_has_for_prediction_is_predicted(run, tmp_path):
+    (tmp_path / "predict_data.py").write_text(
+        "from accelsweep.workloads.calibration import TimedData, _Waiting, loader_of\n"
+        "class Data(TimedData):\n"
+        "    def setup(self, stage): assert stage == 'predict'\n"
+        "    def train_dataloader(self): raise AssertionError('not to be trained on')\n"
+        "    def predict_dataloader(self): return loader_of(_Waiting(8, 0.0, 5))\n"
+    )
+    model = {"_target_": "identity_model.Module"}
+    (tmp_path / "identity_model.py").write_text(
+        "import lightning.pytorch as pl\nclass Module(pl.LightningModule):\n    def forward(self, x): return x\n"
+    )
+    result = run(task="inference", model=model, data={"_target_": "predict_data.Data"})
+    assert result.outcome is Outcome.measured, result.traceback
+    assert result.metrics["epoch_ends_in_window"].value > 0
+
+
+def test_inference_takes_no_arguments_of_the_trainer(run):
+    result = run(task="inference", model=MLP, data=DIGITS, trainer={"gradient_clip_val": 1.0})
+    assert (result.outcome, "task=inference knows no trainer.gradient_clip_val" in result.reason) == (
+        Outcome.unsupported,
+        True,
+    )
+
+
+@pytest.mark.real
+def test_each_rank_answers_with_its_own_copy_and_all_their_samples_count(spec, tmp_path):
+    first, second = run_ranks(spec(devices=2, task="inference", model=MLP, data=DIGITS), tmp_path)
+    assert (first.outcome, second.outcome) == (Outcome.measured, Outcome.measured), first.traceback
+    assert first.effective.strategy == "one copy per rank"
+    assert first.metrics["window_samples"].value == 2 * 8 * first.metrics["window_steps"].value
+
+
+@pytest.mark.parametrize(
+    ("model", "flops", "traffic"),
+    [
+        ({"_target_": f"{KERNELS}.Matmul", "size": 64}, 2 * 64**3, 3 * 64 * 64 * 4),
+        ({"_target_": f"{KERNELS}.Elementwise", "size": 1000, "operation": "add"}, 1000, 3 * 1000 * 4),
+        ({"_target_": f"{KERNELS}.Elementwise", "size": 1000, "operation": "relu"}, 1000, 2 * 1000 * 4),
+        ({"_target_": f"{KERNELS}.Copy", "size": 1000}, None, 2 * 1000 * 4),
+    ],
+)
+def test_a_kernel_has_operations_and_bytes_per_second(run, model, flops, traffic):
+    result = run(task="kernels", model=model)
+    assert result.outcome is Outcome.measured, result.traceback
+    calls = result.metrics["samples_per_second"].value
+    assert result.metrics["bytes_per_second"].value == pytest.approx(traffic * calls)
+    if flops is None:
+        assert result.metrics["flops_per_second"].reason == "the kernel computes nothing"
+    else:
+        assert result.metrics["flops_per_second"].value == pytest.approx(flops * calls)
+    assert result.metrics["window_samples"].value == 8 * result.metrics["window_steps"].value, "8 calls a step"
+
+
+def test_a_kernel_computes_in_the_asked_precision(run):
+    copy = {"_target_": f"{KERNELS}.Copy", "size": 1000}
+    metrics = run(task="kernels", precision="bf16-mixed", model=copy).metrics
+    assert metrics["bytes_per_second"].value == pytest.approx(4000 * metrics["samples_per_second"].value)
+    assert metrics["bytes_per_second"].scope == "all ranks, bfloat16"
+
+
+def test_what_is_no_kernel_is_refused_with_those_that_are(run):
+    result = run(task="kernels", model=MLP)
+    assert "is no kernel" in result.reason
+    assert "kernel_matmul" in result.reason
+
+
+def test_a_task_that_nobody_knows_is_refused_with_the_nearest(run):
+    assert "did you mean 'inference'?" in run(task="inferense", data=TIMED_DATA).reason

@@ -1,0 +1,59 @@
+"""A task whose settings do not fit is refused while nothing has been written, with what to set."""
+
+import pytest
+
+from accelsweep.core.errors import InputError
+from accelsweep.plan.make import make_plan
+
+QUICK = ["experiment=quickstart", "accelerator=cpu"]
+
+
+@pytest.mark.parametrize(
+    ("overrides", "words"),
+    [
+        (["task=inferense"], "did you mean 'inference'"),
+        (["task=time_to_accuracy"], "measure.target is null: set it"),
+        (["task=time_to_accuracy", "measure.target=0.9", "measure.quality_metric=null"], "measure.quality_metric is"),
+        (["task=time_to_accuracy", "measure.target=high"], "measure.target='high'"),
+        (["task=inference", "measure.scenario=server"], "must be 'offline' or 'single_stream'"),
+        (["task=inference", "measure.scenario=single_stream"], "batch_size is 32: set batch_size=1"),
+        (["task=kernels"], "SmallCNN is a model to train: take model=kernel_matmul"),
+        (["model=kernel_copy"], "is a kernel, which has nothing to train: set task=kernels"),
+        (["analysis.rate=samples_per_secnd"], "did you mean 'samples_per_second'"),
+        (["analysis.rate=results_per_hour"], "task=train_throughput measures no such rate, only samples_per_second"),
+    ],
+)
+def test_what_does_not_fit_is_refused_with_what_to_do(home, overrides, words):
+    with pytest.raises(InputError) as refused:
+        make_plan(home, [*QUICK, *overrides])
+    assert words in str(refused.value)
+    assert not (home / "sweeps").exists()
+
+
+@pytest.mark.parametrize(
+    "overrides",
+    [
+        ["task=time_to_accuracy", "measure.target=0.9"],
+        ["task=time_to_accuracy", "measure.target=1", "analysis.rate=samples_per_second"],
+        ["task=inference"],
+        ["task=inference", "batch_size=1", "measure.scenario=offline,single_stream", "baseline.batch_size=1"],
+        ["task=kernels", "model=kernel_elementwise", "model.operation=add,relu", "analysis.rate=bytes_per_second"],
+        ["task=kernels", "model._target_=torch.nn.Identity"],
+        ["task=train_throughput,inference"],
+    ],
+)
+def test_what_fits_is_planned(home, overrides):
+    assert make_plan(home, [*QUICK, *overrides]).manifest.cells
+
+
+def test_a_rule_may_drop_the_cells_that_do_not_fit(home):
+    """One sample at a time, and many at a time, in one sweep."""
+    rule = "exclude=[{when: {measure.scenario: single_stream, batch_size: 32}, because: one at a time}]"
+    plan = make_plan(
+        home, [*QUICK, "task=inference", "batch_size=1,32", "measure.scenario=offline,single_stream", rule]
+    )
+    assert {(c.axes["batch_size"], c.axes["measure.scenario"]) for c in plan.manifest.cells} == {
+        (1, "offline"),
+        (1, "single_stream"),
+        (32, "offline"),
+    }
