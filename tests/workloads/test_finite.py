@@ -5,6 +5,7 @@ from __future__ import annotations
 from itertools import islice
 from pathlib import Path
 
+import lightning.pytorch as pl
 import pytest
 import torch
 from hydra.utils import instantiate
@@ -12,6 +13,7 @@ from omegaconf import OmegaConf
 
 from accelsweep.core.errors import InputError, Unsupported
 from accelsweep.workloads.finite import FiniteData
+from accelsweep.workloads.models import SmallCNN
 from accelsweep.workloads.rows import Items, Tensors
 
 DATA = Path(__file__).parents[2] / "conf" / "data"
@@ -189,3 +191,33 @@ def test_every_sets_config_builds_it_and_has_the_axes(name):
     data = instantiate({**settings, "batch_size": 4}, _convert_="all")
     inputs, targets = next(iter(data.train_dataloader()))
     assert len(inputs) == len(targets) == 4
+
+
+@pytest.mark.real
+@pytest.mark.parametrize("precision", ["32-true", "bf16-mixed", "bf16-true", "64-true"])
+@pytest.mark.parametrize("preprocess", [None, "cpu", "device"])
+def test_images_reach_the_module_in_the_numbers_that_it_computes_with(precision, preprocess):
+    """What is made on the device comes after Lightning converted the batch, so the data module has to."""
+    seen = []
+
+    class Seeing(SmallCNN):
+        def training_step(self, batch, number):
+            seen.append(batch[0].dtype)
+            return super().training_step(batch, number)
+
+        def configure_optimizers(self):
+            return torch.optim.SGD(self.parameters(), lr=0.1)
+
+    trainer = pl.Trainer(
+        accelerator="cpu",
+        precision=precision,
+        max_steps=2,
+        limit_val_batches=0,
+        logger=False,
+        enable_checkpointing=False,
+        enable_progress_bar=False,
+        enable_model_summary=False,
+    )
+    trainer.fit(Seeing(width=2, channels=3, classes=50), Pictures(**PLAIN, preprocess=preprocess))
+    expected = {"bf16-true": torch.bfloat16, "64-true": torch.float64}.get(precision, torch.float32)
+    assert seen == [expected, expected]

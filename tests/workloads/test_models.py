@@ -127,6 +127,27 @@ def test_a_perceptrons_operations_are_six_per_weight_and_sample():
     assert training_flops(lambda: module.training_step(batch, 0)) == 4 * (4 * first + 6 * rest)
 
 
+@pytest.mark.parametrize(
+    ("model", "size", "billions"), [(ResNet50, 224, 4.1), (VGG16, 224, 15.5), (ResNetCifar, 32, 0.126)]
+)
+def test_an_image_network_multiplies_as_often_as_is_published(model, size, billions):
+    """Multiply-adds of the forward pass; forward and backward count each of them six times (the first layer's four)."""
+    with torch.device("meta"):
+        module = model()
+        batch = torch.empty(2, 3, size, size), torch.empty(2, dtype=torch.long)
+    counted = training_flops(lambda: module.training_step(batch, 0)) / 2 / 6e9
+    assert counted == pytest.approx(billions, rel=0.02)
+
+
+def test_gpt2s_operations_are_those_of_the_formula_for_transformers():
+    """A. Chowdhery et al., "PaLM" (2022), appendix B: 6 N + 12 layers * width * sequence per token."""
+    with torch.device("meta"):
+        module, tokens = GPT2(), torch.empty(2, 1024, dtype=torch.long)
+    counted = training_flops(lambda: module.training_step((tokens, tokens), 0)) / tokens.numel()
+    weights = sum(parameter.numel() for parameter in module.parameters()) - 1024 * 768
+    assert counted == pytest.approx(6 * weights + 12 * 12 * 768 * 1024, rel=0.002)
+
+
 @pytest.mark.parametrize("model", [SmallCNN, MLP])
 @pytest.mark.parametrize(("image_size", "channels"), [(8, 1), (28, 1), (32, 3), (5, 2)])
 def test_any_square_image_gives_one_logit_per_class(model, image_size, channels):
