@@ -5,6 +5,7 @@ import signal
 import socket
 import subprocess
 import sys
+import time
 
 import psutil
 import pytest
@@ -14,6 +15,7 @@ from accelsweep.commands.head import claimed, end_old, living_head
 from accelsweep.core.errors import AccelsweepError
 from accelsweep.core.folders import SweepFolder
 from accelsweep.core.plans import Claim
+from accelsweep.execute.claims import SILENCE_SECONDS
 
 
 @pytest.fixture
@@ -87,6 +89,109 @@ def test_cancel_old_ends_a_supervisor_that_a_dead_head_left_behind(supervised):
         end_old(supervised.folder)
         assert orphan.wait() == 128 + signal.SIGTERM
     assert not supervised.folder.claim(supervised.block.stem).exists()
+
+
+@pytest.fixture
+def elsewhere(folder):
+    """The claim of a head on another machine, touched now; its path."""
+    claim = Claim(block="head", host="node7", pid=77, process_started=0.0, since="then")
+    path = folder.root / "head.claim.json"
+    claim.write(path)
+    return path
+
+
+def silent_for(path, seconds):
+    then = path.stat().st_mtime - seconds
+    os.utime(path, (then, then))
+
+
+def test_a_head_on_another_machine_that_was_heard_of_is_refused_by_name(folder, elsewhere):
+    silent_for(elsewhere, SILENCE_SECONDS - 20)
+    with pytest.raises(AccelsweepError, match=r"process 77 on node7 since then \(a head on another machine is"):
+        claimed(folder).__enter__()
+    assert living_head(folder).host == "node7"
+    assert list(folder.root.iterdir()) == [elsewhere]
+
+
+def test_a_head_on_another_machine_that_fell_silent_is_taken_for_dead(folder, elsewhere):
+    silent_for(elsewhere, SILENCE_SECONDS + 5)
+    assert living_head(folder) is None
+    with claimed(folder):
+        assert living_head(folder).pid == os.getpid()
+    assert list(folder.root.iterdir()) == []
+
+
+@pytest.mark.parametrize("skew_seconds", [-1e6, 1e6])
+def test_silence_is_told_by_the_file_systems_clock_and_not_by_ours(folder, elsewhere, monkeypatch, skew_seconds):
+    ours = time.time() + skew_seconds
+    monkeypatch.setattr(time, "time", lambda: ours)
+    assert living_head(folder) is not None
+    silent_for(elsewhere, SILENCE_SECONDS + 5)
+    assert living_head(folder) is None
+
+
+def test_cancel_old_says_where_a_head_on_another_machine_can_be_ended(folder, elsewhere):
+    with pytest.raises(AccelsweepError, match="works on one machine: kill -INT 77 on node7"):
+        claimed(folder, cancel_old=True).__enter__()
+    assert elsewhere.exists()
+
+
+def test_a_head_keeps_its_claim_young_while_it_works(folder, monkeypatch):
+    monkeypatch.setattr("accelsweep.commands.head.BEAT_SECONDS", 0.0)
+    with claimed(folder) as head:
+        path = folder.root / "head.claim.json"
+        silent_for(path, 1000)
+        before = path.stat().st_mtime
+        head.beat()
+        assert path.stat().st_mtime > before + 900
+        path.unlink()
+        head.beat()
+        assert living_head(folder).pid == os.getpid()
+
+
+def test_a_head_that_was_thought_dead_stops_and_leaves_the_new_ones_claim_alone(folder, monkeypatch):
+    monkeypatch.setattr("accelsweep.commands.head.BEAT_SECONDS", 0.0)
+    newer = Claim(block="head", host="node7", pid=77, process_started=0.0, since="later")
+    path = folder.root / "head.claim.json"
+    with claimed(folder) as head:
+        newer.write(path)
+        with pytest.raises(AccelsweepError, match="process 77 on node7 took this sweep over"):
+            head.beat()
+    assert Claim.read(path) == newer
+
+
+RACE = """
+import sys, time
+from pathlib import Path
+from accelsweep.commands.head import claimed
+from accelsweep.core.errors import AccelsweepError
+from accelsweep.core.folders import SweepFolder
+print("up", flush=True)
+sys.stdin.readline()
+try:
+    with claimed(SweepFolder(Path(sys.argv[1]), "sweep")):
+        print("head", flush=True)
+        sys.stdin.readline()
+except AccelsweepError:
+    print("refused", flush=True)
+"""
+
+
+@pytest.mark.parametrize("dead", [False, True], ids=["no claim yet", "a dead head's claim"])
+def test_of_many_heads_that_start_at_once_one_comes_first(folder, dead):
+    if dead:
+        claim = Claim(block="head", host=socket.gethostname(), pid=1, process_started=0.0, since="then")
+        claim.write(folder.root / "head.claim.json")
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
+    heads = [subprocess.Popen([sys.executable, "-c", RACE, str(folder.home)], **pipes) for _ in range(6)]
+    assert [head.stdout.readline() for head in heads] == ["up\n"] * 6
+    for head in heads:
+        head.stdin.write("go\n")
+        head.stdin.flush()
+    assert sorted(head.stdout.readline() for head in heads) == ["head\n", *["refused\n"] * 5]
+    for head in heads:
+        head.communicate("end\n")
+    assert list(folder.root.iterdir()) == []
 
 
 def test_a_supervisor_on_another_host_is_named_with_the_command_that_ends_it(folder, capsys):

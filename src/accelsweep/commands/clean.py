@@ -17,7 +17,7 @@ def delete_sweep(home: Path, name: str, ask: Callable[[str], bool] | None) -> No
     """Delete `sweeps/NAME` and `reports/NAME`; `ask` gets the question, None means do not ask."""
     folder = existing_sweep(home, name)
     if head := living_head(folder):
-        raise AccelsweepError(f"sweep {name!r} is being run by process {head.pid}; stop that first")
+        raise AccelsweepError(f"sweep {name!r} is being run by process {head.pid} on {head.host}; stop that first")
     doomed = [path for path in (folder.root, folder.report) if path.exists()]
     records = len(list(folder.root.glob("runs/*/record.json")))
     question = f"delete {' and '.join(str(path) for path in doomed)} with {records} records?"

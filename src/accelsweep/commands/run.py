@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import typer
 
 from accelsweep.commands import slurm
-from accelsweep.commands.head import claimed
+from accelsweep.commands.head import Head, claimed
 from accelsweep.commands.plan import show_plan
 from accelsweep.commands.processes import Child
 from accelsweep.commands.progress import Progress
@@ -61,12 +61,12 @@ def run(home: Path, request: Request) -> int:
     slurm.check_profile(profile, site)
     show_plan(home, plan)
     folder = SweepFolder(home, plan.manifest.sweep)
-    with claimed(folder, cancel_old=request.cancel_old):
+    with claimed(folder, cancel_old=request.cancel_old) as head:
         if site.scheduler == "slurm":
-            slurm.settle_old_jobs(folder, typer.echo, cancel=request.cancel_old)
+            slurm.settle_old_jobs(folder, typer.echo, cancel=request.cancel_old, beat=head.beat)
         write_plan(home, plan)  # only now: the plan of a sweep that is being run belongs to its head
         folder.stop.unlink(missing_ok=True)
-        code = _drive(folder, request, _snakemake_options(request, profile, plan), budget_seconds)
+        code = _drive(folder, request, _snakemake_options(request, profile, plan), budget_seconds, head)
     if code == EXIT_INTERRUPTED:
         typer.echo(f"\ninterrupted; every finished run is kept. Resume with: {request.again()}")
         return code
@@ -93,13 +93,14 @@ def seconds_of(budget: str | None) -> float | None:
     return float(match[1]) * {"": 1, "s": 1, "m": 60, "h": 3600}[match[2]]
 
 
-def _drive(folder: SweepFolder, request: Request, options: list[str], budget_seconds: float | None) -> int:
+def _drive(folder: SweepFolder, request: Request, options: list[str], budget_seconds: float | None, head: Head) -> int:
     progress, jobs = Progress.begin(folder), slurm.Preempted(folder, typer.echo)
     with _publisher(folder, request) as publisher, _snakemake(folder, options) as snakemake:
         deadline = None if budget_seconds is None else time.monotonic() + budget_seconds
         try:
             with progress.shown():
                 while snakemake.running():
+                    head.beat()
                     progress.update()
                     jobs.update()
                     deadline = _stop_at(folder, deadline)

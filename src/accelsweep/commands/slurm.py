@@ -72,8 +72,13 @@ def read_jobs(listing: str, folder: SweepFolder) -> list[Job]:
     return found
 
 
-def settle_old_jobs(folder: SweepFolder, say: Callable[[str], None], *, cancel: bool) -> None:
-    """Return when no job of the sweep is left from an earlier head: ended with `cancel`, waited for without."""
+def settle_old_jobs(
+    folder: SweepFolder, say: Callable[[str], None], *, cancel: bool, beat: Callable[[], None] = lambda: None
+) -> None:
+    """Return when no job of the sweep is left from an earlier head: ended with `cancel`, waited for without.
+
+    `beat` is called now and then while it waits.
+    """
     if not folder.manifest.exists():
         return
     told: set[str] = set()
@@ -82,6 +87,7 @@ def settle_old_jobs(folder: SweepFolder, say: Callable[[str], None], *, cancel: 
             if job.number not in told:
                 say(f"left by an earlier head: {job}; " + ("cancelling it" if cancel else "waiting for it"))
         told |= {job.number for job in old}
+        beat()
         if cancel:
             _ask("scancel", *(job.number for job in old))
         time.sleep(_LOOK_SECONDS / 5 if cancel else _LOOK_SECONDS)

@@ -33,7 +33,7 @@ def _print(folder: SweepFolder) -> None:
     )
     labels = {cell.name: label(cell.axes) for cell in Manifest.read(folder.manifest).cells}
     head = living_head(folder)
-    typer.echo(f"  head: process {head.pid} since {head.since}" if head else "  head: none on this machine")
+    typer.echo(f"  head: process {head.pid} on {head.host} since {head.since}" if head else "  head: none")
     for running in state.running:
         typer.echo(f"  {_running(running, labels)}")
     if state.remaining:
