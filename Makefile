@@ -2,12 +2,13 @@
 
 PYTHON ?= python3
 VENV ?= .venv
+CLAIMS_MINUTES ?= 30
 RUN := $(VENV)/bin
 PYTEST := $(RUN)/python -m pytest
 export MLFLOW_DISABLE_TELEMETRY := true
 
 .DEFAULT_GOAL := help
-.PHONY: help setup sweep ui check format test test-fast test-long system benchmarks example example-report pictures clean
+.PHONY: help setup sweep claims ui check format test test-fast test-long system benchmarks example example-report pictures clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -25,6 +26,9 @@ $(VENV)/.installed: constraints.txt pyproject.toml
 
 sweep: setup ## measure the quickstart on this machine, to a report and a filled MLflow store
 	@$(RUN)/accelsweep run experiment=quickstart
+
+claims: setup ## put well-known claims to the test on this machine: CLAIMS_MINUTES (30) at most, to reports/claims
+	@$(RUN)/accelsweep claims --minutes $(CLAIMS_MINUTES)
 
 ui: setup ## browse the results in MLflow's UI
 	@$(RUN)/accelsweep ui

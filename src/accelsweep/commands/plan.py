@@ -41,16 +41,24 @@ def print_plan(home: Path, overrides: Sequence[str], *, name: str | None, add_re
 
 def show_plan(home: Path, plan: Plan) -> None:
     """Print a plan with what earlier runs of the same sweep have settled."""
+    _print(_table(home, plan))
+    for line in _jobs(plan.manifest):
+        console().print(line, markup=False, highlight=False, soft_wrap=True)
+
+
+def minutes_left(home: Path, plan: Plan) -> float:
+    """Return how many minutes the runs that are not settled yet will take at least, by earlier runs where there are."""
+    return _table(home, plan).estimate.minutes[0]
+
+
+def _table(home: Path, plan: Plan) -> PlanTable:
     from accelsweep.plan.table import plan_table
 
     records = _records(SweepFolder(home, plan.manifest.sweep), plan)
     wall_seconds: dict[str, list[float]] = defaultdict(list)
     for record in records:
         wall_seconds[record.cell].append(record.wall_seconds)
-    settled = {record.run for record in records if record.outcome.settled}
-    _print(plan_table(plan, settled, wall_seconds))
-    for line in _jobs(plan.manifest):
-        console().print(line, markup=False, highlight=False, soft_wrap=True)
+    return plan_table(plan, {record.run for record in records if record.outcome.settled}, wall_seconds)
 
 
 def _jobs(manifest: Manifest) -> list[str]:

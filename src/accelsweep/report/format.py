@@ -104,5 +104,5 @@ def _scale(value: float, unit: str) -> tuple[float, str]:
 
 def _join(digits: str, word: str) -> str:
     """Join a number and its unit; a factor and a prefix stand close to the digits, other units apart."""
-    glued = word == "x" or " " in word
+    glued = word == "x" or word[1:2] == " "
     return f"{digits}{word}" if glued or not word else f"{digits} {word}"

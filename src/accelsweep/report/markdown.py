@@ -31,7 +31,7 @@ def render_markdown(content: Content) -> str:
     parts += [_figure(figure) for figure in content.figures]
     parts += _listed(f"{skipped.caption.title}: not drawn, {skipped.reason}" for skipped in content.skipped)
     for table in content.tables:
-        parts += [f"## {table.title}", _table(table)]
+        parts += [f"## {table.title}", table_text(table)]
         parts += _listed(content.absent) if table.name == "cells" else []
     if findings.refusals:
         parts += ["## Refused comparisons", *_listed(findings.refusals)]
@@ -73,7 +73,8 @@ def _figure(figure: Figure) -> str:
     )
 
 
-def _table(table: Table) -> str:
+def table_text(table: Table) -> str:
+    """Return a table with its caption and a link to its CSV, or what to say where it has no row."""
     if not table.rows:
         return escape(table.empty)
     head = "| " + " | ".join(escape(column.title) for column in table.columns) + " |"

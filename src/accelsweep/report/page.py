@@ -41,11 +41,20 @@ def render_page(content: Content, pictures: dict[str, str]) -> str:
             charts=embed_json({figure.name: _chart(figure) for figure in content.figures}),
             beyond=embed_json({table.name: _packed_rows(table) for table in content.tables if table.beyond}),
             pictures={name: Markup(svg) for name, svg in pictures.items()},  # noqa: S704 (made by vl-convert, which escapes)
-            style=Markup((TEMPLATES / "style.css").read_text("utf-8")),  # noqa: S704 (our own file)
+            style=_style(),
             scripts=[Markup(script) for script in scripts],  # noqa: S704 (our own file and the bundled libraries)
             script_hashes=[_hash(script) for script in scripts],
         )
     )
+
+
+def render_static(template: str, **values: Any) -> str:
+    """Return a page without scripts and charts, in the style of `index.html`."""
+    return _environment().get_template(template).render(style=_style(), **values)
+
+
+def _style() -> Markup:
+    return Markup((TEMPLATES / "style.css").read_text("utf-8"))  # noqa: S704 (our own file)
 
 
 def embed_json(value: Any) -> Markup:

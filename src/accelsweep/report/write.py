@@ -32,14 +32,18 @@ def write_report(folder: Place) -> Path:
         raise InputError(
             f"{folder.findings} is missing; make it with `python -m accelsweep.analyse {folder.findings.parent}`"
         )
-    files = render_files(build_content(Findings.read(folder.findings), folder))
+    replace_files(render_files(build_content(Findings.read(folder.findings), folder)), folder.report)
+    return folder.report / PAGE
+
+
+def replace_files(files: dict[str, str], target: Path) -> None:
+    """Put `files` (name -> text) into the folder `target`; raise AccelsweepError if they cannot be written there."""
     try:
-        _swap(files, folder.report)
+        _swap(files, target)
     except OSError as error:
-        where = error.filename or folder.report
+        where = error.filename or target
         message = f"cannot write the report: {where}: {error.strerror}; make the folder writable or free some space"
         raise AccelsweepError(message) from error
-    return folder.report / PAGE
 
 
 def render_files(content: Content) -> dict[str, str]:

@@ -1,0 +1,87 @@
+"""One table over the claims of many sweeps: `reports/claims/`, as a page and as Markdown. It formats findings only."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from accelsweep.core.claims import ClaimVerdict
+from accelsweep.core.findings import ClaimFinding, Findings
+from accelsweep.report import format as fmt
+from accelsweep.report.claims import claims_table, published_table
+from accelsweep.report.clean import printable_findings
+from accelsweep.report.csvs import to_csv
+from accelsweep.report.markdown import escape, table_text
+from accelsweep.report.page import render_static
+from accelsweep.report.table import Table
+from accelsweep.report.write import PAGE, replace_files
+
+NAME = "claims"
+
+
+@dataclass(frozen=True)
+class Verdicts:
+    """What the page says: the sweeps that state claims, in the order of their names, and how many minutes they had."""
+
+    sweeps: tuple[Findings, ...]
+    minutes: float | None = None
+
+    @property
+    def claims(self) -> tuple[ClaimFinding, ...]:
+        """The figures of all claims."""
+        return tuple(claim for findings in self.sweeps for claim in findings.claims)
+
+    @property
+    def sentence(self) -> str:
+        """How many claims there are, and what became of their figures; analogues are counted apart."""
+        own = [claim for claim in self.claims if not claim.analogue]
+        counts = Counter(claim.verdict for claim in own)
+        words = ", ".join(f"{counts[verdict]} {verdict.value}" for verdict in ClaimVerdict if counts[verdict])
+        analogues = len(self.claims) - len(own)
+        return (
+            f"{fmt.count(len({claim.id for claim in own}), 'claim')} of {fmt.count(len(own), 'figure')}: {words}. "
+            f"{fmt.count(analogues, 'figure')} of smaller analogues beside them."
+        )
+
+    @property
+    def waiting(self) -> tuple[str, ...]:
+        """Why some were not run, and the command that runs each."""
+        left = [one for one in self.sweeps if any(claim.verdict is ClaimVerdict.not_run for claim in one.claims)]
+        budget = "" if self.minutes is None else f"the {self.minutes:g} minutes were spent before; "
+        return tuple(f"{one.claims[0].id} was not run: {budget}{one.command}" for one in left)
+
+    @property
+    def machines(self) -> str:
+        """The kinds of hardware that something was measured on."""
+        names = dict.fromkeys(hardware.name for one in self.sweeps for hardware in one.hardware)
+        return " and ".join(names) or "nothing was measured"
+
+    @property
+    def tables(self) -> tuple[Table, ...]:
+        """The verdicts, and what others published where a claim states that."""
+        confidence = min((one.confidence for one in self.sweeps), default=0.95)
+        published = [claim for claim in self.claims if claim.published]
+        verdicts = claims_table(self.claims, confidence)
+        return (verdicts, published_table(published)) if published else (verdicts,)
+
+
+def write_verdicts(home: Path, sweeps: Sequence[Findings], minutes: float | None = None) -> Path:
+    """Write `reports/claims/` below `home` and return the path of its page. The same findings give the same bytes."""
+    content = Verdicts(tuple(printable_findings(one) for one in sweeps), minutes)
+    files = {f"{table.name}.csv": to_csv(table.data) for table in content.tables}
+    files["report.md"] = _markdown(content)
+    files[PAGE] = render_static("claims.html.j2", content=content)
+    target = home / "reports" / NAME
+    replace_files(files, target)
+    return target / PAGE
+
+
+def _markdown(content: Verdicts) -> str:
+    parts = ["# Claims put to the test", f"**{escape(content.sentence)}**", f"Measured on: {escape(content.machines)}."]
+    parts += ["\n".join(f"- {escape(line)}" for line in content.waiting)] if content.waiting else []
+    for table in content.tables:
+        parts += [f"## {table.title}", table_text(table)]
+    links = [f"- [{escape(one.claims[0].id)}](../{one.sweep}/report.md)" for one in content.sweeps if one.claims]
+    return "\n\n".join([*parts, "## The sweep of each claim", "\n".join(links)]) + "\n"

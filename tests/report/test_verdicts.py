@@ -1,0 +1,74 @@
+"""The page over the claims of many sweeps: every claim a row, what was not run said, and the same bytes each time."""
+
+import pytest
+from markdown_it import MarkdownIt
+
+from accelsweep.core.claims import ClaimVerdict
+from accelsweep.core.findings import ClaimFinding, Estimate
+from accelsweep.report.verdicts import Verdicts, write_verdicts
+
+
+def figure(name, verdict, measured=None, **changes):
+    stated = {
+        "id": name,
+        "statement": f"{name} is faster",
+        "source": "a forum <script>",
+        "figure": None,
+        "analogue": None,
+        "metric": "samples_per_second",
+        "claimed": "more than 1x",
+        "measured": measured and Estimate(value=measured, low=1.9, high=2.2, unit="1", confidence=0.95, count=3),
+        "verdict": verdict,
+        "reason": "" if measured else "no GPU",
+        "differs": ("other hardware",),
+        "cell": "a" if measured else None,
+        "against": "b" if measured else None,
+        "labels": ("cuda", "cpu") if measured else (),
+    }
+    return ClaimFinding.model_validate(stated | changes)
+
+
+@pytest.fixture
+def sweeps(findings):
+    """Two sweeps: one claim with an analogue that agrees, one that was not run."""
+    untestable = figure("vgg16", ClaimVerdict.not_testable)
+    analogue = figure("vgg16", ClaimVerdict.agrees, 2.0, analogue="threads in place of GPUs")
+    waiting = figure("matmul", ClaimVerdict.not_run, published={"Caffe": 0.5})
+    return [
+        findings.model_copy(update={"sweep": "claims-vgg16", "claims": (untestable, analogue), "command": "run one"}),
+        findings.model_copy(update={"sweep": "claims-matmul", "claims": (waiting,), "command": "run two"}),
+    ]
+
+
+def test_the_first_sentence_counts_claims_and_leaves_analogues_apart(sweeps):
+    assert Verdicts(tuple(sweeps)).sentence == (
+        "2 claims of 2 figures: 1 not run, 1 not testable here. 1 figure of smaller analogues beside them."
+    )
+
+
+def test_a_claim_that_found_no_time_says_so_with_the_command_that_runs_it(sweeps):
+    assert Verdicts(tuple(sweeps), 30.0).waiting == ("matmul was not run: the 30 minutes were spent before; run two",)
+
+
+def test_every_claim_stands_on_the_page_in_markdown_and_in_the_data(sweeps, tmp_path):
+    page = write_verdicts(tmp_path, sweeps)
+    assert page == tmp_path / "reports" / "claims" / "index.html"
+    markdown = (page.parent / "report.md").read_text()
+    rendered = MarkdownIt("commonmark").enable("table").render(markdown)
+    for text in (page.read_text(), rendered):
+        for words in ("vgg16 is faster", "matmul is faster", "analogue: agrees", "2.0x [1.9, 2.2]", "other hardware"):
+            assert words in text, words
+        assert "a forum <script>" not in text
+    assert len((page.parent / "claims.csv").read_text().splitlines()) == 4
+    assert "Caffe" in (page.parent / "published.csv").read_text()
+
+
+def test_the_page_runs_no_script_and_leads_to_each_sweep(sweeps, tmp_path):
+    html = write_verdicts(tmp_path, sweeps).read_text()
+    assert "<script" not in html
+    assert 'href="../claims-vgg16/index.html"' in html
+
+
+def test_the_same_findings_give_the_same_bytes(sweeps, tmp_path):
+    first = write_verdicts(tmp_path / "a", sweeps).read_bytes()
+    assert write_verdicts(tmp_path / "b", sweeps).read_bytes() == first
