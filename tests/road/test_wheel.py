@@ -33,7 +33,7 @@ def outside(installed, home, *arguments):
 
 def test_the_wheel_carries_every_file_that_is_not_python(installed):
     shipped = installed / "accelsweep" / "shipped"
-    for part in ("conf", "workflows"):
+    for part in ("conf", "starter", "workflows"):
         ours = {path.relative_to(REPOSITORY) for path in (REPOSITORY / part).rglob("*") if path.is_file()}
         theirs = {path.relative_to(shipped) for path in (shipped / part).rglob("*") if path.is_file()}
         assert theirs == ours

@@ -1,0 +1,56 @@
+"""Whatever a module or data of a user's own lacks or does: it works, or a sentence says what to change."""
+
+from __future__ import annotations
+
+import itertools
+
+import pytest
+from one_rank import BOTH_LOOPS, MEASURE, SGD
+from own_models import BATCH_SIZE, BEGIN, CASES, DOCUMENT, END, PRELUDE, WORKS, table
+
+pytestmark = pytest.mark.real
+
+NUMBERS = itertools.count()
+QUICK = {
+    **MEASURE,
+    "warmup_steps": 2,
+    "min_steps": 8,
+    "max_steps": 12,
+    "min_seconds": 0.0,
+    "probe_steps": 2,
+    "quality_samples": 64,
+    "quality_metric": "val_accuracy",
+}
+
+
+@BOTH_LOOPS
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.what)
+def test_own_code(case, loop, run, tmp_path):
+    name = f"own_code_{next(NUMBERS)}"
+    given = "Own" if "class Own(" in case.code else "Module"
+    data = "OwnData" if "class OwnData(" in case.code else "Data"
+    (tmp_path / f"{name}.py").write_text(PRELUDE + case.code)
+    result = run(
+        loop=loop,
+        batch_size=BATCH_SIZE,
+        model={"_target_": f"{name}.{given}", **(case.model or {})},
+        data=case.data or {"_target_": f"{name}.{data}"},
+        optimizer=SGD,
+        measure=QUICK,
+        axes=case.axes,
+    )
+    if case.expected(loop) != WORKS:
+        assert case.expected(loop) in (result.reason or "no reason")
+        return
+    assert (result.outcome, result.reason) == ("measured", None)
+    quality = result.metrics["quality"]
+    if case.quality is None:
+        assert quality.value is not None, quality.reason
+    else:
+        assert case.quality in (quality.reason or "no reason")
+
+
+def test_the_document_holds_these_cases():
+    """Where this fails: python tests/fakes/own_models.py."""
+    _, _, rest = DOCUMENT.read_text().partition(BEGIN)
+    assert rest.partition(END)[0].strip() == table().strip()
