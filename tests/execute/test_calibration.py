@@ -69,6 +69,7 @@ def test_a_real_model_has_every_part_of_a_step_and_a_utilisation(run, loop):
     # A batch goes through 64 x 16, 16 x 16 and 16 x 10, twice and three times (the first needs no input gradient).
     products = [64 * 16, 16 * 16, 16 * 10]
     assert result.metrics["model_flops_per_sample"].value == 2 * (3 * sum(products) - products[0])
+    assert result.metrics["parameters"].value == sum(products) + 16 + 16 + 10, "weights and biases"
     assert 0 < result.metrics["mfu"].value < 1
     assert "datasheet" in result.metrics["mfu_of_datasheet"].reason
 

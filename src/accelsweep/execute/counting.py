@@ -1,4 +1,4 @@
-"""A run's operations per sample, its device's ceiling, and the utilisation that follows from both."""
+"""A model's size, its operations per sample, its device's ceiling, and the utilisation that follows from these."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def count_operations(
     samples_per_second: float,
     answer: Answer | None = None,
 ) -> dict[str, Metric]:
-    """Return the metrics of `utilisation_metrics`. `example` is a batch on the meta device.
+    """Return `parameters` and the metrics of `utilisation_metrics`. `example` is a batch on the meta device.
 
     The operations are those of a training step, or of `answer` where that is given.
     """
@@ -40,16 +40,24 @@ def count_operations(
         ceiling = _ceiling(spec, device, form, effective)
     flops = flops_per_sample(spec, example, effective.batch_size, answer)
     what = "training step, recomputation excluded" if answer is None else "one answer"
-    return utilisation_metrics(flops, ceiling, samples_per_second, effective.device_names, form, what)
+    utilisation = utilisation_metrics(flops, ceiling, samples_per_second, effective.device_names, form, what)
+    return {"parameters": parameters(spec), **utilisation}
+
+
+def parameters(spec: RunSpec) -> Metric:
+    """Return how many numbers the module learns, those that are shared once, or why they cannot be counted."""
+    try:
+        counted = sum(part.numel() for part in _on_meta(spec).parameters() if part.requires_grad)
+    except Exception as error:  # noqa: BLE001  the user's code may fail on the meta device in any way
+        reason = f"not counted: on the meta device the module raised {type(error).__name__}: {error}"[:300]
+        return Metric(value=None, unit="parameters", reason=reason)
+    return Metric(value=float(counted), unit="parameters", provenance="counted")
 
 
 def flops_per_sample(spec: RunSpec, example: Any, samples: int, answer: Answer | None = None) -> float | str:
     """Return the operations of one training step (or answer) per sample, or `not counted: ` and the reason."""
     try:
-        with torch.device("meta"):
-            module = build_module(spec.config)
-            module.configure_model()
-        module.to("meta").train()
+        module = _on_meta(spec).train()
         module.log = module.log_dict = _log_nothing  # type: ignore[method-assign]
         if answer is None:
             flops = training_flops(lambda: loss_in(module.training_step(example, 0)))
@@ -62,6 +70,14 @@ def flops_per_sample(spec: RunSpec, example: Any, samples: int, answer: Answer |
     if flops == 0:
         return "not counted: the step holds no operation with a known formula"
     return flops / samples
+
+
+def _on_meta(spec: RunSpec) -> pl.LightningModule:
+    """Return the run's module with weights that have shapes and no values."""
+    with torch.device("meta"):
+        module = build_module(spec.config)
+        module.configure_model()
+    return module.to("meta")
 
 
 def _log_nothing(*_: Any, **__: Any) -> None:
