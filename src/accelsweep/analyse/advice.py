@@ -6,9 +6,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from accelsweep.analyse.compare import Rules
-from accelsweep.analyse.pareto import MEMORY, cost_of, value_of
+from accelsweep.analyse.pareto import MEMORY, cost_of, money_of, value_of
 from accelsweep.analyse.quality import FASTER_BUT_WORSE
-from accelsweep.analyse.words import command, count_of, memory, setting, times
+from accelsweep.analyse.words import command, count_of, memory, setting, times, verb
 from accelsweep.core.findings import CellFinding, Choice, Recommendation, Verdict
 from accelsweep.core.plans import Manifest
 from accelsweep.plan.power import repeats_needed
@@ -90,7 +90,7 @@ def _train(situation: Situation, best: CellFinding, faster: Sequence[CellFinding
     rivals = [
         cell for cell in faster if cell is not best and cell.speedup and (cell.speedup.ratio.high or 0.0) >= limit
     ]
-    sentence = f"Train {setting(best)}: {_comparison(situation, best)}."
+    sentence = f"{verb(best)} {setting(best)}: {_comparison(situation, best)}."
     if rivals:
         sentence += f" {count_of(len(rivals), 'other cell')} may be as fast: the intervals overlap."
     choice = Choice(cell=best.cell, title="Recommended", sentence=sentence, hardware=best.hardware)
@@ -104,7 +104,8 @@ def _comparison(situation: Situation, cell: CellFinding) -> str:
     assert cell.speedup is not None
     parts = [f"{times(cell.speedup.ratio)} the rate of your baseline"]
     base = situation.baseline
-    own, other = cost_of(cell, "usd_per_million_samples"), base and cost_of(base, "usd_per_million_samples")
+    money = money_of(situation.cells)
+    own, other = cost_of(cell, money), base and cost_of(base, money)
     if own is not None and other:
         parts[0] += f" at {own / other:.2g}x its cost"
     parts += [text for text in (memory(cell, situation.manifest.site),) if text]
@@ -187,7 +188,7 @@ def _alternatives(situation: Situation, best: CellFinding) -> tuple[Choice, ...]
     on_front = [cell for cell in sound if cell.cell in situation.front]
     memories = next((name for name in MEMORY if all(value_of(cell, name) is not None for cell in on_front)), None)
     wishes: list[tuple[str, Callable[[CellFinding], float | None]]] = [
-        ("Cheapest", lambda cell: cost_of(cell, "usd_per_million_samples")),
+        ("Cheapest", lambda cell: cost_of(cell, money_of(situation.cells))),
         ("Greenest", lambda cell: cost_of(cell, "joules_per_sample")),
         ("Smallest memory", lambda cell: value_of(cell, memories) if memories else None),
     ]

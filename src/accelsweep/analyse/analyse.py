@@ -18,7 +18,7 @@ from accelsweep.analyse.batch import batch_curves
 from accelsweep.analyse.bottleneck import bottleneck_of
 from accelsweep.analyse.claims import judge_claims
 from accelsweep.analyse.compare import Comparison, Rules, against_baseline, family_size, own_rate
-from accelsweep.analyse.cost import costs, gaps, note, used
+from accelsweep.analyse.cost import costs, gaps, note, time_to_target, used
 from accelsweep.analyse.doubts import cell_doubts, outlying_runs, overlapping_runs, sweep_doubts
 from accelsweep.analyse.ladder import ladders
 from accelsweep.analyse.origin import environment, hardware_of, records_digest
@@ -176,6 +176,7 @@ def _finding(one: CellRuns, comparison: Comparison, priced: dict[str, Estimate],
         quality_difference=quality.difference,
         costs=priced,
         bottleneck=bottleneck_of(one),
+        time_to_target=time_to_target(one, Family(1, context.family.confidence)),
     )
 
 

@@ -23,7 +23,7 @@ def batch_curves(groups: Sequence[CellRuns], hardware: Mapping[str, str]) -> tup
 
 def _curve(members: Sequence[CellRuns], hardware: Mapping[str, str]) -> BatchCurve:
     curve = sorted(members, key=_batch)
-    rates = {group.cell: mean(list(group.log_rates.values())) for group in curve if group.measured}
+    rates = {group.cell: mean(list(group.log_rates.values())) for group in curve if group.rated}
     exhausted = [_batch(group) for group in curve if any(run.outcome is Outcome.out_of_memory for run in group.runs)]
     return BatchCurve(
         series=series_label(curve[0].planned.axes, ("batch_size",)),

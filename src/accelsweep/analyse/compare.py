@@ -6,7 +6,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 from accelsweep.analyse.likeness import build_doubt, difference
-from accelsweep.analyse.runs import CellRuns
+from accelsweep.analyse.runs import CellRuns, RunRow
 from accelsweep.analyse.statistics import Family, exponential_estimate, log_ratio, t_interval, verdict
 from accelsweep.core.findings import Estimate, Speedup, Verdict
 from accelsweep.core.outcome import Outcome
@@ -50,11 +50,11 @@ def family_size(groups: Sequence[CellRuns], baseline: str | None) -> int:
 
 def against_baseline(group: CellRuns, baselines: Sequence[CellRuns], rules: Rules) -> Comparison:
     """Compare one cell with the baseline; `baselines` are the baseline's rows, one per kind of hardware."""
-    if not group.measured:
+    if not group.rated:
         return Comparison(None, Verdict.not_measured, endings(group))
     if any(group.cell == base.cell for base in baselines):
         return Comparison(None, Verdict.baseline, "the cell that the others are compared with", group)
-    measured = [base for base in baselines if base.measured]
+    measured = [base for base in baselines if base.rated]
     if not measured:
         return Comparison(None, Verdict.undecided, _no_baseline(baselines))
     partner, refusal = _partner(group, measured, rules)
@@ -75,23 +75,28 @@ def compare(group: CellRuns, partner: CellRuns, rules: Rules) -> Comparison:
 
 def own_rate(group: CellRuns, confidence: float) -> Estimate | None:
     """Return the geometric mean of a cell's rates with an interval of its own, which belongs to no family; or None."""
-    if not group.measured:
+    if not group.rated:
         return None
     alone = Family(1, confidence)
     return exponential_estimate(t_interval(list(group.log_rates.values()), alone), group.rate_unit, alone)
 
 
 def endings(group: CellRuns) -> str:
-    """Return how the runs of a cell that was not measured ended: `3 of 3 runs: out_of_memory (cannot allocate ...)`."""
+    """Return how the runs of a cell without a rate ended: `3 of 3 runs: out_of_memory (cannot allocate ...)`."""
     if group.planned.unsupported is not None:
         return f"unsupported: {group.planned.unsupported}"
     outcomes = [outcome for outcome in Outcome if any(run.outcome is outcome for run in group.runs)]
     parts = []
     for outcome in outcomes:
         ended = [run for run in group.runs if run.outcome is outcome]
-        reason = next((run.reason for run in ended if run.reason), "no rate was recorded")
+        reasons = (run.reason or _why_no_rate(run, group.rate_metric) for run in ended)
+        reason = next((reason for reason in reasons if reason), "no rate was recorded")
         parts.append(f"{len(ended)} of {len(group.runs)} runs: {outcome} ({reason})")
     return "; ".join(parts) if parts else "no run is planned"
+
+
+def _why_no_rate(run: RunRow, metric: str) -> str | None:
+    return run.metrics[metric].reason if metric in run.metrics else None
 
 
 def _no_baseline(baselines: Sequence[CellRuns]) -> str:

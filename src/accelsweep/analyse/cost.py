@@ -1,7 +1,7 @@
 """What a rate costs: money, energy and carbon per million samples. No price, no cost: nothing here is made up.
 
-Prices are read as the plan reads them. A cost per epoch needs the number of samples in one pass over the training data;
-where no record holds it (`EPOCH_SAMPLES`), that is said instead.
+Prices are read as the plan reads them. A cost per epoch needs the number of samples in one pass over the training data,
+a cost per result runs that reached a target (`EPOCH_SAMPLES`, `RESULTS`); where no record holds them, that is said.
 """
 
 from __future__ import annotations
@@ -20,13 +20,15 @@ SECONDS_PER_HOUR = 3600.0
 JOULES_PER_KWH = 3.6e6
 EPOCH_SAMPLES = "epoch_samples"
 """The metric that says how many samples one pass over the training data has, on all ranks together."""
+RESULTS, TIME = "results_per_hour", "time_to_target_seconds"
+"""The metrics of a run that trained to a target."""
 
 
 def costs(group: CellRuns, prices: Prices, family: Family) -> dict[str, Estimate]:
     """Return the costs of a measured cell that prices and readings allow; `family` gives the intervals' confidence.
 
-    `usd_per_hour`, `usd_per_million_samples` and `usd_per_epoch` (rent only), `joules_per_sample` (of the scope that
-    was read), `energy_usd_per_million_samples`, `co2_grams_per_million_samples`.
+    `usd_per_hour`, `usd_per_million_samples`, `usd_per_epoch` and `usd_per_result` (rent only), `joules_per_sample` (of
+    the scope that was read), `energy_usd_per_million_samples`, `co2_grams_per_million_samples`.
     """
     found: dict[str, Estimate] = {}
     if not group.measured:
@@ -37,15 +39,30 @@ def costs(group: CellRuns, prices: Prices, family: Family) -> dict[str, Estimate
         found["usd_per_hour"] = Estimate(
             value=significant(rent), low=None, high=None, unit="USD/h", confidence=family.each, count=0, reason=reason
         )
-        rate = t_interval(list(group.log_rates.values()), family)
-        seconds = Interval(-rate.center, rate.half_width, rate.count, rate.reason)
-        amounts = {"usd_per_million_samples": SAMPLES, "usd_per_epoch": epoch_samples(group)}
-        for name, samples in amounts.items():
-            if samples is not None:
-                scale = rent / SECONDS_PER_HOUR * samples
-                found[name] = exponential_estimate(seconds, "USD", family, scale)
+        found.update(_rents(group, rent, family))
     found.update(_energy_costs(group, prices, family))
     return found
+
+
+def _rents(group: CellRuns, usd_per_hour: float, family: Family) -> dict[str, Estimate]:
+    """Return what samples, an epoch and a result cost: the rent over their rate."""
+    per_second = usd_per_hour / SECONDS_PER_HOUR
+    amounts = {"usd_per_million_samples": SAMPLES, "usd_per_epoch": epoch_samples(group)}
+    scales = {name: ("samples_per_second", per_second * samples) for name, samples in amounts.items() if samples}
+    scales["usd_per_result"] = (RESULTS, usd_per_hour)
+    found = {}
+    for name, (metric, scale) in scales.items():
+        if logs := list(group.logs(metric).values()):
+            rate = t_interval(logs, family)
+            turned_over = Interval(-rate.center, rate.half_width, rate.count, rate.reason)
+            found[name] = exponential_estimate(turned_over, "USD", family, scale)
+    return found
+
+
+def time_to_target(group: CellRuns, family: Family) -> Estimate | None:
+    """Return the geometric mean of the seconds of training to the target, of the runs that reached it; None if none."""
+    logs = list(group.logs(TIME).values())
+    return exponential_estimate(t_interval(logs, family), "s", family) if logs else None
 
 
 def epoch_samples(group: CellRuns) -> float | None:
@@ -70,7 +87,11 @@ def gaps(groups: Sequence[CellRuns], found: Sequence[Mapping[str, Estimate]]) ->
     lines = []
     if any("usd_per_hour" in cost and epoch_samples(one) is None for one, cost in zip(groups, found, strict=True)):
         lines.append("Cost per epoch: not given, because the records do not hold the size of the training data.")
-    return (*lines, "Cost per result: not given, because no run of this sweep trains to a target.")
+    if not any("usd_per_result" in one for one in found):
+        aimed = any(TIME in run.metrics for group in groups for run in group.measured)
+        why = "no run reached its target" if aimed else "no run of this sweep trains to a target"
+        lines.append(f"Cost per result: not given, because {why}.")
+    return tuple(lines)
 
 
 def _models(group: CellRuns) -> tuple[str, ...]:

@@ -38,6 +38,10 @@ def cell_doubts(group: CellRuns, outlying: Collection[str], overlapping: Collect
         found.append(
             Doubt(code="fewer_repeats", message=message, remedy="see the failed runs' reasons, then run again")
         )
+    if 0 < (rated := len(group.rated)) < measured:
+        message = f"{rated} of {measured} measured repeats reached the target; the time is theirs alone, so it flatters"
+        remedy = "raise measure.max_samples, or call the cell one that does not get there"
+        found.append(Doubt(code="target_missed", message=message, remedy=remedy))
     names = [run.run for run in group.measured]
     if strange := [run.repeat for run in group.measured if run.run in outlying]:
         message = f"repeat {_listing(strange)} lies far from its cell's mean for this sweep's noise; it was kept"
@@ -121,8 +125,8 @@ def outlying_runs(groups: Iterable[CellRuns]) -> frozenset[str]:
     """
     pools: dict[str, dict[str, float]] = {}
     for group in groups:
-        if len(group.measured) >= 3:
-            logs = {run.run or "": math.log(group.rate(run) or math.nan) for run in group.measured}
+        if len(group.rated) >= 3:
+            logs = {run.run or "": math.log(group.rate(run) or math.nan) for run in group.rated}
             center = mean(list(logs.values()))
             pool = pools.setdefault(canonical_json([dict(group.hardware), ranks(group)]), {})
             pool.update({run: value - center for run, value in logs.items()})

@@ -24,7 +24,7 @@ def objectives(cells: Sequence[CellFinding], quality_better: str | None) -> dict
     sign = 1.0 if quality_better == "min" else -1.0
     found: dict[str, list[float | None]] = {
         "rate": [-cell.rate.value if cell.rate else None for cell in cells],
-        "usd_per_million_samples": [cost_of(cell, "usd_per_million_samples") for cell in cells],
+        money_of(cells): [cost_of(cell, money_of(cells)) for cell in cells],
         "joules_per_sample": [cost_of(cell, "joules_per_sample") for cell in cells],
         memory: [value_of(cell, memory) for cell in cells],
         "quality": [sign * cell.quality.value if cell.quality else None for cell in cells],
@@ -43,6 +43,11 @@ def front(values: Mapping[str, Sequence[float]], count: int) -> list[int]:
         for index, point in enumerate(points)
         if not any(other != point and all(o <= p for o, p in zip(other, point, strict=True)) for other in points)
     ]
+
+
+def money_of(cells: Sequence[CellFinding]) -> str:
+    """Return the cost that cells are weighed by: of a result, where some have one, else of a million samples."""
+    return "usd_per_result" if any("usd_per_result" in cell.costs for cell in cells) else "usd_per_million_samples"
 
 
 def value_of(cell: CellFinding, metric: str) -> float | None:

@@ -127,6 +127,11 @@ class CellRuns:
 
     @cached_property
     def measured(self) -> tuple[RunRow, ...]:
+        """The runs that were measured, whether they have a rate or, having missed their target, none."""
+        return tuple(run for run in self.runs if run.outcome is Outcome.measured)
+
+    @cached_property
+    def rated(self) -> tuple[RunRow, ...]:
         """The runs that have a rate."""
         return tuple(run for run in self.runs if self.rate(run))
 
@@ -142,15 +147,12 @@ class CellRuns:
 
     @cached_property
     def log_rates(self) -> dict[str, float]:
-        """The natural logarithm of the rate per block: the allocation is the unit; runs that share one are averaged."""
-        found: dict[str, list[float]] = {}
-        for run in self.measured:
-            found.setdefault(run.block or "", []).append(math.log(self.rate(run) or math.nan))
-        return {block: math.fsum(values) / len(values) for block, values in found.items()}
+        """The natural logarithm of the rate per block."""
+        return self.logs(self.rate_metric)
 
     @cached_property
     def blocks(self) -> frozenset[str]:
-        """The blocks that this cell was measured in."""
+        """The blocks that this cell has a rate in."""
         return frozenset(self.log_rates)
 
     @property
@@ -162,6 +164,17 @@ class CellRuns:
     def rate(self, run: RunRow) -> float | None:
         """Return the rate of one of the runs, or None."""
         return run.value(self.rate_metric)
+
+    def logs(self, metric: str) -> dict[str, float]:
+        """Return a metric's natural logarithm per block: the allocation is the unit; runs that share one are averaged.
+
+        Runs without the metric, or with one that is not positive, are left out.
+        """
+        found: dict[str, list[float]] = {}
+        for run in self.measured:
+            if (value := run.value(metric)) is not None and value > 0:
+                found.setdefault(run.block or "", []).append(math.log(value))
+        return {block: math.fsum(values) / len(values) for block, values in found.items()}
 
     def values(self, metric: str) -> list[float]:
         """Return the metric's values over the measured runs, absent ones left out, smallest first."""

@@ -28,7 +28,7 @@ def scaling(groups: Sequence[CellRuns], rules: Rules) -> tuple[ScalingPoint, ...
 
 
 def _curves(groups: Sequence[CellRuns], *, strong: bool) -> list[list[CellRuns]]:
-    measured = [group for group in groups if group.measured and ranks(group)]
+    measured = [group for group in groups if group.rated and ranks(group)]
     found = series(measured, _FREE, global_batch if strong else _batch)
     curves = [sorted(members, key=lambda group: (ranks(group) or 0, group.cell)) for members in found]
     return [curve for curve in curves if ranks(curve[0]) != ranks(curve[-1])]

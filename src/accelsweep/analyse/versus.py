@@ -114,7 +114,7 @@ def _same_hardware(one: CellRuns, others: Sequence[CellRuns]) -> CellRuns:
 
 def _row(old: CellRuns, new: CellRuns, family: Family, threshold: float, across: Collection[str]) -> Row:
     ratio, decision, reason, doubts = None, Verdict.not_measured, "", []
-    missing = next((side for side in (old, new) if not side.measured), None)
+    missing = next((side for side in (old, new) if not side.rated), None)
     refusal = None if missing else difference(new, old, (), (*across, *_sources(old), *_sources(new)))
     if missing is not None:
         reason = f"{'before' if missing is old else 'after'}: {endings(missing)}"

@@ -25,6 +25,11 @@ def setting(cell: CellFinding) -> str:
     return ", ".join([" ".join(parts), *rest])
 
 
+def verb(cell: CellFinding) -> str:
+    """Return what a cell does, as an order: `Train`, `Predict` or `Compute`."""
+    return {"inference": "Predict", "kernels": "Compute"}.get(str(cell.effective.get("loop")), "Train")
+
+
 def place(effective: Mapping[str, Any], axes: Mapping[str, Any]) -> str:
     """Return on what: `2x NVIDIA H100`, or `2 CPU processes (AMD EPYC 9654)`."""
     count = effective.get("world_size", axes.get("devices", 1))

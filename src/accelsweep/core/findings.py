@@ -93,8 +93,9 @@ class CellFinding(Frozen):
 
     A cell that was measured on machines of two kinds has two findings. `rate` is what cells are compared by, with its
     unit. `quality_difference` is its quality minus the baseline's, paired by seed. `costs` maps `usd_per_hour`,
-    `usd_per_million_samples`, `usd_per_epoch`, `joules_per_sample`, `co2_grams_per_million_samples` to their values; a
-    cost without a price or a reading is absent, never 0.
+    `usd_per_million_samples`, `usd_per_epoch`, `usd_per_result`, `joules_per_sample`, `co2_grams_per_million_samples`
+    to their values; a cost without a price or a reading is absent, never 0. `measured` counts runs, also those without
+    a rate because they missed their target; `time_to_target` is that of the runs that reached it.
     """
 
     cell: str
@@ -118,6 +119,7 @@ class CellFinding(Frozen):
     quality_difference: Estimate | None = None
     costs: dict[str, Estimate] = Field(default_factory=dict)
     bottleneck: Bottleneck | None = None
+    time_to_target: Estimate | None = None
 
 
 class Hardware(Frozen):

@@ -12,9 +12,9 @@ from accelsweep.report.table import Column, Entry, Table
 
 
 def cells_table(findings: Findings) -> Table:
-    """Return every cell that was measured at least once, fastest first."""
+    """Return every cell that was measured at least once, fastest first; last those that missed their target."""
     measured = sorted(
-        (cell for cell in findings.cells if cell.rate is not None),
+        (cell for cell in findings.cells if cell.measured),
         key=lambda cell: -cell.rate.value if cell.rate else 0.0,
     )
     optional = [metric for metric in _OPTIONAL if _any_value(findings, metric[1])]
@@ -51,10 +51,17 @@ MEMORY_METRICS = (
 """What memory is, in order of preference: the first that a cell has a value for is shown."""
 
 _OPTIONAL: tuple[tuple[str, tuple[str, ...]], ...] = (
+    ("Time to target", ("time_to_target", "time_to_target_seconds")),
+    ("Median latency", ("query_seconds_p50",)),
+    ("p90 latency", ("query_seconds_p90",)),
+    ("p99 latency", ("query_seconds_p99",)),
+    ("FLOP/s", ("flops_per_second",)),
+    ("Bytes/s", ("bytes_per_second",)),
     ("Memory", MEMORY_METRICS),
     ("Energy", ("joules_per_sample", "energy_joules")),
     ("Cost of 1M samples", ("usd_per_million_samples",)),
     ("Cost of an epoch", ("usd_per_epoch",)),
+    ("Cost of a result", ("usd_per_result",)),
     ("MFU", ("mfu",)),
 )
 """Columns that appear only where some cell has a value; where none has, `absent_metrics` says so once."""
@@ -91,12 +98,13 @@ def _any_value(findings: Findings, names: Sequence[str]) -> bool:
 
 
 def metric_entry(cell: CellFinding, names: Sequence[str]) -> Entry:
-    """Return the first of the named costs and metrics that the cell has a value for, or the reason for having none."""
+    """Return the first of the named estimates and metrics that the cell has, or the reason for having none."""
     known = [cell.metrics[name] for name in names if name in cell.metrics]
     best = next((summary for summary in known if summary.median is not None), None)
-    cost = next((cell.costs[name] for name in names if name in cell.costs), None)
-    if cost is not None:
-        return _estimate(cost)
+    estimates = {**cell.costs, **({"time_to_target": cell.time_to_target} if cell.time_to_target else {})}
+    estimate = next((estimates[name] for name in names if name in estimates), None)
+    if estimate is not None:
+        return _estimate(estimate)
     if best is None:
         return Entry(fmt.ABSENT, (known[0].reason or "") if known else "", tone="absent")
     return Entry(fmt.summary(best), best.scope or "", order=best.median)
@@ -184,6 +192,7 @@ def _cell_data(cell: CellFinding) -> dict[str, Any]:
     data |= _estimate_data("speedup", ratio)
     data |= {"speedup.paired": cell.speedup.paired if cell.speedup else None}
     data |= {"verdict": cell.verdict.value, "verdict_reason": cell.verdict_reason}
+    data |= _estimate_data("time_to_target", cell.time_to_target)
     data |= _estimate_data("quality", cell.quality)
     data |= _estimate_data("quality_difference", cell.quality_difference)
     for name, cost in sorted(cell.costs.items()):

@@ -131,6 +131,9 @@ def _facts(findings: Findings, cell: CellFinding) -> tuple[Fact, ...]:
 
 
 _FIRST_SCREEN: tuple[tuple[str, tuple[str, ...]], ...] = (
+    ("Time to target", ("time_to_target",)),
+    ("Median latency", ("query_seconds_p50",)),
+    ("Cost of a result", ("usd_per_result",)),
     ("Cost of 1M samples", ("usd_per_million_samples",)),
     ("Energy", ("joules_per_sample", "energy_joules")),
     ("Memory", MEMORY_METRICS),

@@ -1,9 +1,9 @@
 """Training until a target is reached: who counts samples, stops the clock for each validation, and decides.
 
-The time is that of training alone, as in C. Coleman et al., "DAWNBench: An End-to-End Deep Learning Benchmark and
-Competition" (2017): validation is excluded. The seconds with validation are kept beside it (MLPerf Training counts
-those: P. Mattson et al., 2020, section 4.1). The clock starts before the first batch is fetched, with module and data
-set up; compiled code may be warm from the window before.
+The result is that of C. Coleman et al., "DAWNBench: An End-to-End Deep Learning Benchmark and Competition" (2017): the
+time until the first validation that is good enough. It is the time of training alone, because how often one validates
+is a choice of the measurement; the seconds with validation, as MLPerf Training counts them (P. Mattson et al., 2020),
+are kept beside it. The clock starts before the first batch is fetched, with module and data set up.
 """
 
 from __future__ import annotations

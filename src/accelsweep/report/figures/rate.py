@@ -126,7 +126,7 @@ def _row(cell: CellFinding, findings: Findings, is_knee: bool) -> dict[str, Any]
         "count": rate.count if rate else 0,
         "outcome": outcome.value,
         "knee": is_knee,
-        "short": fmt.number(rate.value) if rate else fmt.outcome_words(outcome),
+        "short": fmt.number(rate.value) if rate else "no rate" if cell.measured else fmt.outcome_words(outcome),
         "words": fmt.estimate_text(rate, f"{fmt.outcome_words(outcome)}: {reason}"),
     }
 

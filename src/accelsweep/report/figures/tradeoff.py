@@ -28,7 +28,7 @@ class Price:
 
 
 PRICES = (
-    Price("pareto-cost", "cost", ("usd_per_million_samples",)),
+    Price("pareto-cost", "cost", ("usd_per_result", "usd_per_million_samples")),
     Price("pareto-energy", "energy", ("joules_per_sample",)),
     Price("pareto-memory", "peak memory", MEMORY_METRICS),
 )

@@ -1,0 +1,92 @@
+"""What a report says of other tasks than training throughput: times to a target, misses, latencies, operations."""
+
+from __future__ import annotations
+
+import pytest
+
+from accelsweep.core.findings import Estimate, Summary, Verdict
+from accelsweep.report.cells import cells_table
+from accelsweep.report.content import build_content
+from accelsweep.report.figures.rate import heatmap_figure, throughput_figure
+from accelsweep.report.markdown import render_markdown
+from accelsweep.report.tables import runs_table
+
+MISSED = "target val_accuracy >= 0.99 not reached within 3000 samples (best 0.81)"
+
+
+def summary(value, unit, reason=None):
+    return Summary(median=value, minimum=value, maximum=value, count=3 if value else 0, unit=unit, reason=reason)
+
+
+def estimate(value, unit):
+    return Estimate(value=value, low=0.98 * value, high=1.02 * value, unit=unit, confidence=0.95, count=3)
+
+
+@pytest.fixture
+def aimed(findings):
+    """Every cell reaches the target in 6 min for 0.1 USD but the second, which misses it in all three runs."""
+
+    def finding(number, cell):
+        if cell.rate is None:
+            return cell
+        if number == 1:
+            missed = {name: summary(None, unit, MISSED) for name, unit in (("time_to_target_seconds", "s"),)}
+            changes = {"rate": None, "speedup": None, "verdict": Verdict.not_measured, "verdict_reason": MISSED}
+            return cell.model_copy(update={**changes, "metrics": {**cell.metrics, **missed}})
+        reached = {"time_to_target_seconds": summary(360.0, "s")}
+        return cell.model_copy(
+            update={
+                "rate": estimate(10.0, "results/h"),
+                "time_to_target": estimate(360.0, "s"),
+                "costs": {"usd_per_result": estimate(0.1, "USD")},
+                "metrics": {**cell.metrics, **reached},
+            }
+        )
+
+    cells = tuple(finding(number, cell) for number, cell in enumerate(findings.cells))
+    return findings.model_copy(update={"cells": cells, "rate_metric": "results_per_hour", "rate_unit": "results/h"})
+
+
+def column(table, title):
+    index = [column.title for column in table.columns].index(title)
+    return [(row[index].text, row[index].detail) for row in table.rows]
+
+
+def test_times_and_costs_of_a_result_have_columns_with_intervals(aimed):
+    table = cells_table(aimed)
+    assert column(table, "Rate")[0] == ("10.0 results/h", "[9.8, 10.2]")
+    assert column(table, "Time to target")[0] == ("360 s", "[352, 368]")
+    assert column(table, "Cost of a result")[0] == ("0.100 USD", "[0.098, 0.102]")
+    assert table.data[0]["time_to_target.value"] == 360.0
+
+
+def test_a_cell_that_missed_its_target_stands_last_with_the_reason(aimed):
+    table = cells_table(aimed)
+    assert column(table, "Time to target")[-1] == ("not measured", MISSED)
+    assert column(table, "Verdict")[-1] == ("not measured", MISSED)
+    assert column(table, "Quality (val_accuracy)")[-1][0] == "0.954", "what it came to is told all the same"
+
+
+def test_the_runs_rates_have_the_sweeps_unit(aimed):
+    assert runs_table(aimed).rows[0][4].text.endswith(" results/h")
+
+
+def test_figures_say_the_unit_and_that_a_measured_cell_has_no_rate(aimed):
+    heat, lines = heatmap_figure(aimed), throughput_figure(aimed)
+    assert "10.0 results/h" in heat.alt
+    assert [row["short"] for row in heat.rows if row["cell"] == aimed.cells[1].cell] == ["no rate"]
+    assert "rate (results/h)" in str(lines.specifications["light"])
+
+
+def test_the_whole_report_tells_the_time_and_the_miss(aimed, sweep):
+    text = render_markdown(build_content(aimed, sweep))
+    assert "Time to target" in text
+    assert "not reached within 3000 samples" in text
+
+
+def test_latencies_and_operations_have_columns_where_they_were_measured(findings):
+    more = {"query_seconds_p50": summary(0.002, "s"), "flops_per_second": summary(2.5e12, "FLOP/s")}
+    cells = tuple(cell.model_copy(update={"metrics": {**cell.metrics, **more}}) for cell in findings.cells)
+    table = cells_table(findings.model_copy(update={"cells": cells}))
+    assert column(table, "Median latency")[0][0] == "2.00 ms"
+    assert column(table, "FLOP/s")[0][0] == "2.50 TFLOP/s"
