@@ -12,6 +12,7 @@ from hydra.utils import instantiate
 from omegaconf import OmegaConf
 
 from accelsweep.core.errors import InputError, Unsupported
+from accelsweep.execute.raw_data import mover
 from accelsweep.workloads.finite import FiniteData
 from accelsweep.workloads.models import SmallCNN
 from accelsweep.workloads.rows import Items, Tensors
@@ -221,3 +222,12 @@ def test_images_reach_the_module_in_the_numbers_that_it_computes_with(precision,
     trainer.fit(Seeing(width=2, channels=3, classes=50), Pictures(**PLAIN, preprocess=preprocess))
     expected = {"bf16-true": torch.bfloat16, "64-true": torch.float64}.get(precision, torch.float32)
     assert seen == [expected, expected]
+
+
+def test_a_bare_loop_gets_the_same_numbers_from_preprocessing_on_the_device():
+    module = SmallCNN(width=2, channels=3, classes=50).to(torch.bfloat16)
+    data = Pictures(**PLAIN, preprocess="device")
+    move = mover(module, data, CPU, torch.bfloat16)
+    images, _ = move(next(iter(data.train_dataloader())))
+    assert images.dtype is torch.bfloat16
+    assert module.training_step((images, torch.zeros(8, dtype=torch.long)), 0).isfinite()

@@ -84,7 +84,8 @@ def mover(
     """Return what brings a batch to the device, its floating tensors as `dtype` (None leaves them).
 
     The hooks `on_before_batch_transfer`, `transfer_batch_to_device` and `on_after_batch_transfer` are called where the
-    data module or else the module overrides them, on a batch that has been cast, as Lightning does it.
+    data module or else the module overrides them, on a batch that has been cast, as Lightning does it. What the last
+    one gives is cast once more: a data module that makes numbers of bytes there has no Trainer to ask which numbers.
     """
     before = _hook("on_before_batch_transfer", data, module)
     transfer = _hook("transfer_batch_to_device", data, module)
@@ -96,7 +97,7 @@ def mover(
         batch = moved(batch, None, dtype)
         batch = batch if before is None else before(batch, 0)
         batch = moved(batch, device, None) if transfer is None else transfer(batch, device, 0)
-        return batch if after is None else after(batch, 0)
+        return batch if after is None else moved(after(batch, 0), None, dtype)
 
     return move
 
