@@ -102,6 +102,12 @@ def test_accuracy_finds_the_dimension_of_the_classes():
         assert logged["val_accuracy"][0] == pytest.approx(float((logits.argmax(dim) == tokens).float().mean()))
 
 
+def test_a_language_model_with_its_own_loss_has_no_accuracy_because_its_labels_may_be_shifted():
+    network = Seen(lambda seen: SimpleNamespace(loss=torch.tensor(1.0), logits=torch.randn(2, 7, 5)))
+    tokens = torch.randint(5, (2, 7))
+    assert set(evaluated(Supervised(network, None), {"x": tokens, "labels": tokens})) == {"val_loss"}
+
+
 def test_targets_that_are_no_classes_have_no_accuracy():
     assert set(evaluated(Supervised(nn.Identity(), nn.MSELoss()), (IMAGES, IMAGES))) == {"val_loss"}
 

@@ -40,6 +40,7 @@ class DataSets(pl.LightningDataModule):
         shard: bool = True,
         num_workers: int = 0,
         pin_memory: bool = False,
+        prefetch_factor: int | None = None,
     ) -> None:
         """`batch_size` is per rank, `seed` orders the rows, `collate` makes a batch of a list of samples.
 
@@ -51,7 +52,7 @@ class DataSets(pl.LightningDataModule):
         self._validation = None if validation is None else _checked(validation, "validation")
         self._batch_size, self._collate, self._seed = batch_size, collate or default_collate, seed
         self._shuffle, self._shard = shuffle, shard
-        self._num_workers, self._pin_memory = num_workers, pin_memory
+        self._delivery = (num_workers, pin_memory, prefetch_factor)
         self.epoch_samples: int | None = len(train) if hasattr(train, "__len__") else None
 
     def train_dataloader(self) -> DataLoader[Any]:
@@ -61,7 +62,7 @@ class DataSets(pl.LightningDataModule):
             batches = EndlessRows(self._train, self._batch_size, self._collate, self._seed, self._shuffle)
         else:
             batches = EndlessSamples(self._train, self._batch_size, self._collate, self._shard)
-        return loader_of(batches, self._num_workers, self._pin_memory)
+        return loader_of(batches, *self._delivery)
 
     def val_dataloader(self) -> Any:
         """Return the whole validation set, in order and the same on every rank; nothing where there is none."""

@@ -25,7 +25,7 @@ class Supervised(NetworkModule):
         inputs: str | Sequence[str] | None = None,
         target: str = "labels",
         compile: bool | str = False,  # noqa: A002  the name that PyTorch's users know
-        channels_last: bool = False,
+        channels_last: bool | str = False,
     ) -> None:
         """`loss(outputs, target)` is a scalar; None means that the network returns it.
 
@@ -45,11 +45,16 @@ class Supervised(NetworkModule):
         return loss
 
     def validation_step(self, batch: Any, _batch_idx: int) -> None:
-        """Log `val_loss` and perhaps `val_accuracy` (the share of right classes), averaged over all samples."""
+        """Log `val_loss` and perhaps `val_accuracy` (the share of right classes), averaged over all samples.
+
+        A network with a loss of its own may compare shifted sequences, so accuracy is then only for a class per sample.
+        """
         outputs, loss, target = self._evaluated(batch)
         size = len(outputs) if target is None else len(target)
         self.log("val_loss", loss, batch_size=size, sync_dist=True)
-        if target is not None and (classes := _classes(outputs, target)) is not None:
+        if target is None or (self.loss is None and target.dim() > 1):
+            return
+        if (classes := _classes(outputs, target)) is not None:
             right = classes.eq(target).float().mean()
             self.log("val_accuracy", right, batch_size=size, sync_dist=True)
 
