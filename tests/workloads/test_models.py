@@ -217,6 +217,14 @@ def test_channels_last_is_unsupported_where_it_would_change_nothing(name):
         tiny(name, channels_last=True)
 
 
+@pytest.mark.parametrize(("name", "laid_out"), [("small_cnn", True), ("mlp", False)])
+def test_channels_last_may_be_left_to_the_network(name, laid_out):
+    module, _ = tiny(name, channels_last="auto")
+    four = [weight for weight in module.parameters() if weight.dim() == 4]
+    assert bool(four) is laid_out
+    assert all(weight.is_contiguous(memory_format=torch.channels_last) for weight in four)
+
+
 @pytest.mark.real
 @pytest.mark.skipif(shutil.which("c++") is None, reason="torch.compile needs a C++ compiler on a CPU, and none is here")
 @pytest.mark.parametrize("name", ["small_cnn", "gpt2"])

@@ -14,12 +14,14 @@ from torch import Tensor, nn
 
 from accelsweep.core.errors import Unsupported
 
+AUTO = "auto"
+
 
 class Execution(TypedDict, total=False):
     """The keys of `NetworkModule` that every model hands on."""
 
     compile: bool | str
-    channels_last: bool
+    channels_last: bool | str
 
 
 class NetworkModule(pl.LightningModule):
@@ -29,17 +31,17 @@ class NetworkModule(pl.LightningModule):
         self,
         network: nn.Module,
         compile: bool | str = False,  # noqa: A002  the name that PyTorch's users know
-        channels_last: bool = False,
+        channels_last: bool | str = False,
     ) -> None:
         """`compile` is True or a mode of torch.compile; `channels_last` stores images and convolutions as NHWC.
 
         Raises Unsupported for `channels_last` where no weight of `network` has four dimensions: nothing would change.
+        `auto` does so where there is such a weight, and nothing elsewhere.
         """
         super().__init__()
         self.network = network
-        self._channels_last = channels_last
-        if channels_last:
-            _check_layout(network)
+        self._channels_last = _decided(channels_last, network)
+        if self._channels_last:
             network.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
         mode = compile if isinstance(compile, str) else None
         self._call: Callable[..., Any] = torch.compile(_call, mode=mode) if compile else _call
@@ -66,8 +68,13 @@ def _call(network: nn.Module, *inputs: Any, **named: Any) -> Any:
     return network(*inputs, **named)
 
 
-def _check_layout(network: nn.Module) -> None:
-    if all(parameter.dim() != 4 for parameter in network.parameters()):
+def _decided(channels_last: bool | str, network: nn.Module) -> bool:
+    """Return whether to store images as NHWC; raise Unsupported where that is asked for and would change nothing."""
+    possible = any(parameter.dim() == 4 for parameter in network.parameters())
+    if channels_last == AUTO:
+        return possible
+    if channels_last and not possible:
         raise Unsupported(
             "model.channels_last=true would change nothing: no weight of the network is a convolution of images"
         )
+    return bool(channels_last)
