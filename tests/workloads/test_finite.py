@@ -93,6 +93,16 @@ def test_preprocessing_on_the_device_leaves_bytes_to_the_copy():
     assert data.on_after_batch_transfer((images, torch.zeros(8)), 0)[0].dtype is torch.float32
 
 
+def test_each_pass_and_each_seed_has_crops_of_its_own():
+    def draws(seed):
+        stream = iter(Pictures(**{**PLAIN, "seed": seed}, preprocess="device").train_dataloader())
+        return torch.cat([next(stream)[2] for _ in range(10)])
+
+    first_pass, second_pass = draws(1).chunk(2)
+    assert not torch.equal(first_pass, second_pass)
+    assert not torch.equal(first_pass, draws(2)[: len(first_pass)])
+
+
 def test_without_preprocessing_images_are_scaled_to_one():
     for kind in (Pictures, Files):
         images, numbers = trained_on(kind(**PLAIN), 1)[0]
