@@ -46,21 +46,25 @@ class HeadLedger:
                 if Record.read(path).outcome.settled:
                     self.finished[path.parent.name] = sha256_file(path)
 
-    def strike(self, dice: random.Random, *kinds: str, within_seconds: float = 6.0) -> bool:
-        """Start the command, SIGKILL these kinds of processes at a random instant, and wait for the command's end.
+    def strike(self, dice: random.Random, *victims: tuple[str, ...], within_seconds: float = 6.0) -> list[bool]:
+        """Start the command and wait for its end; meanwhile SIGKILL each victim in turn, at a random instant.
 
-        Returns whether one of them still lived then.
+        A victim is the kinds of processes that are killed together, once the last kind lives. Returns of each victim
+        whether one of its processes still lived then.
         """
         process = self.home.start(*self.command)
-        until(lambda: process.poll() is not None or self.home.processes(kinds[-1]))
-        time.sleep(dice.uniform(0.0, within_seconds))
-        victims = self.home.processes(*kinds)
-        for pid in victims:
-            with suppress(ProcessLookupError):
-                os.kill(pid, signal.SIGKILL)
+        hits = []
+        for kinds in victims:
+            until(lambda last=kinds[-1]: process.poll() is not None or self.home.processes(last))
+            time.sleep(dice.uniform(0.0, within_seconds))
+            living = self.home.processes(*kinds)
+            for pid in living:
+                with suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
+            hits.append(bool(living))
         process.communicate(timeout=LONGEST_SECONDS)
         self.look()
-        return bool(victims)
+        return hits
 
     def running(self) -> Claim | None:
         """Return the claim of a supervisor that is measuring a run now."""

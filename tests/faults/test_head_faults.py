@@ -21,8 +21,11 @@ pytestmark = [pytest.mark.real, pytest.mark.timeout(900)]
 Inject = Callable[[str], None]
 
 ALL = ("cli", "snakemake", "publisher", "supervisor")
-KILLS = {"all of them": ALL, "the supervisor": ("supervisor",)}  # first, while there is something left to measure
-KILLS |= {"the CLI": ("cli",), "Snakemake": ("snakemake",), "the publisher": ("publisher",)}
+KILLS = {"all of them": ALL, "the publisher": ("publisher",), "the supervisor": ("supervisor",)}
+KILLS |= {"the CLI": ("cli",), "Snakemake": ("snakemake",)}
+COMMANDS = (("all of them",), ("the publisher", "the supervisor"), ("the CLI",), ("Snakemake",))
+"""Who is killed in which command of a storm: one goes on without its publisher, so that more can be killed in it."""
+
 STEADY = ("repeats=4", "measure.min_seconds=0.3", "measure.max_steps=2000")
 ONE_RUN = ("repeats=1", "batch_size=16", "model._target_=mine.Slow")
 
@@ -60,7 +63,10 @@ def storm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[HeadLedger
     home = Home(folder / "home", ACCELSWEEP_LEASES=str(folder / "leases"))
     home.experiment("tiny", TINY)
     ledger, dice = HeadLedger(home, *STEADY), random.Random(4)
-    hits = [victim for victim, kinds in KILLS.items() if ledger.strike(dice, *kinds)]
+    hits = []
+    for victims in COMMANDS:
+        struck = ledger.strike(dice, *(KILLS[victim] for victim in victims), within_seconds=6.0 / len(victims))
+        hits += [victim for victim, hit in zip(victims, struck, strict=True) if hit]
     ledger.complete()
     yield ledger, hits
     home.end_processes()
@@ -165,10 +171,10 @@ def test_damaged_and_deleted_files_are_never_used_and_cost_their_own_runs_only(
     ledger: HeadLedger, inject: Inject
 ) -> None:
     dice = random.Random(1)
-    for what in ("record", "done file", "block", "run folder", "manifest", "steps"):
+    for what in ("record", "done file", "block", "run folder", "steps", "manifest"):
         spoil(ledger, what, dice)
         inject(f"damaged {what}")
-    assert len(ledger.finished) >= 6
+    assert len(ledger.finished) >= 5
     ledger.complete()
 
 
@@ -213,7 +219,7 @@ def fill(path: Path) -> None:
 def test_a_longer_storm_loses_nothing(home: Home, inject: Inject, victim: str, seed: int) -> None:
     ledger, dice = HeadLedger(home, *STEADY), random.Random(f"{victim} {seed}")
     for _ in range(5):
-        if ledger.strike(dice, *KILLS[victim], within_seconds=dice.choice([0.5, 6.0, 15.0])):
+        if any(ledger.strike(dice, KILLS[victim], within_seconds=dice.choice([0.5, 6.0, 15.0]))):
             inject(f"SIGKILL of {victim}")
     ledger.complete()
 

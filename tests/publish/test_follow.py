@@ -133,5 +133,6 @@ def test_a_silent_store_is_told_once_and_costs_the_sweep_nothing(sweep: SweepFol
     assert os.getpriority(os.PRIO_PROCESS, follower.pid) == 19
     time.sleep(6)
     assert log.read_text("utf-8").count("does not answer") == 1
-    follower.kill()
-    follower.wait()
+    follower.send_signal(signal.SIGTERM)
+    assert follower.wait(15) == 1, "a store that was silent to the last is not waited for"
+    assert "All records are safe; publish again later" in log.read_text("utf-8")

@@ -27,6 +27,7 @@ from accelsweep.publish.store import connect, refuse_foreign
 
 POLL_SECONDS = 2.0
 _LONGEST_PAUSE_SECONDS = 60.0
+_PATIENCE_SECONDS = 30.0
 
 
 class Follower:
@@ -41,6 +42,8 @@ class Follower:
         self._writer: Writer | None = None
         self._snapshot: Snapshot | None = None
         self._told = False
+        self.silent = False
+        """Whether the store gave no answer when it was last asked."""
         self._pause = POLL_SECONDS
         self._not_before = 0.0
 
@@ -53,9 +56,11 @@ class Follower:
         try:
             self._publish_changes()
             self._pause = POLL_SECONDS
+            self.silent = False
         except (MlflowException, OSError) as error:
             self._writer = None
             self._snapshot = None
+            self.silent = True
             self._pause = min(2 * self._pause, _LONGEST_PAUSE_SECONDS)
             self._not_before = time.monotonic() + self._pause
             if not self._told:
@@ -87,6 +92,7 @@ def follow(
 ) -> Publication:
     """Publish the sweep until the process `until_pid` ends or this one is told to stop; then publish all and return.
 
+    A store that was silent to the last is asked once more and not waited for: the sweep's user waits for this.
     Must run in the main thread of a process of its own: it lowers the process's priority and takes over its signals.
     Raises StoreUnreachable if the store does not answer at the end, InputError if it holds another sweep of that name.
     """
@@ -101,7 +107,7 @@ def follow(
     except AccelsweepError as error:
         tell(str(error))
         raise
-    return publish(folder, tracking_uri, tell=tell)
+    return publish(folder, tracking_uri, patience_seconds=0.0 if follower.silent else _PATIENCE_SECONDS, tell=tell)
 
 
 def _stop_on_signals() -> threading.Event:
