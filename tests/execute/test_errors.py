@@ -93,6 +93,12 @@ def test_ours_speak_for_themselves_and_others_by_type_and_first_line():
     assert classify(Diverged("at step 3")) == "diverged"
     assert classify(Unsupported("no such device")) == "unsupported"
     assert reason_of(Unsupported("no such device")) == "no such device"
+
+
+def test_what_we_say_is_the_reason_also_where_a_library_wraps_it():
+    wrapped = RuntimeError("Error in call to target 'mine.Model':\nUnsupported('no convolution')")
+    wrapped.__cause__ = Unsupported("no convolution")
+    assert (classify(wrapped), reason_of(wrapped)) == ("unsupported", "no convolution")
     assert reason_of(ValueError("first\nsecond")) == "ValueError: first"
     assert reason_of(ValueError()) == "ValueError"
 

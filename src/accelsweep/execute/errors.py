@@ -91,9 +91,13 @@ def _is_out_of_memory(error: BaseException) -> bool:
 
 
 def reason_of(error: BaseException) -> str:
-    """Return one line for the record: the type and the first line of what it said (ours need no type)."""
-    first = (str(error).strip().splitlines() or [""])[0]
-    if isinstance(error, Unsupported | Diverged):
+    """Return one line for the record: the type and the first line of what it said.
+
+    An error of ours says it all, without its type, also where another library (Hydra) wraps it in one of its own.
+    """
+    ours = next((link for link in _chain(error) if isinstance(link, Unsupported | Diverged)), None)
+    first = (str(ours or error).strip().splitlines() or [""])[0]
+    if ours is not None:
         return masked(first)
     return masked(f"{type(error).__name__}: {first}") if first else type(error).__name__
 

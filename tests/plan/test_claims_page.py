@@ -1,0 +1,23 @@
+"""What docs/claims.md says of claims is so: the shipped ones are listed, and its example is a claim."""
+
+import re
+
+import yaml
+
+from accelsweep.core.claims import ReportSettings
+from accelsweep.core.shipped import shipped_root
+
+ROOT = shipped_root()
+PAGE = (ROOT / "docs" / "claims.md").read_text()
+
+
+def test_the_page_lists_every_shipped_claim():
+    names = {path.stem for path in (ROOT / "conf" / "experiment" / "claims").glob("*.yaml")}
+    assert set(re.findall(r"(?m)^\| `(\w+)` \| (?!when)", PAGE)) & names == names
+
+
+def test_the_pages_example_is_a_claim():
+    (example,) = re.findall(r"```yaml\n(.*?)```", PAGE, re.DOTALL)
+    stated = yaml.safe_load(example.replace("figures: [...]", "figures: [{cell: {batch_size: 8}, unit: s}]"))
+    (claim,) = ReportSettings.model_validate(stated["report"]).claims
+    assert [figure.words for figure in claim.figures] == ["3x", "no figure"]
