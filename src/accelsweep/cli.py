@@ -70,25 +70,31 @@ def run(
         cancel_old=cancel_old,
     )
     if dry_run:
-        planning.print_plan(Path.cwd(), request.overrides, name=name, add_repeats=add_repeats)
+        planning.print_plan(Path.cwd(), request.overrides, name=name, add_repeats=add_repeats, profile=profile)
         return
     raise typer.Exit(running.run(Path.cwd(), request))
 
 
 @app.command()
-def plan(overrides: Overrides = None, name: Name = None, add_repeats: AddRepeats = 0, cfg: Cfg = None) -> None:
+def plan(
+    overrides: Overrides = None,
+    name: Name = None,
+    profile: Annotated[str | None, typer.Option(help="as for `run`: refused if it does not fit the site")] = None,
+    add_repeats: AddRepeats = 0,
+    cfg: Cfg = None,
+) -> None:
     """Show what would be measured, what cannot be and why, and what it will take. Writes nothing."""
     from accelsweep.commands import plan as planning
 
     if cfg is not None:
         planning.print_config(Path.cwd(), overrides or [], cfg)
         return
-    planning.print_plan(Path.cwd(), tuple(overrides or ()), name=name, add_repeats=add_repeats)
+    planning.print_plan(Path.cwd(), tuple(overrides or ()), name=name, add_repeats=add_repeats, profile=profile)
 
 
 @app.command()
 def status(name: Annotated[str | None, typer.Argument(help="the sweep's name (default: all)")] = None) -> None:
-    """Tell from files alone what is planned, done, running and left."""
+    """Tell what is planned, done, running and left, from files and, on a cluster, from Slurm's queue."""
     from accelsweep.commands.status import print_status
 
     print_status(Path.cwd(), name)

@@ -2,7 +2,8 @@
 
 import pytest
 
-from accelsweep.commands.run import Request, find_profile, seconds_of
+from accelsweep.commands.profiles import find_profile
+from accelsweep.commands.run import Request, seconds_of
 from accelsweep.core.errors import InputError
 
 

@@ -82,3 +82,14 @@ def test_doctor_finds_this_machine_able(tmp_path, capsys):
     shown = capsys.readouterr().out
     assert "device: " in shown
     assert "FAIL" not in shown
+
+
+def test_status_of_a_sweep_on_a_cluster_says_that_slurm_was_not_asked(example_sweep, capsys, monkeypatch, tmp_path):
+    manifest = Manifest.read(example_sweep.manifest)
+    cluster = manifest.site.model_copy(update={"scheduler": "slurm"})
+    manifest.model_copy(update={"site": cluster}).write(example_sweep.manifest)
+    monkeypatch.setenv("PATH", str(tmp_path))  # no squeue there
+    print_status(example_sweep.home, example_sweep.name)
+    shown = capsys.readouterr().out
+    assert "Slurm was not asked: there is no squeue here" in shown
+    assert "head: none" in shown

@@ -3,7 +3,8 @@
 import pytest
 
 from accelsweep.commands.plan import print_plan
-from accelsweep.commands.slurm import check_profile, read_jobs
+from accelsweep.commands.profiles import check_profile
+from accelsweep.commands.slurm import read_jobs
 from accelsweep.core.errors import InputError
 from accelsweep.core.folders import SweepFolder
 from accelsweep.core.plans import Manifest, Site
@@ -40,3 +41,10 @@ def test_a_plan_for_a_cluster_tells_its_jobs(tmp_path, capsys):
     print_plan(tmp_path, ["site=slurm_example", "accelerator=cuda", "devices=8"], name=None, add_repeats=0)
     told = capsys.readouterr().out
     assert "Slurm: 3 x 1 node, 96 CPUs per node, 8 GPUs (h100)" in told
+    assert "sbatch --partition=gpu --account=my_project --time=13 --mem=128000 --nodes=1 --ntasks=1" in told
+    assert "--cpus-per-task=96 --gpus=h100:8 --exclusive\n" in told
+
+
+def test_a_plan_for_a_cluster_refuses_a_profile_for_one_machine(tmp_path):
+    with pytest.raises(InputError, match="--profile slurm"):
+        print_plan(tmp_path, ["site=slurm_example", "accelerator=cuda"], name=None, add_repeats=0, profile="local")

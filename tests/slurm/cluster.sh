@@ -1,9 +1,10 @@
 #!/usr/bin/env bash
-# cluster.sh up | down | status | pids | controller-away SECONDS
+# cluster.sh up | down | status | pids | controller-away SECONDS | sick NODE | well NODE | limit [JOBS]
 # A real Slurm on this machine, on loopback, without systemd, cgroups or containers.
 #
 # Virtual nodes gpu1, gpu2 (4 simulated GPUs each, which run no CUDA) and cpu1. Partitions: `cpu` and `gpu`; on the GPU
 # nodes also `spare` (its jobs are requeued when `urgent` needs their node) and `scrap` (its jobs are cancelled then).
+# `sick` makes a node fail to launch jobs, `limit` bounds the jobs of a user (without JOBS: no bound).
 # No accounting daemon: like a site without sacct. Needs root. All state lies under $ACCELSWEEP_SLURM_ROOT; outside it
 # there are only one symlink (/etc/slurm/slurm.conf) and one marked line in /etc/hosts, both removed by `down`.
 # It ends only what it started.
@@ -82,6 +83,8 @@ MailProg=/bin/true
 ProctrackType=proctrack/linuxproc
 TaskPlugin=task/none
 TaskProlog=$ROOT/etc/task-prolog
+Prolog=$ROOT/etc/prolog
+JobSubmitPlugins=lua
 MpiDefault=none
 ReturnToService=2
 SlurmdParameters=config_overrides
@@ -115,6 +118,23 @@ C
   # every node has a node-local folder of its own for locks, as real nodes do
   printf '#!/bin/sh\necho "export ACCELSWEEP_LEASES=%s/leases/$SLURMD_NODENAME"\n' "$ROOT" >"$ROOT/etc/task-prolog"
   chmod 755 "$ROOT/etc/task-prolog"
+  printf '#!/bin/sh\n[ ! -e "%s/sick-$SLURMD_NODENAME" ]\n' "$ROOT" >"$ROOT/etc/prolog"
+  chmod 755 "$ROOT/etc/prolog"
+  # limits per user are kept by the accounting daemon elsewhere; 2050 is what sbatch is told then
+  cat >"$ROOT/etc/job_submit.lua" <<C
+function slurm_job_submit(job, partitions, user)
+  local file = io.open("$ROOT/limit")
+  if file == nil then return slurm.SUCCESS end
+  local most, have = tonumber(file:read("*l")), 0
+  file:close()
+  for _, other in pairs(slurm.jobs) do
+    if other.user_id == user and other.job_state < 3 then have = have + 1 end
+  end
+  if have >= most then return 2050 end
+  return slurm.SUCCESS
+end
+function slurm_job_modify() return slurm.SUCCESS end
+C
   # looked up beside the slurm.conf in use
   echo "NodeName=gpu[1-2] Name=gpu Type=h100 File=$ROOT/dev/nvidia[0-$((GPUS - 1))]" >"$ROOT/etc/gres.conf"
   # Snakemake's jobstep plugin takes SLURM_CONF from the inner srun, so the file has to be where Slurm looks by itself
@@ -129,6 +149,7 @@ up() {
   [ "$(id -u)" = 0 ] || die "needs root"
   local node
   alive "$ROOT/run/slurmctld.pid" || configure
+  rm -f "$ROOT"/sick-* "$ROOT/limit" # what a test did that never came to its end
   if ! alive "$ROOT/run/munged.pid"; then
     rm -f "$ROOT"/run/munge.sock*
     munged --socket="$ROOT/run/munge.sock" --key-file="$ROOT/munge/key" --pid-file="$ROOT/run/munged.pid" \
@@ -188,11 +209,19 @@ away() { # SECONDS: the controller stops and comes back
   wait_for 30 slurmctld scontrol ping
 }
 
+well() { # NODE
+  rm -f "$ROOT/sick-$1"
+  scontrol update nodename="$1" state=resume 2>/dev/null || true # it may not have come to the worst
+}
+
 case ${1:-} in
   up) up ;;
+  sick) touch "$ROOT/sick-$2" ;;
+  well) well "$2" ;;
+  limit) if [ -n "${2:-}" ]; then echo "$2" >"$ROOT/limit"; else rm -f "$ROOT/limit"; fi ;;
   controller-away) away "$2" ;;
   down) down ;;
   status) if alive "$ROOT/run/slurmctld.pid"; then sinfo -N -o "%N %P %t %c %m %G"; else echo "down"; fi ;;
   pids) pid_files | while read -r file; do if alive "$file"; then cat "$file"; fi; done ;;
-  *) sed -n 2,10p "$0" && exit 2 ;;
+  *) sed -n 2,11p "$0" && exit 2 ;;
 esac

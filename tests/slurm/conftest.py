@@ -61,7 +61,6 @@ class Home:
 
     wait_for = staticmethod(wait_for)
     slurm = staticmethod(slurm)
-    cluster = CLUSTER
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -117,7 +116,7 @@ class Home:
         return next((claim for claim in claims if claim and claim.run), None)
 
     def in_a_run(self) -> Claim:
-        wait_for(self.running, "a run that is being measured")
+        wait_for(self.running, "a run that is being measured", 120)
         claim = self.running()
         assert claim is not None
         assert claim.job is not None
@@ -146,6 +145,17 @@ class Home:
                 if here and module in " ".join(process.cmdline()) and process.cmdline() != process.parent().cmdline():
                     found.append(process)
         return found
+
+    def has(self, *arguments: str) -> None:
+        """Do something to the cluster (see cluster.sh)."""
+        subprocess.run([CLUSTER, *arguments], capture_output=True, check=True)
+
+    def say(self, *arguments: str) -> str:
+        """What an accelsweep command prints."""
+        command = [sys.executable, "-m", "accelsweep", *arguments]
+        return subprocess.run(
+            command, cwd=self.path, env=self.environment, capture_output=True, text=True, check=True
+        ).stdout
 
     def state(self, job: str) -> str:
         return slurm("squeue", "--noheader", "--states=all", "--format=%T", "--jobs", job).strip()

@@ -1,7 +1,8 @@
 """What goes wrong on a cluster: the sweep goes on by itself or by the same command, and nothing runs beside itself."""
 
+import os
 import signal
-import subprocess
+from pathlib import Path
 
 import pytest
 
@@ -10,6 +11,7 @@ from accelsweep.core.outcome import Outcome
 pytestmark = [pytest.mark.slurm, pytest.mark.long]
 
 SLOW = ("measure.min_seconds=6",)
+QUICK = ("measure.min_seconds=0.05",)
 
 HOG = """
 import torch
@@ -65,7 +67,7 @@ def test_a_new_head_cancels_the_jobs_of_a_killed_one_if_told_to(home):
 def test_a_controller_that_is_away_for_a_while_costs_nothing(home):
     head = home.start(*SLOW)
     claim = home.in_a_run()
-    subprocess.run([home.cluster, "controller-away", "5"], check=True, capture_output=True)
+    home.has("controller-away", "5")
     home.finished(head)
     assert outcomes(home) == {Outcome.measured}
     assert home.submitted() == [claim.job]
@@ -82,6 +84,16 @@ def test_a_job_that_slurm_queues_again_goes_on_under_the_same_number(home):
     assert home.submitted() == [first.job]
 
 
+def test_a_preempted_job_that_slurm_queues_again_goes_on(home):
+    head = home.start(*SLOW, "site.slurm.partition=spare")
+    claim = home.in_a_run()
+    home.slurm("sbatch", "--partition=urgent", "--exclusive", f"--chdir={home.path}", "--wrap=sleep 2")
+    home.at_once(claim.job)
+    home.finished(head)
+    assert outcomes(home) == {Outcome.measured}
+    assert "Restarts=1" in home.told(claim.job)
+
+
 def test_a_job_that_is_preempted_for_good_is_queued_again(home):
     head = home.start(*SLOW, "site.slurm.partition=scrap")
     claim = home.in_a_run()
@@ -93,11 +105,97 @@ def test_a_job_that_is_preempted_for_good_is_queued_again(home):
     assert outcomes(home) == {Outcome.measured}
 
 
-def test_a_run_that_takes_more_memory_than_its_job_is_an_outcome_in_the_end(home):
+def test_a_run_that_takes_more_memory_than_its_job_is_out_of_memory_by_slurms_own_words(home):
     (home.path / "hog.py").write_text(HOG)
-    arguments = ("batch_size=16", "model._target_=hog.Hog", "site.slurm.mem_mb=2000", *SLOW)
-    home.finished(home.start(*arguments), 1)
-    home.finished(home.start(*arguments), 1)
+    home.run("batch_size=16", "model._target_=hog.Hog", "site.slurm.mem_mb=2000", *SLOW)
     (record,) = home.records().values()
-    assert record.outcome in (Outcome.crashed, Outcome.out_of_memory)
-    assert record.reason
+    assert record.outcome is Outcome.out_of_memory
+    assert "Slurm ended its job for lack of memory" in record.reason
+    assert "exceeded memory limit" in record.reason
+    assert len(home.submitted()) == 2  # the second says what became of the first
+
+
+@pytest.mark.timeout(500)
+def test_a_job_that_comes_to_its_time_limit_is_submitted_again_for_the_rest(home):
+    head = home.start("measure.min_seconds=35")
+    first = home.in_a_run()
+    home.wait_for(lambda: home.running() and home.running().run != first.run, "the second run", 150)
+    home.slurm("scontrol", "update", f"jobid={first.job}", "timelimit=1")
+    home.finished(head)
+    assert home.state(first.job) == "TIMEOUT"
+    assert outcomes(home) == {Outcome.measured}
+    assert len(home.submitted()) == 2
+
+
+def test_a_job_whose_node_goes_down_goes_on_elsewhere(home):
+    head = home.start(*SLOW)
+    job = home.in_a_run().job
+    node = home.slurm("squeue", "--noheader", "--format=%N", "--jobs", job).strip()
+    home.slurm("scontrol", "update", f"nodename={node}", "state=down", "reason=test")
+    home.at_once(job)
+    home.finished(head)
+    assert outcomes(home) == {Outcome.measured}
+    assert home.submitted() == [job]
+
+
+def test_a_job_that_a_sick_node_could_not_start_is_released(home):
+    home.has("sick", "gpu1")
+    try:
+        head = home.start(*SLOW)
+        home.wait_for(lambda: home.submitted() and "Restarts=1" in home.told(home.submitted()[0]), "the failed launch")
+        (job,) = home.submitted()
+        home.wait_for(lambda: "Reason=BeginTime" in home.told(job), "the release")
+        home.at_once(job)
+        output = home.finished(head)
+    finally:
+        home.has("well", "gpu1")
+    assert f"job {job} could not be started (launch failed requeued held); released" in output
+    assert "NodeList=gpu2" in home.told(job)
+    assert outcomes(home) == {Outcome.measured}
+
+
+def test_a_job_that_waits_long_is_told_with_slurms_reason(home):
+    wait = home.slurm("sbatch", "--parsable", "--partition=gpu", "--nodes=2", "--exclusive", "--wrap=sleep 45").strip()
+    head = home.start(*SLOW)
+    home.wait_for(lambda: [job for job in home.submitted() if job != wait], "the job")
+    (job,) = (job for job in home.submitted() if job != wait)
+    home.wait_for(lambda: "Reason=Resources" in home.told(job), "its turn")
+    assert f"job {job} PENDING (Resources), block b" in home.say("status", "tiny")
+    home.in_a_run()
+    shown = home.say("status", "tiny")
+    assert f"job {job} RUNNING on gpu" in shown
+    output = home.finished(head)
+    assert "jobs wait in Slurm's queue: 1 x Resources" in output
+    assert outcomes(home) == {Outcome.measured}
+    assert "no job of this sweep waits or runs in Slurm" in home.say("status", "tiny")
+
+
+def test_a_limit_of_jobs_per_user_costs_another_command_or_is_stated(home):
+    each_alone = ("block.size=1", "repeats=2", "batch_size=16,32", *QUICK)
+    home.has("limit", "1")
+    try:
+        home.finished(home.start(*each_alone), 1)
+        assert (home.folder.report / "index.html").exists()
+        assert "accounting/QOS policy" in home.folder.snakemake_log.read_text()
+        some = len(home.records())
+        assert 1 <= some < 4
+        output = home.run(*each_alone, "+site.slurm.max_jobs=1")
+    finally:
+        home.has("limit")
+    assert "accounting/QOS policy" not in home.folder.snakemake_log.read_text()
+    assert outcomes(home) == {Outcome.measured}
+    assert len(home.records()) == 4, output
+
+
+def test_a_site_without_sacct_is_no_worse(home, tmp_path_factory):
+    links = tmp_path_factory.mktemp("bin")
+    for folder in reversed(os.environ["PATH"].split(os.pathsep)):
+        for program in Path(folder).glob("*"):
+            (links / program.name).unlink(missing_ok=True)
+            (links / program.name).symlink_to(program)
+    (links / "sacct").unlink()
+    home.environment["PATH"] = str(links)
+    head = home.start(*SLOW)
+    home.slurm("scancel", home.in_a_run().job)
+    home.finished(head)
+    assert outcomes(home) == {Outcome.measured}

@@ -1,5 +1,7 @@
 """One command from the login node: blocks become jobs, and the same records, report and MLflow runs come back."""
 
+import sys
+
 import pytest
 
 from accelsweep.core.outcome import Outcome
@@ -23,3 +25,38 @@ def test_a_sweep_goes_through_slurm_to_its_report(home):
     assert "0 new" in home.run()  # nothing is submitted again
     assert {run: record.started_at for run, record in home.records().items()} == before
     assert home.submitted() == [job]
+
+
+CONTAINER = """\
+#!/bin/sh
+# stands for `apptainer exec --nv IMAGE`: something of another's making that starts what comes after its own arguments
+[ "$1 $2" = "exec --nv" ] || exit 9
+shift 3
+echo "$@" >> container.log
+IN_CONTAINER=yes exec "$@"
+"""
+
+MODULE = """
+import os
+from accelsweep.workloads.models import SmallCNN
+
+class Contained(SmallCNN):
+    def __init__(self, **arguments):
+        super().__init__(**arguments)
+        assert os.environ["IN_CONTAINER"] == "yes"
+"""
+
+
+def test_blocks_run_in_the_sites_container(home):
+    (home.path / "container").write_text(CONTAINER)
+    (home.path / "container").chmod(0o755)
+    (home.path / "contained.py").write_text(MODULE)
+    container = f"{home.path}/container exec --nv image.sif"
+    home.run(
+        f"+site.slurm.container='{container}'",
+        f"+site.slurm.container_python={sys.executable}",
+        "model._target_=contained.Contained",
+    )
+    assert {record.outcome for record in home.records().values()} == {Outcome.measured}
+    (line,) = (home.path / "container.log").read_text().splitlines()
+    assert line.startswith(f"{sys.executable} -m accelsweep.execute sweeps/tiny/blocks/b")

@@ -11,6 +11,7 @@ import typer
 from rich.table import Table
 
 from accelsweep.commands.console import console
+from accelsweep.commands.profiles import check_profile, find_profile
 from accelsweep.core.errors import InputError
 from accelsweep.core.folders import SweepFolder
 
@@ -32,11 +33,16 @@ def print_config(home: Path, overrides: Sequence[str], what: str) -> None:
     typer.echo(composed_yaml(home, overrides), nl=False)
 
 
-def print_plan(home: Path, overrides: Sequence[str], *, name: str | None, add_repeats: int) -> None:
-    """Make the plan, print it, and write nothing."""
+def print_plan(
+    home: Path, overrides: Sequence[str], *, name: str | None, add_repeats: int, profile: str | None = None
+) -> None:
+    """Make the plan, print it, and write nothing. Raises InputError for a `profile` that does not fit the site."""
     from accelsweep.plan.make import make_plan
 
-    show_plan(home, make_plan(home, overrides, name=name, add_repeats=add_repeats))
+    plan = make_plan(home, overrides, name=name, add_repeats=add_repeats)
+    if profile is not None:
+        check_profile(find_profile(profile), plan.manifest.site)
+    show_plan(home, plan)
 
 
 def show_plan(home: Path, plan: Plan) -> None:
@@ -63,12 +69,15 @@ def _table(home: Path, plan: Plan) -> PlanTable:
 
 def _jobs(manifest: Manifest) -> list[str]:
     """Return how many jobs of which size a plan for a cluster comes to."""
-    from accelsweep.plan.slurm import in_words
+    from accelsweep.plan.slurm import in_words, sbatch_options
 
+    slurm = manifest.site.slurm
     if manifest.site.scheduler != "slurm":
         return []
-    sizes = Counter(in_words(block.resources, manifest.site.slurm) for block in manifest.blocks)
-    return [f"Slurm: {count} x {size}" for size, count in sizes.items()]
+    sizes = Counter(
+        (in_words(block.resources, slurm), sbatch_options(block.resources, slurm)) for block in manifest.blocks
+    )
+    return [f"Slurm: {count} x {size}\n       sbatch {options}" for (size, options), count in sizes.items()]
 
 
 def _records(folder: SweepFolder, plan: Plan) -> list[Record]:

@@ -17,6 +17,7 @@ from accelsweep.commands import slurm
 from accelsweep.commands.head import Head, claimed
 from accelsweep.commands.plan import show_plan
 from accelsweep.commands.processes import Child
+from accelsweep.commands.profiles import check_profile, find_profile
 from accelsweep.commands.progress import Progress
 from accelsweep.commands.results import print_results
 from accelsweep.core.errors import EXIT_INCOMPLETE, EXIT_INTERRUPTED, EXIT_OK, InputError
@@ -58,7 +59,7 @@ def run(home: Path, request: Request) -> int:
     budget_seconds = seconds_of(request.time_budget)
     plan = make_plan(home, request.overrides, name=request.name, add_repeats=request.add_repeats)
     site = plan.manifest.site
-    slurm.check_profile(profile, site)
+    check_profile(profile, site)
     show_plan(home, plan)
     folder = SweepFolder(home, plan.manifest.sweep)
     with claimed(folder, cancel_old=request.cancel_old) as head:
@@ -73,16 +74,6 @@ def run(home: Path, request: Request) -> int:
     return _conclude(folder, snakemake_failed=code != 0)
 
 
-def find_profile(profile: str) -> Path:
-    """Return the folder of a Snakemake profile, by path or by its name in workflows/profiles."""
-    shipped = shipped_root() / "workflows" / "profiles"
-    for candidate in (Path(profile), shipped / profile):
-        if candidate.is_dir() and any(candidate.glob("*.yaml")):
-            return candidate.resolve()
-    known = ", ".join(sorted(path.name for path in shipped.iterdir() if path.is_dir()))
-    raise InputError(f"no Snakemake profile {profile!r}: give a folder with a profile.yaml, or one of: {known}")
-
-
 def seconds_of(budget: str | None) -> float | None:
     """Return the seconds that `90s`, `30m`, `2h` or a bare number of seconds stand for; None for None."""
     if budget is None:
@@ -94,7 +85,7 @@ def seconds_of(budget: str | None) -> float | None:
 
 
 def _drive(folder: SweepFolder, request: Request, options: list[str], budget_seconds: float | None, head: Head) -> int:
-    progress, jobs = Progress.begin(folder), slurm.Preempted(folder, typer.echo)
+    progress, jobs = Progress.begin(folder), slurm.Stranded(folder, typer.echo)
     with _publisher(folder, request) as publisher, _snakemake(folder, options) as snakemake:
         deadline = None if budget_seconds is None else time.monotonic() + budget_seconds
         try:

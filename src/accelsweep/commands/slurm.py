@@ -2,7 +2,8 @@
 
 A killed head leaves its jobs behind, and Snakemake would submit second copies of them: a new head finds the old jobs by
 their comments (the plugin writes the block's name there) and waits for them or cancels them before it submits anything.
-A job that Slurm preempted for good is started again, because the plugin (2.8) would ask after it for ever.
+A job that Slurm preempted for good, or holds because a node could not start it, is set going again, because the plugin
+(2.8) would ask after it for ever.
 """
 
 from __future__ import annotations
@@ -10,19 +11,24 @@ from __future__ import annotations
 import re
 import subprocess
 import time
-from collections.abc import Callable, Collection
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, field
 from pathlib import Path
 
-from accelsweep.core.errors import AccelsweepError, InputError
+from accelsweep.core.errors import AccelsweepError
 from accelsweep.core.folders import SweepFolder
-from accelsweep.core.plans import Manifest, Site
+from accelsweep.core.plans import Manifest
 
 _FIELDS = "%i|%T|%r|%N|%M|%Z|%k"  # id, state, reason, nodes, elapsed, working directory, comment
 _BLOCK = re.compile(r"_(b[0-9a-f]{12})$")
 _LOOK_SECONDS = 5.0
 _ASK_SECONDS = 15.0
 _PATIENCE_SECONDS = 60.0
+_MOST_RELEASES = 3
+_COULD_NOT_START = "launch fail"  # "launch failed requeued held", "launch failure limit exceeded requeued held"
+_OVER_FOR_GOOD = {"PREEMPTED": "was preempted", "NODE_FAIL": "lost its node"}
+"""States that the plugin takes for passing ones, with words for them."""
 
 
 @dataclass(frozen=True)
@@ -40,19 +46,6 @@ class Job:
         """`job 12 RUNNING on gpu1 for 1:03, block b...`."""
         where = f" on {self.nodes} for {self.elapsed}" if self.nodes else f" ({self.reason})"
         return f"job {self.number} {self.state}{where}, block {self.block}"
-
-
-def check_profile(profile: Path, site: Site) -> None:
-    """Raise InputError where the profile would submit what the site runs itself, or run what the site submits."""
-    files = [profile / name for name in ("profile.yaml", "config.yaml") if (profile / name).is_file()]
-    executor = re.search(r"^executor:\s*['\"]?(\w+)", files[0].read_text("utf-8"), re.MULTILINE) if files else None
-    if site.scheduler == "slurm" and (executor is None or executor[1] == "local"):
-        raise InputError(f"the site '{site.name}' submits to Slurm: add --profile slurm (or choose site=local)")
-    if site.scheduler == "local" and executor is not None and executor[1] == "slurm":
-        raise InputError(
-            f"the site '{site.name}' is this machine, the profile {profile.name} submits to Slurm: add site=NAME, "
-            "a file in conf/site/ with `scheduler: slurm` (see conf/site/slurm_example.yaml)"
-        )
 
 
 def jobs(folder: SweepFolder) -> list[Job]:
@@ -94,15 +87,20 @@ def settle_old_jobs(
 
 
 @dataclass
-class Preempted:
-    """Starts preempted jobs of this head's Snakemake again; `update` may be called as often as one likes."""
+class Stranded:
+    """Gets the jobs of this head's Snakemake going again that Slurm would leave standing for ever.
+
+    `update` may be called as often as one likes. It also says why jobs wait, whenever the reasons change.
+    """
 
     folder: SweepFolder
     say: Callable[[str], None]
     _asked_at: float = 0.0
+    _waiting: frozenset[str] = frozenset()
+    _released: Counter[str] = field(default_factory=Counter)
 
     def update(self) -> None:
-        """Queue again what was preempted for good since the last look. Slurm being away is no reason to stop."""
+        """Look after the jobs, if it is time to. Slurm being away is no reason to stop."""
         if time.monotonic() - self._asked_at < _ASK_SECONDS:
             return
         self._asked_at = time.monotonic()
@@ -111,15 +109,36 @@ class Preempted:
         if name is None:  # Snakemake submits nothing, or has not begun to
             return
         try:
-            listing = _ask("squeue", "--noheader", "--states=PREEMPTED", "--format=%i", "--name", name[1])
-            self._again(listing.split())
+            states = ",".join(("PENDING", *_OVER_FOR_GOOD))
+            listing = _ask("squeue", "--noheader", f"--states={states}", "--format=%i|%T|%r", "--name", name[1])
+            self.settle(listing)
         except AccelsweepError as error:
             self.say(str(error))
 
-    def _again(self, numbers: Collection[str]) -> None:
-        for number in numbers:
-            _ask("scontrol", "requeue", number)
-            self.say(f"job {number} was preempted; it is queued again and goes on where it was")
+    def settle(self, listing: str) -> None:
+        """Do what the jobs in squeue's `listing` (number, state, reason) need."""
+        waiting: Counter[str] = Counter()
+        for number, state, reason in (line.split("|", 2) for line in listing.splitlines()):
+            if state in _OVER_FOR_GOOD:
+                _ask("scontrol", "requeue", number)
+                self.say(f"job {number} {_OVER_FOR_GOOD[state]}; it is queued again and goes on where it was")
+            elif reason.startswith(_COULD_NOT_START):
+                self._release(number, reason)
+            elif reason != "None":
+                waiting[reason] += 1
+        if waiting.keys() != self._waiting:
+            self._waiting = frozenset(waiting)
+            counts = ", ".join(f"{count} x {reason}" for reason, count in waiting.items())
+            self.say(f"jobs wait in Slurm's queue: {counts}" if counts else "no job waits in Slurm's queue any more")
+
+    def _release(self, number: str, reason: str) -> None:
+        self._released[number] += 1
+        if self._released[number] <= _MOST_RELEASES:
+            _ask("scontrol", "release", number)
+            self.say(f"job {number} could not be started ({reason}); released, so that Slurm tries again")
+        else:
+            _ask("scancel", number)
+            self.say(f"job {number} could not be started {_MOST_RELEASES + 1} times ({reason}); cancelled")
 
 
 def _ask(*command: str) -> str:

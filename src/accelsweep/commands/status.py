@@ -1,4 +1,4 @@
-"""`accelsweep status`: where sweeps stand, from their files alone."""
+"""`accelsweep status`: where sweeps stand, from their files, and from Slurm's queue where they run on a cluster."""
 
 from __future__ import annotations
 
@@ -7,8 +7,10 @@ from pathlib import Path
 
 import typer
 
+from accelsweep.commands import slurm
 from accelsweep.commands.head import living_head
 from accelsweep.core.cell import label
+from accelsweep.core.errors import AccelsweepError
 from accelsweep.core.folders import SweepFolder, existing_sweep
 from accelsweep.core.plans import Manifest
 from accelsweep.execute.status import Running, Status, status
@@ -31,9 +33,12 @@ def _print(folder: SweepFolder) -> None:
     typer.echo(
         f"{folder.name}: {state.planned} runs planned, {state.planned - state.remaining} settled{_counts(state)}"
     )
-    labels = {cell.name: label(cell.axes) for cell in Manifest.read(folder.manifest).cells}
+    manifest = Manifest.read(folder.manifest)
+    labels = {cell.name: label(cell.axes) for cell in manifest.cells}
     head = living_head(folder)
     typer.echo(f"  head: process {head.pid} on {head.host} since {head.since}" if head else "  head: none")
+    if manifest.site.scheduler == "slurm":
+        _print_jobs(folder)
     for running in state.running:
         typer.echo(f"  {_running(running, labels)}")
     if state.remaining:
@@ -45,6 +50,18 @@ def _print(folder: SweepFolder) -> None:
         typer.echo(f"  damaged: {damaged}")
 
 
+def _print_jobs(folder: SweepFolder) -> None:
+    try:
+        found = slurm.jobs(folder)
+    except AccelsweepError as error:
+        typer.echo(f"  Slurm was not asked: {error}")
+        return
+    for job in found:
+        typer.echo(f"  {job}")
+    if not found:
+        typer.echo("  no job of this sweep waits or runs in Slurm")
+
+
 def _counts(state: Status) -> str:
     counts = ", ".join(f"{count} {outcome}" for outcome, count in sorted(state.outcomes.items()))
     return f" ({counts})" if counts else ""
@@ -53,7 +70,8 @@ def _counts(state: Status) -> str:
 def _running(running: Running, labels: dict[str, str]) -> str:
     claim = running.claim
     life = {True: "running", False: "left by a dead process", None: "claimed"}[running.alive]
-    where = f"block {claim.block} {life} on {claim.host}, process {claim.pid}, since {claim.since}"
+    job = f"job {claim.job}, " if claim.job else ""
+    where = f"block {claim.block} {life} on {claim.host}, {job}process {claim.pid}, since {claim.since}"
     if claim.run is None:
         return where
     cell = labels.get(claim.run.rsplit("-r", 1)[0], claim.run)

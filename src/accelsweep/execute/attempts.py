@@ -16,13 +16,17 @@ from typing import ClassVar
 from accelsweep.core.documents import Document, set_aside
 from accelsweep.core.errors import DamagedFile
 from accelsweep.core.record import Record
+from accelsweep.execute.slurm_job import job_log
 
 _RESULTS = ("run.log", "steps.parquet", "record.json")  # always moved in this order: the record vouches for the rest
 _REOPENED = "reopened"
 
 
 class Started(Document):
-    """The mark of an attempt whose end is not known yet: who supervises it, where, and since when."""
+    """The mark of an attempt whose end is not known yet: who supervises it, where, and since when.
+
+    `job_log` is where Slurm says how the job ended in which that happens.
+    """
 
     kind: ClassVar[str] = "started"
 
@@ -31,6 +35,7 @@ class Started(Document):
     host: str
     pid: int
     started_at: str
+    job_log: str | None = None
 
 
 class RunFolder:
@@ -84,7 +89,9 @@ class RunFolder:
             self._move_down(number - 1)
         folder = self.attempt(number)
         folder.mkdir(parents=True)
-        mark = Started(run=self.name, attempt=number, host=host, pid=os.getpid(), started_at=started_at)
+        mark = Started(
+            run=self.name, attempt=number, host=host, pid=os.getpid(), started_at=started_at, job_log=job_log()
+        )
         mark.write(folder / "started.json")
         return number
 
@@ -96,6 +103,12 @@ class RunFolder:
         """Return the attempts, later than the record, whose supervisor died before it could say how they ended."""
         numbers = range(self._recorded() + 1, self.latest() + 1)
         return [number for number in numbers if (self.attempt(number) / "started.json").exists()]
+
+    def job_log(self, number: int) -> str | None:
+        """Return the log of the Slurm job in which attempt `number` took its supervisor down, if it is known."""
+        with contextlib.suppress(FileNotFoundError, DamagedFile):
+            return Started.read(self.attempt(number) / "started.json").job_log
+        return None
 
     def reopen(self) -> bool:
         """Keep the record as an earlier attempt and forgive all falls, so that the run is measured again.

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 
 from accelsweep.core.outcome import Outcome
 from accelsweep.core.plans import Limits
+from accelsweep.execute.slurm_job import memory_line
 from accelsweep.execute.spec import PRECEDENCE, ErrorKind, RankResult
 from accelsweep.execute.watching import Ending
 
@@ -86,14 +87,21 @@ def _silent(ending: Ending, results: Mapping[int, RankResult], last_words: str) 
             continue
         subject = f"rank {rank}" if len(ending.statuses) > 1 else "it"
         if status is None and not (rank in ending.signalled and ending.ignored_sigterm):
-            reason = f"{subject} was lost: {ending.lost[rank]}{_quoted(last_words)}"
-            yield _Candidate(_DIED, rank, Verdict(Outcome.crashed, reason, again=True))
+            yield _lost(subject, rank, ending, last_words)
         elif rank in ending.signalled:
             reason = f"{subject} gave no result while a peer had ended{_quoted(last_words)}"
             yield _Candidate(len(PRECEDENCE) + 1, rank, Verdict(Outcome.crashed, reason, again=True))
         else:
             kind, verdict = _died(subject, status, ending, last_words)
             yield _Candidate(PRECEDENCE.index(kind) if kind else _DIED, rank, verdict)
+
+
+def _lost(subject: str, rank: int, ending: Ending, last_words: str) -> _Candidate:
+    if (found := memory_line(last_words.split(" | "))) is not None:
+        reason = f"{subject} was lost for lack of memory: {found} (site.slurm.mem_mb)"
+        return _Candidate(PRECEDENCE.index("out_of_memory"), rank, Verdict(Outcome.out_of_memory, reason))
+    reason = f"{subject} was lost: {ending.lost[rank]}{_quoted(last_words)}"
+    return _Candidate(_DIED, rank, Verdict(Outcome.crashed, reason, again=True))
 
 
 def _died(subject: str, status: int | None, ending: Ending, last_words: str) -> tuple[ErrorKind | None, Verdict]:

@@ -24,6 +24,7 @@ from accelsweep.execute.outcomes import Verdict
 from accelsweep.execute.running import Runner
 from accelsweep.execute.signals import Interrupted, Signals
 from accelsweep.execute.skips import Present
+from accelsweep.execute.slurm_job import lack_of_memory
 
 _MOST_FALLS = 2
 _RUN_NAME = re.compile(r"[A-Za-z0-9_-]{1,80}")
@@ -87,6 +88,18 @@ def supervise(
         say(f"stopped by {signals.stop.name}; every finished run is kept")
         return 128 + signals.stop
     return EXIT_OK if finished else EXIT_INCOMPLETE
+
+
+def _fallen(place: RunFolder) -> Verdict | None:
+    """Return what a run is that took its supervisor down, so that it is not started again; None if it may be."""
+    falls = place.took_down()
+    memory = next(filter(None, (lack_of_memory(place.job_log(number)) for number in falls)), None)
+    if memory is not None:
+        return Verdict(Outcome.out_of_memory, f"Slurm ended its job for lack of memory: {memory} (site.slurm.mem_mb)")
+    if len(falls) >= _MOST_FALLS:
+        listed = ", ".join(map(str, falls))
+        return Verdict(Outcome.crashed, f"its supervisor died {len(falls)} times while it ran (attempts {listed})")
+    return None
 
 
 class _Supervisor:
@@ -155,11 +168,9 @@ class _Supervisor:
 
     def _settle(self, runner: Runner, run: Run) -> bool:
         """Attempt `run` until its verdict is final; return False if it was interrupted."""
-        falls = RunFolder(self._job.folder.run(run.name), run.name).took_down()
-        if len(falls) >= _MOST_FALLS:
-            listed = ", ".join(map(str, falls))
-            reason = f"its supervisor died {len(falls)} times while it ran (attempts {listed})"
-            runner.without_launch(run, Verdict(Outcome.crashed, reason))
+        fallen = _fallen(RunFolder(self._job.folder.run(run.name), run.name))
+        if fallen is not None:
+            runner.without_launch(run, fallen)
             return True
         for retries_left in reversed(range(self._job.manifest.settings.limits.retries + 1)):
             verdict = runner.attempt(run)

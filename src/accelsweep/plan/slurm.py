@@ -90,6 +90,26 @@ def in_words(needs: Resources, slurm: Slurm) -> str:
     return ", ".join([*parts, f"partition {partition}" if partition else "the default partition"])
 
 
+def sbatch_options(needs: Resources, slurm: Slurm) -> str:
+    """Return the options of sbatch that ask for a block's job, as the plugin writes them."""
+    asked = job_resources(needs, slurm)
+    gpus = f"{needs.gpu_model}:{needs.gpus}" if needs.gpu_model else str(needs.gpus)
+    options = {
+        "--partition": asked["slurm_partition"],
+        "--account": asked["slurm_account"],
+        "--qos": asked["qos"],
+        "--constraint": asked["constraint"],
+        "--time": asked["runtime"],
+        "--mem": asked["mem_mb"],
+        "--nodes": asked["nodes"],
+        "--ntasks": needs.tasks,
+        "--cpus-per-task": asked["cpus_per_task"],
+        "--gpus": gpus if needs.gpus else None,
+    }
+    stated = [f"{name}={value}" for name, value in options.items() if value is not None]
+    return " ".join([*stated, str(asked["slurm_extra"])]).strip()
+
+
 def _partition(needs: Resources, slurm: Slurm) -> str | None:
     return slurm.partition if needs.gpus else slurm.cpu_partition or slurm.partition
 

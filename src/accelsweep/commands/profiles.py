@@ -1,0 +1,33 @@
+"""Snakemake's profiles: found by name or path, and checked against the site whose jobs they are to start."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from accelsweep.core.errors import InputError
+from accelsweep.core.plans import Site
+from accelsweep.core.shipped import shipped_root
+
+
+def find_profile(profile: str) -> Path:
+    """Return the folder of a Snakemake profile, by path or by its name in workflows/profiles."""
+    shipped = shipped_root() / "workflows" / "profiles"
+    for candidate in (Path(profile), shipped / profile):
+        if candidate.is_dir() and any(candidate.glob("*.yaml")):
+            return candidate.resolve()
+    known = ", ".join(sorted(path.name for path in shipped.iterdir() if path.is_dir()))
+    raise InputError(f"no Snakemake profile {profile!r}: give a folder with a profile.yaml, or one of: {known}")
+
+
+def check_profile(profile: Path, site: Site) -> None:
+    """Raise InputError where the profile would submit what the site runs itself, or run what the site submits."""
+    files = [profile / name for name in ("profile.yaml", "config.yaml") if (profile / name).is_file()]
+    executor = re.search(r"^executor:\s*['\"]?(\w+)", files[0].read_text("utf-8"), re.MULTILINE) if files else None
+    if site.scheduler == "slurm" and (executor is None or executor[1] == "local"):
+        raise InputError(f"the site '{site.name}' submits to Slurm: add --profile slurm (or choose site=local)")
+    if site.scheduler == "local" and executor is not None and executor[1] == "slurm":
+        raise InputError(
+            f"the site '{site.name}' is this machine, the profile {profile.name} submits to Slurm: add site=NAME, "
+            "a file in conf/site/ with `scheduler: slurm` (see conf/site/slurm_example.yaml)"
+        )
