@@ -15,6 +15,7 @@ QUICK = ["experiment=quickstart", "accelerator=cpu"]
         (["task=time_to_accuracy"], "measure.target is null: set it"),
         (["task=time_to_accuracy", "measure.target=0.9", "measure.quality_metric=null"], "measure.quality_metric is"),
         (["task=time_to_accuracy", "measure.target=high"], "measure.target='high'"),
+        (["task=time_to_accuracy", "measure.target=1", "measure.fake_loader=true"], "reaches no target"),
         (["task=inference", "measure.scenario=server"], "must be 'offline' or 'single_stream'"),
         (["task=inference", "measure.scenario=single_stream"], "batch_size is 32: set batch_size=1"),
         (["task=kernels"], "SmallCNN is a model to train: take model=kernel_matmul"),

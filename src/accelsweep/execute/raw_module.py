@@ -35,9 +35,9 @@ HOOKS = (*(name for name in vars(ModelHooks) if not name.startswith(("_", *_ELSE
 class NoTrainer:
     """What `self.trainer` is in the bare loop: the ranks, a logger that keeps nothing, and a refusal for all else."""
 
-    def __init__(self, owner: object, module: pl.LightningModule, place: Place, num_nodes: int) -> None:
-        """`owner` is the module or the data that has it."""
-        self._owner = type(owner).__name__
+    def __init__(self, owner: object, module: pl.LightningModule, place: Place, num_nodes: int, what: str) -> None:
+        """`owner` is the module or the data that has it; `what` is `loop=raw`, or the task without a Trainer."""
+        self._owner, self._what = type(owner).__name__, what
         self.lightning_module = module
         self.world_size, self.num_nodes, self.num_devices = place.size, num_nodes, place.local_size
         self.global_rank, self.local_rank, self.node_rank = place.rank, place.local_rank, place.rank // place.local_size
@@ -49,7 +49,8 @@ class NoTrainer:
         """Refuse. Names that Python itself looks for are simply not there."""
         if name.startswith("_"):
             raise AttributeError(name)
-        raise Unsupported(f"loop=raw has no Trainer, but {self._owner} reads self.trainer.{name}: use loop=lightning")
+        remedy = ": use loop=lightning" if self._what == "loop=raw" else ""
+        raise Unsupported(f"{self._what} has no Trainer, but {self._owner} reads self.trainer.{name}{remedy}")
 
 
 def refuse_hooks(module: pl.LightningModule) -> None:
@@ -59,7 +60,9 @@ def refuse_hooks(module: pl.LightningModule) -> None:
             raise Unsupported(f"loop=raw calls no {name}, which {type(module).__name__} defines: use loop=lightning")
 
 
-def do_without_trainer(module: pl.LightningModule, data: pl.LightningDataModule, place: Place, num_nodes: int) -> None:
+def do_without_trainer(
+    module: pl.LightningModule, data: pl.LightningDataModule, place: Place, num_nodes: int, what: str = "loop=raw"
+) -> None:
     """Give both a `NoTrainer`."""
-    module.trainer = NoTrainer(module, module, place, num_nodes)  # type: ignore[assignment]
-    data.trainer = NoTrainer(data, module, place, num_nodes)  # type: ignore[assignment]
+    module.trainer = NoTrainer(module, module, place, num_nodes, what)  # type: ignore[assignment]
+    data.trainer = NoTrainer(data, module, place, num_nodes, what)  # type: ignore[assignment]

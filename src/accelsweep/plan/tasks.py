@@ -44,6 +44,11 @@ def refuse_unfit(config: Mapping[str, Any], rate: str | None, file_of: FileOf) -
 
 
 def _refuse_aimless(measure: Mapping[str, Any], file_of: FileOf) -> None:
+    if measure.get("fake_loader"):
+        raise InputError(
+            "measure.fake_loader=true trains on one batch again and again, which reaches no target: set it to false "
+            "for task=time_to_accuracy"
+        )
     for key in ("target", "quality_metric"):
         if measure.get(key) is None:
             raise InputError(

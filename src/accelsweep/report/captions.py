@@ -70,9 +70,9 @@ CAPTIONS: dict[str, Caption] = {
     ),
     "quality": Caption(
         "Quality",
-        "What the trained model reached after a fixed number of samples, with the interval over repeats. Speed "
-        "bought with quality is shown here. At few repeats the intervals are wide, and the honest verdict is "
-        "often undecided.",
+        "What the trained model reached after a fixed number of samples, or where it was trained to a target, with the "
+        "interval over repeats. Speed bought with quality is shown here. At few repeats the intervals are wide, and "
+        "the honest verdict is often undecided.",
     ),
     "pareto-cost": Caption(
         "Rate against cost",

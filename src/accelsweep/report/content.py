@@ -22,7 +22,8 @@ METHOD = (
     "Runs of one block share an allocation and are measured in random order, the baseline among them.",
     "Warm-up is a fixed number of steps, cut off before the window opens; loading and the first step are apart.",
     "The window's length is fixed before it opens; the devices are synchronised before the clock is read at both ends.",
-    "A rate is the samples that all ranks processed, divided by the window's seconds; the slowest rank decides.",
+    "A rate is the samples of all ranks over the window's seconds, those of the slowest rank; results per hour are an "
+    "hour over the training to the target.",
     "A speed-up is a paired t-interval on log-ratios to the baseline within blocks, or Welch's where nothing pairs.",
     "All intervals against the baseline are widened (Bonferroni), so that together they hold at the stated confidence.",
     "Faster, slower and same need the whole interval beyond the threshold, or within it; all else is undecided.",

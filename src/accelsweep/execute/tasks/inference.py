@@ -12,6 +12,7 @@ from typing import Any
 
 import lightning.pytorch as pl
 import torch
+from torch.utils.data import DataLoader
 
 from accelsweep.core.errors import InputError
 from accelsweep.core.record import Metric
@@ -22,6 +23,7 @@ from accelsweep.execute.loops import Listener, count_samples, on_meta
 from accelsweep.execute.measuring import Measurement
 from accelsweep.execute.process import Place, join_group, seed_all
 from accelsweep.execute.raw_data import endless, mover, one_loader, set_up
+from accelsweep.execute.raw_module import do_without_trainer
 from accelsweep.execute.spec import RunSpec
 from accelsweep.measure.clock import Clock, monotonic
 from accelsweep.measure.device import measured_device
@@ -51,13 +53,7 @@ class Answering:
 
     def drive(self, listener: Listener) -> None:
         """Answer queries until `listener` has enough."""
-        seed_all(self._spec.run.seed)
-        module = build_module(self._spec.config)
-        data = build_training_data(self._spec.config, self._spec.run.seed, self.device, module)
-        cast = CAST.get(self.precision)
-        module.to(self.device, cast or torch.float32).eval()
-        answer, move = _answer_of(module), mover(module, data, self.device, cast)
-        loader = one_loader(_queries(data, module, self._place), self._place)
+        loader, move, answer = self._prepared()
         autocast, synchronise = autocast_of(self.precision, self.device), measured_device(self.device).synchronise
         batch_size, first = int(self._spec.config["batch_size"]), True
         with torch.inference_mode():
@@ -76,14 +72,26 @@ class Answering:
                     return
                 first = False
 
+    def _prepared(self) -> tuple[DataLoader[Any], Callable[[Any], Any], Callable[[Any, int], Any]]:
+        """Return the queries, what brings one to the device, and what answers it."""
+        config, seed = self._spec.config, self._spec.run.seed
+        seed_all(seed)
+        module = build_module(config, self._spec.axes)
+        data = build_training_data(config, seed, self.device, module)
+        do_without_trainer(module, data, self._place, int(config["num_nodes"]), "task=inference")
+        loader = one_loader(self._queries(data, module), self._place)
+        cast = CAST.get(self.precision)
+        module.to(self.device, cast or torch.float32).eval()
+        return loader, mover(module, data, self.device, cast), _answer_of(module)
 
-def _queries(data: pl.LightningDataModule, module: pl.LightningModule, place: Place) -> Any:
-    """Return the loader of what is to be predicted, or that of training where the data module has none."""
-    if type(data).predict_dataloader is pl.LightningDataModule.predict_dataloader:
-        set_up(data, module, place)
-        return data.train_dataloader()
-    set_up(data, module, place, "predict")
-    return data.predict_dataloader()
+    def _queries(self, data: pl.LightningDataModule, module: pl.LightningModule) -> Any:
+        """Return the loader of what is to be predicted; that of training for fake data, and where there is no other."""
+        has_none = type(data).predict_dataloader is pl.LightningDataModule.predict_dataloader
+        if has_none or self._spec.config["measure"].get("fake_loader"):
+            set_up(data, module, self._place)
+            return data.train_dataloader()
+        set_up(data, module, self._place, "predict")
+        return data.predict_dataloader()
 
 
 def _answer_of(module: pl.LightningModule) -> Callable[[Any, int], Any]:
