@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from accelsweep.measure import doubts
 from accelsweep.measure.cpu_use import foreign_cores
 
@@ -46,6 +48,43 @@ def test_a_throttled_hot_or_shared_device_is_doubted():
     assert [doubt.code for doubt in doubts.between(*states(celsius=60))] == ["temperature_drift"]
     assert [doubt.code for doubt in doubts.between(*states(foreign_processes=[123]))] == ["foreign_process"]
     assert doubts.between(*states()) == []
+
+
+def test_a_device_that_was_throttled_as_the_window_opened_is_doubted_though_it_is_calm_at_the_end():
+    hot = {"name": "GPU", "throttles": ["HwSlowdown"]}
+    (doubt,) = doubts.between({"devices": [hot]}, {"devices": [{"name": "GPU", "throttles": []}]})
+    assert (doubt.code, "HwSlowdown" in doubt.message) == ("throttled", True)
+
+
+@pytest.mark.parametrize(
+    ("first", "last", "words"),
+    [
+        ([2.0, 100.0], [2.5, 105.0], "heat for 10% of the time"),
+        ([2.0, 100.0], [2.04, 105.0], None),
+        ([2.0, 100.0], [2.0, 105.0], None),
+        ([2.0, 100.0], [9.0, 100.0], None),
+        (None, [9.0, 105.0], None),
+        ([2.0, 100.0], None, None),
+    ],
+    ids=["a tenth", "below the threshold", "never", "a clock that stands", "unknown before", "unknown after"],
+)
+def test_what_held_a_device_back_between_the_readings_is_told_by_the_drivers_counters(first, last, words):
+    calm = {"name": "GPU", "throttles": []}
+    states = [{"devices": [{**calm, "held_back": {"heat": counted, "power cap": None}}]} for counted in (first, last)]
+    found = doubts.between(*states)
+    assert [words in doubt.message for doubt in found] == ([] if words is None else [True])
+
+
+@pytest.mark.parametrize("name", ["powersave", "schedutil", "ondemand"])
+def test_clocks_that_follow_the_load_are_doubted_with_what_to_do(name):
+    doubt = doubts.governor(name)
+    assert (doubt.code, name in doubt.message) == ("cpu_governor", True)
+    assert "cpupower frequency-set --governor performance" in doubt.remedy
+
+
+@pytest.mark.parametrize("name", ["performance", None])
+def test_fixed_or_unknown_clocks_are_no_doubt(name):
+    assert doubts.governor(name) is None
 
 
 def test_what_a_device_does_not_tell_is_no_doubt():

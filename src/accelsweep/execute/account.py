@@ -36,7 +36,8 @@ class Account:
         self.environment |= measured.states
         seen = self.environment
         changes = doubts.between(seen.get("opened", seen["before"]), seen.get("closed", seen["after"]))
-        self.doubts += [*measured.doubts, *changes]
+        clocks = doubts.governor(seen["before"].get("governor"))
+        self.doubts += [*measured.doubts, *changes, *([clocks] if clocks else [])]
 
     def failed(self, error: BaseException) -> None:
         """Keep the error and show it."""

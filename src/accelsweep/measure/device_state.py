@@ -18,6 +18,12 @@ THROTTLES = {
 }
 """NVML's clock event bits that mean "slower than it could": nvmlClocksEventReasons in nvml.h."""
 
+VIOLATIONS = {"power cap": 0, "heat": 1, "board limit": 3, "reliability": 5}
+"""NVML's counters of the time that a device was held back, by reason: nvmlPerfPolicyType_t in nvml.h.
+
+They run on while nobody looks, so that two readings tell of all that happened between them.
+"""
+
 
 def device_state(uuid: str) -> dict[str, Any]:
     """Return the state of the device named by `uuid`, or `{"uuid": ..., "reason": why there is none}`."""
@@ -30,7 +36,11 @@ def device_state(uuid: str) -> dict[str, Any]:
 
 
 class DeviceWatch:
-    """The state of a CUDA device as the window opens and as it closes: at work, unlike before and after the run."""
+    """The state of a CUDA device as the window opens and as it closes: at work, unlike before and after the run.
+
+    NVML is asked at these two moments only, outside of the timed steps. A thread that polled it would compete with the
+    loop for the interpreter; what happens in between is told by counters that the driver keeps (`VIOLATIONS`).
+    """
 
     def __init__(self, uuid: str) -> None:
         """`uuid` names the device as CUDA does."""
@@ -63,8 +73,18 @@ def _state(library: Any, handle: Any) -> dict[str, Any]:
         "memory_used_bytes": None if memory is None else memory.used,
         "memory_total_bytes": None if memory is None else memory.total,
         "throttles": None if bits is None else [word for word, bit in THROTTLES.items() if bits & bit],
+        "held_back": {word: _held_back(library, handle, policy) for word, policy in VIOLATIONS.items()},
         "foreign_processes": _foreign(library, handle),
     }
+
+
+def _held_back(library: Any, handle: Any, policy: int) -> list[float] | None:
+    """Return the seconds that a device was held back so far, and the counter's own clock in seconds; None if unknown.
+
+    nvml.h: `violationTime` is in nanoseconds, `referenceTime` in microseconds.
+    """
+    counter = _or_none(library.nvmlDeviceGetViolationStatus, handle, policy)
+    return None if counter is None else [counter.violationTime / 1e9, counter.referenceTime / 1e6]
 
 
 def _or_none(question: Any, *arguments: Any) -> Any:

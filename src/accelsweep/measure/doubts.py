@@ -5,7 +5,7 @@ A doubt that always fires is worthless: the thresholds leave alone what an idle,
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from accelsweep.core.record import Doubt
@@ -19,6 +19,8 @@ FOREIGN = 0.05
 """Shares of the usable cores: others count where they used more than FOREIGN and all together filled SATURATED."""
 SWAPPED_BYTES = 16 * 2**20
 DRIFT_CELSIUS = 15
+HELD_BACK = 0.01
+"""A device that the driver held back for a larger share of the window was throttled."""
 
 
 def short_window(seen_seconds: float, rules: Mapping[str, Any]) -> Doubt | None:
@@ -85,17 +87,44 @@ def epoch_boundary(count: int) -> Doubt | None:
 def between(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[Doubt]:
     """Return the doubts that the devices' states before and after a run give: throttling, heat, foreign processes."""
     pairs = zip(before.get("devices", ()), after.get("devices", ()), strict=False)
-    return [doubt for old, new in pairs for doubt in (_throttled(new), _drift(old, new), _foreign(old, new)) if doubt]
+    return [
+        doubt for old, new in pairs for doubt in (_throttled(old, new), _drift(old, new), _foreign(old, new)) if doubt
+    ]
 
 
-def _throttled(device: Mapping[str, Any]) -> Doubt | None:
-    if not device.get("throttles"):
+def governor(name: str | None) -> Doubt | None:
+    """Doubt clocks that follow the load: the governor `name` of the processor's frequency, None where there is none."""
+    if name in (None, "performance"):
+        return None
+    return Doubt(
+        code="cpu_governor",
+        message=f"the processor's frequency governor is {name!r}: clocks follow the load, and with it the step times",
+        remedy="as root: cpupower frequency-set --governor performance; otherwise trust small differences less",
+    )
+
+
+def _throttled(before: Mapping[str, Any], after: Mapping[str, Any]) -> Doubt | None:
+    seen = list(dict.fromkeys([*(before.get("throttles") or ()), *(after.get("throttles") or ())]))
+    seen += [f"{reason} for {share:.0%} of the time" for reason, share in _held_back(before, after)]
+    if not seen:
         return None
     return Doubt(
         code="throttled",
-        message=f"{device.get('name')} ran slower than it could: {', '.join(device['throttles'])}",
+        message=f"{after.get('name')} ran slower than it could: {', '.join(seen)}",
         remedy="improve cooling or raise the power limit, or lock lower clocks for all runs",
     )
+
+
+def _held_back(before: Mapping[str, Any], after: Mapping[str, Any]) -> Iterator[tuple[str, float]]:
+    """Yield the reasons for which the device was held back between the readings, and for which share of the time."""
+    first = before.get("held_back") or {}
+    for reason, counted in (after.get("held_back") or {}).items():
+        begun = first.get(reason)
+        if begun is None or counted is None or counted[1] <= begun[1]:
+            continue
+        share = (counted[0] - begun[0]) / (counted[1] - begun[1])
+        if share >= HELD_BACK:
+            yield reason, min(share, 1.0)
 
 
 def _drift(before: Mapping[str, Any], after: Mapping[str, Any]) -> Doubt | None:
