@@ -1,7 +1,7 @@
 """How often a healthy run is doubted, simulated with fixed seeds: at most once in a hundred for each doubt.
 
-What is healthy is stated by each simulation. `throttled`, `cpu_governor`, `foreign_process` and `epoch_boundary` have no
-rate: they report a fact that a counter, a file or a list shows, and a healthy run shows none.
+What is healthy is stated by each simulation. `throttled`, `cpu_governor`, `foreign_process` and `epoch_boundary` have
+no rate: they report a fact that a counter, a file or a list shows, and a healthy run shows none.
 """
 
 from __future__ import annotations
