@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from accelsweep.analyse.merge import Part, analyse_together, merge
+from accelsweep.core.claims import Claim, ReportSettings
 from accelsweep.core.findings import CellFinding, Findings, Verdict
 from accelsweep.core.outcome import Outcome
 from accelsweep.core.plans import Manifest
@@ -156,3 +157,18 @@ def test_a_sweep_copied_from_elsewhere_goes_by_the_name_of_its_folder_here(part)
     settle = analyse_together("x+y", copied).recommendation.settle
     assert settle is not None
     assert [line.partition(" --name ")[2][0] for line in settle.splitlines()] == ["x", "y"]
+
+
+def test_the_claims_of_every_sweep_are_put_to_the_test_those_of_one_name_once(part) -> None:
+    def stated(name: str, claimed: float) -> Claim:
+        figure = {"claimed": claimed, "cell": TWO, "against": ONE}
+        return Claim.model_validate({"id": name, "statement": "two", "source": "me", "figures": [figure]})
+
+    first = {"report": ReportSettings(claims=(stated("a", 1.9),))}
+    second = {"report": ReportSettings(claims=(stated("a", 5.0), stated("b", 3.0)))}
+    parts = [part("one", (100.0, 190.0), settings=first), part("two", (100.0, 190.0), settings=second)]
+    found = analyse_together("one+two", parts).claims
+    assert [(claim.id, claim.claimed, str(claim.verdict)) for claim in found] == [
+        ("a", "1.9x", "agrees"),
+        ("b", "3x", "less than claimed"),
+    ]

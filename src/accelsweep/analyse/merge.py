@@ -163,13 +163,17 @@ def _block(sweep: str, block: PlannedBlock) -> PlannedBlock:
 
 
 def _settings(parts: Sequence[Part]) -> Settings:
-    """Return the first plan's settings, with each sweep's prices for the devices that it was measured on."""
+    """Return the first plan's settings, with every plan's claims and its prices for what it was measured on."""
     prices: dict[str, Any] = {}
     for part in reversed(parts):
         given = part.manifest.settings.prices
         devices = {**prices.get("devices", {}), **_by_model(given.get("devices") or {}, part.records)}
         prices = {**prices, **given, **({"devices": devices} if devices else {})}
-    return parts[0].manifest.settings.model_copy(update={"prices": prices})
+    first, stated = parts[0].manifest.settings, {}
+    for claim in (claim for part in parts for claim in part.manifest.settings.report.claims):
+        stated.setdefault(claim.id, claim)
+    report = first.report.model_copy(update={"claims": tuple(stated.values())})
+    return first.model_copy(update={"prices": prices, "report": report})
 
 
 def _by_model(devices: Mapping[str, Any], records: pd.DataFrame) -> dict[str, Any]:
