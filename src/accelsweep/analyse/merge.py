@@ -18,6 +18,7 @@ import pandas as pd
 from accelsweep.analyse.analyse import analyse
 from accelsweep.analyse.collect import COLUMNS
 from accelsweep.analyse.words import command
+from accelsweep.core.claims import Claim
 from accelsweep.core.documents import canonical_json
 from accelsweep.core.findings import Findings
 from accelsweep.core.outcome import Outcome
@@ -169,7 +170,8 @@ def _settings(parts: Sequence[Part]) -> Settings:
         given = part.manifest.settings.prices
         devices = {**prices.get("devices", {}), **_by_model(given.get("devices") or {}, part.records)}
         prices = {**prices, **given, **({"devices": devices} if devices else {})}
-    first, stated = parts[0].manifest.settings, {}
+    first = parts[0].manifest.settings
+    stated: dict[str, Claim] = {}
     for claim in (claim for part in parts for claim in part.manifest.settings.report.claims):
         stated.setdefault(claim.id, claim)
     report = first.report.model_copy(update={"claims": tuple(stated.values())})
