@@ -4,6 +4,7 @@ from accelsweep.core.claims import ClaimVerdict
 from accelsweep.core.findings import ClaimFinding, Estimate, Verdict
 from accelsweep.core.outcome import Outcome
 from accelsweep.core.prices import PriceUsed
+from accelsweep.report import claims, ladder
 from accelsweep.report.cells import absent_metrics, cells_table, cost_words
 from accelsweep.report.tables import build_tables, doubts_table, environment_table, failures_table, runs_table
 
@@ -216,3 +217,15 @@ def test_a_ladder_has_a_row_for_each_step_measured_or_not(findings, rungs):
     assert batch[4] == ("2.0x [1.8, 2.2]", "")
     assert layout[1:4] == [("not measured", ""), ("not measured", ""), ("not measured", "no such key")]
     assert (table.data[1]["gain.low"], table.data[2]["gain.low"]) == (1.8, None)
+
+
+def test_a_claim_and_a_step_are_told_in_one_line(rungs):
+    assert claims.in_one_line(claim_finding()) == (
+        "batch_size: claimed 3x, measured 1.42x [1.40, 1.44], less than claimed"
+    )
+    absent = claim_finding(measured=None, verdict=ClaimVerdict.not_testable, reason="no GPU", figure="rate")
+    assert claims.in_one_line(absent) == "batch_size, rate: claimed 3x, not testable here (no GPU)"
+    naive, batch, layout = map(ladder.in_one_line, rungs)
+    assert naive == "naive: 100 samples/s [90, 110]"
+    assert batch == "larger batch: 2.0x [1.8, 2.2] over naive (faster), 2.0x [1.8, 2.2] in all"
+    assert layout == "channels last: not measured (no such key)"

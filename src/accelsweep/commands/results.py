@@ -9,6 +9,7 @@ from accelsweep.commands.console import console
 from accelsweep.core.findings import CellFinding, Findings
 from accelsweep.core.folders import SweepFolder
 from accelsweep.core.outcome import Outcome
+from accelsweep.report import claims, ladder
 from accelsweep.report.format import bare_text, ratio_text, unit_word
 
 
@@ -16,6 +17,8 @@ def print_results(folder: SweepFolder) -> int:
     """Print the sweep's findings in short; return how many planned runs are not settled."""
     findings = Findings.read(folder.findings)
     console().print(_table(findings))
+    for line in (*map(ladder.in_one_line, findings.ladder), *map(claims.in_one_line, findings.claims)):
+        typer.echo(line)
     typer.echo(findings.recommendation.sentence)
     if findings.recommendation.settle:
         typer.echo(f"to settle what is open: {findings.recommendation.settle}")

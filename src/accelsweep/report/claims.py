@@ -70,6 +70,14 @@ def value_words(claim: ClaimFinding) -> str:
     return fmt.ratio_text(claim.measured) if claim.against else fmt.estimate_text(claim.measured, claim.reason)
 
 
+def in_one_line(claim: ClaimFinding) -> str:
+    """Return a figure as a sentence: `vgg16, rate of a GPU: claimed more than 1x, not testable here (no GPU)`."""
+    name = ", ".join(part for part in (claim.id, "analogue" if claim.analogue else "", claim.figure or "") if part)
+    here = f"measured {value_words(claim)}, " if claim.measured else ""
+    why = f" ({claim.reason})" if claim.reason else ""
+    return f"{name}: claimed {claim.claimed}, {here}{_SHORT.get(claim.verdict, claim.verdict.value)}{why}"
+
+
 def _data(claim: ClaimFinding) -> dict[str, Any]:
     plain = claim.model_dump(mode="json", exclude={"measured", "labels", "published", "differs"})
     value = {f"measured.{key}": getattr(claim.measured, key, None) for key in ("value", "low", "high", "unit")}

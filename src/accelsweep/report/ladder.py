@@ -31,6 +31,17 @@ def step_words(step: str) -> str:
     return re.sub(r"^\d+_", "", step).replace("_", " ")
 
 
+def in_one_line(rung: Rung) -> str:
+    """Return a step as a sentence: `larger batch: 2.1x [2.0, 2.2] over naive (faster), 2.1x [2.0, 2.2] in all`."""
+    name = step_words(rung.step)
+    if rung.rate is None:
+        return f"{name}: {rung.verdict.value} ({rung.reason})"
+    if rung.gain is None or rung.total is None:
+        return f"{name}: {fmt.estimate_text(rung.rate)}"
+    over = f"over {step_words(rung.before)}" if rung.before else ""
+    return f"{name}: {fmt.ratio_text(rung.gain)} {over} ({rung.verdict.value}), {fmt.ratio_text(rung.total)} in all"
+
+
 def _row(rung: Rung) -> tuple[Entry, ...]:
     where = ", ".join(part for part in (rung.ladder, rung.hardware) if part and part != "all cells")
     step = Entry(step_words(rung.step), where, tone="baseline" if rung.verdict is Verdict.baseline else "")
