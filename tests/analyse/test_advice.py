@@ -108,3 +108,14 @@ def test_where_no_cell_can_run_the_first_reason_is_told_and_few_repeats_are_no_d
         "the first is unsupported: there is no cuda here."
     )
     assert findings.doubts == ()
+
+
+def test_a_name_is_stated_only_where_it_is_not_the_experiments_own(simulated: ModuleType) -> None:
+    """The folder of experiment=claims/vgg16 is claims-vgg16 without --name."""
+    from accelsweep.analyse.words import command
+
+    manifest = simulated.make_manifest([{"batch_size": 8}], 1)
+    names = {"experiment": "claims/vgg16", "sweep": "claims-vgg16", "overrides": ("experiment=claims/vgg16",)}
+    assert command(manifest.model_copy(update=names)) == "accelsweep run experiment=claims/vgg16"
+    renamed = manifest.model_copy(update={**names, "sweep": "mine"})
+    assert command(renamed) == "accelsweep run experiment=claims/vgg16 --name mine"

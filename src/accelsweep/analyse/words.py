@@ -59,7 +59,8 @@ def memory(cell: CellFinding, site: Site) -> str | None:
 
 def command(manifest: Manifest) -> str:
     """Return the command line that makes this sweep go on, to paste."""
-    named = [] if manifest.sweep == manifest.experiment else ["--name", manifest.sweep]
+    own = (manifest.experiment or "").replace("/", "-")
+    named = [] if manifest.sweep == own else ["--name", manifest.sweep]
     return shlex.join(["accelsweep", "run", *manifest.overrides, *named])
 
 
