@@ -69,27 +69,54 @@ def test_a_module_that_does_not_validate_can_reach_no_target(run, own_module, lo
     assert "validat" in result.reason
 
 
+ROWS = """
+import lightning.pytorch as pl, torch
+from torch.utils.data import DataLoader, TensorDataset
+class Rows(pl.LightningDataModule):
+    def __init__(self, batch_size):
+        super().__init__()
+        self.batch_size = batch_size
+    def train_dataloader(self):
+        return DataLoader(TensorDataset(torch.ones(100, 1)), self.batch_size, drop_last=True)
+    def val_dataloader(self):
+        return DataLoader(TensorDataset(torch.ones(20, 1)), 10)
+class Falling(pl.LightningModule):
+    def __init__(self):
+        super().__init__()
+        self.weight = torch.nn.Parameter(torch.ones(1))
+    def training_step(self, batch, batch_idx):
+        return (self.weight * batch[0]).mean()
+    def validation_step(self, batch, batch_idx):
+        self.log("weight", self.weight.detach().sum(), batch_size=len(batch[0]))
+"""
+
+
+@pytest.fixture
+def rows(tmp_path):
+    """A module whose weight falls by 0.1 a step, on a set of 100 rows: twelve batches of 8 an epoch."""
+    (tmp_path / "rows_of_ones.py").write_text(ROWS)
+    return {"model": {"_target_": "rows_of_ones.Falling"}, "data": {"_target_": "rows_of_ones.Rows"}}
+
+
 @BOTH_LOOPS
-def test_data_with_rows_tells_how_many_there_are(run, tmp_path, loop):
-    (tmp_path / "rows_data.py").write_text(
-        "import lightning.pytorch as pl, torch\n"
-        "from torch.utils.data import DataLoader, TensorDataset\n"
-        "class Rows(pl.LightningDataModule):\n"
-        "    def __init__(self, batch_size):\n"
-        "        super().__init__(); self.batch_size = batch_size\n"
-        "    def train_dataloader(self):\n"
-        "        return DataLoader(TensorDataset(torch.rand(100, 1)), self.batch_size, drop_last=True)\n"
-    )
-    model = {"_target_": "rows_model.Module"}
-    (tmp_path / "rows_model.py").write_text(
-        "import lightning.pytorch as pl, torch\n"
-        "class Module(pl.LightningModule):\n"
-        "    def __init__(self):\n"
-        "        super().__init__(); self.weight = torch.nn.Parameter(torch.ones(1))\n"
-        "    def training_step(self, batch, batch_idx): return (self.weight * batch[0]).mean()\n"
-    )
-    metrics = run(loop=loop, model=model, data={"_target_": "rows_data.Rows"}).metrics
-    assert metrics["epoch_samples"].value == 100
+def test_data_with_rows_tells_how_many_there_are(run, rows, loop):
+    assert run(loop=loop, **rows).metrics["epoch_samples"].value == 100
+
+
+@pytest.mark.parametrize(
+    ("changes", "samples"),
+    [
+        ({"loop": "lightning"}, 2 * 160),
+        ({"loop": "raw"}, 2 * 160),
+        ({"trainer": {"strategy": "auto", "accumulate_grad_batches": 3}}, 5 * 168),
+    ],
+)
+def test_samples_between_validations_are_counted_across_epochs_in_whole_optimiser_steps(run, rows, changes, samples):
+    """160 samples are 20 batches, more than an epoch has; with three batches a step they are 21. 1 - 0.1 n <= -2.45."""
+    aim = {"quality_metric": "weight", "quality_better": "min", "target": -2.45, "validate_every_samples": 160}
+    metrics = run(task="time_to_accuracy", measure={**MEASURE, **aim}, **rows, **changes).metrics
+    assert metrics["samples_to_target"].value == samples
+    assert metrics["validations"].value == samples // (168 if samples % 160 else 160)
 
 
 @pytest.mark.real
