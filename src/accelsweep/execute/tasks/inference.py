@@ -149,5 +149,5 @@ def latencies(seconds: list[float], rules: Mapping[str, Any]) -> dict[str, Metri
     scope = "rank 0, one query at a time"
     if rules.get("scenario") == "single_stream":
         return {name: percentile(seconds, share, "queries", scope) for name, share in PERCENTILES.items()}
-    reason = "nobody waits for a single query offline: measure.scenario=single_stream does"
+    reason = "offline has no latencies; measure.scenario=single_stream has"
     return {name: Metric(value=None, unit="s", reason=reason) for name in PERCENTILES}
