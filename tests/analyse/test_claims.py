@@ -234,3 +234,9 @@ def test_how_often_runs_diverge_has_an_exact_interval(
     (finding,) = analyse(simulated.make_records(rows), manifest.model_copy(update={"settings": settings})).claims
     assert (finding.measured.value, finding.verdict) == (diverged / 3, verdict)
     assert (finding.measured.low, finding.measured.high) == pytest.approx((low, high), abs=1e-4)
+
+
+def test_the_doubts_of_the_compared_runs_travel_with_the_claim_each_once(judged) -> None:
+    busy = {"code": "busy_cpu", "message": "others used the CPU", "remedy": "stop them"}
+    assert [doubt.code for doubt in judged(claim(), doubts=[busy]).doubts] == ["busy_cpu"]
+    assert judged(claim()).doubts == ()

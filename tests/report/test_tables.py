@@ -4,6 +4,7 @@ from accelsweep.core.claims import ClaimVerdict
 from accelsweep.core.findings import ClaimFinding, Estimate, Verdict
 from accelsweep.core.outcome import Outcome
 from accelsweep.core.prices import PriceUsed
+from accelsweep.core.record import Doubt
 from accelsweep.report import claims, ladder
 from accelsweep.report.cells import absent_metrics, cells_table, cost_words
 from accelsweep.report.tables import build_tables, doubts_table, environment_table, failures_table, runs_table
@@ -181,6 +182,7 @@ def test_claims_have_a_table_where_the_experiment_states_some(findings):
         ("3x", ""),
         ("1.42x [1.40, 1.44]", "batch 64 against batch 8"),
         ("less than claimed", ""),
+        ("none", ""),
         ("that was another network", ""),
     ]
     assert words(table.rows[1])[2:4] == [("not measured", ""), ("not testable here", "there is no GPU")]
@@ -229,3 +231,11 @@ def test_a_claim_and_a_step_are_told_in_one_line(rungs):
     assert naive == "naive: 100 samples/s [90, 110]"
     assert batch == "larger batch: 2.0x [1.8, 2.2] over naive (faster), 2.0x [1.8, 2.2] in all"
     assert layout == "channels last: not measured (no such key)"
+
+
+def test_the_doubts_of_its_runs_travel_with_a_claim(findings):
+    busy = Doubt(code="busy_cpu", message="others used the CPU", remedy="stop them")
+    claim = claim_finding(doubts=(busy, busy.model_copy(update={"message": "and again"})))
+    (row,) = tables_by_name(findings.model_copy(update={"claims": (claim,)}))["claims"].rows
+    assert (row[4].text, row[4].tone) == ("busy_cpu", "doubt")
+    assert claims.in_one_line(claim).endswith("less than claimed; doubts: busy_cpu")

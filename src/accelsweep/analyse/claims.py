@@ -217,5 +217,6 @@ def _finding(
         cell=names[0],
         against=names[1],
         labels=tuple(group.label for group in cells),
+        doubts=tuple(dict.fromkeys(doubt for group in cells for run in _measured(group) for doubt in run.doubts)),
         published=one.figure.published,
     )

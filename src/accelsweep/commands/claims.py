@@ -64,11 +64,12 @@ def _tell(home: Path, found: Sequence[Findings], minutes: float) -> None:
 
     page = write_verdicts(home, found, minutes)
     table = Table(title="claims put to the test", title_justify="left")
-    for heading in ("claim", "figure", "claimed", "measured here", "verdict"):
+    for heading in ("claim", "figure", "claimed", "measured here", "verdict", "doubts"):
         table.add_column(heading)
     for claim in (claim for one in found for claim in one.claims):
         measured = value_words(claim) if claim.measured else "-"
         kind = f"{claim.id} (analogue)" if claim.analogue else claim.id
-        table.add_row(kind, claim.figure or "", claim.claimed, measured, claim.verdict.value)
+        doubts = ", ".join(dict.fromkeys(doubt.code for doubt in claim.doubts)) or "-"
+        table.add_row(kind, claim.figure or "", claim.claimed, measured, claim.verdict.value, doubts)
     console().print(table)
     typer.echo(f"report: {page}")

@@ -185,7 +185,8 @@ class ClaimFinding(Frozen):
 
     `analogue` says what the smaller experiment is that this figure belongs to; None for a figure of the claim itself.
     `differs` are the known reasons why the two may differ. `cell` and `against` name the cells that were measured,
-    `labels` says them in words (empty where none were). `published` are the values of others, by their names.
+    `labels` says them in words (empty where none were), `doubts` are those of their runs. `published` are the values of
+    others, by their names.
     """
 
     id: str
@@ -202,6 +203,7 @@ class ClaimFinding(Frozen):
     cell: str | None
     against: str | None
     labels: tuple[str, ...]
+    doubts: tuple[Doubt, ...] = ()
     published: dict[str, float] = Field(default_factory=dict)
 
 

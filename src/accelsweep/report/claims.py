@@ -22,7 +22,7 @@ _SHORT = {ClaimVerdict.measured: "measured"}
 
 def claims_table(claims: Sequence[ClaimFinding], confidence: float) -> Table:
     """Return a row for each figure of each claim, its analogues after it, in the order in which they were stated."""
-    titles = ("Claim", "Claimed", "Measured here", "Verdict", "Why they may differ")
+    titles = ("Claim", "Claimed", "Measured here", "Verdict", "Doubts", "Why they may differ")
     return Table(
         name="claims",
         title="Claims",
@@ -53,8 +53,13 @@ def _row(claim: ClaimFinding) -> tuple[Entry, ...]:
         Entry(
             f"analogue: {verdict}" if claim.analogue else verdict, claim.reason, _TONES.get(claim.verdict, "undecided")
         ),
+        Entry(_doubts(claim) or "none", tone="doubt" if claim.doubts else "absent"),
         Entry("" if claim.analogue else "; ".join(claim.differs) or "the source gives no reason"),
     )
+
+
+def _doubts(claim: ClaimFinding) -> str:
+    return ", ".join(dict.fromkeys(doubt.code for doubt in claim.doubts))
 
 
 def _statement(claim: ClaimFinding) -> Entry:
@@ -75,13 +80,14 @@ def in_one_line(claim: ClaimFinding) -> str:
     name = ", ".join(part for part in (claim.id, "analogue" if claim.analogue else "", claim.figure or "") if part)
     here = f"measured {value_words(claim)}, " if claim.measured else ""
     why = f" ({claim.reason})" if claim.reason else ""
-    return f"{name}: claimed {claim.claimed}, {here}{_SHORT.get(claim.verdict, claim.verdict.value)}{why}"
+    doubts = f"; doubts: {_doubts(claim)}" if claim.doubts else ""
+    return f"{name}: claimed {claim.claimed}, {here}{_SHORT.get(claim.verdict, claim.verdict.value)}{why}{doubts}"
 
 
 def _data(claim: ClaimFinding) -> dict[str, Any]:
-    plain = claim.model_dump(mode="json", exclude={"measured", "labels", "published", "differs"})
+    plain = claim.model_dump(mode="json", exclude={"measured", "labels", "published", "differs", "doubts"})
     value = {f"measured.{key}": getattr(claim.measured, key, None) for key in ("value", "low", "high", "unit")}
-    return {**plain, "differs": "; ".join(claim.differs), **value}
+    return {**plain, "differs": "; ".join(claim.differs), **value, "doubts": _doubts(claim)}
 
 
 def published_table(claims: Sequence[ClaimFinding]) -> Table:
