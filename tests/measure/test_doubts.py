@@ -38,6 +38,13 @@ def test_swapping_and_epoch_boundaries_are_doubted():
     assert doubts.epoch_boundary(0) is None
 
 
+def test_waiting_for_pages_from_disk_is_doubted_by_its_rate():
+    doubt = doubts.page_faults(40.0, 2.0)
+    assert (doubt.code, "40 pages" in doubt.message, "20 a second" in doubt.message) == ("page_faults", True, True)
+    assert doubts.page_faults(40.0, 60.0) is None
+    assert doubts.page_faults(0.0, 0.0) is None
+
+
 def states(**after):
     calm = {"name": "GPU", "throttles": [], "celsius": 40, "foreign_processes": []}
     return {"devices": [calm]}, {"devices": [{**calm, **after}]}

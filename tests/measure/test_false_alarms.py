@@ -76,6 +76,17 @@ def test_what_a_healthy_machine_swaps_in_a_window_is_seldom_doubted():
     assert sum(doubts.swapping(rng.expovariate(1 / 2**20)) is not None for _ in range(RUNS)) <= ALLOWED
 
 
+def test_the_pages_that_a_healthy_run_waits_for_are_seldom_doubted():
+    """A page now and then, one a second on average, in windows of 1.5 seconds."""
+    rng, alarms = random.Random(7), 0
+    for _ in range(RUNS):
+        times, faults = rng.expovariate(1.0), 0
+        while times < 1.5:
+            times, faults = times + rng.expovariate(1.0), faults + 1
+        alarms += doubts.page_faults(faults, 1.5) is not None
+    assert alarms <= ALLOWED
+
+
 @pytest.mark.parametrize("steps", [60, 600])
 def test_steps_that_resemble_their_neighbours_are_seldom_called_unsteady(steps):
     """Noise of 3 % whose correlation with the next step is 0.5, which makes medians of bins wander too."""

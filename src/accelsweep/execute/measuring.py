@@ -115,6 +115,7 @@ def _conclude(
         doubts.unsteady(seen.window_step_seconds),
         doubts.busy_cpu(foreign, sum(rank["cpu"]["ours"] / rank["cpu"]["seconds"] for rank in ranks)),
         doubts.swapping(sum(rank["cpu"]["swapped_bytes"] for rank in ranks[:1])),
+        doubts.page_faults(*max((rank["cpu"]["major_faults"], rank["cpu"]["seconds"]) for rank in ranks)),
         doubts.epoch_boundary(boundaries),
     ]
     effective = _effective(spec, driver, seen, ranks)

@@ -18,6 +18,8 @@ SATURATED = 0.85
 FOREIGN = 0.05
 """Shares of the usable cores: others count where they used more than FOREIGN and all together filled SATURATED."""
 SWAPPED_BYTES = 16 * 2**20
+FAULTS_PER_SECOND = 10.0
+"""Pages that a rank had to wait for the disk for: a disk's seek each, so this many take a tenth of the time."""
 DRIFT_CELSIUS = 15
 HELD_BACK = 0.01
 """A device that the driver held back for a larger share of the window was throttled."""
@@ -70,6 +72,17 @@ def swapping(swapped_bytes: float) -> Doubt | None:
         code="swap",
         message=f"the machine swapped {swapped_bytes / 2**20:.0f} MiB during the window",
         remedy="free memory, or lower batch_size",
+    )
+
+
+def page_faults(faults: float, seconds: float) -> Doubt | None:
+    """Doubt a window of `seconds` in which a rank waited for the disk in `faults` major page faults."""
+    if seconds <= 0 or faults / seconds < FAULTS_PER_SECOND:
+        return None
+    return Doubt(
+        code="page_faults",
+        message=f"a rank waited for {faults:.0f} pages from disk during the window ({faults / seconds:.0f} a second)",
+        remedy="free memory, or copy memory-mapped data into memory before the window (data.placement)",
     )
 
 
