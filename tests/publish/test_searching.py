@@ -6,6 +6,7 @@ import math
 import re
 from collections.abc import Callable
 from pathlib import Path
+from statistics import geometric_mean, median
 from typing import Any
 
 import pytest
@@ -127,3 +128,17 @@ def test_runs_sort_by_every_param_metric_and_tag(searched: tuple[SweepFolder, st
             assert len(values) == len(every)
             assert known == sorted(known, reverse=backwards), column
             assert known == values[: len(known)], f"{column}: what has no value stands last"
+
+
+def test_a_cell_has_the_median_of_its_rates_beside_their_mean(searched: tuple[SweepFolder, str]) -> None:
+    sweep, uri = searched
+    rates: dict[str, list[float]] = {}
+    for record in records(sweep):
+        if record.outcome is Outcome.measured:
+            rates.setdefault(record.cell, []).append(record.metrics["samples_per_second"].value or 0.0)
+    cells = [run for run in found(sweep, uri, "tags.kind = 'cell'") if "samples_per_second" in run.data.metrics]
+    assert {run.data.tags["cell"] for run in cells} == rates.keys()
+    for run in cells:
+        own = rates[run.data.tags["cell"]]
+        assert run.data.metrics["samples_per_second_median"] == pytest.approx(median(own), rel=1e-5)
+        assert run.data.metrics["samples_per_second"] == pytest.approx(geometric_mean(own), rel=1e-5)

@@ -55,8 +55,10 @@ def _status(snapshot: Snapshot, cell: PlannedCell, runs: tuple[str, ...], finish
 def _aggregates(snapshot: Snapshot, found: CellFinding | None) -> dict[str, float | None]:
     if found is None or snapshot.findings is None:
         return {}
+    rate = snapshot.findings.rate_metric
     numbers = {name: summary.median for name, summary in found.metrics.items()}
-    numbers |= _interval(snapshot.findings.rate_metric, found.rate)
+    numbers |= {f"{name}_median": numbers[name] for name in (rate, "quality") if name in numbers}
+    numbers |= _interval(rate, found.rate)
     numbers |= _interval("speedup", found.speedup.ratio if found.speedup else None)
     numbers |= _interval("quality", found.quality)
     return numbers | {"runs_measured": float(found.measured)}
