@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from tiny_supervisor import HERE, Supervised, result
+from tiny_supervisor import HERE, Supervised, plan_sweep, result
 
 from accelsweep.core.errors import InputError
 from accelsweep.core.plans import Manifest
@@ -44,3 +44,10 @@ def test_rank_0_runs_in_this_process_and_leaves_nothing_behind(planned: Supervis
 def test_a_cell_that_no_block_holds_is_wrong_input(planned: Supervised) -> None:
     with pytest.raises(InputError, match="holds cell 'nothing'"):
         debug_cell(planned.folder, "nothing")
+
+
+def test_a_cell_of_several_nodes_cannot_be_debugged_on_one(supervised: Supervised) -> None:
+    supervised.folder, supervised.block = plan_sweep(supervised.home, [{"task": "measured", "num_nodes": 2}])
+    (cell,) = (cell.name for cell in Manifest.read(supervised.folder.manifest).cells)
+    with pytest.raises(InputError, match="takes 2 nodes"):
+        debug_cell(supervised.folder, cell)

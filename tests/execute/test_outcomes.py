@@ -132,3 +132,11 @@ def test_ranks_that_were_killed_with_their_node_process_are_not_its_cause() -> N
     lost = dict.fromkeys((0, 1), "node 0 on gpu1, which did not say how it ended; srun ended with exit code 137")
     killed: dict[str, Any] = {"cause": "rank_ended", "signalled": frozenset({0}), "ignored_sigterm": True, "lost": lost}
     assert verdict(ending(None, -11, **killed)).reason == "rank 1 was ended by SIGSEGV (segmentation fault)"
+
+
+def test_a_rank_lost_for_lack_of_memory_is_out_of_memory_in_slurms_words() -> None:
+    words = "slurmstepd-gpu2: error: StepId=4.1 exceeded memory limit (4158427136 > 2097152000), being killed"
+    lost = {1: "node 1 on gpu2, which did not say how it ended; srun ended with exit code 137"}
+    found = verdict(ending(1, None, lost=lost), result(0, *PEER), last_words=f"step 7 | {words} | srun: Terminating")
+    assert found.outcome is Outcome.out_of_memory
+    assert words in str(found.reason)

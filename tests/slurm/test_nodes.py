@@ -54,6 +54,19 @@ def test_a_node_or_a_rank_that_dies_is_a_crash_with_its_reason(home, victim, rea
     assert not home.processes("accelsweep.execute.node")
 
 
+@pytest.mark.long
+def test_a_cancelled_job_of_two_nodes_goes_on_in_the_next(home):
+    head = home.start(*TWO_NODES, "measure.min_seconds=6")
+    claim = home.in_a_run()
+    home.wait_for((home.folder.run(claim.run) / "attempts" / "1" / "progress").exists, "the first step", 90)
+    home.slurm("scancel", claim.job)
+    home.finished(head)
+    (record,) = home.records().values()
+    assert (record.outcome, record.attempt) == (Outcome.measured, 2)
+    assert len(home.submitted()) == 2
+    assert not home.processes("accelsweep.execute.node")
+
+
 def _node(pid):
     variables = Path(f"/proc/{pid}/environ").read_bytes().decode().split("\0")
     # only srun's own child has it from Slurm: forks of it are told apart by their parent

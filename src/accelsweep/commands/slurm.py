@@ -12,7 +12,7 @@ import re
 import subprocess
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -111,34 +111,37 @@ class Stranded:
         try:
             states = ",".join(("PENDING", *_OVER_FOR_GOOD))
             listing = _ask("squeue", "--noheader", f"--states={states}", "--format=%i|%T|%r", "--name", name[1])
-            self.settle(listing)
+            for command, sentence in self.remedies(listing):
+                _ask(*command)
+                self.say(sentence)
+            self._tell_of_waiting(listing)
         except AccelsweepError as error:
             self.say(str(error))
 
-    def settle(self, listing: str) -> None:
-        """Do what the jobs in squeue's `listing` (number, state, reason) need."""
-        waiting: Counter[str] = Counter()
-        for number, state, reason in (line.split("|", 2) for line in listing.splitlines()):
+    def remedies(self, listing: str) -> Iterator[tuple[tuple[str, ...], str]]:
+        """Yield the commands that jobs in squeue's `listing` (number, state, reason) need, with words for the user."""
+        for number, state, reason in _rows(listing):
             if state in _OVER_FOR_GOOD:
-                _ask("scontrol", "requeue", number)
-                self.say(f"job {number} {_OVER_FOR_GOOD[state]}; it is queued again and goes on where it was")
+                said = f"job {number} {_OVER_FOR_GOOD[state]}; it is queued again and goes on where it was"
+                yield ("scontrol", "requeue", number), said
             elif reason.startswith(_COULD_NOT_START):
-                self._release(number, reason)
-            elif reason != "None":
-                waiting[reason] += 1
+                self._released[number] += 1
+                said = f"job {number} could not be started ({reason})"
+                if self._released[number] <= _MOST_RELEASES:
+                    yield ("scontrol", "release", number), f"{said}; released, so that Slurm tries again"
+                else:
+                    yield ("scancel", number), f"{said} for the {self._released[number]}th time; cancelled"
+
+    def _tell_of_waiting(self, listing: str) -> None:
+        waiting = Counter(reason for _, state, reason in _rows(listing) if state == "PENDING" and reason != "None")
         if waiting.keys() != self._waiting:
             self._waiting = frozenset(waiting)
             counts = ", ".join(f"{count} x {reason}" for reason, count in waiting.items())
             self.say(f"jobs wait in Slurm's queue: {counts}" if counts else "no job waits in Slurm's queue any more")
 
-    def _release(self, number: str, reason: str) -> None:
-        self._released[number] += 1
-        if self._released[number] <= _MOST_RELEASES:
-            _ask("scontrol", "release", number)
-            self.say(f"job {number} could not be started ({reason}); released, so that Slurm tries again")
-        else:
-            _ask("scancel", number)
-            self.say(f"job {number} could not be started {_MOST_RELEASES + 1} times ({reason}); cancelled")
+
+def _rows(listing: str) -> Iterator[list[str]]:
+    return (line.split("|", 2) for line in listing.splitlines())
 
 
 def _ask(*command: str) -> str:

@@ -25,7 +25,7 @@ def debug_cell(folder: SweepFolder, cell: str, launchers: Launchers | None = Non
     """Run the first repeat of `cell` here and return rank 0's result; its files lie in a folder that is deleted then.
 
     There is no time limit. Other ranks are fresh interpreters that print to this terminal too and end with rank 0.
-    Raises InputError if no block of the sweep holds the cell.
+    Raises InputError if no block of the sweep holds the cell, or if it takes several nodes.
     """
     launchers = launchers or Launchers()
     with tempfile.TemporaryDirectory(prefix="accelsweep-debug-") as attempt:
@@ -60,6 +60,8 @@ def _spec(folder: SweepFolder, cell: str, attempt: Path) -> RunSpec:
         block = Block.read(folder.block(planned.name))
         if cell in block.configs:
             config = block.configs[cell]
+            if int(config.get("num_nodes", 1)) > 1:
+                raise InputError(f"cell {cell!r} takes {config['num_nodes']} nodes; debug has this one alone")
             return RunSpec(
                 sweep=folder.name,
                 block=block.name,
