@@ -42,6 +42,12 @@ def test_a_fused_optimiser_skips_where_nobody_counts_and_says_so():
     assert metrics["loss_scale"].value == BIG / 2
 
 
+def test_of_several_optimisers_no_skipped_step_is_counted():
+    metrics = LossScale("16-mixed", torch.amp.GradScaler("cpu", init_scale=BIG), None).metrics(10)
+    assert (metrics["skipped_steps"].value, metrics["loss_scale"].value) == (None, BIG)
+    assert "several optimisers" in metrics["skipped_steps"].reason
+
+
 @pytest.mark.parametrize("scaler", [None, torch.amp.GradScaler("cpu", enabled=False)])
 def test_a_precision_that_scales_nothing_has_a_reason(scaler):
     metrics = LossScale("bf16-mixed", scaler, None).metrics(10)

@@ -29,6 +29,20 @@ def test_an_estimate_carries_its_interval_and_unit(value, words):
     assert fmt.estimate_text(value, "out of memory") == words
 
 
+@pytest.mark.parametrize(
+    ("value", "words"),
+    [
+        (estimate(12345.0, 12001.0, 12690.0, "1/s"), "12,345 [12,001, 12,690]"),
+        (estimate(0.9312, 0.92, 0.941, "val_accuracy"), "0.93 [0.92, 0.95]"),
+        (estimate(5.08e10, 5.01e10, 5.15e10, "FLOP/s"), "50.8G [50.1G, 51.5G]"),
+        (estimate(5.08e10, None, None, "B/s", "one repeat"), "50.8G"),
+        (estimate(10.0, 9.8, 10.2, "results/h"), "10.0 [9.8, 10.2]"),
+    ],
+)
+def test_below_a_heading_with_the_unit_only_a_prefix_is_left_of_it(value, words):
+    assert fmt.bare_text(value) == words
+
+
 def test_a_ratio_is_a_factor_whatever_its_unit_is_called():
     assert fmt.ratio_text(estimate(2.1, 2.0, 2.2, "1")) == "2.1x [2.0, 2.2]"
     assert fmt.ratio_text(None, "refused") == "not measured: refused"

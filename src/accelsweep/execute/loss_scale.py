@@ -20,10 +20,17 @@ class LossScale:
     """Watches a gradient scaler and the one optimiser that it steps; without a scaler there is nothing to watch."""
 
     def __init__(self, precision: str, scaler: Any = None, optimizer: torch.optim.Optimizer | None = None) -> None:
-        """`scaler` is a torch GradScaler; None, or one that is not enabled, scales nothing."""
+        """`scaler` is a torch GradScaler; None, or one that is not enabled, scales nothing.
+
+        `optimizer` is None where there are several, whose steps nobody tells apart.
+        """
         self._precision = precision
         self._scaler = scaler if scaler is not None and scaler.is_enabled() else None
-        self._fused = bool(getattr(optimizer, "_step_supports_amp_scaling", False))
+        self._uncounted = None
+        if optimizer is None:
+            self._uncounted = "there are several optimisers, and a scaler may skip for each of them"
+        elif getattr(optimizer, "_step_supports_amp_scaling", False):
+            self._uncounted = "a fused optimiser skips inside of its kernel, where nobody counts: optimizer.fused=false"
         self._made = 0
         if self._scaler is not None and optimizer is not None:
             optimizer.register_step_post_hook(self._count)
@@ -40,9 +47,8 @@ class LossScale:
                 "skipped_steps": Metric(value=None, unit="steps", reason=reason),
             }
         skipped = Metric(value=float(steps - self._made), unit="steps", scope=SCOPE, provenance="counter")
-        if self._fused:
-            reason = "a fused optimiser skips inside of its kernel, where nobody counts: optimizer.fused=false"
-            skipped = Metric(value=None, unit="steps", reason=reason, scope=SCOPE)
+        if self._uncounted is not None:
+            skipped = Metric(value=None, unit="steps", reason=self._uncounted, scope=SCOPE)
         return {
             "loss_scale": Metric(value=float(self._scaler.get_scale()), unit="1", scope="rank 0, after the window"),
             "skipped_steps": skipped,

@@ -14,22 +14,14 @@ from lightning.fabric.utilities.exceptions import MisconfigurationException
 from torch.nn.parallel import DistributedDataParallel
 
 from accelsweep.core.errors import InputError, Unsupported, nearest
-from accelsweep.execute.loops import (
-    NO_LOSS,
-    NO_VALIDATION,
-    Examiner,
-    Listener,
-    count_samples,
-    learning_rate_of,
-    loss_in,
-    on_meta,
-)
+from accelsweep.execute.loops import Examiner, Listener, learning_rate_of
 from accelsweep.execute.loss_scale import LossScale
 from accelsweep.execute.phases import PhaseProfiler
 from accelsweep.execute.process import Place, join_group, seed_all
 from accelsweep.execute.raw_data import epoch_samples
 from accelsweep.execute.run_trainer import RunTrainer, leave_out_endings, most_steps
 from accelsweep.execute.spec import RunSpec
+from accelsweep.execute.step_callback import StepCallback
 from accelsweep.measure.breakdown import PhaseTimer
 from accelsweep.workloads.build import build_module
 from accelsweep.workloads.fake_loader import build_training_data
@@ -68,7 +60,7 @@ class LightningLoop:
         """Build the Trainer. Raises Unsupported where Lightning or the machine refuses the combination."""
         self._spec = spec
         self.name = "lightning"
-        self._callback = _StepCallback(int(spec.config["batch_size"]))
+        self._callback = StepCallback(int(spec.config["batch_size"]))
         self._trainer = _build_trainer(spec, self._callback)
         self._data: pl.LightningDataModule | None = None
         self.device = self._trainer.strategy.root_device
@@ -143,66 +135,6 @@ class LightningLoop:
 
     def _keep_logged(self) -> None:
         self.logged |= {name: float(value) for name, value in self._trainer.callback_metrics.items()}
-
-
-class _StepCallback(pl.Callback):
-    """Shows steps to the listener: `begin` before the first batch, `step_done` after each, stop when it has enough.
-
-    Where there is an examiner, what each validation logged is shown to it.
-    """
-
-    def __init__(self, batch_size: int) -> None:
-        self.listener: Listener | None = None
-        self.examiner: Examiner | None = None
-        self.loss_scale = LossScale("")
-        self.epoch_ends: list[int] = []
-        self.example: Any = None
-        self._batch_size = batch_size
-        self._steps = 0
-        self._has_loss = self._ended = False
-
-    def on_train_start(self, trainer: pl.Trainer, *_: Any) -> None:
-        assert self.listener is not None
-        if self.examiner is not None and not trainer.enable_validation:
-            raise InputError(NO_VALIDATION)
-        optimizer = trainer.optimizers[0] if len(trainer.optimizers) == 1 else None
-        self.loss_scale = LossScale(trainer.precision, getattr(trainer.precision_plugin, "scaler", None), optimizer)
-        for schedule in trainer.lr_scheduler_configs:
-            schedule.strict = False  # what it monitors is logged by the validation, which has a phase of its own
-        self._has_loss = self._ended = False
-        self.listener.begin()
-
-    def check_ending(self, module: pl.LightningModule) -> None:
-        """Raise InputError where training ended by itself, or where there was nothing to train with."""
-        if not self._steps:
-            raise InputError("the training loader gave no batch: lower batch_size, or keep short batches")
-        if not self._ended:
-            raise InputError(
-                f"training ended by itself after {self._steps} steps, before all was measured: remove what stops it, "
-                "such as self.trainer.should_stop"
-            )
-        if not self._has_loss and module.automatic_optimization:
-            raise InputError(NO_LOSS)
-
-    def on_train_batch_end(self, trainer: pl.Trainer, _module: Any, outputs: Any, batch: Any, *_: Any) -> None:
-        assert self.listener is not None
-        samples = count_samples(batch, self._steps == 0, self._batch_size)
-        if self._steps == 0:
-            self.example = on_meta(batch)
-        self._steps += 1
-        loss = loss_in(outputs)
-        self._has_loss = self._has_loss or loss is not None
-        if self.listener.step_done(samples, None if loss is None else loss.detach()):
-            trainer.should_stop = self._ended = True
-
-    def on_validation_end(self, trainer: pl.Trainer, *_: Any) -> None:
-        if self.examiner is not None:
-            logged = {name: float(value) for name, value in trainer.callback_metrics.items()}
-            if self.examiner.examined(logged):
-                trainer.should_stop = self._ended = True
-
-    def on_train_epoch_end(self, *_: Any) -> None:
-        self.epoch_ends.append(self._steps)
 
 
 def _strategy_name(trainer: pl.Trainer) -> str:

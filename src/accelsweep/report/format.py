@@ -44,10 +44,18 @@ def estimate_text(value: Estimate | None, reason: str | None = None) -> str:
 
 
 def bare_text(value: Estimate) -> str:
-    """Return an estimate without its unit, for a column whose heading names that: `12,345 [12,001, 12,690]`."""
+    """Return an estimate without its unit, for a column whose heading names that: `12,345 [12,001, 12,690]`.
+
+    Operations and bytes, of which there are very many, keep their prefix: `50.8G [50.1G, 51.5G]`.
+    """
+    scale, word = _scale(value.value, value.unit)
+    prefix = word.removesuffix(unit_word(value.unit))
+    if prefix not in _SCALE:  # `k samples/s` has a word between: all digits are wanted there
+        scale, prefix = 1.0, ""
     if value.low is None or value.high is None:
-        return significant(value.value)
-    middle, low, high = interval_digits(value.value, value.low, value.high)
+        return significant(value.value / scale) + prefix
+    ends = interval_digits(value.value / scale, value.low / scale, value.high / scale)
+    middle, low, high = (f"{digits}{prefix}" for digits in ends)
     return f"{middle} [{low}, {high}]"
 
 
