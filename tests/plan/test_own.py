@@ -56,6 +56,12 @@ def test_a_chosen_group_keeps_its_keys_under_another_target(home):
     assert found["model"] == {**composed(home, "model=mlp")["model"], "_target_": "mine.LikeMLP"}
 
 
+def test_every_group_of_a_sweep_keeps_its_keys_the_default_one_too(home):
+    found, _ = cells(home, "model=small_cnn,mlp", "model._target_=mine.Like", "data._target_=mine.Data")
+    for cell, name in zip(found, ("small_cnn", "mlp"), strict=True):
+        assert cell["model"] == {**composed(home, f"model={name}")["model"], "_target_": "mine.Like"}
+
+
 def test_a_group_that_the_experiment_chose_keeps_its_keys(home, own_conf):
     header = "# @package _global_\ndefaults:\n  - override /model: mlp\n"
     own_conf({"experiment/like.yaml": header + "model:\n  _target_: mine.LikeMLP\n"})
