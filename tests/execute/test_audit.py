@@ -180,6 +180,23 @@ def test_status_counts_what_is_done_and_what_remains(supervised: Supervised) -> 
     assert [(run, doubt.code) for run, doubt in after.doubts] == [(supervised.runs()[2], "bad_teardown")]
 
 
+def test_what_is_left_is_judged_by_the_runs_that_took_time(supervised: Supervised) -> None:
+    supervised.plan("measured:1", "measured:2", "exit_three", "measured:3")
+    supervised.run()
+    endings = (
+        (Outcome.measured, None, 10.0),
+        (Outcome.unsupported, "no device", 0.0),
+        (Outcome.crashed, "exit 3", 20.0),
+    )
+    for run, (outcome, reason, seconds) in zip(supervised.runs(), endings, strict=False):
+        path = supervised.folder.record(run)
+        changed = {"outcome": outcome, "reason": reason, "wall_seconds": seconds}
+        Record.read(path).model_copy(update=changed).write(path)
+    supervised.folder.record(supervised.runs()[3]).unlink()
+    found = status(supervised.folder)
+    assert (found.remaining, found.seconds_left) == (2, 2 * 15.0)
+
+
 def test_neither_audit_nor_status_nor_a_skipped_block_imports_torch_or_pandas() -> None:
     code = (
         "import sys, accelsweep.execute.audit, accelsweep.execute.status, accelsweep.execute.__main__\n"

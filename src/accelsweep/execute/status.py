@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import statistics
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from accelsweep.core.errors import DamagedFile
@@ -31,7 +31,7 @@ class Running:
 
 @dataclass(frozen=True)
 class Status:
-    """A sweep at one moment. `seconds_left` is a rough guess, None before the first run has ended.
+    """A sweep at one moment. `seconds_left` is a rough guess from the runs that took time, None before one ended.
 
     `records` are those of the wanted runs, in plan order; `doubts` are the last few, each with its run's name.
     """
@@ -69,11 +69,18 @@ def status(folder: SweepFolder, *, last_doubts: int = 5) -> Status:
         outcomes=outcomes,
         running=tuple(_running(folder, manifest)),
         remaining=remaining,
-        seconds_left=remaining * statistics.fmean(record.wall_seconds for record in records) if records else None,
+        seconds_left=_seconds_left(records, remaining),
         records=tuple(records),
         doubts=tuple(doubts[:last_doubts]),
         damaged=tuple(damaged),
     )
+
+
+def _seconds_left(records: Sequence[Record], remaining: int) -> float | None:
+    took = [
+        record.wall_seconds for record in records if record.outcome is not Outcome.unsupported
+    ]  # those take no time
+    return remaining * statistics.fmean(took) if took else None
 
 
 def _running(folder: SweepFolder, manifest: Manifest) -> Iterator[Running]:
