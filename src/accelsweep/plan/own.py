@@ -26,7 +26,8 @@ OWN = "own"
 def with_own_targets(composer: Composer, overrides: Sequence[str]) -> tuple[str, ...]:
     """Return `overrides` with `GROUP=own` where a `_target_` of the user's replaces the default choice of GROUP.
 
-    It comes first, so that a choice of the user's own wins over it, the default one's too. Keys below a `_target_` given in `overrides` need no `+`: only that class knows which there are.
+    It comes first, so that a choice of the user's own wins over it, the default one's too. Keys below a `_target_`
+    that is given in `overrides` need no `+`: only that class knows which there are.
     """
     given = {line: composer.parse(line) for line in overrides}
     choices = [line for line, override in given.items() if composer.is_group_choice(override)]
