@@ -41,8 +41,10 @@ def _table(findings: Findings) -> Table:
     table.add_column("cell", no_wrap=True)
     for heading in (unit_word(findings.rate_unit), "speed-up"):
         table.add_column(heading, justify="right")
-    for heading in ("verdict", findings.quality_metric or "quality", "doubts"):
-        table.add_column(heading)
+    table.add_column("verdict", min_width=len("undecided"))
+    quality = findings.quality_metric or "quality"
+    table.add_column(quality, min_width=len(quality))
+    table.add_column("doubts")  # whatever room is left: many doubts must not break the names of the others
     for cell in findings.cells:
         if set(cell.outcomes) != {Outcome.unsupported}:
             table.add_row(*_row(cell))
