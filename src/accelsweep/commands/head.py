@@ -7,6 +7,7 @@ it is touched; how long ago that was is told by the clock of the file system, so
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import os
 import signal
 import socket
@@ -100,6 +101,29 @@ def claimed(folder: SweepFolder, *, cancel_old: bool = False) -> Iterator[Head]:
         since=datetime.now(UTC).isoformat(timespec="seconds"),
     )
     path = _path(folder)
+    with _one_at_a_time(path.parent):
+        _take(path, claim, folder)
+    head = Head(path, claim)
+    try:
+        yield head
+    finally:
+        head.release()
+
+
+@contextlib.contextmanager
+def _one_at_a_time(folder: Path) -> Iterator[None]:
+    """Let heads of one machine look at the claim in turn; a file system without such locks leaves it to `beat`."""
+    folder.mkdir(parents=True, exist_ok=True)
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        with contextlib.suppress(OSError):
+            fcntl.flock(descriptor, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(descriptor)
+
+
+def _take(path: Path, claim: Claim, folder: SweepFolder) -> None:
     while not _took(path, claim):
         standing = read_claim(path)
         if other := living_head(folder):
@@ -109,11 +133,6 @@ def claimed(folder: SweepFolder, *, cancel_old: bool = False) -> Iterator[Head]:
                 "--cancel-old, or choose another --name"
             )
         _clear(path, standing)
-    head = Head(path, claim)
-    try:
-        yield head
-    finally:
-        head.release()
 
 
 def _elsewhere(claim: Claim) -> str:
