@@ -134,5 +134,5 @@ def test_a_silent_store_is_told_once_and_costs_the_sweep_nothing(sweep: SweepFol
     time.sleep(6)
     assert log.read_text("utf-8").count("does not answer") == 1
     follower.send_signal(signal.SIGTERM)
-    assert follower.wait(15) == 1, "a store that was silent to the last is not waited for"
+    assert follower.wait(25) == 1, "a store that was silent to the last is not waited for"
     assert "All records are safe; publish again later" in log.read_text("utf-8")
