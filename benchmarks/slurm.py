@@ -36,14 +36,7 @@ threads: 1
 measure: {warmup_steps: 3, min_steps: 10, max_steps: 1000, min_seconds: 0.05, quality_samples: null, probe_steps: 1}
 """
 
-SITE = """\
-name: box
-scheduler: slurm
-probe: false
-nodes: 2
-inventory: [{accelerator: cpu, model: virtual, count: 8}]
-slurm: {partition: gpu, account: test, gpu_model: h100, mem_mb: 4000, fake_gpus: 1}
-"""
+SITE = CLUSTER.with_name("site.yaml")
 
 
 def sweep(home: Path, name: str, *overrides: str) -> float:
@@ -109,7 +102,7 @@ def compare_starts(home: Path, starts: int) -> bool:
 
 def prepare(home: Path) -> None:
     """Write the experiment and the site, and plan a sweep for the second part."""
-    for name, text in {"experiment/tiny.yaml": EXPERIMENT, "site/box.yaml": SITE}.items():
+    for name, text in {"experiment/tiny.yaml": EXPERIMENT, "site/box.yaml": SITE.read_text("utf-8")}.items():
         file = home / "conf" / name
         file.parent.mkdir(parents=True)
         file.write_text(text)

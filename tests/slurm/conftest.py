@@ -35,14 +35,7 @@ limits: {run_seconds: 600}
 measure: {warmup_steps: 3, min_steps: 10, max_steps: 100000, min_seconds: 0.05, quality_samples: null, probe_steps: 1}
 """
 
-SITE = """\
-name: box
-scheduler: slurm
-probe: false
-nodes: 2
-inventory: [{accelerator: cpu, model: virtual, count: 8}]
-slurm: {partition: gpu, account: test, gpu_model: h100, mem_mb: 4000, fake_gpus: 1}
-"""
+SITE = CLUSTER.with_name("site.yaml")
 
 
 def wait_for(condition: Callable[[], object], what: str, seconds: float = 60.0) -> None:
@@ -66,7 +59,7 @@ class Home:
         self.path = path
         self.heads: list[subprocess.Popen[str]] = []
         self.environment = os.environ | {"ACCELSWEEP_LEASES": str(path / "leases"), "COLUMNS": "200"}
-        for name, text in {"experiment/tiny.yaml": EXPERIMENT, "site/box.yaml": SITE}.items():
+        for name, text in {"experiment/tiny.yaml": EXPERIMENT, "site/box.yaml": SITE.read_text("utf-8")}.items():
             file = path / "conf" / name
             file.parent.mkdir(parents=True, exist_ok=True)
             file.write_text(text)
