@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -10,6 +12,20 @@ import pytest
 from accelsweep.core.folders import SweepFolder
 
 sys.path.insert(0, str(Path(__file__).parent / "fakes"))
+
+SETTINGS = ("ACCELSWEEP_", "MLFLOW_")
+
+
+@pytest.fixture(autouse=True)
+def the_environment_is_left_as_it_was() -> Iterator[None]:
+    """Fail a test that leaves a setting behind: a later test's child processes would read it."""
+    before = settings()
+    yield
+    assert settings() == before
+
+
+def settings() -> dict[str, str]:
+    return {name: value for name, value in os.environ.items() if name.startswith(SETTINGS)}
 
 
 @pytest.fixture

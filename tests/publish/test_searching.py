@@ -62,7 +62,7 @@ def documented() -> list[str]:
 
 
 @pytest.fixture
-def searched(sweep: SweepFolder, uri: str) -> tuple[SweepFolder, str]:
+def searched(sweep: SweepFolder, uri: str, monkeypatch: pytest.MonkeyPatch) -> SweepFolder:
     """The sweep with energy in every record and a throttled run, analysed and published."""
     from accelsweep.analyse.analyse import analyse
     from accelsweep.analyse.collect import collect
@@ -75,18 +75,18 @@ def searched(sweep: SweepFolder, uri: str) -> tuple[SweepFolder, str]:
         record.model_copy(update={"metrics": record.metrics | energy, "doubts": doubts}).write(path)
     analyse(collect(sweep), Manifest.read(sweep.manifest)).write(sweep.findings)
     publish(sweep, uri)
-    return sweep, uri
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", uri)
+    return sweep
 
 
 def records(sweep: SweepFolder) -> list[Record]:
     return [Record.read(path) for path in sorted(sweep.root.glob("runs/*/record.json"))]
 
 
-def found(sweep: SweepFolder, uri: str, query: str, order: str | None = None) -> list[Any]:
+def found(sweep: SweepFolder, query: str, order: str | None = None) -> list[Any]:
     """Return what `mlflow.search_runs`, which the page names too, finds."""
     import mlflow
 
-    mlflow.set_tracking_uri(uri)
     order_by = None if order is None else [order]
     runs: list[Any] = mlflow.search_runs(
         experiment_names=[sweep.name], filter_string=query, order_by=order_by, output_format="list"
@@ -99,21 +99,21 @@ def test_every_search_of_the_page_is_tried_here() -> None:
     assert len(documented()) == 8
 
 
-def test_every_search_of_the_page_finds_what_it_says(searched: tuple[SweepFolder, str]) -> None:
-    sweep, uri = searched
+def test_every_search_of_the_page_finds_what_it_says(searched: SweepFolder) -> None:
+    sweep = searched
     cells: tuple[CellFinding, ...] = Findings.read(sweep.findings).cells
     for query in documented():
         runs = {record.run for record in records(sweep) if query in RUNS and RUNS[query](record)}
         named = {cell.cell for cell in cells if query in CELLS and CELLS[query](cell)}
-        hits = found(sweep, uri, query)
+        hits = found(sweep, query)
         assert {run.data.tags["run"] for run in hits if run.data.tags["kind"] == "run"} == runs, query
         assert {run.data.tags["cell"] for run in hits if run.data.tags["kind"] == "cell"} == named, query
         assert hits, f"{query} finds nothing in the example, so nothing is shown"
 
 
-def test_runs_sort_by_every_param_metric_and_tag(searched: tuple[SweepFolder, str]) -> None:
-    sweep, uri = searched
-    every = found(sweep, uri, "tags.kind = 'run'")
+def test_runs_sort_by_every_param_metric_and_tag(searched: SweepFolder) -> None:
+    sweep = searched
+    every = found(sweep, "tags.kind = 'run'")
     columns = [
         (f"{kind}.`{name}`", lambda run, kind=kind, name=name: getattr(run.data, kind).get(name))
         for kind in ("metrics", "params", "tags")
@@ -123,20 +123,20 @@ def test_runs_sort_by_every_param_metric_and_tag(searched: tuple[SweepFolder, st
     assert len(columns) > 40
     for column, value in columns:
         for direction, backwards in (("ASC", False), ("DESC", True)):
-            values = [value(run) for run in found(sweep, uri, "tags.kind = 'run'", f"{column} {direction}")]
+            values = [value(run) for run in found(sweep, "tags.kind = 'run'", f"{column} {direction}")]
             known = [one for one in values if one is not None]
             assert len(values) == len(every)
             assert known == sorted(known, reverse=backwards), column
             assert known == values[: len(known)], f"{column}: what has no value stands last"
 
 
-def test_a_cell_has_the_median_of_its_rates_beside_their_mean(searched: tuple[SweepFolder, str]) -> None:
-    sweep, uri = searched
+def test_a_cell_has_the_median_of_its_rates_beside_their_mean(searched: SweepFolder) -> None:
+    sweep = searched
     rates: dict[str, list[float]] = {}
     for record in records(sweep):
         if record.outcome is Outcome.measured:
             rates.setdefault(record.cell, []).append(record.metrics["samples_per_second"].value or 0.0)
-    cells = [run for run in found(sweep, uri, "tags.kind = 'cell'") if "samples_per_second" in run.data.metrics]
+    cells = [run for run in found(sweep, "tags.kind = 'cell'") if "samples_per_second" in run.data.metrics]
     assert {run.data.tags["cell"] for run in cells} == rates.keys()
     for run in cells:
         own = rates[run.data.tags["cell"]]

@@ -82,8 +82,6 @@ def connect(folder: SweepFolder, uri: str, experiment: str | None = None) -> Sto
 
     Raises mlflow's MlflowException when the store does not answer.
     """
-    os.environ.setdefault("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "1")
-    os.environ.setdefault("MLFLOW_HTTP_REQUEST_TIMEOUT", "30")
     from mlflow import MlflowClient
 
     create_database(uri, folder.home)
