@@ -7,7 +7,6 @@ temporary name and linked into place when it is complete: whoever is first wins,
 from __future__ import annotations
 
 import logging
-import os
 import tempfile
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
