@@ -4,14 +4,9 @@ from __future__ import annotations
 
 import os
 import random
-import shutil
 import sys
-import tempfile
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
-from pathlib import Path
 
 from accelsweep.execute.spec import RunSpec
 from accelsweep.measure.machine import usable_cores
@@ -61,29 +56,6 @@ def seed_all(seed: int) -> None:
     random.seed(seed)
     numpy.random.seed(seed % 2**32)
     torch.manual_seed(seed)
-
-
-COMPILE_CACHES = ("TORCHINDUCTOR_CACHE_DIR", "TRITON_CACHE_DIR")
-"""Where torch.compile and Triton keep what they compiled; a cell that sets one in its `env` asks for a warm cache."""
-
-
-def keeps_compile_cache(spec: RunSpec) -> bool:
-    """Return whether the cell's own `env` names a compile cache, so that its first step may be warm."""
-    return any(name in (spec.config.get("env") or {}) for name in COMPILE_CACHES)
-
-
-@contextmanager
-def fresh_compile_cache(spec: RunSpec) -> Iterator[None]:
-    """Give compilers empty caches of this run's own, so that compiling is never warm by accident; only on purpose."""
-    if keeps_compile_cache(spec):
-        yield
-        return
-    caches = Path(tempfile.gettempdir()) / f"accelsweep-compile-{os.getpid()}"
-    os.environ |= {name: str(caches / name.lower()) for name in COMPILE_CACHES}
-    try:
-        yield
-    finally:
-        shutil.rmtree(caches, ignore_errors=True)
 
 
 def join_group(place: Place, accelerator: str, num_nodes: int) -> None:

@@ -14,11 +14,10 @@ from pathlib import Path
 from accelsweep.core.record import Metric
 from accelsweep.execute import kernel
 from accelsweep.execute.account import Account
+from accelsweep.execute.compile_cache import fresh_caches, is_warm
 from accelsweep.execute.errors import Diverged, interrupted
 from accelsweep.execute.process import (
     Place,
-    fresh_compile_cache,
-    keeps_compile_cache,
     leave_group,
     share_of_cores,
     use_threads,
@@ -52,7 +51,7 @@ def run_rank(spec: RunSpec) -> None:
     """
     place = Place.of(spec)
     account = Account()
-    with fresh_compile_cache(spec):
+    with fresh_caches(spec):
         try:
             _measure(spec, place, account)
         except (Exception, SystemExit) as error:
@@ -95,7 +94,7 @@ def _seconds(value: float) -> Metric:
 
 
 def _named(first_step: Metric, spec: RunSpec) -> Metric:
-    cache = "warm cache" if keeps_compile_cache(spec) else "compile caches empty"
+    cache = "warm cache" if is_warm(spec) else "compile caches empty"
     return first_step.model_copy(update={"scope": f"{first_step.scope}, {cache}"})
 
 
