@@ -91,17 +91,7 @@ def until(condition: Callable[[], object], seconds: float = 20.0) -> None:
 def result(rank: int, outcome: Outcome = Outcome.measured, kind: Any = "none", reason: str | None = None) -> RankResult:
     """Return a rank's result; a measured one has a rate."""
     rate = {"samples_per_second": Metric(value=100.0 + rank, unit="1/s")} if outcome is Outcome.measured else {}
-    return RankResult(
-        rank=rank,
-        outcome=outcome,
-        reason=reason,
-        error_kind=kind,
-        traceback=None,
-        effective=None,
-        metrics=rate,
-        environment={},
-        doubts=(),
-    )
+    return RankResult(rank=rank, outcome=outcome, reason=reason, error_kind=kind, metrics=rate)
 
 
 def tell(line: object) -> None:

@@ -38,10 +38,8 @@ def written(folder, block, run, outcome, reason, found):
         axes=block.axes[run.cell], world_size=1, attempt_folder=str(folder.run(run.name) / "attempts" / "1"),
     )  # fmt: skip
     spec.write(folder.root / "spec.json")
-    result = RankResult(
-        rank=0, outcome=outcome, reason=reason, error_kind="none", traceback=None, effective=None, environment={},
-        metrics={name: Metric(value=value, unit="1") for name, value in found.items()}, doubts=(),
-    )  # fmt: skip
+    metrics_found = {name: Metric(value=value, unit="1") for name, value in found.items()}
+    result = RankResult(rank=0, outcome=outcome, reason=reason, error_kind="none", metrics=metrics_found)
     known = Circumstances("fork", "then", 1.0, Fingerprint(hardware={}, software={}, builds={}, sources={}), {})
     spec = RunSpec.read(folder.root / "spec.json")
     make_record(spec, Verdict(outcome, reason), {0: result}, known).write(folder.record(run.name))

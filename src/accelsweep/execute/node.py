@@ -79,17 +79,7 @@ def _write(spec: RunSpec, report: NodeReport, statuses: Mapping[int, int | None]
 def _refuse(spec: RunSpec, report: NodeReport, ranks: range, outcome: Outcome, kind: ErrorKind, reason: str) -> None:
     """Let the node's ranks have ended before they began."""
     for rank in ranks:
-        RankResult(
-            rank=rank,
-            outcome=outcome,
-            reason=reason,
-            error_kind=kind,
-            traceback=None,
-            effective=None,
-            metrics={},
-            environment={},
-            doubts=(),
-        ).write(spec.rank_result(rank))
+        RankResult(rank=rank, outcome=outcome, reason=reason, error_kind=kind).write(spec.rank_result(rank))
     _write(spec, report, dict.fromkeys(ranks, 0))
 
 

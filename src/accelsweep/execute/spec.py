@@ -10,6 +10,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any, ClassVar, Literal
 
+from pydantic import Field
+
 from accelsweep.core.breakdown import Breakdown
 from accelsweep.core.documents import Document
 from accelsweep.core.outcome import Outcome
@@ -83,9 +85,9 @@ class RankResult(Document):
     outcome: Outcome
     reason: str | None
     error_kind: ErrorKind
-    traceback: str | None
-    effective: Effective | None
-    metrics: dict[str, Metric]
-    environment: dict[str, dict[str, Any]]
-    doubts: tuple[Doubt, ...]
+    traceback: str | None = None
+    effective: Effective | None = None
+    metrics: dict[str, Metric] = Field(default_factory=dict)
+    environment: dict[str, dict[str, Any]] = Field(default_factory=dict)
+    doubts: tuple[Doubt, ...] = ()
     breakdown: Breakdown | None = None
