@@ -18,6 +18,8 @@ QUICK = ["experiment=quickstart", "accelerator=cpu"]
         (["task=time_to_accuracy", "measure.target=1", "measure.fake_loader=true"], "reaches no target"),
         (["task=inference", "measure.scenario=server"], "must be 'offline' or 'single_stream'"),
         (["task=inference", "measure.scenario=single_stream"], "batch_size is 32: set batch_size=1"),
+        (["task=inference", "loop=raw"], "task=inference does not train: leave loop out"),
+        (["task=kernels", "model=kernel_copy", "loop=raw"], "task=kernels does not train: leave loop out"),
         (["task=kernels"], "SmallCNN is a model to train: take model=kernel_matmul"),
         (["model=kernel_copy"], "is a kernel, which has nothing to train: set task=kernels"),
         (["analysis.rate=samples_per_secnd"], "did you mean 'samples_per_second'"),

@@ -28,6 +28,11 @@ def refuse_unfit(config: Mapping[str, Any], rate: str | None, file_of: FileOf) -
         )
     if task == "time_to_accuracy":
         _refuse_aimless(measure, file_of)
+    if task in ("inference", "kernels") and config["loop"] != "lightning":
+        raise InputError(
+            f"loop={config['loop']} names another training loop, and task={task} does not train: leave loop out; look "
+            f"in {file_of('loop')}"
+        )
     if task == "inference" and measure.get("scenario") == "single_stream" and config["batch_size"] != 1:
         raise InputError(
             f"measure.scenario=single_stream asks one sample at a time, and batch_size is {config['batch_size']}: set "
