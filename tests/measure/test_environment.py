@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from accelsweep.core.documents import canonical_json
 from accelsweep.measure import device_state as device_state_room
+from accelsweep.measure import environment as environment_room
 from accelsweep.measure.device_state import DeviceWatch
-from accelsweep.measure.environment import environment
+from accelsweep.measure.environment import environment, governor
 
 
 def test_it_is_json_and_names_the_machine():
@@ -22,6 +23,16 @@ def test_only_telling_variables_are_kept(monkeypatch):
     variables = environment()["variables"]
     assert variables["OMP_NUM_THREADS"] == "3"
     assert "MY_SECRET_TOKEN" not in variables
+
+
+def test_the_governor_is_that_of_every_core_that_may_be_used(tmp_path, monkeypatch):
+    monkeypatch.setattr(environment_room, "usable_core_numbers", lambda: {0, 1, 5})
+    assert governor(tmp_path) is None
+    for core, name in enumerate(["performance", "powersave", "ondemand"]):
+        folder = tmp_path / f"cpu{core}" / "cpufreq"
+        folder.mkdir(parents=True)
+        (folder / "scaling_governor").write_text(f"{name}\n")
+    assert governor(tmp_path) == "performance, powersave"
 
 
 def test_a_device_that_cannot_be_asked_has_a_reason():

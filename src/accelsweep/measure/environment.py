@@ -5,6 +5,7 @@ Each reading is a dictionary that JSON can hold; what cannot be read is null, an
 
 from __future__ import annotations
 
+import contextlib
 import os
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,7 @@ from typing import Any
 import psutil
 
 from accelsweep.measure.device_state import device_state
-from accelsweep.measure.machine import machine
+from accelsweep.measure.machine import machine, usable_core_numbers
 
 
 def environment(uuids: tuple[str, ...] = ()) -> dict[str, Any]:
@@ -52,12 +53,16 @@ _TELLING = (
 """Beginnings of the environment variables that can change a measurement; others may hold secrets and are not kept."""
 
 
-def governor() -> str | None:
-    """Return the frequency governor of the first core (`performance`, ...), or None where there is none."""
-    try:
-        return Path("/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor").read_text().strip()
-    except OSError:
-        return None
+def governor(cpus: Path = Path("/sys/devices/system/cpu")) -> str | None:
+    """Return the frequency governor of the cores that we may use (`performance`, ...), or None where there is none.
+
+    Several are joined by commas. `cpus` is the kernel's folder of cores.
+    """
+    names = set()
+    for core in usable_core_numbers():
+        with contextlib.suppress(OSError):
+            names.add((cpus / f"cpu{core}" / "cpufreq" / "scaling_governor").read_text().strip())
+    return ", ".join(sorted(names)) or None
 
 
 def _mhz() -> float | None:

@@ -37,9 +37,14 @@ def first_line(path: str, key: str) -> str | None:
 
 def usable_cores() -> int:
     """Return how many logical cores this process may run on (its affinity; all of them where there is none)."""
+    return len(usable_core_numbers())
+
+
+def usable_core_numbers() -> set[int]:
+    """Return the numbers of the logical cores that this process may run on."""
     if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
+        return os.sched_getaffinity(0)
+    return set(range(os.cpu_count() or 1))
 
 
 def cpu_quota() -> float | None:
