@@ -117,8 +117,8 @@ def test_the_list_shows_cells_by_name_and_their_repeats_below_them(site: Site) -
 def test_a_repeat_shows_its_reason_params_curves_and_artifacts(site: Site) -> None:
     page = site.open()
     site.row(CELL).get_by_role("button").first.click()
-    page.get_by_role("link", name=f"{CELL} | repeat 1", exact=True).click()
-    expect(page.get_by_role("heading", name=f"{CELL} | repeat 1")).to_be_visible()
+    page.get_by_role("link", name=f"{CELL} | repeat 0", exact=True).click()
+    expect(page.get_by_role("heading", name=f"{CELL} | repeat 0")).to_be_visible()
     expect(page.get_by_text("effective.strategy", exact=True)).to_be_visible()
     expect(page.get_by_text("unavailable: RAPL is not readable here")).to_be_visible()
     expect(page.get_by_text("Digits (").first).to_be_visible()
@@ -195,10 +195,10 @@ def test_runs_appear_while_the_sweep_goes_on(site: Site) -> None:
     follower = subprocess.Popen(command, stdout=subprocess.DEVNULL)
     try:
         shutil.copytree(waiting / f"{cell}-r0", going.run(f"{cell}-r0"))
-        _until(lambda: f"{OTHER} | repeat 1" in _opened(site, "going"))
+        _until(lambda: f"{OTHER} | repeat 0" in _opened(site, "going"))
         shutil.copytree(waiting / f"{cell}-r1", going.run(f"{cell}-r1"))
-        _until(lambda: f"{OTHER} | repeat 2" in _opened(site, "going"))
-        assert f"{OTHER} | repeat 3" not in site.names()
+        _until(lambda: f"{OTHER} | repeat 1" in _opened(site, "going"))
+        assert f"{OTHER} | repeat 2" not in site.names()
     finally:
         follower.send_signal(signal.SIGTERM)
         assert follower.wait(60) == 0
@@ -210,9 +210,9 @@ def _opened(site: Site, name: str) -> list[str]:
         site.page.set_default_timeout(4 * SECONDS)
         site.open(name)
         expect(site.row(OTHER)).to_be_visible()
-        if f"{OTHER} | repeat 1" not in site.names():
+        if f"{OTHER} | repeat 0" not in site.names():
             site.row(OTHER).get_by_role("button").first.click()
-            expect(site.row(f"{OTHER} | repeat 1")).to_be_visible()
+            expect(site.row(f"{OTHER} | repeat 0")).to_be_visible()
     except sync_api.TimeoutError:
         return []
     return site.names()

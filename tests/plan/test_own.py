@@ -45,6 +45,13 @@ def test_a_target_on_the_command_line_needs_no_plus_for_its_arguments(home):
     assert found["data"] == {"_target_": "mine.Data", "rows": 4}
 
 
+def test_another_optimiser_is_given_its_own_arguments_alone_beside_our_schedule(home):
+    found = composed(home, "optimizer._target_=torch.optim.RMSprop", "optimizer.lr=0.01", "optimizer.centered=true")
+    ours = {"lr_scaling": "none", "base_batch_size": 32, "warmup_steps": 0}
+    named = {"_target_": "torch.optim.RMSprop", "_partial_": True}
+    assert found["optimizer"] == {**named, **ours, "lr": 0.01, "centered": True}
+
+
 def test_only_the_group_whose_target_was_stated_is_replaced(home):
     found = composed(home, "model._target_=mine.Module")
     assert found["model"] == {"_target_": "mine.Module"}

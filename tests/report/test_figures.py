@@ -195,7 +195,7 @@ def test_ticks_are_round_and_cover_the_values(low, high, ticks):
 
 def test_steps_show_the_recommended_run_first_and_doubted_runs_before_the_rest(findings, sweep):
     figure = steps_figure(findings, sweep)
-    assert figure.rows[0]["title"] == "cpu x2 | 32-true | batch 128 (repeat 1)"
+    assert figure.rows[0]["title"] == "cpu x2 | 32-true | batch 128 (repeat 0)"
     assert len({row["run"] for row in figure.rows}) == MOST_RUNS == len(chosen_runs(findings))
     assert figure.note == "Of 21 measured runs, 12 can be chosen here."
     assert {row["rank"] for row in figure.rows} == {0, 1}

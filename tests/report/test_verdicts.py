@@ -7,6 +7,8 @@ from accelsweep.core.claims import ClaimVerdict
 from accelsweep.core.findings import ClaimFinding, Estimate
 from accelsweep.report.verdicts import Verdicts, write_verdicts
 
+WHY_NOT = {"claims-vgg16": "it was not asked for", "claims-matmul": "the 30 minutes were spent"}
+
 
 def figure(name, verdict, measured=None, **changes):
     stated = {
@@ -41,17 +43,17 @@ def sweeps(findings):
 
 
 def test_the_first_sentence_counts_claims_and_leaves_analogues_apart(sweeps):
-    assert Verdicts(tuple(sweeps)).sentence == (
+    assert Verdicts(tuple(sweeps), WHY_NOT).sentence == (
         "2 claims of 2 figures: 1 not run, 1 not testable here. 1 figure of smaller analogues beside them."
     )
 
 
 def test_a_claim_that_found_no_time_says_so_with_the_command_that_runs_it(sweeps):
-    assert Verdicts(tuple(sweeps), 30.0).waiting == ("matmul was not run: the 30 minutes were spent before; run two",)
+    assert Verdicts(tuple(sweeps), WHY_NOT).waiting == ("matmul was not run: the 30 minutes were spent; run two",)
 
 
 def test_every_claim_stands_on_the_page_in_markdown_and_in_the_data(sweeps, tmp_path):
-    page = write_verdicts(tmp_path, sweeps)
+    page = write_verdicts(tmp_path, sweeps, WHY_NOT)
     assert page == tmp_path / "reports" / "claims" / "index.html"
     markdown = (page.parent / "report.md").read_text()
     rendered = MarkdownIt("commonmark").enable("table").render(markdown)
@@ -64,11 +66,11 @@ def test_every_claim_stands_on_the_page_in_markdown_and_in_the_data(sweeps, tmp_
 
 
 def test_the_page_runs_no_script_and_leads_to_each_sweep(sweeps, tmp_path):
-    html = write_verdicts(tmp_path, sweeps).read_text()
+    html = write_verdicts(tmp_path, sweeps, WHY_NOT).read_text()
     assert "<script" not in html
     assert 'href="../claims-vgg16/index.html"' in html
 
 
 def test_the_same_findings_give_the_same_bytes(sweeps, tmp_path):
-    first = write_verdicts(tmp_path / "a", sweeps).read_bytes()
-    assert write_verdicts(tmp_path / "b", sweeps).read_bytes() == first
+    first = write_verdicts(tmp_path / "a", sweeps, WHY_NOT).read_bytes()
+    assert write_verdicts(tmp_path / "b", sweeps, WHY_NOT).read_bytes() == first

@@ -94,6 +94,15 @@ def test_a_fused_variant_that_torch_refuses_is_an_answer():
         made(fused=True, differentiable=True)
 
 
+@pytest.mark.parametrize("name", ["Adagrad", "Adamax", "NAdam", "RAdam", "RMSprop", "Rprop"])
+def test_any_class_of_torch_can_be_named(name):
+    settings = yaml.safe_load((shipped_root() / "conf" / "optimizer" / "own.yaml").read_text())
+    stated = settings | {"_target_": f"torch.optim.{name}", "lr": 0.03, "warmup_steps": 2}
+    made = configure(torch.nn.Linear(2, 1), config() | {"optimizer": stated})
+    assert type(made["optimizer"]).__name__ == name
+    assert made["optimizer"].defaults["lr"] == 0.03
+
+
 @pytest.mark.parametrize("name", ["sgd", "adam", "adamw"])
 def test_every_shipped_optimizer_takes_its_keys_and_has_the_same_axes(name):
     settings = yaml.safe_load((shipped_root() / "conf" / "optimizer" / f"{name}.yaml").read_text())

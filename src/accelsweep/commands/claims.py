@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import typer
@@ -32,15 +32,17 @@ def put_to_the_test(home: Path, names: Sequence[str], minutes: float) -> int:
     deadline, interrupted = time.monotonic() + 60.0 * minutes, False
     plans = {name: make_plan(home, [f"experiment={GROUP}/{name}"]) for name in known}
     left = {name: minutes_left(home, plan) for name, plan in plans.items()}
+    why_not = {}
     for name in sorted(known, key=lambda name: left[name]):
-        seconds = deadline - time.monotonic()
-        if left[name] and (not names or name in names) and seconds > 0 and not interrupted:
+        seconds, asked = deadline - time.monotonic(), not names or name in names
+        if left[name] and asked and seconds > 0 and not interrupted:
             request = Request((f"experiment={GROUP}/{name}",), time_budget=f"{seconds:.0f}s")
             interrupted = run(home, request) == EXIT_INTERRUPTED
         else:
             finish(write_plan(home, plans[name]))
+        why_not[plans[name].manifest.sweep] = _why_not(minutes, asked=asked, interrupted=interrupted)
     found = [Findings.read(SweepFolder(home, plans[name].manifest.sweep).findings) for name in known]
-    _tell(home, found, minutes)
+    _tell(home, found, why_not)
     return EXIT_INTERRUPTED if interrupted else EXIT_OK
 
 
@@ -58,11 +60,18 @@ def _refuse_unknown(names: Sequence[str], known: Sequence[str]) -> None:
         raise InputError(f"no claim {unknown!r}{nearest(unknown, known)}; there are: {', '.join(known)}")
 
 
-def _tell(home: Path, found: Sequence[Findings], minutes: float) -> None:
+def _why_not(minutes: float, *, asked: bool, interrupted: bool) -> str:
+    """Return why runs of a claim are left, if any are."""
+    if not asked:
+        return "it was not asked for"
+    return "the command was interrupted" if interrupted else f"the {minutes:g} minutes were spent"
+
+
+def _tell(home: Path, found: Sequence[Findings], why_not: Mapping[str, str]) -> None:
     from accelsweep.report.claims import value_words
     from accelsweep.report.verdicts import write_verdicts
 
-    page = write_verdicts(home, found, minutes)
+    page = write_verdicts(home, found, why_not)
     table = Table(title="claims put to the test", title_justify="left")
     for heading in ("claim", "figure", "claimed", "measured here", "verdict", "doubts"):
         table.add_column(heading)

@@ -10,7 +10,7 @@ from typing import Any
 from hydra.core.object_type import ObjectType
 from omegaconf import DictConfig
 
-from accelsweep.core.cell import Cell, cell_name
+from accelsweep.core.cell import PLAN_KEYS, Cell, cell_name
 from accelsweep.core.errors import InputError, nearest
 from accelsweep.core.plans import Excluded, Settings, Site
 from accelsweep.plan import check, rules, select, tasks
@@ -124,8 +124,8 @@ def _add(points: dict[str, Point], point: Point) -> None:
 
 def _notes(jobs: int, points: dict[str, Point], exclude: Sequence[check.Rule]) -> tuple[str, ...]:
     known = list(check.Science.model_fields)
-    added = {key for point in points.values() for key in point.added if key not in known and nearest(key, known)}
-    notes = [f"'{key}' is taken as a key of your own{nearest(key, known)}" for key in sorted(added)]
+    added = {key for point in points.values() for key in point.added}.difference(known, PLAN_KEYS)
+    notes = [f"'{key}' is taken as a key of your own{near}" for key in sorted(added) if (near := nearest(key, known))]
     if jobs > len(points):
         notes.append(f"{jobs - len(points)} of the grid's {jobs} points repeat another cell and are planned once")
     for number, rule in enumerate(exclude):

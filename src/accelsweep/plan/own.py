@@ -2,8 +2,8 @@
 
 `model._target_=mypkg.MyModule` on top of the default `model: small_cnn` would hand `MyModule` the small CNN's `width`
 and `depth`. So where a `_target_` is stated and no file of its group was chosen, the choice becomes `own`, which
-holds no key. A group that was chosen (`model=mlp model._target_=mypkg.LikeMLP`) keeps its keys: that is what it was
-chosen for.
+holds no argument of a class. A group that was chosen (`model=mlp model._target_=mypkg.LikeMLP`) keeps its keys: that is
+what it was chosen for.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ from omegaconf import DictConfig, OmegaConf
 if TYPE_CHECKING:
     from accelsweep.plan.compose import Composer
 
-GROUPS = ("model", "data")
+GROUPS = ("model", "data", "optimizer")
 OURS = "accelsweep."
 OWN = "own"
-"""The file `conf/GROUP/own.yaml`: nothing but a `_target_` that is yet to be given."""
+"""The file `conf/GROUP/own.yaml`: a `_target_` that is yet to be given, and no argument of its."""
 
 
 def with_own_targets(composer: Composer, overrides: Sequence[str]) -> tuple[str, ...]:

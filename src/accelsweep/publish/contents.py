@@ -38,8 +38,8 @@ def cell_key(cell: str) -> str:
 
 
 def run_name(axes: Mapping[str, Any], repeat: int | None = None) -> str:
-    """Return what a cell is called, or one of its repeats, counted from 1: `cuda x2 | batch 256 | repeat 2`."""
-    ending = "" if repeat is None else f" | repeat {repeat + 1}"
+    """Return what a cell is called, or one of its repeats, numbered as its folder: `cuda x2 | batch 256 | repeat 2`."""
+    ending = "" if repeat is None else f" | repeat {repeat}"
     return plain(label(axes), limit=_MAX_RUN_NAME - len(ending)) + ending
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -23,10 +23,10 @@ NAME = "claims"
 
 @dataclass(frozen=True)
 class Verdicts:
-    """What the page says: the sweeps that state claims, in the order of their names, and how many minutes they had."""
+    """What the page says: the sweeps that state claims, and why some of them, by name, were not run to their end."""
 
     sweeps: tuple[Findings, ...]
-    minutes: float | None = None
+    why_not: Mapping[str, str]
 
     @property
     def claims(self) -> tuple[ClaimFinding, ...]:
@@ -49,8 +49,7 @@ class Verdicts:
     def waiting(self) -> tuple[str, ...]:
         """Why some were not run, and the command that runs each."""
         left = [one for one in self.sweeps if any(claim.verdict is ClaimVerdict.not_run for claim in one.claims)]
-        budget = "" if self.minutes is None else f"the {self.minutes:g} minutes were spent before; "
-        return tuple(f"{one.claims[0].id} was not run: {budget}{one.command}" for one in left)
+        return tuple(f"{one.claims[0].id} was not run: {self.why_not[one.sweep]}; {one.command}" for one in left)
 
     @property
     def machines(self) -> str:
@@ -67,9 +66,9 @@ class Verdicts:
         return (verdicts, published_table(published)) if published else (verdicts,)
 
 
-def write_verdicts(home: Path, sweeps: Sequence[Findings], minutes: float | None = None) -> Path:
+def write_verdicts(home: Path, sweeps: Sequence[Findings], why_not: Mapping[str, str]) -> Path:
     """Write `reports/claims/` below `home` and return the path of its page. The same findings give the same bytes."""
-    content = Verdicts(tuple(printable_findings(one) for one in sweeps), minutes)
+    content = Verdicts(tuple(printable_findings(one) for one in sweeps), why_not)
     files = {f"{table.name}.csv": to_csv(table.data) for table in content.tables}
     files["report.md"] = _markdown(content)
     files[PAGE] = render_static("claims.html.j2", content=content)

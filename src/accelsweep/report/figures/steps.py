@@ -82,7 +82,7 @@ def _row(label: str, point: RunPoint, step: dict[str, Any]) -> dict[str, Any]:
     return {
         "run": point.run,
         "cell": label,
-        "title": f"{label} (repeat {point.repeat + 1})",
+        "title": f"{label} (repeat {point.repeat})",
         "rank": step["rank"],
         "step": step["step"],
         "phase": step["phase"],
