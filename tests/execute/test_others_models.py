@@ -33,7 +33,7 @@ QUICK = {
 }
 TRANSFORMERS = pytest.mark.skipif(
     importlib.util.find_spec("transformers") is None,
-    reason="transformers is not installed: pip install accelsweep[transformers]",
+    reason="transformers is not installed: accelsweep's extra `transformers`",
 )
 TOKENS = """
 import torch

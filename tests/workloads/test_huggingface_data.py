@@ -11,7 +11,7 @@ from PIL import Image
 from accelsweep.core.errors import InputError
 from accelsweep.workloads.huggingface_data import HuggingFaceData, numbered_words
 
-pytest.importorskip("datasets", reason="the extra accelsweep[huggingface] is not installed")
+pytest.importorskip("datasets", reason="accelsweep's extra `huggingface` is not installed")
 
 
 def of(folder, path, load, **settings):

@@ -1,7 +1,7 @@
 """Pictures, texts and tables from anything that Hugging Face's `datasets` can load: local files, or a set of the hub.
 
 The columns' types decide what the inputs are: pictures become bytes, texts become numbered words, numbers become one
-vector for each row. `datasets` is an extra: pip install 'accelsweep[huggingface]'.
+vector for each row. `datasets` is an extra (`huggingface`).
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ class HuggingFaceData(FiniteData):
             import datasets
         except ImportError as error:
             raise InputError(
-                "data=huggingface needs the package datasets: pip install 'accelsweep[huggingface]'"
+                "data=huggingface needs the package datasets (accelsweep's extra `huggingface`)"
             ) from error
         table = datasets.load_dataset(self._path, split=split, **self._load)
         wanted = [*self._inputs, self._target]

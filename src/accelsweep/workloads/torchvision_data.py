@@ -72,7 +72,7 @@ class TorchvisionData(FiniteData):
         except (ImportError, RuntimeError) as error:
             raise InputError(
                 f"data=torchvision needs a torchvision that matches this torch {torch.__version__}, and there is none "
-                f"({error}): pip install 'accelsweep[torchvision]', or take data=huggingface"
+                f"({error}): install accelsweep's extra `torchvision`, or take data=huggingface"
             ) from error
         if not hasattr(datasets, self._dataset):
             near = nearest(self._dataset, dir(datasets))
