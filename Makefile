@@ -8,7 +8,7 @@ PYTEST := $(RUN)/python -m pytest
 export MLFLOW_DISABLE_TELEMETRY := true
 
 .DEFAULT_GOAL := help
-.PHONY: help setup sweep claims ui check format test test-fast test-long system benchmarks example example-report pictures clean
+.PHONY: help setup sweep claims ui check format test test-fast test-long system example example-report pictures clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -18,7 +18,7 @@ setup: $(VENV)/.installed ## create .venv from the pinned set and install accels
 $(VENV)/.installed: constraints.txt pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
 	  { echo "accelsweep needs Python 3.11 or later; $$($(PYTHON) --version) found. Try: make PYTHON=python3.12 $(MAKECMDGOALS)"; exit 2; }
-	@echo "setting up $(VENV): a virtual environment and the pinned packages (a minute or two, once)"
+	@echo "setting up $(VENV): a virtual environment and the pinned packages, once"
 	@test -x $(RUN)/python || $(PYTHON) -m venv $(VENV)
 	@PIP_CONSTRAINT=constraints.txt $(RUN)/python -m pip install --quiet --disable-pip-version-check -e '.[dev]'
 	@touch $@
@@ -46,7 +46,7 @@ format: setup ## put every file into the agreed form
 	@$(RUN)/ruff check --fix .
 	@$(RUN)/snakefmt Snakefile workflows
 
-test-fast: setup ## the inner loop: under 3 minutes
+test-fast: setup ## the inner loop: what starts nothing real
 	@$(PYTEST) -n 2 -m 'not real and not browser and not slurm and not long'
 
 system: ## install the Debian packages that the real parts of the tests need, where that is possible

@@ -321,7 +321,7 @@ CASES = (
             'total_steps=self.trainer.estimated_stepping_batches), "interval": "step"}'
         ),
         raw="loop=raw has no Trainer, but Own reads self.trainer.estimated_stepping_batches",
-        note="it is `measure.max_steps` and the warm-up, the most that a run may take",
+        note="it is the most steps that a run may take, by `measure.max_steps` or by its samples",
     ),
     Case("`configure_callbacks`", CALLBACKS.format(callbacks="Seen()"), raw="loop=raw calls no configure_callbacks"),
     Case(
@@ -330,7 +330,7 @@ CASES = (
             callbacks="pl.callbacks.ModelCheckpoint(monitor='val_accuracy'), pl.callbacks.EarlyStopping('val_accuracy')"
         ),
         raw="loop=raw calls no configure_callbacks",
-        note="these two are left out: a run keeps no checkpoints and ends with its window",
+        note="checkpoints, EarlyStopping and Timer are left out: a run ends with its window",
     ),
     Case("`self.trainer` in the module: its ranks", stepping(f"assert self.trainer.world_size == 1; return {LOSS}")),
     Case(
