@@ -58,6 +58,7 @@ def test_scientific_keeps_user_keys():
             "cuda x2 | bf16-mixed | batch 256",
         ),
         ({"batch_size": 8, "model.width": 64}, "batch 8 | model.width=64"),
+        ({"threads": None, "loop": "raw", "model.compile": True}, "threads=null | loop=raw | model.compile=true"),
         ({"devices": 2}, "devices x2"),
         ({}, "the only cell"),
     ],

@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Any
 
 from accelsweep.analyse.runs import CellRuns, RunRow
-from accelsweep.core.documents import canonical_json
+from accelsweep.core.cell import as_typed
 from accelsweep.core.record import Doubt
 
 FOLLOWS_THE_ACCELERATOR = frozenset({"device", "driver"})
@@ -24,7 +24,7 @@ def difference(a: CellRuns, b: CellRuns, axes: Collection[str], across: Collecti
     for field, ours, theirs in _differences(a, b, axes):
         if not _allowed(field, across):
             return (
-                f"{field} differs: {_show(ours)} (cell {a.cell}), {_show(theirs)} (cell {b.cell}); "
+                f"{field} differs: {as_typed(ours)} (cell {a.cell}), {as_typed(theirs)} (cell {b.cell}); "
                 f"to compare them all the same, set analysis.across=[{field}]"
             )
     return None
@@ -103,7 +103,3 @@ def _below(field: str, axis: str) -> bool:
 
 def _allowed(field: str, across: Collection[str]) -> bool:
     return any(field == name or field.startswith(f"{name}.") for name in across)
-
-
-def _show(value: Any) -> str:
-    return value if isinstance(value, str) else canonical_json(value)

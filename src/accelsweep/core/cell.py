@@ -51,6 +51,11 @@ class Cell(Frozen):
     unsupported: str | None = None
 
 
+def as_typed(value: Any) -> str:
+    """Return a value as one types it after `key=`: text as it is, everything else as JSON (`null`, `true`, `64`)."""
+    return value if isinstance(value, str) else canonical_json(value)
+
+
 def label(axes: Mapping[str, Any]) -> str:
     """Return a short text for a cell: `cuda x2 | bf16-mixed | batch 256 | model.width=64`."""
     rest = dict(axes)
@@ -64,5 +69,5 @@ def label(axes: Mapping[str, Any]) -> str:
         parts.append(str(precision))
     if (batch_size := rest.pop("batch_size", None)) is not None:
         parts.append(f"batch {batch_size}")
-    parts += [f"{key}={value}" for key, value in rest.items()]
+    parts += [f"{key}={as_typed(value)}" for key, value in rest.items()]
     return masked(" | ".join(parts)) if parts else "the only cell"

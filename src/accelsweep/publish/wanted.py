@@ -15,7 +15,8 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from accelsweep.core.documents import canonical_json, sha256_text
+from accelsweep.core.cell import as_typed
+from accelsweep.core.documents import sha256_text
 from accelsweep.core.secrets import masked
 
 KEY = "accelsweep.key"
@@ -90,8 +91,7 @@ def milliseconds(iso: str) -> int:
 
 def plain(value: Any, limit: int = _MAX_TAG) -> str:
     """Return a value as text that every store accepts: JSON for what is no string, secrets masked, cut at `limit`."""
-    text = value if isinstance(value, str) else canonical_json(value)
-    text = masked(text.replace("\0", "\N{REPLACEMENT CHARACTER}").encode("utf-8", "replace").decode())
+    text = masked(as_typed(value).replace("\0", "\N{REPLACEMENT CHARACTER}").encode("utf-8", "replace").decode())
     if len(text) <= limit:
         return text
     note = f"... ({len(text)} characters; whole in record.json)"
