@@ -7,6 +7,7 @@ from typing import Any
 
 from accelsweep.analyse.runs import CellRuns, RunRow
 from accelsweep.core.cell import as_typed
+from accelsweep.core.documents import canonical_json
 from accelsweep.core.record import Doubt
 
 FOLLOWS_THE_ACCELERATOR = frozenset({"device", "driver"})
