@@ -54,6 +54,16 @@ def test_an_outlier_is_flagged_by_name_and_never_dropped(simulated: ModuleType) 
     assert (finding.measured, finding.rate.count) == (5, 5)
 
 
+def test_repeats_with_different_numbers_of_threads_are_doubted(simulated: ModuleType) -> None:
+    rows = _rows(simulated, random.Random(1), 5, effective={"threads_per_rank": 12})
+    assert "threads_differ" not in _codes(_analysed(simulated, rows, 5))
+    rows[0] = simulated.make_run(CELLS[0], 0, 1000.0, effective={"threads_per_rank": 1})
+    findings = _analysed(simulated, rows, 5)
+    (doubt,) = (doubt for doubt in findings.cells[0].doubts if doubt.code == "threads_differ")
+    assert "1 and 12 CPU threads per rank" in doubt.message
+    assert _codes(findings).count("threads_differ") == 1
+
+
 def test_an_outlier_does_not_make_other_runs_of_its_cell_outliers(simulated: ModuleType) -> None:
     rows = _rows(simulated, random.Random(1), 5)
     rows[0] = simulated.make_run(CELLS[0], 0, 800.0)

@@ -8,11 +8,13 @@ from pathlib import Path
 
 import pytest
 from tiny_supervisor import Supervised, until
+from tiny_sweep import plan_sweep
 
 from accelsweep.core.documents import sha256_file
 from accelsweep.core.outcome import Outcome
-from accelsweep.core.plans import Claim, Done, Manifest
+from accelsweep.core.plans import Claim, Done, Manifest, Site
 from accelsweep.core.record import Record
+from accelsweep.execute.spec import RunSpec
 
 
 def test_a_spent_block_limit_starts_no_further_run_and_the_next_supervisor_goes_on(supervised: Supervised) -> None:
@@ -46,6 +48,17 @@ def test_a_record_carries_the_place_of_its_run_and_the_results_of_rank_0(supervi
     assert record.fingerprint.software.keys() == {"torch", "lightning"}
     assert record.git["commit"] is None
     assert (supervised.folder.run(supervised.runs()[1]) / "steps.parquet").read_bytes() == b"steps of rank 0"
+
+
+def test_on_a_cluster_a_rank_is_told_the_threads_that_its_cell_asks_for(supervised: Supervised) -> None:
+    """Its block may hold cells that ask for more cores; on one machine it finds its share itself."""
+    for site, threads in ((Site(name="cluster", scheduler="slurm"), 1), (Site(name="local"), None)):
+        supervised.folder, supervised.block = plan_sweep(
+            supervised.home, [{"task": "measured", "threads": None}], name=site.name, site=site
+        )
+        code, output = supervised.run()
+        assert code == 0, output
+        assert RunSpec.read(supervised.attempt() / "run-spec.json").threads == threads
 
 
 def test_a_finished_block_is_skipped_without_touching_a_record(supervised: Supervised) -> None:

@@ -38,6 +38,8 @@ CONFIG: dict[str, Any] = {
     },
 }
 
+LOCAL = Site(name="local")
+
 
 def plan_sweep(
     home: Path,
@@ -47,6 +49,7 @@ def plan_sweep(
     limits: Mapping[str, Any] | None = None,
     sources: Mapping[str, str] | None = None,
     name: str = "tiny",
+    site: Site = LOCAL,
 ) -> tuple[SweepFolder, Path]:
     """Write manifest and block of a sweep whose cells are CONFIG with `cells` changed; return folder and block file."""
     folder = SweepFolder(home, name)
@@ -69,7 +72,7 @@ def plan_sweep(
         baseline=None,
         blocks=(PlannedBlock(name=block_name, runs=tuple(run.name for run in runs), resources=Resources()),),
         settings=Settings(repeats=repeats, limits=Limits(**(limits or {}))),
-        site=Site(name="local"),
+        site=site,
         sources=dict(sources or {}),
         versions={},
     ).write(folder.manifest)

@@ -3,7 +3,15 @@
 import pytest
 
 from accelsweep.core.plans import Device, Limits, Resources, Site
-from accelsweep.plan.resources import fits, minutes, most_runs, needs, resource_class, together
+from accelsweep.plan.resources import (
+    fits,
+    minutes,
+    most_runs,
+    needs,
+    resource_class,
+    threads_per_rank,
+    together,
+)
 
 NODE = (Device(accelerator="cpu", model="CPU", count=32), Device(accelerator="cuda", model="GPU", count=8))
 CLUSTER = Site(
@@ -32,6 +40,33 @@ def test_a_cpu_cell_asks_for_no_gpu_model():
 
 def test_no_more_cores_are_asked_for_than_a_node_has():
     assert needs(config("cpu", 8, threads=16), CLUSTER).cpus == 32
+
+
+@pytest.mark.parametrize(
+    ("cell", "threads"),
+    [
+        (config("cpu"), 1),
+        (config("cpu", 4), 1),
+        (config("cuda", 4), 3),
+        (config("cuda", 4, 2), 3),
+        (config("cuda", 4, threads=5), 5),
+        (config("cpu", 8, threads=16), 16),
+    ],
+)
+def test_a_rank_on_a_cluster_has_the_threads_that_its_own_cell_asks_for(cell, threads):
+    """Whatever its block was given: the baseline is the same beside a cell of eight GPUs and beside none."""
+    assert threads_per_rank(cell, CLUSTER) == threads
+
+
+def test_a_rank_on_a_cluster_has_no_more_threads_than_its_share_of_a_node():
+    small = CLUSTER.model_copy(update={"inventory": (NODE[0].model_copy(update={"count": 8}), NODE[1])})
+    assert threads_per_rank(config("cuda", 4), small) == 2
+    assert threads_per_rank(config("cpu", 16), small) == 1
+
+
+def test_ranks_share_the_cores_of_one_machine_unless_the_cell_says_how_many():
+    local = Site(name="local", inventory=NODE)
+    assert (threads_per_rank(config("cuda", 4), local), threads_per_rank(config(threads=2), local)) == (None, 2)
 
 
 def test_an_allocation_offers_the_most_of_each():

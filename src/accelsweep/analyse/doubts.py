@@ -6,7 +6,7 @@ A doubt that always fires is worthless: the false-alarm rate of each test here i
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from itertools import groupby
 from statistics import quantiles
@@ -42,6 +42,7 @@ def cell_doubts(group: CellRuns, outlying: Collection[str], overlapping: Collect
         message = f"{rated} of {measured} measured repeats reached the target; the time is theirs alone, so it flatters"
         remedy = "raise measure.max_samples, or call the cell one that does not get there"
         found.append(Doubt(code="target_missed", message=message, remedy=remedy))
+    found += _uneven(group)
     names = [run.run for run in group.measured]
     if strange := [run.repeat for run in group.measured if run.run in outlying]:
         message = f"repeat {_listing(strange)} lies far from its cell's mean for this sweep's noise; it was kept"
@@ -52,6 +53,16 @@ def cell_doubts(group: CellRuns, outlying: Collection[str], overlapping: Collect
             Doubt(code="shared_timing", message=message, remedy="time one run per machine (measure.concurrency=1)")
         )
     return found
+
+
+def _uneven(group: CellRuns) -> Iterator[Doubt]:
+    """Yield the doubt that repeats had different numbers of CPU threads, if they had."""
+    threads = sorted({found for run in group.measured if (found := run.effective.get("threads_per_rank"))})
+    if len(threads) > 1:
+        counts = " and ".join(map(str, threads))
+        message = f"its repeats had {counts} CPU threads per rank, so they are not repeats of one thing"
+        remedy = "set `threads`, or measure all of them again where each has the same cores"
+        yield Doubt(code="threads_differ", message=message, remedy=remedy)
 
 
 def gathered(runs: Sequence[RunRow]) -> list[Doubt]:

@@ -17,6 +17,7 @@ from accelsweep.core.plans import Block, Manifest, Run
 from accelsweep.execute.launchers import Launch, Launchers, rendezvous
 from accelsweep.execute.leases import Lease, leased
 from accelsweep.execute.spec import RankResult, RunSpec
+from accelsweep.plan.resources import threads_per_rank
 
 _FIRST_RANK = {"RANK": "0", "LOCAL_RANK": "0"}
 
@@ -56,7 +57,8 @@ def _run(spec: RunSpec, lease: Lease, launchers: Launchers) -> None:
 
 
 def _spec(folder: SweepFolder, cell: str, attempt: Path) -> RunSpec:
-    for planned in Manifest.read(folder.manifest).blocks:
+    manifest = Manifest.read(folder.manifest)
+    for planned in manifest.blocks:
         block = Block.read(folder.block(planned.name))
         if cell in block.configs:
             config = block.configs[cell]
@@ -72,6 +74,7 @@ def _spec(folder: SweepFolder, cell: str, attempt: Path) -> RunSpec:
                 axes=block.axes[cell],
                 world_size=int(config["devices"]),
                 attempt_folder=str(attempt),
+                threads=threads_per_rank(config, manifest.site),
             )
     raise InputError(f"no block of sweep {folder.name!r} holds cell {cell!r}")
 

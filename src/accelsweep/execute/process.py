@@ -35,9 +35,8 @@ class Place:
 
 
 def share_of_cores(spec: RunSpec, place: Place) -> int:
-    """Return the CPU threads for this rank: the config's `threads`, or an equal share of the usable cores."""
-    threads = spec.config.get("threads")
-    return int(threads) if threads is not None else max(1, usable_cores() // place.local_size)
+    """Return the CPU threads for this rank: the config's `threads`, the plan's, or an equal share of usable cores."""
+    return int(spec.config.get("threads") or spec.threads or max(1, usable_cores() // place.local_size))
 
 
 def use_threads(count: int) -> None:

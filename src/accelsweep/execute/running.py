@@ -11,7 +11,7 @@ from typing import Any
 
 from accelsweep.core.folders import SweepFolder
 from accelsweep.core.outcome import Outcome
-from accelsweep.core.plans import Block, Limits, Run
+from accelsweep.core.plans import Block, Limits, Run, Site
 from accelsweep.core.record import Doubt
 from accelsweep.execute import kernel
 from accelsweep.execute.attempts import RunFolder
@@ -27,6 +27,7 @@ from accelsweep.execute.signals import Signals
 from accelsweep.execute.skips import Present
 from accelsweep.execute.spec import RankResult, RunSpec
 from accelsweep.execute.watching import Ending, LocalRanks, Ranks, Watch, children
+from accelsweep.plan.resources import threads_per_rank
 
 _NO_STEPS = Doubt(
     code="no_steps",
@@ -42,6 +43,7 @@ class Runner:
     folder: SweepFolder
     block: Block
     limits: Limits
+    site: Site
     present: Present
     launchers: Launchers
     signals: Signals
@@ -159,6 +161,7 @@ class Runner:
             axes=self.block.axes[run.cell],
             world_size=int(config["devices"]) * int(config.get("num_nodes", 1)),
             attempt_folder=str(self._place(run).attempt(attempt)),
+            threads=threads_per_rank(config, self.site),
             ceilings=str(self.folder.ceilings(self.block.name)),
         )
 

@@ -37,6 +37,7 @@ class RunSpec(Document):
 
     `config` is the cell's frozen scientific config and `axes` its swept keys; `run.seed` seeds this repeat;
     `world_size` is the number of ranks on all nodes; `attempt_folder` is an absolute path, the same on every node.
+    `threads` are the CPU threads of each rank where the plan knows them; None shares the cores of a node among ranks.
     `ceilings` is where the runs of a block keep the matmul ceilings that they measured; None keeps none.
     """
 
@@ -51,6 +52,7 @@ class RunSpec(Document):
     axes: dict[str, Any]
     world_size: int
     attempt_folder: str
+    threads: int | None = None
     ceilings: str | None = None
 
     def file(self) -> Path:

@@ -145,6 +145,7 @@ class _Supervisor:
             folder=job.folder,
             block=job.block,
             limits=job.manifest.settings.limits,
+            site=job.manifest.site,
             present=self._present,
             launchers=self._launchers,
             signals=self._signals,

@@ -42,6 +42,17 @@ def needs(config: Mapping[str, Any], site: Site) -> Resources:
     )
 
 
+def threads_per_rank(config: Mapping[str, Any], site: Site) -> int | None:
+    """Return the CPU threads of each rank of this cell; None lets the ranks of a node share what cores there are.
+
+    On a cluster they are those that the cell itself asks for, because a block may hold cells that ask for more.
+    """
+    threads: int | None = config["threads"]
+    if threads is not None or site.scheduler == "local":
+        return threads
+    return max(1, needs(config, site).cpus // int(config["devices"]))
+
+
 def fits(cell: Resources, block: Resources) -> bool:
     """Return whether a run with the needs of `cell` can be measured in an allocation that offers `block`."""
     gpus_fit = cell.gpus * block.nodes <= block.gpus * cell.nodes  # per node
