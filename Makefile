@@ -58,7 +58,7 @@ test: setup system ## everything that can be tested here, real parts included
 test-long: setup system ## the long suites
 	@$(PYTEST) -m long
 
-example: setup ## measure reports/examples/quickstart anew: some minutes on a machine that does nothing else
+example: setup ## measure reports/examples anew: some minutes on a machine that does nothing else
 	@$(RUN)/python reports/examples/example.py measure
 
 example-report: setup ## write the examples' reports again from their records, after a change of the report

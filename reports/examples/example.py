@@ -1,4 +1,4 @@
-"""The finished example: measure it (`make example`), write its report again, and tell whether it is reproduced.
+"""The finished examples: measure them (`make example`), write their reports again, tell whether they are reproduced.
 
 An example is a working directory of accelsweep: `sweeps/NAME` with the plan and every run's record and steps, and
 `reports/NAME` with the report that was made from them. `built.json` says what drew it: with the same packages on the
@@ -38,8 +38,11 @@ KEPT = ("manifest.json", "blocks/*.json", "runs/*/record.json", "runs/*/steps.pa
 
 DIGITS = 1e-5
 
-MEASURED = ("experiment=quickstart", "measure=default", "repeats=5")
-"""The quickstart as one would publish it: windows of full length, and five repeats."""
+MEASURED = {
+    "quickstart": ("experiment=quickstart", "measure=default", "repeats=5"),
+    "ladder": ("experiment=ladder",),
+}
+"""The overrides of each example. The quickstart is measured as one would publish it: full windows, five repeats."""
 
 
 def built_with() -> dict[str, str]:
@@ -115,14 +118,15 @@ def _unlike(a: Any, b: Any, where: str) -> Iterator[str]:
 
 
 def main(arguments: list[str]) -> int:
-    """`measure` takes the quickstart anew; `rebuild` writes the reports from the committed records."""
+    """`measure` takes the examples anew; `rebuild` writes the reports from the committed records."""
     if arguments == ["measure"]:
-        with tempfile.TemporaryDirectory() as folder:
-            command = [sys.executable, "-m", "accelsweep", "run", *MEASURED]
-            code = subprocess.run(command, cwd=folder, check=False).returncode
-            if code:
-                return code
-            keep(Path(folder), HERE / "quickstart", "quickstart")
+        for name, overrides in MEASURED.items():
+            with tempfile.TemporaryDirectory() as folder:
+                command = [sys.executable, "-m", "accelsweep", "run", *overrides]
+                code = subprocess.run(command, cwd=folder, check=False).returncode
+                if code:
+                    return code
+                keep(Path(folder), HERE / name, name)
     elif arguments == ["rebuild"]:
         for home in sorted(path.parent for path in HERE.glob("*/built.json")):
             keep_report(home)

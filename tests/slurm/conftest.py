@@ -18,7 +18,7 @@ import pytest
 from accelsweep.core.folders import SweepFolder
 from accelsweep.core.plans import Claim, Manifest
 from accelsweep.core.record import Record
-from accelsweep.execute.claims import read_claim
+from accelsweep.execute.living import read_claim
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 CLUSTER = Path(__file__).parent / "cluster.sh"
@@ -64,7 +64,7 @@ class Home:
             file.parent.mkdir(parents=True, exist_ok=True)
             file.write_text(text)
         shipped = (REPOSITORY / "workflows" / "profiles" / "slurm" / "profile.yaml").read_text()
-        quick = shipped.replace("status-checks: 15", "status-checks: 1").replace("latency-wait: 60", "latency-wait: 10")
+        quick = shipped.replace("status-checks: 10", "status-checks: 1").replace("latency-wait: 60", "latency-wait: 10")
         assert quick != shipped
         (path / "quick").mkdir()
         (path / "quick" / "profile.yaml").write_text(quick)
