@@ -86,6 +86,31 @@ def test_without_its_first_step_a_ladder_begins_at_the_next(climb) -> None:
     assert compiled.total.value == pytest.approx(1.5, rel=0.003)
 
 
+def test_a_step_that_missed_its_target_every_time_is_a_row_with_that_reason(simulated: ModuleType) -> None:
+    """It was measured, and has no rate to compare."""
+    cells = [step(name) for name in STEPS]
+    missed = {"value": None, "unit": "results/h", "reason": "target val_accuracy >= 0.9 not reached"}
+    rows = [
+        simulated.make_run(axes, block, 100.0, config={"task": "time_to_accuracy"}, **fields)
+        for block in range(3)
+        for axes, fields in zip(
+            cells,
+            (
+                {"results_per_hour": 10.0 + block},
+                {"metrics": {"results_per_hour": missed}},
+                {"results_per_hour": 20.1 + block * 2},
+            ),
+            strict=True,
+        )
+    ]
+    manifest = simulated.make_manifest(cells, 3)
+    settings = manifest.settings.model_copy(update={"report": ReportSettings(ladder="rung")})
+    found = analyse(simulated.make_records(rows), manifest.model_copy(update={"settings": settings})).ladder
+    assert (found[1].rate, found[1].gain, found[1].verdict) == (None, None, Verdict.not_measured)
+    assert "3 of 3 runs: measured (target val_accuracy >= 0.9 not reached)" in found[1].reason
+    assert (found[2].before, found[2].gain) == (STEPS[0], found[2].total)
+
+
 def test_cells_that_differ_in_another_axis_stand_on_another_ladder(simulated: ModuleType) -> None:
     cells = [step(name, devices=devices) for name in STEPS[:2] for devices in (1, 2)]
     rates = {("0_naive", 1): 100.0, ("1_larger_batch", 1): 200.0, ("0_naive", 2): 50.0, ("1_larger_batch", 2): 400.0}

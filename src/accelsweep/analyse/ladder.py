@@ -1,7 +1,8 @@
 """A ladder: steps that each add one optimisation to the last, with the gain of each over the last and over the first.
 
-The steps are the values of one axis (`report.ladder`), in the order in which the grid has them. A step that was not
-measured stays as a row with its reason; the step after it is compared with the last one that was measured.
+The steps are the values of one axis (`report.ladder`), in the order in which the grid has them. A step without a
+rate (it failed, or it missed its target) stays as a row with its reason; the step after it is compared with the last
+one that has a rate.
 """
 
 from __future__ import annotations
@@ -53,32 +54,32 @@ def _ratios(climb: Sequence[CellRuns]) -> int:
 
 
 def _rungs(climb: Sequence[CellRuns], axis: str, rules: Rules, hardware: Mapping[str, str]) -> Iterator[Rung]:
-    measured = [one for one in climb if one.measured]
+    first = next((one for one in climb if one.rated), None)
     name = series_label(climb[0].planned.axes, (axis,))
     kind = next((hardware.get(canonical_json(dict(one.hardware))) for one in climb if one.hardware), None)
     before: CellRuns | None = None
     for one in climb:
         gain = _over(one, before, rules)
-        total = _over(one, measured[0] if measured and one is not measured[0] else None, rules)
+        total = _over(one, first if one is not first else None, rules)
         yield Rung(
             ladder=name,
             hardware=kind,
             step=str(one.planned.axes[axis]),
             cell=one.cell,
             rate=own_rate(one, rules.family.confidence),
-            before=str(before.planned.axes[axis]) if before is not None and one.measured else None,
+            before=str(before.planned.axes[axis]) if before is not None and one.rated else None,
             gain=gain.speedup.ratio if gain.speedup else None,
             verdict=gain.verdict,
             total=total.speedup.ratio if total.speedup else None,
             total_verdict=total.verdict,
             reason=gain.reason,
         )
-        before = one if one.measured else before
+        before = one if one.rated else before
 
 
 def _over(one: CellRuns, other: CellRuns | None, rules: Rules) -> Comparison:
-    """Return the gain of one step over another; the first measured step has none."""
-    if not one.measured:
+    """Return the gain of one step over another; the first that has a rate has none."""
+    if not one.rated:
         return Comparison(None, Verdict.not_measured, endings(one))
     if other is None:
         return Comparison(None, Verdict.baseline, "the first step that was measured")
