@@ -15,11 +15,13 @@ from accelsweep.commands.head import claimed, end_old, living_head
 from accelsweep.core.errors import AccelsweepError
 from accelsweep.core.folders import SweepFolder
 from accelsweep.core.plans import Claim
-from accelsweep.execute.claims import SILENCE_SECONDS
+from accelsweep.execute.leases import FOLDER_VARIABLE
+from accelsweep.execute.living import SILENCE_SECONDS
 
 
 @pytest.fixture
-def folder(tmp_path):
+def folder(tmp_path, monkeypatch):
+    monkeypatch.setenv(FOLDER_VARIABLE, str(tmp_path / "leases"))
     return SweepFolder(tmp_path, "sweep")
 
 
@@ -137,7 +139,7 @@ def test_cancel_old_says_where_a_head_on_another_machine_can_be_ended(folder, el
 
 
 def test_a_head_keeps_its_claim_young_while_it_works(folder, monkeypatch):
-    monkeypatch.setattr("accelsweep.commands.head.BEAT_SECONDS", 0.0)
+    monkeypatch.setattr("accelsweep.execute.holding.BEAT_SECONDS", 0.0)
     with claimed(folder) as head:
         path = folder.root / "head.claim.json"
         silent_for(path, 1000)
@@ -150,7 +152,7 @@ def test_a_head_keeps_its_claim_young_while_it_works(folder, monkeypatch):
 
 
 def test_a_head_that_was_thought_dead_stops_and_leaves_the_new_ones_claim_alone(folder, monkeypatch):
-    monkeypatch.setattr("accelsweep.commands.head.BEAT_SECONDS", 0.0)
+    monkeypatch.setattr("accelsweep.execute.holding.BEAT_SECONDS", 0.0)
     newer = Claim(block="head", host="node7", pid=77, process_started=0.0, since="later")
     path = folder.root / "head.claim.json"
     with claimed(folder) as head:

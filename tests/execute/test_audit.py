@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import subprocess
 import sys
+import time
 
 import pytest
 from tiny_supervisor import Supervised, until
@@ -12,9 +14,10 @@ from tiny_supervisor import Supervised, until
 from accelsweep.core.documents import sha256_file
 from accelsweep.core.errors import DamagedFile
 from accelsweep.core.outcome import Outcome
-from accelsweep.core.plans import Done
+from accelsweep.core.plans import Claim, Done
 from accelsweep.core.record import Record
 from accelsweep.execute.audit import audit
+from accelsweep.execute.living import SILENCE_SECONDS
 from accelsweep.execute.status import status
 
 
@@ -167,6 +170,19 @@ def test_a_block_that_a_living_supervisor_works_on_is_reopened_but_its_records_a
     assert [running.alive for running in found.running] == [True]
     path.write_bytes(whole)
     process.communicate(timeout=20)
+
+
+def test_damage_in_a_block_that_a_dead_node_claims_is_set_aside(finished: Supervised) -> None:
+    claim = finished.folder.claim(finished.block.stem)
+    Claim(block=finished.block.stem, host="node7", pid=1, process_started=0.0, since="then").write(claim)
+    record = finished.folder.record(finished.runs()[0])
+    record.write_text("{")
+    audit(finished.folder)
+    assert record.exists(), "node 7 was heard of just now"
+    os.utime(claim, (time.time() - SILENCE_SECONDS - 5,) * 2)
+    assert [running.alive for running in status(finished.folder).running] == [False]
+    audit(finished.folder)
+    assert not record.exists()
 
 
 def test_status_counts_what_is_done_and_what_remains(supervised: Supervised) -> None:

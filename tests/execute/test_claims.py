@@ -15,8 +15,9 @@ from accelsweep.core.errors import AccelsweepError
 from accelsweep.core.folders import SweepFolder
 from accelsweep.core.plans import Claim
 from accelsweep.execute import claims
-from accelsweep.execute.claims import alive, claimed, read_claim
+from accelsweep.execute.claims import claimed
 from accelsweep.execute.leases import FOLDER_VARIABLE
+from accelsweep.execute.living import SILENCE_SECONDS, alive, read_claim
 from accelsweep.execute.signals import Interrupted
 
 
@@ -85,32 +86,19 @@ def test_a_zombie_is_dead(folder: SweepFolder) -> None:
 
 
 def test_a_claim_of_another_host_is_waited_for_while_it_is_touched_and_taken_over_when_it_falls_silent(
-    folder: SweepFolder, monkeypatch: pytest.MonkeyPatch
+    folder: SweepFolder,
 ) -> None:
     leave(folder, 1, host="elsewhere", started=1.0)
-    monkeypatch.setattr(claims, "SILENCE_SECONDS", 0.1)
     waited = []
 
-    def touch_for_a_while(seconds: float) -> bool:
-        waited.append(seconds)
-        if len(waited) < 50:
-            os.utime(folder.claim("b"), ns=(len(waited), len(waited)))
-        time.sleep(seconds)
+    def touch_for_a_while(_seconds: float) -> bool:
+        waited.append(time.time() - (SILENCE_SECONDS - 20 if len(waited) < 50 else SILENCE_SECONDS + 5))
+        os.utime(folder.claim("b"), (waited[-1], waited[-1]))
         return False
 
     with claimed(folder, "b", touch_for_a_while, quiet):
-        assert len(waited) >= 50
+        assert len(waited) == 51
         assert Claim.read(folder.claim("b")).host == socket.gethostname()
-
-
-def test_a_holder_beats_only_now_and_then(folder: SweepFolder, monkeypatch: pytest.MonkeyPatch) -> None:
-    with claimed(folder, "b", lambda _seconds: True, quiet) as claim:
-        os.utime(folder.claim("b"), ns=(1, 1))
-        claim.beat()
-        assert folder.claim("b").stat().st_mtime_ns == 1
-        monkeypatch.setattr(claims, "BEAT_SECONDS", 0.0)
-        claim.beat()
-        assert folder.claim("b").stat().st_mtime_ns > 1
 
 
 def test_a_requeued_job_takes_over_from_its_earlier_self(folder: SweepFolder, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -8,16 +8,14 @@ from pathlib import Path
 
 import typer
 
-from accelsweep.commands.head import living_head
-from accelsweep.core.errors import AccelsweepError
+from accelsweep.commands.head import refuse_while_run
 from accelsweep.core.folders import existing_sweep
 
 
 def delete_sweep(home: Path, name: str, ask: Callable[[str], bool] | None) -> None:
     """Delete `sweeps/NAME` and `reports/NAME`; `ask` gets the question, None means do not ask."""
     folder = existing_sweep(home, name)
-    if head := living_head(folder):
-        raise AccelsweepError(f"sweep {name!r} is being run by process {head.pid} on {head.host}; stop that first")
+    refuse_while_run(folder)
     doomed = [path for path in (folder.root, folder.report) if path.exists()]
     records = len(list(folder.root.glob("runs/*/record.json")))
     question = f"delete {' and '.join(str(path) for path in doomed)} with {records} records?"

@@ -6,14 +6,13 @@ from pathlib import Path
 
 import typer
 
-from accelsweep.commands.head import living_head
+from accelsweep.commands.head import refuse_while_run
 from accelsweep.commands.runs import outcome_named, rows_of
-from accelsweep.core.errors import AccelsweepError, InputError
+from accelsweep.core.errors import InputError
 from accelsweep.core.folders import SweepFolder, existing_sweep
 from accelsweep.core.outcome import Outcome
 from accelsweep.core.plans import Manifest
 from accelsweep.execute.attempts import RunFolder
-from accelsweep.execute.claims import alive, read_claim
 
 _KEPT = {
     Outcome.measured: "it is an answer; more of them: accelsweep run ... --add-repeats K",
@@ -27,7 +26,7 @@ def retry_runs(home: Path, name: str, outcome: str) -> None:
     if wanted in _KEPT:
         raise InputError(f"runs that are {wanted} cannot be retried: {_KEPT[wanted]}")
     folder = existing_sweep(home, name)
-    _refuse_if_running(folder)
+    refuse_while_run(folder)
     opened = 0
     for row in list(rows_of(folder)):
         if row.outcome is not wanted:
@@ -39,14 +38,6 @@ def retry_runs(home: Path, name: str, outcome: str) -> None:
             typer.echo(f"re-opened: {row.what} (was {wanted}: {row.reason})")
     _forget_done(folder)
     typer.echo(f"{name}: {opened} runs re-opened" + ("; the same `accelsweep run` measures them" if opened else ""))
-
-
-def _refuse_if_running(folder: SweepFolder) -> None:
-    claims = [read_claim(path) for path in sorted(folder.root.glob("blocks/*.claim.json"))]
-    working = [claim for claim in (living_head(folder), *claims) if claim is not None and alive(claim) is not False]
-    if working:
-        who = f"process {working[0].pid} on {working[0].host}"
-        raise AccelsweepError(f"sweep {folder.name!r} is being run by {who}; wait for it or stop it first")
 
 
 def _forget_done(folder: SweepFolder) -> None:

@@ -20,8 +20,8 @@ from accelsweep.core.outcome import Outcome
 from accelsweep.core.plans import Block, Done, Manifest
 from accelsweep.core.record import Record, steps_damage
 from accelsweep.execute.attempts import RunFolder
-from accelsweep.execute.claims import alive, read_claim
 from accelsweep.execute.leftovers import sweep_up
+from accelsweep.execute.living import living_claim
 from accelsweep.execute.skips import Present
 
 
@@ -95,8 +95,7 @@ class _Block:
         self._name = name
         self._wanted = wanted
         self._damaged = damaged
-        claim = read_claim(folder.claim(name))
-        self._busy = claim is not None and alive(claim) is not False
+        self._busy = living_claim(folder.claim(name)) is not None
         self._records: dict[str, Record] = {}
 
     def states(self) -> list[RunState]:

@@ -15,8 +15,8 @@ from accelsweep.core.plans import Block, Limits, Run, Site
 from accelsweep.core.record import Doubt
 from accelsweep.execute import kernel
 from accelsweep.execute.attempts import RunFolder
-from accelsweep.execute.claims import BlockClaim
 from accelsweep.execute.disk import check_room
+from accelsweep.execute.holding import Holding
 from accelsweep.execute.launchers import Kind, Launch, Launchers, rendezvous
 from accelsweep.execute.leases import NOTHING, Lease, NotEnoughDevices, leased
 from accelsweep.execute.logs import RunLog, last_lines
@@ -47,7 +47,7 @@ class Runner:
     present: Present
     launchers: Launchers
     signals: Signals
-    claim: BlockClaim
+    claim: Holding
     git: Mapping[str, Any]
     say: Callable[[str], None]
 
@@ -59,14 +59,17 @@ class Runner:
             if int(config.get("num_nodes", 1)) > 1:
                 check_job(config)
                 return self._on(NOTHING, run, "srun")  # each node leases its own devices
-            with leased(
-                config, f"process {os.getpid()} ({run.name} of {self.folder.name})", self.signals.pause, self.say
-            ) as lease:
+            holder = f"process {os.getpid()} ({run.name} of {self.folder.name})"
+            with leased(config, holder, self._pause, self.say) as lease:
                 return self._on(lease, run, self.launchers.kind_for(config, self.say))
         except NotEnoughDevices as error:
             return self.without_launch(run, Verdict(Outcome.unsupported, str(error)))
         finally:
             self.claim.running(None)
+
+    def _pause(self, seconds: float) -> bool:
+        self.claim.beat()
+        return self.signals.pause(seconds)
 
     def without_launch(self, run: Run, verdict: Verdict) -> Verdict:
         """Record a verdict that was reached without starting anything."""
@@ -129,6 +132,7 @@ class Runner:
         known: Circumstances,
         doubts: list[Doubt],
     ) -> None:
+        self.claim.confirm()
         place = self._place(spec.run)
         attempt = place.attempt(spec.attempt)
         steps = attempt / "steps.parquet"

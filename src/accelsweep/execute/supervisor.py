@@ -16,9 +16,10 @@ from accelsweep.core.plans import Block, Done, Manifest, Run
 from accelsweep.core.record import steps_damage
 from accelsweep.execute import kernel
 from accelsweep.execute.attempts import RunFolder
-from accelsweep.execute.claims import BlockClaim, claimed
+from accelsweep.execute.claims import claimed
 from accelsweep.execute.disk import check_room
 from accelsweep.execute.git import git_state
+from accelsweep.execute.holding import Holding
 from accelsweep.execute.launchers import Launchers
 from accelsweep.execute.outcomes import Verdict
 from accelsweep.execute.running import Runner
@@ -104,7 +105,7 @@ def _fallen(place: RunFolder) -> Verdict | None:
 
 class _Supervisor:
     def __init__(
-        self, job: Assignment, signals: Signals, claim: BlockClaim, say: Callable[[str], None], launchers: Launchers
+        self, job: Assignment, signals: Signals, claim: Holding, say: Callable[[str], None], launchers: Launchers
     ) -> None:
         self._job = job
         self._signals = signals
@@ -155,6 +156,7 @@ class _Supervisor:
         )
 
     def _stands(self, run: Run) -> bool:
+        self._claim.beat()
         place = RunFolder(self._job.folder.run(run.name), run.name)
         for damaged in place.recover():
             self._say(f"{run.name}: {damaged}; it is measured again")
