@@ -1,10 +1,10 @@
 """What Slurm jobs cost: a sweep as blocks against one job per run, and what our Snakefile adds to a Snakemake.
 
-    python benchmarks/slurm.py [--cells 20] [--repeats 3] [--starts 15] [--only jobs|start]
+    python benchmarks/slurm.py [--cells 15] [--repeats 4] [--starts 15] [--only jobs|start]
 
 Starts the test cluster (tests/slurm/cluster.sh: root, Debian's Slurm; two virtual nodes share this machine's cores) and
 runs the same sweep of tiny runs twice, from the command to the report, with the shipped Slurm profile: first in
-randomised blocks, then with `block.size=1`. Then times `snakemake --list-rules` with our Snakefile on that sweep and
+randomised blocks (four, which fill the two nodes twice), then with `block.size=1`. Then times `snakemake --list-rules` with our Snakefile on that sweep and
 with an empty one, in turn: the median of the differences. Each Slurm job starts two Snakemakes. Exit code 1 if an aim
 is missed: five times less wall time, 0.3 s.
 """
@@ -119,8 +119,8 @@ def plan_alone(home: Path, cells: int, repeats: int) -> None:
 def main() -> int:
     """Do both parts, or one."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--cells", type=int, default=20)
-    parser.add_argument("--repeats", type=int, default=3)
+    parser.add_argument("--cells", type=int, default=15)
+    parser.add_argument("--repeats", type=int, default=4)
     parser.add_argument("--starts", type=int, default=15)
     parser.add_argument("--only", choices=("jobs", "start"))
     arguments = parser.parse_args()
