@@ -4,9 +4,9 @@
 
 Starts the test cluster (tests/slurm/cluster.sh: root, Debian's Slurm; two virtual nodes share this machine's cores) and
 runs the same sweep of tiny runs twice, from the command to the report, with the shipped Slurm profile: first in
-randomised blocks (four, which fill the two nodes twice), then with `block.size=1`. Then times `snakemake --list-rules` with our Snakefile on that sweep and
-with an empty one, in turn: the median of the differences. Each Slurm job starts two Snakemakes. Exit code 1 if an aim
-is missed: five times less wall time, 0.3 s.
+randomised blocks (four, which fill the two nodes twice), then with `block.size=1`. Then times `snakemake --list-rules`
+with our Snakefile on that sweep and with an empty one, in turn: the median of the differences. Each job starts two
+Snakemakes. Exit code 1 if an aim is missed: five times less wall time, 0.3 s.
 """
 
 from __future__ import annotations
