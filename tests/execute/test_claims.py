@@ -53,7 +53,7 @@ def quiet(_line: str) -> None:
 
 def test_a_claim_names_its_holder_and_the_current_run_and_goes_away_at_the_end(folder: SweepFolder) -> None:
     with claimed(folder, "b", lambda _seconds: True, quiet) as claim:
-        claim.running("run-1")
+        claim.running("run-1", "now")
         found = Claim.read(folder.claim("b"))
         assert (found.pid, found.host, found.run) == (os.getpid(), socket.gethostname(), "run-1")
         assert alive(found)

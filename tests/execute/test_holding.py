@@ -53,7 +53,7 @@ def test_a_holder_beats_only_now_and_then(held: Holding, path: Path, monkeypatch
     assert path.stat().st_mtime_ns > 1
 
 
-@pytest.mark.parametrize("act", [lambda held: held.running("r"), Holding.beat, Holding.confirm])
+@pytest.mark.parametrize("act", [lambda held: held.running("r", "now"), Holding.idle, Holding.beat, Holding.confirm])
 def test_who_was_thought_dead_stops_and_leaves_the_new_claim_alone(held, path, monkeypatch, act) -> None:
     monkeypatch.setattr(holding, "BEAT_SECONDS", 0.0)
     ELSEWHERE.write(path)
@@ -71,7 +71,7 @@ def test_a_claim_that_was_only_removed_or_damaged_is_put_back(held: Holding, pat
     held.confirm()
     assert Claim.read(path).pid == os.getpid()
     path.write_text("{")
-    held.running("r")
+    held.running("r", "now")
     assert Claim.read(path).run == "r"
     assert list(path.parent.iterdir()) == [path]
 
@@ -178,7 +178,7 @@ def test_who_waits_for_the_machine_keeps_its_claim_young(tmp_path: Path) -> None
         patch.setenv(FOLDER_VARIABLE, str(tmp_path / "leases"))
         with leased(machine, "the test", lambda _seconds: False, lambda _line: None):
             process = supervised.start(BEAT_SECONDS="0.1")
-            until(lambda: claim.exists() and Claim.read(claim).run)
+            until(claim.exists)
             silent_for(claim, 1000)
             before = claim.stat().st_mtime
             until(lambda: claim.stat().st_mtime > before + 900, 5)

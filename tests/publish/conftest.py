@@ -25,6 +25,8 @@ from accelsweep.core.findings import (
 from accelsweep.core.folders import SweepFolder
 from accelsweep.core.plans import Manifest
 from accelsweep.core.record import Doubt
+from accelsweep.execute.attempts import RunFolder
+from accelsweep.execute.progress import Progress
 from accelsweep.publish.wanted import KEY, PARENT
 
 
@@ -72,6 +74,18 @@ def sweep(tmp_path: Path) -> SweepFolder:
 def read_store() -> Callable[[SweepFolder, str], dict[str, dict[str, Any]]]:
     """A function that returns what the store holds of a sweep, by key, without ids and times of publication."""
     return stored
+
+
+@pytest.fixture
+def count_steps() -> Callable[[SweepFolder, str, int], None]:
+    """A function that does what a run does that goes on: it counts its steps in the file of its attempt."""
+
+    def count(folder: SweepFolder, run: str, steps: int) -> None:
+        place = RunFolder(folder.run(run), run)
+        number = place.latest() if place.is_open(place.latest()) else place.begin("here", "now")
+        Progress(place.attempt(number) / "progress")(steps)
+
+    return count
 
 
 def stored(folder: SweepFolder, uri: str) -> dict[str, dict[str, Any]]:

@@ -37,12 +37,13 @@ class Sweep:
 
     def finish(self, run: str) -> None:
         """Let a run leave its record, begun when its claim says."""
-        shutil.copytree(self.waiting / run, self.folder.run(run), ignore=shutil.ignore_patterns("record.json"))
+        ignored = shutil.ignore_patterns("record.json")
+        shutil.copytree(self.waiting / run, self.folder.run(run), ignore=ignored, dirs_exist_ok=True)
         since = datetime.fromisoformat(self.since)
         times = {"started_at": self.since, "finished_at": since.replace(year=since.year + 1).isoformat()}
         Record.read(self.waiting / run / "record.json").model_copy(update=times).write(self.folder.record(run))
 
-    def claim(self, run: str, step: int | None, pid: int | None = None) -> None:
+    def claim(self, run: str, pid: int | None = None) -> None:
         """Say that this process, or another, measures `run` now."""
         self.since = getattr(self, "since", None) or datetime.now(UTC).isoformat()
         pid = pid or os.getpid()
@@ -55,7 +56,6 @@ class Sweep:
             since=self.since,
             run=run,
             run_since=self.since,
-            step=step,
         ).write(self.folder.claim(block))
 
     def follower(self, *options: str) -> subprocess.Popen[bytes]:
@@ -74,12 +74,17 @@ def wait_for(condition: Callable[[], bool], seconds: float = 45) -> None:
 
 
 def test_runs_appear_while_the_sweep_goes_on_and_the_end_is_a_full_pass(
-    sweep: SweepFolder, uri: str, read_store: ReadStore, with_findings: Callable[..., Any]
+    sweep: SweepFolder,
+    uri: str,
+    read_store: ReadStore,
+    with_findings: Callable[..., Any],
+    count_steps: Callable[[SweepFolder, str, int], None],
 ) -> None:
     going = Sweep(sweep, uri)
     first, *others = going.runs
     key, cell = f"run:{first}", f"cell:{first.rpartition('-r')[0]}"
-    going.claim(first, step=7)
+    going.claim(first)
+    count_steps(sweep, first, 7)
     follower = going.follower()
     try:
         wait_for(lambda: "steps_done" in read_store(sweep, uri).get(key, {}).get("metrics", {}))
@@ -87,7 +92,7 @@ def test_runs_appear_while_the_sweep_goes_on_and_the_end_is_a_full_pass(
         held = read_store(sweep, uri)
         assert (held[key]["status"], held[cell]["status"], held[key]["parent"]) == ("RUNNING", "RUNNING", cell)
         assert set(held) == {key, cell, *unsupported}
-        going.claim(first, step=20)
+        count_steps(sweep, first, 20)
         wait_for(lambda: read_store(sweep, uri)[key]["metrics"]["steps_done"][-1][:2] == (20, 20.0))
         going.finish(first)
         wait_for(lambda: read_store(sweep, uri)[key]["status"] == "FINISHED")
@@ -111,7 +116,7 @@ def test_a_run_whose_sweep_was_killed_does_not_stay_running(
 ) -> None:
     head = subprocess.Popen(["sleep", "600"])
     going = Sweep(sweep, uri)
-    going.claim(going.runs[0], step=3, pid=head.pid)
+    going.claim(going.runs[0], pid=head.pid)
     follower = going.follower("--until-pid", str(head.pid))
     key = f"run:{going.runs[0]}"
     wait_for(lambda: read_store(sweep, uri).get(key, {}).get("status") == "RUNNING")
@@ -125,7 +130,7 @@ def test_a_run_whose_sweep_was_killed_does_not_stay_running(
 
 def test_a_silent_store_is_told_once_and_costs_the_sweep_nothing(sweep: SweepFolder, tmp_path: Path) -> None:
     going = Sweep(sweep, "http://127.0.0.1:9")
-    going.claim(going.runs[0], step=3)
+    going.claim(going.runs[0])
     follower = going.follower()
     log = tmp_path / "publish.log"
     wait_for(lambda: "does not answer" in log.read_text("utf-8"))

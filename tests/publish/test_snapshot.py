@@ -6,6 +6,7 @@ import os
 import socket
 import subprocess
 import time
+from collections.abc import Callable
 from typing import Any
 
 import psutil
@@ -13,6 +14,7 @@ import pytest
 
 from accelsweep.core.folders import SweepFolder
 from accelsweep.core.plans import Claim, Manifest
+from accelsweep.execute.attempts import RunFolder
 from accelsweep.publish.snapshot import take
 
 
@@ -27,7 +29,6 @@ def claim(sweep: SweepFolder, run: str, **changes: Any) -> None:
         "since": "2026-01-01T00:00:00+00:00",
         "run": run,
         "run_since": "2026-01-01T00:00:00+00:00",
-        "step": 5,
     }
     Claim(**(values | changes)).write(sweep.claim(block))
 
@@ -38,12 +39,27 @@ def open_run(sweep: SweepFolder) -> str:
     return next(run for run in Manifest.read(sweep.manifest).wanted_runs() if not sweep.record(run).exists())
 
 
-def test_a_claimed_run_without_a_record_is_running(sweep: SweepFolder, open_run: str) -> None:
+def test_a_claimed_run_without_a_record_is_running(
+    sweep: SweepFolder, open_run: str, count_steps: Callable[[SweepFolder, str, int], None]
+) -> None:
     claim(sweep, open_run)
     snapshot = take(sweep)
-    assert {run: item.step for run, item in snapshot.running.items()} == {open_run: 5}
+    assert {run: item.step for run, item in snapshot.running.items()} == {open_run: None}
     assert snapshot.live
     assert len(snapshot.finished) == 23
+    count_steps(sweep, open_run, 5)
+    snapshot = take(sweep)
+    assert {run: item.step for run, item in snapshot.running.items()} == {open_run: 5}
+
+
+def test_the_steps_of_an_attempt_that_ended_are_not_those_of_the_next_one(
+    sweep: SweepFolder, open_run: str, count_steps: Callable[[SweepFolder, str, int], None]
+) -> None:
+    claim(sweep, open_run)
+    count_steps(sweep, open_run, 5)
+    place = RunFolder(sweep.run(open_run), open_run)
+    place.unmark(place.latest())
+    assert take(sweep).running[open_run].step is None
 
 
 def test_a_claim_on_a_run_that_has_its_record_says_only_that_the_sweep_goes_on(sweep: SweepFolder) -> None:

@@ -77,7 +77,6 @@ class Claim(Document):
     since: str
     run: str | None = None
     run_since: str | None = None
-    step: int | None = None
 
 
 class PlannedCell(Frozen):

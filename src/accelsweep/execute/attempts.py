@@ -99,10 +99,14 @@ class RunFolder:
         """Say that attempt `number` did not take its supervisor down."""
         (self.attempt(number) / "started.json").unlink(missing_ok=True)
 
+    def is_open(self, number: int) -> bool:
+        """Return whether attempt `number` goes on, or took its supervisor down."""
+        return (self.attempt(number) / "started.json").exists()
+
     def took_down(self) -> list[int]:
         """Return the attempts, later than the record, whose supervisor died before it could say how they ended."""
         numbers = range(self._recorded() + 1, self.latest() + 1)
-        return [number for number in numbers if (self.attempt(number) / "started.json").exists()]
+        return [number for number in numbers if self.is_open(number)]
 
     def job_log(self, number: int) -> str | None:
         """Return the log of the Slurm job in which attempt `number` took its supervisor down, if it is known."""

@@ -35,10 +35,17 @@ class Holding:
         self._path, self._claim = path, claim
         self._beaten = time.monotonic()
 
-    def running(self, run: str | None) -> None:
-        """Say which run is being measured now."""
+    def running(self, run: str, since: str) -> None:
+        """Say which run is being measured, and since when: the time that its record will state."""
+        self._say(run, since)
+
+    def idle(self) -> None:
+        """Say that no run is being measured now."""
+        self._say(None, None)
+
+    def _say(self, run: str | None, since: str | None) -> None:
         self.confirm()
-        self._claim = self._claim.model_copy(update={"run": run, "run_since": now() if run else None})
+        self._claim = self._claim.model_copy(update={"run": run, "run_since": since})
         self._claim.write(self._path)
 
     def beat(self) -> None:

@@ -6,6 +6,9 @@ import mmap
 import struct
 from pathlib import Path
 
+from accelsweep.core.folders import SweepFolder
+from accelsweep.execute.attempts import RunFolder
+
 _COUNT = struct.Struct("<q")
 
 
@@ -21,6 +24,13 @@ class Progress:
     def __call__(self, steps: int) -> None:
         """Show `steps` finished steps."""
         _COUNT.pack_into(self._memory, 0, steps)
+
+
+def steps_done(folder: SweepFolder, run: str) -> int | None:
+    """Return the number of steps that the present attempt at `run` has done; None where none has begun to count."""
+    place = RunFolder(folder.run(run), run)
+    number = place.latest()
+    return read_progress(place.attempt(number) / "progress") if place.is_open(number) else None
 
 
 def read_progress(path: Path) -> int | None:

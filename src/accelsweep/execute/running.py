@@ -54,7 +54,6 @@ class Runner:
     def attempt(self, run: Run) -> Verdict | None:
         """Make one attempt at `run` and leave its record; None if it was interrupted before it came to an end."""
         config = self.block.configs[run.cell]
-        self.claim.running(run.name)
         try:
             if int(config.get("num_nodes", 1)) > 1:
                 check_job(config)
@@ -65,7 +64,7 @@ class Runner:
         except NotEnoughDevices as error:
             return self.without_launch(run, Verdict(Outcome.unsupported, str(error)))
         finally:
-            self.claim.running(None)
+            self.claim.idle()
 
     def _pause(self, seconds: float) -> bool:
         self.claim.beat()
@@ -91,6 +90,7 @@ class Runner:
         self.say(f"{spec.run.name}: attempt {spec.attempt} ({kind}, {spec.world_size} ranks)")
         spec.write(spec.file())
         started_at = now()
+        self.claim.running(spec.run.name, started_at)
         ending = self._processes(lease, spec, kind)
         results = read_results(spec, ending.reported)
         if ending.cause == "interrupted" and len(results) < spec.world_size:

@@ -16,16 +16,16 @@ from accelsweep.core.outcome import Outcome
 from accelsweep.core.plans import Claim, Manifest
 from accelsweep.core.record import Doubt, Record
 from accelsweep.execute.attempts import RunFolder
-from accelsweep.execute.claims import alive, read_claim
-from accelsweep.execute.progress import read_progress
+from accelsweep.execute.living import living, read_claim
+from accelsweep.execute.progress import steps_done
 
 
 @dataclass(frozen=True)
 class Running:
-    """A block that somebody works on. `alive` is None on another host, where it cannot be asked."""
+    """A block that somebody works on, or did until the end of a process that could not say so."""
 
     claim: Claim
-    alive: bool | None
+    alive: bool
     step: int | None
 
 
@@ -85,13 +85,8 @@ def _seconds_left(records: Sequence[Record], remaining: int) -> float | None:
 
 def _running(folder: SweepFolder, manifest: Manifest) -> Iterator[Running]:
     for block in manifest.blocks:
-        claim = read_claim(folder.claim(block.name))
+        path = folder.claim(block.name)
+        claim = read_claim(path)
         if claim is not None:
-            yield Running(claim, alive(claim), _step(folder, claim))
-
-
-def _step(folder: SweepFolder, claim: Claim) -> int | None:
-    if claim.run is None:
-        return None
-    place = RunFolder(folder.run(claim.run), claim.run)
-    return read_progress(place.attempt(place.latest()) / "progress")
+            step = steps_done(folder, claim.run) if claim.run else None
+            yield Running(claim, living(claim, path), step)

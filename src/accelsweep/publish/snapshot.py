@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-import socket
-import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-
-import psutil
 
 from accelsweep.core.documents import canonical_json, sha256_file, sha256_text
 from accelsweep.core.errors import DamagedFile
@@ -17,12 +13,11 @@ from accelsweep.core.folders import SweepFolder
 from accelsweep.core.outcome import Outcome
 from accelsweep.core.plans import Claim, Manifest
 from accelsweep.core.record import Record
+from accelsweep.execute.living import living_claim
+from accelsweep.execute.progress import steps_done
 
 Stamp = tuple[int, int]
 """A file's modification time in nanoseconds and its size: what changes when a file is written anew."""
-
-_STALE_CLAIM_SECONDS = 120.0
-_STARTED_TOLERANCE_SECONDS = 2.0
 
 
 @dataclass(frozen=True)
@@ -103,8 +98,8 @@ def take(folder: SweepFolder, previous: Snapshot | None = None, *, live: bool = 
                 finished[run] = item
         except DamagedFile as error:
             damaged.append(str(error))
-    claims = _live_claims(folder, manifest)
-    running = {item.run: item for item in _running(claims) if item.run in wanted - set(finished)}
+    claims = [claim for block in manifest.blocks if (claim := living_claim(folder.claim(block.name)))]
+    running = {item.run: item for item in _running(folder, claims) if item.run in wanted - set(finished)}
     return Snapshot(
         folder=folder,
         manifest=manifest,
@@ -155,37 +150,18 @@ def _finished(folder: SweepFolder, run: str, known: Finished | None) -> Finished
     return Finished(run, record.cell, sha256_file(path), record.outcome, record.started_at, record.finished_at, stamp)
 
 
-def _live_claims(folder: SweepFolder, manifest: Manifest) -> list[Claim]:
-    claims = []
-    for block in manifest.blocks:
-        path = folder.claim(block.name)
-        try:
-            claim = Claim.read(path)
-            if _alive(claim, path):
-                claims.append(claim)
-        except (FileNotFoundError, DamagedFile):
-            continue
-    return claims
-
-
-def _running(claims: list[Claim]) -> list[Running]:
+def _running(folder: SweepFolder, claims: list[Claim]) -> list[Running]:
     return [
-        Running(claim.run, claim.run.rpartition("-r")[0], claim.block, claim.run_since, claim.step)
+        Running(
+            run=claim.run,
+            cell=claim.run.rpartition("-r")[0],
+            block=claim.block,
+            since=claim.run_since,
+            step=steps_done(folder, claim.run),
+        )
         for claim in claims
         if claim.run and claim.run_since
     ]
-
-
-def _alive(claim: Claim, path: Path) -> bool:
-    """Return whether the claim's supervisor lives: by the process table on this host, by the file's age elsewhere."""
-    if claim.host != socket.gethostname():
-        return time.time() - path.stat().st_mtime < _STALE_CLAIM_SECONDS
-    try:
-        process = psutil.Process(claim.pid)
-        same = abs(process.create_time() - claim.process_started) < _STARTED_TOLERANCE_SECONDS
-        return same and process.status() != psutil.STATUS_ZOMBIE
-    except psutil.NoSuchProcess:
-        return False
 
 
 def _runs_of(manifest: Manifest) -> dict[str, tuple[str, ...]]:
