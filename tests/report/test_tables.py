@@ -178,15 +178,24 @@ def test_claims_have_a_table_where_the_experiment_states_some(findings):
     claims = (claim_finding(), claim_finding(**absent))
     table = tables_by_name(findings.model_copy(update={"claims": claims}))["claims"]
     assert words(table.rows[0]) == [
-        ("batches of 8 take 3x the time of batches of 64", "batch_size; a forum"),
+        ("batches of 8 take 3x the time of batches of 64", "batch_size"),
         ("3x", ""),
         ("1.42x [1.40, 1.44]", "batch 64 against batch 8"),
         ("less than claimed", ""),
         ("none", ""),
-        ("that was another network", ""),
     ]
     assert words(table.rows[1])[2:4] == [("not measured", ""), ("not testable here", "there is no GPU")]
     assert (table.data[0]["measured.low"], table.data[1]["measured.low"]) == (1.4, None)
+
+
+def test_why_a_claim_may_come_out_differently_stands_once_for_all_its_figures(findings):
+    claims = (claim_finding(figure="rate"), claim_finding(figure="memory"), claim_finding(analogue="threads"))
+    other = claim_finding(id="vgg16", differs=())
+    table = tables_by_name(findings.model_copy(update={"claims": (*claims, other)}))["reasons"]
+    assert [words(row) for row in table.rows] == [
+        [("batch_size", ""), ("a forum", ""), ("that was another network", "")],
+        [("vgg16", ""), ("a forum", ""), ("no reason is known", "")],
+    ]
 
 
 def test_an_analogue_has_a_row_of_its_own_that_says_so_in_its_verdict(findings):

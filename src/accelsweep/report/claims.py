@@ -1,4 +1,4 @@
-"""The tables of claims: claimed, measured here, verdict, why they may differ; and what others measured, beside ours."""
+"""The tables of claims: claimed, measured here, verdict; why they may differ; and what others measured, beside ours."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _SHORT = {ClaimVerdict.measured: "measured"}
 
 def claims_table(claims: Sequence[ClaimFinding], confidence: float) -> Table:
     """Return a row for each figure of each claim, its analogues after it, in the order in which they were stated."""
-    titles = ("Claim", "Claimed", "Measured here", "Verdict", "Doubts", "Why they may differ")
+    titles = ("Claim", "Claimed", "Measured here", "Verdict", "Doubts")
     return Table(
         name="claims",
         title="Claims",
@@ -30,7 +30,7 @@ def claims_table(claims: Sequence[ClaimFinding], confidence: float) -> Table:
         f"hold together at {fmt.share(confidence)}. A claim agrees if the whole interval lies within what was claimed. "
         "An analogue is a smaller experiment of the same kind, for machines that cannot test the claim: its verdict is "
         "none on the claim itself.",
-        columns=tuple(Column(title, title in ("Claimed", "Measured here")) for title in titles),
+        columns=tuple(Column(title, title == "Measured here") for title in titles),
         rows=tuple(_row(claim) for claim in claims),
         data=[_data(claim) for claim in claims],
         empty="The experiment states no claim.",
@@ -54,7 +54,24 @@ def _row(claim: ClaimFinding) -> tuple[Entry, ...]:
             f"analogue: {verdict}" if claim.analogue else verdict, claim.reason, _TONES.get(claim.verdict, "undecided")
         ),
         Entry(_doubts(claim) or "none", tone="doubt" if claim.doubts else "absent"),
-        Entry("" if claim.analogue else "; ".join(claim.differs) or "the source gives no reason"),
+    )
+
+
+def reasons_table(claims: Sequence[ClaimFinding]) -> Table:
+    """Return a row for each claim: where it comes from, and why it may come out differently, whatever came out."""
+    own = {claim.id: claim for claim in reversed(claims) if not claim.analogue}
+    shown = [own[name] for name in dict.fromkeys(claim.id for claim in claims if claim.id in own)]
+    return Table(
+        name="reasons",
+        title="Why they may differ",
+        caption="Reasons why a claim may come out differently here, stated before anything was measured.",
+        columns=(Column("Claim"), Column("Source"), Column("Why they may differ")),
+        rows=tuple(
+            (Entry(claim.id), Entry(claim.source), Entry("; ".join(claim.differs) or "no reason is known"))
+            for claim in shown
+        ),
+        data=[{"id": claim.id, "source": claim.source, "differs": "; ".join(claim.differs)} for claim in shown],
+        empty="The experiment states no claim.",
     )
 
 
@@ -63,11 +80,11 @@ def _doubts(claim: ClaimFinding) -> str:
 
 
 def _statement(claim: ClaimFinding) -> Entry:
-    """Return the statement with its source, or what the analogue is; the figure's name tells several apart."""
+    """Return the statement, or what the analogue is, with the claim's name; the figure's name tells several apart."""
     figure = f": {claim.figure}" if claim.figure else ""
     if claim.analogue:
         return Entry(f"{claim.id}, analogue{figure}", claim.analogue, tone="absent")
-    return Entry(f"{claim.statement}{figure}", f"{claim.id}; {claim.source}")
+    return Entry(f"{claim.statement}{figure}", claim.id)
 
 
 def value_words(claim: ClaimFinding) -> str:

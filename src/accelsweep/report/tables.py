@@ -10,7 +10,7 @@ from accelsweep.core.outcome import Outcome
 from accelsweep.core.record import Doubt
 from accelsweep.report import format as fmt
 from accelsweep.report.cells import cells_table
-from accelsweep.report.claims import claims_table, published_table
+from accelsweep.report.claims import claims_table, published_table, reasons_table
 from accelsweep.report.ladder import ladder_table
 from accelsweep.report.table import Column, Entry, Table
 
@@ -138,7 +138,7 @@ def build_tables(findings: Findings) -> list[Table]:
     if findings.ladder:
         tables.append(ladder_table(findings))
     if findings.claims:
-        tables.append(claims_table(findings.claims, findings.confidence))
+        tables += [claims_table(findings.claims, findings.confidence), reasons_table(findings.claims)]
     if any(claim.published for claim in findings.claims):
         tables.append(published_table(findings.claims))
     return [*tables, *(build(findings) for build in (failures_table, doubts_table, runs_table, environment_table))]

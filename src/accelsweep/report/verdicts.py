@@ -10,7 +10,7 @@ from pathlib import Path
 from accelsweep.core.claims import ClaimVerdict
 from accelsweep.core.findings import ClaimFinding, Findings
 from accelsweep.report import format as fmt
-from accelsweep.report.claims import claims_table, published_table
+from accelsweep.report.claims import claims_table, published_table, reasons_table
 from accelsweep.report.clean import printable_findings
 from accelsweep.report.csvs import to_csv
 from accelsweep.report.markdown import escape, table_text
@@ -19,11 +19,13 @@ from accelsweep.report.table import Table
 from accelsweep.report.write import PAGE, replace_files
 
 NAME = "claims"
+UNTESTED = (ClaimVerdict.not_testable, ClaimVerdict.not_run)
+_IN_WORDS = {ClaimVerdict.measured: "without a claimed figure"}
 
 
 @dataclass(frozen=True)
 class Verdicts:
-    """What the page says: the sweeps that state claims, and why some of them, by name, were not run to their end."""
+    """What the page says: the sweeps that state claims, and why some, by name, were not run to their end."""
 
     sweeps: tuple[Findings, ...]
     why_not: Mapping[str, str]
@@ -38,18 +40,23 @@ class Verdicts:
         """How many claims there are, and what became of their figures; analogues are counted apart."""
         own = [claim for claim in self.claims if not claim.analogue]
         counts = Counter(claim.verdict for claim in own)
-        words = ", ".join(f"{counts[verdict]} {verdict.value}" for verdict in ClaimVerdict if counts[verdict])
-        analogues = len(self.claims) - len(own)
+        tested = [verdict for verdict in ClaimVerdict if counts[verdict] and verdict not in UNTESTED]
+        untested = [f"{counts[verdict]} {verdict.value}" for verdict in UNTESTED if counts[verdict]]
+        words = ", ".join(f"{counts[verdict]} {_IN_WORDS.get(verdict, verdict.value)}" for verdict in tested)
+        here = f"{sum(counts[verdict] for verdict in tested)} tested here" + (f" ({words})" if words else "")
         return (
-            f"{fmt.count(len({claim.id for claim in own}), 'claim')} of {fmt.count(len(own), 'figure')}: {words}. "
-            f"{fmt.count(analogues, 'figure')} of smaller analogues beside them."
+            f"{fmt.count(len({claim.id for claim in own}), 'claim')} with {fmt.count(len(own), 'figure')}: "
+            f"{', '.join([here, *untested])}. "
+            f"Beside them {fmt.count(len(self.claims) - len(own), 'figure')} of smaller analogues."
         )
 
     @property
     def waiting(self) -> tuple[str, ...]:
         """Why some were not run, and the command that runs each."""
         left = [one for one in self.sweeps if any(claim.verdict is ClaimVerdict.not_run for claim in one.claims)]
-        return tuple(f"{one.claims[0].id} was not run: {self.why_not[one.sweep]}; {one.command}" for one in left)
+        told = [f"{one.claims[0].id} was not run: {self.why_not[one.sweep]}; {one.command}" for one in left]
+        unknown = sorted(self.why_not.keys() - {one.sweep for one in self.sweeps})
+        return (*told, *(f"nothing is known of {sweep}: {self.why_not[sweep]}" for sweep in unknown))
 
     @property
     def machines(self) -> str:
@@ -62,8 +69,8 @@ class Verdicts:
         """The verdicts, and what others published where a claim states that."""
         confidence = min((one.confidence for one in self.sweeps), default=0.95)
         published = [claim for claim in self.claims if claim.published]
-        verdicts = claims_table(self.claims, confidence)
-        return (verdicts, published_table(published)) if published else (verdicts,)
+        tables = (claims_table(self.claims, confidence), reasons_table(self.claims))
+        return (*tables, published_table(published)) if published else tables
 
 
 def write_verdicts(home: Path, sweeps: Sequence[Findings], why_not: Mapping[str, str]) -> Path:
