@@ -5,6 +5,7 @@ import pytest
 from accelsweep.commands.plan import print_plan
 from accelsweep.commands.profiles import check_profile
 from accelsweep.commands.slurm import Stranded, read_jobs
+from accelsweep.core.documents import set_aside
 from accelsweep.core.errors import InputError
 from accelsweep.core.folders import SweepFolder
 from accelsweep.core.plans import Manifest, Site
@@ -21,6 +22,14 @@ def test_the_jobs_of_a_sweep_are_told_by_folder_and_block(example_sweep: SweepFo
     )
     (job,) = read_jobs(listing, example_sweep)
     assert str(job) == f"job 12 RUNNING on gpu1 for 1:03, block {block}"
+
+
+def test_the_jobs_of_a_sweep_are_known_although_its_plan_and_a_block_are_damaged(example_sweep: SweepFolder):
+    block = Manifest.read(example_sweep.manifest).blocks[0].name
+    example_sweep.manifest.write_text("{")
+    set_aside(example_sweep.block(block))
+    listing = f"12|RUNNING|None|gpu1|1:03|{example_sweep.home}|rule_block_wildcards_x_{block}\n"
+    assert [job.block for job in read_jobs(listing, example_sweep)] == [block]
 
 
 def test_a_waiting_job_says_why_it_waits(example_sweep: SweepFolder):

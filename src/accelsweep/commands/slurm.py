@@ -18,7 +18,6 @@ from pathlib import Path
 
 from accelsweep.core.errors import AccelsweepError
 from accelsweep.core.folders import SweepFolder
-from accelsweep.core.plans import Manifest
 
 _FIELDS = "%i|%T|%r|%N|%M|%Z|%k"  # id, state, reason, nodes, elapsed, working directory, comment
 _BLOCK = re.compile(r"_(b[0-9a-f]{12})$")
@@ -55,7 +54,7 @@ def jobs(folder: SweepFolder) -> list[Job]:
 
 def read_jobs(listing: str, folder: SweepFolder) -> list[Job]:
     """Return which lines of squeue's `listing` are jobs of the sweep: by working directory and block."""
-    blocks = {block.name for block in Manifest.read(folder.manifest).blocks}
+    blocks = _blocks(folder)
     found = []
     for line in listing.splitlines():
         number, state, reason, nodes, elapsed, directory, comment = line.split("|", 6)
@@ -65,6 +64,11 @@ def read_jobs(listing: str, folder: SweepFolder) -> list[Job]:
     return found
 
 
+def _blocks(folder: SweepFolder) -> set[str]:
+    """Return the names of the sweep's blocks, by their files: also those of an earlier plan, or of a damaged one."""
+    return {path.name.partition(".")[0] for path in folder.root.glob("blocks/b*.json*")}
+
+
 def settle_old_jobs(
     folder: SweepFolder, say: Callable[[str], None], *, cancel: bool, beat: Callable[[], None] = lambda: None
 ) -> None:
@@ -72,7 +76,7 @@ def settle_old_jobs(
 
     `beat` is called now and then while it waits.
     """
-    if not folder.manifest.exists():
+    if not _blocks(folder):
         return
     told: set[str] = set()
     while old := jobs(folder):
