@@ -1,5 +1,7 @@
 """What the commands print is true to the files: plan, status, results, comparison."""
 
+import re
+
 import pytest
 
 from accelsweep.analyse.analyse import analyse
@@ -12,6 +14,7 @@ from accelsweep.commands.results import print_results
 from accelsweep.commands.status import print_status
 from accelsweep.core.errors import InputError
 from accelsweep.core.plans import Manifest
+from accelsweep.core.record import Record
 
 
 @pytest.fixture(autouse=True)
@@ -27,6 +30,12 @@ def test_a_plan_names_cells_reasons_blocks_and_what_it_can_show(tmp_path, capsys
     assert "3 blocks (3 new), 24 runs, 0 settled already" in shown or "cuda x" in shown
     assert "smallest difference that these repeats can show" in shown
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_priced_plan_tells_its_cost_also_where_no_gpu_is_used(tmp_path, capsys):
+    priced = ["experiment=quickstart", "accelerator=cpu", "devices=1", "prices=dawnbench_2018", "repeats=100"]
+    print_plan(tmp_path, priced, name=None, add_repeats=0)
+    assert re.search(r"^ +at least \d\.\d\d USD$", capsys.readouterr().out, re.MULTILINE)
 
 
 def test_cfg_job_prints_the_composed_config(tmp_path, capsys):
@@ -53,6 +62,15 @@ def test_status_tells_of_every_sweep_of_the_folder(example_sweep, capsys):
     shown = capsys.readouterr().out
     assert shown.startswith(f"{example_sweep.name}: ")
     assert "head: none" in shown
+
+
+def test_status_counts_the_days_that_are_left(example_sweep, capsys):
+    for run in Manifest.read(example_sweep.manifest).wanted_runs():
+        path = example_sweep.record(run)
+        if path.exists():
+            Record.read(path).model_copy(update={"wall_seconds": 3600.0 * 26 / 3}).write(path)
+    print_status(example_sweep.home, None)
+    assert "remaining: 3 runs, about 1 day, 2:00:00" in capsys.readouterr().out
 
 
 def test_status_of_an_empty_folder_says_how_to_begin(tmp_path, capsys):

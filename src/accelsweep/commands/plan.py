@@ -134,9 +134,11 @@ def _summary(table: PlanTable) -> list[str]:
         least, most = estimate.minutes
         basis = f"at least {least:.1f} minutes ({estimate.basis})"
         lines.append(f"left: {estimate.runs_left} runs, {basis}; their time limits allow {most:.0f}")
-        if estimate.gpu_hours[1] > 0:
-            cost = f"at least {estimate.usd[0]:.2f} USD" if estimate.usd else f"cost unknown: {estimate.usd_reason}"
-            lines.append(f"      at least {estimate.gpu_hours[0]:.2f} GPU-hours, {cost}")
+        gpus = f"at least {estimate.gpu_hours[0]:.2f} GPU-hours, " if estimate.gpu_hours[1] else ""
+        if estimate.usd:
+            lines.append(f"      {gpus}at least {estimate.usd[0]:.2f} USD")
+        elif gpus:
+            lines.append(f"      {gpus}cost unknown: {estimate.usd_reason}")
     shown = f"{effect.effect:.1%}" if effect.effect is not None else f"unknown: {effect.reason}"
     lines.append(f"smallest difference that these repeats can show: {shown} ({effect.assumption})")
     return lines + [f"note: {note}" for note in table.notes]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -11,6 +10,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn
 from rich.progress import Progress as Bar
 
+from accelsweep.commands.console import duration
 from accelsweep.core.cell import label
 from accelsweep.core.errors import DamagedFile
 from accelsweep.core.folders import SweepFolder
@@ -112,7 +112,7 @@ class Progress:
         if not self.fresh_seconds:
             return ""
         left = (self.total - self.done) * sum(self.fresh_seconds) / len(self.fresh_seconds)
-        return f"about {time.strftime('%H:%M:%S', time.gmtime(left))} left"
+        return f"about {duration(left)} left"
 
 
 def _stamp(folder: SweepFolder, run: str) -> int:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import time
 from pathlib import Path
 
 import typer
 
 from accelsweep.commands import slurm
+from accelsweep.commands.console import duration
 from accelsweep.commands.head import living_head
 from accelsweep.core.cell import label
 from accelsweep.core.errors import AccelsweepError
@@ -42,7 +42,7 @@ def _print(folder: SweepFolder) -> None:
     for running in state.running:
         typer.echo(f"  {_running(running, labels)}")
     if state.remaining:
-        left = "" if state.seconds_left is None else f", about {_duration(state.seconds_left)}"
+        left = "" if state.seconds_left is None else f", about {duration(state.seconds_left)}"
         typer.echo(f"  remaining: {state.remaining} runs{left}")
     for run, doubt in state.doubts:
         typer.echo(f"  doubt: {run}: {doubt.message}")
@@ -69,7 +69,7 @@ def _counts(state: Status) -> str:
 
 def _running(running: Running, labels: dict[str, str]) -> str:
     claim = running.claim
-    life = {True: "running", False: "left by a dead process", None: "claimed"}[running.alive]
+    life = "running" if running.alive else "left by a dead process"
     job = f"job {claim.job}, " if claim.job else ""
     where = f"block {claim.block} {life} on {claim.host}, {job}process {claim.pid}, since {claim.since}"
     if claim.run is None:
@@ -77,7 +77,3 @@ def _running(running: Running, labels: dict[str, str]) -> str:
     cell = labels.get(claim.run.rsplit("-r", 1)[0], claim.run)
     step = "" if running.step is None else f", step {running.step}"
     return f"{where}: {cell} since {claim.run_since}{step}"
-
-
-def _duration(seconds: float) -> str:
-    return time.strftime("%H:%M:%S", time.gmtime(seconds))
