@@ -6,6 +6,7 @@ import sys
 from accelsweep.commands.workflow import open_sweep
 
 SWEEP = open_sweep(config, plan_if_asked=workflow.is_main_process)
+SWEEP.hold_limits(workflow)
 
 
 wildcard_constraints:
@@ -27,6 +28,7 @@ rule all:
 
 # Data is prepared where there is a network, before any job starts.
 onstart:
+    SWEEP.check_executor(local=workflow.local_exec)
     shell("{sys.executable:q} -m accelsweep.execute.prepare {SWEEP.root:q}")
 
 

@@ -1,12 +1,17 @@
 """What the Snakefile is told of a sweep, and how it is named on Snakemake's command line."""
 
 import re
+import subprocess
+import sys
+from pathlib import Path
 
 import pytest
+from snakemake.api import SnakemakeApi
 from snakemake.cli import parse_config
 from snakemake.exceptions import WorkflowError
+from snakemake.settings.types import ConfigSettings, ResourceSettings
 
-from accelsweep.commands.workflow import Sweep, open_sweep
+from accelsweep.commands.workflow import SWEEP_VARIABLE, Sweep, open_sweep
 from accelsweep.core.folders import SweepFolder
 from accelsweep.plan.make import make_plan, write_plan
 
@@ -30,6 +35,65 @@ def test_snakemake_without_a_sweep_says_how_to_name_one(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     with pytest.raises(WorkflowError, match="--config experiment=NAME"):
         open_sweep({}, plan_if_asked=True)
+
+
+OTHERWISE = """\
+# @package _global_
+name: otherwise
+accelerator: cpu
+"""
+
+
+JOB = """
+import sys
+from snakemake.cli import parse_config
+from accelsweep.commands.workflow import open_sweep
+print(open_sweep(parse_config(sys.argv[1:]), plan_if_asked=False).root)
+"""
+
+
+@pytest.mark.parametrize(
+    ("given", "name"),
+    [
+        (["experiment=claims/mine"], "claims-mine"),
+        (["experiment=otherwise"], "otherwise"),
+        (["experiment=otherwise", "overrides=name=x batch_size=8,16"], "x"),
+        (["experiment=otherwise", "name=y"], "y"),
+    ],
+)
+def test_a_job_finds_the_sweep_that_the_main_process_planned(given, name, tmp_path, monkeypatch):
+    for experiment in ("otherwise", "claims/mine"):
+        path = tmp_path / "conf" / "experiment" / f"{experiment}.yaml"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(OTHERWISE.replace("name: otherwise\n", "" if "/" in experiment else "name: otherwise\n"))
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv(SWEEP_VARIABLE, "another")
+    assert open_sweep(parse_config(given), plan_if_asked=True).root == f"sweeps/{name}"
+    (tmp_path / "conf" / "experiment" / "otherwise.yaml").write_text("name: edited")
+    said = subprocess.run([sys.executable, "-c", JOB, *given], capture_output=True, text=True, check=False)
+    assert said.stdout == f"sweeps/{name}\n", said.stderr
+
+
+def main_snakemake(home, site, **resources):
+    """The main Snakemake of a sweep at a Slurm site, its Snakefile read."""
+    overrides = " ".join(["site=slurm_example", "accelerator=cpu", *site])
+    config = ConfigSettings(config={"experiment": "quickstart", "overrides": overrides})
+    with SnakemakeApi() as snakemake:
+        snakefile = Path(__file__).resolve().parents[2] / "Snakefile"
+        return snakemake.workflow(ResourceSettings(**resources), config, snakefile=snakefile, workdir=home)._workflow
+
+
+def test_snakemake_alone_keeps_to_the_sites_limits(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv(SWEEP_VARIABLE, "another")
+    limits = ("site.slurm.max_gpus=8", "site.slurm.max_jobs=3")
+    told_nothing = main_snakemake(tmp_path, limits, nodes=50)
+    assert (told_nothing.nodes, told_nothing.global_resources["gpu"].value) == (3, 8)
+    told_less = main_snakemake(tmp_path, limits, nodes=2, resources={"gpu": 4})
+    assert (told_less.nodes, told_less.global_resources["gpu"].value) == (2, 4)
+    no_limits = main_snakemake(tmp_path, ("site.slurm.max_gpus=null", "site.slurm.max_jobs=null"), nodes=50)
+    assert no_limits.nodes == 50
+    assert "gpu" not in no_limits.global_resources
 
 
 def planned(home, *overrides):

@@ -41,6 +41,18 @@ def test_block_size_one_gives_one_job_per_run(home):
     assert re.search(r"^block\s+6$", result.stdout, re.MULTILINE), result.stdout
 
 
+def test_a_site_that_submits_is_not_measured_where_snakemake_runs(home):
+    there = ("--config", "experiment=tiny", "overrides=site=slurm_example accelerator=cpu")
+    looked = home.snakemake("--dry-run", *there)
+    assert looked.returncode == 0, looked.stdout
+    refused = home.snakemake(*there)
+    assert refused.returncode != 0
+    assert "the site 'slurm_example' submits to Slurm" in refused.stdout
+    assert "Traceback" not in refused.stdout
+    assert home.records("tiny") == {}
+    assert not list(home.path.glob("sweeps/tiny/logs/*"))
+
+
 def test_a_mistake_is_told_in_a_sentence_and_nothing_is_written(home):
     before = set(home.files())
     result = home.snakemake("--config", "experiment=tiny", "overrides=batchsize=8")

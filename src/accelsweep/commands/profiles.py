@@ -24,10 +24,18 @@ def check_profile(profile: Path, site: Site) -> None:
     """Raise InputError where the profile would submit what the site runs itself, or run what the site submits."""
     files = [profile / name for name in ("profile.yaml", "config.yaml") if (profile / name).is_file()]
     executor = re.search(r"^executor:\s*['\"]?(\w+)", files[0].read_text("utf-8"), re.MULTILINE) if files else None
-    if site.scheduler == "slurm" and (executor is None or executor[1] == "local"):
-        raise InputError(f"the site '{site.name}' submits to Slurm: add --profile slurm (or choose site=local)")
-    if site.scheduler == "local" and executor is not None and executor[1] == "slurm":
+    check_executor(site, local=executor is None or executor[1] == "local")
+
+
+def check_executor(site: Site, *, local: bool) -> None:
+    """Raise InputError where Snakemake would run jobs here (`local`) that the site submits, or the other way round."""
+    if site.scheduler == "slurm" and local:
         raise InputError(
-            f"the site '{site.name}' is this machine, the profile {profile.name} submits to Slurm: add site=NAME, "
-            "a file in conf/site/ with `scheduler: slurm` (see conf/site/slurm_example.yaml)"
+            f"the site '{site.name}' submits to Slurm, Snakemake would measure on this machine: add --profile slurm "
+            "(for snakemake itself: --profile workflows/profiles/slurm), or choose site=local"
+        )
+    if site.scheduler == "local" and not local:
+        raise InputError(
+            f"the site '{site.name}' is this machine, Snakemake would submit jobs: add site=NAME, a file in conf/site/ "
+            "with `scheduler: slurm` (see conf/site/slurm_example.yaml), or take --profile local"
         )

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import typer
 
 from accelsweep.commands import slurm
-from accelsweep.commands.head import Head, claimed
+from accelsweep.commands.head import claimed
 from accelsweep.commands.plan import show_plan
 from accelsweep.commands.processes import Child
 from accelsweep.commands.profiles import check_profile, find_profile
@@ -23,6 +23,7 @@ from accelsweep.commands.results import print_results
 from accelsweep.core.errors import EXIT_INCOMPLETE, EXIT_INTERRUPTED, EXIT_OK, InputError
 from accelsweep.core.folders import SweepFolder
 from accelsweep.core.shipped import shipped_root
+from accelsweep.execute.holding import Holding
 
 if TYPE_CHECKING:
     from accelsweep.plan.make import Plan
@@ -84,7 +85,9 @@ def seconds_of(budget: str | None) -> float | None:
     return float(match[1]) * {"": 1, "s": 1, "m": 60, "h": 3600}[match[2]]
 
 
-def _drive(folder: SweepFolder, request: Request, options: list[str], budget_seconds: float | None, head: Head) -> int:
+def _drive(
+    folder: SweepFolder, request: Request, options: list[str], budget_seconds: float | None, head: Holding
+) -> int:
     progress, jobs = Progress.begin(folder), slurm.Stranded(folder, typer.echo)
     with _publisher(folder, request) as publisher, _snakemake(folder, options) as snakemake:
         deadline = None if budget_seconds is None else time.monotonic() + budget_seconds
@@ -128,9 +131,7 @@ def _snakemake_options(request: Request, profile: Path, plan: Plan) -> list[str]
     jobs = request.jobs or (site.slurm.max_jobs if site.scheduler == "slurm" else None)
     options += ["--jobs", str(jobs)] if jobs else []
     slots = max((cell.config["measure"].get("concurrency", 1) for cell in plan.cells), default=1)
-    if site.scheduler == "slurm":
-        options += ["--resources", f"gpu={site.slurm.max_gpus}"] if site.slurm.max_gpus else []
-    elif slots > 1:
+    if site.scheduler == "local" and slots > 1:
         options += ["--resources", f"timing={slots}"]
     return options
 

@@ -14,6 +14,7 @@ from functools import cached_property
 from pathlib import Path, PurePath
 from typing import Any
 
+from accelsweep.commands.profiles import check_executor
 from accelsweep.core.documents import canonical_json, sha256_text
 from accelsweep.core.errors import AccelsweepError, InputError
 from accelsweep.core.folders import SweepFolder, existing_sweep
@@ -21,6 +22,9 @@ from accelsweep.core.plans import Manifest, PlannedBlock, Resources
 from accelsweep.plan.slurm import RESTARTS_VARIABLE, Value, across_nodes, before_block, job_resources, python
 
 _PACKAGE = Path(__file__).resolve().parents[1]
+
+SWEEP_VARIABLE = "ACCELSWEEP_SWEEP"
+"""Environment variable by which the main process tells those of its jobs which sweep its `experiment` became."""
 
 
 @dataclass(frozen=True)
@@ -95,6 +99,23 @@ class Sweep:
         """Shell commands that prepare the node for a block."""
         return before_block(self.manifest.site.slurm) if self.manifest.site.scheduler == "slurm" else ""
 
+    def hold_limits(self, workflow: Any) -> None:
+        """Hold the main Snakemake to the site's limits, whoever started it: GPUs at once, jobs in the queue."""
+        slurm = self.manifest.site.slurm
+        for name, most in {"gpu": slurm.max_gpus, "_nodes": slurm.max_jobs}.items():
+            if workflow.is_main_process and most is not None:
+                given = workflow.global_resources.get(name)
+                workflow.register_resource(name, min(most, given.value) if given and given.value else most)
+
+    def check_executor(self, *, local: bool) -> None:
+        """Raise WorkflowError where blocks would run on this machine (`local`) and must not, or the other way round."""
+        from snakemake.exceptions import WorkflowError
+
+        try:
+            check_executor(self.manifest.site, local=local)
+        except InputError as error:
+            raise WorkflowError(str(error)) from None
+
     def _block(self, wildcards: Any) -> PlannedBlock:
         return next(block for block in self.manifest.blocks if block.name == wildcards.block)
 
@@ -111,7 +132,8 @@ def open_sweep(config: Mapping[str, Any], *, plan_if_asked: bool) -> Sweep:
     """Return the sweep that Snakemake's config names, planned first if this is the main process.
 
     `config` holds either `sweep` (planned before; NAME or sweeps/NAME) or `experiment`, with `overrides` (Hydra's,
-    separated by spaces) and `name`. Raises WorkflowError, so that Snakemake prints the message and no traceback.
+    separated by spaces) and `name`; jobs are handed the same. Raises WorkflowError, so that Snakemake prints the
+    message and no traceback.
     """
     from snakemake.exceptions import WorkflowError
 
@@ -127,6 +149,7 @@ def open_sweep(config: Mapping[str, Any], *, plan_if_asked: bool) -> Sweep:
         if plan_if_asked:
             from accelsweep.execute.audit import audit
 
+            os.environ[SWEEP_VARIABLE] = folder.name
             audit(folder, check_present=manifest.site.scheduler == "local")
         return Sweep(folder, manifest)
     except AccelsweepError as error:
@@ -142,9 +165,11 @@ def _planned(home: Path, config: Mapping[str, Any]) -> SweepFolder:
 
 
 def _sweep_name(config: Mapping[str, Any]) -> str:
-    for key in ("sweep", "name", "experiment"):
+    for key in ("sweep", "name"):
         if key in config:
             return PurePath(str(config[key])).name
+    if "experiment" in config and SWEEP_VARIABLE in os.environ:
+        return os.environ[SWEEP_VARIABLE]
     raise InputError("name a sweep: --config sweep=NAME for a planned one, or --config experiment=NAME to plan it")
 
 
