@@ -12,8 +12,9 @@ from hydra.core.global_hydra import GlobalHydra
 from omegaconf import OmegaConf, open_dict
 
 from accelsweep.core.errors import InputError
-from accelsweep.plan.compose import MOST_CELLS, Composer, composed_yaml, config_folders
+from accelsweep.plan.compose import MOST_CELLS, Composer, config_folders
 from accelsweep.plan.expand import expand
+from accelsweep.plan.job import composed_yaml
 
 SWEEPS = {
     "nothing swept": [],

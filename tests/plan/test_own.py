@@ -6,8 +6,9 @@ import pytest
 import yaml
 
 from accelsweep.core.errors import InputError
-from accelsweep.plan.compose import Composer, composed_yaml, config_folders
+from accelsweep.plan.compose import Composer, config_folders
 from accelsweep.plan.grid import checked_grid
+from accelsweep.plan.job import composed_yaml
 
 MINE = """
 # @package _global_

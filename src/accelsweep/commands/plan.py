@@ -28,7 +28,7 @@ def print_config(home: Path, overrides: Sequence[str], what: str) -> None:
     """Print the composed config, as `--cfg job` does for users of Hydra."""
     if what != "job":
         raise InputError(f"--cfg {what!r} is not known here: the only choice is `--cfg job`")
-    from accelsweep.plan.compose import composed_yaml
+    from accelsweep.plan.job import composed_yaml
 
     typer.echo(composed_yaml(home, overrides), nl=False)
 

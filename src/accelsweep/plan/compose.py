@@ -24,14 +24,13 @@ from hydra.core.plugins import Plugins
 from hydra.core.utils import JobRuntime, setup_globals
 from hydra.errors import HydraException
 from hydra.types import RunMode
-from omegaconf import DictConfig, OmegaConf, open_dict
+from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 from yaml import YAMLError
 
 from accelsweep.core.errors import InputError
 from accelsweep.core.shipped import shipped_root
 from accelsweep.plan.explain import explain
-from accelsweep.plan.own import with_own_targets
 
 CONFIG_NAME = "config"
 MOST_CELLS = 100_000
@@ -173,12 +172,3 @@ def _refuse_size(lengths: Mapping[str, int]) -> None:
     if not cells:
         empty = next(key for key, length in lengths.items() if not length)
         raise InputError(f"'{empty}' is swept over no value at all, so there is no cell to run; give it one")
-
-
-def composed_yaml(home: Path, overrides: Sequence[str]) -> str:
-    """Return the composed config as `--cfg job` prints it: YAML, interpolations unresolved, one value per key."""
-    composer = Composer(config_folders(home))
-    config = composer.compose(with_own_targets(composer, overrides))
-    with open_dict(config):
-        del config["hydra"]
-    return OmegaConf.to_yaml(config)
