@@ -38,3 +38,12 @@ def test_without_two_measured_batch_sizes_there_is_no_knee_and_without_failure_n
     (fitting,) = _curves(simulated, {8: 400.0, 16: 700.0})
     assert (one.knee, one.smallest_out_of_memory) == (None, 16)
     assert fitting.smallest_out_of_memory is None
+
+
+def test_cells_that_have_not_run_are_no_curve(simulated: ModuleType) -> None:
+    """Their configs are known; on which hardware they will run is not."""
+    cells = [{"batch_size": size} for size in (8, 16)]
+    rows = [
+        simulated.make_run(axes, block, None, outcome="not_run", hardware={}) for axes in cells for block in range(3)
+    ]
+    assert analyse(simulated.make_records(rows), simulated.make_manifest(cells, 3)).batch_curves == ()

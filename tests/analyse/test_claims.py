@@ -8,7 +8,9 @@ from typing import Any
 import pytest
 
 from accelsweep.analyse.analyse import analyse
+from accelsweep.analyse.collect import collect
 from accelsweep.core.claims import Claim, ClaimVerdict, ReportSettings, factors
+from accelsweep.plan.make import make_plan, write_plan
 
 SMALL, LARGE = {"accelerator": "cpu", "batch_size": 8}, {"accelerator": "cpu", "batch_size": 64}
 GPU = {"accelerator": "cuda", "batch_size": 64}
@@ -196,6 +198,19 @@ def test_a_claim_that_waits_for_its_runs_is_not_run_rather_than_untestable(judge
         ClaimVerdict.not_run,
         "accelerator=cpu, batch_size=64: it has not run yet",
     )
+
+
+def test_a_figure_whose_runs_are_yet_to_come_is_not_run_though_nothing_that_names_its_cell_is_an_axis(tmp_path) -> None:
+    """`accelerator=cuda` leaves one accelerator, so the cell's config alone tells which; it counts in the family."""
+    plan = make_plan(tmp_path, ["experiment=claims/vgg16", "accelerator=cuda", "site=gpu_node"])
+    folder = write_plan(tmp_path, plan)
+    found = {one.figure: one for one in analyse(collect(folder), plan.manifest).claims if one.analogue is None}
+    epoch = found["an epoch of ImageNet on a GPU"]
+    assert (epoch.verdict, epoch.reason) == (
+        ClaimVerdict.not_run,
+        "accelerator=cuda: it has not run yet; the same command measures it",
+    )
+    assert found["parameters"].reason == "no cell of this sweep has accelerator=cpu, threads=null"
 
 
 def test_a_count_has_no_noise_so_that_equal_values_are_an_interval(simulated: ModuleType) -> None:

@@ -11,7 +11,7 @@ import pytest
 from accelsweep.analyse.collect import collect, read_records, table_of
 from accelsweep.core.documents import sha256_file
 from accelsweep.core.folders import SweepFolder
-from accelsweep.core.plans import Manifest
+from accelsweep.core.plans import Block, Manifest
 
 
 def _row(table: pd.DataFrame, run: str) -> pd.Series:
@@ -109,6 +109,37 @@ def test_a_run_without_a_record_is_not_run_and_keeps_its_place(example_sweep: Sw
     shutil.rmtree(example_sweep.run(run))
     row = _row(collect(example_sweep), run)
     assert (row["outcome"], row["cell"], f"{row['cell']}-r{row['repeat']}") == ("not_run", run.rpartition("-r")[0], run)
+
+
+def test_a_run_without_a_record_has_the_config_that_its_block_holds_without_its_secrets(example_sweep) -> None:
+    run = _a_measured_run(example_sweep)
+    measured = _row(collect(example_sweep), run)
+    shutil.rmtree(example_sweep.run(run))
+    assert _row(collect(example_sweep), run)["config"] == measured["config"]
+    path = example_sweep.block(measured["block"])
+    block = Block.read(path)
+    secret = {cell: {**config, "data": {"url": "https://me:hunter2@host/d"}} for cell, config in block.configs.items()}
+    block.model_copy(update={"configs": secret}).write(path)
+    config = json.loads(_row(collect(example_sweep), run)["config"])
+    assert config["data"] == {"url": "https://***@host/d"}
+
+
+def test_a_run_without_a_record_in_a_block_that_is_lost_has_no_config(example_sweep: SweepFolder) -> None:
+    run = _a_measured_run(example_sweep)
+    block = _row(collect(example_sweep), run)["block"]
+    shutil.rmtree(example_sweep.run(run))
+    example_sweep.block(block).write_text("{")
+    row = _row(collect(example_sweep), run)
+    assert row["outcome"] == "not_run"
+    assert pd.isna(row["config"])
+
+
+def test_an_axis_that_was_added_later_has_values_for_the_runs_from_before(example_sweep: SweepFolder) -> None:
+    manifest = Manifest.read(example_sweep.manifest)
+    cells = tuple(cell.model_copy(update={"axes": {**cell.axes, "loop": "raw"}}) for cell in manifest.cells)
+    grown = manifest.model_copy(update={"axes": (*manifest.axes, "loop"), "cells": cells, "revision": 2})
+    grown.write(example_sweep.manifest)
+    assert set(collect(example_sweep)["axis.loop"]) == {"raw"}
 
 
 def test_an_axis_of_one_type_keeps_it_and_a_mixed_axis_is_json() -> None:

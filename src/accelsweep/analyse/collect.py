@@ -7,7 +7,8 @@ so. The same records give the same bytes: columns and rows have a fixed order, t
 from __future__ import annotations
 
 import io
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -19,8 +20,9 @@ from accelsweep.core.documents import canonical_json, set_aside, sha256_file, wr
 from accelsweep.core.errors import DamagedFile
 from accelsweep.core.folders import SweepFolder
 from accelsweep.core.outcome import Outcome
-from accelsweep.core.plans import Manifest, PlannedCell
+from accelsweep.core.plans import Block, Manifest, PlannedCell
 from accelsweep.core.record import Record
+from accelsweep.core.secrets import without_secrets
 
 TEXT, WHOLE, REAL = pa.string(), pa.int64(), pa.float64()
 
@@ -40,10 +42,16 @@ def collect(folder: SweepFolder) -> pd.DataFrame:
 
     Times are UTC in ISO 8601; `axis.KEY` holds JSON where the axis mixes types; each metric has a float column of its
     own (null where it was not measured; the reason stands in `metrics`). Rows are in block order, unsupported last.
+    The plan says where a cell lies on the axes, so that an axis which was added later has values for earlier runs too.
     """
     manifest = Manifest.read(folder.manifest)
-    cells = {cell.name: cell for cell in manifest.cells}
-    rows = [_run_row(folder, block.name, run, cells) for block in manifest.blocks for run in block.runs]
+    axes = {cell.name: {"axes": cell.axes} for cell in manifest.cells}
+    configs = cache(lambda block: _configs(folder.block(block)))
+    rows = [
+        {**_run_row(folder, block.name, run, configs), **axes.get(_cell_of(run), {})}
+        for block in manifest.blocks
+        for run in block.runs
+    ]
     rows += [_unsupported_row(manifest.sweep, cell) for cell in manifest.cells if cell.unsupported is not None]
     table = table_of(rows, manifest.axes)
     buffer = io.BytesIO()
@@ -89,8 +97,8 @@ def _axis_column(values: list[Any]) -> pa.Array:
     return _column([canonical_json(value) for value in values], TEXT)
 
 
-def _run_row(folder: SweepFolder, block: str, run: str, cells: Mapping[str, PlannedCell]) -> dict[str, Any]:
-    cell, _, repeat = run.rpartition("-r")
+def _run_row(folder: SweepFolder, block: str, run: str, configs: Callable[[str], Mapping[str, Any]]) -> dict[str, Any]:
+    """Return the row of a run; `configs` gives those of a block, for a run that left no record."""
     try:
         record = _checked(folder, run)
     except FileNotFoundError:
@@ -100,23 +108,38 @@ def _run_row(folder: SweepFolder, block: str, run: str, cells: Mapping[str, Plan
         record = None
     if record is not None:
         return {**_record_row(record), "record_sha256": sha256_file(folder.record(run))}
+    cell = _cell_of(run)
     return {
         "sweep": folder.name,
         "cell": cell,
         "run": run,
         "block": block,
-        "repeat": int(repeat),
+        "repeat": int(run.removeprefix(f"{cell}-r")),
         "outcome": Outcome.not_run,
         "reason": _why_absent(folder, run),
-        "axes": cells[cell].axes if cell in cells else {},
+        "config": configs(block).get(cell),
+        "axes": {},
         "values": {},
     }
+
+
+def _cell_of(run: str) -> str:
+    return run.rpartition("-r")[0]
+
+
+def _configs(block: Path) -> dict[str, str]:
+    """Return the config of each cell of a block as JSON, as records hold it; {} for a file that is lost or damaged."""
+    try:
+        configs = Block.read(block).configs
+    except (FileNotFoundError, DamagedFile):
+        return {}
+    return {cell: canonical_json(without_secrets(config)) for cell, config in configs.items()}
 
 
 def _checked(folder: SweepFolder, run: str) -> Record:
     path = folder.record(run)
     record = Record.read(path)
-    if record.run != run or record.cell != run.rpartition("-r")[0]:
+    if record.run != run or record.cell != _cell_of(run):
         raise DamagedFile(path, f"it is the record of run {record.run} of cell {record.cell}")
     return record
 

@@ -137,7 +137,7 @@ class CellRuns:
 
     @cached_property
     def config(self) -> Mapping[str, Any]:
-        """The frozen config, or {} if no run left a record."""
+        """The frozen config, or {} where neither a record nor a block tells it: of cells that the plan rules out."""
         return next((run.config for run in self.runs if run.config), {})
 
     @cached_property

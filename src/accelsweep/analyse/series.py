@@ -14,11 +14,11 @@ def series(
 ) -> list[list[CellRuns]]:
     """Return the sets of two or more cells, on one kind of hardware, whose configs are equal but for the `free` keys.
 
-    Cells in one set also have the same `mark`. Cells whose config is unknown (no run left a record) belong to none.
+    Cells in one set also have the same `mark`. Cells that have not run anywhere belong to none.
     """
     found: dict[str, list[CellRuns]] = {}
     for group in groups:
-        if group.config:
+        if group.hardware:
             rest = {key: value for key, value in group.config.items() if key not in free}
             found.setdefault(canonical_json([rest, dict(group.hardware), mark(group)]), []).append(group)
     return [members for members in found.values() if len(members) > 1]
