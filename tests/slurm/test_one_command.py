@@ -1,10 +1,18 @@
 """One command from the login node: blocks become jobs, and the same records, report and MLflow runs come back."""
 
+import re
+import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
+from accelsweep.core.folders import SweepFolder
 from accelsweep.core.outcome import Outcome
+from accelsweep.core.plans import Manifest
+from accelsweep.core.record import Record
+
+REPOSITORY = Path(__file__).resolve().parents[2]
 
 pytestmark = pytest.mark.slurm
 
@@ -60,3 +68,31 @@ def test_blocks_run_in_the_sites_container(home):
     assert {record.outcome for record in home.records().values()} == {Outcome.measured}
     (line,) = (home.path / "container.log").read_text().splitlines()
     assert line.startswith(f"{sys.executable} -m accelsweep.execute sweeps/tiny/blocks/b")
+
+
+def test_snakemake_alone_goes_through_slurm_too_whatever_the_sweep_is_called(home):
+    experiments = home.path / "conf" / "experiment"
+    (experiments / "claims").mkdir()
+    (experiments / "tiny.yaml").rename(experiments / "claims" / "mine.yaml")
+    folder = SweepFolder(home.path, "claims-mine")
+    command = [sys.executable, "-m", "snakemake", "--snakefile", REPOSITORY / "Snakefile", "--profile", "quick"]
+    command += ["--config", "experiment=claims/mine", "overrides=site=box +site.slurm.max_gpus=1"]
+    done = subprocess.run(
+        command, cwd=home.path, env=home.environment, capture_output=True, text=True, timeout=280, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    assert re.search(r"^Provided resources: gpu=\D*\b1\b", done.stderr, re.MULTILINE), done.stderr
+    runs = Manifest.read(folder.manifest).wanted_runs()
+    assert {Record.read(folder.record(run)).outcome for run in runs} == {Outcome.measured}
+    assert len(home.submitted()) == 1
+    assert (folder.report / "index.html").exists()
+
+
+def test_a_damaged_plan_is_made_anew(home):
+    home.run()
+    manifest = home.folder.manifest
+    manifest.write_text("[")
+    output = home.run()
+    assert "set aside and planned again" in output
+    assert Manifest.read(manifest).sweep == "tiny"
+    assert len(home.submitted()) == 1, "what was measured stands"
