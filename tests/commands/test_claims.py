@@ -5,7 +5,10 @@ import csv
 import pytest
 
 from accelsweep.commands.claims import known_claims, put_to_the_test
-from accelsweep.core.errors import EXIT_OK, InputError
+from accelsweep.commands.head import claimed
+from accelsweep.core.errors import EXIT_INCOMPLETE, EXIT_OK, InputError
+from accelsweep.core.folders import SweepFolder
+from accelsweep.execute.leases import FOLDER_VARIABLE
 
 OWN = """\
 # @package _global_
@@ -43,6 +46,33 @@ def test_the_users_own_claims_are_known_beside_the_shipped_ones(home):
 def test_an_unknown_claim_is_refused_with_the_nearest_one(home):
     with pytest.raises(InputError, match=r"no claim 'vg16' \(did you mean 'vgg16'\?\)"):
         put_to_the_test(home, ["vg16"], 1.0)
+
+
+@pytest.fixture
+def three(home, monkeypatch):
+    """A claim that somebody runs, one that cannot be planned, and one with which all is well; and no shipped ones."""
+    folder = home / "conf" / "experiment" / "claims"
+    (folder / "wrong.yaml").write_text(OWN.replace("repeats: 3", "repeats: few"))
+    (folder / "well.yaml").write_text(OWN.replace("id: own", "id: well"))
+    monkeypatch.setattr("accelsweep.commands.claims.known_claims", lambda _home: ["own", "well", "wrong"])
+    monkeypatch.setenv(FOLDER_VARIABLE, str(home / "leases"))
+    return home
+
+
+@pytest.mark.real
+def test_a_claim_that_fails_or_is_being_run_costs_no_other_its_row(three, capsys):
+    running = SweepFolder(three, "claims-own")
+    with claimed(running):
+        before = sorted(running.root.rglob("*"))
+        assert put_to_the_test(three, ["well"], 0.0) == EXIT_INCOMPLETE
+        assert sorted(running.root.rglob("*")) == before
+    assert set(verdicts(three)) == {("well", "", "")}
+    page = (three / "reports" / "claims" / "report.md").read_text()
+    told = capsys.readouterr()
+    for text in (page.replace("\\", ""), told.err):
+        assert "is already being run by process" in text
+        assert "repeats" in text
+    assert "claims-own" in told.out
 
 
 @pytest.mark.real

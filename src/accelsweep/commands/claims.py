@@ -2,17 +2,31 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import typer
 from rich.table import Table
 
 from accelsweep.commands.console import console
-from accelsweep.core.errors import EXIT_INTERRUPTED, EXIT_OK, InputError, nearest
+from accelsweep.commands.head import claimed
+from accelsweep.core.errors import (
+    EXIT_INCOMPLETE,
+    EXIT_INTERRUPTED,
+    EXIT_OK,
+    AccelsweepError,
+    DamagedFile,
+    InputError,
+    nearest,
+)
 from accelsweep.core.findings import Findings
 from accelsweep.core.folders import SweepFolder
+
+if TYPE_CHECKING:
+    from accelsweep.plan.make import Plan
 
 GROUP = "claims"
 
@@ -20,30 +34,63 @@ GROUP = "claims"
 def put_to_the_test(home: Path, names: Sequence[str], minutes: float) -> int:
     """Run the sweeps of these claims (all without a name), those that take least first, until `minutes` are over.
 
-    Every claim is planned and has a row, run or not. Returns 0, or 130 if interrupted; either way there is a report.
+    Every claim has a row, run or not: one that fails, or whose sweep somebody else runs, costs no other.
+    Returns 0, 1 if a claim failed, 130 if interrupted; there is a report in any case.
     """
-    from accelsweep.commands.finish import finish
     from accelsweep.commands.plan import minutes_left
-    from accelsweep.commands.run import Request, run
-    from accelsweep.plan.make import make_plan, write_plan
 
     known = known_claims(home)
     _refuse_unknown(names, known)
     deadline, interrupted = time.monotonic() + 60.0 * minutes, False
-    plans = {name: make_plan(home, [f"experiment={GROUP}/{name}"]) for name in known}
+    plans, failed = _plans(home, known)
     left = {name: minutes_left(home, plan) for name, plan in plans.items()}
     why_not = {}
-    for name in sorted(known, key=lambda name: left[name]):
-        seconds, asked = deadline - time.monotonic(), not names or name in names
-        if left[name] and asked and seconds > 0 and not interrupted:
-            request = Request((f"experiment={GROUP}/{name}",), time_budget=f"{seconds:.0f}s")
-            interrupted = run(home, request) == EXIT_INTERRUPTED
-        else:
-            finish(write_plan(home, plans[name]))
-        why_not[plans[name].manifest.sweep] = _why_not(minutes, asked=asked, interrupted=interrupted)
-    found = [Findings.read(SweepFolder(home, plans[name].manifest.sweep).findings) for name in known]
-    _tell(home, found, why_not)
-    return EXIT_INTERRUPTED if interrupted else EXIT_OK
+    for name in sorted(plans, key=lambda name: left[name]):
+        asked = not names or name in names
+        seconds = deadline - time.monotonic() if left[name] and asked and not interrupted else 0.0
+        try:
+            interrupted |= _bring_up_to_date(home, name, plans[name], seconds) == EXIT_INTERRUPTED
+        except AccelsweepError as error:
+            failed[plans[name].manifest.sweep] = str(error)
+        spent = time.monotonic() >= deadline
+        why_not[plans[name].manifest.sweep] = _why_not(minutes, asked=asked, interrupted=interrupted, spent=spent)
+    found = [findings for plan in plans.values() if (findings := _findings(home, plan))]
+    _tell(home, found, why_not | failed)
+    for sweep, why in failed.items():
+        typer.echo(f"{sweep} failed: {why}", err=True)
+    return EXIT_INTERRUPTED if interrupted else EXIT_INCOMPLETE if failed else EXIT_OK
+
+
+def _plans(home: Path, known: Sequence[str]) -> tuple[dict[str, Plan], dict[str, str]]:
+    """Return the plan of each claim, and why there is none for some, by the names of their sweeps."""
+    from accelsweep.plan.make import make_plan
+
+    plans, failed = {}, {}
+    for name in known:
+        try:
+            plans[name] = make_plan(home, [f"experiment={GROUP}/{name}"])
+        except AccelsweepError as error:
+            failed[f"{GROUP}-{name}"] = str(error)
+    return plans, failed
+
+
+def _bring_up_to_date(home: Path, name: str, plan: Plan, seconds: float) -> int:
+    """Run the claim's sweep for so long, or tell what there is of it. Refuses a sweep that another head runs."""
+    from accelsweep.commands.finish import finish
+    from accelsweep.commands.run import Request, run
+    from accelsweep.plan.make import write_plan
+
+    if seconds > 0:
+        return run(home, Request((f"experiment={GROUP}/{name}",), time_budget=f"{seconds:.0f}s"))
+    with claimed(SweepFolder(home, plan.manifest.sweep)):
+        finish(write_plan(home, plan))
+    return EXIT_OK
+
+
+def _findings(home: Path, plan: Plan) -> Findings | None:
+    with contextlib.suppress(FileNotFoundError, DamagedFile):
+        return Findings.read(SweepFolder(home, plan.manifest.sweep).findings)
+    return None
 
 
 def known_claims(home: Path) -> list[str]:
@@ -60,11 +107,13 @@ def _refuse_unknown(names: Sequence[str], known: Sequence[str]) -> None:
         raise InputError(f"no claim {unknown!r}{nearest(unknown, known)}; there are: {', '.join(known)}")
 
 
-def _why_not(minutes: float, *, asked: bool, interrupted: bool) -> str:
+def _why_not(minutes: float, *, asked: bool, interrupted: bool, spent: bool) -> str:
     """Return why runs of a claim are left, if any are."""
     if not asked:
         return "it was not asked for"
-    return "the command was interrupted" if interrupted else f"the {minutes:g} minutes were spent"
+    if interrupted:
+        return "the command was interrupted"
+    return f"the {minutes:g} minutes were spent" if spent else "some of its runs came to no result"
 
 
 def _tell(home: Path, found: Sequence[Findings], why_not: Mapping[str, str]) -> None:
@@ -80,5 +129,7 @@ def _tell(home: Path, found: Sequence[Findings], why_not: Mapping[str, str]) -> 
         kind = f"{claim.id} (analogue)" if claim.analogue else claim.id
         doubts = ", ".join(dict.fromkeys(doubt.code for doubt in claim.doubts)) or "-"
         table.add_row(kind, claim.figure or "", claim.claimed, measured, claim.verdict.value, doubts)
+    for sweep in sorted(why_not.keys() - {one.sweep for one in found}):
+        table.add_row(sweep, "", "-", "-", f"not run: {why_not[sweep]}", "-")
     console().print(table)
     typer.echo(f"report: {page}")
