@@ -19,6 +19,7 @@ OVERLAYS = {"experiment", "rung", "dlbench"}
 GIVEN_BY_THE_USER = {
     ("model", "own"): ["model._target_=torch.nn.Identity"],
     ("model", "supervised"): ["model.network._target_=torch.nn.Identity"],
+    ("optimizer", "own"): ["optimizer._target_=torch.optim.RMSprop"],
     ("data", "own"): ["data._target_=torch.nn.Identity"],
     ("data", "dataset"): ["data.train._target_=torch.nn.Identity"],
     **{("model", f"kernel_{name}"): ["task=kernels"] for name in ("copy", "elementwise", "matmul")},
