@@ -49,6 +49,50 @@ def test_what_fits_is_planned(home, overrides):
     assert make_plan(home, [*QUICK, *overrides]).manifest.cells
 
 
+KERNELS = ["task=kernels", "model=kernel_copy"]
+
+
+@pytest.mark.parametrize(
+    ("overrides", "key"),
+    [
+        (["task=inference", "optimizer.lr=0.1,0.2"], "optimizer.lr"),
+        (["task=inference", "optimizer=sgd,adam"], "optimizer"),
+        (["task=inference", "trainer.strategy=auto,ddp"], "trainer.strategy"),
+        (["task=inference", "measure.quality_samples=1000,2000"], "measure.quality_samples"),
+        ([*KERNELS, "data=digits,wine"], "data"),
+        ([*KERNELS, "data.num_workers=0,1"], "data.num_workers"),
+        ([*KERNELS, "measure.fake_loader=true,false"], "measure.fake_loader"),
+        ([*KERNELS, "measure.probe_steps=5,20"], "measure.probe_steps"),
+        (["measure.target=0.8,0.9"], "measure.target"),
+        (["measure.scenario=offline,single_stream"], "measure.scenario"),
+        (["task=time_to_accuracy", "measure.target=0.9", "measure.quality_samples=8,9"], "measure.quality_samples"),
+        (["task=train_throughput,inference", "measure.max_samples=1000,2000"], "measure.max_samples"),
+    ],
+)
+def test_a_swept_key_that_the_task_does_not_use_is_refused(home, overrides, key):
+    """All values would measure the same, and the report would say so with confidence."""
+    with pytest.raises(InputError, match=rf"^{key} has several values, and task=\w+.* does not use it"):
+        make_plan(home, [*QUICK, *overrides])
+
+
+@pytest.mark.parametrize(
+    "overrides",
+    [
+        ["task=inference", "optimizer.lr=0.1", "measure.quality_samples=1000"],
+        ["task=train_throughput,inference", "optimizer.lr=0.1,0.2"],
+        ["task=inference", "data.placement=loader,resident"],
+        [*KERNELS, "model.size=100,200", "measure=quick,heavy"],
+        [
+            "task=inference",
+            "optimizer.lr=0.1,0.2",
+            "exclude=[{when: {optimizer.lr: 0.2}, because: one is enough}]",
+        ],
+    ],
+)
+def test_a_key_that_is_merely_set_or_that_one_of_the_tasks_uses_may_stand(home, overrides):
+    assert make_plan(home, [*QUICK, *overrides]).manifest.cells
+
+
 def test_a_rule_may_drop_the_cells_that_do_not_fit(home):
     """One sample at a time, and many at a time, in one sweep."""
     rule = "exclude=[{when: {measure.scenario: single_stream, batch_size: 32}, because: one at a time}]"

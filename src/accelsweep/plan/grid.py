@@ -13,7 +13,7 @@ from omegaconf import DictConfig
 from accelsweep.core.cell import PLAN_KEYS, Cell, cell_name
 from accelsweep.core.errors import InputError, nearest
 from accelsweep.core.plans import Excluded, Settings, Site
-from accelsweep.plan import check, rules, select, tasks
+from accelsweep.plan import check, resources, rules, select, tasks
 from accelsweep.plan.compose import Composer
 from accelsweep.plan.expand import Point, steering_of
 from accelsweep.plan.explain import defining_file
@@ -59,8 +59,10 @@ def checked_grid(composer: Composer, overrides: Sequence[str]) -> CheckedGrid:
     dropped = {name: because for name, point in points.items() if (because := select.excluded_by(exclude, point))}
     if len(dropped) == len(points):
         raise InputError(f"the `exclude:` rules drop every cell of the grid; look in {file_of('exclude')}")
-    for point in (point for name, point in points.items() if name not in dropped):
+    left = [point for name, point in points.items() if name not in dropped]
+    for point in left:
         tasks.refuse_unfit(point.science, settings.analysis.rate, file_of)
+    tasks.refuse_idle_axes([point.axes for point in left], [point.science["task"] for point in left])
     return CheckedGrid(
         experiment=choices.get("experiment"),
         name=None if steering.get("name") is None else str(steering["name"]),
@@ -72,6 +74,7 @@ def checked_grid(composer: Composer, overrides: Sequence[str]) -> CheckedGrid:
         site=site,
         notes=(
             *_notes(len(grid.jobs), points, exclude),
+            *resources.single_thread_notes((point.science for point in left), site),
             *optimizer_notes(composer, overrides, (point.science["model"] for point in every)),
         ),
     )

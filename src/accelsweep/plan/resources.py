@@ -7,7 +7,7 @@ all nodes, `minutes` are the time limits of all runs plus start-up.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from accelsweep.core.plans import Limits, Resources, Site
@@ -51,6 +51,14 @@ def threads_per_rank(config: Mapping[str, Any], site: Site) -> int | None:
     if threads is not None or site.scheduler == "local":
         return threads
     return max(1, needs(config, site).cpus // int(config["devices"]))
+
+
+def single_thread_notes(configs: Iterable[Mapping[str, Any]], site: Site) -> list[str]:
+    """Return what to say where CPU cells of a cluster have one thread per rank only because nobody said how many."""
+    silent = (config["accelerator"] == "cpu" and config["threads"] is None for config in configs)
+    if site.scheduler == "local" or not any(silent):
+        return []
+    return [f"threads is null, so each rank of a CPU cell has 1 core at the site '{site.name}': threads=N gives it N"]
 
 
 def fits(cell: Resources, block: Resources) -> bool:

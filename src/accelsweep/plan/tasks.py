@@ -2,14 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from accelsweep.core.documents import canonical_json
 from accelsweep.core.errors import InputError
 from accelsweep.core.tasks import RATES_OF
 
 KERNELS = "accelsweep.workloads.kernels."
 OURS = "accelsweep.workloads."
+
+_GOAL = ("measure.target", "measure.max_samples", "measure.validate_every_samples")
+_QUALITY = ("measure.quality_samples", "measure.quality_metric", "measure.quality_better", "measure.probe_steps")
+
+UNUSED_BY: dict[str, tuple[str, ...]] = {
+    "train_throughput": (*_GOAL, "measure.scenario"),
+    "time_to_accuracy": ("measure.quality_samples", "measure.scenario"),
+    "inference": ("optimizer", "trainer", *_GOAL, *_QUALITY),
+    "kernels": ("optimizer", "trainer", "data", "measure.fake_loader", "measure.scenario", *_GOAL, *_QUALITY),
+}
+"""Task -> the keys, with all below them, that change nothing of what it measures."""
 
 FileOf = Callable[[str], str]
 """Names the config file to look in for a dotted key."""
@@ -46,6 +58,20 @@ def refuse_unfit(config: Mapping[str, Any], rate: str | None, file_of: FileOf) -
         )
     if task != "kernels" and target.startswith(KERNELS):
         raise InputError(f"{target} is a kernel, which has nothing to train: set task=kernels with it")
+
+
+def refuse_idle_axes(axes: Sequence[Mapping[str, Any]], tasks: Sequence[str]) -> None:
+    """Raise InputError for a swept key that changes nothing in any of the sweep's tasks.
+
+    `axes` and `tasks` are those of each cell that is left of the grid.
+    """
+    for key in axes[0]:
+        idle = all(any(key == unused or key.startswith(f"{unused}.") for unused in UNUSED_BY[task]) for task in tasks)
+        if idle and len({canonical_json(cell[key]) for cell in axes}) > 1:
+            raise InputError(
+                f"{key} has several values, and task={' and task='.join(dict.fromkeys(tasks))} does not use it: all "
+                "of its cells would measure the same. Give it one value"
+            )
 
 
 def _refuse_aimless(measure: Mapping[str, Any], file_of: FileOf) -> None:
