@@ -16,8 +16,12 @@ from accelsweep.execute.spec import RunSpec
 AUTOCAST = {"16-mixed": torch.float16, "bf16-mixed": torch.bfloat16}
 CAST = {"32-true": torch.float32, "64-true": torch.float64, "bf16-true": torch.bfloat16, "16-true": torch.float16}
 
-_HARMLESS = {"strategy", "accumulate_grad_batches", "use_distributed_sampler", "log_every_n_steps"}
-"""Trainer arguments that a bare loop may ignore, or that are checked apart."""
+_DONE_ANYWAY: dict[str, tuple[Any, ...]] = {
+    "strategy": ("auto", "ddp"),
+    "accumulate_grad_batches": (1,),
+    "use_distributed_sampler": (True,),
+}
+"""Trainer arguments that say what a bare loop does in any case, with the values that say it."""
 
 
 def device_of(accelerator: str, place: Place) -> torch.device:
@@ -47,10 +51,16 @@ def precision_of(spec: RunSpec, device: torch.device, what: str) -> str:
 def refuse_trainer_arguments(spec: RunSpec, what: str) -> None:
     """Raise Unsupported for an argument of Lightning's Trainer that would have no effect in `what`."""
     trainer = spec.config.get("trainer") or {}
-    refused = {name for name, value in trainer.items() if value and name not in _HARMLESS}
-    if refused or int(trainer.get("accumulate_grad_batches") or 1) > 1:
-        names = ", ".join(sorted(refused)) or "accumulate_grad_batches"
-        raise Unsupported(f"{what} knows no trainer.{names}: use loop=lightning, or leave it out")
+    refused = [f"trainer.{name}={value}" for name, value in sorted(trainer.items()) if not _harmless(name, value)]
+    if refused:
+        remedy = "use loop=lightning, or leave it out" if what == "loop=raw" else "leave it out"
+        raise Unsupported(f"{what} has no {', '.join(refused)}: {remedy}")
+
+
+def _harmless(name: str, value: Any) -> bool:
+    if name in _DONE_ANYWAY:
+        return value is None or value in _DONE_ANYWAY[name]
+    return not value or name == "log_every_n_steps"
 
 
 def autocast_of(precision: str, device: torch.device) -> Callable[[], AbstractContextManager[Any]]:
