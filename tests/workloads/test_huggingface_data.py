@@ -88,6 +88,14 @@ def test_what_cannot_be_used_is_refused_with_what_to_change(tmp_path):
         of(tmp_path, "csv", load, inputs="text", target="score").setup("fit")
 
 
+@pytest.mark.parametrize("inputs", [["title", "body"], ["stars", "body"]])
+def test_several_columns_of_texts_are_refused_rather_than_trained_on_the_first(tmp_path, inputs):
+    films = {"title": ["A", "B"], "body": ["good", "bad"], "stars": [5, 1], "label": [1, 0]}
+    pd.DataFrame(films).to_csv(tmp_path / "films.csv", index=False)
+    with pytest.raises(InputError, match=rf"data\.inputs=\[{','.join(inputs)}\]: several columns must all be numbers"):
+        of(tmp_path, "csv", {"data_files": str(tmp_path / "films.csv")}, inputs=inputs).setup("fit")
+
+
 def test_words_are_numbered_alike_everywhere_and_texts_are_cut_and_filled_up():
     rows = numbered_words(["The film, the FILM", "", "a b c d e"], sequence=4, vocabulary=100)
     assert rows.shape == (3, 4)

@@ -89,12 +89,15 @@ class HuggingFaceData(FiniteData):
         return table.select_columns(wanted)
 
     def _rows(self, table: Any, number: Mapping[Any, int]) -> Rows:
-        first = table.features[self._inputs[0]]
-        if type(first).__name__ == "Image":
+        kinds = {_kind(table.features[column]) for column in self._inputs}
+        if len(self._inputs) > 1 and kinds != {"numbers"}:
+            names = ",".join(map(str, self._inputs))
+            raise InputError(f"data.inputs=[{names}]: several columns must all be numbers; of others name one")
+        if kinds == {"pictures"}:
             items = Items(table, lambda item: self._picture(item, number))
             return items.in_memory() if self._in_memory else items
         targets = torch.tensor([number[value] for value in table[self._target]])
-        if getattr(first, "dtype", "") in ("string", "large_string"):
+        if kinds == {"texts"}:
             return Tensors(numbered_words(table[self._inputs[0]], self._sequence, self._vocabulary), targets)
         columns = table.select_columns(self._inputs).with_format("numpy")[:]
         vectors = np.column_stack([columns[name] for name in self._inputs]).astype(np.float32)
@@ -103,6 +106,13 @@ class HuggingFaceData(FiniteData):
     def _picture(self, item: Mapping[str, Any], number: Mapping[Any, int]) -> tuple[Tensor, Tensor]:
         picture = picture_bytes(item[self._inputs[0]], self._channels, self._image_size)
         return picture, torch.tensor(number[item[self._target]])
+
+
+def _kind(feature: Any) -> str:
+    """Return what a column of this type holds: `pictures`, `texts`, or else `numbers`."""
+    if type(feature).__name__ == "Image":
+        return "pictures"
+    return "texts" if getattr(feature, "dtype", "") in ("string", "large_string") else "numbers"
 
 
 def numbered_words(texts: Iterable[str], sequence: int, vocabulary: int) -> Tensor:
