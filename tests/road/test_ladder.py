@@ -1,5 +1,7 @@
 """A real ladder: steps that are measured, and a step that the model lacks, each a row."""
 
+import importlib.util
+
 import pytest
 
 from accelsweep.core.findings import Findings, Verdict
@@ -26,3 +28,23 @@ def test_a_ladder_of_a_model_without_convolutions(home):
     assert (mixed.before, mixed.gain.count, mixed.total.count) == ("2_resident_data", 2, 2)
     assert "## Ladder" in (folder.report / "report.md").read_text()
     assert "5_mixed_precision" in (folder.report / "ladder.csv").read_text()
+
+
+@pytest.mark.skipif(importlib.util.find_spec("datasets") is None, reason="the extra `huggingface` is not installed")
+def test_a_ladder_of_texts_climbs_past_the_step_that_is_for_images(home):
+    """The same keys of the data serve pictures and texts, so only the run can tell that there is nothing to crop."""
+    rows = "\n".join(f"{'a good film' if number % 2 else 'so bad'} {number},{number % 2}" for number in range(200))
+    (home.path / "films.csv").write_text(f"text,label\n{rows}\n")
+    load = f"data.load={{data_files: {home.path / 'films.csv'}, cache_dir: {home.path / 'cache'}}}"
+    data = ("data=huggingface", "data.path=csv", "data.inputs=text", "data.sequence=6", "data.vocabulary=100", load)
+    model = ("model=text_classifier", "model.vocabulary=100", "model.embedding=4", "model.hidden=4", "model.classes=2")
+    steps = "0_naive,1_device_preprocessing,2_resident_data"
+    result = home.accelsweep(
+        "run", "experiment=ladder", f"rung={steps}", "repeats=2", "accelerator=cpu", *data, *model, *SHORT
+    )
+    rungs = Findings.read(SweepFolder(home.path, "ladder").findings).ladder
+    assert [rung.step for rung in rungs] == steps.split(","), result.stdout
+    naive, moved, resident = rungs
+    assert (naive.verdict, moved.rate) == (Verdict.baseline, None)
+    assert "data.preprocess=device is for images, and this set holds none" in moved.reason
+    assert (resident.before, resident.gain.count) == ("0_naive", 2)

@@ -185,10 +185,29 @@ def test_what_is_no_image_cannot_be_preprocessed():
         Numbers(**PLAIN, preprocess="cpu").setup("fit")
 
 
+@pytest.mark.parametrize("kind", [Pictures, Files])
+@pytest.mark.parametrize(("placement", "where"), [("loader", "cpu"), ("resident", "device")])
+def test_auto_preprocesses_images_where_they_are(kind, placement, where):
+    delivery = {**PLAIN, "placement": placement, "crop_padding": 2}
+    stated, found = kind(**delivery, preprocess=where), kind(**delivery, preprocess="auto")
+    assert same(trained_on(stated), trained_on(found))
+    assert found.preprocess == where
+
+
+def test_auto_leaves_what_is_no_image_alone():
+    class Numbers(FiniteData):
+        def read(self):
+            return self.split(Tensors(torch.randn(20, 3, generator=torch.Generator().manual_seed(1)), torch.zeros(20)))
+
+    for placement in ("loader", "resident"):
+        delivery = {**PLAIN, "placement": placement}
+        assert same(trained_on(Numbers(**delivery)), trained_on(Numbers(**delivery, preprocess="auto")))
+
+
 def test_an_unknown_placement_is_refused_with_the_nearest():
     with pytest.raises(InputError, match="did you mean 'resident'"):
         Pictures(batch_size=8, placement="resdent")
-    with pytest.raises(InputError, match="none of null, cpu, device"):
+    with pytest.raises(InputError, match="none of null, cpu, device, auto"):
         Pictures(batch_size=8, preprocess="gpu")
 
 

@@ -27,7 +27,8 @@ VALIDATION_BATCH = 512
 """Rows of a validation batch."""
 
 PLACEMENTS = ("loader", "pinned", "resident")
-PREPROCESSING = (None, "cpu", "device")
+AUTO = "auto"
+PREPROCESSING = (None, "cpu", "device", AUTO)
 
 
 class Delivery(TypedDict, total=False):
@@ -76,8 +77,8 @@ class FiniteData(pl.LightningDataModule):
 
         `placement`: batches from the loader's memory, from pinned memory, or from a set that is copied to the device
         once. `preprocess` of images: only a scaling to 0..1 (None), or crop, flip and normalisation by the loader
-        (`cpu`) or after the copy (`device`). `validation_share` of the rows is held out, or the `fold`-th of `folds`
-        parts.
+        (`cpu`) or after the copy (`device`); `auto` does so where the images are, and nothing where there are none.
+        `validation_share` of the rows is held out, or the `fold`-th of `folds` parts.
         """
         super().__init__()
         _known("placement", placement, PLACEMENTS)
@@ -117,6 +118,8 @@ class FiniteData(pl.LightningDataModule):
             return
         self._check()
         training, validation = self.read()
+        if self.preprocess == AUTO:
+            self.preprocess = self._fitting(training)
         self._sets = self._placed(training), self._placed(validation)
 
     def _check(self) -> None:
@@ -131,6 +134,12 @@ class FiniteData(pl.LightningDataModule):
             raise Unsupported(
                 f"data.placement=resident leaves nothing to the host, so data.{key} cannot be used with it"
             )
+
+    def _fitting(self, rows: Rows) -> str | None:
+        """Return what `auto` comes to: images are preprocessed by the loader, or on the device if they lie there."""
+        if isinstance(rows, Tensors) and rows.tensors[0].dtype is not torch.uint8:
+            return None
+        return "device" if self.placement == "resident" else "cpu"
 
     def _placed(self, rows: Rows) -> Rows:
         if self.placement == "resident" and isinstance(rows, Items):
