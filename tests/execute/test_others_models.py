@@ -1,7 +1,8 @@
-"""Modules that nobody here wrote: Lightning's demos, and models of transformers with random weights. No download."""
+"""Modules that nobody here wrote: Lightning's demos, and networks of others with random weights. No download."""
 
 from __future__ import annotations
 
+import importlib
 import importlib.util
 import os
 import subprocess
@@ -164,6 +165,35 @@ def test_the_demo_network_trains_on_the_demo_mnist(run, loop, tmp_path, monkeypa
     assert (result.outcome, result.reason) == (Outcome.measured, None)
     assert result.effective.batch_size == 8
     assert result.metrics["quality"].value is not None
+
+
+@BOTH_LOOPS
+@pytest.mark.parametrize(
+    "network",
+    [
+        {"_target_": "torchvision.models.resnet18", "num_classes": 10},
+        {"_target_": "timm.create_model", "model_name": "mobilenetv3_small_050", "num_classes": 10},
+    ],
+    ids=["torchvision", "timm"],
+)
+def test_networks_of_torchvision_and_timm_train(run, loop, network):
+    """As `model=supervised model.network._target_=...` does it; laid out as a step of the ladder asks for."""
+    package = network["_target_"].partition(".")[0]
+    try:
+        importlib.import_module(package)
+    except (ImportError, RuntimeError) as error:
+        pytest.skip(f"{package} cannot be imported beside this torch: {error}")
+    loss = {"_target_": "torch.nn.CrossEntropyLoss"}
+    images = {"image_size": 32, "channels": 3, "classes": 10, "samples": 64}
+    result = run(
+        loop=loop,
+        model={"_target_": SUPERVISED, "network": network, "loss": loss, "channels_last": True},
+        data={"_target_": "accelsweep.workloads.noise.RandomImages", **images},
+        measure={**QUICK, "quality_metric": "val_accuracy"},
+    )
+    assert (result.outcome, result.reason) == (Outcome.measured, None)
+    assert result.metrics["quality"].value is not None
+    assert result.metrics["parameters"].value > 500_000
 
 
 @TRANSFORMERS
