@@ -77,3 +77,21 @@ def test_a_ladder_is_fitted_for_every_value_of_another_axis(ladder):
 def test_without_a_ladder_every_key_of_a_step_is_kept(ladder):
     cells = ladder("model=mlp", "data=digits", "report.ladder=null")
     assert cells[("4_both",)].config["data"]["placing"] == "resident"
+
+
+def test_the_shipped_ladder_reaches_a_plain_network(home):
+    """`model=supervised` names the keys of its steps, so none of them is a row without a rate."""
+    network = "model.network._target_=torch.nn.Identity"
+    plan = make_plan(home, ["experiment=ladder", "accelerator=cpu", "model=supervised", network])
+    assert [cell.unsupported for cell in plan.cells] == [None] * 8
+    model = {cell.axes["rung"]: cell.config["model"] for cell in plan.cells}
+    executions = {(step["channels_last"], step["compile"]) for step in model.values()}
+    assert executions == {(False, False), (True, False), ("auto", False), ("auto", True)}
+    assert (model["4_channels_last"]["channels_last"], model["7_compiled"]["compile"]) == (True, True)
+
+
+def test_how_a_plain_network_is_executed_is_an_axis(home):
+    axes = ["model.network._target_=torch.nn.Identity", "model.compile=false,true", "model.channels_last=false,true"]
+    plan = make_plan(home, ["model=supervised", *axes])
+    assert plan.manifest.axes == ("model.compile", "model.channels_last")
+    assert len(plan.manifest.cells) == 4
