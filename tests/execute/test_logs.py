@@ -42,5 +42,17 @@ def test_an_endless_line_is_written_and_bounded(tmp_path: Path) -> None:
     assert b"limits.log_bytes" in kept
 
 
+@pytest.mark.timeout(20)
+def test_output_that_never_stops_is_left_for_the_next_time(tmp_path: Path) -> None:
+    with RunLog(tmp_path / "run.log", limit_bytes=1000) as log:
+        os.close(log.read_end)
+        log.read_end = os.open("/dev/zero", os.O_RDONLY)
+        try:
+            log.pump()
+            assert log.descriptors() == [log.read_end]
+        finally:
+            log.ended = True
+
+
 def test_the_last_lines_of_a_missing_log_are_empty(tmp_path: Path) -> None:
     assert last_lines(tmp_path / "none") == ""

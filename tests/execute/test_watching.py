@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import signal
 import time
 from pathlib import Path
 
 import pytest
-from tiny_supervisor import Supervised
+from tiny_supervisor import Supervised, ended, until
 
 from accelsweep.core.outcome import Outcome
 
@@ -111,3 +112,23 @@ def test_a_log_is_bounded_and_keeps_its_beginning_and_its_end(supervised: Superv
     assert log.startswith("the first line\n")
     assert log.endswith("the last line\n")
     assert "bytes left out: limits.log_bytes" in log
+
+
+def test_a_run_that_never_stops_printing_keeps_to_its_time_limit(supervised: Supervised) -> None:
+    supervised.plan("flood", limits={"run_seconds": 1.0, "log_bytes": 100_000, **_ONE_TRY})
+    supervised.run()
+    record = supervised.record()
+    assert record.outcome is Outcome.timed_out
+    assert "1 s (limits.run_seconds)" in str(record.reason)
+    assert record.wall_seconds < 5.0
+    assert len(supervised.log()) < 100_200
+
+
+def test_ctrl_c_ends_a_run_that_never_stops_printing(supervised: Supervised) -> None:
+    supervised.plan("flood", limits=_ONE_TRY)
+    process = supervised.start()
+    log = supervised.attempt() / "run.log"
+    until(lambda: log.exists() and log.stat().st_size > 0)
+    process.send_signal(signal.SIGINT)
+    code, output = ended(process)
+    assert code == 130, output

@@ -61,8 +61,7 @@ class Supervised:
     def run(self, *arguments: str, **environment: str) -> tuple[int, str]:
         """Run a supervisor to its end; return its exit code and what it printed."""
         with self.start(*arguments, **environment) as process:
-            output, _ = process.communicate(timeout=60)
-        return process.returncode, output
+            return ended(process, 60)
 
     def runs(self) -> list[str]:
         """Return the names of all planned runs."""
@@ -79,6 +78,16 @@ class Supervised:
     def attempt(self, run: int = 0, attempt: int = 1) -> Path:
         """Return the folder of an attempt."""
         return self.folder.run(self.runs()[run]) / "attempts" / str(attempt)
+
+
+def ended(process: subprocess.Popen[str], seconds: float = 20.0) -> tuple[int, str]:
+    """Wait for a supervisor's end; return exit code and output. Kill it, and its runs with it, after `seconds`."""
+    try:
+        output, _ = process.communicate(timeout=seconds)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        raise
+    return process.returncode, output
 
 
 def until(condition: Callable[[], object], seconds: float = 20.0) -> None:
@@ -185,6 +194,12 @@ def talk(spec: RunSpec, rank: int) -> None:
         tell(f"line {number} ".ljust(100, "."))
     tell("the last line")
     measured(spec, rank)
+
+
+def flood(spec: RunSpec, rank: int) -> None:
+    """Print for ever, faster than anybody reads."""
+    while True:
+        os.write(1, b"y\n" * 32768)
 
 
 def leave_orphan(spec: RunSpec, rank: int) -> None:

@@ -12,6 +12,9 @@ from typing import Self
 from accelsweep.core.secrets import masked
 
 _CHUNK_BYTES = 65536
+_CHUNKS_AT_ONCE = 16
+"""As much as a pipe may hold (1 MiB), so that a run which never stops printing cannot keep the supervisor here."""
+
 _FATAL = "Fatal Python error:"
 
 
@@ -65,9 +68,11 @@ class RunLog:
         return [] if self.ended else [self.read_end]
 
     def pump(self) -> None:
-        """Take what the pipe holds now, without waiting."""
+        """Take what the pipe holds now, without waiting; what comes meanwhile is for the next call."""
         with contextlib.suppress(BlockingIOError):
-            while not self.ended:
+            for _ in range(_CHUNKS_AT_ONCE):
+                if self.ended:
+                    return
                 chunk = os.read(self.read_end, _CHUNK_BYTES)
                 self.ended = not chunk
                 self._take(chunk)
