@@ -112,6 +112,17 @@ def test_only_marked_attempts_after_the_record_count_as_having_taken_the_supervi
     assert place.took_down() == [3, 5]
 
 
+def test_reopening_forgives_every_fall_those_after_the_record_too(template: Record, tmp_path: Path) -> None:
+    place = RunFolder(tmp_path / "run", template.run)
+    place.begin("here", "now")
+    place.promote(finish(place, template))
+    for _ in range(2):
+        place.begin("here", "now")
+    assert place.took_down() == [3, 4]
+    assert place.reopen()
+    assert (place.record(), place.took_down()) == (None, [])
+
+
 def test_a_damaged_finished_attempt_is_set_aside_and_not_promoted(template: Record, tmp_path: Path) -> None:
     place = RunFolder(tmp_path / "run", template.run)
     number = finish(place, template)

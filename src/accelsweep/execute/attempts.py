@@ -120,7 +120,7 @@ class RunFolder:
         Returns whether there was a record. The mark comes first: an attempt that has it is never moved up again.
         """
         number = self._recorded()
-        for fallen in range(1, number + 1):
+        for fallen in range(1, self.latest() + 1):
             self.unmark(fallen)
         if number:
             self.attempt(number).mkdir(parents=True, exist_ok=True)
