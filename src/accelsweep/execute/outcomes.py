@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 from accelsweep.core.outcome import Outcome
 from accelsweep.core.plans import Limits
-from accelsweep.execute.slurm_job import memory_line
+from accelsweep.execute.slurm_job import memory_lines
 from accelsweep.execute.spec import PRECEDENCE, ErrorKind, RankResult
 from accelsweep.execute.watching import Ending
 
@@ -97,8 +97,8 @@ def _silent(ending: Ending, results: Mapping[int, RankResult], last_words: str) 
 
 
 def _lost(subject: str, rank: int, ending: Ending, last_words: str) -> _Candidate:
-    if (found := memory_line(last_words.split(" | "))) is not None:
-        reason = f"{subject} was lost for lack of memory: {found} (site.slurm.mem_mb)"
+    if found := memory_lines(last_words.split(" | ")):
+        reason = f"{subject} was lost for lack of memory: {found[0]} (site.slurm.mem_mb)"
         return _Candidate(PRECEDENCE.index("out_of_memory"), rank, Verdict(Outcome.out_of_memory, reason))
     reason = f"{subject} was lost: {ending.lost[rank]}{_quoted(last_words)}"
     return _Candidate(_DIED, rank, Verdict(Outcome.crashed, reason, again=True))

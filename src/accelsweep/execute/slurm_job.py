@@ -1,7 +1,8 @@
 """What a supervisor knows of the Slurm job that it runs in, and what the job's log says of how an earlier one ended.
 
 Without cgroups Slurm kills a whole job that takes more memory than it asked for, the supervisor included; only the log
-of the job tells then why.
+of the job tells then why. With cgroups the kernel kills processes of the job, and Slurm counts them in the job's log
+when it ends, for whatever reason: an earlier run may have been the one that was killed.
 """
 
 from __future__ import annotations
@@ -9,10 +10,12 @@ from __future__ import annotations
 import os
 import re
 import subprocess
+from collections.abc import Iterable, Sequence
 from functools import cache
 from pathlib import Path
 
-_MEMORY = re.compile(r"exceeded .*memory limit|oom[-_ ]?kill|out of memory", re.IGNORECASE)
+_ENDED = re.compile(r"exceeded .*memory limit(?! at some point)", re.IGNORECASE)
+_MEMORY = re.compile(rf"{_ENDED.pattern}|oom[-_ ]?kill|out of memory", re.IGNORECASE)
 _PATIENCE_SECONDS = 20.0
 _MOST_BYTES = 100_000
 
@@ -32,19 +35,29 @@ def job_log() -> str | None:
     return found[1] if found else None
 
 
-def lack_of_memory(log: str | None) -> str | None:
-    """Return the line in a job's log that says that it was killed for lack of memory, or None if none does."""
+def lack_of_memory(logs: Sequence[str | None]) -> str | None:
+    """Return Slurm's line for a lack of memory as the cause, where a run took the jobs with these logs down, or None.
+
+    It is one with which a whole job was ended or, where several jobs have such lines, one about processes in them.
+    """
+    told = [memory_lines(_last_lines(log)) for log in dict.fromkeys(logs)]
+    ended = next((line for lines in told for line in lines if _ENDED.search(line)), None)
+    if ended is None and len(told) > 1 and all(told):
+        return told[0][0]
+    return ended
+
+
+def _last_lines(log: str | None) -> list[str]:
     if log is None:
-        return None
+        return []
     try:
         with Path(log).open("rb") as file:
             file.seek(max(0, file.seek(0, os.SEEK_END) - _MOST_BYTES))
-            lines = file.read().decode("utf-8", "replace").splitlines()
+            return file.read().decode("utf-8", "replace").splitlines()
     except OSError:
-        return None
-    return memory_line(lines)
+        return []
 
 
-def memory_line(lines: list[str]) -> str | None:
-    """Return the first of Slurm's own lines among these that tells of a lack of memory."""
-    return next((line.strip() for line in lines if line.startswith(("slurm", "srun:")) and _MEMORY.search(line)), None)
+def memory_lines(lines: Iterable[str]) -> list[str]:
+    """Return Slurm's own lines among these that tell of a lack of memory."""
+    return [line.strip() for line in lines if line.startswith(("slurm", "srun:")) and _MEMORY.search(line)]

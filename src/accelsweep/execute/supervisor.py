@@ -94,7 +94,7 @@ def supervise(
 def _fallen(place: RunFolder) -> Verdict | None:
     """Return what a run is that took its supervisor down, so that it is not started again; None if it may be."""
     falls = place.took_down()
-    memory = next(filter(None, (lack_of_memory(place.job_log(number)) for number in falls)), None)
+    memory = lack_of_memory([place.job_log(number) for number in falls])
     if memory is not None:
         return Verdict(Outcome.out_of_memory, f"Slurm ended its job for lack of memory: {memory} (site.slurm.mem_mb)")
     if len(falls) >= _MOST_FALLS:
