@@ -21,16 +21,37 @@ class Mine(Digits):
         self.fails = fails
 
     def prepare_data(self):
+        if self.fails == "leaves":
+            raise SystemExit("no token, no data")
         if self.fails:
             raise RuntimeError("the download failed")
         with Path("prepared").open("a") as file:
             file.write("once\\n")
 """
 
+MODULE = """\
+from pathlib import Path
+import lightning.pytorch as pl
+
+
+class Mine(pl.LightningModule):
+    def __init__(self, dataset):
+        super().__init__()
+        self.dataset = dataset
+
+    def prepare_data(self):
+        with Path("prepared").open("a") as file:
+            file.write(f"{self.dataset}\\n")
+
+    def configure_optimizers(self):
+        pass
+"""
+
 
 @pytest.fixture
 def home(tmp_path, monkeypatch):
     (tmp_path / "mydata.py").write_text(DATA)
+    (tmp_path / "mymodule.py").write_text(MODULE)
     monkeypatch.chdir(tmp_path)
     return tmp_path
 
@@ -56,6 +77,23 @@ def test_a_failing_data_module_is_shown_and_tried_again_and_does_not_stop_the_ot
     assert "the download failed" in first.stderr
     assert (home / "prepared").read_text() == "once\n"
     assert "the download failed" in run_prepare(home).stderr
+
+
+def test_a_module_that_brings_its_data_prepares_each_that_it_is_asked_for(home):
+    data = {"_target_": "accelsweep.workloads.module_data.ModuleData"}
+    models = [{"_target_": "mymodule.Mine", "dataset": name} for name in ("first", "second")]
+    plan_sweep(home, [{"data": data, "model": model, "batch_size": size} for model in models for size in (8, 16)])
+    result = run_prepare(home)
+    assert result.returncode == 0, result.stderr
+    assert sorted((home / "prepared").read_text().split()) == ["first", "second"]
+
+
+def test_data_that_exits_does_not_stop_the_others(home):
+    plan_sweep(home, [{"data": {"_target_": "mydata.Mine", "fails": fails}} for fails in ("leaves", False)])
+    result = run_prepare(home)
+    assert (result.returncode, result.stdout) == (0, "1 data modules are ready\n")
+    assert "SystemExit: no token, no data" in result.stderr
+    assert (home / "prepared").read_text() == "once\n"
 
 
 def test_nothing_is_imported_when_nothing_is_left_to_prepare(home):

@@ -14,6 +14,14 @@ PLAN_KEYS = frozenset(
 )
 """Top-level config keys that steer the sweep but not what a run measures; they are no part of a cell's identity."""
 
+MODULE_DATA = "accelsweep.workloads.module_data.ModuleData"
+"""The `_target_` of `data=module`."""
+
+
+def brings_own_data(config: Mapping[str, Any]) -> bool:
+    """Return whether the config's data is that of its module, so that all of `model` decides which data that is."""
+    return bool((config.get("data") or {}).get("_target_") == MODULE_DATA)
+
 
 def scientific(config: Mapping[str, Any]) -> dict[str, Any]:
     """Return the part of a resolved config that decides what a run measures (everything but `PLAN_KEYS`)."""

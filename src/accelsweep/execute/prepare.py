@@ -12,6 +12,7 @@ import traceback
 from pathlib import Path
 from typing import Any
 
+from accelsweep.core.cell import brings_own_data
 from accelsweep.core.documents import canonical_json, sha256_text, write_bytes_atomically
 from accelsweep.core.errors import DamagedFile
 from accelsweep.core.folders import SweepFolder, existing_sweep
@@ -32,7 +33,7 @@ def prepare(folder: SweepFolder) -> list[str]:
 
 
 def _data_configs(folder: SweepFolder, manifest: Manifest) -> dict[str, dict[str, Any]]:
-    """Return one whole config for each distinct `data`, by the digest of that and of the user's sources."""
+    """Return one whole config for each distinct preparation, by the digest of what decides it."""
     distinct: dict[str, dict[str, Any]] = {}
     for planned in manifest.blocks:
         try:
@@ -41,14 +42,16 @@ def _data_configs(folder: SweepFolder, manifest: Manifest) -> dict[str, dict[str
             sys.stderr.write(f"{error}\n")
             continue
         for config in block.configs.values():
-            distinct[sha256_text(canonical_json([config["data"], _own_module(config), manifest.sources]))] = config
+            distinct[sha256_text(canonical_json([config["data"], _module_part(config), manifest.sources]))] = config
     return distinct
 
 
-def _own_module(config: dict[str, Any]) -> str | None:
-    """Return the target of a module of the user's own, which may have data to prepare too."""
+def _module_part(config: dict[str, Any]) -> Any:
+    """Return what of a module of the user's own may decide the preparation: its class; all, where it is the data."""
     target = str(config["model"].get("_target_"))
-    return None if target.startswith("accelsweep.") else target
+    if target.startswith("accelsweep."):
+        return None
+    return config["model"] if brings_own_data(config) else target
 
 
 def _ready(folder: SweepFolder) -> list[str]:
@@ -67,7 +70,7 @@ def _prepared(configs: dict[str, dict[str, Any]]) -> list[str]:
     for digest, config in configs.items():
         try:
             prepare_once(config)
-        except Exception:  # noqa: BLE001 - the user's code may raise anything; its runs will say so too
+        except (Exception, SystemExit):  # noqa: BLE001 - the user's code may do anything; its runs will say so too
             traceback.print_exc()
         else:
             done.append(digest)

@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING, Any
 import lightning.pytorch as pl
 from hydra.utils import get_object, instantiate
 
+from accelsweep.core.cell import brings_own_data
 from accelsweep.core.errors import InputError, Unsupported, nearest
 from accelsweep.workloads import foreign, optimizer
-from accelsweep.workloads.module_data import ModuleData, brings_own_data
+from accelsweep.workloads.module_data import ModuleData
 from accelsweep.workloads.signatures import parameters_of
 
 if TYPE_CHECKING:

@@ -2,19 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
 import lightning.pytorch as pl
 
 from accelsweep.core.errors import InputError
-
-TARGET = "accelsweep.workloads.module_data.ModuleData"
-
-
-def brings_own_data(config: Mapping[str, Any]) -> bool:
-    """Return whether the config's data is the module's own, so that `batch_size` is for the module."""
-    return (config.get("data") or {}).get("_target_") == TARGET
 
 
 class ModuleData(pl.LightningDataModule):
