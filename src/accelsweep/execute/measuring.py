@@ -98,7 +98,7 @@ def _conclude(
     states: dict[str, dict[str, Any]],
 ) -> Measurement:
     rates = rate_metrics(seen, [rank["seconds"] for rank in ranks], [rank["samples"] for rank in ranks])
-    foreign = foreign_cores([rank["cpu"] for rank in ranks[: place.local_size]])
+    cpu = [rank["cpu"] for rank in ranks]
     boundaries = sum(seen.warmup_steps < end < len(seen.step_seconds) for end in driver.epoch_ends)
     bad = [rank["diverged_at"] for rank in ranks if rank["diverged_at"] is not None]
     metrics = {
@@ -107,20 +107,31 @@ def _conclude(
         **energy_metrics(
             driver.device.type, [rank["energy"] for rank in ranks], max(rank["seconds"] for rank in ranks)
         ),
-        "foreign_cpu_cores": _foreign_metric(foreign),
+        "foreign_cpu_cores": _foreign_metric(foreign_cores(cpu[: place.local_size])),
         "epoch_ends_in_window": Metric(value=float(boundaries), unit="epochs", scope="rank 0"),
     }
     found = [
         doubts.short_window(seen_seconds=rates["window_seconds"].value or 0.0, rules=spec.config["measure"]),
         doubts.unsteady(seen.window_step_seconds),
-        doubts.busy_cpu(foreign, sum(rank["cpu"]["ours"] / rank["cpu"]["seconds"] for rank in ranks)),
-        doubts.swapping(sum(rank["cpu"]["swapped_bytes"] for rank in ranks[:1])),
-        doubts.page_faults(*max((rank["cpu"]["major_faults"], rank["cpu"]["seconds"]) for rank in ranks)),
+        *machine_doubts(cpu, place.local_size),
         doubts.epoch_boundary(boundaries),
     ]
     effective = _effective(spec, driver, seen, ranks)
     said = tuple(filter(None, found)) if place.rank == 0 else ()
     return Measurement(seen, metrics, effective, said, min(bad) if bad else None, states)
+
+
+def machine_doubts(cpu: list[dict[str, float]], local_size: int) -> list[Doubt | None]:
+    """Return the doubts about processors, swap and page faults, given every rank's `CpuUse.reading`.
+
+    The processors are those of rank 0's node, on which the first `local_size` ranks are.
+    """
+    here = cpu[:local_size]
+    return [
+        doubts.busy_cpu(foreign_cores(here), sum(reading["ours"] / reading["seconds"] for reading in here)),
+        doubts.swapping(max(reading["swapped_bytes"] for reading in cpu)),
+        doubts.page_faults(*max((reading["major_faults"], reading["seconds"]) for reading in cpu)),
+    ]
 
 
 def _foreign_metric(foreign: float | None) -> Metric:
