@@ -37,13 +37,12 @@ class TrainThroughput:
         """Keep the last loss, the size of the training set, and what the module logged."""
         loop, self._loop = self._loop, None
         assert loop is not None, "driver() comes first"
-        steps = len(measured.window.step_seconds) // loop.accumulate
         self._example, self._epoch_samples = loop.example, loop.epoch_samples
         account.metrics |= {
             "final_train_loss": _final_loss(measured.window.losses),
             "epoch_samples": _epoch_samples(self._epoch_samples),
             "learning_rate": _learning_rate(loop.learning_rate),
-            **loop.loss_scale.metrics(steps),
+            **loop.loss_scale.metrics(),
         }
         if measured.diverged_at is None:  # ranks agree on that, and what they logged may have to meet
             self._logged = loop.logged
