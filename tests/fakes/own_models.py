@@ -227,6 +227,12 @@ CASES = (
         "        self.log('val_accuracy', self.accuracy, batch_size=len(batch[1]))\n",
     ),
     Case(
+        "a maximum, a minimum or a sum in `self.log`: `reduce_fx`",
+        "class Own(Module):\n    def validation_step(self, batch, batch_idx):\n"
+        "        self.log('val_accuracy', 1.0, reduce_fx='max', batch_size=len(batch[1]))\n",
+        raw="loop=raw averages what is logged, but 'val_accuracy' has reduce_fx=max",
+    ),
+    Case(
         "several validation loaders",
         "class Own(Module):\n    def validation_step(self, batch, batch_idx, dataloader_idx=0):\n"
         "        self.log('val_accuracy', 1.0, batch_size=len(batch[1]))\n"

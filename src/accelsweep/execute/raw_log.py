@@ -1,7 +1,7 @@
 """`self.log` without a Trainer: what a module logs in the bare loop is kept on the device and read when asked.
 
 As in Lightning, a value logged while training counts as it was last, and one logged while validating, or with
-`on_epoch=True`, as its mean over the phase.
+`on_epoch=True`, as its mean over the samples of the phase: a short last batch counts for less than a full one.
 """
 
 from __future__ import annotations
@@ -11,15 +11,24 @@ from typing import Any
 
 import lightning.pytorch as pl
 import torch
+from lightning.pytorch.utilities.data import extract_batch_size
 from torchmetrics import Metric
+
+from accelsweep.core.errors import Unsupported
+
+_MEANS = ("mean", "avg", torch.mean)
 
 
 class RawLog:
-    """Sums of logged values, weighted by their batch size; of a value that counts as it was last, that value alone."""
+    """Sums of logged values, weighted by their batch size; of a value that counts as it was last, that value alone.
+
+    The loop shows each `batch` before its step.
+    """
 
     def __init__(self, device: torch.device) -> None:
         """`device` is where the ranks' sums meet."""
         self._device = device
+        self.batch: Any = None
         self._sums: dict[str, tuple[Any, float]] = {}
         self._metrics: dict[str, Metric] = {}
         self._validating = False
@@ -31,6 +40,7 @@ class RawLog:
 
     def begin(self, *, validating: bool) -> None:
         """Forget what was logged: training begins, or validation."""
+        self.batch = None
         self._sums.clear()
         for metric in self._metrics.values():
             metric.reset()
@@ -41,10 +51,12 @@ class RawLog:
         """Return each name's last value or mean. Waits for the device; with `across_ranks` every rank must call it."""
         found = {}
         for name, (total, weight) in self._sums.items():
-            pair = torch.tensor([float(total), weight], dtype=torch.float32, device=self._device)
+            pair = [float(total), weight]
             if across_ranks:
-                torch.distributed.all_reduce(pair)
-            found[name] = float(pair[0] / pair[1])
+                shared = torch.tensor(pair, dtype=torch.float64, device=self._device)
+                torch.distributed.all_reduce(shared)
+                pair = shared.tolist()
+            found[name] = pair[0] / pair[1]
         return found | {name: float(metric.compute()) for name, metric in self._metrics.items()}
 
     def _log(
@@ -53,18 +65,33 @@ class RawLog:
         value: Any,
         *_: Any,
         on_epoch: bool | None = None,
+        reduce_fx: Any = "mean",
         batch_size: int | None = None,
         **__: Any,
     ) -> None:
         if isinstance(value, Metric):  # it averages, and meets its likes on other ranks, by itself
             self._metrics[name] = value
             return
-        weight = float(batch_size or 1)
-        averaged = self._validating if on_epoch is None else on_epoch
-        total, weights = self._sums.get(name, (0.0, 0.0)) if averaged else (0.0, 0.0)
-        scalar = value.detach() if hasattr(value, "detach") else value
-        self._sums[name] = (total + scalar * weight, weights + weight)
+        if not (self._validating if on_epoch is None else on_epoch):
+            self._sums[name] = (_wide(value), 1.0)
+            return
+        if reduce_fx not in _MEANS:
+            shown = getattr(reduce_fx, "__name__", reduce_fx)
+            raise Unsupported(
+                f"loop=raw averages what is logged, but {name!r} has reduce_fx={shown}: use loop=lightning"
+            )
+        weight = float(extract_batch_size(self.batch) if batch_size is None else batch_size)
+        total, weights = self._sums.get(name, (0.0, 0.0))
+        self._sums[name] = (total + _wide(value) * weight, weights + weight)
 
     def _log_dict(self, values: Mapping[str, Any], *_: Any, **options: Any) -> None:
         for name, value in values.items():
             self._log(name, value, **options)
+
+
+def _wide(value: Any) -> Any:
+    """Return a number that can be summed, a tensor as a copy: whole numbers and 16 bits as float32."""
+    if not isinstance(value, torch.Tensor):
+        return value
+    wide = value.dtype in (torch.float32, torch.float64)
+    return value.detach().to(value.dtype if wide else torch.float32, copy=True)

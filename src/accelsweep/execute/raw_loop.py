@@ -116,7 +116,8 @@ class RawLoop:
         self._module.eval()
         with torch.no_grad(), self._autocast():
             for number, batch in enumerate(loader):
-                self._module.validation_step(self._move(batch), number)
+                self._log.batch = self._move(batch)
+                self._module.validation_step(self._log.batch, number)
         return self.logged
 
     def _validates(self) -> bool:
@@ -132,7 +133,7 @@ class RawLoop:
     def _steps(self, parts: _Parts, batches: Iterable[Any], listener: Listener, examiner: Examiner | None) -> None:
         batch_size, has_loss = int(self._spec.config["batch_size"]), False
         for number, batch in enumerate(batches):
-            there = parts.move(batch)
+            self._log.batch = there = parts.move(batch)
             loss = parts.forward(there, number)
             if loss is not None:
                 parts.backward(loss)
