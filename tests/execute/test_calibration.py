@@ -152,3 +152,17 @@ def test_two_ranks_of_a_real_model_have_a_communication_of_their_own(spec, tmp_p
     first, _ = run_ranks(spec(devices=2, loop=loop, measure=PROBED, model=MLP, data=DIGITS), tmp_path)
     assert 0 < first.breakdown.shares["communication"] < 1
     assert sum(first.breakdown.shares.values()) == pytest.approx(1.0)
+
+
+def test_a_training_step_that_takes_no_number_of_its_batch_is_counted(run, tmp_path):
+    (tmp_path / "numberless.py").write_text(
+        "import lightning.pytorch as pl, torch\n"
+        "class Module(pl.LightningModule):\n"
+        "    def __init__(self):\n"
+        "        super().__init__()\n"
+        "        self.layer = torch.nn.Linear(1, 3)\n"
+        "    def training_step(self, batch):\n"
+        "        return self.layer(batch).sum()\n"
+    )
+    result = run(measure=PROBED, model={"_target_": "numberless.Module"})
+    assert result.metrics["model_flops_per_sample"].value == 2 * 2 * 3, "forward, and the gradient of the weights"

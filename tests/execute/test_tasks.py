@@ -168,6 +168,13 @@ def test_the_modules_own_predict_step_answers_in_the_asked_precision(run, own_mo
     assert result.outcome is Outcome.measured, result.traceback
 
 
+def test_a_predict_step_need_not_take_the_number_of_its_batch(run, own_module):
+    model = own_module("return None", "    def predict_step(self, batch):\n        return batch @ self.weight[None]\n")
+    result = run(task="inference", model=model)
+    assert result.outcome is Outcome.measured, result.traceback
+    assert result.metrics["model_flops_per_sample"].value == 2
+
+
 def test_a_module_without_an_answer_is_told_what_to_define(run, own_module):
     result = run(task="inference", model=own_module("return None"))
     assert "has neither predict_step nor forward" in result.reason

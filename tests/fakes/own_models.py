@@ -268,8 +268,9 @@ CASES = (
         f"    def training_step(self, batch, batch_idx):\n        assert self.made\n        return {LOSS}\n",
     ),
     Case(
-        "a training step without `batch_idx`",
-        f"class Own(Module):\n    def training_step(self, batch):\n        return {LOSS}\n",
+        "a training step and a validation step without `batch_idx`",
+        f"class Own(Module):\n    def training_step(self, batch):\n        return {LOSS}\n"
+        "    def validation_step(self, batch):\n        self.log('val_accuracy', 1.0)\n",
     ),
     Case("a training step that returns a mapping", stepping(f"return {{'loss': {LOSS}, 'more': 1}}")),
     Case(

@@ -11,6 +11,7 @@ import torch
 
 from accelsweep.core.record import Effective, Metric
 from accelsweep.execute.loops import loss_in
+from accelsweep.execute.raw_module import numbered
 from accelsweep.execute.spec import RunSpec
 from accelsweep.measure.ceiling import Ceiling, matmul_ceiling, number_format, remembered, torch_product
 from accelsweep.measure.device import measured_device
@@ -60,7 +61,7 @@ def flops_per_sample(spec: RunSpec, example: Any, samples: int, answer: Answer |
         module = _on_meta(spec).train()
         module.log = module.log_dict = _log_nothing  # type: ignore[method-assign]
         if answer is None:
-            flops = training_flops(lambda: loss_in(module.training_step(example, 0)))
+            flops = training_flops(lambda: loss_in(numbered(module.training_step)(example, 0)))
         else:
             flops = forward_flops(lambda: answer(module.eval(), example))
     except NotCounted as error:

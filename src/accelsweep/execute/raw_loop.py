@@ -13,7 +13,6 @@ from typing import Any
 
 import lightning.pytorch as pl
 import torch
-from lightning.pytorch.utilities.signature_utils import is_param_in_hook_signature
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data import DataLoader
@@ -34,7 +33,7 @@ from accelsweep.execute.loss_scale import LossScale
 from accelsweep.execute.process import Place, join_group, seed_all
 from accelsweep.execute.raw_data import endless, epoch_samples, mover, one_loader, set_up
 from accelsweep.execute.raw_log import RawLog
-from accelsweep.execute.raw_module import do_without_trainer, refuse_hooks
+from accelsweep.execute.raw_module import do_without_trainer, numbered, refuse_hooks
 from accelsweep.execute.spec import RunSpec
 from accelsweep.measure.breakdown import PhaseTimer
 from accelsweep.workloads.build import build_module
@@ -114,10 +113,11 @@ class RawLoop:
             raise Unsupported(f"loop=raw validates with one DataLoader; the data gives a {type(loader).__name__}")
         self._log.begin(validating=True)
         self._module.eval()
+        step = numbered(self._module.validation_step)
         with torch.no_grad(), self._autocast():
             for number, batch in enumerate(loader):
                 self._log.batch = self._move(batch)
-                self._module.validation_step(self._log.batch, number)
+                step(self._log.batch, number)
         return self.logged
 
     def _validates(self) -> bool:
@@ -205,10 +205,10 @@ class _Step(nn.Module):
     def __init__(self, module: pl.LightningModule) -> None:
         super().__init__()
         self.module = module
-        self._numbered = is_param_in_hook_signature(module.training_step, "batch_idx", min_args=2)
+        self._step = numbered(module.training_step)
 
     def forward(self, batch: Any, number: int) -> Any:
-        return self.module.training_step(batch, number) if self._numbered else self.module.training_step(batch)
+        return self._step(batch, number)
 
 
 def _one_optimizer(module: pl.LightningModule) -> tuple[torch.optim.Optimizer, Schedule | None]:

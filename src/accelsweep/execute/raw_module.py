@@ -6,11 +6,13 @@ rather than trained as something that it is not.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import lightning.pytorch as pl
 from lightning.pytorch.core.hooks import ModelHooks
 from lightning.pytorch.loggers.logger import DummyLogger
+from lightning.pytorch.utilities.signature_utils import is_param_in_hook_signature
 
 from accelsweep.core.errors import Unsupported
 from accelsweep.execute.process import Place
@@ -51,6 +53,13 @@ class NoTrainer:
             raise AttributeError(name)
         remedy = ": use loop=lightning" if self._what == "loop=raw" else ""
         raise Unsupported(f"{self._what} has no Trainer, but {self._owner} reads self.trainer.{name}{remedy}")
+
+
+def numbered(step: Callable[..., Any]) -> Callable[[Any, int], Any]:
+    """Return a module's `step` as a function of the batch and its number, which the module need not take."""
+    if is_param_in_hook_signature(step, "batch_idx", min_args=2):
+        return step
+    return lambda batch, _: step(batch)
 
 
 def refuse_hooks(module: pl.LightningModule) -> None:

@@ -23,7 +23,7 @@ from accelsweep.execute.loops import Listener, count_samples, on_meta
 from accelsweep.execute.measuring import Measurement
 from accelsweep.execute.process import Place, join_group, seed_all
 from accelsweep.execute.raw_data import endless, mover, one_loader, set_up
-from accelsweep.execute.raw_module import do_without_trainer
+from accelsweep.execute.raw_module import do_without_trainer, numbered
 from accelsweep.execute.spec import RunSpec
 from accelsweep.measure.clock import Clock, monotonic
 from accelsweep.measure.device import measured_device
@@ -97,7 +97,7 @@ class Answering:
 def _answer_of(module: pl.LightningModule) -> Callable[[Any, int], Any]:
     """Return the module's own `predict_step`, or its forward pass on the batch's input."""
     if type(module).predict_step is not pl.LightningModule.predict_step:
-        return module.predict_step
+        return numbered(module.predict_step)
     if type(module).forward is pl.LightningModule.forward:
         raise InputError(
             f"task=inference: {type(module).__name__} has neither predict_step nor forward; define one of them"
