@@ -197,6 +197,35 @@ def test_what_the_data_has_for_prediction_is_predicted(run, tmp_path):
     assert result.metrics["epoch_ends_in_window"].value > 0
 
 
+PREDICTING = """
+import lightning.pytorch as pl, torch
+from torch.utils.data import DataLoader
+class Predicting(pl.LightningModule):
+    def __init__(self, batch_size):
+        super().__init__()
+        self.batch_size = batch_size
+    def forward(self, x):
+        return x
+    def predict_dataloader(self):
+        return DataLoader(torch.full((40, 3), 7.0), self.batch_size)
+class Both(Predicting):
+    def forward(self, x):
+        assert (x == 7).all(), "not to be trained on"
+        return x
+    def train_dataloader(self):
+        return DataLoader(torch.ones(40, 3), self.batch_size)
+"""
+
+
+@pytest.mark.parametrize("module", ["Predicting", "Both"])
+def test_what_a_module_brings_for_prediction_is_predicted(run, tmp_path, module):
+    (tmp_path / "predicting.py").write_text(PREDICTING)
+    data = {"_target_": "accelsweep.workloads.module_data.ModuleData"}
+    result = run(task="inference", model={"_target_": f"predicting.{module}"}, data=data)
+    assert result.outcome is Outcome.measured, result.traceback
+    assert result.metrics["epoch_ends_in_window"].value > 0
+
+
 def test_inference_takes_no_arguments_of_the_trainer(run):
     result = run(task="inference", model=MLP, data=DIGITS, trainer={"gradient_clip_val": 1.0})
     assert (result.outcome, "task=inference has no trainer.gradient_clip_val=1.0: leave it out" in result.reason) == (

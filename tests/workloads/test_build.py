@@ -201,8 +201,9 @@ def test_the_batch_size_goes_to_a_module_that_brings_its_own_data():
     data.serve(module)
     assert list(data.train_dataloader()) == [16]
     assert list(data.val_dataloader()) == []
+    data.serve(build_module(config("Bare")))
     with pytest.raises(InputError, match="Bare defines no train_dataloader"):
-        data.serve(build_module(config("Bare")))
+        data.train_dataloader()
 
 
 def test_data_is_prepared_once_and_so_is_the_modules_own():

@@ -87,9 +87,9 @@ def mover(
     data module or else the module overrides them, on a batch that has been cast, as Lightning does it. What the last
     one gives is cast once more: a data module that makes numbers of bytes there has no Trainer to ask which numbers.
     """
-    before = _hook("on_before_batch_transfer", data, module)
-    transfer = _hook("transfer_batch_to_device", data, module)
-    after = _hook("on_after_batch_transfer", data, module)
+    before = overridden("on_before_batch_transfer", data, module)
+    transfer = overridden("transfer_batch_to_device", data, module)
+    after = overridden("on_after_batch_transfer", data, module)
     if before is None and transfer is None and after is None:
         return lambda batch: moved(batch, device, dtype)
 
@@ -102,8 +102,8 @@ def mover(
     return move
 
 
-def _hook(name: str, *owners: Any) -> Callable[..., Any] | None:
-    """Return the hook of the first owner that overrides it, on its class or on itself."""
+def overridden(name: str, *owners: Any) -> Callable[..., Any] | None:
+    """Return the hook of the first owner that overrides it, on its class or on itself; None where nobody does."""
     for owner in owners:
         found = getattr(owner, name)
         if getattr(found, "__func__", found) is not getattr(DataHooks, name):

@@ -1,4 +1,4 @@
-"""`data=module`: the LightningModule's own `train_dataloader` and `val_dataloader`, where it brings its data itself."""
+"""`data=module`: the LightningModule's own loaders, to train, validate and predict, where it brings its data itself."""
 
 from __future__ import annotations
 
@@ -18,17 +18,19 @@ class ModuleData(pl.LightningDataModule):
         self._module: pl.LightningModule | None = None
 
     def serve(self, module: pl.LightningModule) -> None:
-        """Hand out the loaders of `module`. Raises InputError where it has none to train on."""
-        if type(module).train_dataloader is pl.LightningModule.train_dataloader:
-            raise InputError(
-                f"data=module, but {type(module).__name__} defines no train_dataloader: define it, or name a "
-                "LightningDataModule with data._target_=mypackage.MyData"
-            )
+        """Hand out the loaders of `module`, that for prediction where it defines one."""
         self._module = module
+        if type(module).predict_dataloader is not pl.LightningModule.predict_dataloader:
+            self.predict_dataloader = module.predict_dataloader  # type: ignore[method-assign]
 
     def train_dataloader(self) -> Any:
-        """Return the module's training loader."""
+        """Return the module's training loader. Raises InputError where it has none."""
         assert self._module is not None, "serve comes first"
+        if type(self._module).train_dataloader is pl.LightningModule.train_dataloader:
+            raise InputError(
+                f"data=module, but {type(self._module).__name__} defines no train_dataloader: define it, or name a "
+                "LightningDataModule with data._target_=mypackage.MyData"
+            )
         return self._module.train_dataloader()
 
     def val_dataloader(self) -> Any:

@@ -22,7 +22,7 @@ from accelsweep.execute.counting import count_operations
 from accelsweep.execute.loops import Listener, count_samples, on_meta
 from accelsweep.execute.measuring import Measurement
 from accelsweep.execute.process import Place, join_group, seed_all
-from accelsweep.execute.raw_data import endless, mover, one_loader, set_up
+from accelsweep.execute.raw_data import endless, mover, one_loader, overridden, set_up
 from accelsweep.execute.raw_module import do_without_trainer, numbered
 from accelsweep.execute.spec import RunSpec
 from accelsweep.measure.clock import Clock, monotonic
@@ -86,12 +86,12 @@ class Answering:
 
     def _queries(self, data: pl.LightningDataModule, module: pl.LightningModule) -> Any:
         """Return the loader of what is to be predicted; that of training for fake data, and where there is no other."""
-        has_none = type(data).predict_dataloader is pl.LightningDataModule.predict_dataloader
-        if has_none or self._spec.config["measure"].get("fake_loader"):
+        predict_dataloader = overridden("predict_dataloader", data)
+        if predict_dataloader is None or self._spec.config["measure"].get("fake_loader"):
             set_up(data, module, self._place)
             return data.train_dataloader()
         set_up(data, module, self._place, "predict")
-        return data.predict_dataloader()
+        return predict_dataloader()
 
 
 def _answer_of(module: pl.LightningModule) -> Callable[[Any, int], Any]:
