@@ -5,6 +5,7 @@ An ordinary process stands for srun here; tests/slurm has the real thing.
 
 from __future__ import annotations
 
+import os
 import signal
 import subprocess
 import sys
@@ -12,9 +13,11 @@ import time
 
 import pytest
 
+from accelsweep.core.outcome import Outcome
 from accelsweep.execute.launchers import rendezvous
 from accelsweep.execute.leases import NotEnoughDevices
 from accelsweep.execute.nodes import NodeReport, RanksAcrossNodes, check_job, report_file
+from accelsweep.execute.spec import RankResult
 from accelsweep.plan.slurm import INTERFACE_VARIABLE
 
 
@@ -113,3 +116,17 @@ def test_ranks_of_several_nodes_meet_on_the_first_by_its_name(spec, monkeypatch)
     found = rendezvous(spec(num_nodes=2, devices=3))
     assert (found["MASTER_ADDR"], found["WORLD_SIZE"], found["LOCAL_WORLD_SIZE"]) == ("gpu1", "6", "3")
     assert (found["GLOO_SOCKET_IFNAME"], found["NCCL_SOCKET_IFNAME"]) == ("ib0", "ib0")
+
+
+def test_a_node_makes_the_scratch_folder_that_the_job_made_on_the_first_node_only(spec, tmp_path):
+    """The run itself is refused at once: this node has fewer devices than it asks for."""
+    made = spec(num_nodes=2, devices=1000, accelerator="cuda")
+    made.write(made.file())
+    scratch = tmp_path / "local" / "scratch"
+    node = {"SLURM_NODEID": "1", "LOCAL_WORLD_SIZE": "1", "TMPDIR": str(scratch)}
+    command = [sys.executable, "-m", "accelsweep.execute.node", str(made.file())]
+    leases = {"ACCELSWEEP_LEASES": str(tmp_path / "leases")}
+    done = subprocess.run(command, env={**os.environ, **node, **leases}, check=False, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert RankResult.read(made.rank_result(1)).outcome is Outcome.unsupported
+    assert scratch.is_dir()

@@ -37,6 +37,7 @@ def main(spec_path: str) -> None:
     ranks = range(node * local_size, (node + 1) * local_size)
     host = os.environ.get("SLURMD_NODENAME", socket.gethostname())
     kernel.adopt_orphans()
+    _make_scratch()
     report = NodeReport(node=node, host=host, statuses={})
     report.write(report_file(spec, node))
     with signals.caught():
@@ -49,6 +50,15 @@ def main(spec_path: str) -> None:
             if signals.stop is None:
                 reason = f"{host} was busy with another run for {BUSY_SECONDS:g} s"
                 _refuse(spec, report, ranks, Outcome.crashed, "none", reason)
+
+
+def _make_scratch() -> None:
+    """Make the folder that TMPDIR names: the job's script made `site.slurm.scratch` on the first node only."""
+    if folder := os.environ.get("TMPDIR"):
+        try:
+            Path(folder).mkdir(parents=True, exist_ok=True)
+        except OSError as error:  # programs look for another folder then; it may be one that only a login node has
+            _say(f"TMPDIR cannot be made on this node: {error}")
 
 
 def _run(spec: RunSpec, report: NodeReport, ranks: range, lease: Lease, signals: Signals) -> None:
