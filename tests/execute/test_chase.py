@@ -3,11 +3,19 @@
 from __future__ import annotations
 
 import math
+import os
+import subprocess
+import sys
 
 import pytest
 from hand_clock import FakeClock, FakeDevice, FakeGroup
+from tiny_sweep import CONFIG as SWEPT
+from tiny_sweep import plan_sweep
 
 from accelsweep.core.errors import InputError
+from accelsweep.core.outcome import Outcome
+from accelsweep.core.plans import Manifest
+from accelsweep.core.record import Record
 from accelsweep.execute.errors import Diverged
 from accelsweep.execute.tasks.chase import Chase, Goal
 
@@ -128,3 +136,37 @@ def test_without_another_word_there_is_a_validation_after_each_pass():
 def test_data_that_tells_no_length_needs_the_samples_between_validations():
     with pytest.raises(InputError, match=r"measure\.validate_every_samples"):
         Goal.of(config(), ranks=1, accumulate=1, epoch_samples=None)
+
+
+def test_each_validation_is_told_once_as_it_comes(capfd):
+    Race([0.5, 0.93]).run()
+    other = FakeGroup([], rank=1, size=2, told=1)
+    Race([0.5], group=other).run()
+    assert capfd.readouterr().err == (
+        "accelsweep: val_accuracy 0.5 after 24 samples, to be val_accuracy >= 0.9\n"
+        "accelsweep: val_accuracy 0.93 after 48 samples, to be val_accuracy >= 0.9\n"
+    )
+
+
+@pytest.mark.real
+def test_a_chase_that_runs_into_the_time_limit_is_timed_out_and_says_how_far_it_came(tmp_path):
+    """Nothing bounds its samples, and its target cannot be reached."""
+    measure = {**SWEPT["measure"], "target": 1.1, "validate_every_samples": 320}
+    cells = [{"task": "time_to_accuracy", "loop": loop, "measure": measure} for loop in ("lightning", "raw")]
+    folder, block = plan_sweep(tmp_path / "home", cells, limits={"run_seconds": 10.0, "retries": 0})
+    done = subprocess.run(
+        [sys.executable, "-m", "accelsweep.execute", str(block)],
+        cwd=tmp_path / "home",
+        env={**os.environ, "ACCELSWEEP_LEASES": str(tmp_path / "leases")},
+        check=False,
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    for run in Manifest.read(folder.manifest).wanted_runs():
+        record = Record.read(folder.record(run))
+        assert record.outcome is Outcome.timed_out
+        assert record.reason.startswith("it ran longer than 10 s (limits.run_seconds); last lines of its log: ")
+        assert "samples, to be val_accuracy >= 1.1" in record.reason
+        assert record.metrics == {}, "no rate and no time of a run that was ended"

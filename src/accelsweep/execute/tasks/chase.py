@@ -9,6 +9,7 @@ are kept beside it. The clock starts before the first batch is fetched, with mod
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -115,8 +116,15 @@ class Chase:
             )
         self.values.append(logged[self._goal.metric])
         self.reached = bool(self._group.broadcast(int(self._goal.reached_by(self.values[-1]))))
+        self._tell()
         self.wall_seconds = self._resume() - self._began_at
         return self.reached
+
+    def _tell(self) -> None:
+        """Leave a line in the log: a chase that runs into limits.run_seconds is then recorded with how far it came."""
+        if self._group.rank == 0:
+            value = f"{self._goal.metric} {self.values[-1]:.4g}"
+            sys.stderr.write(f"accelsweep: {value} after {self.samples} samples, to be {self._goal.words}\n")
 
     def _resume(self) -> float:
         self._device.synchronise()
