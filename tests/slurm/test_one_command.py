@@ -35,6 +35,16 @@ def test_a_sweep_goes_through_slurm_to_its_report(home):
     assert home.submitted() == [job]
 
 
+def test_a_cell_has_the_same_threads_in_every_block(home):
+    """The baseline of one rank stands in a job of its own size, and in one that two ranks were given two cores for."""
+    home.run("threads=null", "devices=1,2")
+    records = list(home.records().values())
+    assert {record.outcome for record in records} == {Outcome.measured}
+    baseline = Manifest.read(home.folder.manifest).baseline
+    jobs = {record.block: record.effective.threads_per_rank for record in records if record.cell == baseline}
+    assert list(jobs.values()) == [1, 1]
+
+
 CONTAINER = """\
 #!/bin/sh
 # stands for `apptainer exec --nv IMAGE`: something of another's making that starts what comes after its own arguments
