@@ -22,7 +22,7 @@ from accelsweep.core.outcome import Outcome
 from accelsweep.core.plans import Claim, Done, Manifest
 from accelsweep.core.record import Record
 from accelsweep.execute.audit import audit
-from accelsweep.execute.claims import read_claim
+from accelsweep.execute.living import read_claim
 
 LONGEST_SECONDS = 280.0
 
