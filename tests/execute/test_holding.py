@@ -18,7 +18,7 @@ from accelsweep.core.plans import Claim
 from accelsweep.execute import holding
 from accelsweep.execute.holding import Holding, take
 from accelsweep.execute.leases import FOLDER_VARIABLE, leased
-from accelsweep.execute.living import SILENCE_SECONDS, living, living_claim
+from accelsweep.execute.living import SILENCE_SECONDS, living, living_claim, read_claim
 
 ELSEWHERE = Claim(block="b", host="node7", pid=77, process_started=0.0, since="then")
 LOST = "process 77 on node7 took block b over"
@@ -83,6 +83,23 @@ def test_a_claim_put_back_by_its_holder_is_not_taken_from_it(held: Holding, path
     other.model_copy(update={"process_started": started}).write(path)
     with pytest.raises(AccelsweepError, match="took block b over"):
         held.confirm()
+
+
+def test_who_comes_a_moment_after_another_that_it_did_not_see_is_refused(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looks = []
+
+    def look(at: Path) -> Claim | None:
+        looks.append(at)
+        if len(looks) > 1:
+            return read_claim(at)
+        ELSEWHERE.write(path)
+        return None
+
+    monkeypatch.setattr(holding, "read_claim", look)
+    assert take(path, "b") == ELSEWHERE
+    assert list(path.parent.iterdir()) == [path]
 
 
 TAKE = """
@@ -159,7 +176,7 @@ def test_a_supervisor_that_was_taken_over_stops_its_run_and_records_nothing(tmp_
     supervised = Supervised(tmp_path / "home", tmp_path / "leases").plan("slow", "measured")
     claim = supervised.folder.claim(supervised.block.stem)
     with supervised.start() as process:
-        until((supervised.attempt(0) / "started.json").exists)
+        until(lambda: (mine := read_claim(claim)) and mine.run)
         newer = ELSEWHERE.model_copy(update={"block": supervised.block.stem})
         newer.write(claim)
         output, _ = process.communicate(timeout=20)
