@@ -11,6 +11,7 @@ from snakemake.cli import parse_config
 from snakemake.exceptions import WorkflowError
 from snakemake.settings.types import ConfigSettings, ResourceSettings
 
+from accelsweep.commands.head import claimed
 from accelsweep.commands.workflow import SWEEP_VARIABLE, Sweep, open_sweep
 from accelsweep.core.folders import SweepFolder
 from accelsweep.plan.make import make_plan, write_plan
@@ -47,6 +48,7 @@ accelerator: cpu
 JOB = """
 import sys
 from snakemake.cli import parse_config
+from accelsweep.commands.head import claimed
 from accelsweep.commands.workflow import open_sweep
 print(open_sweep(parse_config(sys.argv[1:]), plan_if_asked=False).root)
 """
@@ -72,6 +74,16 @@ def test_a_job_finds_the_sweep_that_the_main_process_planned(given, name, tmp_pa
     (tmp_path / "conf" / "experiment" / "otherwise.yaml").write_text("name: edited")
     said = subprocess.run([sys.executable, "-c", JOB, *given], capture_output=True, text=True, check=False)
     assert said.stdout == f"sweeps/{name}\n", said.stderr
+
+
+def test_the_plan_of_a_sweep_that_a_head_drives_is_left_alone(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv(SWEEP_VARIABLE, "another")
+    with claimed(SweepFolder(tmp_path, "quickstart")):
+        with pytest.raises(WorkflowError, match="sweep 'quickstart' is already being run by process"):
+            open_sweep({"experiment": "quickstart"}, plan_if_asked=True)
+        assert not SweepFolder(tmp_path, "quickstart").manifest.exists()
+    assert open_sweep({"experiment": "quickstart"}, plan_if_asked=True).root == "sweeps/quickstart"
 
 
 def main_snakemake(home, site, **resources):

@@ -44,7 +44,8 @@ def sweeps(findings):
 
 def test_the_first_sentence_counts_claims_and_leaves_analogues_apart(sweeps):
     assert Verdicts(tuple(sweeps), WHY_NOT).sentence == (
-        "2 claims with 2 figures: 0 tested here, 1 not testable here, 1 not run. Beside them 1 figure of smaller analogues."
+        "2 claims with 2 figures: 0 tested here, 1 not testable here, 1 not run. "
+        "Beside them 1 figure of smaller analogues."
     )
 
 

@@ -157,11 +157,14 @@ def open_sweep(config: Mapping[str, Any], *, plan_if_asked: bool) -> Sweep:
 
 
 def _planned(home: Path, config: Mapping[str, Any]) -> SweepFolder:
+    from accelsweep.commands.head import claimed
     from accelsweep.plan.make import make_plan, write_plan
 
     overrides = [f"experiment={config['experiment']}", *shlex.split(str(config.get("overrides", "")))]
     name = str(config["name"]) if "name" in config else None
-    return write_plan(home, make_plan(home, overrides, name=name))
+    plan = make_plan(home, overrides, name=name)
+    with claimed(SweepFolder(home, plan.manifest.sweep)):  # the plan of a sweep that is being run belongs to its head
+        return write_plan(home, plan)
 
 
 def _sweep_name(config: Mapping[str, Any]) -> str:

@@ -10,7 +10,6 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
 from accelsweep.core.errors import InputError
-from accelsweep.execute.spec import RunSpec
 from accelsweep.measure.samples import samples_in
 
 if TYPE_CHECKING:
@@ -92,20 +91,6 @@ class Loop(Driver, Protocol):
 
     def validate(self) -> dict[str, float] | None:
         """Return what the trained module logs over the validation set; None where the data has none."""
-
-
-def make_loop(spec: RunSpec) -> Loop:
-    """Return the loop that the config asks for. Raises Unsupported where this machine cannot run it."""
-    name = spec.config["loop"]
-    if name == "lightning":
-        from accelsweep.execute.trainer import LightningLoop
-
-        return LightningLoop(spec)
-    if name == "raw":
-        from accelsweep.execute.raw_loop import RawLoop
-
-        return RawLoop(spec)
-    raise InputError(f"loop={name!r} is not known: use lightning or raw")
 
 
 NO_LOSS = (

@@ -12,7 +12,7 @@ import torch
 
 from accelsweep.core.breakdown import Breakdown
 from accelsweep.core.record import Metric
-from accelsweep.execute.loops import make_loop
+from accelsweep.execute.making import make_loop
 from accelsweep.execute.spec import RunSpec
 from accelsweep.measure.breakdown import PhaseTimer, ProbePass, breakdown_of, share_metrics
 from accelsweep.measure.device import measured_device

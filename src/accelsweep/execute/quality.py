@@ -13,7 +13,7 @@ from typing import Any
 
 from accelsweep.core.record import Metric
 from accelsweep.execute.errors import Diverged
-from accelsweep.execute.loops import make_loop
+from accelsweep.execute.making import make_loop
 from accelsweep.execute.spec import RunSpec
 from accelsweep.measure.clock import Clock, monotonic
 from accelsweep.measure.losses import Losses, first_not_finite

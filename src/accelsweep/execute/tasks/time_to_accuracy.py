@@ -5,7 +5,7 @@ The window comes first, so that rates, memory, energy and doubts are those of th
 
 from __future__ import annotations
 
-from accelsweep.execute.loops import make_loop
+from accelsweep.execute.making import make_loop
 from accelsweep.execute.quality import Quality
 from accelsweep.execute.tasks.chase import Chase, Goal
 from accelsweep.execute.tasks.train_throughput import TrainThroughput

@@ -8,7 +8,8 @@ from typing import Any
 from accelsweep.core.record import Metric
 from accelsweep.execute.account import Account
 from accelsweep.execute.counting import count_operations
-from accelsweep.execute.loops import Loop, make_loop
+from accelsweep.execute.loops import Loop
+from accelsweep.execute.making import make_loop
 from accelsweep.execute.measuring import Measurement
 from accelsweep.execute.probing import probe, release
 from accelsweep.execute.process import Place
