@@ -168,7 +168,7 @@ def test_a_cluster_has_a_block_per_resource_class_with_the_baseline_where_it_fit
     assert [(b.resources.gpus, b.resources.nodes, b.resources.cpus) for b in planned.planned] == [
         (4, 1, 32),
         (16, 2, 64),
-        (0, 1, 4),
+        (0, 1, 64),
     ]
 
 

@@ -36,13 +36,13 @@ def test_a_sweep_goes_through_slurm_to_its_report(home):
 
 
 def test_a_cell_has_the_same_threads_in_every_block(home):
-    """The baseline of one rank stands in a job of its own size, and in one that two ranks were given two cores for."""
-    home.run("threads=null", "devices=1,2")
+    """On a node of two cores a cell of one rank has both of them, alone in its job and beside a cell of two ranks."""
+    home.run("threads=null", "devices=1,2", "site.inventory=[{accelerator: cpu, model: virtual, count: 2}]")
     records = list(home.records().values())
     assert {record.outcome for record in records} == {Outcome.measured}
     baseline = Manifest.read(home.folder.manifest).baseline
     jobs = {record.block: record.effective.threads_per_rank for record in records if record.cell == baseline}
-    assert list(jobs.values()) == [1, 1]
+    assert list(jobs.values()) == [2, 2]
 
 
 CONTAINER = """\

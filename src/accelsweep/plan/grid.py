@@ -13,7 +13,7 @@ from omegaconf import DictConfig
 from accelsweep.core.cell import PLAN_KEYS, Cell, cell_name
 from accelsweep.core.errors import InputError, nearest
 from accelsweep.core.plans import Excluded, Settings, Site
-from accelsweep.plan import check, resources, rules, select, tasks
+from accelsweep.plan import check, rules, select, tasks
 from accelsweep.plan.compose import Composer
 from accelsweep.plan.expand import Point, steering_of
 from accelsweep.plan.explain import defining_file
@@ -74,7 +74,6 @@ def checked_grid(composer: Composer, overrides: Sequence[str]) -> CheckedGrid:
         site=site,
         notes=(
             *_notes(len(grid.jobs), points, exclude),
-            *resources.single_thread_notes((point.science for point in left), site),
             *optimizer_notes(composer, overrides, (point.science["model"] for point in every)),
         ),
     )

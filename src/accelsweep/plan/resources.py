@@ -7,7 +7,7 @@ all nodes, `minutes` are the time limits of all runs plus start-up.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from accelsweep.core.plans import Limits, Resources, Site
@@ -26,11 +26,13 @@ def resource_class(config: Mapping[str, Any], site: Site) -> tuple[Any, ...]:
 def needs(config: Mapping[str, Any], site: Site) -> Resources:
     """Return what one run of this cell needs, its time apart.
 
-    A rank takes `threads` CPU cores; where that is open, its share of the node: `site.slurm.cpus_per_gpu` for a GPU's
-    rank, one core otherwise. A CPU cell asks for `site.slurm.fake_gpus` GPUs per node, in tests alone.
+    A rank takes `threads` CPU cores; where that is open, `site.slurm.cpus_per_gpu` for a GPU's rank, and otherwise its
+    share of all the node's cores, as on a machine of one's own: against a single core every GPU looks good. A CPU cell
+    asks for `site.slurm.fake_gpus` GPUs per node, in tests alone.
     """
     accelerator, devices, nodes = config["accelerator"], config["devices"], config["num_nodes"]
-    per_rank = config["threads"] or (site.slurm.cpus_per_gpu if accelerator == "cuda" else 1)
+    share = max(1, site.count("cpu") // devices)
+    per_rank = config["threads"] or (site.slurm.cpus_per_gpu if accelerator == "cuda" else share)
     gpus = nodes * (devices if accelerator == "cuda" else site.slurm.fake_gpus)
     return Resources(
         nodes=nodes,
@@ -51,14 +53,6 @@ def threads_per_rank(config: Mapping[str, Any], site: Site) -> int | None:
     if threads is not None or site.scheduler == "local":
         return threads
     return max(1, needs(config, site).cpus // int(config["devices"]))
-
-
-def single_thread_notes(configs: Iterable[Mapping[str, Any]], site: Site) -> list[str]:
-    """Return what to say where CPU cells of a cluster have one thread per rank only because nobody said how many."""
-    silent = (config["accelerator"] == "cpu" and config["threads"] is None for config in configs)
-    if site.scheduler == "local" or not any(silent):
-        return []
-    return [f"threads is null, so each rank of a CPU cell has 1 core at the site '{site.name}': threads=N gives it N"]
 
 
 def fits(cell: Resources, block: Resources) -> bool:
