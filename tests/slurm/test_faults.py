@@ -132,8 +132,11 @@ def test_a_job_whose_node_goes_down_goes_on_elsewhere(home):
     job = home.in_a_run().job
     node = home.slurm("squeue", "--noheader", "--format=%N", "--jobs", job).strip()
     home.slurm("scontrol", "update", f"nodename={node}", "state=down", "reason=test")
-    home.at_once(job)
-    home.finished(head)
+    try:
+        home.at_once(job)
+        home.finished(head)
+    finally:
+        home.slurm("scontrol", "update", f"nodename={node}", "state=resume")
     assert outcomes(home) == {Outcome.measured}
     assert home.submitted() == [job]
 
