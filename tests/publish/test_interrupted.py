@@ -17,7 +17,9 @@ from accelsweep.core.folders import SweepFolder
 from accelsweep.publish.location import resolve
 from accelsweep.publish.publisher import StoreUnreachable, publish
 from accelsweep.publish.state import up_to_date
+from accelsweep.publish.store import connect
 from accelsweep.publish.ui import running_server
+from accelsweep.publish.wanted import CREATED, KEY, SOURCE
 
 pytestmark = pytest.mark.real
 
@@ -76,6 +78,20 @@ def test_a_publisher_killed_again_and_again_leaves_the_same_store_as_one_left_al
                 entry["started"] = entry["ended"] = None  # of an unsupported cell: when it was published
                 entry["metrics"] = {name: points[-1][1] for name, points in entry["metrics"].items()}
     assert resumed == expected
+
+
+def test_a_report_begun_by_a_publisher_that_was_killed_is_completed_and_not_called_abandoned(
+    sweep: SweepFolder, uri: str, read_store: ReadStore, with_findings: Callable[..., Any]
+) -> None:
+    with_findings(sweep)
+    store = connect(sweep, uri)
+    tags = {KEY: "report:1", SOURCE: "report:1", CREATED: "2026-01-01T00:00:00+00:00"}
+    begun = store.client.create_run(store.experiment_id, tags=tags).info.run_id
+    publish(sweep, uri)
+    assert store.client.get_run(begun).info.lifecycle_stage == "active"
+    report = read_store(sweep, uri)["report:1"]
+    assert (report["status"], report["tags"].get("outcome")) == ("FINISHED", None)
+    assert publish(sweep, uri).written == 0
 
 
 @pytest.mark.parametrize("fresh", [True, False], ids=["no database yet", "database exists"])

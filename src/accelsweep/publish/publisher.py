@@ -91,10 +91,12 @@ def publish(
 
 def bring_about_all(writer: Writer, snapshot: Snapshot) -> None:
     """Bring about cells, runs and the report of a snapshot, and mark as killed what runs no more."""
-    writer.abandon(bring_about_runs(writer, snapshot))
+    keys = bring_about_runs(writer, snapshot)
     if snapshot.findings is not None or snapshot.folder.report.exists():
-        digest = report_digest(snapshot.folder)
-        writer.bring_about(report_run(snapshot, digest, _constraints(snapshot.folder)))
+        report = report_run(snapshot, report_digest(snapshot.folder), _constraints(snapshot.folder))
+        writer.bring_about(report)
+        keys.add(report.key)
+    writer.abandon(keys)
 
 
 def bring_about_runs(writer: Writer, snapshot: Snapshot) -> set[str]:
