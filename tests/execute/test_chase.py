@@ -3,19 +3,14 @@
 from __future__ import annotations
 
 import math
-import os
-import subprocess
-import sys
 
 import pytest
 from hand_clock import FakeClock, FakeDevice, FakeGroup
 from tiny_sweep import CONFIG as SWEPT
-from tiny_sweep import plan_sweep
+from tiny_sweep import measure_sweep, plan_sweep
 
 from accelsweep.core.errors import InputError
 from accelsweep.core.outcome import Outcome
-from accelsweep.core.plans import Manifest
-from accelsweep.core.record import Record
 from accelsweep.execute.errors import Diverged
 from accelsweep.execute.tasks.chase import Chase, Goal
 
@@ -154,18 +149,8 @@ def test_a_chase_that_runs_into_the_time_limit_is_timed_out_and_says_how_far_it_
     measure = {**SWEPT["measure"], "target": 1.1, "validate_every_samples": 320}
     cells = [{"task": "time_to_accuracy", "loop": loop, "measure": measure} for loop in ("lightning", "raw")]
     folder, block = plan_sweep(tmp_path / "home", cells, limits={"run_seconds": 10.0, "retries": 0})
-    done = subprocess.run(
-        [sys.executable, "-m", "accelsweep.execute", str(block)],
-        cwd=tmp_path / "home",
-        env={**os.environ, "ACCELSWEEP_LEASES": str(tmp_path / "leases")},
-        check=False,
-        capture_output=True,
-        text=True,
-        timeout=120,
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
-    for run in Manifest.read(folder.manifest).wanted_runs():
-        record = Record.read(folder.record(run))
+    records, _ = measure_sweep(folder, block, within_seconds=120)
+    for record in records:
         assert record.outcome is Outcome.timed_out
         assert record.reason.startswith("it ran longer than 10 s (limits.run_seconds); last lines of its log: ")
         assert "samples, to be val_accuracy >= 1.1" in record.reason

@@ -4,18 +4,13 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
-import os
-import subprocess
-import sys
 
 import pytest
 import torch
 from one_rank import BOTH_LOOPS
-from tiny_sweep import plan_sweep
+from tiny_sweep import measure_sweep, plan_sweep
 
 from accelsweep.core.outcome import Outcome
-from accelsweep.core.plans import Manifest
-from accelsweep.core.record import Record
 
 pytestmark = pytest.mark.real
 
@@ -207,18 +202,8 @@ def test_transformers_train_through_the_supervisor_in_both_loops_and_on_two_rank
     ]
     folder, block = plan_sweep(home, cells)
     (home / "own_texts.py").write_text(TOKENS)
-    done = subprocess.run(
-        [sys.executable, "-m", "accelsweep.execute", str(block)],
-        cwd=home,
-        env={**os.environ, "ACCELSWEEP_LEASES": str(tmp_path / "leases"), "HF_HUB_OFFLINE": "1"},
-        check=False,
-        capture_output=True,
-        text=True,
-        timeout=280,
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
-    for run, cell in zip(Manifest.read(folder.manifest).wanted_runs(), cells, strict=True):
-        record = Record.read(folder.record(run))
+    records, _ = measure_sweep(folder, block, within_seconds=280, HF_HUB_OFFLINE="1")
+    for record, cell in zip(records, cells, strict=True):
         assert (record.outcome, record.reason) == (Outcome.measured, None)
         assert record.effective.world_size == cell["devices"]
         assert record.metrics["quality"].value is not None, record.metrics["quality"].reason

@@ -2,18 +2,13 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pyarrow.parquet
 import pytest
-from tiny_sweep import plan_sweep
+from tiny_sweep import measure_sweep, plan_sweep
 
 from accelsweep.core.outcome import Outcome
-from accelsweep.core.plans import Manifest
-from accelsweep.core.record import Record
 
 pytestmark = pytest.mark.real
 
@@ -26,18 +21,8 @@ def test_forked_and_spawned_runs_on_one_and_two_ranks_are_measured_alike(tmp_pat
     ]
     cells.append({"launcher": "fork", "devices": 1, "env": {"TOKENIZERS_PARALLELISM": "false"}})
     folder, block = plan_sweep(tmp_path / "home", cells)
-    done = subprocess.run(
-        [sys.executable, "-m", "accelsweep.execute", str(block)],
-        cwd=tmp_path / "home",
-        env={**os.environ, "ACCELSWEEP_LEASES": str(tmp_path / "leases")},
-        check=False,
-        capture_output=True,
-        text=True,
-        timeout=240,
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert "not safe" not in done.stdout
-    records = [Record.read(folder.record(run)) for run in Manifest.read(folder.manifest).wanted_runs()]
+    records, said = measure_sweep(folder, block, within_seconds=240)
+    assert "not safe" not in said
     for record, cell in zip(records, cells, strict=True):
         assert (record.outcome, record.reason) == (Outcome.measured, None)
         assert record.effective is not None

@@ -1,7 +1,10 @@
-"""A planned sweep with nothing measured: as many cells and repeats as a test of the supervisor wants, in one block."""
+"""A planned sweep of as many cells and repeats as a test of the supervisor wants, in one block; and its measuring."""
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -10,6 +13,7 @@ from accelsweep.core.cell import cell_name
 from accelsweep.core.documents import canonical_json, sha256_text
 from accelsweep.core.folders import SweepFolder
 from accelsweep.core.plans import Block, Limits, Manifest, PlannedBlock, PlannedCell, Resources, Run, Settings, Site
+from accelsweep.core.record import Record
 
 CONFIG: dict[str, Any] = {
     "accelerator": "cpu",
@@ -77,3 +81,24 @@ def plan_sweep(
         versions={},
     ).write(folder.manifest)
     return folder, folder.block(block_name)
+
+
+def measure_sweep(
+    folder: SweepFolder, block: Path, *, within_seconds: float, **environment: str
+) -> tuple[list[Record], str]:
+    """Measure the block by the supervisor's own command; return the records as planned, and what the command printed.
+
+    Fails if the command fails or takes longer. The machine's leases lie beside the sweep's home, for this test alone.
+    """
+    done = subprocess.run(
+        [sys.executable, "-m", "accelsweep.execute", str(block)],
+        cwd=folder.home,
+        env={**os.environ, "ACCELSWEEP_LEASES": str(folder.home.parent / "leases"), **environment},
+        check=False,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        timeout=within_seconds,
+    )
+    assert done.returncode == 0, done.stdout
+    return [Record.read(folder.record(run)) for run in Manifest.read(folder.manifest).wanted_runs()], done.stdout
