@@ -18,17 +18,23 @@ from accelsweep.core.outcome import Outcome
 from accelsweep.core.plans import Claim, Manifest
 from accelsweep.core.record import Record
 from accelsweep.core.tasks import compared_rate
+from accelsweep.execute.status import status
 from accelsweep.report.format import number
 
 
 @dataclass
 class Progress:
-    """Which of the wanted runs have a new record since `begin`, and what the user is shown of it."""
+    """Which of the wanted runs have a new record since `begin`, and what the user is shown of it.
+
+    `settled` names the runs of unfinished blocks that were measured before; such a run that is measured anew, since
+    something changed, is shown and not counted twice.
+    """
 
     folder: SweepFolder
     labels: dict[str, str]
     pending: dict[str, list[str]]
     before: dict[str, int]
+    settled: set[str]
     total: int
     wanted_rate: str | None = None
     done: int = 0
@@ -39,19 +45,21 @@ class Progress:
 
     @classmethod
     def begin(cls, folder: SweepFolder) -> Progress:
-        """Note which runs have which record now; runs of finished blocks count as done."""
+        """Note which runs have which record now; runs that need no further attempt count as done."""
         manifest = Manifest.read(folder.manifest)
         cells = {cell.name: label(cell.axes) for cell in manifest.cells}
         pending = {block.name: list(block.runs) for block in manifest.blocks if not folder.done(block.name).exists()}
         waiting = [run for runs in pending.values() for run in runs]
+        settled = {record.run for record in status(folder).records if record.outcome.settled}.intersection(waiting)
         return cls(
             folder=folder,
             labels={run: f"{cells[run.rsplit('-r', 1)[0]]}, repeat {run.rsplit('-r', 1)[1]}" for run in waiting},
             pending=pending,
             before={run: _stamp(folder, run) for run in waiting},
+            settled=settled,
             total=len(manifest.wanted_runs()),
             wanted_rate=manifest.settings.analysis.rate,
-            done=len(manifest.wanted_runs()) - len(waiting),
+            done=len(manifest.wanted_runs()) - len(waiting) + len(settled),
         )
 
     @contextmanager
@@ -79,12 +87,12 @@ class Progress:
                 self.pending[block].remove(run)
                 self._tell(run)
             if self.folder.done(block).exists() and not ended:
-                self.done += len(self.pending.pop(block))  # the rest was measured before and is skipped
+                del self.pending[block]  # the rest was measured before and is skipped
         if self.bar is not None:
             self.bar.update(self.bar.task_ids[0], completed=self.done, description=self._line())
 
     def _tell(self, run: str) -> None:
-        self.done += 1
+        self.done += run not in self.settled
         try:
             record = Record.read(self.folder.record(run))
         except (DamagedFile, FileNotFoundError):
