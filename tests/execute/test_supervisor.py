@@ -50,6 +50,24 @@ def test_a_record_carries_the_place_of_its_run_and_the_results_of_rank_0(supervi
     assert (supervised.folder.run(supervised.runs()[1]) / "steps.parquet").read_bytes() == b"steps of rank 0"
 
 
+def test_each_run_vouches_for_the_sources_that_it_found_and_says_if_they_changed_meanwhile(
+    supervised: Supervised,
+) -> None:
+    tasks = ("measured:1", "edit_source", "measured:2")
+    cells = [{"task": task, "model": {"_target_": "mine.Net"}} for task in tasks]
+    supervised.folder, supervised.block = plan_sweep(supervised.home, cells)
+    (supervised.home / "mine.py").write_text("# as planned\n")
+    supervised.run()
+    first, editing, last = (supervised.record(number) for number in range(3))
+    assert first.fingerprint.sources == editing.fingerprint.sources != last.fingerprint.sources
+    assert [[doubt.code for doubt in record.doubts] for record in (first, editing, last)] == [
+        [], ["sources_changed"], []
+    ]  # fmt: skip
+    assert "mine changed while the run was going on" in editing.doubts[0].message
+    output = supervised.run()[1]
+    assert "3 runs wanted, 2 to measure" in output, "those that ran before the edit, or during it"
+
+
 def test_on_a_cluster_a_rank_is_told_the_threads_that_its_cell_asks_for(supervised: Supervised) -> None:
     """Its block may hold cells that ask for more cores; on one machine it finds its share itself."""
     for site, threads in ((Site(name="cluster", scheduler="slurm"), 1), (Site(name="local"), None)):

@@ -122,6 +122,12 @@ def slow(spec: RunSpec, rank: int) -> None:
     measured(spec, rank)
 
 
+def edit_source(spec: RunSpec, rank: int) -> None:
+    """Be a user who saves a file while a run is going on."""
+    Path("mine.py").write_text(f"# edited during {spec.run.name}\n")
+    measured(spec, rank)
+
+
 def segfault(spec: RunSpec, rank: int) -> None:
     """Die as native code dies."""
     tell("about to touch memory that is not ours")

@@ -112,6 +112,22 @@ def ending_doubts(ending: Ending, verdict: Verdict) -> list[Doubt]:
     ]
 
 
+def source_doubts(before: Fingerprint, after: Fingerprint) -> list[Doubt]:
+    """Return the doubt that sources were edited between the start and the end of a run, which began under `before`."""
+    names = sorted(before.sources.keys() | after.sources.keys())
+    changed = [name for name in names if before.sources.get(name) != after.sources.get(name)]
+    if not changed:
+        return []
+    return [
+        Doubt(
+            code="sources_changed",
+            message=f"{', '.join(changed)} changed while the run was going on; which state it ran with is not known",
+            remedy="leave the sources alone while a sweep runs; to measure it again, remove its folder and repeat the "
+            "command",
+        )
+    ]
+
+
 def merge_steps(spec: RunSpec, target: Path) -> bool:
     """Write the steps of all ranks to `target`, in order of rank; return whether there are any.
 

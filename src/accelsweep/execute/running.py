@@ -6,8 +6,7 @@ import os
 import signal
 import socket
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, replace
 
 from accelsweep.core.folders import SweepFolder
 from accelsweep.core.outcome import Outcome
@@ -16,13 +15,22 @@ from accelsweep.core.record import Doubt
 from accelsweep.execute import kernel
 from accelsweep.execute.attempts import RunFolder
 from accelsweep.execute.disk import check_room
+from accelsweep.execute.git import git_state
 from accelsweep.execute.holding import Holding
 from accelsweep.execute.launchers import Kind, Launch, Launchers, rendezvous
 from accelsweep.execute.leases import NOTHING, Lease, NotEnoughDevices, leased
 from accelsweep.execute.logs import RunLog, last_lines
 from accelsweep.execute.nodes import check_job, start_across_nodes
 from accelsweep.execute.outcomes import Verdict, classify
-from accelsweep.execute.records import Circumstances, ending_doubts, make_record, merge_steps, now, read_results
+from accelsweep.execute.records import (
+    Circumstances,
+    ending_doubts,
+    make_record,
+    merge_steps,
+    now,
+    read_results,
+    source_doubts,
+)
 from accelsweep.execute.signals import Signals
 from accelsweep.execute.skips import Present
 from accelsweep.execute.spec import RankResult, RunSpec
@@ -48,7 +56,6 @@ class Runner:
     launchers: Launchers
     signals: Signals
     claim: Holding
-    git: Mapping[str, Any]
     say: Callable[[str], None]
 
     def attempt(self, run: Run) -> Verdict | None:
@@ -74,7 +81,7 @@ class Runner:
         """Record a verdict that was reached without starting anything."""
         place = self._place(run)
         spec = self._spec(run, place.begin(socket.gethostname(), now()))
-        self._conclude(spec, verdict, {}, self._known(run, "none", now(), 0.0), [])
+        self._conclude(spec, verdict, {}, self._circumstances(spec, "none"), [])
         return verdict
 
     def _on(self, lease: Lease, run: Run, kind: Kind) -> Verdict | None:
@@ -89,8 +96,8 @@ class Runner:
     def _measure(self, lease: Lease, spec: RunSpec, kind: Kind) -> Verdict | None:
         self.say(f"{spec.run.name}: attempt {spec.attempt} ({kind}, {spec.world_size} ranks)")
         spec.write(spec.file())
-        started_at = now()
-        self.claim.running(spec.run.name, started_at)
+        known = self._circumstances(spec, kind)
+        self.claim.running(spec.run.name, known.started_at)
         ending = self._processes(lease, spec, kind)
         results = read_results(spec, ending.reported)
         if ending.cause == "interrupted" and len(results) < spec.world_size:
@@ -100,8 +107,8 @@ class Runner:
         verdict = classify(ending, results, last_lines(log), self.limits)
         if verdict.outcome is Outcome.crashed:
             check_room(self.folder.root, self.limits.free_disk_bytes)  # a full disk is not the run's fault
-        known = self._known(spec.run, kind, started_at, ending.wall_seconds)
-        self._conclude(spec, verdict, results, known, ending_doubts(ending, verdict))
+        doubts = ending_doubts(ending, verdict) + source_doubts(known.fingerprint, self.present.read(spec.config))
+        self._conclude(spec, verdict, results, replace(known, wall_seconds=ending.wall_seconds), doubts)
         return verdict
 
     def _processes(self, lease: Lease, spec: RunSpec, kind: Kind) -> Ending:
@@ -146,9 +153,10 @@ class Runner:
             spec.rank_steps(rank).unlink(missing_ok=True)
         self.say(f"{spec.run.name}: {verdict.outcome} after {known.wall_seconds:.1f} s" + _because(verdict))
 
-    def _known(self, run: Run, launcher: str, started_at: str, wall_seconds: float) -> Circumstances:
-        fingerprint = self.present.fingerprint(self.block.configs[run.cell])
-        return Circumstances(launcher, started_at, wall_seconds, fingerprint, self.git)
+    def _circumstances(self, spec: RunSpec, launcher: str) -> Circumstances:
+        """Return what is present now, just before the ranks import the user's code; how long it took comes later."""
+        fingerprint, git = self.present.read(spec.config), git_state(self.folder.home)
+        return Circumstances(launcher, now(), 0.0, fingerprint, git)
 
     def _place(self, run: Run) -> RunFolder:
         return RunFolder(self.folder.run(run.name), run.name)

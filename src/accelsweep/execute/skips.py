@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
 from accelsweep.core.documents import canonical_json
 from accelsweep.core.errors import InputError
+from accelsweep.core.plans import Site
 from accelsweep.core.record import Fingerprint, Record
 from accelsweep.measure.fingerprint import fingerprint
 from accelsweep.plan.sources import source_digests, targets
@@ -22,10 +23,13 @@ class Present:
 
     def fingerprint(self, config: Mapping[str, Any]) -> Fingerprint:
         """Return the present fingerprint for a cell's config: its accelerator's hardware, its own packages' sources."""
-        key = canonical_json([config.get("accelerator"), sorted(targets(config))])
-        if key not in self._known:
-            self._known[key] = fingerprint(self._sources(config), config.get("accelerator"))
-        return self._known[key]
+        key = _key(config)
+        return self._known[key] if key in self._known else self.read(config)
+
+    def read(self, config: Mapping[str, Any]) -> Fingerprint:
+        """Return the fingerprint, looked at anew: a block lasts long enough for its user to edit a source meanwhile."""
+        found = self._known[_key(config)] = fingerprint(self._sources(config), config.get("accelerator"))
+        return found
 
     def _sources(self, config: Mapping[str, Any]) -> dict[str, str]:
         try:
@@ -39,6 +43,21 @@ class Present:
             return f"it ended as {record.outcome}, which is no answer"
         now = self.fingerprint(record.config)
         return None if record.fingerprint.matches(now) else difference(record.fingerprint, now)
+
+
+def standing(records: Iterable[Record], home: Path, site: Site) -> set[str]:
+    """Return the names of the runs whose records stand, as far as this machine can tell.
+
+    On a cluster every answer does: only the nodes know whether they are what they were.
+    """
+    if site.scheduler != "local":
+        return {record.run for record in records if record.outcome.settled}
+    present = Present(home)
+    return {record.run for record in records if present.why_again(record) is None}
+
+
+def _key(config: Mapping[str, Any]) -> str:
+    return canonical_json([config.get("accelerator"), sorted(targets(config))])
 
 
 def difference(then: Fingerprint, now: Fingerprint) -> str:

@@ -18,7 +18,6 @@ from accelsweep.execute import kernel
 from accelsweep.execute.attempts import RunFolder
 from accelsweep.execute.claims import claimed
 from accelsweep.execute.disk import check_room
-from accelsweep.execute.git import git_state
 from accelsweep.execute.holding import Holding
 from accelsweep.execute.launchers import Launchers
 from accelsweep.execute.outcomes import Verdict
@@ -151,7 +150,6 @@ class _Supervisor:
             launchers=self._launchers,
             signals=self._signals,
             claim=self._claim,
-            git=git_state(job.folder.home),
             say=self._say,
         )
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import sys
 from collections.abc import Iterable, Iterator, Mapping
+from functools import cache
 from importlib import metadata
 from importlib.machinery import ModuleSpec, PathFinder
 from pathlib import Path
@@ -84,12 +85,17 @@ def _digest(spec: ModuleSpec, package: str) -> str:
     origin = Path(spec.origin) if spec.has_location and spec.origin else None
     folders = [Path(folder) for folder in spec.submodule_search_locations or ()]
     if any(part in ("site-packages", "dist-packages") for path in [origin, *folders] if path for part in path.parts):
-        for distribution in metadata.packages_distributions().get(package, []):
+        for distribution in _distributions().get(package, []):
             if record := metadata.distribution(distribution).read_text("RECORD"):
                 return sha256_text("\n".join(sorted(line for line in record.splitlines() if ".py," in line)))
     if folders:
         return sha256_text("\n".join(_digest_of_folder(folder) for folder in folders))
     return hashlib.sha256(origin.read_bytes()).hexdigest() if origin else "built in"
+
+
+@cache
+def _distributions() -> Mapping[str, list[str]]:
+    return metadata.packages_distributions()
 
 
 def _digest_of_folder(folder: Path) -> str:
