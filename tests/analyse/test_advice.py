@@ -119,3 +119,12 @@ def test_a_name_is_stated_only_where_it_is_not_the_experiments_own(simulated: Mo
     assert command(manifest.model_copy(update=names)) == "accelsweep run experiment=claims/vgg16"
     renamed = manifest.model_copy(update={**names, "sweep": "mine"})
     assert command(renamed) == "accelsweep run experiment=claims/vgg16 --name mine"
+
+
+def test_the_command_names_the_slurm_profile_where_the_site_submits_to_slurm(simulated: ModuleType) -> None:
+    """Without it `run` refuses the site."""
+    rows = [simulated.make_run(axes, 0, 1000.0 + index) for index, axes in enumerate(CELLS)]
+    manifest = simulated.make_manifest(CELLS, 1).model_copy(update={"site": Site(name="mine", scheduler="slurm")})
+    findings = analyse(simulated.make_records(rows), manifest)
+    assert findings.command == "accelsweep run experiment=simulated --profile slurm"
+    assert findings.recommendation.settle == f"{findings.command} --add-repeats 5"

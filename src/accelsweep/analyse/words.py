@@ -61,7 +61,8 @@ def command(manifest: Manifest) -> str:
     """Return the command line that makes this sweep go on, to paste."""
     own = (manifest.experiment or "").replace("/", "-")
     named = [] if manifest.sweep == own else ["--name", manifest.sweep]
-    return shlex.join(["accelsweep", "run", *manifest.overrides, *named])
+    submitted = ["--profile", "slurm"] if manifest.site.scheduler == "slurm" else []
+    return shlex.join(["accelsweep", "run", *manifest.overrides, *named, *submitted])
 
 
 def count_of(number: int, noun: str) -> str:
