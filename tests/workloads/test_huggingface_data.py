@@ -96,6 +96,45 @@ def test_several_columns_of_texts_are_refused_rather_than_trained_on_the_first(t
         of(tmp_path, "csv", {"data_files": str(tmp_path / "films.csv")}, inputs=inputs).setup("fit")
 
 
+def labelled(folder, labels, **settings):
+    """Ten rows for each of these labels, as a table of numbers."""
+    frame = pd.DataFrame({"a": np.arange(10.0 * len(labels)), "label": list(labels) * 10})
+    frame.to_parquet(folder / "labels.parquet")
+    load = {"data_files": str(folder / "labels.parquet")}
+    return of(folder, "parquet", load, inputs="a", batch_size=8, **settings)
+
+
+@pytest.mark.parametrize("labels", [[1, 3], [2, 1_000_000_000_000], [False, True]])
+def test_integers_are_their_own_class_numbers_with_their_gaps(tmp_path, labels):
+    """A number is no more work for being large."""
+    training, validation = labelled(tmp_path, labels).read()
+    classes = torch.cat([training.tensors[1], validation.tensors[1]])
+    assert classes.unique().tolist() == labels
+
+
+@pytest.mark.parametrize(
+    ("labels", "why"),
+    [
+        ([-1, 1], r"data\.target=label holds -1, which is no class: integers count from 0; renumber the column"),
+        (["good", None], r"data\.target=label: some rows have no class; name a split or a file without them"),
+    ],
+)
+def test_a_row_without_a_class_number_is_refused_with_the_column(tmp_path, labels, why):
+    with pytest.raises(InputError, match=why):
+        labelled(tmp_path, labels).setup("fit")
+
+
+def test_named_classes_that_a_test_set_withholds_are_refused_with_the_column(tmp_path):
+    """Many of the hub's test splits hold -1 in place of each class."""
+    datasets = pytest.importorskip("datasets")
+    features = datasets.Features({"a": datasets.Value("float32"), "label": datasets.ClassLabel(names=["no", "yes"])})
+    columns = {"a": [0.0, 1.0] * 10, "label": [-1] * 20}
+    datasets.Dataset.from_dict(columns, features=features).to_parquet(str(tmp_path / "withheld.parquet"))
+    data = of(tmp_path, "parquet", {"data_files": str(tmp_path / "withheld.parquet")}, inputs="a")
+    with pytest.raises(InputError, match=r"data\.target=label holds -1"):
+        data.setup("fit")
+
+
 def test_words_are_numbered_alike_everywhere_and_texts_are_cut_and_filled_up():
     rows = numbered_words(["The film, the FILM", "", "a b c d e"], sequence=4, vocabulary=100)
     assert rows.shape == (3, 4)

@@ -131,13 +131,23 @@ def numbered_words(texts: Iterable[str], sequence: int, vocabulary: int) -> Tens
 
 
 def _numbering(tables: Sequence[Any], target: str) -> dict[Any, int]:
-    """Return the number of each class in column `target`: itself if it is an integer, otherwise its place in order."""
-    feature = tables[0].features[target]
-    if type(feature).__name__ == "ClassLabel":
-        return {number: number for number in range(feature.num_classes)}
-    values = sorted({value for table in tables for value in table[target]})
+    """Return the number of each class that occurs: itself if it is an integer, otherwise its place in order.
+
+    `model.classes` counts an integer's gaps too. Raises InputError for what is no class, such as the -1 of a test set
+    whose classes are not published.
+    """
+    found = {value for table in tables for value in table.unique(target)}
+    if None in found:
+        raise InputError(f"data.target={target}: some rows have no class; name a split or a file without them")
+    values = sorted(found)
     if values and isinstance(values[0], int):
-        return {value: int(value) for value in range(int(values[-1]) + 1)}
+        if values[0] < 0:
+            raise InputError(
+                f"data.target={target} holds {values[0]}, which is no class: integers count from 0; renumber the "
+                "column, make it strings, which are numbered in order, or name a split or a file without such rows"
+            )
+        return {value: int(value) for value in values}
     if values and not isinstance(values[0], str):
-        raise InputError(f"data.target={target} holds {feature.dtype}, which is no class: use integers or strings")
+        dtype = tables[0].features[target].dtype
+        raise InputError(f"data.target={target} holds {dtype}, which is no class: use integers or strings")
     return {value: place for place, value in enumerate(values)}
