@@ -14,7 +14,7 @@ OWN = """\
 # @package _global_
 hydra: {sweeper: {params: {batch_size: "256,32"}}}
 accelerator: cpu
-measure: {warmup_steps: 3, min_steps: 20, min_seconds: 0.2, probe_steps: null, quality_samples: null}
+measure: {warmup_steps: 3, min_steps: 20, min_seconds: 0, probe_steps: null, quality_samples: null}
 repeats: 3
 report:
   claims:
@@ -26,8 +26,9 @@ report:
 
 
 @pytest.fixture
-def home(tmp_path):
+def home(tmp_path, monkeypatch):
     """A working directory with a claim of the user's own."""
+    monkeypatch.setenv(FOLDER_VARIABLE, str(tmp_path / "leases"))
     folder = tmp_path / "conf" / "experiment" / "claims"
     folder.mkdir(parents=True)
     (folder / "own.yaml").write_text(OWN)
@@ -55,7 +56,6 @@ def three(home, monkeypatch):
     (folder / "wrong.yaml").write_text(OWN.replace("repeats: 3", "repeats: few"))
     (folder / "well.yaml").write_text(OWN.replace("id: own", "id: well"))
     monkeypatch.setattr("accelsweep.commands.claims.known_claims", lambda _home: ["own", "well", "wrong"])
-    monkeypatch.setenv(FOLDER_VARIABLE, str(home / "leases"))
     return home
 
 
@@ -86,3 +86,16 @@ def test_a_claim_is_run_and_judged_and_the_others_stay_as_rows(home):
         line for line in (home / "reports" / "claims" / "report.md").read_text().splitlines() if "claims/vgg16" in line
     )
     assert "it was not asked for" in waiting
+
+
+@pytest.mark.real
+def test_a_claim_whose_runs_crash_is_a_failure_and_says_where_to_look(home, monkeypatch, capsys):
+    monkeypatch.setattr("accelsweep.commands.claims.known_claims", lambda _home: ["own"])
+    (home / "broken.py").write_text("import torch\n\n\nclass Net(torch.nn.Module):\n    pass\n\n\nNet()[0]\n")
+    experiment = home / "conf" / "experiment" / "claims" / "own.yaml"
+    crashing = "model: {_target_: broken.Net}\nlimits: {retries: 0}\nrepeats: 1"
+    experiment.write_text(OWN.replace("repeats: 3", crashing))
+    assert put_to_the_test(home, ["own"], 5.0) == EXIT_INCOMPLETE
+    assert (
+        "claims-own failed: some of its runs came to no result (accelsweep runs claims-own)" in capsys.readouterr().err
+    )

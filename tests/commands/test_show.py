@@ -9,12 +9,15 @@ from accelsweep.analyse.collect import collect
 from accelsweep.commands.compare import compare_sweeps
 from accelsweep.commands.debug import full_name
 from accelsweep.commands.doctor import examine
-from accelsweep.commands.plan import print_config, print_plan
+from accelsweep.commands.plan import print_config, print_plan, show_plan, what_is_left
 from accelsweep.commands.results import print_results
 from accelsweep.commands.status import print_status
 from accelsweep.core.errors import InputError
+from accelsweep.core.outcome import Outcome
 from accelsweep.core.plans import Manifest
 from accelsweep.core.record import Record
+from accelsweep.execute.skips import Present
+from accelsweep.plan.make import make_plan, write_plan
 
 
 @pytest.fixture(autouse=True)
@@ -36,6 +39,26 @@ def test_a_priced_plan_tells_its_cost_also_where_no_gpu_is_used(tmp_path, capsys
     priced = ["experiment=quickstart", "accelerator=cpu", "devices=1", "prices=dawnbench_2018", "repeats=100"]
     print_plan(tmp_path, priced, name=None, add_repeats=0)
     assert re.search(r"^ +at least \d\.\d\d USD$", capsys.readouterr().out, re.MULTILINE)
+
+
+def test_what_was_measured_with_other_software_is_still_to_be_measured(tmp_path, example_sweep, capsys):
+    home = tmp_path / "home"
+    home.mkdir()
+    plan = make_plan(home, ["experiment=quickstart", "accelerator=cpu", "devices=1", "repeats=1"])
+    folder, configs = write_plan(home, plan), {cell.name: cell.config for cell in plan.cells}
+    earlier = (Record.read(path) for path in example_sweep.root.glob("runs/*/record.json"))
+    template = next(record for record in earlier if record.outcome is Outcome.measured)
+    runs = plan.manifest.wanted_runs()
+    for run in runs:
+        config = configs[run.rpartition("-r")[0]]
+        record = template.model_copy(update={"run": run, "config": config, "fingerprint": Present(home).read(config)})
+        record.write(folder.record(run))
+    assert what_is_left(home, plan).runs_left == 0
+    older = record.fingerprint.model_copy(update={"software": {"torch": "1.0", "lightning": "1.0"}})
+    record.model_copy(update={"fingerprint": older}).write(folder.record(run))
+    assert what_is_left(home, plan).runs_left == 1
+    show_plan(home, plan)
+    assert f"{len(runs)} runs, {len(runs) - 1} settled already" in capsys.readouterr().out
 
 
 def test_cfg_job_prints_the_composed_config(tmp_path, capsys):

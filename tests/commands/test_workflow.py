@@ -38,6 +38,20 @@ def test_snakemake_without_a_sweep_says_how_to_name_one(tmp_path, monkeypatch):
         open_sweep({}, plan_if_asked=True)
 
 
+def test_a_time_budget_that_was_spent_does_not_stop_a_later_snakemake(tmp_path, monkeypatch):
+    folder = write_plan(tmp_path, make_plan(tmp_path, ["experiment=quickstart"]))
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv(SWEEP_VARIABLE, "another")
+    folder.stop.touch()
+    with claimed(folder):
+        open_sweep({"sweep": folder.name}, plan_if_asked=True)
+        assert folder.stop.exists(), "it is for its head to say when it ends"
+    open_sweep({"sweep": folder.name}, plan_if_asked=False)
+    assert folder.stop.exists(), "a job is not the one who began"
+    open_sweep({"sweep": folder.name}, plan_if_asked=True)
+    assert not folder.stop.exists()
+
+
 OTHERWISE = """\
 # @package _global_
 name: otherwise

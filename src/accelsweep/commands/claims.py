@@ -37,23 +37,27 @@ def put_to_the_test(home: Path, names: Sequence[str], minutes: float) -> int:
     Every claim has a row, run or not: one that fails, or whose sweep somebody else runs, costs no other.
     Returns 0, 1 if a claim failed, 130 if interrupted; there is a report in any case.
     """
-    from accelsweep.commands.plan import minutes_left
+    from accelsweep.commands.plan import what_is_left
 
     known = known_claims(home)
     _refuse_unknown(names, known)
     deadline, interrupted = time.monotonic() + 60.0 * minutes, False
     plans, failed = _plans(home, known)
-    left = {name: minutes_left(home, plan) for name, plan in plans.items()}
+    left = {name: what_is_left(home, plan) for name, plan in plans.items()}
     why_not = {}
-    for name in sorted(plans, key=lambda name: left[name]):
-        asked = not names or name in names
-        seconds = deadline - time.monotonic() if left[name] and asked and not interrupted else 0.0
+    for name in sorted(plans, key=lambda name: left[name].minutes):
+        asked, sweep = not names or name in names, plans[name].manifest.sweep
+        seconds = deadline - time.monotonic() if left[name].runs_left and asked and not interrupted else 0.0
+        code = EXIT_OK
         try:
-            interrupted |= _bring_up_to_date(home, name, plans[name], seconds) == EXIT_INTERRUPTED
+            code = _bring_up_to_date(home, name, plans[name], seconds)
         except AccelsweepError as error:
-            failed[plans[name].manifest.sweep] = str(error)
+            failed[sweep] = str(error)
+        interrupted |= code == EXIT_INTERRUPTED
         spent = time.monotonic() >= deadline
-        why_not[plans[name].manifest.sweep] = _why_not(minutes, asked=asked, interrupted=interrupted, spent=spent)
+        why_not[sweep] = _why_not(minutes, asked=asked, interrupted=interrupted, spent=spent)
+        if code == EXIT_INCOMPLETE and not spent:
+            failed[sweep] = f"{why_not[sweep]} (accelsweep runs {sweep})"
     found = [findings for plan in plans.values() if (findings := _findings(home, plan))]
     _tell(home, found, why_not | failed)
     for sweep, why in failed.items():

@@ -18,6 +18,7 @@ from accelsweep.core.folders import SweepFolder
 if TYPE_CHECKING:
     from accelsweep.core.plans import Manifest
     from accelsweep.core.record import Record
+    from accelsweep.plan.estimate import Estimate
     from accelsweep.plan.make import Plan
     from accelsweep.plan.table import PlanTable, ReasonRow
 
@@ -52,19 +53,20 @@ def show_plan(home: Path, plan: Plan) -> None:
         console().print(line, markup=False, highlight=False, soft_wrap=True)
 
 
-def minutes_left(home: Path, plan: Plan) -> float:
-    """Return how many minutes the runs that are not settled yet will take at least, by earlier runs where there are."""
-    return _table(home, plan).estimate.minutes[0]
+def what_is_left(home: Path, plan: Plan) -> Estimate:
+    """Return how many runs are left to measure and what they will take, by earlier runs where there are any."""
+    return _table(home, plan).estimate
 
 
 def _table(home: Path, plan: Plan) -> PlanTable:
+    from accelsweep.execute.skips import standing
     from accelsweep.plan.table import plan_table
 
     records = _records(SweepFolder(home, plan.manifest.sweep), plan)
     wall_seconds: dict[str, list[float]] = defaultdict(list)
     for record in records:
         wall_seconds[record.cell].append(record.wall_seconds)
-    return plan_table(plan, {record.run for record in records if record.outcome.settled}, wall_seconds)
+    return plan_table(plan, standing(records, home, plan.manifest.site), wall_seconds)
 
 
 def _jobs(manifest: Manifest) -> list[str]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 
 from rich.console import Console
@@ -15,10 +15,10 @@ from accelsweep.core.cell import label
 from accelsweep.core.errors import DamagedFile
 from accelsweep.core.folders import SweepFolder
 from accelsweep.core.outcome import Outcome
-from accelsweep.core.plans import Claim, Manifest
+from accelsweep.core.plans import Claim, Manifest, Site
 from accelsweep.core.record import Record
 from accelsweep.core.tasks import compared_rate
-from accelsweep.execute.status import status
+from accelsweep.execute.skips import standing
 from accelsweep.report.format import number
 
 
@@ -26,18 +26,21 @@ from accelsweep.report.format import number
 class Progress:
     """Which of the wanted runs have a new record since `begin`, and what the user is shown of it.
 
-    `settled` names the runs of unfinished blocks that were measured before; such a run that is measured anew, since
-    something changed, is shown and not counted twice.
+    A block is `finished` while its done file stands, and `pending` from when it has none: Snakemake's audit, which
+    comes later than `begin`, removes those that are no longer true. `standing` names the runs of pending blocks that
+    need no further attempt.
     """
 
     folder: SweepFolder
+    site: Site
     labels: dict[str, str]
-    pending: dict[str, list[str]]
-    before: dict[str, int]
-    settled: set[str]
+    finished: dict[str, tuple[str, ...]]
     total: int
+    done: int
     wanted_rate: str | None = None
-    done: int = 0
+    pending: dict[str, list[str]] = field(default_factory=dict)
+    before: dict[str, int] = field(default_factory=dict)
+    standing: set[str] = field(default_factory=set)
     fresh_seconds: list[float] = field(default_factory=list)
     last: str = ""
     console: Console = field(default_factory=Console)
@@ -47,20 +50,29 @@ class Progress:
     def begin(cls, folder: SweepFolder) -> Progress:
         """Note which runs have which record now; runs that need no further attempt count as done."""
         manifest = Manifest.read(folder.manifest)
+        runs = manifest.wanted_runs()
         cells = {cell.name: label(cell.axes) for cell in manifest.cells}
-        pending = {block.name: list(block.runs) for block in manifest.blocks if not folder.done(block.name).exists()}
-        waiting = [run for runs in pending.values() for run in runs]
-        settled = {record.run for record in status(folder).records if record.outcome.settled}.intersection(waiting)
-        return cls(
+        progress = cls(
             folder=folder,
-            labels={run: f"{cells[run.rsplit('-r', 1)[0]]}, repeat {run.rsplit('-r', 1)[1]}" for run in waiting},
-            pending=pending,
-            before={run: _stamp(folder, run) for run in waiting},
-            settled=settled,
-            total=len(manifest.wanted_runs()),
+            site=manifest.site,
+            labels={run: f"{cells[run.rsplit('-r', 1)[0]]}, repeat {run.rsplit('-r', 1)[1]}" for run in runs},
+            finished={block.name: block.runs for block in manifest.blocks},
+            total=len(runs),
+            done=len(runs),
             wanted_rate=manifest.settings.analysis.rate,
-            done=len(manifest.wanted_runs()) - len(waiting) + len(settled),
         )
+        progress._look_for_open_blocks()
+        return progress
+
+    def _look_for_open_blocks(self) -> None:
+        opened = [block for block in self.finished if not self.folder.done(block).exists()]
+        for block in opened:
+            self.pending[block] = list(self.finished.pop(block))
+        runs = [run for block in opened for run in self.pending[block]]
+        stood = standing(_records(self.folder, runs), self.folder.home, self.site) if runs else set()
+        self.before |= {run: _stamp(self.folder, run) for run in runs}
+        self.standing |= stood
+        self.done -= len(runs) - len(stood)
 
     @contextmanager
     def shown(self) -> Iterator[None]:
@@ -81,8 +93,9 @@ class Progress:
 
     def update(self) -> None:
         """Look for new records, say what each came to, and refresh the line about the current run."""
+        self._look_for_open_blocks()
         for block in list(self.pending):
-            ended = [run for run in self.pending[block] if _stamp(self.folder, run) != self.before[run]]
+            ended = [run for run in self.pending[block] if _stamp(self.folder, run) not in (0, self.before[run])]
             for run in ended:
                 self.pending[block].remove(run)
                 self._tell(run)
@@ -92,7 +105,7 @@ class Progress:
             self.bar.update(self.bar.task_ids[0], completed=self.done, description=self._line())
 
     def _tell(self, run: str) -> None:
-        self.done += run not in self.settled
+        self.done += run not in self.standing
         try:
             record = Record.read(self.folder.record(run))
         except (DamagedFile, FileNotFoundError):
@@ -121,6 +134,12 @@ class Progress:
             return ""
         left = (self.total - self.done) * sum(self.fresh_seconds) / len(self.fresh_seconds)
         return f"about {duration(left)} left"
+
+
+def _records(folder: SweepFolder, runs: list[str]) -> Iterator[Record]:
+    for run in runs:
+        with suppress(DamagedFile, FileNotFoundError):
+            yield Record.read(folder.record(run))
 
 
 def _stamp(folder: SweepFolder, run: str) -> int:

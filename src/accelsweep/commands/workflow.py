@@ -14,6 +14,7 @@ from functools import cached_property
 from pathlib import Path, PurePath
 from typing import Any
 
+from accelsweep.commands.head import living_head
 from accelsweep.commands.profiles import check_executor
 from accelsweep.core.documents import canonical_json, sha256_text
 from accelsweep.core.errors import AccelsweepError, InputError
@@ -150,6 +151,8 @@ def open_sweep(config: Mapping[str, Any], *, plan_if_asked: bool) -> Sweep:
             from accelsweep.execute.audit import audit
 
             os.environ[SWEEP_VARIABLE] = folder.name
+            if living_head(folder) is None:
+                folder.stop.unlink(missing_ok=True)  # of an earlier command, whose time budget was spent
             audit(folder, check_present=manifest.site.scheduler == "local")
         return Sweep(folder, manifest)
     except AccelsweepError as error:
