@@ -1,9 +1,15 @@
-"""What a cell looks like in MLflow: a parent run whose aggregates are those of findings.json, nothing computed anew."""
+"""What a cell looks like in MLflow: a parent run whose aggregates are those of findings.json, nothing computed anew.
+
+A cell that ran on several kinds of hardware has a finding for each. A run in MLflow has one value per metric, so such a
+cell has no aggregates there: its verdict says so, and its description lists the kinds.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
+from accelsweep.core.digits import interval_digits, significant
 from accelsweep.core.documents import canonical_json, sha256_text
 from accelsweep.core.findings import CellFinding, Estimate
 from accelsweep.core.outcome import Outcome
@@ -23,7 +29,7 @@ def cell_run(snapshot: Snapshot, cell: PlannedCell) -> Wanted | None:
         return None
     status = _status(snapshot, cell, runs, finished)
     ended = max((milliseconds(item.finished_at) for item in finished), default=snapshot.planned)
-    found = snapshot.finding(cell.name)
+    found = snapshot.findings_of(cell.name)
     numbers = {"runs_planned": float(len(runs)), "runs_finished": float(len(finished))} | _aggregates(snapshot, found)
     words = tags(_tags(snapshot, cell, finished, found))
     name = run_name(cell.axes)
@@ -52,16 +58,20 @@ def _status(snapshot: Snapshot, cell: PlannedCell, runs: tuple[str, ...], finish
     return "FINISHED" if any(item.outcome is Outcome.measured for item in finished) else "FAILED"
 
 
-def _aggregates(snapshot: Snapshot, found: CellFinding | None) -> dict[str, float | None]:
-    if found is None or snapshot.findings is None:
+def _aggregates(snapshot: Snapshot, found: Sequence[CellFinding]) -> dict[str, float | None]:
+    if not found or snapshot.findings is None:
         return {}
+    measured = {"runs_measured": float(sum(one.measured for one in found))}
+    if len(found) > 1:
+        return {**measured}
+    (only,) = found
     rate = snapshot.findings.rate_metric
-    numbers = {name: summary.median for name, summary in found.metrics.items()}
+    numbers = {name: summary.median for name, summary in only.metrics.items()}
     numbers |= {f"{name}_median": numbers[name] for name in (rate, "quality") if name in numbers}
-    numbers |= _interval(rate, found.rate)
-    numbers |= _interval("speedup", found.speedup.ratio if found.speedup else None)
-    numbers |= _interval("quality", found.quality)
-    return numbers | {"runs_measured": float(found.measured)}
+    numbers |= _interval(rate, only.rate)
+    numbers |= _interval("speedup", only.speedup.ratio if only.speedup else None)
+    numbers |= _interval("quality", only.quality)
+    return numbers | measured
 
 
 def _interval(name: str, estimate: Estimate | None) -> dict[str, float | None]:
@@ -70,7 +80,9 @@ def _interval(name: str, estimate: Estimate | None) -> dict[str, float | None]:
     return {name: estimate.value, f"{name}_low": estimate.low, f"{name}_high": estimate.high}
 
 
-def _tags(snapshot: Snapshot, cell: PlannedCell, finished: list[Finished], found: CellFinding | None) -> dict[str, Any]:
+def _tags(
+    snapshot: Snapshot, cell: PlannedCell, finished: list[Finished], found: Sequence[CellFinding]
+) -> dict[str, Any]:
     outcomes = [cell.unsupported and Outcome.unsupported, *(item.outcome for item in finished)]
     counted = {outcome.value: outcomes.count(outcome) for outcome in outcomes if outcome}
     known = {
@@ -82,24 +94,55 @@ def _tags(snapshot: Snapshot, cell: PlannedCell, finished: list[Finished], found
         "reason": cell.unsupported,
         "mlflow.source.name": "accelsweep",
     }
-    if found is None:
+    if not found:
         return known | {NOTE: cell.unsupported and f"**unsupported**: {cell.unsupported}"}
     return {
         **known,
-        "reason": cell.unsupported or "; ".join(found.reasons),
-        "hardware": found.hardware,
-        "verdict": found.verdict.value,
-        "verdict_reason": found.verdict_reason,
-        "quality_verdict": found.quality_verdict,
-        "doubts": doubt_codes(found.doubts),
+        "reason": cell.unsupported or "; ".join(_reasons(found)),
+        "hardware": "; ".join(one.hardware for one in found if one.hardware),
+        "doubts": doubt_codes(tuple(doubt for one in found for doubt in one.doubts)),
+        **_verdict(found),
         NOTE: _note(found),
     }
 
 
-def _note(found: CellFinding) -> str:
-    lines = [f"**{found.verdict}**: {found.verdict_reason}"]
-    lines += ["", *(f"* {reason}" for reason in found.reasons)] if found.reasons else []
-    lines += ["", "Doubts:", "", *doubt_lines(found.doubts)] if found.doubts else []
-    missing = [f"* `{name}`: {summary.reason}" for name, summary in found.metrics.items() if summary.median is None]
+def _verdict(found: Sequence[CellFinding]) -> dict[str, str]:
+    if len(found) > 1:
+        return {"verdict": f"run on {len(found)} kinds of hardware"}
+    (only,) = found
+    return {
+        "verdict": only.verdict.value,
+        "verdict_reason": only.verdict_reason,
+        "quality_verdict": only.quality_verdict,
+    }
+
+
+def _reasons(found: Sequence[CellFinding]) -> list[str]:
+    return list(dict.fromkeys(reason for one in found for reason in one.reasons))
+
+
+def _note(found: Sequence[CellFinding]) -> str:
+    lines = _kinds(found) if len(found) > 1 else [f"**{found[0].verdict}**: {found[0].verdict_reason}"]
+    lines += ["", *(f"* {reason}" for reason in reasons)] if (reasons := _reasons(found)) else []
+    doubts = dict.fromkeys(line for one in found for line in doubt_lines(one.doubts))
+    lines += ["", "Doubts:", "", *doubts] if doubts else []
+    metrics = found[0].metrics if len(found) == 1 else {}
+    missing = [f"* `{name}`: {summary.reason}" for name, summary in metrics.items() if summary.median is None]
     lines += ["", "Not measured:", "", *missing] if missing else []
     return "\n".join(lines)
+
+
+def _kinds(found: Sequence[CellFinding]) -> list[str]:
+    """Return a line for each kind of hardware, below one that says why the run has no aggregates."""
+    head = f"This cell was run on {len(found)} kinds of hardware; comparing them is for the report."
+    lines = [f"* {one.hardware}: {_rate(one.rate)}; **{one.verdict}**: {one.verdict_reason}" for one in found]
+    return [head, "", *lines]
+
+
+def _rate(rate: Estimate | None) -> str:
+    if rate is None:
+        return "no rate"
+    if rate.low is None or rate.high is None:
+        return f"{significant(rate.value)} {rate.unit} (no interval: {rate.reason})"
+    middle, low, high = interval_digits(rate.value, rate.low, rate.high)
+    return f"{middle} {rate.unit} [{low}, {high}]"

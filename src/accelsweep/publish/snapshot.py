@@ -73,9 +73,9 @@ class Snapshot:
             and all(item.since == previous.running[run].since for run, item in self.running.items())
         )
 
-    def finding(self, cell: str) -> CellFinding | None:
-        """Return what the last analysis says of a cell, or None if it does not know the cell."""
-        return next((item for item in self.findings.cells if item.cell == cell), None) if self.findings else None
+    def findings_of(self, cell: str) -> tuple[CellFinding, ...]:
+        """Return what the last analysis says of a cell, once for each kind of hardware that it was run on."""
+        return tuple(item for item in self.findings.cells if item.cell == cell) if self.findings else ()
 
 
 def take(folder: SweepFolder, previous: Snapshot | None = None, *, live: bool = False) -> Snapshot:
