@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from types import ModuleType
 from typing import Any
 
@@ -96,6 +97,37 @@ def test_what_cannot_be_tested_here_says_why(judged, cell, reason) -> None:
     finding = judged(claim(cell=cell))
     assert (finding.verdict, finding.reason) == (ClaimVerdict.not_testable, reason)
     assert finding.measured is None
+
+
+@pytest.mark.parametrize(
+    ("cell", "reason"),
+    [
+        ({"accelerator": "mps", "batch_size": 64}, "accelerator=mps, batch_size=64: unsupported: "),
+        ({"accelerator": "mps", "batch_size": 65}, "no cell of this sweep has accelerator=mps, batch_size=65"),
+        ({"batch_size": 64}, "2 cells of this sweep have batch_size=64; the claim must name one"),
+        ({"accelerator": "cpu", "batch_size": 64}, "accelerator=cpu, batch_size=64: it has not run yet"),
+    ],
+)
+def test_a_cell_that_cannot_run_here_is_named_by_its_config_as_those_that_can(tmp_path, cell, reason) -> None:
+    """`batch_size` is no axis, and the plan holds no config of what it rules out."""
+    assert _planned(tmp_path, ["accelerator=cpu,mps", "batch_size=64"], cell).startswith(reason)
+
+
+def test_where_no_cell_can_run_here_one_that_may_be_meant_gives_the_reason(tmp_path) -> None:
+    reason = _planned(tmp_path, ["accelerator=mps", "batch_size=64"], {"batch_size": 64})
+    assert reason.startswith("no cell of this sweep is known to have batch_size=64; 1 cell may: unsupported: ")
+
+
+def _planned(home: Path, overrides: list[str], cell: dict[str, Any]) -> str:
+    """Return the reason of a figure of this cell where nothing has run yet, on a site without MPS."""
+    plan = make_plan(home, [*overrides, "site=gpu_node"])
+    stated = make_claim({"claimed": 1.0, "unit": "1/s", "cell": cell})
+    settings = plan.manifest.settings.model_copy(update={"report": ReportSettings(claims=(stated,))})
+    (finding,) = analyse(
+        collect(write_plan(home, plan)), plan.manifest.model_copy(update={"settings": settings})
+    ).claims
+    assert finding.measured is None
+    return finding.reason
 
 
 def test_cells_that_failed_say_how(judged) -> None:

@@ -14,14 +14,14 @@ from typing import Any
 
 from accelsweep.analyse.compare import endings
 from accelsweep.analyse.likeness import difference
+from accelsweep.analyse.named import Side, named
 from accelsweep.analyse.runs import CellRuns, RunRow
 from accelsweep.analyse.shares import share
 from accelsweep.analyse.statistics import Family, Interval, exponential_estimate, log_ratio, mean, t_interval
+from accelsweep.analyse.words import count_of
 from accelsweep.core.claims import Bounds, Claim, ClaimVerdict, Factor, Figure, bounds, factors
 from accelsweep.core.findings import ClaimFinding, Estimate
 from accelsweep.core.outcome import Outcome
-
-_ABSENT = object()
 
 COUNTED = "counted"
 """The provenance of a metric that is a number of things, known without noise."""
@@ -50,8 +50,8 @@ def judge_claims(
     accelerator and the software must be equal, but for the fields in `across`.
     """
     stated = [one for claim in claims for one in _stated(claim)]
-    found = [[[group for group in groups if selected(group, side)] for side in one.sides()] for one in stated]
-    testable = sum(all(any(not g.planned.unsupported for g in side) for side in sides) for sides in found)
+    found = [[named(side, groups) for side in one.sides()] for one in stated]
+    testable = sum(all(any(not g.planned.unsupported for g in side.cells) for side in sides) for sides in found)
     family = Family(max(1, testable), confidence)
     return tuple(_tested(one, sides, family, across) for one, sides in zip(stated, found, strict=True))
 
@@ -62,15 +62,15 @@ def _stated(claim: Claim) -> Iterator[_Stated]:
         yield from (_Stated(claim, figure, claim.analogue.says) for figure in claim.analogue.figures)
 
 
-def _tested(one: _Stated, sides: Sequence[Sequence[CellRuns]], family: Family, across: Collection[str]) -> ClaimFinding:
-    for wanted, side in zip(one.sides(), sides, strict=True):
-        if missing := _unnamed(wanted, side) or _unmeasured(one.figure, wanted, side):
+def _tested(one: _Stated, sides: Sequence[Side], family: Family, across: Collection[str]) -> ClaimFinding:
+    for side in sides:
+        if missing := _unnamed(side) or _unmeasured(one.figure, side):
             return _finding(one, *missing)
     if one.figure.outcome is not None:
-        ended = [run.outcome for group in sides[0] for run in _ended(group)]
+        ended = [run.outcome for group in sides[0].cells for run in _ended(group)]
         times = ended.count(one.figure.outcome)
-        return _judged(one, share(times, len(ended), family, str(one.figure.unit)), sides[0][:1])
-    measured = [[(group, logs) for group in side if (logs := _logs(group, one.figure))] for side in sides]
+        return _judged(one, share(times, len(ended), family, str(one.figure.unit)), sides[0].cells[:1])
+    measured = [[(group, logs) for group in side.cells if (logs := _logs(group, one.figure))] for side in sides]
     if one.figure.against is None:
         group, logs = measured[0][0]
         interval = _exact(group, one.figure, logs) or t_interval(list(logs.values()), family)
@@ -106,53 +106,43 @@ def decide(measured: Estimate, agreeing: Bounds) -> ClaimVerdict:
     return ClaimVerdict.agrees if above and below else ClaimVerdict.undecided
 
 
-def selected(group: CellRuns, wanted: Mapping[str, Any]) -> bool:
-    """Return whether a cell has every one of these values, on its axes or in its config."""
-    return all(_value(group, key) == value for key, value in wanted.items())
-
-
-def _value(group: CellRuns, key: str) -> Any:
-    if key in group.planned.axes:
-        return group.planned.axes[key]
-    found: Any = group.config
-    for part in key.split("."):
-        found = found.get(part, _ABSENT) if isinstance(found, Mapping) else _ABSENT
-    return found
-
-
 _Missing = tuple[ClaimVerdict, str]
 """Why there is nothing to put on a side of a figure."""
 
 
-def _unnamed(wanted: Mapping[str, Any], side: Sequence[CellRuns]) -> _Missing | None:
+def _unnamed(side: Side) -> _Missing | None:
     """Return why the cells that were found are not the one cell that a figure must name, or None if they are."""
-    cells = len({group.cell for group in side})
+    cells, words = len({group.cell for group in side.cells}), _words(side.wanted)
     if not cells:
-        return ClaimVerdict.not_testable, f"no cell of this sweep has {_words(wanted)}"
+        return ClaimVerdict.not_testable, f"no cell of this sweep has {words}"
+    if not side.known:
+        may = f"{count_of(cells, 'cell')} may: {endings(side.cells[0])}"
+        return ClaimVerdict.not_testable, f"no cell of this sweep is known to have {words}; {may}"
     if cells > 1:
-        return ClaimVerdict.not_testable, f"{cells} cells of this sweep have {_words(wanted)}; the claim must name one"
+        return ClaimVerdict.not_testable, f"{cells} cells of this sweep have {words}; the claim must name one"
     return None
 
 
-def _unmeasured(figure: Figure, wanted: Mapping[str, Any], side: Sequence[CellRuns]) -> _Missing | None:
+def _unmeasured(figure: Figure, side: Side) -> _Missing | None:
     """Return why the runs of this side do not tell the figure's metric, or None if they do."""
-    if any(_ended(group) if figure.outcome is not None else _logs(group, figure) for group in side):
+    cells, words = side.cells, _words(side.wanted)
+    if any(_ended(group) if figure.outcome is not None else _logs(group, figure) for group in cells):
         return None
-    runs = [run for group in side for run in group.runs]
-    if any(_measured(group) for group in side):
-        return ClaimVerdict.not_testable, f"{_words(wanted)}: {_absent(figure, side)}"
+    runs = [run for group in cells for run in group.runs]
+    if any(_measured(group) for group in cells):
+        return ClaimVerdict.not_testable, f"{words}: {_absent(figure, cells)}"
     if runs and all(run.outcome is Outcome.not_run for run in runs):
-        return ClaimVerdict.not_run, f"{_words(wanted)}: {runs[0].reason}"
-    return ClaimVerdict.not_testable, f"{_words(wanted)}: {endings(side[0])}"
+        return ClaimVerdict.not_run, f"{words}: {runs[0].reason}"
+    return ClaimVerdict.not_testable, f"{words}: {endings(cells[0])}"
 
 
 def _words(wanted: Mapping[str, Any]) -> str:
     return ", ".join(f"{key}={'null' if value is None else value}" for key, value in wanted.items())
 
 
-def _absent(figure: Figure, side: Sequence[CellRuns]) -> str:
+def _absent(figure: Figure, cells: Sequence[CellRuns]) -> str:
     """Return which metric of the expression no run has, with the reason that the runs give."""
-    runs = [run for group in side for run in _measured(group)]
+    runs = [run for group in cells for run in _measured(group)]
     for name in figure.metrics:
         if not any(run.value(name) for run in runs):
             reason = next((run.metrics[name].reason for run in runs if name in run.metrics), None)

@@ -1,0 +1,63 @@
+"""The cells that a side of a claim's figure names, by values of their axes or configs.
+
+The config of a cell that the plan rules out stands nowhere. Cells that differ from it in nothing but axes which are
+keys of the config tell the rest of it, where they agree; whatever nobody tells, the cell may have.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from accelsweep.analyse.runs import CellRuns
+
+_ABSENT, _UNTOLD = object(), object()
+
+
+@dataclass(frozen=True)
+class Side:
+    """What names the cells of one side, and those that have it. Where none is known to, `cells` may have it all."""
+
+    wanted: Mapping[str, Any]
+    cells: tuple[CellRuns, ...]
+    known: bool = True
+
+
+def named(wanted: Mapping[str, Any], groups: Sequence[CellRuns]) -> Side:
+    """Return the cells that have every one of these values; without any, those of which it is not told."""
+    having = [
+        one for one in groups if all(_value(one, key, groups) in (value, _UNTOLD) for key, value in wanted.items())
+    ]
+    surely = [one for one in having if all(_value(one, key, groups) == value for key, value in wanted.items())]
+    return Side(wanted, tuple(surely or having), known=bool(surely) or not having)
+
+
+def _value(group: CellRuns, key: str, groups: Sequence[CellRuns]) -> Any:
+    """Return a value on an axis or in the config; _ABSENT where there is no such key, _UNTOLD where nobody says."""
+    if key in group.planned.axes:
+        return group.planned.axes[key]
+    if group.config:
+        return _looked_up(group.config, key)
+    told = [_looked_up(other.config, key) for other in groups if _tells(other, group)]
+    return told[0] if told and all(value == told[0] for value in told) else _UNTOLD
+
+
+def _tells(other: CellRuns, group: CellRuns) -> bool:
+    """Return whether the config of `other` is that of `group` but for keys that are axes: no group, no mapping."""
+    ours, theirs = group.planned.axes, other.planned.axes
+    return (
+        bool(other.config)
+        and ours.keys() == theirs.keys()
+        and all(ours[axis] == value or _is_leaf(other, axis, value) for axis, value in theirs.items())
+    )
+
+
+def _is_leaf(group: CellRuns, axis: str, value: Any) -> bool:
+    return not isinstance(value, Mapping) and _looked_up(group.config, axis) == value
+
+
+def _looked_up(config: Any, key: str) -> Any:
+    for part in key.split("."):
+        config = config.get(part, _ABSENT) if isinstance(config, Mapping) else _ABSENT
+    return config

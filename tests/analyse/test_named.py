@@ -1,0 +1,81 @@
+"""Which cells a figure names, where the config of some of them is not known."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from accelsweep.analyse.named import named
+from accelsweep.analyse.runs import CellRuns, RunRow
+from accelsweep.core.outcome import Outcome
+from accelsweep.core.plans import PlannedCell
+
+
+def cell(axes: dict[str, Any], config: dict[str, Any] | None = None) -> CellRuns:
+    """A cell with one run that has this config, or one that the plan rules out."""
+    why = None if config is not None else "not here"
+    planned = PlannedCell(name=str(axes), axes=axes, unsupported=why)
+    return CellRuns(planned, {}, () if config is None else (run(str(axes), config),))
+
+
+def run(name: str, config: dict[str, Any]) -> RunRow:
+    nothing = dict.fromkeys(("run", "block", "repeat", "position", "seed", "reason", "started_at", "finished_at"))
+    empty = {key: {} for key in ("effective", "metrics", "hardware", "software", "builds", "sources", "environment")}
+    return RunRow(cell=name, outcome=Outcome.measured, record_sha256=None, config=config, doubts=(), **nothing, **empty)
+
+
+CPU = cell({"accelerator": "cpu"}, {"accelerator": "cpu", "batch_size": 64, "data": {"workers": 2}})
+CUDA = cell({"accelerator": "cuda"})
+
+
+@pytest.mark.parametrize(
+    ("wanted", "cells"),
+    [
+        ({"accelerator": "cuda", "batch_size": 64}, (CUDA,)),
+        ({"batch_size": 64, "data.workers": 2}, (CPU, CUDA)),
+        ({"accelerator": "cuda", "batch_size": 32}, ()),
+        ({"accelerator": "cuda", "batch": 64}, ()),
+    ],
+)
+def test_what_is_no_axis_is_as_in_the_cells_that_can_run(wanted, cells) -> None:
+    side = named(wanted, [CPU, CUDA])
+    assert (side.cells, side.known) == (cells, True)
+
+
+def test_a_key_that_an_axis_changes_as_well_is_not_told_for_other_values_of_that_axis() -> None:
+    """As `optimizer.lr: ${...}` would: it differs between the cells that can run."""
+    groups = [cell({"batch_size": size}, {"batch_size": size, "lr": size / 100}) for size in (1, 2)]
+    groups.append(cell({"batch_size": 3}))
+    side = named({"lr": 0.03}, groups)
+    assert (side.cells, side.known) == ((groups[2],), False)
+    assert named({"lr": 0.01}, groups).cells == (groups[0],)
+
+
+@pytest.mark.parametrize(
+    ("ours", "theirs"),
+    [
+        ({"rung": "0_naive"}, {"rung": "1_resident"}),
+        ({"model": "mlp"}, {"model": "small_cnn"}),
+        ({"env": {"A": 1}}, {"env": {"A": 2}}),
+    ],
+)
+def test_the_choice_of_a_file_or_of_a_mapping_says_nothing_about_another_choice(ours, theirs) -> None:
+    """Of `rung` the config has no key, of `model` a mapping, and `env` itself is one."""
+    chosen = cell(ours, {"batch_size": 64, "model": {"width": 8}, "env": {"A": 1}})
+    other = cell(theirs)
+    assert named({**theirs, "batch_size": 64}, [chosen, other]).known is False
+    assert named({"batch_size": 64}, [chosen, other]).cells == (chosen,)
+
+
+def test_without_a_cell_that_can_run_every_one_may_be_meant_but_for_its_axes() -> None:
+    groups = [CUDA, cell({"accelerator": "mps"})]
+    assert named({"batch_size": 64}, groups).cells == tuple(groups)
+    side = named({"accelerator": "cuda", "batch_size": 64}, groups)
+    assert (side.cells, side.known) == ((CUDA,), False)
+
+
+def test_a_cell_of_another_sweep_with_other_axes_tells_nothing() -> None:
+    """Sweeps that are read together keep their own fixed keys."""
+    other = cell({"accelerator": "cpu", "seed": 1}, {"accelerator": "cpu", "seed": 1, "batch_size": 64})
+    assert named({"accelerator": "cuda", "batch_size": 64}, [other, CUDA]).known is False
