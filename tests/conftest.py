@@ -8,10 +8,21 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from hypothesis import HealthCheck
+from hypothesis import settings as hypothesis_settings
 
 from accelsweep.core.folders import SweepFolder
 
 sys.path.insert(0, str(Path(__file__).parent / "fakes"))
+
+hypothesis_settings.register_profile(
+    "repeatable",  # a slow disk is no failure, and what fails here fails everywhere
+    deadline=None,
+    derandomize=True,
+    database=None,
+    suppress_health_check=[HealthCheck.too_slow],
+)
+hypothesis_settings.load_profile("repeatable")
 
 SETTINGS = ("ACCELSWEEP_", "MLFLOW_")
 

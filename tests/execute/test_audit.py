@@ -154,7 +154,7 @@ def test_records_made_on_other_hardware_reopen_their_block_only_where_asked(fini
 def test_a_block_that_a_living_supervisor_works_on_is_reopened_but_its_records_are_left_to_it(
     supervised: Supervised,
 ) -> None:
-    supervised.plan("measured", "slow")
+    supervised.plan("measured", "lasting")
     process = supervised.start()
     until(supervised.folder.record(supervised.runs()[0]).exists)
     path = supervised.folder.record(supervised.runs()[0])

@@ -39,9 +39,10 @@ def held(path: Path) -> Holding:
     return holder
 
 
-def silent_for(path: Path, seconds: float) -> None:
+def silent_for(path: Path, seconds: float) -> float:
     then = path.stat().st_mtime - seconds
     os.utime(path, (then, then))
+    return then
 
 
 def test_a_holder_beats_only_now_and_then(held: Holding, path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -173,7 +174,7 @@ def test_a_claim_of_another_machine_lives_while_it_is_touched_by_the_file_system
 
 
 def test_a_supervisor_that_was_taken_over_stops_its_run_and_records_nothing(tmp_path: Path) -> None:
-    supervised = Supervised(tmp_path / "home", tmp_path / "leases").plan("slow", "measured")
+    supervised = Supervised(tmp_path / "home", tmp_path / "leases").plan("lasting", "measured")
     claim = supervised.folder.claim(supervised.block.stem)
     with supervised.start() as process:
         until(lambda: (mine := read_claim(claim)) and mine.run)
@@ -196,7 +197,6 @@ def test_who_waits_for_the_machine_keeps_its_claim_young(tmp_path: Path) -> None
         with leased(machine, "the test", lambda _seconds: False, lambda _line: None):
             process = supervised.start(BEAT_SECONDS="0.1")
             until(claim.exists)
-            silent_for(claim, 1000)
-            before = claim.stat().st_mtime
-            until(lambda: claim.stat().st_mtime > before + 900, 5)
+            then = silent_for(claim, 1000)
+            until(lambda: claim.stat().st_mtime > then + 900)
     assert process.wait(20) == 0

@@ -12,6 +12,7 @@ import sys
 import time
 
 import pytest
+from tiny_supervisor import until
 
 from accelsweep.core.outcome import Outcome
 from accelsweep.execute.launchers import rendezvous
@@ -91,15 +92,16 @@ def test_files_that_a_shared_file_system_shows_late_are_waited_for(start):
     )
     began = time.monotonic()
     looked(ranks)
-    assert late.poll() == 0
+    assert late.wait(10) == 0
     assert 1 < time.monotonic() - began < 25
 
 
-def test_a_wish_to_stop_goes_through_srun_and_force_ends_its_step(start):
-    said = "import signal, time\nfor n in (10, 15): signal.signal(n, lambda n, _: exit(n))\nprint('on', flush=True)\n"
+def test_a_wish_to_stop_goes_through_srun_and_force_ends_its_step(start, tmp_path):
+    said = "import signal, time, pathlib\nfor n in (10, 15): signal.signal(n, lambda n, _: exit(n))\n"
     for wish, heard in ((signal.SIGTERM, signal.SIGUSR1), (signal.SIGKILL, signal.SIGTERM)):
-        ranks = start(said + "time.sleep(60)", visible_seconds=0.0)
-        time.sleep(1)
+        heeds = tmp_path / f"heeds-{heard}"
+        ranks = start(f"{said}pathlib.Path({str(heeds)!r}).touch()\ntime.sleep(60)", visible_seconds=0.0)
+        until(heeds.exists)
         ranks.signal(wish)
         assert looked(ranks).srun.returncode == heard
 

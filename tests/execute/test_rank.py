@@ -17,10 +17,10 @@ from accelsweep.execute.progress import read_progress
 
 
 def true_or_doubted(result, seconds, tolerance=1.2):
-    """The mean step is never shorter than the truth; where others made it longer, the run says so itself."""
-    mean = result.metrics["step_seconds"].value
-    assert mean >= seconds
-    assert mean <= seconds * tolerance or "busy_cpu" in [doubt.code for doubt in result.doubts]
+    """No mean is shorter than the truth. A machine that stalls once makes it longer, but not half of the steps."""
+    assert result.metrics["step_seconds"].value >= seconds
+    half = result.metrics["step_seconds_p50"].value
+    assert half <= seconds * tolerance or "busy_cpu" in [doubt.code for doubt in result.doubts]
 
 
 @BOTH_LOOPS

@@ -206,7 +206,7 @@ def test_a_run_that_took_its_supervisor_down_twice_is_crashed_and_the_others_are
 
 
 def test_a_clean_stop_does_not_count_as_taking_the_supervisor_down(supervised: Supervised) -> None:
-    supervised.plan("hang", limits={"run_seconds": 1.0})
+    supervised.plan("hang", limits={"run_seconds": 3.0, "retries": 0})
     for attempt in (1, 2, 3):
         process = supervised.start()
         until((supervised.attempt(attempt=attempt) / "run-spec.json").exists)
@@ -217,7 +217,7 @@ def test_a_clean_stop_does_not_count_as_taking_the_supervisor_down(supervised: S
 
 
 def test_a_second_supervisor_waits_for_a_living_first_and_then_has_nothing_to_do(supervised: Supervised) -> None:
-    supervised.plan("slow")
+    supervised.plan("lasting")
     first = supervised.start()
     until(supervised.folder.claim(supervised.block.stem).exists)
     code, output = supervised.run()

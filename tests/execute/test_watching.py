@@ -66,10 +66,9 @@ def test_what_a_rank_reports_because_of_our_own_signal_is_not_the_cause(supervis
 @pytest.mark.real
 def test_when_one_rank_dies_its_waiting_peers_are_gone_within_10_seconds(supervised: Supervised) -> None:
     supervised.plan("first_rank_dies", devices=2, limits={"retries": 0, "stop_grace_seconds": 60.0})
-    started = time.monotonic()
     supervised.run()
-    assert time.monotonic() - started < 10.5
     record = supervised.record()
+    assert record.wall_seconds < 10
     assert record.outcome is Outcome.crashed
     assert str(record.reason).startswith("rank 0 was ended by SIGKILL")
 

@@ -122,6 +122,12 @@ def slow(spec: RunSpec, rank: int) -> None:
     measured(spec, rank)
 
 
+def lasting(spec: RunSpec, rank: int) -> None:
+    """Take three seconds: long enough for a test to do something meanwhile."""
+    time.sleep(3.0)
+    measured(spec, rank)
+
+
 def edit_source(spec: RunSpec, rank: int) -> None:
     """Be a user who saves a file while a run is going on."""
     Path("mine.py").write_text(f"# edited during {spec.run.name}\n")

@@ -11,9 +11,12 @@ from accelsweep.workloads.calibration import TimedData, TimedStep, spin
 
 
 def test_spinning_takes_as_long_as_it_says():
-    before = time.perf_counter()
-    spin(0.02)
-    assert 0.02 <= time.perf_counter() - before < 0.03
+    taken = []
+    for _ in range(5):
+        before = time.perf_counter()
+        spin(0.02)
+        taken.append(time.perf_counter() - before)
+    assert 0.02 <= min(taken) < 0.03
 
 
 def test_the_schedule_is_what_the_arguments_say(monkeypatch):

@@ -99,6 +99,11 @@ class RunFolder:
         """Say that attempt `number` did not take its supervisor down."""
         (self.attempt(number) / "started.json").unlink(missing_ok=True)
 
+    def discard_half_written(self, number: int) -> None:
+        """Remove what ranks of attempt `number` were killed while writing; call it when none of them lives."""
+        for part in self.attempt(number).glob(".*.part"):
+            part.unlink(missing_ok=True)
+
     def is_open(self, number: int) -> bool:
         """Return whether attempt `number` goes on, or took its supervisor down."""
         return (self.attempt(number) / "started.json").exists()

@@ -91,6 +91,7 @@ class Runner:
         try:
             return self._measure(lease, self._spec(run, number), kind)
         finally:
+            place.discard_half_written(number)
             place.unmark(number)  # we are still here, so the run did not take us down
 
     def _measure(self, lease: Lease, spec: RunSpec, kind: Kind) -> Verdict | None:
