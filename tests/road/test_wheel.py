@@ -26,9 +26,9 @@ def installed(tmp_path_factory):
 
 
 def outside(installed, home, *arguments):
-    environment = os.environ | {"PYTHONPATH": str(installed), "COLUMNS": "200"}
+    environment = home.environment | {"PYTHONPATH": str(installed)}
     command = [sys.executable, "-m", "accelsweep", *arguments]
-    return subprocess.run(command, cwd=home, env=environment, capture_output=True, text=True, check=False)
+    return subprocess.run(command, cwd=home.path, env=environment, capture_output=True, text=True, check=False)
 
 
 def test_the_wheel_carries_every_file_that_is_not_python(installed):
@@ -45,9 +45,9 @@ def test_outside_the_checkout_the_command_plans_and_runs(installed, home):
     environment = os.environ | {"PYTHONPATH": str(installed)}
     found = subprocess.run(where, cwd=home.path, env=environment, capture_output=True, text=True, check=True)
     assert found.stdout.startswith(str(installed)), "this test must not import the checkout"
-    plan = outside(installed, home.path, "plan", "experiment=quickstart")
+    plan = outside(installed, home, "plan", "experiment=quickstart")
     assert plan.returncode == 0, plan.stderr
     assert "cpu x2 | bf16-mixed | batch 128" in plan.stdout
-    run = outside(installed, home.path, "run", "experiment=tiny", "repeats=1", "batch_size=16")
+    run = outside(installed, home, "run", "experiment=tiny", "repeats=1", "batch_size=16")
     assert run.returncode == 0, run.stdout + run.stderr
     assert (home.path / "reports/tiny/index.html").exists()
