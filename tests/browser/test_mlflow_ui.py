@@ -6,6 +6,7 @@ Screenshots are kept only where the environment variable ACCELSWEEP_SCREENSHOTS 
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -15,6 +16,7 @@ from pathlib import Path
 
 import pytest
 from example_sweep import build_example_sweep
+from ledger import until
 
 from accelsweep.core.findings import Findings
 from accelsweep.core.folders import SweepFolder
@@ -101,17 +103,20 @@ def site(published: tuple[SweepFolder, str]) -> Iterator[Site]:
         browser.close()
 
 
+def cells_of(site: Site) -> set[str]:
+    return {name for name in site.names() if not name.startswith("report")}
+
+
 def test_the_list_shows_cells_by_name_and_their_repeats_below_them(site: Site) -> None:
     page = site.open()
     expect(site.row(CELL)).to_be_visible()
-    labels = {name for name in site.names() if not name.startswith("report")}
-    assert len(labels) == 10
-    assert not any("repeat" in name for name in labels), "repeats stay folded below their cell"
+    until(lambda: len(cells_of(site)) == 10)
+    assert not any("repeat" in name for name in cells_of(site)), "repeats stay folded below their cell"
     site.row(CELL).get_by_role("button").first.click()
     for repeat in range(3):
         expect(site.row(f"{CELL} | repeat {repeat}")).to_be_visible()
     site.keep("runs")
-    assert page.get_by_text("34 matching runs").is_visible()
+    expect(page.get_by_text("34 matching runs")).to_be_visible()
 
 
 def test_a_repeat_shows_its_reason_params_curves_and_artifacts(site: Site) -> None:
@@ -148,8 +153,9 @@ def test_runs_are_filtered_by_a_param(site: Site) -> None:
     expect(page.get_by_text("34 matching runs")).to_be_visible()
     page.get_by_test_id("search-box").fill("params.batch_size = '128' and tags.outcome = 'out_of_memory'")
     page.get_by_test_id("search-box").press("Enter")
-    expect(page.get_by_text("4 matching runs")).to_be_visible()
-    assert {name.partition(" | repeat")[0] for name in site.names()} == {"devices x2 | 32-true | batch 128"}
+    expect(page.get_by_text(re.compile(r"\b4 matching runs"))).to_be_visible()
+    found = {"devices x2 | 32-true | batch 128"}
+    until(lambda: {name.partition(" | repeat")[0] for name in site.names()} == found)
 
 
 def test_two_cells_are_compared_in_a_chart(site: Site) -> None:
