@@ -275,7 +275,10 @@ def test_hostile_names_and_values_are_published_in_a_form_that_mlflow_takes(
         "half": "\ud800", "store": "http://me:secret@host/x", "curly{}": "<script>", "curly[]": "'quote'",
     }  # fmt: skip
     metrics = record.metrics | {"logged.train//lö ss": Metric(value=1.5, unit="1")}
-    remeasure(sweep, record, axes=record.axes | hostile, metrics=metrics)
+    remeasure(sweep, record, metrics=metrics)
+    manifest = Manifest.read(sweep.manifest)
+    cells = [cell.model_copy(update={"axes": cell.axes | hostile}) for cell in manifest.cells]
+    manifest.model_copy(update={"cells": tuple(cells)}).write(sweep.manifest)
     publish(sweep, uri)
     entry = read_store(sweep, uri)[f"run:{record.run}"]
     assert entry["params"]["a/b"] == "1"

@@ -103,3 +103,11 @@ def test_damaged_files_are_named_and_left_out(sweep: SweepFolder) -> None:
     assert run not in snapshot.finished
     assert snapshot.findings is None
     assert [line.partition(":")[0] for line in snapshot.damaged] == [str(sweep.findings), str(sweep.record(run))]
+
+
+def test_the_record_of_another_run_is_named_and_left_out(sweep: SweepFolder) -> None:
+    run, other, *_ = take(sweep).finished
+    sweep.record(run).write_bytes(sweep.record(other).read_bytes())
+    snapshot = take(sweep)
+    assert run not in snapshot.finished
+    assert snapshot.damaged == (f"{sweep.record(run)}: it is the record of another run, {other!r}",)

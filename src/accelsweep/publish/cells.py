@@ -32,17 +32,17 @@ def cell_run(snapshot: Snapshot, cell: PlannedCell) -> Wanted | None:
     found = snapshot.findings_of(cell.name)
     numbers = {"runs_planned": float(len(runs)), "runs_finished": float(len(finished))} | _aggregates(snapshot, found)
     words = tags(_tags(snapshot, cell, finished, found))
-    name = run_name(cell.axes)
+    name, axes = run_name(cell.axes), params(cell.axes)
     return Wanted(
         key=cell_key(cell.name),
         name=name,
         source=cell.name,
-        digest=sha256_text(canonical_json([name, status, metrics(numbers), words])),
+        digest=sha256_text(canonical_json([name, status, axes, metrics(numbers), words])),
         status=status,
         started=min(map(milliseconds, starts), default=snapshot.planned),
         ended=None if status == "RUNNING" else ended,
         tags=words,
-        params=params(cell.axes),
+        params=axes,
         metrics=metrics(numbers),
     )
 

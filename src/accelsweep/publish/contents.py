@@ -19,7 +19,7 @@ from accelsweep.core.outcome import Outcome
 from accelsweep.core.plans import PlannedCell
 from accelsweep.core.record import Doubt, Fingerprint, Record, steps_damage
 from accelsweep.publish.curves import curves
-from accelsweep.publish.snapshot import Finished, Running, Snapshot
+from accelsweep.publish.snapshot import Finished, Running, Snapshot, run_digest
 from accelsweep.publish.wanted import NOTE, Artifact, DataSet, Wanted, metrics, milliseconds, params, plain, tags
 
 _STATUS = {Outcome.measured: "FINISHED", Outcome.timed_out: "KILLED"}
@@ -43,21 +43,24 @@ def run_name(axes: Mapping[str, Any], repeat: int | None = None) -> str:
     return plain(label(axes), limit=_MAX_RUN_NAME - len(ending)) + ending
 
 
-def finished_run(folder: SweepFolder, finished: Finished) -> Wanted:
-    """Return the child run for a record. Raises DamagedFile if the record has become unreadable since it was seen."""
+def finished_run(folder: SweepFolder, finished: Finished, cell: PlannedCell) -> Wanted:
+    """Return the child run for a record. Raises DamagedFile if the record has become unreadable since it was seen.
+
+    Name and params follow the plan's axes: those in the record may be of an earlier revision, which had fewer.
+    """
     record = Record.read(folder.record(finished.run))
     damage = steps_damage(record, folder.steps(record.run))
     started = milliseconds(record.started_at)
     return Wanted(
         key=run_key(record.run),
-        name=run_name(record.axes, record.repeat),
+        name=run_name(cell.axes, record.repeat),
         source=finished.sha256,
-        digest=finished.sha256,
+        digest=run_digest(finished.sha256, cell.axes),
         status=_STATUS.get(record.outcome, "FAILED"),
         started=started,
         ended=milliseconds(record.finished_at),
         tags=_run_tags(record, finished.sha256, damage),
-        params=params(_settings(record)),
+        params=params(_settings(record, cell.axes)),
         metrics=metrics(
             {name: metric.value for name, metric in record.metrics.items()} | {"wall_seconds": record.wall_seconds}
         ),
@@ -75,7 +78,7 @@ def running_run(running: Running, cell: PlannedCell) -> Wanted:
         key=run_key(running.run),
         name=run_name(cell.axes, int(running.run.rpartition("-r")[2])),
         source=source,
-        digest=source,
+        digest=run_digest(source, cell.axes),
         status="RUNNING",
         started=milliseconds(running.since),
         ended=None,
@@ -133,12 +136,12 @@ def doubt_lines(doubts: tuple[Doubt, ...]) -> list[str]:
     return [f"* **{doubt.code}**: {doubt.message.rstrip('.')}; {doubt.remedy}" for doubt in doubts]
 
 
-def _settings(record: Record) -> dict[str, Any]:
+def _settings(record: Record, axes: dict[str, Any]) -> dict[str, Any]:
     """Return the swept keys, the plain top-level settings of the config and the settings really in force."""
     fixed = {name: value for name, value in record.config.items() if isinstance(value, str | int | float | bool)}
     effective = record.effective.model_dump(mode="json") if record.effective else {}
     in_force = {f"effective.{name}": value for name, value in effective.items()}
-    return fixed | record.axes | {"seed": record.seed} | in_force
+    return fixed | axes | {"seed": record.seed} | in_force
 
 
 def _run_tags(record: Record, sha256: str, damage: DamagedFile | None) -> dict[str, str]:

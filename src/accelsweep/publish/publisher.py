@@ -19,8 +19,8 @@ from accelsweep.core.shipped import shipped_root
 from accelsweep.publish.cells import cell_run
 from accelsweep.publish.contents import cell_key, finished_run, report_run, run_key, running_run
 from accelsweep.publish.location import resolve
-from accelsweep.publish.snapshot import Snapshot, report_digest, take
-from accelsweep.publish.state import Copied, remember
+from accelsweep.publish.snapshot import Snapshot, report_digest, run_digest, take
+from accelsweep.publish.state import Copied, remember, run_digests
 from accelsweep.publish.store import Store, connect, refuse_foreign
 
 if TYPE_CHECKING:
@@ -76,24 +76,25 @@ def publish(
         nonlocal written
         store = connect(folder, uri)
         for _ in range(_MAX_PASSES):
+            report = report_digest(folder)  # before the look at the rest: what changes later is published next time
             snapshot = take(folder)
             writer = Writer(store, store.look())
             refuse_foreign(store, writer.held, (item.sha256 for item in snapshot.finished.values()))
-            bring_about_all(writer, snapshot)
+            bring_about_all(writer, snapshot, report)
             written += writer.written
             if not writer.written:
-                _remember(folder, store, writer, snapshot)
+                _remember(folder, store, writer, snapshot, report)
                 break
         return Publication(folder.name, store.experiment, uri, written, len(snapshot.finished), snapshot.damaged)
 
     return _patiently(converge, uri, patience_seconds, tell)
 
 
-def bring_about_all(writer: Writer, snapshot: Snapshot) -> None:
-    """Bring about cells, runs and the report of a snapshot, and mark as killed what runs no more."""
+def bring_about_all(writer: Writer, snapshot: Snapshot, digest: str) -> None:
+    """Bring about cells, runs and the report (whose files have this digest), and mark as killed what runs no more."""
     keys = bring_about_runs(writer, snapshot)
     if snapshot.findings is not None or snapshot.folder.report.exists():
-        report = report_run(snapshot, report_digest(snapshot.folder), _constraints(snapshot.folder))
+        report = report_run(snapshot, digest, _constraints(snapshot.folder))
         writer.bring_about(report)
         keys.add(report.key)
     writer.abandon(keys)
@@ -110,23 +111,25 @@ def bring_about_runs(writer: Writer, snapshot: Snapshot) -> set[str]:
     for running in snapshot.running.values():
         writer.bring_about(running_run(running, planned[running.cell]))
     for item in snapshot.finished.values():
-        if not writer.holds(run_key(item.run), item.sha256, cell_key(item.cell)):
+        cell = planned[item.cell]
+        digest = run_digest(item.sha256, cell.axes)
+        if not writer.holds(run_key(item.run), item.sha256, digest, cell_key(item.cell)):
             try:
-                writer.bring_about(finished_run(snapshot.folder, item))
+                writer.bring_about(finished_run(snapshot.folder, item, cell))
             except (DamagedFile, FileNotFoundError):
                 continue  # it changed under our eyes: the next snapshot names it
     return keys
 
 
-def _remember(folder: SweepFolder, store: Store, writer: Writer, snapshot: Snapshot) -> None:
+def _remember(folder: SweepFolder, store: Store, writer: Writer, snapshot: Snapshot, report: str) -> None:
     if snapshot.live or snapshot.running:
         return
-    records = {item.run: item.sha256 for item in snapshot.finished.values()}
+    records = run_digests(snapshot.manifest, {item.run: item.sha256 for item in snapshot.finished.values()})
     copied = Copied(
         experiment_id=store.experiment_id,
         active_runs=len(writer.held),
         records=records,
-        report=report_digest(folder),
+        report=report,
     )
     remember(folder, store.uri, copied)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from accelsweep.core.documents import canonical_json, sha256_file, sha256_text
 from accelsweep.core.errors import DamagedFile
@@ -114,6 +115,14 @@ def take(folder: SweepFolder, previous: Snapshot | None = None, *, live: bool = 
     )
 
 
+def run_digest(source: str, axes: Mapping[str, Any]) -> str:
+    """Return the digest of a repeat's MLflow run: of what it is made from, and of its cell's axes, which name it.
+
+    A later revision of the plan may have an axis more: the record stays as it is, the run gets the name of its cell.
+    """
+    return sha256_text(canonical_json([source, axes]))
+
+
 def report_digest(folder: SweepFolder) -> str:
     """Return the digest of everything that the `report` run carries; equal digests mean equal artifacts."""
     files = [path for path in sorted(folder.report.rglob("*")) if path.is_file()] if folder.report.exists() else []
@@ -147,6 +156,8 @@ def _finished(folder: SweepFolder, run: str, known: Finished | None) -> Finished
     if known is not None and known.stamp == stamp:
         return known
     record = Record.read(path)
+    if record.run != run:
+        raise DamagedFile(path, f"it is the record of another run, {record.run!r}")
     return Finished(run, record.cell, sha256_file(path), record.outcome, record.started_at, record.finished_at, stamp)
 
 

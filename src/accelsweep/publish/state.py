@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import sqlite3
+from collections.abc import Mapping
 from pathlib import Path
 from typing import ClassVar
 
@@ -13,11 +14,11 @@ from accelsweep.core.folders import SweepFolder
 from accelsweep.core.plans import Manifest
 from accelsweep.core.secrets import masked
 from accelsweep.publish.location import database_file, resolve
-from accelsweep.publish.snapshot import report_digest
+from accelsweep.publish.snapshot import report_digest, run_digest
 
 
 class Copied(Frozen):
-    """What one store holds of a sweep: records by run, and the digest of report, findings and plan together."""
+    """What one store holds of a sweep: the digest of each repeat, and that of report, findings and plan together."""
 
     experiment_id: str
     active_runs: int
@@ -40,7 +41,7 @@ def up_to_date(folder: SweepFolder, tracking_uri: str | None = None) -> bool:
     """
     uri = resolve(folder.home, tracking_uri)
     copied = _read(folder).get(masked(uri))
-    if copied is None or copied.records != record_sums(folder) or copied.report != report_digest(folder):
+    if copied is None or copied.records != _repeats(folder) or copied.report != report_digest(folder):
         return False
     return _still_there(uri, copied)
 
@@ -57,10 +58,16 @@ def experiments(home: Path, uri: str) -> dict[str, str]:
     return {name: copied.experiment_id for name, copied in found.items() if copied is not None}
 
 
-def record_sums(folder: SweepFolder) -> dict[str, str]:
-    """Return the SHA-256 of the record file of each wanted run that has one."""
-    wanted = Manifest.read(folder.manifest).wanted_runs()
-    return {run: sha256_file(folder.record(run)) for run in wanted if folder.record(run).exists()}
+def run_digests(manifest: Manifest, records: Mapping[str, str]) -> dict[str, str]:
+    """Return the digest of each repeat's MLflow run, given the SHA-256 of its record."""
+    axes = {cell.name: cell.axes for cell in manifest.cells}
+    return {run: run_digest(sha256, axes[run.rpartition("-r")[0]]) for run, sha256 in records.items()}
+
+
+def _repeats(folder: SweepFolder) -> dict[str, str]:
+    manifest = Manifest.read(folder.manifest)
+    present = [run for run in manifest.wanted_runs() if folder.record(run).exists()]
+    return run_digests(manifest, {run: sha256_file(folder.record(run)) for run in present})
 
 
 def _read(folder: SweepFolder) -> dict[str, Copied]:

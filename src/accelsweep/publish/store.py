@@ -38,6 +38,7 @@ class Entry:
 
     run_id: str
     key: str
+    name: str
     source: str
     published: str | None
     created: str
@@ -150,6 +151,7 @@ def _entry(run: Run) -> Entry:
     return Entry(
         run_id=run.info.run_id,
         key=tags[KEY],
+        name=run.info.run_name,
         source=tags.get(SOURCE, ""),
         published=tags.get(PUBLISHED),
         created=tags.get(CREATED, ""),

@@ -39,20 +39,15 @@ class Writer:
 
     def settled(self, wanted: Wanted) -> bool:
         """Return whether the store holds exactly this run and nothing beside it under its key."""
-        same = self.held.get(wanted.key, [])
-        return (
-            len(same) == 1
-            and (same[0].source, same[0].published) == (wanted.source, wanted.digest)
-            and same[0].parent_id == self._parent(wanted)
-        )
+        return self.holds(wanted.key, wanted.source, wanted.digest, wanted.parent)
 
-    def holds(self, key: str, digest: str, parent: str) -> bool:
-        """Return whether the one run under `key` was published from `digest`, without building what is wanted."""
+    def holds(self, key: str, source: str, digest: str, parent: str | None) -> bool:
+        """Return whether the one run under `key` has these marks and this parent, without building what is wanted."""
         same = self.held.get(key, [])
         return (
             len(same) == 1
-            and (same[0].source, same[0].published) == (digest, digest)
-            and same[0].parent_id == self._ids.get(parent)
+            and (same[0].source, same[0].published) == (source, digest)
+            and same[0].parent_id == self._id_of(parent)
         )
 
     def bring_about(self, wanted: Wanted) -> None:
@@ -61,7 +56,7 @@ class Writer:
             return
         matching = [entry for entry in self.held.get(wanted.key, []) if _continues(entry, wanted)]
         entry = matching[0] if matching else self._create(wanted)
-        if entry.parent_id != (parent := self._parent(wanted)) and parent is not None:
+        if entry.parent_id != (parent := self._id_of(wanted.parent)) and parent is not None:
             self._client.set_tag(entry.run_id, PARENT, parent)
         if (entry.source, entry.published) != (wanted.source, wanted.digest):
             self._fill(entry, wanted)
@@ -77,21 +72,24 @@ class Writer:
         self._client.log_metric(self._ids[key], "steps_done", float(step), step=step)
 
     def abandon(self, wanted: Collection[str]) -> None:
-        """Mark as KILLED what the store calls running but is not among the keys `wanted` any more."""
+        """Mark as KILLED what the store calls running but is not among the keys `wanted` any more.
+
+        The mark of a whole run goes first: cut off behind it, a run that is resumed is filled anew, without `not_run`.
+        """
         for entry in [entry for same in self.held.values() for entry in same]:
             if entry.status == "RUNNING" and entry.key not in wanted:
+                self._client.set_tag(entry.run_id, PUBLISHED, "abandoned")
                 self._client.set_tag(entry.run_id, "outcome", "not_run")
                 self._client.set_terminated(entry.run_id, status="KILLED")
-                self._client.set_tag(entry.run_id, PUBLISHED, "abandoned")
                 self.written += 1
 
-    def _parent(self, wanted: Wanted) -> str | None:
-        return self._ids.get(wanted.parent) if wanted.parent else None
+    def _id_of(self, key: str | None) -> str | None:
+        return self._ids.get(key) if key else None
 
     def _create(self, wanted: Wanted) -> Entry:
         created = datetime.now(UTC).isoformat(timespec="microseconds")
         tags = {KEY: wanted.key, SOURCE: wanted.source, CREATED: created}
-        if parent := self._parent(wanted):
+        if parent := self._id_of(wanted.parent):
             tags[PARENT] = parent
         run = self._client.create_run(
             self._store.experiment_id, start_time=wanted.started, tags=tags, run_name=wanted.name
@@ -100,6 +98,7 @@ class Writer:
         return Entry(
             run.info.run_id,
             wanted.key,
+            wanted.name,
             wanted.source,
             None,
             created,
@@ -124,9 +123,10 @@ class Writer:
             self._client.set_terminated(entry.run_id, status=wanted.status, end_time=wanted.ended)
         elif entry.status != wanted.status:
             self._client.update_run(entry.run_id, status=wanted.status)
-        for gone in entry.tags - wanted.tags.keys():
-            if not gone.startswith(("accelsweep.", "mlflow.")):
-                self._client.delete_tag(entry.run_id, gone)
+        if entry.name != wanted.name:
+            self._client.update_run(entry.run_id, name=wanted.name)
+        for gone in entry.tags - _tags_after(entry, wanted):
+            self._client.delete_tag(entry.run_id, gone)
         self._log(entry, wanted)
 
     def _log(self, entry: Entry, wanted: Wanted) -> None:
@@ -175,6 +175,7 @@ def _as_wanted(entry: Entry, wanted: Wanted, parent: str | None) -> Entry:
     return Entry(
         run_id=entry.run_id,
         key=wanted.key,
+        name=wanted.name,
         source=wanted.source,
         published=wanted.digest,
         created=entry.created,
@@ -183,8 +184,14 @@ def _as_wanted(entry: Entry, wanted: Wanted, parent: str | None) -> Entry:
         parent_id=parent,
         params=entry.params | wanted.params.keys(),
         metrics=entry.metrics | wanted.metrics.keys(),
-        tags=entry.tags | wanted.tags.keys(),
+        tags=_tags_after(entry, wanted),
     )
+
+
+def _tags_after(entry: Entry, wanted: Wanted) -> frozenset[str]:
+    """Return the tags that the run is to have: those wanted, and those that MLflow and the publisher need."""
+    kept = (tag for tag in entry.tags if tag.startswith(("accelsweep.", "mlflow.")))
+    return frozenset(wanted.tags).union(kept)
 
 
 def _chunks(items: list[Any], size: int) -> Iterator[list[Any]]:
