@@ -10,7 +10,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -40,7 +40,7 @@ class Sweep:
         ignored = shutil.ignore_patterns("record.json")
         shutil.copytree(self.waiting / run, self.folder.run(run), ignore=ignored, dirs_exist_ok=True)
         since = datetime.fromisoformat(self.since)
-        times = {"started_at": self.since, "finished_at": since.replace(year=since.year + 1).isoformat()}
+        times = {"started_at": self.since, "finished_at": (since + timedelta(days=365)).isoformat()}
         Record.read(self.waiting / run / "record.json").model_copy(update=times).write(self.folder.record(run))
 
     def claim(self, run: str, pid: int | None = None) -> None:

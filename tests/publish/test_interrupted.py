@@ -7,15 +7,18 @@ import socket
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+from mlflow.exceptions import MlflowException
 
 from accelsweep.core.folders import SweepFolder
 from accelsweep.publish.location import resolve
 from accelsweep.publish.publisher import StoreUnreachable, publish
+from accelsweep.publish.snapshot import Snapshot, take
 from accelsweep.publish.state import up_to_date
 from accelsweep.publish.store import connect
 from accelsweep.publish.ui import running_server
@@ -116,17 +119,33 @@ def test_a_store_that_answers_late_is_waited_for_and_that_is_told_once(sweep: Sw
     published = []
 
     def publish_patiently() -> None:
-        published.append(publish(sweep, f"http://127.0.0.1:{port}", patience_seconds=60, tell=said.append))
+        published.append(publish(sweep, f"http://127.0.0.1:{port}", patience_seconds=180, tell=said.append))
 
     publisher = threading.Thread(target=publish_patiently)
     publisher.start()
     publisher.join(4)  # long enough to be refused more than once
     assert publisher.is_alive()
     with running_server(tmp_path, resolve(tmp_path, "sqlite:///late.db"), port):
-        publisher.join(60)
+        publisher.join(180)
         assert published[0].finished == 23
     assert len(said) == 1
     assert f"MLflow at http://127.0.0.1:{port} does not answer" in said[0]
+
+
+def test_patience_begins_with_the_first_failure_however_long_went_well_before(
+    sweep: SweepFolder, uri: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looked = []
+
+    def disturbed_once(folder: SweepFolder) -> Snapshot:
+        looked.append(folder)
+        if len(looked) == 1:
+            time.sleep(1.2)
+            raise MlflowException("another publisher deleted the run")
+        return take(folder)
+
+    monkeypatch.setattr("accelsweep.publish.publisher.take", disturbed_once)
+    assert publish(sweep, uri, patience_seconds=1.0, tell=lambda _: None).finished == 23
 
 
 def test_another_machine_that_sees_the_files_elsewhere_catches_up_and_writes_nothing_twice(

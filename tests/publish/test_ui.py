@@ -65,9 +65,16 @@ def test_it_stops_with_all_its_processes(ui: tuple[subprocess.Popen[str], int], 
     process.send_signal(number)
     assert process.wait(20) == (-number if number == signal.SIGKILL else 0)
     deadline = time.monotonic() + 20
-    while any(child.is_running() and child.status() != psutil.STATUS_ZOMBIE for child in children):
+    while any(lives(child) for child in children):
         assert time.monotonic() < deadline, "a process was left behind"
         time.sleep(0.1)
+
+
+def lives(process: psutil.Process) -> bool:
+    try:
+        return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False
 
 
 def test_a_port_that_is_taken_is_refused_by_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -7,7 +7,6 @@ answer costs the sweep nothing: it is told once and tried again, ever more rarel
 
 from __future__ import annotations
 
-import contextlib
 import os
 import signal
 import threading
@@ -122,7 +121,15 @@ def _ended(pid: int | None) -> Callable[[], bool]:
     """Return a function that says whether the process with this id has ended, also when its id is given to another."""
     if pid is None:
         return lambda: False
-    with contextlib.suppress(psutil.NoSuchProcess):
+    try:
         process = psutil.Process(pid)
-        return lambda: not process.is_running() or process.status() == psutil.STATUS_ZOMBIE
-    return lambda: True
+    except psutil.NoSuchProcess:
+        return lambda: True
+
+    def ended() -> bool:
+        try:
+            return not process.is_running() or process.status() == psutil.STATUS_ZOMBIE
+        except psutil.NoSuchProcess:  # between the two questions
+            return True
+
+    return ended

@@ -6,6 +6,7 @@ first copy, a resumed one, a repeat measured again and two publishers at once ar
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -145,13 +146,13 @@ def _constraints(folder: SweepFolder) -> Path | None:
 def _patiently(converge: Callable[[], Publication], uri: str, patience_seconds: float, tell: Tell) -> Publication:
     from mlflow.exceptions import MlflowException
 
-    deadline = time.monotonic() + patience_seconds
-    pause, told = _FIRST_PAUSE_SECONDS, False
+    deadline, pause, told = math.inf, _FIRST_PAUSE_SECONDS, False
     while True:
         try:
             return converge()
         except (MlflowException, OSError) as error:
             why = masked(str(error).splitlines()[0])
+            deadline = min(deadline, time.monotonic() + patience_seconds)  # not counting what went well before
             if time.monotonic() + pause > deadline:
                 raise StoreUnreachable(
                     f"MLflow at {masked(uri)} could not be filled: {why}. All records are safe; publish again later"
