@@ -9,9 +9,10 @@ from accelsweep.measure.energy import GpuEnergy, PackageEnergy, energy_metrics
 
 @pytest.fixture
 def powercap(tmp_path):
-    def zone(name, microjoules, limit=1_000_000):
+    def zone(name, microjoules, limit=1_000_000, called="package-0"):
         folder = tmp_path / name
         folder.mkdir(exist_ok=True)
+        (folder / "name").write_text(f"{called}\n")
         (folder / "energy_uj").write_text(f"{microjoules}\n")
         (folder / "max_energy_range_uj").write_text(f"{limit}\n")
 
@@ -31,6 +32,24 @@ def test_packages_are_added_up_and_their_parts_are_not(powercap):
     energy.stop()
     assert energy.joules == pytest.approx(0.7)
     assert energy.reason is None
+
+
+def test_the_platforms_counter_which_holds_the_packages_is_not_added_to_them(powercap):
+    folder, zone = powercap
+    zone("intel-rapl:1", 0, called="psys")
+    energy = PackageEnergy(folder)
+    energy.start()
+    zone("intel-rapl:0", 200_000)
+    zone("intel-rapl:1", 350_000, called="psys")
+    energy.stop()
+    assert energy.joules == pytest.approx(0.2)
+
+
+def test_a_machine_whose_only_counter_is_the_platforms_has_no_energy_of_packages(powercap):
+    folder, zone = powercap
+    for name in ("intel-rapl:0", "intel-rapl:1"):
+        zone(name, 0, called="psys")
+    assert PackageEnergy(folder).reason == "unavailable: the kernel shows no RAPL counters of CPU packages"
 
 
 def test_a_counter_that_wrapped_around_is_unwrapped(powercap):

@@ -3,7 +3,7 @@
 NVML's total-energy counter covers a GPU's whole board, in millijoules, and moves about every 100 ms, so windows should
 last seconds. RAPL's counters (`/sys/class/powercap`, https://docs.kernel.org/power/powercap/powercap.html) cover a CPU
 package, in microjoules, and wrap around at `max_energy_range_uj`. The two scopes are separate metrics and are never
-added up.
+added up. A zone called `psys` covers the whole platform, packages included, and is left out.
 """
 
 from __future__ import annotations
@@ -55,10 +55,12 @@ class PackageEnergy:
 
     def __init__(self, powercap: Path = POWERCAP) -> None:
         """`powercap` is the kernel's directory of energy counters."""
-        self._zones = [zone for zone in sorted(powercap.glob("intel-rapl:*")) if zone.name.count(":") == 1]
+        self._zones = [zone for zone in sorted(powercap.glob("intel-rapl:*")) if _is_package(zone)]
         self._before: dict[Path, int] | None = None
         self.joules: float | None = None
-        self.reason: str | None = None if self._zones else "unavailable: the kernel shows no RAPL counters here"
+        self.reason: str | None = (
+            None if self._zones else "unavailable: the kernel shows no RAPL counters of CPU packages"
+        )
 
     def start(self) -> None:
         """Read the counters before the window."""
@@ -81,6 +83,16 @@ class PackageEnergy:
         except OSError as error:
             self.reason = f"unavailable: RAPL counters cannot be read ({error.strerror}); they need root by default"
             return None
+
+
+def _is_package(zone: Path) -> bool:
+    """Return whether a zone is a whole package: neither a part of one (a second colon) nor the platform (`psys`)."""
+    if zone.name.count(":") != 1:
+        return False
+    try:
+        return (zone / "name").read_text().startswith("package")
+    except OSError:
+        return False
 
 
 def summed(readings: list[tuple[float | None, str | None]], scope: str) -> Metric:
