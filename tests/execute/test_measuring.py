@@ -14,8 +14,8 @@ def four_cores(monkeypatch):
 
 
 def reading(**changes):
-    """Ten seconds in which this rank used one core, and its machine three."""
-    calm = {"seconds": 10.0, "ours": 10.0, "machine": 30.0, "major_faults": 0.0, "swapped_bytes": 0.0}
+    """Ten seconds in which this rank used one core, and all on its cores three."""
+    calm = {"seconds": 10.0, "ours": 10.0, "busy": 30.0, "major_faults": 0.0, "swapped_bytes": 0.0}
     return {**calm, **changes}
 
 
@@ -26,7 +26,7 @@ def codes(cpu, local_size):
 def test_the_processor_time_of_other_nodes_does_not_fill_the_cores_of_this_one():
     """Two ranks a node: on each, our two cores and a foreign one of four are busy."""
     assert codes([reading()] * 4, local_size=2) == []
-    assert codes([reading(machine=40.0)] * 4, local_size=2) == ["busy_cpu"]
+    assert codes([reading(busy=40.0)] * 4, local_size=2) == ["busy_cpu"]
 
 
 @pytest.mark.parametrize(

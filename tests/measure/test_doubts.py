@@ -21,13 +21,13 @@ def test_others_on_the_processor_are_doubted_only_where_they_can_have_taken_time
     assert doubts.busy_cpu(None, 3.0) is None, "not known is not busy"
 
 
-def test_foreign_cores_are_the_machines_time_less_ours():
-    ranks = [{"seconds": 10.0, "ours": 9.0, "machine": 25.0}, {"seconds": 10.0, "ours": 8.0, "machine": 25.0}]
+def test_foreign_cores_are_the_busy_time_of_our_cores_less_ours():
+    ranks = [{"seconds": 10.0, "ours": 9.0, "busy": 25.0}, {"seconds": 10.0, "ours": 8.0, "busy": 25.0}]
     assert foreign_cores(ranks) == (25.0 - 17.0) / 10.0
 
 
 def test_a_machine_that_shows_less_than_we_used_tells_nothing():
-    assert foreign_cores([{"seconds": 10.0, "ours": 9.0, "machine": 0.0}]) is None
+    assert foreign_cores([{"seconds": 10.0, "ours": 9.0, "busy": 0.0}]) is None
     assert foreign_cores([{}]) is None
 
 

@@ -49,7 +49,7 @@ def test_what_a_quiet_system_does_beside_us_is_seldom_called_busy(monkeypatch, c
         system = rng.expovariate(1 / (0.005 * cores * seconds))
         tick = sum(rng.uniform(-0.01, 0.01) for _ in range(cores))
         ours = 0.99 * cores * seconds
-        reading = {"seconds": seconds, "ours": ours, "machine": ours + system + tick}
+        reading = {"seconds": seconds, "ours": ours, "busy": ours + system + tick}
         alarms += doubts.busy_cpu(foreign_cores([reading]), ours / seconds) is not None
     assert alarms <= ALLOWED
 
@@ -57,7 +57,7 @@ def test_what_a_quiet_system_does_beside_us_is_seldom_called_busy(monkeypatch, c
 @pytest.mark.parametrize("cores", [2, 16])
 def test_somebody_who_takes_a_tenth_of_a_full_machine_is_always_noticed(monkeypatch, cores):
     monkeypatch.setattr(doubts, "usable_cores", lambda: cores)
-    reading = {"seconds": 1.5, "ours": 0.9 * cores * 1.5, "machine": cores * 1.5}
+    reading = {"seconds": 1.5, "ours": 0.9 * cores * 1.5, "busy": cores * 1.5}
     assert doubts.busy_cpu(foreign_cores([reading]), 0.9 * cores).code == "busy_cpu"
 
 

@@ -135,9 +135,10 @@ def machine_doubts(cpu: list[dict[str, float]], local_size: int) -> list[Doubt |
 
 
 def _foreign_metric(foreign: float | None) -> Metric:
+    scope = "the cores that rank 0 may use, other processes"
     if foreign is None:
-        return Metric(value=None, unit="cores", reason="the machine's processor time cannot be read here", scope="host")
-    return Metric(value=foreign, unit="cores", scope="host, other processes", provenance="counter")
+        return Metric(value=None, unit="cores", reason="these cores' processor time cannot be read here", scope=scope)
+    return Metric(value=foreign, unit="cores", scope=scope, provenance="counter")
 
 
 def _effective(spec: RunSpec, driver: Driver, seen: RankWindow, ranks: list[dict[str, Any]]) -> Effective:
