@@ -41,10 +41,27 @@ def test_a_share_of_more_than_all_is_withheld():
         ("NVIDIA H200", "tf32", 494.5),
         ("NVIDIA A100-SXM4-80GB", "float16", 312.0),
         ("NVIDIA A100-PCIE-40GB", "float32", 19.5),
+        ("NVIDIA A100 80GB PCIe", "bfloat16", 312.0),
     ],
 )
 def test_the_table_knows_the_boards_by_the_names_that_they_give_themselves(name, form, tera):
     assert datasheet_flops_per_second(name, form) == tera * 1e12
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "NVIDIA RTX A1000 Laptop GPU",
+        "NVIDIA GH200 480GB",
+        "NVIDIA H200 NVL",
+        "NVIDIA A100-SXM4-40GB MIG 1g.5gb",
+        "NVIDIA H100 80GB HBM3 MIG 1g.10gb",
+        "NVIDIA A100-SXM-64GB",
+    ],
+)
+def test_a_device_whose_name_only_resembles_a_listed_board_has_no_peak(name):
+    """Other models, boards with other clocks, and slices of a board."""
+    assert datasheet_flops_per_second(name, "bfloat16") is None
 
 
 def test_a_device_or_format_without_a_sheet_has_no_peak():
