@@ -1,5 +1,8 @@
 """The code that a sweep measures is found and digested without importing any of it."""
 
+import sys
+from importlib.util import spec_from_file_location
+
 import pytest
 
 from accelsweep.core.errors import InputError
@@ -15,12 +18,14 @@ def test_targets_are_found_at_any_depth():
         "model": {"_target_": "a.A", "inner": [{"_target_": "b.B"}]},
         "data": {"set": {"_target_": "c.C"}},
         "optimizer": None,
-        "trainer": {"_target_": "ignored.T"},
+        "trainer": {"callbacks": [{"_target_": "d.D"}]},
+        "measure": {"_target_": "ignored.T"},
     }
     assert list(targets(config)) == [
         ("model._target_", "a.A"),
         ("model.inner.0._target_", "b.B"),
         ("data.set._target_", "c.C"),
+        ("trainer.callbacks.0._target_", "d.D"),
     ]
 
 
@@ -72,3 +77,43 @@ def test_a_package_that_is_nowhere_is_refused_with_the_nearest(tmp_path):
 def test_versions_name_what_a_result_rests_on():
     assert set(versions()) == {"accelsweep", "torch", "lightning", "hydra-core", "snakemake"}
     assert all(versions().values())
+
+
+def test_modules_of_the_working_directory_that_are_imported_have_digests_of_their_own(tmp_path):
+    """Also those that are imported by what is imported; not what nobody imports, nor what lies elsewhere."""
+    (tmp_path / "mine.py").write_text("import os, torch, layers.wide\nfrom .relative import x\n")
+    (tmp_path / "layers").mkdir()
+    (tmp_path / "layers" / "wide.py").write_text("def build():\n    from sizes import WIDTH\n")
+    (tmp_path / "sizes.py").write_text("WIDTH = 1")
+    (tmp_path / "notes.py").write_text("import mine")
+    before = digest(tmp_path, "mine.Net")
+    assert list(before) == ["layers", "mine", "sizes"]
+    (tmp_path / "sizes.py").write_text("WIDTH = 2")
+    after = digest(tmp_path, "mine.Net")
+    assert {name for name in after if after[name] != before[name]} == {"sizes"}
+
+
+def test_a_module_that_cannot_be_parsed_is_digested_all_the_same(tmp_path):
+    (tmp_path / "mine.py").write_text("import sizes\nthis is no Python")
+    assert set(digest(tmp_path, "mine.Net")) == {"mine"}
+
+
+def test_a_package_of_an_editable_installation_is_found_by_the_finder_that_it_brings(tmp_path, monkeypatch):
+    """As setuptools installs a project in place: no entry on the path, but a finder that knows the one package."""
+    source = tmp_path / "project" / "edipkg.py"
+    source.parent.mkdir()
+    source.write_text("raise SystemExit('imported!')")
+
+    class Finder:
+        @classmethod
+        def find_spec(cls, name, path, target=None):
+            return spec_from_file_location(name, source) if name == "edipkg" else None
+
+    monkeypatch.setattr(sys, "meta_path", [*sys.meta_path, Finder])
+    home = tmp_path / "home"
+    home.mkdir()
+    before = digest(home, "edipkg.Net")
+    source.write_text("raise SystemExit('imported still!')")
+    assert digest(home, "edipkg.Net") != before
+    with pytest.raises(InputError, match="no module or package 'edipkgg'"):
+        digest(home, "edipkgg.Net")

@@ -1,11 +1,16 @@
-"""Which code a sweep measures: digests of the packages that `_target_` names, found without importing them."""
+"""Which code a sweep measures: digests of what `_target_` names, found without importing any of it.
+
+What lies in the working directory is followed further: a module there is often one of several that import each other.
+Imports that are made while it runs, by name, are not seen.
+"""
 
 from __future__ import annotations
 
+import ast
 import hashlib
 import sys
 from collections.abc import Iterable, Iterator, Mapping
-from functools import cache
+from functools import cache, lru_cache
 from importlib import metadata
 from importlib.machinery import ModuleSpec, PathFinder
 from pathlib import Path
@@ -19,7 +24,7 @@ OWN_WORKLOADS = "accelsweep.workloads"
 SOURCE_SUFFIXES = frozenset({".py", ".pyx", ".c", ".cc", ".cpp", ".cu", ".cuh", ".h", ".hpp"})
 
 _NAMED_BY_VERSION = ("torch", "lightning", "hydra-core", "snakemake")
-_PLACES = ("model", "data", "optimizer")
+_PLACES = ("model", "data", "optimizer", "trainer")
 
 
 def versions() -> dict[str, str]:
@@ -34,7 +39,7 @@ def versions() -> dict[str, str]:
 
 
 def targets(config: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-    """Yield the dotted key and the value of every `_target_` below a config's model, data and optimizer."""
+    """Yield the dotted key and the value of every `_target_` below a config's model, data, optimizer and trainer."""
     for place in _PLACES:
         yield from _targets(config.get(place), place)
 
@@ -53,25 +58,28 @@ def _targets(value: Any, key: str) -> Iterator[tuple[str, str]]:
 def source_digests(wanted: Iterable[tuple[str, str]], home: Path) -> dict[str, str]:
     """Return a digest of the source files of each top-level package among the `(key, target)` pairs `wanted`.
 
-    `home` comes first on the path, as it does when a run starts. Packages that `versions` covers are left out, an
-    installed distribution counts with its list of files and their hashes. Raises InputError for a package that is
-    nowhere to be found.
+    `home` comes first on the path, as it does when a run starts. Modules in `home` that those import have entries of
+    their own. Packages that `versions` covers are left out, an installed distribution counts with its list of files and
+    their hashes. Raises InputError for a package that is nowhere to be found.
     """
     digests: dict[str, str] = {}
-    for key, target in wanted:
+    waiting = list(wanted)
+    while waiting:
+        key, target = waiting.pop()
         package = target.partition(".")[0]
         if package in digests or package in _NAMED_BY_VERSION:
             continue
         if package == "accelsweep":
             digests[OWN_WORKLOADS] = _digest_of_folder(Path(__file__).resolve().parents[1] / "workloads")
             continue
-        digests[package] = _digest(_find(package, key, target, home), package)
+        spec = _find(package, key, target, home)
+        digests[package] = _digest(spec, package)
+        waiting += [(f"import in {package}", name) for name in _imported_from(home, spec)]
     return dict(sorted(digests.items()))
 
 
 def _find(package: str, key: str, target: str, home: Path) -> ModuleSpec:
-    path = [str(home), *(entry for entry in sys.path if entry)]
-    spec = PathFinder.find_spec(package, path)
+    spec = _spec(package, home)
     if spec is None and package not in sys.builtin_module_names:
         near = nearest(package, [entry.stem for entry in home.iterdir() if entry.suffix == ".py" or entry.is_dir()])
         raise InputError(
@@ -81,16 +89,60 @@ def _find(package: str, key: str, target: str, home: Path) -> ModuleSpec:
     return spec or ModuleSpec(package, None)
 
 
+def _spec(package: str, home: Path) -> ModuleSpec | None:
+    """Return where a package lies, also one whose editable installation brings a finder of its own."""
+    found = PathFinder.find_spec(package, [str(home), *(entry for entry in sys.path if entry)])
+    others = (finder for finder in sys.meta_path if finder is not PathFinder and hasattr(finder, "find_spec"))
+    return found or next(filter(None, (finder.find_spec(package, None) for finder in others)), None)
+
+
+def _imported_from(home: Path, spec: ModuleSpec) -> list[str]:
+    """Return the modules and packages in `home` that the sources of a package import, in order."""
+    if _is_installed(spec):
+        return []
+    texts = (path.read_bytes() for path in _source_files(spec) if path.suffix == ".py")
+    return [name for name in sorted(set().union(*map(_imports, texts))) if _lies_in(home, name)]
+
+
+def _lies_in(home: Path, name: str) -> bool:
+    if not ((home / f"{name}.py").exists() or (home / name).is_dir()):
+        return False
+    spec = _spec(name, home)
+    return spec is not None and any(place.is_relative_to(home) for place in _places(spec)) and not _is_installed(spec)
+
+
+@lru_cache(maxsize=4096)
+def _imports(source: bytes) -> frozenset[str]:
+    """Return the top-level names that a module imports absolutely; none of one that cannot be read."""
+    try:
+        tree = ast.parse(source)
+    except (SyntaxError, ValueError):
+        return frozenset()
+    names = [alias.name for node in ast.walk(tree) if isinstance(node, ast.Import) for alias in node.names]
+    froms = [node for node in ast.walk(tree) if isinstance(node, ast.ImportFrom) and not node.level]
+    names += [node.module for node in froms if node.module]
+    return frozenset(name.partition(".")[0] for name in names)
+
+
 def _digest(spec: ModuleSpec, package: str) -> str:
-    origin = Path(spec.origin) if spec.has_location and spec.origin else None
-    folders = [Path(folder) for folder in spec.submodule_search_locations or ()]
-    if any(part in ("site-packages", "dist-packages") for path in [origin, *folders] if path for part in path.parts):
+    if _is_installed(spec):
         for distribution in _distributions().get(package, []):
             if record := metadata.distribution(distribution).read_text("RECORD"):
                 return sha256_text("\n".join(sorted(line for line in record.splitlines() if ".py," in line)))
-    if folders:
-        return sha256_text("\n".join(_digest_of_folder(folder) for folder in folders))
-    return hashlib.sha256(origin.read_bytes()).hexdigest() if origin else "built in"
+    if spec.submodule_search_locations:
+        return sha256_text("\n".join(_digest_of_folder(folder) for folder in _places(spec)))
+    return hashlib.sha256(_places(spec)[0].read_bytes()).hexdigest() if _places(spec) else "built in"
+
+
+def _places(spec: ModuleSpec) -> list[Path]:
+    """Return the folders of a package, the file of a module, or nothing for what has neither."""
+    if spec.submodule_search_locations:
+        return [Path(folder) for folder in spec.submodule_search_locations]
+    return [Path(spec.origin)] if spec.has_location and spec.origin else []
+
+
+def _is_installed(spec: ModuleSpec) -> bool:
+    return any(part in ("site-packages", "dist-packages") for place in _places(spec) for part in place.parts)
 
 
 @cache
@@ -98,8 +150,18 @@ def _distributions() -> Mapping[str, list[str]]:
     return metadata.packages_distributions()
 
 
+def _source_files(spec: ModuleSpec) -> list[Path]:
+    return [path for place in _places(spec) for path in (_below(place) if place.is_dir() else [place])]
+
+
+def _below(folder: Path) -> list[Path]:
+    return sorted(path for path in folder.rglob("*") if path.suffix in SOURCE_SUFFIXES and path.is_file())
+
+
 def _digest_of_folder(folder: Path) -> str:
     """Return one digest of the names and contents of all source files below `folder`."""
-    files = sorted(path for path in folder.rglob("*") if path.suffix in SOURCE_SUFFIXES and path.is_file())
-    lines = [f"{path.relative_to(folder).as_posix()} {hashlib.sha256(path.read_bytes()).hexdigest()}" for path in files]
+    lines = [
+        f"{path.relative_to(folder).as_posix()} {hashlib.sha256(path.read_bytes()).hexdigest()}"
+        for path in _below(folder)
+    ]
     return sha256_text("\n".join(lines))
