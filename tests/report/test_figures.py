@@ -268,3 +268,22 @@ def test_a_ladder_of_one_measured_step_is_not_drawn(findings, rungs):
     figure = ladder_figure(findings.model_copy(update={"ladder": (rungs[0], rungs[2])}))
     assert isinstance(figure, Skipped)
     assert figure.reason == "fewer than two steps were measured"
+
+
+def test_a_step_that_may_not_be_compared_has_no_ratio_but_its_reason(findings, rungs):
+    refused = {"verdict": Verdict.refused, "total_verdict": Verdict.refused, "reason": "torch is 2.12.0, not 2.13.0"}
+    other = rungs[1].model_copy(update={"step": "2_other", "gain": None, "total": None, **refused})
+    after = rungs[1].model_copy(update={"step": "3_after", "total": None, "total_verdict": Verdict.refused})
+    figure = ladder_figure(findings.model_copy(update={"ladder": (*rungs[:2], other, after)}))
+    assert [row["ratio"] for row in figure.rows] == [1.0, 2.0, None, None]
+    assert [row["reason"] for row in figure.rows] == [
+        "",
+        "",
+        "torch is 2.12.0, not 2.13.0",
+        "refused: it is not like the first step",
+    ]
+    assert [row["gained"] for row in figure.rows] == ["the first step", "2.0x [1.8, 2.2]", "refused", "2.0x [1.8, 2.2]"]
+    assert "other" not in figure.alt
+    assert figure.alt.count("by definition") == 1
+    alone = ladder_figure(findings.model_copy(update={"ladder": (rungs[0], other)}))
+    assert alone.reason == "fewer than two steps can be compared"

@@ -240,6 +240,11 @@ def test_a_claim_and_a_step_are_told_in_one_line(rungs):
     assert naive == "naive: 100 samples/s [90, 110]"
     assert batch == "larger batch: 2.0x [1.8, 2.2] over naive (faster), 2.0x [1.8, 2.2] in all"
     assert layout == "channels last: not measured (no such key)"
+    refused = {"gain": None, "verdict": Verdict.refused, "total": None, "total_verdict": Verdict.refused}
+    other = rungs[1].model_copy(update={**refused, "reason": "torch differs"})
+    assert ladder.in_one_line(other) == "larger batch: 200 samples/s [180, 220], refused (torch differs)"
+    late = rungs[1].model_copy(update={"total": None, "total_verdict": Verdict.refused})
+    assert ladder.in_one_line(late) == "larger batch: 2.0x [1.8, 2.2] over naive (faster), refused in all"
 
 
 def test_the_doubts_of_its_runs_travel_with_a_claim(findings):

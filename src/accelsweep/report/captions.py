@@ -32,7 +32,8 @@ CAPTIONS: dict[str, Caption] = {
         "Ladder of optimisations",
         "Each step keeps all steps before it and adds one optimisation. Each mark is the ratio of a step's rate to the "
         "first step's, measured in the same blocks, with its interval; the distance to the mark above is what the step "
-        "itself gains. A step without a mark could not be measured, and the table says why. The axis is logarithmic.",
+        "itself gains. A step without a mark could not be measured, or not be compared with the first, and the table "
+        "says why. The axis is logarithmic.",
     ),
     "heatmap": Caption(
         "Rate by batch size and precision",

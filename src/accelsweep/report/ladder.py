@@ -36,10 +36,13 @@ def in_one_line(rung: Rung) -> str:
     name = step_words(rung.step)
     if rung.rate is None:
         return f"{name}: {rung.verdict.value} ({rung.reason})"
-    if rung.gain is None or rung.total is None:
+    if rung.verdict is Verdict.baseline:
         return f"{name}: {fmt.estimate_text(rung.rate)}"
+    if rung.gain is None:
+        return f"{name}: {fmt.estimate_text(rung.rate)}, {rung.verdict.value} ({rung.reason})"
     over = f"over {step_words(rung.before)}" if rung.before else ""
-    return f"{name}: {fmt.ratio_text(rung.gain)} {over} ({rung.verdict.value}), {fmt.ratio_text(rung.total)} in all"
+    in_all = fmt.ratio_text(rung.total) if rung.total else rung.total_verdict.value
+    return f"{name}: {fmt.ratio_text(rung.gain)} {over} ({rung.verdict.value}), {in_all} in all"
 
 
 def _row(rung: Rung) -> tuple[Entry, ...]:

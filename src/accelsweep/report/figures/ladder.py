@@ -7,7 +7,7 @@ from typing import Any
 
 import altair as alt
 
-from accelsweep.core.findings import Findings, Rung
+from accelsweep.core.findings import Findings, Rung, Verdict
 from accelsweep.report import format as fmt
 from accelsweep.report.figures.figure import ROW_PIXELS, ROWS, Chart, Figure, Row, Skipped, have
 from accelsweep.report.figures.speedup import ratio_domain, ratio_ticks
@@ -25,7 +25,8 @@ def ladder_figure(findings: Findings) -> Figure | Skipped:
         return Skipped("ladder", "the experiment names no ladder (report.ladder)")
     rows = [_row(rung) for rung in findings.ladder]
     if sum(row["ratio"] is not None for row in rows) < 2:
-        return Skipped("ladder", "fewer than two steps were measured")
+        measured = sum(rung.rate is not None for rung in findings.ladder)
+        return Skipped("ladder", f"fewer than two steps {'were measured' if measured < 2 else 'can be compared'}")
     lines = list(dict.fromkeys(row["line"] for row in rows))
     for row in rows:
         row["shown"] = row["line"] in lines[:MOST_LADDERS] and row["ratio"] is not None
@@ -41,8 +42,9 @@ def ladder_figure(findings: Findings) -> Figure | Skipped:
 
 
 def _row(rung: Rung) -> dict[str, Any]:
-    """Return a row of the figure; the first measured step stands at 1x by definition."""
-    total = rung.total
+    """Return a row of the figure; the first measured step, and no other without a ratio, stands at 1x by definition."""
+    total, first = rung.total, rung.total_verdict is Verdict.baseline
+    reason = "" if total or first else _why_no_ratio(rung)
     return {
         "ladder": rung.ladder,
         "hardware": rung.hardware,
@@ -50,17 +52,22 @@ def _row(rung: Rung) -> dict[str, Any]:
         "step": rung.step,
         "name": step_words(rung.step),
         "cell": rung.cell,
-        "ratio": total.value if total else (1.0 if rung.rate else None),
+        "ratio": total.value if total else 1.0 if first else None,
         "low": total.low if total else None,
         "high": total.high if total else None,
         "confidence": total.confidence if total else None,
         "count": total.count if total else None,
         "gain": rung.gain.value if rung.gain else None,
-        "words": fmt.ratio_text(total) if total else "1x by definition",
-        "gained": fmt.ratio_text(rung.gain) if rung.gain else "the first step",
+        "words": fmt.ratio_text(total) if total else "1x by definition" if first else reason,
+        "gained": fmt.ratio_text(rung.gain) if rung.gain else "the first step" if first else rung.verdict.value,
         "rate": fmt.estimate_text(rung.rate, rung.reason),
-        "reason": rung.reason if rung.rate is None else "",
+        "reason": reason,
     }
+
+
+def _why_no_ratio(rung: Rung) -> str:
+    """Return why a step has no ratio to the first one; `reason` is about the step before, where that gave no ratio."""
+    return rung.reason if rung.gain is None else f"{rung.total_verdict.value}: it is not like the first step"
 
 
 def _words(rows: Sequence[Row]) -> str:
