@@ -43,7 +43,6 @@ def test_like_compared_with_like_gives_a_ratio_a_pair_and_a_verdict(simulated: M
         ({"hardware": {"host": "Xeon", "device": "H100"}}, "device", ("H100", "none")),
         ({"config": {"threads": 4}}, "threads", ("4", "null")),
         ({"config": {"model": {"width": 8}}}, "model", ('{"width":8}', "null")),
-        ({"sources": {"mine": "abc"}}, "mine", ("abc", "none")),
     ],
 )
 def test_what_was_not_swept_must_be_equal(
@@ -58,6 +57,19 @@ def test_what_was_not_swept_must_be_equal(
         assert part in finding.verdict_reason
     allowed = _analysed(simulated, change, across=(field,))
     assert _second(allowed).verdict is Verdict.faster
+
+
+def test_sources_that_both_use_must_be_equal_and_those_of_one_alone_came_with_what_was_swept(
+    simulated: ModuleType,
+) -> None:
+    """As with `model=mlp,mine`, or with a callback of the user's own that is swept."""
+    mine = {"sources": {"mine": "abc"}}
+    assert _second(_analysed(simulated, mine)).verdict is Verdict.faster
+    assert _second(_analysed(simulated, mine, mine)).verdict is Verdict.faster
+    refused = _second(_analysed(simulated, mine, {"sources": {"mine": "def"}}))
+    assert refused.verdict is Verdict.refused
+    for part in ("mine differs", "abc", "def", "analysis.across=[mine]"):
+        assert part in refused.verdict_reason
 
 
 def test_a_gpu_may_be_compared_with_the_cpu_of_its_host(simulated: ModuleType) -> None:

@@ -10,6 +10,8 @@ from accelsweep.core.cell import as_typed
 from accelsweep.core.documents import canonical_json
 from accelsweep.core.record import Doubt
 
+_ABSENT = "none"
+
 FOLLOWS_THE_ACCELERATOR = frozenset({"device", "driver"})
 """Fields of the hardware that must differ when the accelerator does: a CPU run has no GPU in its fingerprint."""
 
@@ -61,7 +63,9 @@ def _differences(a: CellRuns, b: CellRuns, axes: Collection[str]) -> Iterator[tu
         if same_accelerator or field not in FOLLOWS_THE_ACCELERATOR:
             yield field, ours, theirs
     yield from _varying("software", a.measured, b.measured)
-    yield from _varying("sources", a.measured, b.measured)
+    for field, ours, theirs in _varying("sources", a.measured, b.measured):
+        if _ABSENT not in (ours, theirs):  # whoever does not use a package has another config, which was swept
+            yield field, ours, theirs
 
 
 def _config_differences(a: Any, b: Any, at: str = "") -> Iterator[tuple[str, Any, Any]]:
@@ -76,7 +80,7 @@ def _varying(part: str, ours: Iterable[RunRow], theirs: Iterable[RunRow]) -> Ite
     """Yield the fields of a part of the fingerprint that are not one and the same over all runs of both sides."""
     mine, others = [_distinct(part, side) for side in (ours, theirs)]
     for field in sorted({key for side in (mine, others) for kind in side for key in kind}):
-        values = [sorted({kind.get(field) or "none" for kind in side}) for side in (mine, others)]
+        values = [sorted({kind.get(field) or _ABSENT for kind in side}) for side in (mine, others)]
         if len(set(values[0]) | set(values[1])) > 1:
             yield field, " and ".join(values[0]), " and ".join(values[1])
 
