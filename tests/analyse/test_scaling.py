@@ -13,12 +13,13 @@ CELLS = [{"devices": devices, "batch_size": size} for devices in (1, 2, 4) for s
 NOISE = (0.0, 0.002, -0.002)
 
 
-def _points(simulated: ModuleType, **changes: dict[str, object]) -> tuple[ScalingPoint, ...]:
+def _points(simulated: ModuleType, accumulated: int = 1, **changes: dict[str, object]) -> tuple[ScalingPoint, ...]:
     rows = [
         simulated.make_run(
             axes,
             block,
             1000.0 * axes["devices"] ** 0.9 * (1.0 + noise * (1 + axes["devices"] / 10)),
+            effective={"global_batch_size": axes["devices"] * axes["batch_size"] * accumulated},
             **(changes if axes["devices"] == 4 else {}),
         )
         for axes in CELLS
@@ -39,6 +40,11 @@ def test_weak_scaling_keeps_the_batch_of_each_device_and_strong_scaling_the_glob
         ("weak", "batch 128 per device"): [1, 2, 4],
         ("weak", "batch 256 per device"): [1, 2, 4],
     }
+
+
+def test_the_global_batch_is_what_an_optimiser_step_has_with_its_accumulated_steps(simulated: ModuleType) -> None:
+    strong = {point.series for point in _points(simulated, accumulated=4) if point.kind == "strong"}
+    assert strong == {"global batch 512", "global batch 1024", "global batch 2048"}
 
 
 def test_efficiency_is_the_speedup_over_the_ratio_of_devices_with_its_interval(simulated: ModuleType) -> None:

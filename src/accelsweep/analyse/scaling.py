@@ -28,15 +28,17 @@ def scaling(groups: Sequence[CellRuns], rules: Rules) -> tuple[ScalingPoint, ...
 
 
 def _curves(groups: Sequence[CellRuns], *, strong: bool) -> list[list[CellRuns]]:
-    measured = [group for group in groups if group.rated and ranks(group)]
-    found = series(measured, _FREE, global_batch if strong else _batch)
+    batch = global_batch if strong else _batch
+    measured = [group for group in groups if group.rated and ranks(group) and batch(group)]
+    found = series(measured, _FREE, batch)
     curves = [sorted(members, key=lambda group: (ranks(group) or 0, group.cell)) for members in found]
     return [curve for curve in curves if ranks(curve[0]) != ranks(curve[-1])]
 
 
-def global_batch(group: CellRuns) -> int:
-    """Return the samples per optimizer step over all devices."""
-    return int(group.config.get("batch_size", 0)) * (ranks(group) or 0)
+def global_batch(group: CellRuns) -> int | None:
+    """Return the samples of one optimiser step over all devices and accumulated steps, as a run of the cell had it."""
+    found = group.effective.get("global_batch_size")
+    return None if found is None else int(found)
 
 
 def _batch(group: CellRuns) -> int:
