@@ -105,6 +105,31 @@ def test_other_sources_of_the_users_package_are_what_two_commits_have(simulated:
     assert all([doubt.code for doubt in row.doubts] == ["sources_differ"] for row in rows)
 
 
+def test_doubts_of_both_sides_stand_beside_the_ratio_with_the_side_that_they_are_of(simulated: ModuleType) -> None:
+    hot = {"code": "throttled", "message": "the clock fell", "remedy": "cool it"}
+    busy = {"code": "busy_cpu", "message": "others computed", "remedy": "stop them"}
+    before = _sweep(simulated, (1.0, 1.0, None), doubts=[busy])
+    (first, _, third) = compare_sweeps(before, _sweep(simulated, (0.8, 0.8, 0.8), doubts=[hot])).rows
+    assert [(doubt.code, doubt.message) for doubt in first.doubts] == [
+        ("busy_cpu", "before (simulated): 5 of 5 runs: others computed"),
+        ("throttled", "after (simulated): 5 of 5 runs: the clock fell"),
+    ]
+    assert first.verdict is Verdict.slower
+    assert [doubt.code for doubt in third.doubts] == ["throttled"], (
+        "its rate after is printed, though there is no ratio"
+    )
+
+
+def test_what_the_runs_of_a_side_show_together_is_doubted_too(simulated: ModuleType) -> None:
+    records, manifest = _sweep(simulated, (1.0, 1.0, 1.0))
+    failed = records["run"] == f"{simulated.name_of(CELLS[0])}-r4"
+    records.loc[failed, "outcome"] = "crashed"
+    (first, second, _) = compare_sweeps((records, manifest), _sweep(simulated, (1.0, 1.0, 1.0))).rows
+    assert [doubt.code for doubt in first.doubts] == ["fewer_repeats"]
+    assert first.doubts[0].message.startswith("before (simulated): 4 of 5 planned repeats")
+    assert second.doubts == (), "that nothing pairs is so on every row, and no doubt of any"
+
+
 def test_cells_of_one_side_only_and_cells_that_failed_are_said(simulated: ModuleType) -> None:
     before = _sweep(simulated, (1.0, 1.0, 1.0))
     comparison = compare_sweeps(before, _sweep(simulated, (1.0, None), CELLS[:2]))

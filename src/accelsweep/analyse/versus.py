@@ -1,20 +1,23 @@
 """One sweep against another, cell by cell: whether a commit, a machine or a version changed the rates.
 
 Runs of two sweeps share no block, so nothing pairs: Welch's interval, blocks as units, a family of the common cells.
+The doubts of both sweeps' runs stand beside the ratio. `unpaired` is not among them: it would stand on every row, and
+no further repeat could take it away.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import pandas as pd
 
 from accelsweep.analyse.compare import endings, own_rate
+from accelsweep.analyse.doubts import cell_doubts, outlying_runs, overlapping_runs
 from accelsweep.analyse.likeness import build_doubt, difference, source_doubt
-from accelsweep.analyse.runs import CellRuns, group, parse, rate_metric_of
+from accelsweep.analyse.runs import CellRuns, RunRow, group, parse, rate_metric_of
 from accelsweep.analyse.statistics import Family, exponential_estimate, verdict, welch_interval
 from accelsweep.core.documents import Frozen
 from accelsweep.core.errors import InputError
@@ -86,33 +89,69 @@ def compare_sweeps(
     """
     rows = parse(after[0])
     metric = rate_metric_of(after[1], rows)
-    old, new = group(before[1], parse(before[0]), metric), group(after[1], rows, metric)
-    theirs: dict[str, list[CellRuns]] = {}
-    for one in old:
-        theirs.setdefault(one.cell, []).append(one)
-    common = [one for one in new if one.cell in theirs and one.planned.unsupported is None]
-    settings = after[1].settings.analysis
-    family = Family(max(1, len(common)), settings.confidence)
+    old, new = _Side.of("before", before[1], parse(before[0]), metric), _Side.of("after", after[1], rows, metric)
+    pairs, settings = list(_pairs(old, new)), after[1].settings.analysis
+    family = Family(max(1, len(pairs)), settings.confidence)
     allowed = (*across, *settings.across)
-    pairs = [(_same_hardware(one, theirs[one.cell]), one) for one in common]
     return SweepComparison(
         before=before[1].sweep,
         after=after[1].sweep,
         family=family.size,
         confidence=family.confidence,
         threshold=settings.threshold,
-        rate_unit=new[0].rate_unit if new else "1/s",
-        rows=tuple(_row(*pair, family, settings.threshold, allowed) for pair in pairs),
-        only_before=tuple(dict.fromkeys(one.label for one in old if one.cell not in {other.cell for other in new})),
-        only_after=tuple(dict.fromkeys(one.label for one in new if one.cell not in theirs)),
+        rate_unit=new.groups[0].rate_unit if new.groups else "1/s",
+        rows=tuple(
+            _row(ours, one, family, settings.threshold, allowed, (*old.doubts(ours), *new.doubts(one)))
+            for ours, one in pairs  # of the sweep before, and of the sweep after
+        ),
+        only_before=old.beyond(new),
+        only_after=new.beyond(old),
     )
 
 
-def _same_hardware(one: CellRuns, others: Sequence[CellRuns]) -> CellRuns:
-    return next((other for other in others if other.hardware == one.hardware), others[0])
+@dataclass(frozen=True)
+class _Side:
+    """One of the two sweeps: its rows, and what the doubts of a row need to know of the sweep's other runs."""
+
+    name: str
+    groups: Sequence[CellRuns]
+    outlying: Collection[str]
+    overlapping: Collection[str]
+
+    @classmethod
+    def of(cls, when: str, manifest: Manifest, rows: Sequence[RunRow], metric: str) -> _Side:
+        groups = group(manifest, rows, metric)
+        return cls(f"{when} ({manifest.sweep})", groups, outlying_runs(groups), overlapping_runs(rows))
+
+    def doubts(self, one: CellRuns) -> list[Doubt]:
+        """Return the doubts of one of the rows, each with the name of this side before it."""
+        found = cell_doubts(one, self.outlying, self.overlapping)
+        return [doubt.model_copy(update={"message": f"{self.name}: {doubt.message}"}) for doubt in found]
+
+    def beyond(self, other: _Side) -> tuple[str, ...]:
+        """Return the labels of the cells that the other side lacks."""
+        cells = {one.cell for one in other.groups}
+        return tuple(dict.fromkeys(one.label for one in self.groups if one.cell not in cells))
 
 
-def _row(old: CellRuns, new: CellRuns, family: Family, threshold: float, across: Collection[str]) -> Row:
+def _pairs(old: _Side, new: _Side) -> Iterator[tuple[CellRuns, CellRuns]]:
+    """Yield the rows of the cells that both sides plan; those before on the same hardware where there are such."""
+    theirs: dict[str, list[CellRuns]] = {}
+    for one in old.groups:
+        theirs.setdefault(one.cell, []).append(one)
+    for one in new.groups:
+        if one.planned.unsupported is None and (found := theirs.get(one.cell)):
+            yield next((other for other in found if other.hardware == one.hardware), found[0]), one
+
+
+def _row(
+    old: CellRuns,
+    new: CellRuns,
+    family: Family,
+    threshold: float,
+    across: Collection[str],
+    own: Sequence[Doubt],
+) -> Row:
     ratio, decision, reason, doubts = None, Verdict.not_measured, "", []
     missing = next((side for side in (old, new) if not side.rated), None)
     refusal = None if missing else difference(new, old, (), (*across, *_sources(old), *_sources(new)))
@@ -134,7 +173,7 @@ def _row(old: CellRuns, new: CellRuns, family: Family, threshold: float, across:
         ratio=ratio,
         verdict=decision,
         reason=reason,
-        doubts=tuple(doubts),
+        doubts=tuple(dict.fromkeys((*doubts, *own))),
     )
 
 
