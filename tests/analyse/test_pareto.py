@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from types import ModuleType
 from typing import Any
 
@@ -9,6 +10,7 @@ import pytest
 
 from accelsweep.analyse.analyse import analyse
 from accelsweep.analyse.pareto import front
+from accelsweep.core.documents import canonical_json
 from accelsweep.core.findings import Findings
 
 CELLS = [{"batch_size": size} for size in (32, 64, 128)]
@@ -46,6 +48,40 @@ def test_what_one_cell_lacks_is_no_objective(simulated: ModuleType) -> None:
     findings = _analysed(simulated, {"host_pss_bytes": 1e9}, {"host_pss_bytes": 3e9}, {})
     assert findings.pareto_objectives == ("rate",)
     assert findings.pareto == (findings.cells[1].cell,)
+
+
+def _scoped(row: dict[str, Any], scope: str) -> dict[str, Any]:
+    metrics = json.loads(row["metrics"])
+    metrics["energy_joules"]["scope"] = scope
+    return {**row, "metrics": canonical_json(metrics)}
+
+
+@pytest.mark.parametrize(
+    ("scopes", "titles"),
+    [
+        (("CPU packages", "CPU packages"), ["Greenest", "Smallest memory"]),
+        (("CPU packages", "GPU boards"), ["Smallest memory"]),
+    ],
+)
+def test_none_is_called_the_greenest_where_the_joules_are_not_of_one_scope(
+    simulated: ModuleType, scopes: tuple[str, str], titles: list[str]
+) -> None:
+    """The slower cell needs less memory, so both stand on the front, whether energy is weighed or not."""
+    readings = ((1000.0, 400.0, 1e9), (5000.0, 3000.0, 3e9))
+    rows = [
+        _scoped(
+            simulated.make_run(
+                axes, block, rate + block, energy_joules=joules, window_samples=1e4, host_pss_bytes=size
+            ),
+            scope,
+        )
+        for axes, (rate, joules, size), scope in zip(CELLS[:2], readings, scopes, strict=True)
+        for block in range(3)
+    ]
+    findings = analyse(simulated.make_records(rows), simulated.make_manifest(CELLS[:2], 3))
+    assert len(findings.pareto) == 2
+    assert ("joules_per_sample" in findings.pareto_objectives) is ("Greenest" in titles)
+    assert [one.title for one in findings.recommendation.alternatives] == titles
 
 
 def test_alternatives_come_from_the_front_and_name_what_they_are_best_at(simulated: ModuleType) -> None:

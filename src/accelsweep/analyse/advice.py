@@ -6,8 +6,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from accelsweep.analyse.compare import Rules
-from accelsweep.analyse.pareto import MEMORY, cost_of, money_of, value_of
+from accelsweep.analyse.pareto import MEMORY, cost_of, money_of, one_energy_scope, value_of
 from accelsweep.analyse.quality import FASTER_BUT_WORSE
+from accelsweep.analyse.repeats import planned_repeats
 from accelsweep.analyse.words import command, count_of, memory, setting, times, verb
 from accelsweep.core.findings import CellFinding, Choice, Recommendation, Verdict
 from accelsweep.core.plans import Manifest
@@ -24,9 +25,13 @@ class Situation:
     manifest: Manifest
     cells: Sequence[CellFinding]
     rules: Rules
-    repeats: int
     noise: float | None
     front: Sequence[str]
+
+    @property
+    def repeats(self) -> int:
+        """The repeats that these cells' ratios rest on."""
+        return planned_repeats(self.cells, self.manifest)
 
     @property
     def baseline(self) -> CellFinding | None:
@@ -183,13 +188,17 @@ def _more_repeats(situation: Situation, ratios: Sequence[float]) -> str | None:
 
 
 def _alternatives(situation: Situation, best: CellFinding) -> tuple[Choice, ...]:
-    """Return the cheapest, the greenest and the smallest cell of the Pareto front, unless it is the choice itself."""
+    """Return the cheapest, the greenest and the smallest cell of the Pareto front, unless it is the choice itself.
+
+    None is called the greenest or the smallest where readings of different kinds would have to be compared.
+    """
     sound = [cell for cell in situation.cells if cell.quality_verdict != FASTER_BUT_WORSE]
     on_front = [cell for cell in sound if cell.cell in situation.front]
     memories = next((name for name in MEMORY if all(value_of(cell, name) is not None for cell in on_front)), None)
+    energies_compare = one_energy_scope(on_front)
     wishes: list[tuple[str, Callable[[CellFinding], float | None]]] = [
         ("Cheapest", lambda cell: cost_of(cell, money_of(situation.cells))),
-        ("Greenest", lambda cell: cost_of(cell, "joules_per_sample")),
+        ("Greenest", lambda cell: cost_of(cell, "joules_per_sample") if energies_compare else None),
         ("Smallest memory", lambda cell: value_of(cell, memories) if memories else None),
     ]
     found = []

@@ -6,7 +6,7 @@ A pure function: the same records give the same findings to the last digit, what
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -24,6 +24,7 @@ from accelsweep.analyse.ladder import ladders
 from accelsweep.analyse.origin import environment, hardware_of, records_digest
 from accelsweep.analyse.pareto import candidates, front, objectives
 from accelsweep.analyse.quality import Measure, measure_of, quality_of
+from accelsweep.analyse.repeats import planned_repeats
 from accelsweep.analyse.runs import CellRuns, RunRow, group, hardware_names, parse, rate_metric_of
 from accelsweep.analyse.scaling import scaling
 from accelsweep.analyse.statistics import Family, pooled_noise, significant
@@ -57,7 +58,6 @@ def analyse(records: pd.DataFrame, manifest: Manifest) -> Findings:
         rate_unit=groups[0].rate_unit if groups else "",
         hardware=hardware_of(groups, names),
         refusals=tuple(dict.fromkeys(one.refusal for one in comparisons if one.refusal is not None)),
-        doubts=tuple(sweep_doubts(groups, manifest.baseline, _repeats(manifest))),
         scaling=scaling(groups, rules),
         environment=environment(manifest, rows),
         records_sha256=records_digest(rows),
@@ -86,7 +86,6 @@ def _of_the_plan(manifest: Manifest) -> dict[str, Any]:
         "baseline": manifest.baseline,
         "threshold": manifest.settings.analysis.threshold,
         "confidence": manifest.settings.analysis.confidence,
-        "repeats": _repeats(manifest),
         "planned_runs": len(manifest.wanted_runs()),
         "excluded": tuple(one.model_dump(mode="json") for one in manifest.excluded),
     }
@@ -101,18 +100,19 @@ def _judged(
     measure: Measure,
     names: Mapping[str, str],
 ) -> dict[str, Any]:
-    """Return the fields that weigh the cells against each other: noise, Pareto front, recommendation."""
-    pairs = [(one.log_rates, by.partner.log_rates) for one, by in zip(groups, comparisons, strict=True) if by.partner]
-    noise, repeats = pooled_noise(pairs), _repeats(manifest)
+    """Return the fields that weigh the cells against each other: repeats, noise, Pareto front, recommendation."""
+    noise, repeats = pooled_noise(_pairs(groups, comparisons)), planned_repeats(cells, manifest)
     chosen = candidates(cells)
     goals = objectives(chosen, measure.better)
     pareto = tuple(chosen[index].cell for index in front(goals, len(chosen)))
     situations = {
-        hardware: Situation(manifest, part, rules, repeats, noise, pareto)
+        hardware: Situation(manifest, part, rules, noise, pareto)
         for hardware, part in _by_baseline(comparisons, cells, names).items()
     }
     return {
         "cells": cells,
+        "repeats": repeats,
+        "doubts": tuple(sweep_doubts(groups, manifest.baseline, repeats)),
         "family": rules.family.size,
         "quality_metric": measure.metric,
         "quality_better": measure.better,
@@ -121,6 +121,15 @@ def _judged(
         "pareto_objectives": tuple(goals),
         "recommendation": recommend(situations),
     }
+
+
+def _pairs(
+    groups: Sequence[CellRuns], comparisons: Sequence[Comparison]
+) -> Iterator[tuple[Mapping[str, float], Mapping[str, float]]]:
+    """Yield the log rates of each cell and of its baseline; a baseline, its own partner, would differ by no noise."""
+    for one, comparison in zip(groups, comparisons, strict=True):
+        if comparison.partner is not None and comparison.partner is not one:
+            yield one.log_rates, comparison.partner.log_rates
 
 
 def _by_baseline(
@@ -212,12 +221,6 @@ def _costs(
 def _claims(manifest: Manifest, groups: Sequence[CellRuns]) -> tuple[ClaimFinding, ...]:
     rules = manifest.settings.analysis
     return judge_claims(manifest.settings.report.claims, groups, rules.confidence, rules.across)
-
-
-def _repeats(manifest: Manifest) -> int:
-    """Return how many repeats the plan wants of the cell that it wants most of."""
-    wanted = Counter(run.rpartition("-r")[0] for run in manifest.wanted_runs())
-    return max(wanted.values(), default=manifest.settings.repeats)
 
 
 def _visible(repeats: int, noise: float | None, rules: Rules) -> float | None:

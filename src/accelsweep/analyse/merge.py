@@ -9,6 +9,7 @@ runs are simply more repeats of one cell. Like is still compared with like only.
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -42,13 +43,20 @@ def analyse_together(name: str, parts: Sequence[Part]) -> Findings:
     findings = analyse(records, manifest)
     advice = findings.recommendation
     if advice.settle is not None:
-        added = advice.settle.partition(" --add-repeats ")
+        _, option, added = advice.settle.partition(" --add-repeats ")
+        each = str(math.ceil(int(added) / _sharing(findings))) if option else ""
         plans = [part.manifest.model_copy(update={"sweep": part.name}) for part in parts]
-        lines = ["".join((command(plan), *added[1:])) for plan in plans]
+        lines = [f"{command(plan)}{option}{each}" for plan in plans]
         advice = advice.model_copy(update={"settle": "\n".join(lines)})
     names = tuple(part.name for part in parts)
     reproduce = " ".join(("accelsweep report", *names))
     return findings.model_copy(update={"command": reproduce, "recommendation": advice, "merged": names})
+
+
+def _sharing(findings: Findings) -> int:
+    """Return how many sweeps at least every row with runs has its repeats from: each of them adds to the row."""
+    shares = [len({(run.block or "").rpartition("/")[0] for run in cell.runs}) for cell in findings.cells if cell.runs]
+    return min(shares, default=1)
 
 
 def merge(name: str, parts: Sequence[Part]) -> tuple[pd.DataFrame, Manifest]:

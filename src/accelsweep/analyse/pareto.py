@@ -29,7 +29,7 @@ def objectives(cells: Sequence[CellFinding], quality_better: str | None) -> dict
         memory: [value_of(cell, memory) for cell in cells],
         "quality": [sign * cell.quality.value if cell.quality else None for cell in cells],
     }
-    if len({cell.metrics["energy_joules"].scope for cell in cells if "energy_joules" in cell.metrics}) > 1:
+    if not one_energy_scope(cells):
         del found["joules_per_sample"]
     whole = {name: [value for value in values if value is not None] for name, values in found.items()}
     return {name: values for name, values in whole.items() if values and len(values) == len(cells)}
@@ -43,6 +43,11 @@ def front(values: Mapping[str, Sequence[float]], count: int) -> list[int]:
         for index, point in enumerate(points)
         if not any(other != point and all(o <= p for o, p in zip(other, point, strict=True)) for other in points)
     ]
+
+
+def one_energy_scope(cells: Sequence[CellFinding]) -> bool:
+    """Return whether these cells' joules may be compared: processors' packages and GPUs' boards may not."""
+    return len({cell.metrics["energy_joules"].scope for cell in cells if "joules_per_sample" in cell.costs}) < 2
 
 
 def money_of(cells: Sequence[CellFinding]) -> str:
