@@ -286,3 +286,19 @@ def rungs() -> tuple[Rung, ...]:
         rung("1_larger_batch", 200.0, 2.0),
         rung("2_channels_last", None, **absent),
     )
+
+
+@pytest.fixture
+def metered(findings: Findings) -> Findings:
+    """The ordinary sweep where every measured cell has energy, of processors' packages."""
+    joules = Estimate(value=0.12, low=0.11, high=0.13, unit="J", confidence=0.95, count=3)
+    window = Summary(median=60.0, minimum=60.0, maximum=60.0, count=3, unit="J", scope="CPU packages of all nodes")
+    cells = [
+        cell.model_copy(
+            update={"costs": {"joules_per_sample": joules}, "metrics": {**cell.metrics, "energy_joules": window}}
+        )
+        if cell.rate
+        else cell
+        for cell in findings.cells
+    ]
+    return findings.model_copy(update={"cells": tuple(cells)})

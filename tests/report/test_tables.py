@@ -7,6 +7,7 @@ from accelsweep.core.prices import PriceUsed
 from accelsweep.core.record import Doubt
 from accelsweep.report import claims, ladder
 from accelsweep.report.cells import absent_metrics, cells_table, cost_words
+from accelsweep.report.content import build_content
 from accelsweep.report.tables import build_tables, doubts_table, environment_table, failures_table, runs_table
 
 
@@ -70,6 +71,16 @@ def test_costs_have_a_column_where_there_are_prices(findings):
     table = cells_table(findings.model_copy(update={"cells": cells}))
     place = [column.title for column in table.columns].index("Cost of 1M samples")
     assert [words(row)[place] for row in table.rows][-2:] == [("0.41 USD", "[0.40, 0.42]"), ("not measured", "")]
+
+
+def test_energy_says_that_it_is_per_sample_what_it_covers_and_how_it_was_averaged(metered, sweep):
+    table = cells_table(metered)
+    place = [column.title for column in table.columns].index("Energy")
+    assert words(table.rows[0])[place] == ("120 mJ/sample", "[110, 130] CPU packages of all nodes")
+    assert (table.data[0]["joules_per_sample.unit"], table.data[0]["energy_joules.unit"]) == ("J/sample", "J")
+    assert "energy and costs are geometric means over the repeats" in table.caption
+    fact = next(fact for fact in build_content(metered, sweep).facts if fact.name == "Energy")
+    assert fact.value == "120 mJ/sample"
 
 
 def test_the_prices_stand_below_the_cells_with_their_dates_and_sources(findings):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 from accelsweep.core.findings import CellFinding, Estimate, Findings, Verdict
@@ -34,7 +35,8 @@ def cells_table(findings: Findings) -> Table:
         name="cells",
         title="Cells",
         caption=f"Measured cells, fastest first. Intervals in brackets; speed-ups hold together at "
-        f"{fmt.share(findings.confidence)}. Memory and energy are medians over the repeats.",
+        f"{fmt.share(findings.confidence)}. Rates, times to a target, energy and costs are geometric means over the "
+        "repeats, quality is the mean; memory and the other readings are medians.",
         columns=tuple(Column(title, title in numeric) for title in columns),
         rows=tuple(_cell_row(findings, cell, optional) for cell in measured),
         data=[_cell_data(cell) for cell in findings.cells],
@@ -42,6 +44,7 @@ def cells_table(findings: Findings) -> Table:
     )
 
 
+ENERGY = "joules_per_sample"
 MEMORY_METRICS = (
     "peak_memory_reserved_bytes",
     "peak_memory_allocated_bytes",
@@ -58,7 +61,7 @@ _OPTIONAL: tuple[tuple[str, tuple[str, ...]], ...] = (
     ("FLOP/s", ("flops_per_second",)),
     ("Bytes/s", ("bytes_per_second",)),
     ("Memory", MEMORY_METRICS),
-    ("Energy", ("joules_per_sample", "energy_joules")),
+    ("Energy", (ENERGY, "energy_joules")),
     ("Cost of 1M samples", ("usd_per_million_samples",)),
     ("Cost of an epoch", ("usd_per_epoch",)),
     ("Cost of a result", ("usd_per_result",)),
@@ -101,13 +104,22 @@ def metric_entry(cell: CellFinding, names: Sequence[str]) -> Entry:
     """Return the first of the named estimates and metrics that the cell has, or the reason for having none."""
     known = [cell.metrics[name] for name in names if name in cell.metrics]
     best = next((summary for summary in known if summary.median is not None), None)
-    estimates = {**cell.costs, **({"time_to_target": cell.time_to_target} if cell.time_to_target else {})}
-    estimate = next((estimates[name] for name in names if name in estimates), None)
-    if estimate is not None:
-        return _estimate(estimate)
+    if "time_to_target" in names and cell.time_to_target is not None:
+        return _estimate(cell.time_to_target)
+    name, cost = next(((name, cost) for name in names if (cost := cost_of(cell, name)) is not None), ("", None))
+    if cost is not None:
+        entry = _estimate(cost)
+        scope = cell.metrics["energy_joules"].scope if name == ENERGY and "energy_joules" in cell.metrics else None
+        return replace(entry, detail=" ".join(part for part in (entry.detail, scope) if part))
     if best is None:
         return Entry(fmt.ABSENT, (known[0].reason or "") if known else "", tone="absent")
     return Entry(fmt.summary(best), best.scope or "", order=best.median)
+
+
+def cost_of(cell: CellFinding, name: str) -> Estimate | None:
+    """Return one of a cell's costs or None; energy says in its unit that it is that of one sample."""
+    cost = cell.costs.get(name)
+    return cost.model_copy(update={"unit": "J/sample"}) if cost is not None and name == ENERGY else cost
 
 
 def _cell_row(
@@ -195,8 +207,8 @@ def _cell_data(cell: CellFinding) -> dict[str, Any]:
     data |= _estimate_data("time_to_target", cell.time_to_target)
     data |= _estimate_data("quality", cell.quality)
     data |= _estimate_data("quality_difference", cell.quality_difference)
-    for name, cost in sorted(cell.costs.items()):
-        data |= _estimate_data(name, cost)
+    for name in sorted(cell.costs):
+        data |= _estimate_data(name, cost_of(cell, name))
     data |= {"quality_verdict": cell.quality_verdict}
     data |= {"bottleneck": cell.bottleneck.verdict if cell.bottleneck else None}
     for name, summary in sorted(cell.metrics.items()):

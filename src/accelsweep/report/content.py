@@ -9,7 +9,7 @@ from accelsweep.core.findings import CellFinding, Choice, Findings
 from accelsweep.core.outcome import Outcome
 from accelsweep.core.record import Doubt
 from accelsweep.report import format as fmt
-from accelsweep.report.cells import MEMORY_METRICS, absent_metrics, metric_entry, quality_words
+from accelsweep.report.cells import ENERGY, MEMORY_METRICS, absent_metrics, metric_entry, quality_words
 from accelsweep.report.clean import printable_findings
 from accelsweep.report.figures.build import build_figures
 from accelsweep.report.figures.figure import Figure, Skipped
@@ -136,7 +136,7 @@ _FIRST_SCREEN: tuple[tuple[str, tuple[str, ...]], ...] = (
     ("Median latency", ("query_seconds_p50",)),
     ("Cost of a result", ("usd_per_result",)),
     ("Cost of 1M samples", ("usd_per_million_samples",)),
-    ("Energy", ("joules_per_sample", "energy_joules")),
+    ("Energy", (ENERGY, "energy_joules")),
     ("Memory", MEMORY_METRICS),
 )
 

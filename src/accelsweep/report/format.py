@@ -99,7 +99,7 @@ def _scale(value: float, unit: str) -> tuple[float, str]:
     size = abs(value)
     if word == "B":
         return next(((float(bound), name) for bound, name in _BINARY if size >= bound), (1.0, "B"))
-    if word not in ("s", "J", "W", *_RATES):
+    if word not in ("s", "J", "J/sample", "W", *_RATES):
         return 1.0, word
     space = " " if word == "samples/s" else ""
     for bound, prefix in _PREFIXES:

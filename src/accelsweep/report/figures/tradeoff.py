@@ -11,7 +11,7 @@ import altair as alt
 
 from accelsweep.core.findings import CellFinding, Findings
 from accelsweep.report import format as fmt
-from accelsweep.report.cells import MEMORY_METRICS
+from accelsweep.report.cells import ENERGY, MEMORY_METRICS, cost_of
 from accelsweep.report.figures.figure import ROWS, SI_AXIS, Chart, Figure, Skipped
 from accelsweep.report.figures.theme import Palette
 
@@ -29,7 +29,7 @@ class Price:
 
 PRICES = (
     Price("pareto-cost", "cost", ("usd_per_result", "usd_per_million_samples")),
-    Price("pareto-energy", "energy", ("joules_per_sample",)),
+    Price("pareto-energy", "energy", (ENERGY,)),
     Price("pareto-memory", "peak memory", MEMORY_METRICS),
 )
 
@@ -92,8 +92,8 @@ def _row(findings: Findings, cell: CellFinding, metric: str) -> dict[str, Any] |
 
 def _price_of(cell: CellFinding, metric: str) -> tuple[float | None, str]:
     """Return what a cell costs in this metric, and in which unit; None where it was neither measured nor priced."""
-    if metric in cell.costs:
-        return cell.costs[metric].value, cell.costs[metric].unit
+    if (cost := cost_of(cell, metric)) is not None:
+        return cost.value, cost.unit
     summary = cell.metrics.get(metric)
     return (summary.median, summary.unit) if summary else (None, "")
 
