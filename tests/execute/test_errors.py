@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import sys
+from types import SimpleNamespace
+
 import pytest
 import torch
+from hydra.utils import get_object, instantiate
 
-from accelsweep.core.errors import Unsupported
+from accelsweep.core.errors import InputError, Unsupported
 from accelsweep.execute.errors import Diverged, classify, reason_of, traceback_of
 
 
@@ -101,6 +105,39 @@ def test_what_we_say_is_the_reason_also_where_a_library_wraps_it():
     assert (classify(wrapped), reason_of(wrapped)) == ("unsupported", "no convolution")
     assert reason_of(ValueError("first\nsecond")) == "ValueError: first"
     assert reason_of(ValueError()) == "ValueError"
+
+
+class Refusing:
+    """What Hydra is asked to build, and cannot."""
+
+    def __init__(self, width, *, ours=False):
+        if ours:
+            raise InputError("data.placement=residnt is none of loader, pinned, resident")
+        raise ValueError(f"{width} is no multiple of 8")
+
+
+@pytest.fixture
+def refusing(monkeypatch):
+    monkeypatch.setitem(sys.modules, "theirs", SimpleNamespace(Refusing=Refusing, __name__="theirs"))
+    return {"_target_": "theirs.Refusing", "width": 7}
+
+
+def test_what_a_constructor_raised_is_told_and_not_that_hydra_called_it(refusing):
+    error = really_raised(lambda: instantiate({**refusing, "_recursive_": False}))
+    assert type(error).__name__ == "InstantiationException"
+    assert reason_of(error) == "ValueError: 7 is no multiple of 8"
+    assert "in __init__" in traceback_of(error)
+    assert traceback_of(error).endswith("ValueError: 7 is no multiple of 8\n")
+    nested = really_raised(lambda: instantiate({"_target_": "builtins.dict", "inner": refusing}))
+    assert reason_of(nested) == "ValueError: 7 is no multiple of 8"
+    assert reason_of(really_raised(lambda: instantiate({**refusing, "ours": True}))).startswith("data.placement=")
+
+
+def test_what_an_import_needed_and_did_not_find_is_told(tmp_path, monkeypatch):
+    (tmp_path / "needs_more.py").write_text("import no_such_package_at_all\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    error = really_raised(lambda: get_object("needs_more.Net"))
+    assert reason_of(error) == "ModuleNotFoundError: No module named 'no_such_package_at_all'"
 
 
 def test_a_traceback_begins_with_the_users_first_frame():

@@ -65,6 +65,10 @@ class Sized(Bare):
         super().__init__()
         self.width = width
 
+class SizedByName(Bare):
+    def __init__(self, *, width):
+        super().__init__()
+
 class WithData(Bare):
     prepared = 0
     def __init__(self, batch_size=1):
@@ -161,8 +165,9 @@ def test_an_argument_that_the_class_does_not_take_is_named_with_the_nearest_one(
 
 
 def test_an_argument_that_the_class_needs_is_asked_for():
-    with pytest.raises(InputError, match=r"Sized needs width: give it, \+model.width=VALUE"):
-        build_module(config("Sized"))
+    for name in ("Sized", "SizedByName"):
+        with pytest.raises(InputError, match=rf"{name} needs width: give it, \+model.width=VALUE"):
+            build_module(config(name))
 
 
 def test_data_gets_the_batch_size_and_the_seed_of_the_run():
@@ -210,6 +215,10 @@ def test_data_is_prepared_once_and_so_is_the_modules_own():
     given = config("WithData") | {"seed": 1}
     prepare_once(given)
     assert type(build_module(given)).prepared == 1
+
+
+def test_data_that_needs_a_device_is_prepared_on_the_cpu():
+    prepare_once(config("Bare", data="OnDevice") | {"seed": 1})
 
 
 def test_a_second_batch_size_in_the_data_config_is_refused():

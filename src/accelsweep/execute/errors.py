@@ -9,7 +9,7 @@ import re
 import traceback
 from pathlib import Path
 
-from accelsweep.core.errors import Unsupported
+from accelsweep.core.errors import InputError, Unsupported
 from accelsweep.core.outcome import Outcome
 from accelsweep.core.secrets import masked
 from accelsweep.execute.spec import ErrorKind
@@ -93,21 +93,36 @@ def _is_out_of_memory(error: BaseException) -> bool:
 def reason_of(error: BaseException) -> str:
     """Return one line for the record: the type and the first line of what it said.
 
-    An error of ours says it all, without its type, also where another library (Hydra) wraps it in one of its own.
+    An error of ours says it all, without its type, also where another library wraps it in one of its own. What Hydra
+    wraps is told as it was raised: of a constructor that failed, Hydra's own first line says only that it did.
     """
-    ours = next((link for link in _chain(error) if isinstance(link, Unsupported | Diverged)), None)
-    first = (str(ours or error).strip().splitlines() or [""])[0]
+    ours = next((link for link in _chain(error) if isinstance(link, InputError | Unsupported | Diverged)), None)
+    told = ours or unwrapped(error)
+    first = (str(told).strip().splitlines() or [""])[0]
     if ours is not None:
         return masked(first)
-    return masked(f"{type(error).__name__}: {first}") if first else type(error).__name__
+    return masked(f"{type(told).__name__}: {first}") if first else type(told).__name__
 
 
 def traceback_of(error: BaseException) -> str:
     """Return the traceback from the user's first frame on; the whole of it where no frame is the user's."""
+    error = unwrapped(error)
     frames = traceback.extract_tb(error.__traceback__)
     own = next((number for number, frame in enumerate(frames) if _is_users(frame.filename)), 0)
     lines = ["Traceback (most recent call last):\n", *traceback.format_list(list(frames[own:]))]
     return masked("".join(lines + traceback.format_exception_only(error)))
+
+
+def unwrapped(error: BaseException) -> BaseException:
+    """Return the error that Hydra met when it built or imported something, out of the errors that it made of it."""
+    while error.__cause__ is not None and _raised_by_hydra(error):
+        error = error.__cause__
+    return error
+
+
+def _raised_by_hydra(error: BaseException) -> bool:
+    frames = traceback.extract_tb(error.__traceback__)
+    return bool(frames) and "hydra" in Path(frames[-1].filename).parts
 
 
 def _is_users(filename: str) -> bool:

@@ -6,9 +6,10 @@ import inspect
 import sys
 from collections.abc import Collection, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import lightning.pytorch as pl
+import torch
 from hydra.utils import get_object, instantiate
 
 from accelsweep.core.cell import brings_own_data
@@ -16,9 +17,6 @@ from accelsweep.core.errors import InputError, Unsupported, nearest
 from accelsweep.workloads import foreign, optimizer
 from accelsweep.workloads.module_data import ModuleData
 from accelsweep.workloads.signatures import parameters_of
-
-if TYPE_CHECKING:
-    import torch
 
 
 def make_importable(folder: str | None = None) -> None:
@@ -103,7 +101,7 @@ def _set_batch_size(data: pl.LightningDataModule, batch_size: int) -> None:
 
 def prepare_once(config: Mapping[str, Any]) -> None:
     """Call `prepare_data` of the data and, where it has one, of the module. Raises what the user's code raises."""
-    build_data(config, seed=int(config["seed"])).prepare_data()
+    build_data(config, seed=int(config["seed"]), device=torch.device("cpu")).prepare_data()
     target = get_object(str(config["model"]["_target_"]))
     if getattr(target, "prepare_data", None) not in (None, pl.LightningModule.prepare_data):
         build_module(config).prepare_data()
@@ -116,7 +114,7 @@ def _parameters(settings: Mapping[str, Any]) -> Mapping[str, inspect.Parameter]:
         return {"settings": inspect.Parameter("settings", inspect.Parameter.VAR_KEYWORD)}
 
 
-_BY_POSITION = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+_VARIADIC = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
 
 
 def _instance(settings: dict[str, Any], place: str) -> Any:
@@ -135,7 +133,7 @@ def _check_arguments(settings: Mapping[str, Any], place: str) -> None:
         raise InputError(
             f"{place}.{unknown[0]}: {target} has no such argument{nearest(unknown[0], parameters)}; {takes}"
         )
-    needed = [name for name, each in parameters.items() if each.default is each.empty and each.kind in _BY_POSITION]
+    needed = [name for name, each in parameters.items() if each.default is each.empty and each.kind not in _VARIADIC]
     missing = [name for name in needed if name not in given]
     if missing and "_args_" not in settings:
         raise InputError(f"{target} needs {missing[0]}: give it, +{place}.{missing[0]}=VALUE")

@@ -22,7 +22,7 @@ def _each(target: Callable[..., Any]) -> Iterator[Parameter]:
         if keys is None:
             yield parameter
         else:
-            yield from (Parameter(key, Parameter.KEYWORD_ONLY) for key in keys)
+            yield from (Parameter(key, Parameter.KEYWORD_ONLY, default=None) for key in keys)
 
 
 def _unpacked(target: Callable[..., Any], name: str) -> list[str] | None:
