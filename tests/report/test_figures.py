@@ -115,12 +115,24 @@ def test_a_line_without_any_rate_is_left_out_and_the_note_says_so(findings):
 
 
 def test_the_knee_is_ringed(findings):
-    knee = findings.cells[2].cell
+    small, large = findings.cells[0], findings.cells[2]
     curve = BatchCurve(
-        series="x", hardware=None, cells=(knee,), knee=knee, largest_measured=128, smallest_out_of_memory=None
+        series="x",
+        hardware="example-host",
+        cells=(small.cell, large.cell),
+        knee=large.cell,
+        largest_measured=128,
+        smallest_out_of_memory=None,
     )
     figure = throughput_figure(findings.model_copy(update={"batch_curves": (curve,)}))
-    assert [row["cell"] for row in figure.rows if row["knee"]] == [knee]
+    assert [row["cell"] for row in figure.rows if row["knee"]] == [large.cell]
+
+    host = findings.hardware[0].model_copy(update={"name": "other-host"})
+    twins = [cell.model_copy(update={"hardware": "other-host"}) for cell in (small, large)]
+    curves = (curve, curve.model_copy(update={"hardware": "other-host", "knee": small.cell}))
+    changes = {"cells": (small, large, *twins), "hardware": (*findings.hardware, host), "batch_curves": curves}
+    figure = throughput_figure(findings.model_copy(update=changes))
+    assert [row["knee"] for row in figure.rows] == [False, True, True, False], "each machine has its own"
 
 
 def test_one_batch_size_makes_no_plane_and_no_line(findings):

@@ -93,8 +93,9 @@ def _values(findings: Findings, axis: str) -> set[str]:
 
 
 def _rows(findings: Findings) -> list[dict[str, Any]]:
-    knees = {curve.knee for curve in findings.batch_curves}
-    return [_row(cell, findings, cell.cell in knees) for cell in findings.cells if "batch_size" in cell.axes]
+    knees = {(curve.knee, curve.hardware) for curve in findings.batch_curves}
+    placed = (cell for cell in findings.cells if "batch_size" in cell.axes)
+    return [_row(cell, findings, (cell.cell, cell.hardware) in knees) for cell in placed]
 
 
 def _series(cell: CellFinding, findings: Findings) -> str:
