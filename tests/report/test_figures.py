@@ -213,6 +213,26 @@ def test_steps_show_the_recommended_run_first_and_doubted_runs_before_the_rest(f
     assert {row["rank"] for row in figure.rows} == {0, 1}
 
 
+def test_runs_of_merged_sweeps_can_be_chosen_apart(findings, sweep):
+    """Both sweeps have a repeat 0 of the same cell."""
+    cell, (run, other, _) = findings.cells[0], findings.cells[0].runs
+    points = tuple(
+        point.model_copy(update={"run": f"{name}/{point.run}", "repeat": 0})
+        for name, point in (("A", run), ("B", other))
+    )
+    one = cell.model_copy(update={"runs": points})
+
+    class Merged:
+        def steps(self, name):
+            return sweep.steps(name.partition("/")[2])
+
+    figure = steps_figure(findings.model_copy(update={"cells": (one,), "merged": ("A", "B")}), Merged())
+    assert list(dict.fromkeys((row["title"], row["run"]) for row in figure.rows)) == [
+        ("cpu x1 | 32-true | batch 32 (A, repeat 0)", points[0].run),
+        ("cpu x1 | 32-true | batch 32 (B, repeat 0)", points[1].run),
+    ]
+
+
 def test_steps_that_their_record_does_not_vouch_for_are_left_out(findings, sweep, tmp_path_factory):
     run = chosen_runs(findings)[0][1].run
     example = build_example_sweep(tmp_path_factory.mktemp("records"))

@@ -33,7 +33,8 @@ def steps_figure(findings: Findings, folder: Place) -> Figure | Skipped:
         steps = _read(folder.steps(point.run))
         stride = max(1, math.ceil(len({step["step"] for step in steps}) / MOST_STEPS))
         thinned = thinned or stride > 1
-        rows += [_row(label, point, step) for step in steps if step["step"] % stride == 0]
+        title = _title(label, point, bool(findings.merged))
+        rows += [_row(label, title, point, step) for step in steps if step["step"] % stride == 0]
     if not rows:
         return Skipped("steps", "no steps.parquet of a measured run could be read")
     titles = list(dict.fromkeys(str(row["title"]) for row in rows))
@@ -78,11 +79,17 @@ def _read(path: Path) -> list[dict[str, Any]]:
     return [row for row in table.to_pylist() if row["step_seconds"] is not None]
 
 
-def _row(label: str, point: RunPoint, step: dict[str, Any]) -> dict[str, Any]:
+def _title(label: str, point: RunPoint, merged: bool) -> str:
+    """Return the name by which a run is chosen; where sweeps are merged, each has its own repeat 0 of a cell."""
+    sweep = f"{point.run.partition('/')[0]}, " if merged else ""
+    return f"{label} ({sweep}repeat {point.repeat})"
+
+
+def _row(label: str, title: str, point: RunPoint, step: dict[str, Any]) -> dict[str, Any]:
     return {
         "run": point.run,
         "cell": label,
-        "title": f"{label} (repeat {point.repeat})",
+        "title": title,
         "rank": step["rank"],
         "step": step["step"],
         "phase": step["phase"],
