@@ -16,6 +16,7 @@ def test_the_fullest_device_stands_for_the_run_and_host_memory_adds_up():
     assert metrics["peak_memory_reserved_bytes"].value == 20
     assert metrics["device_memory_used_bytes"].value == 31
     assert metrics["host_pss_bytes"].value == 11
+    assert metrics["host_pss_bytes"].scope == "all ranks without loader workers, when the window closed"
 
 
 def test_a_cpu_has_a_reason_instead_of_device_memory():

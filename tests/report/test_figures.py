@@ -192,6 +192,32 @@ def test_costs_are_drawn_once_there_are_prices_and_memory_where_it_was_read(find
     assert roles[findings.cells[0].cell] == "baseline"
 
 
+def test_energy_of_different_scopes_is_not_drawn_on_one_axis(metered):
+    drawn = tradeoff_figures(metered)[1]
+    assert {row["unit"] for row in drawn.rows} == {"J/sample"}
+    assert "energy (J/sample)" in str(drawn.specifications["light"])
+    *rest, last, failed = metered.cells
+    boards = last.metrics["energy_joules"].model_copy(update={"scope": "GPU boards of all ranks"})
+    mixed = last.model_copy(update={"metrics": {**last.metrics, "energy_joules": boards}})
+    skipped = tradeoff_figures(metered.model_copy(update={"cells": (*rest, mixed, failed)}))[1]
+    assert skipped == Skipped(
+        "pareto-energy",
+        "energy of different scopes does not compare: CPU packages of all nodes and GPU boards of all ranks",
+    )
+
+
+def test_only_memory_that_is_a_peak_is_called_one(findings):
+    host = tradeoff_figures(findings)[2]
+    assert "peak" not in str(host.specifications["light"]) + host.alt
+    assert "host memory after the window (MiB)" in str(host.specifications["light"])
+    reserved = [
+        cell.model_copy(update={"metrics": {"peak_memory_reserved_bytes": cell.metrics["host_pss_bytes"]}})
+        for cell in findings.cells[:3]
+    ]
+    gpu = tradeoff_figures(findings.model_copy(update={"cells": tuple(reserved)}))[2]
+    assert gpu.alt == "3 cells by rate and peak memory, reserved."
+
+
 def test_a_missing_price_is_told_as_the_reason(findings):
     figures = tradeoff_figures(findings.model_copy(update={"costs_note": "no prices were given"}))
     assert figures[0].reason.endswith("a rate and cost (no prices were given)")

@@ -2,7 +2,8 @@
 
 What torch's allocator handed out at its peak, what it reserved from the device at its peak, what is in use on the whole
 device (other processes and the driver's own context included), and the host's proportional set size (PSS: pages shared
-with a forked parent count by their share; `ru_maxrss` would start at the parent's). All in bytes.
+with a forked parent count by their share; `ru_maxrss` would start at the parent's). The host's is no peak: it is that
+of the ranks' own processes as the window closes, without the processes that load data. All in bytes.
 """
 
 from __future__ import annotations
@@ -74,7 +75,7 @@ def _fullest(ranks: list[RankMemory], name: str, scope: str) -> Metric:
 
 
 def _host(ranks: list[RankMemory]) -> Metric:
-    scope = "all ranks, when the window closed"
+    scope = "all ranks without loader workers, when the window closed"
     values = [rank.pss for rank in ranks if rank.pss is not None]
     if len(values) < len(ranks):
         reason = next(rank.reasons["pss"] for rank in ranks if rank.pss is None)

@@ -82,13 +82,15 @@ CAPTIONS: dict[str, Caption] = {
     ),
     "pareto-energy": Caption(
         "Rate against energy",
-        "Upwards is faster, leftwards takes less energy. A cell with nothing above and left of it is a reasonable"
-        " choice; the recommended cell and its alternatives are named.",
+        "Upwards is faster, leftwards takes less energy per sample. A cell with nothing above and left of it is a "
+        "reasonable choice; the recommended cell and its alternatives are named.",
     ),
     "pareto-memory": Caption(
         "Rate against memory",
-        "Upwards is faster, leftwards needs less memory at its peak. A cell with nothing above and left of it is "
-        "a reasonable choice; the recommended cell and its alternatives are named.",
+        "Upwards is faster, leftwards needs less memory, of the kind that the axis names: on a GPU the peak of the "
+        "fullest device, on a CPU the host memory of all ranks when the window closed, which is no peak and leaves out "
+        "the processes that load data. A cell with nothing above and left of it is a reasonable choice; the "
+        "recommended cell and its alternatives are named.",
     ),
 }
 """Figure name -> caption, in the order of the report. A figure's files are `NAME.svg` and `NAME.csv`."""

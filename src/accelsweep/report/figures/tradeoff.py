@@ -9,6 +9,7 @@ from typing import Any
 
 import altair as alt
 
+from accelsweep.analyse.pareto import one_energy_scope
 from accelsweep.core.findings import CellFinding, Findings
 from accelsweep.report import format as fmt
 from accelsweep.report.cells import ENERGY, MEMORY_METRICS, cost_of
@@ -20,18 +21,28 @@ COLUMNS = ("cell", "label", "rate", "metric", "value", "unit", "role")
 
 @dataclass(frozen=True)
 class Price:
-    """What a rate is held against: a figure's name, its axis title, and the metrics that serve, best first."""
+    """What a rate is held against: a figure's name, what it is in a word, and the metrics that serve, best first."""
 
     figure: str
     title: str
     metrics: tuple[str, ...]
 
+    def title_of(self, metric: str) -> str:
+        """Return what the axis is called when it shows this metric: not every memory is a peak."""
+        return _MEMORIES.get(metric, self.title)
+
 
 PRICES = (
     Price("pareto-cost", "cost", ("usd_per_result", "usd_per_million_samples")),
     Price("pareto-energy", "energy", (ENERGY,)),
-    Price("pareto-memory", "peak memory", MEMORY_METRICS),
+    Price("pareto-memory", "memory", MEMORY_METRICS),
 )
+_MEMORIES = {
+    "peak_memory_reserved_bytes": "peak memory, reserved",
+    "peak_memory_allocated_bytes": "peak memory, allocated",
+    "device_memory_used_bytes": "device memory after the window",
+    "host_pss_bytes": "host memory after the window",
+}
 
 
 def tradeoff_figures(findings: Findings) -> list[Figure | Skipped]:
@@ -40,18 +51,29 @@ def tradeoff_figures(findings: Findings) -> list[Figure | Skipped]:
 
 
 def _tradeoff(findings: Findings, price: Price) -> Figure | Skipped:
+    if ENERGY in price.metrics and (scopes := _energy_scopes(findings)):
+        return Skipped(price.figure, f"energy of different scopes does not compare: {' and '.join(scopes)}")
     for metric in price.metrics:
         rows = [row for cell in findings.cells if (row := _row(findings, cell, metric)) is not None]
         if len(rows) > 1:
             _name_sides(rows)
+            title = price.title_of(metric)
             return Figure(
                 name=price.figure,
-                alt=f"{fmt.count(len(rows), 'cell')} by rate and {price.title}.",
+                alt=f"{fmt.count(len(rows), 'cell')} by rate and {title}.",
                 rows=rows,
                 columns=COLUMNS,
-                draw=partial(_draw, price=price, rows=rows, unit=fmt.unit_word(findings.rate_unit)),
+                draw=partial(_draw, title=title, rows=rows, unit=fmt.unit_word(findings.rate_unit)),
             )
     return Skipped(price.figure, f"fewer than two cells have both a rate and {price.title}{_why(findings, price)}")
+
+
+def _energy_scopes(findings: Findings) -> list[str]:
+    """Return what the cells' energy covers where that is not the same of all of them; nothing where it compares."""
+    cells = [cell for cell in findings.cells if _row(findings, cell, ENERGY) is not None]
+    if one_energy_scope(cells):
+        return []
+    return sorted({cell.metrics["energy_joules"].scope or "an unknown scope" for cell in cells})
 
 
 def _name_sides(rows: list[dict[str, Any]]) -> None:
@@ -109,7 +131,7 @@ def _role(findings: Findings, cell: CellFinding) -> str:
     return "on the Pareto front" if cell.cell in findings.pareto else "other"
 
 
-def _draw(palette: Palette, *, price: Price, rows: list[dict[str, Any]], unit: str) -> Chart:
+def _draw(palette: Palette, *, title: str, rows: list[dict[str, Any]], unit: str) -> Chart:
     looks = {
         "recommended": (palette.accent, "diamond"),
         "alternative": (palette.undecided, "triangle-up"),
@@ -118,11 +140,11 @@ def _draw(palette: Palette, *, price: Price, rows: list[dict[str, Any]], unit: s
         "other": (palette.muted, "square"),
     }
     roles = [role for role in looks if any(row["role"] == role for row in rows)]
-    titles = {"label": "cell", "role": "role", "rate_words": "rate", "value_words": price.title}
+    titles = {"label": "cell", "role": "role", "rate_words": "rate", "value_words": title}
     colour = alt.Color("role:N", scale=alt.Scale(domain=roles, range=[looks[role][0] for role in roles]))
     shape = alt.Shape("role:N", scale=alt.Scale(domain=roles, range=[looks[role][1] for role in roles]))
     base = alt.Chart(ROWS).encode(
-        x=_price_axis(price, rows),
+        x=_price_axis(title, rows),
         y=alt.Y("rate:Q", title=f"rate ({unit})", axis=SI_AXIS),
         color=colour,
     )
@@ -137,15 +159,15 @@ def _draw(palette: Palette, *, price: Price, rows: list[dict[str, Any]], unit: s
     ).properties(height=320)
 
 
-def _price_axis(price: Price, rows: list[dict[str, Any]]) -> alt.X:
+def _price_axis(title: str, rows: list[dict[str, Any]]) -> alt.X:
     """Return the horizontal axis; bytes are ticked at round mebibytes, because the tables count in them too."""
     values, unit = [row["value"] for row in rows], str(rows[0]["unit"])
     scale = alt.Scale(zero=False, padding=24)
     if unit not in ("B", "bytes"):
-        return alt.X("value:Q", title=f"{price.title} ({unit})", scale=scale, axis=SI_AXIS)
+        return alt.X("value:Q", title=f"{title} ({unit})", scale=scale, axis=SI_AXIS)
     ticks = round_ticks(min(values) / 2**20, max(values) / 2**20)
     axis = alt.Axis(values=[tick * 2**20 for tick in ticks], labelExpr="format(datum.value / 1048576, ',~r')")
-    return alt.X("value:Q", title=f"{price.title} (MiB)", scale=scale, axis=axis)
+    return alt.X("value:Q", title=f"{title} (MiB)", scale=scale, axis=axis)
 
 
 def round_ticks(low: float, high: float) -> list[float]:
