@@ -68,6 +68,10 @@ def test_a_job_is_told_in_words():
         ("++site.slurm.acount=me", ["site.slurm.acount", "'account'"]),
         ("site.slurm.mem_mb=300", ["site.slurm.mem_mb=300", "at least 1500"]),
         ("site.slurm.gpu_model='h100:4'", ["site.slurm.gpu_model", "sinfo"]),
+        (
+            "site.slurm.gpu_model=nvidia_a100-sxm4-80gb",
+            ["Snakemake's slurm executor plugin", "gpu_model to null", "site.slurm.constraint or site.slurm.partition"],
+        ),
         ("site.slurm.max_minutes=5", ["site.slurm.max_minutes=5", "limits.run_seconds"]),
         ("site.probe=true", ["site.probe", "machine that plans"]),
         ("site.slurm.max_jobs=0", ["site.slurm.max_jobs=0", "at least 1"]),

@@ -127,7 +127,9 @@ def bounds(site: Site) -> dict[str, tuple[Any, bool, str]]:
         "site.slurm.gpu_model": (
             slurm.gpu_model,
             plain,
-            "letters, digits, '_' and '.' only, as `sinfo -o %G` shows it",
+            "letters, digits, '_' and '.' only, because Snakemake's slurm executor plugin takes no others. For a GPU "
+            "that `sinfo -o %G` calls otherwise, set gpu_model to null, and name its nodes by site.slurm.constraint or "
+            "site.slurm.partition",
         ),
         "site.slurm.cpus_per_gpu": (slurm.cpus_per_gpu, slurm.cpus_per_gpu >= 1, "at least 1"),
         "site.slurm.fake_gpus": (slurm.fake_gpus, slurm.fake_gpus >= 0, "at least 0"),
