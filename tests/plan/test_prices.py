@@ -51,6 +51,18 @@ def test_a_malformed_price_file_is_refused_by_the_plan_with_key_and_file(home, o
     assert "\n" not in message
 
 
+@pytest.mark.parametrize("stated", ["override", "experiment"])
+def test_prices_that_are_not_there_are_refused_with_the_nearest(home, own_conf, stated):
+    """They were passed over in silence, and the report had no cost."""
+    own_conf({"experiment/dear.yaml": "# @package _global_\ndefaults: [{override /prices: dawnbench_2081}]\n"})
+    with pytest.raises(InputError) as caught:
+        make_plan(home, ["prices=dawnbench_2081"] if stated == "override" else ["experiment=dear"])
+    message = str(caught.value)
+    assert "has no 'dawnbench_2081' (did you mean 'dawnbench_2018'?)" in message
+    assert "conf/prices" in message
+    assert not (home / "sweeps").exists()
+
+
 def test_a_bare_number_stands_for_the_amount_and_a_model_goes_before_its_accelerator():
     prices = read_prices({"devices": {"cuda": 2, "Tesla K80": 0.967}, "electricity": 0.3, "carbon": None})
     config = {"accelerator": "cuda", "devices": 4, "num_nodes": 2}
