@@ -2,6 +2,7 @@
 
 import pytest
 
+from accelsweep.core.errors import InputError
 from accelsweep.plan.make import make_plan
 
 LADDER = """\
@@ -77,6 +78,28 @@ def test_a_ladder_is_fitted_for_every_value_of_another_axis(ladder):
 def test_without_a_ladder_every_key_of_a_step_is_kept(ladder):
     cells = ladder("model=mlp", "data=digits", "report.ladder=null")
     assert cells[("4_both",)].config["data"]["placing"] == "resident"
+
+
+@pytest.mark.parametrize(("axis", "nearest"), [("stepp", " (did you mean 'step'?)"), ("batch_size", "")])
+def test_a_ladder_over_what_is_no_axis_is_refused_with_the_axes(ladder, home, axis, nearest):
+    """There was neither a ladder nor a word about it."""
+    with pytest.raises(InputError) as caught:
+        ladder("model=mlp", f"report.ladder={axis}")
+    message = str(caught.value)
+    assert f"report.ladder={axis}: is no axis of the grid{nearest}; they are: step; look in" in message
+    assert "steps.yaml" in message
+    assert not (home / "sweeps").exists()
+
+
+def test_a_ladder_in_a_sweep_of_nothing_is_refused(home):
+    with pytest.raises(InputError, match=r"report.ladder=rung: is no axis of the grid; nothing is swept"):
+        make_plan(home, ["+report.ladder=rung"])
+
+
+def test_one_step_of_a_ladder_may_be_measured_alone_with_a_note(home):
+    plan = make_plan(home, ["experiment=ladder", "accelerator=cpu", "rung=2_resident_data"])
+    assert len(plan.cells) == 1
+    assert any("report.ladder=rung: rung has one value here, so there is no ladder" in note for note in plan.notes)
 
 
 def test_the_shipped_ladder_reaches_a_plain_network(home):

@@ -197,7 +197,8 @@ def test_a_name_that_could_leave_the_folder_is_refused(home, name):
         (["batch_size=0"], ["batch_size=0"]),
         (["batch_size=32.0"], ["batch_size=32.0"]),
         (["devices=[0,1]"], ["devices"]),
-        (["accelerator=gpu"], ["gpu", "'cuda'"]),
+        (["accelerator=gpu"], ["gpu", "did you mean 'cuda'?"]),
+        (["+site.inventory=[{accelerator: gpu, model: x, count: 1}]"], ["did you mean 'cuda'?"]),
         (["launcher=frok"], ["frok", "'fork'"]),
         (["threads=0"], ["threads=0"]),
         (["seed=-1"], ["seed=-1"]),
@@ -358,12 +359,12 @@ hostile = st.text(st.characters(exclude_categories=["Cs"]), max_size=20).filter(
 )
 def test_hostile_values_stay_values(home, values):
     quoted = ",".join(QuotedString(value, Quote.single).with_quotes() for value in values)
-    plan = planned(home, f"+note={quoted}", name="hostile")
+    plan = planned(home, f"+model.note={quoted}", name="hostile")
     folder = SweepFolder(home, "hostile")
     manifest = Manifest.read(folder.manifest)
-    assert [cell.config["note"] for cell in plan.cells] == list(dict.fromkeys(values))
+    assert [cell.config["model"]["note"] for cell in plan.cells] == list(dict.fromkeys(values))
     blocks = [Block.read(folder.block(block.name)) for block in manifest.blocks]
-    assert {block.configs[cell]["note"] for block in blocks for cell in block.configs} >= set(values)
+    assert {block.configs[cell]["model"]["note"] for block in blocks for cell in block.configs} >= set(values)
     assert {path.relative_to(home).parts[:2] for path in home.rglob("*") if path.is_file()} == {("sweeps", "hostile")}
     assert all(run.rpartition("-r")[0].isalnum() for run in manifest.wanted_runs())
 
@@ -372,7 +373,7 @@ def test_hostile_values_stay_values(home, values):
 def test_the_same_plan_comes_out_of_any_process(home, two_cores):
     code = (
         "import json, sys; from pathlib import Path; from accelsweep.plan.make import make_plan\n"
-        "plan = make_plan(Path(sys.argv[1]), ['experiment=quickstart', 'site=gpu_node', '+note=\"ä\",b'])\n"
+        "plan = make_plan(Path(sys.argv[1]), ['experiment=quickstart', 'site=gpu_node', '+model.note=\"ä\",b'])\n"
         "print(json.dumps(plan.manifest.model_dump(mode='json')))"
     )
     seen = set()
@@ -381,4 +382,4 @@ def test_the_same_plan_comes_out_of_any_process(home, two_cores):
         command = [sys.executable, "-c", code, str(home)]
         seen.add(subprocess.run(command, env=environment, check=True, capture_output=True, text=True).stdout)
     (text,) = seen
-    assert json.loads(text)["cells"][0]["axes"]["note"] == "ä"
+    assert json.loads(text)["cells"][0]["axes"]["model.note"] == "ä"

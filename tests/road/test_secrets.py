@@ -38,7 +38,7 @@ def test_no_secret_reaches_a_record_a_log_mlflow_or_the_report(home):
     swept = f"s3://me:{PASSWORD}@one,s3://me:{PASSWORD}@two"
     result = home.accelsweep(
         "run", "experiment=tiny", "batch_size=16", "repeats=1", f'+note="{address}"', "limits.retries=0",
-        "model._target_=accelsweep.workloads.models.SmallCNN,leaky.Leaky", f"+mirror={swept}",
+        "model._target_=accelsweep.workloads.models.SmallCNN,leaky.Leaky", f"+mirror={swept}", "+env.MIRROR=${mirror}",
         f"exclude=[{{when:{{mirror:'s3://me:{PASSWORD}@two',model._target_:leaky.Leaky}},because:one_is_enough}}]",
     )  # fmt: skip
     assert result.returncode == 1, result.stdout

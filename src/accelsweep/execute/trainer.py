@@ -14,6 +14,7 @@ from lightning.fabric.utilities.exceptions import MisconfigurationException
 from torch.nn.parallel import DistributedDataParallel
 
 from accelsweep.core.errors import InputError, Unsupported, nearest
+from accelsweep.core.trainer import DECIDED_HERE, decided_words
 from accelsweep.execute.loops import Examiner, Listener, learning_rate_of
 from accelsweep.execute.loss_scale import LossScale
 from accelsweep.execute.phases import PhaseProfiler
@@ -28,29 +29,6 @@ from accelsweep.workloads.fake_loader import build_training_data
 
 PRECISION_ALIASES = {"16": "16-mixed", "bf16": "bf16-mixed", "32": "32-true", "64": "64-true"}
 """Lightning's short names."""
-
-DECIDED_HERE = {
-    "accelerator": "the top-level key accelerator",
-    "devices": "the top-level key devices",
-    "num_nodes": "the top-level key num_nodes",
-    "precision": "the top-level key precision",
-    "max_steps": "measure.max_steps",
-    "max_epochs": "measure.*: training ends with the window",
-    "min_steps": "measure.min_steps",
-    "min_epochs": "measure.*: training ends with the window",
-    "max_time": "limits.run_seconds",
-    "limit_train_batches": "measure.max_steps",
-    "limit_val_batches": "nothing: validation has a phase of its own",
-    "num_sanity_val_steps": "nothing: validation has a phase of its own",
-    "val_check_interval": "nothing: validation has a phase of its own",
-    "check_val_every_n_epoch": "nothing: validation has a phase of its own",
-    "fast_dev_run": "measure.*",
-    "logger": "accelsweep: what the module logs goes into the record",
-    "enable_checkpointing": "accelsweep: runs keep no checkpoints",
-    "enable_progress_bar": "accelsweep: progress is shown by the sweep",
-    "enable_model_summary": "accelsweep",
-}
-"""Trainer arguments that a run does not take from `trainer`, and where each is decided instead."""
 
 
 class LightningLoop:
@@ -187,7 +165,7 @@ def _trainer_settings(trainer: Mapping[str, Any]) -> dict[str, Any]:
     known = set(inspect.signature(pl.Trainer.__init__).parameters)
     for name in trainer:
         if name in DECIDED_HERE:
-            raise InputError(f"trainer.{name} has no effect here and is refused; it is decided by {DECIDED_HERE[name]}")
+            raise InputError(decided_words(name))
         if name not in known:
             raise InputError(f"trainer.{name} is no argument of lightning's Trainer{nearest(name, known)}")
     strategy = trainer.get("strategy", "auto")

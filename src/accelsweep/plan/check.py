@@ -25,8 +25,9 @@ from pydantic import (
 from accelsweep.core.errors import InputError, nearest
 from accelsweep.core.plans import Analysis, BlockSettings, Limits, Settings, Site
 from accelsweep.core.tasks import Task
-from accelsweep.plan import slurm
 from accelsweep.plan.prices import Prices
+from accelsweep.plan.ranges import refuse_out_of_range
+from accelsweep.plan.trainer import trainers_place
 
 PRECISIONS = (
     "32-true",
@@ -39,6 +40,9 @@ PRECISIONS = (
     "transformer-engine-float16",
 )
 """Lightning's names, as `lightning.fabric` lists them."""
+
+_ACCELERATOR_ALIASES = {"gpu": "cuda"}
+"""Lightning's name for whichever GPU there is; a cell names its kind."""
 
 _PRECISION_ALIASES = {"16": "16-mixed", "32": "32-true", "64": "64-true", "bf16": "bf16-mixed"}
 
@@ -75,9 +79,9 @@ Node = Annotated[dict[str, Any], Field()]
 
 
 class Measure(BaseModel):
-    """How a run is measured. Keys that other parts add are theirs to check; sizes are steps, samples and seconds."""
+    """How a run is measured, all of it: a key that nothing reads is refused. Sizes are steps, samples and seconds."""
 
-    model_config = ConfigDict(extra="allow")
+    model_config = ConfigDict(extra="forbid")
 
     concurrency: Count = 1
     warmup_steps: Natural
@@ -152,9 +156,9 @@ def _complaint(model: type[BaseModel], first: Any, key: str) -> str:
     message = first["msg"].removeprefix("Value error, ").replace("Input should be", "must be")
     suggestion = ""
     if first["type"] == "literal_error" and isinstance(first["input"], str):
-        suggestion = nearest(
-            first["input"], first["ctx"]["expected"].replace("'", "").replace(" or ", ", ").split(", ")
-        )
+        allowed = first["ctx"]["expected"].replace("'", "").replace(" or ", ", ").split(", ")
+        alias = _ACCELERATOR_ALIASES.get(first["input"])
+        suggestion = f" (did you mean '{alias}'?)" if alias in allowed else nearest(first["input"], allowed)
     if isinstance(first["input"], list):
         suggestion = "; to sweep over these values, write them without brackets"
     return f"{key}={first['input']!r}: {message[0].lower()}{message[1:]}{suggestion}"
@@ -178,7 +182,12 @@ def science(config: dict[str, Any], added: frozenset[str], groups: Sequence[str]
         if key not in Science.model_fields and key not in added and key not in groups:
             raise InputError(
                 f"unknown key '{key}'{nearest(str(key), Science.model_fields)}; look in {file_of(key)}. "
-                f"A key of your own is added with +{key}=VALUE, on the command line or under hydra.sweeper.params"
+                + (
+                    f"An argument of Lightning's Trainer stands below `trainer`. {place}"
+                    if (place := trainers_place(str(key)))
+                    else f"A key of your own is added with +{key}=VALUE, on the command line or under "
+                    "hydra.sweeper.params"
+                )
             )
     checked = parsed(Science, config, "", file_of)
     refuse_unwritable(config)
@@ -221,36 +230,5 @@ def steering(values: Mapping[str, Any], file_of: FileOf) -> tuple[Settings, Site
     parsed(Prices, values.get("prices") or {}, "prices", file_of)
     rest = {key: values[key] for key in ("repeats", "baseline", "prices", "report") if values.get(key) is not None}
     settings = parsed(Settings, {**rest, **parts}, "", file_of)
-    _refuse_out_of_range(settings, site, file_of)
+    refuse_out_of_range(settings, site, file_of)
     return settings, site, rules
-
-
-def _refuse_out_of_range(settings: Settings, site: Site, file_of: FileOf) -> None:
-    limits, analysis, block = settings.limits, settings.analysis, settings.block
-    bounds = {
-        "repeats": (settings.repeats, settings.repeats >= 1, "at least 1"),
-        "limits.run_seconds": (limits.run_seconds, limits.run_seconds > 0, "more than 0"),
-        "limits.block_seconds": (
-            limits.block_seconds,
-            limits.block_seconds is None or limits.block_seconds > 0,
-            "more than 0, or null for no bound",
-        ),
-        "limits.stop_grace_seconds": (limits.stop_grace_seconds, limits.stop_grace_seconds >= 0, "at least 0"),
-        "limits.retries": (limits.retries, limits.retries >= 0, "at least 0"),
-        "limits.log_bytes": (limits.log_bytes, limits.log_bytes > 0, "more than 0"),
-        "limits.free_disk_bytes": (limits.free_disk_bytes, limits.free_disk_bytes >= 0, "at least 0"),
-        "analysis.threshold": (analysis.threshold, 0 <= analysis.threshold < 1, "at least 0 and less than 1"),
-        "analysis.confidence": (analysis.confidence, 0 < analysis.confidence < 1, "between 0 and 1"),
-        "analysis.quality_margin": (analysis.quality_margin, analysis.quality_margin >= 0, "at least 0"),
-        "block.size": (block.size, block.size is None or block.size >= 1, "at least 1, or null for no bound"),
-        "block.minutes": (
-            block.minutes,
-            block.minutes is None or block.minutes > 0,
-            "more than 0, or null for no bound",
-        ),
-        "site.nodes": (site.nodes, site.nodes >= 1, "at least 1"),
-        **slurm.bounds(site),
-    }
-    for key, (value, allowed, bound) in bounds.items():
-        if not allowed:
-            raise InputError(f"{key}={value}: must be {bound}; look in {file_of(key)}")

@@ -19,6 +19,10 @@ from omegaconf.errors import OmegaConfBaseException
 from yaml import YAMLError
 
 from accelsweep.core.errors import InputError, nearest
+from accelsweep.plan.trainer import trainers_place
+
+_CLOSED = ("measure.", "limits.", "analysis.", "block.")
+"""Where each key has its default in a file, and no other is taken."""
 
 
 def explain(
@@ -163,7 +167,11 @@ def _wrong_override(
         return InputError(f"{line}: {_root_cause(error)}; keys are added to '{key}' with ++{line}, see {where}")
     if key in known:
         return InputError(f"{line}: {_root_cause(error)}; '{key}' is set in {where}")
-    own = "" if culprit.is_add() or culprit.is_force_add() else f". A key of your own is added with +{line}"
+    place = trainers_place(key, line.partition("=")[2]) if f"trainer.{key}" not in known else None
+    if place is not None:
+        return InputError(f"unknown key '{key}' in '{line}'. {place}")
+    closed = key.startswith(_CLOSED) or culprit.is_add() or culprit.is_force_add()
+    own = "" if closed else f". A key of your own is added with +{line}"
     return InputError(f"unknown key '{key}' in '{line}'{similar}; look in {where}{own}")
 
 

@@ -13,13 +13,14 @@ from omegaconf import DictConfig
 from accelsweep.core.cell import PLAN_KEYS, Cell, cell_name
 from accelsweep.core.errors import InputError, nearest
 from accelsweep.core.plans import Excluded, Settings, Site
-from accelsweep.plan import check, rules, select, tasks
+from accelsweep.plan import check, conflicts, rules, select, tasks
 from accelsweep.plan.compose import Composer
 from accelsweep.plan.expand import Point, steering_of
 from accelsweep.plan.explain import defining_file
 from accelsweep.plan.inventory import probe
-from accelsweep.plan.ladder import fitted
+from accelsweep.plan.ladder import fitted, ladder_notes
 from accelsweep.plan.own import optimizer_notes, with_own_targets
+from accelsweep.plan.trainer import trainers_place
 
 
 @dataclass(frozen=True)
@@ -51,6 +52,7 @@ def checked_grid(composer: Composer, overrides: Sequence[str]) -> CheckedGrid:
     settings, site, exclude = check.steering(steering, file_of)
     site = site.model_copy(update={"inventory": probe()}) if site.probe else site
     auto = rules.resolve_auto(site)
+    ladder = ladder_notes(composer, grid, settings.report.ladder, file_of)
     points = _points(fitted(composer, grid, auto, settings.report.ladder), composer, steering, file_of)
     every = list(points.values())
     rules_by_name = {f"exclude.{number}.when": rule.when for number, rule in enumerate(exclude)}
@@ -60,9 +62,7 @@ def checked_grid(composer: Composer, overrides: Sequence[str]) -> CheckedGrid:
     if len(dropped) == len(points):
         raise InputError(f"the `exclude:` rules drop every cell of the grid; look in {file_of('exclude')}")
     left = [point for name, point in points.items() if name not in dropped]
-    for point in left:
-        tasks.refuse_unfit(point.science, settings.analysis.rate, file_of)
-    tasks.refuse_idle_axes([point.axes for point in left], [point.science["task"] for point in left])
+    _refuse_what_measures_nothing(left, settings, file_of)
     return CheckedGrid(
         experiment=choices.get("experiment"),
         name=None if steering.get("name") is None else str(steering["name"]),
@@ -73,6 +73,7 @@ def checked_grid(composer: Composer, overrides: Sequence[str]) -> CheckedGrid:
         settings=settings,
         site=site,
         notes=(
+            *ladder,
             *_notes(len(grid.jobs), points, exclude),
             *optimizer_notes(composer, overrides, (point.science["model"] for point in every)),
         ),
@@ -89,6 +90,15 @@ def _points(
         _refuse_other_steering(steering, point)
         _add(points, point.checked(check.science(point.science, point.added, groups, file_of)))
     return points
+
+
+def _refuse_what_measures_nothing(left: Sequence[Point], settings: Settings, file_of: check.FileOf) -> None:
+    """Raise InputError for a cell that every run would fail, and for an axis whose cells would measure the same."""
+    for point in left:
+        tasks.refuse_unfit(point.science, settings.analysis.rate, file_of)
+        conflicts.refuse_conflicts(point.science, settings.limits, file_of)
+    tasks.refuse_idle_axes([point.axes for point in left], [point.science["task"] for point in left])
+    conflicts.refuse_unread_axes(left)
 
 
 def _refuse_foreign_config(composer: Composer, master: DictConfig) -> None:
@@ -127,7 +137,11 @@ def _add(points: dict[str, Point], point: Point) -> None:
 def _notes(jobs: int, points: dict[str, Point], exclude: Sequence[check.Rule]) -> tuple[str, ...]:
     known = list(check.Science.model_fields)
     added = {key for point in points.values() for key in point.added}.difference(known, PLAN_KEYS)
-    notes = [f"'{key}' is taken as a key of your own{near}" for key in sorted(added) if (near := nearest(key, known))]
+    notes = [
+        f"'{key}' is taken as a key of your own" + (f". {place}" if place else near)
+        for key in sorted(added)
+        if (place := trainers_place(key)) or (near := nearest(key, known))
+    ]
     if jobs > len(points):
         notes.append(f"{jobs - len(points)} of the grid's {jobs} points repeat another cell and are planned once")
     for number, rule in enumerate(exclude):

@@ -12,6 +12,8 @@ from dataclasses import replace
 from typing import Any
 
 from accelsweep.core.documents import canonical_json
+from accelsweep.core.errors import InputError, nearest
+from accelsweep.plan.check import FileOf
 from accelsweep.plan.compose import Composer, Grid
 from accelsweep.plan.expand import Point, axis_of, expand, lookup
 from accelsweep.plan.explain import dotted_keys
@@ -43,6 +45,21 @@ def fitted(composer: Composer, grid: Grid, auto: str, axis: str | None) -> Itera
         else:
             yield replace(point, science=kept)
         last[others] = (point.science, kept)
+
+
+def ladder_notes(composer: Composer, grid: Grid, axis: str | None, file_of: FileOf) -> tuple[str, ...]:
+    """Return a note where the ladder's axis has one value; raise InputError where the grid has no such axis."""
+    given = [axis_of(composer.parse(line)) for line in grid.jobs[0]]
+    swept = [given[index] for index in grid.swept]
+    if axis is None or axis in swept:
+        return ()
+    if axis in given:
+        return (f"report.ladder={axis}: {axis} has one value here, so there is no ladder",)
+    axes = f"they are: {', '.join(swept)}" if swept else "nothing is swept"
+    raise InputError(
+        f"report.ladder={axis}: is no axis of the grid{nearest(axis, swept)}; {axes}; look in "
+        f"{file_of('report.ladder')}"
+    )
 
 
 def _without(grid: Grid, at: int) -> Grid:

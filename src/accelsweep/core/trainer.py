@@ -1,0 +1,31 @@
+"""Arguments of Lightning's Trainer that a run decides by itself: the plan refuses them, and so does a run."""
+
+from __future__ import annotations
+
+DECIDED_HERE = {
+    "accelerator": "the top-level key accelerator",
+    "devices": "the top-level key devices",
+    "num_nodes": "the top-level key num_nodes",
+    "precision": "the top-level key precision",
+    "max_steps": "measure.max_steps",
+    "max_epochs": "measure.*: training ends with the window",
+    "min_steps": "measure.min_steps",
+    "min_epochs": "measure.*: training ends with the window",
+    "max_time": "limits.run_seconds",
+    "limit_train_batches": "measure.max_steps",
+    "limit_val_batches": "nothing: validation has a phase of its own",
+    "num_sanity_val_steps": "nothing: validation has a phase of its own",
+    "val_check_interval": "nothing: validation has a phase of its own",
+    "check_val_every_n_epoch": "nothing: validation has a phase of its own",
+    "fast_dev_run": "measure.*",
+    "logger": "accelsweep: what the module logs goes into the record",
+    "enable_checkpointing": "accelsweep: runs keep no checkpoints",
+    "enable_progress_bar": "accelsweep: progress is shown by the sweep",
+    "enable_model_summary": "accelsweep",
+}
+"""Trainer arguments that a run does not take from `trainer`, and where each is decided instead."""
+
+
+def decided_words(name: str) -> str:
+    """Return the refusal of `trainer.NAME`, where NAME is one of `DECIDED_HERE`."""
+    return f"trainer.{name} has no effect here and is refused; it is decided by {DECIDED_HERE[name]}"
