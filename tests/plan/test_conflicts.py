@@ -142,6 +142,11 @@ def test_an_argument_of_the_trainer_is_sent_to_the_trainer(home, own_conf):
     assert make_plan(home, ["accelerator=cpu", advised]).cells[0].config["trainer"]["gradient_clip_val"] == 0.5
     assert "+trainer.gradient_clip_val=VALUE" in refusal(home, "+gradient_clip_val=0.5,1")
     assert "decided by measure.*" in refusal(home, "max_epochs=3")
+    assert advised in refusal(home, "trainer.gradient_clip_val=0.5")
+    assert "decided by measure.*" in refusal(home, "trainer.max_epochs=3")
+    misspelt = refusal(home, "trainer.gradient_clip_vla=0.5")
+    assert "did you mean 'trainer.gradient_clip_val'" in misspelt
+    assert "of your own" not in misspelt
     assert "did you mean 'trainer.benchmark'" in refusal(home, "benchmark=true")
     (note,) = [note for note in make_plan(home, ["+gradient_clip_val=1"]).notes if "gradient_clip_val" in note]
     assert "+trainer.gradient_clip_val" in note

@@ -41,7 +41,7 @@ def _refuse_impossible_window(measure: Mapping[str, Any], limits: Limits, file_o
         )
     if measure["max_steps"] < measure["min_steps"]:
         raise InputError(
-            f"measure.max_steps={measure['max_steps']}: must be at least measure.min_steps={measure['min_steps']}: "
+            f"measure.max_steps={measure['max_steps']}: must be at least measure.min_steps={measure['min_steps']}; "
             f"raise the one or lower the other; look in {file_of('measure.max_steps')}"
         )
     if measure["min_seconds"] >= limits.run_seconds:

@@ -19,10 +19,10 @@ from omegaconf.errors import OmegaConfBaseException
 from yaml import YAMLError
 
 from accelsweep.core.errors import InputError, nearest
-from accelsweep.plan.trainer import trainers_place
+from accelsweep.plan.trainer import trainer_arguments, trainers_place
 
-_CLOSED = ("measure.", "limits.", "analysis.", "block.")
-"""Where each key has its default in a file, and no other is taken."""
+_CLOSED = ("measure.", "limits.", "analysis.", "block.", "trainer.")
+"""Where each key has its default in a file or is an argument of the Trainer, and no other is taken."""
 
 
 def explain(
@@ -151,7 +151,8 @@ def _wrong_override(
     key, line = culprit.key_or_group, culprit.input_line or ""
     known, choices = _known(lines, loader)
     groups = loader.get_group_options("", results_filter=ObjectType.GROUP)
-    similar = suggest(key, [*known, *(group for group in groups if group != "hydra" and group not in known)])
+    trainers = [f"trainer.{name}" for name in sorted(trainer_arguments())] if key.startswith("trainer.") else []
+    similar = suggest(key, list(dict.fromkeys([*known, *(group for group in groups if group != "hydra"), *trainers])))
     near = re.search(r"'(.+)'", similar)
     where = defining_file(near[1] if near else key, folders, choices)
     if "Multiple values for" in str(error) or (culprit.is_add() and "already at" in str(error)):
@@ -167,8 +168,8 @@ def _wrong_override(
         return InputError(f"{line}: {_root_cause(error)}; keys are added to '{key}' with ++{line}, see {where}")
     if key in known:
         return InputError(f"{line}: {_root_cause(error)}; '{key}' is set in {where}")
-    place = trainers_place(key, line.partition("=")[2]) if f"trainer.{key}" not in known else None
-    if place is not None:
+    place = trainers_place(key.removeprefix("trainer."), line.partition("=")[2])
+    if place is not None and f"trainer.{key}" not in known:
         return InputError(f"unknown key '{key}' in '{line}'. {place}")
     closed = key.startswith(_CLOSED) or culprit.is_add() or culprit.is_force_add()
     own = "" if closed else f". A key of your own is added with +{line}"
