@@ -103,7 +103,10 @@ def test_status_of_an_empty_folder_says_how_to_begin(tmp_path, capsys):
 
 def test_a_sweep_compared_with_itself_shows_no_regression(example_sweep, capsys):
     assert compare_sweeps(example_sweep.home, example_sweep.name, example_sweep.name, "slower:2%") == 0
-    assert "no such regression is supported" in capsys.readouterr().out
+    shown = capsys.readouterr().out
+    assert "no such regression is supported" in shown
+    for side in ("before", "after"):
+        assert re.search(rf": busy_cpu: {side} \({example_sweep.name}\): ", shown), "whose doubt it is, in words"
 
 
 def test_a_gate_that_is_not_understood_is_refused_with_an_example(example_sweep):

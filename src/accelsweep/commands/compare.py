@@ -55,6 +55,8 @@ def _print(comparison: SweepComparison) -> None:
     for row in comparison.rows:
         if row.ratio is None:
             typer.echo(f"{row.label}: {row.reason}")
+        for doubt in row.doubts:
+            typer.echo(f"{row.label}: {doubt.code}: {doubt.message}")
     for side, labels in ((comparison.before, comparison.only_before), (comparison.after, comparison.only_after)):
         if labels:
             typer.echo(f"only in {side}: {', '.join(labels)}")
