@@ -243,8 +243,9 @@ def test_two_ranks_measure_together(spec, tmp_path, loop):
 
 @pytest.mark.real
 def test_a_stall_in_one_rank_sets_the_pace_of_all(spec, tmp_path):
+    """Alone, rank 0 would take 2 ms a step; what meeting costs beside the stall is the machine's affair."""
     model = {**TIMED, "stalled_rank": 1, "stall_seconds": 0.01}
-    measured_truly(lambda: run_ranks(spec(devices=2, model=model), tmp_path)[0], 0.012, tolerance=1.25)
+    measured_truly(lambda: run_ranks(spec(devices=2, model=model), tmp_path)[0], 0.012, tolerance=2.0)
 
 
 def test_the_first_step_says_whether_compile_caches_were_empty(run, monkeypatch, tmp_path):
