@@ -5,10 +5,10 @@ import csv
 import pytest
 
 from accelsweep.commands.claims import known_claims, put_to_the_test
-from accelsweep.commands.head import claimed
 from accelsweep.core.errors import EXIT_INCOMPLETE, EXIT_OK, InputError
-from accelsweep.core.folders import SweepFolder
-from accelsweep.execute.leases import FOLDER_VARIABLE
+from accelsweep.drive.head import claimed
+from accelsweep.machine.locks import FOLDER_VARIABLE
+from accelsweep.state.folders import SweepFolder
 
 OWN = """\
 # @package _global_

@@ -3,8 +3,8 @@
 import pytest
 
 from accelsweep.commands.clean import delete_sweep
-from accelsweep.commands.head import claimed
 from accelsweep.core.errors import AccelsweepError
+from accelsweep.drive.head import claimed
 
 
 def test_nothing_is_deleted_without_a_yes(example_sweep):

@@ -15,8 +15,8 @@ from accelsweep.core.errors import AccelsweepError, InputError
 from accelsweep.core.outcome import Outcome
 from accelsweep.core.plans import Claim
 from accelsweep.core.record import Record
-from accelsweep.execute.attempts import RunFolder
-from accelsweep.execute.living import SILENCE_SECONDS
+from accelsweep.state.attempts import RunFolder
+from accelsweep.state.living import SILENCE_SECONDS
 
 
 @pytest.fixture

@@ -17,12 +17,12 @@ from home import Home
 
 from accelsweep.core.documents import sha256_file
 from accelsweep.core.errors import DamagedFile
-from accelsweep.core.folders import SweepFolder
 from accelsweep.core.outcome import Outcome
 from accelsweep.core.plans import Claim, Done, Manifest
 from accelsweep.core.record import Record
-from accelsweep.execute.audit import audit
-from accelsweep.execute.living import read_claim
+from accelsweep.state.folders import SweepFolder
+from accelsweep.state.living import read_claim
+from accelsweep.supervise.audit import audit
 
 LONGEST_SECONDS = 280.0
 

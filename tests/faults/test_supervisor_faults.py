@@ -23,7 +23,7 @@ from accelsweep.core.documents import sha256_file
 from accelsweep.core.errors import DamagedFile
 from accelsweep.core.plans import Done
 from accelsweep.core.record import Record, steps_damage
-from accelsweep.execute.audit import audit
+from accelsweep.supervise.audit import audit
 
 pytestmark = pytest.mark.real
 

@@ -11,10 +11,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from accelsweep.core.errors import EXIT_INPUT, DamagedFile, InputError
-from accelsweep.core.folders import SweepFolder
 from accelsweep.core.plans import Block, Device, Manifest
-from accelsweep.plan import inventory
+from accelsweep.machine import inventory
 from accelsweep.plan.make import make_plan, write_plan
+from accelsweep.state.folders import SweepFolder
 
 QUICKSTART = ["experiment=quickstart"]
 

@@ -3,10 +3,10 @@
 import pytest
 
 from accelsweep.core.errors import InputError
-from accelsweep.plan.check import Rule
-from accelsweep.plan.expand import Point
+from accelsweep.plan.grid.expand import Point
+from accelsweep.plan.grid.select import excluded_by, matches, refuse_unknown_keys
 from accelsweep.plan.make import make_plan
-from accelsweep.plan.select import excluded_by, matches, refuse_unknown_keys
+from accelsweep.plan.refusals.check import Rule
 
 POINT = Point(
     axes={},

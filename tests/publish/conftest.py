@@ -22,12 +22,12 @@ from accelsweep.core.findings import (
     Summary,
     Verdict,
 )
-from accelsweep.core.folders import SweepFolder
 from accelsweep.core.plans import Manifest
 from accelsweep.core.record import Doubt
-from accelsweep.execute.attempts import RunFolder
-from accelsweep.execute.progress import Progress
 from accelsweep.publish.wanted import KEY, PARENT
+from accelsweep.state.attempts import RunFolder
+from accelsweep.state.folders import SweepFolder
+from accelsweep.state.progress import Progress
 
 
 @pytest.fixture(scope="session")

@@ -17,9 +17,9 @@ from typing import Any
 import psutil
 import pytest
 
-from accelsweep.core.folders import SweepFolder
 from accelsweep.core.plans import Claim, Manifest
 from accelsweep.core.record import Record
+from accelsweep.state.folders import SweepFolder
 
 pytestmark = pytest.mark.real
 

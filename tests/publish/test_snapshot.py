@@ -12,10 +12,10 @@ from typing import Any
 import psutil
 import pytest
 
-from accelsweep.core.folders import SweepFolder
 from accelsweep.core.plans import Claim, Manifest
-from accelsweep.execute.attempts import RunFolder
 from accelsweep.publish.snapshot import take
+from accelsweep.state.attempts import RunFolder
+from accelsweep.state.folders import SweepFolder
 
 
 def claim(sweep: SweepFolder, run: str, **changes: Any) -> None:

@@ -25,9 +25,9 @@ from accelsweep.core.findings import (
     Summary,
     Verdict,
 )
-from accelsweep.core.folders import SweepFolder
 from accelsweep.core.outcome import Outcome
 from accelsweep.core.record import Doubt
+from accelsweep.state.folders import SweepFolder
 
 HOSTILE = (
     "</script><script>window.hacked=1</script><img src=x onerror='window.hacked=2'> "

@@ -15,9 +15,9 @@ from accelsweep.core.outcome import Outcome
 from accelsweep.core.plans import Block
 from accelsweep.core.record import Fingerprint, Metric, Record
 from accelsweep.core.secrets import without_secrets
-from accelsweep.execute.outcomes import Verdict
-from accelsweep.execute.records import Circumstances, make_record
-from accelsweep.execute.spec import RankResult, RunSpec
+from accelsweep.rank.spec import RankResult, RunSpec
+from accelsweep.supervise.outcomes import Verdict
+from accelsweep.supervise.records import Circumstances, make_record
 
 numbers = st.floats(allow_nan=False, allow_infinity=False)
 values = st.recursive(

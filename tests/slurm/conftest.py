@@ -15,10 +15,10 @@ from pathlib import Path
 import psutil
 import pytest
 
-from accelsweep.core.folders import SweepFolder
 from accelsweep.core.plans import Claim, Manifest
 from accelsweep.core.record import Record
-from accelsweep.execute.living import read_claim
+from accelsweep.state.folders import SweepFolder
+from accelsweep.state.living import read_claim
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 CLUSTER = Path(__file__).parent / "cluster.sh"

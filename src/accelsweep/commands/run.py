@@ -13,17 +13,17 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from accelsweep.commands import slurm
-from accelsweep.commands.head import claimed
 from accelsweep.commands.plan import show_plan
-from accelsweep.commands.processes import Child
-from accelsweep.commands.profiles import check_profile, find_profile
-from accelsweep.commands.progress import Progress
-from accelsweep.commands.results import print_results
 from accelsweep.core.errors import EXIT_INCOMPLETE, EXIT_INTERRUPTED, EXIT_OK, InputError
-from accelsweep.core.folders import SweepFolder
 from accelsweep.core.shipped import shipped_root
-from accelsweep.execute.holding import Holding
+from accelsweep.drive import slurm
+from accelsweep.drive.head import claimed
+from accelsweep.drive.processes import Child
+from accelsweep.drive.profiles import check_profile, find_profile
+from accelsweep.drive.progress import Progress
+from accelsweep.drive.results import print_results
+from accelsweep.state.folders import SweepFolder
+from accelsweep.state.holding import Holding
 
 if TYPE_CHECKING:
     from accelsweep.plan.make import Plan

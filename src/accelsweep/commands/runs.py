@@ -10,10 +10,10 @@ import typer
 
 from accelsweep.core.cell import label
 from accelsweep.core.errors import DamagedFile, InputError, nearest
-from accelsweep.core.folders import SweepFolder, existing_sweep
 from accelsweep.core.outcome import Outcome
 from accelsweep.core.plans import Manifest
-from accelsweep.execute.attempts import RunFolder
+from accelsweep.state.attempts import RunFolder
+from accelsweep.state.folders import SweepFolder, existing_sweep
 
 
 @dataclass(frozen=True)

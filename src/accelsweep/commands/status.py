@@ -6,14 +6,14 @@ from pathlib import Path
 
 import typer
 
-from accelsweep.commands import slurm
-from accelsweep.commands.console import duration
-from accelsweep.commands.head import living_head
 from accelsweep.core.cell import label
 from accelsweep.core.errors import AccelsweepError
-from accelsweep.core.folders import SweepFolder, existing_sweep
 from accelsweep.core.plans import Manifest
-from accelsweep.execute.status import Running, Status, status
+from accelsweep.drive import slurm
+from accelsweep.drive.console import duration
+from accelsweep.drive.head import living_head
+from accelsweep.state.folders import SweepFolder, existing_sweep
+from accelsweep.state.status import Running, Status, status
 
 
 def print_status(home: Path, name: str | None) -> None:

@@ -103,6 +103,6 @@ def device_name(device: torch.device) -> str:
     """Return the model of `device` as its maker calls it; the processor's name for a CPU."""
     if device.type == "cuda":
         return torch.cuda.get_device_name(device)
-    from accelsweep.measure.machine import cpu_model
+    from accelsweep.machine.processor import cpu_model
 
     return cpu_model() if device.type == "cpu" else f"{cpu_model()} GPU"

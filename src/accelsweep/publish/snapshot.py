@@ -10,12 +10,12 @@ from typing import Any
 from accelsweep.core.documents import canonical_json, sha256_file, sha256_text
 from accelsweep.core.errors import DamagedFile
 from accelsweep.core.findings import CellFinding, Findings
-from accelsweep.core.folders import SweepFolder
 from accelsweep.core.outcome import Outcome
 from accelsweep.core.plans import Claim, Manifest
 from accelsweep.core.record import Record
-from accelsweep.execute.living import living_claim
-from accelsweep.execute.progress import steps_done
+from accelsweep.state.folders import SweepFolder
+from accelsweep.state.living import living_claim
+from accelsweep.state.progress import steps_done
 
 Stamp = tuple[int, int]
 """A file's modification time in nanoseconds and its size: what changes when a file is written anew."""

@@ -14,10 +14,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from accelsweep.core.errors import InputError
-from accelsweep.core.folders import SweepFolder
 from accelsweep.core.secrets import masked
 from accelsweep.publish.location import artifact_location, database_file
 from accelsweep.publish.wanted import CREATED, KEY, PARENT, PUBLISHED, SOURCE
+from accelsweep.state.folders import SweepFolder
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient

@@ -9,7 +9,7 @@ from typing import Any
 
 import altair as alt
 
-from accelsweep.analyse.pareto import one_energy_scope
+from accelsweep.analyse.findings.pareto import one_energy_scope
 from accelsweep.core.findings import CellFinding, Findings
 from accelsweep.report import format as fmt
 from accelsweep.report.cells import ENERGY, MEMORY_METRICS, cost_of
