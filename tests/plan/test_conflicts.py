@@ -8,7 +8,7 @@ from accelsweep.core.shipped import shipped_root
 from accelsweep.core.trainer import DECIDED_HERE
 from accelsweep.plan.make import make_plan
 from accelsweep.plan.refusals.check import Measure
-from accelsweep.plan.refusals.trainer import trainer_arguments
+from accelsweep.plan.trainer import trainer_arguments
 
 
 def refusal(home, *overrides):

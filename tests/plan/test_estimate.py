@@ -2,8 +2,8 @@
 
 import pytest
 
-from accelsweep.plan.blocks.estimate import ASSUMED_NOISE, estimate, visible_effect
 from accelsweep.plan.blocks.power import smallest_visible_effect
+from accelsweep.plan.estimate import ASSUMED_NOISE, estimate, visible_effect
 from accelsweep.plan.make import make_plan
 
 GPUS = [

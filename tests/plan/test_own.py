@@ -6,7 +6,7 @@ import pytest
 import yaml
 
 from accelsweep.core.errors import InputError
-from accelsweep.plan.grid.cells import checked_grid
+from accelsweep.plan.cells import checked_grid
 from accelsweep.plan.grid.compose import Composer, config_folders
 from accelsweep.plan.grid.job import composed_yaml
 

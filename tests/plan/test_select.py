@@ -4,9 +4,9 @@ import pytest
 
 from accelsweep.core.errors import InputError
 from accelsweep.plan.grid.expand import GridPoint
-from accelsweep.plan.grid.select import excluded_by, matches, refuse_unknown_keys
 from accelsweep.plan.make import make_plan
 from accelsweep.plan.refusals.check import Rule
+from accelsweep.plan.select import excluded_by, matches, refuse_unknown_keys
 
 POINT = GridPoint(
     axes={},

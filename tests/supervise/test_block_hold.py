@@ -18,7 +18,7 @@ from accelsweep.state.folders import SweepFolder
 from accelsweep.state.living import SILENCE_SECONDS, alive, read_hold
 from accelsweep.supervise import block_hold as holds
 from accelsweep.supervise.block_hold import held
-from accelsweep.supervise.processes.signals import Interrupted
+from accelsweep.supervise.signals import Interrupted
 
 
 @pytest.fixture

@@ -15,7 +15,7 @@ from accelsweep.core.errors import AccelsweepError
 from accelsweep.machine.locks import FOLDER_VARIABLE, lease_folder
 from accelsweep.supervise import leases
 from accelsweep.supervise.leases import NotEnoughDevices, leased
-from accelsweep.supervise.processes.signals import Interrupted
+from accelsweep.supervise.signals import Interrupted
 
 CPU = {"accelerator": "cpu", "devices": 2}
 TWO_GPUS = {"0": "GPU-a", "1": "GPU-b"}

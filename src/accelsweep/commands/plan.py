@@ -18,7 +18,7 @@ from accelsweep.state.folders import SweepFolder
 if TYPE_CHECKING:
     from accelsweep.core.plans import Manifest
     from accelsweep.core.record import Record
-    from accelsweep.plan.blocks.estimate import PlanEstimate
+    from accelsweep.plan.estimate import PlanEstimate
     from accelsweep.plan.make import Plan
     from accelsweep.plan.table import PlanTable, ReasonRow
 

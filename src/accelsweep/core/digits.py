@@ -59,3 +59,8 @@ def fixed(value: float, decimals: int, rounding: str) -> str:
 
 def _magnitude(value: float) -> int:
     return math.floor(math.log10(abs(value))) if value else 0
+
+
+def count_of(number: int, noun: str) -> str:
+    """Return `1 cell` or `3 cells`."""
+    return f"{number} {noun}{'' if number == 1 else 's'}"

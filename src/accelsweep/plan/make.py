@@ -15,10 +15,10 @@ from accelsweep.core.documents import set_aside, write_bytes_atomically
 from accelsweep.core.errors import InputError
 from accelsweep.core.plans import Block, Manifest, PlannedCell, Settings
 from accelsweep.core.secrets import without_secrets
+from accelsweep.plan import select
 from accelsweep.plan.blocks import earlier
 from accelsweep.plan.blocks.cut import Cutting, Design, design
-from accelsweep.plan.grid import select
-from accelsweep.plan.grid.cells import CheckedGrid, checked_grid
+from accelsweep.plan.cells import CheckedGrid, checked_grid
 from accelsweep.plan.grid.compose import Composer, config_folders
 from accelsweep.plan.sources import source_digests, targets, versions
 from accelsweep.state.folders import SweepFolder

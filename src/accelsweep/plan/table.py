@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from accelsweep.core.cell import label
 from accelsweep.core.plans import Resources
-from accelsweep.plan.blocks.estimate import PlanEstimate, VisibleEffect, cell_of, estimate, visible_effect
+from accelsweep.plan.estimate import PlanEstimate, VisibleEffect, cell_of, estimate, visible_effect
 from accelsweep.plan.make import Plan
 
 

@@ -18,7 +18,7 @@ from accelsweep.core.plans import Hold
 from accelsweep.state.folders import SweepFolder
 from accelsweep.state.holding import Holder, take
 from accelsweep.state.living import alive, living_hold
-from accelsweep.supervise.processes.signals import Interrupted, Pause
+from accelsweep.supervise.signals import Interrupted, Pause
 
 _LOOK_SECONDS = 0.5
 _CANCEL_SECONDS = 60.0

@@ -18,7 +18,7 @@ from typing import Any
 from accelsweep.core.errors import AccelsweepError
 from accelsweep.machine.locks import lease_folder
 from accelsweep.machine.nvml import NoNvml, ask, nvml, text
-from accelsweep.supervise.processes.signals import Interrupted, Pause
+from accelsweep.supervise.signals import Interrupted, Pause
 
 _LOOK_SECONDS = 0.05
 

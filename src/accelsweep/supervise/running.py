@@ -24,7 +24,6 @@ from accelsweep.supervise.outcomes import Conclusion, classify
 from accelsweep.supervise.processes.launchers import Kind, Launch, Launchers, rendezvous
 from accelsweep.supervise.processes.logs import RunLog, last_lines
 from accelsweep.supervise.processes.nodes import check_job, start_across_nodes
-from accelsweep.supervise.processes.signals import Signals
 from accelsweep.supervise.processes.watching import Ending, LocalRanks, Ranks, Watch, children
 from accelsweep.supervise.records import (
     Circumstances,
@@ -34,6 +33,7 @@ from accelsweep.supervise.records import (
     read_results,
     source_doubts,
 )
+from accelsweep.supervise.signals import Signals
 from accelsweep.supervise.skips import Present
 from accelsweep.supervise.slurm_job import job_log
 

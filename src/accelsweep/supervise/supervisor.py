@@ -21,8 +21,8 @@ from accelsweep.supervise.block_hold import held
 from accelsweep.supervise.disk import check_room
 from accelsweep.supervise.outcomes import Conclusion
 from accelsweep.supervise.processes.launchers import Launchers
-from accelsweep.supervise.processes.signals import Interrupted, Signals
 from accelsweep.supervise.running import Runner
+from accelsweep.supervise.signals import Interrupted, Signals
 from accelsweep.supervise.skips import Present
 from accelsweep.supervise.slurm_job import lack_of_memory
 

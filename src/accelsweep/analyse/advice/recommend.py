@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from accelsweep.analyse.advice.words import command, count_of, memory, setting, times, verb
+from accelsweep.analyse.advice.words import command, memory, setting, times, verb
 from accelsweep.analyse.findings.against_baseline import Rules
 from accelsweep.analyse.findings.pareto import MEMORY, cost_of, money_of, one_energy_scope, value_of
 from accelsweep.analyse.findings.quality import FASTER_BUT_WORSE
 from accelsweep.analyse.statistics.repeats import planned_repeats
+from accelsweep.core.digits import count_of
 from accelsweep.core.findings import CellFinding, Choice, Recommendation, Verdict
 from accelsweep.core.plans import Manifest
 from accelsweep.plan.blocks.power import repeats_needed

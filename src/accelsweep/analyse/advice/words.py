@@ -63,8 +63,3 @@ def command(manifest: Manifest) -> str:
     named = [] if manifest.sweep == own else ["--name", manifest.sweep]
     submitted = ["--profile", "slurm"] if manifest.site.scheduler == "slurm" else []
     return shlex.join(["accelsweep", "run", *manifest.overrides, *named, *submitted])
-
-
-def count_of(number: int, noun: str) -> str:
-    """Return `1 cell` or `3 cells`."""
-    return f"{number} {noun}{'' if number == 1 else 's'}"

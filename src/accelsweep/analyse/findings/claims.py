@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from itertools import product
 from typing import Any
 
-from accelsweep.analyse.advice.words import count_of
 from accelsweep.analyse.findings.against_baseline import endings
 from accelsweep.analyse.findings.named import Side, named
 from accelsweep.analyse.likeness import difference
@@ -20,6 +19,7 @@ from accelsweep.analyse.runs import CellRuns, RunRow
 from accelsweep.analyse.statistics.intervals import Family, Interval, exponential_estimate, log_ratio, mean, t_interval
 from accelsweep.analyse.statistics.shares import share
 from accelsweep.core.claims import Bounds, Claim, ClaimFigure, ClaimVerdict, Factor, bounds, factors
+from accelsweep.core.digits import count_of
 from accelsweep.core.findings import ClaimFinding, Estimate
 from accelsweep.core.outcome import Outcome
 

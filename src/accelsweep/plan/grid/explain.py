@@ -19,7 +19,7 @@ from omegaconf.errors import OmegaConfBaseException
 from yaml import YAMLError
 
 from accelsweep.core.errors import InputError, nearest
-from accelsweep.plan.refusals.trainer import trainer_arguments, trainers_place
+from accelsweep.plan.trainer import trainer_arguments, trainers_place
 
 _CLOSED = ("measure.", "limits.", "analysis.", "block.", "trainer.")
 """Where each key has its default in a file or is an argument of the Trainer, and no other is taken."""

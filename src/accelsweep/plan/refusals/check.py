@@ -27,7 +27,7 @@ from accelsweep.core.plans import Analysis, BlockSettings, Limits, Settings, Sit
 from accelsweep.core.tasks import Task
 from accelsweep.plan.prices import Prices
 from accelsweep.plan.refusals.ranges import refuse_out_of_range
-from accelsweep.plan.refusals.trainer import trainers_place
+from accelsweep.plan.trainer import trainers_place
 
 PRECISIONS = (
     "32-true",

@@ -15,7 +15,7 @@ from accelsweep.core.plans import Limits
 from accelsweep.core.trainer import DECIDED_HERE, decided_words
 from accelsweep.plan.grid.expand import GridPoint
 from accelsweep.plan.refusals.check import FileOf, Science
-from accelsweep.plan.refusals.trainer import trainer_arguments, trainers_place
+from accelsweep.plan.trainer import trainer_arguments, trainers_place
 
 LEAST_WARMUP_STEPS = 2
 """The window takes the pace from the second half of the warm-up, whose first step is apart (`measure.window`)."""

@@ -23,7 +23,7 @@ from typing import Any, Literal, NoReturn
 from accelsweep.machine import linux
 from accelsweep.plan.blocks.slurm import INTERFACE_VARIABLE
 from accelsweep.rank.spec import RunSpec
-from accelsweep.supervise.processes.signals import Signals
+from accelsweep.supervise.signals import Signals
 
 Entry = Callable[[RunSpec], None]
 Kind = Literal["fork", "spawn", "srun"]

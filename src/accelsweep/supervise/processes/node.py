@@ -21,8 +21,8 @@ from accelsweep.rank.spec import ErrorKind, RankResult, RunSpec
 from accelsweep.supervise.leases import Lease, NotEnoughDevices, leased
 from accelsweep.supervise.processes.launchers import Launch, Launchers
 from accelsweep.supervise.processes.nodes import NodeReport, report_file
-from accelsweep.supervise.processes.signals import Interrupted, Signals
 from accelsweep.supervise.processes.watching import LocalRanks, end_leftovers
+from accelsweep.supervise.signals import Interrupted, Signals
 
 BUSY_SECONDS = 60.0
 """How long a node is waited for that times another run. For ever would let two runs wait for each other's nodes."""

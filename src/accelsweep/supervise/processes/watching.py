@@ -17,7 +17,7 @@ from accelsweep.core.plans import Limits
 from accelsweep.machine import linux
 from accelsweep.rank.spec import RankResult, RunSpec
 from accelsweep.supervise.processes.logs import RunLog
-from accelsweep.supervise.processes.signals import Signals
+from accelsweep.supervise.signals import Signals
 
 Cause = Literal["interrupted", "time_limit", "rank_ended", "lingering"]
 """Why the supervisor ended a run that did not end by itself."""

@@ -14,14 +14,14 @@ from accelsweep.core.cell import PLAN_KEYS, Cell, cell_name
 from accelsweep.core.errors import InputError, nearest
 from accelsweep.core.plans import Excluded, Settings, Site
 from accelsweep.machine.inventory import probe
-from accelsweep.plan.grid import select
+from accelsweep.plan import select
 from accelsweep.plan.grid.compose import Composer
 from accelsweep.plan.grid.expand import GridPoint, steering_of
 from accelsweep.plan.grid.explain import defining_file
-from accelsweep.plan.grid.ladder import fitted, ladder_notes
 from accelsweep.plan.grid.own import optimizer_notes, with_own_targets
+from accelsweep.plan.ladder import fitted, ladder_notes
 from accelsweep.plan.refusals import check, conflicts, rules, tasks
-from accelsweep.plan.refusals.trainer import trainers_place
+from accelsweep.plan.trainer import trainers_place
 
 
 @dataclass(frozen=True)
