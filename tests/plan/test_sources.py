@@ -2,10 +2,12 @@
 
 import sys
 from importlib.util import spec_from_file_location
+from pathlib import Path
 
 import pytest
 
 from accelsweep.core.errors import InputError
+from accelsweep.plan import sources
 from accelsweep.plan.sources import OWN_WORKLOADS, source_digests, targets, versions
 
 
@@ -117,3 +119,15 @@ def test_a_package_of_an_editable_installation_is_found_by_the_finder_that_it_br
     assert digest(home, "edipkg.Net") != before
     with pytest.raises(InputError, match="no module or package 'edipkgg'"):
         digest(home, "edipkgg.Net")
+
+
+def test_the_shipped_workloads_are_declared_to_measure_what_the_first_records_did():
+    """Whoever changes a workload decides: the same work (add the digest), or another (a new first digest)."""
+    found = sources._digest_of_folder(Path(sources.__file__).resolve().parents[1] / "workloads")
+    assert found in sources.SAME_AS_FIRST, f"workloads/ changed: its digest is {found} (plan/sources.py)"
+    assert sources.own_workloads() == sources.FIRST_SOURCES
+
+
+def test_workloads_that_nobody_declared_stand_for_themselves(monkeypatch):
+    monkeypatch.setattr(sources, "SAME_AS_FIRST", frozenset())
+    assert sources.own_workloads() != sources.FIRST_SOURCES

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from accelsweep.core.errors import InputError, Unsupported
-from accelsweep.workloads.build import build_data, build_module, prepare_once
+from accelsweep.workloads.building.build import build_data, build_module, prepare_once
 
 SGD = {"_target_": "torch.optim.SGD", "_partial_": True, "lr": 0.25}
 HERE = "accelsweep_own_code"

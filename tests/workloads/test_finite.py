@@ -13,9 +13,9 @@ from omegaconf import OmegaConf
 
 from accelsweep.core.errors import InputError, Unsupported
 from accelsweep.rank.loops.raw_data import mover
-from accelsweep.workloads.finite import FiniteData
+from accelsweep.workloads.loading.finite import FiniteData
+from accelsweep.workloads.loading.rows import Items, Tensors
 from accelsweep.workloads.models import SmallCNN
-from accelsweep.workloads.rows import Items, Tensors
 
 DATA = Path(__file__).parents[2] / "conf" / "data"
 CPU = torch.device("cpu")

@@ -14,7 +14,7 @@ from torch import nn
 from accelsweep.core.errors import Unsupported
 from accelsweep.measure.metrics.flops import training_flops
 from accelsweep.workloads.alexnet import AlexNet, AlexNetCifar
-from accelsweep.workloads.classifier import Classifier
+from accelsweep.workloads.building.classifier import Classifier
 from accelsweep.workloads.fcn import FCN
 from accelsweep.workloads.gpt2 import GPT2
 from accelsweep.workloads.models import MLP, SmallCNN

@@ -8,7 +8,7 @@ import yaml
 
 from accelsweep.core.errors import InputError, Unsupported
 from accelsweep.core.shipped import shipped_root
-from accelsweep.workloads.optimizer import FACTORS, configure, global_batch_size, scaled_lr
+from accelsweep.workloads.building.optimizer import FACTORS, configure, global_batch_size, scaled_lr
 
 SGD = {"_target_": "torch.optim.SGD", "_partial_": True, "lr": 0.1}
 

@@ -7,10 +7,10 @@ from inspect import Parameter
 import pytest
 
 from accelsweep.core.errors import InputError
-from accelsweep.workloads.build import build_module
+from accelsweep.workloads.building.build import build_module
+from accelsweep.workloads.building.signatures import parameters_of
 from accelsweep.workloads.noise import RandomImages
 from accelsweep.workloads.resnet import ResNet50
-from accelsweep.workloads.signatures import parameters_of
 
 
 def test_keys_that_are_handed_on_count_as_arguments():

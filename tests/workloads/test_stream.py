@@ -7,8 +7,9 @@ from itertools import islice
 import pytest
 import torch
 
-from accelsweep.workloads.rows import Tensors
-from accelsweep.workloads.stream import EndlessBatches, WholeSet, loader_of
+from accelsweep.core.errors import InputError
+from accelsweep.workloads.loading.rows import Tensors
+from accelsweep.workloads.loading.stream import EndlessBatches, WholeSet, loader_of
 
 ROWS = torch.arange(103)
 
@@ -43,7 +44,7 @@ def test_the_number_of_loader_processes_does_not_change_what_is_trained(monkeypa
 
 
 def test_a_batch_larger_than_a_ranks_share_is_refused_with_what_to_change(monkeypatch):
-    with pytest.raises(ValueError, match="lower batch_size"):
+    with pytest.raises(InputError, match="lower batch_size"):
         first_batches(1, monkeypatch, size=2, batch_size=52)
 
 

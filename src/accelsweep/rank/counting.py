@@ -17,7 +17,7 @@ from accelsweep.measure.metrics.utilisation import utilisation_metrics
 from accelsweep.rank.loops.loop import loss_in
 from accelsweep.rank.loops.raw_module import numbered
 from accelsweep.rank.spec import RunSpec
-from accelsweep.workloads.build import build_module
+from accelsweep.workloads.building.build import build_module
 
 Answer = Callable[[pl.LightningModule, Any], Any]
 """What a module does with a batch where it does not train on it."""

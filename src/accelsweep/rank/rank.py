@@ -59,7 +59,7 @@ def _measure(spec: RunSpec, place: RankPlace, account: Account) -> None:
     from accelsweep.rank.measuring import device_uuids, measure
     from accelsweep.rank.steps import write_steps
     from accelsweep.rank.tasks.task import task_of
-    from accelsweep.workloads.build import make_importable
+    from accelsweep.workloads.building.build import make_importable
 
     make_importable()
     began = monotonic()

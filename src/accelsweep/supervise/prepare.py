@@ -63,7 +63,7 @@ def _ready(folder: SweepFolder) -> list[str]:
 
 
 def _prepared(configs: dict[str, dict[str, Any]]) -> list[str]:
-    from accelsweep.workloads.build import make_importable, prepare_once
+    from accelsweep.workloads.building.build import make_importable, prepare_once
 
     make_importable()
     done = []

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, IterableDataset
 
-from accelsweep.workloads.stream import loader_of, rank_and_size
+from accelsweep.workloads.loading.stream import loader_of, rank_and_size
 
 
 def spin(seconds: float) -> None:

@@ -12,9 +12,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from accelsweep.workloads.finite import FiniteData
-from accelsweep.workloads.rows import Rows, Tensors
-from accelsweep.workloads.shipped import shipped_file
+from accelsweep.workloads.loading.finite import FiniteData
+from accelsweep.workloads.loading.rows import Rows, Tensors
+from accelsweep.workloads.loading.shipped import shipped_file
 
 
 def read_digits() -> tuple[Tensor, Tensor]:

@@ -12,8 +12,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from accelsweep.workloads.classifier import Classifier
-from accelsweep.workloads.network_module import Execution
+from accelsweep.workloads.building.classifier import Classifier
+from accelsweep.workloads.building.network_module import Execution
 
 
 class GPT2(Classifier):
@@ -39,7 +39,7 @@ class _Transformer(nn.Module):
         self.tokens = nn.Embedding(vocabulary, width)
         self.positions = nn.Embedding(context, width)
         self.dropout = nn.Dropout(dropout)
-        self.blocks = nn.Sequential(*(Block(width, heads, dropout) for _ in range(layers)))
+        self.blocks = nn.Sequential(*(TransformerBlock(width, heads, dropout) for _ in range(layers)))
         self.norm = nn.LayerNorm(width)
         self.output = nn.Linear(width, vocabulary, bias=False)
         self.output.weight = self.tokens.weight
@@ -55,7 +55,7 @@ class _Transformer(nn.Module):
         return logits
 
 
-class Block(nn.Module):
+class TransformerBlock(nn.Module):
     """Attention and a feed-forward part of four times the width, each normalised before and added to what came in."""
 
     def __init__(self, width: int, heads: int, dropout: float) -> None:

@@ -13,9 +13,9 @@ from typing import Unpack
 import torch
 from torch import Tensor
 
-from accelsweep.workloads.finite import VALIDATION_BATCH, Delivery, FiniteData
-from accelsweep.workloads.rows import Rows, Tensors
-from accelsweep.workloads.stream import rank_and_size
+from accelsweep.workloads.loading.finite import VALIDATION_BATCH, Delivery, FiniteData
+from accelsweep.workloads.loading.rows import Rows, Tensors
+from accelsweep.workloads.loading.stream import rank_and_size
 
 MOST_BYTES = 256 * 2**20
 """How much memory the inputs of a set take whose size nobody chose; but each rank has two batches at least."""

@@ -21,7 +21,7 @@ from torch.utils.data import (
 )
 
 from accelsweep.core.errors import InputError
-from accelsweep.workloads.stream import loader_of, rank_and_size
+from accelsweep.workloads.loading.stream import loader_of, rank_and_size
 
 Collate = Callable[[list[Any]], Any]
 

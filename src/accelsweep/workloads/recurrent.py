@@ -11,8 +11,8 @@ from typing import Unpack
 
 from torch import Tensor, nn
 
-from accelsweep.workloads.classifier import Classifier
-from accelsweep.workloads.network_module import Execution
+from accelsweep.workloads.building.classifier import Classifier
+from accelsweep.workloads.building.network_module import Execution
 
 
 class LSTMLanguageModel(Classifier):

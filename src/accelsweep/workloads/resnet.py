@@ -14,8 +14,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from accelsweep.workloads.classifier import Classifier
-from accelsweep.workloads.network_module import Execution
+from accelsweep.workloads.building.classifier import Classifier
+from accelsweep.workloads.building.network_module import Execution
 
 
 class ResNet50(Classifier):

@@ -12,7 +12,7 @@ from typing import Any
 from torch import Tensor, nn
 
 from accelsweep.core.errors import InputError
-from accelsweep.workloads.network_module import NetworkModule
+from accelsweep.workloads.building.network_module import NetworkModule
 
 
 class Supervised(NetworkModule):

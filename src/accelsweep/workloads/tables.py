@@ -13,9 +13,9 @@ import torch
 from torch import Tensor
 
 from accelsweep.core.errors import InputError, nearest
-from accelsweep.workloads.finite import Delivery, FiniteData
-from accelsweep.workloads.rows import Rows, Tensors
-from accelsweep.workloads.shipped import shipped_file
+from accelsweep.workloads.loading.finite import Delivery, FiniteData
+from accelsweep.workloads.loading.rows import Rows, Tensors
+from accelsweep.workloads.loading.shipped import shipped_file
 
 FILES = {"wine": "wine_data.csv", "breast_cancer": "breast_cancer.csv", "iris": "iris.csv"}
 """scikit-learn's name of each table, and its file."""

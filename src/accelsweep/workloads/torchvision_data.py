@@ -14,9 +14,9 @@ from hydra.utils import get_class
 from torch import Tensor
 
 from accelsweep.core.errors import InputError, nearest
-from accelsweep.workloads.finite import Delivery, FiniteData
-from accelsweep.workloads.pictures import picture_bytes
-from accelsweep.workloads.rows import Items, Rows
+from accelsweep.workloads.loading.finite import Delivery, FiniteData
+from accelsweep.workloads.loading.pictures import picture_bytes
+from accelsweep.workloads.loading.rows import Items, Rows
 
 
 class TorchvisionData(FiniteData):

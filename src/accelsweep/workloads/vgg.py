@@ -10,8 +10,8 @@ from typing import Unpack
 
 from torch import nn
 
-from accelsweep.workloads.classifier import Classifier
-from accelsweep.workloads.network_module import Execution
+from accelsweep.workloads.building.classifier import Classifier
+from accelsweep.workloads.building.network_module import Execution
 
 STAGES = ((2, 1), (2, 2), (3, 4), (3, 8), (3, 8))
 """Convolutions of each stage of configuration D, and its channels as a multiple of the first stage's."""

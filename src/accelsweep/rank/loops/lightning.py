@@ -24,8 +24,8 @@ from accelsweep.rank.loops.run_trainer import RunTrainer, leave_out_endings, mos
 from accelsweep.rank.loops.step_callback import StepCallback
 from accelsweep.rank.process import RankPlace, join_group, seed_all
 from accelsweep.rank.spec import RunSpec
-from accelsweep.workloads.build import build_module
-from accelsweep.workloads.fake_loader import build_training_data
+from accelsweep.workloads.building.build import build_module
+from accelsweep.workloads.loading.fake_loader import build_training_data
 
 PRECISION_ALIASES = {"16": "16-mixed", "bf16": "bf16-mixed", "32": "32-true", "64": "64-true"}
 """Lightning's short names."""

@@ -36,8 +36,8 @@ from accelsweep.rank.loops.raw_log import RawLog
 from accelsweep.rank.loops.raw_module import do_without_trainer, numbered, refuse_hooks
 from accelsweep.rank.process import RankPlace, join_group, seed_all
 from accelsweep.rank.spec import RunSpec
-from accelsweep.workloads.build import build_module
-from accelsweep.workloads.fake_loader import build_training_data
+from accelsweep.workloads.building.build import build_module
+from accelsweep.workloads.loading.fake_loader import build_training_data
 
 Schedule = torch.optim.lr_scheduler.LRScheduler
 

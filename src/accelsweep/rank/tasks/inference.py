@@ -28,8 +28,8 @@ from accelsweep.rank.loops.raw_module import do_without_trainer, numbered
 from accelsweep.rank.measuring import Measurement
 from accelsweep.rank.process import RankPlace, join_group, seed_all
 from accelsweep.rank.spec import RunSpec
-from accelsweep.workloads.build import build_module
-from accelsweep.workloads.fake_loader import build_training_data
+from accelsweep.workloads.building.build import build_module
+from accelsweep.workloads.loading.fake_loader import build_training_data
 
 PERCENTILES = {"query_seconds_p50": 0.5, "query_seconds_p90": 0.9, "query_seconds_p99": 0.99}
 

@@ -14,9 +14,9 @@ from hydra.utils import get_object, instantiate
 
 from accelsweep.core.cell import brings_own_data
 from accelsweep.core.errors import InputError, Unsupported, nearest
-from accelsweep.workloads import foreign, optimizer
+from accelsweep.workloads.building import foreign, optimizer
+from accelsweep.workloads.building.signatures import parameters_of
 from accelsweep.workloads.module_data import ModuleData
-from accelsweep.workloads.signatures import parameters_of
 
 
 def make_importable(folder: str | None = None) -> None:

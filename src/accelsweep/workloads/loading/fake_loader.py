@@ -14,9 +14,9 @@ import torch
 from lightning.fabric.utilities import move_data_to_device
 from torch.utils.data import DataLoader, IterableDataset
 
-from accelsweep.workloads.build import build_data
+from accelsweep.workloads.building.build import build_data
+from accelsweep.workloads.loading.stream import loader_of
 from accelsweep.workloads.module_data import ModuleData
-from accelsweep.workloads.stream import loader_of
 
 
 class _Again(IterableDataset[Any]):

@@ -9,7 +9,7 @@ from __future__ import annotations
 from torch import Tensor
 from torch.nn import functional
 
-from accelsweep.workloads.network_module import NetworkModule
+from accelsweep.workloads.building.network_module import NetworkModule
 
 
 class Classifier(NetworkModule):

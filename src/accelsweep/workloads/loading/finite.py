@@ -14,9 +14,9 @@ import torch
 from torch.utils.data import DataLoader
 
 from accelsweep.core.errors import InputError, Unsupported, nearest
-from accelsweep.workloads.preprocess import Preprocess
-from accelsweep.workloads.rows import Items, Rows, Tensors
-from accelsweep.workloads.stream import EndlessBatches, WholeSet, loader_of
+from accelsweep.workloads.loading.preprocess import Preprocess
+from accelsweep.workloads.loading.rows import Items, Rows, Tensors
+from accelsweep.workloads.loading.stream import EndlessBatches, WholeSet, loader_of
 
 AnyRows = TypeVar("AnyRows", bound=Rows)
 

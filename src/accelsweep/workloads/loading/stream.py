@@ -14,8 +14,9 @@ import torch
 from torch import Tensor
 from torch.utils.data import DataLoader, IterableDataset, get_worker_info
 
-from accelsweep.workloads.preprocess import Preprocess
-from accelsweep.workloads.rows import Rows
+from accelsweep.core.errors import InputError
+from accelsweep.workloads.loading.preprocess import Preprocess
+from accelsweep.workloads.loading.rows import Rows
 
 
 def rank_and_size() -> tuple[int, int]:
@@ -42,12 +43,12 @@ class EndlessBatches(IterableDataset[tuple[Tensor, ...]]):
     ) -> None:
         """`augment` adds its random draws to each batch as the last tensor; `finish` is called with each batch.
 
-        Raises ValueError where a rank's share of the rows is less than one batch.
+        Raises InputError where a rank's share of the rows is less than one batch.
         """
         rank, size = rank_and_size()
         share = len(rows) // size
         if batch_size > share:
-            raise ValueError(
+            raise InputError(
                 f"batch_size={batch_size} is more than the {share} training samples of each of the {size} ranks: "
                 "lower batch_size, or use a larger data set (data=random_images)"
             )

@@ -1,0 +1,1 @@
+"""From rows to batches: where rows come from, how they are preprocessed, the endless stream of batches."""
