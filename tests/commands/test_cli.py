@@ -4,23 +4,27 @@ import subprocess
 import sys
 
 import pytest
+import typer
 
 HEAVY = ("torch", "lightning", "mlflow", "pandas", "hydra", "altair", "snakemake")
-COMMANDS = (
-    "init",
-    "run",
-    "plan",
-    "status",
-    "runs",
-    "retry",
-    "report",
-    "publish",
-    "compare",
-    "ui",
-    "doctor",
-    "debug",
-    "clean",
-)
+SURFACE = {
+    "init": "FOLDER",
+    "run": "OVERRIDES --name --profile --jobs -j --dry-run -n --add-repeats --time-budget --tracking-uri "
+    "--cancel-old --cfg",
+    "plan": "OVERRIDES --name --profile --add-repeats --cfg",
+    "status": "NAME",
+    "runs": "NAME --outcome",
+    "retry": "NAME --outcome",
+    "report": "NAMES",
+    "publish": "NAME --tracking-uri",
+    "compare": "BEFORE AFTER --fail-if",
+    "claims": "NAMES --minutes",
+    "ui": "--port --tracking-uri",
+    "doctor": "",
+    "debug": "NAME CELL",
+    "clean": "NAME --yes -y",
+}
+"""Every command with its arguments (in capitals) and options: scripts rest on them, so that none goes unnoticed."""
 
 
 def accelsweep(*arguments, cwd):
@@ -29,9 +33,19 @@ def accelsweep(*arguments, cwd):
     )
 
 
+def test_commands_arguments_and_options_are_the_ones_that_were_promised():
+    from accelsweep.cli import app
+
+    found = {}
+    for name, command in typer.main.get_command(app).commands.items():
+        words = (item.opts if item.param_type_name == "option" else [item.name.upper()] for item in command.params)
+        found[name] = " ".join(word for each in words for word in each)
+    assert found == SURFACE
+
+
 def test_help_lists_every_command(tmp_path):
     words = accelsweep("--help", cwd=tmp_path).stdout.split()
-    assert [name for name in COMMANDS if name not in words] == []
+    assert [name for name in SURFACE if name not in words] == []
 
 
 def test_help_imports_nothing_heavy():
@@ -44,7 +58,7 @@ def test_help_imports_nothing_heavy():
     assert result.stdout.strip() == "[]"
 
 
-@pytest.mark.parametrize("command", COMMANDS)
+@pytest.mark.parametrize("command", SURFACE)
 def test_every_command_explains_itself(command, tmp_path):
     result = accelsweep(command, "--help", cwd=tmp_path)
     assert result.returncode == 0

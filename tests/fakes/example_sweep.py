@@ -84,7 +84,7 @@ def config_of(axes: dict[str, Any]) -> dict[str, Any]:
         "threads": 1,
         "env": {},
         "task": "train_throughput",
-        "model": {"_target_": "accelsweep.workloads.cnn.SmallCNN", "width": 16},
+        "model": {"_target_": "accelsweep.workloads.models.SmallCNN", "width": 16},
         "data": {"_target_": "accelsweep.workloads.digits.Digits"},
         "optimizer": {"_target_": "torch.optim.SGD", "_partial_": True, "lr": 0.05},
         "trainer": {"strategy": "auto"},

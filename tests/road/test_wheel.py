@@ -37,7 +37,8 @@ def test_the_wheel_carries_every_file_that_is_not_python(installed):
         ours = {path.relative_to(REPOSITORY) for path in (REPOSITORY / part).rglob("*") if path.is_file()}
         theirs = {path.relative_to(shipped) for path in (shipped / part).rglob("*") if path.is_file()}
         assert theirs == ours
-    assert (shipped / "Snakefile").read_text() == (REPOSITORY / "Snakefile").read_text()
+    for name in ("Snakefile", "constraints.txt"):
+        assert (shipped / name).read_text() == (REPOSITORY / name).read_text()
 
 
 def test_outside_the_checkout_the_command_plans_and_runs(installed, home):

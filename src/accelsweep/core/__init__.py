@@ -1,1 +1,1 @@
-"""What things are: cell, run, block, record, outcome, environment, errors. Standard library and pydantic only."""
+"""What things are: cell, run, block, record, findings, outcome, errors. Standard library and pydantic only."""

@@ -63,10 +63,6 @@ class SweepFolder:
         """The matmul ceilings that a block's runs measured, once for all of them."""
         return self.root / "ceilings" / f"{block}.json"
 
-    def block_log(self, block: str) -> Path:
-        """What the block's supervisor printed."""
-        return self.root / "logs" / f"{block}.log"
-
     def run(self, name: str) -> Path:
         """A run's folder: record.json, steps.parquet, run.log, and `attempts/` with earlier ones."""
         return self.root / "runs" / name

@@ -21,7 +21,7 @@ from yaml import YAMLError
 from accelsweep.core.errors import InputError, nearest
 from accelsweep.plan.trainer import trainer_arguments, trainers_place
 
-_CLOSED = ("measure.", "limits.", "analysis.", "block.", "trainer.")
+_CLOSED = ("measure.", "limits.", "analysis.", "block.", "trainer.", "data.batch_size")
 """Where each key has its default in a file or is an argument of the Trainer, and no other is taken."""
 
 

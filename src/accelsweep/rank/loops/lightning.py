@@ -27,9 +27,6 @@ from accelsweep.rank.spec import RunSpec
 from accelsweep.workloads.building.build import build_module
 from accelsweep.workloads.loading.fake_loader import build_training_data
 
-PRECISION_ALIASES = {"16": "16-mixed", "bf16": "bf16-mixed", "32": "32-true", "64": "64-true"}
-"""Lightning's short names."""
-
 
 class LightningLoop:
     """A Trainer and what was read back from it."""
@@ -181,7 +178,6 @@ def _check(trainer: pl.Trainer, spec: RunSpec) -> None:
     if trainer.world_size != spec.world_size:
         raise RuntimeError(f"Lightning runs {trainer.world_size} ranks, but the plan wants {spec.world_size}")
     asked = str(spec.config["precision"])
-    asked = PRECISION_ALIASES.get(asked, asked)
     if str(trainer.precision) != asked:
         device = trainer.strategy.root_device.type
         raise Unsupported(f"precision={asked} would become {trainer.precision} on {device}, which is another cell")
