@@ -38,6 +38,7 @@ def test_the_wheel_carries_every_file_that_is_not_python(installed):
         theirs = {path.relative_to(shipped) for path in (shipped / part).rglob("*") if path.is_file()}
         assert theirs == ours
     assert (shipped / "Snakefile").read_text() == (REPOSITORY / "Snakefile").read_text()
+    assert (installed / "accelsweep" / "py.typed").is_file()
 
 
 def test_outside_the_checkout_the_command_plans_and_runs(installed, home):
