@@ -13,8 +13,8 @@ from sources import ROOT
 from tables import code, plain, table
 
 from accelsweep.core.plans import Analysis, BlockSettings, Limits, Settings, Site
-from accelsweep.plan.check import Measure, Science
 from accelsweep.plan.prices import Prices
+from accelsweep.plan.refusals.check import Measure, Science
 
 CONF = ROOT / "conf"
 CHECKED: tuple[tuple[str, type[BaseModel]], ...] = (
@@ -88,16 +88,11 @@ def _section(file: Path) -> str:
 
 def _table(file: Path, where: str) -> str:
     allowed = _allowed()
-    keys = [key for key in keys_of(file) if key.name != "defaults"]
-    rows = [
-        [
-            code(key.name),
-            code(key.default),
-            plain(allowed.get(f"{where}.{key.name}".strip("."), "")),
-            plain(key.comment),
-        ]
-        for key in keys
-    ]
+    rows = []
+    for key in keys_of(file):
+        name = f"{where}.{key.name}".strip(".")
+        if key.name != "defaults":
+            rows.append([code(name), code(key.default), plain(allowed.get(name, "")), plain(key.comment)])
     return table(["key", "default", "allowed", "meaning"], rows)
 
 

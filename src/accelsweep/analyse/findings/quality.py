@@ -1,0 +1,96 @@
+"""Accuracy guards speed: is a cell's quality as good as the baseline's? Paired by seed, with the config's margin."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from accelsweep.analyse.runs import CellRuns
+from accelsweep.analyse.statistics.intervals import Family, linear_estimate, mean, paired_interval, t_interval
+from accelsweep.core.findings import Estimate, Verdict
+
+UNDECIDED = "quality: undecided"
+WORSE = "quality: worse"
+FASTER_BUT_WORSE = "faster, but worse"
+
+
+@dataclass(frozen=True)
+class CellQuality:
+    """A cell's quality: the mean over its repeats, the difference to the baseline, and the wording of the verdict."""
+
+    mean: Estimate | None
+    difference: Estimate | None
+    verdict: str
+
+
+@dataclass(frozen=True)
+class QualityMeasure:
+    """What quality is: the metric's name, whether `max` or `min` is `better`, and the margin that does not matter."""
+
+    metric: str | None
+    better: str | None
+    margin: float
+
+
+def measure_of(groups: Sequence[CellRuns], margin: float) -> QualityMeasure:
+    """Return what the cells' configs say about quality (`measure.quality_metric` and `quality_better`: max or min)."""
+    settings: Mapping[str, Any] = next((group.config["measure"] for group in groups if group.config.get("measure")), {})
+    metric = settings.get("quality_metric")
+    return QualityMeasure(metric, settings.get("quality_better", "max") if metric else None, margin)
+
+
+def quality_of(
+    group: CellRuns, partner: CellRuns | None, speed: Verdict, family: Family, measure: QualityMeasure
+) -> CellQuality:
+    """Return the quality of `group` beside that of `partner`, the baseline it is compared with (itself, or None)."""
+    own = by_seed(group)
+    if not own:
+        return CellQuality(None, None, "quality: not measured")
+    alone = Family(1, family.confidence)
+    unit = measure.metric or next(
+        run.metrics["quality"].unit for run in group.measured if run.value("quality") is not None
+    )
+    average = linear_estimate(t_interval(list(own.values()), alone), unit, alone)
+    if partner is None or partner.cell == group.cell:
+        return CellQuality(average, None, "quality: baseline" if partner is not None else UNDECIDED)
+    other = by_seed(partner)
+    if not own.keys() & other.keys():
+        return CellQuality(average, None, f"{UNDECIDED} (no seed in common with the baseline)")
+    difference = linear_estimate(paired_interval(own, other, family), unit, family)
+    wording = _identical(own, other) or _wording(difference, measure)
+    return CellQuality(
+        average, difference, FASTER_BUT_WORSE if (speed, wording) == (Verdict.faster, WORSE) else wording
+    )
+
+
+def by_seed(group: CellRuns) -> dict[int, float]:
+    """Return the quality per seed; runs of equal seed are averaged."""
+    found: dict[int, list[float]] = {}
+    for run in group.measured:
+        value = run.value("quality")
+        if value is not None and run.seed is not None:
+            found.setdefault(run.seed, []).append(value)
+    return {seed: mean(values) for seed, values in found.items()}
+
+
+def _identical(own: dict[int, float], other: dict[int, float]) -> str | None:
+    """Training is deterministic: 3 or more seeds that all give the very same quality show that nothing changed."""
+    shared = own.keys() & other.keys()
+    if len(shared) >= 3 and all(own[seed] == other[seed] for seed in shared):
+        return f"quality: same (identical for {len(shared)} seeds)"
+    return None
+
+
+def _wording(difference: Estimate, measure: QualityMeasure) -> str:
+    """Non-inferiority and equivalence read off one interval (Schuirmann 1987; Piaggio et al., JAMA 2012)."""
+    if difference.low is None or difference.high is None:
+        return f"{UNDECIDED} at {difference.count} repeat{'s' if difference.count != 1 else ''}"
+    low, high = (-difference.high, -difference.low) if measure.better == "min" else (difference.low, difference.high)
+    if high < -measure.margin:
+        return WORSE
+    if low > measure.margin:
+        return "quality: better"
+    if low >= -measure.margin:
+        return "quality: same" if high <= measure.margin else "quality: not worse"
+    return f"{UNDECIDED} at {difference.count} repeats"
