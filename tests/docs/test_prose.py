@@ -25,7 +25,8 @@ def paragraphs(text):
     text = re.sub(r"!\[[^]]*\]\([^)]*\)", "", text)
     text = re.sub(r"\[([^]]*)\]\([^)]*\)", r"\1", text)
     text = re.sub(r"``?[^`]+``?", "code", text)
-    text = re.sub(r"^\s*([*-]|\d+\.|#+) ", "\n\n", text, flags=re.MULTILINE)
+    text = re.sub(r"^#+ (.*)$", r"\n\n\1\n\n", text, flags=re.MULTILINE)
+    text = re.sub(r"^\s*([*-]|\d+\.) ", "\n\n", text, flags=re.MULTILINE)
     text = re.sub(r"\s*\|\s*", "\n\n", text)
     return [" ".join(part.split()) for part in re.split(r"\n\s*\n", text)]
 
