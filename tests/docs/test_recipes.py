@@ -72,13 +72,22 @@ def test_every_module_that_a_recipe_imports_is_there(recipe):
                 assert known, f"{step['file']} imports {name}"
 
 
+def checkout(target):
+    """A copy of the checkout without what git ignores."""
+    command = ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"]
+    listed = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    for name in filter(None, listed.split("\0")):
+        if (ROOT / name).exists():
+            (target / name).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy2(ROOT / name, target / name)
+    return target
+
+
 @pytest.mark.long
 @pytest.mark.parametrize("recipe", RECIPES)
 @pytest.mark.timeout(900)
 def test_a_recipe_works_as_it_stands(recipe, tmp_path):
-    copy = tmp_path / "accelsweep"
-    left = ("sweeps", "reports", "site", ".git", ".venv*", "mlartifacts", "*.db", "__pycache__", ".snakemake", "dist")
-    shutil.copytree(ROOT, copy, ignore=shutil.ignore_patterns(*left))
+    copy = checkout(tmp_path / "accelsweep")
     environment = os.environ | {
         "PYTHONPATH": str(copy / "src"),
         "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
