@@ -8,7 +8,7 @@ PYTEST := $(RUN)/python -m pytest
 export MLFLOW_DISABLE_TELEMETRY := true
 
 .DEFAULT_GOAL := help
-.PHONY: help setup sweep claims ui check format test test-fast test-long system example example-report pictures clean
+.PHONY: help setup sweep claims ui check format test test-fast test-long system example example-report pictures docs wheel clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -67,5 +67,12 @@ example-report: setup ## write the examples' reports again from their records, a
 pictures: setup system ## take the screenshots of the documentation again, in a real browser
 	@ACCELSWEEP_SCREENSHOTS=docs/images $(PYTEST) -m browser tests/browser
 
+docs: setup ## build the documentation's site into site/; every link and every generated page is checked
+	@NO_MKDOCS_2_WARNING=1 $(RUN)/mkdocs build --strict --quiet
+	@echo "documentation: site/index.html"
+
+wheel: setup ## build the wheel into dist/
+	@$(RUN)/python -m build --wheel --no-isolation
+
 clean: ## remove what make created (never sweeps/, reports/ or the MLflow store)
-	rm -rf $(VENV) .mypy_cache .ruff_cache .import_linter_cache dist build
+	rm -rf $(VENV) .mypy_cache .ruff_cache .import_linter_cache dist build site

@@ -34,15 +34,19 @@ def main(steps: int, seed: int) -> None:
     pl.seed_everything(seed, verbose=False)
     torch.set_num_threads(1)
     module = SmallCNN()
-    module.configure_optimizers = lambda: torch.optim.SGD(module.parameters(), lr=0.05, momentum=0.9)
+    module.configure_optimizers = lambda: torch.optim.SGD(module.parameters(), lr=0.05, momentum=0.9)  # type: ignore[method-assign]
     clock = Clock()
-    quiet = {
-        "logger": False,
-        "enable_checkpointing": False,
-        "enable_progress_bar": False,
-        "enable_model_summary": False,
-    }
-    trainer = pl.Trainer(accelerator="cpu", devices=1, max_steps=steps, limit_val_batches=0, callbacks=[clock], **quiet)
+    trainer = pl.Trainer(
+        accelerator="cpu",
+        devices=1,
+        max_steps=steps,
+        limit_val_batches=0,
+        callbacks=[clock],
+        logger=False,
+        enable_checkpointing=False,
+        enable_progress_bar=False,
+        enable_model_summary=False,
+    )
     trainer.fit(module, datamodule=Digits(batch_size=32))
     print(f"seconds {clock.seconds}")
 

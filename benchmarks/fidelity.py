@@ -14,7 +14,6 @@ import math
 import os
 import random
 import statistics
-import sys
 import tempfile
 import time
 from collections.abc import Callable
@@ -61,14 +60,15 @@ def rate_by_hand(options: argparse.Namespace, seed: int) -> float:
             images, classes = next(batches)
             optimizer.zero_grad()
             loss = functional.cross_entropy(network(images.to(device)), classes.to(device))
-            loss.backward()
+            loss.backward()  # type: ignore[no-untyped-call]
             optimizer.step()
         if device.type == "cuda":
             torch.cuda.synchronize()
         return time.perf_counter()
 
     begin = train(WARMUP)
-    return options.steps * options.batch_size / (train(options.steps) - begin)
+    seconds = train(options.steps) - begin
+    return float(options.steps * options.batch_size / seconds)
 
 
 def in_a_child(measure: Callable[[], float]) -> float:
@@ -157,4 +157,4 @@ def report(options: argparse.Namespace, rates: dict[str, list[float]]) -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

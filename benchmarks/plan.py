@@ -16,6 +16,7 @@ import statistics
 import tempfile
 import time
 from pathlib import Path
+from typing import cast
 
 from omegaconf import OmegaConf, open_dict
 
@@ -52,7 +53,7 @@ def compose_through_hydra(home: Path, overrides: list[str], sample: int) -> dict
         config = composer.compose(job)
         with open_dict(config):
             del config["hydra"]
-        plain = OmegaConf.to_container(config, resolve=True)
+        plain = cast("dict[str, object]", OmegaConf.to_container(config, resolve=True))
         seconds = time.perf_counter() - begin
         composed[cell_name(plain)] = (seconds, scientific(plain))
     return composed

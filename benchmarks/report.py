@@ -135,7 +135,7 @@ def _steps() -> bytes:
     }
     sink = pa.BufferOutputStream()
     parquet.write_table(pa.table(columns), sink, compression="zstd")
-    return sink.getvalue().to_pybytes()
+    return bytes(sink.getvalue())
 
 
 class Stopwatch:

@@ -55,7 +55,8 @@ class HeadLedger:
         process = self.home.start(*self.command)
         hits = []
         for kinds in victims:
-            until(lambda last=kinds[-1]: process.poll() is not None or self.home.processes(last))
+            last = kinds[-1]
+            until(lambda: process.poll() is not None or self.home.processes(last))  # noqa: B023 - called before the next
             time.sleep(dice.uniform(0.0, within_seconds))
             living = self.home.processes(*kinds)
             for pid in living:
@@ -138,10 +139,11 @@ def damage(path: Path, dice: random.Random) -> None:
 @contextmanager
 def mounted(target: Path, *options: str) -> Iterator[None]:
     """Mount `target` read-only (`ro`) or as a small disk (`size=...`); skips the test where that is not allowed."""
+    where = str(target)
     if options == ("ro",):
-        commands = [["mount", "--bind", target, target], ["mount", "-o", "remount,ro,bind", target]]
+        commands = [["mount", "--bind", where, where], ["mount", "-o", "remount,ro,bind", where]]
     else:
-        commands = [["mount", "-t", "tmpfs", "-o", ",".join(options), "tmpfs", target]]
+        commands = [["mount", "-t", "tmpfs", "-o", ",".join(options), "tmpfs", where]]
     for command in commands:
         done = subprocess.run(command, check=False, capture_output=True, text=True)
         if done.returncode:

@@ -41,7 +41,8 @@ BOTH_LOOPS = pytest.mark.parametrize("loop", ["lightning", "raw"])
 def free_port() -> int:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
+        port: int = probe.getsockname()[1]
+    return port
 
 
 def run_ranks(made: RunSpec, folder: Path) -> list[RankResult]:

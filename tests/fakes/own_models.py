@@ -388,7 +388,7 @@ CASES = (
 
 def table() -> str:
     """Return the table of the document."""
-    lines = ["| what yours has or lacks | `loop=lightning` | `loop=raw` | |", "|---|---|---|---|"]
+    lines = ["| model or data | `loop=lightning` | `loop=raw` | |", "|---|---|---|---|"]
     for case in CASES:
         cells = [case.what, *(_cell(case.expected(loop)) for loop in ("lightning", "raw")), case.note]
         lines.append("| " + " | ".join(cells) + " |")

@@ -93,4 +93,5 @@ def make_run(axes: Mapping[str, Any], block: int, rate: float | None, **fields: 
 def make_records(rows: Sequence[Mapping[str, Any]]) -> pd.DataFrame:
     """Return rows as the table that collect returns."""
     table: pa.Table = table_of(rows, list(rows[0]["axes"]))
-    return table.to_pandas(types_mapper={WHOLE: pd.Int64Dtype()}.get)
+    records: pd.DataFrame = table.to_pandas(types_mapper={WHOLE: pd.Int64Dtype()}.get)
+    return records

@@ -39,6 +39,7 @@ def test_the_wheel_carries_every_file_that_is_not_python(installed):
         assert theirs == ours
     for name in ("Snakefile", "constraints.txt"):
         assert (shipped / name).read_text() == (REPOSITORY / name).read_text()
+    assert (installed / "accelsweep" / "py.typed").is_file()
 
 
 def test_outside_the_checkout_the_command_plans_and_runs(installed, home):

@@ -7,10 +7,19 @@ from collections.abc import Iterable
 from pathlib import Path
 
 EXIT_OK = 0
+"""Every planned run has an answer; for `compare`, there is no regression."""
+
 EXIT_INCOMPLETE = 1
+"""Some runs have no answer, or something failed, which the message names."""
+
 EXIT_INPUT = 2
+"""The input is wrong: the message says what, where, and the nearest right word. Nothing was written."""
+
 EXIT_REGRESSION = 3
+"""`compare --fail-if` found a regression that the intervals support."""
+
 EXIT_INTERRUPTED = 130
+"""Ctrl-C; the same command goes on."""
 
 
 class AccelsweepError(Exception):

@@ -9,12 +9,19 @@ class Outcome(StrEnum):
     """The ending of a run. `not_run` is derived by collect and never written by a run."""
 
     measured = "measured"
+    """The run has its numbers."""
     out_of_memory = "out_of_memory"
+    """The device or the machine had too little memory for it."""
     diverged = "diverged"
+    """The loss became infinite or no number."""
     unsupported = "unsupported"
+    """It cannot be done with this config, on this device or with this model."""
     timed_out = "timed_out"
+    """It reached `limits.run_seconds`."""
     crashed = "crashed"
+    """It ended with an error, or without a word."""
     not_run = "not_run"
+    """It is planned, and nobody has begun it yet."""
 
     @property
     def settled(self) -> bool:

@@ -1,0 +1,41 @@
+"""The page of commands: what `accelsweep COMMAND --help` says, read from the command line itself."""
+
+from __future__ import annotations
+
+import typer
+from tables import code, plain, table
+from typer.core import TyperArgument, TyperCommand, TyperGroup, TyperOption
+
+from accelsweep.cli import app
+
+HEAD = """# Commands
+
+`accelsweep COMMAND --help` shows the same. `accelsweep --install-completion` completes commands and options in your
+shell. [Exit codes](errors.md#exit-codes) are the same for all commands.
+
+"""
+
+
+def page() -> str:
+    """Return the page, in Markdown."""
+    group = typer.main.get_command(app)
+    assert isinstance(group, TyperGroup)
+    found = {name: command for name, command in group.commands.items() if isinstance(command, TyperCommand)}
+    assert found.keys() == group.commands.keys()
+    return HEAD + "\n".join(_command(name, command) for name, command in found.items())
+
+
+def _command(name: str, command: TyperCommand) -> str:
+    given = [one for one in command.params if isinstance(one, TyperArgument | TyperOption)]
+    usage = ["[OPTIONS]", *((one.name or "").upper() for one in given if isinstance(one, TyperArgument))]
+    parts = [f"## {name}\n\n{command.help or ''}\n\n```sh\naccelsweep {name} {' '.join(usage)}\n```\n\n"]
+    rows = [[code(_names(one)), plain(one.help or ""), code(_default(one))] for one in given]
+    return "".join([*parts, table(["argument or option", "meaning", "default"], rows)] if rows else parts)
+
+
+def _names(given: TyperArgument | TyperOption) -> str:
+    return ", ".join(given.opts) if isinstance(given, TyperOption) else (given.name or "").upper()
+
+
+def _default(given: TyperArgument | TyperOption) -> str:
+    return "" if given.default in (None, False, True) else str(given.default)

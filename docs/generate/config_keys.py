@@ -1,0 +1,176 @@
+"""The page of config keys: defaults and comments from `conf/`, allowed values from the models that check them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import yaml
+from pydantic import BaseModel
+from sources import ROOT
+from tables import code, plain, table
+
+from accelsweep.core.plans import Analysis, BlockSettings, Limits, Settings, Site
+from accelsweep.plan.prices import Prices
+from accelsweep.plan.refusals.check import Measure, Science
+
+CONF = ROOT / "conf"
+CHECKED: tuple[tuple[str, type[BaseModel]], ...] = (
+    ("", Science),
+    ("", Settings),
+    ("measure", Measure),
+    ("block", BlockSettings),
+    ("limits", Limits),
+    ("analysis", Analysis),
+    ("site", Site),
+    ("prices", Prices),
+)
+"""Where a model's keys stand, and the model that checks them."""
+
+HEAD = """# Config keys
+
+Every key of every file in `conf/`, with its default. `accelsweep run ... --cfg job` prints the config of a sweep.
+[Sweeping](../config.md) explains how files and command line come together.
+
+"""
+WHOLE = ("experiment", "rung", "dlbench")
+"""Groups whose files are overlays: they are listed, because their keys are those of other groups."""
+
+_KEY = re.compile(r"^(?P<indent> *)(?P<key>\w[\w. -]*):(?P<value>[^#]*?)(?:\s+#\s*(?P<comment>.*))?$")
+
+
+class Key(NamedTuple):
+    """One key of a file: its dotted name, its default as written, and the comment beside or above it."""
+
+    name: str
+    default: str
+    comment: str
+
+
+def page() -> str:
+    """Return the page, in Markdown."""
+    parts = [HEAD, "## Top level\n\nThe file is `conf/base.yaml`.\n\n", _table(CONF / "base.yaml", "")]
+    for folder in sorted(path for path in CONF.iterdir() if path.is_dir()):
+        parts.append(f"\n## {folder.name}\n")
+        if folder.name in WHOLE:
+            rows = [
+                [code(str(file.relative_to(folder).with_suffix(""))), plain(_head(file))] for file in _files(folder)
+            ]
+            parts.append("\n" + table([f"`{folder.name}=`", "meaning"], rows))
+            continue
+        parts += [f"\n### {folder.name}={file.stem}\n\n{_section(file)}" for file in _files(folder)]
+    return "".join(parts)
+
+
+def _files(folder: Path) -> list[Path]:
+    return sorted(folder.rglob("*.yaml"))
+
+
+def _escaped(text: str) -> str:
+    return re.sub(r"([<>*_\[\]{}])", r"\\\1", text)
+
+
+def _head(file: Path) -> str:
+    """Return the comment that a file begins with."""
+    lines = []
+    for line in file.read_text().splitlines():
+        if not line.startswith("#"):
+            break
+        lines.append(line.lstrip("# ") if not line.startswith("# @package") else "")
+    return " ".join(filter(None, lines))
+
+
+def _section(file: Path) -> str:
+    return f"{_escaped(_head(file))}\n\n{_table(file, file.parent.name)}"
+
+
+def _table(file: Path, where: str) -> str:
+    allowed = _allowed()
+    rows = []
+    for key in keys_of(file):
+        name = f"{where}.{key.name}".strip(".")
+        if key.name != "defaults":
+            rows.append([code(name), code(key.default), plain(allowed.get(name, "")), plain(key.comment)])
+    return table(["key", "default", "allowed", "meaning"], rows)
+
+
+def keys_of(file: Path) -> list[Key]:
+    """Return a file's keys with their comments; raise ValueError where this reader and YAML's do not agree."""
+    found = list(_read(file.read_text().splitlines()))
+    expected = set(_names(yaml.safe_load(file.read_text()) or {}))
+    if {key.name for key in found} != expected:
+        raise ValueError(f"{file}: {sorted({key.name for key in found} ^ expected)} are not read alike")
+    return found
+
+
+def _names(values: Mapping[str, Any], above: str = "") -> Iterator[str]:
+    for name, value in values.items():
+        yield f"{above}{name}"
+        if isinstance(value, Mapping):
+            yield from _names(value, f"{above}{name}.")
+
+
+def _read(lines: list[str]) -> Iterator[Key]:
+    above: list[str] = []
+    comment: list[str] = []
+    body = False
+    for line in lines:
+        match = _KEY.match(line)
+        if match is None or line.lstrip().startswith("- "):
+            is_comment = body and line.lstrip().startswith("#")
+            comment = [*comment, line.strip("# ")] if is_comment else []
+            body = body or not line.startswith("#")
+            continue
+        body = True
+        above[len(match["indent"]) // 2 :] = [match["key"]]
+        default = match["value"].strip()
+        yield Key(".".join(above), default, match["comment"] or " ".join(comment))
+        yield from (Key(f"{'.'.join(above)}.{name}", str(value), "") for name, value in _inline(default))
+        comment = []
+
+
+def _inline(default: str) -> Iterator[tuple[str, Any]]:
+    """Yield the keys of a mapping that is written on one line."""
+    if default.startswith("{"):
+        value = yaml.safe_load(default)
+        yield from ((name, item) for name in _names(value) for item in [_at(value, name)])
+
+
+def _at(value: Any, name: str) -> Any:
+    for part in name.split("."):
+        value = value[part]
+    return value
+
+
+def _allowed() -> dict[str, str]:
+    """Return what a key may be, by its dotted name, for the keys that accelsweep checks itself."""
+    found: dict[str, str] = {}
+    for where, model in CHECKED:
+        schema = model.model_json_schema()
+        for name, field in schema["properties"].items():
+            found[f"{where}.{name}".strip(".")] = _kind(field, schema.get("$defs", {}))
+            inner = _model(field, schema.get("$defs", {}))
+            for below, inside in inner.get("properties", {}).items():
+                found[f"{where}.{name}.{below}".strip(".")] = _kind(inside, schema.get("$defs", {}))
+    return found
+
+
+def _model(field: Mapping[str, Any], others: Mapping[str, Any]) -> Mapping[str, Any]:
+    reference = str(field.get("$ref", ""))
+    found: Mapping[str, Any] = others.get(reference.rsplit("/", 1)[-1], {})
+    return found
+
+
+def _kind(field: Mapping[str, Any], others: Mapping[str, Any]) -> str:
+    if "anyOf" in field:
+        return " or ".join(dict.fromkeys(_kind(each, others) for each in field["anyOf"]))
+    if "enum" in field or "const" in field:
+        return ", ".join(map(str, field.get("enum", [field.get("const")])))
+    kinds = {"integer": "whole number", "number": "number", "string": "text", "boolean": "true or false"}
+    kinds |= {"array": "list", "object": "mapping", "null": "null"}
+    kind = kinds.get(str(field.get("type")), "mapping" if "$ref" in field else "")
+    bounds = {"minimum": "from", "exclusiveMinimum": "above", "maximum": "up to", "exclusiveMaximum": "below"}
+    limits = [f"{word} {field[key]}" for key, word in bounds.items() if key in field]
+    return " ".join([kind, *limits])

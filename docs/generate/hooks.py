@@ -1,0 +1,49 @@
+"""MkDocs calls these while it builds: what the code knows is written from the code, so that no page is kept by hand."""
+
+from __future__ import annotations
+
+import api
+import commands
+import config_keys
+import doubts
+import errors
+import metrics
+from links import EXAMPLES, PLAIN, SHOWN, for_the_site
+from mkdocs.config.defaults import MkDocsConfig
+from mkdocs.structure.files import File, Files
+from sources import ROOT
+
+REFERENCE = {
+    "Commands": ("reference/commands.md", commands.page),
+    "Config keys": ("reference/config.md", config_keys.page),
+    "Metrics": ("reference/metrics.md", metrics.page),
+    "Doubts": ("reference/doubts.md", doubts.page),
+    "Errors, outcomes and exit codes": ("reference/errors.md", errors.page),
+}
+
+
+def on_config(settings: MkDocsConfig) -> MkDocsConfig:
+    """Add the generated pages to the navigation, under the headings that `mkdocs.yml` leaves empty for them."""
+    decisions = sorted(path.name for path in (ROOT / "docs" / "design").glob("0*.md"))
+    filled = {
+        "Reference": [{title: path} for title, (path, _) in REFERENCE.items()],
+        "API": [{name.removesuffix(".md"): f"api/{name}"} for name in api.pages()],
+        "Decisions": ["design/README.md", *(f"design/{name}" for name in decisions)],
+    }
+    assert settings.nav is not None
+    settings.nav = [{title: filled.get(title, below)} for part in settings.nav for title, below in part.items()]
+    return settings
+
+
+def on_files(files: Files, config: MkDocsConfig) -> Files:
+    """Add the generated pages, the pages of the repository's root, and the examples' reports."""
+    texts = {path: page() for path, page in REFERENCE.values()}
+    texts |= {f"api/{name}": text for name, text in api.pages().items()}
+    texts |= {page: for_the_site((ROOT / name).read_text()) for name, page in SHOWN.items()}
+    for path, text in texts.items():
+        files.append(File.generated(config, path, content=text))
+    for report, page in EXAMPLES.items():
+        files.append(File.generated(config, page, abs_src_path=str((ROOT / report).with_name("index.html"))))
+    for name in PLAIN:
+        files.append(File.generated(config, name, content=(ROOT / name).read_text()))
+    return files

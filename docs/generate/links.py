@@ -1,0 +1,37 @@
+"""Pages that stand outside `docs/` in the repository: their links are made to point at pages of the site."""
+
+from __future__ import annotations
+
+import posixpath
+import re
+
+_LINK = re.compile(r"(\]\()([^)#\s]+)((?:#[^)\s]*)?\))")
+
+SHOWN = {
+    "README.md": "index.md",
+    "CONTRIBUTING.md": "contributing.md",
+    "CHANGELOG.md": "changelog.md",
+    "SECURITY.md": "reporting.md",
+}
+"""Files at the root of the repository, and the pages of the site that show them."""
+
+EXAMPLES = {
+    f"reports/examples/{name}/reports/{name}/report.md": f"examples/{name}.html" for name in ("quickstart", "ladder")
+}
+"""The reports that the site shows as they are, each one self-contained page."""
+
+PLAIN = ("LICENSE", "CITATION.cff")
+"""Files that the site offers as they are."""
+
+
+def for_the_site(text: str) -> str:
+    """Return a page of the repository's root with links for the site's root."""
+
+    def moved(match: re.Match[str]) -> str:
+        target = match[2]
+        if "://" in target or target.startswith("mailto:"):
+            return match[0]
+        place = SHOWN.get(target) or EXAMPLES.get(target) or target.removeprefix("docs/")
+        return f"{match[1]}{posixpath.normpath(place)}{match[3]}"
+
+    return _LINK.sub(moved, text)

@@ -1,0 +1,83 @@
+"""Every metric that a record may hold: its unit and its meaning. The documentation's table is made from this one.
+
+A record's own `unit`, `scope` and `provenance` say how one number came about. `logged.NAME` is not listed: these are
+the values that the user's module logs.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+
+class Meaning(NamedTuple):
+    """A metric's unit, and one sentence about it. The unit `per config` is the name in `measure.quality_metric`."""
+
+    unit: str
+    tells: str
+
+
+METRICS: dict[str, Meaning] = {
+    # the timed window
+    "samples_per_second": Meaning("1/s", "The rate: samples of all ranks over the seconds of the slowest rank."),
+    "step_seconds": Meaning("s", "Mean time of a step in the window, on the slowest rank."),
+    "step_seconds_p50": Meaning("s", "Median time of a step in the window, on rank 0."),
+    "step_seconds_p99": Meaning("s", "99th percentile of the steps' times; withheld below 1000 steps."),
+    "window_seconds": Meaning("s", "Length of the window, on the slowest rank."),
+    "window_steps": Meaning("steps", "Steps of the window, on one rank."),
+    "window_samples": Meaning("samples", "Samples of the window, on all ranks."),
+    "rank_skew_seconds": Meaning("s", "Seconds of the slowest rank less those of the fastest; absent on one rank."),
+    "epoch_ends_in_window": Meaning("epochs", "Passes over the data that ended inside the window."),
+    "epoch_samples": Meaning("samples", "Samples of one pass over the training set, on all ranks."),
+    "foreign_cpu_cores": Meaning("cores", "CPU cores that other processes kept busy during the window."),
+    # cold costs
+    "load_seconds": Meaning("s", "Time to build module, data and device; imports are excluded."),
+    "first_step_seconds": Meaning("s", "Time of the first step, compilation included; it is not in the rate."),
+    # training
+    "final_train_loss": Meaning("loss", "Training loss of the window's last step, on rank 0."),
+    "learning_rate": Meaning("1", "Learning rate in force at the end of the window, first parameter group."),
+    "loss_scale": Meaning("1", "Loss scale after the window, in 16-mixed only."),
+    "skipped_steps": Meaning("steps", "Optimiser steps that the loss scale skipped, in 16-mixed only."),
+    # quality and time to accuracy
+    "quality": Meaning(
+        "per config", "`measure.quality_metric` on the validation set, after a fixed number of samples."
+    ),
+    "quality_seconds": Meaning("s", "Time of the quality phase, or of all validations of a time to accuracy."),
+    "best_quality": Meaning("per config", "Best value of all validations on the way to the target."),
+    "time_to_target_seconds": Meaning("s", "Training time until the target was reached; validation is excluded."),
+    "time_to_target_wall_seconds": Meaning("s", "The same time with the validations in it."),
+    "results_per_hour": Meaning("results/h", "3600 over `time_to_target_seconds`."),
+    "samples_to_target": Meaning("samples", "Training samples until the target was reached, on all ranks."),
+    "validations": Meaning("validations", "Validations on the way to the target."),
+    # inference and kernels
+    "query_seconds_p50": Meaning("s", "Median time of a query; `single_stream` only, from 20 queries on."),
+    "query_seconds_p90": Meaning("s", "90th percentile of the queries' times; from 100 queries on."),
+    "query_seconds_p99": Meaning("s", "99th percentile of the queries' times; from 1000 queries on."),
+    "flops_per_second": Meaning("FLOP/s", "Operations of a kernel per second, counted by its algorithm."),
+    "bytes_per_second": Meaning("B/s", "Bytes that a kernel reads and writes per second, counted by its algorithm."),
+    # memory and energy
+    "peak_memory_allocated_bytes": Meaning("B", "Peak of torch's allocator on the fullest device."),
+    "peak_memory_reserved_bytes": Meaning("B", "Peak of the memory that torch reserved on the fullest device."),
+    "device_memory_used_bytes": Meaning("B", "Memory in use on the fullest device, other processes included."),
+    "host_pss_bytes": Meaning("B", "Proportional set size of all ranks when the window closed; no peak."),
+    "energy_joules": Meaning("J", "Energy of the window by a counter; its scope says of which parts."),
+    "host_energy_joules": Meaning("J", "Energy of the CPU packages during a GPU's window, by RAPL."),
+    # operations
+    "parameters": Meaning("parameters", "Parameters of the model, counted."),
+    "model_flops_per_sample": Meaning("FLOP", "Operations of one sample's training step, or answer; counted."),
+    "model_flops_per_second": Meaning("FLOP/s", "Those operations times the rate."),
+    "matmul_ceiling_flops_per_second": Meaning(
+        "FLOP/s", "Fastest matrix product measured on this device, in this format."
+    ),
+    "mfu": Meaning("1", "`model_flops_per_second` over the measured ceiling of all devices."),
+    "mfu_of_datasheet": Meaning("1", "`model_flops_per_second` over the datasheet's dense peak of all devices."),
+    # the probe pass
+    "data_wait_share": Meaning("1", "Share of a step that waits for data."),
+    "host_to_device_share": Meaning("1", "Share of a step that copies the batch to the device."),
+    "forward_share": Meaning("1", "Share of a step in the forward pass."),
+    "backward_share": Meaning("1", "Share of a step in the backward pass."),
+    "optimizer_share": Meaning("1", "Share of a step in the optimiser."),
+    "communication_share": Meaning("1", "Share of a step that the exchange of gradients makes longer."),
+    "overhead_share": Meaning("1", "Share of a step in the loop itself, between the other parts."),
+    "device_behind_share": Meaning("1", "Share of steps at whose end the device was still behind the host."),
+}
+"""Name -> meaning, in the order of the documentation's table."""

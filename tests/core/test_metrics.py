@@ -1,0 +1,56 @@
+"""The list of metrics is the whole list: what the code measures stands in it, and nothing else does."""
+
+from __future__ import annotations
+
+import ast
+import json
+from pathlib import Path
+
+import pytest
+
+from accelsweep.core.breakdown import PARTS
+from accelsweep.core.metrics import METRICS
+
+ROOT = Path(__file__).resolve().parents[2]
+TREES = [ast.parse(path.read_text()) for path in (ROOT / "src" / "accelsweep").rglob("*.py") if path.stem != "metrics"]
+RECORDS = sorted(ROOT.glob("reports/examples/*/sweeps/*/runs/*/record.json"))
+
+
+def makers():
+    """Names of the functions that return a Metric, and of the class itself."""
+    functions = (node for tree in TREES for node in ast.walk(tree) if isinstance(node, ast.FunctionDef))
+    return {"Metric"} | {found.name for found in functions if found.returns and ast.unparse(found.returns) == "Metric"}
+
+
+def named_in_the_source():
+    """Every name under which the source puts a Metric into a dictionary."""
+    known = makers()
+    for tree in TREES:
+        for node in ast.walk(tree):
+            pairs = zip(node.keys, node.values, strict=True) if isinstance(node, ast.Dict) else ()
+            for key, value in pairs:
+                made = isinstance(value, ast.Call) and getattr(value.func, "id", None) in known
+                if made and isinstance(key, ast.Constant):
+                    yield key.value
+
+
+def test_every_metric_of_the_source_is_listed():
+    named = set(named_in_the_source())
+    assert {"samples_per_second", "best_quality", "host_pss_bytes"} <= named
+    assert named - set(METRICS) == set()
+
+
+def test_every_listed_metric_stands_in_the_source():
+    constants = {node.value for tree in TREES for node in ast.walk(tree) if isinstance(node, ast.Constant)}
+    shares = {f"{part}_share" for part in PARTS}
+    assert [name for name in METRICS if name not in constants | shares] == []
+
+
+@pytest.mark.parametrize("record", RECORDS[::7], ids=lambda path: path.parent.name)
+def test_the_metrics_of_a_real_record_are_listed_with_their_units(record):
+    body = json.loads(record.read_text())
+    metrics = body.get("metrics") or body["body"]["metrics"]
+    assert "samples_per_second" in metrics
+    for name, metric in metrics.items():
+        if not name.startswith("logged."):
+            assert METRICS[name].unit in (metric["unit"], "per config")

@@ -1,0 +1,99 @@
+"""Pages of the reference are made from the code, so nothing that the code has can be missing there."""
+
+from __future__ import annotations
+
+import ast
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+@pytest.fixture(scope="module", autouse=True)
+def generators():
+    """The generators on the path, as MkDocs puts them there."""
+    sys.path.insert(0, str(ROOT / "docs" / "generate"))
+    yield
+    sys.path.remove(str(ROOT / "docs" / "generate"))
+
+
+def test_every_command_and_option_has_a_row():
+    import commands
+
+    page = commands.page()
+    assert "## run\n" in page
+    assert "`--cancel-old`" in page
+    assert "Open MLflow's UI" in page
+
+
+def test_a_doubt_has_the_message_and_the_remedy_of_its_own_place():
+    import doubts
+
+    found = {one.code: one for one in doubts.raised()}
+    assert found["short_window"].message == "the window lasted {seen_seconds} s, and {asked} s were asked for"
+    assert found["fewer_repeats"].remedy == "see the failed runs' reasons, then run again"
+    assert found["build_differs"].message == "the build tag of ... differs", "through a helper that raises it"
+    assert len(found) == len(list(doubts.raised())), "a code is raised in one place"
+
+
+def test_every_error_that_ends_a_command_is_listed_with_its_exit_code():
+    import errors
+
+    page = errors.page()
+    assert "| `InputError` | The user's input (override, config, name, price) is wrong." in page
+    assert "| `StoreUnreachable` |" in page, "subclasses elsewhere count"
+    assert "| 130 | Ctrl-C" in page
+    assert "| `timed_out` | It reached `limits.run_seconds`. | no |" in page
+    assert page.count("| `InputError` |") > 100
+
+
+def test_a_name_that_is_assigned_twice_has_the_value_before_the_call():
+    import sources
+
+    tree = ast.parse("def f():\n    m = 'one'\n    g(m)\n    m = 'two'\n    g(m)\n")
+    assert [sources.words(call.args[0], names) for call, names in sources.calls(tree)] == ["one", "two"]
+
+
+def test_every_key_of_every_shipped_file_has_a_row():
+    import config_keys
+
+    page = config_keys.page()
+    for file in sorted((ROOT / "conf").rglob("*.yaml")):
+        if file.parent.name in ("site", "measure", "model", "data", "optimizer", "trainer", "prices"):
+            for key in config_keys.keys_of(file):
+                assert key.name == "defaults" or f"| `{file.parent.name}.{key.name}` |" in page
+        elif file.parent != ROOT / "conf":
+            name = str(file.relative_to(ROOT / "conf").with_suffix("")).partition("/")[2]
+            assert f"| `{name}` |" in page
+    assert "| `measure.scenario` | `offline` | offline, single\\_stream |" in page
+    assert "| `batch_size` | `32` | whole number from 1 | samples per step and device |" in page
+
+
+def test_a_file_that_this_reader_takes_for_another_is_refused(tmp_path):
+    import config_keys
+
+    (tmp_path / "odd.yaml").write_text("? key\n: value\n")
+    with pytest.raises(ValueError, match="not read alike"):
+        config_keys.keys_of(tmp_path / "odd.yaml")
+
+
+def test_every_page_of_the_api_names_modules_that_exist():
+    import api
+
+    pages = api.pages()
+    named = [
+        line.removeprefix("::: ") for text in pages.values() for line in text.splitlines() if line.startswith(":::")
+    ]
+    assert "accelsweep.core.record" in named
+    for name in named:
+        assert (ROOT / "src" / Path(*name.split("."))).with_suffix(".py").is_file()
+
+
+def test_links_from_the_root_point_into_the_site():
+    from links import for_the_site
+
+    assert for_the_site("[a](docs/config.md#axes) [b](CHANGELOG.md) [c](https://x.org/y)") == (
+        "[a](config.md#axes) [b](changelog.md) [c](https://x.org/y)"
+    )

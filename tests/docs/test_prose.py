@@ -1,0 +1,57 @@
+"""Sentences in what users read are short: a long one holds more than one idea."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+NAMED = ("README.md", "CONTRIBUTING.md", "CHANGELOG.md", "SECURITY.md")
+PAGES = (
+    [ROOT / name for name in NAMED] + sorted((ROOT / "docs").glob("*.md")) + sorted((ROOT / "docs/design").glob("*.md"))
+)
+LONGEST = 32
+"""Words. Writers aim at 25; a list or an address may need some more."""
+
+APART = re.compile(r"""(?<!\b[A-Z])(?<!\be\.g)(?<!\bet al)[.!?](?=[\s)*"]|$)""")
+"""Sentences end here: not after an initial, nor after `et al.`."""
+
+
+def paragraphs(text):
+    """The prose of a page: without code, pictures, tables' rules and addresses; a list's item is a paragraph."""
+    text = re.sub(r"```.*?```|<!--.*?-->|^    .*?$", "\n\n", text, flags=re.DOTALL | re.MULTILINE)
+    text = re.sub(r"!\[[^]]*\]\([^)]*\)", "", text)
+    text = re.sub(r"\[([^]]*)\]\([^)]*\)", r"\1", text)
+    text = re.sub(r"``?[^`]+``?", "code", text)
+    text = re.sub(r"^#+ (.*)$", r"\n\n\1\n\n", text, flags=re.MULTILINE)
+    text = re.sub(r"^\s*([*-]|\d+\.) ", "\n\n", text, flags=re.MULTILINE)
+    text = re.sub(r"\s*\|\s*", "\n\n", text)
+    return [" ".join(part.split()) for part in re.split(r"\n\s*\n", text)]
+
+
+def sentences(text):
+    return [sentence.strip() for paragraph in paragraphs(text) for sentence in APART.split(paragraph)]
+
+
+def words(sentence):
+    return [word for word in sentence.split() if any(letter.isalnum() for letter in word)]
+
+
+def too_long(text, limit=LONGEST):
+    return [sentence for sentence in sentences(text) if len(words(sentence)) > limit]
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_no_sentence_is_too_long_to_read_aloud(page):
+    assert too_long(page.read_text()) == []
+
+
+def test_a_long_sentence_is_found_wherever_it_stands():
+    long = " ".join(["word"] * (LONGEST + 1)) + "."
+    short = " ".join(["word"] * LONGEST) + "."
+    for text in ("{}", "* {}", "| a | {} |", "Short one. {} Short one.", "1. {}"):
+        assert too_long(text.format(long))
+        assert not too_long(text.format(short))
+    assert not too_long(f"```sh\n{long}\n```"), "code is no prose"

@@ -1,0 +1,46 @@
+"""The documentation's site builds without a warning, and loads nothing from other servers."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+pytestmark = pytest.mark.real
+
+ROOT = Path(__file__).resolve().parents[2]
+LOADED = re.compile(r"""<(?:script|img|iframe|link)\b[^>]*?\b(?:src|href)=["']?(https?:)?//[^>]*>""")
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory):
+    """The built site. The API's pages are left empty here, because filling them takes most of the time: `make docs`."""
+    target = tmp_path_factory.mktemp("site")
+    command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet", "--site-dir", str(target)]
+    environment = os.environ | {"NO_MKDOCS_2_WARNING": "1", "ACCELSWEEP_DOCS_API": "false"}
+    built = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
+    assert built.returncode == 0, built.stdout + built.stderr
+    return target
+
+
+def test_it_has_the_pages_that_the_code_writes(site):
+    for page in ("index", "changelog", "reference/config", "reference/doubts", "api/accelsweep.core", "design/index"):
+        assert (site / f"{page}.html").is_file()
+    assert "short_window" in (site / "reference/doubts.html").read_text()
+
+
+def test_no_page_loads_anything_from_another_server(site):
+    pages = sorted(site.rglob("*.html"))
+    assert len(pages) > 40
+    for page in pages:
+        foreign = [found[0] for found in LOADED.finditer(page.read_text()) if 'rel="canonical"' not in found[0]]
+        assert foreign == [], page.name
+
+
+def test_a_foreign_script_would_be_seen():
+    assert LOADED.search('<script src="https://cdn.example/x.js"></script>')
+    assert not LOADED.search('<script src="assets/x.js"></script><a href="https://example.org">')
