@@ -3,7 +3,7 @@
 
 import sys
 
-from accelsweep.commands.workflow import open_sweep
+from accelsweep.drive.workflow import open_sweep
 
 SWEEP = open_sweep(config, plan_if_asked=workflow.is_main_process)
 SWEEP.hold_limits(workflow)
@@ -29,9 +29,9 @@ rule all:
 # Data is prepared where there is a network, before any job starts.
 onstart:
     SWEEP.check_executor(local=workflow.local_exec)
-    shell("{sys.executable:q} -m accelsweep.execute.prepare {SWEEP.root:q}")
+    shell("{sys.executable:q} -m accelsweep.supervise.prepare {SWEEP.root:q}")
 
 
 # A block that failed must never cost the report: what there is gets collected, the rest becomes `not_run` rows.
 onerror:
-    shell("{sys.executable:q} -m accelsweep.commands.finish {SWEEP.root:q}")
+    shell("{sys.executable:q} -m accelsweep.drive.finish {SWEEP.root:q}")

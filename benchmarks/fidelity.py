@@ -22,8 +22,8 @@ from pathlib import Path
 
 from one_run import WARMUP, interval, metric_of, spec_of
 
-from accelsweep.execute.rank import preload, run_rank
-from accelsweep.execute.spec import RankResult
+from accelsweep.rank.rank import preload, run_rank
+from accelsweep.rank.spec import RankResult
 
 BAND = (0.97, 1.03)
 
@@ -97,18 +97,18 @@ def probe_cost(rounds: int = 30, steps: int = 5000) -> list[float]:
     """Return the microseconds that a step costs in the window, the progress count and the batch's count, per round."""
     import torch
 
-    from accelsweep.execute.loops import count_samples, loss_in
-    from accelsweep.execute.progress import Progress
     from accelsweep.measure.device import CpuDevice
     from accelsweep.measure.group import Alone
     from accelsweep.measure.window import Window, WindowRules
+    from accelsweep.rank.loops.loop import count_samples, loss_in
+    from accelsweep.state.progress import StepCount
 
     batch, output = (torch.zeros(32, 1, 8, 8), torch.zeros(32)), {"loss": torch.zeros(())}
     rules = WindowRules(warmup_steps=2, min_steps=10 * steps, min_seconds=0.0, max_steps=10 * steps)
     costs = []
     with tempfile.TemporaryDirectory() as folder:
         for _ in range(rounds):
-            progress = Progress(Path(folder) / "progress")
+            progress = StepCount(Path(folder) / "progress")
             window = Window(rules, device=CpuDevice(), group=Alone(), progress=progress)
             window.begin()
             begin = time.perf_counter()

@@ -20,11 +20,11 @@ from math import exp, log
 from pathlib import Path
 from statistics import fmean
 
-from accelsweep.analyse.statistics import Family, t_interval
-from accelsweep.core.folders import SweepFolder
+from accelsweep.analyse.statistics.intervals import Family, t_interval
 from accelsweep.core.plans import Manifest
 from accelsweep.core.record import Record
 from accelsweep.plan.make import make_plan, write_plan
+from accelsweep.state.folders import SweepFolder
 
 RUNS = 4
 LOAD_SECONDS = 6.0
@@ -55,7 +55,7 @@ def followed(folder: SweepFolder) -> Iterator[None]:
 
 def log_rate(folder: SweepFolder, block: str, runs: tuple[str, ...]) -> float:
     """Measure a block; return the mean log rate of its runs."""
-    command = [sys.executable, "-m", "accelsweep.execute", str(folder.block(block))]
+    command = [sys.executable, "-m", "accelsweep.supervise", str(folder.block(block))]
     subprocess.run(command, cwd=folder.home, check=True, stdout=subprocess.DEVNULL)
     rates = [Record.read(folder.record(run)).metrics["samples_per_second"].value for run in runs]
     return fmean(log(rate) for rate in rates if rate is not None)

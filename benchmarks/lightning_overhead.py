@@ -21,8 +21,8 @@ import tempfile
 
 from one_run import interval, metric_of, spec_of
 
-from accelsweep.execute.rank import preload, run_rank
-from accelsweep.execute.spec import RankResult, RunSpec
+from accelsweep.rank.rank import preload, run_rank
+from accelsweep.rank.spec import RankResult, RunSpec
 
 KINDS = {1: ("raw", "lightning"), 2: ("raw", "lightning", "lightning without the flag")}
 

@@ -9,7 +9,7 @@ from typing import Any
 from scipy import stats
 
 from accelsweep.core.plans import Run
-from accelsweep.execute.spec import RankResult, RunSpec
+from accelsweep.rank.spec import RankResult, RunSpec
 
 WARMUP = 30
 

@@ -23,9 +23,9 @@ from statistics import median
 
 import pyarrow.parquet
 
-from accelsweep.core.folders import SweepFolder
 from accelsweep.core.record import Record
 from accelsweep.plan.make import make_plan, write_plan
+from accelsweep.state.folders import SweepFolder
 
 STEPS = 200
 WANTED_RATIO = 8.0
@@ -64,7 +64,7 @@ def supervised(launcher: str, runs: int, costs: Costs) -> None:
         folder = write_plan(home, plan)
         (block,) = plan.manifest.blocks
         started_at = time.time()  # compared with the records' times of day
-        command = [sys.executable, "-m", "accelsweep.execute", str(folder.block(block.name))]
+        command = [sys.executable, "-m", "accelsweep.supervise", str(folder.block(block.name))]
         subprocess.run(command, cwd=home, check=True, stdout=subprocess.DEVNULL)
         ended_at = time.time()
         records = sorted((Record.read(folder.record(run)) for run in block.runs), key=lambda record: record.started_at)

@@ -20,7 +20,7 @@ from pathlib import Path
 from omegaconf import OmegaConf, open_dict
 
 from accelsweep.core.cell import cell_name, scientific
-from accelsweep.plan.compose import Composer, config_folders
+from accelsweep.plan.grid.compose import Composer, config_folders
 from accelsweep.plan.make import make_plan, write_plan
 
 

@@ -23,9 +23,9 @@ import pyarrow as pa
 import pyarrow.parquet as parquet
 from example_sweep import build_example_sweep
 
-from accelsweep.core.folders import SweepFolder
 from accelsweep.core.outcome import Outcome
 from accelsweep.core.record import Metric, Record
+from accelsweep.state.folders import SweepFolder
 
 METRICS = 30
 POINTS = 100

@@ -26,10 +26,10 @@ from pathlib import Path
 from typing import Any
 
 from accelsweep.core.cell import cell_name
-from accelsweep.core.folders import SweepFolder
 from accelsweep.core.outcome import Outcome
 from accelsweep.core.plans import Manifest, PlannedBlock, PlannedCell, Resources, Run, Settings, Site
 from accelsweep.core.record import Doubt, Metric, Record
+from accelsweep.state.folders import SweepFolder
 
 EXAMPLE = Path(__file__).resolve().parents[1] / "reports" / "examples" / "quickstart" / "sweeps" / "quickstart"
 AXES = ("devices", "precision", "batch_size", "model.width")

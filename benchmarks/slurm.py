@@ -21,9 +21,9 @@ import tempfile
 import time
 from pathlib import Path
 
-from accelsweep.core.folders import SweepFolder
 from accelsweep.core.plans import Manifest
 from accelsweep.core.record import Record
+from accelsweep.state.folders import SweepFolder
 
 REPOSITORY = Path(__file__).resolve().parents[1]
 CLUSTER = REPOSITORY / "tests" / "slurm" / "cluster.sh"

@@ -19,7 +19,7 @@ rule block:
         software=SWEEP.software,
         wanted=SWEEP.wanted,
     shell:
-        "{params.before}{params.python} -m accelsweep.execute {input:q} > {log:q} 2>&1"
+        "{params.before}{params.python} -m accelsweep.supervise {input:q} > {log:q} 2>&1"
 
 
 # Slurm alone. The supervisor runs on the first node and starts one process per node with srun; `mpi` among the resources

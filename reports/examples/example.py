@@ -53,7 +53,7 @@ def built_with() -> dict[str, str]:
 
 def rebuild(home: Path, name: str) -> Path:
     """Write findings and report of the example in `home` from its records; return the report's folder."""
-    from accelsweep.commands.finish import report
+    from accelsweep.drive.finish import report
 
     folder = report(home, [name]).parent
     (home / "sweeps" / name / "records.parquet").unlink()

@@ -125,7 +125,7 @@ def retry(
 @app.command()
 def report(names: Annotated[list[str], typer.Argument(help="sweeps; several are merged by hardware")]) -> None:
     """Collect, analyse and write the report again from the records; of several sweeps one, reports/A+B."""
-    from accelsweep.commands import finish
+    from accelsweep.drive import finish
 
     typer.echo(finish.report(Path.cwd(), names))
 

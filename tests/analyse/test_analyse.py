@@ -11,9 +11,9 @@ import pytest
 from accelsweep.analyse.analyse import analyse
 from accelsweep.analyse.collect import collect
 from accelsweep.core.findings import Findings, Verdict
-from accelsweep.core.folders import SweepFolder
 from accelsweep.core.outcome import Outcome
 from accelsweep.core.plans import Manifest
+from accelsweep.state.folders import SweepFolder
 
 EXPECTED = {
     (1, 32, "32-true"): Verdict.baseline,
@@ -97,7 +97,8 @@ def test_the_module_names_a_sweep_that_is_not_there(example_sweep: SweepFolder) 
 
 def test_analysing_imports_neither_torch_nor_mlflow() -> None:
     code = (
-        "import sys, accelsweep.analyse.analyse, accelsweep.analyse.collect, accelsweep.analyse.versus; "
+        "import sys, accelsweep.analyse.analyse, accelsweep.analyse.collect; "
+        "import accelsweep.analyse.findings.between_sweeps; "
         "print([name for name in ('torch', 'lightning', 'mlflow', 'hydra') if name in sys.modules])"
     )
     done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)

@@ -10,8 +10,8 @@ import pytest
 
 from accelsweep.analyse.collect import collect, read_records, table_of
 from accelsweep.core.documents import sha256_file
-from accelsweep.core.folders import SweepFolder
 from accelsweep.core.plans import Block, Manifest
+from accelsweep.state.folders import SweepFolder
 
 
 def _row(table: pd.DataFrame, run: str) -> pd.Series:

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from accelsweep.analyse.analyse import analyse
-from accelsweep.analyse.doubts import drift, outlying_runs
+from accelsweep.analyse.findings.doubts import drift, outlying_runs
 from accelsweep.analyse.runs import group, parse
 from accelsweep.core.findings import Findings
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from accelsweep.analyse.named import named
+from accelsweep.analyse.findings.named import named
 from accelsweep.analyse.runs import CellRuns, RunRow
 from accelsweep.core.outcome import Outcome
 from accelsweep.core.plans import PlannedCell

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from accelsweep.analyse.analyse import analyse
-from accelsweep.analyse.pareto import front
+from accelsweep.analyse.findings.pareto import front
 from accelsweep.core.documents import canonical_json
 from accelsweep.core.findings import Findings
 

@@ -19,8 +19,8 @@ from example_sweep import build_example_sweep
 from ledger import until
 
 from accelsweep.core.findings import Findings
-from accelsweep.core.folders import SweepFolder
 from accelsweep.core.plans import Manifest
+from accelsweep.state.folders import SweepFolder
 
 sync_api = pytest.importorskip("playwright.sync_api", reason="playwright is not installed: make test-setup")
 Page = sync_api.Page
@@ -79,7 +79,7 @@ class Site:
 @pytest.fixture(scope="module")
 def published(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[SweepFolder, str]]:
     """The example sweep with its report, in the store of its folder, and the address of a UI on it."""
-    from accelsweep.commands.finish import finish
+    from accelsweep.drive.finish import finish
     from accelsweep.publish.publisher import publish
     from accelsweep.publish.ui import running_server
 

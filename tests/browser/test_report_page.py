@@ -14,9 +14,9 @@ from example_sweep import build_example_sweep
 
 from accelsweep.core.documents import Document
 from accelsweep.core.findings import Findings
-from accelsweep.core.folders import SweepFolder
 from accelsweep.report.figures.theme import DARK
 from accelsweep.report.write import write_report
+from accelsweep.state.folders import SweepFolder
 
 sync_api = pytest.importorskip("playwright.sync_api", reason="playwright is not installed: make test-setup")
 Browser = sync_api.Browser

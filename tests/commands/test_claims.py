@@ -5,10 +5,10 @@ import csv
 import pytest
 
 from accelsweep.commands.claims import known_claims, put_to_the_test
-from accelsweep.commands.head import claimed
 from accelsweep.core.errors import EXIT_INCOMPLETE, EXIT_OK, InputError
-from accelsweep.core.folders import SweepFolder
-from accelsweep.execute.leases import FOLDER_VARIABLE
+from accelsweep.drive.head import held
+from accelsweep.machine.locks import FOLDER_VARIABLE
+from accelsweep.state.folders import SweepFolder
 
 OWN = """\
 # @package _global_
@@ -62,7 +62,7 @@ def three(home, monkeypatch):
 @pytest.mark.real
 def test_a_claim_that_fails_or_is_being_run_costs_no_other_its_row(three, capsys):
     running = SweepFolder(three, "claims-own")
-    with claimed(running):
+    with held(running):
         before = sorted(running.root.rglob("*"))
         assert put_to_the_test(three, ["well"], 0.0) == EXIT_INCOMPLETE
         assert sorted(running.root.rglob("*")) == before

@@ -2,9 +2,9 @@
 
 import pytest
 
-from accelsweep.commands.profiles import find_profile
 from accelsweep.commands.run import Request, seconds_of
 from accelsweep.core.errors import InputError
+from accelsweep.drive.profiles import find_profile
 
 
 @pytest.mark.parametrize(("text", "seconds"), [("90", 90), ("90s", 90), ("1.5m", 90), ("2h", 7200), (None, None)])

@@ -10,14 +10,14 @@ from accelsweep.commands.compare import compare_sweeps
 from accelsweep.commands.debug import full_name
 from accelsweep.commands.doctor import examine
 from accelsweep.commands.plan import print_config, print_plan, show_plan, what_is_left
-from accelsweep.commands.results import print_results
 from accelsweep.commands.status import print_status
 from accelsweep.core.errors import InputError
 from accelsweep.core.outcome import Outcome
 from accelsweep.core.plans import Manifest
 from accelsweep.core.record import Record
-from accelsweep.execute.skips import Present
+from accelsweep.drive.results import print_results
 from accelsweep.plan.make import make_plan, write_plan
+from accelsweep.supervise.skips import Present
 
 
 @pytest.fixture(autouse=True)

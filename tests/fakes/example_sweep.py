@@ -19,7 +19,6 @@ import pyarrow.parquet as pq
 
 from accelsweep.core.cell import cell_name
 from accelsweep.core.documents import canonical_json, sha256_file, sha256_text
-from accelsweep.core.folders import SweepFolder
 from accelsweep.core.outcome import Outcome
 from accelsweep.core.plans import (
     Analysis,
@@ -36,6 +35,7 @@ from accelsweep.core.plans import (
     Site,
 )
 from accelsweep.core.record import Doubt, Effective, Fingerprint, Metric, Record
+from accelsweep.state.folders import SweepFolder
 
 AXES = ("devices", "batch_size", "precision")
 BASELINE = {"devices": 1, "batch_size": 32, "precision": "32-true"}

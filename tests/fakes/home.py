@@ -36,7 +36,7 @@ MODULES = {
     "cli": "accelsweep",
     "snakemake": "snakemake",
     "publisher": "accelsweep.publish",
-    "supervisor": "accelsweep.execute",
+    "supervisor": "accelsweep.supervise",
 }
 """What each kind of process that drives a sweep runs: `python -m MODULE ...`."""
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from accelsweep.execute.spec import RankResult, RunSpec
+from accelsweep.rank.spec import RankResult, RunSpec
 
 TIMED = {"_target_": "accelsweep.workloads.calibration.TimedStep", "seconds": 0.002}
 TIMED_DATA = {"_target_": "accelsweep.workloads.calibration.TimedData"}
@@ -50,7 +50,7 @@ def run_ranks(made: RunSpec, folder: Path) -> list[RankResult]:
     shared = {**os.environ, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port()), "NODE_RANK": "0"}
     processes = [
         subprocess.Popen(
-            [sys.executable, "-m", "accelsweep.execute.rank", str(made.file())],
+            [sys.executable, "-m", "accelsweep.rank.rank", str(made.file())],
             env={**shared, "WORLD_SIZE": str(made.world_size), "RANK": str(rank), "LOCAL_RANK": str(rank)},
             cwd=folder,
         )

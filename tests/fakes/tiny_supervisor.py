@@ -1,7 +1,7 @@
 """A real supervisor whose ranks do, within milliseconds, what a test wants: measure, crash, hang, exit, fill memory.
 
 `Supervised` plans a sweep whose cells name a behaviour (their `task`) and runs `python tiny_supervisor.py BLOCK`: the
-code of `python -m accelsweep.execute`, with `behave` in the place of a rank's body and nothing heavy to import.
+code of `python -m accelsweep.supervise`, with `behave` in the place of a rank's body and nothing heavy to import.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ from typing import Any
 
 from tiny_sweep import plan_sweep
 
-from accelsweep.core.folders import SweepFolder
 from accelsweep.core.outcome import Outcome
 from accelsweep.core.plans import Manifest
 from accelsweep.core.record import Metric, Record
-from accelsweep.execute import __main__ as command
-from accelsweep.execute import holding
-from accelsweep.execute.launchers import Launchers, call
-from accelsweep.execute.spec import RankResult, RunSpec
+from accelsweep.rank.spec import RankResult, RunSpec
+from accelsweep.state import holding
+from accelsweep.state.folders import SweepFolder
+from accelsweep.supervise import __main__ as command
+from accelsweep.supervise.processes.launchers import Launchers, call
 
 HERE = Path(__file__).resolve()
 

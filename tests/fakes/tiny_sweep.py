@@ -11,9 +11,9 @@ from typing import Any
 
 from accelsweep.core.cell import cell_name
 from accelsweep.core.documents import canonical_json, sha256_text
-from accelsweep.core.folders import SweepFolder
 from accelsweep.core.plans import Block, Limits, Manifest, PlannedBlock, PlannedCell, Resources, Run, Settings, Site
 from accelsweep.core.record import Record
+from accelsweep.state.folders import SweepFolder
 
 CONFIG: dict[str, Any] = {
     "accelerator": "cpu",
@@ -91,7 +91,7 @@ def measure_sweep(
     Fails if the command fails or takes longer. The machine's leases lie beside the sweep's home, for this test alone.
     """
     done = subprocess.run(
-        [sys.executable, "-m", "accelsweep.execute", str(block)],
+        [sys.executable, "-m", "accelsweep.supervise", str(block)],
         cwd=folder.home,
         env={**os.environ, "ACCELSWEEP_LEASES": str(folder.home.parent / "leases"), **environment},
         check=False,

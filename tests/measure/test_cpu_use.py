@@ -7,8 +7,8 @@ import sys
 import psutil
 import pytest
 
-from accelsweep.measure import cpu_use, doubts
-from accelsweep.measure.cpu_use import CpuUse, busy_by_core, busy_seconds, foreign_cores
+from accelsweep.measure.surroundings import cpu_use, doubts
+from accelsweep.measure.surroundings.cpu_use import CpuUse, busy_by_core, busy_seconds, foreign_cores
 
 
 @pytest.fixture

@@ -9,9 +9,9 @@ import pynvml
 import pytest
 
 from accelsweep.core.documents import canonical_json
-from accelsweep.measure import device_state as room
-from accelsweep.measure.device_state import DeviceWatch, device_state
-from accelsweep.measure.doubts import between
+from accelsweep.measure.surroundings import device_state as room
+from accelsweep.measure.surroundings.device_state import DeviceWatch, device_state
+from accelsweep.measure.surroundings.doubts import between
 
 
 class FakeNvml:

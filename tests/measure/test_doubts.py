@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from accelsweep.measure import doubts
-from accelsweep.measure.cpu_use import foreign_cores
+from accelsweep.measure.surroundings import doubts
+from accelsweep.measure.surroundings.cpu_use import foreign_cores
 
 
 def test_a_window_much_shorter_than_asked_is_doubted():

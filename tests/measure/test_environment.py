@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from accelsweep.core.documents import canonical_json
-from accelsweep.measure import device_state as device_state_room
-from accelsweep.measure import environment as environment_room
-from accelsweep.measure.device_state import DeviceWatch
-from accelsweep.measure.environment import environment, governor
+from accelsweep.measure.surroundings import device_state as device_state_room
+from accelsweep.measure.surroundings import environment as environment_room
+from accelsweep.measure.surroundings.device_state import DeviceWatch
+from accelsweep.measure.surroundings.environment import environment, governor
 
 
 def test_it_is_json_and_names_the_machine():

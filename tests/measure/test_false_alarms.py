@@ -10,9 +10,9 @@ import random
 
 import pytest
 
-from accelsweep.measure import doubts
-from accelsweep.measure.cpu_use import foreign_cores
 from accelsweep.measure.steadiness import level_shift
+from accelsweep.measure.surroundings import doubts
+from accelsweep.measure.surroundings.cpu_use import foreign_cores
 from accelsweep.measure.window import WindowRules
 
 RUNS = 500

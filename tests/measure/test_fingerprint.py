@@ -5,8 +5,8 @@ from __future__ import annotations
 import subprocess
 import sys
 
-from accelsweep.measure import fingerprint as module
-from accelsweep.measure.fingerprint import fingerprint
+from accelsweep.measure.surroundings import fingerprint as module
+from accelsweep.measure.surroundings.fingerprint import fingerprint
 
 
 def test_local_build_tags_are_split_off_the_public_version(monkeypatch):
@@ -36,7 +36,7 @@ def test_a_granted_gpu_changes_the_hardware_of_gpu_runs_only(monkeypatch):
 
 def test_making_it_imports_no_torch():
     code = (
-        "import sys; from accelsweep.measure.fingerprint import fingerprint; fingerprint({});"
+        "import sys; from accelsweep.measure.surroundings.fingerprint import fingerprint; fingerprint({});"
         "sys.exit('torch' in sys.modules or 'lightning' in sys.modules)"
     )
     subprocess.run([sys.executable, "-c", code], check=True)

@@ -7,7 +7,7 @@ import sys
 import pytest
 import torch
 
-from accelsweep.measure.memory import RankMemory, memory_metrics, rank_memory
+from accelsweep.measure.metrics.memory import RankMemory, memory_metrics, rank_memory
 
 
 def test_the_fullest_device_stands_for_the_run_and_host_memory_adds_up():

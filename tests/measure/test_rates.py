@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from accelsweep.measure.rates import percentile, quantile, rate_metrics
+from accelsweep.measure.metrics.rates import percentile, quantile, rate_metrics
 from accelsweep.measure.window import RankWindow
 
 

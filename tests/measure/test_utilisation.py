@@ -2,9 +2,9 @@
 
 import pytest
 
+from accelsweep.machine.peaks import datasheet_flops_per_second
 from accelsweep.measure.ceiling import Ceiling
-from accelsweep.measure.peaks import datasheet_flops_per_second
-from accelsweep.measure.utilisation import utilisation_metrics
+from accelsweep.measure.metrics.utilisation import utilisation_metrics
 
 H100 = "NVIDIA H100 80GB HBM3"
 

@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from accelsweep.plan import inventory
-from accelsweep.plan.compose import Composer
-from accelsweep.plan.inventory import Processor
+from accelsweep.machine import inventory
+from accelsweep.machine.inventory import Processor
+from accelsweep.plan.grid.compose import Composer
 
 CONF = {
     "config.yaml": "defaults: [base, {model: small}, {optimizer: sgd}, {experiment: null}, _self_]\n",

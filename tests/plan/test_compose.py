@@ -12,9 +12,9 @@ from hydra.core.global_hydra import GlobalHydra
 from omegaconf import OmegaConf, open_dict
 
 from accelsweep.core.errors import InputError
-from accelsweep.plan.compose import MOST_CELLS, Composer, config_folders
-from accelsweep.plan.expand import expand
-from accelsweep.plan.job import composed_yaml
+from accelsweep.plan.grid.compose import MOST_CELLS, Composer, config_folders
+from accelsweep.plan.grid.expand import expand
+from accelsweep.plan.grid.job import composed_yaml
 
 SWEEPS = {
     "nothing swept": [],

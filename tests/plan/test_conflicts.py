@@ -6,9 +6,9 @@ import yaml
 from accelsweep.core.errors import EXIT_INPUT, InputError
 from accelsweep.core.shipped import shipped_root
 from accelsweep.core.trainer import DECIDED_HERE
-from accelsweep.plan.check import Measure
 from accelsweep.plan.make import make_plan
-from accelsweep.plan.trainer import trainer_arguments
+from accelsweep.plan.refusals.check import Measure
+from accelsweep.plan.refusals.trainer import trainer_arguments
 
 
 def refusal(home, *overrides):

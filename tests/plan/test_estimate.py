@@ -2,9 +2,9 @@
 
 import pytest
 
-from accelsweep.plan.estimate import ASSUMED_NOISE, estimate, visible_effect
+from accelsweep.plan.blocks.estimate import ASSUMED_NOISE, estimate, visible_effect
+from accelsweep.plan.blocks.power import smallest_visible_effect
 from accelsweep.plan.make import make_plan
-from accelsweep.plan.power import smallest_visible_effect
 
 GPUS = [
     "site=gpu_node",

@@ -10,8 +10,8 @@ from omegaconf import OmegaConf, open_dict
 from omegaconf.errors import OmegaConfBaseException
 
 from accelsweep.core.errors import InputError
-from accelsweep.plan.compose import Composer
-from accelsweep.plan.expand import expand
+from accelsweep.plan.grid.compose import Composer
+from accelsweep.plan.grid.expand import expand
 
 text = st.text(st.characters(exclude_categories=["Cs"]), max_size=12).filter(lambda t: "${" not in t and t != "???")
 quoted = st.builds(lambda t, quote: QuotedString(t, quote).with_quotes(), text, st.sampled_from(Quote))

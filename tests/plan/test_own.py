@@ -6,9 +6,9 @@ import pytest
 import yaml
 
 from accelsweep.core.errors import InputError
-from accelsweep.plan.compose import Composer, config_folders
-from accelsweep.plan.grid import checked_grid
-from accelsweep.plan.job import composed_yaml
+from accelsweep.plan.grid.cells import checked_grid
+from accelsweep.plan.grid.compose import Composer, config_folders
+from accelsweep.plan.grid.job import composed_yaml
 
 MINE = """
 # @package _global_

@@ -8,7 +8,7 @@ import statistics
 
 import pytest
 
-from accelsweep.plan.power import chance_to_see, critical_t, repeats_needed, smallest_visible_effect
+from accelsweep.plan.blocks.power import chance_to_see, critical_t, repeats_needed, smallest_visible_effect
 
 
 @pytest.mark.parametrize(("repeats", "chance"), [(3, 0.09), (5, 0.73), (10, 1.0)])

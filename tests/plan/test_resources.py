@@ -3,7 +3,7 @@
 import pytest
 
 from accelsweep.core.plans import Device, Limits, Resources, Site
-from accelsweep.plan.resources import (
+from accelsweep.plan.blocks.resources import (
     fits,
     minutes,
     most_runs,

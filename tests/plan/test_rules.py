@@ -3,7 +3,7 @@
 import pytest
 
 from accelsweep.core.plans import Device, Site, Slurm
-from accelsweep.plan.rules import resolve_auto, unsupported
+from accelsweep.plan.refusals.rules import resolve_auto, unsupported
 
 CPU = Device(accelerator="cpu", model="CPU", count=4)
 CUDA = Device(accelerator="cuda", model="GPU", count=2)

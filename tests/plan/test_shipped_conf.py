@@ -8,8 +8,8 @@ import yaml
 from accelsweep.core.cell import PLAN_KEYS
 from accelsweep.core.plans import Analysis, Limits, Settings
 from accelsweep.core.shipped import shipped_root
-from accelsweep.plan.check import Science
 from accelsweep.plan.make import make_plan
+from accelsweep.plan.refusals.check import Science
 
 CONF = shipped_root() / "conf"
 OVERLAYS = {"experiment", "rung", "dlbench"}

@@ -4,8 +4,8 @@ import pytest
 
 from accelsweep.core.errors import InputError
 from accelsweep.core.plans import Resources, Slurm
+from accelsweep.plan.blocks.slurm import across_nodes, before_block, in_words, job_resources, python
 from accelsweep.plan.make import make_plan
-from accelsweep.plan.slurm import across_nodes, before_block, in_words, job_resources, python
 
 BOX = Slurm(partition="gpu", cpu_partition="cpu", account="physics", gpu_model="h100")
 ONE_NODE = Resources(cpus=8, gpus=4, gpu_model="h100", mem_mb=64000, minutes=24)

@@ -22,12 +22,12 @@ from accelsweep.core.findings import (
     Summary,
     Verdict,
 )
-from accelsweep.core.folders import SweepFolder
 from accelsweep.core.plans import Manifest
 from accelsweep.core.record import Doubt
-from accelsweep.execute.attempts import RunFolder
-from accelsweep.execute.progress import Progress
 from accelsweep.publish.wanted import KEY, PARENT
+from accelsweep.state.attempts import RunFolder
+from accelsweep.state.folders import SweepFolder
+from accelsweep.state.progress import StepCount
 
 
 @pytest.fixture(scope="session")
@@ -83,7 +83,7 @@ def count_steps() -> Callable[[SweepFolder, str, int], None]:
     def count(folder: SweepFolder, run: str, steps: int) -> None:
         place = RunFolder(folder.run(run), run)
         number = place.latest() if place.is_open(place.latest()) else place.begin("here", "now")
-        Progress(place.attempt(number) / "progress")(steps)
+        StepCount(place.attempt(number) / "progress")(steps)
 
     return count
 

@@ -11,10 +11,10 @@ import pytest
 from accelsweep.analyse.analyse import analyse
 from accelsweep.analyse.collect import collect
 from accelsweep.core.findings import CellFinding, Findings
-from accelsweep.core.folders import SweepFolder
 from accelsweep.core.plans import Manifest
 from accelsweep.core.record import Record
 from accelsweep.publish.publisher import publish
+from accelsweep.state.folders import SweepFolder
 
 pytestmark = pytest.mark.real
 

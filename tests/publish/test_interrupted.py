@@ -15,7 +15,6 @@ from typing import Any
 import pytest
 from mlflow.exceptions import MlflowException
 
-from accelsweep.core.folders import SweepFolder
 from accelsweep.publish.location import resolve
 from accelsweep.publish.publisher import StoreUnreachable, publish
 from accelsweep.publish.snapshot import Snapshot, take
@@ -23,6 +22,7 @@ from accelsweep.publish.state import up_to_date
 from accelsweep.publish.store import connect
 from accelsweep.publish.ui import running_server
 from accelsweep.publish.wanted import CREATED, KEY, SOURCE
+from accelsweep.state.folders import SweepFolder
 
 pytestmark = pytest.mark.real
 
@@ -32,7 +32,7 @@ KILLER = """
 import os, random, signal, sys, time
 from pathlib import Path
 import mlflow.store.tracking.sqlalchemy_store, mlflow.artifacts
-from accelsweep.core.folders import SweepFolder
+from accelsweep.state.folders import SweepFolder
 from accelsweep.publish import writer
 from accelsweep.publish.publisher import publish
 

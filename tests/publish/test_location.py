@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from accelsweep.core.folders import SweepFolder
 from accelsweep.core.secrets import masked
 from accelsweep.publish.location import artifact_location, database_file, is_server, resolve
+from accelsweep.state.folders import SweepFolder
 
 HOME = Path("/home/me/work")
 

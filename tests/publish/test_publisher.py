@@ -12,12 +12,12 @@ from typing import Any
 import pytest
 
 from accelsweep.core.errors import InputError
-from accelsweep.core.folders import SweepFolder
 from accelsweep.core.outcome import Outcome
 from accelsweep.core.plans import Manifest
 from accelsweep.core.record import Metric, Record
 from accelsweep.publish.publisher import publish
 from accelsweep.publish.wanted import milliseconds
+from accelsweep.state.folders import SweepFolder
 
 pytestmark = pytest.mark.real
 

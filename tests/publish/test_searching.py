@@ -12,10 +12,10 @@ from typing import Any
 import pytest
 
 from accelsweep.core.findings import CellFinding, Findings
-from accelsweep.core.folders import SweepFolder
 from accelsweep.core.outcome import Outcome
 from accelsweep.core.record import Doubt, Metric, Record
 from accelsweep.publish.publisher import publish
+from accelsweep.state.folders import SweepFolder
 
 pytestmark = pytest.mark.real
 

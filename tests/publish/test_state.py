@@ -13,10 +13,10 @@ from typing import Any
 
 import pytest
 
-from accelsweep.core.folders import SweepFolder
 from accelsweep.core.record import Record
 from accelsweep.publish.publisher import publish
 from accelsweep.publish.state import up_to_date
+from accelsweep.state.folders import SweepFolder
 
 
 @pytest.fixture
@@ -42,7 +42,7 @@ def test_a_damaged_state_file_means_publishing_again(sweep: SweepFolder) -> None
 
 def test_asking_imports_neither_mlflow_nor_pandas(sweep: SweepFolder) -> None:
     code = (
-        "import sys; from pathlib import Path; from accelsweep.core.folders import SweepFolder;"
+        "import sys; from pathlib import Path; from accelsweep.state.folders import SweepFolder;"
         "from accelsweep.publish.state import up_to_date;"
         f"up_to_date(SweepFolder(Path({str(sweep.home)!r}), {sweep.name!r}));"
         "print([name for name in ('mlflow', 'pandas', 'torch') if name in sys.modules])"

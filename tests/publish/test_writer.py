@@ -9,7 +9,6 @@ import pytest
 from mlflow import MlflowClient
 
 from accelsweep.core.documents import sha256_file
-from accelsweep.core.folders import SweepFolder
 from accelsweep.core.plans import Manifest
 from accelsweep.publish import publisher
 from accelsweep.publish.publisher import publish
@@ -17,6 +16,7 @@ from accelsweep.publish.state import PublishedState, up_to_date
 from accelsweep.publish.store import connect
 from accelsweep.publish.wanted import KEY, PUBLISHED, SOURCE, Wanted
 from accelsweep.publish.writer import Writer
+from accelsweep.state.folders import SweepFolder
 
 pytestmark = pytest.mark.real
 

@@ -2,8 +2,8 @@
 
 from example_sweep import build_example_sweep
 
-from accelsweep.commands.finish import report
 from accelsweep.core.findings import Findings
+from accelsweep.drive.finish import report
 from accelsweep.report.place import LONGEST, MergedPlace, merged_name
 
 

@@ -8,11 +8,11 @@ import pytest
 from markdown_it import MarkdownIt
 
 from accelsweep.core.errors import AccelsweepError, DamagedFile, InputError
-from accelsweep.core.folders import SweepFolder
 from accelsweep.report import write
 from accelsweep.report.__main__ import main
 from accelsweep.report.captions import CAPTIONS
 from accelsweep.report.write import write_report
+from accelsweep.state.folders import SweepFolder
 
 
 def contents(folder):

@@ -5,7 +5,7 @@ import importlib.util
 import pytest
 
 from accelsweep.core.findings import Findings, Verdict
-from accelsweep.core.folders import SweepFolder
+from accelsweep.state.folders import SweepFolder
 
 pytestmark = pytest.mark.real
 

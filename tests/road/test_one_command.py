@@ -5,10 +5,10 @@ import re
 import pandas as pd
 import pytest
 
-from accelsweep.core.folders import SweepFolder
 from accelsweep.core.outcome import Outcome
 from accelsweep.core.plans import Block, Manifest
 from accelsweep.core.record import Record
+from accelsweep.state.folders import SweepFolder
 
 pytestmark = pytest.mark.real
 

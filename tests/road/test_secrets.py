@@ -2,10 +2,10 @@
 
 import pytest
 
-from accelsweep.core.folders import SweepFolder
 from accelsweep.core.outcome import Outcome
 from accelsweep.core.plans import Manifest
 from accelsweep.core.record import Record
+from accelsweep.state.folders import SweepFolder
 
 pytestmark = pytest.mark.real
 

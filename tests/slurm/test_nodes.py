@@ -9,6 +9,8 @@ import pytest
 
 from accelsweep.core.outcome import Outcome
 
+NODE = "accelsweep.supervise.processes.node"
+
 pytestmark = pytest.mark.slurm
 
 TWO_NODES = ("num_nodes=2", "devices=2", "batch_size=16")
@@ -35,14 +37,14 @@ def test_one_sweep_compares_one_node_with_two(home):
 @pytest.mark.long
 @pytest.mark.parametrize(
     ("victim", "reason"),
-    [("accelsweep.execute.node", "was lost: node 1 on gpu2"), (None, "rank 2 was ended by SIGKILL")],
+    [(NODE, "was lost: node 1 on gpu2"), (None, "rank 2 was ended by SIGKILL")],
 )
 def test_a_node_or_a_rank_that_dies_is_a_crash_with_its_reason(home, victim, reason):
     arguments = (*TWO_NODES, "measure.min_seconds=6", "limits.retries=0")
     head = home.start(*arguments)
     run = home.in_a_run().run
     home.wait_for((home.folder.run(run) / "attempts" / "1" / "progress").exists, "the first step", 90)
-    (node,) = [process for process in home.processes("accelsweep.execute.node") if _node(process.pid) == "1"]
+    (node,) = [process for process in home.processes(NODE) if _node(process.pid) == "1"]
     os.kill(node.pid if victim else min(child.pid for child in node.children()), signal.SIGKILL)
     home.finished(head, 1)
     (record,) = home.records().values()
@@ -51,7 +53,7 @@ def test_a_node_or_a_rank_that_dies_is_a_crash_with_its_reason(home, victim, rea
     home.run(*arguments)
     (record,) = home.records().values()
     assert (record.outcome, record.attempt) == (Outcome.measured, 2)
-    assert not home.processes("accelsweep.execute.node")
+    assert not home.processes(NODE)
 
 
 @pytest.mark.long
@@ -64,7 +66,7 @@ def test_a_cancelled_job_of_two_nodes_goes_on_in_the_next(home):
     (record,) = home.records().values()
     assert (record.outcome, record.attempt) == (Outcome.measured, 2)
     assert len(home.submitted()) == 2
-    assert not home.processes("accelsweep.execute.node")
+    assert not home.processes(NODE)
 
 
 def _node(pid):

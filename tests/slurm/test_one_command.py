@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from accelsweep.core.folders import SweepFolder
 from accelsweep.core.outcome import Outcome
 from accelsweep.core.plans import Manifest
 from accelsweep.core.record import Record
+from accelsweep.state.folders import SweepFolder
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 
@@ -77,7 +77,7 @@ def test_blocks_run_in_the_sites_container(home):
     )
     assert {record.outcome for record in home.records().values()} == {Outcome.measured}
     (line,) = (home.path / "container.log").read_text().splitlines()
-    assert line.startswith(f"{sys.executable} -m accelsweep.execute sweeps/tiny/blocks/b")
+    assert line.startswith(f"{sys.executable} -m accelsweep.supervise sweeps/tiny/blocks/b")
 
 
 def test_snakemake_alone_goes_through_slurm_too_whatever_the_sweep_is_called(home):

@@ -12,7 +12,7 @@ from hydra.utils import instantiate
 from omegaconf import OmegaConf
 
 from accelsweep.core.errors import InputError, Unsupported
-from accelsweep.execute.raw_data import mover
+from accelsweep.rank.loops.raw_data import mover
 from accelsweep.workloads.finite import FiniteData
 from accelsweep.workloads.models import SmallCNN
 from accelsweep.workloads.rows import Items, Tensors

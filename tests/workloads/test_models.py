@@ -12,7 +12,7 @@ from omegaconf import OmegaConf
 from torch import nn
 
 from accelsweep.core.errors import Unsupported
-from accelsweep.measure.flops import training_flops
+from accelsweep.measure.metrics.flops import training_flops
 from accelsweep.workloads.alexnet import AlexNet, AlexNetCifar
 from accelsweep.workloads.classifier import Classifier
 from accelsweep.workloads.fcn import FCN

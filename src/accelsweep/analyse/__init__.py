@@ -1,1 +1,1 @@
-"""Collect, statistics, compare, scaling, cost, doubts, advice. No torch, no mlflow."""
+"""Collect, statistics, findings, advice. No torch, no mlflow."""

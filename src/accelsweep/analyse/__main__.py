@@ -8,8 +8,8 @@ from pathlib import Path
 from accelsweep.analyse.analyse import analyse
 from accelsweep.analyse.collect import collect
 from accelsweep.core.errors import AccelsweepError
-from accelsweep.core.folders import existing_sweep
 from accelsweep.core.plans import Manifest
+from accelsweep.state.folders import existing_sweep
 
 
 def main(arguments: list[str]) -> int:

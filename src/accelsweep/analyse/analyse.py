@@ -13,30 +13,30 @@ from typing import Any
 import pandas as pd
 from pydantic import ValidationError
 
-from accelsweep.analyse.advice import Situation, recommend
-from accelsweep.analyse.batch import batch_curves
-from accelsweep.analyse.bottleneck import bottleneck_of
-from accelsweep.analyse.claims import judge_claims
-from accelsweep.analyse.compare import Comparison, Rules, against_baseline, family_size, own_rate
-from accelsweep.analyse.cost import costs, gaps, note, time_to_target, used
-from accelsweep.analyse.doubts import cell_doubts, outlying_runs, overlapping_runs, sweep_doubts
-from accelsweep.analyse.ladder import ladders
-from accelsweep.analyse.noise_doubts import two_levels
+from accelsweep.analyse.advice.recommend import Situation, recommend
+from accelsweep.analyse.advice.words import command
+from accelsweep.analyse.findings.against_baseline import Comparison, Rules, against_baseline, family_size, own_rate
+from accelsweep.analyse.findings.batch import batch_curves
+from accelsweep.analyse.findings.bottleneck import bottleneck_of
+from accelsweep.analyse.findings.claims import judge_claims
+from accelsweep.analyse.findings.cost import costs, gaps, note, time_to_target, used
+from accelsweep.analyse.findings.doubts import cell_doubts, outlying_runs, overlapping_runs, sweep_doubts
+from accelsweep.analyse.findings.ladder import ladders
+from accelsweep.analyse.findings.noise_doubts import two_levels
+from accelsweep.analyse.findings.pareto import candidates, front, objectives
+from accelsweep.analyse.findings.quality import Asked, CellQuality, QualityMeasure, measure_of, qualities
+from accelsweep.analyse.findings.scaling import scaling
 from accelsweep.analyse.origin import environment, hardware_of, records_digest
-from accelsweep.analyse.pareto import candidates, front, objectives
-from accelsweep.analyse.quality import Asked, Measure, Quality, measure_of, qualities
-from accelsweep.analyse.repeats import planned_repeats
 from accelsweep.analyse.runs import CellRuns, RunRow, group, hardware_names, parse, rate_metric_of
-from accelsweep.analyse.scaling import scaling
-from accelsweep.analyse.statistics import Family, pooled_noise, significant
+from accelsweep.analyse.statistics.intervals import Family, pooled_noise, significant
+from accelsweep.analyse.statistics.repeats import planned_repeats
 from accelsweep.analyse.summary import summaries
-from accelsweep.analyse.words import command
 from accelsweep.core.documents import canonical_json
 from accelsweep.core.findings import CellFinding, ClaimFinding, Estimate, Findings, RunPoint
 from accelsweep.core.outcome import Outcome
 from accelsweep.core.plans import Manifest
 from accelsweep.core.record import Doubt
-from accelsweep.plan.power import smallest_visible_effect
+from accelsweep.plan.blocks.power import smallest_visible_effect
 from accelsweep.plan.prices import read_prices
 
 
@@ -101,7 +101,7 @@ def _judged(
     comparisons: Sequence[Comparison],
     cells: tuple[CellFinding, ...],
     rules: Rules,
-    measure: Measure,
+    measure: QualityMeasure,
     names: Mapping[str, str],
 ) -> dict[str, Any]:
     """Return the fields that weigh the cells against each other: repeats, noise, Pareto front, recommendation."""
@@ -168,7 +168,7 @@ def _finding(
     one: CellRuns,
     comparison: Comparison,
     priced: dict[str, Estimate],
-    quality: Quality,
+    quality: CellQuality,
     levels: Doubt | None,
     context: _Context,
 ) -> CellFinding:

@@ -18,11 +18,11 @@ import pyarrow.parquet as pq
 
 from accelsweep.core.documents import canonical_json, set_aside, sha256_file, write_bytes_atomically
 from accelsweep.core.errors import DamagedFile
-from accelsweep.core.folders import SweepFolder
 from accelsweep.core.outcome import Outcome
 from accelsweep.core.plans import Block, Manifest, PlannedCell
 from accelsweep.core.record import Record
 from accelsweep.core.secrets import without_secrets
+from accelsweep.state.folders import SweepFolder
 
 TEXT, WHOLE, REAL = pa.string(), pa.int64(), pa.float64()
 

@@ -16,9 +16,9 @@ from typing import Any
 
 import pandas as pd
 
+from accelsweep.analyse.advice.words import command
 from accelsweep.analyse.analyse import analyse
 from accelsweep.analyse.collect import COLUMNS
-from accelsweep.analyse.words import command
 from accelsweep.core.claims import Claim
 from accelsweep.core.documents import canonical_json
 from accelsweep.core.findings import Findings

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pandas as pd
 
-from accelsweep.analyse.compare import Rules, against_baseline, family_size, pair_of
-from accelsweep.analyse.pools import Pair, pools
+from accelsweep.analyse.findings.against_baseline import Rules, against_baseline, family_size, pair_of
 from accelsweep.analyse.runs import CellRuns, group, parse
-from accelsweep.analyse.statistics import Family, paired_interval, variance
+from accelsweep.analyse.statistics.intervals import Family, paired_interval, variance
+from accelsweep.analyse.statistics.pools import Pair, pools
 from accelsweep.core.plans import Manifest
-from accelsweep.plan.resolution import PILOT, Needed, PairNoise, repeats_for
+from accelsweep.plan.blocks.resolution import PILOT, Needed, PairNoise, repeats_for
 
 
 def repeats_from_pilot(records: pd.DataFrame, manifest: Manifest, resolution: float, most: int) -> Needed | None:

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from statistics import median
 
 from accelsweep.analyse.runs import CellRuns, Reading
-from accelsweep.analyse.statistics import significant
+from accelsweep.analyse.statistics.intervals import significant
 from accelsweep.core.findings import Summary
 
 

@@ -1,1 +1,1 @@
-"""What the command line and the Snakefile call: each module is one command and strings the rooms together."""
+"""What the command line calls: each module is one command and strings the rooms together."""

@@ -11,8 +11,6 @@ from typing import TYPE_CHECKING
 import typer
 from rich.table import Table
 
-from accelsweep.commands.console import console
-from accelsweep.commands.head import claimed
 from accelsweep.core.errors import (
     EXIT_INCOMPLETE,
     EXIT_INTERRUPTED,
@@ -23,7 +21,9 @@ from accelsweep.core.errors import (
     nearest,
 )
 from accelsweep.core.findings import Findings
-from accelsweep.core.folders import SweepFolder
+from accelsweep.drive.console import console
+from accelsweep.drive.head import held
+from accelsweep.state.folders import SweepFolder
 
 if TYPE_CHECKING:
     from accelsweep.plan.make import Plan
@@ -80,13 +80,13 @@ def _plans(home: Path, known: Sequence[str]) -> tuple[dict[str, Plan], dict[str,
 
 def _bring_up_to_date(home: Path, name: str, plan: Plan, seconds: float) -> int:
     """Run the claim's sweep for so long, or tell what there is of it. Refuses a sweep that another head runs."""
-    from accelsweep.commands.finish import finish
     from accelsweep.commands.run import Request, run
+    from accelsweep.drive.finish import finish
     from accelsweep.plan.make import write_plan
 
     if seconds > 0:
         return run(home, Request((f"experiment={GROUP}/{name}",), time_budget=f"{seconds:.0f}s"))
-    with claimed(SweepFolder(home, plan.manifest.sweep)):
+    with held(SweepFolder(home, plan.manifest.sweep)):
         finish(write_plan(home, plan))
     return EXIT_OK
 
@@ -99,7 +99,7 @@ def _findings(home: Path, plan: Plan) -> Findings | None:
 
 def known_claims(home: Path) -> list[str]:
     """Return the names of the experiments that put a claim to the test, the user's own among them, in order."""
-    from accelsweep.plan.compose import config_folders
+    from accelsweep.plan.grid.compose import config_folders
 
     folders = [folder / "experiment" / GROUP for folder in config_folders(home)]
     return sorted({path.stem for folder in folders for path in folder.glob("*.yaml")})

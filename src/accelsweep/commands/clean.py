@@ -8,8 +8,8 @@ from pathlib import Path
 
 import typer
 
-from accelsweep.commands.head import refuse_while_run
-from accelsweep.core.folders import existing_sweep
+from accelsweep.drive.head import refuse_while_run
+from accelsweep.state.folders import existing_sweep
 
 
 def delete_sweep(home: Path, name: str, ask: Callable[[str], bool] | None) -> None:

@@ -8,21 +8,21 @@ from typing import TYPE_CHECKING
 import typer
 from rich.table import Table
 
-from accelsweep.commands.console import console
 from accelsweep.core.errors import EXIT_OK, EXIT_REGRESSION
-from accelsweep.core.folders import existing_sweep
 from accelsweep.core.plans import Manifest
+from accelsweep.drive.console import console
 from accelsweep.report.format import bare_text, ratio_text, unit_word
+from accelsweep.state.folders import existing_sweep
 
 if TYPE_CHECKING:
     import pandas as pd
 
-    from accelsweep.analyse.versus import Row, SweepComparison
+    from accelsweep.analyse.findings.between_sweeps import CellInBoth, SweepComparison
 
 
 def compare_sweeps(home: Path, before: str, after: str, fail_if: str | None) -> int:
     """Print the comparison; return 3 if a regression that `fail_if` names is supported by the intervals, else 0."""
-    from accelsweep.analyse import versus
+    from accelsweep.analyse.findings import between_sweeps as versus
 
     gate = versus.parse_gate(fail_if) if fail_if is not None else None
     comparison = versus.compare_sweeps(_collected(home, before), _collected(home, after))
@@ -62,7 +62,7 @@ def _print(comparison: SweepComparison) -> None:
             typer.echo(f"only in {side}: {', '.join(labels)}")
 
 
-def _row(row: Row) -> list[str]:
+def _row(row: CellInBoth) -> list[str]:
     before, after = (bare_text(rate) if rate else "-" for rate in (row.before, row.after))
     ratio = ratio_text(row.ratio) if row.ratio else "-"
     doubts = ", ".join(sorted({doubt.code for doubt in row.doubts})) or "-"

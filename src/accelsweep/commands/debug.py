@@ -7,16 +7,16 @@ from pathlib import Path
 import typer
 
 from accelsweep.core.errors import EXIT_INCOMPLETE, EXIT_OK, InputError
-from accelsweep.core.folders import SweepFolder, existing_sweep
 from accelsweep.core.outcome import Outcome
 from accelsweep.core.plans import Manifest
 from accelsweep.core.tasks import UNIT_OF
 from accelsweep.report.format import number
+from accelsweep.state.folders import SweepFolder, existing_sweep
 
 
 def debug_in_foreground(home: Path, name: str, cell: str) -> int:
     """Run the cell whose name begins with `cell`; return 0 if it was measured, else 1."""
-    from accelsweep.execute.debug import debug_cell
+    from accelsweep.supervise.debug import debug_cell
 
     folder = existing_sweep(home, name)
     result = debug_cell(folder, full_name(folder, cell))

@@ -65,7 +65,7 @@ def _shipped() -> Check:
 
 
 def _devices() -> Iterator[Check]:
-    from accelsweep.plan.inventory import probe
+    from accelsweep.machine.inventory import probe
 
     try:
         devices = probe()

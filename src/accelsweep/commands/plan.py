@@ -10,15 +10,15 @@ from typing import TYPE_CHECKING
 import typer
 from rich.table import Table
 
-from accelsweep.commands.console import console
-from accelsweep.commands.profiles import check_profile, find_profile
 from accelsweep.core.errors import InputError
-from accelsweep.core.folders import SweepFolder
+from accelsweep.drive.console import console
+from accelsweep.drive.profiles import check_profile, find_profile
+from accelsweep.state.folders import SweepFolder
 
 if TYPE_CHECKING:
     from accelsweep.core.plans import Manifest
     from accelsweep.core.record import Record
-    from accelsweep.plan.estimate import Estimate
+    from accelsweep.plan.blocks.estimate import PlanEstimate
     from accelsweep.plan.make import Plan
     from accelsweep.plan.table import PlanTable, ReasonRow
 
@@ -29,7 +29,7 @@ def print_config(home: Path, overrides: Sequence[str], what: str) -> None:
     """Print the composed config, as `--cfg job` does for users of Hydra."""
     if what != "job":
         raise InputError(f"--cfg {what!r} is not known here: the only choice is `--cfg job`")
-    from accelsweep.plan.job import composed_yaml
+    from accelsweep.plan.grid.job import composed_yaml
 
     typer.echo(composed_yaml(home, overrides), nl=False)
 
@@ -53,14 +53,14 @@ def show_plan(home: Path, plan: Plan) -> None:
         console().print(line, markup=False, highlight=False, soft_wrap=True)
 
 
-def what_is_left(home: Path, plan: Plan) -> Estimate:
+def what_is_left(home: Path, plan: Plan) -> PlanEstimate:
     """Return how many runs are left to measure and what they will take, by earlier runs where there are any."""
     return _table(home, plan).estimate
 
 
 def _table(home: Path, plan: Plan) -> PlanTable:
-    from accelsweep.execute.skips import standing
     from accelsweep.plan.table import plan_table
+    from accelsweep.supervise.skips import standing
 
     records = _records(SweepFolder(home, plan.manifest.sweep), plan)
     wall_seconds: dict[str, list[float]] = defaultdict(list)
@@ -71,7 +71,7 @@ def _table(home: Path, plan: Plan) -> PlanTable:
 
 def _jobs(manifest: Manifest) -> list[str]:
     """Return how many jobs of which size a plan for a cluster comes to."""
-    from accelsweep.plan.slurm import in_words, sbatch_options
+    from accelsweep.plan.blocks.slurm import in_words, sbatch_options
 
     slurm = manifest.site.slurm
     if manifest.site.scheduler != "slurm":

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from accelsweep.core.folders import existing_sweep
+from accelsweep.state.folders import existing_sweep
 
 
 def publish_now(home: Path, name: str, tracking_uri: str | None) -> str:

@@ -6,13 +6,13 @@ from pathlib import Path
 
 import typer
 
-from accelsweep.commands.head import refuse_while_run
 from accelsweep.commands.runs import outcome_named, rows_of
 from accelsweep.core.errors import InputError
-from accelsweep.core.folders import SweepFolder, existing_sweep
 from accelsweep.core.outcome import Outcome
 from accelsweep.core.plans import Manifest
-from accelsweep.execute.attempts import RunFolder
+from accelsweep.drive.head import refuse_while_run
+from accelsweep.state.attempts import RunFolder
+from accelsweep.state.folders import SweepFolder, existing_sweep
 
 _KEPT = {
     Outcome.measured: "it is an answer; more of them: accelsweep run ... --add-repeats K",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -11,6 +12,11 @@ from accelsweep.core.breakdown import Breakdown
 from accelsweep.core.documents import Document, Frozen, sha256_file
 from accelsweep.core.errors import DamagedFile
 from accelsweep.core.outcome import Outcome
+
+
+def now() -> str:
+    """Return the present time in UTC, ISO 8601, to the millisecond."""
+    return datetime.now(UTC).isoformat(timespec="milliseconds")
 
 
 class Metric(Frozen):

@@ -1,1 +1,1 @@
-"""Decisions before any device is touched: compose, expand, exclude, block design, estimate. No torch."""
+"""Decisions before any device is touched: compose, expand, refuse, cut into blocks, estimate. No torch."""

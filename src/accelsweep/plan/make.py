@@ -13,14 +13,15 @@ from pathlib import Path
 from accelsweep.core.cell import Cell
 from accelsweep.core.documents import set_aside, write_bytes_atomically
 from accelsweep.core.errors import InputError
-from accelsweep.core.folders import SweepFolder
 from accelsweep.core.plans import Block, Manifest, PlannedCell, Settings
 from accelsweep.core.secrets import without_secrets
-from accelsweep.plan import earlier, select
-from accelsweep.plan.blocks import Design, Task, design
-from accelsweep.plan.compose import Composer, config_folders
-from accelsweep.plan.grid import CheckedGrid, checked_grid
+from accelsweep.plan.blocks import earlier
+from accelsweep.plan.blocks.cut import Cutting, Design, design
+from accelsweep.plan.grid import select
+from accelsweep.plan.grid.cells import CheckedGrid, checked_grid
+from accelsweep.plan.grid.compose import Composer, config_folders
 from accelsweep.plan.sources import source_digests, targets, versions
+from accelsweep.state.folders import SweepFolder
 
 
 @dataclass(frozen=True)
@@ -144,4 +145,4 @@ def _blocks(
     if baseline is None:
         return Design((), ())
     supported = {cell.name: cell for cell in grid.cells.values() if cell.unsupported is None}
-    return design(Task(sweep, supported, baseline, settings, grid.site), existing)
+    return design(Cutting(sweep, supported, baseline, settings, grid.site), existing)

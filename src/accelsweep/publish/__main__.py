@@ -9,7 +9,7 @@ from pathlib import Path
 import typer
 
 from accelsweep.core.errors import AccelsweepError
-from accelsweep.core.folders import existing_sweep
+from accelsweep.state.folders import existing_sweep
 
 
 def main(arguments: list[str] | None = None) -> int:

@@ -16,13 +16,13 @@ from collections.abc import Callable
 import psutil
 
 from accelsweep.core.errors import AccelsweepError
-from accelsweep.core.folders import SweepFolder
 from accelsweep.core.secrets import masked
 from accelsweep.publish.contents import run_key
 from accelsweep.publish.location import resolve
 from accelsweep.publish.publisher import Publication, Tell, bring_about_runs, publish
 from accelsweep.publish.snapshot import Snapshot, take
 from accelsweep.publish.store import connect, refuse_foreign
+from accelsweep.state.folders import SweepFolder
 
 POLL_SECONDS = 2.0
 _LONGEST_PAUSE_SECONDS = 60.0

@@ -6,7 +6,7 @@ import os
 from pathlib import Path
 from urllib.parse import unquote
 
-from accelsweep.core.folders import SweepFolder
+from accelsweep.state.folders import SweepFolder
 
 
 def resolve(home: Path, tracking_uri: str | None) -> str:

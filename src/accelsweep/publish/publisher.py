@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from accelsweep.core.errors import AccelsweepError, DamagedFile
-from accelsweep.core.folders import SweepFolder
 from accelsweep.core.secrets import masked
 from accelsweep.core.shipped import shipped_root
 from accelsweep.publish.cells import cell_run
@@ -23,6 +22,7 @@ from accelsweep.publish.location import resolve
 from accelsweep.publish.snapshot import Snapshot, report_digest, run_digest, take
 from accelsweep.publish.state import Copied, remember, run_digests
 from accelsweep.publish.store import Store, connect, refuse_foreign
+from accelsweep.state.folders import SweepFolder
 
 if TYPE_CHECKING:
     from accelsweep.publish.writer import Writer

@@ -10,11 +10,11 @@ from typing import ClassVar
 
 from accelsweep.core.documents import Document, Frozen, sha256_file
 from accelsweep.core.errors import DamagedFile
-from accelsweep.core.folders import SweepFolder
 from accelsweep.core.plans import Manifest
 from accelsweep.core.secrets import masked
 from accelsweep.publish.location import database_file, resolve
 from accelsweep.publish.snapshot import report_digest, run_digest
+from accelsweep.state.folders import SweepFolder
 
 
 class Copied(Frozen):

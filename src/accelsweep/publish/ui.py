@@ -19,7 +19,7 @@ from typing import IO
 
 from accelsweep.core.errors import EXIT_INCOMPLETE, EXIT_OK, AccelsweepError, InputError
 from accelsweep.core.secrets import masked
-from accelsweep.execute import kernel
+from accelsweep.machine import linux
 from accelsweep.publish.location import is_server, resolve
 from accelsweep.publish.publisher import Tell
 from accelsweep.publish.state import experiments
@@ -106,7 +106,7 @@ def running_server(home: Path, uri: str, port: int | None = None) -> Iterator[Se
             stdout=log,
             stderr=subprocess.STDOUT,
             start_new_session=True,
-            preexec_fn=partial(kernel.die_with_parent, os.getpid(), signal.SIGTERM),  # noqa: PLW1509 - no thread holds a lock
+            preexec_fn=partial(linux.die_with_parent, os.getpid(), signal.SIGTERM),  # noqa: PLW1509 - no thread holds a lock
         )
         try:
             server = Server(process, port, log)

@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 from accelsweep.core.errors import AccelsweepError
-from accelsweep.core.folders import SweepFolder
+from accelsweep.state.folders import SweepFolder
 
 
 def main(arguments: list[str] | None = None) -> int:

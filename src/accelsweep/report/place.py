@@ -8,13 +8,13 @@ from pathlib import Path
 from typing import Protocol
 
 from accelsweep.core.documents import sha256_text
-from accelsweep.core.folders import SweepFolder
+from accelsweep.state.folders import SweepFolder
 
 LONGEST = 120
 """A folder of more characters than this would not fit every file system."""
 
 
-class Place(Protocol):
+class ReportPlace(Protocol):
     """What a report is written from and to; a `SweepFolder` is one."""
 
     @property

@@ -1,0 +1,1 @@
+"""From findings to words: a recommendation, or why there is none and the command that helps."""

@@ -1,0 +1,219 @@
+"""What to do: a recommendation in words with alternatives, or an honest "nothing yet" and the command that helps."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+from accelsweep.analyse.advice.words import command, count_of, memory, setting, times, verb
+from accelsweep.analyse.findings.against_baseline import Rules
+from accelsweep.analyse.findings.pareto import MEMORY, cost_of, money_of, one_energy_scope, value_of
+from accelsweep.analyse.findings.quality import FASTER_BUT_WORSE
+from accelsweep.analyse.statistics.repeats import planned_repeats
+from accelsweep.core.findings import CellFinding, Choice, Recommendation, Verdict
+from accelsweep.core.plans import Manifest
+from accelsweep.plan.blocks.power import repeats_needed
+
+
+@dataclass(frozen=True)
+class Situation:
+    """What advice is given on: the cells with their verdicts, the rules behind them, and the noise that was seen.
+
+    `front` names the cells on the Pareto front; `noise` is the standard deviation of a log rate in a block, or None.
+    """
+
+    manifest: Manifest
+    cells: Sequence[CellFinding]
+    rules: Rules
+    noise: float | None
+    front: Sequence[str]
+
+    @property
+    def repeats(self) -> int:
+        """The repeats that these cells' ratios rest on."""
+        return planned_repeats(self.cells, self.manifest)
+
+    @property
+    def baseline(self) -> CellFinding | None:
+        """The measured baseline, or None."""
+        return next((cell for cell in self.cells if cell.verdict is Verdict.baseline), None)
+
+    def having(self, verdict: Verdict) -> list[CellFinding]:
+        """Return the cells with this verdict."""
+        return [cell for cell in self.cells if cell.verdict is verdict]
+
+
+def recommend(situations: Mapping[str, Situation]) -> Recommendation:
+    """Return what to do, in words whose numbers stand in the cells' findings.
+
+    `situations` are by the hardware of the baseline. Ratios to baselines on different hardware say nothing about one
+    another, so with several situations none is preferred: each has its own advice, among the alternatives.
+    """
+    if len(situations) == 1:
+        return _recommend(next(iter(situations.values())))
+    each = {hardware: _recommend(situation) for hardware, situation in situations.items()}
+    return Recommendation(
+        choice=None,
+        sentence=f"Measured side by side on {count_of(len(each), 'kind')} of hardware: a speed-up holds on its own "
+        "hardware, so there is one recommendation for each.",
+        alternatives=tuple(
+            Choice(
+                cell=advice.choice.cell if advice.choice else "",
+                title=f"On {hardware}",
+                sentence=advice.sentence,
+                hardware=advice.choice.hardware if advice.choice else None,
+            )
+            for hardware, advice in each.items()
+        ),
+        settle=max((advice.settle for advice in each.values() if advice.settle), key=_added, default=None),
+    )
+
+
+def _added(settle: str) -> int:
+    return int(settle.rpartition(" --add-repeats ")[2]) if " --add-repeats " in settle else 0
+
+
+def _recommend(situation: Situation) -> Recommendation:
+    faster = [cell for cell in situation.having(Verdict.faster) if cell.quality_verdict != FASTER_BUT_WORSE]
+    if faster:
+        return _train(situation, max(faster, key=lambda cell: (_ratio(cell), cell.cell)), faster)
+    if situation.baseline is None:
+        return _nothing_without_baseline(situation)
+    undecided = situation.having(Verdict.undecided)
+    if undecided:
+        total = len(situation.having(Verdict.slower)) + len(situation.having(Verdict.same)) + len(undecided)
+        why = (
+            f"{len(undecided)} of {count_of(total, 'comparison')} undecided at {count_of(situation.repeats, 'repeat')}"
+        )
+        return _not_yet(situation, undecided, f"Nothing can be recommended yet: {why}")
+    return _stay(situation, situation.baseline)
+
+
+def _train(situation: Situation, best: CellFinding, faster: Sequence[CellFinding]) -> Recommendation:
+    assert best.speedup is not None
+    limit = best.speedup.ratio.low or 0.0
+    rivals = [
+        cell for cell in faster if cell is not best and cell.speedup and (cell.speedup.ratio.high or 0.0) >= limit
+    ]
+    sentence = f"{verb(best)} {setting(best)}: {_comparison(situation, best)}."
+    if rivals:
+        sentence += f" {count_of(len(rivals), 'other cell')} may be as fast: the intervals overlap."
+    choice = Choice(cell=best.cell, title="Recommended", sentence=sentence, hardware=best.hardware)
+    unsettled = [_ratio(best) / _ratio(cell) for cell in rivals]
+    unsettled += [_ratio(cell) for cell in situation.having(Verdict.undecided)]
+    settle = _more_repeats(situation, unsettled)
+    return Recommendation(choice=choice, sentence=sentence, alternatives=_alternatives(situation, best), settle=settle)
+
+
+def _comparison(situation: Situation, cell: CellFinding) -> str:
+    assert cell.speedup is not None
+    parts = [f"{times(cell.speedup.ratio)} the rate of your baseline"]
+    base = situation.baseline
+    money = money_of(situation.cells)
+    own, other = cost_of(cell, money), base and cost_of(base, money)
+    if own is not None and other:
+        parts[0] += f" at {own / other:.2g}x its cost"
+    parts += [text for text in (memory(cell, situation.manifest.site),) if text]
+    parts.append(cell.quality_verdict.replace("quality: ", "quality "))
+    parts += [f"doubts: {', '.join(doubt.code for doubt in cell.doubts)}"] if cell.doubts else []
+    return "; ".join(parts)
+
+
+def _stay(situation: Situation, baseline: CellFinding) -> Recommendation:
+    worse = [cell for cell in situation.cells if cell.quality_verdict == FASTER_BUT_WORSE]
+    others = len(situation.having(Verdict.slower)) + len(situation.having(Verdict.same)) + len(worse)
+    beyond = f"{situation.rules.threshold * 100:.2g} %"
+    sentence = f"Stay with your baseline, {setting(baseline)}: none of {count_of(others, 'other cell')}"
+    sentence += f" that could be compared is more than {beyond} faster"
+    if worse:
+        sentence += f" without losing quality ({len(worse)} faster, but worse)"
+    if not others:
+        return Recommendation(choice=None, sentence=_nothing_to_compare(situation), alternatives=(), settle=None)
+    choice = Choice(cell=baseline.cell, title="Recommended", sentence=f"{sentence}.", hardware=baseline.hardware)
+    alternatives = _alternatives(situation, baseline)
+    return Recommendation(choice=choice, sentence=choice.sentence, alternatives=alternatives, settle=None)
+
+
+def _nothing_to_compare(situation: Situation) -> str:
+    refused = situation.having(Verdict.refused)
+    if refused:
+        return f"Nothing can be recommended: every comparison was refused. {refused[0].verdict_reason}"
+    return "Nothing can be recommended: only the baseline was measured, and there is nothing to compare it with."
+
+
+def _nothing_without_baseline(situation: Situation) -> Recommendation:
+    measured = [cell for cell in situation.cells if cell.measured]
+    wanted = next((cell for cell in situation.cells if cell.cell == situation.manifest.baseline), None)
+    if not measured:
+        sentence = f"Nothing can be recommended: no run was measured. {_why_nothing(situation, wanted)}."
+    elif wanted is None:
+        sentence = "Nothing can be recommended: the plan names no baseline; set baseline={key: value} and run again."
+    else:
+        sentence = f"Nothing can be recommended because the baseline was not measured: {wanted.verdict_reason}."
+    settle = command(situation.manifest) if wanted is not None else None
+    return Recommendation(choice=None, sentence=sentence, alternatives=(), settle=settle)
+
+
+def _why_nothing(situation: Situation, baseline: CellFinding | None) -> str:
+    if baseline is not None:
+        return f"The baseline: {baseline.verdict_reason}"
+    if not situation.cells:
+        return "The plan has no cell"
+    return f"No cell can run here; the first is {situation.cells[0].verdict_reason}"
+
+
+def _not_yet(situation: Situation, undecided: Sequence[CellFinding], why: str) -> Recommendation:
+    settle = _more_repeats(situation, [_ratio(cell) for cell in undecided])
+    then = "more repeats would settle it" if settle else "more repeats would hardly settle it, the rates are too close"
+    return Recommendation(choice=None, sentence=f"{why}; {then}.", alternatives=(), settle=settle)
+
+
+def _more_repeats(situation: Situation, ratios: Sequence[float]) -> str | None:
+    """Return the command that adds the blocks that should settle most of these ratios, or None if none is to be had."""
+    family = situation.rules.family
+    if not ratios:
+        return None
+    if situation.noise is None:
+        return f"{command(situation.manifest)} --add-repeats 5"
+    size, confidence, threshold = family.size, family.confidence, situation.rules.threshold
+    needed = [
+        repeats_needed(ratio, situation.noise, family=size, confidence=confidence, threshold=threshold)
+        for ratio in ratios
+        if ratio > 0.0
+    ]
+    most = max((repeats for repeats in needed if repeats is not None), default=None)
+    if most is None:
+        return None
+    return f"{command(situation.manifest)} --add-repeats {max(most - situation.repeats, 2)}"
+
+
+def _alternatives(situation: Situation, best: CellFinding) -> tuple[Choice, ...]:
+    """Return the cheapest, the greenest and the smallest cell of the Pareto front, unless it is the choice itself.
+
+    None is called the greenest or the smallest where readings of different kinds would have to be compared.
+    """
+    sound = [cell for cell in situation.cells if cell.quality_verdict != FASTER_BUT_WORSE]
+    on_front = [cell for cell in sound if cell.cell in situation.front]
+    memories = next((name for name in MEMORY if all(value_of(cell, name) is not None for cell in on_front)), None)
+    energies_compare = one_energy_scope(on_front)
+    wishes: list[tuple[str, Callable[[CellFinding], float | None]]] = [
+        ("Cheapest", lambda cell: cost_of(cell, money_of(situation.cells))),
+        ("Greenest", lambda cell: cost_of(cell, "joules_per_sample") if energies_compare else None),
+        ("Smallest memory", lambda cell: value_of(cell, memories) if memories else None),
+    ]
+    found = []
+    for title, wish in wishes:
+        rated = [(value, cell.cell, cell) for cell in on_front if (value := wish(cell)) is not None]
+        if rated and (chosen := min(rated, key=lambda item: item[:2])[2]) is not best:
+            found.append(_alternative(situation, title, chosen))
+    return tuple(found)
+
+
+def _alternative(situation: Situation, title: str, cell: CellFinding) -> Choice:
+    compared = _comparison(situation, cell) if cell.speedup else "your baseline"
+    sentence = f"{title}: {setting(cell)}: {compared}."
+    return Choice(cell=cell.cell, title=title, sentence=sentence, hardware=cell.hardware)
+
+
+def _ratio(cell: CellFinding) -> float:
+    return cell.speedup.ratio.value if cell.speedup else 0.0

@@ -1,0 +1,1 @@
+"""One module a finding: speed-ups, scaling, cost, quality, ladders, claims, doubts."""

@@ -1,0 +1,159 @@
+"""The cells of one sweep against its baseline: ratio, interval and verdict, or the reason why there is none."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+
+from accelsweep.analyse.findings.noise_doubts import uneven_noise
+from accelsweep.analyse.likeness import build_doubt, difference
+from accelsweep.analyse.runs import CellRuns, RunRow
+from accelsweep.analyse.statistics.intervals import (
+    Family,
+    Interval,
+    exponential_estimate,
+    log_ratio,
+    pairs_up,
+    t_interval,
+    verdict,
+)
+from accelsweep.analyse.statistics.pools import Pair, Values, intervals
+from accelsweep.core.documents import canonical_json
+from accelsweep.core.findings import Estimate, Speedup, Verdict
+from accelsweep.core.outcome import Outcome
+from accelsweep.core.record import Doubt
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """How a cell compares with its `partner`, the baseline on hardware that may be compared with its own."""
+
+    speedup: Speedup | None
+    verdict: Verdict
+    reason: str
+    partner: CellRuns | None = None
+    doubts: tuple[Doubt, ...] = ()
+
+    @property
+    def refusal(self) -> str | None:
+        """The sentence that says why this comparison was refused, or None if it was not."""
+        return self.reason if self.verdict is Verdict.refused else None
+
+
+@dataclass(frozen=True)
+class Rules:
+    """How verdicts are reached: the family, the practical threshold, the swept axes, the fields to compare across."""
+
+    family: Family
+    threshold: float
+    axes: Collection[str]
+    across: Collection[str]
+
+
+def family_size(groups: Sequence[CellRuns], baseline: str | None) -> int:
+    """Return the number of ratios that a sweep prints: one per supported row that is not the baseline's.
+
+    Rows that were not measured count too, so that a failure, or looking early, does not make the others' intervals
+    narrower.
+    """
+    return max(1, sum(group.cell != baseline and group.planned.unsupported is None for group in groups))
+
+
+def against_baseline(groups: Sequence[CellRuns], baselines: Sequence[CellRuns], rules: Rules) -> list[Comparison]:
+    """Compare each row with the baseline; `baselines` are the baseline's rows, one per kind of hardware.
+
+    All rows at once, because what the noise of the others shows goes into each interval.
+    """
+    found = [_beforehand(group, baselines, rules) for group in groups]
+    asked = [(group, one) for group, one in zip(groups, found, strict=True) if isinstance(one, CellRuns)]
+    compared = iter(compare(asked, rules))
+    return [one if isinstance(one, Comparison) else next(compared) for one in found]
+
+
+def _beforehand(group: CellRuns, baselines: Sequence[CellRuns], rules: Rules) -> Comparison | CellRuns:
+    """Return the baseline that a row is compared with, or the comparison that says why there is none."""
+    if not group.rated:
+        return Comparison(None, Verdict.not_measured, endings(group))
+    if any(group.cell == base.cell for base in baselines):
+        return Comparison(None, Verdict.baseline, "the cell that the others are compared with", group)
+    measured = [base for base in baselines if base.rated]
+    if not measured:
+        return Comparison(None, Verdict.undecided, _no_baseline(baselines))
+    partner, refusal = _partner(group, measured, rules)
+    return Comparison(None, Verdict.refused, refusal) if refusal is not None else partner
+
+
+def compare(asked: Sequence[tuple[CellRuns, CellRuns]], rules: Rules) -> list[Comparison]:
+    """Compare measured cells that may be compared: the ratio of each one's rate to its partner's.
+
+    The pairs on one kind of hardware share a pool of variances; the family of `rules` is one over all of them.
+    """
+    pairs = [pair_of(group, partner, group.log_rates, partner.log_rates) for group, partner in asked]
+    found = zip(asked, intervals(pairs, rules.family, log_ratio), uneven_noise(pairs, rules.family.size), strict=True)
+    return [_comparison(*sides, interval, uneven, rules) for sides, interval, uneven in found]
+
+
+def pair_of(group: CellRuns, partner: CellRuns, ours: Values, theirs: Values) -> Pair:
+    """Return values of two cells as a pair whose pool is the kind of hardware of both."""
+    kind = canonical_json([dict(group.hardware), dict(partner.hardware)])
+    return Pair(ours, theirs, (group.cell, partner.cell), kind)
+
+
+def _comparison(
+    group: CellRuns, partner: CellRuns, interval: Interval, uneven: Doubt | None, rules: Rules
+) -> Comparison:
+    ratio, paired = exponential_estimate(interval, "1", rules.family), pairs_up(group.log_rates, partner.log_rates)
+    decision, reason = verdict(ratio, rules.threshold)
+    doubts = (build_doubt(group, partner), None if paired else _unpaired(group, partner), uneven)
+    found = tuple(doubt for doubt in doubts if doubt is not None)
+    return Comparison(Speedup(ratio=ratio, paired=paired), decision, reason, partner, found)
+
+
+def own_rate(group: CellRuns, confidence: float) -> Estimate | None:
+    """Return the geometric mean of a cell's rates with an interval of its own, which belongs to no family; or None."""
+    if not group.rated:
+        return None
+    alone = Family(1, confidence)
+    return exponential_estimate(t_interval(list(group.log_rates.values()), alone), group.rate_unit, alone)
+
+
+def endings(group: CellRuns) -> str:
+    """Return how the runs of a cell without a rate ended: `3 of 3 runs: out_of_memory (cannot allocate ...)`."""
+    if group.planned.unsupported is not None:
+        return f"unsupported: {group.planned.unsupported}"
+    outcomes = [outcome for outcome in Outcome if any(run.outcome is outcome for run in group.runs)]
+    parts = []
+    for outcome in outcomes:
+        ended = [run for run in group.runs if run.outcome is outcome]
+        reasons = (run.reason or _why_no_rate(run, group.rate_metric) for run in ended)
+        reason = next((reason for reason in reasons if reason), "no rate was recorded")
+        parts.append(f"{len(ended)} of {len(group.runs)} runs: {outcome} ({reason})")
+    return "; ".join(parts) if parts else "no run is planned"
+
+
+def _why_no_rate(run: RunRow, metric: str) -> str | None:
+    return run.metrics[metric].reason if metric in run.metrics else None
+
+
+def _no_baseline(baselines: Sequence[CellRuns]) -> str:
+    if not baselines:
+        return "the plan names no baseline to compare with"
+    return f"the baseline was not measured: {endings(baselines[0])}"
+
+
+def _partner(group: CellRuns, baselines: Sequence[CellRuns], rules: Rules) -> tuple[CellRuns, str | None]:
+    """Return the comparable baseline that shares most blocks with the cell; without one, the reason why not."""
+    refusals = [difference(group, base, rules.axes, rules.across) for base in baselines]
+    comparable = [base for base, refusal in zip(baselines, refusals, strict=True) if refusal is None]
+    if not comparable:
+        return baselines[0], refusals[0]
+    return max(comparable, key=lambda base: len(group.blocks & base.blocks)), None
+
+
+def _unpaired(group: CellRuns, partner: CellRuns) -> Doubt:
+    shared = len(group.blocks & partner.blocks)
+    return Doubt(
+        code="unpaired",
+        message=f"blocks that hold this cell and the baseline: {shared}; differences between blocks are not removed",
+        remedy="measure both in 3 or more common blocks: run the same command with --add-repeats 3",
+    )

@@ -1,0 +1,181 @@
+"""One sweep against another, cell by cell: whether a commit, a machine or a version changed the rates.
+
+Runs of two sweeps share no block, so nothing pairs: Welch's interval, blocks as units, a family of the common cells.
+The doubts of both sweeps' runs stand beside the ratio. `unpaired` is not among them: it would stand on every row, and
+no further repeat could take it away.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pandas as pd
+
+from accelsweep.analyse.findings.against_baseline import endings, own_rate
+from accelsweep.analyse.findings.doubts import cell_doubts, outlying_runs, overlapping_runs
+from accelsweep.analyse.likeness import build_doubt, difference, source_doubt
+from accelsweep.analyse.runs import CellRuns, RunRow, group, parse, rate_metric_of
+from accelsweep.analyse.statistics.intervals import Family, exponential_estimate, verdict, welch_interval
+from accelsweep.core.documents import Frozen
+from accelsweep.core.errors import InputError
+from accelsweep.core.findings import Estimate, Verdict
+from accelsweep.core.plans import Manifest
+from accelsweep.core.record import Doubt
+
+
+class CellInBoth(Frozen):
+    """A cell in both sweeps. `ratio` is the rate after to that before; None where refused or not measured."""
+
+    cell: str
+    label: str
+    axes: dict[str, Any]
+    before: Estimate | None
+    after: Estimate | None
+    ratio: Estimate | None
+    verdict: Verdict
+    reason: str
+    doubts: tuple[Doubt, ...] = ()
+
+
+class SweepComparison(Frozen):
+    """Two sweeps, cell by cell. `only_before` and `only_after` are labels of cells that the other lacks."""
+
+    before: str
+    after: str
+    family: int
+    confidence: float
+    threshold: float
+    rate_unit: str
+    rows: tuple[CellInBoth, ...]
+    only_before: tuple[str, ...]
+    only_after: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Gate:
+    """What makes a comparison fail: a `verdict` that the interval supports beyond `threshold` (0.02 is 2 %)."""
+
+    verdict: Verdict
+    threshold: float
+
+
+def parse_gate(text: str) -> Gate:
+    """Return the gate that `slower:2%`, `slower:0.02` or `slower` (2 %) stands for; raise InputError for others."""
+    match = re.fullmatch(r"(slower|faster)(?::(\d+(?:\.\d+)?)(%?))?", text.strip())
+    if match is None:
+        raise InputError(f"--fail-if {text!r} is not understood; write for example slower:2%")
+    number = float(match[2]) / (100.0 if match[3] else 1.0) if match[2] else 0.02
+    if number >= 1.0:
+        raise InputError(f"--fail-if {text!r}: a threshold of {number:.0%} is too large; write for example slower:2%")
+    return Gate(Verdict(match[1]), number)
+
+
+def failing(comparison: SweepComparison, gate: Gate) -> tuple[CellInBoth, ...]:
+    """Return the rows whose interval lies wholly on the gate's side of its threshold: a supported regression."""
+    return tuple(row for row in comparison.rows if row.ratio and verdict(row.ratio, gate.threshold)[0] is gate.verdict)
+
+
+def compare_sweeps(
+    before: tuple[pd.DataFrame, Manifest], after: tuple[pd.DataFrame, Manifest], across: Collection[str] = ()
+) -> SweepComparison:
+    """Compare two collected sweeps (table and manifest of each) over the cells that both plan.
+
+    Cells are matched by name, so their configs are equal. Different hardware or public versions are refused unless
+    named in `across`; different sources of the user's packages, which two commits are expected to have, are a doubt.
+    The compared rate, threshold and confidence are those of the sweep `after`.
+    """
+    rows = parse(after[0])
+    metric = rate_metric_of(after[1], rows)
+    old, new = _Side.of("before", before[1], parse(before[0]), metric), _Side.of("after", after[1], rows, metric)
+    pairs, settings = list(_pairs(old, new)), after[1].settings.analysis
+    family = Family(max(1, len(pairs)), settings.confidence)
+    allowed = (*across, *settings.across)
+    return SweepComparison(
+        before=before[1].sweep,
+        after=after[1].sweep,
+        family=family.size,
+        confidence=family.confidence,
+        threshold=settings.threshold,
+        rate_unit=new.groups[0].rate_unit if new.groups else "1/s",
+        rows=tuple(
+            _row(ours, one, family, settings.threshold, allowed, (*old.doubts(ours), *new.doubts(one)))
+            for ours, one in pairs  # of the sweep before, and of the sweep after
+        ),
+        only_before=old.beyond(new),
+        only_after=new.beyond(old),
+    )
+
+
+@dataclass(frozen=True)
+class _Side:
+    """One of the two sweeps: its rows, and what the doubts of a row need to know of the sweep's other runs."""
+
+    name: str
+    groups: Sequence[CellRuns]
+    outlying: Collection[str]
+    overlapping: Collection[str]
+
+    @classmethod
+    def of(cls, when: str, manifest: Manifest, rows: Sequence[RunRow], metric: str) -> _Side:
+        groups = group(manifest, rows, metric)
+        return cls(f"{when} ({manifest.sweep})", groups, outlying_runs(groups), overlapping_runs(rows))
+
+    def doubts(self, one: CellRuns) -> list[Doubt]:
+        """Return the doubts of one of the rows, each with the name of this side before it."""
+        found = cell_doubts(one, self.outlying, self.overlapping)
+        return [doubt.model_copy(update={"message": f"{self.name}: {doubt.message}"}) for doubt in found]
+
+    def beyond(self, other: _Side) -> tuple[str, ...]:
+        """Return the labels of the cells that the other side lacks."""
+        cells = {one.cell for one in other.groups}
+        return tuple(dict.fromkeys(one.label for one in self.groups if one.cell not in cells))
+
+
+def _pairs(old: _Side, new: _Side) -> Iterator[tuple[CellRuns, CellRuns]]:
+    """Yield the rows of the cells that both sides plan; those before on the same hardware where there are such."""
+    theirs: dict[str, list[CellRuns]] = {}
+    for one in old.groups:
+        theirs.setdefault(one.cell, []).append(one)
+    for one in new.groups:
+        if one.planned.unsupported is None and (found := theirs.get(one.cell)):
+            yield next((other for other in found if other.hardware == one.hardware), found[0]), one
+
+
+def _row(
+    old: CellRuns,
+    new: CellRuns,
+    family: Family,
+    threshold: float,
+    across: Collection[str],
+    own: Sequence[Doubt],
+) -> CellInBoth:
+    ratio, decision, reason, doubts = None, Verdict.not_measured, "", []
+    missing = next((side for side in (old, new) if not side.rated), None)
+    refusal = None if missing else difference(new, old, (), (*across, *_sources(old), *_sources(new)))
+    if missing is not None:
+        reason = f"{'before' if missing is old else 'after'}: {endings(missing)}"
+    elif refusal is not None:
+        decision, reason = Verdict.refused, refusal
+    else:
+        interval = welch_interval(list(new.log_rates.values()), list(old.log_rates.values()), family)
+        ratio = exponential_estimate(interval, "1", family)
+        decision, reason = verdict(ratio, threshold)
+        doubts = [doubt for doubt in (build_doubt(new, old), source_doubt(new, old)) if doubt is not None]
+    return CellInBoth(
+        cell=new.cell,
+        label=new.label,
+        axes=new.planned.axes,
+        before=own_rate(old, family.confidence),
+        after=own_rate(new, family.confidence),
+        ratio=ratio,
+        verdict=decision,
+        reason=reason,
+        doubts=tuple(dict.fromkeys((*doubts, *own))),
+    )
+
+
+def _sources(side: CellRuns) -> set[str]:
+    return {package for run in side.measured for package in run.sources}

@@ -1,0 +1,171 @@
+"""Reasons to distrust numbers that only show when many runs are seen together. Each says what it saw and what to do.
+
+A doubt that always fires is worthless: the false-alarm rate of each test here is simulated in tests/analyse.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from datetime import datetime
+from itertools import groupby
+from statistics import quantiles
+
+from scipy import special
+
+from accelsweep.analyse.findings.noise_doubts import noisy_baseline
+from accelsweep.analyse.findings.series import ranks
+from accelsweep.analyse.runs import CellRuns, RunRow
+from accelsweep.analyse.statistics.intervals import mean
+from accelsweep.core.documents import canonical_json
+from accelsweep.core.record import Doubt
+
+REPEATS_FOR_PUBLISHING = 5
+DRIFT_LEVEL = 0.01
+"""Chance of a false drift alarm: one sweep in a hundred."""
+
+FEWEST_BLOCKS_FOR_DRIFT = 4
+FEWEST_RUNS_FOR_OUTLIERS = 12
+FAR_OUT = 3.0
+"""Tukey's fence for values that are "far out", in interquartile ranges ("Exploratory Data Analysis", 1977)."""
+
+
+def cell_doubts(group: CellRuns, outlying: Collection[str], overlapping: Collection[str]) -> list[Doubt]:
+    """Return the doubts of one cell: its runs' own, gathered, then those that its runs show together."""
+    found = gathered(group.measured)
+    planned, measured = len(group.runs), len(group.measured)
+    if 0 < measured < planned:
+        message = f"{measured} of {planned} planned repeats were measured; the others are not missing at random"
+        found.append(
+            Doubt(code="fewer_repeats", message=message, remedy="see the failed runs' reasons, then run again")
+        )
+    if 0 < (rated := len(group.rated)) < measured:
+        message = f"{rated} of {measured} measured repeats reached the target; the time is theirs alone, so it flatters"
+        remedy = "raise measure.max_samples, or call the cell one that does not get there"
+        found.append(Doubt(code="target_missed", message=message, remedy=remedy))
+    found += _uneven(group)
+    names = [run.run for run in group.measured]
+    if strange := [run.repeat for run in group.measured if run.run in outlying]:
+        message = f"repeat {_listing(strange)} lies far from its cell's mean for this sweep's noise; it was kept"
+        found.append(Doubt(code="outlier", message=message, remedy="read its log and its environment before and after"))
+    if shared := sum(name in overlapping for name in names):
+        message = f"{shared} of {measured} runs were timed while another run of this sweep used the same machine"
+        found.append(
+            Doubt(code="shared_timing", message=message, remedy="time one run per machine (measure.concurrency=1)")
+        )
+    return found
+
+
+def _uneven(group: CellRuns) -> Iterator[Doubt]:
+    """Yield the doubt that repeats had different numbers of CPU threads, if they had."""
+    threads = sorted({found for run in group.measured if (found := run.effective.get("threads_per_rank"))})
+    if len(threads) > 1:
+        counts = " and ".join(map(str, threads))
+        message = f"its repeats had {counts} CPU threads per rank, so they are not repeats of one thing"
+        remedy = "set `threads`, or measure all of them again where each has the same cores"
+        yield Doubt(code="threads_differ", message=message, remedy=remedy)
+
+
+def gathered(runs: Sequence[RunRow]) -> list[Doubt]:
+    """Return one doubt per code for the doubts of single runs, saying how many of them have it."""
+    found = sorted((doubt for run in runs for doubt in run.doubts), key=lambda doubt: doubt.code)
+    return [
+        Doubt(code=code, message=f"{_runs_with(code, runs)} of {len(runs)} runs: {first.message}", remedy=first.remedy)
+        for code, (first, *_) in ((code, list(group)) for code, group in groupby(found, key=lambda doubt: doubt.code))
+    ]
+
+
+def _runs_with(code: str, runs: Iterable[RunRow]) -> int:
+    return sum(any(doubt.code == code for doubt in run.doubts) for run in runs)
+
+
+def _listing(repeats: Iterable[int | None]) -> str:
+    return ", ".join(str(repeat) for repeat in repeats)
+
+
+def sweep_doubts(groups: Sequence[CellRuns], baseline: str | None, repeats: int) -> list[Doubt]:
+    """Return the doubts that concern the whole sweep."""
+    found = []
+    if repeats < REPEATS_FOR_PUBLISHING and any(group.measured for group in groups):
+        message = (
+            f"{repeats} repeats per cell are enough to look around; publish nothing below {REPEATS_FOR_PUBLISHING}"
+        )
+        remedy = f"run the same command with --add-repeats {REPEATS_FOR_PUBLISHING - repeats}"
+        found.append(Doubt(code="few_repeats", message=message, remedy=remedy))
+    drifts = [drift(group) for group in groups if group.cell == baseline]
+    found += [doubt for doubt in drifts if doubt is not None]
+    found += noisy_baseline(groups, baseline)
+    hosts = sorted({host for group in groups for run in group.measured if (host := run.host)})
+    if len(hosts) > 1:
+        message = f"runs were measured on {len(hosts)} hosts ({', '.join(hosts)}): pairs remove this, own rates keep it"
+        remedy = "compare speed-ups rather than rates, or constrain the site to one host"
+        found.append(Doubt(code="mixed_hosts", message=message, remedy=remedy))
+    return found
+
+
+def drift(baseline: CellRuns) -> Doubt | None:
+    """Return the doubt that the baseline became faster or slower from block to block, or None.
+
+    The t-test of the slope of log rate against the blocks' order in time (least squares), two-sided at `DRIFT_LEVEL`.
+    """
+    starts = {run.block: run.started_at or "" for run in reversed(baseline.measured)}
+    rates = [
+        baseline.log_rates[block] for block in sorted(baseline.log_rates, key=lambda block: (starts[block], block))
+    ]
+    count = len(rates)
+    if count < FEWEST_BLOCKS_FOR_DRIFT:
+        return None
+    steps = [index - (count - 1) / 2 for index in range(count)]
+    center, squares = mean(rates), math.fsum(step**2 for step in steps)
+    slope = math.fsum(step * rate for step, rate in zip(steps, rates, strict=True)) / squares
+    rest = math.fsum((rate - center - slope * step) ** 2 for step, rate in zip(steps, rates, strict=True))
+    error = math.sqrt(rest / (count - 2) / squares)
+    if error == 0.0 or abs(slope) / error <= special.stdtrit(count - 2, 1.0 - DRIFT_LEVEL / 2.0):
+        return None
+    change = math.expm1(slope * (count - 1))
+    return Doubt(
+        code="baseline_drift",
+        message=f"the baseline's rate changed by {change:+.1%} from the first block to the last ({count} blocks)",
+        remedy="let the machine reach a steady temperature and stop other work; paired speed-ups are hardly affected",
+    )
+
+
+def outlying_runs(groups: Iterable[CellRuns]) -> frozenset[str]:
+    """Return the names of runs far out of Tukey's fences. They are flagged, never dropped.
+
+    The fences are drawn around the log rates' distances from their cells' means, over all cells on equal devices that
+    have 3 or more runs: the few runs of one cell could not tell a long tail from an outlier.
+    """
+    pools: dict[str, dict[str, float]] = {}
+    for group in groups:
+        if len(group.rated) >= 3:
+            logs = {run.run or "": math.log(group.rate(run) or math.nan) for run in group.rated}
+            center = mean(list(logs.values()))
+            pool = pools.setdefault(canonical_json([dict(group.hardware), ranks(group)]), {})
+            pool.update({run: value - center for run, value in logs.items()})
+    return frozenset(run for pool in pools.values() for run in _far_out(pool))
+
+
+def _far_out(distances: Mapping[str, float]) -> list[str]:
+    if len(distances) < FEWEST_RUNS_FOR_OUTLIERS:
+        return []
+    low, _, high = quantiles(distances.values(), n=4, method="inclusive")
+    reach = FAR_OUT * (high - low)
+    return [run for run, distance in distances.items() if not low - reach <= distance <= high + reach]
+
+
+def overlapping_runs(runs: Iterable[RunRow]) -> frozenset[str]:
+    """Return the names of runs whose times overlap on one machine."""
+    spans = sorted(
+        (run.host, datetime.fromisoformat(run.started_at), datetime.fromisoformat(run.finished_at), run.run or "")
+        for run in runs
+        if run.host and run.started_at and run.finished_at
+    )
+    found: set[str] = set()
+    latest: tuple[str, datetime, str] | None = None
+    for host, start, end, name in spans:
+        if latest is not None and latest[0] == host and start < latest[1]:
+            found |= {latest[2], name}
+        if latest is None or latest[0] != host or end > latest[1]:
+            latest = (host, end, name)
+    return frozenset(found)

@@ -1,0 +1,1 @@
+"""Pure numbers: intervals, verdicts, shares. Nothing here knows of records or cells."""

@@ -1,0 +1,44 @@
+"""The end of the road with whatever there is: collect, analyse, report. Missing runs become `not_run` rows."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from accelsweep.core.plans import Manifest
+from accelsweep.state.folders import SweepFolder, existing_sweep
+
+
+def finish(folder: SweepFolder) -> Path:
+    """Write the sweep's records.parquet, findings.json and report; return the path of the page."""
+    from accelsweep.analyse.analyse import analyse
+    from accelsweep.analyse.collect import collect
+    from accelsweep.report.write import write_report
+
+    manifest = Manifest.read(folder.manifest)
+    analyse(collect(folder), manifest).write(folder.findings)
+    return write_report(folder)
+
+
+def report(home: Path, names: Sequence[str]) -> Path:
+    """Write the report of one sweep, or one report of several merged ones; return the path of the page."""
+    folders = [existing_sweep(home, name) for name in dict.fromkeys(names)]
+    return finish(folders[0]) if len(folders) == 1 else _merged(home, folders)
+
+
+def _merged(home: Path, folders: Sequence[SweepFolder]) -> Path:
+    from accelsweep.analyse.collect import collect
+    from accelsweep.analyse.merge import Part, analyse_together
+    from accelsweep.report.place import MergedPlace
+    from accelsweep.report.write import write_report
+
+    parts = [Part(folder.name, collect(folder), Manifest.read(folder.manifest)) for folder in folders]
+    place = MergedPlace(home, tuple(folder.name for folder in folders))
+    analyse_together(place.name, parts).write(place.findings)
+    return write_report(place)
+
+
+if __name__ == "__main__":
+    _root = Path(sys.argv[1]).resolve()
+    sys.stdout.write(f"{finish(existing_sweep(_root.parents[1], _root.name))}\n")

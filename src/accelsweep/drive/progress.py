@@ -1,0 +1,149 @@
+"""Live progress of a sweep, read from its files alone: runs done, the current cell, the last rate, the time left."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn
+from rich.progress import Progress as Bar
+
+from accelsweep.core.cell import label
+from accelsweep.core.errors import DamagedFile
+from accelsweep.core.outcome import Outcome
+from accelsweep.core.plans import Hold, Manifest, Site
+from accelsweep.core.record import Record
+from accelsweep.core.tasks import compared_rate
+from accelsweep.drive.console import duration
+from accelsweep.report.format import number
+from accelsweep.state.folders import SweepFolder
+from accelsweep.supervise.skips import standing
+
+
+@dataclass
+class SweepProgress:
+    """Which of the wanted runs have a new record since `begin`, and what the user is shown of it.
+
+    A block is `finished` while its done file stands, and `pending` from when it has none: Snakemake's audit, which
+    comes later than `begin`, removes those that are no longer true. `standing` names the runs of pending blocks that
+    need no further attempt.
+    """
+
+    folder: SweepFolder
+    site: Site
+    labels: dict[str, str]
+    finished: dict[str, tuple[str, ...]]
+    total: int
+    done: int
+    wanted_rate: str | None = None
+    pending: dict[str, list[str]] = field(default_factory=dict)
+    before: dict[str, int] = field(default_factory=dict)
+    standing: set[str] = field(default_factory=set)
+    fresh_seconds: list[float] = field(default_factory=list)
+    last: str = ""
+    console: Console = field(default_factory=Console)
+    bar: Bar | None = None
+
+    @classmethod
+    def begin(cls, folder: SweepFolder) -> SweepProgress:
+        """Note which runs have which record now; runs that need no further attempt count as done."""
+        manifest = Manifest.read(folder.manifest)
+        runs = manifest.wanted_runs()
+        cells = {cell.name: label(cell.axes) for cell in manifest.cells}
+        progress = cls(
+            folder=folder,
+            site=manifest.site,
+            labels={run: f"{cells[run.rsplit('-r', 1)[0]]}, repeat {run.rsplit('-r', 1)[1]}" for run in runs},
+            finished={block.name: block.runs for block in manifest.blocks},
+            total=len(runs),
+            done=len(runs),
+            wanted_rate=manifest.settings.analysis.rate,
+        )
+        progress._look_for_open_blocks()
+        return progress
+
+    def _look_for_open_blocks(self) -> None:
+        opened = [block for block in self.finished if not self.folder.done(block).exists()]
+        for block in opened:
+            self.pending[block] = list(self.finished.pop(block))
+        runs = [run for block in opened for run in self.pending[block]]
+        stood = standing(_records(self.folder, runs), self.folder.home, self.site) if runs else set()
+        self.before |= {run: _stamp(self.folder, run) for run in runs}
+        self.standing |= stood
+        self.done -= len(runs) - len(stood)
+
+    @contextmanager
+    def shown(self) -> Iterator[None]:
+        """Show a bar on a terminal for the length of the block; elsewhere plain lines are printed as runs end."""
+        if not self.console.is_terminal or not self.pending:
+            yield
+            return
+        columns = (
+            BarColumn(),
+            MofNCompleteColumn(),
+            TimeElapsedColumn(),
+            TextColumn("{task.description}", markup=False),
+        )
+        with Bar(*columns, console=self.console, transient=True) as self.bar:
+            self.bar.add_task("starting", total=self.total, completed=self.done)
+            yield
+        self.bar = None
+
+    def update(self) -> None:
+        """Look for new records, say what each came to, and refresh the line about the current run."""
+        self._look_for_open_blocks()
+        for block in list(self.pending):
+            ended = [run for run in self.pending[block] if _stamp(self.folder, run) not in (0, self.before[run])]
+            for run in ended:
+                self.pending[block].remove(run)
+                self._tell(run)
+            if self.folder.done(block).exists() and not ended:
+                del self.pending[block]  # the rest was measured before and is skipped
+        if self.bar is not None:
+            self.bar.update(self.bar.task_ids[0], completed=self.done, description=self._line())
+
+    def _tell(self, run: str) -> None:
+        self.done += run not in self.standing
+        try:
+            record = Record.read(self.folder.record(run))
+        except (DamagedFile, FileNotFoundError):
+            return
+        self.fresh_seconds.append(record.wall_seconds)
+        rate = record.metrics.get(compared_rate(self.wanted_rate, [str(record.config.get("task"))]))
+        self.last = number(rate.value, rate.unit) if rate and rate.value is not None else str(record.outcome)
+        reason = "" if record.outcome is Outcome.measured else f": {record.reason}"
+        text = f"[{self.done}/{self.total}] {self.labels[run]}  {self.last}{reason.splitlines()[0] if reason else ''}"
+        self.console.print(text, markup=False, highlight=False, soft_wrap=True)
+
+    def _line(self) -> str:
+        now = [self.labels.get(hold.run, "") for hold in self._holds() if hold.run]
+        parts = [now[0] if now else "preparing", f"last {self.last}" if self.last else "", self._eta()]
+        return " | ".join(part for part in parts if part)
+
+    def _holds(self) -> Iterator[Hold]:
+        for block in self.pending:
+            try:
+                yield Hold.read(self.folder.hold(block))
+            except (DamagedFile, FileNotFoundError):
+                continue
+
+    def _eta(self) -> str:
+        if not self.fresh_seconds:
+            return ""
+        left = (self.total - self.done) * sum(self.fresh_seconds) / len(self.fresh_seconds)
+        return f"about {duration(left)} left"
+
+
+def _records(folder: SweepFolder, runs: list[str]) -> Iterator[Record]:
+    for run in runs:
+        with suppress(DamagedFile, FileNotFoundError):
+            yield Record.read(folder.record(run))
+
+
+def _stamp(folder: SweepFolder, run: str) -> int:
+    try:
+        return folder.record(run).stat().st_mtime_ns
+    except FileNotFoundError:
+        return 0

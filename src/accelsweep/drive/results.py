@@ -1,0 +1,63 @@
+"""What the user sees when a sweep is over: a short table with intervals, verdicts and doubts, and where the rest is."""
+
+from __future__ import annotations
+
+import typer
+from rich.table import Table
+
+from accelsweep.core.findings import CellFinding, Findings
+from accelsweep.core.outcome import Outcome
+from accelsweep.drive.console import console
+from accelsweep.report import claims, ladder
+from accelsweep.report.format import bare_text, ratio_text, unit_word
+from accelsweep.state.folders import SweepFolder
+
+
+def print_results(folder: SweepFolder) -> int:
+    """Print the sweep's findings in short; return how many planned runs are not settled."""
+    findings = Findings.read(folder.findings)
+    console().print(_table(findings))
+    for line in (*map(ladder.in_one_line, findings.ladder), *map(claims.in_one_line, findings.claims)):
+        typer.echo(line)
+    typer.echo(findings.recommendation.sentence)
+    if findings.recommendation.settle:
+        typer.echo(f"to settle what is open: {findings.recommendation.settle}")
+    for refusal in findings.refusals[:3]:
+        typer.echo(f"refused: {refusal}")
+    unsettled = sum(count for outcome, count in findings.outcomes.items() if not outcome.settled)
+    if unsettled:
+        listed = ", ".join(f"{count} {name}" for name, count in findings.outcomes.items() if not name.settled)
+        typer.echo(
+            f"{unsettled} of {findings.planned_runs} runs have no satisfying outcome ({listed}); "
+            "the same command tries them again"
+        )
+    typer.echo(f"report: {folder.report / 'index.html'}")
+    typer.echo("MLflow: accelsweep ui")
+    return unsettled
+
+
+def _table(findings: Findings) -> Table:
+    table = Table(title=f"{findings.sweep}: {findings.repeats} repeats", title_justify="left")
+    table.add_column("cell", no_wrap=True)
+    for heading in (unit_word(findings.rate_unit), "speed-up"):
+        table.add_column(heading, justify="right")
+    table.add_column("verdict", min_width=len("undecided"))
+    quality = findings.quality_metric or "quality"
+    table.add_column(quality, min_width=len(quality))
+    table.add_column("doubts")  # whatever room is left: many doubts must not break the names of the others
+    for cell in findings.cells:
+        if set(cell.outcomes) != {Outcome.unsupported}:
+            table.add_row(*_row(cell))
+    return table
+
+
+def _row(cell: CellFinding) -> list[str]:
+    speedup = ratio_text(cell.speedup.ratio) if cell.speedup else "-"
+    quality = bare_text(cell.quality) if cell.quality else "-"
+    doubts = ", ".join(sorted({doubt.code for doubt in cell.doubts})) or "-"
+    rate = bare_text(cell.rate) if cell.rate else _failure(cell)
+    return [cell.label, rate, speedup, str(cell.verdict), quality, doubts]
+
+
+def _failure(cell: CellFinding) -> str:
+    return ", ".join(f"{count} {outcome}" for outcome, count in cell.outcomes.items())

@@ -1,0 +1,183 @@
+"""What the Snakefile knows of a sweep: names of files, digests that trigger a rerun, resources of a block.
+
+The main Snakemake process may plan first and audits what is there; job processes only read the manifest.
+"""
+
+from __future__ import annotations
+
+import os
+import shlex
+import sys
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path, PurePath
+from typing import Any
+
+from accelsweep.core.documents import canonical_json, sha256_text
+from accelsweep.core.errors import AccelsweepError, InputError
+from accelsweep.core.plans import Manifest, PlannedBlock, Resources
+from accelsweep.drive.head import living_head
+from accelsweep.drive.profiles import check_executor
+from accelsweep.plan.blocks.slurm import RESTARTS_VARIABLE, Value, across_nodes, before_block, job_resources, python
+from accelsweep.state.folders import SweepFolder, existing_sweep
+
+_PACKAGE = Path(__file__).resolve().parents[1]
+
+SWEEP_VARIABLE = "ACCELSWEEP_SWEEP"
+"""Environment variable by which the main process tells those of its jobs which sweep its `experiment` became."""
+
+
+@dataclass(frozen=True)
+class Sweep:
+    """A planned sweep as the Snakefile sees it. Paths are relative to the working directory."""
+
+    folder: SweepFolder
+    manifest: Manifest
+
+    @property
+    def root(self) -> str:
+        """`sweeps/NAME`."""
+        return f"sweeps/{self.folder.name}"
+
+    @property
+    def report(self) -> str:
+        """The page that the road ends in."""
+        return f"reports/{self.folder.name}/index.html"
+
+    @property
+    def published(self) -> str:
+        """The mark that the records were copied to MLflow."""
+        return f"{self.root}/published.done"
+
+    @property
+    def done_files(self) -> list[str]:
+        """What each block leaves when all its runs have records."""
+        return [f"{self.root}/blocks/{block.name}.done.json" for block in self.manifest.blocks]
+
+    @cached_property
+    def software(self) -> str:
+        """A digest of what a measurement depends on: versions, the user's packages, our measuring code."""
+        rooms = [self.code_of(room) for room in ("machine", "state", "measure", "workloads", "rank", "supervise")]
+        return _digest([self.manifest.versions, self.manifest.sources, rooms])
+
+    def wanted(self, wildcards: Any) -> str:
+        """Return a digest of the runs that this revision wants of a block."""
+        return _digest(list(self._block(wildcards).runs))
+
+    @property
+    def job(self) -> dict[str, Callable[[Any], Value]]:
+        """What a block asks Slurm for, by resource; nothing where no job is submitted."""
+        if self.manifest.site.scheduler != "slurm":
+            return {}
+        slurm = self.manifest.site.slurm
+        return self._asked(lambda needs: job_resources(needs, slurm))
+
+    @property
+    def job_across_nodes(self) -> dict[str, Callable[[Any], Value]]:
+        """What a block of several nodes asks Slurm for, by resource."""
+        return {**self.job, **self._asked(across_nodes)}
+
+    def _asked(self, of: Callable[[Resources], dict[str, Value]]) -> dict[str, Callable[[Any], Value]]:
+        def asked(name: str) -> Callable[[Any], Value]:
+            return lambda wildcards: of(self._block(wildcards).resources)[name]
+
+        return {name: asked(name) for name in of(Resources())}
+
+    def blocks(self, *, across_nodes: bool) -> str:
+        """Return the regular expression of the blocks that take several nodes, or of those that take one."""
+        wide = "|".join(block.name for block in self.manifest.blocks if block.resources.nodes > 1) or "none"
+        return f"(?:{wide})" if across_nodes else rf"(?!(?:{wide})\b)b[0-9a-f]{{12}}"
+
+    @property
+    def python(self) -> str:
+        """The shell words that start Python for a block."""
+        site = self.manifest.site
+        return python(site.slurm, sys.executable) if site.scheduler == "slurm" else shlex.quote(sys.executable)
+
+    @property
+    def before_block(self) -> str:
+        """Shell commands that prepare the node for a block."""
+        return before_block(self.manifest.site.slurm) if self.manifest.site.scheduler == "slurm" else ""
+
+    def hold_limits(self, workflow: Any) -> None:
+        """Hold the main Snakemake to the site's limits, whoever started it: GPUs at once, jobs in the queue."""
+        slurm = self.manifest.site.slurm
+        for name, most in {"gpu": slurm.max_gpus, "_nodes": slurm.max_jobs}.items():
+            if workflow.is_main_process and most is not None:
+                given = workflow.global_resources.get(name)
+                workflow.register_resource(name, min(most, given.value) if given and given.value else most)
+
+    def check_executor(self, *, local: bool) -> None:
+        """Raise WorkflowError where blocks would run on this machine (`local`) and must not, or the other way round."""
+        from snakemake.exceptions import WorkflowError
+
+        try:
+            check_executor(self.manifest.site, local=local)
+        except InputError as error:
+            raise WorkflowError(str(error)) from None
+
+    def _block(self, wildcards: Any) -> PlannedBlock:
+        return next(block for block in self.manifest.blocks if block.name == wildcards.block)
+
+    @staticmethod
+    def code_of(room: str) -> str:
+        """Return a digest of the source of one room and of the core it stands on."""
+        files = sorted(
+            path for part in ("core", room) for path in (_PACKAGE / part).rglob("*.*") if path.suffix != ".pyc"
+        )
+        return _digest([[str(path.relative_to(_PACKAGE)), sha256_text(path.read_text("utf-8"))] for path in files])
+
+
+def open_sweep(config: Mapping[str, Any], *, plan_if_asked: bool) -> Sweep:
+    """Return the sweep that Snakemake's config names, planned first if this is the main process.
+
+    `config` holds either `sweep` (planned before; NAME or sweeps/NAME) or `experiment`, with `overrides` (Hydra's,
+    separated by spaces) and `name`; jobs are handed the same. Raises WorkflowError, so that Snakemake prints the
+    message and no traceback.
+    """
+    from snakemake.exceptions import WorkflowError
+
+    if restarts := os.environ.get("SLURM_RESTART_COUNT"):
+        os.environ[RESTARTS_VARIABLE] = restarts  # Snakemake's jobstep plugin takes SLURM_* from what it starts
+    try:
+        home = Path.cwd()
+        if plan_if_asked and "experiment" in config:
+            folder = _planned(home, config)
+        else:
+            folder = existing_sweep(home, _sweep_name(config))
+        manifest = Manifest.read(folder.manifest)
+        if plan_if_asked:
+            from accelsweep.supervise.audit import audit
+
+            os.environ[SWEEP_VARIABLE] = folder.name
+            if living_head(folder) is None:
+                folder.stop.unlink(missing_ok=True)  # of an earlier command, whose time budget was spent
+            audit(folder, check_present=manifest.site.scheduler == "local")
+        return Sweep(folder, manifest)
+    except AccelsweepError as error:
+        raise WorkflowError(str(error)) from None
+
+
+def _planned(home: Path, config: Mapping[str, Any]) -> SweepFolder:
+    from accelsweep.drive.head import held
+    from accelsweep.plan.make import make_plan, write_plan
+
+    overrides = [f"experiment={config['experiment']}", *shlex.split(str(config.get("overrides", "")))]
+    name = str(config["name"]) if "name" in config else None
+    plan = make_plan(home, overrides, name=name)
+    with held(SweepFolder(home, plan.manifest.sweep)):  # the plan of a sweep that is being run belongs to its head
+        return write_plan(home, plan)
+
+
+def _sweep_name(config: Mapping[str, Any]) -> str:
+    for key in ("sweep", "name"):
+        if key in config:
+            return PurePath(str(config[key])).name
+    if "experiment" in config and SWEEP_VARIABLE in os.environ:
+        return os.environ[SWEEP_VARIABLE]
+    raise InputError("name a sweep: --config sweep=NAME for a planned one, or --config experiment=NAME to plan it")
+
+
+def _digest(value: Any) -> str:
+    return sha256_text(canonical_json(value))[:16]

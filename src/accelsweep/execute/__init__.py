@@ -1,1 +1,0 @@
-"""A block: supervisor, launchers, run (config -> Trainer or raw loop -> record), outcomes, leases."""

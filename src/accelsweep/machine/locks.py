@@ -1,0 +1,24 @@
+"""Where this machine's locks lie: a node-local folder that only its owner can write to."""
+
+from __future__ import annotations
+
+import os
+import stat
+from pathlib import Path
+
+from accelsweep.core.errors import AccelsweepError
+
+FOLDER_VARIABLE = "ACCELSWEEP_LEASES"
+"""Environment variable that names another node-local folder for the locks."""
+
+
+def lease_folder() -> Path:
+    """Return the node-local folder of the locks, made if need be. Refuses one that another user could tamper with."""
+    folder = Path(os.environ.get(FOLDER_VARIABLE) or f"/tmp/accelsweep-{os.getuid()}")  # noqa: S108 - owner checked below
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    found = folder.lstat()
+    if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.getuid() or found.st_mode & 0o022:
+        raise AccelsweepError(
+            f"{folder} is not a folder that only you can write to; set {FOLDER_VARIABLE} to one that is"
+        )
+    return folder

@@ -1,0 +1,162 @@
+"""Reasons to distrust a run that the run itself can see. Each has its threshold here, and says what to do about it.
+
+A doubt that always fires is worthless: the thresholds leave alone what an idle, healthy machine shows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from accelsweep.core.record import Doubt
+from accelsweep.machine.processor import usable_cores
+from accelsweep.measure.steadiness import level_shift
+
+SHORT = 0.8
+"""A window below this share of the seconds that were asked for is short (warm-up only estimates the pace)."""
+SATURATED = 0.85
+FOREIGN = 0.05
+"""Shares of the usable cores: others count where they used more than FOREIGN and all together filled SATURATED."""
+SWAPPED_BYTES = 16 * 2**20
+FAULTS_PER_SECOND = 10.0
+"""Pages that a rank had to wait for the disk for: a disk's seek each, so this many take a tenth of the time."""
+DRIFT_CELSIUS = 15
+HELD_BACK = 0.01
+"""A device that the driver held back for a larger share of the window was throttled."""
+
+
+def short_window(seen_seconds: float, rules: Mapping[str, Any]) -> Doubt | None:
+    """Doubt a window that lasted much less than `measure.min_seconds`."""
+    asked = float(rules["min_seconds"])
+    if seen_seconds >= SHORT * asked:
+        return None
+    return Doubt(
+        code="short_window",
+        message=f"the window lasted {seen_seconds:.2f} s, and {asked:g} s were asked for",
+        remedy="raise measure.max_steps or measure.warmup_steps",
+    )
+
+
+def unsteady(step_seconds: Sequence[float]) -> Doubt | None:
+    """Doubt a window whose step time changed its level."""
+    shift = level_shift(step_seconds)
+    if shift is None:
+        return None
+    return Doubt(
+        code="unsteady_window",
+        message=(
+            f"the step time went from {shift.before_seconds * 1e3:.3g} ms to {shift.after_seconds * 1e3:.3g} ms "
+            f"after {shift.at:.0%} of the window"
+        ),
+        remedy="raise measure.warmup_steps and measure.min_seconds, and look for other work on the machine",
+    )
+
+
+def busy_cpu(foreign_cores: float | None, our_cores: float) -> Doubt | None:
+    """Doubt a window in which other processes may have taken processor time from ours."""
+    cores = usable_cores()
+    if foreign_cores is None or foreign_cores < FOREIGN * cores or foreign_cores + our_cores < SATURATED * cores:
+        return None
+    return Doubt(
+        code="busy_cpu",
+        message=f"other processes kept {foreign_cores:.2f} of {cores} cores busy while we used {our_cores:.2f}",
+        remedy="stop other work on this machine and measure again",
+    )
+
+
+def swapping(swapped_bytes: float) -> Doubt | None:
+    """Doubt a window in which the machine moved memory to or from disk."""
+    if swapped_bytes < SWAPPED_BYTES:
+        return None
+    return Doubt(
+        code="swap",
+        message=f"the machine swapped {swapped_bytes / 2**20:.0f} MiB during the window",
+        remedy="free memory, or lower batch_size",
+    )
+
+
+def page_faults(faults: float, seconds: float) -> Doubt | None:
+    """Doubt a window of `seconds` in which a rank waited for the disk in `faults` major page faults."""
+    if seconds <= 0 or faults / seconds < FAULTS_PER_SECOND:
+        return None
+    return Doubt(
+        code="page_faults",
+        message=f"a rank waited for {faults:.0f} pages from disk during the window ({faults / seconds:.0f} a second)",
+        remedy="free memory, or copy memory-mapped data into memory before the window (data.placement)",
+    )
+
+
+def epoch_boundary(count: int) -> Doubt | None:
+    """Doubt a window that restarted the training data."""
+    if count == 0:
+        return None
+    return Doubt(
+        code="epoch_boundary",
+        message=f"the training data ended and was begun again {count} times inside the window",
+        remedy="let the train_dataloader give an endless stream, or accept that its restart is part of the rate",
+    )
+
+
+def between(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[Doubt]:
+    """Return the doubts that the devices' states before and after a run give: throttling, heat, foreign processes."""
+    pairs = zip(before.get("devices", ()), after.get("devices", ()), strict=False)
+    return [
+        doubt for old, new in pairs for doubt in (_throttled(old, new), _drift(old, new), _foreign(old, new)) if doubt
+    ]
+
+
+def governor(name: str | None) -> Doubt | None:
+    """Doubt clocks that follow the load: the governor `name` of the processor's frequency, None where there is none."""
+    if name in (None, "performance"):
+        return None
+    return Doubt(
+        code="cpu_governor",
+        message=f"the processor's frequency governor is {name!r}: clocks follow the load, and with it the step times",
+        remedy="as root: cpupower frequency-set --governor performance; otherwise trust small differences less",
+    )
+
+
+def _throttled(before: Mapping[str, Any], after: Mapping[str, Any]) -> Doubt | None:
+    seen = list(dict.fromkeys([*(before.get("throttles") or ()), *(after.get("throttles") or ())]))
+    seen += [f"{reason} for {share:.0%} of the time" for reason, share in _held_back(before, after)]
+    if not seen:
+        return None
+    return Doubt(
+        code="throttled",
+        message=f"{after.get('name')} ran slower than it could: {', '.join(seen)}",
+        remedy="improve cooling or raise the power limit, or lock lower clocks for all runs",
+    )
+
+
+def _held_back(before: Mapping[str, Any], after: Mapping[str, Any]) -> Iterator[tuple[str, float]]:
+    """Yield the reasons for which the device was held back between the readings, and for which share of the time."""
+    first = before.get("held_back") or {}
+    for reason, counted in (after.get("held_back") or {}).items():
+        begun = first.get(reason)
+        if begun is None or counted is None or counted[1] <= begun[1]:
+            continue
+        share = (counted[0] - begun[0]) / (counted[1] - begun[1])
+        if share >= HELD_BACK:
+            yield reason, min(share, 1.0)
+
+
+def _drift(before: Mapping[str, Any], after: Mapping[str, Any]) -> Doubt | None:
+    cold, warm = before.get("celsius"), after.get("celsius")
+    if cold is None or warm is None or abs(warm - cold) < DRIFT_CELSIUS:
+        return None
+    return Doubt(
+        code="temperature_drift",
+        message=f"{after.get('name')} went from {cold} to {warm} degrees Celsius during the run",
+        remedy="raise measure.warmup_steps so that the device is warm when the window opens",
+    )
+
+
+def _foreign(before: Mapping[str, Any], after: Mapping[str, Any]) -> Doubt | None:
+    others = sorted({*(before.get("foreign_processes") or ()), *(after.get("foreign_processes") or ())})
+    if not others:
+        return None
+    return Doubt(
+        code="foreign_process",
+        message=f"other processes compute on {after.get('name')}: {', '.join(map(str, others))}",
+        remedy="stop them, or take a device of your own",
+    )

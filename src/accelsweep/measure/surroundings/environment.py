@@ -1,0 +1,82 @@
+"""What the machine looks like right before and right after a run, and which differences are reasons to doubt it.
+
+Each reading is a dictionary that JSON can hold; what cannot be read is null, and the GPU's part says why.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+from accelsweep.machine.processor import machine, usable_core_numbers
+from accelsweep.measure.surroundings.device_state import device_state
+
+
+def environment(uuids: tuple[str, ...] = ()) -> dict[str, Any]:
+    """Return the present state of the host and of the CUDA devices named by `uuids`."""
+    swap = psutil.swap_memory()
+    return {
+        **machine(),
+        "load_average_1min": psutil.getloadavg()[0],
+        "memory_available_bytes": psutil.virtual_memory().available,
+        "swap_used_bytes": swap.used,
+        "swapped_in_bytes": swap.sin,
+        "swapped_out_bytes": swap.sout,
+        "governor": governor(),
+        "cpu_mhz": _mhz(),
+        "cpu_celsius": _celsius(),
+        "variables": {name: os.environ[name] for name in sorted(os.environ) if name.startswith(_TELLING)},
+        "devices": [device_state(uuid) for uuid in uuids],
+    }
+
+
+_TELLING = (
+    "OMP_",
+    "MKL_",
+    "KMP_",
+    "OPENBLAS_",
+    "NVIDIA_TF32_OVERRIDE",
+    "CUDA_VISIBLE_DEVICES",
+    "CUBLAS_",
+    "CUDNN_",
+    "NCCL_",
+    "GLOO_",
+    "PYTORCH_",
+    "TORCH_",
+    "LD_PRELOAD",
+    "SLURM_JOB_ID",
+)
+"""Beginnings of the environment variables that can change a measurement; others may hold secrets and are not kept."""
+
+
+def governor(cpus: Path = Path("/sys/devices/system/cpu")) -> str | None:
+    """Return the frequency governor of the cores that we may use (`performance`, ...), or None where there is none.
+
+    Several are joined by commas. `cpus` is the kernel's folder of cores.
+    """
+    names = set()
+    for core in usable_core_numbers():
+        with contextlib.suppress(OSError):
+            names.add((cpus / f"cpu{core}" / "cpufreq" / "scaling_governor").read_text().strip())
+    return ", ".join(sorted(names)) or None
+
+
+def _mhz() -> float | None:
+    try:
+        frequency = psutil.cpu_freq()
+    except (AttributeError, OSError, NotImplementedError):
+        return None
+    return round(frequency.current, 1) if frequency is not None else None
+
+
+def _celsius() -> float | None:
+    try:
+        sensors = psutil.sensors_temperatures()
+    except (AttributeError, OSError):
+        return None
+    values = [reading.current for name in ("coretemp", "k10temp", "cpu_thermal") for reading in sensors.get(name, [])]
+    return max(values) if values else None

@@ -1,0 +1,205 @@
+"""Cut a sweep's runs into randomised complete blocks, and let existing blocks stand when the plan grows.
+
+Each block holds one repeat of each of its cells, the baseline among them, in a random order whose seed comes from the
+block's content: the same plan gives the same blocks everywhere. Blocks are immutable; what a new plan wants beyond the
+existing ones goes into new blocks with a fresh repeat of the baseline.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from accelsweep.core.cell import Cell
+from accelsweep.core.documents import canonical_json, sha256_text
+from accelsweep.core.errors import InputError
+from accelsweep.core.plans import Block, PlannedBlock, Resources, Run, Settings, Site
+from accelsweep.plan.blocks.resources import fits, most_runs, needs, resource_class, together
+
+
+@dataclass(frozen=True)
+class Cutting:
+    """What blocks are cut for: the supported cells by name in grid order, and the baseline, which is one of them."""
+
+    sweep: str
+    cells: Mapping[str, Cell]
+    baseline: str
+    settings: Settings
+    site: Site
+    needs: dict[str, Resources] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        """Work out what each cell needs."""
+        self.needs.update((name, needs(cell.config, self.site)) for name, cell in self.cells.items())
+
+
+@dataclass(frozen=True)
+class Design:
+    """The blocks of a plan: `planned` as the manifest lists them, `new` those of them that no file holds yet."""
+
+    planned: tuple[PlannedBlock, ...]
+    new: tuple[Block, ...]
+
+
+def design(task: Cutting, existing: Sequence[Block]) -> Design:
+    """Return blocks in which every supported cell has `settings.repeats` runs; wanted runs of existing blocks count.
+
+    Raises InputError if `block.minutes` is too short for a single run.
+    """
+    _most_runs(task)
+    known = {block.name: block for block in (_moved(block, task) for block in existing)}
+    wanted = _wanted_of(list(known.values()), task)
+    numbers = _Numbers(known.values())
+    layers = list(_layers(task, wanted, numbers))
+    missing = task.settings.repeats - _count(task.baseline, [*wanted.values(), *(block.runs for block in layers)])
+    spare = _spare_baselines(list(known.values()), wanted, task)[: max(0, missing)]
+    for name, run in spare:
+        wanted[name] = (*wanted[name], run)
+    alone = [_block([numbers.next_run(task.cells[task.baseline])], task) for _ in range(missing - len(spare))]
+    for block in [*layers, *alone]:
+        known[block.name], wanted[block.name] = block, block.runs
+    on_disk = {block.name for block in existing}
+    blocks = [block for block in known.values() if wanted[block.name]]
+    return Design(
+        planned=tuple(_planned(block, wanted[block.name], task) for block in blocks),
+        new=tuple(block for block in blocks if block.name not in on_disk),
+    )
+
+
+def _moved(block: Block, task: Cutting) -> Block:
+    """Return the block itself, or its twin if a frozen config names a file by a root that the plan has since left."""
+    now = {name: task.cells[name].config if name in task.cells else old for name, old in block.configs.items()}
+    return block if now == block.configs else _named(block.model_copy(update={"configs": now}))
+
+
+def _wanted_of(known: Sequence[Block], task: Cutting) -> dict[str, tuple[Run, ...]]:
+    """Return, for each known block, those of its runs that the plan wants; the baseline where another run needs it."""
+    wanted: dict[str, tuple[Run, ...]] = {}
+    count = dict.fromkeys(task.cells, 0)
+    for block in known:
+        kept = []
+        for run in block.runs:
+            if run.cell in count and run.cell != task.baseline and count[run.cell] < task.settings.repeats:
+                count[run.cell] += 1
+                kept.append(run)
+        beside = [run for run in block.runs if run.cell == task.baseline] if kept else []
+        wanted[block.name] = (*kept, *beside)
+    return wanted
+
+
+def _count(cell: str, blocks: Iterable[Sequence[Run]]) -> int:
+    return sum(run.cell == cell for runs in blocks for run in runs)
+
+
+def _spare_baselines(
+    known: Sequence[Block], wanted: Mapping[str, tuple[Run, ...]], task: Cutting
+) -> list[tuple[str, Run]]:
+    """Return the baseline's runs in blocks that hold nothing else that is wanted, with their blocks' names."""
+    spare = [block for block in known if not wanted[block.name]]
+    return [(block.name, run) for block in spare for run in block.runs if run.cell == task.baseline]
+
+
+def _layers(task: Cutting, wanted: Mapping[str, tuple[Run, ...]], numbers: _Numbers) -> Iterator[Block]:
+    """Yield new blocks until every cell but the baseline has its repeats."""
+    have = Counter(run.cell for runs in wanted.values() for run in runs)
+    missing = {name: task.settings.repeats - have[name] for name in task.cells if name != task.baseline}
+    for layer in range(max(missing.values(), default=0)):
+        cells = [name for name, count in missing.items() if count > layer]
+        for chunk in _chunks(cells, len(wanted) + layer, task):
+            yield _block([numbers.next_run(task.cells[name]) for name in chunk], task)
+
+
+class _Numbers:
+    """Numbers the repeats of each cell with the smallest numbers that no block has used."""
+
+    def __init__(self, known: Iterable[Block]) -> None:
+        self._used: dict[str, set[int]] = {}
+        for block in known:
+            for run in block.runs:
+                self._used.setdefault(run.cell, set()).add(run.repeat)
+
+    def next_run(self, cell: Cell) -> Run:
+        used = self._used.setdefault(cell.name, set())
+        number = next(number for number in itertools.count() if number not in used)
+        used.add(number)
+        return Run.of(cell.name, number, int(cell.config["seed"]))
+
+
+def _chunks(cells: Sequence[str], layer: int, task: Cutting) -> Iterator[list[str]]:
+    """Yield the cells of one block after the other: one repeat of all `cells`, by resource class, within the bounds."""
+    classes: dict[tuple[object, ...], list[str]] = {}
+    for name in cells:
+        classes.setdefault(resource_class(task.cells[name].config, task.site), []).append(name)
+    most = _most_runs(task)
+    for members in classes.values():
+        allocation = together([task.needs[name] for name in members], 1, task.settings.limits)
+        with_baseline = most > 1 and fits(task.needs[task.baseline], allocation)
+        room = int(min(most, len(members) + 1)) - with_baseline
+        shuffled = sorted(members, key=lambda name: sha256_text(f"{task.sweep}/{layer}/{name}"))
+        count = math.ceil(len(members) / room)
+        for index in range(count):
+            chunk = shuffled[index::count]
+            yield [task.baseline, *chunk] if with_baseline else chunk
+
+
+def _most_runs(task: Cutting) -> float:
+    size, limits = task.settings.block.size, task.settings.limits
+    most = size or math.inf
+    for key, limit in {
+        "block.minutes": task.settings.block.minutes,
+        "site.slurm.max_minutes": _job_minutes(task),
+    }.items():
+        by_time = math.inf if limit is None else most_runs(limits, limit)
+        if by_time < 1:
+            raise InputError(
+                f"{key}={limit} is too short for one run, which may take limits.run_seconds={limits.run_seconds:g} "
+                f"besides start-up: raise {key} or lower limits.run_seconds"
+            )
+        most = min(most, by_time)
+    return most
+
+
+def _job_minutes(task: Cutting) -> int | None:
+    return task.site.slurm.max_minutes if task.site.scheduler == "slurm" else None
+
+
+def _block(runs: Sequence[Run], task: Cutting) -> Block:
+    order_seed = int(sha256_text(canonical_json([task.sweep, sorted(run.name for run in runs)]))[:8], 16)
+    cells = [task.cells[run.cell] for run in runs]
+    return _named(
+        Block(
+            name="",
+            sweep=task.sweep,
+            order_seed=order_seed,
+            runs=tuple(in_random_order(runs, order_seed)),
+            configs={cell.name: cell.config for cell in cells},
+            axes={cell.name: cell.axes for cell in cells},
+            resources=together([task.needs[cell.name] for cell in cells], len(runs), task.settings.limits),
+        )
+    )
+
+
+def in_random_order(runs: Sequence[Run], order_seed: int) -> list[Run]:
+    """Return the runs in the order that `order_seed` stands for: by the SHA-256 of seed and name, so on any machine."""
+    return sorted(runs, key=lambda run: sha256_text(f"{order_seed}/{run.name}"))
+
+
+def _named(block: Block) -> Block:
+    """Return the block under the name of its content. Resources are no part of it: limits may change, runs may not."""
+    configs = {name: sha256_text(canonical_json(config)) for name, config in block.configs.items()}
+    content = canonical_json([block.sweep, block.order_seed, [run.name for run in block.runs], configs])
+    return block.model_copy(update={"name": f"b{sha256_text(content)[:12]}"})
+
+
+def _planned(block: Block, wanted: Sequence[Run], task: Cutting) -> PlannedBlock:
+    names = {run.name for run in wanted}
+    runs = [run for run in block.runs if run.name in names]
+    each = list({run.cell: task.needs[run.cell] for run in runs}.values())
+    return PlannedBlock(
+        name=block.name,
+        runs=tuple(run.name for run in runs),
+        resources=together(each, len(runs), task.settings.limits),
+    )

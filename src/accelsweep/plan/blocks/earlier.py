@@ -1,0 +1,54 @@
+"""What an earlier plan of the same sweep left on disk: its manifest and all block files. Records are never read."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+from accelsweep.core.errors import DamagedFile
+from accelsweep.core.plans import Block, Manifest
+from accelsweep.state.folders import SweepFolder
+
+_BLOCK_FILE = re.compile(r"b[0-9a-f]{12}\.json")
+
+
+@dataclass(frozen=True)
+class Past:
+    """The earlier plan: `blocks` in the order in which they were planned, those of still earlier plans after them.
+
+    `revision` is the number of the last revision, 0 if there was none. `damaged` files were not read.
+    """
+
+    manifest: Manifest | None
+    revision: int
+    blocks: tuple[Block, ...]
+    damaged: tuple[Path, ...]
+    notes: tuple[str, ...]
+
+
+def read(folder: SweepFolder) -> Past:
+    """Return what the sweep's folder holds of an earlier plan; nothing is there before the first."""
+    damaged: list[DamagedFile] = []
+    manifest = None
+    try:
+        manifest = Manifest.read(folder.manifest)
+    except FileNotFoundError:
+        pass
+    except DamagedFile as error:
+        damaged.append(error)
+    blocks = {}
+    for path in sorted(path for path in folder.block("x").parent.glob("*.json") if _BLOCK_FILE.fullmatch(path.name)):
+        try:
+            blocks[path.stem] = Block.read(path)
+        except DamagedFile as error:
+            damaged.append(error)
+    planned = [block.name for block in manifest.blocks if block.name in blocks] if manifest else []
+    kept = [int(path.stem) for path in folder.old_manifest(0).parent.glob("*.json") if path.stem.isdigit()]
+    return Past(
+        manifest=manifest,
+        revision=max([manifest.revision if manifest else 0, *kept]),
+        blocks=tuple(blocks[name] for name in dict.fromkeys([*planned, *blocks])),
+        damaged=tuple(error.path for error in damaged),
+        notes=tuple(f"{error}; it is set aside and planned again" for error in damaged),
+    )

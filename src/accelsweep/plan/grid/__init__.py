@@ -1,0 +1,1 @@
+"""From overrides to cells: Hydra's composition, its grid, interpolations, ladders, selections."""

@@ -1,0 +1,151 @@
+"""From overrides to the checked cells of a sweep: compose, expand, check, exclude, and mark what cannot run."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+from hydra.core.object_type import ObjectType
+from omegaconf import DictConfig
+
+from accelsweep.core.cell import PLAN_KEYS, Cell, cell_name
+from accelsweep.core.errors import InputError, nearest
+from accelsweep.core.plans import Excluded, Settings, Site
+from accelsweep.machine.inventory import probe
+from accelsweep.plan.grid import select
+from accelsweep.plan.grid.compose import Composer
+from accelsweep.plan.grid.expand import GridPoint, steering_of
+from accelsweep.plan.grid.explain import defining_file
+from accelsweep.plan.grid.ladder import fitted, ladder_notes
+from accelsweep.plan.grid.own import optimizer_notes, with_own_targets
+from accelsweep.plan.refusals import check, conflicts, rules, tasks
+from accelsweep.plan.refusals.trainer import trainers_place
+
+
+@dataclass(frozen=True)
+class CheckedGrid:
+    """The grid after composing and checking.
+
+    `points` are the distinct points by cell name, in grid order; `cells` those that no `exclude:` rule dropped.
+    """
+
+    experiment: str | None
+    name: str | None
+    axes: tuple[str, ...]
+    points: dict[str, GridPoint]
+    cells: dict[str, Cell]
+    excluded: tuple[Excluded, ...]
+    settings: Settings
+    site: Site
+    notes: tuple[str, ...]
+
+
+def checked_grid(composer: Composer, overrides: Sequence[str]) -> CheckedGrid:
+    """Return the cells that Hydra overrides stand for; raise InputError for anything that is wrong with them."""
+    master = composer.master(with_own_targets(composer, overrides))
+    _refuse_foreign_config(composer, master)
+    grid = composer.grid(master)
+    choices = dict(master.hydra.runtime.choices)
+    file_of = partial(defining_file, folders=composer.folders, choices=choices)
+    steering = steering_of(composer, grid.jobs[0])
+    settings, site, exclude = check.steering(steering, file_of)
+    site = site.model_copy(update={"inventory": probe()}) if site.probe else site
+    auto = rules.resolve_auto(site)
+    ladder = ladder_notes(composer, grid, settings.report.ladder, file_of)
+    points = _points(fitted(composer, grid, auto, settings.report.ladder), composer, steering, file_of)
+    every = list(points.values())
+    rules_by_name = {f"exclude.{number}.when": rule.when for number, rule in enumerate(exclude)}
+    for where, wanted in {**rules_by_name, "baseline": settings.baseline}.items():
+        select.refuse_unknown_keys(wanted, every, where, file_of)
+    dropped = {name: because for name, point in points.items() if (because := select.excluded_by(exclude, point))}
+    if len(dropped) == len(points):
+        raise InputError(f"the `exclude:` rules drop every cell of the grid; look in {file_of('exclude')}")
+    left = [point for name, point in points.items() if name not in dropped]
+    _refuse_what_measures_nothing(left, settings, file_of)
+    return CheckedGrid(
+        experiment=choices.get("experiment"),
+        name=None if steering.get("name") is None else str(steering["name"]),
+        axes=tuple(every[0].axes),
+        points=points,
+        cells={name: _cell(name, point, site) for name, point in points.items() if name not in dropped},
+        excluded=tuple(Excluded(axes=points[name].axes, because=because) for name, because in dropped.items()),
+        settings=settings,
+        site=site,
+        notes=(
+            *ladder,
+            *_notes(len(grid.jobs), points, exclude),
+            *optimizer_notes(composer, overrides, (point.science["model"] for point in every)),
+        ),
+    )
+
+
+def _points(
+    expanded: Iterable[GridPoint], composer: Composer, steering: dict[str, Any], file_of: check.FileOf
+) -> dict[str, GridPoint]:
+    """Return the grid's distinct points, checked, by the names of their cells."""
+    groups = composer.loader.get_group_options("", results_filter=ObjectType.GROUP)
+    points: dict[str, GridPoint] = {}
+    for point in expanded:
+        _refuse_other_steering(steering, point)
+        _add(points, point.checked(check.science(point.science, point.added, groups, file_of)))
+    return points
+
+
+def _refuse_what_measures_nothing(left: Sequence[GridPoint], settings: Settings, file_of: check.FileOf) -> None:
+    """Raise InputError for a cell that every run would fail, and for an axis whose cells would measure the same."""
+    for point in left:
+        tasks.refuse_unfit(point.science, settings.analysis.rate, file_of)
+        conflicts.refuse_conflicts(point.science, settings.limits, file_of)
+    tasks.refuse_idle_axes([point.axes for point in left], [point.science["task"] for point in left])
+    conflicts.refuse_unread_axes(left)
+
+
+def _refuse_foreign_config(composer: Composer, master: DictConfig) -> None:
+    if "accelerator" not in master and "site" not in master:
+        own = composer.folders[0]
+        raise InputError(
+            f"{own / 'config.yaml'} or {own / 'base.yaml'} is read in place of accelsweep's file of that name, and has "
+            "not its keys: rename yours, and keep experiments and groups of your own beside it"
+        )
+
+
+def _cell(name: str, point: GridPoint, site: Site) -> Cell:
+    unsupported = point.lacks or rules.unsupported(point.science, site)
+    return Cell(name=name, axes=point.axes, config=point.science, unsupported=unsupported)
+
+
+def _refuse_other_steering(steering: dict[str, Any], point: GridPoint) -> None:
+    if point.steering == steering:
+        return
+    keys = [key for key in {**steering, **point.steering} if steering.get(key) != point.steering.get(key)]
+    raise InputError(
+        f"'{keys[0]}' differs between cells of the grid ({steering.get(keys[0])!r}, {point.steering.get(keys[0])!r}) "
+        "but it steers the whole sweep: sweep nothing that changes it, or plan one sweep per value with --name"
+    )
+
+
+def _add(points: dict[str, GridPoint], point: GridPoint) -> None:
+    name = cell_name(point.science)
+    if points.setdefault(name, point).science != point.science:
+        raise InputError(
+            f"the cells {points[name].axes} and {point.axes} differ only in the folder that a path begins with, which "
+            "is no part of a cell's identity; give the last part of the path another name"
+        )
+
+
+def _notes(jobs: int, points: dict[str, GridPoint], exclude: Sequence[check.Rule]) -> tuple[str, ...]:
+    known = list(check.Science.model_fields)
+    added = {key for point in points.values() for key in point.added}.difference(known, PLAN_KEYS)
+    notes = [
+        f"'{key}' is taken as a key of your own" + (f". {place}" if place else near)
+        for key in sorted(added)
+        if (place := trainers_place(key)) or (near := nearest(key, known))
+    ]
+    if jobs > len(points):
+        notes.append(f"{jobs - len(points)} of the grid's {jobs} points repeat another cell and are planned once")
+    for number, rule in enumerate(exclude):
+        if not any(select.matches(rule.when, point) for point in points.values()):
+            notes.append(f"exclude.{number} ({rule.because}) drops no cell of this grid")
+    return tuple(notes)

@@ -1,0 +1,174 @@
+"""Hydra's part of planning: find `conf/`, enumerate a sweep exactly as `--multirun` does, compose one point of it.
+
+This is the only module that touches Hydra's internals (the public API refuses sweeps); the parity tests hold it to
+what `@hydra.main` does. Hydra's own exceptions end here: they leave as `InputError` with one message.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from hydra import version
+from hydra._internal.config_loader_impl import ConfigLoaderImpl
+from hydra._internal.config_search_path_impl import ConfigSearchPathImpl
+from hydra._internal.core_plugins.basic_sweeper import BasicSweeper
+from hydra.core.override_parser.overrides_parser import OverridesParser, create_functions
+from hydra.core.override_parser.types import Override
+from hydra.core.plugins import Plugins
+from hydra.core.utils import JobRuntime, setup_globals
+from hydra.errors import HydraException
+from hydra.types import RunMode
+from omegaconf import DictConfig, OmegaConf
+from omegaconf.errors import OmegaConfBaseException
+from yaml import YAMLError
+
+from accelsweep.core.errors import InputError
+from accelsweep.core.shipped import shipped_root
+from accelsweep.plan.grid.explain import explain
+
+CONFIG_NAME = "config"
+MOST_CELLS = 100_000
+"""A grid larger than this is taken for a slip of the keyboard and refused before it fills the memory."""
+
+_BASIC_SWEEPER = "hydra._internal.core_plugins.basic_sweeper.BasicSweeper"
+_HYDRA_ERRORS = (
+    HydraException,
+    OmegaConfBaseException,
+    YAMLError,
+    ValueError,
+    TypeError,
+    AssertionError,
+    AttributeError,
+    LookupError,
+)
+
+
+@dataclass(frozen=True)
+class Grid:
+    """What `--multirun` would launch: one tuple of override strings per job, in its order.
+
+    `swept` are the indices, within each job, of the overrides that had several values.
+    """
+
+    jobs: tuple[tuple[str, ...], ...]
+    swept: tuple[int, ...]
+
+
+def config_folders(home: Path) -> tuple[Path, ...]:
+    """Return the folders on Hydra's search path: the user's `conf/` in `home` if there is one, then the shipped one."""
+    own, shipped = home / "conf", shipped_root() / "conf"
+    return (own, shipped) if own.is_dir() and own.resolve() != shipped.resolve() else (shipped,)
+
+
+class Composer:
+    """Hydra set up for one working directory. `folders` is its search path, `parse` its override grammar, cached."""
+
+    def __init__(self, folders: Sequence[Path]) -> None:
+        """`folders` hold the config files; the first that has a file wins."""
+        version.setbase("1.3")
+        setup_globals()
+        Plugins.instance()
+        JobRuntime().set("name", "accelsweep")
+        search_path = ConfigSearchPathImpl()
+        search_path.append("hydra", "pkg://hydra.conf")
+        for number, folder in enumerate(folders):
+            search_path.append("accelsweep" if number else "main", f"file://{folder}")
+        search_path.append("schema", "structured://")
+        self.folders = tuple(folders)
+        self.loader = ConfigLoaderImpl(config_search_path=search_path)
+        self._parser = OverridesParser(functions=_functions(), config_loader=self.loader)
+        self._parsed: dict[str, Override] = {}
+        self._hydra_lines: tuple[str, ...] = ()
+
+    def parse(self, line: str) -> Override:
+        """Return the parsed override; raise InputError if it is not in Hydra's grammar."""
+        if line not in self._parsed:
+            with self._explained((line,)):
+                (self._parsed[line],) = self._parser.parse_overrides([line])
+            if not self._parsed[line].key_or_group:
+                raise InputError(f"cannot read {line!r}: an override is KEY=VALUE")
+        return self._parsed[line]
+
+    def is_group_choice(self, override: Override) -> bool:
+        """Return whether Hydra takes this override for a choice of a config group rather than for a value."""
+        return not isinstance(override.value(), dict) and self.loader.repository.group_exists(override.key_or_group)
+
+    def compose(self, lines: Sequence[str]) -> DictConfig:
+        """Compose one job through Hydra, `hydra` node included; raise InputError for anything that is wrong."""
+        return self._load((*self._hydra_lines, *lines), RunMode.RUN)
+
+    def master(self, overrides: Sequence[str]) -> DictConfig:
+        """Compose what `--multirun` reads before it sweeps; sweeping overrides are left out of it."""
+        for line in overrides:
+            self.parse(line)
+        self._hydra_lines = tuple(line for line in overrides if self.parse(line).is_hydra_override())
+        return self._load(overrides, RunMode.MULTIRUN)
+
+    def grid(self, master: DictConfig) -> Grid:
+        """Enumerate the jobs of `master`: the experiment's `hydra.sweeper.params`, then the overrides given to it."""
+        sweeper = master.hydra.sweeper
+        if sweeper.get("_target_") != _BASIC_SWEEPER:
+            raise InputError(
+                f"hydra/sweeper={master.hydra.runtime.choices.get('hydra/sweeper')} ({sweeper.get('_target_')}) cannot "
+                "be planned: every cell must be known beforehand. Remove the hydra/sweeper override"
+            )
+        with self._explained(()):
+            params: Any = OmegaConf.to_container(sweeper.params, resolve=True) if sweeper.params else {}
+        task: Any = OmegaConf.to_container(master.hydra.overrides.task, resolve=False)
+        lines = [f"{key}={value}" for key, value in params.items()] + list(task)
+        overrides = [self.parse(line) for line in lines]
+        lengths = {override.get_key_element(): self._length(override) for override in overrides}
+        _refuse_size(lengths)
+        with self._explained(lines):
+            (jobs,) = BasicSweeper.split_arguments(overrides, None)
+        sweeps = {override.get_key_element(): override.is_sweep_override() for override in overrides}
+        swept = tuple(index for index, several in enumerate(sweeps.values()) if several)
+        return Grid(jobs=tuple(map(tuple, jobs)), swept=swept)
+
+    def _length(self, override: Override) -> int:
+        """Return how many values an override has, counted no further than is needed to refuse it."""
+        if override.is_interval_sweep():
+            hint = f"write {override.key_or_group}=a,b,c or range()"
+            raise InputError(f"'{override.input_line}': interval() has no list of values; {hint}")
+        if not override.is_sweep_override():
+            return 1
+        with self._explained((override.input_line or "",)):
+            return sum(1 for _ in itertools.islice(override.sweep_iterator(), MOST_CELLS + 1))
+        raise AssertionError("unreachable: errors leave the block above")
+
+    def _load(self, lines: Sequence[str], mode: RunMode) -> DictConfig:
+        with self._explained(lines):
+            return self.loader.load_configuration(CONFIG_NAME, list(lines), run_mode=mode, from_shell=False)
+        raise AssertionError("unreachable: errors leave the block above")
+
+    @contextmanager
+    def _explained(self, lines: Sequence[str]) -> Iterator[None]:
+        try:
+            yield
+        except _HYDRA_ERRORS as error:
+            raise explain(error, lines, self.loader, self.folders) from None
+
+
+def _functions() -> Any:
+    functions = create_functions()
+
+    def refuse_shuffle(*_args: Any, **_options: Any) -> None:
+        raise HydraException("shuffle() would give another plan each time; runs are put in random order anyway")
+
+    functions.functions["shuffle"] = refuse_shuffle
+    return functions
+
+
+def _refuse_size(lengths: Mapping[str, int]) -> None:
+    cells = math.prod(lengths.values())
+    if cells > MOST_CELLS:
+        raise InputError(f"the grid has more than {MOST_CELLS} cells; sweep fewer values at once")
+    if not cells:
+        empty = next(key for key, length in lengths.items() if not length)
+        raise InputError(f"'{empty}' is swept over no value at all, so there is no cell to run; give it one")

@@ -1,0 +1,199 @@
+"""From the grid to one resolved config per point, without composing each point through Hydra.
+
+Hydra composes once per distinct choice of config groups, and of any other override that changes the config's structure.
+A plain value then replaces a leaf in a copy that shares everything else. Interpolations are resolved again only for
+values that some interpolation may refer to. A property test holds both ways to the same configs.
+"""
+
+from __future__ import annotations
+
+import copy
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from hydra.core.override_parser.types import Override, OverrideType
+from omegaconf import AnyNode, OmegaConf, open_dict
+
+from accelsweep.core.cell import PLAN_KEYS
+from accelsweep.core.errors import InputError
+from accelsweep.plan.grid.compose import Composer, Grid
+from accelsweep.plan.grid.interpolation import nodes, plain_data, referred_words, refuse_missing, refuse_resolvers
+
+_KEY = re.compile(r"[A-Za-z_][\w-]*(\.[A-Za-z_][\w-]*)*")
+
+
+@dataclass(frozen=True)
+class GridPoint:
+    """One point of the grid: the values of its axes and its resolved config.
+
+    `science` is the part that names the cell, `steering` the plan-level part, `choices` the config groups' choices,
+    `added` the top-level keys that the command line added with `+`. `lacks` is why a step of a ladder changes nothing.
+    """
+
+    axes: dict[str, Any]
+    science: dict[str, Any]
+    steering: dict[str, Any]
+    choices: Mapping[str, Any]
+    added: frozenset[str]
+    lacks: str | None = None
+
+    def checked(self, science: dict[str, Any]) -> GridPoint:
+        """Return this point with its scientific config as the check returned it."""
+        return self if science is self.science else replace(self, science=science)
+
+
+def expand(composer: Composer, grid: Grid, auto: str) -> Iterator[GridPoint]:
+    """Yield the points of `grid` in its order; `auto` is the accelerator that `accelerator: auto` stands for.
+
+    Raises InputError for an override that does not fit the config, a missing value, a resolver, or a swept plan key.
+    """
+    _refuse_swept_plan_keys(composer, grid)
+    bases: dict[tuple[str, ...], _Base] = {}
+    for job in grid.jobs:
+        overrides = [composer.parse(line) for line in job]
+        structural, plain = _split(composer, bases, job, overrides)
+        base = _base(composer, bases, structural)
+        science, steering = base.resolved(plain, auto)
+        axes = {axis_of(overrides[index]): _axis_value(composer, overrides[index], science) for index in grid.swept}
+        yield GridPoint(axes, science, steering, base.choices, base.added)
+
+
+def _refuse_swept_plan_keys(composer: Composer, grid: Grid) -> None:
+    for index in grid.swept:
+        override = composer.parse(grid.jobs[0][index])
+        if re.split(r"[./@]", override.key_or_group)[0] in PLAN_KEYS:
+            raise InputError(
+                f"'{override.key_or_group}' cannot be swept: it steers the whole sweep and changes no measurement. "
+                "Give it one value, or plan one sweep per value with --name"
+            )
+
+
+def axis_of(override: Override) -> str:
+    """Return the name of the axis that an override with several values makes."""
+    return override.get_key_element().lstrip("+")
+
+
+def _axis_value(composer: Composer, override: Override, science: Mapping[str, Any]) -> Any:
+    if not composer.is_group_choice(override) and not override.is_delete():
+        try:
+            return lookup(science, override.key_or_group)
+        except KeyError:
+            pass
+    return override.value()
+
+
+def lookup(tree: Mapping[str, Any], key: str) -> Any:
+    """Return the value at the dotted `key` of a nested mapping; raise KeyError if there is none."""
+    node: Any = tree
+    for part in key.split("."):
+        if not isinstance(node, Mapping):
+            raise KeyError(key)
+        node = node[part]
+    return node
+
+
+def _split(
+    composer: Composer, bases: dict[tuple[str, ...], _Base], job: tuple[str, ...], overrides: Sequence[Override]
+) -> tuple[tuple[str, ...], list[Override]]:
+    """Part a job into what Hydra must compose, in order, and the plain values that replace a leaf of the result."""
+    candidates = [_may_be_plain(override) and not composer.is_group_choice(override) for override in overrides]
+    rest = [o for o, plain in zip(overrides, candidates, strict=True) if not plain]
+    changed = [override.key_or_group for override in rest if not composer.is_group_choice(override)]
+    for index, override in enumerate(overrides):
+        candidates[index] = candidates[index] and not any(_overlap(override.key_or_group, key) for key in changed)
+    structural = tuple(line for line, plain in zip(job, candidates, strict=True) if not plain)
+    leaves = _base(composer, bases, structural).leaves
+    candidates = [plain and o.key_or_group in leaves for o, plain in zip(overrides, candidates, strict=True)]
+    structural = tuple(line for line, plain in zip(job, candidates, strict=True) if not plain)
+    return structural, [o for o, plain in zip(overrides, candidates, strict=True) if plain]
+
+
+def _may_be_plain(override: Override) -> bool:
+    value = override.value()
+    return (
+        override.type is OverrideType.CHANGE
+        and override.package is None
+        and _KEY.fullmatch(override.key_or_group) is not None
+        and (value is None or isinstance(value, int | float | str))
+        and not (isinstance(value, str) and ("${" in value or value == "???"))
+    )
+
+
+def _overlap(one: str, other: str) -> bool:
+    plain = _KEY.fullmatch(other) is not None
+    return not plain or one == other or one.startswith(f"{other}.") or other.startswith(f"{one}.")
+
+
+def _base(composer: Composer, bases: dict[tuple[str, ...], _Base], lines: tuple[str, ...]) -> _Base:
+    if lines not in bases:
+        bases[lines] = _Base(composer, lines)
+    return bases[lines]
+
+
+class _Base:
+    """One composition by Hydra, from which the points that differ in plain values only are derived."""
+
+    def __init__(self, composer: Composer, lines: tuple[str, ...]) -> None:
+        config = composer.compose(lines)
+        self.choices = dict(config.hydra.runtime.choices)
+        added = [composer.parse(line) for line in lines]
+        self.added = frozenset(o.key_or_group.split(".")[0] for o in added if o.is_add() or o.is_force_add())
+        with open_dict(config):
+            del config["hydra"]
+        self._whole = config
+        self._science = copy.deepcopy(config)
+        with open_dict(self._science):
+            for key in PLAN_KEYS & set(self._science):
+                del self._science[key]
+        raw = dict(nodes(config))
+        self.leaves = {key for key, node in raw.items() if type(node) is AnyNode}
+        self._interpolations = {key: str(node._value()) for key, node in raw.items() if node._is_interpolation()}
+        self._referred = referred_words(self._interpolations.values())
+        self._resolved: dict[tuple[Any, ...], tuple[dict[str, Any], dict[str, Any]]] = {}
+
+    def resolved(self, plain: Sequence[Override], auto: str) -> tuple[dict[str, Any], dict[str, Any]]:
+        """Return the resolved scientific and plan-level configs with the plain values in place."""
+        values = {o.key_or_group: o.value() for o in plain}
+        if values.get("accelerator") == "auto":
+            values["accelerator"] = auto
+        deep = tuple((key, type(value), value) for key, value in values.items() if self._is_deep(key))
+        if deep not in self._resolved:
+            self._resolved[deep] = self._resolve(values, auto)
+        science, steering = self._resolved[deep]
+        for key, value in values.items():
+            if not self._is_deep(key):
+                science = _replaced(science, key.split("."), value)
+        return science, steering
+
+    def _is_deep(self, key: str) -> bool:
+        parts = key.split(".")
+        return self._referred is None or parts[0] in PLAN_KEYS or not self._referred.isdisjoint(parts)
+
+    def _resolve(self, values: Mapping[str, Any], auto: str) -> tuple[dict[str, Any], dict[str, Any]]:
+        for config in (self._whole, self._science):
+            for key, value in values.items():
+                if key.split(".")[0] in config:
+                    OmegaConf.update(config, key, value)
+            if OmegaConf.select(config, "accelerator") == "auto":
+                config.accelerator = auto
+        refuse_resolvers({key: text for key, text in self._interpolations.items() if key not in values})
+        science = plain_data(self._science)
+        refuse_missing(science)
+        return science, {key: plain_data(self._whole, key) for key in PLAN_KEYS & set(self._whole)}
+
+
+def steering_of(composer: Composer, job: Sequence[str]) -> dict[str, Any]:
+    """Return the resolved plan-level part of the config of one job; raise InputError for a resolver in it."""
+    config = composer.compose(job)
+    steering = ((key, node) for key, node in nodes(config) if key.partition(".")[0] in PLAN_KEYS)
+    refuse_resolvers({key: str(node._value()) for key, node in steering if node._is_interpolation()})
+    return {key: plain_data(config, key) for key in PLAN_KEYS & set(config)}
+
+
+def _replaced(tree: dict[str, Any], path: Sequence[str], value: Any) -> dict[str, Any]:
+    """Return `tree` with the leaf at `path` replaced; everything beside the path is shared with the original."""
+    head, rest = path[0], path[1:]
+    new = value if not rest else _replaced(tree[head], rest, value)
+    return tree if new is tree[head] else {**tree, head: new}

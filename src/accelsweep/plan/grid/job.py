@@ -1,0 +1,20 @@
+"""One job of the grid as it is composed, for `--cfg job` to print."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from omegaconf import OmegaConf, open_dict
+
+from accelsweep.plan.grid.compose import Composer, config_folders
+from accelsweep.plan.grid.own import with_own_targets
+
+
+def composed_yaml(home: Path, overrides: Sequence[str]) -> str:
+    """Return the composed config: YAML, interpolations unresolved, one value per key. Raises InputError."""
+    composer = Composer(config_folders(home))
+    config = composer.compose(with_own_targets(composer, overrides))
+    with open_dict(config):
+        del config["hydra"]
+    return OmegaConf.to_yaml(config)

@@ -1,0 +1,84 @@
+"""The user's own `_target_` in place of a config group's: none of the group's keys may leak into the user's class.
+
+`model._target_=mypkg.MyModule` on top of the default `model: small_cnn` would hand `MyModule` the small CNN's `width`
+and `depth`. So where a `_target_` is stated and no file of its group was chosen, the choice becomes `own`, which
+holds no argument of a class. A group that was chosen (`model=mlp model._target_=mypkg.LikeMLP`) keeps its keys: that is
+what it was chosen for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from hydra.core.override_parser.types import Override, OverrideType
+from omegaconf import DictConfig, OmegaConf
+
+if TYPE_CHECKING:
+    from accelsweep.plan.grid.compose import Composer
+
+GROUPS = ("model", "data", "optimizer")
+OURS = "accelsweep."
+OWN = "own"
+"""The file `conf/GROUP/own.yaml`: a `_target_` that is yet to be given, and no argument of its."""
+
+
+def with_own_targets(composer: Composer, overrides: Sequence[str]) -> tuple[str, ...]:
+    """Return `overrides` with `GROUP=own` where a `_target_` of the user's replaces the default choice of GROUP.
+
+    It comes first, so that a choice of the user's own wins over it, the default one's too. Keys below a `_target_`
+    that is given in `overrides` need no `+`: only that class knows which there are.
+    """
+    given = {line: composer.parse(line) for line in overrides}
+    choices = [line for line, override in given.items() if composer.is_group_choice(override)]
+    targets = [override.key_or_group for override in given.values() if _is_target(override)]
+    master = composer.master(choices)
+    own = [f"{group}={OWN}" for group in GROUPS if _replaced(composer, master, targets, group)]
+    if own:
+        master = composer.master((*own, *choices))
+    opened = tuple(key.removesuffix("_target_") for key in targets)
+    return (*own, *(f"++{line}" if _is_new(override, master, opened) else line for line, override in given.items()))
+
+
+def _is_target(override: Override) -> bool:
+    parents, _, last = override.key_or_group.rpartition(".")
+    return parents.split(".")[0] in GROUPS and last == "_target_" and not override.is_delete()
+
+
+def _replaced(composer: Composer, master: DictConfig, targets: Sequence[str], group: str) -> bool:
+    """Return whether a `_target_` other than that of the group's file was stated, while the file is the default one."""
+    choice = master.hydra.runtime.choices.get(group)
+    key = f"{group}._target_"
+    stated = key in targets or key in (master.hydra.sweeper.get("params") or {})
+    if choice is None or not (stated or OmegaConf.select(master, key) != _target_of(composer, group, choice)):
+        return False
+    return bool(composer.compose(()).hydra.runtime.choices.get(group) == choice)
+
+
+def _target_of(composer: Composer, group: str, choice: str) -> Any:
+    found = composer.loader.repository.load_config(f"{group}/{choice}")
+    return None if found is None else OmegaConf.select(found.config, "_target_")
+
+
+def _is_new(override: Override, config: DictConfig, opened: tuple[str, ...]) -> bool:
+    """Return whether a plain override names a key below an `opened` node that `config` does not have."""
+    parent, _, last = override.key_or_group.rpartition(".")
+    if override.type is not OverrideType.CHANGE or not override.key_or_group.startswith(opened):
+        return False
+    node = OmegaConf.select(config, parent)
+    return not (isinstance(node, DictConfig) and last in node)
+
+
+def optimizer_notes(composer: Composer, overrides: Sequence[str], models: Iterable[Mapping[str, Any]]) -> list[str]:
+    """Return what to say to somebody who states an optimiser for a module that may bring its own.
+
+    `models` are the `model` nodes of the grid's points.
+    """
+    stated = any(composer.parse(line).key_or_group.split(".")[0] == "optimizer" for line in overrides)
+    own = next((model["_target_"] for model in models if not str(model.get("_target_")).startswith(OURS)), None)
+    if not stated or own is None:
+        return []
+    return [
+        f"`optimizer` applies only if {own} leaves configure_optimizers to accelsweep; each record's "
+        "effective.optimizer says which one trained"
+    ]

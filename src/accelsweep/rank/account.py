@@ -1,0 +1,62 @@
+"""What a rank knows of its run so far. Whatever interrupts the run, this much is recorded."""
+
+from __future__ import annotations
+
+import sys
+import traceback
+from typing import TYPE_CHECKING, Any
+
+from accelsweep.core.breakdown import Breakdown
+from accelsweep.core.outcome import Outcome
+from accelsweep.core.record import Doubt, Effective, Metric
+from accelsweep.measure.surroundings import doubts
+from accelsweep.rank.errors import OUTCOME_OF, classify, reason_of, traceback_of
+from accelsweep.rank.spec import RankResult
+
+if TYPE_CHECKING:
+    from accelsweep.rank.measuring import Measurement
+
+
+class Account:
+    """The parts of a rank's result, each filled in as soon as it is known."""
+
+    def __init__(self) -> None:
+        """Begin with nothing."""
+        self.metrics: dict[str, Metric] = {}
+        self.environment: dict[str, dict[str, Any]] = {}
+        self.effective: Effective | None = None
+        self.doubts: list[Doubt] = []
+        self.breakdown: Breakdown | None = None
+        self._error: BaseException | None = None
+
+    def window_closed(self, measured: Measurement) -> None:
+        """Keep what the window showed. `environment` holds the state before and after it."""
+        self.effective = measured.effective
+        self.metrics |= measured.metrics
+        self.environment |= measured.states
+        seen = self.environment
+        changes = doubts.between(seen.get("opened", seen["before"]), seen.get("closed", seen["after"]))
+        clocks = doubts.governor(seen["before"].get("governor"))
+        self.doubts += [*measured.doubts, *changes, *([clocks] if clocks else [])]
+
+    def failed(self, error: BaseException) -> None:
+        """Keep the error and show it."""
+        self._error = error
+        traceback.print_exception(error, file=sys.stderr)
+
+    def result(self, rank: int) -> RankResult:
+        """Return all of it as the rank's document."""
+        error = self._error
+        kind = "none" if error is None else classify(error)
+        return RankResult(
+            rank=rank,
+            outcome=Outcome.measured if error is None else OUTCOME_OF[kind],
+            reason=None if error is None else reason_of(error),
+            error_kind=kind,
+            traceback=None if error is None else traceback_of(error),
+            effective=self.effective,
+            metrics=self.metrics,
+            environment=self.environment,
+            doubts=tuple(self.doubts),
+            breakdown=self.breakdown,
+        )

@@ -1,0 +1,132 @@
+"""What an exception inside a rank means: memory, unsupported here, a peer's failure seen from afar, or the user's code.
+
+Allocators and libraries report exhaustion in their own words and types, so their words are listed here.
+"""
+
+from __future__ import annotations
+
+import re
+import traceback
+from pathlib import Path
+
+from accelsweep.core.errors import InputError, Unsupported
+from accelsweep.core.outcome import Outcome
+from accelsweep.core.secrets import masked
+from accelsweep.rank.spec import ErrorKind
+
+_MEMORY = re.compile(
+    r"out of memory"
+    r"|DefaultCPUAllocator: (not enough|can't allocate) memory"
+    r"|CUBLAS_STATUS_ALLOC_FAILED|CUDNN_STATUS_ALLOC_FAILED|CUSOLVER_STATUS_ALLOC_FAILED"
+    r"|NCCL.*(Cuda failure 2\b|failed to allocate|out of memory)"
+    r"|Failed to CUDA [cm]alloc"
+    r"|std::bad_alloc"
+    r"|Unable to allocate .* for an array"
+    r"|Cannot allocate memory",
+    re.IGNORECASE,
+)
+_COLLECTIVE = re.compile(
+    r"Connection (closed by|reset by) peer|ProcessGroup|NCCL|[Gg]loo|c10d|Timed out waiting|DistBackendError"
+    r"|[Ss]ocket (Timeout|closed)|Broken pipe|broadcast.*timeout",
+)
+_UNSUPPORTED = re.compile(
+    r"not implemented for '(Half|BFloat16|Double|Float8\w*|ComplexHalf)'"
+    r"|MPS framework doesn't support float64"
+    r"|[Cc]urrent CUDA [Dd]evice does not support"
+    r"|no kernel image is available for execution on the device",
+)
+_FRAMES_OF_OURS = (str(Path(__file__).parent), str(Path(__file__).parents[1] / "measure"))
+_LIBRARIES = ("lightning", "torch", "hydra", "omegaconf")
+
+
+class Diverged(Exception):
+    """The loss became NaN or infinite; the message says where."""
+
+
+OUTCOME_OF: dict[ErrorKind, Outcome] = {
+    "none": Outcome.measured,
+    "out_of_memory": Outcome.out_of_memory,
+    "diverged": Outcome.diverged,
+    "unsupported": Outcome.unsupported,
+    "user_exception": Outcome.crashed,
+    "collective": Outcome.crashed,
+}
+"""How each kind of ending is recorded."""
+
+
+def classify(error: BaseException) -> ErrorKind:
+    """Return what `error`, or one of the errors that caused it, means."""
+    chain = _chain(error)
+    if any(_is_out_of_memory(link) for link in chain):
+        return "out_of_memory"
+    if any(isinstance(link, Diverged) for link in chain):
+        return "diverged"
+    if any(isinstance(link, Unsupported) or _UNSUPPORTED.search(str(link)) for link in chain):
+        return "unsupported"
+    if any(isinstance(link, RuntimeError) and _COLLECTIVE.search(str(link)) for link in chain):
+        return "collective"
+    return "user_exception"
+
+
+def interrupted(error: BaseException) -> bool:
+    """Return whether a signal ended this rank (Lightning turns SIGTERM and SIGINT into kinds of SystemExit)."""
+    return any(
+        isinstance(link, KeyboardInterrupt) or type(link).__name__ == "SIGTERMException" for link in _chain(error)
+    )
+
+
+def _chain(error: BaseException) -> list[BaseException]:
+    links: list[BaseException] = []
+    link: BaseException | None = error
+    while link is not None and link not in links:
+        links.append(link)
+        link = link.__cause__ or link.__context__
+    return links
+
+
+def _is_out_of_memory(error: BaseException) -> bool:
+    if isinstance(error, MemoryError) or type(error).__name__ in ("OutOfMemoryError", "AcceleratorOutOfMemoryError"):
+        return True
+    return isinstance(error, RuntimeError | OSError) and _MEMORY.search(str(error)) is not None
+
+
+def reason_of(error: BaseException) -> str:
+    """Return one line for the record: the type and the first line of what it said.
+
+    An error of ours says it all, without its type, also where another library wraps it in one of its own. What Hydra
+    wraps is told as it was raised: of a constructor that failed, Hydra's own first line says only that it did.
+    """
+    ours = next((link for link in _chain(error) if isinstance(link, InputError | Unsupported | Diverged)), None)
+    told = ours or unwrapped(error)
+    first = (str(told).strip().splitlines() or [""])[0]
+    if ours is not None:
+        return masked(first)
+    return masked(f"{type(told).__name__}: {first}") if first else type(told).__name__
+
+
+def traceback_of(error: BaseException) -> str:
+    """Return the traceback from the user's first frame on; the whole of it where no frame is the user's."""
+    error = unwrapped(error)
+    frames = traceback.extract_tb(error.__traceback__)
+    own = next((number for number, frame in enumerate(frames) if _is_users(frame.filename)), 0)
+    lines = ["Traceback (most recent call last):\n", *traceback.format_list(list(frames[own:]))]
+    return masked("".join(lines + traceback.format_exception_only(error)))
+
+
+def unwrapped(error: BaseException) -> BaseException:
+    """Return the error that Hydra met when it built or imported something, out of the errors that it made of it."""
+    while error.__cause__ is not None and _raised_by_hydra(error):
+        error = error.__cause__
+    return error
+
+
+def _raised_by_hydra(error: BaseException) -> bool:
+    frames = traceback.extract_tb(error.__traceback__)
+    return bool(frames) and "hydra" in Path(frames[-1].filename).parts
+
+
+def _is_users(filename: str) -> bool:
+    if filename.startswith(_FRAMES_OF_OURS) or filename.startswith("<frozen"):
+        return False
+    parts = Path(filename).parts
+    return not ("site-packages" in parts and parts[parts.index("site-packages") + 1] in _LIBRARIES)

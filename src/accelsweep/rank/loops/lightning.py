@@ -1,0 +1,187 @@
+"""`loop: lightning`: the config's Trainer, with one callback of ours that shows each finished step to a listener."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Mapping
+from contextlib import ExitStack
+from typing import Any
+
+import lightning.pytorch as pl
+from hydra.utils import instantiate
+from lightning.fabric.plugins.environments.lightning import LightningEnvironment
+from lightning.fabric.utilities.exceptions import MisconfigurationException
+from torch.nn.parallel import DistributedDataParallel
+
+from accelsweep.core.errors import InputError, Unsupported, nearest
+from accelsweep.core.trainer import DECIDED_HERE, decided_words
+from accelsweep.measure.breakdown import PhaseTimer
+from accelsweep.rank.loops.loop import Examiner, Listener, learning_rate_of
+from accelsweep.rank.loops.loss_scale import LossScale
+from accelsweep.rank.loops.phases import PhaseProfiler
+from accelsweep.rank.loops.raw_data import epoch_samples
+from accelsweep.rank.loops.run_trainer import RunTrainer, leave_out_endings, most_steps
+from accelsweep.rank.loops.step_callback import StepCallback
+from accelsweep.rank.process import RankPlace, join_group, seed_all
+from accelsweep.rank.spec import RunSpec
+from accelsweep.workloads.build import build_module
+from accelsweep.workloads.fake_loader import build_training_data
+
+PRECISION_ALIASES = {"16": "16-mixed", "bf16": "bf16-mixed", "32": "32-true", "64": "64-true"}
+"""Lightning's short names."""
+
+
+class LightningLoop:
+    """A Trainer and what was read back from it."""
+
+    def __init__(self, spec: RunSpec) -> None:
+        """Build the Trainer. Raises Unsupported where Lightning or the machine refuses the combination."""
+        self._spec = spec
+        self.name = "lightning"
+        self._callback = StepCallback(int(spec.config["batch_size"]))
+        self._trainer = _build_trainer(spec, self._callback)
+        self._data: pl.LightningDataModule | None = None
+        self.device = self._trainer.strategy.root_device
+        self.precision = str(self._trainer.precision)
+        self.strategy = _strategy_name(self._trainer)
+        self.optimizer = "none"
+        self.learning_rate: float | None = None
+        self.accumulate = int(self._trainer.accumulate_grad_batches)
+        self.logged: dict[str, float] = {}
+        self.epoch_ends = self._callback.epoch_ends
+        self._without_exchange = ExitStack()
+
+    @property
+    def example(self) -> Any:
+        """The first batch, emptied."""
+        return self._callback.example
+
+    @property
+    def epoch_samples(self) -> int | None:
+        """The samples of one pass over the training set."""
+        return epoch_samples(self._data, self._trainer.train_dataloader)
+
+    @property
+    def loss_scale(self) -> LossScale:
+        """What loss scaling has done since training began."""
+        return self._callback.loss_scale
+
+    def watch(self, timer: PhaseTimer) -> None:
+        """Take the place of the Trainer's profiler, whose hooks stand around every phase."""
+        self._trainer.profiler = PhaseProfiler(timer)  # type: ignore[attr-defined]
+
+    def stop_exchange(self) -> bool:
+        """Enter `no_sync` for the rest of this module's life, where the strategy wraps it in DDP."""
+        model = self._trainer.strategy.model
+        if not isinstance(model, DistributedDataParallel):
+            return False
+        self._without_exchange.enter_context(model.no_sync())
+        return True
+
+    def drive(self, listener: Listener, examiner: Examiner | None = None) -> None:
+        """Train a fresh module, seeded by the run, until `listener` or `examiner` has enough."""
+        seed = self._spec.run.seed
+        seed_all(seed)
+        module = build_module(self._spec.config, self._spec.axes)
+        leave_out_endings(module)
+        self._data = build_training_data(self._spec.config, seed, self.device, module)
+        self._callback.listener, self._callback.examiner = listener, examiner
+        if examiner is not None:
+            self._trainer.limit_val_batches = 1.0
+            self._trainer.val_check_interval = examiner.every_steps
+            self._trainer.check_val_every_n_epoch = None  # so that the interval counts steps across epochs
+        self._trainer.fit(module, datamodule=self._data)
+        self._callback.check_ending(module)
+        self.learning_rate = learning_rate_of(self._trainer.optimizers)
+        self.optimizer = ", ".join(type(optimizer).__name__ for optimizer in self._trainer.optimizers) or "none"
+        self._keep_logged()
+
+    def validate(self) -> dict[str, float] | None:
+        """Return what the trained module logs over the validation set; None where the data has none."""
+        self._trainer.limit_val_batches = 1.0
+        module = self._trainer.lightning_module
+        try:
+            found = self._trainer.validate(module, datamodule=self._data, verbose=False)
+        except MisconfigurationException as error:
+            if "validation_step" in str(error) or "val_dataloader" in str(error):
+                return None
+            raise
+        if not sum(self._trainer.num_val_batches):
+            return None
+        self._keep_logged()
+        return {name: float(value) for results in found for name, value in results.items()}
+
+    def _keep_logged(self) -> None:
+        self.logged |= {name: float(value) for name, value in self._trainer.callback_metrics.items()}
+
+
+def _strategy_name(trainer: pl.Trainer) -> str:
+    """Return the registered name of the Trainer's strategy class (`ddp`, `single_device`), or the class's own name."""
+    return _NAMES.get(type(trainer.strategy).__name__, type(trainer.strategy).__name__)
+
+
+_NAMES = {"SingleDeviceStrategy": "single_device", "DDPStrategy": "ddp", "FSDPStrategy": "fsdp"}
+
+
+class _RanksStartedAlready(LightningEnvironment):
+    """RANK, WORLD_SIZE and the rest belong to the supervisor and outlive a Trainer: the next phase reads them again."""
+
+    def teardown(self) -> None:
+        """Leave the variables alone; Lightning's own removes WORLD_SIZE."""
+
+
+def _build_trainer(spec: RunSpec, callback: pl.Callback) -> pl.Trainer:
+    config, place = spec.config, RankPlace.of(spec)
+    settings = _trainer_settings(config.get("trainer") or {})
+    if isinstance(settings.get("strategy", "auto"), str):
+        join_group(place, str(config["accelerator"]), int(config["num_nodes"]))
+    callbacks = [*(settings.pop("callbacks", None) or ()), callback]
+    plugins = [*(settings.pop("plugins", None) or ()), _RanksStartedAlready()]
+    try:
+        trainer = RunTrainer(
+            most_steps(config),
+            accelerator=config["accelerator"],
+            devices=place.local_size,
+            num_nodes=config["num_nodes"],
+            precision=config["precision"],
+            max_epochs=-1,
+            limit_val_batches=0,
+            num_sanity_val_steps=0,
+            enable_checkpointing=False,
+            enable_progress_bar=False,
+            enable_model_summary=False,
+            callbacks=callbacks,
+            plugins=plugins,
+            **settings,
+        )
+    except (MisconfigurationException, ValueError, ImportError) as error:
+        raise Unsupported(f"Lightning refuses this here: {error}") from error
+    _check(trainer, spec)
+    return trainer
+
+
+def _trainer_settings(trainer: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the user's Trainer arguments, instantiated. Raises InputError for one that is decided elsewhere."""
+    known = set(inspect.signature(pl.Trainer.__init__).parameters)
+    for name in trainer:
+        if name in DECIDED_HERE:
+            raise InputError(decided_words(name))
+        if name not in known:
+            raise InputError(f"trainer.{name} is no argument of lightning's Trainer{nearest(name, known)}")
+    strategy = trainer.get("strategy", "auto")
+    if isinstance(strategy, str) and any(word in strategy for word in ("spawn", "fork", "notebook")):
+        raise Unsupported(
+            f"trainer.strategy={strategy} starts processes of its own; use ddp, ranks are started already"
+        )
+    settings: dict[str, Any] = instantiate(dict(trainer), _convert_="all")
+    return settings
+
+
+def _check(trainer: pl.Trainer, spec: RunSpec) -> None:
+    if trainer.world_size != spec.world_size:
+        raise RuntimeError(f"Lightning runs {trainer.world_size} ranks, but the plan wants {spec.world_size}")
+    asked = str(spec.config["precision"])
+    asked = PRECISION_ALIASES.get(asked, asked)
+    if str(trainer.precision) != asked:
+        device = trainer.strategy.root_device.type
+        raise Unsupported(f"precision={asked} would become {trainer.precision} on {device}, which is another cell")

@@ -1,0 +1,145 @@
+"""What is driven through a run's phases: a driver of steps; and a training loop, Lightning's or the bare one beside it.
+
+Both are built from a `RunSpec` and do steps until their listener says that it is enough. A loop trains a fresh module
+each time, and may validate it, afterwards or in between.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, Protocol
+
+from accelsweep.core.errors import InputError
+from accelsweep.measure.samples import samples_in
+
+if TYPE_CHECKING:
+    import torch
+
+    from accelsweep.measure.breakdown import PhaseTimer
+    from accelsweep.rank.loops.loss_scale import LossScale
+
+
+class Listener(Protocol):
+    """Who decides when the steps end: the timed window, or a number of samples."""
+
+    def begin(self) -> None:
+        """The first batch is about to be fetched."""
+
+    def step_done(self, samples: int, loss: Any) -> bool:
+        """A step processed `samples` samples on this rank; True ends the phase."""
+
+
+class Examiner(Protocol):
+    """Who looks at the model while it trains."""
+
+    every_steps: int
+    """Steps (batches) between two validations. There is one after the last step, too."""
+
+    def examined(self, logged: dict[str, float]) -> bool:
+        """The validation loop logged this; True ends the training. Every rank is told, and they must agree."""
+
+
+class Driver(Protocol):
+    """Does steps on this rank. Attributes are facts read back, not wishes from the config."""
+
+    name: str
+    device: torch.device
+    precision: str
+    strategy: str
+    optimizer: str
+    accumulate: int
+    epoch_ends: list[int]
+
+    def drive(self, listener: Listener) -> None:
+        """Do steps until `listener` has enough. Raises what the user's code raises."""
+
+
+class Loop(Driver, Protocol):
+    """A training loop: each step trains."""
+
+    @property
+    def example(self) -> Any:
+        """The first batch as empty tensors on the meta device, for whoever counts operations; None before it came."""
+
+    @property
+    def logged(self) -> dict[str, float]:
+        """What the module logged while it trained or validated, averaged by phase. May wait for the device."""
+
+    def watch(self, timer: PhaseTimer) -> None:
+        """Tell `timer` about the phases of every step to come."""
+
+    def stop_exchange(self) -> bool:
+        """Exchange no gradients from the next step on; return whether this strategy can do that."""
+
+    @property
+    def epoch_samples(self) -> int | None:
+        """Samples in one pass over the training set, on all ranks together; None where the data does not tell."""
+
+    @property
+    def learning_rate(self) -> float | None:
+        """That of the first parameter group when training ended, scaled and warmed up; None where there is none."""
+
+    @property
+    def loss_scale(self) -> LossScale:
+        """What loss scaling has done since training began."""
+
+    def drive(self, listener: Listener, examiner: Examiner | None = None) -> None:
+        """Train a fresh module, seeded by the run, until `listener` or `examiner` has enough.
+
+        Raises what the user's code raises; InputError where there is an examiner and nothing to validate with.
+        """
+
+    def validate(self) -> dict[str, float] | None:
+        """Return what the trained module logs over the validation set; None where the data has none."""
+
+
+NO_LOSS = (
+    "training_step returned no loss at any step, so nothing was trained: return it, or set "
+    "self.automatic_optimization = False and step the optimiser yourself"
+)
+"""What is wrong where a module trains nothing."""
+
+NO_VALIDATION = (
+    "the data or the module has no validation loop, so nobody can tell when measure.target is reached: define "
+    "val_dataloader and validation_step"
+)
+"""What is wrong where an examiner has nothing to look at."""
+
+
+def learning_rate_of(optimizers: Sequence[torch.optim.Optimizer]) -> float | None:
+    """Return the learning rate of the first parameter group now, or None where there is no such thing."""
+    groups = [group for optimizer in optimizers for group in optimizer.param_groups]
+    return float(groups[0]["lr"]) if groups and "lr" in groups[0] else None
+
+
+def count_samples(batch: Any, first: bool, batch_size: int) -> int:
+    """Return the samples in `batch`; raise InputError if the `first` one shows that the data ignores `batch_size`."""
+    samples = samples_in(batch)
+    if samples is None:
+        raise InputError(
+            f"cannot tell how many samples a {type(batch).__name__} batch holds: put a tensor (samples, ...) into it"
+        )
+    if first and samples != batch_size:
+        raise InputError(
+            f"the data's first batch holds {samples} samples although batch_size={batch_size}: "
+            "give the data module's batch_size to its DataLoader"
+        )
+    return samples
+
+
+def on_meta(batch: Any) -> Any:
+    """Return `batch` with every tensor as an empty one of its shape on the meta device; floating ones as float32."""
+    import torch
+    from lightning_utilities.core.apply_func import apply_to_collection
+
+    def emptied(tensor: torch.Tensor) -> torch.Tensor:
+        kind = torch.float32 if tensor.is_floating_point() else tensor.dtype
+        return torch.empty(tensor.shape, dtype=kind, device="meta")
+
+    return apply_to_collection(batch, torch.Tensor, emptied)
+
+
+def loss_in(output: Any) -> Any:
+    """Return the loss in what a training step gave: the tensor itself, the mapping's `loss`, or None. Not detached."""
+    loss = output.get("loss") if hasattr(output, "get") else output
+    return loss if hasattr(loss, "detach") and loss.numel() == 1 else None

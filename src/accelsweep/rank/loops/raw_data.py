@@ -1,0 +1,130 @@
+"""How the bare loops get their batches: the data module's hooks in order, one loader, batches moved to the device."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import fields, is_dataclass, replace
+from typing import Any
+
+import lightning.pytorch as pl
+import torch
+from lightning.pytorch.core.hooks import DataHooks
+from torch import Tensor
+from torch.utils.data import DataLoader, DistributedSampler, IterableDataset, RandomSampler
+
+from accelsweep.core.errors import InputError, Unsupported
+from accelsweep.rank.process import RankPlace
+
+
+def set_up(data: pl.LightningDataModule, module: pl.LightningModule, place: RankPlace, stage: str = "fit") -> None:
+    """Let the data, and then the module, prepare once per host; then set both up on every rank."""
+    if place.local_rank == 0:
+        data.prepare_data()
+        module.prepare_data()
+    if place.size > 1:
+        torch.distributed.barrier()
+    data.setup(stage)
+    module.setup(stage)
+    module.configure_model()
+
+
+def one_loader(loader: Any, place: RankPlace) -> DataLoader[Any]:
+    """Return the training loader, with a sampler for this rank where its data set has rows. Raises Unsupported."""
+    if not isinstance(loader, DataLoader):
+        raise Unsupported(f"a bare loop needs one DataLoader; the data gives a {type(loader).__name__}")
+    if place.size == 1 or isinstance(loader.dataset, IterableDataset):
+        return loader
+    sampler: DistributedSampler[Any] = DistributedSampler(
+        loader.dataset, shuffle=isinstance(loader.sampler, RandomSampler)
+    )
+    return DataLoader(
+        loader.dataset,
+        batch_size=loader.batch_size,
+        sampler=sampler,
+        num_workers=loader.num_workers,
+        collate_fn=loader.collate_fn,
+        pin_memory=loader.pin_memory,
+        drop_last=loader.drop_last,
+    )
+
+
+def endless(loader: DataLoader[Any], epoch_ends: list[int]) -> Iterator[Any]:
+    """Yield the loader's batches again and again; each time it ends, the number of batches so far is noted."""
+    passes = steps = 0
+    while True:
+        if isinstance(loader.sampler, DistributedSampler):
+            loader.sampler.set_epoch(passes)
+        before = steps
+        for batch in loader:
+            steps += 1
+            yield batch
+        if steps == before:
+            raise InputError("the training loader is empty: lower batch_size, or keep short batches")
+        epoch_ends.append(steps)
+        passes += 1
+
+
+def epoch_samples(data: Any, loader: Any) -> int | None:
+    """Return the samples of one pass over the training set, of all ranks together, or None where nothing tells.
+
+    The data module's attribute `epoch_samples` does, or the length of a data set with rows.
+    """
+    stated = getattr(data, "epoch_samples", None)
+    if stated is not None:
+        return int(stated)
+    rows = getattr(loader, "dataset", None)
+    if rows is None or isinstance(rows, IterableDataset):
+        return None
+    return len(rows) if hasattr(rows, "__len__") else None
+
+
+def mover(
+    module: pl.LightningModule, data: pl.LightningDataModule, device: torch.device, dtype: torch.dtype | None
+) -> Callable[[Any], Any]:
+    """Return what brings a batch to the device, its floating tensors as `dtype` (None leaves them).
+
+    The hooks `on_before_batch_transfer`, `transfer_batch_to_device` and `on_after_batch_transfer` are called where the
+    data module or else the module overrides them, on a batch that has been cast, as Lightning does it. What the last
+    one gives is cast once more: a data module that makes numbers of bytes there has no Trainer to ask which numbers.
+    """
+    before = overridden("on_before_batch_transfer", data, module)
+    transfer = overridden("transfer_batch_to_device", data, module)
+    after = overridden("on_after_batch_transfer", data, module)
+    if before is None and transfer is None and after is None:
+        return lambda batch: moved(batch, device, dtype)
+
+    def move(batch: Any) -> Any:
+        batch = moved(batch, None, dtype)
+        batch = batch if before is None else before(batch, 0)
+        batch = moved(batch, device, None) if transfer is None else transfer(batch, device, 0)
+        return batch if after is None else moved(after(batch, 0), None, dtype)
+
+    return move
+
+
+def overridden(name: str, *owners: Any) -> Callable[..., Any] | None:
+    """Return the hook of the first owner that overrides it, on its class or on itself; None where nobody does."""
+    for owner in owners:
+        found = getattr(owner, name)
+        if getattr(found, "__func__", found) is not getattr(DataHooks, name):
+            return found  # type: ignore[no-any-return]
+    return None
+
+
+def moved(batch: Any, device: torch.device | None, dtype: torch.dtype | None) -> Any:
+    """Return `batch` on `device`, its floating tensors as `dtype`; None leaves where or what they are."""
+    if isinstance(batch, Tensor):
+        there = batch if device is None else batch.to(device, non_blocking=True)
+        return there.to(dtype) if dtype is not None and there.is_floating_point() else there
+    if isinstance(batch, dict):
+        return {key: moved(value, device, dtype) for key, value in batch.items()}
+    if is_dataclass(batch) and not isinstance(batch, type):
+        values = {field.name: getattr(batch, field.name) for field in fields(batch)}
+        return replace(batch, **{name: moved(value, device, dtype) for name, value in values.items()})
+    if isinstance(batch, tuple) and hasattr(batch, "_fields"):
+        return type(batch)(*(moved(value, device, dtype) for value in batch))
+    if isinstance(batch, list | tuple):
+        return type(batch)(moved(value, device, dtype) for value in batch)
+    if device is not None and hasattr(batch, "to") and callable(batch.to):
+        return batch.to(device)
+    return batch

@@ -1,0 +1,69 @@
+"""Device and precision without a Trainer: for the raw training loop, for inference and for kernels."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
+from functools import partial
+from typing import Any
+
+import torch
+
+from accelsweep.core.errors import Unsupported
+from accelsweep.rank.process import RankPlace
+from accelsweep.rank.spec import RunSpec
+
+AUTOCAST = {"16-mixed": torch.float16, "bf16-mixed": torch.bfloat16}
+CAST = {"32-true": torch.float32, "64-true": torch.float64, "bf16-true": torch.bfloat16, "16-true": torch.float16}
+
+_DONE_ANYWAY: dict[str, tuple[Any, ...]] = {
+    "strategy": ("auto", "ddp"),
+    "accumulate_grad_batches": (1,),
+    "use_distributed_sampler": (True,),
+}
+"""Trainer arguments that say what a bare loop does in any case, with the values that say it."""
+
+
+def device_of(accelerator: str, place: RankPlace) -> torch.device:
+    """Return this rank's device. Raises Unsupported where there is none of that kind."""
+    if accelerator == "auto":
+        accelerator = "cuda" if torch.cuda.is_available() else "mps" if torch.backends.mps.is_available() else "cpu"
+    if accelerator == "cuda":
+        if not torch.cuda.is_available():
+            raise Unsupported("accelerator=cuda: torch finds no CUDA device here")
+        torch.cuda.set_device(place.local_rank)
+        return torch.device("cuda", place.local_rank)
+    if accelerator == "mps" and not torch.backends.mps.is_available():
+        raise Unsupported("accelerator=mps: torch finds no Apple GPU here")
+    return torch.device(accelerator)
+
+
+def precision_of(spec: RunSpec, device: torch.device, what: str) -> str:
+    """Return the config's precision. Raises Unsupported where `what` (`loop=raw`, ...) cannot have it."""
+    precision = str(spec.config["precision"])
+    if precision not in AUTOCAST and precision not in CAST:
+        raise Unsupported(f"{what} has no precision={precision}; it has {', '.join([*CAST, *AUTOCAST])}")
+    if precision == "16-mixed" and device.type == "cpu":
+        raise Unsupported("precision=16-mixed is bf16-mixed on a CPU, which is another cell")
+    return precision
+
+
+def refuse_trainer_arguments(spec: RunSpec, what: str) -> None:
+    """Raise Unsupported for an argument of Lightning's Trainer that would have no effect in `what`."""
+    trainer = spec.config.get("trainer") or {}
+    refused = [f"trainer.{name}={value}" for name, value in sorted(trainer.items()) if not _harmless(name, value)]
+    if refused:
+        remedy = "use loop=lightning, or leave it out" if what == "loop=raw" else "leave it out"
+        raise Unsupported(f"{what} has no {', '.join(refused)}: {remedy}")
+
+
+def _harmless(name: str, value: Any) -> bool:
+    if name in _DONE_ANYWAY:
+        return value is None or value in _DONE_ANYWAY[name]
+    return not value or name == "log_every_n_steps"
+
+
+def autocast_of(precision: str, device: torch.device) -> Callable[[], AbstractContextManager[Any]]:
+    """Return what gives a new autocast context for a mixed precision, and one that does nothing for the others."""
+    dtype = AUTOCAST.get(precision)
+    return nullcontext if dtype is None else partial(torch.autocast, device.type, dtype=dtype)

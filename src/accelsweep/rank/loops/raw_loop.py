@@ -1,0 +1,241 @@
+"""`loop: raw`: the same module and data in a bare PyTorch loop, as one would write it by hand.
+
+The difference between the two loops is what Lightning costs per step. Only what a hand-written loop has is here: one
+optimiser with a schedule, autocast or a cast module, a gradient scaler, DistributedDataParallel.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from contextlib import ExitStack
+from dataclasses import dataclass
+from typing import Any
+
+import lightning.pytorch as pl
+import torch
+from torch import nn
+from torch.nn.parallel import DistributedDataParallel
+from torch.utils.data import DataLoader
+
+from accelsweep.core.errors import InputError, Unsupported
+from accelsweep.measure.breakdown import PhaseTimer
+from accelsweep.rank.loops.loop import (
+    NO_LOSS,
+    NO_VALIDATION,
+    Examiner,
+    Listener,
+    count_samples,
+    learning_rate_of,
+    loss_in,
+    on_meta,
+)
+from accelsweep.rank.loops.loss_scale import LossScale
+from accelsweep.rank.loops.raw_data import endless, epoch_samples, mover, one_loader, set_up
+from accelsweep.rank.loops.raw_device import CAST, autocast_of, device_of, precision_of, refuse_trainer_arguments
+from accelsweep.rank.loops.raw_log import RawLog
+from accelsweep.rank.loops.raw_module import do_without_trainer, numbered, refuse_hooks
+from accelsweep.rank.process import RankPlace, join_group, seed_all
+from accelsweep.rank.spec import RunSpec
+from accelsweep.workloads.build import build_module
+from accelsweep.workloads.fake_loader import build_training_data
+
+Schedule = torch.optim.lr_scheduler.LRScheduler
+
+
+class RawLoop:
+    """A hand-written loop and what it uses."""
+
+    def __init__(self, spec: RunSpec) -> None:
+        """Choose device and precision. Raises Unsupported for what only Lightning's loop can do."""
+        self._spec, self._place = spec, RankPlace.of(spec)
+        self.device = device_of(str(spec.config["accelerator"]), self._place)
+        self.precision = precision_of(spec, self.device, "loop=raw")
+        refuse_trainer_arguments(spec, "loop=raw")
+        join_group(self._place, self.device.type, int(spec.config["num_nodes"]))
+        self.strategy = "ddp" if spec.world_size > 1 else "single_device"
+        self.name, self.optimizer, self.accumulate = "raw", "none", 1
+        self.epoch_ends: list[int] = []
+        self.example: Any = None
+        self.epoch_samples: int | None = None
+        self.learning_rate: float | None = None
+        self.loss_scale = LossScale(self.precision)
+        self._autocast = autocast_of(self.precision, self.device)
+        self._log = RawLog(self.device)
+        self._timer: PhaseTimer | None = None
+        self._parallel: DistributedDataParallel | None = None
+        self._without_exchange = ExitStack()
+
+    @property
+    def logged(self) -> dict[str, float]:
+        """What the module logged, each name's mean since the last phase began."""
+        return self._log.means(self.strategy == "ddp")
+
+    def watch(self, timer: PhaseTimer) -> None:
+        """Put `timer` around the parts of a step."""
+        self._timer = timer
+
+    def stop_exchange(self) -> bool:
+        """Enter `no_sync` for the rest of this module's life."""
+        assert self._parallel is not None, "one rank exchanges nothing"
+        self._without_exchange.enter_context(self._parallel.no_sync())
+        return True
+
+    def drive(self, listener: Listener, examiner: Examiner | None = None) -> None:
+        """Train a fresh module, seeded by the run, until `listener` or `examiner` has enough."""
+        seed_all(self._spec.run.seed)
+        config = self._spec.config
+        self._module = build_module(config, self._spec.axes)
+        refuse_hooks(self._module)
+        self._log.listen_to(self._module)
+        self._data = build_training_data(config, self._spec.run.seed, self.device, self._module)
+        do_without_trainer(self._module, self._data, self._place, int(config["num_nodes"]))
+        set_up(self._data, self._module, self._place)
+        self._module.to(self.device, CAST.get(self.precision, torch.float32)).train()
+        self._move = mover(self._module, self._data, self.device, CAST.get(self.precision))
+        loader = one_loader(self._data.train_dataloader(), self._place)
+        self.epoch_samples = epoch_samples(self._data, loader)
+        if examiner is not None and not self._validates():
+            raise InputError(NO_VALIDATION)
+        parts, batches = self._parts(_Step(self._module)), endless(loader, self.epoch_ends)
+        self._log.begin(validating=False)
+        listener.begin()
+        if self._timer is None:
+            self._steps(parts, batches, listener, examiner)
+        else:
+            self._steps(parts.timed(self._timer), self._timer.fetching(batches), listener, examiner)
+
+    def validate(self) -> dict[str, float] | None:
+        """Return what the trained module logs over the validation set; None where the data has none."""
+        loader = self._data.val_dataloader() if self._validates() else []
+        if loader == []:
+            return None
+        if not isinstance(loader, DataLoader):
+            raise Unsupported(f"loop=raw validates with one DataLoader; the data gives a {type(loader).__name__}")
+        self._log.begin(validating=True)
+        self._module.eval()
+        step = numbered(self._module.validation_step)
+        with torch.no_grad(), self._autocast():
+            for number, batch in enumerate(loader):
+                self._log.batch = self._move(batch)
+                step(self._log.batch, number)
+        return self.logged
+
+    def _validates(self) -> bool:
+        has_data = type(self._data).val_dataloader is not pl.LightningDataModule.val_dataloader
+        return has_data and type(self._module).validation_step is not pl.LightningModule.validation_step
+
+    def _examined(self, examiner: Examiner) -> bool:
+        enough = examiner.examined(self.validate() or {})
+        self._module.train()
+        self._log.begin(validating=False)
+        return enough
+
+    def _steps(self, parts: _Parts, batches: Iterable[Any], listener: Listener, examiner: Examiner | None) -> None:
+        batch_size, has_loss = int(self._spec.config["batch_size"]), False
+        for number, batch in enumerate(batches):
+            self._log.batch = there = parts.move(batch)
+            loss = parts.forward(there, number)
+            if loss is not None:
+                parts.backward(loss)
+                parts.update()
+            elif self._place.size > 1:
+                raise Unsupported("training_step returned None, and no rank of several can skip a step: return a loss")
+            has_loss = has_loss or loss is not None
+            if number == 0:
+                self.example = on_meta(there)
+            samples = count_samples(batch, number == 0, batch_size)
+            enough = listener.step_done(samples, None if loss is None else loss.detach())
+            if examiner is not None and (enough or (number + 1) % examiner.every_steps == 0):
+                enough = self._examined(examiner) or enough
+            if enough:
+                break
+        if not has_loss:
+            raise InputError(NO_LOSS)
+        self.learning_rate = learning_rate_of([self._optimizer])
+
+    def _parts(self, step: nn.Module) -> _Parts:
+        optimizer, schedule = _one_optimizer(self._module)
+        self._optimizer = optimizer
+        self.optimizer = type(optimizer).__name__
+        if self._place.size > 1:
+            devices = [self.device.index] if self.device.type == "cuda" else None
+            step = self._parallel = DistributedDataParallel(step, device_ids=devices)
+        scaler = torch.amp.GradScaler(self.device.type, enabled=self.precision == "16-mixed")
+        self.loss_scale = LossScale(self.precision, scaler, optimizer)
+
+        def forward(batch: Any, number: int) -> Any:
+            with self._autocast():
+                return loss_in(step(batch, number))
+
+        def backward(loss: Any) -> None:
+            scaler.scale(loss).backward()
+
+        def update() -> None:
+            scaler.step(optimizer)
+            scaler.update()
+            optimizer.zero_grad()
+            if schedule is not None:
+                schedule.step()
+
+        return _Parts(self._move, forward, backward, update)
+
+
+@dataclass(frozen=True)
+class _Parts:
+    """What a step does, in order."""
+
+    move: Callable[[Any], Any]
+    forward: Callable[[Any, int], Any]
+    backward: Callable[[Any], None]
+    update: Callable[[], None]
+
+    def timed(self, timer: PhaseTimer) -> _Parts:
+        """Return the same parts with `timer` around them."""
+        return _Parts(
+            timer.around("host_to_device", self.move),
+            timer.around("forward", self.forward),
+            timer.around("backward", self.backward),
+            timer.around("optimizer", self.update),
+        )
+
+
+class _Step(nn.Module):
+    """The module's training step as a forward, which is what DistributedDataParallel can wrap."""
+
+    def __init__(self, module: pl.LightningModule) -> None:
+        super().__init__()
+        self.module = module
+        self._step = numbered(module.training_step)
+
+    def forward(self, batch: Any, number: int) -> Any:
+        return self._step(batch, number)
+
+
+def _one_optimizer(module: pl.LightningModule) -> tuple[torch.optim.Optimizer, Schedule | None]:
+    """Return the module's one optimiser and the schedule that is stepped after every step of it, if there is one."""
+    found: Any = module.configure_optimizers()
+    schedules: Any = ()
+    if isinstance(found, tuple) and len(found) == 2 and all(isinstance(part, list) for part in found):
+        found, schedules = found
+    if isinstance(found, list | tuple) and len(found) == 1:
+        found = found[0]
+    if isinstance(found, dict):
+        schedules = [found["lr_scheduler"]] if "lr_scheduler" in found else []
+        found = found["optimizer"]
+    if not isinstance(found, torch.optim.Optimizer) or not module.automatic_optimization or len(schedules) > 1:
+        raise Unsupported(
+            "loop=raw drives one optimiser with at most one schedule; this module's configure_optimizers gives "
+            "something else: use loop=lightning"
+        )
+    return found, _every_step(schedules[0]) if schedules else None
+
+
+def _every_step(stated: Any) -> Schedule:
+    settings = stated if isinstance(stated, dict) else {"scheduler": stated}
+    if settings.get("interval", "epoch") != "step" or settings.get("frequency", 1) != 1 or settings.get("monitor"):
+        raise Unsupported(
+            "loop=raw steps a schedule after every optimiser step; this module's goes by epochs, by a metric or by "
+            'another frequency: use loop=lightning, or give it {"interval": "step"}'
+        )
+    schedule: Schedule = settings["scheduler"]
+    return schedule

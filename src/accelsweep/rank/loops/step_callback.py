@@ -1,0 +1,76 @@
+"""The one callback that we give to Lightning's Trainer: it shows steps to a listener and validations to an examiner."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import lightning.pytorch as pl
+
+from accelsweep.core.errors import InputError
+from accelsweep.rank.loops.loop import NO_LOSS, NO_VALIDATION, Examiner, Listener, count_samples, loss_in, on_meta
+from accelsweep.rank.loops.loss_scale import LossScale
+
+
+class StepCallback(pl.Callback):
+    """Shows steps to the listener: `begin` before the first batch, `step_done` after each, stop when it has enough.
+
+    Where there is an examiner, what each validation logged is shown to it.
+    """
+
+    def __init__(self, batch_size: int) -> None:
+        """`batch_size` is what the first batch must hold."""
+        self.listener: Listener | None = None
+        self.examiner: Examiner | None = None
+        self.loss_scale = LossScale("")
+        self.epoch_ends: list[int] = []
+        self.example: Any = None
+        self._batch_size = batch_size
+        self._steps = 0
+        self._has_loss = self._ended = False
+
+    def on_train_start(self, trainer: pl.Trainer, *_: Any) -> None:
+        """Begin. Raises InputError where there is an examiner and nothing to validate with."""
+        assert self.listener is not None
+        if self.examiner is not None and not trainer.enable_validation:
+            raise InputError(NO_VALIDATION)
+        optimizer = trainer.optimizers[0] if len(trainer.optimizers) == 1 else None
+        self.loss_scale = LossScale(trainer.precision, getattr(trainer.precision_plugin, "scaler", None), optimizer)
+        for schedule in trainer.lr_scheduler_configs:
+            schedule.strict = False  # what it monitors is logged by the validation, which has a phase of its own
+        self._has_loss = self._ended = False
+        self.listener.begin()
+
+    def check_ending(self, module: pl.LightningModule) -> None:
+        """Raise InputError where training ended by itself, or where there was nothing to train with."""
+        if not self._steps:
+            raise InputError("the training loader gave no batch: lower batch_size, or keep short batches")
+        if not self._ended:
+            raise InputError(
+                f"training ended by itself after {self._steps} steps, before all was measured: remove what stops it, "
+                "such as self.trainer.should_stop"
+            )
+        if not self._has_loss and module.automatic_optimization:
+            raise InputError(NO_LOSS)
+
+    def on_train_batch_end(self, trainer: pl.Trainer, _module: Any, outputs: Any, batch: Any, *_: Any) -> None:
+        """Show a finished step."""
+        assert self.listener is not None
+        samples = count_samples(batch, self._steps == 0, self._batch_size)
+        if self._steps == 0:
+            self.example = on_meta(batch)
+        self._steps += 1
+        loss = loss_in(outputs)
+        self._has_loss = self._has_loss or loss is not None
+        if self.listener.step_done(samples, None if loss is None else loss.detach()):
+            trainer.should_stop = self._ended = True
+
+    def on_validation_end(self, trainer: pl.Trainer, *_: Any) -> None:
+        """Show what validation logged to the examiner."""
+        if self.examiner is not None:
+            logged = {name: float(value) for name, value in trainer.callback_metrics.items()}
+            if self.examiner.examined(logged):
+                trainer.should_stop = self._ended = True
+
+    def on_train_epoch_end(self, *_: Any) -> None:
+        """Note where the training data ended."""
+        self.epoch_ends.append(self._steps)

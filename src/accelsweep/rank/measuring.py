@@ -1,0 +1,165 @@
+"""The timed part of a run: a window over steps, what every rank saw put together, and the settings read back."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any
+
+from accelsweep.core.record import Doubt, Effective, Metric
+from accelsweep.measure.group import group_of
+from accelsweep.measure.losses import first_not_finite
+from accelsweep.measure.metrics.energy import GpuEnergy, PackageEnergy, energy_metrics
+from accelsweep.measure.metrics.memory import RankMemory, memory_metrics, rank_memory
+from accelsweep.measure.metrics.rates import rate_metrics
+from accelsweep.measure.surroundings import doubts
+from accelsweep.measure.surroundings.cpu_use import CpuUse, foreign_cores
+from accelsweep.measure.surroundings.device_state import DeviceWatch
+from accelsweep.measure.window import Probe, RankWindow, Window, WindowRules
+from accelsweep.rank.loops.loop import Driver
+from accelsweep.rank.process import RankPlace
+from accelsweep.rank.spec import RunSpec
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    import torch
+
+
+@dataclass(frozen=True)
+class Measurement:
+    """The window of this rank and what was concluded from all ranks' windows.
+
+    `states` holds this rank's device as the window `opened` and `closed`; it is empty where no device can be asked.
+    """
+
+    window: RankWindow
+    metrics: dict[str, Metric]
+    effective: Effective
+    doubts: tuple[Doubt, ...]
+    diverged_at: int | None
+    states: dict[str, dict[str, Any]]
+
+
+def measure(spec: RunSpec, driver: Driver, place: RankPlace, progress: Callable[[int], object] | None) -> Measurement:
+    """Drive steps through the window. Raises what the user's code raises."""
+    from accelsweep.measure.device import measured_device
+
+    rules = WindowRules.from_config(spec.config["measure"], driver.accumulate)
+    cpu, energy = CpuUse(), _energy_probes(driver.device, place)
+    watches = [DeviceWatch(uuid) for uuid in device_uuids(driver.device)]
+    probes: list[Probe] = [*watches, *energy.values(), cpu]
+    group = group_of(spec.world_size)
+    window = Window(rules, device=measured_device(driver.device), group=group, probes=probes, progress=progress)
+    driver.drive(window)
+    seen = window.result()
+    ranks = group.gather(
+        {
+            "seconds": seen.seconds,
+            "samples": seen.samples,
+            "diverged_at": first_not_finite(seen.losses),
+            "memory": asdict(rank_memory(driver.device)),
+            "energy": {name: [probe.joules, probe.reason] for name, probe in energy.items()},
+            "cpu": cpu.reading,
+            "device": _name(driver.device),
+        }
+    )
+    states = watches[0].states if watches else {}
+    return _conclude(spec, driver, seen, ranks, place, states)
+
+
+def _energy_probes(device: torch.device, place: RankPlace) -> dict[str, GpuEnergy | PackageEnergy]:
+    probes: dict[str, GpuEnergy | PackageEnergy] = {}
+    if device.type == "cuda":
+        probes["gpu"] = GpuEnergy(device_uuids(device)[0])
+    if place.local_rank == 0:
+        probes["package"] = PackageEnergy()
+    return probes
+
+
+def device_uuids(device: torch.device) -> tuple[str, ...]:
+    """Return the UUID of a CUDA device, by which NVML knows it too; nothing for other devices."""
+    import torch
+
+    return (str(torch.cuda.get_device_properties(device).uuid),) if device.type == "cuda" else ()
+
+
+def _name(device: torch.device) -> str:
+    from accelsweep.measure.device import device_name
+
+    return device_name(device)
+
+
+def _conclude(
+    spec: RunSpec,
+    driver: Driver,
+    seen: RankWindow,
+    ranks: list[dict[str, Any]],
+    place: RankPlace,
+    states: dict[str, dict[str, Any]],
+) -> Measurement:
+    rates = rate_metrics(seen, [rank["seconds"] for rank in ranks], [rank["samples"] for rank in ranks])
+    cpu = [rank["cpu"] for rank in ranks]
+    boundaries = sum(seen.warmup_steps < end < len(seen.step_seconds) for end in driver.epoch_ends)
+    bad = [rank["diverged_at"] for rank in ranks if rank["diverged_at"] is not None]
+    metrics = {
+        **rates,
+        **memory_metrics([RankMemory(**rank["memory"]) for rank in ranks]),
+        **energy_metrics(
+            driver.device.type, [rank["energy"] for rank in ranks], max(rank["seconds"] for rank in ranks)
+        ),
+        "foreign_cpu_cores": _foreign_metric(foreign_cores(cpu[: place.local_size])),
+        "epoch_ends_in_window": Metric(value=float(boundaries), unit="epochs", scope="rank 0"),
+    }
+    found = [
+        doubts.short_window(seen_seconds=rates["window_seconds"].value or 0.0, rules=spec.config["measure"]),
+        doubts.unsteady(seen.window_step_seconds),
+        *machine_doubts(cpu, place.local_size),
+        doubts.epoch_boundary(boundaries),
+    ]
+    effective = _effective(spec, driver, seen, ranks)
+    said = tuple(filter(None, found)) if place.rank == 0 else ()
+    return Measurement(seen, metrics, effective, said, min(bad) if bad else None, states)
+
+
+def machine_doubts(cpu: list[dict[str, float]], local_size: int) -> list[Doubt | None]:
+    """Return the doubts about processors, swap and page faults, given every rank's `CpuUse.reading`.
+
+    The processors are those of rank 0's node, on which the first `local_size` ranks are.
+    """
+    here = cpu[:local_size]
+    return [
+        doubts.busy_cpu(foreign_cores(here), sum(reading["ours"] / reading["seconds"] for reading in here)),
+        doubts.swapping(max(reading["swapped_bytes"] for reading in cpu)),
+        doubts.page_faults(*max((reading["major_faults"], reading["seconds"]) for reading in cpu)),
+    ]
+
+
+def _foreign_metric(foreign: float | None) -> Metric:
+    scope = "the cores that rank 0 may use, other processes"
+    if foreign is None:
+        return Metric(value=None, unit="cores", reason="these cores' processor time cannot be read here", scope=scope)
+    return Metric(value=foreign, unit="cores", scope=scope, provenance="counter")
+
+
+def _effective(spec: RunSpec, driver: Driver, seen: RankWindow, ranks: list[dict[str, Any]]) -> Effective:
+    import torch
+
+    batch = seen.step_samples[0]
+    return Effective(
+        accelerator=driver.device.type,
+        device_names=tuple(rank["device"] for rank in ranks),
+        world_size=len(ranks),
+        num_nodes=int(spec.config["num_nodes"]),
+        precision=driver.precision,
+        strategy=driver.strategy,
+        loop=driver.name,
+        launcher=str(spec.config.get("launcher", "fork")),
+        threads_per_rank=torch.get_num_threads(),
+        batch_size=batch,
+        global_batch_size=batch * len(ranks) * driver.accumulate,
+        warmup_steps=seen.warmup_steps,
+        window_steps=len(seen.window_step_seconds),
+        optimizer=driver.optimizer,
+        deterministic=torch.are_deterministic_algorithms_enabled(),
+        matmul_precision=torch.get_float32_matmul_precision(),
+    )

@@ -1,0 +1,63 @@
+"""The probe pass of a run and the breakdown of a step that follows from it.
+
+It trains a fresh module, like the quality phase, so that nothing of it stands inside or before the timed window.
+"""
+
+from __future__ import annotations
+
+import gc
+from dataclasses import dataclass
+
+import torch
+
+from accelsweep.core.breakdown import Breakdown
+from accelsweep.core.record import Metric
+from accelsweep.measure.breakdown import PhaseTimer, ProbePass, breakdown_of, share_metrics
+from accelsweep.measure.device import measured_device
+from accelsweep.measure.group import group_of
+from accelsweep.rank.loops.make import make_loop
+from accelsweep.rank.spec import RunSpec
+
+
+@dataclass(frozen=True)
+class Probed:
+    """What the pass found."""
+
+    breakdown: Breakdown | None
+    metrics: dict[str, Metric]
+
+
+def release(device: torch.device) -> None:
+    """Give back what an earlier phase left on the device, so that no phase has less memory than the window had."""
+    gc.collect()
+    if device.type == "cuda":
+        torch.cuda.empty_cache()
+
+
+FEWEST_STEPS = 3
+"""Steps of a pass whose steps are so long that more would not fit into `measure.min_seconds`."""
+
+
+def probe(spec: RunSpec, step_seconds: float) -> Probed:
+    """Train at most `measure.probe_steps` steps and break them down. Raises what the user's code raises.
+
+    `step_seconds` is the pace of the window, the same on every rank: the pass looks at no more steps than fit into
+    `measure.min_seconds`.
+    """
+    asked = spec.config["measure"].get("probe_steps")
+    if asked is None:
+        return Probed(None, share_metrics("not asked for: measure.probe_steps is null"))
+    loop = make_loop(spec)
+    steps = steps_of_pass(int(asked), float(spec.config["measure"]["min_seconds"]), step_seconds, loop.accumulate)
+    timer = PhaseTimer(measured_device(loop.device))
+    listener = ProbePass(timer, steps, loop.stop_exchange if spec.world_size > 1 else None)
+    loop.watch(timer)
+    loop.drive(listener)
+    found = breakdown_of(group_of(spec.world_size).gather(listener.halves), steps)
+    return Probed(found, share_metrics(found))
+
+
+def steps_of_pass(asked: int, seconds: float, step_seconds: float, multiple_of: int) -> int:
+    """Return `asked`, or as many steps as fit into `seconds` (at least a few), rounded up to whole optimiser steps."""
+    fitting = max(FEWEST_STEPS, int(seconds / step_seconds))
+    return -(-min(asked, fitting) // multiple_of) * multiple_of

@@ -1,0 +1,81 @@
+"""The present process as one rank: its place among the others, its threads, its seeds, its process group."""
+
+from __future__ import annotations
+
+import os
+import random
+import sys
+from dataclasses import dataclass
+from datetime import timedelta
+
+from accelsweep.machine.processor import usable_cores
+from accelsweep.rank.spec import RunSpec
+
+COLLECTIVE_TIMEOUT = timedelta(minutes=5)
+"""How long a collective waits for a rank that is alive but silent. A rank that dies is noticed at once."""
+
+
+@dataclass(frozen=True)
+class RankPlace:
+    """A rank's place: `local_size` ranks share this host."""
+
+    rank: int
+    local_rank: int
+    size: int
+    local_size: int
+
+    @classmethod
+    def of(cls, spec: RunSpec) -> RankPlace:
+        """Read the place from RANK, LOCAL_RANK and WORLD_SIZE; raise RuntimeError where they contradict the plan."""
+        size = int(os.environ.get("WORLD_SIZE", "1"))
+        if size != spec.world_size:
+            raise RuntimeError(f"WORLD_SIZE={size}, but the plan wants {spec.world_size} ranks")
+        nodes = int(spec.config.get("num_nodes", 1))
+        return cls(int(os.environ.get("RANK", "0")), int(os.environ.get("LOCAL_RANK", "0")), size, size // nodes)
+
+
+def share_of_cores(spec: RunSpec, place: RankPlace) -> int:
+    """Return the CPU threads for this rank: the config's `threads`, the plan's, or an equal share of usable cores."""
+    return int(spec.config.get("threads") or spec.threads or max(1, usable_cores() // place.local_size))
+
+
+def use_threads(count: int) -> None:
+    """Give torch `count` threads. The variable keeps Lightning from deciding anew, and is for loader workers."""
+    import torch
+
+    os.environ["OMP_NUM_THREADS"] = str(count)
+    torch.set_num_threads(count)
+
+
+def seed_all(seed: int) -> None:
+    """Seed Python, numpy and torch (all devices), the same on every rank, so that ranks build equal modules."""
+    import numpy
+    import torch
+
+    random.seed(seed)
+    numpy.random.seed(seed % 2**32)
+    torch.manual_seed(seed)
+
+
+def join_group(place: RankPlace, accelerator: str, num_nodes: int) -> None:
+    """Initialise torch.distributed's process group from MASTER_ADDR and MASTER_PORT; Lightning then uses this one."""
+    import torch
+    import torch.distributed as distributed
+
+    if place.size == 1 or distributed.is_initialized():
+        return
+    if accelerator == "cuda":
+        torch.cuda.set_device(place.local_rank)
+        distributed.init_process_group("nccl", timeout=COLLECTIVE_TIMEOUT, rank=place.rank, world_size=place.size)
+        return
+    if num_nodes == 1:
+        os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo0" if sys.platform == "darwin" else "lo")
+    distributed.init_process_group("gloo", timeout=COLLECTIVE_TIMEOUT, rank=place.rank, world_size=place.size)
+
+
+def leave_group() -> None:
+    """Tear down the process group, if there is one. Only after this rank's result is on disk."""
+    import torch.distributed as distributed
+
+    if distributed.is_available() and distributed.is_initialized():
+        distributed.destroy_process_group()

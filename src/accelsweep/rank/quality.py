@@ -1,0 +1,91 @@
+"""Quality in a phase of its own: a fresh module, a fixed number of samples, the validation loop.
+
+It is apart from the timed window because that has as many steps as fit into some seconds: a faster cell would train on
+more samples and look better. Here every cell trains on the same number, with the repeat's seed, so that quality pairs
+by seed.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+from accelsweep.core.record import Metric
+from accelsweep.measure.clock import Clock, monotonic
+from accelsweep.measure.losses import Losses, first_not_finite
+from accelsweep.rank.errors import Diverged
+from accelsweep.rank.loops.make import make_loop
+from accelsweep.rank.spec import RunSpec
+
+
+class SampleBudget:
+    """A listener that has enough after a fixed number of samples on all ranks, in whole optimiser steps."""
+
+    def __init__(self, samples: int, ranks: int, accumulate: int = 1) -> None:
+        """`samples` is the number for all `ranks` together; a step in the making is finished."""
+        self._samples, self._ranks, self._accumulate = samples, ranks, accumulate
+        self._losses = Losses()
+        self.steps = self.seen = 0
+
+    def begin(self) -> None:
+        """Nothing to do before the first batch."""
+
+    def step_done(self, samples: int, loss: Any) -> bool:
+        """Count; True once every rank together has seen enough. Ranks have equal batches, so they agree."""
+        self._losses.add(loss)
+        self.steps += 1
+        self.seen += samples * self._ranks
+        return self.seen >= self._samples and self.steps % self._accumulate == 0
+
+    def first_bad_step(self) -> int | None:
+        """Return the first step whose loss was NaN or infinite, or None. Waits for the device."""
+        return first_not_finite(self._losses.values())
+
+
+@dataclass(frozen=True)
+class QualityPhase:
+    """The phase's metrics, and what else the module logged."""
+
+    metrics: dict[str, Metric]
+    logged: dict[str, float]
+
+
+def measure_quality(spec: RunSpec, clock: Clock = monotonic) -> QualityPhase:
+    """Train on `measure.quality_samples` samples and validate. Raises Diverged, and what the user's code raises."""
+    measure = spec.config["measure"]
+    samples, name = measure.get("quality_samples"), str(measure.get("quality_metric") or "quality")
+    if samples is None:
+        return QualityPhase(_absent(name, "not asked for: measure.quality_samples is null"), {})
+    began = clock()
+    loop = make_loop(spec)
+    budget = SampleBudget(int(samples), spec.world_size, loop.accumulate)
+    loop.drive(budget)
+    bad = budget.first_bad_step()
+    if bad is not None:
+        raise Diverged(f"the loss was not finite at step {bad} of the quality phase")
+    validated = loop.validate()
+    seconds = Metric(value=clock() - began, unit="s", scope="rank 0", provenance="clock")
+    logged = loop.logged | (validated or {})
+    return QualityPhase({"quality": _quality(name, validated, budget.seen), "quality_seconds": seconds}, logged)
+
+
+def _absent(name: str, reason: str) -> dict[str, Metric]:
+    return {
+        "quality": Metric(value=None, unit=name, reason=reason),
+        "quality_seconds": Metric(value=None, unit="s", reason=reason),
+    }
+
+
+def _quality(name: str, validated: dict[str, float] | None, seen: int) -> Metric:
+    scope = f"validation set, after {seen} training samples"
+    if validated is None:
+        reason = "the data or the module has no validation loop"
+    elif name not in validated:
+        logs = ", ".join(sorted(validated)) or "nothing"
+        reason = f"the validation loop logs no {name!r} (it logs: {logs}): set measure.quality_metric"
+    elif not math.isfinite(validated[name]):
+        reason = f"{name} is {validated[name]}"
+    else:
+        return Metric(value=validated[name], unit=name, scope=scope)
+    return Metric(value=None, unit=name, reason=reason, scope=scope)

@@ -1,0 +1,100 @@
+"""One rank of one run: from the frozen config to `rank-R.json` and `rank-R.steps.parquet`.
+
+torch and Lightning are imported inside the functions, so that a supervisor that has them already pays nothing and a
+parent that must not have them never gets them. `python -m accelsweep.rank.rank SPEC` runs a rank in an interpreter
+of its own.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+
+from accelsweep.core.record import Metric
+from accelsweep.machine import linux
+from accelsweep.measure.clock import monotonic
+from accelsweep.measure.surroundings.environment import environment
+from accelsweep.rank.account import Account
+from accelsweep.rank.compile_cache import fresh_caches, is_warm
+from accelsweep.rank.errors import Diverged, interrupted
+from accelsweep.rank.process import (
+    RankPlace,
+    leave_group,
+    share_of_cores,
+    use_threads,
+)
+from accelsweep.rank.spec import RunSpec
+from accelsweep.state.progress import StepCount
+
+
+def preload() -> None:
+    """Import everything that a rank will need, so that forked ranks need not. Runs no operation, touches no device."""
+    import lightning.pytorch  # noqa: F401
+    import torch.distributed  # noqa: F401
+
+
+def run_rank(spec: RunSpec) -> None:
+    """Run this process's rank of `spec` and leave its result in the attempt's folder.
+
+    The environment holds RANK, LOCAL_RANK, WORLD_SIZE, MASTER_ADDR, MASTER_PORT and NODE_RANK. An error of the user's
+    code is a result, never an exception: its traceback goes to stderr and into the result, which is on disk before the
+    process group is torn down. Only signals and a disk that cannot be written end this otherwise.
+    """
+    place = RankPlace.of(spec)
+    account = Account()
+    with fresh_caches(spec):
+        try:
+            _measure(spec, place, account)
+        except (Exception, SystemExit) as error:
+            if interrupted(error):
+                raise  # whoever sent the signal knows why, and records it
+            account.failed(error)
+        account.result(place.rank).write(spec.rank_result(place.rank))
+        leave_group()
+
+
+def _measure(spec: RunSpec, place: RankPlace, account: Account) -> None:
+    preload()
+    from accelsweep.rank.measuring import device_uuids, measure
+    from accelsweep.rank.steps import write_steps
+    from accelsweep.rank.tasks.task import task_of
+    from accelsweep.workloads.build import make_importable
+
+    make_importable()
+    began = monotonic()
+    use_threads(share_of_cores(spec, place))
+    task = task_of(spec, place)
+    driver = task.driver()
+    uuids = device_uuids(driver.device)
+    account.environment["before"] = environment(uuids)
+    measured = measure(spec, driver, place, StepCount(spec.progress()) if place.rank == 0 else None)
+    del driver
+    account.environment["after"] = environment(uuids)
+    account.window_closed(measured)
+    account.metrics["load_seconds"] = _seconds(measured.window.began_at - began)
+    account.metrics["first_step_seconds"] = _named(account.metrics["first_step_seconds"], spec)
+    task.closed(measured, account)
+    write_steps(spec.rank_steps(place.rank), place.rank, measured.window)
+    if measured.diverged_at is not None:
+        raise Diverged(f"the loss was not finite at step {measured.diverged_at}")
+    task.after(account)
+
+
+def _seconds(value: float) -> Metric:
+    return Metric(value=value, unit="s", scope="rank 0: module, data, device; imports excluded", provenance="clock")
+
+
+def _named(first_step: Metric, spec: RunSpec) -> Metric:
+    cache = "warm cache" if is_warm(spec) else "compile caches empty"
+    return first_step.model_copy(update={"scope": f"{first_step.scope}, {cache}"})
+
+
+def main(spec_path: str) -> None:
+    """Run the rank that the environment names, of the spec at `spec_path`, in this interpreter."""
+    linux.die_with_parent(os.getppid())
+    run_rank(RunSpec.read(Path(spec_path)))
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])

@@ -1,0 +1,168 @@
+"""Training until a target is reached: who counts samples, stops the clock for each validation, and decides.
+
+The result is that of C. Coleman et al., "DAWNBench: An End-to-End Deep Learning Benchmark and Competition" (2017): the
+time until the first validation that is good enough. It is the time of training alone, because how often one validates
+is a choice of the measurement; the seconds with validation, as MLPerf Training counts them (P. Mattson et al., 2020),
+are kept beside it. The clock starts before the first batch is fetched, with module and data set up.
+"""
+
+from __future__ import annotations
+
+import math
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from accelsweep.core.errors import InputError
+from accelsweep.core.record import Metric
+from accelsweep.measure.clock import Clock, WaitedDevice, monotonic
+from accelsweep.measure.group import Group
+from accelsweep.measure.losses import Losses, first_not_finite
+from accelsweep.rank.errors import Diverged
+from accelsweep.rank.loops.loop import NO_VALIDATION
+
+SECONDS_PER_HOUR = 3600.0
+
+
+@dataclass(frozen=True)
+class Goal:
+    """What is to be reached: `metric` at least (`better` max) or at most (min) `target`.
+
+    Steps are batches per rank: there is a validation every `every_steps`, and training ends after `max_steps`, if that
+    is not None.
+    """
+
+    metric: str
+    target: float
+    better: str
+    every_steps: int
+    max_steps: int | None
+
+    @classmethod
+    def of(cls, config: Mapping[str, Any], ranks: int, accumulate: int, epoch_samples: int | None) -> Goal:
+        """Read the goal from a config whose `batch_size` is per rank. Raises InputError naming the key to set.
+
+        Steps are rounded up to whole optimiser steps of `accumulate` batches.
+        """
+        measure, together = config["measure"], int(config["batch_size"]) * ranks
+        every, most = measure.get("validate_every_samples") or epoch_samples, measure.get("max_samples")
+        if every is None:
+            raise InputError(
+                "the data does not tell how many samples one pass has: set measure.validate_every_samples, or give "
+                "the data module an attribute epoch_samples"
+            )
+        every_steps = _steps(int(every), together, accumulate)
+        max_steps = None if most is None else _steps(int(most), together, accumulate)
+        better = str(measure.get("quality_better") or "max")
+        return cls(str(measure["quality_metric"]), float(measure["target"]), better, every_steps, max_steps)
+
+    def reached_by(self, value: float) -> bool:
+        """Return whether `value` is good enough."""
+        return value <= self.target if self.better == "min" else value >= self.target
+
+    @property
+    def words(self) -> str:
+        """The goal in words: `val_accuracy >= 0.9`."""
+        return f"{self.metric} {'<=' if self.better == 'min' else '>='} {self.target:g}"
+
+
+def _steps(samples: int, together: int, accumulate: int) -> int:
+    return -(-samples // (together * accumulate)) * accumulate
+
+
+class Chase:
+    """Listener and examiner of a training loop, on one rank."""
+
+    def __init__(self, goal: Goal, *, device: WaitedDevice, group: Group, clock: Clock = monotonic) -> None:
+        """The clock is read with `device` synchronised; `group` are the ranks that train together."""
+        self._goal, self._device, self._group, self._clock = goal, device, group, clock
+        self.every_steps = goal.every_steps
+        self.reached = False
+        self.values: list[float] = []
+        self.steps = self.samples = 0
+        self.training_seconds = self.wall_seconds = 0.0
+        self._losses = Losses()
+        self._began_at = 0.0
+        self._resumed_at: float | None = None
+
+    def begin(self) -> None:
+        """Start the clock."""
+        self._began_at = self._resume()
+
+    def step_done(self, samples: int, loss: Any) -> bool:
+        """Count; stop the clock where a validation is due. True once the samples are spent."""
+        if self._resumed_at is None:
+            raise InputError(NO_VALIDATION)
+        self._losses.add(loss)
+        self.steps += 1
+        self.samples += samples * self._group.size
+        spent = self.steps == self._goal.max_steps
+        if spent or self.steps % self.every_steps == 0:
+            self._device.synchronise()
+            self.training_seconds += self._clock() - self._resumed_at
+            self._resumed_at = None
+        return spent
+
+    def examined(self, logged: Mapping[str, float]) -> bool:
+        """Look at what validation logged; True once the target is reached, for which rank 0's value counts."""
+        bad = first_not_finite(self._losses.values())
+        if bad is not None:
+            raise Diverged(f"the loss was not finite at step {bad} on the way to the target")
+        if self._goal.metric not in logged:
+            logs = ", ".join(sorted(logged)) or "nothing"
+            raise InputError(
+                f"the validation loop logs no {self._goal.metric!r} (it logs: {logs}): set measure.quality_metric"
+            )
+        self.values.append(logged[self._goal.metric])
+        self.reached = bool(self._group.broadcast(int(self._goal.reached_by(self.values[-1]))))
+        self._tell()
+        self.wall_seconds = self._resume() - self._began_at
+        return self.reached
+
+    def _tell(self) -> None:
+        """Leave a line in the log: a chase that runs into limits.run_seconds is then recorded with how far it came."""
+        if self._group.rank == 0:
+            value = f"{self._goal.metric} {self.values[-1]:.4g}"
+            sys.stderr.write(f"accelsweep: {value} after {self.samples} samples, to be {self._goal.words}\n")
+
+    def _resume(self) -> float:
+        self._device.synchronise()
+        self._group.barrier()
+        self._resumed_at = self._clock()
+        return self._resumed_at
+
+    def metrics(self) -> dict[str, Metric]:
+        """Return what the chase came to, the slowest rank's seconds. Every rank must call it."""
+        ranks = self._group.gather({"training": self.training_seconds, "wall": self.wall_seconds})
+        training, wall = (max(rank[kind] for rank in ranks) for kind in ("training", "wall"))
+        name, clock = self._goal.metric, {"provenance": "clock"}
+        missed = None if self.reached else self._missed()
+        alone, whole = "slowest rank, validation excluded", "slowest rank, validation included"
+        return {
+            "time_to_target_seconds": _unless(missed, training, "s", scope=alone, **clock),
+            "time_to_target_wall_seconds": _unless(missed, wall, "s", scope=whole, **clock),
+            "results_per_hour": _unless(missed, SECONDS_PER_HOUR / training, "results/h", scope=alone, **clock),
+            "samples_to_target": _unless(missed, float(self.samples), "samples", scope="all ranks"),
+            "validations": Metric(value=float(len(self.values)), unit="validations", scope="all ranks"),
+            "quality": _quality(self.values[-1], name, f"validation set, after {self.samples} training samples"),
+            "best_quality": _quality(self._best(), name, f"best of {len(self.values)} validations"),
+            "quality_seconds": Metric(value=wall - training, unit="s", scope="slowest rank", **clock),
+        }
+
+    def _missed(self) -> str:
+        return f"target {self._goal.words} not reached within {self.samples} samples (best {self._best():.4g})"
+
+    def _best(self) -> float:
+        finite = [value for value in self.values if math.isfinite(value)]
+        return (min if self._goal.better == "min" else max)(finite, default=math.nan)
+
+
+def _unless(missed: str | None, value: float, unit: str, **about: str) -> Metric:
+    return Metric(value=None if missed else value, unit=unit, reason=missed, **about)
+
+
+def _quality(value: float, name: str, scope: str) -> Metric:
+    if math.isfinite(value):
+        return Metric(value=value, unit=name, scope=scope)
+    return Metric(value=None, unit=name, reason=f"{name} is {value}", scope=scope)

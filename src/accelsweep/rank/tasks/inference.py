@@ -1,0 +1,153 @@
+"""`task: inference`: a module that answers queries, each rank with its own copy, after MLPerf's scenarios.
+
+V. J. Reddi et al., "MLPerf Inference Benchmark" (ISCA 2020), section IV: `offline` has all queries at hand and counts
+samples per second; `single_stream` sends the next query when the one before has been answered, and counts the latency
+of a query, from handing the batch to the module's hooks to the finished answer. A query is one batch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import lightning.pytorch as pl
+import torch
+from torch.utils.data import DataLoader
+
+from accelsweep.core.errors import InputError
+from accelsweep.core.record import Metric
+from accelsweep.measure.clock import Clock, monotonic
+from accelsweep.measure.device import measured_device
+from accelsweep.measure.metrics.rates import percentile
+from accelsweep.rank.account import Account
+from accelsweep.rank.counting import count_operations
+from accelsweep.rank.loops.loop import Listener, count_samples, on_meta
+from accelsweep.rank.loops.raw_data import endless, mover, one_loader, overridden, set_up
+from accelsweep.rank.loops.raw_device import CAST, autocast_of, device_of, precision_of, refuse_trainer_arguments
+from accelsweep.rank.loops.raw_module import do_without_trainer, numbered
+from accelsweep.rank.measuring import Measurement
+from accelsweep.rank.process import RankPlace, join_group, seed_all
+from accelsweep.rank.spec import RunSpec
+from accelsweep.workloads.build import build_module
+from accelsweep.workloads.fake_loader import build_training_data
+
+PERCENTILES = {"query_seconds_p50": 0.5, "query_seconds_p90": 0.9, "query_seconds_p99": 0.99}
+
+
+class Answering:
+    """Drives queries through a fresh module in evaluation mode, without gradients."""
+
+    name, strategy, optimizer, accumulate = "inference", "one copy per rank", "none", 1
+
+    def __init__(self, spec: RunSpec, place: RankPlace, clock: Clock = monotonic) -> None:
+        """Choose device and precision. Raises Unsupported where this machine does not have them."""
+        self._spec, self._place, self._clock = spec, place, clock
+        self.device = device_of(str(spec.config["accelerator"]), place)
+        self.precision = precision_of(spec, self.device, "task=inference")
+        refuse_trainer_arguments(spec, "task=inference")
+        join_group(place, self.device.type, int(spec.config["num_nodes"]))
+        self.epoch_ends: list[int] = []
+        self.example: Any = None
+        self.query_seconds: list[float] = []
+        self._one_by_one = spec.config["measure"].get("scenario") == "single_stream"
+
+    def drive(self, listener: Listener) -> None:
+        """Answer queries until `listener` has enough."""
+        loader, move, answer = self._prepared()
+        autocast, synchronise = autocast_of(self.precision, self.device), measured_device(self.device).synchronise
+        batch_size, first = int(self._spec.config["batch_size"]), True
+        with torch.inference_mode():
+            listener.begin()
+            for number, batch in enumerate(endless(loader, self.epoch_ends)):
+                asked_at = self._clock()
+                there = move(batch)
+                with autocast():
+                    answer(there, number)
+                if self._one_by_one:
+                    synchronise()
+                    self.query_seconds.append(self._clock() - asked_at)
+                if first:
+                    self.example = on_meta(there)
+                if listener.step_done(count_samples(batch, first, batch_size), None):
+                    return
+                first = False
+
+    def _prepared(self) -> tuple[DataLoader[Any], Callable[[Any], Any], Callable[[Any, int], Any]]:
+        """Return the queries, what brings one to the device, and what answers it."""
+        config, seed = self._spec.config, self._spec.run.seed
+        seed_all(seed)
+        module = build_module(config, self._spec.axes)
+        data = build_training_data(config, seed, self.device, module)
+        do_without_trainer(module, data, self._place, int(config["num_nodes"]), "task=inference")
+        loader = one_loader(self._queries(data, module), self._place)
+        cast = CAST.get(self.precision)
+        module.to(self.device, cast or torch.float32).eval()
+        return loader, mover(module, data, self.device, cast), _answer_of(module)
+
+    def _queries(self, data: pl.LightningDataModule, module: pl.LightningModule) -> Any:
+        """Return the loader of what is to be predicted; that of training for fake data, and where there is no other."""
+        predict_dataloader = overridden("predict_dataloader", data)
+        if predict_dataloader is None or self._spec.config["measure"].get("fake_loader"):
+            set_up(data, module, self._place)
+            return data.train_dataloader()
+        set_up(data, module, self._place, "predict")
+        return predict_dataloader()
+
+
+def _answer_of(module: pl.LightningModule) -> Callable[[Any, int], Any]:
+    """Return the module's own `predict_step`, or its forward pass on the batch's input."""
+    if type(module).predict_step is not pl.LightningModule.predict_step:
+        return numbered(module.predict_step)
+    if type(module).forward is pl.LightningModule.forward:
+        raise InputError(
+            f"task=inference: {type(module).__name__} has neither predict_step nor forward; define one of them"
+        )
+    return lambda batch, _: module(input_of(batch))
+
+
+def input_of(batch: Any) -> Any:
+    """Return the first part of a tuple or list (inputs, targets, ...); anything else is the input as it is."""
+    return batch[0] if isinstance(batch, list | tuple) and batch else batch
+
+
+class Inference:
+    """Answers queries; the window's samples are what was answered."""
+
+    def __init__(self, spec: RunSpec, place: RankPlace) -> None:
+        """`spec` says what answers, `place` which of the ranks this one is."""
+        self._spec, self._place = spec, place
+        self._driver: Answering | None = None
+        self._example: Any = None
+
+    def driver(self) -> Answering:
+        """Return what answers the queries."""
+        self._driver = Answering(self._spec, self._place)
+        self._device = self._driver.device
+        return self._driver
+
+    def closed(self, measured: Measurement, account: Account) -> None:
+        """Add the queries' latencies."""
+        driver, self._driver = self._driver, None
+        assert driver is not None, "driver() comes first"
+        self._example = driver.example
+        account.metrics |= latencies(driver.query_seconds[measured.window.warmup_steps :], self._spec.config["measure"])
+
+    def after(self, account: Account) -> None:
+        """Count the operations of an answer."""
+        rate, effective = account.metrics["samples_per_second"].value, account.effective
+        if self._place.rank == 0 and effective is not None and rate is not None:
+            account.metrics |= count_operations(self._spec, self._device, self._example, effective, rate, answer)
+
+
+def answer(module: pl.LightningModule, batch: Any) -> Any:
+    """Return what `module` answers to a batch: the work whose operations are counted."""
+    return _answer_of(module)(batch, 0)
+
+
+def latencies(seconds: list[float], rules: Mapping[str, Any]) -> dict[str, Metric]:
+    """Return the percentiles of the seconds of each query; absent, with the reason, where nobody waited for one."""
+    scope = "rank 0, one query at a time"
+    if rules.get("scenario") == "single_stream":
+        return {name: percentile(seconds, share, "queries", scope) for name, share in PERCENTILES.items()}
+    reason = "offline has no latencies; measure.scenario=single_stream has"
+    return {name: Metric(value=None, unit="s", reason=reason) for name in PERCENTILES}

@@ -1,0 +1,48 @@
+"""What a task is to the rest of a run, and which one the config asks for."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from accelsweep.core.errors import InputError, nearest
+from accelsweep.core.tasks import RATES_OF
+from accelsweep.rank.account import Account
+from accelsweep.rank.loops.loop import Driver
+from accelsweep.rank.measuring import Measurement
+from accelsweep.rank.process import RankPlace
+from accelsweep.rank.spec import RunSpec
+
+
+class Task(Protocol):
+    """One run's task, on one rank; its methods are called once each, in this order."""
+
+    def driver(self) -> Driver:
+        """Return what does the steps of the window. Raises Unsupported where this machine cannot."""
+
+    def closed(self, measured: Measurement, account: Account) -> None:
+        """The window has closed: add what the driver knows of it to the account, and let go of the driver."""
+
+    def after(self, account: Account) -> None:
+        """Measure what may take time, now that the window is closed. Raises what the user's code raises."""
+
+
+def task_of(spec: RunSpec, place: RankPlace) -> Task:
+    """Return the task that the config asks for. Raises InputError for one that nobody here knows."""
+    name = str(spec.config.get("task", "train_throughput"))
+    if name == "train_throughput":
+        from accelsweep.rank.tasks.train_throughput import TrainThroughput
+
+        return TrainThroughput(spec, place)
+    if name == "time_to_accuracy":
+        from accelsweep.rank.tasks.time_to_accuracy import TimeToAccuracy
+
+        return TimeToAccuracy(spec, place)
+    if name == "inference":
+        from accelsweep.rank.tasks.inference import Inference
+
+        return Inference(spec, place)
+    if name == "kernels":
+        from accelsweep.rank.tasks.kernels import Kernels
+
+        return Kernels(spec, place)
+    raise InputError(f"task={name!r} is not known{nearest(name, RATES_OF)}; the tasks are {', '.join(RATES_OF)}")

@@ -1,0 +1,24 @@
+"""`task: time_to_accuracy`: what a training run does, and in place of its quality phase, training until the target.
+
+The window comes first, so that rates, memory, energy and doubts are those of the same cell's `train_throughput`.
+"""
+
+from __future__ import annotations
+
+from accelsweep.measure.device import measured_device
+from accelsweep.measure.group import group_of
+from accelsweep.rank.loops.make import make_loop
+from accelsweep.rank.quality import QualityPhase
+from accelsweep.rank.tasks.chase import Chase, Goal
+from accelsweep.rank.tasks.train_throughput import TrainThroughput
+
+
+class TimeToAccuracy(TrainThroughput):
+    """Trains a fresh module and validates it again and again, until it is good enough or the samples are spent."""
+
+    def _quality(self) -> QualityPhase:
+        loop = make_loop(self._spec)
+        goal = Goal.of(self._spec.config, self._spec.world_size, loop.accumulate, self._epoch_samples)
+        chase = Chase(goal, device=measured_device(loop.device), group=group_of(self._spec.world_size))
+        loop.drive(chase, chase)
+        return QualityPhase(chase.metrics(), loop.logged)

@@ -1,0 +1,157 @@
+"""A run's folder: the latest record on top, every attempt below `attempts/N/`, nothing half done.
+
+An attempt works in its own folder. While it may still take its supervisor down, `started.json` stands there; a clean
+stop or a record removes it. When the attempt's record is complete, an earlier one is moved down to its own attempt's
+folder and the new files are moved up, the record last. Each step can be repeated, so that a kill between any two of
+them loses nothing.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from pathlib import Path
+from typing import ClassVar
+
+from accelsweep.core.documents import Document, set_aside
+from accelsweep.core.errors import DamagedFile
+from accelsweep.core.record import Record
+
+_RESULTS = ("run.log", "steps.parquet", "record.json")  # always moved in this order: the record vouches for the rest
+_REOPENED = "reopened"
+
+
+class Started(Document):
+    """The mark of an attempt whose end is not known yet: who supervises it, where, and since when.
+
+    `job_log` is where Slurm says how the job ended in which that happens.
+    """
+
+    kind: ClassVar[str] = "started"
+
+    run: str
+    attempt: int
+    host: str
+    pid: int
+    started_at: str
+    job_log: str | None = None
+
+
+class RunFolder:
+    """The folder of the run named `name`."""
+
+    def __init__(self, path: Path, name: str) -> None:
+        self.path = path
+        self.name = name
+
+    def attempt(self, number: int) -> Path:
+        """Return the folder of attempt `number` (from 1)."""
+        return self.path / "attempts" / str(number)
+
+    def latest(self) -> int:
+        """Return the number of the latest attempt, 0 if there was none."""
+        folder = self.path / "attempts"
+        return max((int(path.name) for path in folder.glob("*") if path.name.isdigit()), default=0)
+
+    def record(self) -> Record | None:
+        """Return the run's record, or None if there is none. Raises DamagedFile, also for a record of another run."""
+        return self._read(self.path / "record.json")
+
+    def _read(self, path: Path) -> Record | None:
+        try:
+            record = Record.read(path)
+        except FileNotFoundError:
+            return None
+        if record.run != self.name:
+            raise DamagedFile(path, f"it is the record of another run, {record.run!r}")
+        return record
+
+    def recover(self) -> list[DamagedFile]:
+        """Set damaged records aside and finish what an interruption left half done; return what was damaged."""
+        damaged = []
+        for path in (self.path / "record.json", self.attempt(self.latest()) / "record.json"):
+            try:
+                self._read(path)
+            except DamagedFile as error:
+                aside = set_aside(path)
+                damaged.append(DamagedFile(path, f"{error.why}; set aside as {aside.name}"))
+        latest = self.attempt(self.latest())
+        whole = (latest / "record.json").exists() and not (latest / _REOPENED).exists()
+        if whole and self.latest() > self._recorded():
+            self.promote(self.latest())
+        return damaged
+
+    def begin(self, host: str, started_at: str, job_log: str | None = None) -> int:
+        """Make the marked folder of a new attempt and return its number. Files that lost their record make room.
+
+        `job_log` is the log of the Slurm job that the attempt runs in.
+        """
+        number = max(self.latest(), self._recorded()) + 1
+        if self.record() is None:
+            self._move_down(number - 1)
+        folder = self.attempt(number)
+        folder.mkdir(parents=True)
+        mark = Started(
+            run=self.name, attempt=number, host=host, pid=os.getpid(), started_at=started_at, job_log=job_log
+        )
+        mark.write(folder / "started.json")
+        return number
+
+    def unmark(self, number: int) -> None:
+        """Say that attempt `number` did not take its supervisor down."""
+        (self.attempt(number) / "started.json").unlink(missing_ok=True)
+
+    def discard_half_written(self, number: int) -> None:
+        """Remove what ranks of attempt `number` were killed while writing; call it when none of them lives."""
+        for part in self.attempt(number).glob(".*.part"):
+            part.unlink(missing_ok=True)
+
+    def is_open(self, number: int) -> bool:
+        """Return whether attempt `number` goes on, or took its supervisor down."""
+        return (self.attempt(number) / "started.json").exists()
+
+    def took_down(self) -> list[int]:
+        """Return the attempts, later than the record, whose supervisor died before it could say how they ended."""
+        numbers = range(self._recorded() + 1, self.latest() + 1)
+        return [number for number in numbers if self.is_open(number)]
+
+    def job_log(self, number: int) -> str | None:
+        """Return the log of the Slurm job in which attempt `number` took its supervisor down, if it is known."""
+        with contextlib.suppress(FileNotFoundError, DamagedFile):
+            return Started.read(self.attempt(number) / "started.json").job_log
+        return None
+
+    def reopen(self) -> bool:
+        """Keep the record as an earlier attempt and forgive all falls, so that the run is measured again.
+
+        Returns whether there was a record. The mark comes first: an attempt that has it is never moved up again.
+        """
+        number = self._recorded()
+        for fallen in range(1, self.latest() + 1):
+            self.unmark(fallen)
+        if number:
+            self.attempt(number).mkdir(parents=True, exist_ok=True)
+            (self.attempt(number) / _REOPENED).touch()
+            self._move_down(number)
+        return number > 0
+
+    def promote(self, number: int) -> None:
+        """Make the finished attempt `number` the run's result, and keep the earlier one in its own attempt's folder."""
+        if (
+            0 < self._recorded() < number
+        ):  # files on top without a record are this attempt's own, moved up before a kill
+            self._move_down(self._recorded())
+        for name in _RESULTS:
+            with contextlib.suppress(FileNotFoundError):
+                (self.attempt(number) / name).replace(self.path / name)
+        self.unmark(number)
+
+    def _move_down(self, number: int) -> None:
+        for name in _RESULTS:
+            if (self.path / name).exists():
+                self.attempt(number).mkdir(parents=True, exist_ok=True)
+                (self.path / name).replace(self.attempt(number) / name)
+
+    def _recorded(self) -> int:
+        record = self.record()
+        return 0 if record is None else record.attempt

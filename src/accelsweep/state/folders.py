@@ -1,0 +1,125 @@
+"""Where a sweep's files lie. Every path of a sweep is made here, and none leaves the sweep's folder."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+from accelsweep.core.errors import InputError
+
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,79}")
+
+
+def check_sweep_name(name: str) -> str:
+    """Return `name` if it can name a folder, a Snakemake target and an MLflow experiment; raise InputError if not."""
+    if not _NAME.fullmatch(name) or ".." in name:
+        cleaned = re.sub(r"[^A-Za-z0-9_-]+", "-", name).strip("-.")[:80] or "my-sweep"
+        raise InputError(
+            f"the sweep's name {name!r} is not usable: letters, digits, '.', '_' and '-' only, at most 80, "
+            f"beginning with a letter or digit, without '..'. Try --name {cleaned}"
+        )
+    return name
+
+
+@dataclass(frozen=True)
+class SweepFolder:
+    """The folder `sweeps/NAME` below the working directory `home`, with a method for each file in it."""
+
+    home: Path
+    name: str
+
+    def __post_init__(self) -> None:
+        """Refuse names that could leave the folder."""
+        check_sweep_name(self.name)
+
+    @property
+    def root(self) -> Path:
+        """`sweeps/NAME`."""
+        return self.home / "sweeps" / self.name
+
+    @property
+    def manifest(self) -> Path:
+        """The current revision of the plan."""
+        return self.root / "manifest.json"
+
+    def old_manifest(self, revision: int) -> Path:
+        """An earlier revision of the plan."""
+        return self.root / "revisions" / f"{revision}.json"
+
+    def block(self, name: str) -> Path:
+        """A block's immutable file."""
+        return self.root / "blocks" / f"{name}.json"
+
+    def done(self, block: str) -> Path:
+        """What Snakemake waits for: the list of a finished block's records."""
+        return self.root / "blocks" / f"{block}.done.json"
+
+    def hold(self, block: str) -> Path:
+        """Who works on the block now."""
+        return self.root / "blocks" / f"{block}.claim.json"
+
+    def ceilings(self, block: str) -> Path:
+        """The matmul ceilings that a block's runs measured, once for all of them."""
+        return self.root / "ceilings" / f"{block}.json"
+
+    def block_log(self, block: str) -> Path:
+        """What the block's supervisor printed."""
+        return self.root / "logs" / f"{block}.log"
+
+    def run(self, name: str) -> Path:
+        """A run's folder: record.json, steps.parquet, run.log, and `attempts/` with earlier ones."""
+        return self.root / "runs" / name
+
+    def record(self, run: str) -> Path:
+        """A run's record."""
+        return self.run(run) / "record.json"
+
+    def steps(self, run: str) -> Path:
+        """A run's raw step times."""
+        return self.run(run) / "steps.parquet"
+
+    @property
+    def records(self) -> Path:
+        """All records as one table."""
+        return self.root / "records.parquet"
+
+    @property
+    def findings(self) -> Path:
+        """All numbers of the report."""
+        return self.root / "findings.json"
+
+    @property
+    def published(self) -> Path:
+        """What was copied to which MLflow store, so that nothing need be asked when nothing changed."""
+        return self.root / "published.json"
+
+    @property
+    def prepared(self) -> Path:
+        """Which data modules have prepared their data."""
+        return self.root / "prepared.json"
+
+    @property
+    def stop(self) -> Path:
+        """While this file exists, supervisors start no further run (a spent time budget)."""
+        return self.root / "stop"
+
+    @property
+    def snakemake_log(self) -> Path:
+        """What Snakemake printed during the last invocation."""
+        return self.root / "logs" / "snakemake.log"
+
+    @property
+    def report(self) -> Path:
+        """`reports/NAME`."""
+        return self.home / "reports" / self.name
+
+
+def existing_sweep(home: Path, name: str) -> SweepFolder:
+    """Return the folder of a planned sweep; raise InputError that lists the known ones if there is no such sweep."""
+    folder = SweepFolder(home, name)
+    if not folder.manifest.exists():
+        known = sorted(path.parent.name for path in (home / "sweeps").glob("*/manifest.json"))
+        listing = f"there are: {', '.join(known)}" if known else "there are none yet; begin with `accelsweep run`"
+        raise InputError(f"no sweep {name!r} under {home / 'sweeps'}; {listing}")
+    return folder

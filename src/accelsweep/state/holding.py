@@ -1,0 +1,149 @@
+"""How a hold is taken, kept young and given back: for a sweep's head and for a block's supervisor alike.
+
+A hold is put into its place by a hard link, which fails where one stands, so that of many takers at once, on any
+machines, one comes first. Nothing is locked on the sweep's own file system: those of one machine look in turn, by a
+lock on a node-local path. Two machines that clear the same dead hold away in the same millisecond can cost a third
+its new one; it finds that out when it next beats, and stops.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import secrets
+import socket
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import psutil
+
+from accelsweep.core.documents import sha256_text
+from accelsweep.core.errors import AccelsweepError
+from accelsweep.core.plans import Hold
+from accelsweep.core.record import now
+from accelsweep.machine.locks import lease_folder
+from accelsweep.state.living import BEAT_SECONDS, SILENCE_SECONDS, living, read_hold
+
+
+class Holder:
+    """What the holder of a hold does with it. Every method but `release` raises AccelsweepError if it is lost."""
+
+    def __init__(self, path: Path, hold: Hold) -> None:
+        """Use `take`."""
+        self._path, self._hold = path, hold
+        self._beaten = time.monotonic()
+
+    def running(self, run: str, since: str) -> None:
+        """Say which run is being measured, and since when: the time that its record will state."""
+        self._say(run, since)
+
+    def idle(self) -> None:
+        """Say that no run is being measured now."""
+        self._say(None, None)
+
+    def _say(self, run: str | None, since: str | None) -> None:
+        self.confirm()
+        self._hold = self._hold.model_copy(update={"run": run, "run_since": since})
+        self._hold.write(self._path)
+
+    def beat(self) -> None:
+        """Touch the file if it is time to; cheap enough to be called once a second."""
+        if time.monotonic() - self._beaten >= BEAT_SECONDS:
+            self._beaten = time.monotonic()
+            self.confirm()
+            with contextlib.suppress(FileNotFoundError):
+                os.utime(self._path)
+
+    def confirm(self) -> None:
+        """Make sure that the hold is still ours, and put it back if it was only removed."""
+        while (standing := read_hold(self._path)) is None:
+            _clear(self._path, None)
+            _placed(self._path, self._hold)
+        if _holder(standing) != _holder(self._hold):
+            what = "this sweep" if standing.block == "head" else f"block {standing.block}"
+            raise AccelsweepError(
+                f"process {standing.pid} on {standing.host} took {what} over while this process was not heard of for "
+                f"more than {SILENCE_SECONDS:.0f} s (a suspended machine, a lost file system); it goes on there"
+            )
+
+    def release(self) -> None:
+        """Take the hold away, if it is still ours."""
+        standing = read_hold(self._path)
+        if standing is not None and _holder(standing) == _holder(self._hold):
+            self._path.unlink(missing_ok=True)
+
+
+def take(path: Path, block: str) -> Holder | Hold:
+    """Put a hold of this process on `block` at `path`, unless one of the living stands there, which is returned.
+
+    A Slurm job that was queued again succeeds its own earlier self, whether that was heard of lately or not.
+    """
+    hold = _of_this_process(block)
+    with _in_turn(path):
+        while True:
+            standing = read_hold(path)
+            if standing is not None and not _succeeds(hold, standing) and living(standing, path):
+                return standing
+            _clear(path, standing)
+            if _placed(path, hold):
+                return Holder(path, hold)
+
+
+def _of_this_process(block: str) -> Hold:
+    restarts = os.environ.get("SLURM_RESTART_COUNT", "0")
+    return Hold(
+        block=block,
+        host=socket.gethostname(),
+        pid=os.getpid(),
+        process_started=psutil.Process().create_time(),
+        job=os.environ.get("SLURM_JOB_ID"),
+        restarts=int(restarts) if restarts.isdigit() else 0,
+        since=now(),
+    )
+
+
+def _succeeds(hold: Hold, standing: Hold) -> bool:
+    return hold.job is not None and hold.job == standing.job and hold.restarts > standing.restarts
+
+
+def _holder(hold: Hold) -> tuple[str, int, float, int]:
+    return hold.host, hold.pid, hold.process_started, hold.restarts
+
+
+@contextlib.contextmanager
+def _in_turn(path: Path) -> Iterator[None]:
+    name = f"claim-{sha256_text(str(path.resolve()))[:16]}"
+    with open(lease_folder() / name, "wb") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)  # held for milliseconds
+        yield
+
+
+def _placed(path: Path, hold: Hold) -> bool:
+    own = _beside(path)
+    hold.write(own)
+    try:
+        path.hardlink_to(own)
+    except FileExistsError:
+        return False
+    finally:
+        own.unlink(missing_ok=True)
+    return True
+
+
+def _clear(path: Path, dead: Hold | None) -> None:
+    """Take a dead hold away, or one that cannot be read; what another put there in the meantime is put back."""
+    if not path.exists():
+        return
+    aside = _beside(path)
+    with contextlib.suppress(FileNotFoundError, FileExistsError):
+        path.rename(aside)
+        if read_hold(aside) != dead:
+            path.hardlink_to(aside)
+    aside.unlink(missing_ok=True)
+
+
+def _beside(path: Path) -> Path:
+    """Return a name that nobody else uses, and that is swept up if we are killed."""
+    return path.with_name(f".{path.name}.{secrets.token_hex(4)}.part")

@@ -1,0 +1,70 @@
+"""Files that a kill left half written: swept up once nobody can still be writing them.
+
+Whatever we write under a final name is written under a temporary one first (`core.documents`, `execute.steps`,
+`report.write`). A SIGKILL between the two leaves the temporary file behind. It is never read; here it is removed, if
+its name, its owner and its kind say that it is ours, and if it is old by the clock of its own file system.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import shutil
+import stat
+import tempfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+from accelsweep.state.folders import SweepFolder
+
+STALE_SECONDS = 3600.0
+"""No write takes so long; a younger file may belong to somebody who is writing now."""
+
+_RANDOM = r"[a-z0-9_]{8}"
+_FILE = re.compile(rf"\.[\w.-]+\.(json\.{_RANDOM}|parquet(\.{_RANDOM})?)\.part", re.ASCII)
+
+
+def sweep_up(folder: SweepFolder) -> list[Path]:
+    """Remove the stale half-written files of a sweep and of its report; return their paths."""
+    found = [*_files(folder), *_reports(folder)]
+    if not found or (now := now_on(folder.root)) is None:
+        return []
+    stale = [path for path, changed in found if now - changed > STALE_SECONDS]
+    for path in stale:
+        with contextlib.suppress(OSError):
+            shutil.rmtree(path) if path.is_dir() else path.unlink()
+    return [path for path in stale if not path.exists()]
+
+
+def now_on(folder: Path) -> float | None:
+    """Return the time by the clock that stamps the files of `folder`, in seconds since 1970; None if it is read-only.
+
+    On a shared file system that is the server's clock, which the machine's own may be far away from.
+    """
+    try:
+        with tempfile.NamedTemporaryFile(dir=folder, prefix=".clock.json.", suffix=".part") as made:
+            return os.fstat(made.fileno()).st_mtime
+    except OSError:
+        return None
+
+
+def _files(folder: SweepFolder) -> Iterator[tuple[Path, float]]:
+    for place, _, names in os.walk(folder.root):
+        for name in names:
+            if _FILE.fullmatch(name):
+                yield from _ours(Path(place, name), stat.S_ISREG)
+
+
+def _reports(folder: SweepFolder) -> Iterator[tuple[Path, float]]:
+    building = re.compile(rf"\.{re.escape(folder.name)}\.{_RANDOM}\.part")
+    for path in folder.report.parent.glob(f".{folder.name}.*.part"):
+        if building.fullmatch(path.name):
+            yield from _ours(path, stat.S_ISDIR)
+
+
+def _ours(path: Path, is_kind: Callable[[int], bool]) -> Iterator[tuple[Path, float]]:
+    with contextlib.suppress(OSError):
+        found = path.lstat()
+        if is_kind(found.st_mode) and found.st_uid == os.getuid():
+            yield path, found.st_mtime

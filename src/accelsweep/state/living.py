@@ -1,0 +1,64 @@
+"""Whose holds are held by the living: one rule for heads and for supervisors, for who waits and for who only looks on.
+
+On its own host a hold lives as long as its process. From another host it lives as long as its file is touched, which
+its holder does every `BEAT_SECONDS`; how long ago that was is told by the clock of the file system, so that the
+machines' own may differ.
+"""
+
+from __future__ import annotations
+
+import socket
+from pathlib import Path
+
+import psutil
+
+from accelsweep.core.errors import DamagedFile
+from accelsweep.core.plans import Hold
+from accelsweep.state.leftovers import now_on
+
+BEAT_SECONDS = 20.0
+SILENCE_SECONDS = 5 * BEAT_SECONDS
+"""A hold of another host that was not touched for so long is dead."""
+
+_SAME_START_SECONDS = 5.0  # psutil derives start times from the boot time, which moves a little with the clock
+
+
+def read_hold(path: Path) -> Hold | None:
+    """Return the hold in the file at `path`; None where there is none, or none that can be read."""
+    try:
+        return Hold.read(path)
+    except (FileNotFoundError, DamagedFile):
+        return None  # a hold is put into its place whole: a damaged one is nobody's
+
+
+def living_hold(path: Path) -> Hold | None:
+    """Return the hold in the file at `path` if its holder lives, else None."""
+    hold = read_hold(path)
+    return hold if hold is not None and living(hold, path) else None
+
+
+def living(hold: Hold, path: Path) -> bool:
+    """Return whether the holder of `hold`, which stands at `path`, lives."""
+    here = alive(hold)
+    return _heard_of(path) if here is None else here
+
+
+def alive(hold: Hold) -> bool | None:
+    """Return whether the hold's process lives; None if it is on another host, where this cannot be asked."""
+    if hold.host != socket.gethostname():
+        return None
+    try:
+        process = psutil.Process(hold.pid)
+        same = abs(process.create_time() - hold.process_started) < _SAME_START_SECONDS
+        return same and process.status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False
+
+
+def _heard_of(path: Path) -> bool:
+    try:
+        beaten = path.stat().st_mtime  # fresh on NFS too: the file was opened just now
+    except FileNotFoundError:
+        return False
+    now = now_on(path.parent)
+    return now is None or now - beaten < SILENCE_SECONDS

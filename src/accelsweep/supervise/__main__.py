@@ -1,0 +1,41 @@
+"""`python -m accelsweep.supervise BLOCK_FILE`: the supervisor of one block, as Snakemake starts it."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+from pathlib import Path
+
+from accelsweep.core.errors import EXIT_INCOMPLETE, AccelsweepError
+from accelsweep.core.secrets import masked
+from accelsweep.supervise.disk import refusal
+from accelsweep.supervise.processes.launchers import Launchers
+from accelsweep.supervise.supervisor import supervise
+
+
+def say(line: str) -> None:
+    """Print one line of progress with the time of day."""
+    print(f"{time.strftime('%H:%M:%S')} {masked(line)}", flush=True)  # noqa: T201 - this is the block's log
+
+
+def main(launchers: Launchers | None = None) -> int:
+    """Read the command line, supervise the block, return the exit code. `launchers` replaces how ranks are started."""
+    parser = argparse.ArgumentParser(prog="python -m accelsweep.supervise", description=__doc__)
+    parser.add_argument("block_file", type=Path, help="sweeps/NAME/blocks/BLOCK.json")
+    parser.add_argument("--cancel-old", action="store_true", help="end a supervisor that works on this block already")
+    arguments = parser.parse_args()
+    try:
+        return supervise(arguments.block_file, say=say, launchers=launchers, cancel_old=arguments.cancel_old)
+    except AccelsweepError as error:
+        say(str(error))
+        return error.exit_code
+    except OSError as error:
+        if (message := refusal(error, arguments.block_file)) is None:
+            raise
+        say(message)
+        return EXIT_INCOMPLETE
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,99 @@
+"""One cell in the foreground: rank 0 is this very process, with its terminal and pdb; nothing is recorded."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+from accelsweep.core.errors import InputError
+from accelsweep.core.plans import Block, Manifest, Run
+from accelsweep.plan.blocks.resources import threads_per_rank
+from accelsweep.rank.spec import RankResult, RunSpec
+from accelsweep.state.folders import SweepFolder
+from accelsweep.supervise.leases import Lease, leased
+from accelsweep.supervise.processes.launchers import Launch, Launchers, rendezvous
+
+_FIRST_RANK = {"RANK": "0", "LOCAL_RANK": "0"}
+
+
+def debug_cell(folder: SweepFolder, cell: str, launchers: Launchers | None = None) -> RankResult:
+    """Run the first repeat of `cell` here and return rank 0's result; its files lie in a folder that is deleted then.
+
+    There is no time limit. Other ranks are fresh interpreters that print to this terminal too and end with rank 0.
+    Raises InputError if no block of the sweep holds the cell, or if it takes several nodes.
+    """
+    launchers = launchers or Launchers()
+    with tempfile.TemporaryDirectory(prefix="accelsweep-debug-") as attempt:
+        spec = _spec(folder, cell, Path(attempt))
+        spec.write(spec.file())
+        with leased(spec.config, f"process {os.getpid()} (debugging {cell})", _pause, _say) as lease:
+            _run(spec, lease, launchers)
+        return RankResult.read(spec.rank_result(0))
+
+
+def _run(spec: RunSpec, lease: Lease, launchers: Launchers) -> None:
+    cells_own = {key: str(value) for key, value in (spec.config.get("env") or {}).items()}
+    shared = {**lease.environment, **rendezvous(spec), **cells_own}
+    sys.stderr.flush()
+    peers = launchers.start(
+        Launch(spec, "spawn", shared, sys.stderr.fileno(), lease.descriptors), range(1, spec.world_size)
+    )
+    try:
+        with _environment({**shared, **_FIRST_RANK}):
+            launchers.entry(spec)
+    except BaseException:
+        for peer in peers:
+            os.kill(peer, signal.SIGKILL)
+        raise
+    finally:
+        for peer in peers:
+            os.waitpid(peer, 0)
+
+
+def _spec(folder: SweepFolder, cell: str, attempt: Path) -> RunSpec:
+    manifest = Manifest.read(folder.manifest)
+    for planned in manifest.blocks:
+        block = Block.read(folder.block(planned.name))
+        if cell in block.configs:
+            config = block.configs[cell]
+            if int(config.get("num_nodes", 1)) > 1:
+                raise InputError(f"cell {cell!r} takes {config['num_nodes']} nodes; debug has this one alone")
+            return RunSpec(
+                sweep=folder.name,
+                block=block.name,
+                run=Run.of(cell, 0, int(config["seed"])),
+                position=0,
+                attempt=1,
+                config=config,
+                axes=block.axes[cell],
+                world_size=int(config["devices"]),
+                attempt_folder=str(attempt),
+                threads=threads_per_rank(config, manifest.site),
+            )
+    raise InputError(f"no block of sweep {folder.name!r} holds cell {cell!r}")
+
+
+@contextlib.contextmanager
+def _environment(values: Mapping[str, str]) -> Iterator[None]:
+    before = dict(os.environ)
+    os.environ.update(values)
+    try:
+        yield
+    finally:
+        os.environ.clear()
+        os.environ.update(before)
+
+
+def _pause(seconds: float) -> bool:
+    time.sleep(seconds)
+    return False  # Ctrl-C ends the wait
+
+
+def _say(line: str) -> None:
+    sys.stderr.write(f"{line}\n")

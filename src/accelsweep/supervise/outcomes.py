@@ -1,0 +1,128 @@
+"""From how a run's processes ended to the one outcome that is recorded, with a reason that a person can act on.
+
+Where ranks disagree the first cause wins, not its echoes: out of memory, diverged, unsupported, an exception in the
+user's code, a rank that died without a word, a collective error (what the peers of all these see), and last a rank
+that we ended because of its peers.
+"""
+
+from __future__ import annotations
+
+import re
+import signal
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from accelsweep.core.outcome import Outcome
+from accelsweep.core.plans import Limits
+from accelsweep.rank.spec import PRECEDENCE, ErrorKind, RankResult
+from accelsweep.supervise.processes.watching import Ending
+from accelsweep.supervise.slurm_job import memory_lines
+
+_ABORTED_FOR_MEMORY = re.compile(r"std::bad_alloc|out of memory|can't allocate memory|not enough memory", re.IGNORECASE)
+_WORKER_KILLED = "killed by signal: Killed"  # what torch's DataLoader says of a worker that met SIGKILL
+_DIED = PRECEDENCE.index("collective") - 0.5  # a peer's collective error is the echo of such a death
+_WORDS = {
+    signal.SIGSEGV: "segmentation fault",
+    signal.SIGABRT: "abort",
+    signal.SIGBUS: "bus error",
+    signal.SIGFPE: "arithmetic error",
+    signal.SIGILL: "illegal instruction",
+}
+
+
+@dataclass(frozen=True)
+class Conclusion:
+    """A run's outcome and reason. `again` says whether another attempt may end differently."""
+
+    outcome: Outcome
+    reason: str | None
+    again: bool = False
+
+
+@dataclass(frozen=True)
+class _Candidate:
+    """What one rank's ending would make of the run; the smallest `order` explains it."""
+
+    order: float
+    rank: int
+    verdict: Conclusion
+
+
+def classify(ending: Ending, results: Mapping[int, RankResult], last_words: str, limits: Limits) -> Conclusion:
+    """Return the run's verdict.
+
+    `results` are those of the ranks in `ending.reported` that could be read; `last_words` are the log's last lines.
+    An interrupted run has no verdict: ask only for the others.
+    """
+    ranks = range(len(ending.statuses))
+    if all(rank in results and results[rank].outcome is Outcome.measured for rank in ranks):
+        return Conclusion(Outcome.measured, None)
+    candidates = [*_reported(ending, results), *_silent(ending, results, last_words)]
+    explained = any(candidate.order < _DIED for candidate in candidates)
+    if not explained and ending.cause == "time_limit":
+        return Conclusion(Outcome.timed_out, _time_limit(ending, limits, last_words))
+    return min(candidates, key=lambda candidate: (candidate.order, candidate.rank)).verdict
+
+
+def _time_limit(ending: Ending, limits: Limits, last_words: str) -> str:
+    stubborn = " and ignored SIGTERM, so it was killed" if ending.ignored_sigterm else ""
+    return f"it ran longer than {limits.run_seconds:g} s (limits.run_seconds){stubborn}{_quoted(last_words)}"
+
+
+def _reported(ending: Ending, results: Mapping[int, RankResult]) -> Iterator[_Candidate]:
+    for rank, result in results.items():
+        if result.outcome is Outcome.measured:
+            continue
+        kind, outcome = result.error_kind, result.outcome
+        if ending.oom_kills > 0 and _WORKER_KILLED in str(result.reason):
+            kind, outcome = "out_of_memory", Outcome.out_of_memory
+        where = f"rank {rank}: " if len(ending.statuses) > 1 else ""
+        verdict = Conclusion(outcome, f"{where}{result.reason}", again=kind in ("collective", "none"))
+        yield _Candidate(PRECEDENCE.index(kind), rank, verdict)
+
+
+def _silent(ending: Ending, results: Mapping[int, RankResult], last_words: str) -> Iterator[_Candidate]:
+    for rank, status in enumerate(ending.statuses):
+        if rank in results:
+            continue
+        subject = f"rank {rank}" if len(ending.statuses) > 1 else "it"
+        if status is None and not (rank in ending.signalled and ending.ignored_sigterm):
+            yield _lost(subject, rank, ending, last_words)
+        elif rank in ending.signalled:
+            reason = f"{subject} gave no result while a peer had ended{_quoted(last_words)}"
+            yield _Candidate(len(PRECEDENCE) + 1, rank, Conclusion(Outcome.crashed, reason, again=True))
+        else:
+            kind, verdict = _died(subject, status, ending, last_words)
+            yield _Candidate(PRECEDENCE.index(kind) if kind else _DIED, rank, verdict)
+
+
+def _lost(subject: str, rank: int, ending: Ending, last_words: str) -> _Candidate:
+    if found := memory_lines(last_words.split(" | ")):
+        reason = f"{subject} was lost for lack of memory: {found[0]} (site.slurm.mem_mb)"
+        return _Candidate(PRECEDENCE.index("out_of_memory"), rank, Conclusion(Outcome.out_of_memory, reason))
+    reason = f"{subject} was lost: {ending.lost[rank]}{_quoted(last_words)}"
+    return _Candidate(_DIED, rank, Conclusion(Outcome.crashed, reason, again=True))
+
+
+def _died(subject: str, status: int | None, ending: Ending, last_words: str) -> tuple[ErrorKind | None, Conclusion]:
+    if status == -signal.SIGKILL and ending.oom_kills > 0:
+        reason = f"{subject} was killed by the kernel for lack of memory (its count of such kills rose)"
+        return "out_of_memory", Conclusion(Outcome.out_of_memory, reason)
+    if status == -signal.SIGABRT and (found := _ABORTED_FOR_MEMORY.search(last_words)):
+        return "out_of_memory", Conclusion(Outcome.out_of_memory, f"{subject} aborted: {found[0]}")
+    return None, Conclusion(Outcome.crashed, f"{subject} {_how(status)}{_quoted(last_words)}", again=True)
+
+
+def _how(status: int | None) -> str:
+    assert status is not None, "a lost rank has a reason of its own"
+    if status >= 0:
+        return f"ended with exit code {status} and left no result"
+    try:
+        number = signal.Signals(-status)
+    except ValueError:
+        return f"was ended by signal {-status}"
+    return f"was ended by {number.name}" + (f" ({_WORDS[number]})" if number in _WORDS else "")
+
+
+def _quoted(last_words: str) -> str:
+    return f"; last lines of its log: {last_words}" if last_words else ""

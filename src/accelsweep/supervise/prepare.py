@@ -1,0 +1,83 @@
+"""What must be on disk before the first run: each data module's `prepare_data`, called once, where there is a network.
+
+Snakemake's main process does this before it starts jobs, since compute nodes may be offline. A data module that fails
+here is not the end of the sweep: its runs will tell, and the others go on.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import traceback
+from pathlib import Path
+from typing import Any
+
+from accelsweep.core.cell import brings_own_data
+from accelsweep.core.documents import canonical_json, sha256_text, write_bytes_atomically
+from accelsweep.core.errors import DamagedFile
+from accelsweep.core.plans import Block, Manifest
+from accelsweep.state.folders import SweepFolder, existing_sweep
+
+
+def prepare(folder: SweepFolder) -> list[str]:
+    """Call `prepare_data` of every data module that was not prepared yet; return the digests of those that now are."""
+    manifest = Manifest.read(folder.manifest)
+    waiting = _data_configs(folder, manifest)
+    ready = [digest for digest in waiting if digest in _ready(folder)]
+    for digest in ready:
+        del waiting[digest]
+    if waiting:
+        ready += _prepared(waiting)
+        write_bytes_atomically(folder.prepared, canonical_json(sorted(ready)).encode())
+    return sorted(ready)
+
+
+def _data_configs(folder: SweepFolder, manifest: Manifest) -> dict[str, dict[str, Any]]:
+    """Return one whole config for each distinct preparation, by the digest of what decides it."""
+    distinct: dict[str, dict[str, Any]] = {}
+    for planned in manifest.blocks:
+        try:
+            block = Block.read(folder.block(planned.name))
+        except DamagedFile as error:
+            sys.stderr.write(f"{error}\n")
+            continue
+        for config in block.configs.values():
+            distinct[sha256_text(canonical_json([config["data"], _module_part(config), manifest.sources]))] = config
+    return distinct
+
+
+def _module_part(config: dict[str, Any]) -> Any:
+    """Return what of a module of the user's own may decide the preparation: its class; all, where it is the data."""
+    target = str(config["model"].get("_target_"))
+    if target.startswith("accelsweep."):
+        return None
+    return config["model"] if brings_own_data(config) else target
+
+
+def _ready(folder: SweepFolder) -> list[str]:
+    try:
+        found = json.loads(folder.prepared.read_bytes())
+    except (FileNotFoundError, ValueError):
+        return []
+    return found if isinstance(found, list) else []
+
+
+def _prepared(configs: dict[str, dict[str, Any]]) -> list[str]:
+    from accelsweep.workloads.build import make_importable, prepare_once
+
+    make_importable()
+    done = []
+    for digest, config in configs.items():
+        try:
+            prepare_once(config)
+        except (Exception, SystemExit):  # noqa: BLE001 - the user's code may do anything; its runs will say so too
+            traceback.print_exc()
+        else:
+            done.append(digest)
+    return done
+
+
+if __name__ == "__main__":
+    _root = Path(sys.argv[1]).resolve()
+    _done = prepare(existing_sweep(_root.parents[1], _root.name))
+    sys.stdout.write(f"{len(_done)} data modules are ready\n")

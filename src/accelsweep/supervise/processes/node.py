@@ -1,0 +1,106 @@
+"""`python -m accelsweep.supervise.processes.node SPEC`: the ranks of a run on one of its nodes, started there by srun.
+
+It leases the node's devices, brings the ranks to life as a supervisor would (forked where that is safe), hands a wish
+to stop on to them, and keeps its report up to date until the last of them has ended. The supervisor on the first node
+decides everything else.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import sys
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+from accelsweep.core.outcome import Outcome
+from accelsweep.machine import linux
+from accelsweep.rank.spec import ErrorKind, RankResult, RunSpec
+from accelsweep.supervise.leases import Lease, NotEnoughDevices, leased
+from accelsweep.supervise.processes.launchers import Launch, Launchers
+from accelsweep.supervise.processes.nodes import NodeReport, report_file
+from accelsweep.supervise.processes.signals import Interrupted, Signals
+from accelsweep.supervise.processes.watching import LocalRanks, end_leftovers
+
+BUSY_SECONDS = 60.0
+"""How long a node is waited for that times another run. For ever would let two runs wait for each other's nodes."""
+
+_LOOK_SECONDS = 1.0
+
+
+def main(spec_path: str) -> None:
+    """Run this node's ranks of the spec at `spec_path`; srun has set SLURM_NODEID, the supervisor the rendezvous."""
+    spec, node, signals = RunSpec.read(Path(spec_path)), int(os.environ["SLURM_NODEID"]), Signals()
+    local_size = int(os.environ["LOCAL_WORLD_SIZE"])
+    ranks = range(node * local_size, (node + 1) * local_size)
+    host = os.environ.get("SLURMD_NODENAME", socket.gethostname())
+    linux.adopt_orphans()
+    _make_scratch()
+    report = NodeReport(node=node, host=host, statuses={})
+    report.write(report_file(spec, node))
+    with signals.caught():
+        try:
+            with leased(spec.config, f"{spec.run.name} of {spec.sweep}", _patience(signals), _say) as lease:
+                _run(spec, report, ranks, lease, signals)
+        except NotEnoughDevices as error:
+            _refuse(spec, report, ranks, Outcome.unsupported, "unsupported", f"{host}: {error}")
+        except Interrupted:
+            if signals.stop is None:
+                reason = f"{host} was busy with another run for {BUSY_SECONDS:g} s"
+                _refuse(spec, report, ranks, Outcome.crashed, "none", reason)
+
+
+def _make_scratch() -> None:
+    """Make the folder that TMPDIR names: the job's script made `site.slurm.scratch` on the first node only."""
+    if folder := os.environ.get("TMPDIR"):
+        try:
+            Path(folder).mkdir(parents=True, exist_ok=True)
+        except OSError as error:  # programs look for another folder then; it may be one that only a login node has
+            _say(f"TMPDIR cannot be made on this node: {error}")
+
+
+def _run(spec: RunSpec, report: NodeReport, ranks: range, lease: Lease, signals: Signals) -> None:
+    launchers, before = Launchers(), linux.oom_kills()
+    kind = launchers.kind_for(spec.config, _say)
+    cells_own = {key: str(value) for key, value in (spec.config.get("env") or {}).items()}
+    environment = {**os.environ, "NODE_RANK": str(report.node), **lease.environment, **cells_own}
+    started = LocalRanks(launchers.start(Launch(spec, kind, environment, 2, lease.descriptors), ranks), ranks.start)
+    asked, known = False, 0
+    while not started.gone:
+        if signals.stop is not None and not asked:
+            started.signal(signal.SIGTERM)
+            asked = True
+        signals.wait(_LOOK_SECONDS)
+        started.look()
+        if started.gone:
+            end_leftovers(frozenset())
+        if len(started.statuses) > known:
+            known = len(started.statuses)
+            _write(spec, report, started.statuses, linux.oom_kills() - before)
+
+
+def _write(spec: RunSpec, report: NodeReport, statuses: Mapping[int, int | None], oom_kills: int = 0) -> None:
+    ended = {rank: status for rank, status in statuses.items() if status is not None}
+    report.model_copy(update={"statuses": ended, "oom_kills": oom_kills}).write(report_file(spec, report.node))
+
+
+def _refuse(spec: RunSpec, report: NodeReport, ranks: range, outcome: Outcome, kind: ErrorKind, reason: str) -> None:
+    """Let the node's ranks have ended before they began."""
+    for rank in ranks:
+        RankResult(rank=rank, outcome=outcome, reason=reason, error_kind=kind).write(spec.rank_result(rank))
+    _write(spec, report, dict.fromkeys(ranks, 0))
+
+
+def _patience(signals: Signals) -> Callable[[float], bool]:
+    deadline = time.monotonic() + BUSY_SECONDS
+    return lambda seconds: signals.pause(seconds) or time.monotonic() > deadline
+
+
+def _say(line: str) -> None:
+    sys.stderr.write(f"{line}\n")
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])

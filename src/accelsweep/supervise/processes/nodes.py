@@ -1,0 +1,139 @@
+"""A run on several nodes, seen from the supervisor on the first: one `srun` with one process per node (see node.py).
+
+What srun starts reports on the shared file system, in the attempt's folder, how each of its ranks ended. A node that
+goes silent makes srun end the others; its ranks count as lost.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import Any, ClassVar
+
+from accelsweep.core.documents import Document
+from accelsweep.core.errors import DamagedFile
+from accelsweep.machine import linux
+from accelsweep.rank.spec import RunSpec
+from accelsweep.supervise.leases import NotEnoughDevices
+from accelsweep.supervise.processes.launchers import Launch
+
+VISIBLE_SECONDS = 60.0
+"""How long a shared file system may take to show here what was written on another node (NFS caches so long)."""
+
+_FORCE_SECONDS = 20.0  # srun ends by itself once it has killed its step; then it is killed
+
+
+class NodeReport(Document):
+    """How the ranks of one node ended so far, and how many processes the kernel killed there for lack of memory."""
+
+    kind: ClassVar[str] = "node-report"
+
+    node: int
+    host: str
+    statuses: dict[int, int]
+    oom_kills: int = 0
+
+
+def report_file(spec: RunSpec, node: int) -> Path:
+    """Where node number `node` keeps its report."""
+    return Path(spec.attempt_folder) / f"node-{node}.json"
+
+
+def check_job(config: Mapping[str, Any]) -> None:
+    """Raise NotEnoughDevices where there is no Slurm job whose nodes a run of several could use."""
+    if "SLURM_JOB_ID" not in os.environ:
+        raise NotEnoughDevices(f"it asks for {config['num_nodes']} nodes; this supervisor is not in a Slurm job")
+
+
+def start_across_nodes(launch: Launch, cpus: int) -> RanksAcrossNodes:
+    """Start the ranks of `launch`, on each node in one process that has `cpus` CPU cores."""
+    nodes = int(launch.spec.config["num_nodes"])
+    step = ("srun", f"--nodes={nodes}", f"--ntasks={nodes}", "--ntasks-per-node=1", f"--cpus-per-task={cpus}")
+    manners = ("--kill-on-bad-exit=1", "--mpi=none", "--input=none", "--quit-on-interrupt")
+    srun = subprocess.Popen(
+        [*step, *manners, sys.executable, "-m", "accelsweep.supervise.processes.node", str(launch.spec.file())],
+        env={**os.environ, **launch.environment, "PYTHONUNBUFFERED": "1", "PYTHONFAULTHANDLER": "1"},
+        stdin=subprocess.DEVNULL,
+        stdout=launch.log,
+        stderr=launch.log,
+        process_group=0,
+        preexec_fn=partial(linux.die_with_parent, os.getpid()),  # noqa: PLW1509 - a supervisor has one thread
+    )
+    return RanksAcrossNodes(launch.spec, srun)
+
+
+@dataclass
+class RanksAcrossNodes:
+    """The ranks of a run on several nodes; `srun` is the process that stands for all of them here."""
+
+    spec: RunSpec
+    srun: subprocess.Popen[bytes]
+    statuses: dict[int, int | None] = field(default_factory=dict)
+    lost: dict[int, str] = field(default_factory=dict)
+    oom_kills: int = 0
+    visible_seconds: float = VISIBLE_SECONDS
+    _forced_at: float | None = None
+
+    @property
+    def gone(self) -> bool:
+        """Whether srun has ended and every rank is accounted for."""
+        return self.srun.returncode is not None and len(self.statuses) == self.spec.world_size
+
+    def look(self) -> None:
+        """Read what the nodes report; once srun has ended, whoever is not in a report is lost."""
+        over = self.srun.poll() is not None
+        if over:
+            self._wait_for_files()
+        reports = self._reports()
+        self.oom_kills = sum(report.oom_kills for report in reports.values())
+        for report in reports.values():
+            self.statuses.update(report.statuses)
+        if over:
+            self._count_lost(reports)
+
+    def signal(self, number: signal.Signals) -> None:
+        """Ask politely through srun, which hands SIGUSR1 on; or have it kill its step, which is what SIGTERM does."""
+        with contextlib.suppress(ProcessLookupError):
+            if number is not signal.SIGKILL:
+                self.srun.send_signal(signal.SIGUSR1)
+            elif self._forced_at is None:
+                self._forced_at = time.monotonic()
+                self.srun.terminate()
+            elif time.monotonic() - self._forced_at > _FORCE_SECONDS:
+                self.srun.kill()
+
+    def _reports(self) -> dict[int, NodeReport]:
+        found = {}
+        for node in range(int(self.spec.config["num_nodes"])):
+            with contextlib.suppress(FileNotFoundError, DamagedFile):
+                found[node] = NodeReport.read(report_file(self.spec, node))
+        return found
+
+    def _count_lost(self, reports: Mapping[int, NodeReport]) -> None:
+        local_size = self.spec.world_size // int(self.spec.config["num_nodes"])
+        for rank in set(range(self.spec.world_size)) - self.statuses.keys():
+            node = rank // local_size
+            self.statuses[rank] = None
+            where = f"on {reports[node].host}, which" if node in reports else "which"
+            what = "did not say how it ended" if node in reports else "gave no sign of life"
+            self.lost[rank] = f"node {node} {where} {what}; srun ended with exit code {self.srun.returncode}"
+
+    def _wait_for_files(self) -> None:
+        """Give files of other nodes time to show up here, where srun says that all went well and some are missing."""
+        deadline = time.monotonic() + self.visible_seconds
+        while self.srun.returncode == 0 and self._missing() and time.monotonic() < deadline:
+            time.sleep(0.5)
+
+    def _missing(self) -> bool:
+        there = set(Path(self.spec.attempt_folder).iterdir())  # a listing makes NFS ask its server again
+        nodes = (report_file(self.spec, node) for node in range(int(self.spec.config["num_nodes"])))
+        ended_well = (rank for report in self._reports().values() for rank, code in report.statuses.items() if not code)
+        return not there.issuperset((*nodes, *map(self.spec.rank_result, ended_well)))

@@ -1,0 +1,230 @@
+"""From the start of a run's processes to the death of the last one: time limits, dead ranks, politeness, then force."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Literal, Protocol
+
+import psutil
+
+from accelsweep.core.errors import DamagedFile
+from accelsweep.core.plans import Limits
+from accelsweep.machine import linux
+from accelsweep.rank.spec import RankResult, RunSpec
+from accelsweep.supervise.processes.logs import RunLog
+from accelsweep.supervise.processes.signals import Signals
+
+Cause = Literal["interrupted", "time_limit", "rank_ended", "lingering"]
+"""Why the supervisor ended a run that did not end by itself."""
+
+REPORT_SECONDS = 3.0
+"""How long the peers of a rank that ended early may still report their own view."""
+
+LINGER_SECONDS = 10.0
+"""How long ranks may take to exit after all results are on disk."""
+
+_GRACE_AFTER_DEATH_SECONDS = 5.0  # with REPORT_SECONDS: a group whose rank died is gone within 10 s
+_LOOK_SECONDS = 1.0
+
+
+@dataclass(frozen=True)
+class Ending:
+    """How a run's processes ended.
+
+    `statuses` are exit codes by rank, negative for the signal that ended one, None for a rank that was `lost` with its
+    node; `reported` are the ranks whose results stood before we sent any signal (later ones describe our signal);
+    `signalled` are those that were alive when we did; `lost` says where a rank without a status was.
+    """
+
+    statuses: tuple[int | None, ...]
+    cause: Cause | None
+    reported: frozenset[int]
+    signalled: frozenset[int]
+    ignored_sigterm: bool
+    oom_kills: int
+    wall_seconds: float
+    lost: Mapping[int, str] = field(default_factory=dict)
+
+
+class Ranks(Protocol):
+    """The processes of a run's ranks, wherever they live."""
+
+    statuses: dict[int, int | None]
+    """How each rank ended that has ended: its exit code, negative for a signal, None if it was lost."""
+
+    lost: dict[int, str]
+    """Where each lost rank was, in words."""
+
+    oom_kills: int
+    """Kills for lack of memory that only those who started the ranks could see."""
+
+    @property
+    def gone(self) -> bool:
+        """Whether nothing of the run is left that could still be waited for."""
+
+    def look(self) -> None:
+        """Bring `statuses` up to date, without waiting."""
+
+    def signal(self, number: signal.Signals) -> None:
+        """Send SIGTERM or SIGKILL to all ranks that are left."""
+
+
+@dataclass
+class LocalRanks:
+    """The ranks whose processes are children of this one, the leader of their group first.
+
+    `first` is the first one's rank.
+    """
+
+    processes: list[int]
+    first: int = 0
+    statuses: dict[int, int | None] = field(default_factory=dict)
+    lost: dict[int, str] = field(default_factory=dict)
+    oom_kills: int = 0
+
+    @property
+    def gone(self) -> bool:
+        """Whether all have been reaped."""
+        return len(self.statuses) == len(self.processes)
+
+    def look(self) -> None:
+        """Reap those that have ended."""
+        for rank, pid in enumerate(self.processes, self.first):
+            if rank not in self.statuses:
+                process, status = os.waitpid(pid, os.WNOHANG)
+                if process:
+                    self.statuses[rank] = os.waitstatus_to_exitcode(status)
+
+    def signal(self, number: signal.Signals) -> None:
+        """Signal the whole group. While one rank is not reaped yet, its number cannot belong to anyone else."""
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self.processes[0], number)
+
+
+@dataclass
+class Watch:
+    """The ranks of one run, from their start on. `tick` is called about once a second while they run."""
+
+    spec: RunSpec
+    ranks: Ranks
+    limits: Limits
+    log: RunLog
+    signals: Signals
+    tick: Callable[[], None] = lambda: None
+    clock: Callable[[], float] = time.monotonic
+
+    def until_the_end(self, oom_kills_before: int, strangers: frozenset[int]) -> Ending:
+        """Wait for all ranks, end them where the rules say so, and sweep up what they leave behind.
+
+        `strangers` are children of this process that do not belong to the run.
+        """
+        self._begin()
+        while not self.ranks.gone:
+            self._decide()
+            self.signals.wait(self._next_look(), self.log.descriptors())
+            self.log.pump()
+            self.ranks.look()
+            self.tick()
+        wall_seconds = self.clock() - self._started
+        end_leftovers(strangers)
+        reported = self._reported if self._signalled_at is not None else self._results()
+        return Ending(
+            statuses=tuple(self.ranks.statuses[rank] for rank in range(self.spec.world_size)),
+            cause=self._cause if self._signalled_at is not None else None,
+            reported=reported,
+            signalled=self._signalled,
+            ignored_sigterm=self._killed,
+            oom_kills=linux.oom_kills() - oom_kills_before + self.ranks.oom_kills,
+            wall_seconds=wall_seconds,
+            lost=self.ranks.lost,
+        )
+
+    def _begin(self) -> None:
+        self._started = self.clock()
+        self._cause: Cause | None = None
+        self._signal_at = float("inf")
+        self._signalled_at: float | None = None
+        self._signalled: frozenset[int] = frozenset()
+        self._reported: frozenset[int] = frozenset()
+        self._killed = False
+        self._failures: dict[int, bool] = {}
+
+    def _decide(self) -> None:
+        now = self.clock()
+        cause, patience = self._why_end(now)
+        if cause is not None and now + patience < self._signal_at and self._signalled_at is None:
+            self._cause, self._signal_at = cause, now + patience
+        if self._signalled_at is None and now >= self._signal_at:
+            self._reported = self._results()
+            self._signalled = self._alive()
+            self._signalled_at = now
+            self.ranks.signal(signal.SIGTERM)
+        elif self._signalled_at is not None and now >= self._signalled_at + self._grace():
+            self._killed = True
+            self.ranks.signal(signal.SIGKILL)
+
+    def _why_end(self, now: float) -> tuple[Cause | None, float]:
+        if self.signals.stop is not None:
+            return "interrupted", 0.0
+        if self._cause == "rank_ended":
+            return None, 0.0
+        if now - self._started >= self.limits.run_seconds:
+            return "time_limit", 0.0
+        reported = self._results()
+        if self.ranks.statuses.keys() - reported or any(self._failed(rank) for rank in reported):
+            return "rank_ended", REPORT_SECONDS
+        if self._cause is None and len(reported) == self.spec.world_size:
+            return "lingering", LINGER_SECONDS
+        return None, 0.0
+
+    def _failed(self, rank: int) -> bool:
+        if rank not in self._failures:
+            try:
+                self._failures[rank] = RankResult.read(self.spec.rank_result(rank)).reason is not None
+            except DamagedFile:
+                self._failures[rank] = True
+        return self._failures[rank]
+
+    def _grace(self) -> float:
+        grace = self.limits.stop_grace_seconds
+        return min(grace, _GRACE_AFTER_DEATH_SECONDS) if self._cause == "rank_ended" else grace
+
+    def _next_look(self) -> float:
+        if self._cause is None:
+            return min(_LOOK_SECONDS, self._started + self.limits.run_seconds - self.clock())
+        if self._signalled_at is None:
+            return min(_LOOK_SECONDS, self._signal_at - self.clock())
+        return max(0.01, min(_LOOK_SECONDS, self._signalled_at + self._grace() - self.clock()))
+
+    def _alive(self) -> frozenset[int]:
+        return frozenset(range(self.spec.world_size)) - self.ranks.statuses.keys()
+
+    def _results(self) -> frozenset[int]:
+        return frozenset(rank for rank in range(self.spec.world_size) if self.spec.rank_result(rank).exists())
+
+
+def children() -> frozenset[int]:
+    """Return the process ids of this process's children."""
+    return frozenset(child.pid for child in psutil.Process().children())
+
+
+def end_leftovers(strangers: frozenset[int]) -> None:
+    """Kill and reap everything that the ranks left behind (data loading workers, daemons): it was handed to us."""
+    while left := [child for child in psutil.Process().children(recursive=True) if _ours(child, strangers)]:
+        for process in left:
+            with contextlib.suppress(psutil.NoSuchProcess):
+                process.kill()
+        for pid in children() - strangers:
+            with contextlib.suppress(ChildProcessError):
+                os.waitpid(pid, 0)
+
+
+def _ours(process: psutil.Process, strangers: frozenset[int]) -> bool:
+    with contextlib.suppress(psutil.NoSuchProcess):
+        return not ({process.pid, *(parent.pid for parent in process.parents())} & strangers)
+    return False

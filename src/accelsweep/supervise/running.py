@@ -1,0 +1,183 @@
+"""One attempt at one run: lease, launch, watch, classify, record. Whether there is another is decided elsewhere."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+
+from accelsweep.core.outcome import Outcome
+from accelsweep.core.plans import Block, Limits, Run, Site
+from accelsweep.core.record import Doubt, now
+from accelsweep.machine import linux
+from accelsweep.plan.blocks.resources import threads_per_rank
+from accelsweep.rank.spec import RankResult, RunSpec
+from accelsweep.state.attempts import RunFolder
+from accelsweep.state.folders import SweepFolder
+from accelsweep.state.holding import Holder
+from accelsweep.supervise.disk import check_room
+from accelsweep.supervise.git import git_state
+from accelsweep.supervise.leases import NOTHING, Lease, NotEnoughDevices, leased
+from accelsweep.supervise.outcomes import Conclusion, classify
+from accelsweep.supervise.processes.launchers import Kind, Launch, Launchers, rendezvous
+from accelsweep.supervise.processes.logs import RunLog, last_lines
+from accelsweep.supervise.processes.nodes import check_job, start_across_nodes
+from accelsweep.supervise.processes.signals import Signals
+from accelsweep.supervise.processes.watching import Ending, LocalRanks, Ranks, Watch, children
+from accelsweep.supervise.records import (
+    Circumstances,
+    ending_doubts,
+    make_record,
+    merge_steps,
+    read_results,
+    source_doubts,
+)
+from accelsweep.supervise.skips import Present
+from accelsweep.supervise.slurm_job import job_log
+
+_NO_STEPS = Doubt(
+    code="no_steps",
+    message="the rate was measured, but the time of each step could not be kept",
+    remedy="read run.log; without the steps nobody can tell whether the window was steady",
+)
+
+
+@dataclass(frozen=True)
+class Runner:
+    """What all attempts of a block share."""
+
+    folder: SweepFolder
+    block: Block
+    limits: Limits
+    site: Site
+    present: Present
+    launchers: Launchers
+    signals: Signals
+    hold: Holder
+    say: Callable[[str], None]
+
+    def attempt(self, run: Run) -> Conclusion | None:
+        """Make one attempt at `run` and leave its record; None if it was interrupted before it came to an end."""
+        config = self.block.configs[run.cell]
+        try:
+            if int(config.get("num_nodes", 1)) > 1:
+                check_job(config)
+                return self._on(NOTHING, run, "srun")  # each node leases its own devices
+            holder = f"process {os.getpid()} ({run.name} of {self.folder.name})"
+            with leased(config, holder, self._pause, self.say) as lease:
+                return self._on(lease, run, self.launchers.kind_for(config, self.say))
+        except NotEnoughDevices as error:
+            return self.without_launch(run, Conclusion(Outcome.unsupported, str(error)))
+        finally:
+            self.hold.idle()
+
+    def _pause(self, seconds: float) -> bool:
+        self.hold.beat()
+        return self.signals.pause(seconds)
+
+    def without_launch(self, run: Run, verdict: Conclusion) -> Conclusion:
+        """Record a verdict that was reached without starting anything."""
+        place = self._place(run)
+        spec = self._spec(run, place.begin(socket.gethostname(), now(), job_log()))
+        self._conclude(spec, verdict, {}, self._circumstances(spec, "none"), [])
+        return verdict
+
+    def _on(self, lease: Lease, run: Run, kind: Kind) -> Conclusion | None:
+        check_room(self.folder.root, self.limits.free_disk_bytes)
+        place = self._place(run)
+        number = place.begin(socket.gethostname(), now(), job_log())
+        try:
+            return self._measure(lease, self._spec(run, number), kind)
+        finally:
+            place.discard_half_written(number)
+            place.unmark(number)  # we are still here, so the run did not take us down
+
+    def _measure(self, lease: Lease, spec: RunSpec, kind: Kind) -> Conclusion | None:
+        self.say(f"{spec.run.name}: attempt {spec.attempt} ({kind}, {spec.world_size} ranks)")
+        spec.write(spec.file())
+        known = self._circumstances(spec, kind)
+        self.hold.running(spec.run.name, known.started_at)
+        ending = self._processes(lease, spec, kind)
+        results = read_results(spec, ending.reported)
+        if ending.cause == "interrupted" and len(results) < spec.world_size:
+            self.say(f"{spec.run.name}: stopped before its end; it will be measured again")
+            return None
+        log = self._place(spec.run).attempt(spec.attempt) / "run.log"
+        verdict = classify(ending, results, last_lines(log), self.limits)
+        if verdict.outcome is Outcome.crashed:
+            check_room(self.folder.root, self.limits.free_disk_bytes)  # a full disk is not the run's fault
+        doubts = ending_doubts(ending, verdict) + source_doubts(known.fingerprint, self.present.read(spec.config))
+        self._conclude(spec, verdict, results, replace(known, wall_seconds=ending.wall_seconds), doubts)
+        return verdict
+
+    def _processes(self, lease: Lease, spec: RunSpec, kind: Kind) -> Ending:
+        before, strangers = linux.oom_kills(), children()
+        cells_own = {key: str(value) for key, value in (spec.config.get("env") or {}).items()}
+        environment = {**lease.environment, **rendezvous(spec), **cells_own}
+        path = self._place(spec.run).attempt(spec.attempt) / "run.log"
+        with RunLog(path, self.limits.log_bytes) as log:
+            launch = Launch(spec, kind, environment, log.write_end, lease.descriptors)
+            ranks: Ranks
+            if kind == "srun":
+                ranks = start_across_nodes(launch, self.block.resources.cpus)
+            else:
+                ranks = LocalRanks(self.launchers.start(launch))
+            log.close_write_end()
+            watch = Watch(spec, ranks, self.limits, log, self.signals, self.hold.beat)
+            try:
+                return watch.until_the_end(before, strangers)
+            except BaseException:
+                ranks.signal(signal.SIGKILL)
+                raise
+
+    def _conclude(
+        self,
+        spec: RunSpec,
+        verdict: Conclusion,
+        results: Mapping[int, RankResult],
+        known: Circumstances,
+        doubts: list[Doubt],
+    ) -> None:
+        self.hold.confirm()
+        place = self._place(spec.run)
+        attempt = place.attempt(spec.attempt)
+        steps = attempt / "steps.parquet"
+        kept = merge_steps(spec, steps)
+        if verdict.outcome is Outcome.measured and not kept:
+            doubts = [*doubts, _NO_STEPS]
+        record = make_record(spec, verdict, results, known, doubts, steps if kept else None)
+        record.write(attempt / "record.json")
+        place.promote(spec.attempt)
+        for rank in range(spec.world_size):
+            spec.rank_steps(rank).unlink(missing_ok=True)
+        self.say(f"{spec.run.name}: {verdict.outcome} after {known.wall_seconds:.1f} s" + _because(verdict))
+
+    def _circumstances(self, spec: RunSpec, launcher: str) -> Circumstances:
+        """Return what is present now, just before the ranks import the user's code; how long it took comes later."""
+        fingerprint, git = self.present.read(spec.config), git_state(self.folder.home)
+        return Circumstances(launcher, now(), 0.0, fingerprint, git)
+
+    def _place(self, run: Run) -> RunFolder:
+        return RunFolder(self.folder.run(run.name), run.name)
+
+    def _spec(self, run: Run, attempt: int) -> RunSpec:
+        config = self.block.configs[run.cell]
+        return RunSpec(
+            sweep=self.folder.name,
+            block=self.block.name,
+            run=run,
+            position=self.block.runs.index(run),
+            attempt=attempt,
+            config=config,
+            axes=self.block.axes[run.cell],
+            world_size=int(config["devices"]) * int(config.get("num_nodes", 1)),
+            attempt_folder=str(self._place(run).attempt(attempt)),
+            threads=threads_per_rank(config, self.site),
+            ceilings=str(self.folder.ceilings(self.block.name)),
+        )
+
+
+def _because(verdict: Conclusion) -> str:
+    return f": {verdict.reason}" if verdict.reason else ""

@@ -1,0 +1,77 @@
+"""Which finished runs still stand: their record is whole, is an answer, and was made under what is present now."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+from accelsweep.core.documents import canonical_json
+from accelsweep.core.errors import InputError
+from accelsweep.core.plans import Site
+from accelsweep.core.record import Fingerprint, Record
+from accelsweep.measure.surroundings.fingerprint import fingerprint
+from accelsweep.plan.sources import source_digests, targets
+
+
+class Present:
+    """What a run measured now would be measured under. Packages of the user's are looked for in `home` first."""
+
+    def __init__(self, home: Path) -> None:
+        self._home = home
+        self._known: dict[str, Fingerprint] = {}
+
+    def fingerprint(self, config: Mapping[str, Any]) -> Fingerprint:
+        """Return the present fingerprint for a cell's config: its accelerator's hardware, its own packages' sources."""
+        key = _key(config)
+        return self._known[key] if key in self._known else self.read(config)
+
+    def read(self, config: Mapping[str, Any]) -> Fingerprint:
+        """Return the fingerprint, looked at anew: a block lasts long enough for its user to edit a source meanwhile."""
+        found = self._known[_key(config)] = fingerprint(self._sources(config), config.get("accelerator"))
+        return found
+
+    def _sources(self, config: Mapping[str, Any]) -> dict[str, str]:
+        try:
+            return source_digests(targets(config), self._home)
+        except InputError:
+            return {}  # a package that is gone since the plan: the run itself says so best
+
+    def why_again(self, record: Record) -> str | None:
+        """Return why the run of `record` is to be measured again, or None if the record stands."""
+        if not record.outcome.settled:
+            return f"it ended as {record.outcome}, which is no answer"
+        now = self.fingerprint(record.config)
+        return None if record.fingerprint.matches(now) else difference(record.fingerprint, now)
+
+
+def standing(records: Iterable[Record], home: Path, site: Site) -> set[str]:
+    """Return the names of the runs whose records stand, as far as this machine can tell.
+
+    On a cluster every answer does: only the nodes know whether they are what they were.
+    """
+    if site.scheduler != "local":
+        return {record.run for record in records if record.outcome.settled}
+    present = Present(home)
+    return {record.run for record in records if present.why_again(record) is None}
+
+
+def _key(config: Mapping[str, Any]) -> str:
+    return canonical_json([config.get("accelerator"), sorted(targets(config))])
+
+
+def difference(then: Fingerprint, now: Fingerprint) -> str:
+    """Return which entries of two fingerprints differ, with both values, in words."""
+    changed = []
+    for part in ("hardware", "software", "sources"):
+        old, new = getattr(then, part), getattr(now, part)
+        changed += [
+            f"{part} {key}: {_short(old.get(key))} then, {_short(new.get(key))} now"
+            for key in sorted(old.keys() | new.keys())
+            if old.get(key) != new.get(key)
+        ]
+    return "; ".join(changed)
+
+
+def _short(value: str | None) -> str:
+    return "absent" if value is None else value if len(value) < 40 else f"{value[:12]}..."

@@ -1,0 +1,190 @@
+"""One block from beginning to end: skip what stands, measure the rest in order, write what Snakemake waits for."""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from accelsweep.core.documents import sha256_file
+from accelsweep.core.errors import EXIT_INCOMPLETE, EXIT_OK, DamagedFile, InputError
+from accelsweep.core.outcome import Outcome
+from accelsweep.core.plans import Block, Done, Manifest, Run
+from accelsweep.core.record import steps_damage
+from accelsweep.machine import linux
+from accelsweep.state.attempts import RunFolder
+from accelsweep.state.folders import SweepFolder
+from accelsweep.state.holding import Holder
+from accelsweep.supervise.block_hold import held
+from accelsweep.supervise.disk import check_room
+from accelsweep.supervise.outcomes import Conclusion
+from accelsweep.supervise.processes.launchers import Launchers
+from accelsweep.supervise.processes.signals import Interrupted, Signals
+from accelsweep.supervise.running import Runner
+from accelsweep.supervise.skips import Present
+from accelsweep.supervise.slurm_job import lack_of_memory
+
+_MOST_FALLS = 2
+_RUN_NAME = re.compile(r"[A-Za-z0-9_-]{1,80}")
+
+
+@dataclass(frozen=True)
+class Assignment:
+    """A block, the plan that it belongs to, and those of its runs that the plan wants, in the order of the block."""
+
+    folder: SweepFolder
+    block: Block
+    manifest: Manifest
+    wanted: tuple[Run, ...]
+
+
+def read_assignment(block_file: Path) -> Assignment:
+    """Return what `sweeps/NAME/blocks/B.json` and the manifest beside it ask for.
+
+    Raises DamagedFile for a damaged file, with what to do about it; InputError if the path is not a block's.
+    """
+    path = block_file.resolve()
+    root = path.parents[1]
+    if path.parent.name != "blocks" or root.parent.name != "sweeps" or not path.is_file():
+        raise InputError(f"{block_file} is not a block's file (sweeps/NAME/blocks/BLOCK.json)")
+    folder = SweepFolder(root.parents[1], root.name)
+    try:
+        block, manifest = Block.read(path), Manifest.read(folder.manifest)
+    except DamagedFile as error:
+        raise DamagedFile(error.path, f"{error.why}; the same `accelsweep run` writes it anew") from None
+    if block.name != path.stem or not all(_RUN_NAME.fullmatch(run.name) for run in block.runs):
+        raise DamagedFile(
+            path, f"its contents are those of block {block.name!r}; the same `accelsweep run` writes it anew"
+        )
+    planned = {entry.name: entry.runs for entry in manifest.blocks}
+    if block.name not in planned:
+        raise InputError(
+            f"{block_file}: revision {manifest.revision} of the plan has no such block; plan the sweep again"
+        )
+    wanted = tuple(run for run in block.runs if run.name in planned[block.name])
+    return Assignment(folder, block, manifest, wanted)
+
+
+def supervise(
+    block_file: Path, *, say: Callable[[str], None], launchers: Launchers | None = None, cancel_old: bool = False
+) -> int:
+    """Give every wanted run of a block a record and write the block's done file; return the exit code.
+
+    0 when that is done, 1 when the sweep's stop file or limits.block_seconds ended it early, 128 + N after signal N.
+    Finished runs are kept.
+    """
+    job = read_assignment(block_file)
+    check_room(job.folder.root, job.manifest.settings.limits.free_disk_bytes)
+    signals = Signals()
+    with signals.caught():
+        try:
+            with held(job.folder, job.block.name, signals.pause, say, cancel_old=cancel_old) as hold:
+                finished = _Supervisor(job, signals, hold, say, launchers or Launchers()).measure_all()
+        except Interrupted:
+            finished = False
+    if signals.stop is not None and not finished:
+        say(f"stopped by {signals.stop.name}; every finished run is kept")
+        return 128 + signals.stop
+    return EXIT_OK if finished else EXIT_INCOMPLETE
+
+
+def _fallen(place: RunFolder) -> Conclusion | None:
+    """Return what a run is that took its supervisor down, so that it is not started again; None if it may be."""
+    falls = place.took_down()
+    memory = lack_of_memory([place.job_log(number) for number in falls])
+    if memory is not None:
+        return Conclusion(
+            Outcome.out_of_memory, f"Slurm ended its job for lack of memory: {memory} (site.slurm.mem_mb)"
+        )
+    if len(falls) >= _MOST_FALLS:
+        listed = ", ".join(map(str, falls))
+        return Conclusion(Outcome.crashed, f"its supervisor died {len(falls)} times while it ran (attempts {listed})")
+    return None
+
+
+class _Supervisor:
+    def __init__(
+        self, job: Assignment, signals: Signals, hold: Holder, say: Callable[[str], None], launchers: Launchers
+    ) -> None:
+        self._job = job
+        self._signals = signals
+        self._hold = hold
+        self._say = say
+        self._launchers = launchers
+        self._present = Present(job.folder.home)
+        self._began = 0.0
+
+    def measure_all(self) -> bool:
+        """Measure what does not stand; return whether every wanted run has a record now."""
+        pending = [run for run in self._job.wanted if not self._stands(run)]
+        self._say(f"block {self._job.block.name}: {len(self._job.wanted)} runs wanted, {len(pending)} to measure")
+        if pending:
+            linux.adopt_orphans()
+            runner = self._runner()
+            self._began = time.monotonic()  # so that however short the limit, one run is measured
+            for run in pending:
+                if (why := self._why_stop()) is not None:
+                    self._say(f"{why}: no further run is started")
+                    return False
+                if self._signals.stop is not None or not self._settle(runner, run):
+                    return False
+        self._write_done()
+        return True
+
+    def _why_stop(self) -> str | None:
+        if self._job.folder.stop.exists():
+            return f"{self._job.folder.stop} stands"
+        limit = self._job.manifest.settings.limits.block_seconds
+        if limit is not None and time.monotonic() - self._began >= limit:
+            return f"the block's {limit:g} s (limits.block_seconds) are spent"
+        return None
+
+    def _runner(self) -> Runner:
+        job = self._job
+        return Runner(
+            folder=job.folder,
+            block=job.block,
+            limits=job.manifest.settings.limits,
+            site=job.manifest.site,
+            present=self._present,
+            launchers=self._launchers,
+            signals=self._signals,
+            hold=self._hold,
+            say=self._say,
+        )
+
+    def _stands(self, run: Run) -> bool:
+        self._hold.beat()
+        place = RunFolder(self._job.folder.run(run.name), run.name)
+        for damaged in place.recover():
+            self._say(f"{run.name}: {damaged}; it is measured again")
+        record = place.record()
+        if record is None:
+            return False
+        damage = steps_damage(record, self._job.folder.steps(run.name))
+        why = str(damage) if damage is not None else self._present.why_again(record)
+        if why is not None:
+            self._say(f"{run.name}: measured again, because {why}")
+        return why is None
+
+    def _settle(self, runner: Runner, run: Run) -> bool:
+        """Attempt `run` until its verdict is final; return False if it was interrupted."""
+        fallen = _fallen(RunFolder(self._job.folder.run(run.name), run.name))
+        if fallen is not None:
+            runner.without_launch(run, fallen)
+            return True
+        for retries_left in reversed(range(self._job.manifest.settings.limits.retries + 1)):
+            verdict = runner.attempt(run)
+            if verdict is None:
+                return False
+            if not verdict.again or retries_left == 0 or self._signals.stop is not None:
+                break
+            self._say(f"{run.name}: tried again (limits.retries)")
+        return True
+
+    def _write_done(self) -> None:
+        job = self._job
+        records = {run.name: sha256_file(job.folder.record(run.name)) for run in job.wanted}
+        Done(block=job.block.name, records=records).write(job.folder.done(job.block.name))

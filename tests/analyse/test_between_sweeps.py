@@ -1,0 +1,138 @@
+"""Two sweeps are compared cell by cell without pairing, and the gate fails on supported regressions only."""
+
+from __future__ import annotations
+
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+from accelsweep.analyse.findings.between_sweeps import Gate, SweepComparison, compare_sweeps, failing, parse_gate
+from accelsweep.core.errors import InputError
+from accelsweep.core.findings import Verdict
+
+CELLS = [{"batch_size": size} for size in (32, 64, 128)]
+NOISE = (0.0, 0.001, -0.001, 0.0005, -0.0005)
+
+
+def _sweep(
+    simulated: ModuleType, ratios: tuple[float | None, ...], cells: Any = CELLS, **fields: Any
+) -> tuple[Any, Any]:
+    rows = [
+        simulated.make_run(axes, block, ratio and 1000.0 * ratio * (1.0 + noise), **fields)
+        for axes, ratio in zip(cells, ratios, strict=True)
+        for block, noise in enumerate(NOISE)
+    ]
+    return simulated.make_records(rows), simulated.make_manifest(cells, len(NOISE))
+
+
+def _compared(simulated: ModuleType, ratios: tuple[float | None, ...], **fields: Any) -> SweepComparison:
+    return compare_sweeps(_sweep(simulated, (1.0, 1.0, 1.0)), _sweep(simulated, ratios, **fields))
+
+
+def test_each_common_cell_gets_a_ratio_of_after_to_before(simulated: ModuleType) -> None:
+    comparison = _compared(simulated, (1.0, 0.9, 1.2))
+    assert [row.verdict for row in comparison.rows] == [Verdict.same, Verdict.slower, Verdict.faster]
+    assert [row.ratio.value for row in comparison.rows if row.ratio] == pytest.approx([1.0, 0.9, 1.2], rel=1e-4)
+    assert comparison.family == 3
+
+
+def test_equal_block_names_do_not_pair_the_runs_of_two_sweeps(simulated: ModuleType) -> None:
+    """Both sweeps have the same noise in blocks of the same name; pairing them would leave no spread at all."""
+    (row, *_) = _compared(simulated, (0.9, 1.0, 1.0)).rows
+    assert row.ratio is not None
+    assert row.ratio.low is not None
+    assert row.ratio.low < 0.9 < (row.ratio.high or 0)
+
+
+@pytest.mark.parametrize(
+    ("gate", "ratio", "fails"),
+    [("slower:2%", 0.9, True), ("slower:2%", 0.985, False), ("slower:15%", 0.9, False), ("faster:2%", 1.2, True)],
+)
+def test_the_gate_fails_on_what_the_interval_supports(
+    simulated: ModuleType, gate: str, ratio: float, fails: bool
+) -> None:
+    found = failing(_compared(simulated, (ratio, 1.0, 1.0)), parse_gate(gate))
+    assert [row.cell for row in found] == ([simulated.name_of(CELLS[0])] if fails else [])
+
+
+def test_a_slow_but_noisy_cell_does_not_fail_the_gate(simulated: ModuleType) -> None:
+    before = _sweep(simulated, (1.0, 1.0, 1.0))
+    rows = [
+        simulated.make_run(axes, block, rate) for axes in CELLS for block, rate in enumerate((600.0, 1400.0, 700.0))
+    ]
+    noisy = compare_sweeps(before, (simulated.make_records(rows), simulated.make_manifest(CELLS, 3)))
+    assert {row.verdict for row in noisy.rows} == {Verdict.undecided}
+    assert failing(noisy, parse_gate("slower:2%")) == ()
+
+
+@pytest.mark.parametrize(
+    ("text", "gate"),
+    [
+        ("slower:2%", Gate(Verdict.slower, 0.02)),
+        ("slower:0.05", Gate(Verdict.slower, 0.05)),
+        ("slower", Gate(Verdict.slower, 0.02)),
+    ],
+)
+def test_a_gate_is_read(text: str, gate: Gate) -> None:
+    assert parse_gate(text) == gate
+
+
+@pytest.mark.parametrize("text", ["", "slow:2%", "slower:-2%", "slower:two", "slower:200%", "slower:2%;rm", "same:2%"])
+def test_a_gate_that_makes_no_sense_is_refused_with_an_example(text: str) -> None:
+    with pytest.raises(InputError, match=r"slower:2%"):
+        parse_gate(text)
+
+
+@pytest.mark.parametrize(
+    ("change", "field"), [({"hardware": {"host": "EPYC"}}, "host"), ({"software": {"torch": "2.12.1"}}, "torch")]
+)
+def test_other_hardware_or_software_is_refused_unless_named(
+    simulated: ModuleType, change: dict[str, Any], field: str
+) -> None:
+    before, after = _sweep(simulated, (1.0, 1.0, 1.0)), _sweep(simulated, (0.5, 0.5, 0.5), **change)
+    refused = compare_sweeps(before, after)
+    assert {row.verdict for row in refused.rows} == {Verdict.refused}
+    assert all(f"{field} differs" in row.reason for row in refused.rows)
+    assert failing(refused, parse_gate("slower:2%")) == ()
+    assert {row.verdict for row in compare_sweeps(before, after, across=(field,)).rows} == {Verdict.slower}
+
+
+def test_other_sources_of_the_users_package_are_what_two_commits_have(simulated: ModuleType) -> None:
+    before = _sweep(simulated, (1.0, 1.0, 1.0), sources={"mine": "abc"})
+    rows = compare_sweeps(before, _sweep(simulated, (0.9, 0.9, 0.9), sources={"mine": "def"})).rows
+    assert {row.verdict for row in rows} == {Verdict.slower}
+    assert all([doubt.code for doubt in row.doubts] == ["sources_differ"] for row in rows)
+
+
+def test_doubts_of_both_sides_stand_beside_the_ratio_with_the_side_that_they_are_of(simulated: ModuleType) -> None:
+    hot = {"code": "throttled", "message": "the clock fell", "remedy": "cool it"}
+    busy = {"code": "busy_cpu", "message": "others computed", "remedy": "stop them"}
+    before = _sweep(simulated, (1.0, 1.0, None), doubts=[busy])
+    (first, _, third) = compare_sweeps(before, _sweep(simulated, (0.8, 0.8, 0.8), doubts=[hot])).rows
+    assert [(doubt.code, doubt.message) for doubt in first.doubts] == [
+        ("busy_cpu", "before (simulated): 5 of 5 runs: others computed"),
+        ("throttled", "after (simulated): 5 of 5 runs: the clock fell"),
+    ]
+    assert first.verdict is Verdict.slower
+    assert [doubt.code for doubt in third.doubts] == ["throttled"], (
+        "its rate after is printed, though there is no ratio"
+    )
+
+
+def test_what_the_runs_of_a_side_show_together_is_doubted_too(simulated: ModuleType) -> None:
+    records, manifest = _sweep(simulated, (1.0, 1.0, 1.0))
+    failed = records["run"] == f"{simulated.name_of(CELLS[0])}-r4"
+    records.loc[failed, "outcome"] = "crashed"
+    (first, second, _) = compare_sweeps((records, manifest), _sweep(simulated, (1.0, 1.0, 1.0))).rows
+    assert [doubt.code for doubt in first.doubts] == ["fewer_repeats"]
+    assert first.doubts[0].message.startswith("before (simulated): 4 of 5 planned repeats")
+    assert second.doubts == (), "that nothing pairs is so on every row, and no doubt of any"
+
+
+def test_cells_of_one_side_only_and_cells_that_failed_are_said(simulated: ModuleType) -> None:
+    before = _sweep(simulated, (1.0, 1.0, 1.0))
+    comparison = compare_sweeps(before, _sweep(simulated, (1.0, None), CELLS[:2]))
+    assert comparison.only_before == ("batch 128",)
+    assert comparison.rows[1].verdict is Verdict.not_measured
+    assert comparison.rows[1].reason == "after: 5 of 5 runs: crashed (RuntimeError: simulated)"

@@ -1,0 +1,130 @@
+"""Advice is a sentence whose numbers stand in the findings, or an honest "nothing yet" with a command that helps."""
+
+from __future__ import annotations
+
+import shlex
+from types import ModuleType
+from typing import Any
+
+from accelsweep.analyse.analyse import analyse
+from accelsweep.core.findings import Findings
+from accelsweep.core.plans import Device, Manifest, Site
+from accelsweep.state.folders import SweepFolder
+
+CELLS = [{"batch_size": size, "precision": precision} for size in (32, 256) for precision in ("32-true", "bf16-mixed")]
+WOBBLE = (0.0, 0.001, -0.001, 0.0005, -0.0005)
+
+
+def _analysed(simulated: ModuleType, ratios: tuple[float, ...], noise: float = 1.0, **changes: Any) -> Findings:
+    rows = [
+        simulated.make_run(axes, block, 1000.0 * ratio * (1.0 + noise * (index + 1) * wobble), host_pss_bytes=6.1e9)
+        for index, (axes, ratio) in enumerate(zip(CELLS, ratios, strict=True))
+        for block, wobble in enumerate(WOBBLE)
+    ]
+    manifest = simulated.make_manifest(CELLS, 5).model_copy(update=changes)
+    return analyse(simulated.make_records(rows), manifest)
+
+
+def test_the_fastest_sound_cell_is_recommended_in_one_sentence(simulated: ModuleType) -> None:
+    site = Site(name="s", inventory=(Device(accelerator="cpu", model="Xeon", count=2, memory_bytes=10_000_000_000),))
+    advice = _analysed(simulated, (1.0, 1.5, 1.2, 2.1), site=site).recommendation
+    assert advice.choice is not None
+    assert advice.choice.cell == simulated.name_of(CELLS[3])
+    assert advice.sentence == (
+        "Train on 1 CPU process (Xeon) in bf16-mixed at batch 256: "
+        "2.100x [2.091, 2.109] the rate of your baseline; memory 61 %; quality not measured."
+    )
+    assert advice.settle is None
+
+
+def test_a_rival_whose_interval_overlaps_is_mentioned(simulated: ModuleType) -> None:
+    advice = _analysed(simulated, (1.0, 1.5, 2.1, 2.101)).recommendation
+    assert "1 other cell may be as fast" in advice.sentence
+
+
+def test_undecided_cells_lead_to_the_command_that_settles_them(simulated: ModuleType) -> None:
+    advice = _analysed(simulated, (1.0, 1.05, 1.04, 1.06), noise=40.0).recommendation
+    assert advice.choice is None
+    assert advice.sentence.startswith("Nothing can be recommended yet: 3 of 3 comparisons undecided at 5 repeats; ")
+    assert advice.settle is not None
+    assert "more repeats would settle it" in advice.sentence
+    assert "`" not in advice.sentence
+    command = shlex.split(advice.settle)
+    assert command[:2] == ["accelsweep", "run"]
+    assert "--add-repeats" in command
+    assert int(command[-1]) >= 2
+
+
+def test_more_repeats_are_not_advised_where_they_would_not_help(simulated: ModuleType) -> None:
+    advice = _analysed(simulated, (1.0, 1.02, 1.0 / 1.02, 1.02), noise=15.0).recommendation
+    assert (advice.choice, advice.settle) == (None, None)
+    assert "more repeats would hardly settle it" in advice.sentence
+
+
+def test_the_baseline_is_recommended_when_nothing_beats_it(simulated: ModuleType) -> None:
+    advice = _analysed(simulated, (1.0, 0.5, 1.0005, 0.8)).recommendation
+    assert advice.choice is not None
+    assert advice.choice.cell == simulated.name_of(CELLS[0])
+    assert "none of 3 other cells" in advice.sentence
+    assert "2 % faster" in advice.sentence
+
+
+def test_a_sweep_without_any_measurement_says_so_and_how_to_go_on(simulated: ModuleType) -> None:
+    rows = [simulated.make_run(axes, block, None) for axes in CELLS for block in range(3)]
+    advice = analyse(simulated.make_records(rows), simulated.make_manifest(CELLS, 3)).recommendation
+    assert advice.choice is None
+    assert "no run was measured" in advice.sentence
+    assert advice.settle == "accelsweep run experiment=simulated"
+
+
+def test_refused_comparisons_lead_to_no_recommendation(simulated: ModuleType) -> None:
+    rows = [simulated.make_run(CELLS[0], block, 1000.0 + block) for block in range(3)]
+    rows += [simulated.make_run(CELLS[1], block, 2e3 + block, software={"torch": "1.0"}) for block in range(3)]
+    advice = analyse(simulated.make_records(rows), simulated.make_manifest(CELLS[:2], 3)).recommendation
+    assert advice.choice is None
+    assert "torch differs" in advice.sentence
+
+
+def test_the_command_quotes_what_a_shell_would_take_apart(example_sweep: SweepFolder) -> None:
+    from accelsweep.analyse.advice.words import command
+
+    manifest = Manifest.read(example_sweep.manifest).model_copy(
+        update={"overrides": ("model.name='a; rm -rf $(HOME)'",), "sweep": "other"}
+    )
+    assert shlex.split(command(manifest)) == ["accelsweep", "run", *manifest.overrides, "--name", "other"]
+
+
+def test_where_no_cell_can_run_the_first_reason_is_told_and_few_repeats_are_no_doubt(simulated: ModuleType) -> None:
+    manifest = simulated.make_manifest(CELLS, 3)
+    cells = tuple(cell.model_copy(update={"unsupported": "there is no cuda here"}) for cell in manifest.cells)
+    plan = manifest.model_copy(update={"cells": cells, "blocks": (), "baseline": None})
+    rows = [
+        {"cell": cell.name, "outcome": "unsupported", "reason": cell.unsupported, "axes": cell.axes, "values": {}}
+        for cell in cells
+    ]
+    findings = analyse(simulated.make_records(rows), plan)
+    assert findings.recommendation.sentence == (
+        "Nothing can be recommended: no run was measured. No cell can run here; "
+        "the first is unsupported: there is no cuda here."
+    )
+    assert findings.doubts == ()
+
+
+def test_a_name_is_stated_only_where_it_is_not_the_experiments_own(simulated: ModuleType) -> None:
+    """The folder of experiment=claims/vgg16 is claims-vgg16 without --name."""
+    from accelsweep.analyse.advice.words import command
+
+    manifest = simulated.make_manifest([{"batch_size": 8}], 1)
+    names = {"experiment": "claims/vgg16", "sweep": "claims-vgg16", "overrides": ("experiment=claims/vgg16",)}
+    assert command(manifest.model_copy(update=names)) == "accelsweep run experiment=claims/vgg16"
+    renamed = manifest.model_copy(update={**names, "sweep": "mine"})
+    assert command(renamed) == "accelsweep run experiment=claims/vgg16 --name mine"
+
+
+def test_the_command_names_the_slurm_profile_where_the_site_submits_to_slurm(simulated: ModuleType) -> None:
+    """Without it `run` refuses the site."""
+    rows = [simulated.make_run(axes, 0, 1000.0 + index) for index, axes in enumerate(CELLS)]
+    manifest = simulated.make_manifest(CELLS, 1).model_copy(update={"site": Site(name="mine", scheduler="slurm")})
+    findings = analyse(simulated.make_records(rows), manifest)
+    assert findings.command == "accelsweep run experiment=simulated --profile slurm"
+    assert findings.recommendation.settle == f"{findings.command} --add-repeats 5"

@@ -1,0 +1,74 @@
+"""What the head reads from squeue and from profiles, without a cluster; tests/slurm has the real thing."""
+
+import pytest
+
+from accelsweep.commands.plan import print_plan
+from accelsweep.core.documents import set_aside
+from accelsweep.core.errors import InputError
+from accelsweep.core.plans import Manifest, Site
+from accelsweep.drive.profiles import check_profile
+from accelsweep.drive.slurm import Stranded, read_jobs
+from accelsweep.state.folders import SweepFolder
+
+
+def test_the_jobs_of_a_sweep_are_told_by_folder_and_block(example_sweep: SweepFolder):
+    block = Manifest.read(example_sweep.manifest).blocks[0].name
+    home = example_sweep.home
+    listing = (
+        f"12|RUNNING|None|gpu1|1:03|{home}|rule_block_wildcards_{example_sweep.name}_{block}\n"
+        f"13|PENDING|Resources||0:00|/elsewhere|rule_block_wildcards_{example_sweep.name}_{block}\n"
+        f"14|PENDING|Resources||0:00|{home}|rule_block_wildcards_other_b000000000000\n"
+        f"15|PENDING|Resources||0:00|{home}|(null)\n"
+    )
+    (job,) = read_jobs(listing, example_sweep)
+    assert str(job) == f"job 12 RUNNING on gpu1 for 1:03, block {block}"
+
+
+def test_the_jobs_of_a_sweep_are_known_although_its_plan_and_a_block_are_damaged(example_sweep: SweepFolder):
+    block = Manifest.read(example_sweep.manifest).blocks[0].name
+    example_sweep.manifest.write_text("{")
+    set_aside(example_sweep.block(block))
+    listing = f"12|RUNNING|None|gpu1|1:03|{example_sweep.home}|rule_block_wildcards_x_{block}\n"
+    assert [job.block for job in read_jobs(listing, example_sweep)] == [block]
+
+
+def test_a_waiting_job_says_why_it_waits(example_sweep: SweepFolder):
+    block = Manifest.read(example_sweep.manifest).blocks[0].name
+    (job,) = read_jobs(f"7|PENDING|Priority||0:00|{example_sweep.home}|rule_block_wildcards_x_{block}", example_sweep)
+    assert "PENDING (Priority)" in str(job)
+
+
+@pytest.mark.parametrize(("scheduler", "executor"), [("slurm", "local"), ("local", "slurm")])
+def test_a_profile_that_does_not_fit_the_site_is_refused(tmp_path, scheduler, executor):
+    (tmp_path / "profile.yaml").write_text(f"# comment\nexecutor: {executor}\n")
+    with pytest.raises(InputError, match="site"):
+        check_profile(tmp_path, Site(name="here", scheduler=scheduler))
+    check_profile(tmp_path, Site(name="here", scheduler=executor))
+
+
+def test_a_plan_for_a_cluster_tells_its_jobs(tmp_path, capsys):
+    print_plan(tmp_path, ["site=slurm_example", "accelerator=cuda", "devices=8"], name=None, add_repeats=0)
+    told = capsys.readouterr().out
+    assert "Slurm: 3 x 1 node, 96 CPUs per node, 8 GPUs (h100)" in told
+    assert "sbatch --partition=gpu --account=my_project --time=13 --mem=128000 --nodes=1 --ntasks=1" in told
+    assert "--cpus-per-task=96 --gpus=h100:8 --exclusive\n" in told
+
+
+def test_a_plan_for_a_cluster_refuses_a_profile_for_one_machine(tmp_path):
+    with pytest.raises(InputError, match="--profile slurm"):
+        print_plan(tmp_path, ["site=slurm_example", "accelerator=cuda"], name=None, add_repeats=0, profile="local")
+
+
+def test_jobs_that_slurm_leaves_standing_are_set_going_again(example_sweep: SweepFolder):
+    stranded = Stranded(example_sweep, print)
+    listing = "3|PREEMPTED|None\n4|NODE_FAIL|NodeDown\n5|PENDING|launch failed requeued held\n6|PENDING|Priority\n"
+    commands = [command for command, _ in stranded.remedies(listing)]
+    assert commands == [("scontrol", "requeue", "3"), ("scontrol", "requeue", "4"), ("scontrol", "release", "5")]
+
+
+def test_a_job_that_no_node_can_start_is_given_up(example_sweep: SweepFolder):
+    stranded = Stranded(example_sweep, print)
+    held = "5|PENDING|launch failure limit exceeded requeued held\n"
+    commands = [command for _ in range(4) for command, _ in stranded.remedies(held)]
+    assert commands == [("scontrol", "release", "5")] * 3 + [("scancel", "5")]
+    assert [command for command, _ in stranded.remedies("5|PENDING|JobHeldUser\n")] == []  # somebody's wish

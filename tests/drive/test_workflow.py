@@ -1,0 +1,157 @@
+"""What the Snakefile is told of a sweep, and how it is named on Snakemake's command line."""
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from snakemake.api import SnakemakeApi
+from snakemake.cli import parse_config
+from snakemake.exceptions import WorkflowError
+from snakemake.settings.types import ConfigSettings, ResourceSettings
+
+from accelsweep.drive.head import held
+from accelsweep.drive.workflow import SWEEP_VARIABLE, Sweep, open_sweep
+from accelsweep.plan.make import make_plan, write_plan
+from accelsweep.state.folders import SweepFolder
+
+
+@pytest.mark.parametrize("name", ["1e3", "007", "true", "2026.1", "plain"])
+def test_a_name_that_looks_like_a_number_stays_a_name(name, tmp_path, monkeypatch):
+    write_plan(tmp_path, make_plan(tmp_path, ["experiment=quickstart"], name=name))
+    monkeypatch.chdir(tmp_path)
+    sweep = open_sweep(parse_config([f"sweep=sweeps/{name}"]), plan_if_asked=False)
+    assert sweep.root == f"sweeps/{name}"
+    assert sweep.report == f"reports/{name}/index.html"
+
+
+def test_an_unknown_sweep_is_told_without_a_traceback(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(WorkflowError, match="no sweep 'nothing'"):
+        open_sweep({"sweep": "nothing"}, plan_if_asked=True)
+
+
+def test_snakemake_without_a_sweep_says_how_to_name_one(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(WorkflowError, match="--config experiment=NAME"):
+        open_sweep({}, plan_if_asked=True)
+
+
+def test_a_time_budget_that_was_spent_does_not_stop_a_later_snakemake(tmp_path, monkeypatch):
+    folder = write_plan(tmp_path, make_plan(tmp_path, ["experiment=quickstart"]))
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv(SWEEP_VARIABLE, "another")
+    folder.stop.touch()
+    with held(folder):
+        open_sweep({"sweep": folder.name}, plan_if_asked=True)
+        assert folder.stop.exists(), "it is for its head to say when it ends"
+    open_sweep({"sweep": folder.name}, plan_if_asked=False)
+    assert folder.stop.exists(), "a job is not the one who began"
+    open_sweep({"sweep": folder.name}, plan_if_asked=True)
+    assert not folder.stop.exists()
+
+
+OTHERWISE = """\
+# @package _global_
+name: otherwise
+accelerator: cpu
+"""
+
+
+JOB = """
+import sys
+from snakemake.cli import parse_config
+from accelsweep.drive.head import held
+from accelsweep.drive.workflow import open_sweep
+print(open_sweep(parse_config(sys.argv[1:]), plan_if_asked=False).root)
+"""
+
+
+@pytest.mark.parametrize(
+    ("given", "name"),
+    [
+        (["experiment=claims/mine"], "claims-mine"),
+        (["experiment=otherwise"], "otherwise"),
+        (["experiment=otherwise", "overrides=name=x batch_size=8,16"], "x"),
+        (["experiment=otherwise", "name=y"], "y"),
+    ],
+)
+def test_a_job_finds_the_sweep_that_the_main_process_planned(given, name, tmp_path, monkeypatch):
+    for experiment in ("otherwise", "claims/mine"):
+        path = tmp_path / "conf" / "experiment" / f"{experiment}.yaml"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(OTHERWISE.replace("name: otherwise\n", "" if "/" in experiment else "name: otherwise\n"))
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv(SWEEP_VARIABLE, "another")
+    assert open_sweep(parse_config(given), plan_if_asked=True).root == f"sweeps/{name}"
+    (tmp_path / "conf" / "experiment" / "otherwise.yaml").write_text("name: edited")
+    said = subprocess.run([sys.executable, "-c", JOB, *given], capture_output=True, text=True, check=False)
+    assert said.stdout == f"sweeps/{name}\n", said.stderr
+
+
+def test_the_plan_of_a_sweep_that_a_head_drives_is_left_alone(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv(SWEEP_VARIABLE, "another")
+    with held(SweepFolder(tmp_path, "quickstart")):
+        with pytest.raises(WorkflowError, match="sweep 'quickstart' is already being run by process"):
+            open_sweep({"experiment": "quickstart"}, plan_if_asked=True)
+        assert not SweepFolder(tmp_path, "quickstart").manifest.exists()
+    assert open_sweep({"experiment": "quickstart"}, plan_if_asked=True).root == "sweeps/quickstart"
+
+
+def main_snakemake(home, site, **resources):
+    """The main Snakemake of a sweep at a Slurm site, its Snakefile read."""
+    overrides = " ".join(["site=slurm_example", "accelerator=cpu", *site])
+    config = ConfigSettings(config={"experiment": "quickstart", "overrides": overrides})
+    with SnakemakeApi() as snakemake:
+        snakefile = Path(__file__).resolve().parents[2] / "Snakefile"
+        return snakemake.workflow(ResourceSettings(**resources), config, snakefile=snakefile, workdir=home)._workflow
+
+
+def test_snakemake_alone_keeps_to_the_sites_limits(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv(SWEEP_VARIABLE, "another")
+    limits = ("site.slurm.max_gpus=8", "site.slurm.max_jobs=3")
+    told_nothing = main_snakemake(tmp_path, limits, nodes=50)
+    assert (told_nothing.nodes, told_nothing.global_resources["gpu"].value) == (3, 8)
+    told_less = main_snakemake(tmp_path, limits, nodes=2, resources={"gpu": 4})
+    assert (told_less.nodes, told_less.global_resources["gpu"].value) == (2, 4)
+    no_limits = main_snakemake(tmp_path, ("site.slurm.max_gpus=null", "site.slurm.max_jobs=null"), nodes=50)
+    assert no_limits.nodes == 50
+    assert "gpu" not in no_limits.global_resources
+
+
+def planned(home, *overrides):
+    plan = make_plan(home, ["experiment=quickstart", *overrides])
+    return Sweep(SweepFolder(home, plan.manifest.sweep), plan.manifest)
+
+
+def test_what_triggers_a_rerun_follows_the_versions_and_the_users_sources(tmp_path):
+    sweep = planned(tmp_path)
+    changed = sweep.manifest.model_copy(update={"versions": sweep.manifest.versions | {"torch": "0"}})
+    assert Sweep(sweep.folder, changed).software != sweep.software
+    changed = sweep.manifest.model_copy(update={"sources": {"mypackage": "0"}})
+    assert Sweep(sweep.folder, changed).software != sweep.software
+
+
+def test_changed_limits_trigger_nothing(tmp_path):
+    assert planned(tmp_path, "limits.run_seconds=99").software == planned(tmp_path).software
+
+
+def test_each_block_has_one_rule_by_the_nodes_it_takes(tmp_path):
+    sweep = planned(tmp_path, "site=slurm_example", "accelerator=cpu", "num_nodes=1,2", "devices=2")
+    blocks = {block.name: block.resources.nodes for block in sweep.manifest.blocks}
+    assert set(blocks.values()) == {1, 2}
+    for across_nodes in (False, True):
+        pattern = re.compile(sweep.blocks(across_nodes=across_nodes))
+        assert {name for name in blocks if pattern.fullmatch(name)} == {
+            name for name, nodes in blocks.items() if (nodes > 1) is across_nodes
+        }
+
+
+def test_a_sweep_on_one_node_leaves_nothing_to_the_rule_for_several(tmp_path):
+    sweep = planned(tmp_path)
+    (name, *_) = (block.name for block in sweep.manifest.blocks)
+    assert re.fullmatch(sweep.blocks(across_nodes=False), name)
+    assert not re.fullmatch(sweep.blocks(across_nodes=True), name)

@@ -1,0 +1,171 @@
+"""Workloads of known truth through a whole rank: record, breakdown, doubts and verdict say what is true.
+
+Others may use the machine while this runs. They make a wait longer, never shorter, so shares have wide tolerances, and
+a run that was disturbed must say so itself.
+"""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+from one_rank import BOTH_LOOPS, DIGITS, MEASURE, MLP, TIMED, TIMED_DATA, run_ranks
+
+from accelsweep.core.breakdown import PARTS
+from accelsweep.core.outcome import Outcome
+from accelsweep.rank.probing import steps_of_pass
+
+PROBED = {**MEASURE, "min_seconds": 0.5, "max_steps": 400, "probe_steps": 20}
+TOLERANCE = 0.12
+"""Of a share; the loops' own time and the timer's are part of it."""
+
+
+def share(result, part):
+    return result.metrics[f"{part}_share"].value
+
+
+@BOTH_LOOPS
+def test_a_known_data_wait_is_found_as_that_share_and_as_the_bottleneck(run, loop):
+    """6 ms of waiting for data and 2 ms of step: three quarters."""
+    result = run(loop=loop, measure=PROBED, data={**TIMED_DATA, "wait_seconds": 0.006})
+    assert share(result, "data_wait") == pytest.approx(0.75, abs=TOLERANCE)
+    assert share(result, "forward") == pytest.approx(0.25, abs=TOLERANCE)
+    assert result.breakdown.verdict == "input-bound"
+    assert result.breakdown.step_seconds >= 0.008
+    assert sum(result.breakdown.shares.values()) == pytest.approx(1.0)
+
+
+@BOTH_LOOPS
+def test_a_step_that_only_computes_is_compute_bound(run, loop):
+    result = run(loop=loop, measure=PROBED, model={**TIMED, "seconds": 0.008})
+    assert share(result, "forward") >= 0.8
+    assert share(result, "communication") == 0.0
+    assert result.breakdown.verdict == "compute-bound"
+
+
+@BOTH_LOOPS
+def test_a_slow_optimiser_is_the_optimisers_share_and_nobody_elses(run, tmp_path, loop):
+    """6 ms in the optimiser's step, whose closure holds the other phases in Lightning's loop, and 2 ms of forward."""
+    (tmp_path / f"slow_{loop}.py").write_text(
+        "import torch\n"
+        "from accelsweep.workloads.calibration import spin\n"
+        "class Slow(torch.optim.SGD):\n"
+        "    def step(self, closure=None):\n"
+        "        loss = super().step(closure)\n"
+        "        spin(0.006)\n"
+        "        return loss\n"
+    )
+    optimizer = {"_target_": f"slow_{loop}.Slow", "_partial_": True, "lr": 0.1}
+    result = run(loop=loop, measure=PROBED, optimizer=optimizer)
+    assert result.outcome is Outcome.measured, result.traceback
+    assert share(result, "optimizer") == pytest.approx(0.75, abs=TOLERANCE)
+    assert share(result, "forward") == pytest.approx(0.25, abs=TOLERANCE)
+
+
+@BOTH_LOOPS
+def test_a_real_model_has_every_part_of_a_step_and_a_utilisation(run, loop):
+    result = run(loop=loop, measure=PROBED, model=MLP, data=DIGITS)
+    assert all(share(result, part) > 0 for part in PARTS if part != "communication")
+    # A batch goes through 64 x 16, 16 x 16 and 16 x 10, twice and three times (the first needs no input gradient).
+    products = [64 * 16, 16 * 16, 16 * 10]
+    assert result.metrics["model_flops_per_sample"].value == 2 * (3 * sum(products) - products[0])
+    assert result.metrics["parameters"].value == sum(products) + 16 + 16 + 10, "weights and biases"
+    assert 0 < result.metrics["mfu"].value < 1
+    assert "datasheet" in result.metrics["mfu_of_datasheet"].reason
+
+
+@BOTH_LOOPS
+def test_the_probe_pass_leaves_the_window_alone(run, loop):
+    """Same steps, same losses to the last bit, with and without it."""
+
+    def losses(measure):
+        result = run(loop=loop, measure=measure, model=MLP, data=DIGITS)
+        return result.metrics["final_train_loss"].value, result.metrics["window_steps"].value
+
+    fixed = {**MEASURE, "min_steps": 20, "max_steps": 20}
+    assert losses(fixed) == losses({**fixed, "probe_steps": 5})
+
+
+def test_a_pass_over_long_steps_is_short_and_has_whole_optimiser_steps():
+    assert steps_of_pass(20, seconds=5.0, step_seconds=0.01, multiple_of=1) == 20
+    assert steps_of_pass(20, seconds=5.0, step_seconds=0.5, multiple_of=1) == 10
+    assert steps_of_pass(20, seconds=5.0, step_seconds=60.0, multiple_of=1) == 3
+    assert steps_of_pass(20, seconds=5.0, step_seconds=60.0, multiple_of=4) == 4
+
+
+def test_a_pass_that_nobody_asked_for_is_a_reason(run):
+    result = run()
+    assert result.breakdown is None
+    assert "measure.probe_steps" in result.metrics["data_wait_share"].reason
+
+
+@BOTH_LOOPS
+def test_a_fake_loader_takes_away_what_the_input_costs(run, loop):
+    measure = {**PROBED, "fake_loader": True}
+    result = run(loop=loop, measure=measure, data={**TIMED_DATA, "wait_seconds": 0.006})
+    assert result.outcome is Outcome.measured, result.traceback
+    assert share(result, "data_wait") < 0.2
+    assert result.breakdown.verdict == "compute-bound"
+    assert result.metrics["step_seconds"].value < 0.006
+
+
+def test_a_step_that_alternates_is_steady_and_its_mean_is_the_truth(run):
+    """2 and 4 ms in turns: nothing to doubt, and the rate is that of the mean, 3 ms, which no median would give.
+
+    The best of three: the machine may stall once, and nothing in a record says so.
+    """
+    model = {**TIMED, "slow_every": 2, "slow_factor": 2.0}
+    results = [run(model=model, measure={**MEASURE, "min_steps": 120, "max_steps": 120}) for _ in range(3)]
+    assert min(result.metrics["step_seconds"].value for result in results) >= 0.003
+    best = min(results, key=lambda result: result.metrics["step_seconds"].value)
+    codes = [doubt.code for doubt in best.doubts]
+    assert best.metrics["step_seconds"].value < 0.0036 or "busy_cpu" in codes
+    assert "unsteady_window" not in codes or "busy_cpu" in codes
+
+
+def test_a_module_that_cannot_live_on_the_meta_device_is_not_counted_with_the_reason(run, own_module):
+    body = "return self.weight.sum() * float(batch.sum().item())"
+    result = run(measure=PROBED, model=own_module(body))
+    assert result.outcome is Outcome.measured, result.traceback
+    assert result.metrics["model_flops_per_sample"].reason.startswith("not counted: on the meta device")
+    assert result.metrics["mfu"].reason.startswith("not counted")
+
+
+@pytest.mark.real
+@BOTH_LOOPS
+def test_a_stall_in_one_rank_is_the_other_ranks_waiting(spec, tmp_path, loop):
+    """Rank 1 spins 30 ms, rank 0 for 10 ms: of 60 ms on both, 40 compute and 20 wait."""
+    model = {**TIMED, "seconds": 0.01, "stalled_rank": 1, "stall_seconds": 0.02}
+    first, second = run_ranks(spec(devices=2, loop=loop, measure=PROBED, model=model), tmp_path)
+    assert first.breakdown == second.breakdown
+    found = first.breakdown.shares
+    waiting = found["communication"] + found["overhead"]  # Lightning's own flag makes rank 0 wait there as well
+    assert found["forward"] * first.breakdown.step_seconds >= 0.02
+    assert waiting >= 1 / 3 - TOLERANCE
+    if "busy_cpu" not in [doubt.code for doubt in first.doubts]:  # two ranks that spin need two cores of their own
+        assert found["forward"] == pytest.approx(2 / 3, abs=TOLERANCE)
+        assert waiting == pytest.approx(1 / 3, abs=TOLERANCE)
+    assert first.metrics["step_seconds"].value >= 0.03
+    assert math.isfinite(first.metrics["rank_skew_seconds"].value)
+
+
+@pytest.mark.real
+@BOTH_LOOPS
+def test_two_ranks_of_a_real_model_have_a_communication_of_their_own(spec, tmp_path, loop):
+    first, _ = run_ranks(spec(devices=2, loop=loop, measure=PROBED, model=MLP, data=DIGITS), tmp_path)
+    assert 0 < first.breakdown.shares["communication"] < 1
+    assert sum(first.breakdown.shares.values()) == pytest.approx(1.0)
+
+
+def test_a_training_step_that_takes_no_number_of_its_batch_is_counted(run, tmp_path):
+    (tmp_path / "numberless.py").write_text(
+        "import lightning.pytorch as pl, torch\n"
+        "class Module(pl.LightningModule):\n"
+        "    def __init__(self):\n"
+        "        super().__init__()\n"
+        "        self.layer = torch.nn.Linear(1, 3)\n"
+        "    def training_step(self, batch):\n"
+        "        return self.layer(batch).sum()\n"
+    )
+    result = run(measure=PROBED, model={"_target_": "numberless.Module"})
+    assert result.metrics["model_flops_per_sample"].value == 2 * 2 * 3, "forward, and the gradient of the weights"

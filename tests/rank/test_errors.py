@@ -1,0 +1,150 @@
+"""What an exception in a rank means, in the words that libraries really use."""
+
+from __future__ import annotations
+
+import sys
+from types import SimpleNamespace
+
+import pytest
+import torch
+from hydra.utils import get_object, instantiate
+
+from accelsweep.core.errors import InputError, Unsupported
+from accelsweep.rank.errors import Diverged, classify, reason_of, traceback_of
+
+
+def really_raised(call):
+    try:
+        call()
+    except Exception as error:  # noqa: BLE001 - whatever it raises is what is classified
+        return error
+    raise AssertionError("nothing was raised")
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 20.00 GiB."),
+        RuntimeError("CUDA error: out of memory\nCUDA kernel errors might be asynchronously reported"),
+        RuntimeError("CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`"),
+        RuntimeError("MPS backend out of memory (MPS allocated: 8.00 GB)"),
+        RuntimeError("NCCL error in: x.cpp:1, unhandled cuda error\nLast error:\nCuda failure 2 'out of memory'"),
+        RuntimeError("CUDA out of memory. Tried to allocate 2.00 MiB. GPU 0 has a total capacity of 79.11 GiB"),
+        RuntimeError("CUDA driver error: out of memory"),
+        RuntimeError("cuDNN error: CUDNN_STATUS_ALLOC_FAILED"),
+        RuntimeError("cusolver error: CUSOLVER_STATUS_ALLOC_FAILED, when calling `cusolverDnCreate(handle)`"),
+        RuntimeError(
+            "[enforce fail at alloc_cpu.cpp:117] err == 0. DefaultCPUAllocator: can't allocate memory: you tried"
+            " to allocate 4611686018427387904 bytes. Error code 12 (Cannot allocate memory)"
+        ),
+        RuntimeError(
+            "[enforce fail at alloc_cpu.cpp:75] . DefaultCPUAllocator: not enough memory: you tried to allocate"
+        ),
+        RuntimeError(
+            "NCCL error: unhandled cuda error\nncclUnhandledCudaError: Call to CUDA function failed.\n"
+            "Last error:\nFailed to CUDA calloc async 608 bytes"
+        ),
+        RuntimeError("NCCL error\nLast error:\nCuda failure 'out of memory'"),
+        RuntimeError("unable to mmap 4194304 bytes from file </torch_7_1>: Cannot allocate memory (12)"),
+        RuntimeError("HIP out of memory. Tried to allocate 20.00 GiB."),
+        RuntimeError("nvrtc: error: out of memory"),
+        RuntimeError("Triton Error [CUDA]: out of memory"),
+        RuntimeError("std::bad_alloc"),
+        MemoryError("Unable to allocate 7.45 GiB for an array with shape (1000000000,) and data type float64"),
+        MemoryError(),
+        OSError(12, "Cannot allocate memory"),
+    ],
+)
+def test_every_allocator_is_understood(error):
+    assert classify(error) == "out_of_memory"
+
+
+def test_the_cpu_allocator_as_it_really_speaks_is_understood():
+    assert classify(really_raised(lambda: torch.empty(1 << 60))) == "out_of_memory"
+
+
+def test_an_operation_that_a_type_lacks_is_unsupported():
+    error = really_raised(lambda: torch.linalg.qr(torch.zeros(2, 2, dtype=torch.bfloat16)))
+    assert classify(error) == "unsupported"
+
+
+def test_a_cause_counts_more_than_what_it_was_wrapped_in():
+    wrapped = RuntimeError("the loader worker failed")
+    wrapped.__cause__ = MemoryError()
+    assert classify(wrapped) == "out_of_memory"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "[../third_party/gloo/gloo/transport/tcp/pair.cc:547] Connection closed by peer [127.0.0.1]:3",
+        "NCCL communicator was aborted on rank 1",
+        "Rank 0 successfully reached monitoredBarrier, ProcessGroup timeout",
+    ],
+)
+def test_a_peers_failure_seen_from_afar_is_collective(text):
+    assert classify(RuntimeError(text)) == "collective"
+
+
+@pytest.mark.parametrize(
+    "error", [ValueError("Connection closed by peer"), RuntimeError("shape mismatch"), KeyError("x"), SystemExit(1)]
+)
+def test_everything_else_is_the_users_code(error):
+    assert classify(error) == "user_exception"
+
+
+def test_ours_speak_for_themselves_and_others_by_type_and_first_line():
+    assert classify(Diverged("at step 3")) == "diverged"
+    assert classify(Unsupported("no such device")) == "unsupported"
+    assert reason_of(Unsupported("no such device")) == "no such device"
+
+
+def test_what_we_say_is_the_reason_also_where_a_library_wraps_it():
+    wrapped = RuntimeError("Error in call to target 'mine.Model':\nUnsupported('no convolution')")
+    wrapped.__cause__ = Unsupported("no convolution")
+    assert (classify(wrapped), reason_of(wrapped)) == ("unsupported", "no convolution")
+    assert reason_of(ValueError("first\nsecond")) == "ValueError: first"
+    assert reason_of(ValueError()) == "ValueError"
+
+
+class Refusing:
+    """What Hydra is asked to build, and cannot."""
+
+    def __init__(self, width, *, ours=False):
+        if ours:
+            raise InputError("data.placement=residnt is none of loader, pinned, resident")
+        raise ValueError(f"{width} is no multiple of 8")
+
+
+@pytest.fixture
+def refusing(monkeypatch):
+    monkeypatch.setitem(sys.modules, "theirs", SimpleNamespace(Refusing=Refusing, __name__="theirs"))
+    return {"_target_": "theirs.Refusing", "width": 7}
+
+
+def test_what_a_constructor_raised_is_told_and_not_that_hydra_called_it(refusing):
+    error = really_raised(lambda: instantiate({**refusing, "_recursive_": False}))
+    assert type(error).__name__ == "InstantiationException"
+    assert reason_of(error) == "ValueError: 7 is no multiple of 8"
+    assert "in __init__" in traceback_of(error)
+    assert traceback_of(error).endswith("ValueError: 7 is no multiple of 8\n")
+    nested = really_raised(lambda: instantiate({"_target_": "builtins.dict", "inner": refusing}))
+    assert reason_of(nested) == "ValueError: 7 is no multiple of 8"
+    assert reason_of(really_raised(lambda: instantiate({**refusing, "ours": True}))).startswith("data.placement=")
+
+
+def test_what_an_import_needed_and_did_not_find_is_told(tmp_path, monkeypatch):
+    (tmp_path / "needs_more.py").write_text("import no_such_package_at_all\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    error = really_raised(lambda: get_object("needs_more.Net"))
+    assert reason_of(error) == "ModuleNotFoundError: No module named 'no_such_package_at_all'"
+
+
+def test_a_traceback_begins_with_the_users_first_frame():
+    def theirs():
+        raise KeyError("label")
+
+    lines = traceback_of(really_raised(theirs)).splitlines()
+    assert lines[0].startswith("Traceback")
+    assert lines[-1] == "KeyError: 'label'"
+    assert "in theirs" in "".join(lines)

@@ -1,0 +1,36 @@
+"""What all ranks' readings of their machines say together."""
+
+from __future__ import annotations
+
+import pytest
+
+from accelsweep.measure.surroundings import doubts
+from accelsweep.rank.measuring import machine_doubts
+
+
+@pytest.fixture(autouse=True)
+def four_cores(monkeypatch):
+    monkeypatch.setattr(doubts, "usable_cores", lambda: 4)
+
+
+def reading(**changes):
+    """Ten seconds in which this rank used one core, and all on its cores three."""
+    calm = {"seconds": 10.0, "ours": 10.0, "busy": 30.0, "major_faults": 0.0, "swapped_bytes": 0.0}
+    return {**calm, **changes}
+
+
+def codes(cpu, local_size):
+    return [doubt.code for doubt in machine_doubts(cpu, local_size) if doubt is not None]
+
+
+def test_the_processor_time_of_other_nodes_does_not_fill_the_cores_of_this_one():
+    """Two ranks a node: on each, our two cores and a foreign one of four are busy."""
+    assert codes([reading()] * 4, local_size=2) == []
+    assert codes([reading(busy=40.0)] * 4, local_size=2) == ["busy_cpu"]
+
+
+@pytest.mark.parametrize(
+    ("counter", "code"), [({"swapped_bytes": 2.0**30}, "swap"), ({"major_faults": 1000.0}, "page_faults")]
+)
+def test_a_node_that_waits_for_its_disk_is_doubted_whichever_it_is(counter, code):
+    assert codes([reading(), reading(), reading(), reading(**counter)], local_size=2) == [code]

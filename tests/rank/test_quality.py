@@ -1,0 +1,31 @@
+"""When the quality phase has trained enough."""
+
+from __future__ import annotations
+
+import torch
+
+from accelsweep.rank.quality import SampleBudget
+
+
+def steps_until_enough(budget, samples=16):
+    budget.begin()
+    while not budget.step_done(samples, torch.tensor(1.0)):
+        pass
+    return budget.steps
+
+
+def test_the_samples_of_all_ranks_count():
+    alone, one_of_two = SampleBudget(100, ranks=1), SampleBudget(100, ranks=2)
+    assert (steps_until_enough(alone), alone.seen) == (7, 112)
+    assert (steps_until_enough(one_of_two), one_of_two.seen) == (4, 128)
+
+
+def test_an_optimiser_step_that_was_begun_is_finished():
+    assert steps_until_enough(SampleBudget(100, ranks=1, accumulate=4)) == 8
+
+
+def test_the_first_loss_that_is_no_number_is_known_afterwards():
+    budget = SampleBudget(100, ranks=1)
+    for loss in (1.0, float("nan"), float("inf")):
+        budget.step_done(16, torch.tensor(loss))
+    assert budget.first_bad_step() == 1

@@ -1,0 +1,153 @@
+"""How the bare loops bring batches to the device, and what they make of a module's schedule."""
+
+from __future__ import annotations
+
+from collections import namedtuple
+
+import lightning.pytorch as pl
+import pytest
+import torch
+from one_rank import DIGITS, MEASURE, MLP, TIMED
+from torch.utils.data import DataLoader, IterableDataset, TensorDataset
+
+from accelsweep.core.errors import InputError
+from accelsweep.core.outcome import Outcome
+from accelsweep.rank.loops.raw_data import endless, epoch_samples, moved, mover
+
+CPU = torch.device("cpu")
+
+
+class Plain(pl.LightningDataModule):
+    pass
+
+
+class Silent(pl.LightningModule):
+    pass
+
+
+class Telling(pl.LightningDataModule):
+    """Notes each hook with the type of the batch that it is given."""
+
+    def __init__(self):
+        super().__init__()
+        self.told = []
+
+    def on_before_batch_transfer(self, batch, dataloader_idx):
+        self.told.append(("before", batch.dtype))
+        return batch + 1
+
+    def transfer_batch_to_device(self, batch, device, dataloader_idx):
+        self.told.append(("transfer", device.type))
+        return batch * 2
+
+    def on_after_batch_transfer(self, batch, dataloader_idx):
+        self.told.append(("after", batch.dtype))
+        return batch + 0.5
+
+
+def test_batches_go_through_the_hooks_that_somebody_overrides_in_lightnings_order():
+    data = Telling()
+    batch = mover(Silent(), data, CPU, torch.bfloat16)(torch.tensor([1.0]))
+    assert batch.item() == 4.5
+    assert data.told == [("before", torch.bfloat16), ("transfer", "cpu"), ("after", torch.bfloat16)]
+
+
+def test_the_data_modules_hook_has_precedence_over_the_modules():
+    class Module(pl.LightningModule):
+        def on_after_batch_transfer(self, batch, dataloader_idx):
+            return batch - 1
+
+    class Data(pl.LightningDataModule):
+        def on_after_batch_transfer(self, batch, dataloader_idx):
+            return batch + 1
+
+    assert mover(Module(), Data(), CPU, None)(torch.tensor(5)).item() == 6
+    assert mover(Module(), Plain(), CPU, None)(torch.tensor(5)).item() == 4
+
+
+def test_without_hooks_floating_tensors_are_cast_and_others_are_not():
+    Pair = namedtuple("Pair", "images classes")
+    batch = Pair(torch.ones(2, dtype=torch.float64), torch.ones(2, dtype=torch.int64))
+    found = mover(Silent(), Plain(), CPU, torch.float32)(batch)
+    assert isinstance(found, Pair)
+    assert (found.images.dtype, found.classes.dtype) == (torch.float32, torch.int64)
+    assert moved({"text": "a", "x": [torch.ones(1)]}, CPU, None)["text"] == "a"
+
+
+HOOKED = (
+    "from accelsweep.workloads.calibration import TimedData\n"
+    "class Data(TimedData):\n"
+    "    def on_after_batch_transfer(self, batch, dataloader_idx):\n"
+    "        return batch * 0 + 7\n"
+)
+SEVENS = "assert (batch == 7).all(); return self.weight.sum()"
+ANSWER = "\n    def predict_step(self, batch, batch_idx):\n        assert (batch == 7).all()\n"
+
+
+@pytest.mark.parametrize("changes", [{"loop": "lightning"}, {"loop": "raw"}, {"task": "inference"}])
+def test_every_loop_honours_the_data_modules_hooks(run, own_module, tmp_path, changes):
+    (tmp_path / "hooked_data.py").write_text(HOOKED)
+    result = run(model=own_module(SEVENS, ANSWER), data={"_target_": "hooked_data.Data"}, **changes)
+    assert result.outcome is Outcome.measured, result.traceback
+
+
+SCHEDULED = """
+    def configure_optimizers(self):
+        optimizer = torch.optim.SGD(self.parameters(), lr=1.0)
+        schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: 1.0 / (step + 1))
+        return {value}
+"""
+STEPWISE = '{"optimizer": optimizer, "lr_scheduler": {"scheduler": schedule, "interval": "step"}}'
+IN_LISTS = '[optimizer], [{"scheduler": schedule, "interval": "step"}]'
+RATE = "self.log('lr', torch.tensor(self.optimizers().param_groups[0]['lr'])); return self.weight.sum() * 0"
+
+
+@pytest.mark.parametrize("value", [STEPWISE, IN_LISTS])
+def test_both_loops_step_a_schedule_after_every_optimiser_step(run, own_module, value):
+    found = {}
+    for loop in ("lightning", "raw"):
+        result = run(loop=loop, model=own_module("return self.weight.sum() * 0", SCHEDULED.replace("{value}", value)))
+        assert result.outcome is Outcome.measured, result.traceback
+        steps = result.effective.warmup_steps + result.effective.window_steps
+        found[loop] = (steps, result.metrics["learning_rate"].value)
+    for steps, rate in found.values():
+        assert rate == pytest.approx(1.0 / (steps + 1)), found
+
+
+@pytest.mark.parametrize("value", ["[optimizer], [schedule]", STEPWISE.replace('"step"', '"epoch"')])
+def test_a_schedule_by_epochs_is_lightnings_to_step(run, own_module, value):
+    result = run(loop="raw", model=own_module("return self.weight.sum()", SCHEDULED.replace("{value}", value)))
+    assert result.outcome is Outcome.unsupported
+    assert "use loop=lightning" in result.reason
+
+
+def test_the_length_of_a_pass_is_what_the_data_says_or_how_many_rows_it_has():
+    class Stated(pl.LightningDataModule):
+        epoch_samples = 50_000
+
+    class Stream(IterableDataset):
+        def __iter__(self):
+            return iter(())
+
+    rows = DataLoader(TensorDataset(torch.rand(30)), 4)
+    assert epoch_samples(Stated(), rows) == 50_000
+    assert epoch_samples(Plain(), rows) == 30
+    assert epoch_samples(Plain(), DataLoader(Stream())) is None
+    assert epoch_samples(Plain(), {"a": rows}) is None
+
+
+def test_a_loader_begins_again_and_says_where_it_ended():
+    ends = []
+    batches = endless(DataLoader(TensorDataset(torch.arange(6)), 2), ends)
+    assert [next(batches)[0].tolist() for _ in range(7)] == [[0, 1], [2, 3], [4, 5]] * 2 + [[0, 1]]
+    assert ends == [3, 6]
+    with pytest.raises(InputError, match="empty"):
+        next(endless(DataLoader(TensorDataset(torch.arange(3)), 4, drop_last=True), []))
+
+
+def test_every_training_record_says_how_long_a_pass_is_and_that_nothing_was_scaled(run):
+    metrics = run(model=MLP, data=DIGITS).metrics
+    assert (metrics["epoch_samples"].value, metrics["epoch_samples"].unit) == (1438, "samples")
+    assert "16-mixed" in metrics["loss_scale"].reason
+    assert "16-mixed" in metrics["skipped_steps"].reason
+    assert run(model=TIMED, measure=MEASURE).metrics["epoch_samples"].value is None

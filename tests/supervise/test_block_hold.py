@@ -1,0 +1,124 @@
+"""Who works on a block: the living are waited for, the dead are succeeded, on this host and on others."""
+
+from __future__ import annotations
+
+import os
+import socket
+import subprocess
+import time
+from pathlib import Path
+
+import psutil
+import pytest
+
+from accelsweep.core.errors import AccelsweepError
+from accelsweep.core.plans import Hold
+from accelsweep.machine.locks import FOLDER_VARIABLE
+from accelsweep.state.folders import SweepFolder
+from accelsweep.state.living import SILENCE_SECONDS, alive, read_hold
+from accelsweep.supervise import block_hold as holds
+from accelsweep.supervise.block_hold import held
+from accelsweep.supervise.processes.signals import Interrupted
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> SweepFolder:
+    monkeypatch.setenv(FOLDER_VARIABLE, str(tmp_path / "leases"))
+    for name in ("SLURM_JOB_ID", "SLURM_RESTART_COUNT"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr(holds, "_LOOK_SECONDS", 0.01)
+    folder = SweepFolder(tmp_path, "x")
+    folder.hold("b").parent.mkdir(parents=True)
+    return folder
+
+
+def leave(
+    folder: SweepFolder, pid: int, *, host: str | None = None, started: float | None = None, **more: object
+) -> None:
+    Hold.model_validate(
+        {
+            "block": "b",
+            "host": host or socket.gethostname(),
+            "pid": pid,
+            "process_started": psutil.Process(pid).create_time() if started is None else started,
+            "since": "2026-01-05T09:00:00+00:00",
+            **more,
+        }
+    ).write(folder.hold("b"))
+
+
+def quiet(_line: str) -> None:
+    """Hear nothing."""
+
+
+def test_a_hold_names_its_holder_and_the_current_run_and_goes_away_at_the_end(folder: SweepFolder) -> None:
+    with held(folder, "b", lambda _seconds: True, quiet) as hold:
+        hold.running("run-1", "now")
+        found = Hold.read(folder.hold("b"))
+        assert (found.pid, found.host, found.run) == (os.getpid(), socket.gethostname(), "run-1")
+        assert alive(found)
+    assert read_hold(folder.hold("b")) is None
+
+
+def test_a_living_process_of_this_host_is_waited_for(folder: SweepFolder) -> None:
+    leave(folder, os.getppid())
+    with pytest.raises(Interrupted), held(folder, "b", lambda _seconds: True, quiet):
+        pass
+    assert Hold.read(folder.hold("b")).pid == os.getppid()
+
+
+def test_a_process_number_that_was_given_to_someone_else_is_dead(folder: SweepFolder) -> None:
+    leave(folder, os.getppid(), started=1.0)
+    with held(folder, "b", lambda _seconds: True, quiet):
+        assert Hold.read(folder.hold("b")).pid == os.getpid()
+
+
+def test_a_zombie_is_dead(folder: SweepFolder) -> None:
+    process = subprocess.Popen(["sleep", "1000"])
+    leave(folder, process.pid)
+    process.kill()
+    deadline = time.monotonic() + 10
+    while psutil.Process(process.pid).status() != psutil.STATUS_ZOMBIE:
+        assert time.monotonic() < deadline
+    with held(folder, "b", lambda _seconds: True, quiet):
+        pass
+    process.wait()
+
+
+def test_a_hold_of_another_host_is_waited_for_while_it_is_touched_and_taken_over_when_it_falls_silent(
+    folder: SweepFolder,
+) -> None:
+    leave(folder, 1, host="elsewhere", started=1.0)
+    waited = []
+
+    def touch_for_a_while(_seconds: float) -> bool:
+        waited.append(time.time() - (SILENCE_SECONDS - 20 if len(waited) < 50 else SILENCE_SECONDS + 5))
+        os.utime(folder.hold("b"), (waited[-1], waited[-1]))
+        return False
+
+    with held(folder, "b", touch_for_a_while, quiet):
+        assert len(waited) == 51
+        assert Hold.read(folder.hold("b")).host == socket.gethostname()
+
+
+def test_a_requeued_job_takes_over_from_its_earlier_self(folder: SweepFolder, monkeypatch: pytest.MonkeyPatch) -> None:
+    leave(folder, 1, host="elsewhere", started=1.0, job="42", restarts=0)
+    monkeypatch.setenv("SLURM_JOB_ID", "42")
+    with pytest.raises(Interrupted), held(folder, "b", lambda _seconds: True, quiet):
+        pass
+    monkeypatch.setenv("SLURM_RESTART_COUNT", "1")
+    with held(folder, "b", lambda _seconds: True, quiet):
+        assert Hold.read(folder.hold("b")).restarts == 1
+
+
+def test_cancelling_a_holder_on_another_host_says_what_to_type_there(folder: SweepFolder) -> None:
+    leave(folder, 1, host="elsewhere", started=1.0, job="42")
+    cancelling = held(folder, "b", lambda _seconds: True, quiet, cancel_old=True)
+    with pytest.raises(AccelsweepError, match="scancel 42"), cancelling:
+        pass
+
+
+def test_a_damaged_hold_is_nobodys(folder: SweepFolder) -> None:
+    folder.hold("b").write_text("{")
+    with held(folder, "b", lambda _seconds: True, quiet):
+        pass

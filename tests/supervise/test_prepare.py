@@ -1,0 +1,103 @@
+"""Data is prepared once before any run; a data module that fails at it costs only its own runs."""
+
+import subprocess
+import sys
+
+import pytest
+from tiny_sweep import plan_sweep
+
+from accelsweep.supervise.prepare import prepare
+
+pytestmark = pytest.mark.real
+
+DATA = """\
+from pathlib import Path
+from accelsweep.workloads.digits import Digits
+
+
+class Mine(Digits):
+    def __init__(self, fails=False, **settings):
+        super().__init__(**settings)
+        self.fails = fails
+
+    def prepare_data(self):
+        if self.fails == "leaves":
+            raise SystemExit("no token, no data")
+        if self.fails:
+            raise RuntimeError("the download failed")
+        with Path("prepared").open("a") as file:
+            file.write("once\\n")
+"""
+
+MODULE = """\
+from pathlib import Path
+import lightning.pytorch as pl
+
+
+class Mine(pl.LightningModule):
+    def __init__(self, dataset):
+        super().__init__()
+        self.dataset = dataset
+
+    def prepare_data(self):
+        with Path("prepared").open("a") as file:
+            file.write(f"{self.dataset}\\n")
+
+    def configure_optimizers(self):
+        pass
+"""
+
+
+@pytest.fixture
+def home(tmp_path, monkeypatch):
+    (tmp_path / "mydata.py").write_text(DATA)
+    (tmp_path / "mymodule.py").write_text(MODULE)
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def run_prepare(home):
+    command = [sys.executable, "-m", "accelsweep.supervise.prepare", "sweeps/tiny"]
+    return subprocess.run(command, cwd=home, capture_output=True, text=True, check=False)
+
+
+def test_each_data_module_prepares_once_however_many_cells_share_it(home):
+    data = {"_target_": "mydata.Mine"}
+    plan_sweep(home, [{"data": data, "batch_size": 8}, {"data": data, "batch_size": 16}])
+    for _ in range(2):
+        result = run_prepare(home)
+        assert result.returncode == 0, result.stderr
+    assert (home / "prepared").read_text() == "once\n"
+
+
+def test_a_failing_data_module_is_shown_and_tried_again_and_does_not_stop_the_others(home):
+    plan_sweep(home, [{"data": {"_target_": "mydata.Mine", "fails": fails}} for fails in (True, False)])
+    first = run_prepare(home)
+    assert first.returncode == 0
+    assert "the download failed" in first.stderr
+    assert (home / "prepared").read_text() == "once\n"
+    assert "the download failed" in run_prepare(home).stderr
+
+
+def test_a_module_that_brings_its_data_prepares_each_that_it_is_asked_for(home):
+    data = {"_target_": "accelsweep.workloads.module_data.ModuleData"}
+    models = [{"_target_": "mymodule.Mine", "dataset": name} for name in ("first", "second")]
+    plan_sweep(home, [{"data": data, "model": model, "batch_size": size} for model in models for size in (8, 16)])
+    result = run_prepare(home)
+    assert result.returncode == 0, result.stderr
+    assert sorted((home / "prepared").read_text().split()) == ["first", "second"]
+
+
+def test_data_that_exits_does_not_stop_the_others(home):
+    plan_sweep(home, [{"data": {"_target_": "mydata.Mine", "fails": fails}} for fails in ("leaves", False)])
+    result = run_prepare(home)
+    assert (result.returncode, result.stdout) == (0, "1 data modules are ready\n")
+    assert "SystemExit: no token, no data" in result.stderr
+    assert (home / "prepared").read_text() == "once\n"
+
+
+def test_nothing_is_imported_when_nothing_is_left_to_prepare(home):
+    folder, _ = plan_sweep(home, [{"data": {"_target_": "mydata.Mine"}}])
+    assert run_prepare(home).returncode == 0
+    (home / "mydata.py").write_text("raise RuntimeError('imported again')")
+    assert len(prepare(folder)) == 1
