@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import math
+import statistics
 from types import ModuleType
 from typing import Any
 
 import pytest
+from scipy import stats
 
 from accelsweep.analyse.analyse import analyse
 from accelsweep.core.findings import CellFinding, Findings, Verdict
@@ -158,3 +161,82 @@ def test_an_axis_decides_all_that_lies_below_it(simulated: ModuleType) -> None:
     ]
     findings = analyse(simulated.make_records(rows), simulated.make_manifest(cells, 3))
     assert findings.refusals == ()
+
+
+def _twice(simulated: ModuleType, blocks: int, second: float = 1.0) -> Findings:
+    """Return a sweep whose baseline runs twice in each block, the second time `second` times as fast."""
+    rows, noise = [], (1.0, 1.02, 0.97, 1.01, 0.99)
+    for block in range(blocks):
+        for number, factor in ((2 * block, 1.0), (2 * block + 1, second)):
+            rate = 1000.0 * noise[block] * factor
+            rows.append({**simulated.make_run(BASE, number, rate), "block": f"b{block}"})
+        rows.append(simulated.make_run(OTHER, block, 2000.0 * (1.0 + block / 1000.0)))
+    return analyse(simulated.make_records(rows), simulated.make_manifest([BASE, OTHER], blocks))
+
+
+def test_both_runs_of_the_baseline_in_a_block_are_averaged_on_the_log_scale(simulated: ModuleType) -> None:
+    """A second run four times as fast doubles the block's value: the ratio halves, and its interval stays as wide."""
+    once, twice = (_second(_twice(simulated, 3, second)).speedup for second in (1.0, 4.0))
+    assert once is not None
+    assert twice is not None
+    assert once.paired
+    assert (once.ratio.count, twice.ratio.count) == (3, 3)
+    for ours, theirs in ((once.ratio.value, twice.ratio.value), (once.ratio.low, twice.ratio.low)):
+        assert ours is not None
+        assert theirs is not None
+        assert theirs == pytest.approx(ours / 2.0, rel=1e-5)
+
+
+def test_a_baseline_that_runs_twice_per_block_has_as_many_repeats_as_blocks(simulated: ModuleType) -> None:
+    findings = _twice(simulated, 3)
+    base = findings.cells[0]
+    assert (findings.repeats, base.measured) == (3, 6)
+    assert base.rate is not None
+    assert base.rate.count == 3
+    assert {doubt.code for doubt in base.doubts} == set()
+
+
+def test_a_block_in_which_one_of_the_baselines_runs_failed_has_the_other_as_its_value(simulated: ModuleType) -> None:
+    rows = [simulated.make_run(OTHER, block, 2000.0 + block) for block in range(3)]
+    for number in range(6):
+        rate = None if number == 3 else 1000.0 + number % 3
+        rows.append({**simulated.make_run(BASE, number, rate), "block": f"b{number // 2}"})
+    finding = _second(analyse(simulated.make_records(rows), simulated.make_manifest([BASE, OTHER], 3)))
+    assert finding.speedup is not None
+    assert (finding.speedup.paired, finding.speedup.ratio.count) == (True, 3)
+
+
+def _four(simulated: ModuleType, noise: dict[int, float], cells: int = 4) -> Findings:
+    """Return a sweep of `cells` equal cells in three blocks; `noise` by cell, 0.01 otherwise."""
+    axes, shape = [{"batch_size": 2**power} for power in range(cells)], (1.0, -0.5, -0.6)
+    rows = [
+        simulated.make_run(one, block, 1000.0 * (1.0 + noise.get(cell, 0.01) * shape[(block + cell) % 3]))
+        for cell, one in enumerate(axes)
+        for block in range(3)
+    ]
+    return analyse(simulated.make_records(rows), simulated.make_manifest(axes, 3))
+
+
+def _width(findings: Findings, cell: int) -> float:
+    speedup = findings.cells[cell].speedup
+    assert speedup is not None
+    assert speedup.ratio.low is not None
+    assert speedup.ratio.high is not None
+    return speedup.ratio.high / speedup.ratio.low
+
+
+def test_what_the_other_rows_show_goes_into_a_rows_interval(simulated: ModuleType) -> None:
+    """Alone, three blocks and three comparisons have a critical value of 7.6; together it is half of that."""
+    quiet = _four(simulated, {})
+    loud = _four(simulated, {2: 0.05, 3: 0.05})
+    assert _width(quiet, 1) < _width(loud, 1)
+    assert quiet.cells[1].speedup.ratio.value == loud.cells[1].speedup.ratio.value
+
+
+def test_two_cells_have_the_plain_paired_interval(simulated: ModuleType) -> None:
+    findings = _four(simulated, {}, cells=2)
+    rates = [[run.rate for run in cell.runs] for cell in findings.cells]
+    differences = [math.log(other / base) for base, other in zip(*rates, strict=True)]
+    low, high = stats.t.interval(0.95, 2, statistics.fmean(differences), stats.sem(differences))
+    assert findings.cells[1].speedup.ratio.low == pytest.approx(math.exp(low), rel=1e-4)
+    assert findings.cells[1].speedup.ratio.high == pytest.approx(math.exp(high), rel=1e-4)

@@ -15,6 +15,7 @@ from accelsweep.analyse.statistics.intervals import (
     linear_estimate,
     log_ratio,
     paired_interval,
+    pairs_up,
     pooled_noise,
     significant,
     t_interval,
@@ -58,8 +59,9 @@ def test_a_family_widens_each_interval_by_bonferroni() -> None:
 
 def test_three_shared_blocks_pair_and_two_do_not() -> None:
     three, two = dict(list(B.items())[:3]), dict(list(B.items())[:2])
-    assert log_ratio(A, three, Family()) == (paired_interval(A, three, Family()), True)
-    assert log_ratio(A, two, Family()) == (welch_interval(list(A.values()), list(two.values()), Family()), False)
+    assert (pairs_up(A, three), pairs_up(A, two)) == (True, False)
+    assert log_ratio(A, three, Family()) == paired_interval(A, three, Family())
+    assert log_ratio(A, two, Family()) == welch_interval(list(A.values()), list(two.values()), Family())
 
 
 def test_one_repeat_has_a_value_and_no_interval() -> None:
@@ -70,8 +72,8 @@ def test_one_repeat_has_a_value_and_no_interval() -> None:
 
 
 def test_one_repeat_on_one_side_gives_no_interval_of_the_ratio() -> None:
-    interval, paired = log_ratio(A, {"b0": 0.7}, Family())
-    assert (interval.half_width, paired) == (None, False)
+    interval = log_ratio(A, {"b0": 0.7}, Family())
+    assert interval.half_width is None
     assert interval.center == pytest.approx(1.05 - 0.7)
 
 

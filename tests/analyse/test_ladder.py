@@ -148,3 +148,23 @@ def test_an_overlay_may_change_any_key_of_the_config(simulated: ModuleType) -> N
     findings = analyse(simulated.make_records(rows), manifest.model_copy(update={"settings": settings}))
     assert findings.refusals == ()
     assert findings.ladder[1].gain is not None
+
+
+def test_the_gains_of_a_ladder_share_what_their_blocks_show_of_the_noise(simulated: ModuleType) -> None:
+    """The last step is quiet; over the step before it, what is usual on this ladder counts too."""
+
+    def gain(noise: float) -> float:
+        cells = [step(name) for name in (*STEPS, "3_last")]
+        sds, shape = (noise, noise, 0.001, 0.001), ((1, -1, 0), (0, 1, -1), (1, 1, -2), (-1, 2, -1))
+        rows = [
+            simulated.make_run(axes, block, 100.0 * (1 + number) * math.exp(sds[number] * shape[number][block]))
+            for block in range(3)
+            for number, axes in enumerate(cells)
+        ]
+        manifest = simulated.make_manifest(cells, 3)
+        settings = manifest.settings.model_copy(update={"report": ReportSettings(ladder="rung")})
+        last = analyse(simulated.make_records(rows), manifest.model_copy(update={"settings": settings})).ladder[3].gain
+        assert last is not None
+        return last.high / last.low
+
+    assert gain(0.001) < gain(0.01)

@@ -9,6 +9,7 @@ import pytest
 
 from accelsweep.analyse.analyse import analyse
 from accelsweep.core.findings import CellFinding, Verdict
+from accelsweep.plan.blocks.power import critical_t
 
 BASE, OTHER = {"batch_size": 32}, {"batch_size": 64}
 BASE_QUALITY = (0.95, 0.80, 0.90, 0.85, 0.99)
@@ -90,3 +91,21 @@ def test_a_cell_that_is_faster_but_worse_is_not_recommended(simulated: ModuleTyp
     assert findings.recommendation.choice is not None
     assert findings.recommendation.choice.cell == findings.cells[0].cell
     assert "1 faster, but worse" in findings.recommendation.sentence
+
+
+def test_the_differences_in_quality_share_what_their_seeds_show_of_the_noise(simulated: ModuleType) -> None:
+    """Three seeds show little; with other rows beside it the same differences give a narrower interval."""
+
+    def width(rows: int) -> float:
+        cells = [{"batch_size": 32 * 2**power} for power in range(rows)]
+        runs = [
+            simulated.make_run(axes, block, 1000.0 + block, quality=0.9 + 0.001 * ((block * (number + 2)) % 5))
+            for number, axes in enumerate(cells)
+            for block in range(3)
+        ]
+        found = analyse(simulated.make_records(runs), simulated.make_manifest(cells, 3)).cells[1].quality_difference
+        assert found is not None
+        plain = critical_t(2, 0.95, rows - 1)
+        return (found.high - found.low) / plain
+
+    assert width(6) < 0.6 * width(2)

@@ -32,7 +32,7 @@ def test_the_fastest_sound_cell_is_recommended_in_one_sentence(simulated: Module
     assert advice.choice.cell == simulated.name_of(CELLS[3])
     assert advice.sentence == (
         "Train on 1 CPU process (Xeon) in bf16-mixed at batch 256: "
-        "2.100x [2.091, 2.109] the rate of your baseline; memory 61 %; quality not measured."
+        "2.100x [2.093, 2.107] the rate of your baseline; memory 61 %; quality not measured."
     )
     assert advice.settle is None
 

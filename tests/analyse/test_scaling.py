@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import math
+import statistics
 from types import ModuleType
 
 import pytest
 
 from accelsweep.analyse.analyse import analyse
 from accelsweep.core.findings import ScalingPoint
+from accelsweep.plan.blocks.power import critical_t
 
 CELLS = [{"devices": devices, "batch_size": size} for devices in (1, 2, 4) for size in (64, 128, 256)]
 NOISE = (0.0, 0.002, -0.002)
@@ -70,3 +73,12 @@ def test_the_family_of_all_points_is_widened_together(simulated: ModuleType) -> 
 def test_points_on_other_software_are_left_out_of_the_curve(simulated: ModuleType) -> None:
     points = _points(simulated, software={"torch": "2.12.1"})
     assert max(point.devices for point in points if point.kind == "weak") == 2
+
+
+def test_the_points_of_all_curves_share_what_their_blocks_show_of_the_noise(simulated: ModuleType) -> None:
+    """Nine points in three blocks: each alone would have a critical value above 13."""
+    points = _points(simulated)
+    plain = critical_t(2, 0.95, sum(point.speedup.low is not None for point in points))
+    far = next(point.speedup for point in points if (point.kind, point.devices) == ("weak", 4))
+    scatter = statistics.stdev(math.log1p(noise * 1.4) - math.log1p(noise * 1.1) for noise in NOISE)
+    assert math.log(far.high / far.low) / 2.0 < 0.8 * plain * scatter / math.sqrt(3)

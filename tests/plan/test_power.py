@@ -1,28 +1,53 @@
-"""The power formula gives the figures of the protocol, agrees with a simulation, and is its own inverse."""
+"""The power formula agrees with a simulation of the moderated interval, and is its own inverse."""
 
 from __future__ import annotations
 
 import math
-import random
-import statistics
 
+import numpy as np
 import pytest
 
-from accelsweep.plan.blocks.power import chance_to_see, critical_t, repeats_needed, smallest_visible_effect
+from accelsweep.plan.blocks.power import (
+    chance_to_see,
+    critical_t,
+    degrees_of_freedom,
+    prior_degrees,
+    repeats_needed,
+    smallest_visible_effect,
+)
 
 
-@pytest.mark.parametrize(("repeats", "chance"), [(3, 0.09), (5, 0.73), (10, 1.0)])
-def test_the_chance_to_see_5_percent_among_20_cells_with_1_percent_noise(repeats: int, chance: float) -> None:
-    assert chance_to_see(1.05, repeats, 0.01, family=19) == pytest.approx(chance, abs=0.01)
+@pytest.mark.parametrize(
+    ("repeats", "family", "degrees"), [(2, 7, 2.0), (3, 7, 6.0), (5, 7, 8.0), (3, 31, 10.0), (3, 1, 2.0), (3, 2, 3.5)]
+)
+def test_a_ratio_has_the_degrees_of_freedom_of_its_moderated_variance(
+    repeats: int, family: int, degrees: float
+) -> None:
+    """Those of its own pairs and of the prior, which half of the cells are worth; a single ratio has only its own."""
+    assert degrees_of_freedom(repeats, family) == degrees
+
+
+def test_two_ratios_have_no_more_degrees_of_freedom_than_all_their_pairs() -> None:
+    assert degrees_of_freedom(3, 2) <= 2 * 2
+    assert degrees_of_freedom(100, 1) == 99
+
+
+def _seen(ratio: float, repeats: int, noise: float, family: int) -> float:
+    """Return how often simulated sweeps of equally noisy cells find `ratio` beyond the threshold of 2 %."""
+    generator = np.random.default_rng(3)
+    logs = generator.normal(0.0, noise, size=(4000, family + 1, repeats))
+    pairs = math.log(ratio) + logs[:, 1:] - logs[:, :1]
+    own = pairs.var(axis=-1, ddof=1)
+    worth = prior_degrees(family + 1)
+    shrunk = (worth * own.mean(axis=-1, keepdims=True) + (repeats - 1) * own) / (worth + repeats - 1)
+    reach = critical_t(degrees_of_freedom(repeats, family), 0.95, family) * np.sqrt(shrunk / repeats)
+    return float((pairs.mean(axis=-1) - reach > math.log(1.02)).mean())
 
 
 def test_the_chance_agrees_with_simulated_blocks() -> None:
-    generator, seen, sweeps = random.Random(3), 0, 4000
-    reach = critical_t(4, 0.95, 7) / math.sqrt(5)
-    for _ in range(sweeps):
-        pairs = [math.log(1.06) + generator.gauss(0, 0.01) - generator.gauss(0, 0.01) for _ in range(5)]
-        seen += statistics.fmean(pairs) - reach * statistics.stdev(pairs) > math.log(1.02)
-    assert chance_to_see(1.06, 5, 0.01, family=7, threshold=0.02) == pytest.approx(seen / sweeps, abs=0.025)
+    chance = chance_to_see(1.05, 5, 0.01, family=7, threshold=0.02)
+    assert 0.5 < chance < 0.95
+    assert chance == pytest.approx(_seen(1.05, 5, 0.01, 7), abs=0.04)
 
 
 @pytest.mark.parametrize("family", [1, 7, 1000])

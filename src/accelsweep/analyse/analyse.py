@@ -22,8 +22,9 @@ from accelsweep.analyse.findings.claims import judge_claims
 from accelsweep.analyse.findings.cost import costs, gaps, note, time_to_target, used
 from accelsweep.analyse.findings.doubts import cell_doubts, outlying_runs, overlapping_runs, sweep_doubts
 from accelsweep.analyse.findings.ladder import ladders
+from accelsweep.analyse.findings.noise_doubts import two_levels
 from accelsweep.analyse.findings.pareto import candidates, front, objectives
-from accelsweep.analyse.findings.quality import QualityMeasure, measure_of, quality_of
+from accelsweep.analyse.findings.quality import Asked, CellQuality, QualityMeasure, measure_of, qualities
 from accelsweep.analyse.findings.scaling import scaling
 from accelsweep.analyse.origin import environment, hardware_of, records_digest
 from accelsweep.analyse.runs import CellRuns, RunRow, group, hardware_names, parse, rate_metric_of
@@ -34,6 +35,7 @@ from accelsweep.core.documents import canonical_json
 from accelsweep.core.findings import CellFinding, ClaimFinding, Estimate, Findings, RunPoint
 from accelsweep.core.outcome import Outcome
 from accelsweep.core.plans import Manifest
+from accelsweep.core.record import Doubt
 from accelsweep.plan.blocks.power import smallest_visible_effect
 from accelsweep.plan.prices import read_prices
 
@@ -46,10 +48,12 @@ def analyse(records: pd.DataFrame, manifest: Manifest) -> Findings:
     names = hardware_names(groups)
     measure = measure_of(groups, manifest.settings.analysis.quality_margin)
     baselines = [one for one in groups if one.cell == manifest.baseline]
-    comparisons = [against_baseline(one, baselines, rules) for one in groups]
+    comparisons = against_baseline(groups, baselines, rules)
     priced, money = _costs(groups, manifest, Family(1, rules.family.confidence))
-    context = _Context(names, rules.family, measure, outlying_runs(groups), overlapping_runs(rows))
-    cells = tuple(_finding(*parts, context) for parts in zip(groups, comparisons, priced, strict=True))
+    context = _Context(names, rules.family, outlying_runs(groups), overlapping_runs(rows))
+    asked = [Asked(one, found.partner, found.verdict) for one, found in zip(groups, comparisons, strict=True)]
+    good, levels = qualities(asked, rules.family, measure), two_levels(groups)
+    cells = tuple(_finding(*parts, context) for parts in zip(groups, comparisons, priced, good, levels, strict=True))
     return Findings(
         **_of_the_plan(manifest),
         **_judged(manifest, groups, comparisons, cells, rules, measure, names),
@@ -156,13 +160,19 @@ class _Context:
 
     hardware: Mapping[str, str]
     family: Family
-    measure: QualityMeasure
     outlying: Collection[str]
     overlapping: Collection[str]
 
 
-def _finding(one: CellRuns, comparison: Comparison, priced: dict[str, Estimate], context: _Context) -> CellFinding:
-    quality = quality_of(one, comparison.partner, comparison.verdict, context.family, context.measure)
+def _finding(
+    one: CellRuns,
+    comparison: Comparison,
+    priced: dict[str, Estimate],
+    quality: CellQuality,
+    levels: Doubt | None,
+    context: _Context,
+) -> CellFinding:
+    own = cell_doubts(one, context.outlying, context.overlapping)
     return CellFinding(
         cell=one.cell,
         label=one.label,
@@ -180,7 +190,7 @@ def _finding(one: CellRuns, comparison: Comparison, priced: dict[str, Estimate],
         quality_verdict=quality.verdict,
         metrics=summaries(one),
         effective=dict(one.effective),
-        doubts=(*comparison.doubts, *cell_doubts(one, context.outlying, context.overlapping)),
+        doubts=(*comparison.doubts, *own, *([levels] if levels is not None else [])),
         runs=tuple(_point(run, one.rate(run)) for run in one.runs if run.run is not None),
         quality_difference=quality.difference,
         costs=priced,

@@ -5,9 +5,20 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
+from accelsweep.analyse.findings.noise_doubts import uneven_noise
 from accelsweep.analyse.likeness import build_doubt, difference
 from accelsweep.analyse.runs import CellRuns, RunRow
-from accelsweep.analyse.statistics.intervals import Family, exponential_estimate, log_ratio, t_interval, verdict
+from accelsweep.analyse.statistics.intervals import (
+    Family,
+    Interval,
+    exponential_estimate,
+    log_ratio,
+    pairs_up,
+    t_interval,
+    verdict,
+)
+from accelsweep.analyse.statistics.pools import Pair, Values, intervals
+from accelsweep.core.documents import canonical_json
 from accelsweep.core.findings import Estimate, Speedup, Verdict
 from accelsweep.core.outcome import Outcome
 from accelsweep.core.record import Doubt
@@ -48,8 +59,19 @@ def family_size(groups: Sequence[CellRuns], baseline: str | None) -> int:
     return max(1, sum(group.cell != baseline and group.planned.unsupported is None for group in groups))
 
 
-def against_baseline(group: CellRuns, baselines: Sequence[CellRuns], rules: Rules) -> Comparison:
-    """Compare one cell with the baseline; `baselines` are the baseline's rows, one per kind of hardware."""
+def against_baseline(groups: Sequence[CellRuns], baselines: Sequence[CellRuns], rules: Rules) -> list[Comparison]:
+    """Compare each row with the baseline; `baselines` are the baseline's rows, one per kind of hardware.
+
+    All rows at once, because what the noise of the others shows goes into each interval.
+    """
+    found = [_beforehand(group, baselines, rules) for group in groups]
+    asked = [(group, one) for group, one in zip(groups, found, strict=True) if isinstance(one, CellRuns)]
+    compared = iter(compare(asked, rules))
+    return [one if isinstance(one, Comparison) else next(compared) for one in found]
+
+
+def _beforehand(group: CellRuns, baselines: Sequence[CellRuns], rules: Rules) -> Comparison | CellRuns:
+    """Return the baseline that a row is compared with, or the comparison that says why there is none."""
     if not group.rated:
         return Comparison(None, Verdict.not_measured, endings(group))
     if any(group.cell == base.cell for base in baselines):
@@ -58,17 +80,31 @@ def against_baseline(group: CellRuns, baselines: Sequence[CellRuns], rules: Rule
     if not measured:
         return Comparison(None, Verdict.undecided, _no_baseline(baselines))
     partner, refusal = _partner(group, measured, rules)
-    if refusal is not None:
-        return Comparison(None, Verdict.refused, refusal)
-    return compare(group, partner, rules)
+    return Comparison(None, Verdict.refused, refusal) if refusal is not None else partner
 
 
-def compare(group: CellRuns, partner: CellRuns, rules: Rules) -> Comparison:
-    """Compare two measured cells that may be compared: ratio of `group`'s rate to `partner`'s."""
-    interval, paired = log_ratio(group.log_rates, partner.log_rates, rules.family)
-    ratio = exponential_estimate(interval, "1", rules.family)
+def compare(asked: Sequence[tuple[CellRuns, CellRuns]], rules: Rules) -> list[Comparison]:
+    """Compare measured cells that may be compared: the ratio of each one's rate to its partner's.
+
+    The pairs on one kind of hardware share a pool of variances; the family of `rules` is one over all of them.
+    """
+    pairs = [pair_of(group, partner, group.log_rates, partner.log_rates) for group, partner in asked]
+    found = zip(asked, intervals(pairs, rules.family, log_ratio), uneven_noise(pairs, rules.family.size), strict=True)
+    return [_comparison(*sides, interval, uneven, rules) for sides, interval, uneven in found]
+
+
+def pair_of(group: CellRuns, partner: CellRuns, ours: Values, theirs: Values) -> Pair:
+    """Return values of two cells as a pair whose pool is the kind of hardware of both."""
+    kind = canonical_json([dict(group.hardware), dict(partner.hardware)])
+    return Pair(ours, theirs, (group.cell, partner.cell), kind)
+
+
+def _comparison(
+    group: CellRuns, partner: CellRuns, interval: Interval, uneven: Doubt | None, rules: Rules
+) -> Comparison:
+    ratio, paired = exponential_estimate(interval, "1", rules.family), pairs_up(group.log_rates, partner.log_rates)
     decision, reason = verdict(ratio, rules.threshold)
-    doubts = (build_doubt(group, partner), None if paired else _unpaired(group, partner))
+    doubts = (build_doubt(group, partner), None if paired else _unpaired(group, partner), uneven)
     found = tuple(doubt for doubt in doubts if doubt is not None)
     return Comparison(Speedup(ratio=ratio, paired=paired), decision, reason, partner, found)
 

@@ -82,7 +82,7 @@ def _tested(one: _Stated, sides: Sequence[Side], family: Family, across: Collect
     if not comparable:
         return _finding(one, ClaimVerdict.not_testable, str(refusals[0]))
     ours, theirs = max(comparable, key=lambda pair: len(pair[0][1].keys() & pair[1][1].keys()))
-    interval, _ = log_ratio(ours[1], theirs[1], family)
+    interval = log_ratio(ours[1], theirs[1], family)
     return _judged(one, exponential_estimate(interval, "1", family), [ours[0], theirs[0]])
 
 

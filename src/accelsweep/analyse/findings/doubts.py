@@ -13,6 +13,7 @@ from statistics import quantiles
 
 from scipy import special
 
+from accelsweep.analyse.findings.noise_doubts import noisy_baseline
 from accelsweep.analyse.findings.series import ranks
 from accelsweep.analyse.runs import CellRuns, RunRow
 from accelsweep.analyse.statistics.intervals import mean
@@ -93,6 +94,7 @@ def sweep_doubts(groups: Sequence[CellRuns], baseline: str | None, repeats: int)
         found.append(Doubt(code="few_repeats", message=message, remedy=remedy))
     drifts = [drift(group) for group in groups if group.cell == baseline]
     found += [doubt for doubt in drifts if doubt is not None]
+    found += noisy_baseline(groups, baseline)
     hosts = sorted({host for group in groups for run in group.measured if (host := run.host)})
     if len(hosts) > 1:
         message = f"runs were measured on {len(hosts)} hosts ({', '.join(hosts)}): pairs remove this, own rates keep it"

@@ -8,7 +8,7 @@ one that has a rate.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from accelsweep.analyse.findings.against_baseline import Comparison, Rules, compare, endings, own_rate
 from accelsweep.analyse.findings.series import series_label
@@ -29,8 +29,8 @@ def ladders(
     """
     climbs = list(_climbs(groups, axis)) if axis is not None else []
     family = Family(max(1, sum(_ratios(climb) for climb in climbs)), rules.family.confidence)
-    within = replace(rules, family=family)
-    return tuple(rung for climb in climbs for rung in _rungs(climb, axis or "", within, hardware))
+    gains = _gains([step for climb in climbs for step in _steps(climb)], replace(rules, family=family))
+    return tuple(rung for climb in climbs for rung in _rungs(climb, axis or "", gains, rules, hardware))
 
 
 def _climbs(groups: Sequence[CellRuns], axis: str) -> Iterator[list[CellRuns]]:
@@ -53,14 +53,51 @@ def _ratios(climb: Sequence[CellRuns]) -> int:
     return max(0, 2 * (steps - 1) - 1)
 
 
-def _rungs(climb: Sequence[CellRuns], axis: str, rules: Rules, hardware: Mapping[str, str]) -> Iterator[Rung]:
-    first = next((one for one in climb if one.rated), None)
+@dataclass(frozen=True)
+class _Step:
+    """A cell of a ladder with the last one before it that has a rate, and the first that has one; or None."""
+
+    one: CellRuns
+    before: CellRuns | None
+    first: CellRuns | None
+
+
+def _steps(climb: Sequence[CellRuns]) -> Iterator[_Step]:
+    rated = [one for one in climb if one.rated]
+    for index, one in enumerate(climb):
+        earlier = [other for other in climb[:index] if other.rated]
+        yield _Step(one, earlier[-1] if earlier else None, rated[0] if rated and rated[0] is not one else None)
+
+
+_Gains = Mapping[tuple[int, int], Comparison]
+"""The comparisons of pairs of rows, by the rows' identities."""
+
+
+def _gains(steps: Sequence[_Step], rules: Rules) -> _Gains:
+    """Return the gains of all steps that may be compared: one pool of variances for each kind of hardware."""
+    asked = {
+        (id(step.one), id(other)): (step.one, other)
+        for step in steps
+        for other in (step.before, step.first)
+        if other is not None and step.one.rated
+    }
+    refusals = {key: difference(*sides, rules.axes, rules.across) for key, sides in asked.items()}
+    alike = {key: sides for key, sides in asked.items() if refusals[key] is None}
+    found = dict(zip(alike, compare(list(alike.values()), rules), strict=True))
+    return {
+        key: found[key] if refusal is None else Comparison(None, Verdict.refused, refusal)
+        for key, refusal in refusals.items()
+    }
+
+
+def _rungs(
+    climb: Sequence[CellRuns], axis: str, gains: _Gains, rules: Rules, hardware: Mapping[str, str]
+) -> Iterator[Rung]:
     name = series_label(climb[0].planned.axes, (axis,))
     kind = next((hardware.get(canonical_json(dict(one.hardware))) for one in climb if one.hardware), None)
-    before: CellRuns | None = None
-    for one in climb:
-        gain = _over(one, before, rules)
-        total = _over(one, first if one is not first else None, rules)
+    for step in _steps(climb):
+        one, before = step.one, step.before
+        gain, total = _over(one, before, gains), _over(one, step.first, gains)
         yield Rung(
             ladder=name,
             hardware=kind,
@@ -74,14 +111,12 @@ def _rungs(climb: Sequence[CellRuns], axis: str, rules: Rules, hardware: Mapping
             total_verdict=total.verdict,
             reason=gain.reason,
         )
-        before = one if one.rated else before
 
 
-def _over(one: CellRuns, other: CellRuns | None, rules: Rules) -> Comparison:
+def _over(one: CellRuns, other: CellRuns | None, gains: _Gains) -> Comparison:
     """Return the gain of one step over another; the first that has a rate has none."""
     if not one.rated:
         return Comparison(None, Verdict.not_measured, endings(one))
     if other is None:
         return Comparison(None, Verdict.baseline, "the first step that was measured")
-    refusal = difference(one, other, rules.axes, rules.across)
-    return Comparison(None, Verdict.refused, refusal) if refusal is not None else compare(one, other, rules)
+    return gains[id(one), id(other)]

@@ -6,8 +6,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from accelsweep.analyse.findings.against_baseline import pair_of
 from accelsweep.analyse.runs import CellRuns
-from accelsweep.analyse.statistics.intervals import Family, linear_estimate, mean, paired_interval, t_interval
+from accelsweep.analyse.statistics.intervals import Family, Interval, linear_estimate, mean, paired_interval, t_interval
+from accelsweep.analyse.statistics.pools import Pair, intervals
 from accelsweep.core.findings import Estimate, Verdict
 
 UNDECIDED = "quality: undecided"
@@ -40,10 +42,37 @@ def measure_of(groups: Sequence[CellRuns], margin: float) -> QualityMeasure:
     return QualityMeasure(metric, settings.get("quality_better", "max") if metric else None, margin)
 
 
-def quality_of(
-    group: CellRuns, partner: CellRuns | None, speed: Verdict, family: Family, measure: QualityMeasure
-) -> CellQuality:
-    """Return the quality of `group` beside that of `partner`, the baseline it is compared with (itself, or None)."""
+@dataclass(frozen=True)
+class Asked:
+    """A row whose quality is asked for, the baseline that it is compared with (itself, or None), and its speed."""
+
+    group: CellRuns
+    partner: CellRuns | None
+    speed: Verdict
+
+    def pair(self) -> Pair | None:
+        """Return the qualities of both sides by seed, or None where they have no seed in common."""
+        if self.partner is None or self.partner.cell == self.group.cell:
+            return None
+        own, other = by_seed(self.group), by_seed(self.partner)
+        return pair_of(self.group, self.partner, own, other) if own.keys() & other.keys() else None
+
+
+def qualities(asked: Sequence[Asked], family: Family, measure: QualityMeasure) -> list[CellQuality]:
+    """Return the quality of each row beside that of its baseline.
+
+    The differences are paired by seed; their variances have pools of their own, one for each kind of hardware.
+    """
+    pairs = [one.pair() for one in asked]
+    found = iter(intervals([pair for pair in pairs if pair is not None], family, paired_interval))
+    return [
+        _quality(one, next(found) if pair is not None else None, family, measure)
+        for one, pair in zip(asked, pairs, strict=True)
+    ]
+
+
+def _quality(one: Asked, interval: Interval | None, family: Family, measure: QualityMeasure) -> CellQuality:
+    group, partner = one.group, one.partner
     own = by_seed(group)
     if not own:
         return CellQuality(None, None, "quality: not measured")
@@ -54,13 +83,12 @@ def quality_of(
     average = linear_estimate(t_interval(list(own.values()), alone), unit, alone)
     if partner is None or partner.cell == group.cell:
         return CellQuality(average, None, "quality: baseline" if partner is not None else UNDECIDED)
-    other = by_seed(partner)
-    if not own.keys() & other.keys():
+    if interval is None:
         return CellQuality(average, None, f"{UNDECIDED} (no seed in common with the baseline)")
-    difference = linear_estimate(paired_interval(own, other, family), unit, family)
-    wording = _identical(own, other) or _wording(difference, measure)
+    difference = linear_estimate(interval, unit, family)
+    wording = _identical(own, by_seed(partner)) or _wording(difference, measure)
     return CellQuality(
-        average, difference, FASTER_BUT_WORSE if (speed, wording) == (Verdict.faster, WORSE) else wording
+        average, difference, FASTER_BUT_WORSE if (one.speed, wording) == (Verdict.faster, WORSE) else wording
     )
 
 

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
-from accelsweep.analyse.findings.against_baseline import Rules
+from accelsweep.analyse.findings.against_baseline import Rules, pair_of
 from accelsweep.analyse.findings.series import ranks, series, series_label
 from accelsweep.analyse.likeness import difference
 from accelsweep.analyse.runs import CellRuns
 from accelsweep.analyse.statistics.intervals import Family, Interval, exponential_estimate, log_ratio
+from accelsweep.analyse.statistics.pools import intervals
 from accelsweep.core.findings import ScalingPoint
 
 _FREE = ("devices", "num_nodes", "batch_size")
@@ -23,8 +25,25 @@ def scaling(groups: Sequence[CellRuns], rules: Rules) -> tuple[ScalingPoint, ...
     curves = [("strong", curve) for curve in _curves(groups, strong=True)]
     curves += [("weak", curve) for curve in _curves(groups, strong=False)]
     family = Family(sum(len(curve) - 1 for _, curve in curves), rules.family.confidence)
-    points = [_point(kind, group, curve[0], family, rules) for kind, curve in curves for group in curve]
-    return tuple(point for point in points if point is not None)
+    asked = [
+        _Asked(kind, group, curve[0])
+        for kind, curve in curves
+        for group in curve
+        if difference(group, curve[0], _FREE, rules.across) is None
+    ]
+    others = [one for one in asked if one.group is not one.base]
+    pairs = [pair_of(one.group, one.base, one.group.log_rates, one.base.log_rates) for one in others]
+    found = iter(intervals(pairs, family, log_ratio))
+    return tuple(_point(one, next(found) if one.group is not one.base else _itself(one), family) for one in asked)
+
+
+@dataclass(frozen=True)
+class _Asked:
+    """A point of a curve, and the curve's cell on the fewest devices, which it is compared with."""
+
+    kind: str
+    group: CellRuns
+    base: CellRuns
 
 
 def _curves(groups: Sequence[CellRuns], *, strong: bool) -> list[list[CellRuns]]:
@@ -45,19 +64,19 @@ def _batch(group: CellRuns) -> int:
     return int(group.config.get("batch_size", 0))
 
 
-def _point(kind: str, group: CellRuns, base: CellRuns, family: Family, rules: Rules) -> ScalingPoint | None:
-    if difference(group, base, _FREE, rules.across) is not None:
-        return None
-    factor = (ranks(group) or 1) / (ranks(base) or 1)
-    interval = log_ratio(group.log_rates, base.log_rates, family)[0]
-    if group is base:
-        interval = Interval(
-            0.0, None, len(base.log_rates), "the series' fewest devices, which the others are compared with"
-        )
-    batch = f"global batch {global_batch(group)}" if kind == "strong" else f"batch {_batch(group)} per device"
+def _itself(one: _Asked) -> Interval:
+    return Interval(
+        0.0, None, len(one.base.log_rates), "the series' fewest devices, which the others are compared with"
+    )
+
+
+def _point(one: _Asked, interval: Interval, family: Family) -> ScalingPoint:
+    group = one.group
+    factor = (ranks(group) or 1) / (ranks(one.base) or 1)
+    batch = f"global batch {global_batch(group)}" if one.kind == "strong" else f"batch {_batch(group)} per device"
     return ScalingPoint(
         series=series_label(group.planned.axes, _FREE, batch),
-        kind=kind,
+        kind=one.kind,
         cell=group.cell,
         devices=ranks(group) or 0,
         speedup=exponential_estimate(interval, "1", family),

@@ -104,11 +104,16 @@ def welch_interval(a: Sequence[float], b: Sequence[float], family: Family) -> In
     return Interval(center, critical_t(degrees, family.confidence, family.size) * math.sqrt(squared_error), count)
 
 
-def log_ratio(a: Mapping[str, float], b: Mapping[str, float], family: Family) -> tuple[Interval, bool]:
-    """Return the interval of log(rate a / rate b) from log rates per block, and whether it is a paired one."""
-    if len(a.keys() & b.keys()) >= FEWEST_PAIRS:
-        return paired_interval(a, b, family), True
-    return welch_interval(list(a.values()), list(b.values()), family), False
+def pairs_up(a: Mapping[Key, float], b: Mapping[Key, float]) -> bool:
+    """Return whether two sides share enough blocks (or seeds) for a paired interval."""
+    return len(a.keys() & b.keys()) >= FEWEST_PAIRS
+
+
+def log_ratio(a: Mapping[str, float], b: Mapping[str, float], family: Family) -> Interval:
+    """Return the interval of log(rate a / rate b) from log rates per block: paired where they pair up, else Welch's."""
+    if pairs_up(a, b):
+        return paired_interval(a, b, family)
+    return welch_interval(list(a.values()), list(b.values()), family)
 
 
 def significant(value: float, digits: int = 6) -> float:

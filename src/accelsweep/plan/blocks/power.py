@@ -1,7 +1,9 @@
-"""How small a difference a number of repeats can show: the power of the paired t-interval that the analysis uses.
+"""How small a difference a number of repeats can show: the power of the paired interval that the analysis uses.
 
 One formula for the plan (with an assumed noise) and for the report (with the noise that was seen). `noise` is always
-the standard deviation of the natural logarithm of one run's rate within a block: 0.01 is about 1 %.
+the standard deviation of the natural logarithm of one run's rate within a block: 0.01 is about 1 %. It is taken to be
+equal in all cells, so that the moderated variances have all the degrees of freedom that they may have, and the floor
+of the interval is left out. At 3 repeats both make the answers optimistic; from 5 on that hardly shows.
 """
 
 from __future__ import annotations
@@ -24,12 +26,21 @@ def critical_t(degrees_of_freedom: float, confidence: float, family: int = 1) ->
     return float(special.stdtrit(degrees_of_freedom, 1.0 - (1.0 - confidence) / (2.0 * max(family, 1))))
 
 
+def prior_degrees(cells: int) -> float:
+    """Return the most degrees of freedom that what is usual among `cells` cells may be worth to one of them.
+
+    The comparisons share the baseline, which makes their variances look more alike than they are: half of the cells,
+    and never more than 8, kept the coverage in the simulations of benchmarks/coverage.py.
+    """
+    return min(8.0, cells / 2.0)
+
+
 def chance_to_see(
     ratio: float, repeats: int, noise: float, *, family: int = 1, confidence: float = 0.95, threshold: float = 0.0
 ) -> float:
     """Return the probability that the interval of a true rate `ratio` lies wholly beyond 1 + threshold or its inverse.
 
-    A paired t-statistic whose mean is shifted follows the noncentral t distribution (Johnson, Kotz and Balakrishnan,
+    A t-statistic whose mean is shifted follows the noncentral t distribution (Johnson, Kotz and Balakrishnan,
     "Continuous Univariate Distributions", vol. 2, ch. 31). 0 for fewer than 2 repeats; 1 or 0 where there is no noise.
     """
     distance = abs(math.log(ratio)) - math.log1p(threshold)
@@ -37,7 +48,7 @@ def chance_to_see(
         return 0.0
     if noise == 0.0:
         return float(distance > 0.0)
-    degrees = degrees_of_freedom(repeats)
+    degrees = degrees_of_freedom(repeats, family)
     shift = distance / _standard_error(repeats, noise)
     return 1.0 - float(special.nctdtr(degrees, shift, critical_t(degrees, confidence, family)))
 
@@ -58,7 +69,7 @@ def smallest_visible_effect(
     """
     if repeats < 2:
         return None
-    degrees = degrees_of_freedom(repeats)
+    degrees = degrees_of_freedom(repeats, family)
     shift = float(special.nctdtrinc(degrees, 1.0 - power, critical_t(degrees, confidence, family)))
     return math.expm1(math.log1p(threshold) + shift * _standard_error(repeats, noise))
 
@@ -85,9 +96,15 @@ def repeats_needed(
     return choices[index] if index < len(choices) else None
 
 
-def degrees_of_freedom(repeats: int) -> int:
-    """Return the degrees of freedom that `repeats` blocks give a ratio: paired from 3 on, two samples below."""
-    return repeats - 1 if repeats >= 3 else 2 * (repeats - 1)
+def degrees_of_freedom(repeats: int, family: int = 1) -> float:
+    """Return the degrees of freedom of each of `family` ratios to one baseline after `repeats` blocks.
+
+    From 3 blocks on those of the moderated variance, whose prior is worth `prior_degrees`, and never more than all
+    pairs have together; two samples' below. A single ratio has no others to learn from.
+    """
+    if repeats < 3:
+        return 2.0 * (repeats - 1)
+    return min(prior_degrees(family + 1) + repeats - 1, max(family, 1) * (repeats - 1.0))
 
 
 def _standard_error(repeats: int, noise: float) -> float:

@@ -1,0 +1,54 @@
+"""What the first 3 blocks of a sweep say about its noise, and how many blocks `repeats: auto` then takes in all."""
+
+from __future__ import annotations
+
+import pandas as pd
+
+from accelsweep.analyse.findings.against_baseline import Rules, against_baseline, family_size, pair_of
+from accelsweep.analyse.runs import CellRuns, group, parse
+from accelsweep.analyse.statistics.intervals import Family, paired_interval, variance
+from accelsweep.analyse.statistics.pools import Pair, pools
+from accelsweep.core.plans import Manifest
+from accelsweep.plan.blocks.resolution import PILOT, Needed, PairNoise, repeats_for
+
+
+def repeats_from_pilot(records: pd.DataFrame, manifest: Manifest, resolution: float, most: int) -> Needed | None:
+    """Return how many blocks the sweep needs in all, from the table that `collect` made of its records.
+
+    Of each comparison its first 3 shared blocks count, in the manifest's order: asked again when more blocks are
+    measured, the answer stays. Ratios do not enter it. None where no comparison has 3 shared blocks with some spread.
+    `resolution` and `most` as in `plan.resolution.repeats_for`, which raises ValueError for impossible ones.
+    """
+    groups = group(manifest, parse(records))
+    analysis = manifest.settings.analysis
+    family = Family(family_size(groups, manifest.baseline), analysis.confidence)
+    rules = Rules(family, analysis.threshold, manifest.axes, analysis.across)
+    baselines = [one for one in groups if one.cell == manifest.baseline]
+    order = [block.name for block in manifest.blocks]
+    pairs = [
+        _first_blocks(one, found.partner, order)
+        for one, found in zip(groups, against_baseline(groups, baselines, rules), strict=True)
+        if found.partner is not None and found.partner is not one
+    ]
+    return repeats_for(_noise(pairs), family.size, resolution=resolution, most=most, confidence=family.confidence)
+
+
+def _first_blocks(one: CellRuns, partner: CellRuns, order: list[str]) -> Pair:
+    """Return the pair in the first blocks of `order` that both sides have, as many as a pilot has."""
+    shared = [block for block in order if block in one.blocks & partner.blocks][:PILOT]
+    sides = [{block: side.log_rates[block] for block in shared} for side in (one, partner)]
+    return pair_of(one, partner, *sides)
+
+
+def _noise(pairs: list[Pair]) -> list[PairNoise]:
+    """Return the variance of each pair with 3 shared blocks and some spread: moderated in a pool, its own alone."""
+    found: dict[int, PairNoise] = {
+        index: PairNoise(variance(pair.differences))
+        for index, pair in enumerate(pairs)
+        if len(pair.differences) == PILOT and paired_interval(pair.a, pair.b, Family()).half_width is not None
+    }
+    for pool in pools(pairs):
+        shown = pool.moderated
+        for index, shrunk in zip(pool.members, shown.variance, strict=True):
+            found[index] = PairNoise(float(shrunk), float(shown.prior_degrees), len(pool.members))
+    return list(found.values())
