@@ -25,6 +25,7 @@ from accelsweep.analyse.statistics.moderated import critical, half_widths, moder
 from accelsweep.plan.blocks.resolution import PairNoise, repeats_for
 
 Array = npt.NDArray[np.float64]
+Flags = npt.NDArray[np.bool_]
 Scenario = Callable[[np.random.Generator, tuple[int, int, int]], Array]
 """From a generator and (sweeps, cells, blocks) to the noise of each run; the baseline is cell 0."""
 
@@ -101,7 +102,7 @@ def drift(random: np.random.Generator, shape: tuple[int, int, int]) -> Array:
 def walk(random: np.random.Generator, shape: tuple[int, int, int]) -> Array:
     """A random walk within each block, one sd a run; the cells run in random order."""
     steps = random.normal(size=shape).cumsum(axis=1)
-    return normal(random, shape) + np.take_along_axis(steps, random.random(shape).argsort(axis=1), axis=1)
+    return np.asarray(normal(random, shape) + np.take_along_axis(steps, random.random(shape).argsort(axis=1), axis=1))
 
 
 SCENARIOS: dict[str, Scenario] = {
@@ -130,13 +131,13 @@ class Intervals:
     new: Array
     old: Array
 
-    def covering(self, widths: Array) -> Array:
+    def covering(self, widths: Array) -> Flags:
         """Return for each sweep whether all its intervals hold the truth, which is 0."""
-        return (np.abs(self.centers) <= widths).all(axis=1)
+        return np.asarray((np.abs(self.centers) <= widths).all(axis=1))
 
-    def deciding(self, widths: Array) -> Array:
+    def deciding(self, widths: Array) -> Flags:
         """Return for each sweep whether any of its verdicts is `faster` or `slower`."""
-        return (np.abs(self.centers) - widths > math.log1p(THRESHOLD)).any(axis=1)
+        return np.asarray((np.abs(self.centers) - widths > math.log1p(THRESHOLD)).any(axis=1))
 
 
 def intervals(noise: Array) -> Intervals:
