@@ -114,7 +114,7 @@ def runs(
 @app.command()
 def retry(
     name: SweepName,
-    outcome: Annotated[str, typer.Option(help="re-open the runs that ended so, e.g. out_of_memory")],
+    outcome: Annotated[str, typer.Option(help="re-open the runs that ended so: out_of_memory, disturbed, ...")],
 ) -> None:
     """Re-open runs, so that the next `accelsweep run` measures them again; their records are kept as attempts."""
     from accelsweep.commands.retry import retry_runs

@@ -6,8 +6,10 @@ import shlex
 from types import ModuleType
 from typing import Any
 
+import pytest
+
 from accelsweep.analyse.analyse import analyse
-from accelsweep.core.findings import Findings
+from accelsweep.core.findings import Findings, Verdict
 from accelsweep.core.plans import Device, Manifest, Site
 from accelsweep.state.folders import SweepFolder
 
@@ -37,9 +39,66 @@ def test_the_fastest_sound_cell_is_recommended_in_one_sentence(simulated: Module
     assert advice.settle is None
 
 
-def test_a_rival_whose_interval_overlaps_is_mentioned(simulated: ModuleType) -> None:
+def test_a_rival_that_cannot_be_told_from_the_best_is_named(simulated: ModuleType) -> None:
     advice = _analysed(simulated, (1.0, 1.5, 2.1, 2.101)).recommendation
-    assert "1 other cell may be as fast" in advice.sentence
+    assert "Not told apart from 32-true | batch 256." in advice.sentence
+
+
+def test_a_rival_counts_whatever_its_verdict_against_the_baseline_is(simulated: ModuleType) -> None:
+    """A noisy cell is undecided against the baseline, and may still be as fast as the best one."""
+    rows = []
+    for block, wobble in enumerate(WOBBLE):
+        rows.append(simulated.make_run(CELLS[0], block, 1000.0 * (1 + wobble)))
+        rows.append(simulated.make_run(CELLS[1], block, 1300.0 * (1 - wobble)))
+        rows.append(simulated.make_run(CELLS[2], block, 1300.0 * (1 + 300 * wobble)))
+    findings = analyse(simulated.make_records(rows), simulated.make_manifest(CELLS[:3], 5))
+    assert [cell.verdict for cell in findings.cells[1:]] == [Verdict.faster, Verdict.undecided]
+    assert "Not told apart from 32-true | batch 256." in findings.recommendation.sentence
+
+
+BUSY = [{"code": "busy_cpu", "message": "other processes kept 1.33 of 2 cores busy", "remedy": "stop them"}]
+
+
+@pytest.mark.parametrize("side", [0, 1])
+def test_what_was_measured_on_a_busy_machine_has_no_verdict_and_is_not_recommended(
+    simulated: ModuleType, side: int
+) -> None:
+    """However fast it looks: three of its five runs, or of the baseline's, were disturbed."""
+    rows = [
+        simulated.make_run(axes, block, rate + block, doubts=BUSY if index == side and block < 3 else [])
+        for index, (axes, rate) in enumerate(((CELLS[0], 1000.0), (CELLS[3], 31000.0)))
+        for block in range(5)
+    ]
+    findings = analyse(simulated.make_records(rows), simulated.make_manifest([CELLS[0], CELLS[3]], 5))
+    assert findings.cells[1].verdict is Verdict.disturbed
+    assert "3 of 5 runs: other processes kept 1.33 of 2 cores busy" in findings.cells[1].verdict_reason
+    assert findings.recommendation.choice is None
+    assert findings.recommendation.sentence.startswith("Nothing can be recommended: 1 of 1 comparison disturbed")
+    assert findings.recommendation.settle is not None
+    assert findings.recommendation.settle.startswith("accelsweep retry simulated --outcome disturbed && accelsweep run")
+
+
+def test_half_of_the_runs_disturbed_leave_a_verdict_and_the_doubt(simulated: ModuleType) -> None:
+    rows = [
+        simulated.make_run(axes, block, rate + block, doubts=BUSY if block < 2 else [])
+        for axes, rate in ((CELLS[0], 1000.0), (CELLS[3], 2000.0))
+        for block in range(4)
+    ]
+    found = analyse(simulated.make_records(rows), simulated.make_manifest([CELLS[0], CELLS[3]], 4)).cells[1]
+    assert found.verdict is Verdict.faster
+    assert "busy_cpu" in [doubt.code for doubt in found.doubts]
+
+
+def test_below_three_shared_blocks_the_verdict_is_not_yet(simulated: ModuleType) -> None:
+    rows = [
+        simulated.make_run(axes, block, rate + block)
+        for axes, rate in ((CELLS[0], 1000.0), (CELLS[3], 3000.0))
+        for block in range(2)
+    ]
+    findings = analyse(simulated.make_records(rows), simulated.make_manifest([CELLS[0], CELLS[3]], 2))
+    assert findings.cells[1].verdict is Verdict.not_yet
+    assert "a verdict needs 3 blocks that hold both sides, and there are 2" in findings.cells[1].verdict_reason
+    assert findings.recommendation.choice is None
 
 
 def test_undecided_cells_lead_to_the_command_that_settles_them(simulated: ModuleType) -> None:

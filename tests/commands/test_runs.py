@@ -14,7 +14,7 @@ from accelsweep.commands.runs import print_runs
 from accelsweep.core.errors import AccelsweepError, InputError
 from accelsweep.core.outcome import Outcome
 from accelsweep.core.plans import Hold
-from accelsweep.core.record import Record
+from accelsweep.core.record import Doubt, Record
 from accelsweep.state.attempts import RunFolder
 from accelsweep.state.living import SILENCE_SECONDS
 
@@ -65,6 +65,18 @@ def test_a_re_opened_record_does_not_come_back_when_the_next_attempt_is_lost(swe
     place = RunFolder(sweep.folder.run(run), run)
     assert place.recover() == []
     assert place.record() is None
+
+
+def test_runs_that_others_disturbed_are_measured_again_and_no_others(sweep, capsys):
+    """The first run's record says that others used the machine; the second ran out of memory."""
+    first, second = sweep.runs()[:2]
+    path = sweep.folder.record(first)
+    doubt = Doubt(code="busy_cpu", message="other processes kept 1.33 of 2 cores busy", remedy="stop them")
+    Record.read(path).model_copy(update={"doubts": (doubt,)}).write(path)
+    retry_runs(sweep.home, "tiny", "disturbed")
+    assert "(was disturbed: other processes kept 1.33 of 2 cores busy)" in capsys.readouterr().out
+    assert not path.exists()
+    assert sweep.folder.record(second).exists()
 
 
 def test_a_run_that_took_its_supervisor_down_twice_may_be_tried_again(tmp_path):

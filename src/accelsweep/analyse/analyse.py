@@ -8,12 +8,14 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import pandas as pd
 from pydantic import ValidationError
 
-from accelsweep.analyse.advice.recommend import Situation, recommend
+from accelsweep.analyse.advice.recommend import recommend
+from accelsweep.analyse.advice.situation import Situation
 from accelsweep.analyse.advice.words import command
 from accelsweep.analyse.findings.against_baseline import Comparison, Rules, against_baseline, family_size, own_rate
 from accelsweep.analyse.findings.batch import batch_curves
@@ -25,6 +27,7 @@ from accelsweep.analyse.findings.ladder import ladders
 from accelsweep.analyse.findings.noise_doubts import two_levels
 from accelsweep.analyse.findings.pareto import candidates, front, objectives
 from accelsweep.analyse.findings.quality import Asked, CellQuality, QualityMeasure, measure_of, qualities
+from accelsweep.analyse.findings.rivals import not_told_apart
 from accelsweep.analyse.findings.scaling import scaling
 from accelsweep.analyse.origin import environment, hardware_of, records_digest
 from accelsweep.analyse.runs import CellRuns, RunRow, group, hardware_names, parse, rate_metric_of
@@ -110,7 +113,7 @@ def _judged(
     goals = objectives(chosen, measure.better)
     pareto = tuple(chosen[index].cell for index in front(goals, len(chosen)))
     situations = {
-        hardware: Situation(manifest, part, rules, noise, pareto)
+        hardware: Situation(manifest, part, rules, measure, noise, pareto, partial(_rivals, groups, cells, rules))
         for hardware, part in _by_baseline(comparisons, cells, names).items()
     }
     return {
@@ -125,6 +128,15 @@ def _judged(
         "pareto_objectives": tuple(goals),
         "recommendation": recommend(situations),
     }
+
+
+def _rivals(
+    groups: Sequence[CellRuns], cells: Sequence[CellFinding], rules: Rules, best: CellFinding
+) -> list[CellFinding]:
+    """Return the findings of the cells that cannot be told apart from `best`, one of `cells`."""
+    found = {id(one): cell for one, cell in zip(groups, cells, strict=True)}
+    chosen = next(one for one, cell in zip(groups, cells, strict=True) if cell is best)
+    return [found[id(one)] for one in not_told_apart(chosen, groups, rules)]
 
 
 def _pairs(

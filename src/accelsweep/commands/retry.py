@@ -1,4 +1,4 @@
-"""`accelsweep retry`: re-open runs that ended badly, so that the next `accelsweep run` measures them again."""
+"""`accelsweep retry`: re-open runs that ended badly or were disturbed; the next `accelsweep run` measures them."""
 
 from __future__ import annotations
 
@@ -14,6 +14,9 @@ from accelsweep.drive.head import refuse_while_run
 from accelsweep.state.attempts import RunFolder
 from accelsweep.state.folders import SweepFolder, existing_sweep
 
+DISTURBED = "disturbed"
+"""Stands beside the outcomes: runs that were measured while others used the machine."""
+
 _KEPT = {
     Outcome.measured: "it is an answer; more of them: accelsweep run ... --add-repeats K",
     Outcome.not_run: "there is nothing to re-open; the same `accelsweep run` measures it",
@@ -21,21 +24,25 @@ _KEPT = {
 
 
 def retry_runs(home: Path, name: str, outcome: str) -> None:
-    """Re-open every run of the sweep that ended as `outcome`, and say which; their records stay as earlier attempts."""
-    wanted = outcome_named(outcome)
-    if wanted in _KEPT:
+    """Re-open every run of the sweep that ended as `outcome`, and say which; their records stay as earlier attempts.
+
+    `disturbed` re-opens the measured runs during which others used the machine.
+    """
+    wanted = DISTURBED if outcome == DISTURBED else outcome_named(outcome)
+    if isinstance(wanted, Outcome) and wanted in _KEPT:
         raise InputError(f"runs that are {wanted} cannot be retried: {_KEPT[wanted]}")
     folder = existing_sweep(home, name)
     refuse_while_run(folder)
     opened = 0
     for row in list(rows_of(folder)):
-        if row.outcome is not wanted:
+        reason = row.disturbed if wanted == DISTURBED else row.reason
+        if reason is None if wanted == DISTURBED else row.outcome is not wanted:
             continue
         if row.run is None or row.folder is None:
-            typer.echo(f"stays {wanted}: {row.what}: {row.reason}")
+            typer.echo(f"stays {wanted}: {row.what}: {reason}")
         else:
             opened += RunFolder(row.folder, row.run).reopen()
-            typer.echo(f"re-opened: {row.what} (was {wanted}: {row.reason})")
+            typer.echo(f"re-opened: {row.what} (was {wanted}: {reason})")
     _forget_done(folder)
     typer.echo(f"{name}: {opened} runs re-opened" + ("; the same `accelsweep run` measures them" if opened else ""))
 

@@ -18,13 +18,17 @@ from accelsweep.state.folders import SweepFolder, existing_sweep
 
 @dataclass(frozen=True)
 class ListedRun:
-    """One run, or one cell that the plan knows to be unsupported (then `run` and `folder` are None)."""
+    """One run, or one cell that the plan knows to be unsupported (then `run` and `folder` are None).
+
+    `disturbed` says what others did to the machine while the run was measured.
+    """
 
     run: str | None
     outcome: Outcome
     reason: str | None
     what: str
     folder: Path | None
+    disturbed: str | None = None
 
 
 def print_runs(home: Path, name: str, outcome: str | None) -> None:
@@ -55,18 +59,19 @@ def rows_of(folder: SweepFolder) -> Iterator[ListedRun]:
     labels = {cell.name: label(cell.axes) for cell in manifest.cells}
     for run in manifest.wanted_runs():
         cell, _, repeat = run.rpartition("-r")
-        outcome, reason = _ending(folder, run)
-        yield ListedRun(run, outcome, reason, f"{labels.get(cell, cell)}, repeat {repeat}", folder.run(run))
+        outcome, reason, disturbed = _ending(folder, run)
+        what = f"{labels.get(cell, cell)}, repeat {repeat}"
+        yield ListedRun(run, outcome, reason, what, folder.run(run), disturbed)
     for planned in manifest.cells:
         if planned.unsupported is not None:
             yield ListedRun(None, Outcome.unsupported, planned.unsupported, labels[planned.name], None)
 
 
-def _ending(folder: SweepFolder, run: str) -> tuple[Outcome, str | None]:
+def _ending(folder: SweepFolder, run: str) -> tuple[Outcome, str | None, str | None]:
     try:
         record = RunFolder(folder.run(run), run).record()
     except DamagedFile as error:
-        return Outcome.not_run, f"its record is damaged: {error.why}"
+        return Outcome.not_run, f"its record is damaged: {error.why}", None
     if record is None:
-        return Outcome.not_run, "it has no record yet; the same `accelsweep run` measures it"
-    return record.outcome, record.reason
+        return Outcome.not_run, "it has no record yet; the same `accelsweep run` measures it", None
+    return record.outcome, record.reason, next((one.message for one in record.doubts if one.disturbing), None)

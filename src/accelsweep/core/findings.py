@@ -18,12 +18,17 @@ from accelsweep.core.record import Doubt
 
 
 class Verdict(StrEnum):
-    """What the interval of a ratio supports, given the practical threshold. `undecided` is an honest answer."""
+    """What the interval of a ratio supports, given the practical threshold. `undecided` is an honest answer.
+
+    `not yet` stands where fewer than 3 blocks hold both sides, `disturbed` where others used the machine meanwhile.
+    """
 
     faster = "faster"
     slower = "slower"
     same = "same"
     undecided = "undecided"
+    not_yet = "not yet"
+    disturbed = "disturbed"
     baseline = "baseline"
     refused = "refused"
     not_measured = "not measured"

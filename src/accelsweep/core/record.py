@@ -39,6 +39,10 @@ class Metric(Frozen):
         return self
 
 
+DISTURBING = frozenset({"busy_cpu", "foreign_process", "swap", "throttled"})
+"""Doubts that say of a window: the machine was not ours alone, or its device was held back."""
+
+
 class Doubt(Frozen):
     """A machine-found reason to distrust a number. It travels with the number everywhere.
 
@@ -48,6 +52,11 @@ class Doubt(Frozen):
     code: str
     message: str
     remedy: str
+
+    @property
+    def disturbing(self) -> bool:
+        """Whether others, or the device's limits, took part in the measurement."""
+        return self.code in DISTURBING
 
 
 class Effective(Frozen):

@@ -2,46 +2,17 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 
+from accelsweep.analyse.advice.price import price_of, traded
+from accelsweep.analyse.advice.situation import Situation
 from accelsweep.analyse.advice.words import command, memory, setting, times, verb
-from accelsweep.analyse.findings.against_baseline import Rules
 from accelsweep.analyse.findings.pareto import MEMORY, cost_of, money_of, one_energy_scope, value_of
-from accelsweep.analyse.findings.quality import FASTER_BUT_WORSE
-from accelsweep.analyse.statistics.repeats import planned_repeats
+from accelsweep.analyse.findings.quality import FASTER_BUT_WORSE, NOT_MEASURED, shown_not_worse
 from accelsweep.core.digits import count_of
 from accelsweep.core.findings import CellFinding, Choice, Recommendation, Verdict
-from accelsweep.core.plans import Manifest
 from accelsweep.plan.blocks.power import repeats_needed
-
-
-@dataclass(frozen=True)
-class Situation:
-    """What advice is given on: the cells with their verdicts, the rules behind them, and the noise that was seen.
-
-    `front` names the cells on the Pareto front; `noise` is the standard deviation of a log rate in a block, or None.
-    """
-
-    manifest: Manifest
-    cells: Sequence[CellFinding]
-    rules: Rules
-    noise: float | None
-    front: Sequence[str]
-
-    @property
-    def repeats(self) -> int:
-        """The repeats that these cells' ratios rest on."""
-        return planned_repeats(self.cells, self.manifest)
-
-    @property
-    def baseline(self) -> CellFinding | None:
-        """The measured baseline, or None."""
-        return next((cell for cell in self.cells if cell.verdict is Verdict.baseline), None)
-
-    def having(self, verdict: Verdict) -> list[CellFinding]:
-        """Return the cells with this verdict."""
-        return [cell for cell in self.cells if cell.verdict is verdict]
 
 
 def recommend(situations: Mapping[str, Situation]) -> Recommendation:
@@ -75,35 +46,59 @@ def _added(settle: str) -> int:
 
 
 def _recommend(situation: Situation) -> Recommendation:
-    faster = [cell for cell in situation.having(Verdict.faster) if cell.quality_verdict != FASTER_BUT_WORSE]
-    if faster:
-        return _train(situation, max(faster, key=lambda cell: (_ratio(cell), cell.cell)), faster)
+    faster = sorted(situation.having(Verdict.faster), key=lambda cell: (-_ratio(cell), cell.cell))
+    sound = [cell for cell in faster if _sound(cell)]
+    if sound:
+        return _train(situation, sound[0], [cell for cell in faster if _ratio(cell) > _ratio(sound[0])])
+    if any(cell.quality_verdict != FASTER_BUT_WORSE for cell in faster):
+        return traded(situation, faster[0])
     if situation.baseline is None:
         return _nothing_without_baseline(situation)
-    undecided = situation.having(Verdict.undecided)
-    if undecided:
-        total = len(situation.having(Verdict.slower)) + len(situation.having(Verdict.same)) + len(undecided)
+    if disturbed := situation.having(Verdict.disturbed):
+        return _disturbed(situation, disturbed)
+    open_ones = [*situation.having(Verdict.undecided), *situation.having(Verdict.not_yet)]
+    if open_ones:
+        total = len(situation.having(Verdict.slower)) + len(situation.having(Verdict.same)) + len(open_ones)
         why = (
-            f"{len(undecided)} of {count_of(total, 'comparison')} undecided at {count_of(situation.repeats, 'repeat')}"
+            f"{len(open_ones)} of {count_of(total, 'comparison')} undecided at {count_of(situation.repeats, 'repeat')}"
         )
-        return _not_yet(situation, undecided, f"Nothing can be recommended yet: {why}")
-    return _stay(situation, situation.baseline)
+        return _not_yet(situation, open_ones, f"Nothing can be recommended yet: {why}")
+    return _stay(situation, situation.baseline, faster)
 
 
-def _train(situation: Situation, best: CellFinding, faster: Sequence[CellFinding]) -> Recommendation:
-    assert best.speedup is not None
-    limit = best.speedup.ratio.low or 0.0
-    rivals = [
-        cell for cell in faster if cell is not best and cell.speedup and (cell.speedup.ratio.high or 0.0) >= limit
-    ]
+def _sound(cell: CellFinding) -> bool:
+    return shown_not_worse(cell.quality_verdict) or cell.quality_verdict == NOT_MEASURED
+
+
+def _train(situation: Situation, best: CellFinding, traded_ones: Sequence[CellFinding]) -> Recommendation:
+    rivals = situation.rivals(best)
     sentence = f"{verb(best)} {setting(best)}: {_comparison(situation, best)}."
     if rivals:
-        sentence += f" {count_of(len(rivals), 'other cell')} may be as fast: the intervals overlap."
+        sentence += f" Not told apart from {_listed(rivals)}."
+    if traded_ones:
+        sentence += f" {price_of(situation, traded_ones[0])}"
     choice = Choice(cell=best.cell, title="Recommended", sentence=sentence, hardware=best.hardware)
-    unsettled = [_ratio(best) / _ratio(cell) for cell in rivals]
+    unsettled = [_ratio(best) / _ratio(cell) for cell in rivals if _ratio(cell) > 0.0]
     unsettled += [_ratio(cell) for cell in situation.having(Verdict.undecided)]
     settle = _more_repeats(situation, unsettled)
     return Recommendation(choice=choice, sentence=sentence, alternatives=_alternatives(situation, best), settle=settle)
+
+
+def _listed(cells: Sequence[CellFinding]) -> str:
+    """Return up to three settings by name, and how many there are beyond."""
+    shown = "; ".join(cell.label for cell in cells[:3])
+    return shown if len(cells) <= 3 else f"{shown}; and {count_of(len(cells) - 3, 'other setting')}"
+
+
+def _disturbed(situation: Situation, disturbed: Sequence[CellFinding]) -> Recommendation:
+    total = sum(cell.speedup is not None for cell in situation.cells)
+    sentence = (
+        f"Nothing can be recommended: {len(disturbed)} of {count_of(total, 'comparison')} disturbed "
+        f"({disturbed[0].verdict_reason}). Stop other work on the machine, and measure the disturbed runs again."
+    )
+    settle = shlex.join(["accelsweep", "retry", situation.manifest.sweep, "--outcome", "disturbed"])
+    settle += f" && {command(situation.manifest)}"
+    return Recommendation(choice=None, sentence=sentence, alternatives=(), settle=settle)
 
 
 def _comparison(situation: Situation, cell: CellFinding) -> str:
@@ -120,17 +115,18 @@ def _comparison(situation: Situation, cell: CellFinding) -> str:
     return "; ".join(parts)
 
 
-def _stay(situation: Situation, baseline: CellFinding) -> Recommendation:
-    worse = [cell for cell in situation.cells if cell.quality_verdict == FASTER_BUT_WORSE]
+def _stay(situation: Situation, baseline: CellFinding, worse: Sequence[CellFinding]) -> Recommendation:
+    """Advise to stay with the baseline; `worse` are the cells that are faster but lose quality, fastest first."""
     others = len(situation.having(Verdict.slower)) + len(situation.having(Verdict.same)) + len(worse)
     beyond = f"{situation.rules.threshold * 100:.2g} %"
     sentence = f"Stay with your baseline, {setting(baseline)}: none of {count_of(others, 'other cell')}"
     sentence += f" that could be compared is more than {beyond} faster"
     if worse:
-        sentence += f" without losing quality ({len(worse)} faster, but worse)"
+        sentence += f" without losing quality. {price_of(situation, worse[0])}"
     if not others:
         return Recommendation(choice=None, sentence=_nothing_to_compare(situation), alternatives=(), settle=None)
-    choice = Choice(cell=baseline.cell, title="Recommended", sentence=f"{sentence}.", hardware=baseline.hardware)
+    sentence = sentence.rstrip(".") + "."
+    choice = Choice(cell=baseline.cell, title="Recommended", sentence=sentence, hardware=baseline.hardware)
     alternatives = _alternatives(situation, baseline)
     return Recommendation(choice=choice, sentence=choice.sentence, alternatives=alternatives, settle=None)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
+from accelsweep.analyse.findings.disturbance import disturbance
 from accelsweep.analyse.findings.noise_doubts import uneven_noise
 from accelsweep.analyse.likeness import build_doubt, difference
 from accelsweep.analyse.runs import CellRuns, RunRow
@@ -103,10 +104,21 @@ def _comparison(
     group: CellRuns, partner: CellRuns, interval: Interval, uneven: Doubt | None, rules: Rules
 ) -> Comparison:
     ratio, paired = exponential_estimate(interval, "1", rules.family), pairs_up(group.log_rates, partner.log_rates)
-    decision, reason = verdict(ratio, rules.threshold)
+    decision, reason = _decided(group, partner, ratio, rules.threshold)
     doubts = (build_doubt(group, partner), None if paired else _unpaired(group, partner), uneven)
     found = tuple(doubt for doubt in doubts if doubt is not None)
     return Comparison(Speedup(ratio=ratio, paired=paired), decision, reason, partner, found)
+
+
+def _decided(group: CellRuns, partner: CellRuns, ratio: Estimate, threshold: float) -> tuple[Verdict, str]:
+    """Return the verdict that the interval supports, unless the machine or the number of blocks forbids any."""
+    for side, whose in ((group, "its own"), (partner, "those of the other side")):
+        if (found := disturbance(side)) is not None:
+            return Verdict.disturbed, f"{whose} runs were disturbed: {found}"
+    if not pairs_up(group.log_rates, partner.log_rates):
+        shared = len(group.blocks & partner.blocks)
+        return Verdict.not_yet, f"a verdict needs 3 blocks that hold both sides, and there are {shared}"
+    return verdict(ratio, threshold)
 
 
 def own_rate(group: CellRuns, confidence: float) -> Estimate | None:

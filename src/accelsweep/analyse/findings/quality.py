@@ -14,6 +14,7 @@ from accelsweep.core.findings import Estimate, Verdict
 
 UNDECIDED = "quality: undecided"
 WORSE = "quality: worse"
+NOT_MEASURED = "quality: not measured"
 FASTER_BUT_WORSE = "faster, but worse"
 
 
@@ -24,6 +25,11 @@ class CellQuality:
     mean: Estimate | None
     difference: Estimate | None
     verdict: str
+
+
+def shown_not_worse(verdict: str) -> bool:
+    """Return whether a cell's quality verdict says that the interval excludes a loss beyond the margin."""
+    return verdict.startswith(("quality: same", "quality: not worse", "quality: better"))
 
 
 @dataclass(frozen=True)
@@ -75,7 +81,7 @@ def _quality(one: Asked, interval: Interval | None, family: Family, measure: Qua
     group, partner = one.group, one.partner
     own = by_seed(group)
     if not own:
-        return CellQuality(None, None, "quality: not measured")
+        return CellQuality(None, None, NOT_MEASURED)
     alone = Family(1, family.confidence)
     unit = measure.metric or next(
         run.metrics["quality"].unit for run in group.measured if run.value("quality") is not None

@@ -1,0 +1,59 @@
+"""What a faster setting costs in quality, said in the same sentence as its gain, so that no headline flatters."""
+
+from __future__ import annotations
+
+import math
+
+from accelsweep.analyse.advice.situation import Situation
+from accelsweep.analyse.advice.words import command, setting, times
+from accelsweep.analyse.findings.quality import FASTER_BUT_WORSE
+from accelsweep.core.digits import interval_digits, significant
+from accelsweep.core.findings import CellFinding, Recommendation
+
+
+def traded(situation: Situation, fastest: CellFinding) -> Recommendation:
+    """Return the advice where every faster setting loses quality, or may: no choice, and what the fastest trades."""
+    sentence = f"Nothing is recommended without a price. {price_of(situation, fastest)}"
+    return Recommendation(choice=None, sentence=sentence, alternatives=(), settle=_settle(situation, fastest))
+
+
+def price_of(situation: Situation, cell: CellFinding) -> str:
+    """Return gain and loss of a faster cell in one sentence: `2.9x ..., and accuracy falls from 0.97 to 0.92`."""
+    assert cell.speedup is not None
+    gain = f"Training {setting(cell)} has {times(cell.speedup.ratio)} the rate of your baseline"
+    name = (situation.quality.metric or "quality").removeprefix("val_")
+    base = situation.baseline
+    if cell.quality is None or base is None or base.quality is None:
+        return f"{gain}, and its {name} could not be compared."
+    before, after = significant(base.quality.value), significant(cell.quality.value)
+    if cell.quality_verdict == FASTER_BUT_WORSE:
+        moves = "rises" if situation.quality.better == "min" else "falls"
+        return f"{gain}, and {name} {moves} from {before} to {after} ({_difference(cell)})."
+    return f"{gain}; {name} not settled ({after}, was {before}; {_difference(cell)})."
+
+
+def _difference(cell: CellFinding) -> str:
+    difference = cell.quality_difference
+    if difference is None or difference.low is None or difference.high is None:
+        return "difference without an interval"
+    middle, low, high = interval_digits(difference.value, difference.low, difference.high)
+    return f"difference {middle} [{low}, {high}]"
+
+
+def _settle(situation: Situation, cell: CellFinding) -> str | None:
+    """Return the command whose added blocks should settle the quality of `cell`; None where it is settled."""
+    difference = cell.quality_difference
+    if cell.quality_verdict == FASTER_BUT_WORSE or difference is None:
+        return None
+    return f"{command(situation.manifest)} --add-repeats {_repeats_to_settle(situation, cell)}"
+
+
+def _repeats_to_settle(situation: Situation, cell: CellFinding) -> int:
+    """Return how many blocks more would narrow the quality's interval to above the margin, were its centre right."""
+    difference, sign = cell.quality_difference, -1.0 if situation.quality.better == "min" else 1.0
+    assert difference is not None
+    room = sign * difference.value + situation.quality.margin
+    if difference.low is None or difference.high is None or room <= 0.0:
+        return 2
+    half_width = (difference.high - difference.low) / 2
+    return max(2, math.ceil(difference.count * (half_width / room) ** 2) - difference.count)

@@ -1,0 +1,43 @@
+"""What advice rests on: the findings of the cells, the rules behind their verdicts, and the noise that was seen."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from accelsweep.analyse.findings.against_baseline import Rules
+from accelsweep.analyse.findings.quality import QualityMeasure
+from accelsweep.analyse.statistics.repeats import planned_repeats
+from accelsweep.core.findings import CellFinding, Verdict
+from accelsweep.core.plans import Manifest
+
+
+@dataclass(frozen=True)
+class Situation:
+    """What advice is given on: the cells with their verdicts, the rules behind them, and the noise that was seen.
+
+    `front` names the cells on the Pareto front; `noise` is the standard deviation of a log rate in a block, or None.
+    `rivals` gives the cells that cannot be told apart from one of them.
+    """
+
+    manifest: Manifest
+    cells: Sequence[CellFinding]
+    rules: Rules
+    quality: QualityMeasure
+    noise: float | None
+    front: Sequence[str]
+    rivals: Callable[[CellFinding], Sequence[CellFinding]]
+
+    @property
+    def repeats(self) -> int:
+        """The repeats that these cells' ratios rest on."""
+        return planned_repeats(self.cells, self.manifest)
+
+    @property
+    def baseline(self) -> CellFinding | None:
+        """The measured baseline, or None."""
+        return next((cell for cell in self.cells if cell.verdict is Verdict.baseline), None)
+
+    def having(self, verdict: Verdict) -> list[CellFinding]:
+        """Return the cells with this verdict."""
+        return [cell for cell in self.cells if cell.verdict is verdict]

@@ -1,0 +1,17 @@
+"""Whether a cell was measured while others used the machine: such a number has no verdict, whatever its interval."""
+
+from __future__ import annotations
+
+from accelsweep.analyse.runs import CellRuns
+
+MOST = 0.5
+"""The largest share of disturbed runs with which a cell may still be judged."""
+
+
+def disturbance(group: CellRuns) -> str | None:
+    """Return what disturbed more than `MOST` of a cell's rated runs, as `3 of 3 runs: ...`; None where nothing did."""
+    found = [doubt for run in group.rated for doubt in run.doubts if doubt.disturbing]
+    runs = sum(any(doubt.disturbing for doubt in run.doubts) for run in group.rated)
+    if runs <= MOST * len(group.rated):
+        return None
+    return f"{runs} of {len(group.rated)} runs: {found[0].message}"
