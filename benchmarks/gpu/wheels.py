@@ -1,14 +1,13 @@
-"""Fetch the wheels that a machine with a torch image lacks: `python benchmarks/gpu/wheels.py FOLDER [--python 3.12]`.
+"""The wheels that a machine with a torch image lacks; `pack.py` carries them there.
 
 A machine that is lent for minutes has torch and what usually stands beside it (`present.txt`), and often no network.
 What accelsweep needs beyond that is found by walking `Requires-Dist` from `pyproject.toml` through the packages that
-are installed here, at the versions of `constraints.txt`. MLflow stays out, with everything that only it needs: the
-acceptance publishes nothing. The wheels are for another Python than this one, so nothing is resolved by pip.
+are installed here, at their versions. MLflow stays out, with everything that only it needs: the acceptance publishes
+nothing. The wheels are for another Python than this one, so nothing is resolved by pip.
 """
 
 from __future__ import annotations
 
-import argparse
 import subprocess
 import sys
 import tomllib
@@ -22,7 +21,7 @@ from packaging.utils import canonicalize_name
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
 LEFT_OUT = frozenset({"mlflow", "snakemake-executor-plugin-slurm"})
-"""No run of the acceptance publishes or submits; together these are two thirds of the weight."""
+"""No run of the acceptance publishes or submits."""
 
 PLATFORMS = tuple(f"manylinux_2_{minor}_x86_64" for minor in (39, 35, 34, 31, 28, 27, 24, 17, 12, 5))
 
@@ -69,22 +68,11 @@ def fetch(name: str, folder: Path, python: str) -> None:
         subprocess.run([*pip, "wheel", "--no-deps", "--wheel-dir", folder, wanted], check=True)
 
 
-def main() -> int:
-    """Fetch what is missing and print what it weighs."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("folder", type=Path)
-    parser.add_argument("--python", default="3.12", help="the version on the other machine")
-    parser.add_argument("--present", type=Path, default=HERE / "present.txt", help="what that machine has, one a line")
-    options = parser.parse_args()
-    lines = options.present.read_text("utf-8").split()
-    names = sorted(missing(frozenset(map(canonicalize_name, lines)), options.python))
-    options.folder.mkdir(parents=True, exist_ok=True)
+def fetch_missing(folder: Path, python: str, present: Path) -> list[str]:
+    """Put every missing wheel into `folder` and return the packages' names; `present` lists those there, one a line."""
+    there = frozenset(map(canonicalize_name, present.read_text("utf-8").split()))
+    names = sorted(missing(there, python))
+    folder.mkdir(parents=True, exist_ok=True)
     for name in names:
-        fetch(name, options.folder, options.python)
-    weight = sum(wheel.stat().st_size for wheel in options.folder.glob("*.whl"))
-    print(f"{len(names)} wheels, {weight / 2**20:.1f} MiB: {' '.join(names)}")
-    return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())
+        fetch(name, folder, python)
+    return names

@@ -4,7 +4,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from torch.profiler import ProfilerActivity, profile, record_function
+from torch.profiler import profile, record_function
 
 from accelsweep.workloads.models import MLP
 
@@ -20,21 +20,23 @@ class TracedMLP(MLP):
     def __init__(self, trace: str, **arguments: Any) -> None:
         """`trace` is the file that the names and counts of the runtime's calls are written to."""
         super().__init__(**arguments)
-        self._file, self._steps, self._profile = Path(trace), 0, profile(activities=list(ProfilerActivity))
+        self._file, self._steps = Path(trace), 0
+        self._profile: profile | None = None  # made when it is needed: a module may be copied before it trains
 
     def training_step(self, *arguments: Any) -> Any:
         """Open the trace at one step and close it at a later one; both lie outside of what is counted."""
         self._steps += 1
         if self._steps == FIRST:
+            self._profile = profile()
             self._profile.start()
-        elif self._steps == LAST:
+        elif self._steps == LAST and self._profile is not None:
             self._profile.stop()
-            self._write()
+            self._write(self._profile)
         with record_function("acceptance_step"):
             return super().training_step(*arguments)
 
-    def _write(self) -> None:
-        events = list(self._profile.events() or ())
+    def _write(self, traced: profile) -> None:
+        events = list(traced.events() or ())
         steps = [event.time_range for event in events if event.name == "acceptance_step"]
         first, last = min(step.start for step in steps), max(step.end for step in steps)
         inside = [event.name for event in events if first <= event.time_range.start <= last]
