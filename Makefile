@@ -3,12 +3,15 @@
 PYTHON ?= python3
 VENV ?= .venv
 CLAIMS_MINUTES ?= 30
+DEVICE ?= cuda
+GPU_OPTIONS ?=
+PACK ?= dist/gpu
 RUN := $(VENV)/bin
 PYTEST := $(RUN)/python -m pytest
 export MLFLOW_DISABLE_TELEMETRY := true
 
 .DEFAULT_GOAL := help
-.PHONY: help setup sweep claims ui check format test test-fast test-long system example example-report pictures docs wheel clean
+.PHONY: help setup sweep claims ui check format test test-fast test-long system example example-report gpu gpu-pack pictures docs wheel clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -63,6 +66,12 @@ example: setup ## measure reports/examples anew: some minutes on a machine that 
 
 example-report: setup ## write the examples' reports again from their records, after a change of the report
 	@$(RUN)/python reports/examples/example.py rebuild
+
+gpu: setup ## accept a device within 9 minutes: DEVICE (cuda; cpu at small scale), evidence to docs/evidence
+	@$(RUN)/python benchmarks/gpu --device $(DEVICE) $(GPU_OPTIONS)
+
+gpu-pack: setup ## pack the acceptance for a bare machine with a torch image into PACK (dist/gpu), and print how to start it
+	@$(RUN)/python benchmarks/gpu/pack.py $(PACK)
 
 pictures: setup system ## take the screenshots of the documentation again, in a real browser
 	@ACCELSWEEP_SCREENSHOTS=docs/images $(PYTEST) -m browser tests/browser

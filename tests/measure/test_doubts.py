@@ -51,10 +51,15 @@ def states(**after):
 
 
 def test_a_throttled_hot_or_shared_device_is_doubted():
-    assert [doubt.code for doubt in doubts.between(*states(throttles=["SwPowerCap"]))] == ["throttled"]
+    assert [doubt.code for doubt in doubts.between(*states(throttles=["HwSlowdown"]))] == ["throttled"]
     assert [doubt.code for doubt in doubts.between(*states(celsius=60))] == ["temperature_drift"]
     assert [doubt.code for doubt in doubts.between(*states(foreign_processes=[123]))] == ["foreign_process"]
     assert doubts.between(*states()) == []
+
+
+def test_a_device_at_its_power_limit_is_capped_and_neither_throttled_nor_disturbed():
+    (doubt,) = doubts.between(*states(throttles=["SwPowerCap"]))
+    assert (doubt.code, doubt.disturbing) == ("power_capped", False)
 
 
 def test_a_device_that_was_throttled_as_the_window_opened_is_doubted_though_it_is_calm_at_the_end():

@@ -22,7 +22,9 @@ FAULTS_PER_SECOND = 10.0
 """Pages that a rank had to wait for the disk for: a disk's seek each, so this many take a tenth of the time."""
 DRIFT_CELSIUS = 15
 HELD_BACK = 0.01
-"""A device that the driver held back for a larger share of the window was throttled."""
+"""A device that the driver held back for a larger share of the window was throttled, or at its power limit."""
+POWER_CAPS = ("SwPowerCap", "power cap")
+"""NVML's words for a device at its power limit: under heavy work many boards always are, and their rate is steady."""
 
 
 def short_window(seen_seconds: float, rules: Mapping[str, Any]) -> Doubt | None:
@@ -100,9 +102,8 @@ def epoch_boundary(count: int) -> Doubt | None:
 def between(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[Doubt]:
     """Return the doubts that the devices' states before and after a run give: throttling, heat, foreign processes."""
     pairs = zip(before.get("devices", ()), after.get("devices", ()), strict=False)
-    return [
-        doubt for old, new in pairs for doubt in (_throttled(old, new), _drift(old, new), _foreign(old, new)) if doubt
-    ]
+    found = ((*_throttled(old, new), _drift(old, new), _foreign(old, new)) for old, new in pairs)
+    return [doubt for each in found for doubt in each if doubt]
 
 
 def governor(name: str | None) -> Doubt | None:
@@ -116,16 +117,25 @@ def governor(name: str | None) -> Doubt | None:
     )
 
 
-def _throttled(before: Mapping[str, Any], after: Mapping[str, Any]) -> Doubt | None:
-    seen = list(dict.fromkeys([*(before.get("throttles") or ()), *(after.get("throttles") or ())]))
-    seen += [f"{reason} for {share:.0%} of the time" for reason, share in _held_back(before, after)]
-    if not seen:
-        return None
-    return Doubt(
-        code="throttled",
-        message=f"{after.get('name')} ran slower than it could: {', '.join(seen)}",
-        remedy="improve cooling or raise the power limit, or lock lower clocks for all runs",
-    )
+def _throttled(before: Mapping[str, Any], after: Mapping[str, Any]) -> Iterator[Doubt]:
+    """Yield `throttled` for heat and faults, and `power_capped` for a device at the limit that it always works at."""
+    reasons = list(dict.fromkeys([*(before.get("throttles") or ()), *(after.get("throttles") or ())]))
+    seen = [(reason, reason) for reason in reasons]
+    seen += [(reason, f"{reason} for {share:.0%} of the time") for reason, share in _held_back(before, after)]
+    hot = [words for reason, words in seen if reason not in POWER_CAPS]
+    capped = [words for reason, words in seen if reason in POWER_CAPS]
+    if hot:
+        yield Doubt(
+            code="throttled",
+            message=f"{after.get('name')} ran slower than it could: {', '.join(hot)}",
+            remedy="improve cooling or look for a fault of the board, or lock lower clocks for all runs",
+        )
+    if capped:
+        yield Doubt(
+            code="power_capped",
+            message=f"{after.get('name')} worked at its power limit: {', '.join(capped)}",
+            remedy="nothing, if it always works at this limit; raise the limit, or lock lower clocks for all runs",
+        )
 
 
 def _held_back(before: Mapping[str, Any], after: Mapping[str, Any]) -> Iterator[tuple[str, float]]:

@@ -1,0 +1,180 @@
+"""Calibration: whether the clock of a step tells the truth, and energy, ceilings and doubts with it."""
+
+from __future__ import annotations
+
+import math
+import subprocess
+import sys
+import time
+
+import cases
+from board import Board, Samples
+from checks import CannotApply, Check, Findings
+from place import Place, Record, environment, stop, wait_for
+
+BANDWIDTHS = {"H200": 4.8e12, "H100": 3.35e12, "A100-SXM4-80GB": 2.039e12, "A100-SXM4-40GB": 1.555e12}
+"""Bytes per second of device memory, from the boards' datasheets, by a part of the name."""
+
+SHORT = {"min_seconds": 2, "probe_steps": "null", "quality_samples": "null"}
+TINY = SHORT | {"min_seconds": 0, "warmup_steps": 2, "min_steps": 5, "max_steps": 5}
+
+
+def window(place: Place, repeats: int = 1) -> tuple[str, ...]:
+    """Return the overrides of a measuring window: short on a device, a few steps where everything is small."""
+    keys = TINY if place.small else SHORT
+    return (*(f"measure.{key}={value}" for key, value in keys.items()), f"repeats={repeats}")
+
+
+def by_case(records: list[Record]) -> dict[str, Record]:
+    """Return the records by the value of the axis `case`. Raises LookupError with the reasons if one is no number."""
+    bad = [f"{one.body['axes']}: {one.outcome} ({one.body['reason']})" for one in records if one.outcome != "measured"]
+    if bad:
+        raise LookupError("; ".join(bad))
+    return {record.body["axes"]["case"]: record for record in records}
+
+
+def events_against_clock(findings: Findings, records: dict[str, Record], tolerance: float) -> None:
+    """Compare the sum of the steps' own times with the seconds of the window by the host's clock, record by record."""
+    rows = []
+    for name, record in sorted(records.items()):
+        steps, clock = record.window_steps(), record.seen("window_seconds")
+        rows.append((name, len(steps), clock, math.fsum(steps), math.fsum(steps) / clock))
+        findings.near(f"{name}: the steps' times add up to the window", math.fsum(steps), clock, tolerance)
+    findings.table("Steps' times against the clock", ("case", "steps", "clock s", "steps s", "ratio"), rows)
+
+
+def known_steps(place: Place, findings: Findings) -> None:
+    """A kernel of known length takes that long, by the record's rate and by its steps."""
+    lengths = (0.002, 0.02)
+    place.cases({f"known_{round(length * 1e6)}us": cases.known(length) for length in lengths})
+    names = ",".join(f"known_{round(length * 1e6)}us" for length in lengths)
+    found = by_case(place.sweep("known", "experiment=cases", f"case={names}", *window(place)))
+    rows = []
+    for length in lengths:
+        name = f"known_{round(length * 1e6)}us"
+        steps = found[name].window_steps()
+        mean, median = found[name].seen("window_seconds") / len(steps), sorted(steps)[len(steps) // 2]
+        rows.append((name, length * 1e3, mean * 1e3, median * 1e3))
+        findings.expect(f"{name} takes no less than it is told", median >= 0.98 * length, f"{median:.6f} s")
+        if not place.small:
+            findings.near(f"{name}: the mean step", mean, length, 0.02)
+            findings.near(f"{name}: the median step", median, length, 0.02)
+    findings.table("A kernel of known length", ("case", "told ms", "mean ms", "median ms"), rows)
+    if place.small:
+        findings.note("at small scale only the lower bound is judged: a busy host may make any step longer")
+    events_against_clock(findings, found, 0.05 if place.small else 0.01)
+
+
+def ceilings(place: Place, findings: Findings) -> None:
+    """Matrix products and copies reach a plausible part of the datasheet's dense peak."""
+    wanted = cases.kernels(place.small)
+    place.cases(wanted)
+    found = by_case(place.sweep("kernels", "experiment=cases", f"case={','.join(wanted)}", *window(place)))
+    rows = []
+    for name, record in sorted(found.items()):
+        metric = "bytes_per_second" if name == "copy" else "flops_per_second"
+        value, sheet = record.seen(metric), _sheet(record, name)
+        rows.append((name, value / 1e12, sheet and sheet / 1e12, sheet and value / sheet, ", ".join(record.doubts)))
+        findings.expect(f"{name} has a rate", value > 0, f"{value:.3g}")
+        if sheet is not None:
+            findings.expect(f"{name} reaches 40-102 % of the datasheet", 0.4 <= value / sheet <= 1.02, value / sheet)
+    columns = ("kernel", "seen T/s", "datasheet T/s", "share", "doubts")
+    findings.table("Ceilings: 10^12 operations, for the copy bytes, per second", columns, rows)
+    if all(row[2] is None for row in rows):
+        findings.note("no datasheet is known for this device, so the rates are shown and judged by nothing")
+
+
+def _sheet(record: Record, name: str) -> float | None:
+    from accelsweep.machine.peaks import datasheet_flops_per_second
+
+    device = record.body["effective"]["device_names"][0]
+    if name == "copy":
+        return next((peak for word, peak in BANDWIDTHS.items() if word in device), None)
+    return datasheet_flops_per_second(device, name.removeprefix("matmul_"))
+
+
+def energy(place: Place, findings: Findings) -> None:
+    """The energy counter agrees with the integrated power, the record with both, and `throttled` with the driver."""
+    board = place.board()
+    place.cases({"matmul": cases.kernels(small=False)["matmul_bfloat16"]})
+    held = board.held_back_seconds()
+    with Samples(board) as samples:
+        time.sleep(1.5)  # the driver's power is the mean of the last second: begin and end idle
+        overrides = ("experiment=cases", "case=matmul", *window(place), "measure.min_seconds=6")
+        record = by_case(place.sweep("energy", *overrides))["matmul"]
+        time.sleep(1.5)
+    joules, seconds = record.seen("energy_joules"), record.seen("window_seconds")
+    integrated, busy = samples.integrated_joules(), sorted(samples.watts)[int(0.98 * len(samples.watts))]
+    rows = [
+        ("counter, whole sweep", samples.counted_joules, None),
+        ("power integrated, whole sweep", integrated, None),
+        ("record, its window", joules, joules / seconds),
+        ("98th percentile of the power samples", None, busy),
+        ("enforced limit", None, board.watts_limit()),
+    ]
+    findings.table("Energy", ("what", "J", "W"), rows)
+    findings.near("the counter and the integrated power agree", samples.counted_joules, integrated, 0.05)
+    findings.near("the record's mean power and the highest samples agree", joules / seconds, busy, 0.15)
+    _throttling(findings, record, _longer(held, board.held_back_seconds()), seconds)
+
+
+def _longer(before: dict[str, float | None], after: dict[str, float | None]) -> dict[str, float | None]:
+    return {
+        word: None if first is None or (last := after[word]) is None else last - first for word, first in before.items()
+    }
+
+
+def _throttling(findings: Findings, record: Record, held: dict[str, float | None], window_seconds: float) -> None:
+    """Compare the doubt with the driver's counters over the whole sweep, which holds the window."""
+    states = [record.body["environment"].get(when, {}).get("devices", [{}])[0] for when in ("opened", "closed")]
+    words = [word for state in states for word in state.get("throttles") or ()]
+    rows = list(held.items())
+    findings.table("Time for which the driver held the device back", ("reason", "s"), rows)
+    most = max((seconds for seconds in held.values() if seconds is not None), default=0.0)
+    doubted = "throttled" in record.doubts
+    seen = f"doubts {record.doubts}, held back {most:.2f} s, bits {words}"
+    if most > 0.2 * window_seconds or words:
+        findings.expect("a product that meets the power limit is doubted", doubted, seen)
+    elif most < 0.005 * window_seconds:
+        findings.expect("what was never held back is not doubted", not doubted, seen)
+        findings.note("the device never met a limit here, so throttling was not provoked")
+    else:
+        findings.note(f"held back too little to judge the doubt: {seen}")
+
+
+def foreign_process(place: Place, findings: Findings) -> None:
+    """A second process that computes on the device is doubted; without it nothing is."""
+    board = place.board()
+    place.cases({"beside": cases.known(0.005), "alone": cases.known(0.005)})
+    alone = by_case(place.sweep("alone", "experiment=cases", "case=alone", *window(place)))["alone"]
+    mark = place.home / "occupant.pid"
+    command = [sys.executable, "occupant.py", str(mark)]
+    with (place.home / "occupant.log").open("wb") as log:
+        occupant = subprocess.Popen(
+            command, cwd=place.home, env=environment(), stdout=log, stderr=log, start_new_session=True
+        )
+    try:
+        wait_for(mark.exists, "the second process on the device")
+        seen_by_nvml = occupant.pid in board.processes()
+        beside = by_case(place.sweep("beside", "experiment=cases", "case=beside", *window(place)))["beside"]
+    finally:
+        stop(occupant, patience=5.0)
+    findings.note(f"NVML shows the second process under its own id: {'yes' if seen_by_nvml else 'no'}")
+    if not seen_by_nvml:
+        raise CannotApply("NVML does not show processes by ids that exist here (a container), so nobody can be told")
+    findings.expect("a device of one's own is not doubted", "foreign_process" not in alone.doubts, alone.doubts)
+    findings.expect("a second process is doubted", "foreign_process" in beside.doubts, beside.doubts)
+    _clean(board, findings, "after both")
+
+
+def _clean(board: Board, findings: Findings, when: str) -> None:
+    done, left = board.clean()
+    findings.expect(f"{when} the device is as idle as before", done, left)
+
+
+CHECKS = (
+    Check("calibration", "steps of known length", 0.6, known_steps),
+    Check("calibration", "ceilings against the datasheet", 1.0, ceilings),
+    Check("calibration", "energy and throttling", 0.6, energy),
+    Check("calibration", "a foreign process is doubted", 0.7, foreign_process),
+)

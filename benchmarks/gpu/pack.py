@@ -1,0 +1,75 @@
+"""Pack what a bare machine needs for the acceptance into a folder: `python benchmarks/gpu/pack.py FOLDER`.
+
+`site.tar.xz` holds the packages that a machine with a torch image lacks (`wheels.py`), installed for its Python;
+`tree.tar.xz` holds this checkout as it stands, tracked files and new ones. Packed together, the packages weigh half of
+what their wheels do. The shell that starts the acceptance there is printed: it asks for Python, a shell and tar alone.
+"""
+
+from __future__ import annotations
+
+import argparse
+import shutil
+import subprocess
+import sys
+import tarfile
+import tempfile
+from pathlib import Path
+
+from wheels import HERE, PLATFORMS, ROOT, fetch_missing
+
+STARTER = """\
+g=/tmp/gpu
+for part in site tree; do mkdir -p $g/$part && python3 -m tarfile -e {name}/$part.tar.xz $g/$part || exit; done
+export PYTHONPATH=$g/tree/src:$g/site PYTHONUNBUFFERED=1
+python3 $g/tree/benchmarks/gpu --device cuda --minutes 9 --home $g/home --out $BACK/evidence; code=$?
+tar czf $BACK/home.tar.gz --exclude=.snakemake -C $g home; exit $code
+"""
+"""`$BACK` is the folder that comes back from that machine; the home holds every record for a look afterwards."""
+
+FOREIGN_SOLVERS = "pulp/solverdir"
+"""Solvers for five platforms, which Snakemake's greedy scheduler does not ask."""
+
+
+def installed(wheels: Path, python: str, site: Path) -> None:
+    """Install the wheels for another Python than this one, as they are."""
+    target = [f"--python-version={python}", "--implementation=cp", "--only-binary=:all:", "--target", str(site)]
+    target += [f"--platform={platform}" for platform in PLATFORMS]
+    quiet = ["--quiet", "--disable-pip-version-check", "--no-index", "--no-deps", "--no-compile"]
+    files = sorted(map(str, wheels.glob("*.whl")))
+    subprocess.run([sys.executable, "-m", "pip", "install", *quiet, *target, *files], check=True)
+    shutil.rmtree(site / FOREIGN_SOLVERS, ignore_errors=True)
+
+
+def tree(archive: Path) -> None:
+    """Pack the checkout's files, without what git ignores."""
+    listed = ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"]
+    names = subprocess.run(listed, cwd=ROOT, capture_output=True, text=True, check=True).stdout.split("\0")
+    with tarfile.open(archive, "w:xz") as packed:
+        for name in sorted(filter(None, names)):
+            if (ROOT / name).exists():
+                packed.add(ROOT / name, name)
+
+
+def main() -> int:
+    """Pack, and print what the parts weigh and how they are used."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("--python", default="3.12", help="the version on the other machine")
+    parser.add_argument("--present", type=Path, default=HERE / "present.txt", help="what that machine has, one a line")
+    options = parser.parse_args()
+    options.folder.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory() as folder:
+        names = fetch_missing(Path(folder) / "wheels", options.python, options.present)
+        installed(Path(folder) / "wheels", options.python, Path(folder) / "site")
+        with tarfile.open(options.folder / "site.tar.xz", "w:xz") as packed:
+            packed.add(Path(folder) / "site", ".")
+    tree(options.folder / "tree.tar.xz")
+    print(f"{len(names)} packages: {' '.join(names)}")
+    for archive in sorted(options.folder.glob("*.tar.xz")):
+        print(f"{archive.stat().st_size / 2**20:6.1f} MiB  {archive}")
+    print("\n" + STARTER.format(name=options.folder))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,137 @@
+"""Truth: rates of networks that others have published, the batch that is too large, and answers instead of training."""
+
+from __future__ import annotations
+
+import cases
+from calibration import by_case, events_against_clock, window
+from checks import Check, Findings
+from place import Place, Record
+
+PUBLISHED = {"H100": 2787.0, "H200": 3079.0}
+"""Images per second of ResNet-50 in training on one SXM board, batch 256, mixed precision, as NVIDIA states them."""
+PLAUSIBLE = (0.5, 1.3)
+"""Of the published figure: theirs is a tuned loop on real images, ours PyTorch as it comes on random ones."""
+
+
+def networks(place: Place, findings: Findings) -> None:
+    """Every network has a number in every precision, and the numbers stand in the order that the hardware gives."""
+    wanted = cases.truth(place.small)
+    place.cases(wanted)
+    found = by_case(place.sweep("truth", "experiment=cases", f"case={','.join(wanted)}", *window(place)))
+    findings.table(
+        "Networks",
+        ("case", "samples/s", "step ms", "MFU", "of datasheet", "GiB", "J/sample", "doubts"),
+        [_row(name, found[name]) for name in wanted],
+    )
+    findings.expect("every network is measured", found.keys() == wanted.keys(), sorted(found))
+    events_against_clock(findings, found, 0.25 if place.small else 0.01)
+    if place.small:
+        findings.note("at small scale rates say nothing, so neither their order nor any published figure is judged")
+        return
+    rate = {name: record.seen("samples_per_second") for name, record in found.items()}
+    _published(findings, found, rate)
+    _order(findings, rate)
+    for name, record in found.items():
+        share = record.metric("mfu_of_datasheet")
+        if share is not None:
+            findings.expect(f"{name}: its share of the datasheet's peak is below 1", 0 < share < 1, f"{share:.3f}")
+
+
+def _row(name: str, record: Record) -> tuple[object, ...]:
+    memory, joules = record.metric("peak_memory_allocated_bytes"), record.metric("energy_joules")
+    rate, seconds = record.seen("samples_per_second"), record.seen("window_seconds")
+    step = 1e3 * seconds / len(record.window_steps())
+    each = None if joules is None else joules / (rate * seconds)
+    shares = (record.metric("mfu"), record.metric("mfu_of_datasheet"))
+    return (name, rate, step, *shares, memory and memory / 2**30, each, ", ".join(record.doubts))
+
+
+def _published(findings: Findings, found: dict[str, Record], rate: dict[str, float]) -> None:
+    device = found["resnet50_bf16"].body["effective"]["device_names"][0]
+    best = max(rate[name] for name in rate if name.startswith("resnet50"))
+    rows: list[tuple[str, float, float | None]] = [("published, H100 SXM", PUBLISHED["H100"], None), ("published, H200", PUBLISHED["H200"], None)]
+    theirs = next((figure for word, figure in PUBLISHED.items() if word in device), None)
+    rows += [(f"{name}, here ({device})", rate[name], theirs and rate[name] / theirs) for name in rate if "50" in name]
+    findings.table("ResNet-50: images per second", ("what", "images/s", "over the published one"), rows)
+    if theirs is None:
+        findings.note(f"no figure was published for {device}")
+        return
+    low, high = PLAUSIBLE
+    findings.expect("the fastest ResNet-50 is plausible", low <= best / theirs <= high, f"{best / theirs:.2f}")
+
+
+def _order(findings: Findings, rate: dict[str, float]) -> None:
+    pairs = (
+        ("resnet50_bf16", "resnet50_fp32", 1.5),
+        ("resnet50_fp16", "resnet50_fp32", 1.5),
+        ("resnet50_tf32", "resnet50_fp32", 1.1),
+        ("resnet50_bf16_compiled", "resnet50_bf16", 1.0),
+    )
+    for fast, slow, least in pairs:
+        ratio = rate[fast] / rate[slow]
+        findings.expect(f"{fast} is at least {least:g} times as fast as {slow}", ratio >= least, f"{ratio:.2f}")
+    convolutions = rate["resnet50_32_true"] / rate["resnet50_fp32"]
+    findings.note(
+        f"32-true as it comes is {convolutions:.2f} times as fast as without TF32: torch leaves it on in cuDNN"
+    )
+
+
+def inference(place: Place, findings: Findings) -> None:
+    """Both scenarios answer; one query at a time has latencies, all at hand has the higher rate."""
+    case = cases.truth(place.small)["resnet50_bf16"]
+    bare = {"task": "inference", "trainer": {"benchmark": None}}
+    place.cases({
+        "offline": case | bare,
+        "single_stream": case | bare | {"batch_size": 1, "measure": {"scenario": "single_stream"}},
+    })  # fmt: skip
+    found = by_case(place.sweep("inference", "experiment=cases", "case=offline,single_stream", *window(place)))
+    columns = ("scenario", "samples/s", "p50 ms", "p90 ms", "p99 ms")
+    findings.table(
+        "Inference (ResNet-50, bf16-mixed)", columns, [_latency(name, found[name]) for name in sorted(found)]
+    )
+    rates = {name: record.seen("samples_per_second") for name, record in found.items()}
+    findings.expect("all at hand is faster than one by one", rates["offline"] > rates["single_stream"], rates)
+    if place.small:
+        findings.note("at small scale there are too few queries for percentiles")
+        return
+    latency, rate = found["single_stream"].seen("query_seconds_p50"), rates["single_stream"]
+    findings.near("one by one, the rate is the inverse of the middle latency", rate * latency, 1.0, 0.2)
+
+
+def _latency(name: str, record: Record) -> tuple[object, ...]:
+    found = (record.metric(f"query_seconds_{percentile}") for percentile in ("p50", "p90", "p99"))
+    return (name, record.seen("samples_per_second"), *(value and value * 1e3 for value in found))
+
+
+def ladder(place: Place, findings: Findings) -> None:
+    """The ladder climbs from the naive loop to the compiled one."""
+    records = place.sweep("ladder", "experiment=ladder", *window(place, repeats=1))
+    rungs = {record.body["axes"]["rung"]: record for record in records}
+    rows = [(rung, rungs[rung].outcome, rungs[rung].metric("samples_per_second")) for rung in sorted(rungs)]
+    findings.table("Ladder (small CNN on digits)", ("rung", "outcome", "samples/s"), rows)
+    failed = [f"{rung}: {record.body['reason']}" for rung, record in rungs.items() if record.outcome != "measured"]
+    findings.expect("every rung is measured", not failed, failed or "all")
+
+
+def quickstart(place: Place, findings: Findings) -> None:
+    """The first sweep of every user has a number on both devices and a verdict on whether the GPU pays off."""
+    records = place.sweep("quickstart", "experiment=quickstart", f"accelerator={_both(place)}", "devices=1")
+    rows = [(str(one.body["axes"]), one.outcome, one.metric("samples_per_second")) for one in records]
+    findings.table("Quickstart", ("cell", "outcome", "samples/s"), rows)
+    bad = [row for row in rows if row[1] != "measured"]
+    findings.expect("every run is measured", not bad, bad or f"{len(rows)} runs")
+
+
+def _both(place: Place) -> str:
+    return "cpu" if place.device == "cpu" else f"cpu,{place.device}"
+
+
+CHECKS = (
+    Check("truth", "networks", 3.2, networks),
+    Check("truth", "inference", 0.5, inference),
+)
+LATER = (
+    Check("truth", "ladder", 1.2, ladder, optional=True),
+    Check("truth", "quickstart", 2.5, quickstart, optional=True),
+)
+"""What is worth having if there is time after everything else."""

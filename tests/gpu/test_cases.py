@@ -1,0 +1,42 @@
+"""Every workload at full size is a sweep that can be planned for a machine with one GPU, although this one has none."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import cases
+import pytest
+from calibration import window
+from place import Place
+
+from accelsweep.plan.make import make_plan
+
+GPU = (
+    "site.probe=false",
+    "site.inventory=[{accelerator: cuda, model: NVIDIA H200, count: 1, memory_bytes: 150000000000}]",
+)
+FULL = {
+    "truth": cases.truth(small=False),
+    "kernels": cases.kernels(small=False),
+    "others": {"harness": cases.harness(small=False), "known": cases.known(0.1, "/tmp/mark"), "gpt2": cases.gpt2(1024)},
+}
+
+
+@pytest.mark.parametrize("group", FULL)
+def test_every_case_is_planned_for_a_gpu_and_supported(group: str, tmp_path: Path):
+    place = Place(tmp_path, "cuda", small=False)
+    place.prepare()
+    place.cases(FULL[group])
+    names = ",".join(FULL[group])
+    plan = make_plan(tmp_path, ["accelerator=cuda", "experiment=cases", f"case={names}", *GPU, *window(place)])
+    assert {cell.axes["case"]: cell.unsupported for cell in plan.manifest.cells} == dict.fromkeys(FULL[group])
+
+
+def test_a_later_window_replaces_an_earlier_one(tmp_path: Path):
+    """Checks lengthen the common window by naming its keys again."""
+    place = Place(tmp_path, "cuda", small=False)
+    place.prepare()
+    place.cases({"known": cases.known(0.1)})
+    again = (*window(place), "measure.min_seconds=6")
+    plan = make_plan(tmp_path, ["accelerator=cuda", "experiment=cases", "case=known", *GPU, *again])
+    assert [cell.config["measure"]["min_seconds"] for cell in plan.cells] == [6]

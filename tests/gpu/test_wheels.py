@@ -1,0 +1,22 @@
+"""What a machine lacks is found by walking the requirements, past what it has."""
+
+from __future__ import annotations
+
+from packaging.utils import canonicalize_name
+from wheels import HERE, missing
+
+PRESENT = frozenset(map(canonicalize_name, (HERE / "present.txt").read_text("utf-8").split()))
+
+
+def test_a_requirement_of_a_requirement_is_missing_too():
+    assert {"hydra-core", "antlr4-python3-runtime", "snakemake", "dpath"} <= missing(PRESENT, "3.12")
+
+
+def test_what_the_machine_has_is_not_carried_and_neither_is_what_only_that_needs():
+    found = missing(PRESENT, "3.12")
+    assert not found & PRESENT
+    assert "hydra-core" not in missing(PRESENT | {"hydra-core"}, "3.12")
+
+
+def test_mlflow_stays_out_with_what_only_it_needs():
+    assert not missing(PRESENT, "3.12") & {"mlflow", "alembic", "databricks-sdk"}
