@@ -6,8 +6,9 @@ Prints Markdown tables from SWEEPS (10000) simulated sweeps each: simultaneous c
 moderated interval beside those of the plain paired t-interval that it replaced, sweeps of equal cells with a false
 verdict, repeated looks, `repeats: auto`, and power. Exit code 1 if a gate fails: at least 94 % of the sweeps hold all
 their truths in every scenario but `two far modes`, at most 5 % of the sweeps of equal cells have a false verdict, and
-at 8 cells in 3 blocks the half widths are at most half of the plain ones. All noise is on the log rate, in units of a
-run's usual standard deviation.
+at 8 cells in 3 blocks the half widths are at most half of the plain ones. Two cells are printed and not gated: a single
+ratio has the plain interval, here as before. All noise is on the log rate, in units of a run's usual standard
+deviation.
 """
 
 from __future__ import annotations
@@ -176,7 +177,7 @@ def coverage(sweeps: int) -> bool:
             held = [(one.covering(one.new).mean(), one.covering(one.old).mean()) for one in found]
             eight = found[CELLS.index(8)]
             widths = [float(np.median(eight.new)), float(np.median(eight.old))]
-            missed = name != UNGATED and min(new for new, _ in held) < COVERED
+            missed = name != UNGATED and min(new for new, _ in held[1:]) < COVERED
             missed |= (name, blocks) == ("equal normal", 3) and widths[0] > NARROWER * widths[1]
             shown = [f"{100 * new:.1f} ({100 * old:.1f})" for new, old in held]
             table.row(name, str(blocks), *shown, f"{widths[0]:.3g} ({widths[1]:.3g})", missed=missed)

@@ -115,6 +115,7 @@ def run_all(
 
 def _run(check: Check[Place], place: Place, clock: Callable[[], float]) -> Result:
     findings, begin = Findings(), clock()
+    reason: str | None
     try:
         check.run(place, findings)
     except CannotApply as error:

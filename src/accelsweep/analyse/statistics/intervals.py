@@ -169,6 +169,7 @@ def pooled_noise(pairs: Iterable[tuple[Mapping[str, float], Mapping[str, float]]
     """Return the standard deviation of one run's log rate within a block, pooled over pairs of cells, or None.
 
     A difference of two runs has twice the variance of one; squares and degrees of freedom are summed over the pairs.
+    Where a side is a mean of several runs of its block, this is the noise of single runs that would do as well.
     """
     squares, degrees = [], 0
     for a, b in pairs:

@@ -4,7 +4,7 @@ Stein's two-stage rule (C. Stein, "A two-sample test for a linear hypothesis who
 variance", Annals of Mathematical Statistics 1945), with the pilot's moderated variances in place of one variance. Stein
 keeps the pilot's variance for the interval; here all blocks are analysed. Where few blocks follow because the pilot
 happened to look quiet, the final variance is too small as well. So there are never fewer than 5 blocks: with 3 the
-simulated coverage fell to 93 % for four cells and a noisy baseline. benchmarks/coverage.py simulates it.
+simulated coverage fell below 94 % for four cells and a noisy baseline. benchmarks/coverage.py simulates it.
 """
 
 from __future__ import annotations
