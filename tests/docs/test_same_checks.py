@@ -7,6 +7,8 @@ from pathlib import Path
 
 import yaml
 
+from accelsweep import __version__
+
 ROOT = Path(__file__).resolve().parents[2]
 MAKEFILE = (ROOT / "Makefile").read_text()
 
@@ -34,3 +36,8 @@ def test_the_tests_run_on_every_python_that_the_package_names():
     tests = yaml.safe_load((ROOT / ".github" / "workflows" / "tests.yml").read_text())
     named = re.findall(r'"Programming Language :: Python :: (3\.\d+)"', (ROOT / "pyproject.toml").read_text())
     assert tests["jobs"]["tests"]["strategy"]["matrix"]["python"] == named
+
+
+def test_a_version_is_the_same_in_the_citation_and_has_its_changes():
+    assert yaml.safe_load((ROOT / "CITATION.cff").read_text())["version"] == __version__
+    assert f"\n## {__version__}\n" in (ROOT / "CHANGELOG.md").read_text()
