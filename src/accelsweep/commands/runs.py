@@ -11,7 +11,7 @@ import typer
 from accelsweep.core.cell import label
 from accelsweep.core.errors import DamagedFile, InputError, nearest
 from accelsweep.core.outcome import Outcome
-from accelsweep.core.plans import Manifest
+from accelsweep.core.plans import Manifest, Run
 from accelsweep.state.attempts import RunFolder
 from accelsweep.state.folders import SweepFolder, existing_sweep
 
@@ -54,7 +54,7 @@ def rows_of(folder: SweepFolder) -> Iterator[ListedRun]:
     manifest = Manifest.read(folder.manifest)
     labels = {cell.name: label(cell.axes) for cell in manifest.cells}
     for run in manifest.wanted_runs():
-        cell, _, repeat = run.rpartition("-r")
+        cell, repeat = Run.parse(run)
         outcome, reason = _ending(folder, run)
         yield ListedRun(run, outcome, reason, f"{labels.get(cell, cell)}, repeat {repeat}", folder.run(run))
     for planned in manifest.cells:

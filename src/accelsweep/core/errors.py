@@ -35,10 +35,6 @@ class DamagedFile(AccelsweepError):
         self.why = why
 
 
-class MixedRuns(AccelsweepError):
-    """Two measurements differ in something that was not swept, so a ratio between them would mean nothing."""
-
-
 class Unsupported(Exception):
     """A run that cannot be done here; the message says why. It is an answer, not a failure."""
 
