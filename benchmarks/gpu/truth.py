@@ -49,7 +49,10 @@ def _row(name: str, record: Record) -> tuple[object, ...]:
 def _published(findings: Findings, found: dict[str, Record], rate: dict[str, float]) -> None:
     device = found["resnet50_bf16"].body["effective"]["device_names"][0]
     best = max(rate[name] for name in rate if name.startswith("resnet50"))
-    rows: list[tuple[str, float, float | None]] = [("published, H100 SXM", PUBLISHED["H100"], None), ("published, H200", PUBLISHED["H200"], None)]
+    rows: list[tuple[str, float, float | None]] = [
+        ("published, H100 SXM", PUBLISHED["H100"], None),
+        ("published, H200", PUBLISHED["H200"], None),
+    ]
     theirs = next((figure for word, figure in PUBLISHED.items() if word in device), None)
     rows += [(f"{name}, here ({device})", rate[name], theirs and rate[name] / theirs) for name in rate if "50" in name]
     findings.table("ResNet-50: images per second", ("what", "images/s", "over the published one"), rows)

@@ -101,7 +101,7 @@ def test_a_record_that_was_copied_to_another_runs_folder_is_not_used(example_swe
     shutil.copy(example_sweep.record(one), example_sweep.record(other))
     row = _row(collect(example_sweep), other)
     assert row["outcome"] == "not_run"
-    assert "belongs to another run" in row["reason"]
+    assert "it is the record of another run" in row["reason"]
 
 
 def test_a_run_without_a_record_is_not_run_and_keeps_its_place(example_sweep: SweepFolder) -> None:

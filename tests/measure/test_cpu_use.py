@@ -46,8 +46,8 @@ def test_a_shared_machine_whose_other_cores_are_busy_is_no_doubt(monkeypatch):
     """Eight cores of 128 are ours, two of them busy with us; on the rest others keep a hundred busy."""
     ours, seconds = set(range(8)), iter([0.0, 10.0])
     by_core = dict.fromkeys(range(128), 0.0)
-    monkeypatch.setattr(cpu_use, "usable_core_numbers", lambda: ours)
-    monkeypatch.setattr(doubts, "usable_cores", lambda: len(ours))
+    monkeypatch.setattr(cpu_use, "allowed_cores", lambda: ours)
+    monkeypatch.setattr(doubts, "allowed_cores", lambda: ours)
     monkeypatch.setattr(cpu_use, "busy_by_core", lambda: dict(by_core))
     monkeypatch.setattr(cpu_use, "_process_seconds", lambda: by_core[0] + by_core[1])
     use = CpuUse(clock=lambda: next(seconds))
@@ -59,6 +59,6 @@ def test_a_shared_machine_whose_other_cores_are_busy_is_no_doubt(monkeypatch):
 
 
 def test_what_others_do_on_our_cores_is_doubted_also_on_a_shared_machine(monkeypatch):
-    monkeypatch.setattr(doubts, "usable_cores", lambda: 2)
+    monkeypatch.setattr(doubts, "allowed_cores", lambda: {0, 1})
     busy = busy_seconds({0: 10.0, 1: 10.0, 2: 0.0, 3: 0.0}, {0, 1})
     assert doubts.busy_cpu(foreign_cores([{"seconds": 10.0, "ours": 15.0, "busy": busy}]), 1.5).code == "busy_cpu"

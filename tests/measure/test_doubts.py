@@ -14,7 +14,7 @@ def test_a_window_much_shorter_than_asked_is_doubted():
 
 
 def test_others_on_the_processor_are_doubted_only_where_they_can_have_taken_time_from_us(monkeypatch):
-    monkeypatch.setattr(doubts, "usable_cores", lambda: 4)
+    monkeypatch.setattr(doubts, "allowed_cores", lambda: set(range(4)))
     assert doubts.busy_cpu(1.0, 3.0).code == "busy_cpu"
     assert doubts.busy_cpu(1.0, 1.0) is None, "two cores were idle"
     assert doubts.busy_cpu(0.05, 3.95) is None, "what an idle system does by itself"

@@ -26,7 +26,7 @@ def test_only_telling_variables_are_kept(monkeypatch):
 
 
 def test_the_governor_is_that_of_every_core_that_may_be_used(tmp_path, monkeypatch):
-    monkeypatch.setattr(environment_room, "usable_core_numbers", lambda: {0, 1, 5})
+    monkeypatch.setattr(environment_room, "allowed_cores", lambda: {0, 1, 5})
     assert governor(tmp_path) is None
     for core, name in enumerate(["performance", "powersave", "ondemand"]):
         folder = tmp_path / f"cpu{core}" / "cpufreq"

@@ -43,7 +43,7 @@ def test_a_window_twice_as_fast_as_its_warm_up_is_too_short():
 @pytest.mark.parametrize("cores", [2, 16, 128])
 def test_what_a_quiet_system_does_beside_us_is_seldom_called_busy(monkeypatch, cores):
     """We fill every core; the system itself takes 0.5 % of them on average, counters move in steps of 10 ms a core."""
-    monkeypatch.setattr(doubts, "usable_cores", lambda: cores)
+    monkeypatch.setattr(doubts, "allowed_cores", lambda: set(range(cores)))
     rng, alarms, seconds = random.Random(3), 0, 1.5
     for _ in range(RUNS):
         system = rng.expovariate(1 / (0.005 * cores * seconds))
@@ -56,7 +56,7 @@ def test_what_a_quiet_system_does_beside_us_is_seldom_called_busy(monkeypatch, c
 
 @pytest.mark.parametrize("cores", [2, 16])
 def test_somebody_who_takes_a_tenth_of_a_full_machine_is_always_noticed(monkeypatch, cores):
-    monkeypatch.setattr(doubts, "usable_cores", lambda: cores)
+    monkeypatch.setattr(doubts, "allowed_cores", lambda: set(range(cores)))
     reading = {"seconds": 1.5, "ours": 0.9 * cores * 1.5, "busy": cores * 1.5}
     assert doubts.busy_cpu(foreign_cores([reading]), 0.9 * cores).code == "busy_cpu"
 

@@ -5,6 +5,9 @@ from __future__ import annotations
 import subprocess
 import sys
 
+from fake_nvml import FakeGpu, FakeNvml
+
+from accelsweep.machine import cuda
 from accelsweep.measure.surroundings import fingerprint as module
 from accelsweep.measure.surroundings.fingerprint import fingerprint
 
@@ -29,7 +32,7 @@ def test_another_build_of_the_same_version_matches_and_another_version_does_not(
 
 def test_a_granted_gpu_changes_the_hardware_of_gpu_runs_only(monkeypatch):
     without = fingerprint({}, "cpu"), fingerprint({}, "cuda")
-    monkeypatch.setattr(module, "gpus", lambda: {"device": "NVIDIA H100 80GB HBM3", "driver": "570.1"})
+    monkeypatch.setattr(cuda, "nvml", FakeNvml(FakeGpu("GPU-0", "NVIDIA H100 80GB HBM3")).opened)
     assert fingerprint({}, "cpu") == without[0]
     assert fingerprint({}, "cuda") != without[1]
 

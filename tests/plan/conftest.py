@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from accelsweep.machine import inventory
-from accelsweep.machine.inventory import Processor
+from accelsweep.core.plans import Device
+from accelsweep.machine import devices
 from accelsweep.plan.grid.compose import Composer
 
 CONF = {
@@ -67,9 +67,8 @@ def composer(conf: Path) -> Composer:
 @pytest.fixture
 def two_cores(monkeypatch: pytest.MonkeyPatch) -> None:
     """A machine with two CPU cores and no GPU, whatever the tests run on."""
-    monkeypatch.setattr(inventory, "processor", lambda: Processor("Test CPU", 2, 2, 2, 8 * 2**30))
-    monkeypatch.setattr(inventory, "nvidia_devices", tuple)
-    monkeypatch.setattr(inventory, "apple_devices", lambda _cpu: ())
+    cpu = Device(accelerator="cpu", model="Test CPU", count=2, memory_bytes=8 * 2**30)
+    monkeypatch.setattr(devices, "inventory", lambda: (cpu,))
 
 
 @pytest.fixture

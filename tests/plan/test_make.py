@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from accelsweep.core.errors import EXIT_INPUT, DamagedFile, InputError
 from accelsweep.core.plans import Block, Device, Manifest
-from accelsweep.machine import inventory
+from accelsweep.machine import devices
 from accelsweep.plan.make import make_plan, write_plan
 from accelsweep.state.folders import SweepFolder
 
@@ -43,7 +43,8 @@ def test_the_quickstart_is_eight_cpu_cells_in_three_blocks(home):
 
 
 def test_the_quickstart_uses_the_gpus_that_a_machine_has(home, monkeypatch):
-    monkeypatch.setattr(inventory, "nvidia_devices", lambda: (Device(accelerator="cuda", model="GPU", count=1),))
+    seen = (*devices.inventory(), Device(accelerator="cuda", model="GPU", count=1))
+    monkeypatch.setattr(devices, "inventory", lambda: seen)
     manifest = make_plan(home, QUICKSTART).manifest
     reasons = {cell.unsupported for cell in manifest.cells}
     assert sum(cell.unsupported is None for cell in manifest.cells) == 12
@@ -386,7 +387,7 @@ def test_the_same_plan_comes_out_of_any_process(home, two_cores):
 
 
 def test_only_a_site_that_asks_for_it_is_probed(home, monkeypatch):
-    monkeypatch.setattr(inventory, "processor", lambda: pytest.fail("looked at the machine that plans"))
+    monkeypatch.setattr(devices, "inventory", lambda: pytest.fail("looked at the machine that plans"))
     manifest = make_plan(home, ["site=gpu_node", "accelerator=auto"]).manifest
     assert manifest.site.count("cuda") == 8
     assert manifest.cells[0].unsupported is None

@@ -10,7 +10,7 @@ from accelsweep.rank.measuring import machine_doubts
 
 @pytest.fixture(autouse=True)
 def four_cores(monkeypatch):
-    monkeypatch.setattr(doubts, "usable_cores", lambda: 4)
+    monkeypatch.setattr(doubts, "allowed_cores", lambda: set(range(4)))
 
 
 def reading(**changes):

@@ -8,8 +8,7 @@ import pytest
 from markdown_it import MarkdownIt
 
 from accelsweep.core.shipped import shipped_root
-from accelsweep.report.captions import CAPTIONS, Caption, caption_files
-from accelsweep.report.captions import main as write_captions
+from accelsweep.report.captions import CAPTIONS, Caption, caption_files, write_captions
 from accelsweep.report.clean import printable, printable_findings
 from accelsweep.report.content import sentence
 from accelsweep.report.csvs import to_csv

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from accelsweep.core.errors import InputError
-from accelsweep.state.folders import SweepFolder, check_sweep_name, existing_sweep
+from accelsweep.state.folders import SweepFolder, check_sweep_name, existing_sweep, known_sweeps, sweep_name_in
 
 
 @pytest.mark.parametrize("name", ["quickstart", "my-sweep_2.1", "A" * 80])
@@ -58,3 +58,46 @@ def test_an_unknown_sweep_is_refused_with_those_that_exist(tmp_path):
     (tmp_path / "sweeps" / "known" / "manifest.json").write_text("{}")
     with pytest.raises(InputError, match="there are: known"):
         existing_sweep(tmp_path, "unknown")
+
+
+def test_a_sweep_is_found_by_its_folder_wherever_one_stands(tmp_path, monkeypatch):
+    (tmp_path / "sweeps" / "mine").mkdir(parents=True)
+    monkeypatch.chdir(tmp_path)
+    assert SweepFolder.of(Path("sweeps/mine")) == SweepFolder.of(tmp_path / "sweeps" / "mine")
+    monkeypatch.chdir(tmp_path / "sweeps")
+    assert SweepFolder.of(Path("mine")) == SweepFolder(tmp_path, "mine")
+
+
+def test_the_reports_of_sweeps_on_another_disk_stay_in_the_working_directory(tmp_path):
+    """`sweeps` is a link to a scratch disk: its own parent is nobody's working directory."""
+    (tmp_path / "scratch" / "sweeps" / "mine").mkdir(parents=True)
+    (tmp_path / "sweeps").symlink_to(tmp_path / "scratch" / "sweeps")
+    assert SweepFolder.of(tmp_path / "sweeps" / "mine").report == tmp_path / "reports" / "mine"
+
+
+@pytest.mark.parametrize("path", ["mine", "sweeps", "sweeps/mine/runs", "/", "sweeps/..", "sweeps/a b"])
+def test_another_path_is_no_sweeps_folder(tmp_path, monkeypatch, path):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(InputError):
+        SweepFolder.of(Path(path))
+
+
+def test_a_blocks_file_leads_to_its_sweep_and_no_other_file_does(tmp_path):
+    folder = SweepFolder(tmp_path, "mine")
+    others = [folder.manifest, folder.root / "blocks" / "b1.txt", tmp_path / "b1.json", folder.block("b2"), Path("/")]
+    for path in (folder.block("b1"), *others[:3]):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text("{}")
+    assert SweepFolder.of_block(folder.block("b1")) == folder
+    for path in others:
+        with pytest.raises(InputError, match="not a block's file"):
+            SweepFolder.of_block(path)
+
+
+def test_only_planned_sweeps_are_known_and_a_name_is_taken_from_a_folder_too(tmp_path):
+    for name in ("b", "a", "unplanned"):
+        (tmp_path / "sweeps" / name).mkdir(parents=True)
+    for name in ("b", "a"):
+        (tmp_path / "sweeps" / name / "manifest.json").write_text("{}")
+    assert known_sweeps(tmp_path) == ["a", "b"]
+    assert sweep_name_in("mine") == sweep_name_in("sweeps/mine") == sweep_name_in("sweeps/mine/") == "mine"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import signal
 import subprocess
 import time
@@ -10,21 +9,32 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from fake_nvml import FakeGpu, FakeNvml
 
 from accelsweep.core.errors import AccelsweepError
+from accelsweep.machine import cuda
 from accelsweep.machine.locks import FOLDER_VARIABLE, lease_folder
-from accelsweep.supervise import leases
 from accelsweep.supervise.leases import NotEnoughDevices, leased
 from accelsweep.supervise.signals import Interrupted
 
 CPU = {"accelerator": "cpu", "devices": 2}
-TWO_GPUS = {"0": "GPU-a", "1": "GPU-b"}
 
 
 @pytest.fixture(autouse=True)
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv(FOLDER_VARIABLE, str(tmp_path / "leases"))
     return tmp_path / "leases"
+
+
+@pytest.fixture
+def gpus(monkeypatch: pytest.MonkeyPatch) -> Any:
+    """Put boards with these UUIDs into the machine, none of them granted by anybody."""
+
+    def put(*uuids: str) -> None:
+        monkeypatch.setattr(cuda, "nvml", FakeNvml(*map(FakeGpu, uuids)).opened)
+        monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+
+    return put
 
 
 def give_up(_seconds: float) -> bool:
@@ -68,24 +78,24 @@ def test_cells_with_concurrency_share_the_machine_with_their_like_only() -> None
         pass
 
 
-def test_devices_are_given_to_one_run_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(leases, "visible_cuda", lambda: TWO_GPUS)
+def test_devices_are_given_to_one_run_at_a_time(gpus: Any) -> None:
+    gpus("GPU-a", "GPU-b")
     one = {"accelerator": "cuda", "devices": 1, "measure": {"concurrency": 4}}
     with lease(one) as first, lease(one) as second:
-        assert {first.cuda, second.cuda} == {("0",), ("1",)}
-        assert second.environment == {"CUDA_VISIBLE_DEVICES": second.cuda[0]}
+        assert {first.names, second.names} == {("0",), ("1",)}
+        assert second.environment == {"CUDA_VISIBLE_DEVICES": second.names[0]}
         with pytest.raises(Interrupted), lease(one):
             pass
 
 
-def test_a_cell_that_needs_two_devices_does_not_keep_one_while_it_waits(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(leases, "visible_cuda", lambda: TWO_GPUS)
+def test_a_cell_that_needs_two_devices_does_not_keep_one_while_it_waits(gpus: Any) -> None:
+    gpus("GPU-a", "GPU-b")
     one = {"accelerator": "cuda", "devices": 1, "measure": {"concurrency": 4}}
     free_meanwhile = []
 
     def look(_seconds: float) -> bool:
         with lease(one) as other:
-            free_meanwhile.append(other.cuda)
+            free_meanwhile.append(other.names)
         return True
 
     with lease(one), pytest.raises(Interrupted), leased(one | {"devices": 2}, "me", look, quiet):
@@ -93,15 +103,15 @@ def test_a_cell_that_needs_two_devices_does_not_keep_one_while_it_waits(monkeypa
     assert free_meanwhile == [("1",)]
 
 
-def test_more_devices_than_there_are_is_said_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(leases, "visible_cuda", lambda: TWO_GPUS)
+def test_more_devices_than_there_are_is_said_at_once(gpus: Any) -> None:
+    gpus("GPU-a", "GPU-b")
     too_many = lease({"accelerator": "cuda", "devices": 4})
     with pytest.raises(NotEnoughDevices, match="asks for 4 CUDA devices; this machine shows 2"), too_many:
         pass
 
 
-def test_a_cpu_run_sees_no_cuda_device(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(leases, "visible_cuda", lambda: TWO_GPUS)
+def test_a_cpu_run_sees_no_cuda_device(gpus: Any) -> None:
+    gpus("GPU-a", "GPU-b")
     with lease(CPU) as held:
         assert held.environment == {"CUDA_VISIBLE_DEVICES": ""}
 
@@ -147,24 +157,22 @@ def test_a_link_to_somewhere_else_is_refused(folder: Path, tmp_path: Path) -> No
         lease_folder()
 
 
-def test_the_devices_that_a_scheduler_granted_are_the_only_ones(monkeypatch: pytest.MonkeyPatch) -> None:
-    class Library:
-        def nvmlDeviceGetCount(self) -> int:  # noqa: N802 - NVML's own name
-            return 3
-
-        def nvmlDeviceGetHandleByIndex(self, index: int) -> int:  # noqa: N802
-            return index
-
-        def nvmlDeviceGetUUID(self, handle: int) -> str:  # noqa: N802
-            return f"GPU-{handle}"
-
-    from contextlib import nullcontext
-
-    monkeypatch.setattr(leases, "nvml", lambda: nullcontext(Library()))
-    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
-    assert leases.visible_cuda() == {"0": "GPU-0", "1": "GPU-1", "2": "GPU-2"}
-    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "2, GPU-0")
-    assert leases.visible_cuda() == {"2": "GPU-2", "GPU-0": "GPU-0"}
+def test_the_devices_that_a_scheduler_granted_are_the_only_ones(gpus: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    gpus("GPU-a", "GPU-b", "GPU-c")
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "2, GPU-a")
+    with lease({"accelerator": "cuda", "devices": 2}) as held:
+        assert held.environment == {"CUDA_VISIBLE_DEVICES": "2,GPU-a"}
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
-    assert leases.visible_cuda() == {}
-    assert os.environ["CUDA_VISIBLE_DEVICES"] == ""
+    none = lease({"accelerator": "cuda", "devices": 1})
+    with pytest.raises(NotEnoughDevices, match="this machine shows 0"), none:
+        pass
+
+
+def test_one_device_is_one_lock_by_whatever_name_it_was_granted(gpus: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    gpus("GPU-a", "GPU-b")
+    one = {"accelerator": "cuda", "devices": 1, "measure": {"concurrency": 2}}
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "1")
+    with lease(one):
+        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "GPU-b")
+        with pytest.raises(Interrupted), lease(one):
+            pass

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from accelsweep.supervise.processes.logs import RunLog, last_lines
+from accelsweep.supervise.processes.logs import RunLog, last_words
 
 SECRET = b"fetching postgresql://me:hunter2@db/labels\n"
 SHOWN = b"fetching postgresql://***@db/labels\n"
@@ -54,5 +54,5 @@ def test_output_that_never_stops_is_left_for_the_next_time(tmp_path: Path) -> No
             log.ended = True
 
 
-def test_the_last_lines_of_a_missing_log_are_empty(tmp_path: Path) -> None:
-    assert last_lines(tmp_path / "none") == ""
+def test_the_last_words_of_a_missing_log_are_empty(tmp_path: Path) -> None:
+    assert last_words(tmp_path / "none") == ""

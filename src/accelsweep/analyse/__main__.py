@@ -1,32 +1,25 @@
-"""`python -m accelsweep.analyse SWEEP_ROOT`: collect the sweep's records and write its findings.json."""
+"""`python -m accelsweep.analyse sweeps/NAME`: collect the sweep's records and write its findings.json."""
 
 from __future__ import annotations
 
 import sys
-from pathlib import Path
 
 from accelsweep.analyse.analyse import analyse
 from accelsweep.analyse.collect import collect
-from accelsweep.core.errors import AccelsweepError
 from accelsweep.core.plans import Manifest
-from accelsweep.state.folders import existing_sweep
+from accelsweep.state.entry import answer, planned_sweep, sweep_parser
+from accelsweep.state.folders import SweepFolder
 
 
-def main(arguments: list[str]) -> int:
-    """Return the exit code; `arguments` is the sweep's folder, HOME/sweeps/NAME."""
-    if len(arguments) != 1:
-        print("usage: python -m accelsweep.analyse sweeps/NAME", file=sys.stderr)  # noqa: T201 - a command's answer
-        return 2
-    root = Path(arguments[0]).resolve()
-    try:
-        folder = existing_sweep(root.parents[1], root.name)
-        findings = analyse(collect(folder), Manifest.read(folder.manifest))
-        findings.write(folder.findings)
-    except AccelsweepError as error:
-        print(f"accelsweep: {error}", file=sys.stderr)  # noqa: T201 - a command's answer
-        return error.exit_code
-    return 0
+def main(arguments: list[str] | None = None) -> int:
+    """Analyse the sweep named on the command line and return the exit code."""
+    root = sweep_parser("analyse", __doc__).parse_args(arguments).sweep
+    return answer(lambda: _write_findings(planned_sweep(root)))
+
+
+def _write_findings(folder: SweepFolder) -> None:
+    analyse(collect(folder), Manifest.read(folder.manifest)).write(folder.findings)
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    sys.exit(main())

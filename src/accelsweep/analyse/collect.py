@@ -19,10 +19,11 @@ import pyarrow.parquet as pq
 from accelsweep.core.documents import canonical_json, set_aside, sha256_file, write_bytes_atomically
 from accelsweep.core.errors import DamagedFile
 from accelsweep.core.outcome import Outcome
-from accelsweep.core.plans import Block, Manifest, PlannedCell
+from accelsweep.core.plans import Block, Manifest, PlannedCell, Run
 from accelsweep.core.record import Record
 from accelsweep.core.secrets import without_secrets
 from accelsweep.state.folders import SweepFolder
+from accelsweep.state.records import read_record, read_record_at
 
 TEXT, WHOLE, REAL = pa.string(), pa.int64(), pa.float64()
 
@@ -48,7 +49,7 @@ def collect(folder: SweepFolder) -> pd.DataFrame:
     axes = {cell.name: {"axes": cell.axes} for cell in manifest.cells}
     configs = cache(lambda block: _configs(folder.block(block)))
     rows = [
-        {**_run_row(folder, block.name, run, configs), **axes.get(_cell_of(run), {})}
+        {**_run_row(folder, block.name, run, configs), **axes.get(Run.parse(run).cell, {})}
         for block in manifest.blocks
         for run in block.runs
     ]
@@ -100,7 +101,7 @@ def _axis_column(values: list[Any]) -> pa.Array:
 def _run_row(folder: SweepFolder, block: str, run: str, configs: Callable[[str], Mapping[str, Any]]) -> dict[str, Any]:
     """Return the row of a run; `configs` gives those of a block, for a run that left no record."""
     try:
-        record = _checked(folder, run)
+        record = read_record(folder, run)
     except FileNotFoundError:
         record = None
     except DamagedFile:
@@ -108,23 +109,19 @@ def _run_row(folder: SweepFolder, block: str, run: str, configs: Callable[[str],
         record = None
     if record is not None:
         return {**_record_row(record), "record_sha256": sha256_file(folder.record(run))}
-    cell = _cell_of(run)
+    cell, repeat = Run.parse(run)
     return {
         "sweep": folder.name,
         "cell": cell,
         "run": run,
         "block": block,
-        "repeat": int(run.removeprefix(f"{cell}-r")),
+        "repeat": repeat,
         "outcome": Outcome.not_run,
         "reason": _why_absent(folder, run),
         "config": configs(block).get(cell),
         "axes": {},
         "values": {},
     }
-
-
-def _cell_of(run: str) -> str:
-    return run.rpartition("-r")[0]
 
 
 def _configs(block: Path) -> dict[str, str]:
@@ -136,21 +133,13 @@ def _configs(block: Path) -> dict[str, str]:
     return {cell: canonical_json(without_secrets(config)) for cell, config in configs.items()}
 
 
-def _checked(folder: SweepFolder, run: str) -> Record:
-    path = folder.record(run)
-    record = Record.read(path)
-    if record.run != run or record.cell != _cell_of(run):
-        raise DamagedFile(path, f"it is the record of run {record.run} of cell {record.cell}")
-    return record
-
-
 def _why_absent(folder: SweepFolder, run: str) -> str:
     damaged = sorted(folder.run(run).glob("record.json.damaged-*"))
     if not damaged:
         return "it has not run yet; the same command measures it"
     try:
-        Record.read(damaged[-1])
-        why = "it belongs to another run"
+        read_record_at(damaged[-1], run)
+        why = "by hand: it can be read"
     except DamagedFile as error:
         why = error.why
     return f"its record was set aside as {damaged[-1].name} ({why}); the same command measures it again"

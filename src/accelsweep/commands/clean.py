@@ -17,7 +17,7 @@ def delete_sweep(home: Path, name: str, ask: Callable[[str], bool] | None) -> No
     folder = existing_sweep(home, name)
     refuse_while_run(folder)
     doomed = [path for path in (folder.root, folder.report) if path.exists()]
-    records = len(list(folder.root.glob("runs/*/record.json")))
+    records = len(folder.records_on_top())
     question = f"delete {' and '.join(str(path) for path in doomed)} with {records} records?"
     if ask is not None and not ask(question):
         typer.echo("nothing was deleted")

@@ -65,10 +65,10 @@ def _shipped() -> Check:
 
 
 def _devices() -> Iterator[Check]:
-    from accelsweep.machine.inventory import probe
+    from accelsweep.machine.devices import inventory
 
     try:
-        devices = probe()
+        devices = inventory()
     except AccelsweepError as error:
         yield Check(False, "devices", str(error), "see the message")
         return

@@ -17,7 +17,6 @@ from accelsweep.state.folders import SweepFolder
 
 if TYPE_CHECKING:
     from accelsweep.core.plans import Manifest
-    from accelsweep.core.record import Record
     from accelsweep.plan.estimate import PlanEstimate
     from accelsweep.plan.make import Plan
     from accelsweep.plan.table import PlanTable, ReasonRow
@@ -60,9 +59,11 @@ def what_is_left(home: Path, plan: Plan) -> PlanEstimate:
 
 def _table(home: Path, plan: Plan) -> PlanTable:
     from accelsweep.plan.table import plan_table
+    from accelsweep.state.records import readable_records
     from accelsweep.supervise.skips import standing
 
-    records = _records(SweepFolder(home, plan.manifest.sweep), plan)
+    folder = SweepFolder(home, plan.manifest.sweep)
+    records = list(readable_records(folder, plan.manifest.wanted_runs()))
     wall_seconds: dict[str, list[float]] = defaultdict(list)
     for record in records:
         wall_seconds[record.cell].append(record.wall_seconds)
@@ -80,19 +81,6 @@ def _jobs(manifest: Manifest) -> list[str]:
         (in_words(block.resources, slurm), sbatch_options(block.resources, slurm)) for block in manifest.blocks
     )
     return [f"Slurm: {count} x {size}\n       sbatch {options}" for (size, options), count in sizes.items()]
-
-
-def _records(folder: SweepFolder, plan: Plan) -> list[Record]:
-    from accelsweep.core.errors import DamagedFile
-    from accelsweep.core.record import Record
-
-    found = []
-    for run in plan.manifest.wanted_runs():
-        try:
-            found.append(Record.read(folder.record(run)))
-        except (FileNotFoundError, DamagedFile):
-            continue
-    return found
 
 
 def _print(table: PlanTable) -> None:

@@ -16,6 +16,7 @@ import typer
 from accelsweep.commands.plan import show_plan
 from accelsweep.core.errors import EXIT_INCOMPLETE, EXIT_INTERRUPTED, EXIT_OK, InputError
 from accelsweep.core.shipped import shipped_root
+from accelsweep.core.tail import last_lines
 from accelsweep.drive import slurm
 from accelsweep.drive.head import held
 from accelsweep.drive.processes import Child
@@ -112,7 +113,7 @@ def _drive(
 
 def _tell_of_publishing(publisher: Child, folder: SweepFolder) -> None:
     if publisher.code != 0:
-        said = publisher.log.read_text("utf-8", "replace").strip().splitlines()
+        said = [line for line in last_lines(publisher.log) if line.strip()]
         why = said[-1].removeprefix("error: ") if said else f"the publisher ended with {publisher.code}"
         typer.echo(f"MLflow has not got everything ({why}). To catch up: accelsweep publish {folder.name}", err=True)
 
@@ -162,18 +163,15 @@ def _publisher(folder: SweepFolder, request: Request) -> Child:
         str(os.getpid()),
     ]
     variables = {"MLFLOW_TRACKING_URI": request.tracking_uri} if request.tracking_uri else {}
-    return Child.start(command, cwd=folder.home, log=folder.root / "logs" / "publish.log", variables=variables)
+    return Child.start(command, cwd=folder.home, log=folder.publish_log, variables=variables)
 
 
 def _conclude(folder: SweepFolder, *, snakemake_failed: bool) -> int:
     if not (folder.findings.exists() and (folder.report / "index.html").exists()):
-        typer.echo(f"no report was written; the end of {folder.snakemake_log}:\n{_last_lines(folder)}", err=True)
+        end = "\n".join(last_lines(folder.snakemake_log, 15))
+        typer.echo(f"no report was written; the end of {folder.snakemake_log}:\n{end}", err=True)
         return EXIT_INCOMPLETE
     unsettled = print_results(folder)
     if snakemake_failed and not unsettled:
         typer.echo(f"Snakemake reported an error; see {folder.snakemake_log}", err=True)
     return EXIT_INCOMPLETE if unsettled or snakemake_failed else EXIT_OK
-
-
-def _last_lines(folder: SweepFolder, count: int = 15) -> str:
-    return "\n".join(folder.snakemake_log.read_text("utf-8", "replace").splitlines()[-count:])

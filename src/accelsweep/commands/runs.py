@@ -11,7 +11,7 @@ import typer
 from accelsweep.core.cell import label
 from accelsweep.core.errors import DamagedFile, InputError, nearest
 from accelsweep.core.outcome import Outcome
-from accelsweep.core.plans import Manifest
+from accelsweep.core.plans import Manifest, Run
 from accelsweep.state.attempts import RunFolder
 from accelsweep.state.folders import SweepFolder, existing_sweep
 
@@ -58,7 +58,7 @@ def rows_of(folder: SweepFolder) -> Iterator[ListedRun]:
     manifest = Manifest.read(folder.manifest)
     labels = {cell.name: label(cell.axes) for cell in manifest.cells}
     for run in manifest.wanted_runs():
-        cell, _, repeat = run.rpartition("-r")
+        cell, repeat = Run.parse(run)
         outcome, reason, disturbed = _ending(folder, run)
         what = f"{labels.get(cell, cell)}, repeat {repeat}"
         yield ListedRun(run, outcome, reason, what, folder.run(run), disturbed)

@@ -8,11 +8,11 @@ import typer
 
 from accelsweep.core.cell import label
 from accelsweep.core.errors import AccelsweepError
-from accelsweep.core.plans import Manifest
+from accelsweep.core.plans import Manifest, Run
 from accelsweep.drive import slurm
 from accelsweep.drive.console import duration
 from accelsweep.drive.head import living_head
-from accelsweep.state.folders import SweepFolder, existing_sweep
+from accelsweep.state.folders import SweepFolder, existing_sweep, known_sweeps
 from accelsweep.state.status import Status, WorkedBlock, status
 
 
@@ -21,7 +21,7 @@ def print_status(home: Path, name: str | None) -> None:
     if name is not None:
         _print(existing_sweep(home, name))
         return
-    names = sorted(path.parent.name for path in (home / "sweeps").glob("*/manifest.json"))
+    names = known_sweeps(home)
     if not names:
         typer.echo(f"no sweeps in {home / 'sweeps'} yet; begin with: accelsweep run experiment=quickstart")
     for found in names:
@@ -74,6 +74,6 @@ def _running(running: WorkedBlock, labels: dict[str, str]) -> str:
     where = f"block {hold.block} {life} on {hold.host}, {job}process {hold.pid}, since {hold.since}"
     if hold.run is None:
         return where
-    cell = labels.get(hold.run.rsplit("-r", 1)[0], hold.run)
+    cell = labels.get(Run.parse(hold.run).cell, hold.run)
     step = "" if running.step is None else f", step {running.step}"
     return f"{where}: {cell} since {hold.run_since}{step}"

@@ -2,13 +2,24 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar, Literal
+import re
+from typing import Any, ClassVar, Literal, NamedTuple
 
 from pydantic import ConfigDict, Field
 
 from accelsweep.core.claims import ReportSettings
 from accelsweep.core.documents import Document, Frozen
+from accelsweep.core.errors import InputError
 from accelsweep.core.tasks import Rate
+
+_RUN_NAME = re.compile(r"(.+)-r([0-9]+)")
+
+
+class RunName(NamedTuple):
+    """What a run's name tells: its cell's name, and the number of the repeat (from 0)."""
+
+    cell: str
+    repeat: int
 
 
 class Run(Frozen):
@@ -23,6 +34,14 @@ class Run(Frozen):
     def of(cls, cell: str, repeat: int, seed: int) -> Run:
         """Return the run for repeat number `repeat` (from 0) of the cell named `cell`."""
         return cls(name=f"{cell}-r{repeat}", cell=cell, repeat=repeat, seed=seed + repeat)
+
+    @staticmethod
+    def parse(name: str) -> RunName:
+        """Return the cell and the repeat that the run of this name is. Raises InputError for any other text."""
+        found = _RUN_NAME.fullmatch(name)
+        if found is None:
+            raise InputError(f"{name!r} is not the name of a run, which is CELL-rK for repeat K")
+        return RunName(found[1], int(found[2]))
 
 
 class Resources(Frozen):

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from accelsweep.core.plans import Manifest
+from accelsweep.state.entry import answer, planned_sweep, sweep_parser
 from accelsweep.state.folders import SweepFolder, existing_sweep
 
 
@@ -39,6 +40,11 @@ def _merged(home: Path, folders: Sequence[SweepFolder]) -> Path:
     return write_report(place)
 
 
+def main(arguments: list[str] | None = None) -> int:
+    """Finish the sweep named on the command line, print the page's path and return the exit code."""
+    root = sweep_parser("drive.finish", __doc__).parse_args(arguments).sweep
+    return answer(lambda: print(finish(planned_sweep(root))))  # noqa: T201 - a command's answer
+
+
 if __name__ == "__main__":
-    _root = Path(sys.argv[1]).resolve()
-    sys.stdout.write(f"{finish(existing_sweep(_root.parents[1], _root.name))}\n")
+    sys.exit(main())

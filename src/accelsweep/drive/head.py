@@ -27,7 +27,7 @@ def living_head(folder: SweepFolder) -> Hold | None:
 
 def refuse_while_run(folder: SweepFolder) -> None:
     """Raise AccelsweepError if a head drives the sweep, or a supervisor works on a block of it, on any machine."""
-    supervisors = (living_hold(path) for path in sorted(folder.root.glob("blocks/*.claim.json")))
+    supervisors = (living_hold(path) for path in folder.holds())
     for working in filter(None, (living_head(folder), *supervisors)):
         who = f"process {working.pid} on {working.host}"
         raise AccelsweepError(f"sweep {folder.name!r} is being run by {who}; wait for it or stop it first")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 from rich.console import Console
@@ -11,14 +11,14 @@ from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsed
 from rich.progress import Progress as Bar
 
 from accelsweep.core.cell import label
-from accelsweep.core.errors import DamagedFile
 from accelsweep.core.outcome import Outcome
-from accelsweep.core.plans import Hold, Manifest, Site
-from accelsweep.core.record import Record
+from accelsweep.core.plans import Hold, Manifest, Run, Site
 from accelsweep.core.tasks import compared_rate
 from accelsweep.drive.console import duration
 from accelsweep.report.format import number
 from accelsweep.state.folders import SweepFolder
+from accelsweep.state.living import read_hold
+from accelsweep.state.records import readable_records, record_or_none
 from accelsweep.supervise.skips import standing
 
 
@@ -52,10 +52,11 @@ class SweepProgress:
         manifest = Manifest.read(folder.manifest)
         runs = manifest.wanted_runs()
         cells = {cell.name: label(cell.axes) for cell in manifest.cells}
+        names = {run: Run.parse(run) for run in runs}
         progress = cls(
             folder=folder,
             site=manifest.site,
-            labels={run: f"{cells[run.rsplit('-r', 1)[0]]}, repeat {run.rsplit('-r', 1)[1]}" for run in runs},
+            labels={run: f"{cells[name.cell]}, repeat {name.repeat}" for run, name in names.items()},
             finished={block.name: block.runs for block in manifest.blocks},
             total=len(runs),
             done=len(runs),
@@ -69,7 +70,7 @@ class SweepProgress:
         for block in opened:
             self.pending[block] = list(self.finished.pop(block))
         runs = [run for block in opened for run in self.pending[block]]
-        stood = standing(_records(self.folder, runs), self.folder.home, self.site) if runs else set()
+        stood = standing(readable_records(self.folder, runs), self.folder.home, self.site) if runs else set()
         self.before |= {run: _stamp(self.folder, run) for run in runs}
         self.standing |= stood
         self.done -= len(runs) - len(stood)
@@ -106,9 +107,8 @@ class SweepProgress:
 
     def _tell(self, run: str) -> None:
         self.done += run not in self.standing
-        try:
-            record = Record.read(self.folder.record(run))
-        except (DamagedFile, FileNotFoundError):
+        record = record_or_none(self.folder, run)
+        if record is None:
             return
         self.fresh_seconds.append(record.wall_seconds)
         rate = record.metrics.get(compared_rate(self.wanted_rate, [str(record.config.get("task"))]))
@@ -123,23 +123,14 @@ class SweepProgress:
         return " | ".join(part for part in parts if part)
 
     def _holds(self) -> Iterator[Hold]:
-        for block in self.pending:
-            try:
-                yield Hold.read(self.folder.hold(block))
-            except (DamagedFile, FileNotFoundError):
-                continue
+        holds = (read_hold(self.folder.hold(block)) for block in self.pending)
+        return (hold for hold in holds if hold is not None)
 
     def _eta(self) -> str:
         if not self.fresh_seconds:
             return ""
         left = (self.total - self.done) * sum(self.fresh_seconds) / len(self.fresh_seconds)
         return f"about {duration(left)} left"
-
-
-def _records(folder: SweepFolder, runs: list[str]) -> Iterator[Record]:
-    for run in runs:
-        with suppress(DamagedFile, FileNotFoundError):
-            yield Record.read(folder.record(run))
 
 
 def _stamp(folder: SweepFolder, run: str) -> int:

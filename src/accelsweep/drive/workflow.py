@@ -11,7 +11,7 @@ import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from pathlib import Path, PurePath
+from pathlib import Path
 from typing import Any
 
 from accelsweep.core.documents import canonical_json, sha256_text
@@ -20,7 +20,7 @@ from accelsweep.core.plans import Manifest, PlannedBlock, Resources
 from accelsweep.drive.head import living_head
 from accelsweep.drive.profiles import check_executor
 from accelsweep.plan.blocks.slurm import RESTARTS_VARIABLE, Value, across_nodes, before_block, job_resources, python
-from accelsweep.state.folders import SweepFolder, existing_sweep
+from accelsweep.state.folders import SweepFolder, existing_sweep, sweep_name_in
 
 _PACKAGE = Path(__file__).resolve().parents[1]
 
@@ -122,9 +122,9 @@ class Sweep:
 
     @staticmethod
     def code_of(room: str) -> str:
-        """Return a digest of the source of one room and of the core it stands on."""
+        """Return a digest of the source of one room, and of what it reads a sweep with."""
         files = sorted(
-            path for part in ("core", room) for path in (_PACKAGE / part).rglob("*.*") if path.suffix != ".pyc"
+            path for part in ("core", "state", room) for path in (_PACKAGE / part).rglob("*.*") if path.suffix != ".pyc"
         )
         return _digest([[str(path.relative_to(_PACKAGE)), sha256_text(path.read_text("utf-8"))] for path in files])
 
@@ -173,7 +173,7 @@ def _planned(home: Path, config: Mapping[str, Any]) -> SweepFolder:
 def _sweep_name(config: Mapping[str, Any]) -> str:
     for key in ("sweep", "name"):
         if key in config:
-            return PurePath(str(config[key])).name
+            return sweep_name_in(str(config[key]))
     if "experiment" in config and SWEEP_VARIABLE in os.environ:
         return os.environ[SWEEP_VARIABLE]
     raise InputError("name a sweep: --config sweep=NAME for a planned one, or --config experiment=NAME to plan it")

@@ -13,6 +13,8 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+from accelsweep.machine import cgroup
+
 _PR_SET_PDEATHSIG = 1
 _PR_SET_CHILD_SUBREAPER = 36
 _FIRST_TO_BE_KILLED = (
@@ -53,13 +55,11 @@ def oom_kills() -> int:
 
 def _oom_counters() -> Iterator[tuple[Path, str]]:
     yield Path("/proc/vmstat"), "oom_kill"
-    with contextlib.suppress(OSError):
-        for line in Path("/proc/self/cgroup").read_text().splitlines():
-            _, controllers, path = line.split(":", 2)
-            if not controllers:
-                yield Path(f"/sys/fs/cgroup{path}/memory.events"), "oom_kill"
-            elif "memory" in controllers.split(","):
-                yield Path(f"/sys/fs/cgroup/memory{path}/memory.oom_control"), "oom_kill"
+    for group in cgroup.groups():
+        if not group.controllers:
+            yield Path(f"{cgroup.ROOT}{group.path}") / "memory.events", "oom_kill"
+        elif "memory" in group.controllers:
+            yield Path(f"{cgroup.ROOT}/memory{group.path}") / "memory.oom_control", "oom_kill"
 
 
 def _counts(path: Path, key: str) -> list[str]:

@@ -38,11 +38,6 @@ def ask(question: Callable[..., Any], *arguments: Any) -> Any:
         raise NoNvml(f"NVML: {error}") from None
 
 
-def handle_of(uuid: str) -> Any:
-    """Return the handle of the device that CUDA calls `uuid` (device numbers differ between CUDA and NVML)."""
-    return ask(pynvml.nvmlDeviceGetHandleByUUID, uuid if uuid.startswith(("GPU-", "MIG-")) else f"GPU-{uuid}")
-
-
 def text(value: str | bytes) -> str:
     """Return NVML's text as str: older bindings give bytes."""
     return value.decode() if isinstance(value, bytes) else value

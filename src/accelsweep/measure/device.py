@@ -11,6 +11,8 @@ from typing import Any
 
 import torch
 
+from accelsweep.machine.cpu import cpu_model
+from accelsweep.machine.mps import mps_model
 from accelsweep.measure.clock import Clock, ClockMarks, Marks, WaitedDevice
 
 
@@ -103,6 +105,4 @@ def device_name(device: torch.device) -> str:
     """Return the model of `device` as its maker calls it; the processor's name for a CPU."""
     if device.type == "cuda":
         return torch.cuda.get_device_name(device)
-    from accelsweep.machine.processor import cpu_model
-
-    return cpu_model() if device.type == "cpu" else f"{cpu_model()} GPU"
+    return cpu_model() if device.type == "cpu" else mps_model()

@@ -13,7 +13,7 @@ from omegaconf import DictConfig
 from accelsweep.core.cell import PLAN_KEYS, Cell, cell_name
 from accelsweep.core.errors import InputError, nearest
 from accelsweep.core.plans import Excluded, Settings, Site
-from accelsweep.machine.inventory import probe
+from accelsweep.machine import devices
 from accelsweep.plan import select
 from accelsweep.plan.grid.compose import Composer
 from accelsweep.plan.grid.expand import GridPoint, steering_of
@@ -51,7 +51,7 @@ def checked_grid(composer: Composer, overrides: Sequence[str]) -> CheckedGrid:
     file_of = partial(defining_file, folders=composer.folders, choices=choices)
     steering = steering_of(composer, grid.jobs[0])
     settings, site, exclude = check.steering(steering, file_of)
-    site = site.model_copy(update={"inventory": probe()}) if site.probe else site
+    site = site.model_copy(update={"inventory": devices.inventory()}) if site.probe else site
     auto = rules.resolve_auto(site)
     ladder = ladder_notes(composer, grid, settings.report.ladder, file_of)
     points = _points(fitted(composer, grid, auto, settings.report.ladder), composer, steering, file_of)

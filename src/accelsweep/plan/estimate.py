@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from statistics import fmean, median
 
 from accelsweep.core.cell import Cell
-from accelsweep.core.plans import Settings
+from accelsweep.core.plans import Run, Settings
 from accelsweep.plan.blocks.power import smallest_visible_effect
 from accelsweep.plan.make import Plan
 from accelsweep.plan.prices import usd_per_hour
@@ -50,7 +50,7 @@ def estimate(
     `wall_seconds` maps cell names to the seconds that earlier runs of them took, start and end included.
     """
     cells = {cell.name: cell for cell in plan.cells}
-    left = [cells[cell_of(run)] for run in plan.manifest.wanted_runs() if run not in settled]
+    left = [cells[Run.parse(run).cell] for run in plan.manifest.wanted_runs() if run not in settled]
     limits = plan.manifest.settings.limits
     seen = {name: fmean(seconds) for name, seconds in (wall_seconds or {}).items() if seconds}
     least = [_least_seconds(cell, seen) for cell in left]
@@ -66,11 +66,6 @@ def estimate(
         usd_reason=_why_no_cost(plan, left, prices),
         basis="earlier runs of this sweep" if seen else "measuring windows alone, without start-up",
     )
-
-
-def cell_of(run: str) -> str:
-    """Return the name of the cell that the run of this name repeats."""
-    return run.rpartition("-r")[0]
 
 
 def _least_seconds(cell: Cell, seen: Mapping[str, float]) -> float:

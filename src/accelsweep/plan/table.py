@@ -7,8 +7,8 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from accelsweep.core.cell import label
-from accelsweep.core.plans import Resources
-from accelsweep.plan.estimate import PlanEstimate, VisibleEffect, cell_of, estimate, visible_effect
+from accelsweep.core.plans import Resources, Run
+from accelsweep.plan.estimate import PlanEstimate, VisibleEffect, estimate, visible_effect
 from accelsweep.plan.make import Plan
 
 
@@ -90,8 +90,8 @@ def plan_table(
 
 def _cell_rows(plan: Plan, done: Collection[str]) -> Iterator[CellRow]:
     runs = plan.manifest.wanted_runs()
-    wanted = Counter(cell_of(run) for run in runs)
-    settled = Counter(cell_of(run) for run in runs if run in done)
+    wanted = Counter(Run.parse(run).cell for run in runs)
+    settled = Counter(Run.parse(run).cell for run in runs if run in done)
     for cell in plan.manifest.cells:
         if cell.unsupported is None:
             baseline = cell.name == plan.manifest.baseline

@@ -15,12 +15,13 @@ from accelsweep.core.cell import label
 from accelsweep.core.documents import canonical_json, sha256_text
 from accelsweep.core.errors import DamagedFile
 from accelsweep.core.outcome import Outcome
-from accelsweep.core.plans import PlannedCell
+from accelsweep.core.plans import PlannedCell, Run
 from accelsweep.core.record import Doubt, Fingerprint, Record, steps_damage
 from accelsweep.publish.curves import curves
 from accelsweep.publish.snapshot import Finished, RunningRun, Snapshot, run_digest
 from accelsweep.publish.wanted import NOTE, Artifact, DataSet, Wanted, metrics, milliseconds, params, plain, tags
 from accelsweep.state.folders import SweepFolder
+from accelsweep.state.records import read_record
 
 _STATUS = {Outcome.measured: "FINISHED", Outcome.timed_out: "KILLED"}
 RUNNING_SOURCE = "running"
@@ -48,7 +49,7 @@ def finished_run(folder: SweepFolder, finished: Finished, cell: PlannedCell) -> 
 
     Name and params follow the plan's axes: those in the record may be of an earlier revision, which had fewer.
     """
-    record = Record.read(folder.record(finished.run))
+    record = read_record(folder, finished.run)
     damage = steps_damage(record, folder.steps(record.run))
     started = milliseconds(record.started_at)
     return Wanted(
@@ -76,7 +77,7 @@ def running_run(running: RunningRun, cell: PlannedCell) -> Wanted:
     source = f"{RUNNING_SOURCE}@{running.since}"
     return Wanted(
         key=run_key(running.run),
-        name=run_name(cell.axes, int(running.run.rpartition("-r")[2])),
+        name=run_name(cell.axes, Run.parse(running.run).repeat),
         source=source,
         digest=run_digest(source, cell.axes),
         status="RUNNING",

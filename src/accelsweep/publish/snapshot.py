@@ -11,11 +11,11 @@ from accelsweep.core.documents import canonical_json, sha256_file, sha256_text
 from accelsweep.core.errors import DamagedFile
 from accelsweep.core.findings import CellFinding, Findings
 from accelsweep.core.outcome import Outcome
-from accelsweep.core.plans import Hold, Manifest
-from accelsweep.core.record import Record
+from accelsweep.core.plans import Hold, Manifest, Run
 from accelsweep.state.folders import SweepFolder
 from accelsweep.state.living import living_hold
 from accelsweep.state.progress import steps_done
+from accelsweep.state.records import read_record
 
 Stamp = tuple[int, int]
 """A file's modification time in nanoseconds and its size: what changes when a file is written anew."""
@@ -155,9 +155,7 @@ def _finished(folder: SweepFolder, run: str, known: Finished | None) -> Finished
         return None
     if known is not None and known.stamp == stamp:
         return known
-    record = Record.read(path)
-    if record.run != run:
-        raise DamagedFile(path, f"it is the record of another run, {record.run!r}")
+    record = read_record(folder, run)
     return Finished(run, record.cell, sha256_file(path), record.outcome, record.started_at, record.finished_at, stamp)
 
 
@@ -165,7 +163,7 @@ def _running(folder: SweepFolder, holds: list[Hold]) -> list[RunningRun]:
     return [
         RunningRun(
             run=hold.run,
-            cell=hold.run.rpartition("-r")[0],
+            cell=Run.parse(hold.run).cell,
             block=hold.block,
             since=hold.run_since,
             step=steps_done(folder, hold.run),
@@ -178,5 +176,5 @@ def _running(folder: SweepFolder, holds: list[Hold]) -> list[RunningRun]:
 def _runs_of(manifest: Manifest) -> dict[str, tuple[str, ...]]:
     runs: dict[str, list[str]] = {}
     for run in manifest.wanted_runs():
-        runs.setdefault(run.rpartition("-r")[0], []).append(run)
+        runs.setdefault(Run.parse(run).cell, []).append(run)
     return {cell: tuple(names) for cell, names in runs.items()}

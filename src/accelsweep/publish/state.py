@@ -10,7 +10,7 @@ from typing import ClassVar
 
 from accelsweep.core.documents import Document, Frozen, sha256_file
 from accelsweep.core.errors import DamagedFile
-from accelsweep.core.plans import Manifest
+from accelsweep.core.plans import Manifest, Run
 from accelsweep.core.secrets import masked
 from accelsweep.publish.location import database_file, resolve
 from accelsweep.publish.snapshot import report_digest, run_digest
@@ -61,7 +61,7 @@ def experiments(home: Path, uri: str) -> dict[str, str]:
 def run_digests(manifest: Manifest, records: Mapping[str, str]) -> dict[str, str]:
     """Return the digest of each repeat's MLflow run, given the SHA-256 of its record."""
     axes = {cell.name: cell.axes for cell in manifest.cells}
-    return {run: run_digest(sha256, axes[run.rpartition("-r")[0]]) for run, sha256 in records.items()}
+    return {run: run_digest(sha256, axes[Run.parse(run).cell]) for run, sha256 in records.items()}
 
 
 def _repeats(folder: SweepFolder) -> dict[str, str]:

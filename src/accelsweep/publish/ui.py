@@ -19,6 +19,7 @@ from typing import IO
 
 from accelsweep.core.errors import EXIT_INCOMPLETE, EXIT_OK, AccelsweepError, InputError
 from accelsweep.core.secrets import masked
+from accelsweep.core.tail import last_lines
 from accelsweep.machine import linux
 from accelsweep.publish.location import is_server, resolve
 from accelsweep.publish.publisher import Tell
@@ -68,8 +69,7 @@ class Server:
 
     def last_lines(self) -> str:
         """Return the end of what the server printed."""
-        self._log.seek(0)
-        return masked("\n".join(self._log.read().decode("utf-8", "replace").splitlines()[-12:]))
+        return "\n".join(last_lines(self._log, 12))
 
     def wait_until_it_answers(self) -> None:
         """Return as soon as the server answers. Raises AccelsweepError if it ends instead, or takes too long."""

@@ -8,7 +8,7 @@ import sys
 from dataclasses import dataclass
 from datetime import timedelta
 
-from accelsweep.machine.processor import usable_cores
+from accelsweep.machine.cpu import usable_cores
 from accelsweep.rank.spec import RunSpec
 
 COLLECTIVE_TIMEOUT = timedelta(minutes=5)

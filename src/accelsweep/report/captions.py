@@ -10,6 +10,8 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
+from accelsweep.state.entry import answer, parser_for
+
 
 @dataclass(frozen=True)
 class Caption:
@@ -106,7 +108,15 @@ def _plain(text: str) -> str:
     return re.sub(r"([\\*`|_{}])", r"\\\1", text)
 
 
-def main(folder: Path) -> None:
+def main(arguments: list[str] | None = None) -> int:
+    """Write the captions into the folder named on the command line and return the exit code."""
+    parser = parser_for("report.captions", __doc__)
+    parser.add_argument("folder", type=Path, help="where to, e.g. workflows/captions")
+    options = parser.parse_args(arguments)
+    return answer(lambda: write_captions(options.folder))
+
+
+def write_captions(folder: Path) -> None:
     """Write every caption into `folder`, and remove those of figures that no longer exist."""
     files = caption_files()
     for stale in folder.glob("*.rst"):
@@ -118,4 +128,4 @@ def main(folder: Path) -> None:
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]))
+    sys.exit(main())

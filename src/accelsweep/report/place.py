@@ -28,6 +28,9 @@ class ReportPlace(Protocol):
     def steps(self, run: str) -> Path:
         """Return the raw step times of the run that the findings call so."""
 
+    def record(self, run: str) -> Path:
+        """Return the record of the run that the findings call so."""
+
 
 @dataclass(frozen=True)
 class MergedPlace:
@@ -53,8 +56,19 @@ class MergedPlace:
 
     def steps(self, run: str) -> Path:
         """Return the raw step times of a run named SWEEP/RUN."""
-        sweep, _, own = run.partition("/")
-        return SweepFolder(self.home, sweep).steps(own)
+        return self._sweep_of(run).steps(own_name(run))
+
+    def record(self, run: str) -> Path:
+        """Return the record of a run named SWEEP/RUN."""
+        return self._sweep_of(run).record(own_name(run))
+
+    def _sweep_of(self, run: str) -> SweepFolder:
+        return SweepFolder(self.home, run.partition("/")[0])
+
+
+def own_name(run: str) -> str:
+    """Return what a run is called in its own sweep, given its name in the findings of one sweep or of several."""
+    return run.rpartition("/")[2]
 
 
 def merged_name(sweeps: Sequence[str]) -> str:

@@ -16,6 +16,7 @@ from typing import ClassVar
 from accelsweep.core.documents import Document, set_aside
 from accelsweep.core.errors import DamagedFile
 from accelsweep.core.record import Record
+from accelsweep.state.records import read_record_at
 
 _RESULTS = ("run.log", "steps.parquet", "record.json")  # always moved in this order: the record vouches for the rest
 _REOPENED = "reopened"
@@ -59,12 +60,9 @@ class RunFolder:
 
     def _read(self, path: Path) -> Record | None:
         try:
-            record = Record.read(path)
+            return read_record_at(path, self.name)
         except FileNotFoundError:
             return None
-        if record.run != self.name:
-            raise DamagedFile(path, f"it is the record of another run, {record.run!r}")
-        return record
 
     def recover(self) -> list[DamagedFile]:
         """Set damaged records aside and finish what an interruption left half done; return what was damaged."""

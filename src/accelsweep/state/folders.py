@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
 from dataclasses import dataclass
-from pathlib import Path
+from pathlib import Path, PurePath
 
 from accelsweep.core.errors import InputError
 
@@ -22,6 +23,11 @@ def check_sweep_name(name: str) -> str:
     return name
 
 
+def sweep_name_in(text: str) -> str:
+    """Return the name that a user means by NAME or by the path of its folder, sweeps/NAME."""
+    return PurePath(text).name
+
+
 @dataclass(frozen=True)
 class SweepFolder:
     """The folder `sweeps/NAME` below the working directory `home`, with a method for each file in it."""
@@ -32,6 +38,24 @@ class SweepFolder:
     def __post_init__(self) -> None:
         """Refuse names that could leave the folder."""
         check_sweep_name(self.name)
+
+    @classmethod
+    def of(cls, path: Path) -> SweepFolder:
+        """Return the sweep whose folder is `path`, HOME/sweeps/NAME; raise InputError for any other path."""
+        root = path.absolute()
+        if root.parent.name != "sweeps":
+            raise InputError(f"{path} is not a sweep's folder (sweeps/NAME)")
+        return cls(root.parents[1], root.name)
+
+    @classmethod
+    def of_block(cls, block_file: Path) -> SweepFolder:
+        """Return the sweep that the file of a block belongs to; raise InputError if `block_file` is no such file."""
+        path = block_file.absolute()
+        with contextlib.suppress(InputError):
+            folder = cls.of(path.parent.parent)
+            if path == folder.block(path.stem) and path.is_file():
+                return folder
+        raise InputError(f"{block_file} is not a block's file (sweeps/NAME/blocks/BLOCK.json)")
 
     @property
     def root(self) -> Path:
@@ -59,6 +83,10 @@ class SweepFolder:
         """Who works on the block now."""
         return self.root / "blocks" / f"{block}.claim.json"
 
+    def holds(self) -> list[Path]:
+        """The holds of all blocks that somebody works on now, or did."""
+        return sorted(self.root.glob("blocks/*.claim.json"))
+
     def ceilings(self, block: str) -> Path:
         """The matmul ceilings that a block's runs measured, once for all of them."""
         return self.root / "ceilings" / f"{block}.json"
@@ -70,6 +98,10 @@ class SweepFolder:
     def record(self, run: str) -> Path:
         """A run's record."""
         return self.run(run) / "record.json"
+
+    def records_on_top(self) -> list[Path]:
+        """The latest record of every run that left one, wanted by the present plan or not."""
+        return sorted(self.root.glob("runs/*/record.json"))
 
     def steps(self, run: str) -> Path:
         """A run's raw step times."""
@@ -106,16 +138,26 @@ class SweepFolder:
         return self.root / "logs" / "snakemake.log"
 
     @property
+    def publish_log(self) -> Path:
+        """What the publisher printed during the last invocation."""
+        return self.root / "logs" / "publish.log"
+
+    @property
     def report(self) -> Path:
         """`reports/NAME`."""
         return self.home / "reports" / self.name
+
+
+def known_sweeps(home: Path) -> list[str]:
+    """Return the names of all planned sweeps below `home`, in alphabetical order."""
+    return sorted(path.parent.name for path in (home / "sweeps").glob("*/manifest.json"))
 
 
 def existing_sweep(home: Path, name: str) -> SweepFolder:
     """Return the folder of a planned sweep; raise InputError that lists the known ones if there is no such sweep."""
     folder = SweepFolder(home, name)
     if not folder.manifest.exists():
-        known = sorted(path.parent.name for path in (home / "sweeps").glob("*/manifest.json"))
+        known = known_sweeps(home)
         listing = f"there are: {', '.join(known)}" if known else "there are none yet; begin with `accelsweep run`"
         raise InputError(f"no sweep {name!r} under {home / 'sweeps'}; {listing}")
     return folder

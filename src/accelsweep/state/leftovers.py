@@ -1,6 +1,6 @@
 """Files that a kill left half written: swept up once nobody can still be writing them.
 
-Whatever we write under a final name is written under a temporary one first (`core.documents`, `execute.steps`,
+Whatever we write under a final name is written under a temporary one first (`core.documents`, `rank.steps`,
 `report.write`). A SIGKILL between the two leaves the temporary file behind. It is never read; here it is removed, if
 its name, its owner and its kind say that it is ours, and if it is old by the clock of its own file system.
 """

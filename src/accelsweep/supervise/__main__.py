@@ -7,8 +7,9 @@ import sys
 import time
 from pathlib import Path
 
-from accelsweep.core.errors import EXIT_INCOMPLETE, AccelsweepError
+from accelsweep.core.errors import AccelsweepError
 from accelsweep.core.secrets import masked
+from accelsweep.state.entry import answer, parser_for
 from accelsweep.supervise.disk import refusal
 from accelsweep.supervise.processes.launchers import Launchers
 from accelsweep.supervise.supervisor import supervise
@@ -21,20 +22,20 @@ def say(line: str) -> None:
 
 def main(launchers: Launchers | None = None) -> int:
     """Read the command line, supervise the block, return the exit code. `launchers` replaces how ranks are started."""
-    parser = argparse.ArgumentParser(prog="python -m accelsweep.supervise", description=__doc__)
+    parser = parser_for("supervise", __doc__)
     parser.add_argument("block_file", type=Path, help="sweeps/NAME/blocks/BLOCK.json")
     parser.add_argument("--cancel-old", action="store_true", help="end a supervisor that works on this block already")
     arguments = parser.parse_args()
+    return answer(lambda: _supervise(arguments, launchers), tell=say)
+
+
+def _supervise(arguments: argparse.Namespace, launchers: Launchers | None) -> int:
     try:
         return supervise(arguments.block_file, say=say, launchers=launchers, cancel_old=arguments.cancel_old)
-    except AccelsweepError as error:
-        say(str(error))
-        return error.exit_code
     except OSError as error:
         if (message := refusal(error, arguments.block_file)) is None:
             raise
-        say(message)
-        return EXIT_INCOMPLETE
+        raise AccelsweepError(message) from None
 
 
 if __name__ == "__main__":

@@ -66,7 +66,7 @@ def end_holder(
 
 def end_supervisors(folder: SweepFolder, say: Callable[[str], None]) -> None:
     """End whoever works on a block of the sweep on this host; name those on other hosts, which are waited for."""
-    for path in sorted(folder.root.glob("blocks/*.claim.json")):
+    for path in folder.holds():
         hold = living_hold(path)
         if hold is None:
             continue

@@ -16,8 +16,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from accelsweep.core.errors import AccelsweepError
+from accelsweep.machine import devices
 from accelsweep.machine.locks import lease_folder
-from accelsweep.machine.nvml import NoNvml, ask, nvml, text
 from accelsweep.supervise.signals import Interrupted, Pause
 
 _LOOK_SECONDS = 0.05
@@ -29,18 +29,19 @@ class NotEnoughDevices(AccelsweepError):
 
 @dataclass(frozen=True)
 class Lease:
-    """What a run may use: the CUDA devices by the names that CUDA_VISIBLE_DEVICES takes, and the lock descriptors."""
+    """What a run may use: devices of its kind by name, if that kind's are handed out, and the lock descriptors."""
 
-    cuda: tuple[str, ...]
+    accelerator: str
+    names: tuple[str, ...]
     descriptors: tuple[int, ...]
 
     @property
     def environment(self) -> dict[str, str]:
-        """CUDA_VISIBLE_DEVICES for the run: only its own devices, and none for a run that asked for none."""
-        return {"CUDA_VISIBLE_DEVICES": ",".join(self.cuda)}
+        """The variables that show the run only its own devices, and none to a run that asked for none."""
+        return devices.variables(self.accelerator, self.names)
 
 
-NOTHING = Lease((), ())
+NOTHING = Lease("cpu", (), ())
 """The lease of who starts no rank here."""
 
 
@@ -51,12 +52,11 @@ def leased(config: Mapping[str, Any], holder: str, pause: Pause, say: Callable[[
     `holder` is shown to others that wait; `say` is told once why one waits. Raises NotEnoughDevices, and Interrupted if
     `pause` says that the supervisor is to stop.
     """
-    candidates = visible_cuda() if config.get("accelerator") in ("cuda", "gpu", "auto") else {}
-    wanted = _wanted_devices(config, candidates)
+    wanted = _wanted_devices(str(config["accelerator"]), int(config["devices"]))
     shared = int(config.get("measure", {}).get("concurrency", 1)) > 1
     told = False
     with ExitStack() as stack:
-        while (lease := _try_all(stack, candidates, wanted, holder, shared=shared)) is None:
+        while (lease := _try_all(stack, wanted, holder, shared=shared)) is None:
             if not told:
                 say(f"waiting for the machine: {_other_holder()} is timing a run on it")
                 told = True
@@ -65,49 +65,42 @@ def leased(config: Mapping[str, Any], holder: str, pause: Pause, say: Callable[[
         yield lease
 
 
-def _try_all(
-    stack: ExitStack, candidates: Mapping[str, str], wanted: int, holder: str, *, shared: bool
-) -> Lease | None:
+@dataclass(frozen=True)
+class _Wanted:
+    """`count` of the `candidates` (name -> identity)."""
+
+    accelerator: str
+    candidates: Mapping[str, str]
+    count: int
+
+
+def _try_all(stack: ExitStack, wanted: _Wanted, holder: str, *, shared: bool) -> Lease | None:
     # All or nothing: who kept some devices while waiting for more could wait for ever on one who does the same.
     with ExitStack() as trial:
         machine = _try_lock(trial, "machine", holder, shared=shared)
         if machine is None:
             return None
-        devices: dict[str, int] = {}
-        for name, identity in candidates.items():
-            if len(devices) < wanted and (descriptor := _try_lock(trial, f"cuda-{identity}", holder)) is not None:
-                devices[name] = descriptor
-        if len(devices) < wanted:
+        held: dict[str, int] = {}
+        for name, identity in wanted.candidates.items():
+            lock = f"{wanted.accelerator}-{identity}"
+            if len(held) < wanted.count and (descriptor := _try_lock(trial, lock, holder)) is not None:
+                held[name] = descriptor
+        if len(held) < wanted.count:
             return None
         stack.enter_context(trial.pop_all())
-        return Lease(tuple(devices), (machine, *devices.values()))
+        return Lease(wanted.accelerator, tuple(held), (machine, *held.values()))
 
 
-def _wanted_devices(config: Mapping[str, Any], candidates: Mapping[str, str]) -> int:
-    wanted = int(config["devices"])
-    if config.get("accelerator") in ("cuda", "gpu") and wanted > len(candidates):
-        raise NotEnoughDevices(f"it asks for {wanted} CUDA devices; this machine shows {len(candidates)}")
-    return min(wanted, len(candidates))
-
-
-def visible_cuda() -> dict[str, str]:
-    """Return the CUDA devices that this process may use: name for CUDA_VISIBLE_DEVICES -> UUID.
-
-    Asked through NVML, which makes no context on a device. A scheduler's CUDA_VISIBLE_DEVICES is obeyed.
-    """
-    try:
-        with nvml() as library:
-            handles = [
-                ask(library.nvmlDeviceGetHandleByIndex, index) for index in range(ask(library.nvmlDeviceGetCount))
-            ]
-            uuids = [text(ask(library.nvmlDeviceGetUUID, handle)) for handle in handles]
-    except NoNvml:
-        return {}
-    granted = os.environ.get("CUDA_VISIBLE_DEVICES")
-    if granted is None:
-        return {str(index): uuid for index, uuid in enumerate(uuids)}
-    names = [name.strip() for name in granted.split(",") if name.strip()]
-    return {name: uuids[int(name)] if name.isdigit() and int(name) < len(uuids) else name for name in names}
+def _wanted_devices(accelerator: str, count: int) -> _Wanted:
+    """Return what a run of `count` devices leases: none by name where its kind's are not handed out one by one."""
+    candidates = devices.kind_of(accelerator).named()
+    if candidates is None:
+        return _Wanted(accelerator, {}, 0)
+    if count > len(candidates):
+        raise NotEnoughDevices(
+            f"it asks for {count} {accelerator.upper()} devices; this machine shows {len(candidates)}"
+        )
+    return _Wanted(accelerator, candidates, count)
 
 
 def _try_lock(stack: ExitStack, name: str, holder: str, *, shared: bool = False) -> int | None:

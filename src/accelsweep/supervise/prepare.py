@@ -9,14 +9,14 @@ from __future__ import annotations
 import json
 import sys
 import traceback
-from pathlib import Path
 from typing import Any
 
 from accelsweep.core.cell import brings_own_data
 from accelsweep.core.documents import canonical_json, sha256_text, write_bytes_atomically
 from accelsweep.core.errors import DamagedFile
 from accelsweep.core.plans import Block, Manifest
-from accelsweep.state.folders import SweepFolder, existing_sweep
+from accelsweep.state.entry import answer, planned_sweep, sweep_parser
+from accelsweep.state.folders import SweepFolder
 
 
 def prepare(folder: SweepFolder) -> list[str]:
@@ -77,7 +77,11 @@ def _prepared(configs: dict[str, dict[str, Any]]) -> list[str]:
     return done
 
 
+def main(arguments: list[str] | None = None) -> int:
+    """Prepare the data of the sweep named on the command line, say how much is ready and return the exit code."""
+    root = sweep_parser("supervise.prepare", __doc__).parse_args(arguments).sweep
+    return answer(lambda: print(f"{len(prepare(planned_sweep(root)))} data modules are ready"))  # noqa: T201 - the answer
+
+
 if __name__ == "__main__":
-    _root = Path(sys.argv[1]).resolve()
-    _done = prepare(existing_sweep(_root.parents[1], _root.name))
-    sys.stdout.write(f"{len(_done)} data modules are ready\n")
+    sys.exit(main())

@@ -22,7 +22,7 @@ from accelsweep.supervise.git import git_state
 from accelsweep.supervise.leases import NOTHING, Lease, NotEnoughDevices, leased
 from accelsweep.supervise.outcomes import Conclusion, classify
 from accelsweep.supervise.processes.launchers import Kind, Launch, Launchers, rendezvous
-from accelsweep.supervise.processes.logs import RunLog, last_lines
+from accelsweep.supervise.processes.logs import RunLog, last_words
 from accelsweep.supervise.processes.nodes import check_job, start_across_nodes
 from accelsweep.supervise.processes.watching import Ending, LocalRanks, Ranks, Watch, children
 from accelsweep.supervise.records import (
@@ -105,7 +105,7 @@ class Runner:
             self.say(f"{spec.run.name}: stopped before its end; it will be measured again")
             return None
         log = self._place(spec.run).attempt(spec.attempt) / "run.log"
-        verdict = classify(ending, results, last_lines(log), self.limits)
+        verdict = classify(ending, results, last_words(log), self.limits)
         if verdict.outcome is Outcome.crashed:
             check_room(self.folder.root, self.limits.free_disk_bytes)  # a full disk is not the run's fault
         doubts = ending_doubts(ending, verdict) + source_doubts(known.fingerprint, self.present.read(spec.config))

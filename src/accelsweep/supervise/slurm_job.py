@@ -14,6 +14,8 @@ from collections.abc import Iterable, Sequence
 from functools import cache
 from pathlib import Path
 
+from accelsweep.core.tail import last_lines
+
 _ENDED = re.compile(r"exceeded .*memory limit(?! at some point)", re.IGNORECASE)
 _MEMORY = re.compile(rf"{_ENDED.pattern}|oom[-_ ]?kill|out of memory", re.IGNORECASE)
 _PATIENCE_SECONDS = 20.0
@@ -40,22 +42,11 @@ def lack_of_memory(logs: Sequence[str | None]) -> str | None:
 
     It is one with which a whole job was ended or, where several jobs have such lines, one about processes in them.
     """
-    told = [memory_lines(_last_lines(log)) for log in dict.fromkeys(logs)]
+    told = [memory_lines(last_lines(Path(log), most_bytes=_MOST_BYTES) if log else ()) for log in dict.fromkeys(logs)]
     ended = next((line for lines in told for line in lines if _ENDED.search(line)), None)
     if ended is None and len(told) > 1 and all(told):
         return told[0][0]
     return ended
-
-
-def _last_lines(log: str | None) -> list[str]:
-    if log is None:
-        return []
-    try:
-        with Path(log).open("rb") as file:
-            file.seek(max(0, file.seek(0, os.SEEK_END) - _MOST_BYTES))
-            return file.read().decode("utf-8", "replace").splitlines()
-    except OSError:
-        return []
 
 
 def memory_lines(lines: Iterable[str]) -> list[str]:

@@ -45,11 +45,8 @@ def read_assignment(block_file: Path) -> Assignment:
 
     Raises DamagedFile for a damaged file, with what to do about it; InputError if the path is not a block's.
     """
-    path = block_file.resolve()
-    root = path.parents[1]
-    if path.parent.name != "blocks" or root.parent.name != "sweeps" or not path.is_file():
-        raise InputError(f"{block_file} is not a block's file (sweeps/NAME/blocks/BLOCK.json)")
-    folder = SweepFolder(root.parents[1], root.name)
+    folder = SweepFolder.of_block(block_file)
+    path = folder.block(block_file.stem)
     try:
         block, manifest = Block.read(path), Manifest.read(folder.manifest)
     except DamagedFile as error:

@@ -12,7 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from accelsweep.core.record import Metric
-from accelsweep.machine.nvml import NoNvml, ask, handle_of, nvml
+from accelsweep.machine.cuda import handle_of
+from accelsweep.machine.nvml import NoNvml, ask, nvml
 
 BOARD = "GPU boards of all ranks"
 PACKAGE = "CPU packages of all nodes"

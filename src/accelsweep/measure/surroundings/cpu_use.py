@@ -9,7 +9,7 @@ from typing import Any
 
 import psutil
 
-from accelsweep.machine.processor import usable_core_numbers
+from accelsweep.machine.cpu import allowed_cores
 from accelsweep.measure.clock import Clock, monotonic
 
 
@@ -28,7 +28,7 @@ class CpuUse:
 
     def start(self) -> None:
         """Read all counters before the window."""
-        self._cores = usable_core_numbers()
+        self._cores = allowed_cores()
         self._before = self._read()
 
     def stop(self) -> None:
@@ -75,13 +75,13 @@ def busy_by_core() -> dict[int, float]:
     return dict(zip(numbers or range(len(times)), map(_busy, times), strict=False))
 
 
-def busy_seconds(by_core: Mapping[int, float], usable: set[int]) -> float:
-    """Return the busy seconds of the `usable` cores, or of the whole machine where `by_core` does not show them all.
+def busy_seconds(by_core: Mapping[int, float], allowed: set[int]) -> float:
+    """Return the busy seconds of the `allowed` cores, or of the whole machine where `by_core` does not show them all.
 
     Containers may number the cores that they show anew: those are ours, and their sum is what is wanted.
     """
-    if usable < by_core.keys():
-        return sum(by_core[core] for core in usable)
+    if allowed < by_core.keys():
+        return sum(by_core[core] for core in allowed)
     return _busy(psutil.cpu_times())
 
 

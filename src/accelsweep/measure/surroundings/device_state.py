@@ -7,7 +7,8 @@ from typing import Any
 
 import psutil
 
-from accelsweep.machine.nvml import NoNvml, ask, handle_of, nvml, text
+from accelsweep.machine.cuda import handle_of
+from accelsweep.machine.nvml import NoNvml, ask, nvml, text
 
 THROTTLES = {
     "SwPowerCap": 0x4,

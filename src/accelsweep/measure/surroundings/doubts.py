@@ -9,14 +9,16 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from accelsweep.core.record import Doubt
-from accelsweep.machine.processor import usable_cores
+from accelsweep.machine.cpu import allowed_cores
 from accelsweep.measure.steadiness import level_shift
 
 SHORT = 0.8
 """A window below this share of the seconds that were asked for is short (warm-up only estimates the pace)."""
 SATURATED = 0.85
 FOREIGN = 0.05
-"""Shares of the usable cores: others count where they used more than FOREIGN and all together filled SATURATED."""
+"""Shares of the cores that we may run on: others count where they used more than FOREIGN and all filled SATURATED.
+
+A quota takes nothing away here. While some of these cores idle, others take no time from us."""
 SWAPPED_BYTES = 16 * 2**20
 FAULTS_PER_SECOND = 10.0
 """Pages that a rank had to wait for the disk for: a disk's seek each, so this many take a tenth of the time."""
@@ -56,7 +58,7 @@ def unsteady(step_seconds: Sequence[float]) -> Doubt | None:
 
 def busy_cpu(foreign_cores: float | None, our_cores: float) -> Doubt | None:
     """Doubt a window in which other processes may have taken processor time from ours."""
-    cores = usable_cores()
+    cores = len(allowed_cores())
     if foreign_cores is None or foreign_cores < FOREIGN * cores or foreign_cores + our_cores < SATURATED * cores:
         return None
     return Doubt(

@@ -12,7 +12,8 @@ from typing import Any
 
 import psutil
 
-from accelsweep.machine.processor import machine, usable_core_numbers
+from accelsweep.machine.cpu import allowed_cores
+from accelsweep.machine.host import host_facts
 from accelsweep.measure.surroundings.device_state import device_state
 
 
@@ -20,7 +21,7 @@ def environment(uuids: tuple[str, ...] = ()) -> dict[str, Any]:
     """Return the present state of the host and of the CUDA devices named by `uuids`."""
     swap = psutil.swap_memory()
     return {
-        **machine(),
+        **host_facts(),
         "load_average_1min": psutil.getloadavg()[0],
         "memory_available_bytes": psutil.virtual_memory().available,
         "swap_used_bytes": swap.used,
@@ -59,7 +60,7 @@ def governor(cpus: Path = Path("/sys/devices/system/cpu")) -> str | None:
     Several are joined by commas. `cpus` is the kernel's folder of cores.
     """
     names = set()
-    for core in usable_core_numbers():
+    for core in allowed_cores():
         with contextlib.suppress(OSError):
             names.add((cpus / f"cpu{core}" / "cpufreq" / "scaling_governor").read_text().strip())
     return ", ".join(sorted(names)) or None

@@ -26,8 +26,6 @@ _DONE_ANYWAY: dict[str, tuple[Any, ...]] = {
 
 def device_of(accelerator: str, place: RankPlace) -> torch.device:
     """Return this rank's device. Raises Unsupported where there is none of that kind."""
-    if accelerator == "auto":
-        accelerator = "cuda" if torch.cuda.is_available() else "mps" if torch.backends.mps.is_available() else "cpu"
     if accelerator == "cuda":
         if not torch.cuda.is_available():
             raise Unsupported("accelerator=cuda: torch finds no CUDA device here")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from pathlib import Path
 from typing import Any
 
 import altair as alt
@@ -13,11 +12,12 @@ import pyarrow.parquet as pq
 from accelsweep.core.errors import DamagedFile
 from accelsweep.core.findings import Findings, RunPoint
 from accelsweep.core.outcome import Outcome
-from accelsweep.core.record import Record, steps_damage
+from accelsweep.core.record import steps_damage
 from accelsweep.report import format as fmt
 from accelsweep.report.figures.figure import ROWS, Chart, Figure, Row, Skipped
 from accelsweep.report.figures.theme import Palette
-from accelsweep.report.place import ReportPlace
+from accelsweep.report.place import ReportPlace, own_name
+from accelsweep.state.records import read_record_at
 
 COLUMNS = ("run", "cell", "rank", "step", "phase", "step_seconds")
 MOST_RUNS = 12
@@ -30,7 +30,7 @@ def steps_figure(findings: Findings, folder: ReportPlace) -> Figure | Skipped:
     rows: list[Row] = []
     thinned = False
     for label, point in chosen_runs(findings):
-        steps = _read(folder.steps(point.run))
+        steps = _read(folder, point.run)
         stride = max(1, math.ceil(len({step["step"] for step in steps}) / MOST_STEPS))
         thinned = thinned or stride > 1
         title = _title(label, point, bool(findings.merged))
@@ -68,10 +68,10 @@ def _measured(findings: Findings) -> int:
     return findings.outcomes.get(Outcome.measured, 0)
 
 
-def _read(path: Path) -> list[dict[str, Any]]:
+def _read(folder: ReportPlace, run: str) -> list[dict[str, Any]]:
+    path, record = folder.steps(run), folder.record(run)
     try:
-        record = path.with_name("record.json")
-        if record.exists() and steps_damage(Record.read(record), path) is not None:
+        if record.exists() and steps_damage(read_record_at(record, own_name(run)), path) is not None:
             return []
         table = pq.read_table(path, columns=["rank", "step", "phase", "step_seconds"])
     except (OSError, pa.ArrowInvalid, KeyError, DamagedFile):

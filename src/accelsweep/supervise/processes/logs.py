@@ -10,6 +10,7 @@ from types import TracebackType
 from typing import Self
 
 from accelsweep.core.secrets import masked
+from accelsweep.core.tail import last_lines
 
 _CHUNK_BYTES = 65536
 _CHUNKS_AT_ONCE = 16
@@ -109,18 +110,10 @@ def _safe(output: bytes) -> bytes:
     return masked(output.decode("utf-8", "surrogateescape")).encode("utf-8", "surrogateescape")
 
 
-def last_lines(path: Path, count: int = 5, most_characters: int = 800) -> str:
-    """Return the last non-empty lines of a log, joined by ` | `, without passwords in URIs; empty if there are none."""
-    try:
-        with path.open("rb") as file:
-            file.seek(max(0, file.seek(0, os.SEEK_END) - 16384))
-            text = file.read().decode("utf-8", "replace")
-    except FileNotFoundError:
-        return ""
-    lines = [
-        line.strip() for line in text.splitlines() if line.strip(" \t^~")
-    ]  # carets of a traceback say nothing here
+def last_words(path: Path, count: int = 5, most_characters: int = 800) -> str:
+    """Return the last telling lines of a run's log, joined by ` | `; empty if there are none."""
+    lines = [line.strip() for line in last_lines(path) if line.strip(" \t^~")]  # a traceback's carets tell nothing
     fatal = next((number for number, line in enumerate(lines) if line.startswith(_FATAL)), None)
     if fatal is not None:
         lines = lines[: fatal + 4]  # faulthandler shows the innermost call first, and then every caller, ours included
-    return masked(" | ".join(lines[-count:])[-most_characters:])
+    return " | ".join(lines[-count:])[-most_characters:]

@@ -18,6 +18,7 @@ from pathlib import Path
 from accelsweep.core.outcome import Outcome
 from accelsweep.machine import linux
 from accelsweep.rank.spec import ErrorKind, RankResult, RunSpec
+from accelsweep.state.entry import answer, parser_for
 from accelsweep.supervise.leases import Lease, NotEnoughDevices, leased
 from accelsweep.supervise.processes.launchers import Launch, Launchers
 from accelsweep.supervise.processes.nodes import NodeReport, report_file
@@ -30,9 +31,17 @@ BUSY_SECONDS = 60.0
 _LOOK_SECONDS = 1.0
 
 
-def main(spec_path: str) -> None:
+def main(arguments: list[str] | None = None) -> int:
+    """Run this node's ranks of the spec named on the command line and return the exit code."""
+    parser = parser_for("supervise.processes.node", __doc__)
+    parser.add_argument("spec", type=Path, help="the run's spec file")
+    options = parser.parse_args(arguments)
+    return answer(lambda: run_node(options.spec))
+
+
+def run_node(spec_path: Path) -> None:
     """Run this node's ranks of the spec at `spec_path`; srun has set SLURM_NODEID, the supervisor the rendezvous."""
-    spec, node, signals = RunSpec.read(Path(spec_path)), int(os.environ["SLURM_NODEID"]), Signals()
+    spec, node, signals = RunSpec.read(spec_path), int(os.environ["SLURM_NODEID"]), Signals()
     local_size = int(os.environ["LOCAL_WORLD_SIZE"])
     ranks = range(node * local_size, (node + 1) * local_size)
     host = os.environ.get("SLURMD_NODENAME", socket.gethostname())
@@ -103,4 +112,4 @@ def _say(line: str) -> None:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1])
+    sys.exit(main())

@@ -1,0 +1,82 @@
+"""The control groups of this process: where they lie, and how much processor time they grant.
+
+A container, a Slurm step or a systemd unit may grant two cores of sixty-four. The affinity shows all of them then.
+Version 2 (cpu.max): https://docs.kernel.org/admin-guide/cgroup-v2.html#cpu-interface-files
+Version 1 (cpu.cfs_*): https://docs.kernel.org/scheduler/sched-bwc.html
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+
+ROOT = Path("/sys/fs/cgroup")
+"""Where the hierarchies are mounted."""
+
+MEMBERSHIP = Path("/proc/self/cgroup")
+"""Where the kernel says which groups this process is in."""
+
+
+@dataclass(frozen=True)
+class Group:
+    """A group of this process: `controllers` names those of a version 1 hierarchy; version 2 has none here."""
+
+    controllers: tuple[str, ...]
+    path: PurePosixPath
+
+    def folders(self, mount: Path) -> Iterator[Path]:
+        """Yield the folders of the group and of all groups around it, up to the `mount` of its hierarchy.
+
+        Inside a container the kernel may name a path of the host's, and only the mount itself exists. A path with `..`
+        lies outside what is mounted.
+        """
+        inner = PurePosixPath("/") if ".." in self.path.parts else self.path
+        for part in (inner, *inner.parents):
+            yield mount / part.relative_to("/")
+
+
+def groups() -> list[Group]:
+    """Return the groups of this process; an empty list where the system has none."""
+    try:
+        rows = [line.split(":", 2) for line in MEMBERSHIP.read_text().splitlines()]
+    except OSError:
+        return []
+    return [
+        Group(tuple(controllers.split(",")) if controllers else (), PurePosixPath(path))
+        for _, controllers, path in (row for row in rows if len(row) == 3)
+        if path.startswith("/")
+    ]
+
+
+def cpu_quota() -> float | None:
+    """Return the processor time that this process's groups grant, in cores; None where nothing bounds it.
+
+    Groups nest, and each bounds those within it: the smallest counts.
+    """
+    found = [quota for folder in _cpu_folders() if (quota := _quota(folder)) is not None]
+    return min(found, default=None)
+
+
+def _cpu_folders() -> Iterator[Path]:
+    for group in groups():
+        if not group.controllers:
+            yield from group.folders(ROOT)
+        elif "cpu" in group.controllers:
+            for mounted in dict.fromkeys((",".join(group.controllers), "cpu")):
+                yield from group.folders(ROOT / mounted)
+
+
+def _quota(folder: Path) -> float | None:
+    """Return the cores that the group in `folder` grants by itself, in either version; None for no bound."""
+    try:
+        quota, period = (folder / "cpu.max").read_text().split()
+    except (OSError, ValueError):
+        try:
+            quota = (folder / "cpu.cfs_quota_us").read_text().strip()
+            period = (folder / "cpu.cfs_period_us").read_text().strip()
+        except OSError:
+            return None
+    if not (quota.isdigit() and period.isdigit()) or int(period) == 0:
+        return None  # `max` in version 2, -1 in version 1
+    return int(quota) / int(period)

@@ -1,0 +1,91 @@
+"""The processor: its name, the cores that this process may use, its memory.
+
+The name is part of every record's fingerprint: another text for the same processor measures all sweeps again.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+import platform
+import subprocess
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import psutil
+
+from accelsweep.core.plans import Device
+from accelsweep.machine import cgroup
+
+CPUINFO = Path("/proc/cpuinfo")
+
+
+@dataclass(frozen=True)
+class CpuKind:
+    """The processor as a kind of device: one model, its cores are counted, and every run may use all of them."""
+
+    accelerator: str = "cpu"
+
+    def inventory(self) -> tuple[Device, ...]:
+        """Return the processor with the number of cores that this process may use."""
+        return (Device(accelerator="cpu", model=cpu_model(), count=usable_cores(), memory_bytes=memory_bytes()),)
+
+    def named(self) -> None:
+        """Return None: cores are not handed out one by one."""
+
+    def variables(self, names: Sequence[str]) -> dict[str, str]:
+        """Return no variable: nothing hides a processor."""
+        del names
+        return {}
+
+    def hardware(self) -> dict[str, str]:
+        """Return nothing: the processor is in every fingerprint as its host."""
+        return {}
+
+
+@functools.cache
+def cpu_model() -> str:
+    """Return the processor's name as the system shows it."""
+    if sys.platform == "darwin":
+        command = ["/usr/sbin/sysctl", "-n", "machdep.cpu.brand_string"]
+        told = subprocess.run(command, capture_output=True, text=True, check=False).stdout.strip()
+        return told or platform.processor()
+    return model_in(CPUINFO)
+
+
+def model_in(cpuinfo: Path) -> str:
+    """Return the name that the kernel's file `cpuinfo` has for the processor; on ARM it may only have the board's."""
+    named = _first_line(cpuinfo, "model name") or _first_line(cpuinfo, "Model")
+    return named or platform.processor() or platform.machine()
+
+
+def _first_line(path: Path, key: str) -> str | None:
+    """Return the text after the colon of the first line of `path` that begins with `key`, or None."""
+    try:
+        lines = path.read_text(errors="replace").splitlines()
+    except OSError:
+        return None
+    return next((line.split(":", 1)[1].strip() for line in lines if line.startswith(key) and ":" in line), None)
+
+
+def allowed_cores() -> set[int]:
+    """Return the numbers of the logical cores that this process may run on: its affinity, or all where there is none.
+
+    Other processes on these cores take time from us. How much of them we may use is what `usable_cores` tells.
+    """
+    if hasattr(os, "sched_getaffinity"):
+        return os.sched_getaffinity(0)
+    return set(range(os.cpu_count() or 1))
+
+
+def usable_cores() -> int:
+    """Return how many cores' worth of time this process may use: by affinity and by quota, rounded down, at least 1."""
+    allowed, quota = len(allowed_cores()), cgroup.cpu_quota()
+    return allowed if quota is None else max(1, min(allowed, int(quota)))
+
+
+def memory_bytes() -> int:
+    """Return the memory of the whole machine in bytes."""
+    return int(psutil.virtual_memory().total)

@@ -1,0 +1,40 @@
+"""The GPU of an Apple-silicon Mac. There is one, and it shares the processor's memory."""
+
+from __future__ import annotations
+
+import platform
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from accelsweep.core.plans import Device
+from accelsweep.machine.cpu import cpu_model, memory_bytes
+
+
+@dataclass(frozen=True)
+class MpsKind:
+    """Apple's GPU as a kind of device: one or none, which nothing can hide and nobody leases by name."""
+
+    accelerator: str = "mps"
+
+    def inventory(self) -> tuple[Device, ...]:
+        """Return the GPU, or nothing on any other machine."""
+        if (platform.system(), platform.machine()) != ("Darwin", "arm64"):
+            return ()
+        return (Device(accelerator="mps", model=mps_model(), count=1, memory_bytes=memory_bytes()),)
+
+    def named(self) -> None:
+        """Return None: the only one needs no name."""
+
+    def variables(self, names: Sequence[str]) -> dict[str, str]:
+        """Return no variable: none hides Apple's GPU."""
+        del names
+        return {}
+
+    def hardware(self) -> dict[str, str]:
+        """Return nothing: the host's name in the fingerprint tells this GPU too."""
+        return {}
+
+
+def mps_model() -> str:
+    """Return the GPU's name, in plans and in records alike: the system has one name for the whole chip."""
+    return f"{cpu_model()} GPU"

@@ -1,0 +1,45 @@
+"""How records are read: strictly, or leniently where a missing or damaged one is no news.
+
+Both ways make sure that a record is the one of the run in whose folder it lies. Nobody else reads a record's file.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
+from pathlib import Path
+
+from accelsweep.core.errors import DamagedFile
+from accelsweep.core.plans import Run
+from accelsweep.core.record import Record
+from accelsweep.state.folders import SweepFolder
+
+
+def read_record(folder: SweepFolder, run: str) -> Record:
+    """Return the record of the run named `run`.
+
+    Raises DamagedFile, also for the record of another run or cell; FileNotFoundError where there is none.
+    """
+    return read_record_at(folder.record(run), run)
+
+
+def record_or_none(folder: SweepFolder, run: str) -> Record | None:
+    """Return the record of the run named `run`, or None where there is none that can be used."""
+    with suppress(DamagedFile, FileNotFoundError):
+        return read_record(folder, run)
+    return None
+
+
+def readable_records(folder: SweepFolder, runs: Iterable[str]) -> Iterator[Record]:
+    """Yield the records of those of the `runs` that have one which can be used."""
+    return (record for run in runs if (record := record_or_none(folder, run)) is not None)
+
+
+def read_record_at(path: Path, run: str) -> Record:
+    """Return the record at `path`, which may be that of an earlier attempt. Raises as `read_record` does."""
+    record = Record.read(path)
+    if record.run != run:
+        raise DamagedFile(path, f"it is the record of another run, {record.run!r}")
+    if record.cell != Run.parse(run).cell:
+        raise DamagedFile(path, f"it is the record of another cell, {record.cell!r}")
+    return record

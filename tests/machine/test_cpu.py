@@ -1,0 +1,113 @@
+"""The processor: one name, and the cores that affinity and control groups leave, whatever their version."""
+
+from __future__ import annotations
+
+import platform
+
+import pytest
+
+from accelsweep.machine import cgroup, cpu
+from accelsweep.machine.cgroup import cpu_quota
+from accelsweep.machine.cpu import CpuKind, cpu_model, model_in, usable_cores
+from accelsweep.machine.host import host_facts
+from accelsweep.measure.surroundings.fingerprint import fingerprint
+
+
+@pytest.mark.parametrize(
+    ("membership", "files", "cores"),
+    [
+        ("0::/\n", {"cpu.max": "150000 100000"}, 1.5),
+        ("0::/\n", {"cpu.max": "max 100000"}, None),
+        ("4:memory:/a\n1:cpu:/\n", {"cpu/cpu.cfs_quota_us": "200000", "cpu/cpu.cfs_period_us": "100000"}, 2.0),
+        ("1:cpu:/\n", {"cpu/cpu.cfs_quota_us": "-1", "cpu/cpu.cfs_period_us": "100000"}, None),
+        (
+            "3:cpu,cpuacct:/\n",
+            {"cpu,cpuacct/cpu.cfs_quota_us": "50000", "cpu,cpuacct/cpu.cfs_period_us": "100000"},
+            0.5,
+        ),
+        ("0::/\n", {}, None),
+        ("", {"cpu.max": "100000 100000"}, None),
+    ],
+)
+def test_a_quota_is_read_in_both_versions(groups, membership, files, cores):
+    groups(membership, files)
+    assert cpu_quota() == cores
+
+
+def test_a_quota_of_the_group_itself_is_found_below_the_mount(groups):
+    """Slurm and systemd put their limits on groups within groups; the top has no file of limits at all."""
+    groups("0::/job.slice/step_0\n", {"job.slice/step_0/cpu.max": "300000 100000"})
+    assert cpu_quota() == 3.0
+
+
+@pytest.mark.parametrize(
+    ("outer", "inner", "cores"), [("200000", "max", 2.0), ("200000", "500000", 2.0), ("max", "100000", 1.0)]
+)
+def test_of_nested_groups_the_smallest_quota_counts(groups, outer, inner, cores):
+    groups("0::/pod/box\n", {"pod/cpu.max": f"{outer} 100000", "pod/box/cpu.max": f"{inner} 100000"})
+    assert cpu_quota() == cores
+
+
+def test_nested_groups_of_version_1_are_read_too(groups):
+    files = {"cpu/pod/cpu.cfs_quota_us": "400000", "cpu/pod/cpu.cfs_period_us": "100000"}
+    groups("2:cpuset:/\n1:cpu:/pod/box\n0::/\n", files)
+    assert cpu_quota() == 4.0
+
+
+def test_in_a_container_that_names_the_hosts_path_the_mount_counts(groups):
+    """Without a namespace of its own the container's group is the mount, and the path is one that it does not have."""
+    files = {"cpu/cpu.cfs_quota_us": "200000", "cpu/cpu.cfs_period_us": "100000"}
+    groups("1:cpu:/docker/4f2a\n", files)
+    assert cpu_quota() == 2.0
+
+
+def test_a_group_outside_of_what_is_mounted_falls_back_to_the_mount(groups, tmp_path):
+    groups("0::/../other\n", {"cpu.max": "200000 100000", "../other/cpu.max": "100000 100000"})
+    assert cpu_quota() == 2.0
+
+
+def test_a_quota_and_the_affinity_bound_the_usable_cores_together(groups, affinity):
+    affinity(4)
+    for quota, usable in (("max", 4), ("250000", 2), ("50000", 1), ("1600000", 4)):
+        groups("0::/\n", {"cpu.max": f"{quota} 100000"})
+        assert usable_cores() == usable
+
+
+def test_in_a_container_of_two_of_64_cores_plan_and_record_say_two(groups, affinity):
+    affinity(64)
+    groups("1:cpu:/box\n", {"cpu/box/cpu.cfs_quota_us": "200000", "cpu/box/cpu.cfs_period_us": "100000"})
+    (planned,) = CpuKind().inventory()
+    facts = host_facts()
+    assert planned.count == facts["cores_usable"] == facts["cgroup_cpu_quota"] == 2
+    assert len(cpu.allowed_cores()) == 64
+
+
+@pytest.mark.parametrize(
+    ("lines", "name"),
+    [
+        (
+            "processor\t: 0\nmodel\t\t: 1\nmodel name\t: AMD EPYC 7B13\nprocessor\t: 1\nmodel name\t: other\n",
+            "AMD EPYC 7B13",
+        ),
+        (
+            "processor\t: 0\nCPU part\t: 0xd08\n\nModel\t\t: Raspberry Pi 4 Model B Rev 1.4\n",
+            "Raspberry Pi 4 Model B Rev 1.4",
+        ),
+        ("processor\t: 0\nCPU part\t: 0xd0c\n", None),
+        ("model name\t:\n", None),
+    ],
+)
+def test_a_processor_is_called_what_it_was_called_in_older_records(tmp_path, lines, name):
+    (tmp_path / "cpuinfo").write_text(lines)
+    assert model_in(tmp_path / "cpuinfo") == (name or platform.processor() or platform.machine())
+
+
+def test_plan_and_record_have_one_name_for_the_processor():
+    (planned,) = CpuKind().inventory()
+    assert planned.model == cpu_model() == host_facts()["cpu_model"] == fingerprint({}, "cpu").hardware["host"]
+    assert planned.memory_bytes == host_facts()["memory_bytes"] > 2**20
+
+
+def test_where_there_are_no_groups_nothing_is_bounded(monkeypatch, tmp_path):
+    monkeypatch.setattr(cgroup, "MEMBERSHIP", tmp_path / "none")
+    assert cpu_quota() is None

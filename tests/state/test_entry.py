@@ -1,0 +1,83 @@
+"""Every `python -m accelsweep.MODULE` names its sweep and tells of errors in the same way."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from importlib import import_module
+from pathlib import Path
+
+import pytest
+
+import accelsweep.publish  # noqa: F401 - sets MLflow's variables once, before any test looks at them
+from accelsweep.core.errors import DamagedFile
+from accelsweep.state.entry import answer
+from accelsweep.state.folders import SweepFolder
+
+OF_A_SWEEP = ["analyse.__main__", "report.__main__", "publish.__main__", "supervise.prepare", "drive.finish"]
+OTHERS = ["supervise.__main__", "supervise.processes.node", "report.captions"]
+
+
+def main_of(module: str) -> Callable[..., int]:
+    main: Callable[..., int] = import_module(f"accelsweep.{module}").main
+    return main
+
+
+@pytest.mark.parametrize("module", OF_A_SWEEP)
+def test_a_path_that_is_no_sweeps_is_wrong_input_in_one_sentence(
+    module: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for path, why in ((tmp_path, "is not a sweep's folder"), (tmp_path / "sweeps" / "a b", "is not usable")):
+        assert main_of(module)([str(path)]) == 2
+        told = capsys.readouterr()
+        assert told.out == ""
+        assert told.err.startswith("error: ")
+        assert told.err.count("\n") == 1
+        assert why in told.err
+
+
+@pytest.mark.parametrize("module", [module for module in OF_A_SWEEP if module != "report.__main__"])
+def test_a_sweep_that_was_not_planned_is_named(module: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main_of(module)([str(tmp_path / "sweeps" / "absent")]) == 2
+    assert capsys.readouterr().err.startswith("error: no sweep 'absent'")
+
+
+@pytest.mark.parametrize("module", OF_A_SWEEP)
+def test_a_damaged_manifest_or_findings_file_is_named_with_the_exit_code_of_what_is_not_done(
+    module: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = SweepFolder(tmp_path, "spoilt")
+    folder.root.mkdir(parents=True)
+    for path in (folder.manifest, folder.findings):
+        path.write_text("{")
+    assert main_of(module)([str(folder.root)]) == 1
+    assert capsys.readouterr().err.startswith(f"error: {folder.root}")
+
+
+@pytest.mark.parametrize("module", [*OF_A_SWEEP, *OTHERS])
+def test_without_its_argument_each_shows_its_own_name_and_usage(
+    module: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("sys.argv", ["whatever"])
+    with pytest.raises(SystemExit) as ended:
+        main_of(module)()
+    assert ended.value.code == 2
+    assert f"usage: python -m accelsweep.{module.removesuffix('.__main__')} " in capsys.readouterr().err
+
+
+def test_secrets_in_an_error_are_masked_and_another_teller_gets_the_line(tmp_path: Path) -> None:
+    told: list[str] = []
+
+    def fail() -> None:
+        raise DamagedFile(tmp_path, "postgresql://me:hush@host/db is gone")
+
+    assert answer(fail, tell=told.append) == 1
+    assert told == [f"error: {tmp_path}: postgresql://***@host/db is gone"]
+
+
+def test_the_code_of_the_work_is_the_code_of_the_answer() -> None:
+    assert [answer(lambda: None), answer(lambda: 0), answer(lambda: 130)] == [0, 0, 130]
+
+
+def test_a_mistake_of_ours_keeps_its_traceback() -> None:
+    with pytest.raises(ZeroDivisionError):
+        answer(lambda: 1 // 0)
