@@ -30,6 +30,10 @@ hypothesis_settings.load_profile("repeatable")
 
 SETTINGS = ("ACCELSWEEP_", "MLFLOW_")
 
+# Tests start hundreds of processes: where nobody may keep what it compiled, each would compile our sources anew.
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+sys.dont_write_bytecode = False
+
 
 @pytest.fixture(autouse=True)
 def the_environment_is_left_as_it_was() -> Iterator[None]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import itertools
 import sys
 
@@ -14,8 +15,27 @@ from accelsweep.rank.spec import RankResult, RunSpec
 NUMBERS = itertools.count()
 
 
+@pytest.fixture(scope="session")
+def ceilings(tmp_path_factory):
+    """Where the runs of a block keep how fast this machine multiplies, so that the first alone measures it."""
+    return tmp_path_factory.mktemp("block") / "ceilings.json"
+
+
+@pytest.fixture(scope="session")
+def preloaded():
+    """All that a rank imports, out of the garbage collector's sight, as where a supervisor forks it.
+
+    A rank collects garbage twice, which takes 0.4 s each time while torch and Lightning have to be looked through.
+    """
+    from accelsweep.rank.rank import preload
+
+    preload()
+    gc.collect()
+    gc.freeze()
+
+
 @pytest.fixture
-def spec(tmp_path):
+def spec(tmp_path, ceilings):
     def make(seed=1, axes=None, **changes):
         config = {**CONFIG, **changes}
         return RunSpec(
@@ -28,13 +48,14 @@ def spec(tmp_path):
             axes=axes or {},
             world_size=config["devices"] * config["num_nodes"],
             attempt_folder=str(tmp_path),
+            ceilings=str(ceilings),
         )
 
     return make
 
 
 @pytest.fixture
-def run(spec, monkeypatch, tmp_path):
+def run(spec, preloaded, monkeypatch, tmp_path):
     """Run a single rank in this process and return its result."""
     import torch
 

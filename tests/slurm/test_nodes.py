@@ -44,9 +44,7 @@ def test_a_node_or_a_rank_that_dies_is_a_crash_with_its_reason(home, victim, rea
     head = home.start(*arguments)
     run = home.in_a_run().run
     home.wait_for((home.folder.run(run) / "attempts" / "1" / "progress").exists, "the first step", 90)
-    (node,) = [
-        process for process in home.processes(NODE) if _node(process.pid) == "1"
-    ]
+    (node,) = [process for process in home.processes(NODE) if _node(process.pid) == "1"]
     os.kill(node.pid if victim else min(child.pid for child in node.children()), signal.SIGKILL)
     home.finished(head, 1)
     (record,) = home.records().values()
