@@ -101,14 +101,14 @@ def probe_cost(rounds: int = 30, steps: int = 5000) -> list[float]:
     from accelsweep.measure.group import Alone
     from accelsweep.measure.window import Window, WindowRules
     from accelsweep.rank.loops.loop import count_samples, loss_in
-    from accelsweep.state.progress import Progress
+    from accelsweep.state.progress import StepCount
 
     batch, output = (torch.zeros(32, 1, 8, 8), torch.zeros(32)), {"loss": torch.zeros(())}
     rules = WindowRules(warmup_steps=2, min_steps=10 * steps, min_seconds=0.0, max_steps=10 * steps)
     costs = []
     with tempfile.TemporaryDirectory() as folder:
         for _ in range(rounds):
-            progress = Progress(Path(folder) / "progress")
+            progress = StepCount(Path(folder) / "progress")
             window = Window(rules, device=CpuDevice(), group=Alone(), progress=progress)
             window.begin()
             begin = time.perf_counter()

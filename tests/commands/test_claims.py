@@ -6,7 +6,7 @@ import pytest
 
 from accelsweep.commands.claims import known_claims, put_to_the_test
 from accelsweep.core.errors import EXIT_INCOMPLETE, EXIT_OK, InputError
-from accelsweep.drive.head import claimed
+from accelsweep.drive.head import held
 from accelsweep.machine.locks import FOLDER_VARIABLE
 from accelsweep.state.folders import SweepFolder
 
@@ -62,7 +62,7 @@ def three(home, monkeypatch):
 @pytest.mark.real
 def test_a_claim_that_fails_or_is_being_run_costs_no_other_its_row(three, capsys):
     running = SweepFolder(three, "claims-own")
-    with claimed(running):
+    with held(running):
         before = sorted(running.root.rglob("*"))
         assert put_to_the_test(three, ["well"], 0.0) == EXIT_INCOMPLETE
         assert sorted(running.root.rglob("*")) == before

@@ -4,7 +4,7 @@ import pytest
 
 from accelsweep.commands.clean import delete_sweep
 from accelsweep.core.errors import AccelsweepError
-from accelsweep.drive.head import claimed
+from accelsweep.drive.head import held
 
 
 def test_nothing_is_deleted_without_a_yes(example_sweep):
@@ -27,6 +27,6 @@ def test_only_the_sweeps_own_folders_go(example_sweep):
 
 
 def test_a_running_sweep_is_not_deleted(example_sweep):
-    with claimed(example_sweep), pytest.raises(AccelsweepError, match="is being run by process"):
+    with held(example_sweep), pytest.raises(AccelsweepError, match="is being run by process"):
         delete_sweep(example_sweep.home, example_sweep.name, ask=None)
     assert example_sweep.manifest.exists()

@@ -13,7 +13,7 @@ from accelsweep.commands.retry import retry_runs
 from accelsweep.commands.runs import print_runs
 from accelsweep.core.errors import AccelsweepError, InputError
 from accelsweep.core.outcome import Outcome
-from accelsweep.core.plans import Claim
+from accelsweep.core.plans import Hold
 from accelsweep.core.record import Record
 from accelsweep.state.attempts import RunFolder
 from accelsweep.state.living import SILENCE_SECONDS
@@ -86,21 +86,21 @@ def test_what_needs_no_retry_is_refused_with_what_to_do_instead(sweep, outcome, 
 
 @pytest.mark.parametrize("host", [socket.gethostname(), "node7"])
 def test_nothing_is_re_opened_while_somebody_works_on_the_sweep(sweep, host):
-    Claim(
+    Hold(
         block=sweep.block.stem,
         host=host,
         pid=os.getpid(),
         process_started=psutil.Process().create_time(),
         since="now",
-    ).write(sweep.folder.claim(sweep.block.stem))
+    ).write(sweep.folder.hold(sweep.block.stem))
     with pytest.raises(AccelsweepError, match=f"process {os.getpid()} on {host}"):
         retry_runs(sweep.home, "tiny", "out_of_memory")
     assert Record.read(sweep.folder.record(sweep.runs()[1])).outcome is Outcome.out_of_memory
 
 
-def test_a_claim_that_a_dead_node_left_keeps_nothing_closed(sweep, capsys):
-    path = sweep.folder.claim(sweep.block.stem)
-    Claim(block=sweep.block.stem, host="node7", pid=1, process_started=0.0, since="then").write(path)
+def test_a_hold_that_a_dead_node_left_keeps_nothing_closed(sweep, capsys):
+    path = sweep.folder.hold(sweep.block.stem)
+    Hold(block=sweep.block.stem, host="node7", pid=1, process_started=0.0, since="then").write(path)
     os.utime(path, (time.time() - SILENCE_SECONDS - 5,) * 2)
     retry_runs(sweep.home, "tiny", "out_of_memory")
     assert "1 runs re-opened" in capsys.readouterr().out

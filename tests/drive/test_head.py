@@ -1,4 +1,4 @@
-"""One head a sweep: a second one is refused with the first one's name, a dead one's claim is taken over."""
+"""One head a sweep: a second one is refused with the first one's name, a dead one's hold is taken over."""
 
 import os
 import signal
@@ -12,8 +12,8 @@ import pytest
 from tiny_supervisor import Supervised, until
 
 from accelsweep.core.errors import AccelsweepError
-from accelsweep.core.plans import Claim
-from accelsweep.drive.head import claimed, end_old, living_head
+from accelsweep.core.plans import Hold
+from accelsweep.drive.head import end_old, held, living_head
 from accelsweep.machine.locks import FOLDER_VARIABLE
 from accelsweep.state.folders import SweepFolder
 from accelsweep.state.living import SILENCE_SECONDS
@@ -31,12 +31,12 @@ def supervised(tmp_path):
 
 
 def test_a_second_head_is_refused_with_the_process_of_the_first(folder):
-    with claimed(folder), pytest.raises(AccelsweepError, match=f"process {os.getpid()}"), claimed(folder):
+    with held(folder), pytest.raises(AccelsweepError, match=f"process {os.getpid()}"), held(folder):
         pass
 
 
 def test_the_claim_ends_with_the_head(folder):
-    with claimed(folder):
+    with held(folder):
         assert living_head(folder).pid == os.getpid()
     assert living_head(folder) is None
 
@@ -45,18 +45,18 @@ def test_the_claim_of_a_dead_head_is_taken_over(folder, monkeypatch):
     child = subprocess.Popen([sys.executable, "-c", "pass"])
     started = psutil.Process(child.pid).create_time()
     child.wait()
-    with claimed(folder):
-        claim = living_head(folder).model_copy(update={"pid": child.pid, "process_started": started})
-    claim.write(folder.root / "head.claim.json")
+    with held(folder):
+        hold = living_head(folder).model_copy(update={"pid": child.pid, "process_started": started})
+    hold.write(folder.root / "head.claim.json")
     assert living_head(folder) is None
-    with claimed(folder):
+    with held(folder):
         assert living_head(folder).pid == os.getpid()
 
 
 def test_another_process_with_the_same_number_is_not_taken_for_the_head(folder):
-    with claimed(folder):
-        claim = living_head(folder).model_copy(update={"process_started": 1.0})
-    claim.write(folder.root / "head.claim.json")
+    with held(folder):
+        hold = living_head(folder).model_copy(update={"process_started": 1.0})
+    hold.write(folder.root / "head.claim.json")
     assert living_head(folder) is None
 
 
@@ -65,12 +65,12 @@ STUBBORN = "import signal, time\nsignal.signal(signal.SIGINT, signal.SIG_IGN)\np
 
 @pytest.fixture
 def old_head(folder):
-    """A process that claims to be the head and ignores Ctrl-C."""
+    """A process that holds to be the head and ignores Ctrl-C."""
     child = subprocess.Popen([sys.executable, "-c", STUBBORN], stdout=subprocess.PIPE, text=True)
     assert child.stdout.readline() == "up\n"
     started = psutil.Process(child.pid).create_time()
-    claim = Claim(block="head", host=socket.gethostname(), pid=child.pid, process_started=started, since="then")
-    claim.write(folder.root / "head.claim.json")
+    hold = Hold(block="head", host=socket.gethostname(), pid=child.pid, process_started=started, since="then")
+    hold.write(folder.root / "head.claim.json")
     yield child
     child.kill()
     child.wait()
@@ -78,7 +78,7 @@ def old_head(folder):
 
 def test_cancel_old_kills_a_head_that_ignores_ctrl_c_and_takes_over(folder, old_head, monkeypatch, capsys):
     monkeypatch.setattr("accelsweep.drive.head.PATIENCE_SECONDS", 0.2)
-    with claimed(folder, cancel_old=True):
+    with held(folder, cancel_old=True):
         assert living_head(folder).pid == os.getpid()
     assert old_head.wait() == -signal.SIGKILL
     assert [line.split()[1] for line in capsys.readouterr().err.splitlines()] == ["SIGINT", "SIGKILL"]
@@ -87,18 +87,18 @@ def test_cancel_old_kills_a_head_that_ignores_ctrl_c_and_takes_over(folder, old_
 def test_cancel_old_ends_a_supervisor_that_a_dead_head_left_behind(supervised):
     supervised.plan("hang")
     with supervised.start() as orphan:
-        until(lambda: supervised.folder.claim(supervised.block.stem).exists())
+        until(lambda: supervised.folder.hold(supervised.block.stem).exists())
         end_old(supervised.folder)
         assert orphan.wait() == 128 + signal.SIGTERM
-    assert not supervised.folder.claim(supervised.block.stem).exists()
+    assert not supervised.folder.hold(supervised.block.stem).exists()
 
 
 @pytest.fixture
 def elsewhere(folder):
-    """The claim of a head on another machine, touched now; its path."""
-    claim = Claim(block="head", host="node7", pid=77, process_started=0.0, since="then")
+    """The hold of a head on another machine, touched now; its path."""
+    hold = Hold(block="head", host="node7", pid=77, process_started=0.0, since="then")
     path = folder.root / "head.claim.json"
-    claim.write(path)
+    hold.write(path)
     return path
 
 
@@ -110,7 +110,7 @@ def silent_for(path, seconds):
 def test_a_head_on_another_machine_that_was_heard_of_is_refused_by_name(folder, elsewhere):
     silent_for(elsewhere, SILENCE_SECONDS - 20)
     with pytest.raises(AccelsweepError, match=r"process 77 on node7 since then \(a head on another machine is"):
-        claimed(folder).__enter__()
+        held(folder).__enter__()
     assert living_head(folder).host == "node7"
     assert list(folder.root.iterdir()) == [elsewhere]
 
@@ -118,7 +118,7 @@ def test_a_head_on_another_machine_that_was_heard_of_is_refused_by_name(folder, 
 def test_a_head_on_another_machine_that_fell_silent_is_taken_for_dead(folder, elsewhere):
     silent_for(elsewhere, SILENCE_SECONDS + 5)
     assert living_head(folder) is None
-    with claimed(folder):
+    with held(folder):
         assert living_head(folder).pid == os.getpid()
     assert list(folder.root.iterdir()) == []
 
@@ -134,13 +134,13 @@ def test_silence_is_told_by_the_file_systems_clock_and_not_by_ours(folder, elsew
 
 def test_cancel_old_says_where_a_head_on_another_machine_can_be_ended(folder, elsewhere):
     with pytest.raises(AccelsweepError, match="works on one machine: kill -INT 77 on node7"):
-        claimed(folder, cancel_old=True).__enter__()
+        held(folder, cancel_old=True).__enter__()
     assert elsewhere.exists()
 
 
 def test_a_head_keeps_its_claim_young_while_it_works(folder, monkeypatch):
     monkeypatch.setattr("accelsweep.state.holding.BEAT_SECONDS", 0.0)
-    with claimed(folder) as head:
+    with held(folder) as head:
         path = folder.root / "head.claim.json"
         silent_for(path, 1000)
         before = path.stat().st_mtime
@@ -153,25 +153,25 @@ def test_a_head_keeps_its_claim_young_while_it_works(folder, monkeypatch):
 
 def test_a_head_that_was_thought_dead_stops_and_leaves_the_new_ones_claim_alone(folder, monkeypatch):
     monkeypatch.setattr("accelsweep.state.holding.BEAT_SECONDS", 0.0)
-    newer = Claim(block="head", host="node7", pid=77, process_started=0.0, since="later")
+    newer = Hold(block="head", host="node7", pid=77, process_started=0.0, since="later")
     path = folder.root / "head.claim.json"
-    with claimed(folder) as head:
+    with held(folder) as head:
         newer.write(path)
         with pytest.raises(AccelsweepError, match="process 77 on node7 took this sweep over"):
             head.beat()
-    assert Claim.read(path) == newer
+    assert Hold.read(path) == newer
 
 
 RACE = """
 import sys, time
 from pathlib import Path
-from accelsweep.drive.head import claimed
+from accelsweep.drive.head import held
 from accelsweep.core.errors import AccelsweepError
 from accelsweep.state.folders import SweepFolder
 print("up", flush=True)
 sys.stdin.readline()
 try:
-    with claimed(SweepFolder(Path(sys.argv[1]), "sweep")):
+    with held(SweepFolder(Path(sys.argv[1]), "sweep")):
         print("head", flush=True)
         sys.stdin.readline()
 except AccelsweepError:
@@ -179,11 +179,11 @@ except AccelsweepError:
 """
 
 
-@pytest.mark.parametrize("dead", [False, True], ids=["no claim yet", "a dead head's claim"])
+@pytest.mark.parametrize("dead", [False, True], ids=["no hold yet", "a dead head's hold"])
 def test_of_many_heads_that_start_at_once_one_comes_first(folder, dead):
     if dead:
-        claim = Claim(block="head", host=socket.gethostname(), pid=1, process_started=0.0, since="then")
-        claim.write(folder.root / "head.claim.json")
+        hold = Hold(block="head", host=socket.gethostname(), pid=1, process_started=0.0, since="then")
+        hold.write(folder.root / "head.claim.json")
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
     heads = [subprocess.Popen([sys.executable, "-c", RACE, str(folder.home)], **pipes) for _ in range(6)]
     assert [head.stdout.readline() for head in heads] == ["up\n"] * 6
@@ -197,8 +197,8 @@ def test_of_many_heads_that_start_at_once_one_comes_first(folder, dead):
 
 
 def test_a_supervisor_on_another_host_is_named_with_the_command_that_ends_it(folder, capsys):
-    claim = Claim(block="b1", host="node7", pid=1, process_started=0.0, job="42", since="then")
-    claim.write(folder.claim("b1"))
+    hold = Hold(block="b1", host="node7", pid=1, process_started=0.0, job="42", since="then")
+    hold.write(folder.hold("b1"))
     end_old(folder)
     assert "scancel 42" in capsys.readouterr().err
-    assert folder.claim("b1").exists()
+    assert folder.hold("b1").exists()

@@ -5,7 +5,7 @@ import pytest
 from accelsweep.core.outcome import Outcome
 from accelsweep.core.plans import Manifest
 from accelsweep.core.record import Record
-from accelsweep.drive.progress import Progress
+from accelsweep.drive.progress import SweepProgress
 from accelsweep.supervise.skips import Present
 
 
@@ -45,7 +45,7 @@ def test_runs_of_an_interrupted_block_that_are_measured_count_from_the_start(int
         interrupted.record(record.run).unlink()
     before = sum(record.outcome.settled for record in records(interrupted))
     total = len(Manifest.read(interrupted.manifest).wanted_runs())
-    progress = Progress.begin(interrupted)
+    progress = SweepProgress.begin(interrupted)
     for record in (first, second):
         record.write(interrupted.record(record.run))
         progress.update()
@@ -55,7 +55,7 @@ def test_runs_of_an_interrupted_block_that_are_measured_count_from_the_start(int
 
 def test_a_run_measured_anew_is_shown_and_not_counted_twice(interrupted, capsys):
     record = measured(interrupted)[0]
-    progress = Progress.begin(interrupted)
+    progress = SweepProgress.begin(interrupted)
     before = progress.done
     record.model_copy(update={"attempt": 2}).write(interrupted.record(record.run))
     progress.update()
@@ -68,7 +68,7 @@ def test_a_block_that_the_audit_opens_again_is_shown_from_its_first_run(finished
     for record in here:
         edited = record.fingerprint.model_copy(update={"sources": {"mine": "before the edit"}})
         record.model_copy(update={"fingerprint": edited}).write(finished.record(record.run))
-    progress = Progress.begin(finished)
+    progress = SweepProgress.begin(finished)
     assert progress.done == progress.total
     finished.done(block.name).unlink()
     progress.update()
@@ -82,7 +82,7 @@ def test_a_record_that_is_set_aside_as_damaged_is_no_end_of_a_run(interrupted, c
     record = measured(interrupted)[0]
     path = interrupted.record(record.run)
     path.write_bytes(path.read_bytes()[:-20])
-    progress = Progress.begin(interrupted)
+    progress = SweepProgress.begin(interrupted)
     before = progress.done
     path.rename(path.with_name("record.json.damaged"))
     progress.update()

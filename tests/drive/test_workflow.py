@@ -11,7 +11,7 @@ from snakemake.cli import parse_config
 from snakemake.exceptions import WorkflowError
 from snakemake.settings.types import ConfigSettings, ResourceSettings
 
-from accelsweep.drive.head import claimed
+from accelsweep.drive.head import held
 from accelsweep.drive.workflow import SWEEP_VARIABLE, Sweep, open_sweep
 from accelsweep.plan.make import make_plan, write_plan
 from accelsweep.state.folders import SweepFolder
@@ -43,7 +43,7 @@ def test_a_time_budget_that_was_spent_does_not_stop_a_later_snakemake(tmp_path, 
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv(SWEEP_VARIABLE, "another")
     folder.stop.touch()
-    with claimed(folder):
+    with held(folder):
         open_sweep({"sweep": folder.name}, plan_if_asked=True)
         assert folder.stop.exists(), "it is for its head to say when it ends"
     open_sweep({"sweep": folder.name}, plan_if_asked=False)
@@ -62,7 +62,7 @@ accelerator: cpu
 JOB = """
 import sys
 from snakemake.cli import parse_config
-from accelsweep.drive.head import claimed
+from accelsweep.drive.head import held
 from accelsweep.drive.workflow import open_sweep
 print(open_sweep(parse_config(sys.argv[1:]), plan_if_asked=False).root)
 """
@@ -93,7 +93,7 @@ def test_a_job_finds_the_sweep_that_the_main_process_planned(given, name, tmp_pa
 def test_the_plan_of_a_sweep_that_a_head_drives_is_left_alone(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv(SWEEP_VARIABLE, "another")
-    with claimed(SweepFolder(tmp_path, "quickstart")):
+    with held(SweepFolder(tmp_path, "quickstart")):
         with pytest.raises(WorkflowError, match="sweep 'quickstart' is already being run by process"):
             open_sweep({"experiment": "quickstart"}, plan_if_asked=True)
         assert not SweepFolder(tmp_path, "quickstart").manifest.exists()

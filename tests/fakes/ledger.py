@@ -18,10 +18,10 @@ from home import Home
 from accelsweep.core.documents import sha256_file
 from accelsweep.core.errors import DamagedFile
 from accelsweep.core.outcome import Outcome
-from accelsweep.core.plans import Claim, Done, Manifest
+from accelsweep.core.plans import Done, Hold, Manifest
 from accelsweep.core.record import Record
 from accelsweep.state.folders import SweepFolder
-from accelsweep.state.living import read_claim
+from accelsweep.state.living import read_hold
 from accelsweep.supervise.audit import audit
 
 LONGEST_SECONDS = 280.0
@@ -66,10 +66,10 @@ class HeadLedger:
         self.look()
         return hits
 
-    def running(self) -> Claim | None:
-        """Return the claim of a supervisor that is measuring a run now."""
-        claims = [read_claim(path) for path in self.folder.root.glob("blocks/*.claim.json")]
-        return next((claim for claim in claims if claim is not None and claim.run is not None), None)
+    def running(self) -> Hold | None:
+        """Return the hold of a supervisor that is measuring a run now."""
+        holds = [read_hold(path) for path in self.folder.root.glob("blocks/*.claim.json")]
+        return next((hold for hold in holds if hold is not None and hold.run is not None), None)
 
     def complete(self, *options: str) -> str:
         """Run the command to its end, check everything, and return what it printed.

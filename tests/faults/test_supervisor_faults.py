@@ -73,7 +73,7 @@ class Ledger:
         folder, block = self.supervised.folder, self.supervised.block.stem
         assert Done.read(folder.done(block)).records == self.finished
         assert audit(folder).reopened == ()
-        assert not folder.claim(block).exists()
+        assert not folder.hold(block).exists()
         assert self.killed or not [*folder.root.rglob("*.part"), *folder.root.rglob("started.json")]
         assert processes_in(self.supervised.home) == []
 

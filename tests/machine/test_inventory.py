@@ -1,14 +1,11 @@
 """The probe sees what this process may use, and asks neither torch nor the GPU."""
 
-import subprocess
-import sys
 from importlib import metadata
 
 import pytest
 
 from accelsweep.machine import inventory
 from accelsweep.machine.inventory import Processor, apple_devices, cgroup_cpus, nvidia_devices, probe, visible_indices
-from accelsweep.plan.make import make_plan
 
 UUIDS = ["GPU-aa1", "GPU-ab2", "GPU-bb3"]
 
@@ -88,21 +85,3 @@ def test_the_cpu_comes_first_and_has_a_name_cores_and_memory():
     assert cpu.model
     assert cpu.count >= 1
     assert cpu.memory_bytes > 2**20
-
-
-def test_only_a_site_that_asks_for_it_is_probed(home, monkeypatch):
-    monkeypatch.setattr(inventory, "processor", lambda: pytest.fail("looked at the machine that plans"))
-    manifest = make_plan(home, ["site=gpu_node", "accelerator=auto"]).manifest
-    assert manifest.site.count("cuda") == 8
-    assert manifest.cells[0].unsupported is None
-
-
-def test_planning_imports_no_torch(home):
-    code = (
-        "import sys; from pathlib import Path; from accelsweep.plan.make import make_plan\n"
-        "from accelsweep.plan import table\n"
-        "make_plan(Path(sys.argv[1]), ['experiment=quickstart'])\n"
-        "print([name for name in ('torch', 'lightning', 'mlflow', 'pandas') if name in sys.modules])"
-    )
-    found = subprocess.run([sys.executable, "-c", code, str(home)], check=True, capture_output=True, text=True).stdout
-    assert found.strip() == "[]"

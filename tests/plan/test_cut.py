@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from accelsweep.core.cell import Cell
 from accelsweep.core.errors import InputError
 from accelsweep.core.plans import BlockSettings, Device, Limits, Run, Settings, Site
-from accelsweep.plan.blocks.cut import Task, design, in_random_order
+from accelsweep.plan.blocks.cut import Cutting, design, in_random_order
 
 LOCAL = Site(name="local", inventory=(Device(accelerator="cpu", model="CPU", count=8),))
 CLUSTER = Site(
@@ -31,12 +31,12 @@ def cell(name: str, accelerator: str = "cpu", devices: int = 1, num_nodes: int =
     return Cell(name=name, axes={"letter": name}, config=config)
 
 
-def task(cells, *, repeats=3, baseline=None, size=None, minutes=None, site=LOCAL, run_seconds=600.0) -> Task:
+def task(cells, *, repeats=3, baseline=None, size=None, minutes=None, site=LOCAL, run_seconds=600.0) -> Cutting:
     named = {each.name: each for each in (cell(c) if isinstance(c, str) else c for c in cells)}
     settings = Settings(
         repeats=repeats, block=BlockSettings(size=size, minutes=minutes), limits=Limits(run_seconds=run_seconds)
     )
-    return Task("sweep", named, baseline or next(iter(named)), settings, site)
+    return Cutting("sweep", named, baseline or next(iter(named)), settings, site)
 
 
 def runs(planned) -> list[list[str]]:
@@ -70,7 +70,7 @@ def test_every_position_is_equally_likely():
 
 def test_another_sweep_has_another_order_and_other_names():
     one, other = task("abcdefgh"), task("abcdefgh")
-    other = Task("another", other.cells, other.baseline, other.settings, other.site)
+    other = Cutting("another", other.cells, other.baseline, other.settings, other.site)
     assert {block.name for block in design(one, []).new}.isdisjoint(block.name for block in design(other, []).new)
     assert design(one, []).new[0].runs != design(other, []).new[0].runs
 

@@ -383,3 +383,21 @@ def test_the_same_plan_comes_out_of_any_process(home, two_cores):
         seen.add(subprocess.run(command, env=environment, check=True, capture_output=True, text=True).stdout)
     (text,) = seen
     assert json.loads(text)["cells"][0]["axes"]["model.note"] == "ä"
+
+
+def test_only_a_site_that_asks_for_it_is_probed(home, monkeypatch):
+    monkeypatch.setattr(inventory, "processor", lambda: pytest.fail("looked at the machine that plans"))
+    manifest = make_plan(home, ["site=gpu_node", "accelerator=auto"]).manifest
+    assert manifest.site.count("cuda") == 8
+    assert manifest.cells[0].unsupported is None
+
+
+def test_planning_imports_no_torch(home):
+    code = (
+        "import sys; from pathlib import Path; from accelsweep.plan.make import make_plan\n"
+        "from accelsweep.plan import table\n"
+        "make_plan(Path(sys.argv[1]), ['experiment=quickstart'])\n"
+        "print([name for name in ('torch', 'lightning', 'mlflow', 'pandas') if name in sys.modules])"
+    )
+    found = subprocess.run([sys.executable, "-c", code, str(home)], check=True, capture_output=True, text=True).stdout
+    assert found.strip() == "[]"

@@ -3,12 +3,12 @@
 import pytest
 
 from accelsweep.core.errors import InputError
-from accelsweep.plan.grid.expand import Point
+from accelsweep.plan.grid.expand import GridPoint
 from accelsweep.plan.grid.select import excluded_by, matches, refuse_unknown_keys
 from accelsweep.plan.make import make_plan
 from accelsweep.plan.refusals.check import Rule
 
-POINT = Point(
+POINT = GridPoint(
     axes={},
     science={"devices": 2, "precision": "32-true", "flag": True, "model": {"width": 4, "sizes": [1, 2]}, "one": 1},
     steering={},

@@ -27,7 +27,7 @@ from accelsweep.core.record import Doubt
 from accelsweep.publish.wanted import KEY, PARENT
 from accelsweep.state.attempts import RunFolder
 from accelsweep.state.folders import SweepFolder
-from accelsweep.state.progress import Progress
+from accelsweep.state.progress import StepCount
 
 
 @pytest.fixture(scope="session")
@@ -83,7 +83,7 @@ def count_steps() -> Callable[[SweepFolder, str, int], None]:
     def count(folder: SweepFolder, run: str, steps: int) -> None:
         place = RunFolder(folder.run(run), run)
         number = place.latest() if place.is_open(place.latest()) else place.begin("here", "now")
-        Progress(place.attempt(number) / "progress")(steps)
+        StepCount(place.attempt(number) / "progress")(steps)
 
     return count
 

@@ -17,7 +17,7 @@ from typing import Any
 import psutil
 import pytest
 
-from accelsweep.core.plans import Claim, Manifest
+from accelsweep.core.plans import Hold, Manifest
 from accelsweep.core.record import Record
 from accelsweep.state.folders import SweepFolder
 
@@ -36,19 +36,19 @@ class Sweep:
         self.runs = [run for run in Manifest.read(folder.manifest).wanted_runs() if (self.waiting / run).exists()]
 
     def finish(self, run: str) -> None:
-        """Let a run leave its record, begun when its claim says."""
+        """Let a run leave its record, begun when its hold says."""
         ignored = shutil.ignore_patterns("record.json")
         shutil.copytree(self.waiting / run, self.folder.run(run), ignore=ignored, dirs_exist_ok=True)
         since = datetime.fromisoformat(self.since)
         times = {"started_at": self.since, "finished_at": (since + timedelta(days=365)).isoformat()}
         Record.read(self.waiting / run / "record.json").model_copy(update=times).write(self.folder.record(run))
 
-    def claim(self, run: str, pid: int | None = None) -> None:
+    def hold(self, run: str, pid: int | None = None) -> None:
         """Say that this process, or another, measures `run` now."""
         self.since = getattr(self, "since", None) or datetime.now(UTC).isoformat()
         pid = pid or os.getpid()
         block = next(block.name for block in Manifest.read(self.folder.manifest).blocks if run in block.runs)
-        Claim(
+        Hold(
             block=block,
             host=socket.gethostname(),
             pid=pid,
@@ -56,7 +56,7 @@ class Sweep:
             since=self.since,
             run=run,
             run_since=self.since,
-        ).write(self.folder.claim(block))
+        ).write(self.folder.hold(block))
 
     def follower(self, *options: str) -> subprocess.Popen[bytes]:
         """Start a follower."""
@@ -83,7 +83,7 @@ def test_runs_appear_while_the_sweep_goes_on_and_the_end_is_a_full_pass(
     going = Sweep(sweep, uri)
     first, *others = going.runs
     key, cell = f"run:{first}", f"cell:{first.rpartition('-r')[0]}"
-    going.claim(first)
+    going.hold(first)
     count_steps(sweep, first, 7)
     follower = going.follower()
     try:
@@ -101,7 +101,7 @@ def test_runs_appear_while_the_sweep_goes_on_and_the_end_is_a_full_pass(
         assert held[cell]["status"] == "RUNNING", "the sweep goes on"
         for run in others:
             going.finish(run)
-        sweep.claim(next(b.name for b in Manifest.read(sweep.manifest).blocks if first in b.runs)).unlink()
+        sweep.hold(next(b.name for b in Manifest.read(sweep.manifest).blocks if first in b.runs)).unlink()
         with_findings(sweep)
     finally:
         follower.send_signal(signal.SIGTERM)
@@ -116,7 +116,7 @@ def test_a_run_whose_sweep_was_killed_does_not_stay_running(
 ) -> None:
     head = subprocess.Popen(["sleep", "600"])
     going = Sweep(sweep, uri)
-    going.claim(going.runs[0], pid=head.pid)
+    going.hold(going.runs[0], pid=head.pid)
     follower = going.follower("--until-pid", str(head.pid))
     key = f"run:{going.runs[0]}"
     wait_for(lambda: read_store(sweep, uri).get(key, {}).get("status") == "RUNNING")
@@ -130,7 +130,7 @@ def test_a_run_whose_sweep_was_killed_does_not_stay_running(
 
 def test_a_silent_store_is_told_once_and_costs_the_sweep_nothing(sweep: SweepFolder, tmp_path: Path) -> None:
     going = Sweep(sweep, "http://127.0.0.1:9")
-    going.claim(going.runs[0])
+    going.hold(going.runs[0])
     follower = going.follower()
     log = tmp_path / "publish.log"
     wait_for(lambda: "does not answer" in log.read_text("utf-8"))

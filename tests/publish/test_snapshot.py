@@ -1,4 +1,4 @@
-"""What a sweep's folder is taken to hold: finished runs, living claims, and damage that is named."""
+"""What a sweep's folder is taken to hold: finished runs, living holds, and damage that is named."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from typing import Any
 import psutil
 import pytest
 
-from accelsweep.core.plans import Claim, Manifest
+from accelsweep.core.plans import Hold, Manifest
 from accelsweep.publish.snapshot import take
 from accelsweep.state.attempts import RunFolder
 from accelsweep.state.folders import SweepFolder
 
 
-def claim(sweep: SweepFolder, run: str, **changes: Any) -> None:
+def hold(sweep: SweepFolder, run: str, **changes: Any) -> None:
     """Claim the block of `run` for this process, or as the changes say."""
     block = next(block.name for block in Manifest.read(sweep.manifest).blocks if run in block.runs)
     values = {
@@ -30,7 +30,7 @@ def claim(sweep: SweepFolder, run: str, **changes: Any) -> None:
         "run": run,
         "run_since": "2026-01-01T00:00:00+00:00",
     }
-    Claim(**(values | changes)).write(sweep.claim(block))
+    Hold(**(values | changes)).write(sweep.hold(block))
 
 
 @pytest.fixture
@@ -42,7 +42,7 @@ def open_run(sweep: SweepFolder) -> str:
 def test_a_claimed_run_without_a_record_is_running(
     sweep: SweepFolder, open_run: str, count_steps: Callable[[SweepFolder, str, int], None]
 ) -> None:
-    claim(sweep, open_run)
+    hold(sweep, open_run)
     snapshot = take(sweep)
     assert {run: item.step for run, item in snapshot.running.items()} == {open_run: None}
     assert snapshot.live
@@ -55,33 +55,33 @@ def test_a_claimed_run_without_a_record_is_running(
 def test_the_steps_of_an_attempt_that_ended_are_not_those_of_the_next_one(
     sweep: SweepFolder, open_run: str, count_steps: Callable[[SweepFolder, str, int], None]
 ) -> None:
-    claim(sweep, open_run)
+    hold(sweep, open_run)
     count_steps(sweep, open_run, 5)
     place = RunFolder(sweep.run(open_run), open_run)
     place.unmark(place.latest())
     assert take(sweep).running[open_run].step is None
 
 
-def test_a_claim_on_a_run_that_has_its_record_says_only_that_the_sweep_goes_on(sweep: SweepFolder) -> None:
-    claim(sweep, next(iter(take(sweep).finished)))
+def test_a_hold_on_a_run_that_has_its_record_says_only_that_the_sweep_goes_on(sweep: SweepFolder) -> None:
+    hold(sweep, next(iter(take(sweep).finished)))
     assert (take(sweep).running, take(sweep).live) == ({}, True)
 
 
-def test_the_claim_of_a_dead_process_counts_for_nothing(sweep: SweepFolder, open_run: str) -> None:
+def test_the_hold_of_a_dead_process_counts_for_nothing(sweep: SweepFolder, open_run: str) -> None:
     with subprocess.Popen(["true"]) as process:
         started = psutil.Process(process.pid).create_time()
         process.wait()
-    claim(sweep, open_run, pid=process.pid, process_started=started)
+    hold(sweep, open_run, pid=process.pid, process_started=started)
     assert (take(sweep).running, take(sweep).live) == ({}, False)
 
 
 def test_another_process_that_got_the_same_id_is_not_the_claimant(sweep: SweepFolder, open_run: str) -> None:
-    claim(sweep, open_run, process_started=psutil.Process().create_time() - 60)
+    hold(sweep, open_run, process_started=psutil.Process().create_time() - 60)
     assert not take(sweep).live
 
 
-def test_a_claim_from_another_host_lives_while_it_is_kept_up_to_date(sweep: SweepFolder, open_run: str) -> None:
-    claim(sweep, open_run, host="elsewhere", pid=1)
+def test_a_hold_from_another_host_lives_while_it_is_kept_up_to_date(sweep: SweepFolder, open_run: str) -> None:
+    hold(sweep, open_run, host="elsewhere", pid=1)
     assert open_run in take(sweep).running
     old = time.time() - 600
     for path in (sweep.root / "blocks").glob("*.claim.json"):

@@ -11,7 +11,6 @@ import pytest
 
 from accelsweep.core.cell import label
 from accelsweep.core.findings import (
-    Bottleneck,
     CellFinding,
     Choice,
     Estimate,
@@ -22,6 +21,7 @@ from accelsweep.core.findings import (
     RunPoint,
     ScalingPoint,
     Speedup,
+    StepBottleneck,
     Summary,
     Verdict,
 )
@@ -101,7 +101,7 @@ def cell(
         "effective": {"precision": axes["precision"], "world_size": axes["devices"]},
         "doubts": (),
         "runs": runs,
-        "bottleneck": Bottleneck(verdict="compute-bound", evidence="forward took most", shares=SHARES, count=3)
+        "bottleneck": StepBottleneck(verdict="compute-bound", evidence="forward took most", shares=SHARES, count=3)
         if rate
         else None,
     }

@@ -16,7 +16,7 @@ from accelsweep.core.plans import Block
 from accelsweep.core.record import Fingerprint, Metric, Record
 from accelsweep.core.secrets import without_secrets
 from accelsweep.rank.spec import RankResult, RunSpec
-from accelsweep.supervise.outcomes import Verdict
+from accelsweep.supervise.outcomes import Conclusion
 from accelsweep.supervise.records import Circumstances, make_record
 
 numbers = st.floats(allow_nan=False, allow_infinity=False)
@@ -42,7 +42,7 @@ def written(folder, block, run, outcome, reason, found):
     result = RankResult(rank=0, outcome=outcome, reason=reason, error_kind="none", metrics=metrics_found)
     known = Circumstances("fork", "then", 1.0, Fingerprint(hardware={}, software={}, builds={}, sources={}), {})
     spec = RunSpec.read(folder.root / "spec.json")
-    make_record(spec, Verdict(outcome, reason), {0: result}, known).write(folder.record(run.name))
+    make_record(spec, Conclusion(outcome, reason), {0: result}, known).write(folder.record(run.name))
     return Record.read(folder.record(run.name))
 
 

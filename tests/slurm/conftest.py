@@ -15,10 +15,10 @@ from pathlib import Path
 import psutil
 import pytest
 
-from accelsweep.core.plans import Claim, Manifest
+from accelsweep.core.plans import Hold, Manifest
 from accelsweep.core.record import Record
 from accelsweep.state.folders import SweepFolder
-from accelsweep.state.living import read_claim
+from accelsweep.state.living import read_hold
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 CLUSTER = Path(__file__).parent / "cluster.sh"
@@ -103,17 +103,17 @@ class Home:
         ]
         return "\n".join(f"== {log}\n{log.read_text()}" for log in logs if log.is_file())
 
-    def running(self) -> Claim | None:
-        """The claim of a supervisor that is in the middle of a run, if there is one."""
-        claims = [read_claim(path) for path in self.folder.root.glob("blocks/*.claim.json")]
-        return next((claim for claim in claims if claim and claim.run), None)
+    def running(self) -> Hold | None:
+        """The hold of a supervisor that is in the middle of a run, if there is one."""
+        holds = [read_hold(path) for path in self.folder.root.glob("blocks/*.claim.json")]
+        return next((hold for hold in holds if hold and hold.run), None)
 
-    def in_a_run(self) -> Claim:
+    def in_a_run(self) -> Hold:
         wait_for(self.running, "a run that is being measured", 120)
-        claim = self.running()
-        assert claim is not None
-        assert claim.job is not None
-        return claim
+        hold = self.running()
+        assert hold is not None
+        assert hold.job is not None
+        return hold
 
     def records(self) -> dict[str, Record]:
         manifest = Manifest.read(self.folder.manifest)

@@ -1,4 +1,4 @@
-"""A claim has one holder: who lost it to another machine notices, stops, and leaves the new one alone."""
+"""A hold has one holder: who lost it to another machine notices, stops, and leaves the new one alone."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ import pytest
 from tiny_supervisor import Supervised, until
 
 from accelsweep.core.errors import AccelsweepError
-from accelsweep.core.plans import Claim
+from accelsweep.core.plans import Hold
 from accelsweep.machine.locks import FOLDER_VARIABLE
 from accelsweep.state import holding
-from accelsweep.state.holding import Holding, take
-from accelsweep.state.living import SILENCE_SECONDS, living, living_claim, read_claim
+from accelsweep.state.holding import Holder, take
+from accelsweep.state.living import SILENCE_SECONDS, living, living_hold, read_hold
 from accelsweep.supervise.leases import leased
 
-ELSEWHERE = Claim(block="b", host="node7", pid=77, process_started=0.0, since="then")
+ELSEWHERE = Hold(block="b", host="node7", pid=77, process_started=0.0, since="then")
 LOST = "process 77 on node7 took block b over"
 
 
@@ -34,9 +34,9 @@ def path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.fixture
-def held(path: Path) -> Holding:
+def held(path: Path) -> Holder:
     holder = take(path, "b")
-    assert isinstance(holder, Holding)
+    assert isinstance(holder, Holder)
     return holder
 
 
@@ -46,7 +46,7 @@ def silent_for(path: Path, seconds: float) -> float:
     return then
 
 
-def test_a_holder_beats_only_now_and_then(held: Holding, path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_holder_beats_only_now_and_then(held: Holder, path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     os.utime(path, ns=(1, 1))
     held.beat()
     assert path.stat().st_mtime_ns == 1
@@ -55,8 +55,8 @@ def test_a_holder_beats_only_now_and_then(held: Holding, path: Path, monkeypatch
     assert path.stat().st_mtime_ns > 1
 
 
-@pytest.mark.parametrize("act", [lambda held: held.running("r", "now"), Holding.idle, Holding.beat, Holding.confirm])
-def test_who_was_thought_dead_stops_and_leaves_the_new_claim_alone(held, path, monkeypatch, act) -> None:
+@pytest.mark.parametrize("act", [lambda held: held.running("r", "now"), Holder.idle, Holder.beat, Holder.confirm])
+def test_who_was_thought_dead_stops_and_leaves_the_new_hold_alone(held, path, monkeypatch, act) -> None:
     monkeypatch.setattr(holding, "BEAT_SECONDS", 0.0)
     ELSEWHERE.write(path)
     silent_for(path, 30)
@@ -65,20 +65,20 @@ def test_who_was_thought_dead_stops_and_leaves_the_new_claim_alone(held, path, m
         act(held)
     held.release()
     assert (path.stat().st_ino, path.stat().st_mtime_ns) == (before.st_ino, before.st_mtime_ns)
-    assert Claim.read(path) == ELSEWHERE
+    assert Hold.read(path) == ELSEWHERE
 
 
-def test_a_claim_that_was_only_removed_or_damaged_is_put_back(held: Holding, path: Path) -> None:
+def test_a_hold_that_was_only_removed_or_damaged_is_put_back(held: Holder, path: Path) -> None:
     path.unlink()
     held.confirm()
-    assert Claim.read(path).pid == os.getpid()
+    assert Hold.read(path).pid == os.getpid()
     path.write_text("{")
     held.running("r", "now")
-    assert Claim.read(path).run == "r"
+    assert Hold.read(path).run == "r"
     assert list(path.parent.iterdir()) == [path]
 
 
-def test_a_claim_put_back_by_its_holder_is_not_taken_from_it(held: Holding, path: Path) -> None:
+def test_a_hold_put_back_by_its_holder_is_not_taken_from_it(held: Holder, path: Path) -> None:
     path.unlink()
     other = ELSEWHERE.model_copy(update={"host": socket.gethostname(), "pid": os.getppid()})
     started = psutil.Process(os.getppid()).create_time()
@@ -92,14 +92,14 @@ def test_who_comes_a_moment_after_another_that_it_did_not_see_is_refused(
 ) -> None:
     looks = []
 
-    def look(at: Path) -> Claim | None:
+    def look(at: Path) -> Hold | None:
         looks.append(at)
         if len(looks) > 1:
-            return read_claim(at)
+            return read_hold(at)
         ELSEWHERE.write(path)
         return None
 
-    monkeypatch.setattr(holding, "read_claim", look)
+    monkeypatch.setattr(holding, "read_hold", look)
     assert take(path, "b") == ELSEWHERE
     assert list(path.parent.iterdir()) == [path]
 
@@ -109,12 +109,12 @@ import sys, time
 from pathlib import Path
 from accelsweep.core.errors import AccelsweepError
 from accelsweep.state import holding
-from accelsweep.state.holding import Holding, take
+from accelsweep.state.holding import Holder, take
 holding.BEAT_SECONDS = 0.0
 print("up", flush=True)
 sys.stdin.readline()
 holder = take(Path(sys.argv[1]), "b")
-taken = isinstance(holder, Holding)
+taken = isinstance(holder, Holder)
 print("taken" if taken else "refused", flush=True)
 sys.stdin.readline()
 try:
@@ -127,7 +127,7 @@ sys.stdin.readline()
 """
 
 
-@pytest.mark.parametrize("dead", [False, True], ids=["no claim yet", "a dead claim"])
+@pytest.mark.parametrize("dead", [False, True], ids=["no hold yet", "a dead hold"])
 def test_of_takers_on_machines_that_share_no_lock_one_goes_on(path: Path, tmp_path: Path, dead: bool) -> None:
     if dead:
         ELSEWHERE.write(path)
@@ -161,7 +161,7 @@ def test_of_takers_on_machines_that_share_no_lock_one_goes_on(path: Path, tmp_pa
         taker.communicate("end\n")
 
 
-def test_a_claim_of_another_machine_lives_while_it_is_touched_by_the_file_systems_clock(
+def test_a_hold_of_another_machine_lives_while_it_is_touched_by_the_file_systems_clock(
     path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ELSEWHERE.write(path)
@@ -171,33 +171,33 @@ def test_a_claim_of_another_machine_lives_while_it_is_touched_by_the_file_system
         os.utime(path)
         assert living(ELSEWHERE, path)
         silent_for(path, SILENCE_SECONDS + 5)
-        assert living_claim(path) is None
+        assert living_hold(path) is None
 
 
 def test_a_supervisor_that_was_taken_over_stops_its_run_and_records_nothing(tmp_path: Path) -> None:
     supervised = Supervised(tmp_path / "home", tmp_path / "leases").plan("lasting", "measured")
-    claim = supervised.folder.claim(supervised.block.stem)
+    hold = supervised.folder.hold(supervised.block.stem)
     with supervised.start() as process:
-        until(lambda: (mine := read_claim(claim)) and mine.run)
+        until(lambda: (mine := read_hold(hold)) and mine.run)
         newer = ELSEWHERE.model_copy(update={"block": supervised.block.stem})
-        newer.write(claim)
+        newer.write(hold)
         output, _ = process.communicate(timeout=20)
     assert process.returncode == 1
     assert "process 77 on node7 took block" in output
-    assert Claim.read(claim) == newer
+    assert Hold.read(hold) == newer
     assert not supervised.folder.record(supervised.runs()[0]).exists()
     assert not supervised.folder.done(supervised.block.stem).exists()
 
 
-def test_who_waits_for_the_machine_keeps_its_claim_young(tmp_path: Path) -> None:
+def test_who_waits_for_the_machine_keeps_its_hold_young(tmp_path: Path) -> None:
     supervised = Supervised(tmp_path / "home", tmp_path / "leases").plan("measured")
-    claim = supervised.folder.claim(supervised.block.stem)
+    hold = supervised.folder.hold(supervised.block.stem)
     machine = {"accelerator": "cpu", "devices": 1, "measure": {}}
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv(FOLDER_VARIABLE, str(tmp_path / "leases"))
         with leased(machine, "the test", lambda _seconds: False, lambda _line: None):
             process = supervised.start(BEAT_SECONDS="0.1")
-            until(claim.exists)
-            then = silent_for(claim, 1000)
-            until(lambda: claim.stat().st_mtime > then + 900)
+            until(hold.exists)
+            then = silent_for(hold, 1000)
+            until(lambda: hold.stat().st_mtime > then + 900)
     assert process.wait(20) == 0

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from accelsweep.state.progress import Progress, read_progress
+from accelsweep.state.progress import StepCount, read_progress
 
 
 def test_what_is_told_is_read_at_once(tmp_path):
-    progress = Progress(tmp_path / "progress")
+    progress = StepCount(tmp_path / "progress")
     assert read_progress(tmp_path / "progress") == 0
     progress(12345678901)
     assert read_progress(tmp_path / "progress") == 12345678901

@@ -14,7 +14,7 @@ from tiny_supervisor import Supervised, until
 from accelsweep.core.documents import sha256_file
 from accelsweep.core.errors import DamagedFile
 from accelsweep.core.outcome import Outcome
-from accelsweep.core.plans import Claim, Done
+from accelsweep.core.plans import Done, Hold
 from accelsweep.core.record import Record
 from accelsweep.state.living import SILENCE_SECONDS
 from accelsweep.state.status import status
@@ -166,20 +166,20 @@ def test_a_block_that_a_living_supervisor_works_on_is_reopened_but_its_records_a
     assert [error.path for error in audited.damaged] == [path]
     assert path.exists()
     found = status(supervised.folder)
-    assert [running.claim.pid for running in found.running] == [process.pid]
+    assert [running.hold.pid for running in found.running] == [process.pid]
     assert [running.alive for running in found.running] == [True]
     path.write_bytes(whole)
     process.communicate(timeout=20)
 
 
 def test_damage_in_a_block_that_a_dead_node_claims_is_set_aside(finished: Supervised) -> None:
-    claim = finished.folder.claim(finished.block.stem)
-    Claim(block=finished.block.stem, host="node7", pid=1, process_started=0.0, since="then").write(claim)
+    hold = finished.folder.hold(finished.block.stem)
+    Hold(block=finished.block.stem, host="node7", pid=1, process_started=0.0, since="then").write(hold)
     record = finished.folder.record(finished.runs()[0])
     record.write_text("{")
     audit(finished.folder)
     assert record.exists(), "node 7 was heard of just now"
-    os.utime(claim, (time.time() - SILENCE_SECONDS - 5,) * 2)
+    os.utime(hold, (time.time() - SILENCE_SECONDS - 5,) * 2)
     assert [running.alive for running in status(finished.folder).running] == [False]
     audit(finished.folder)
     assert not record.exists()

@@ -12,12 +12,12 @@ import psutil
 import pytest
 
 from accelsweep.core.errors import AccelsweepError
-from accelsweep.core.plans import Claim
+from accelsweep.core.plans import Hold
 from accelsweep.machine.locks import FOLDER_VARIABLE
 from accelsweep.state.folders import SweepFolder
-from accelsweep.state.living import SILENCE_SECONDS, alive, read_claim
-from accelsweep.supervise import block_hold as claims
-from accelsweep.supervise.block_hold import claimed
+from accelsweep.state.living import SILENCE_SECONDS, alive, read_hold
+from accelsweep.supervise import block_hold as holds
+from accelsweep.supervise.block_hold import held
 from accelsweep.supervise.processes.signals import Interrupted
 
 
@@ -26,16 +26,16 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> SweepFolder:
     monkeypatch.setenv(FOLDER_VARIABLE, str(tmp_path / "leases"))
     for name in ("SLURM_JOB_ID", "SLURM_RESTART_COUNT"):
         monkeypatch.delenv(name, raising=False)
-    monkeypatch.setattr(claims, "_LOOK_SECONDS", 0.01)
+    monkeypatch.setattr(holds, "_LOOK_SECONDS", 0.01)
     folder = SweepFolder(tmp_path, "x")
-    folder.claim("b").parent.mkdir(parents=True)
+    folder.hold("b").parent.mkdir(parents=True)
     return folder
 
 
 def leave(
     folder: SweepFolder, pid: int, *, host: str | None = None, started: float | None = None, **more: object
 ) -> None:
-    Claim.model_validate(
+    Hold.model_validate(
         {
             "block": "b",
             "host": host or socket.gethostname(),
@@ -44,33 +44,33 @@ def leave(
             "since": "2026-01-05T09:00:00+00:00",
             **more,
         }
-    ).write(folder.claim("b"))
+    ).write(folder.hold("b"))
 
 
 def quiet(_line: str) -> None:
     """Hear nothing."""
 
 
-def test_a_claim_names_its_holder_and_the_current_run_and_goes_away_at_the_end(folder: SweepFolder) -> None:
-    with claimed(folder, "b", lambda _seconds: True, quiet) as claim:
-        claim.running("run-1", "now")
-        found = Claim.read(folder.claim("b"))
+def test_a_hold_names_its_holder_and_the_current_run_and_goes_away_at_the_end(folder: SweepFolder) -> None:
+    with held(folder, "b", lambda _seconds: True, quiet) as hold:
+        hold.running("run-1", "now")
+        found = Hold.read(folder.hold("b"))
         assert (found.pid, found.host, found.run) == (os.getpid(), socket.gethostname(), "run-1")
         assert alive(found)
-    assert read_claim(folder.claim("b")) is None
+    assert read_hold(folder.hold("b")) is None
 
 
 def test_a_living_process_of_this_host_is_waited_for(folder: SweepFolder) -> None:
     leave(folder, os.getppid())
-    with pytest.raises(Interrupted), claimed(folder, "b", lambda _seconds: True, quiet):
+    with pytest.raises(Interrupted), held(folder, "b", lambda _seconds: True, quiet):
         pass
-    assert Claim.read(folder.claim("b")).pid == os.getppid()
+    assert Hold.read(folder.hold("b")).pid == os.getppid()
 
 
 def test_a_process_number_that_was_given_to_someone_else_is_dead(folder: SweepFolder) -> None:
     leave(folder, os.getppid(), started=1.0)
-    with claimed(folder, "b", lambda _seconds: True, quiet):
-        assert Claim.read(folder.claim("b")).pid == os.getpid()
+    with held(folder, "b", lambda _seconds: True, quiet):
+        assert Hold.read(folder.hold("b")).pid == os.getpid()
 
 
 def test_a_zombie_is_dead(folder: SweepFolder) -> None:
@@ -80,12 +80,12 @@ def test_a_zombie_is_dead(folder: SweepFolder) -> None:
     deadline = time.monotonic() + 10
     while psutil.Process(process.pid).status() != psutil.STATUS_ZOMBIE:
         assert time.monotonic() < deadline
-    with claimed(folder, "b", lambda _seconds: True, quiet):
+    with held(folder, "b", lambda _seconds: True, quiet):
         pass
     process.wait()
 
 
-def test_a_claim_of_another_host_is_waited_for_while_it_is_touched_and_taken_over_when_it_falls_silent(
+def test_a_hold_of_another_host_is_waited_for_while_it_is_touched_and_taken_over_when_it_falls_silent(
     folder: SweepFolder,
 ) -> None:
     leave(folder, 1, host="elsewhere", started=1.0)
@@ -93,32 +93,32 @@ def test_a_claim_of_another_host_is_waited_for_while_it_is_touched_and_taken_ove
 
     def touch_for_a_while(_seconds: float) -> bool:
         waited.append(time.time() - (SILENCE_SECONDS - 20 if len(waited) < 50 else SILENCE_SECONDS + 5))
-        os.utime(folder.claim("b"), (waited[-1], waited[-1]))
+        os.utime(folder.hold("b"), (waited[-1], waited[-1]))
         return False
 
-    with claimed(folder, "b", touch_for_a_while, quiet):
+    with held(folder, "b", touch_for_a_while, quiet):
         assert len(waited) == 51
-        assert Claim.read(folder.claim("b")).host == socket.gethostname()
+        assert Hold.read(folder.hold("b")).host == socket.gethostname()
 
 
 def test_a_requeued_job_takes_over_from_its_earlier_self(folder: SweepFolder, monkeypatch: pytest.MonkeyPatch) -> None:
     leave(folder, 1, host="elsewhere", started=1.0, job="42", restarts=0)
     monkeypatch.setenv("SLURM_JOB_ID", "42")
-    with pytest.raises(Interrupted), claimed(folder, "b", lambda _seconds: True, quiet):
+    with pytest.raises(Interrupted), held(folder, "b", lambda _seconds: True, quiet):
         pass
     monkeypatch.setenv("SLURM_RESTART_COUNT", "1")
-    with claimed(folder, "b", lambda _seconds: True, quiet):
-        assert Claim.read(folder.claim("b")).restarts == 1
+    with held(folder, "b", lambda _seconds: True, quiet):
+        assert Hold.read(folder.hold("b")).restarts == 1
 
 
 def test_cancelling_a_holder_on_another_host_says_what_to_type_there(folder: SweepFolder) -> None:
     leave(folder, 1, host="elsewhere", started=1.0, job="42")
-    cancelling = claimed(folder, "b", lambda _seconds: True, quiet, cancel_old=True)
+    cancelling = held(folder, "b", lambda _seconds: True, quiet, cancel_old=True)
     with pytest.raises(AccelsweepError, match="scancel 42"), cancelling:
         pass
 
 
-def test_a_damaged_claim_is_nobodys(folder: SweepFolder) -> None:
-    folder.claim("b").write_text("{")
-    with claimed(folder, "b", lambda _seconds: True, quiet):
+def test_a_damaged_hold_is_nobodys(folder: SweepFolder) -> None:
+    folder.hold("b").write_text("{")
+    with held(folder, "b", lambda _seconds: True, quiet):
         pass

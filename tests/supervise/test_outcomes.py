@@ -11,7 +11,7 @@ from tiny_supervisor import result
 from accelsweep.core.outcome import Outcome
 from accelsweep.core.plans import Limits
 from accelsweep.rank.spec import RankResult
-from accelsweep.supervise.outcomes import Verdict, classify
+from accelsweep.supervise.outcomes import Conclusion, classify
 from accelsweep.supervise.processes.watching import Ending
 
 LIMITS = Limits(run_seconds=60.0)
@@ -30,7 +30,7 @@ def ending(*statuses: int | None, **changes: Any) -> Ending:
     return Ending(**known | changes)
 
 
-def verdict(end: Ending, *results: RankResult, last_words: str = "") -> Verdict:
+def verdict(end: Ending, *results: RankResult, last_words: str = "") -> Conclusion:
     return classify(end, {one.rank: one for one in results}, last_words, LIMITS)
 
 
@@ -67,7 +67,7 @@ def test_an_exception_of_the_users_code_wins_over_a_peer_that_died_without_a_wor
 
 
 def test_all_results_measured_means_measured_however_the_processes_ended() -> None:
-    assert verdict(ending(-signal.SIGKILL, cause="lingering"), result(0)) == Verdict(Outcome.measured, None)
+    assert verdict(ending(-signal.SIGKILL, cause="lingering"), result(0)) == Conclusion(Outcome.measured, None)
 
 
 def test_one_missing_result_means_not_measured() -> None:

@@ -12,7 +12,7 @@ from tiny_sweep import plan_sweep
 
 from accelsweep.core.documents import sha256_file
 from accelsweep.core.outcome import Outcome
-from accelsweep.core.plans import Claim, Done, Manifest, Site
+from accelsweep.core.plans import Done, Hold, Manifest, Site
 from accelsweep.core.record import Record
 from accelsweep.rank.spec import RunSpec
 
@@ -35,7 +35,7 @@ def test_every_wanted_run_gets_a_record_and_the_done_file_lists_their_digests(su
     assert done.records == {run: sha256_file(supervised.folder.record(run)) for run in supervised.runs()}
     outcomes = [supervised.record(number).outcome for number in range(4)]
     assert outcomes == [Outcome.measured, Outcome.crashed] * 2
-    assert not supervised.folder.claim(supervised.block.stem).exists()
+    assert not supervised.folder.hold(supervised.block.stem).exists()
 
 
 def test_a_record_carries_the_place_of_its_run_and_the_results_of_rank_0(supervised: Supervised) -> None:
@@ -179,7 +179,7 @@ def test_a_stopped_supervisor_keeps_finished_runs_and_ends_the_running_one(
     assert supervised.record(0).outcome is Outcome.measured
     assert not supervised.folder.record(supervised.runs()[1]).exists()
     assert not supervised.folder.done(supervised.block.stem).exists()
-    assert not supervised.folder.claim(supervised.block.stem).exists()
+    assert not supervised.folder.hold(supervised.block.stem).exists()
     assert not (supervised.attempt(run=1) / "started.json").exists()
 
 
@@ -219,7 +219,7 @@ def test_a_clean_stop_does_not_count_as_taking_the_supervisor_down(supervised: S
 def test_a_second_supervisor_waits_for_a_living_first_and_then_has_nothing_to_do(supervised: Supervised) -> None:
     supervised.plan("lasting")
     first = supervised.start()
-    until(supervised.folder.claim(supervised.block.stem).exists)
+    until(supervised.folder.hold(supervised.block.stem).exists)
     code, output = supervised.run()
     first.communicate(timeout=20)
     assert f"is being run by process {first.pid}" in output
@@ -240,11 +240,11 @@ def test_cancel_old_ends_the_first_supervisor_and_takes_its_block_over(supervise
 
 def test_the_claim_of_a_dead_supervisor_is_taken_over_at_once(supervised: Supervised) -> None:
     supervised.plan("measured")
-    path = supervised.folder.claim(supervised.block.stem)
-    claim = Claim(
+    path = supervised.folder.hold(supervised.block.stem)
+    hold = Hold(
         block=supervised.block.stem, host=os.uname().nodename, pid=os.getpid(), process_started=1.0, since="long ago"
     )
-    claim.write(path)
+    hold.write(path)
     code, output = supervised.run()
     assert code == 0
     assert "waiting" not in output

@@ -23,7 +23,7 @@ from accelsweep.analyse.findings.cost import costs, gaps, note, time_to_target, 
 from accelsweep.analyse.findings.doubts import cell_doubts, outlying_runs, overlapping_runs, sweep_doubts
 from accelsweep.analyse.findings.ladder import ladders
 from accelsweep.analyse.findings.pareto import candidates, front, objectives
-from accelsweep.analyse.findings.quality import Measure, measure_of, quality_of
+from accelsweep.analyse.findings.quality import QualityMeasure, measure_of, quality_of
 from accelsweep.analyse.findings.scaling import scaling
 from accelsweep.analyse.origin import environment, hardware_of, records_digest
 from accelsweep.analyse.runs import CellRuns, RunRow, group, hardware_names, parse, rate_metric_of
@@ -97,7 +97,7 @@ def _judged(
     comparisons: Sequence[Comparison],
     cells: tuple[CellFinding, ...],
     rules: Rules,
-    measure: Measure,
+    measure: QualityMeasure,
     names: Mapping[str, str],
 ) -> dict[str, Any]:
     """Return the fields that weigh the cells against each other: repeats, noise, Pareto front, recommendation."""
@@ -156,7 +156,7 @@ class _Context:
 
     hardware: Mapping[str, str]
     family: Family
-    measure: Measure
+    measure: QualityMeasure
     outlying: Collection[str]
     overlapping: Collection[str]
 

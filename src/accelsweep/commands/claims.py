@@ -22,7 +22,7 @@ from accelsweep.core.errors import (
 )
 from accelsweep.core.findings import Findings
 from accelsweep.drive.console import console
-from accelsweep.drive.head import claimed
+from accelsweep.drive.head import held
 from accelsweep.state.folders import SweepFolder
 
 if TYPE_CHECKING:
@@ -86,7 +86,7 @@ def _bring_up_to_date(home: Path, name: str, plan: Plan, seconds: float) -> int:
 
     if seconds > 0:
         return run(home, Request((f"experiment={GROUP}/{name}",), time_budget=f"{seconds:.0f}s"))
-    with claimed(SweepFolder(home, plan.manifest.sweep)):
+    with held(SweepFolder(home, plan.manifest.sweep)):
         finish(write_plan(home, plan))
     return EXIT_OK
 

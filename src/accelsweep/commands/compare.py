@@ -17,7 +17,7 @@ from accelsweep.state.folders import existing_sweep
 if TYPE_CHECKING:
     import pandas as pd
 
-    from accelsweep.analyse.findings.between_sweeps import Row, SweepComparison
+    from accelsweep.analyse.findings.between_sweeps import CellInBoth, SweepComparison
 
 
 def compare_sweeps(home: Path, before: str, after: str, fail_if: str | None) -> int:
@@ -62,7 +62,7 @@ def _print(comparison: SweepComparison) -> None:
             typer.echo(f"only in {side}: {', '.join(labels)}")
 
 
-def _row(row: Row) -> list[str]:
+def _row(row: CellInBoth) -> list[str]:
     before, after = (bare_text(rate) if rate else "-" for rate in (row.before, row.after))
     ratio = ratio_text(row.ratio) if row.ratio else "-"
     doubts = ", ".join(sorted({doubt.code for doubt in row.doubts})) or "-"

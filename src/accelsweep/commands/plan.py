@@ -18,7 +18,7 @@ from accelsweep.state.folders import SweepFolder
 if TYPE_CHECKING:
     from accelsweep.core.plans import Manifest
     from accelsweep.core.record import Record
-    from accelsweep.plan.blocks.estimate import Estimate
+    from accelsweep.plan.blocks.estimate import PlanEstimate
     from accelsweep.plan.make import Plan
     from accelsweep.plan.table import PlanTable, ReasonRow
 
@@ -53,7 +53,7 @@ def show_plan(home: Path, plan: Plan) -> None:
         console().print(line, markup=False, highlight=False, soft_wrap=True)
 
 
-def what_is_left(home: Path, plan: Plan) -> Estimate:
+def what_is_left(home: Path, plan: Plan) -> PlanEstimate:
     """Return how many runs are left to measure and what they will take, by earlier runs where there are any."""
     return _table(home, plan).estimate
 

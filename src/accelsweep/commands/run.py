@@ -17,13 +17,13 @@ from accelsweep.commands.plan import show_plan
 from accelsweep.core.errors import EXIT_INCOMPLETE, EXIT_INTERRUPTED, EXIT_OK, InputError
 from accelsweep.core.shipped import shipped_root
 from accelsweep.drive import slurm
-from accelsweep.drive.head import claimed
+from accelsweep.drive.head import held
 from accelsweep.drive.processes import Child
 from accelsweep.drive.profiles import check_profile, find_profile
-from accelsweep.drive.progress import Progress
+from accelsweep.drive.progress import SweepProgress
 from accelsweep.drive.results import print_results
 from accelsweep.state.folders import SweepFolder
-from accelsweep.state.holding import Holding
+from accelsweep.state.holding import Holder
 
 if TYPE_CHECKING:
     from accelsweep.plan.make import Plan
@@ -63,7 +63,7 @@ def run(home: Path, request: Request) -> int:
     check_profile(profile, site)
     show_plan(home, plan)
     folder = SweepFolder(home, plan.manifest.sweep)
-    with claimed(folder, cancel_old=request.cancel_old) as head:
+    with held(folder, cancel_old=request.cancel_old) as head:
         if site.scheduler == "slurm":
             slurm.settle_old_jobs(folder, typer.echo, cancel=request.cancel_old, beat=head.beat)
         write_plan(home, plan)  # only now: the plan of a sweep that is being run belongs to its head
@@ -86,9 +86,9 @@ def seconds_of(budget: str | None) -> float | None:
 
 
 def _drive(
-    folder: SweepFolder, request: Request, options: list[str], budget_seconds: float | None, head: Holding
+    folder: SweepFolder, request: Request, options: list[str], budget_seconds: float | None, head: Holder
 ) -> int:
-    progress, jobs = Progress.begin(folder), slurm.Stranded(folder, typer.echo)
+    progress, jobs = SweepProgress.begin(folder), slurm.Stranded(folder, typer.echo)
     with _publisher(folder, request) as publisher, _snakemake(folder, options) as snakemake:
         deadline = None if budget_seconds is None else time.monotonic() + budget_seconds
         try:

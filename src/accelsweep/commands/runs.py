@@ -17,7 +17,7 @@ from accelsweep.state.folders import SweepFolder, existing_sweep
 
 
 @dataclass(frozen=True)
-class Row:
+class ListedRun:
     """One run, or one cell that the plan knows to be unsupported (then `run` and `folder` are None)."""
 
     run: str | None
@@ -49,17 +49,17 @@ def outcome_named(name: str) -> Outcome:
         raise InputError(f"no outcome {name!r}{nearest(name, known)}; there are: {', '.join(known)}") from None
 
 
-def rows_of(folder: SweepFolder) -> Iterator[Row]:
+def rows_of(folder: SweepFolder) -> Iterator[ListedRun]:
     """Yield a row for each wanted run in plan order, then one for each cell that the plan knows to be unsupported."""
     manifest = Manifest.read(folder.manifest)
     labels = {cell.name: label(cell.axes) for cell in manifest.cells}
     for run in manifest.wanted_runs():
         cell, _, repeat = run.rpartition("-r")
         outcome, reason = _ending(folder, run)
-        yield Row(run, outcome, reason, f"{labels.get(cell, cell)}, repeat {repeat}", folder.run(run))
+        yield ListedRun(run, outcome, reason, f"{labels.get(cell, cell)}, repeat {repeat}", folder.run(run))
     for planned in manifest.cells:
         if planned.unsupported is not None:
-            yield Row(None, Outcome.unsupported, planned.unsupported, labels[planned.name], None)
+            yield ListedRun(None, Outcome.unsupported, planned.unsupported, labels[planned.name], None)
 
 
 def _ending(folder: SweepFolder, run: str) -> tuple[Outcome, str | None]:

@@ -13,7 +13,7 @@ from accelsweep.drive import slurm
 from accelsweep.drive.console import duration
 from accelsweep.drive.head import living_head
 from accelsweep.state.folders import SweepFolder, existing_sweep
-from accelsweep.state.status import Running, Status, status
+from accelsweep.state.status import Status, WorkedBlock, status
 
 
 def print_status(home: Path, name: str | None) -> None:
@@ -67,13 +67,13 @@ def _counts(state: Status) -> str:
     return f" ({counts})" if counts else ""
 
 
-def _running(running: Running, labels: dict[str, str]) -> str:
-    claim = running.claim
+def _running(running: WorkedBlock, labels: dict[str, str]) -> str:
+    hold = running.hold
     life = "running" if running.alive else "left by a dead process"
-    job = f"job {claim.job}, " if claim.job else ""
-    where = f"block {claim.block} {life} on {claim.host}, {job}process {claim.pid}, since {claim.since}"
-    if claim.run is None:
+    job = f"job {hold.job}, " if hold.job else ""
+    where = f"block {hold.block} {life} on {hold.host}, {job}process {hold.pid}, since {hold.since}"
+    if hold.run is None:
         return where
-    cell = labels.get(claim.run.rsplit("-r", 1)[0], claim.run)
+    cell = labels.get(hold.run.rsplit("-r", 1)[0], hold.run)
     step = "" if running.step is None else f", step {running.step}"
-    return f"{where}: {cell} since {claim.run_since}{step}"
+    return f"{where}: {cell} since {hold.run_since}{step}"

@@ -112,7 +112,7 @@ def _expression(text: str) -> str:
     return text
 
 
-class Figure(Frozen):
+class ClaimFigure(Frozen):
     """One figure of a claim and what measures it: `metric` of `cell`, over that of `against` where there is one.
 
     Cells are named by values of their axes or configs. `metric` is an expression (`factors`), or the share of the runs
@@ -142,7 +142,7 @@ class Figure(Frozen):
         return Outcome(name) if name != self.metric else None
 
     @model_validator(mode="after")
-    def _shares_are_of_one_cell(self) -> Figure:
+    def _shares_are_of_one_cell(self) -> ClaimFigure:
         if self.metric.startswith("outcome."):
             known = [outcome.value for outcome in Outcome]
             if self.metric.removeprefix("outcome.") not in known:
@@ -152,7 +152,7 @@ class Figure(Frozen):
         return self
 
     @model_validator(mode="after")
-    def _has_a_unit(self) -> Figure:
+    def _has_a_unit(self) -> ClaimFigure:
         if (self.against is None) == (self.unit is None):
             raise ValueError("a ratio has `against` and no `unit`; the value of a single cell has a `unit`")
         return self
@@ -166,7 +166,7 @@ class Figure(Frozen):
         return f"{value}x" if self.unit is None else f"{value} {self.unit}"
 
 
-Figures = Annotated[tuple[Figure, ...], Field(min_length=1)]
+Figures = Annotated[tuple[ClaimFigure, ...], Field(min_length=1)]
 
 
 class Analogue(Frozen):

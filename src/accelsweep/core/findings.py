@@ -79,7 +79,7 @@ class RunPoint(Frozen):
     doubts: tuple[Doubt, ...] = ()
 
 
-class Bottleneck(Frozen):
+class StepBottleneck(Frozen):
     """Where a cell's steps spend their time: `shares` by `core.breakdown.PARTS`, means over `count` runs."""
 
     verdict: str
@@ -118,7 +118,7 @@ class CellFinding(Frozen):
     runs: tuple[RunPoint, ...]
     quality_difference: Estimate | None = None
     costs: dict[str, Estimate] = Field(default_factory=dict)
-    bottleneck: Bottleneck | None = None
+    bottleneck: StepBottleneck | None = None
     time_to_target: Estimate | None = None
 
 

@@ -63,7 +63,7 @@ class Done(Document):
     records: dict[str, str]
 
 
-class Claim(Document):
+class Hold(Document):
     """Who is working on a block, and on which of its runs. Kept up to date by the supervisor for `status` to read."""
 
     kind: ClassVar[str] = "claim"

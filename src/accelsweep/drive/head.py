@@ -1,4 +1,4 @@
-"""The head of a sweep: the one process that drives it. Its claim tells `status`, and a second head, who that is."""
+"""The head of a sweep: the one process that drives it. Its hold tells `status`, and a second head, who that is."""
 
 from __future__ import annotations
 
@@ -10,31 +10,31 @@ from pathlib import Path
 import typer
 
 from accelsweep.core.errors import AccelsweepError
-from accelsweep.core.plans import Claim
+from accelsweep.core.plans import Hold
 from accelsweep.state.folders import SweepFolder
-from accelsweep.state.holding import Holding, take
-from accelsweep.state.living import SILENCE_SECONDS, alive, living_claim
+from accelsweep.state.holding import Holder, take
+from accelsweep.state.living import SILENCE_SECONDS, alive, living_hold
 from accelsweep.supervise.block_hold import end_holder, end_supervisors
 
 PATIENCE_SECONDS = 90.0
 """How long an old head may take to end after Ctrl-C: it waits for its own children, and then for nothing more."""
 
 
-def living_head(folder: SweepFolder) -> Claim | None:
-    """Return the claim of the head that drives this sweep now, from this machine or from another one, or None."""
-    return living_claim(_path(folder))
+def living_head(folder: SweepFolder) -> Hold | None:
+    """Return the hold of the head that drives this sweep now, from this machine or from another one, or None."""
+    return living_hold(_path(folder))
 
 
 def refuse_while_run(folder: SweepFolder) -> None:
     """Raise AccelsweepError if a head drives the sweep, or a supervisor works on a block of it, on any machine."""
-    supervisors = (living_claim(path) for path in sorted(folder.root.glob("blocks/*.claim.json")))
+    supervisors = (living_hold(path) for path in sorted(folder.root.glob("blocks/*.claim.json")))
     for working in filter(None, (living_head(folder), *supervisors)):
         who = f"process {working.pid} on {working.host}"
         raise AccelsweepError(f"sweep {folder.name!r} is being run by {who}; wait for it or stop it first")
 
 
 @contextlib.contextmanager
-def claimed(folder: SweepFolder, *, cancel_old: bool = False) -> Iterator[Holding]:
+def held(folder: SweepFolder, *, cancel_old: bool = False) -> Iterator[Holder]:
     """Be the head of this sweep for the length of the block. Raises AccelsweepError if another head lives.
 
     With `cancel_old` another head, and every supervisor that a dead one left behind on this machine, is ended first.
@@ -42,7 +42,7 @@ def claimed(folder: SweepFolder, *, cancel_old: bool = False) -> Iterator[Holdin
     if cancel_old:
         end_old(folder)
     head = take(_path(folder), "head")
-    if isinstance(head, Claim):
+    if isinstance(head, Hold):
         raise AccelsweepError(
             f"sweep {folder.name!r} is already being run by process {head.pid} on {head.host} since "
             f"{head.since}{_elsewhere(head)}; wait for it (accelsweep status {folder.name}), end it with "
@@ -54,8 +54,8 @@ def claimed(folder: SweepFolder, *, cancel_old: bool = False) -> Iterator[Holdin
         head.release()
 
 
-def _elsewhere(claim: Claim) -> str:
-    if alive(claim) is not None:
+def _elsewhere(hold: Hold) -> str:
+    if alive(hold) is not None:
         return ""
     return f" (a head on another machine is taken for dead after {SILENCE_SECONDS:.0f} s of silence)"
 

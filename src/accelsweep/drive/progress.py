@@ -13,7 +13,7 @@ from rich.progress import Progress as Bar
 from accelsweep.core.cell import label
 from accelsweep.core.errors import DamagedFile
 from accelsweep.core.outcome import Outcome
-from accelsweep.core.plans import Claim, Manifest, Site
+from accelsweep.core.plans import Hold, Manifest, Site
 from accelsweep.core.record import Record
 from accelsweep.core.tasks import compared_rate
 from accelsweep.drive.console import duration
@@ -23,7 +23,7 @@ from accelsweep.supervise.skips import standing
 
 
 @dataclass
-class Progress:
+class SweepProgress:
     """Which of the wanted runs have a new record since `begin`, and what the user is shown of it.
 
     A block is `finished` while its done file stands, and `pending` from when it has none: Snakemake's audit, which
@@ -47,7 +47,7 @@ class Progress:
     bar: Bar | None = None
 
     @classmethod
-    def begin(cls, folder: SweepFolder) -> Progress:
+    def begin(cls, folder: SweepFolder) -> SweepProgress:
         """Note which runs have which record now; runs that need no further attempt count as done."""
         manifest = Manifest.read(folder.manifest)
         runs = manifest.wanted_runs()
@@ -118,14 +118,14 @@ class Progress:
         self.console.print(text, markup=False, highlight=False, soft_wrap=True)
 
     def _line(self) -> str:
-        now = [self.labels.get(claim.run, "") for claim in self._claims() if claim.run]
+        now = [self.labels.get(hold.run, "") for hold in self._holds() if hold.run]
         parts = [now[0] if now else "preparing", f"last {self.last}" if self.last else "", self._eta()]
         return " | ".join(part for part in parts if part)
 
-    def _claims(self) -> Iterator[Claim]:
+    def _holds(self) -> Iterator[Hold]:
         for block in self.pending:
             try:
-                yield Claim.read(self.folder.claim(block))
+                yield Hold.read(self.folder.hold(block))
             except (DamagedFile, FileNotFoundError):
                 continue
 

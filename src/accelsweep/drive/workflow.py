@@ -160,13 +160,13 @@ def open_sweep(config: Mapping[str, Any], *, plan_if_asked: bool) -> Sweep:
 
 
 def _planned(home: Path, config: Mapping[str, Any]) -> SweepFolder:
-    from accelsweep.drive.head import claimed
+    from accelsweep.drive.head import held
     from accelsweep.plan.make import make_plan, write_plan
 
     overrides = [f"experiment={config['experiment']}", *shlex.split(str(config.get("overrides", "")))]
     name = str(config["name"]) if "name" in config else None
     plan = make_plan(home, overrides, name=name)
-    with claimed(SweepFolder(home, plan.manifest.sweep)):  # the plan of a sweep that is being run belongs to its head
+    with held(SweepFolder(home, plan.manifest.sweep)):  # the plan of a sweep that is being run belongs to its head
         return write_plan(home, plan)
 
 

@@ -19,7 +19,7 @@ from typing import Any, TypeVar
 
 from accelsweep.core.breakdown import PARTS, Breakdown, bottleneck
 from accelsweep.core.record import Metric
-from accelsweep.measure.clock import Clock, Device, Marks, monotonic
+from accelsweep.measure.clock import Clock, Marks, WaitedDevice, monotonic
 
 SETTLING_STEPS = 3
 """Steps before each half that are not looked at: first calls, allocations, a changed exchange."""
@@ -38,7 +38,7 @@ class Half:
 class PhaseTimer:
     """Cuts the time into stretches, each with the phase that it belongs to."""
 
-    def __init__(self, device: Device, clock: Clock = monotonic) -> None:
+    def __init__(self, device: WaitedDevice, clock: Clock = monotonic) -> None:
         """Nothing is marked before `begin`."""
         self._device, self._clock = device, clock
         self._open: list[str] = []

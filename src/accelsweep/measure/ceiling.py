@@ -16,7 +16,7 @@ from pathlib import Path
 import torch
 
 from accelsweep.core.documents import canonical_json, write_bytes_atomically
-from accelsweep.measure.clock import Clock, Device, monotonic
+from accelsweep.measure.clock import Clock, WaitedDevice, monotonic
 
 SMALLEST, LARGEST = 256, 8192
 TRIES = 4
@@ -51,7 +51,9 @@ def number_format(precision: str, device_type: str) -> str | None:
     return str(dtype).removeprefix("torch.")
 
 
-def matmul_ceiling(product: Callable[[int], Callable[[], object]], device: Device, clock: Clock = monotonic) -> Ceiling:
+def matmul_ceiling(
+    product: Callable[[int], Callable[[], object]], device: WaitedDevice, clock: Clock = monotonic
+) -> Ceiling:
     """Return the ceiling. `product(size)` gives a function that multiplies two matrices of that size once."""
     began = clock()
     size, found = SMALLEST, Ceiling(0.0, SMALLEST)
@@ -67,7 +69,7 @@ def matmul_ceiling(product: Callable[[int], Callable[[], object]], device: Devic
         size *= 2
 
 
-def _seconds(multiply: Callable[[], object], device: Device, clock: Clock) -> float:
+def _seconds(multiply: Callable[[], object], device: WaitedDevice, clock: Clock) -> float:
     device.synchronise()
     began = clock()
     multiply()

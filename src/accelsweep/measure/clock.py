@@ -36,7 +36,7 @@ class Marks(Protocol):
         """Return the seconds between neighbouring marks. The device must have been synchronised."""
 
 
-class Device(Protocol):
+class WaitedDevice(Protocol):
     """What the window needs of a device. `asynchronous` devices work on while the host goes ahead."""
 
     asynchronous: bool

@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from accelsweep.measure.clock import Clock, ClockMarks, Device, Marks
+from accelsweep.measure.clock import Clock, ClockMarks, Marks, WaitedDevice
 
 
 class CpuDevice:
@@ -88,7 +88,7 @@ class MpsDevice:
         return EventMarks(torch.mps.Event)
 
 
-def measured_device(device: torch.device) -> Device:
+def measured_device(device: torch.device) -> WaitedDevice:
     """Return what the window needs of `device`. Raises ValueError for a type that nobody here can wait for."""
     if device.type == "cpu":
         return CpuDevice()

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from accelsweep.core.errors import InputError
-from accelsweep.measure.clock import Clock, Device, Marks, monotonic
+from accelsweep.measure.clock import Clock, Marks, WaitedDevice, monotonic
 from accelsweep.measure.group import Group
 from accelsweep.measure.losses import Losses
 
@@ -112,7 +112,7 @@ class Window:
         self,
         rules: WindowRules,
         *,
-        device: Device,
+        device: WaitedDevice,
         group: Group,
         clock: Clock = monotonic,
         probes: Sequence[Probe] = (),

@@ -16,7 +16,7 @@ from accelsweep.core.errors import InputError
 from accelsweep.core.plans import Block, Manifest, PlannedCell, Settings
 from accelsweep.core.secrets import without_secrets
 from accelsweep.plan.blocks import earlier
-from accelsweep.plan.blocks.cut import Design, Task, design
+from accelsweep.plan.blocks.cut import Cutting, Design, design
 from accelsweep.plan.grid import select
 from accelsweep.plan.grid.cells import CheckedGrid, checked_grid
 from accelsweep.plan.grid.compose import Composer, config_folders
@@ -145,4 +145,4 @@ def _blocks(
     if baseline is None:
         return Design((), ())
     supported = {cell.name: cell for cell in grid.cells.values() if cell.unsupported is None}
-    return design(Task(sweep, supported, baseline, settings, grid.site), existing)
+    return design(Cutting(sweep, supported, baseline, settings, grid.site), existing)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from accelsweep.core.cell import label
 from accelsweep.core.plans import Resources
-from accelsweep.plan.blocks.estimate import Estimate, VisibleEffect, cell_of, estimate, visible_effect
+from accelsweep.plan.blocks.estimate import PlanEstimate, VisibleEffect, cell_of, estimate, visible_effect
 from accelsweep.plan.make import Plan
 
 
@@ -55,7 +55,7 @@ class PlanTable:
     blocks: tuple[BlockRow, ...]
     wanted: int
     settled: int
-    estimate: Estimate
+    estimate: PlanEstimate
     visible_effect: VisibleEffect
     notes: tuple[str, ...]
 

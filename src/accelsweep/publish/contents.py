@@ -18,7 +18,7 @@ from accelsweep.core.outcome import Outcome
 from accelsweep.core.plans import PlannedCell
 from accelsweep.core.record import Doubt, Fingerprint, Record, steps_damage
 from accelsweep.publish.curves import curves
-from accelsweep.publish.snapshot import Finished, Running, Snapshot, run_digest
+from accelsweep.publish.snapshot import Finished, RunningRun, Snapshot, run_digest
 from accelsweep.publish.wanted import NOTE, Artifact, DataSet, Wanted, metrics, milliseconds, params, plain, tags
 from accelsweep.state.folders import SweepFolder
 
@@ -71,7 +71,7 @@ def finished_run(folder: SweepFolder, finished: Finished, cell: PlannedCell) -> 
     )
 
 
-def running_run(running: Running, cell: PlannedCell) -> Wanted:
+def running_run(running: RunningRun, cell: PlannedCell) -> Wanted:
     """Return the child run for a repeat that is being measured."""
     source = f"{RUNNING_SOURCE}@{running.since}"
     return Wanted(

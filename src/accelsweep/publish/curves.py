@@ -12,14 +12,14 @@ import numpy as np
 import pyarrow
 import pyarrow.parquet as parquet
 
-from accelsweep.publish.wanted import Point
+from accelsweep.publish.wanted import HistoryPoint
 
 MAX_POINTS = 100
 
 _COLUMNS = ["step", "phase", "step_seconds", "samples", "train_loss"]
 
 
-def curves(steps: Path, started: int, max_points: int = MAX_POINTS) -> tuple[Point, ...]:
+def curves(steps: Path, started: int, max_points: int = MAX_POINTS) -> tuple[HistoryPoint, ...]:
     """Return the curves `curve/samples_per_second` (1/s) and `curve/train_loss` of a run's steps.parquet.
 
     A point's time is `started` (milliseconds since 1970) plus the time of the steps before it: cold costs are left out.
@@ -37,13 +37,13 @@ def curves(steps: Path, started: int, max_points: int = MAX_POINTS) -> tuple[Poi
     if not len(numbers):
         return ()
     elapsed = started + np.cumsum(seconds) * 1000
-    points: list[Point] = []
+    points: list[HistoryPoint] = []
     for bucket in np.array_split(numbers, min(max_points, len(numbers))):
         last, when = int(bucket[-1]), int(elapsed[bucket[-1]])
         if (duration := float(seconds[bucket].sum())) > 0:
-            points.append(Point("curve/samples_per_second", float(samples[bucket].sum()) / duration, last, when))
+            points.append(HistoryPoint("curve/samples_per_second", float(samples[bucket].sum()) / duration, last, when))
         if len(read := losses[bucket][np.isfinite(losses[bucket])]):
-            points.append(Point("curve/train_loss", float(read.mean()), last, when))
+            points.append(HistoryPoint("curve/train_loss", float(read.mean()), last, when))
     return tuple(points)
 
 

@@ -11,10 +11,10 @@ from accelsweep.core.documents import canonical_json, sha256_file, sha256_text
 from accelsweep.core.errors import DamagedFile
 from accelsweep.core.findings import CellFinding, Findings
 from accelsweep.core.outcome import Outcome
-from accelsweep.core.plans import Claim, Manifest
+from accelsweep.core.plans import Hold, Manifest
 from accelsweep.core.record import Record
 from accelsweep.state.folders import SweepFolder
-from accelsweep.state.living import living_claim
+from accelsweep.state.living import living_hold
 from accelsweep.state.progress import steps_done
 
 Stamp = tuple[int, int]
@@ -35,7 +35,7 @@ class Finished:
 
 
 @dataclass(frozen=True)
-class Running:
+class RunningRun:
     """A run that is being measured now; `step` is the number of steps that it has done, where known."""
 
     run: str
@@ -59,7 +59,7 @@ class Snapshot:
     findings: Findings | None
     stamps: tuple[Stamp | None, Stamp | None]
     finished: Mapping[str, Finished]
-    running: Mapping[str, Running]
+    running: Mapping[str, RunningRun]
     live: bool
     damaged: tuple[str, ...] = ()
     runs_of: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
@@ -82,7 +82,7 @@ class Snapshot:
 def take(folder: SweepFolder, previous: Snapshot | None = None, *, live: bool = False) -> Snapshot:
     """Return what the folder holds now; files that have not changed since `previous` are not read again.
 
-    `live` says that the sweep is known to go on, also while no block is claimed.
+    `live` says that the sweep is known to go on, also while no block is held.
     Raises DamagedFile if the manifest is damaged; any other damaged file is named in the snapshot and left out.
     """
     damaged: list[str] = []
@@ -99,8 +99,8 @@ def take(folder: SweepFolder, previous: Snapshot | None = None, *, live: bool = 
                 finished[run] = item
         except DamagedFile as error:
             damaged.append(str(error))
-    claims = [claim for block in manifest.blocks if (claim := living_claim(folder.claim(block.name)))]
-    running = {item.run: item for item in _running(folder, claims) if item.run in wanted - set(finished)}
+    holds = [hold for block in manifest.blocks if (hold := living_hold(folder.hold(block.name)))]
+    running = {item.run: item for item in _running(folder, holds) if item.run in wanted - set(finished)}
     return Snapshot(
         folder=folder,
         manifest=manifest,
@@ -109,7 +109,7 @@ def take(folder: SweepFolder, previous: Snapshot | None = None, *, live: bool = 
         stamps=stamps,
         finished=finished,
         running=running,
-        live=live or bool(claims),
+        live=live or bool(holds),
         damaged=tuple(damaged),
         runs_of=_runs_of(manifest),
     )
@@ -161,17 +161,17 @@ def _finished(folder: SweepFolder, run: str, known: Finished | None) -> Finished
     return Finished(run, record.cell, sha256_file(path), record.outcome, record.started_at, record.finished_at, stamp)
 
 
-def _running(folder: SweepFolder, claims: list[Claim]) -> list[Running]:
+def _running(folder: SweepFolder, holds: list[Hold]) -> list[RunningRun]:
     return [
-        Running(
-            run=claim.run,
-            cell=claim.run.rpartition("-r")[0],
-            block=claim.block,
-            since=claim.run_since,
-            step=steps_done(folder, claim.run),
+        RunningRun(
+            run=hold.run,
+            cell=hold.run.rpartition("-r")[0],
+            block=hold.block,
+            since=hold.run_since,
+            step=steps_done(folder, hold.run),
         )
-        for claim in claims
-        if claim.run and claim.run_since
+        for hold in holds
+        if hold.run and hold.run_since
     ]
 
 

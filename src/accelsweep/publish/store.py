@@ -33,7 +33,7 @@ _EXPERIMENT_TAGS = {
 
 
 @dataclass(frozen=True)
-class Entry:
+class StoredRun:
     """A run of ours as the store holds it. `started` is in milliseconds since 1970."""
 
     run_id: str
@@ -60,9 +60,9 @@ class Store:
         self.experiment: str = experiment.name
         self.uri = uri
 
-    def look(self) -> dict[str, list[Entry]]:
+    def look(self) -> dict[str, list[StoredRun]]:
         """Return our active runs in the store by key, the oldest first, so that every publisher keeps the same one."""
-        entries: dict[str, list[Entry]] = {}
+        entries: dict[str, list[StoredRun]] = {}
         token = None
         while True:
             page = self.client.search_runs([self.experiment_id], max_results=_PAGE, page_token=token)
@@ -111,7 +111,7 @@ def create_database(uri: str, home: Path) -> None:
             return
 
 
-def refuse_foreign(store: Store, held: Mapping[str, list[Entry]], ours: Iterable[str]) -> None:
+def refuse_foreign(store: Store, held: Mapping[str, list[StoredRun]], ours: Iterable[str]) -> None:
     """Raise InputError if the experiment holds records, none of them ours: it is another sweep of the same name.
 
     `ours` are the SHA-256 sums of our records. A SQLite file is never refused: it belongs to its folder, and records
@@ -146,9 +146,9 @@ def _experiment(client: MlflowClient, folder: SweepFolder, uri: str, name: str) 
     return experiment
 
 
-def _entry(run: Run) -> Entry:
+def _entry(run: Run) -> StoredRun:
     tags = run.data.tags
-    return Entry(
+    return StoredRun(
         run_id=run.info.run_id,
         key=tags[KEY],
         name=run.info.run_name,

@@ -33,7 +33,7 @@ _FORBIDDEN = re.compile(r"[^\w./ -]", re.ASCII)
 
 
 @dataclass(frozen=True)
-class Point:
+class HistoryPoint:
     """One point of a metric's history. `timestamp` is in milliseconds since 1970."""
 
     name: str
@@ -78,7 +78,7 @@ class Wanted:
     tags: Mapping[str, str]
     params: Mapping[str, str] = field(default_factory=dict)
     metrics: Mapping[str, float] = field(default_factory=dict)
-    curves: tuple[Point, ...] = ()
+    curves: tuple[HistoryPoint, ...] = ()
     artifacts: tuple[Artifact, ...] = ()
     data: DataSet | None = None
     parent: str | None = None

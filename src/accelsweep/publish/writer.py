@@ -17,7 +17,7 @@ from mlflow.exceptions import MlflowException
 
 from accelsweep.publish.artifacts import store_artifact
 from accelsweep.publish.contents import RUNNING_SOURCE
-from accelsweep.publish.store import Entry, Store
+from accelsweep.publish.store import Store, StoredRun
 from accelsweep.publish.wanted import CREATED, KEY, PARENT, PUBLISHED, SOURCE, Wanted
 
 _METRICS_PER_CALL = 900
@@ -28,7 +28,7 @@ _SAME_START_MILLISECONDS = 1000
 class Writer:
     """Writes into one experiment. Remembers what it saw and wrote, so that it need not look again while it is alone."""
 
-    def __init__(self, store: Store, held: dict[str, list[Entry]]) -> None:
+    def __init__(self, store: Store, held: dict[str, list[StoredRun]]) -> None:
         """`held` is what the store holds now (`store.look()`)."""
         self._store = store
         self._client = store.client
@@ -86,7 +86,7 @@ class Writer:
     def _id_of(self, key: str | None) -> str | None:
         return self._ids.get(key) if key else None
 
-    def _create(self, wanted: Wanted) -> Entry:
+    def _create(self, wanted: Wanted) -> StoredRun:
         created = datetime.now(UTC).isoformat(timespec="microseconds")
         tags = {KEY: wanted.key, SOURCE: wanted.source, CREATED: created}
         if parent := self._id_of(wanted.parent):
@@ -95,7 +95,7 @@ class Writer:
             self._store.experiment_id, start_time=wanted.started, tags=tags, run_name=wanted.name
         )
         none: frozenset[str] = frozenset()
-        return Entry(
+        return StoredRun(
             run.info.run_id,
             wanted.key,
             wanted.name,
@@ -110,7 +110,7 @@ class Writer:
             none,
         )
 
-    def _fill(self, entry: Entry, wanted: Wanted) -> None:
+    def _fill(self, entry: StoredRun, wanted: Wanted) -> None:
         if entry.source != wanted.source:
             self._client.set_tag(entry.run_id, SOURCE, wanted.source)
         for artifact in wanted.artifacts:
@@ -129,7 +129,7 @@ class Writer:
             self._client.delete_tag(entry.run_id, gone)
         self._log(entry, wanted)
 
-    def _log(self, entry: Entry, wanted: Wanted) -> None:
+    def _log(self, entry: StoredRun, wanted: Wanted) -> None:
         points = _points(entry, wanted)
         params = [Param(name, value) for name, value in wanted.params.items() if name not in entry.params]
         tags = [RunTag(name, value) for name, value in wanted.tags.items()] + [RunTag(PUBLISHED, wanted.digest)]
@@ -151,7 +151,7 @@ class Writer:
                 raise
 
 
-def _continues(entry: Entry, wanted: Wanted) -> bool:
+def _continues(entry: StoredRun, wanted: Wanted) -> bool:
     """Return whether the entry is the same measurement: made from the same source, or seen while it ran."""
     if entry.source == wanted.source:
         return True
@@ -159,7 +159,7 @@ def _continues(entry: Entry, wanted: Wanted) -> bool:
     return seen_running and abs(entry.started - wanted.started) < _SAME_START_MILLISECONDS
 
 
-def _points(entry: Entry, wanted: Wanted) -> list[Metric]:
+def _points(entry: StoredRun, wanted: Wanted) -> list[Metric]:
     """Return the points to log; an aggregate that no longer exists becomes NaN, since MLflow deletes no metric.
 
     MLflow shows the latest point. Aggregates change, so theirs are timed by the clock; a repeat's are timed by its end.
@@ -171,8 +171,8 @@ def _points(entry: Entry, wanted: Wanted) -> list[Metric]:
     return scalars + [Metric(point.name, point.value, point.timestamp, point.step) for point in wanted.curves]
 
 
-def _as_wanted(entry: Entry, wanted: Wanted, parent: str | None) -> Entry:
-    return Entry(
+def _as_wanted(entry: StoredRun, wanted: Wanted, parent: str | None) -> StoredRun:
+    return StoredRun(
         run_id=entry.run_id,
         key=wanted.key,
         name=wanted.name,
@@ -188,7 +188,7 @@ def _as_wanted(entry: Entry, wanted: Wanted, parent: str | None) -> Entry:
     )
 
 
-def _tags_after(entry: Entry, wanted: Wanted) -> frozenset[str]:
+def _tags_after(entry: StoredRun, wanted: Wanted) -> frozenset[str]:
     """Return the tags that the run is to have: those wanted, and those that MLflow and the publisher need."""
     kept = (tag for tag in entry.tags if tag.startswith(("accelsweep.", "mlflow.")))
     return frozenset(wanted.tags).union(kept)

@@ -16,7 +16,7 @@ from accelsweep.measure.surroundings.cpu_use import CpuUse, foreign_cores
 from accelsweep.measure.surroundings.device_state import DeviceWatch
 from accelsweep.measure.window import Probe, RankWindow, Window, WindowRules
 from accelsweep.rank.loops.loop import Driver
-from accelsweep.rank.process import Place
+from accelsweep.rank.process import RankPlace
 from accelsweep.rank.spec import RunSpec
 
 if TYPE_CHECKING:
@@ -40,7 +40,7 @@ class Measurement:
     states: dict[str, dict[str, Any]]
 
 
-def measure(spec: RunSpec, driver: Driver, place: Place, progress: Callable[[int], object] | None) -> Measurement:
+def measure(spec: RunSpec, driver: Driver, place: RankPlace, progress: Callable[[int], object] | None) -> Measurement:
     """Drive steps through the window. Raises what the user's code raises."""
     from accelsweep.measure.device import measured_device
 
@@ -67,7 +67,7 @@ def measure(spec: RunSpec, driver: Driver, place: Place, progress: Callable[[int
     return _conclude(spec, driver, seen, ranks, place, states)
 
 
-def _energy_probes(device: torch.device, place: Place) -> dict[str, GpuEnergy | PackageEnergy]:
+def _energy_probes(device: torch.device, place: RankPlace) -> dict[str, GpuEnergy | PackageEnergy]:
     probes: dict[str, GpuEnergy | PackageEnergy] = {}
     if device.type == "cuda":
         probes["gpu"] = GpuEnergy(device_uuids(device)[0])
@@ -94,7 +94,7 @@ def _conclude(
     driver: Driver,
     seen: RankWindow,
     ranks: list[dict[str, Any]],
-    place: Place,
+    place: RankPlace,
     states: dict[str, dict[str, Any]],
 ) -> Measurement:
     rates = rate_metrics(seen, [rank["seconds"] for rank in ranks], [rank["samples"] for rank in ranks])

@@ -16,7 +16,7 @@ COLLECTIVE_TIMEOUT = timedelta(minutes=5)
 
 
 @dataclass(frozen=True)
-class Place:
+class RankPlace:
     """A rank's place: `local_size` ranks share this host."""
 
     rank: int
@@ -25,7 +25,7 @@ class Place:
     local_size: int
 
     @classmethod
-    def of(cls, spec: RunSpec) -> Place:
+    def of(cls, spec: RunSpec) -> RankPlace:
         """Read the place from RANK, LOCAL_RANK and WORLD_SIZE; raise RuntimeError where they contradict the plan."""
         size = int(os.environ.get("WORLD_SIZE", "1"))
         if size != spec.world_size:
@@ -34,7 +34,7 @@ class Place:
         return cls(int(os.environ.get("RANK", "0")), int(os.environ.get("LOCAL_RANK", "0")), size, size // nodes)
 
 
-def share_of_cores(spec: RunSpec, place: Place) -> int:
+def share_of_cores(spec: RunSpec, place: RankPlace) -> int:
     """Return the CPU threads for this rank: the config's `threads`, the plan's, or an equal share of usable cores."""
     return int(spec.config.get("threads") or spec.threads or max(1, usable_cores() // place.local_size))
 
@@ -57,7 +57,7 @@ def seed_all(seed: int) -> None:
     torch.manual_seed(seed)
 
 
-def join_group(place: Place, accelerator: str, num_nodes: int) -> None:
+def join_group(place: RankPlace, accelerator: str, num_nodes: int) -> None:
     """Initialise torch.distributed's process group from MASTER_ADDR and MASTER_PORT; Lightning then uses this one."""
     import torch
     import torch.distributed as distributed

@@ -44,19 +44,19 @@ class SampleBudget:
 
 
 @dataclass(frozen=True)
-class Quality:
+class QualityPhase:
     """The phase's metrics, and what else the module logged."""
 
     metrics: dict[str, Metric]
     logged: dict[str, float]
 
 
-def measure_quality(spec: RunSpec, clock: Clock = monotonic) -> Quality:
+def measure_quality(spec: RunSpec, clock: Clock = monotonic) -> QualityPhase:
     """Train on `measure.quality_samples` samples and validate. Raises Diverged, and what the user's code raises."""
     measure = spec.config["measure"]
     samples, name = measure.get("quality_samples"), str(measure.get("quality_metric") or "quality")
     if samples is None:
-        return Quality(_absent(name, "not asked for: measure.quality_samples is null"), {})
+        return QualityPhase(_absent(name, "not asked for: measure.quality_samples is null"), {})
     began = clock()
     loop = make_loop(spec)
     budget = SampleBudget(int(samples), spec.world_size, loop.accumulate)
@@ -67,7 +67,7 @@ def measure_quality(spec: RunSpec, clock: Clock = monotonic) -> Quality:
     validated = loop.validate()
     seconds = Metric(value=clock() - began, unit="s", scope="rank 0", provenance="clock")
     logged = loop.logged | (validated or {})
-    return Quality({"quality": _quality(name, validated, budget.seen), "quality_seconds": seconds}, logged)
+    return QualityPhase({"quality": _quality(name, validated, budget.seen), "quality_seconds": seconds}, logged)
 
 
 def _absent(name: str, reason: str) -> dict[str, Metric]:

@@ -19,13 +19,13 @@ from accelsweep.rank.account import Account
 from accelsweep.rank.compile_cache import fresh_caches, is_warm
 from accelsweep.rank.errors import Diverged, interrupted
 from accelsweep.rank.process import (
-    Place,
+    RankPlace,
     leave_group,
     share_of_cores,
     use_threads,
 )
 from accelsweep.rank.spec import RunSpec
-from accelsweep.state.progress import Progress
+from accelsweep.state.progress import StepCount
 
 
 def preload() -> None:
@@ -46,7 +46,7 @@ def run_rank(spec: RunSpec) -> None:
     code is a result, never an exception: its traceback goes to stderr and into the result, which is on disk before the
     process group is torn down. Only signals and a disk that cannot be written end this otherwise.
     """
-    place = Place.of(spec)
+    place = RankPlace.of(spec)
     account = Account()
     with fresh_caches(spec):
         try:
@@ -59,7 +59,7 @@ def run_rank(spec: RunSpec) -> None:
         leave_group()
 
 
-def _measure(spec: RunSpec, place: Place, account: Account) -> None:
+def _measure(spec: RunSpec, place: RankPlace, account: Account) -> None:
     preload()
     from accelsweep.rank.measuring import device_uuids, measure
     from accelsweep.rank.steps import write_steps
@@ -73,7 +73,7 @@ def _measure(spec: RunSpec, place: Place, account: Account) -> None:
     driver = task.driver()
     uuids = device_uuids(driver.device)
     account.environment["before"] = environment(uuids)
-    measured = measure(spec, driver, place, Progress(spec.progress()) if place.rank == 0 else None)
+    measured = measure(spec, driver, place, StepCount(spec.progress()) if place.rank == 0 else None)
     del driver
     account.environment["after"] = environment(uuids)
     account.window_closed(measured)

@@ -9,10 +9,10 @@ from typing import Any
 from accelsweep.core.findings import CellFinding, Estimate, Findings, Verdict
 from accelsweep.core.prices import PriceUsed
 from accelsweep.report import format as fmt
-from accelsweep.report.table import Column, Entry, Table
+from accelsweep.report.table import Column, Entry, ReportTable
 
 
-def cells_table(findings: Findings) -> Table:
+def cells_table(findings: Findings) -> ReportTable:
     """Return every cell that was measured at least once, fastest first; last those that missed their target."""
     measured = sorted(
         (cell for cell in findings.cells if cell.measured),
@@ -31,7 +31,7 @@ def cells_table(findings: Findings) -> Table:
         "Doubts",
     )
     numeric = {"Rate", "Speed-up", *(title for title, _ in optional), f"Quality ({quality})"}
-    return Table(
+    return ReportTable(
         name="cells",
         title="Cells",
         caption=f"Measured cells, fastest first. Intervals in brackets; speed-ups hold together at "

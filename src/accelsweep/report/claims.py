@@ -8,7 +8,7 @@ from typing import Any
 from accelsweep.core.claims import ClaimVerdict
 from accelsweep.core.findings import ClaimFinding
 from accelsweep.report import format as fmt
-from accelsweep.report.table import Column, Entry, Table
+from accelsweep.report.table import Column, Entry, ReportTable
 
 _TONES = {
     ClaimVerdict.agrees: "same",
@@ -20,10 +20,10 @@ _SHORT = {ClaimVerdict.measured: "measured"}
 """A verdict whose rest stands in the row already."""
 
 
-def claims_table(claims: Sequence[ClaimFinding], confidence: float) -> Table:
+def claims_table(claims: Sequence[ClaimFinding], confidence: float) -> ReportTable:
     """Return a row for each figure of each claim, its analogues after it, in the order in which they were stated."""
     titles = ("Claim", "Claimed", "Measured here", "Verdict", "Doubts")
-    return Table(
+    return ReportTable(
         name="claims",
         title="Claims",
         caption="Figures that others state, beside the same figures measured here; the intervals of a sweep's claims "
@@ -57,17 +57,21 @@ def _row(claim: ClaimFinding) -> tuple[Entry, ...]:
     )
 
 
-def reasons_table(claims: Sequence[ClaimFinding]) -> Table:
+def reasons_table(claims: Sequence[ClaimFinding]) -> ReportTable:
     """Return a row for each claim: where it comes from, and why it may come out differently, whatever came out."""
     own = {claim.id: claim for claim in reversed(claims) if not claim.analogue}
     shown = [own[name] for name in dict.fromkeys(claim.id for claim in claims if claim.id in own)]
-    return Table(
+    return ReportTable(
         name="reasons",
         title="Why they may differ",
         caption="Reasons why a claim may come out differently here, stated before anything was measured.",
         columns=(Column("Claim"), Column("Source"), Column("Why they may differ")),
         rows=tuple(
-            (Entry(claim.id), Entry(claim.source), Entry("; ".join(claim.differs) or "no reason is known"))
+            (
+                Entry(claim.id),
+                Entry(claim.source),
+                Entry("; ".join(claim.differs) or "no reason is known"),
+            )
             for claim in shown
         ),
         data=[{"id": claim.id, "source": claim.source, "differs": "; ".join(claim.differs)} for claim in shown],
@@ -107,11 +111,11 @@ def _data(claim: ClaimFinding) -> dict[str, Any]:
     return {**plain, "differs": "; ".join(claim.differs), **value, "doubts": _doubts(claim)}
 
 
-def published_table(claims: Sequence[ClaimFinding]) -> Table:
+def published_table(claims: Sequence[ClaimFinding]) -> ReportTable:
     """Return what others published for a figure, a column each, beside what was measured here."""
     shown = [claim for claim in claims if claim.published]
     names = list(dict.fromkeys(name for claim in shown for name in claim.published))
-    return Table(
+    return ReportTable(
         name="published",
         title="Published figures",
         caption="What others published, beside ours, in the same units. Sources: "

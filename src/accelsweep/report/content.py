@@ -13,8 +13,8 @@ from accelsweep.report.cells import ENERGY, MEMORY_METRICS, absent_metrics, metr
 from accelsweep.report.clean import printable_findings
 from accelsweep.report.figures.build import build_figures
 from accelsweep.report.figures.figure import Figure, Skipped
-from accelsweep.report.place import Place
-from accelsweep.report.table import Table
+from accelsweep.report.place import ReportPlace
+from accelsweep.report.table import ReportTable
 from accelsweep.report.tables import build_tables
 
 METHOD = (
@@ -58,7 +58,7 @@ class Content:
     absent: tuple[str, ...]
     figures: tuple[Figure, ...]
     skipped: tuple[Skipped, ...]
-    tables: tuple[Table, ...]
+    tables: tuple[ReportTable, ...]
 
     @property
     def alternatives(self) -> list[tuple[str, str, str]]:
@@ -80,7 +80,7 @@ def sentence(text: str) -> str:
     return text[0].upper() + text[1:].rstrip(".") + "."
 
 
-def build_content(raw: Findings, folder: Place) -> Content:
+def build_content(raw: Findings, folder: ReportPlace) -> Content:
     """Return what the report of these findings says; `folder` is only read for the raw steps of some runs."""
     findings = _told_apart(printable_findings(raw))
     figures = build_figures(findings, folder)

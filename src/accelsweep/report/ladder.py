@@ -7,13 +7,13 @@ from typing import Any
 
 from accelsweep.core.findings import Estimate, Findings, Rung, Verdict
 from accelsweep.report import format as fmt
-from accelsweep.report.table import Column, Entry, Table
+from accelsweep.report.table import Column, Entry, ReportTable
 
 
-def ladder_table(findings: Findings) -> Table:
+def ladder_table(findings: Findings) -> ReportTable:
     """Return one row per step, in the order in which the steps add up."""
     titles = ("Step", "Rate", "Gain over the step before", "Verdict", "Gain over the first step", "Verdict so far")
-    return Table(
+    return ReportTable(
         name="ladder",
         title="Ladder",
         caption="Each step keeps all steps before it and adds one. Intervals in brackets; all gains hold together at "

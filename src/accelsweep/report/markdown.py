@@ -7,7 +7,7 @@ from collections.abc import Iterable
 
 from accelsweep.report.content import METHOD, Content, sentence
 from accelsweep.report.figures.figure import Figure
-from accelsweep.report.table import Entry, Table
+from accelsweep.report.table import Entry, ReportTable
 
 _SPECIAL = re.compile(r"([\\`*_{}\[\]()<>#+!|~$&@])")
 
@@ -73,7 +73,7 @@ def _figure(figure: Figure) -> str:
     )
 
 
-def table_text(table: Table) -> str:
+def table_text(table: ReportTable) -> str:
     """Return a table with its caption and a link to its CSV, or what to say where it has no row."""
     if not table.rows:
         return escape(table.empty)

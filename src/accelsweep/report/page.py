@@ -22,7 +22,7 @@ from markupsafe import Markup
 
 from accelsweep.report.content import METHOD, Content, sentence
 from accelsweep.report.figures.figure import Figure, Row
-from accelsweep.report.table import Entry, Table
+from accelsweep.report.table import Entry, ReportTable
 
 TEMPLATES = Path(__file__).with_name("templates")
 
@@ -80,7 +80,7 @@ def _chart(figure: Figure) -> dict[str, Any]:
     return {**figure.fluid_specifications(), "rows": pack(figure.drawn)}
 
 
-def _packed_rows(table: Table) -> list[dict[str, Any]]:
+def _packed_rows(table: ReportTable) -> list[dict[str, Any]]:
     """Return the rows that are not set, by column: the fields of its entries that any of them uses, packed."""
     columns, empty = [], asdict(Entry(""))
     for entries in zip(*table.beyond, strict=True):

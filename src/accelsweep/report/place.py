@@ -14,7 +14,7 @@ LONGEST = 120
 """A folder of more characters than this would not fit every file system."""
 
 
-class Place(Protocol):
+class ReportPlace(Protocol):
     """What a report is written from and to; a `SweepFolder` is one."""
 
     @property

@@ -30,7 +30,7 @@ class Entry:
 
 
 @dataclass(frozen=True)
-class Table:
+class ReportTable:
     """A table with its caption and, for the CSV `NAME.csv`, its raw rows; `empty` is what to say if it has none."""
 
     name: str

@@ -12,10 +12,10 @@ from accelsweep.report import format as fmt
 from accelsweep.report.cells import cells_table
 from accelsweep.report.claims import claims_table, published_table, reasons_table
 from accelsweep.report.ladder import ladder_table
-from accelsweep.report.table import Column, Entry, Table
+from accelsweep.report.table import Column, Entry, ReportTable
 
 
-def failures_table(findings: Findings) -> Table:
+def failures_table(findings: Findings) -> ReportTable:
     """Return every outcome but `measured`, one row per cell and outcome, and the combinations that a rule excluded."""
     rows: list[tuple[Entry, ...]] = []
     data: list[dict[str, Any]] = []
@@ -27,13 +27,20 @@ def failures_table(findings: Findings) -> Table:
             reason = "; ".join(dict.fromkeys(own or cell.reasons)) or cell.verdict_reason
             words = fmt.outcome_words(outcome)
             amount = f"{count} of {cell.planned}" if cell.planned else "not planned"
-            rows.append((Entry(cell.label, cell.cell), Entry(words, tone="failed"), Entry(amount), Entry(reason)))
+            rows.append(
+                (
+                    Entry(cell.label, cell.cell),
+                    Entry(words, tone="failed"),
+                    Entry(amount),
+                    Entry(reason),
+                )
+            )
             data.append({"cell": cell.cell, "label": cell.label, "outcome": words, "runs": count, "reason": reason})
     for excluded in findings.excluded:
         name, reason = _axes_words(excluded.get("axes", {})), str(excluded.get("because", ""))
         rows.append((Entry(name), Entry("excluded", tone="failed"), Entry("not planned"), Entry(reason)))
         data.append({"cell": "", "label": name, "outcome": "excluded", "runs": 0, "reason": reason})
-    return Table(
+    return ReportTable(
         name="unmeasured",
         title="Not measured",
         caption="Unsupported, failed, excluded and not-run cells, with the reason of each.",
@@ -48,18 +55,23 @@ def _axes_words(axes: Mapping[str, Any]) -> str:
     return ", ".join(f"{key}={value}" for key, value in axes.items()) or "the only cell"
 
 
-def doubts_table(findings: Findings) -> Table:
+def doubts_table(findings: Findings) -> ReportTable:
     """Return every doubt with the cells that it weakens and what to do about it."""
     where: dict[Doubt, list[str]] = {doubt: [] for doubt in findings.doubts}
     for cell in findings.cells:
         for doubt in cell.doubts:
             where.setdefault(doubt, []).append(cell.label)
     rows = [
-        (Entry(doubt.code, tone="doubt", code=True), Entry(doubt.message), Entry(_where(labels)), Entry(doubt.remedy))
+        (
+            Entry(doubt.code, tone="doubt", code=True),
+            Entry(doubt.message),
+            Entry(_where(labels)),
+            Entry(doubt.remedy),
+        )
         for doubt, labels in where.items()
     ]
     data = [{**doubt.model_dump(), "cells": "; ".join(labels)} for doubt, labels in where.items()]
-    return Table(
+    return ReportTable(
         name="doubts",
         title="Doubts",
         caption="Reasons to distrust a number that the machine found by itself. They travel with the number.",
@@ -76,14 +88,14 @@ def _where(labels: Sequence[str]) -> str:
     return "; ".join(labels) if len(labels) <= 3 else f"{'; '.join(labels[:2])} and {len(labels) - 2} more cells"
 
 
-def runs_table(findings: Findings) -> Table:
+def runs_table(findings: Findings) -> ReportTable:
     """Return the runs behind the numbers, in grid order."""
     runs = [(cell, point) for cell in findings.cells for point in cell.runs]
     caption = f"Each run's record is sweeps/{findings.sweep}/runs/RUN/record.json."
     if findings.merged:
         caption = "Each run is named SWEEP/RUN; its record is sweeps/SWEEP/runs/RUN/record.json."
     titles = ("Run", "Cell", "Block", "Outcome", "Rate", "Quality", "Doubts")
-    return Table(
+    return ReportTable(
         name="runs",
         title="Runs",
         caption=caption,
@@ -117,11 +129,11 @@ def _run_data(cell: CellFinding, point: dict[str, Any]) -> dict[str, Any]:
     return {"cell": cell.cell, "label": cell.label, **point, "doubts": doubts}
 
 
-def environment_table(findings: Findings) -> Table:
+def environment_table(findings: Findings) -> ReportTable:
     """Return the machines and the software behind the numbers."""
     facts = [(hardware.name, key, value) for hardware in findings.hardware for key, value in hardware.details.items()]
     facts += [("software", key, value) for key, value in findings.environment.items()]
-    return Table(
+    return ReportTable(
         name="environment",
         title="Environment",
         caption="The machines and the software that every run reported of itself.",
@@ -132,7 +144,7 @@ def environment_table(findings: Findings) -> Table:
     )
 
 
-def build_tables(findings: Findings) -> list[Table]:
+def build_tables(findings: Findings) -> list[ReportTable]:
     """Return all tables in reading order; those of claims and of a ladder only where the experiment has some."""
     tables = [cells_table(findings)]
     if findings.ladder:

@@ -15,7 +15,7 @@ from accelsweep.report.clean import printable_findings
 from accelsweep.report.csvs import to_csv
 from accelsweep.report.markdown import escape, table_text
 from accelsweep.report.page import render_static
-from accelsweep.report.table import Table
+from accelsweep.report.table import ReportTable
 from accelsweep.report.write import PAGE, replace_files
 
 NAME = "claims"
@@ -65,7 +65,7 @@ class Verdicts:
         return " and ".join(names) or "nothing was measured"
 
     @property
-    def tables(self) -> tuple[Table, ...]:
+    def tables(self) -> tuple[ReportTable, ...]:
         """The verdicts, and what others published where a claim states that."""
         confidence = min((one.confidence for one in self.sweeps), default=0.95)
         published = [claim for claim in self.claims if claim.published]

@@ -17,12 +17,12 @@ from accelsweep.report.figures.absent import absent_picture
 from accelsweep.report.figures.figure import Figure
 from accelsweep.report.markdown import render_markdown
 from accelsweep.report.page import render_page, vega_lite_version
-from accelsweep.report.place import Place
+from accelsweep.report.place import ReportPlace
 
 PAGE = "index.html"
 
 
-def write_report(folder: Place) -> Path:
+def write_report(folder: ReportPlace) -> Path:
     """Write `reports/NAME/` from the findings of a sweep, or of several, and return the path of its page.
 
     The same findings and steps give the same bytes. Files that are not a report's own are left alone. Raises InputError

@@ -55,7 +55,7 @@ class SweepFolder:
         """What Snakemake waits for: the list of a finished block's records."""
         return self.root / "blocks" / f"{block}.done.json"
 
-    def claim(self, block: str) -> Path:
+    def hold(self, block: str) -> Path:
         """Who works on the block now."""
         return self.root / "blocks" / f"{block}.claim.json"
 

@@ -1,8 +1,8 @@
-"""How a claim is taken, kept young and given back: for a sweep's head and for a block's supervisor alike.
+"""How a hold is taken, kept young and given back: for a sweep's head and for a block's supervisor alike.
 
-A claim is put into its place by a hard link, which fails where one stands, so that of many takers at once, on any
+A hold is put into its place by a hard link, which fails where one stands, so that of many takers at once, on any
 machines, one comes first. Nothing is locked on the sweep's own file system: those of one machine look in turn, by a
-lock on a node-local path. Two machines that clear the same dead claim away in the same millisecond can cost a third
+lock on a node-local path. Two machines that clear the same dead hold away in the same millisecond can cost a third
 its new one; it finds that out when it next beats, and stops.
 """
 
@@ -21,18 +21,18 @@ import psutil
 
 from accelsweep.core.documents import sha256_text
 from accelsweep.core.errors import AccelsweepError
-from accelsweep.core.plans import Claim
+from accelsweep.core.plans import Hold
 from accelsweep.core.record import now
 from accelsweep.machine.locks import lease_folder
-from accelsweep.state.living import BEAT_SECONDS, SILENCE_SECONDS, living, read_claim
+from accelsweep.state.living import BEAT_SECONDS, SILENCE_SECONDS, living, read_hold
 
 
-class Holding:
-    """What the holder of a claim does with it. Every method but `release` raises AccelsweepError if it is lost."""
+class Holder:
+    """What the holder of a hold does with it. Every method but `release` raises AccelsweepError if it is lost."""
 
-    def __init__(self, path: Path, claim: Claim) -> None:
+    def __init__(self, path: Path, hold: Hold) -> None:
         """Use `take`."""
-        self._path, self._claim = path, claim
+        self._path, self._hold = path, hold
         self._beaten = time.monotonic()
 
     def running(self, run: str, since: str) -> None:
@@ -45,8 +45,8 @@ class Holding:
 
     def _say(self, run: str | None, since: str | None) -> None:
         self.confirm()
-        self._claim = self._claim.model_copy(update={"run": run, "run_since": since})
-        self._claim.write(self._path)
+        self._hold = self._hold.model_copy(update={"run": run, "run_since": since})
+        self._hold.write(self._path)
 
     def beat(self) -> None:
         """Touch the file if it is time to; cheap enough to be called once a second."""
@@ -57,11 +57,11 @@ class Holding:
                 os.utime(self._path)
 
     def confirm(self) -> None:
-        """Make sure that the claim is still ours, and put it back if it was only removed."""
-        while (standing := read_claim(self._path)) is None:
+        """Make sure that the hold is still ours, and put it back if it was only removed."""
+        while (standing := read_hold(self._path)) is None:
             _clear(self._path, None)
-            _placed(self._path, self._claim)
-        if _holder(standing) != _holder(self._claim):
+            _placed(self._path, self._hold)
+        if _holder(standing) != _holder(self._hold):
             what = "this sweep" if standing.block == "head" else f"block {standing.block}"
             raise AccelsweepError(
                 f"process {standing.pid} on {standing.host} took {what} over while this process was not heard of for "
@@ -69,31 +69,31 @@ class Holding:
             )
 
     def release(self) -> None:
-        """Take the claim away, if it is still ours."""
-        standing = read_claim(self._path)
-        if standing is not None and _holder(standing) == _holder(self._claim):
+        """Take the hold away, if it is still ours."""
+        standing = read_hold(self._path)
+        if standing is not None and _holder(standing) == _holder(self._hold):
             self._path.unlink(missing_ok=True)
 
 
-def take(path: Path, block: str) -> Holding | Claim:
-    """Put a claim of this process on `block` at `path`, unless one of the living stands there, which is returned.
+def take(path: Path, block: str) -> Holder | Hold:
+    """Put a hold of this process on `block` at `path`, unless one of the living stands there, which is returned.
 
     A Slurm job that was queued again succeeds its own earlier self, whether that was heard of lately or not.
     """
-    claim = _of_this_process(block)
+    hold = _of_this_process(block)
     with _in_turn(path):
         while True:
-            standing = read_claim(path)
-            if standing is not None and not _succeeds(claim, standing) and living(standing, path):
+            standing = read_hold(path)
+            if standing is not None and not _succeeds(hold, standing) and living(standing, path):
                 return standing
             _clear(path, standing)
-            if _placed(path, claim):
-                return Holding(path, claim)
+            if _placed(path, hold):
+                return Holder(path, hold)
 
 
-def _of_this_process(block: str) -> Claim:
+def _of_this_process(block: str) -> Hold:
     restarts = os.environ.get("SLURM_RESTART_COUNT", "0")
-    return Claim(
+    return Hold(
         block=block,
         host=socket.gethostname(),
         pid=os.getpid(),
@@ -104,12 +104,12 @@ def _of_this_process(block: str) -> Claim:
     )
 
 
-def _succeeds(claim: Claim, standing: Claim) -> bool:
-    return claim.job is not None and claim.job == standing.job and claim.restarts > standing.restarts
+def _succeeds(hold: Hold, standing: Hold) -> bool:
+    return hold.job is not None and hold.job == standing.job and hold.restarts > standing.restarts
 
 
-def _holder(claim: Claim) -> tuple[str, int, float, int]:
-    return claim.host, claim.pid, claim.process_started, claim.restarts
+def _holder(hold: Hold) -> tuple[str, int, float, int]:
+    return hold.host, hold.pid, hold.process_started, hold.restarts
 
 
 @contextlib.contextmanager
@@ -120,9 +120,9 @@ def _in_turn(path: Path) -> Iterator[None]:
         yield
 
 
-def _placed(path: Path, claim: Claim) -> bool:
+def _placed(path: Path, hold: Hold) -> bool:
     own = _beside(path)
-    claim.write(own)
+    hold.write(own)
     try:
         path.hardlink_to(own)
     except FileExistsError:
@@ -132,14 +132,14 @@ def _placed(path: Path, claim: Claim) -> bool:
     return True
 
 
-def _clear(path: Path, dead: Claim | None) -> None:
-    """Take a dead claim away, or one that cannot be read; what another put there in the meantime is put back."""
+def _clear(path: Path, dead: Hold | None) -> None:
+    """Take a dead hold away, or one that cannot be read; what another put there in the meantime is put back."""
     if not path.exists():
         return
     aside = _beside(path)
     with contextlib.suppress(FileNotFoundError, FileExistsError):
         path.rename(aside)
-        if read_claim(aside) != dead:
+        if read_hold(aside) != dead:
             path.hardlink_to(aside)
     aside.unlink(missing_ok=True)
 

@@ -1,6 +1,6 @@
-"""Whose claims are held by the living: one rule for heads and for supervisors, for who waits and for who only looks on.
+"""Whose holds are held by the living: one rule for heads and for supervisors, for who waits and for who only looks on.
 
-On its own host a claim lives as long as its process. From another host it lives as long as its file is touched, which
+On its own host a hold lives as long as its process. From another host it lives as long as its file is touched, which
 its holder does every `BEAT_SECONDS`; how long ago that was is told by the clock of the file system, so that the
 machines' own may differ.
 """
@@ -13,43 +13,43 @@ from pathlib import Path
 import psutil
 
 from accelsweep.core.errors import DamagedFile
-from accelsweep.core.plans import Claim
+from accelsweep.core.plans import Hold
 from accelsweep.state.leftovers import now_on
 
 BEAT_SECONDS = 20.0
 SILENCE_SECONDS = 5 * BEAT_SECONDS
-"""A claim of another host that was not touched for so long is dead."""
+"""A hold of another host that was not touched for so long is dead."""
 
 _SAME_START_SECONDS = 5.0  # psutil derives start times from the boot time, which moves a little with the clock
 
 
-def read_claim(path: Path) -> Claim | None:
-    """Return the claim in the file at `path`; None where there is none, or none that can be read."""
+def read_hold(path: Path) -> Hold | None:
+    """Return the hold in the file at `path`; None where there is none, or none that can be read."""
     try:
-        return Claim.read(path)
+        return Hold.read(path)
     except (FileNotFoundError, DamagedFile):
-        return None  # a claim is put into its place whole: a damaged one is nobody's
+        return None  # a hold is put into its place whole: a damaged one is nobody's
 
 
-def living_claim(path: Path) -> Claim | None:
-    """Return the claim in the file at `path` if its holder lives, else None."""
-    claim = read_claim(path)
-    return claim if claim is not None and living(claim, path) else None
+def living_hold(path: Path) -> Hold | None:
+    """Return the hold in the file at `path` if its holder lives, else None."""
+    hold = read_hold(path)
+    return hold if hold is not None and living(hold, path) else None
 
 
-def living(claim: Claim, path: Path) -> bool:
-    """Return whether the holder of `claim`, which stands at `path`, lives."""
-    here = alive(claim)
+def living(hold: Hold, path: Path) -> bool:
+    """Return whether the holder of `hold`, which stands at `path`, lives."""
+    here = alive(hold)
     return _heard_of(path) if here is None else here
 
 
-def alive(claim: Claim) -> bool | None:
-    """Return whether the claim's process lives; None if it is on another host, where this cannot be asked."""
-    if claim.host != socket.gethostname():
+def alive(hold: Hold) -> bool | None:
+    """Return whether the hold's process lives; None if it is on another host, where this cannot be asked."""
+    if hold.host != socket.gethostname():
         return None
     try:
-        process = psutil.Process(claim.pid)
-        same = abs(process.create_time() - claim.process_started) < _SAME_START_SECONDS
+        process = psutil.Process(hold.pid)
+        same = abs(process.create_time() - hold.process_started) < _SAME_START_SECONDS
         return same and process.status() != psutil.STATUS_ZOMBIE
     except psutil.NoSuchProcess:
         return False

@@ -12,7 +12,7 @@ from accelsweep.state.folders import SweepFolder
 _COUNT = struct.Struct("<q")
 
 
-class Progress:
+class StepCount:
     """Call it with the number of finished steps; whoever reads the file sees it at once, without a system call here."""
 
     def __init__(self, path: Path) -> None:

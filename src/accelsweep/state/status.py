@@ -12,19 +12,19 @@ from dataclasses import dataclass
 
 from accelsweep.core.errors import DamagedFile
 from accelsweep.core.outcome import Outcome
-from accelsweep.core.plans import Claim, Manifest
+from accelsweep.core.plans import Hold, Manifest
 from accelsweep.core.record import Doubt, Record
 from accelsweep.state.attempts import RunFolder
 from accelsweep.state.folders import SweepFolder
-from accelsweep.state.living import living, read_claim
+from accelsweep.state.living import living, read_hold
 from accelsweep.state.progress import steps_done
 
 
 @dataclass(frozen=True)
-class Running:
+class WorkedBlock:
     """A block that somebody works on, or did until the end of a process that could not say so."""
 
-    claim: Claim
+    hold: Hold
     alive: bool
     step: int | None
 
@@ -39,7 +39,7 @@ class Status:
     sweep: str
     planned: int
     outcomes: Mapping[Outcome, int]
-    running: tuple[Running, ...]
+    running: tuple[WorkedBlock, ...]
     remaining: int
     seconds_left: float | None
     records: tuple[Record, ...]
@@ -83,10 +83,10 @@ def _seconds_left(records: Sequence[Record], remaining: int) -> float | None:
     return remaining * statistics.fmean(took) if took else None
 
 
-def _running(folder: SweepFolder, manifest: Manifest) -> Iterator[Running]:
+def _running(folder: SweepFolder, manifest: Manifest) -> Iterator[WorkedBlock]:
     for block in manifest.blocks:
-        path = folder.claim(block.name)
-        claim = read_claim(path)
-        if claim is not None:
-            step = steps_done(folder, claim.run) if claim.run else None
-            yield Running(claim, living(claim, path), step)
+        path = folder.hold(block.name)
+        hold = read_hold(path)
+        if hold is not None:
+            step = steps_done(folder, hold.run) if hold.run else None
+            yield WorkedBlock(hold, living(hold, path), step)

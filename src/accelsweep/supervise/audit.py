@@ -21,7 +21,7 @@ from accelsweep.core.record import Record, steps_damage
 from accelsweep.state.attempts import RunFolder
 from accelsweep.state.folders import SweepFolder
 from accelsweep.state.leftovers import sweep_up
-from accelsweep.state.living import living_claim
+from accelsweep.state.living import living_hold
 from accelsweep.supervise.skips import Present
 
 
@@ -95,7 +95,7 @@ class _Block:
         self._name = name
         self._wanted = wanted
         self._damaged = damaged
-        self._busy = living_claim(folder.claim(name)) is not None
+        self._busy = living_hold(folder.hold(name)) is not None
         self._records: dict[str, Record] = {}
 
     def states(self) -> list[RunState]:

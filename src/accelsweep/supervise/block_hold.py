@@ -1,6 +1,6 @@
 """Who works on a block: a file beside it, so that a second supervisor waits for the first and never runs beside it.
 
-How such a claim is taken and kept stands in `holding`, whose claims count in `living`; here a supervisor waits for
+How such a hold is taken and kept stands in `holding`, whose holds count in `living`; here a supervisor waits for
 another one, or ends it.
 """
 
@@ -14,10 +14,10 @@ from collections.abc import Callable, Iterator
 import psutil
 
 from accelsweep.core.errors import AccelsweepError
-from accelsweep.core.plans import Claim
+from accelsweep.core.plans import Hold
 from accelsweep.state.folders import SweepFolder
-from accelsweep.state.holding import Holding, take
-from accelsweep.state.living import alive, living_claim
+from accelsweep.state.holding import Holder, take
+from accelsweep.state.living import alive, living_hold
 from accelsweep.supervise.processes.signals import Interrupted, Pause
 
 _LOOK_SECONDS = 0.5
@@ -25,15 +25,15 @@ _CANCEL_SECONDS = 60.0
 
 
 @contextlib.contextmanager
-def claimed(
+def held(
     folder: SweepFolder, block: str, pause: Pause, say: Callable[[str], None], *, cancel_old: bool = False
-) -> Iterator[Holding]:
-    """Hold the claim on `block` for the length of the with-block; wait for a living holder, or end it (`cancel_old`).
+) -> Iterator[Holder]:
+    """Hold the hold on `block` for the length of the with-block; wait for a living holder, or end it (`cancel_old`).
 
     Raises Interrupted if `pause(seconds)` returns True, AccelsweepError if a holder cannot be ended from here.
     """
     told = asked_at = None
-    while isinstance(holder := take(folder.claim(block), block), Claim):
+    while isinstance(holder := take(folder.hold(block), block), Hold):
         if cancel_old and (asked_at is None or time.monotonic() > asked_at + _CANCEL_SECONDS):
             _cancel(holder, signal.SIGTERM if asked_at is None else signal.SIGKILL, say)
             asked_at = time.monotonic()
@@ -50,33 +50,33 @@ def claimed(
 
 
 def end_holder(
-    claim: Claim, first: signal.Signals, say: Callable[[str], None], *, patience_seconds: float = _CANCEL_SECONDS
+    hold: Hold, first: signal.Signals, say: Callable[[str], None], *, patience_seconds: float = _CANCEL_SECONDS
 ) -> None:
-    """End a claim's process on this host: signal `first`, SIGKILL after `patience_seconds`; return when it is gone."""
+    """End a hold's process on this host: signal `first`, SIGKILL after `patience_seconds`; return when it is gone."""
     for number, patience in ((first, patience_seconds), (signal.SIGKILL, _CANCEL_SECONDS)):
-        if not alive(claim):
+        if not alive(hold):
             return
-        _cancel(claim, number, say)
+        _cancel(hold, number, say)
         deadline = time.monotonic() + patience
-        while alive(claim) and time.monotonic() < deadline:
+        while alive(hold) and time.monotonic() < deadline:
             time.sleep(_LOOK_SECONDS / 5)
-    if alive(claim):
-        raise AccelsweepError(f"process {claim.pid} works on {claim.block} and cannot be ended; end it by hand")
+    if alive(hold):
+        raise AccelsweepError(f"process {hold.pid} works on {hold.block} and cannot be ended; end it by hand")
 
 
 def end_supervisors(folder: SweepFolder, say: Callable[[str], None]) -> None:
     """End whoever works on a block of the sweep on this host; name those on other hosts, which are waited for."""
     for path in sorted(folder.root.glob("blocks/*.claim.json")):
-        claim = living_claim(path)
-        if claim is None:
+        hold = living_hold(path)
+        if hold is None:
             continue
-        if alive(claim) is None:
-            say(f"{_elsewhere(claim)}; until then it is waited for")
+        if alive(hold) is None:
+            say(f"{_elsewhere(hold)}; until then it is waited for")
         else:
-            end_holder(claim, signal.SIGTERM, say)
+            end_holder(hold, signal.SIGTERM, say)
 
 
-def _cancel(holder: Claim, number: signal.Signals, say: Callable[[str], None]) -> None:
+def _cancel(holder: Hold, number: signal.Signals, say: Callable[[str], None]) -> None:
     if alive(holder) is None:
         raise AccelsweepError(_elsewhere(holder))
     say(f"sending {number.name} to process {holder.pid}, which works on block {holder.block} (--cancel-old)")
@@ -84,6 +84,6 @@ def _cancel(holder: Claim, number: signal.Signals, say: Callable[[str], None]) -
         psutil.Process(holder.pid).send_signal(number)  # psutil checks that the number was not given away
 
 
-def _elsewhere(claim: Claim) -> str:
-    cancel = f"scancel {claim.job}" if claim.job else f"kill {claim.pid} on {claim.host}"
-    return f"block {claim.block} is being run on {claim.host}; --cancel-old works on one host: {cancel}"
+def _elsewhere(hold: Hold) -> str:
+    cancel = f"scancel {hold.job}" if hold.job else f"kill {hold.pid} on {hold.host}"
+    return f"block {hold.block} is being run on {hold.host}; --cancel-old works on one host: {cancel}"

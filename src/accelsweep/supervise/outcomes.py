@@ -31,7 +31,7 @@ _WORDS = {
 
 
 @dataclass(frozen=True)
-class Verdict:
+class Conclusion:
     """A run's outcome and reason. `again` says whether another attempt may end differently."""
 
     outcome: Outcome
@@ -45,10 +45,10 @@ class _Candidate:
 
     order: float
     rank: int
-    verdict: Verdict
+    verdict: Conclusion
 
 
-def classify(ending: Ending, results: Mapping[int, RankResult], last_words: str, limits: Limits) -> Verdict:
+def classify(ending: Ending, results: Mapping[int, RankResult], last_words: str, limits: Limits) -> Conclusion:
     """Return the run's verdict.
 
     `results` are those of the ranks in `ending.reported` that could be read; `last_words` are the log's last lines.
@@ -56,11 +56,11 @@ def classify(ending: Ending, results: Mapping[int, RankResult], last_words: str,
     """
     ranks = range(len(ending.statuses))
     if all(rank in results and results[rank].outcome is Outcome.measured for rank in ranks):
-        return Verdict(Outcome.measured, None)
+        return Conclusion(Outcome.measured, None)
     candidates = [*_reported(ending, results), *_silent(ending, results, last_words)]
     explained = any(candidate.order < _DIED for candidate in candidates)
     if not explained and ending.cause == "time_limit":
-        return Verdict(Outcome.timed_out, _time_limit(ending, limits, last_words))
+        return Conclusion(Outcome.timed_out, _time_limit(ending, limits, last_words))
     return min(candidates, key=lambda candidate: (candidate.order, candidate.rank)).verdict
 
 
@@ -77,7 +77,7 @@ def _reported(ending: Ending, results: Mapping[int, RankResult]) -> Iterator[_Ca
         if ending.oom_kills > 0 and _WORKER_KILLED in str(result.reason):
             kind, outcome = "out_of_memory", Outcome.out_of_memory
         where = f"rank {rank}: " if len(ending.statuses) > 1 else ""
-        verdict = Verdict(outcome, f"{where}{result.reason}", again=kind in ("collective", "none"))
+        verdict = Conclusion(outcome, f"{where}{result.reason}", again=kind in ("collective", "none"))
         yield _Candidate(PRECEDENCE.index(kind), rank, verdict)
 
 
@@ -90,7 +90,7 @@ def _silent(ending: Ending, results: Mapping[int, RankResult], last_words: str) 
             yield _lost(subject, rank, ending, last_words)
         elif rank in ending.signalled:
             reason = f"{subject} gave no result while a peer had ended{_quoted(last_words)}"
-            yield _Candidate(len(PRECEDENCE) + 1, rank, Verdict(Outcome.crashed, reason, again=True))
+            yield _Candidate(len(PRECEDENCE) + 1, rank, Conclusion(Outcome.crashed, reason, again=True))
         else:
             kind, verdict = _died(subject, status, ending, last_words)
             yield _Candidate(PRECEDENCE.index(kind) if kind else _DIED, rank, verdict)
@@ -99,18 +99,18 @@ def _silent(ending: Ending, results: Mapping[int, RankResult], last_words: str) 
 def _lost(subject: str, rank: int, ending: Ending, last_words: str) -> _Candidate:
     if found := memory_lines(last_words.split(" | ")):
         reason = f"{subject} was lost for lack of memory: {found[0]} (site.slurm.mem_mb)"
-        return _Candidate(PRECEDENCE.index("out_of_memory"), rank, Verdict(Outcome.out_of_memory, reason))
+        return _Candidate(PRECEDENCE.index("out_of_memory"), rank, Conclusion(Outcome.out_of_memory, reason))
     reason = f"{subject} was lost: {ending.lost[rank]}{_quoted(last_words)}"
-    return _Candidate(_DIED, rank, Verdict(Outcome.crashed, reason, again=True))
+    return _Candidate(_DIED, rank, Conclusion(Outcome.crashed, reason, again=True))
 
 
-def _died(subject: str, status: int | None, ending: Ending, last_words: str) -> tuple[ErrorKind | None, Verdict]:
+def _died(subject: str, status: int | None, ending: Ending, last_words: str) -> tuple[ErrorKind | None, Conclusion]:
     if status == -signal.SIGKILL and ending.oom_kills > 0:
         reason = f"{subject} was killed by the kernel for lack of memory (its count of such kills rose)"
-        return "out_of_memory", Verdict(Outcome.out_of_memory, reason)
+        return "out_of_memory", Conclusion(Outcome.out_of_memory, reason)
     if status == -signal.SIGABRT and (found := _ABORTED_FOR_MEMORY.search(last_words)):
-        return "out_of_memory", Verdict(Outcome.out_of_memory, f"{subject} aborted: {found[0]}")
-    return None, Verdict(Outcome.crashed, f"{subject} {_how(status)}{_quoted(last_words)}", again=True)
+        return "out_of_memory", Conclusion(Outcome.out_of_memory, f"{subject} aborted: {found[0]}")
+    return None, Conclusion(Outcome.crashed, f"{subject} {_how(status)}{_quoted(last_words)}", again=True)
 
 
 def _how(status: int | None) -> str:

@@ -15,7 +15,7 @@ from accelsweep.core.outcome import Outcome
 from accelsweep.core.record import Doubt, Effective, Fingerprint, Record, now
 from accelsweep.core.secrets import masked, without_secrets
 from accelsweep.rank.spec import RankResult, RunSpec
-from accelsweep.supervise.outcomes import Verdict
+from accelsweep.supervise.outcomes import Conclusion
 from accelsweep.supervise.processes.watching import Ending
 
 
@@ -43,7 +43,7 @@ def read_results(spec: RunSpec, ranks: Iterable[int]) -> dict[int, RankResult]:
 
 def make_record(
     spec: RunSpec,
-    verdict: Verdict,
+    verdict: Conclusion,
     results: Mapping[int, RankResult],
     known: Circumstances,
     doubts: Iterable[Doubt] = (),
@@ -91,7 +91,7 @@ def _distinct(doubts: Iterable[Doubt]) -> tuple[Doubt, ...]:
     return tuple({(doubt.code, doubt.message): doubt for doubt in doubts}.values())
 
 
-def ending_doubts(ending: Ending, verdict: Verdict) -> list[Doubt]:
+def ending_doubts(ending: Ending, verdict: Conclusion) -> list[Doubt]:
     """Return the doubts that the way a measured run's processes ended gives rise to."""
     ended_well = all(status == 0 for status in ending.statuses)
     if verdict.outcome is not Outcome.measured or (ended_well and not ending.signalled):

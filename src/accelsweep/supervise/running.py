@@ -16,11 +16,11 @@ from accelsweep.plan.blocks.resources import threads_per_rank
 from accelsweep.rank.spec import RankResult, RunSpec
 from accelsweep.state.attempts import RunFolder
 from accelsweep.state.folders import SweepFolder
-from accelsweep.state.holding import Holding
+from accelsweep.state.holding import Holder
 from accelsweep.supervise.disk import check_room
 from accelsweep.supervise.git import git_state
 from accelsweep.supervise.leases import NOTHING, Lease, NotEnoughDevices, leased
-from accelsweep.supervise.outcomes import Verdict, classify
+from accelsweep.supervise.outcomes import Conclusion, classify
 from accelsweep.supervise.processes.launchers import Kind, Launch, Launchers, rendezvous
 from accelsweep.supervise.processes.logs import RunLog, last_lines
 from accelsweep.supervise.processes.nodes import check_job, start_across_nodes
@@ -55,10 +55,10 @@ class Runner:
     present: Present
     launchers: Launchers
     signals: Signals
-    claim: Holding
+    hold: Holder
     say: Callable[[str], None]
 
-    def attempt(self, run: Run) -> Verdict | None:
+    def attempt(self, run: Run) -> Conclusion | None:
         """Make one attempt at `run` and leave its record; None if it was interrupted before it came to an end."""
         config = self.block.configs[run.cell]
         try:
@@ -69,22 +69,22 @@ class Runner:
             with leased(config, holder, self._pause, self.say) as lease:
                 return self._on(lease, run, self.launchers.kind_for(config, self.say))
         except NotEnoughDevices as error:
-            return self.without_launch(run, Verdict(Outcome.unsupported, str(error)))
+            return self.without_launch(run, Conclusion(Outcome.unsupported, str(error)))
         finally:
-            self.claim.idle()
+            self.hold.idle()
 
     def _pause(self, seconds: float) -> bool:
-        self.claim.beat()
+        self.hold.beat()
         return self.signals.pause(seconds)
 
-    def without_launch(self, run: Run, verdict: Verdict) -> Verdict:
+    def without_launch(self, run: Run, verdict: Conclusion) -> Conclusion:
         """Record a verdict that was reached without starting anything."""
         place = self._place(run)
         spec = self._spec(run, place.begin(socket.gethostname(), now(), job_log()))
         self._conclude(spec, verdict, {}, self._circumstances(spec, "none"), [])
         return verdict
 
-    def _on(self, lease: Lease, run: Run, kind: Kind) -> Verdict | None:
+    def _on(self, lease: Lease, run: Run, kind: Kind) -> Conclusion | None:
         check_room(self.folder.root, self.limits.free_disk_bytes)
         place = self._place(run)
         number = place.begin(socket.gethostname(), now(), job_log())
@@ -94,11 +94,11 @@ class Runner:
             place.discard_half_written(number)
             place.unmark(number)  # we are still here, so the run did not take us down
 
-    def _measure(self, lease: Lease, spec: RunSpec, kind: Kind) -> Verdict | None:
+    def _measure(self, lease: Lease, spec: RunSpec, kind: Kind) -> Conclusion | None:
         self.say(f"{spec.run.name}: attempt {spec.attempt} ({kind}, {spec.world_size} ranks)")
         spec.write(spec.file())
         known = self._circumstances(spec, kind)
-        self.claim.running(spec.run.name, known.started_at)
+        self.hold.running(spec.run.name, known.started_at)
         ending = self._processes(lease, spec, kind)
         results = read_results(spec, ending.reported)
         if ending.cause == "interrupted" and len(results) < spec.world_size:
@@ -125,7 +125,7 @@ class Runner:
             else:
                 ranks = LocalRanks(self.launchers.start(launch))
             log.close_write_end()
-            watch = Watch(spec, ranks, self.limits, log, self.signals, self.claim.beat)
+            watch = Watch(spec, ranks, self.limits, log, self.signals, self.hold.beat)
             try:
                 return watch.until_the_end(before, strangers)
             except BaseException:
@@ -135,12 +135,12 @@ class Runner:
     def _conclude(
         self,
         spec: RunSpec,
-        verdict: Verdict,
+        verdict: Conclusion,
         results: Mapping[int, RankResult],
         known: Circumstances,
         doubts: list[Doubt],
     ) -> None:
-        self.claim.confirm()
+        self.hold.confirm()
         place = self._place(spec.run)
         attempt = place.attempt(spec.attempt)
         steps = attempt / "steps.parquet"
@@ -179,5 +179,5 @@ class Runner:
         )
 
 
-def _because(verdict: Verdict) -> str:
+def _because(verdict: Conclusion) -> str:
     return f": {verdict.reason}" if verdict.reason else ""

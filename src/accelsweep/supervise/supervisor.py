@@ -16,10 +16,10 @@ from accelsweep.core.record import steps_damage
 from accelsweep.machine import linux
 from accelsweep.state.attempts import RunFolder
 from accelsweep.state.folders import SweepFolder
-from accelsweep.state.holding import Holding
-from accelsweep.supervise.block_hold import claimed
+from accelsweep.state.holding import Holder
+from accelsweep.supervise.block_hold import held
 from accelsweep.supervise.disk import check_room
-from accelsweep.supervise.outcomes import Verdict
+from accelsweep.supervise.outcomes import Conclusion
 from accelsweep.supervise.processes.launchers import Launchers
 from accelsweep.supervise.processes.signals import Interrupted, Signals
 from accelsweep.supervise.running import Runner
@@ -80,8 +80,8 @@ def supervise(
     signals = Signals()
     with signals.caught():
         try:
-            with claimed(job.folder, job.block.name, signals.pause, say, cancel_old=cancel_old) as claim:
-                finished = _Supervisor(job, signals, claim, say, launchers or Launchers()).measure_all()
+            with held(job.folder, job.block.name, signals.pause, say, cancel_old=cancel_old) as hold:
+                finished = _Supervisor(job, signals, hold, say, launchers or Launchers()).measure_all()
         except Interrupted:
             finished = False
     if signals.stop is not None and not finished:
@@ -90,25 +90,27 @@ def supervise(
     return EXIT_OK if finished else EXIT_INCOMPLETE
 
 
-def _fallen(place: RunFolder) -> Verdict | None:
+def _fallen(place: RunFolder) -> Conclusion | None:
     """Return what a run is that took its supervisor down, so that it is not started again; None if it may be."""
     falls = place.took_down()
     memory = lack_of_memory([place.job_log(number) for number in falls])
     if memory is not None:
-        return Verdict(Outcome.out_of_memory, f"Slurm ended its job for lack of memory: {memory} (site.slurm.mem_mb)")
+        return Conclusion(
+            Outcome.out_of_memory, f"Slurm ended its job for lack of memory: {memory} (site.slurm.mem_mb)"
+        )
     if len(falls) >= _MOST_FALLS:
         listed = ", ".join(map(str, falls))
-        return Verdict(Outcome.crashed, f"its supervisor died {len(falls)} times while it ran (attempts {listed})")
+        return Conclusion(Outcome.crashed, f"its supervisor died {len(falls)} times while it ran (attempts {listed})")
     return None
 
 
 class _Supervisor:
     def __init__(
-        self, job: Assignment, signals: Signals, claim: Holding, say: Callable[[str], None], launchers: Launchers
+        self, job: Assignment, signals: Signals, hold: Holder, say: Callable[[str], None], launchers: Launchers
     ) -> None:
         self._job = job
         self._signals = signals
-        self._claim = claim
+        self._hold = hold
         self._say = say
         self._launchers = launchers
         self._present = Present(job.folder.home)
@@ -149,12 +151,12 @@ class _Supervisor:
             present=self._present,
             launchers=self._launchers,
             signals=self._signals,
-            claim=self._claim,
+            hold=self._hold,
             say=self._say,
         )
 
     def _stands(self, run: Run) -> bool:
-        self._claim.beat()
+        self._hold.beat()
         place = RunFolder(self._job.folder.run(run.name), run.name)
         for damaged in place.recover():
             self._say(f"{run.name}: {damaged}; it is measured again")

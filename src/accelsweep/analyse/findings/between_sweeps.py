@@ -26,7 +26,7 @@ from accelsweep.core.plans import Manifest
 from accelsweep.core.record import Doubt
 
 
-class Row(Frozen):
+class CellInBoth(Frozen):
     """A cell in both sweeps. `ratio` is the rate after to that before; None where refused or not measured."""
 
     cell: str
@@ -49,7 +49,7 @@ class SweepComparison(Frozen):
     confidence: float
     threshold: float
     rate_unit: str
-    rows: tuple[Row, ...]
+    rows: tuple[CellInBoth, ...]
     only_before: tuple[str, ...]
     only_after: tuple[str, ...]
 
@@ -73,7 +73,7 @@ def parse_gate(text: str) -> Gate:
     return Gate(Verdict(match[1]), number)
 
 
-def failing(comparison: SweepComparison, gate: Gate) -> tuple[Row, ...]:
+def failing(comparison: SweepComparison, gate: Gate) -> tuple[CellInBoth, ...]:
     """Return the rows whose interval lies wholly on the gate's side of its threshold: a supported regression."""
     return tuple(row for row in comparison.rows if row.ratio and verdict(row.ratio, gate.threshold)[0] is gate.verdict)
 
@@ -151,7 +151,7 @@ def _row(
     threshold: float,
     across: Collection[str],
     own: Sequence[Doubt],
-) -> Row:
+) -> CellInBoth:
     ratio, decision, reason, doubts = None, Verdict.not_measured, "", []
     missing = next((side for side in (old, new) if not side.rated), None)
     refusal = None if missing else difference(new, old, (), (*across, *_sources(old), *_sources(new)))
@@ -164,7 +164,7 @@ def _row(
         ratio = exponential_estimate(interval, "1", family)
         decision, reason = verdict(ratio, threshold)
         doubts = [doubt for doubt in (build_doubt(new, old), source_doubt(new, old)) if doubt is not None]
-    return Row(
+    return CellInBoth(
         cell=new.cell,
         label=new.label,
         axes=new.planned.axes,

@@ -5,10 +5,10 @@ from __future__ import annotations
 from accelsweep.analyse.runs import CellRuns, RunRow
 from accelsweep.analyse.statistics.intervals import mean, significant
 from accelsweep.core.breakdown import PARTS, bottleneck
-from accelsweep.core.findings import Bottleneck
+from accelsweep.core.findings import StepBottleneck
 
 
-def bottleneck_of(group: CellRuns) -> Bottleneck | None:
+def bottleneck_of(group: CellRuns) -> StepBottleneck | None:
     """Return the bottleneck of a cell, or None if no run of it has a breakdown.
 
     Runs count alike; a part that some run could not tell apart is left out for all.
@@ -21,7 +21,7 @@ def bottleneck_of(group: CellRuns) -> Bottleneck | None:
     behind = group.values("device_behind_share")
     verdict, evidence = bottleneck(shares, mean(behind) if behind else None)
     rounded = {part: significant(share) for part, share in shares.items()}
-    return Bottleneck(verdict=verdict, evidence=evidence, shares=rounded, count=len(runs))
+    return StepBottleneck(verdict=verdict, evidence=evidence, shares=rounded, count=len(runs))
 
 
 def _shares(run: RunRow) -> dict[str, float]:

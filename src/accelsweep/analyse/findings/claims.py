@@ -19,7 +19,7 @@ from accelsweep.analyse.likeness import difference
 from accelsweep.analyse.runs import CellRuns, RunRow
 from accelsweep.analyse.statistics.intervals import Family, Interval, exponential_estimate, log_ratio, mean, t_interval
 from accelsweep.analyse.statistics.shares import share
-from accelsweep.core.claims import Bounds, Claim, ClaimVerdict, Factor, Figure, bounds, factors
+from accelsweep.core.claims import Bounds, Claim, ClaimFigure, ClaimVerdict, Factor, bounds, factors
 from accelsweep.core.findings import ClaimFinding, Estimate
 from accelsweep.core.outcome import Outcome
 
@@ -32,7 +32,7 @@ class _Stated:
     """A figure, the claim that it belongs to, and what its analogue is, where it belongs to that."""
 
     claim: Claim
-    figure: Figure
+    figure: ClaimFigure
     analogue: str | None = None
 
     def sides(self) -> tuple[Mapping[str, Any], ...]:
@@ -123,7 +123,7 @@ def _unnamed(side: Side) -> _Missing | None:
     return None
 
 
-def _unmeasured(figure: Figure, side: Side) -> _Missing | None:
+def _unmeasured(figure: ClaimFigure, side: Side) -> _Missing | None:
     """Return why the runs of this side do not tell the figure's metric, or None if they do."""
     cells, words = side.cells, _words(side.wanted)
     if any(_ended(group) if figure.outcome is not None else _logs(group, figure) for group in cells):
@@ -140,7 +140,7 @@ def _words(wanted: Mapping[str, Any]) -> str:
     return ", ".join(f"{key}={'null' if value is None else value}" for key, value in wanted.items())
 
 
-def _absent(figure: Figure, cells: Sequence[CellRuns]) -> str:
+def _absent(figure: ClaimFigure, cells: Sequence[CellRuns]) -> str:
     """Return which metric of the expression no run has, with the reason that the runs give."""
     runs = [run for group in cells for run in _measured(group)]
     for name in figure.metrics:
@@ -150,7 +150,7 @@ def _absent(figure: Figure, cells: Sequence[CellRuns]) -> str:
     return f"{figure.metric} was not measured"
 
 
-def _logs(group: CellRuns, figure: Figure) -> dict[str, float]:
+def _logs(group: CellRuns, figure: ClaimFigure) -> dict[str, float]:
     """Return the natural logarithm of the figure's metric per block; runs that share a block are averaged."""
     found: dict[str, list[float]] = {}
     parts = factors(figure.metric)
@@ -161,7 +161,7 @@ def _logs(group: CellRuns, figure: Figure) -> dict[str, float]:
     return {block: mean(values) for block, values in found.items()}
 
 
-def _exact(group: CellRuns, figure: Figure, logs: Mapping[str, float]) -> Interval | None:
+def _exact(group: CellRuns, figure: ClaimFigure, logs: Mapping[str, float]) -> Interval | None:
     """Return an interval without width where everything in the expression was counted, which has no noise; or None."""
     readings = [run.metrics[name] for run in _measured(group) for name in figure.metrics if name in run.metrics]
     if len(set(logs.values())) > 1 or any(reading.provenance != COUNTED for reading in readings):

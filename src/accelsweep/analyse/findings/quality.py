@@ -16,7 +16,7 @@ FASTER_BUT_WORSE = "faster, but worse"
 
 
 @dataclass(frozen=True)
-class Quality:
+class CellQuality:
     """A cell's quality: the mean over its repeats, the difference to the baseline, and the wording of the verdict."""
 
     mean: Estimate | None
@@ -25,7 +25,7 @@ class Quality:
 
 
 @dataclass(frozen=True)
-class Measure:
+class QualityMeasure:
     """What quality is: the metric's name, whether `max` or `min` is `better`, and the margin that does not matter."""
 
     metric: str | None
@@ -33,31 +33,35 @@ class Measure:
     margin: float
 
 
-def measure_of(groups: Sequence[CellRuns], margin: float) -> Measure:
+def measure_of(groups: Sequence[CellRuns], margin: float) -> QualityMeasure:
     """Return what the cells' configs say about quality (`measure.quality_metric` and `quality_better`: max or min)."""
     settings: Mapping[str, Any] = next((group.config["measure"] for group in groups if group.config.get("measure")), {})
     metric = settings.get("quality_metric")
-    return Measure(metric, settings.get("quality_better", "max") if metric else None, margin)
+    return QualityMeasure(metric, settings.get("quality_better", "max") if metric else None, margin)
 
 
-def quality_of(group: CellRuns, partner: CellRuns | None, speed: Verdict, family: Family, measure: Measure) -> Quality:
+def quality_of(
+    group: CellRuns, partner: CellRuns | None, speed: Verdict, family: Family, measure: QualityMeasure
+) -> CellQuality:
     """Return the quality of `group` beside that of `partner`, the baseline it is compared with (itself, or None)."""
     own = by_seed(group)
     if not own:
-        return Quality(None, None, "quality: not measured")
+        return CellQuality(None, None, "quality: not measured")
     alone = Family(1, family.confidence)
     unit = measure.metric or next(
         run.metrics["quality"].unit for run in group.measured if run.value("quality") is not None
     )
     average = linear_estimate(t_interval(list(own.values()), alone), unit, alone)
     if partner is None or partner.cell == group.cell:
-        return Quality(average, None, "quality: baseline" if partner is not None else UNDECIDED)
+        return CellQuality(average, None, "quality: baseline" if partner is not None else UNDECIDED)
     other = by_seed(partner)
     if not own.keys() & other.keys():
-        return Quality(average, None, f"{UNDECIDED} (no seed in common with the baseline)")
+        return CellQuality(average, None, f"{UNDECIDED} (no seed in common with the baseline)")
     difference = linear_estimate(paired_interval(own, other, family), unit, family)
     wording = _identical(own, other) or _wording(difference, measure)
-    return Quality(average, difference, FASTER_BUT_WORSE if (speed, wording) == (Verdict.faster, WORSE) else wording)
+    return CellQuality(
+        average, difference, FASTER_BUT_WORSE if (speed, wording) == (Verdict.faster, WORSE) else wording
+    )
 
 
 def by_seed(group: CellRuns) -> dict[int, float]:
@@ -78,7 +82,7 @@ def _identical(own: dict[int, float], other: dict[int, float]) -> str | None:
     return None
 
 
-def _wording(difference: Estimate, measure: Measure) -> str:
+def _wording(difference: Estimate, measure: QualityMeasure) -> str:
     """Non-inferiority and equivalence read off one interval (Schuirmann 1987; Piaggio et al., JAMA 2012)."""
     if difference.low is None or difference.high is None:
         return f"{UNDECIDED} at {difference.count} repeat{'s' if difference.count != 1 else ''}"

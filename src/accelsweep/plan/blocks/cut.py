@@ -21,7 +21,7 @@ from accelsweep.plan.blocks.resources import fits, most_runs, needs, resource_cl
 
 
 @dataclass(frozen=True)
-class Task:
+class Cutting:
     """What blocks are cut for: the supported cells by name in grid order, and the baseline, which is one of them."""
 
     sweep: str
@@ -44,7 +44,7 @@ class Design:
     new: tuple[Block, ...]
 
 
-def design(task: Task, existing: Sequence[Block]) -> Design:
+def design(task: Cutting, existing: Sequence[Block]) -> Design:
     """Return blocks in which every supported cell has `settings.repeats` runs; wanted runs of existing blocks count.
 
     Raises InputError if `block.minutes` is too short for a single run.
@@ -69,13 +69,13 @@ def design(task: Task, existing: Sequence[Block]) -> Design:
     )
 
 
-def _moved(block: Block, task: Task) -> Block:
+def _moved(block: Block, task: Cutting) -> Block:
     """Return the block itself, or its twin if a frozen config names a file by a root that the plan has since left."""
     now = {name: task.cells[name].config if name in task.cells else old for name, old in block.configs.items()}
     return block if now == block.configs else _named(block.model_copy(update={"configs": now}))
 
 
-def _wanted_of(known: Sequence[Block], task: Task) -> dict[str, tuple[Run, ...]]:
+def _wanted_of(known: Sequence[Block], task: Cutting) -> dict[str, tuple[Run, ...]]:
     """Return, for each known block, those of its runs that the plan wants; the baseline where another run needs it."""
     wanted: dict[str, tuple[Run, ...]] = {}
     count = dict.fromkeys(task.cells, 0)
@@ -95,14 +95,14 @@ def _count(cell: str, blocks: Iterable[Sequence[Run]]) -> int:
 
 
 def _spare_baselines(
-    known: Sequence[Block], wanted: Mapping[str, tuple[Run, ...]], task: Task
+    known: Sequence[Block], wanted: Mapping[str, tuple[Run, ...]], task: Cutting
 ) -> list[tuple[str, Run]]:
     """Return the baseline's runs in blocks that hold nothing else that is wanted, with their blocks' names."""
     spare = [block for block in known if not wanted[block.name]]
     return [(block.name, run) for block in spare for run in block.runs if run.cell == task.baseline]
 
 
-def _layers(task: Task, wanted: Mapping[str, tuple[Run, ...]], numbers: _Numbers) -> Iterator[Block]:
+def _layers(task: Cutting, wanted: Mapping[str, tuple[Run, ...]], numbers: _Numbers) -> Iterator[Block]:
     """Yield new blocks until every cell but the baseline has its repeats."""
     have = Counter(run.cell for runs in wanted.values() for run in runs)
     missing = {name: task.settings.repeats - have[name] for name in task.cells if name != task.baseline}
@@ -128,7 +128,7 @@ class _Numbers:
         return Run.of(cell.name, number, int(cell.config["seed"]))
 
 
-def _chunks(cells: Sequence[str], layer: int, task: Task) -> Iterator[list[str]]:
+def _chunks(cells: Sequence[str], layer: int, task: Cutting) -> Iterator[list[str]]:
     """Yield the cells of one block after the other: one repeat of all `cells`, by resource class, within the bounds."""
     classes: dict[tuple[object, ...], list[str]] = {}
     for name in cells:
@@ -145,7 +145,7 @@ def _chunks(cells: Sequence[str], layer: int, task: Task) -> Iterator[list[str]]
             yield [task.baseline, *chunk] if with_baseline else chunk
 
 
-def _most_runs(task: Task) -> float:
+def _most_runs(task: Cutting) -> float:
     size, limits = task.settings.block.size, task.settings.limits
     most = size or math.inf
     for key, limit in {
@@ -162,11 +162,11 @@ def _most_runs(task: Task) -> float:
     return most
 
 
-def _job_minutes(task: Task) -> int | None:
+def _job_minutes(task: Cutting) -> int | None:
     return task.site.slurm.max_minutes if task.site.scheduler == "slurm" else None
 
 
-def _block(runs: Sequence[Run], task: Task) -> Block:
+def _block(runs: Sequence[Run], task: Cutting) -> Block:
     order_seed = int(sha256_text(canonical_json([task.sweep, sorted(run.name for run in runs)]))[:8], 16)
     cells = [task.cells[run.cell] for run in runs]
     return _named(
@@ -194,7 +194,7 @@ def _named(block: Block) -> Block:
     return block.model_copy(update={"name": f"b{sha256_text(content)[:12]}"})
 
 
-def _planned(block: Block, wanted: Sequence[Run], task: Task) -> PlannedBlock:
+def _planned(block: Block, wanted: Sequence[Run], task: Cutting) -> PlannedBlock:
     names = {run.name for run in wanted}
     runs = [run for run in block.runs if run.name in names]
     each = list({run.cell: task.needs[run.cell] for run in runs}.values())

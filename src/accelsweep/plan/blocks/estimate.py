@@ -19,7 +19,7 @@ POWER = 0.8
 
 
 @dataclass(frozen=True)
-class Estimate:
+class PlanEstimate:
     """What the runs that are left will take, one after another: at least, and at most by their time limits.
 
     `basis` says what the lower figures rest on. `usd` is (at least, at most), or None with `usd_reason`.
@@ -44,7 +44,7 @@ class VisibleEffect:
 
 def estimate(
     plan: Plan, settled: Collection[str] = (), wall_seconds: Mapping[str, Sequence[float]] | None = None
-) -> Estimate:
+) -> PlanEstimate:
     """Return what the wanted runs that are not among the `settled` ones will take.
 
     `wall_seconds` maps cell names to the seconds that earlier runs of them took, start and end included.
@@ -58,7 +58,7 @@ def estimate(
     gpus = [cell.config["devices"] * cell.config["num_nodes"] * (cell.config["accelerator"] != "cpu") for cell in left]
     prices = [usd_per_hour(plan.manifest.settings.prices, cell.config, plan.manifest.site) for cell in left]
     known = [price for price in prices if price is not None]
-    return Estimate(
+    return PlanEstimate(
         runs_left=len(left),
         minutes=(sum(least) / 60, sum(most) / 60),
         gpu_hours=(_hours(least, gpus), _hours(most, gpus)),

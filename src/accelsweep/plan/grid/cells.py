@@ -16,7 +16,7 @@ from accelsweep.core.plans import Excluded, Settings, Site
 from accelsweep.machine.inventory import probe
 from accelsweep.plan.grid import select
 from accelsweep.plan.grid.compose import Composer
-from accelsweep.plan.grid.expand import Point, steering_of
+from accelsweep.plan.grid.expand import GridPoint, steering_of
 from accelsweep.plan.grid.explain import defining_file
 from accelsweep.plan.grid.ladder import fitted, ladder_notes
 from accelsweep.plan.grid.own import optimizer_notes, with_own_targets
@@ -34,7 +34,7 @@ class CheckedGrid:
     experiment: str | None
     name: str | None
     axes: tuple[str, ...]
-    points: dict[str, Point]
+    points: dict[str, GridPoint]
     cells: dict[str, Cell]
     excluded: tuple[Excluded, ...]
     settings: Settings
@@ -82,18 +82,18 @@ def checked_grid(composer: Composer, overrides: Sequence[str]) -> CheckedGrid:
 
 
 def _points(
-    expanded: Iterable[Point], composer: Composer, steering: dict[str, Any], file_of: check.FileOf
-) -> dict[str, Point]:
+    expanded: Iterable[GridPoint], composer: Composer, steering: dict[str, Any], file_of: check.FileOf
+) -> dict[str, GridPoint]:
     """Return the grid's distinct points, checked, by the names of their cells."""
     groups = composer.loader.get_group_options("", results_filter=ObjectType.GROUP)
-    points: dict[str, Point] = {}
+    points: dict[str, GridPoint] = {}
     for point in expanded:
         _refuse_other_steering(steering, point)
         _add(points, point.checked(check.science(point.science, point.added, groups, file_of)))
     return points
 
 
-def _refuse_what_measures_nothing(left: Sequence[Point], settings: Settings, file_of: check.FileOf) -> None:
+def _refuse_what_measures_nothing(left: Sequence[GridPoint], settings: Settings, file_of: check.FileOf) -> None:
     """Raise InputError for a cell that every run would fail, and for an axis whose cells would measure the same."""
     for point in left:
         tasks.refuse_unfit(point.science, settings.analysis.rate, file_of)
@@ -111,12 +111,12 @@ def _refuse_foreign_config(composer: Composer, master: DictConfig) -> None:
         )
 
 
-def _cell(name: str, point: Point, site: Site) -> Cell:
+def _cell(name: str, point: GridPoint, site: Site) -> Cell:
     unsupported = point.lacks or rules.unsupported(point.science, site)
     return Cell(name=name, axes=point.axes, config=point.science, unsupported=unsupported)
 
 
-def _refuse_other_steering(steering: dict[str, Any], point: Point) -> None:
+def _refuse_other_steering(steering: dict[str, Any], point: GridPoint) -> None:
     if point.steering == steering:
         return
     keys = [key for key in {**steering, **point.steering} if steering.get(key) != point.steering.get(key)]
@@ -126,7 +126,7 @@ def _refuse_other_steering(steering: dict[str, Any], point: Point) -> None:
     )
 
 
-def _add(points: dict[str, Point], point: Point) -> None:
+def _add(points: dict[str, GridPoint], point: GridPoint) -> None:
     name = cell_name(point.science)
     if points.setdefault(name, point).science != point.science:
         raise InputError(
@@ -135,7 +135,7 @@ def _add(points: dict[str, Point], point: Point) -> None:
         )
 
 
-def _notes(jobs: int, points: dict[str, Point], exclude: Sequence[check.Rule]) -> tuple[str, ...]:
+def _notes(jobs: int, points: dict[str, GridPoint], exclude: Sequence[check.Rule]) -> tuple[str, ...]:
     known = list(check.Science.model_fields)
     added = {key for point in points.values() for key in point.added}.difference(known, PLAN_KEYS)
     notes = [

@@ -25,7 +25,7 @@ _KEY = re.compile(r"[A-Za-z_][\w-]*(\.[A-Za-z_][\w-]*)*")
 
 
 @dataclass(frozen=True)
-class Point:
+class GridPoint:
     """One point of the grid: the values of its axes and its resolved config.
 
     `science` is the part that names the cell, `steering` the plan-level part, `choices` the config groups' choices,
@@ -39,12 +39,12 @@ class Point:
     added: frozenset[str]
     lacks: str | None = None
 
-    def checked(self, science: dict[str, Any]) -> Point:
+    def checked(self, science: dict[str, Any]) -> GridPoint:
         """Return this point with its scientific config as the check returned it."""
         return self if science is self.science else replace(self, science=science)
 
 
-def expand(composer: Composer, grid: Grid, auto: str) -> Iterator[Point]:
+def expand(composer: Composer, grid: Grid, auto: str) -> Iterator[GridPoint]:
     """Yield the points of `grid` in its order; `auto` is the accelerator that `accelerator: auto` stands for.
 
     Raises InputError for an override that does not fit the config, a missing value, a resolver, or a swept plan key.
@@ -57,7 +57,7 @@ def expand(composer: Composer, grid: Grid, auto: str) -> Iterator[Point]:
         base = _base(composer, bases, structural)
         science, steering = base.resolved(plain, auto)
         axes = {axis_of(overrides[index]): _axis_value(composer, overrides[index], science) for index in grid.swept}
-        yield Point(axes, science, steering, base.choices, base.added)
+        yield GridPoint(axes, science, steering, base.choices, base.added)
 
 
 def _refuse_swept_plan_keys(composer: Composer, grid: Grid) -> None:

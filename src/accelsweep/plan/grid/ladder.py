@@ -14,7 +14,7 @@ from typing import Any
 from accelsweep.core.documents import canonical_json
 from accelsweep.core.errors import InputError, nearest
 from accelsweep.plan.grid.compose import Composer, Grid
-from accelsweep.plan.grid.expand import Point, axis_of, expand, lookup
+from accelsweep.plan.grid.expand import GridPoint, axis_of, expand, lookup
 from accelsweep.plan.grid.explain import dotted_keys
 from accelsweep.plan.refusals.check import FileOf
 
@@ -22,7 +22,7 @@ BUILT = ("model", "data", "optimizer")
 """The nodes whose keys are arguments of a class; what is added elsewhere is checked where it is read."""
 
 
-def fitted(composer: Composer, grid: Grid, auto: str, axis: str | None) -> Iterator[Point]:
+def fitted(composer: Composer, grid: Grid, auto: str, axis: str | None) -> Iterator[GridPoint]:
     """Yield the points of the grid; those on the ladder over `axis` without the keys that nothing takes.
 
     What is there is told by the same grid composed without the ladder.
@@ -90,7 +90,7 @@ def _changed(key: str, science: Mapping[str, Any], before: Mapping[str, Any]) ->
         return True
 
 
-def _words(changed: list[str], point: Point) -> str:
+def _words(changed: list[str], point: GridPoint) -> str:
     group = changed[0].partition(".")[0]
     target = lookup(point.science, group).get("_target_")
     given = ", ".join(f"{key}={lookup(point.science, key)}" for key in changed)

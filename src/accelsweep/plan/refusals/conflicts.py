@@ -13,7 +13,7 @@ from accelsweep.core.documents import canonical_json
 from accelsweep.core.errors import InputError, nearest
 from accelsweep.core.plans import Limits
 from accelsweep.core.trainer import DECIDED_HERE, decided_words
-from accelsweep.plan.grid.expand import Point
+from accelsweep.plan.grid.expand import GridPoint
 from accelsweep.plan.refusals.check import FileOf, Science
 from accelsweep.plan.refusals.trainer import trainer_arguments, trainers_place
 
@@ -61,7 +61,7 @@ def _refuse_trainer_key(name: str, file_of: FileOf) -> None:
         raise InputError(f"trainer.{name} is no argument of Lightning's Trainer{nearest(name, sorted(known))}; {where}")
 
 
-def refuse_unread_axes(points: Sequence[Point]) -> None:
+def refuse_unread_axes(points: Sequence[GridPoint]) -> None:
     """Raise InputError for a swept key of the user's own that changes nothing else in any cell's config.
 
     `points` are those left of the grid. Only where two of them differ in nothing but that key is there an answer.

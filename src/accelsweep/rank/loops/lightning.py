@@ -22,7 +22,7 @@ from accelsweep.rank.loops.phases import PhaseProfiler
 from accelsweep.rank.loops.raw_data import epoch_samples
 from accelsweep.rank.loops.run_trainer import RunTrainer, leave_out_endings, most_steps
 from accelsweep.rank.loops.step_callback import StepCallback
-from accelsweep.rank.process import Place, join_group, seed_all
+from accelsweep.rank.process import RankPlace, join_group, seed_all
 from accelsweep.rank.spec import RunSpec
 from accelsweep.workloads.build import build_module
 from accelsweep.workloads.fake_loader import build_training_data
@@ -131,7 +131,7 @@ class _RanksStartedAlready(LightningEnvironment):
 
 
 def _build_trainer(spec: RunSpec, callback: pl.Callback) -> pl.Trainer:
-    config, place = spec.config, Place.of(spec)
+    config, place = spec.config, RankPlace.of(spec)
     settings = _trainer_settings(config.get("trainer") or {})
     if isinstance(settings.get("strategy", "auto"), str):
         join_group(place, str(config["accelerator"]), int(config["num_nodes"]))

@@ -13,10 +13,10 @@ from torch import Tensor
 from torch.utils.data import DataLoader, DistributedSampler, IterableDataset, RandomSampler
 
 from accelsweep.core.errors import InputError, Unsupported
-from accelsweep.rank.process import Place
+from accelsweep.rank.process import RankPlace
 
 
-def set_up(data: pl.LightningDataModule, module: pl.LightningModule, place: Place, stage: str = "fit") -> None:
+def set_up(data: pl.LightningDataModule, module: pl.LightningModule, place: RankPlace, stage: str = "fit") -> None:
     """Let the data, and then the module, prepare once per host; then set both up on every rank."""
     if place.local_rank == 0:
         data.prepare_data()
@@ -28,7 +28,7 @@ def set_up(data: pl.LightningDataModule, module: pl.LightningModule, place: Plac
     module.configure_model()
 
 
-def one_loader(loader: Any, place: Place) -> DataLoader[Any]:
+def one_loader(loader: Any, place: RankPlace) -> DataLoader[Any]:
     """Return the training loader, with a sampler for this rank where its data set has rows. Raises Unsupported."""
     if not isinstance(loader, DataLoader):
         raise Unsupported(f"a bare loop needs one DataLoader; the data gives a {type(loader).__name__}")

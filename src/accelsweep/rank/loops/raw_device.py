@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 from accelsweep.core.errors import Unsupported
-from accelsweep.rank.process import Place
+from accelsweep.rank.process import RankPlace
 from accelsweep.rank.spec import RunSpec
 
 AUTOCAST = {"16-mixed": torch.float16, "bf16-mixed": torch.bfloat16}
@@ -24,7 +24,7 @@ _DONE_ANYWAY: dict[str, tuple[Any, ...]] = {
 """Trainer arguments that say what a bare loop does in any case, with the values that say it."""
 
 
-def device_of(accelerator: str, place: Place) -> torch.device:
+def device_of(accelerator: str, place: RankPlace) -> torch.device:
     """Return this rank's device. Raises Unsupported where there is none of that kind."""
     if accelerator == "auto":
         accelerator = "cuda" if torch.cuda.is_available() else "mps" if torch.backends.mps.is_available() else "cpu"

@@ -34,7 +34,7 @@ from accelsweep.rank.loops.raw_data import endless, epoch_samples, mover, one_lo
 from accelsweep.rank.loops.raw_device import CAST, autocast_of, device_of, precision_of, refuse_trainer_arguments
 from accelsweep.rank.loops.raw_log import RawLog
 from accelsweep.rank.loops.raw_module import do_without_trainer, numbered, refuse_hooks
-from accelsweep.rank.process import Place, join_group, seed_all
+from accelsweep.rank.process import RankPlace, join_group, seed_all
 from accelsweep.rank.spec import RunSpec
 from accelsweep.workloads.build import build_module
 from accelsweep.workloads.fake_loader import build_training_data
@@ -47,7 +47,7 @@ class RawLoop:
 
     def __init__(self, spec: RunSpec) -> None:
         """Choose device and precision. Raises Unsupported for what only Lightning's loop can do."""
-        self._spec, self._place = spec, Place.of(spec)
+        self._spec, self._place = spec, RankPlace.of(spec)
         self.device = device_of(str(spec.config["accelerator"]), self._place)
         self.precision = precision_of(spec, self.device, "loop=raw")
         refuse_trainer_arguments(spec, "loop=raw")

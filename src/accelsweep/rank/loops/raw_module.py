@@ -15,7 +15,7 @@ from lightning.pytorch.loggers.logger import DummyLogger
 from lightning.pytorch.utilities.signature_utils import is_param_in_hook_signature
 
 from accelsweep.core.errors import Unsupported
-from accelsweep.rank.process import Place
+from accelsweep.rank.process import RankPlace
 
 _ELSEWHERE = ("on_test_", "on_predict_", "on_validation_model_", "configure_model", "configure_sharded_model")
 """Hooks that belong to no training, or that the bare loop calls."""
@@ -37,7 +37,7 @@ HOOKS = (*(name for name in vars(ModelHooks) if not name.startswith(("_", *_ELSE
 class NoTrainer:
     """What `self.trainer` is in the bare loop: the ranks, a logger that keeps nothing, and a refusal for all else."""
 
-    def __init__(self, owner: object, module: pl.LightningModule, place: Place, num_nodes: int, what: str) -> None:
+    def __init__(self, owner: object, module: pl.LightningModule, place: RankPlace, num_nodes: int, what: str) -> None:
         """`owner` is the module or the data that has it; `what` is `loop=raw`, or the task without a Trainer."""
         self._owner, self._what = type(owner).__name__, what
         self.lightning_module = module
@@ -70,7 +70,7 @@ def refuse_hooks(module: pl.LightningModule) -> None:
 
 
 def do_without_trainer(
-    module: pl.LightningModule, data: pl.LightningDataModule, place: Place, num_nodes: int, what: str = "loop=raw"
+    module: pl.LightningModule, data: pl.LightningDataModule, place: RankPlace, num_nodes: int, what: str = "loop=raw"
 ) -> None:
     """Give both a `NoTrainer`."""
     module.trainer = NoTrainer(module, module, place, num_nodes, what)  # type: ignore[assignment]

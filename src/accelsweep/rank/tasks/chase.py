@@ -16,7 +16,7 @@ from typing import Any
 
 from accelsweep.core.errors import InputError
 from accelsweep.core.record import Metric
-from accelsweep.measure.clock import Clock, Device, monotonic
+from accelsweep.measure.clock import Clock, WaitedDevice, monotonic
 from accelsweep.measure.group import Group
 from accelsweep.measure.losses import Losses, first_not_finite
 from accelsweep.rank.errors import Diverged
@@ -74,7 +74,7 @@ def _steps(samples: int, together: int, accumulate: int) -> int:
 class Chase:
     """Listener and examiner of a training loop, on one rank."""
 
-    def __init__(self, goal: Goal, *, device: Device, group: Group, clock: Clock = monotonic) -> None:
+    def __init__(self, goal: Goal, *, device: WaitedDevice, group: Group, clock: Clock = monotonic) -> None:
         """The clock is read with `device` synchronised; `group` are the ranks that train together."""
         self._goal, self._device, self._group, self._clock = goal, device, group, clock
         self.every_steps = goal.every_steps

@@ -26,7 +26,7 @@ from accelsweep.rank.loops.raw_data import endless, mover, one_loader, overridde
 from accelsweep.rank.loops.raw_device import CAST, autocast_of, device_of, precision_of, refuse_trainer_arguments
 from accelsweep.rank.loops.raw_module import do_without_trainer, numbered
 from accelsweep.rank.measuring import Measurement
-from accelsweep.rank.process import Place, join_group, seed_all
+from accelsweep.rank.process import RankPlace, join_group, seed_all
 from accelsweep.rank.spec import RunSpec
 from accelsweep.workloads.build import build_module
 from accelsweep.workloads.fake_loader import build_training_data
@@ -39,7 +39,7 @@ class Answering:
 
     name, strategy, optimizer, accumulate = "inference", "one copy per rank", "none", 1
 
-    def __init__(self, spec: RunSpec, place: Place, clock: Clock = monotonic) -> None:
+    def __init__(self, spec: RunSpec, place: RankPlace, clock: Clock = monotonic) -> None:
         """Choose device and precision. Raises Unsupported where this machine does not have them."""
         self._spec, self._place, self._clock = spec, place, clock
         self.device = device_of(str(spec.config["accelerator"]), place)
@@ -113,7 +113,7 @@ def input_of(batch: Any) -> Any:
 class Inference:
     """Answers queries; the window's samples are what was answered."""
 
-    def __init__(self, spec: RunSpec, place: Place) -> None:
+    def __init__(self, spec: RunSpec, place: RankPlace) -> None:
         """`spec` says what answers, `place` which of the ranks this one is."""
         self._spec, self._place = spec, place
         self._driver: Answering | None = None

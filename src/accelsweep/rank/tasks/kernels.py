@@ -15,7 +15,7 @@ from accelsweep.rank.account import Account
 from accelsweep.rank.loops.loop import Listener
 from accelsweep.rank.loops.raw_device import device_of, precision_of, refuse_trainer_arguments
 from accelsweep.rank.measuring import Measurement
-from accelsweep.rank.process import Place, join_group, seed_all
+from accelsweep.rank.process import RankPlace, join_group, seed_all
 from accelsweep.rank.spec import RunSpec
 from accelsweep.workloads.kernels import Kernel, build_kernel
 
@@ -26,7 +26,7 @@ class Calling:
     name, strategy, optimizer, accumulate = "kernels", "one kernel per rank", "none", 1
     epoch_ends: list[int]
 
-    def __init__(self, spec: RunSpec, place: Place) -> None:
+    def __init__(self, spec: RunSpec, place: RankPlace) -> None:
         """Build the kernel. Raises Unsupported where this device has no such number format."""
         self._seed, self._calls = spec.run.seed, int(spec.config["batch_size"])
         self.device = device_of(str(spec.config["accelerator"]), place)
@@ -56,7 +56,7 @@ class Calling:
 class Kernels:
     """Calls one kernel through the window."""
 
-    def __init__(self, spec: RunSpec, place: Place) -> None:
+    def __init__(self, spec: RunSpec, place: RankPlace) -> None:
         """`spec` says which kernel, `place` which of the ranks this one is."""
         self._spec, self._place = spec, place
         self._driver: Calling | None = None

@@ -9,7 +9,7 @@ from accelsweep.core.tasks import RATES_OF
 from accelsweep.rank.account import Account
 from accelsweep.rank.loops.loop import Driver
 from accelsweep.rank.measuring import Measurement
-from accelsweep.rank.process import Place
+from accelsweep.rank.process import RankPlace
 from accelsweep.rank.spec import RunSpec
 
 
@@ -26,7 +26,7 @@ class Task(Protocol):
         """Measure what may take time, now that the window is closed. Raises what the user's code raises."""
 
 
-def task_of(spec: RunSpec, place: Place) -> Task:
+def task_of(spec: RunSpec, place: RankPlace) -> Task:
     """Return the task that the config asks for. Raises InputError for one that nobody here knows."""
     name = str(spec.config.get("task", "train_throughput"))
     if name == "train_throughput":

@@ -8,7 +8,7 @@ from __future__ import annotations
 from accelsweep.measure.device import measured_device
 from accelsweep.measure.group import group_of
 from accelsweep.rank.loops.make import make_loop
-from accelsweep.rank.quality import Quality
+from accelsweep.rank.quality import QualityPhase
 from accelsweep.rank.tasks.chase import Chase, Goal
 from accelsweep.rank.tasks.train_throughput import TrainThroughput
 
@@ -16,9 +16,9 @@ from accelsweep.rank.tasks.train_throughput import TrainThroughput
 class TimeToAccuracy(TrainThroughput):
     """Trains a fresh module and validates it again and again, until it is good enough or the samples are spent."""
 
-    def _quality(self) -> Quality:
+    def _quality(self) -> QualityPhase:
         loop = make_loop(self._spec)
         goal = Goal.of(self._spec.config, self._spec.world_size, loop.accumulate, self._epoch_samples)
         chase = Chase(goal, device=measured_device(loop.device), group=group_of(self._spec.world_size))
         loop.drive(chase, chase)
-        return Quality(chase.metrics(), loop.logged)
+        return QualityPhase(chase.metrics(), loop.logged)

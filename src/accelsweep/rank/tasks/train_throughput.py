@@ -12,15 +12,15 @@ from accelsweep.rank.loops.loop import Loop
 from accelsweep.rank.loops.make import make_loop
 from accelsweep.rank.measuring import Measurement
 from accelsweep.rank.probing import probe, release
-from accelsweep.rank.process import Place
-from accelsweep.rank.quality import Quality, measure_quality
+from accelsweep.rank.process import RankPlace
+from accelsweep.rank.quality import QualityPhase, measure_quality
 from accelsweep.rank.spec import RunSpec
 
 
 class TrainThroughput:
     """Trains; every phase has a fresh module."""
 
-    def __init__(self, spec: RunSpec, place: Place) -> None:
+    def __init__(self, spec: RunSpec, place: RankPlace) -> None:
         """`spec` says what to train, `place` which of the ranks this one is."""
         self._spec, self._place = spec, place
         self._loop: Loop | None = None
@@ -62,7 +62,7 @@ class TrainThroughput:
         account.metrics |= quality.metrics
         account.metrics |= {f"logged.{name}": _logged(value) for name, value in (self._logged | quality.logged).items()}
 
-    def _quality(self) -> Quality:
+    def _quality(self) -> QualityPhase:
         return measure_quality(self._spec)
 
 

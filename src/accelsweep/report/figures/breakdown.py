@@ -7,7 +7,7 @@ from typing import Any
 import altair as alt
 
 from accelsweep.core.breakdown import PARTS
-from accelsweep.core.findings import Bottleneck, CellFinding, Findings
+from accelsweep.core.findings import CellFinding, Findings, StepBottleneck
 from accelsweep.report import format as fmt
 from accelsweep.report.figures.figure import ROW_PIXELS, ROWS, Chart, Figure, Skipped
 from accelsweep.report.figures.theme import Palette
@@ -35,7 +35,7 @@ def breakdown_figure(findings: Findings) -> Figure | Skipped:
     )
 
 
-def _rows(position: int, cell: CellFinding, found: Bottleneck) -> list[dict[str, Any]]:
+def _rows(position: int, cell: CellFinding, found: StepBottleneck) -> list[dict[str, Any]]:
     return [
         {
             "cell": cell.cell,

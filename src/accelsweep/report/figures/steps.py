@@ -17,7 +17,7 @@ from accelsweep.core.record import Record, steps_damage
 from accelsweep.report import format as fmt
 from accelsweep.report.figures.figure import ROWS, Chart, Figure, Row, Skipped
 from accelsweep.report.figures.theme import Palette
-from accelsweep.report.place import Place
+from accelsweep.report.place import ReportPlace
 
 COLUMNS = ("run", "cell", "rank", "step", "phase", "step_seconds")
 MOST_RUNS = 12
@@ -25,7 +25,7 @@ MOST_STEPS = 300
 """Steps shown of one run; of a longer run every second, third, ... step is shown, and the note says so."""
 
 
-def steps_figure(findings: Findings, folder: Place) -> Figure | Skipped:
+def steps_figure(findings: Findings, folder: ReportPlace) -> Figure | Skipped:
     """Return the step times of the chosen runs, or why there are none. A file that is damaged is left out."""
     rows: list[Row] = []
     thinned = False

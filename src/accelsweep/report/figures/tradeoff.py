@@ -20,7 +20,7 @@ COLUMNS = ("cell", "label", "rate", "metric", "value", "unit", "role")
 
 
 @dataclass(frozen=True)
-class Price:
+class TradeOff:
     """What a rate is held against: a figure's name, what it is in a word, and the metrics that serve, best first."""
 
     figure: str
@@ -33,9 +33,9 @@ class Price:
 
 
 PRICES = (
-    Price("pareto-cost", "cost", ("usd_per_result", "usd_per_million_samples")),
-    Price("pareto-energy", "energy", (ENERGY,)),
-    Price("pareto-memory", "memory", MEMORY_METRICS),
+    TradeOff("pareto-cost", "cost", ("usd_per_result", "usd_per_million_samples")),
+    TradeOff("pareto-energy", "energy", (ENERGY,)),
+    TradeOff("pareto-memory", "memory", MEMORY_METRICS),
 )
 _MEMORIES = {
     "peak_memory_reserved_bytes": "peak memory, reserved",
@@ -50,7 +50,7 @@ def tradeoff_figures(findings: Findings) -> list[Figure | Skipped]:
     return [_tradeoff(findings, price) for price in PRICES]
 
 
-def _tradeoff(findings: Findings, price: Price) -> Figure | Skipped:
+def _tradeoff(findings: Findings, price: TradeOff) -> Figure | Skipped:
     if ENERGY in price.metrics and (scopes := _energy_scopes(findings)):
         return Skipped(price.figure, f"energy of different scopes does not compare: {' and '.join(scopes)}")
     for metric in price.metrics:
@@ -84,7 +84,7 @@ def _name_sides(rows: list[dict[str, Any]]) -> None:
         row["name_side"] = ("left" if row["value"] > middle else "right") if named else None
 
 
-def _why(findings: Findings, price: Price) -> str:
+def _why(findings: Findings, price: TradeOff) -> str:
     """Return the first stated reason why this price was neither measured nor given, if any."""
     if price.figure == "pareto-cost" and findings.costs_note:
         return f" ({findings.costs_note})"
