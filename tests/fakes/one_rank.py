@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 import warm
+from patience import PATIENCE_SECONDS
 
 from accelsweep.rank.spec import RankResult, RunSpec
 
@@ -58,6 +59,8 @@ def run_ranks(made: RunSpec, folder: Path) -> list[RankResult]:
         )
         for rank, log in enumerate(logs)
     ]
-    said = [(warm.ended(process, 120), log.read_text()) for process, log in zip(processes, logs, strict=True)]
+    said = [
+        (warm.ended(process, PATIENCE_SECONDS), log.read_text()) for process, log in zip(processes, logs, strict=True)
+    ]
     assert [code for code, _ in said] == [0] * made.world_size, said
     return [RankResult.read(made.rank_result(rank)) for rank in range(made.world_size)]

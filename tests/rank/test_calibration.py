@@ -125,6 +125,7 @@ def test_a_module_that_cannot_live_on_the_meta_device_is_not_counted_with_the_re
     assert result.metrics["mfu"].reason.startswith("not counted")
 
 
+@pytest.mark.timing
 @pytest.mark.real
 @BOTH_LOOPS
 def test_a_stall_in_one_rank_is_the_other_ranks_waiting(spec, tmp_path, loop):

@@ -51,6 +51,7 @@ def test_a_measured_rank_leaves_rates_steps_and_settings_that_agree(run, spec, l
     assert {"before", "after"} == set(result.environment)
 
 
+@pytest.mark.timing
 @BOTH_LOOPS
 def test_a_step_of_known_length_is_measured_as_that_long(run, loop):
     """A step spins for 5 ms and its data for 2 ms; the loop may add at most 20 %."""
@@ -241,6 +242,7 @@ def test_two_ranks_measure_together(spec, tmp_path, loop):
     assert first.metrics["quality"].value == pytest.approx(second.metrics["quality"].value)
 
 
+@pytest.mark.timing
 @pytest.mark.real
 def test_a_stall_in_one_rank_sets_the_pace_of_all(spec, tmp_path):
     """Alone, rank 0 would take 2 ms a step; what meeting costs beside the stall is the machine's affair."""
