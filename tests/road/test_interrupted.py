@@ -17,7 +17,14 @@ def wait_for(condition, seconds=PATIENCE_SECONDS):
 
 
 def test_ctrl_c_keeps_finished_runs_and_the_same_command_resumes(home):
-    arguments = ("run", "experiment=tiny", "measure.min_seconds=1", "measure.max_steps=100000")
+    arguments = (
+        "run",
+        "experiment=tiny",
+        "batch_size=16,32,64",
+        "repeats=1",
+        "measure.min_seconds=1",
+        "measure.max_steps=100000",
+    )
     process = home.start(*arguments)
     wait_for(lambda: len(home.records("tiny")) >= 1)
     process.send_signal(signal.SIGINT)
@@ -25,11 +32,11 @@ def test_ctrl_c_keeps_finished_runs_and_the_same_command_resumes(home):
     assert process.returncode == 130, output
     assert "Resume with" in output
     kept = home.records("tiny")
-    assert 1 <= len(kept) < 4
+    assert 1 <= len(kept) < 3
     again = home.accelsweep(*arguments)
     assert again.returncode == 0, again.stdout
     after = home.records("tiny")
-    assert len(after) == 4
+    assert len(after) == 3
     assert {name: after[name] for name in kept} == kept
 
 
