@@ -8,6 +8,8 @@ GPU_OPTIONS ?=
 PACK ?= dist/gpu
 RUN := $(VENV)/bin
 PYTEST := $(RUN)/python -m pytest
+TEST_WORKERS ?= 3
+BESIDE = -n $(TEST_WORKERS) --dist loadgroup
 export MLFLOW_DISABLE_TELEMETRY := true
 
 .DEFAULT_GOAL := help
@@ -50,13 +52,16 @@ format: setup ## put every file into the agreed form
 	@$(RUN)/snakefmt Snakefile workflows
 
 test-fast: setup ## the inner loop: what starts nothing real
-	@$(PYTEST) -n 2 -m 'not real and not browser and not slurm and not long'
+	@$(PYTEST) $(BESIDE) -m 'not real and not browser and not slurm and not timing and not long'
 
 system: ## install the Debian packages that the real parts of the tests need, where that is possible
 	@tests/install-system.sh
 
-test: setup system ## everything that can be tested here, real parts included
-	@$(PYTEST) -m 'not long'
+test: setup system ## all tests, real parts included: first side by side, then those that time something
+	@beside=0; alone=0; \
+	$(PYTEST) $(BESIDE) -m 'not timing and not long' || beside=$$?; \
+	$(PYTEST) -m 'timing and not long' || alone=$$?; \
+	exit $$((beside > alone ? beside : alone))
 
 test-long: setup system ## the long suites
 	@$(PYTEST) -m long

@@ -1,21 +1,18 @@
-"""What tests of several rooms share: builders of fake data from tests/fakes, offered as fixtures."""
+"""What tests of several rooms share: builders from tests/fakes as fixtures, what is made once, who runs beside whom."""
 
 from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
+from filelock import FileLock
 from hypothesis import HealthCheck
 from hypothesis import settings as hypothesis_settings
 
 from accelsweep.state.folders import SweepFolder
-
-if TYPE_CHECKING:
-    from tiny_supervisor import Supervised
 
 sys.path.insert(0, str(Path(__file__).parent / "fakes"))
 
@@ -29,6 +26,42 @@ hypothesis_settings.register_profile(
 hypothesis_settings.load_profile("repeatable")
 
 SETTINGS = ("ACCELSWEEP_", "MLFLOW_")
+
+# Tests start hundreds of processes: where nobody may keep what it compiled, each would compile our sources anew.
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+sys.dont_write_bytecode = False
+
+LONGEST_FIRST = ("slurm", "road", "faults", "browser", "publish", "rank", "supervise", "drive")
+"""The rooms that take minutes: parallel workers begin with them, so that none works on when the others are done."""
+
+TOGETHER = ("cluster", "server", "storm", "published", "searched")
+"""Fixtures too expensive to be made by several workers: one worker runs all tests that want one of them."""
+
+STORES = ("uri", "published", "searched")
+"""Fixtures that want the server where they are given the parameter `http`."""
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Function]) -> None:
+    """Put the rooms that take minutes first, and tests that share something expensive into one worker."""
+    items.sort(key=_place)
+    for item in items:
+        if group := _group(item):
+            item.add_marker(pytest.mark.xdist_group(group))
+
+
+def _place(item: pytest.Function) -> int:
+    room = item.path.parent.name
+    return LONGEST_FIRST.index(room) if room in LONGEST_FIRST else len(LONGEST_FIRST)
+
+
+def _group(item: pytest.Function) -> str | None:
+    if item.path.parent.name == "browser":
+        return item.path.stem
+    stores = {item.callspec.params.get(name) for name in STORES} if hasattr(item, "callspec") else set()
+    if "http" in stores:
+        return "server"
+    return next((name for name in TOGETHER if name in item.fixturenames), None)
 
 
 @pytest.fixture(autouse=True)
@@ -51,9 +84,22 @@ def example_sweep(tmp_path: Path) -> SweepFolder:
     return build_example_sweep(tmp_path)
 
 
-@pytest.fixture
-def supervised(tmp_path: Path) -> Supervised:
-    """A sweep of its own, with locks of its own, waiting to be planned (see fakes/tiny_supervisor.py)."""
-    from tiny_supervisor import Supervised
+@pytest.fixture(scope="session")
+def once(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str, Callable[[Path], None]], Path]:
+    """A function that returns a folder which the first of all parallel workers that asks for its name makes.
 
-    return Supervised(tmp_path / "home", tmp_path / "leases")
+    Tests look at what it holds and must not change it.
+    """
+    ours = tmp_path_factory.getbasetemp()
+    base = ours.parent if os.environ.get("PYTEST_XDIST_WORKER") else ours
+
+    def shared(name: str, make: Callable[[Path], None]) -> Path:
+        folder, made = base / f"once-{name}", base / f"once-{name}.made"
+        with FileLock(base / f"once-{name}.lock"):
+            if not made.exists():
+                folder.mkdir()  # fails where an earlier attempt failed: once is enough
+                make(folder)
+                made.touch()
+        return folder
+
+    return shared

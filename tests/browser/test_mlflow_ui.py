@@ -17,6 +17,7 @@ from pathlib import Path
 import pytest
 from example_sweep import build_example_sweep
 from ledger import until
+from patience import PATIENCE_SECONDS
 
 from accelsweep.core.findings import Findings
 from accelsweep.core.plans import Manifest
@@ -207,7 +208,7 @@ def test_runs_appear_while_the_sweep_goes_on(site: Site) -> None:
         assert f"{OTHER} | repeat 2" not in site.names()
     finally:
         follower.send_signal(signal.SIGTERM)
-        assert follower.wait(60) == 0
+        assert follower.wait(PATIENCE_SECONDS) == 0
 
 
 def _opened(site: Site, name: str) -> list[str]:

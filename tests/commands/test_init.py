@@ -7,6 +7,7 @@ import subprocess
 import sys
 
 import pytest
+from patience import PATIENCE_SECONDS
 
 from accelsweep.commands.init import FILES, write_starter
 from accelsweep.core.errors import InputError
@@ -79,7 +80,7 @@ def test_the_starter_runs_to_a_report_and_its_own_test_passes(tmp_path):
         check=False,
         capture_output=True,
         text=True,
-        timeout=280,
+        timeout=PATIENCE_SECONDS,
     )
     assert done.returncode == 0, done.stdout + done.stderr
     assert "model.width=256" in done.stdout

@@ -10,6 +10,7 @@ import sys
 from pathlib import Path
 
 import psutil
+from patience import PATIENCE_SECONDS
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 
@@ -22,7 +23,7 @@ hydra:
 accelerator: cpu
 threads: 1
 baseline: {batch_size: 16}
-repeats: 3
+repeats: 2
 measure:
   warmup_steps: 3
   min_steps: 10
@@ -43,6 +44,12 @@ MODULES = {
 
 class Home:
     """A user's working directory; `environment` is added to what its processes get."""
+
+    @classmethod
+    def of_a_finished_command(cls, path: Path, **environment: str) -> tuple[Home, subprocess.CompletedProcess[str]]:
+        """Return the home at `path` and how the command ended that `keep` was told of there."""
+        code, _, output = (path / "ended.txt").read_text("utf-8").partition("\n")
+        return cls(path / "home", **environment), subprocess.CompletedProcess([], int(code), output, None)
 
     def __init__(self, path: Path, **environment: str) -> None:
         self.path = path
@@ -69,8 +76,12 @@ class Home:
 
     def accelsweep(self, *arguments: str) -> subprocess.CompletedProcess[str]:
         process = self.start(*arguments)
-        output, _ = process.communicate(timeout=280)
+        output, _ = process.communicate(timeout=PATIENCE_SECONDS)
         return subprocess.CompletedProcess(process.args, process.returncode, output, None)
+
+    def keep(self, ended: subprocess.CompletedProcess[str]) -> None:
+        """Write down beside the home how a command ended, for `of_a_finished_command` in another process."""
+        (self.path.parent / "ended.txt").write_text(f"{ended.returncode}\n{ended.stdout}", "utf-8")
 
     def snakemake(self, *arguments: str) -> subprocess.CompletedProcess[str]:
         command = [sys.executable, "-m", "snakemake", "--snakefile", str(REPOSITORY / "Snakefile")]
@@ -83,7 +94,7 @@ class Home:
             stderr=subprocess.STDOUT,
             text=True,
             check=False,
-            timeout=280,
+            timeout=PATIENCE_SECONDS,
         )
 
     def files(self) -> dict[str, int]:

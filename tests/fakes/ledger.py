@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 from home import Home
+from patience import PATIENCE_SECONDS
 
 from accelsweep.core.documents import sha256_file
 from accelsweep.core.errors import DamagedFile
@@ -23,8 +24,6 @@ from accelsweep.core.record import Record
 from accelsweep.state.folders import SweepFolder
 from accelsweep.state.living import read_hold
 from accelsweep.supervise.audit import audit
-
-LONGEST_SECONDS = 280.0
 
 
 class HeadLedger:
@@ -63,7 +62,7 @@ class HeadLedger:
                 with suppress(ProcessLookupError):
                     os.kill(pid, signal.SIGKILL)
             hits.append(bool(living))
-        process.communicate(timeout=LONGEST_SECONDS)
+        process.communicate(timeout=PATIENCE_SECONDS)
         self.look()
         return hits
 
@@ -118,7 +117,7 @@ def published_runs(database: Path) -> int:
         return int(connection.execute(query).fetchone()[0])
 
 
-def until(condition: Callable[[], object], seconds: float = 120.0) -> None:
+def until(condition: Callable[[], object], seconds: float = PATIENCE_SECONDS) -> None:
     """Wait until `condition()` is true; fail after `seconds`."""
     deadline = time.monotonic() + seconds
     while not condition():

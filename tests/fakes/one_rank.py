@@ -1,14 +1,14 @@
-"""One run without a supervisor: configs of tiny workloads, and all ranks of a spec as fresh interpreters."""
+"""One run without a supervisor: configs of tiny workloads, and all ranks of a spec as processes."""
 
 from __future__ import annotations
 
 import os
 import socket
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+import warm
+from patience import PATIENCE_SECONDS
 
 from accelsweep.rank.spec import RankResult, RunSpec
 
@@ -46,16 +46,22 @@ def free_port() -> int:
 
 
 def run_ranks(made: RunSpec, folder: Path) -> list[RankResult]:
-    """Run all ranks of a spec as fresh interpreters; return their results by rank."""
+    """Run all ranks of a spec, each in a process of its own; return their results by rank."""
     made.write(made.file())
     shared = {**os.environ, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port()), "NODE_RANK": "0"}
+    logs = [folder / f"rank-{rank}.log" for rank in range(made.world_size)]
     processes = [
-        subprocess.Popen(
-            [sys.executable, "-m", "accelsweep.rank.rank", str(made.file())],
-            env={**shared, "WORLD_SIZE": str(made.world_size), "RANK": str(rank), "LOCAL_RANK": str(rank)},
+        warm.start(
+            "accelsweep.rank.rank",
+            str(made.file()),
             cwd=folder,
+            environment={**shared, "WORLD_SIZE": str(made.world_size), "RANK": str(rank), "LOCAL_RANK": str(rank)},
+            output=log,
         )
-        for rank in range(made.world_size)
+        for rank, log in enumerate(logs)
     ]
-    assert [process.wait(timeout=120) for process in processes] == [0] * made.world_size
+    said = [
+        (warm.ended(process, PATIENCE_SECONDS), log.read_text()) for process, log in zip(processes, logs, strict=True)
+    ]
+    assert [code for code, _ in said] == [0] * made.world_size, said
     return [RankResult.read(made.rank_result(rank)) for rank in range(made.world_size)]

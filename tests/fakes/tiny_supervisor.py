@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from patience import PATIENCE_SECONDS
 from tiny_sweep import plan_sweep
 
 from accelsweep.core.outcome import Outcome
@@ -61,7 +62,7 @@ class Supervised:
     def run(self, *arguments: str, **environment: str) -> tuple[int, str]:
         """Run a supervisor to its end; return its exit code and what it printed."""
         with self.start(*arguments, **environment) as process:
-            return ended(process, 60)
+            return ended(process)
 
     def runs(self) -> list[str]:
         """Return the names of all planned runs."""
@@ -80,7 +81,7 @@ class Supervised:
         return self.folder.run(self.runs()[run]) / "attempts" / str(attempt)
 
 
-def ended(process: subprocess.Popen[str], seconds: float = 20.0) -> tuple[int, str]:
+def ended(process: subprocess.Popen[str], seconds: float = PATIENCE_SECONDS) -> tuple[int, str]:
     """Wait for a supervisor's end; return exit code and output. Kill it, and its runs with it, after `seconds`."""
     try:
         output, _ = process.communicate(timeout=seconds)
@@ -90,7 +91,7 @@ def ended(process: subprocess.Popen[str], seconds: float = 20.0) -> tuple[int, s
     return process.returncode, output
 
 
-def until(condition: Callable[[], object], seconds: float = 20.0) -> None:
+def until(condition: Callable[[], object], seconds: float = PATIENCE_SECONDS) -> None:
     """Wait until `condition()` is true; fail after `seconds`."""
     deadline = time.monotonic() + seconds
     while not condition():

@@ -9,6 +9,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import warm
+
 from accelsweep.core.cell import cell_name
 from accelsweep.core.documents import canonical_json, sha256_text
 from accelsweep.core.plans import Block, Limits, Manifest, PlannedBlock, PlannedCell, Resources, Run, Settings, Site
@@ -84,21 +86,23 @@ def plan_sweep(
 
 
 def measure_sweep(
-    folder: SweepFolder, block: Path, *, within_seconds: float, **environment: str
+    folder: SweepFolder, block: Path, *, within_seconds: float, fresh: bool = False, **environment: str
 ) -> tuple[list[Record], str]:
     """Measure the block by the supervisor's own command; return the records as planned, and what the command printed.
 
     Fails if the command fails or takes longer. The machine's leases lie beside the sweep's home, for this test alone.
+    A `fresh` interpreter imports torch anew (see warm.py).
     """
-    done = subprocess.run(
-        [sys.executable, "-m", "accelsweep.supervise", str(block)],
-        cwd=folder.home,
-        env={**os.environ, "ACCELSWEEP_LEASES": str(folder.home.parent / "leases"), **environment},
-        check=False,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        timeout=within_seconds,
-    )
-    assert done.returncode == 0, done.stdout
-    return [Record.read(folder.record(run)) for run in Manifest.read(folder.manifest).wanted_runs()], done.stdout
+    log = folder.home / "supervisor.log"
+    environment = {**os.environ, "ACCELSWEEP_LEASES": str(folder.home.parent / "leases"), **environment}
+    if fresh:
+        command = [sys.executable, "-m", "accelsweep.supervise", str(block)]
+        with log.open("wb") as output:
+            code = subprocess.call(
+                command, cwd=folder.home, env=environment, stdout=output, stderr=output, timeout=within_seconds
+            )
+    else:
+        started = warm.start("accelsweep.supervise", str(block), cwd=folder.home, environment=environment, output=log)
+        code = warm.ended(started, within_seconds)
+    assert code == 0, log.read_text()
+    return [Record.read(folder.record(run)) for run in Manifest.read(folder.manifest).wanted_runs()], log.read_text()

@@ -39,7 +39,13 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     survived: Counter[str] = Counter()
     for report in terminalreporter.stats.get("passed", []):
         if report.when == "call" and "faults/" in report.nodeid:
-            own_name = report.nodeid.split("::")[-1].partition("[")[0].removeprefix("test_").replace("_", " ")
+            own_name = (
+                report.nodeid.split("::")[-1]
+                .partition("@")[0]
+                .partition("[")[0]
+                .removeprefix("test_")
+                .replace("_", " ")
+            )
             survived.update([what for key, what in report.user_properties if key == _PROPERTY] or [own_name])
     if survived:
         terminalreporter.section("faults injected and survived")

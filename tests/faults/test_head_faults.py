@@ -11,12 +11,13 @@ from pathlib import Path
 import pytest
 from home import TINY, Home
 from ledger import HeadLedger, damage, mounted, until
+from patience import PATIENCE_SECONDS
 
 from accelsweep.core.outcome import Outcome
 from accelsweep.core.plans import Manifest
 from accelsweep.core.record import Record, steps_damage
 
-pytestmark = [pytest.mark.real, pytest.mark.timeout(900)]
+pytestmark = pytest.mark.real
 
 Inject = Callable[[str], None]
 
@@ -91,11 +92,18 @@ def test_kills_of_every_process_one_after_another_lose_nothing(
         inject(f"SIGKILL of {victim}")
 
 
-def test_a_supervisor_that_outlived_its_head_is_waited_for(home: Home, inject: Inject) -> None:
+def test_a_second_head_is_refused_and_a_supervisor_that_outlived_its_head_is_waited_for(
+    home: Home, inject: Inject
+) -> None:
     home.module("mine", MINE)
-    ledger = HeadLedger(home, *ONE_RUN, "measure.min_steps=120", "measure.max_steps=120")
+    ledger = HeadLedger(home, *ONE_RUN, "measure.min_steps=240", "measure.max_steps=240")
     head = home.start(*ledger.command)
     until(ledger.running)
+    planned = ledger.folder.manifest.read_bytes()
+    refused = home.accelsweep("run", "experiment=tiny")
+    assert refused.returncode == 1, refused.stdout
+    assert "--cancel-old" in refused.stdout
+    assert ledger.folder.manifest.read_bytes() == planned, "a refused command changed the plan of another"
     head.kill()
     head.wait()
     (orphan,) = home.processes("supervisor")
@@ -104,19 +112,15 @@ def test_a_supervisor_that_outlived_its_head_is_waited_for(home: Home, inject: I
     inject("orphan supervisor waited for")
 
 
+@pytest.mark.long  # tests/drive/test_head.py ends heads and orphans; only here they are a whole road's
 def test_cancel_old_ends_the_living_head_and_its_supervisor(home: Home, inject: Inject) -> None:
     home.module("mine", MINE)
     ledger = HeadLedger(home, *ONE_RUN)
     head = home.start(*ledger.command, "measure.min_steps=100000", "measure.max_steps=100000")
     until(ledger.running)
-    planned = ledger.folder.manifest.read_bytes()
-    refused = home.accelsweep("run", "experiment=tiny")
-    assert refused.returncode == 1, refused.stdout
-    assert "--cancel-old" in refused.stdout
-    assert ledger.folder.manifest.read_bytes() == planned, "a refused command changed the plan of another"
     output = ledger.complete("--cancel-old")
     assert f"sending SIGINT to process {head.pid}" in output
-    assert head.wait(30) == 130
+    assert head.wait(PATIENCE_SECONDS) == 130
     inject("living head ended by --cancel-old")
 
 

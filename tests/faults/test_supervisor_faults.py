@@ -17,6 +17,7 @@ from pathlib import Path
 import psutil
 import pytest
 from ledger import mounted
+from patience import PATIENCE_SECONDS
 from tiny_supervisor import Supervised
 
 from accelsweep.core.documents import sha256_file
@@ -93,7 +94,7 @@ def inject(process: subprocess.Popen[str], seconds: float, number: signal.Signal
     with pytest.raises(subprocess.TimeoutExpired):
         process.wait(seconds)
     process.send_signal(number)
-    process.communicate(timeout=20)
+    process.communicate(timeout=PATIENCE_SECONDS)
 
 
 @pytest.fixture
@@ -130,7 +131,7 @@ def test_a_killed_rank_costs_one_more_attempt_and_nothing_else(ledger: Ledger, s
     for rank in psutil.Process(process.pid).children():
         with contextlib.suppress(ProcessLookupError):  # it may have come to its own end
             os.kill(rank.pid, signal.SIGKILL)
-    process.communicate(timeout=20)
+    process.communicate(timeout=PATIENCE_SECONDS)
     ledger.complete()
 
 

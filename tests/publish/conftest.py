@@ -54,14 +54,31 @@ def empty_database(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return home / "mlflow.db"
 
 
-@pytest.fixture(params=["sqlite", "http"])
+@pytest.fixture
 def uri(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
-    """The address of a store: the folder's own SQLite file, then a server over HTTP."""
+    """The address of a store: the folder's own SQLite file, or a server over HTTP."""
     monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
-    if request.param == "http":
+    if getattr(request, "param", "sqlite") == "http":
         return str(request.getfixturevalue("server"))
     shutil.copy(request.getfixturevalue("empty_database"), tmp_path / "mlflow.db")
     return f"sqlite:///{tmp_path / 'mlflow.db'}"
+
+
+@pytest.fixture(scope="session", params=["sqlite", "http"])
+def published(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> tuple[SweepFolder, str]:
+    """The example sweep with findings, published once to each kind of store; tests look at it and change nothing."""
+    from accelsweep.publish.publisher import publish
+
+    folder = build_example_sweep(tmp_path_factory.mktemp("published"), name=f"published-{request.param}")
+    write_findings(folder, rate=100.0)
+    (folder.home / "constraints.txt").write_text("torch==2.13.0\n", "utf-8")
+    uri = f"sqlite:///{folder.home / 'mlflow.db'}"
+    if request.param == "http":
+        uri = str(request.getfixturevalue("server"))
+    else:
+        shutil.copy(request.getfixturevalue("empty_database"), folder.home / "mlflow.db")
+    publish(folder, uri)
+    return folder, uri
 
 
 @pytest.fixture

@@ -16,6 +16,7 @@ from typing import Any
 
 import psutil
 import pytest
+from patience import PATIENCE_SECONDS
 
 from accelsweep.core.plans import Hold, Manifest
 from accelsweep.core.record import Record
@@ -65,7 +66,7 @@ class Sweep:
             return subprocess.Popen([*command, "--tracking-uri", self.uri], stdout=log, stderr=subprocess.STDOUT)
 
 
-def wait_for(condition: Callable[[], bool], seconds: float = 45) -> None:
+def wait_for(condition: Callable[[], bool], seconds: float = PATIENCE_SECONDS) -> None:
     """Wait until the condition holds; fail if it does not in time."""
     deadline = time.monotonic() + seconds
     while not condition():
@@ -105,12 +106,13 @@ def test_runs_appear_while_the_sweep_goes_on_and_the_end_is_a_full_pass(
         with_findings(sweep)
     finally:
         follower.send_signal(signal.SIGTERM)
-    assert follower.wait(60) == 0, (sweep.home / "publish.log").read_text()
+    assert follower.wait(PATIENCE_SECONDS) == 0, (sweep.home / "publish.log").read_text()
     held = read_store(sweep, uri)
     assert len(held) == 34
     assert "RUNNING" not in {entry["status"] for entry in held.values()}
 
 
+@pytest.mark.parametrize("uri", ["http"], indirect=True)
 def test_a_run_whose_sweep_was_killed_does_not_stay_running(
     sweep: SweepFolder, uri: str, read_store: ReadStore
 ) -> None:
@@ -121,7 +123,7 @@ def test_a_run_whose_sweep_was_killed_does_not_stay_running(
     key = f"run:{going.runs[0]}"
     wait_for(lambda: read_store(sweep, uri).get(key, {}).get("status") == "RUNNING")
     head.kill()
-    assert follower.wait(60) == 0
+    assert follower.wait(PATIENCE_SECONDS) == 0
     head.wait()
     held = read_store(sweep, uri)
     assert (held[key]["status"], held[key]["tags"]["outcome"]) == ("KILLED", "not_run")
@@ -139,5 +141,5 @@ def test_a_silent_store_is_told_once_and_costs_the_sweep_nothing(sweep: SweepFol
     time.sleep(6)
     assert log.read_text("utf-8").count("does not answer") == 1
     follower.send_signal(signal.SIGTERM)
-    assert follower.wait(25) == 1, "a store that was silent to the last is not waited for"
+    assert follower.wait(PATIENCE_SECONDS) == 1, "a store that was silent to the last is not waited for"
     assert "All records are safe; publish again later" in log.read_text("utf-8")

@@ -14,6 +14,8 @@ from typing import Any
 
 import pytest
 from mlflow.exceptions import MlflowException
+from patience import PATIENCE_SECONDS
+from stores import BOTH_STORES
 
 from accelsweep.publish.location import resolve
 from accelsweep.publish.publisher import StoreUnreachable, publish
@@ -60,7 +62,7 @@ def refused_port() -> int:
         return int(probe.getsockname()[1])
 
 
-@pytest.mark.parametrize("seed", [1, 2])
+@pytest.mark.parametrize(("seed", "uri"), [(1, "sqlite"), (2, "http")], indirect=["uri"])
 def test_a_publisher_killed_again_and_again_leaves_the_same_store_as_one_left_alone(
     seed: int, sweep: SweepFolder, uri: str, read_store: ReadStore, with_findings: Callable[..., Any], tmp_path: Path
 ) -> None:
@@ -97,12 +99,12 @@ def test_a_report_begun_by_a_publisher_that_was_killed_is_completed_and_not_call
     assert publish(sweep, uri).written == 0
 
 
-@pytest.mark.parametrize("fresh", [True, False], ids=["no database yet", "database exists"])
+@BOTH_STORES
 def test_three_publishers_at_once_leave_every_run_once(
-    fresh: bool, uri: str, sweep: SweepFolder, read_store: ReadStore, with_findings: Callable[..., Any]
+    uri: str, sweep: SweepFolder, read_store: ReadStore, with_findings: Callable[..., Any]
 ) -> None:
     with_findings(sweep)
-    if fresh and uri.startswith("sqlite"):
+    if uri.startswith("sqlite"):  # they make the database, too
         (sweep.home / "mlflow.db").unlink()
     command = [sys.executable, "-m", "accelsweep.publish", str(sweep.root), "--tracking-uri", uri]
     publishers = [subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT) for _ in range(3)]
@@ -119,14 +121,16 @@ def test_a_store_that_answers_late_is_waited_for_and_that_is_told_once(sweep: Sw
     published = []
 
     def publish_patiently() -> None:
-        published.append(publish(sweep, f"http://127.0.0.1:{port}", patience_seconds=180, tell=said.append))
+        published.append(
+            publish(sweep, f"http://127.0.0.1:{port}", patience_seconds=PATIENCE_SECONDS, tell=said.append)
+        )
 
     publisher = threading.Thread(target=publish_patiently)
     publisher.start()
     publisher.join(4)  # long enough to be refused more than once
     assert publisher.is_alive()
     with running_server(tmp_path, resolve(tmp_path, "sqlite:///late.db"), port):
-        publisher.join(180)
+        publisher.join(PATIENCE_SECONDS)
         assert published[0].finished == 23
     assert len(said) == 1
     assert f"MLflow at http://127.0.0.1:{port} does not answer" in said[0]

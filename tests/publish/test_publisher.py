@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from stores import BOTH_STORES
 
 from accelsweep.core.errors import InputError
 from accelsweep.core.outcome import Outcome
@@ -21,6 +22,7 @@ from accelsweep.state.folders import SweepFolder
 
 pytestmark = pytest.mark.real
 
+Published = tuple[SweepFolder, str]
 ReadStore = Callable[[SweepFolder, str], dict[str, dict[str, Any]]]
 BASELINE = "devices x1 | 32-true | batch 32"
 
@@ -48,9 +50,9 @@ def remeasure(folder: SweepFolder, record: Record, **changes: Any) -> Record:
 
 
 def test_a_cell_is_a_parent_run_and_each_repeat_a_child_with_its_true_ending(
-    sweep: SweepFolder, uri: str, read_store: ReadStore
+    published: Published, read_store: ReadStore
 ) -> None:
-    publish(sweep, uri)
+    sweep, uri = published
     held = read_store(sweep, uri)
     manifest = Manifest.read(sweep.manifest)
     assert {held[f"cell:{cell.name}"]["name"] for cell in manifest.cells} >= {BASELINE}
@@ -75,8 +77,8 @@ def test_a_cell_is_a_parent_run_and_each_repeat_a_child_with_its_true_ending(
     assert held[f"cell:{missing.rpartition('-r')[0]}"]["status"] == "KILLED", "one of its repeats was not run"
 
 
-def test_runs_are_found_by_param_metric_and_tag(sweep: SweepFolder, uri: str) -> None:
-    publish(sweep, uri)
+def test_runs_are_found_by_param_metric_and_tag(published: Published) -> None:
+    sweep, uri = published
     fast = search(sweep, uri, "params.batch_size = '128' and metrics.samples_per_second > 9000 and tags.kind = 'run'")
     assert {run.data.params["batch_size"] for run in fast} == {"128"}
     assert all(run.data.metrics["samples_per_second"] > 9000 for run in fast)
@@ -91,9 +93,9 @@ def test_runs_are_found_by_param_metric_and_tag(sweep: SweepFolder, uri: str) ->
 
 
 def test_a_measured_run_carries_its_metrics_curves_artifacts_and_data(
-    sweep: SweepFolder, uri: str, read_store: ReadStore, tmp_path: Path
+    published: Published, read_store: ReadStore, tmp_path: Path
 ) -> None:
-    publish(sweep, uri)
+    sweep, uri = published
     record = record_of(sweep, devices=2, batch_size=32)
     entry = read_store(sweep, uri)[f"run:{record.run}"]
     for name, metric in record.metrics.items():
@@ -116,11 +118,8 @@ def test_a_measured_run_carries_its_metrics_curves_artifacts_and_data(
     assert (Path(there) / "steps.parquet").read_bytes() == sweep.steps(record.run).read_bytes()
 
 
-def test_a_cell_carries_the_findings_and_nothing_else(
-    sweep: SweepFolder, uri: str, read_store: ReadStore, with_findings: Callable[..., Any]
-) -> None:
-    with_findings(sweep, rate=100.0)
-    publish(sweep, uri)
+def test_a_cell_carries_the_findings_and_nothing_else(published: Published, read_store: ReadStore) -> None:
+    sweep, uri = published
     manifest = Manifest.read(sweep.manifest)
     cell = read_store(sweep, uri)[f"cell:{manifest.baseline}"]
     latest = {name: points[-1][1] for name, points in cell["metrics"].items()}
@@ -165,14 +164,10 @@ def test_aggregates_follow_the_findings_and_vanish_with_them(
     assert cell.data.tags["verdict"] == "not measured"
 
 
-def test_the_report_run_holds_report_plan_records_and_constraints(
-    sweep: SweepFolder, uri: str, with_findings: Callable[..., Any]
-) -> None:
+def test_the_report_run_holds_report_plan_records_and_constraints(published: Published) -> None:
     from mlflow import MlflowClient
 
-    with_findings(sweep, sentence="Train on 2 devices.")
-    (sweep.home / "constraints.txt").write_text("torch==2.13.0\n", "utf-8")
-    publish(sweep, uri)
+    sweep, uri = published
     (report,) = search(sweep, uri, "tags.kind = 'report'")
     assert report.info.run_name == "report (revision 1)"
     assert report.data.tags["recommendation"] == "Train on 2 devices."
@@ -196,6 +191,7 @@ def artifacts(client: Any, run_id: str, folder: str = "") -> set[str]:
     return {item.path for item in items if not item.is_dir}.union(*below)
 
 
+@BOTH_STORES
 def test_a_report_published_again_leaves_nothing_of_the_earlier_one_and_no_other_file_is_touched(
     sweep: SweepFolder, uri: str, with_findings: Callable[..., Any]
 ) -> None:
@@ -217,12 +213,14 @@ def test_a_report_published_again_leaves_nothing_of_the_earlier_one_and_no_other
     assert artifacts(client, run_id) == (before - gone) | new
 
 
+@BOTH_STORES
 def test_publishing_twice_writes_nothing(sweep: SweepFolder, uri: str, with_findings: Callable[..., Any]) -> None:
     with_findings(sweep)
     assert publish(sweep, uri).written == 34
     assert publish(sweep, uri).written == 0
 
 
+@BOTH_STORES
 def test_a_repeat_measured_again_replaces_the_old_one_which_stays_restorable(
     sweep: SweepFolder, uri: str, read_store: ReadStore
 ) -> None:
@@ -266,6 +264,7 @@ def test_damaged_steps_cost_the_curves_and_nothing_else(
     assert ("steps.parquet: its contents do not match" in entry["tags"]["mlflow.note.content"]) == vouched
 
 
+@BOTH_STORES
 def test_hostile_names_and_values_are_published_in_a_form_that_mlflow_takes(
     sweep: SweepFolder, uri: str, read_store: ReadStore
 ) -> None:

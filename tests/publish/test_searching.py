@@ -10,6 +10,7 @@ from statistics import geometric_mean, median
 from typing import Any
 
 import pytest
+from example_sweep import build_example_sweep
 
 from accelsweep.core.findings import CellFinding, Findings
 from accelsweep.core.outcome import Outcome
@@ -61,22 +62,30 @@ def documented() -> list[str]:
     return [re.sub(r"^(`+) ?(.*?) ?\1$", r"\2", cell) for cell in cells]
 
 
-@pytest.fixture
-def searched(sweep: SweepFolder, uri: str, monkeypatch: pytest.MonkeyPatch) -> SweepFolder:
-    """The sweep with energy in every record and a throttled run, analysed and published."""
+@pytest.fixture(scope="session", params=["sqlite", "http"])
+def searched(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> tuple[SweepFolder, str]:
+    """The example with energy in every record and a throttled run, analysed and published to each kind of store."""
     from accelsweep.analyse.analyse import analyse
     from accelsweep.analyse.collect import collect
     from accelsweep.core.plans import Manifest
 
+    sweep = build_example_sweep(tmp_path_factory.mktemp("searched"), name=f"searched-{request.param}")
     for number, path in enumerate(sorted(sweep.root.glob("runs/*/record.json"))):
         record = Record.read(path)
         energy = {"energy_joules": Metric(value=100.0 + 20 * number, unit="J")} if record.metrics else {}
         doubts = (*record.doubts, THROTTLED) if record.metrics and number % 7 == 0 else record.doubts
         record.model_copy(update={"metrics": record.metrics | energy, "doubts": doubts}).write(path)
     analyse(collect(sweep), Manifest.read(sweep.manifest)).write(sweep.findings)
+    uri = str(request.getfixturevalue("server")) if request.param == "http" else f"sqlite:///{sweep.home}/mlflow.db"
     publish(sweep, uri)
-    monkeypatch.setenv("MLFLOW_TRACKING_URI", uri)
-    return sweep
+    return sweep, uri
+
+
+@pytest.fixture
+def sweep(searched: tuple[SweepFolder, str], monkeypatch: pytest.MonkeyPatch) -> SweepFolder:
+    """The searched sweep, its store the one that MLflow's own functions ask."""
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", searched[1])
+    return searched[0]
 
 
 def records(sweep: SweepFolder) -> list[Record]:
@@ -99,8 +108,7 @@ def test_every_search_of_the_page_is_tried_here() -> None:
     assert len(documented()) == 8
 
 
-def test_every_search_of_the_page_finds_what_it_says(searched: SweepFolder) -> None:
-    sweep = searched
+def test_every_search_of_the_page_finds_what_it_says(sweep: SweepFolder) -> None:
     cells: tuple[CellFinding, ...] = Findings.read(sweep.findings).cells
     for query in documented():
         runs = {record.run for record in records(sweep) if query in RUNS and RUNS[query](record)}
@@ -111,8 +119,7 @@ def test_every_search_of_the_page_finds_what_it_says(searched: SweepFolder) -> N
         assert hits, f"{query} finds nothing in the example, so nothing is shown"
 
 
-def test_runs_sort_by_every_param_metric_and_tag(searched: SweepFolder) -> None:
-    sweep = searched
+def test_runs_sort_by_every_param_metric_and_tag(sweep: SweepFolder) -> None:
     every = found(sweep, "tags.kind = 'run'")
     columns = [
         (f"{kind}.`{name}`", lambda run, kind=kind, name=name: getattr(run.data, kind).get(name))
@@ -130,8 +137,7 @@ def test_runs_sort_by_every_param_metric_and_tag(searched: SweepFolder) -> None:
             assert known == values[: len(known)], f"{column}: what has no value stands last"
 
 
-def test_a_cell_has_the_median_of_its_rates_beside_their_mean(searched: SweepFolder) -> None:
-    sweep = searched
+def test_a_cell_has_the_median_of_its_rates_beside_their_mean(sweep: SweepFolder) -> None:
     rates: dict[str, list[float]] = {}
     for record in records(sweep):
         if record.outcome is Outcome.measured:

@@ -14,6 +14,7 @@ from pathlib import Path
 
 import psutil
 import pytest
+from patience import PATIENCE_SECONDS
 
 from accelsweep.core.errors import InputError
 from accelsweep.publish.ui import serve_ui
@@ -40,7 +41,7 @@ def ui(tmp_path: Path) -> Iterator[tuple[subprocess.Popen[str], int]]:
 
 def status(port: int, host: str) -> int:
     """Return the HTTP status of the front page when asked under this host name."""
-    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=30)
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=PATIENCE_SECONDS)
     connection.request("GET", "/", headers={"Host": host})
     return connection.getresponse().status
 
@@ -63,8 +64,8 @@ def test_it_stops_with_all_its_processes(ui: tuple[subprocess.Popen[str], int], 
     children = psutil.Process(process.pid).children(recursive=True)
     assert children
     process.send_signal(number)
-    assert process.wait(20) == (-number if number == signal.SIGKILL else 0)
-    deadline = time.monotonic() + 20
+    assert process.wait(PATIENCE_SECONDS) == (-number if number == signal.SIGKILL else 0)
+    deadline = time.monotonic() + PATIENCE_SECONDS
     while any(lives(child) for child in children):
         assert time.monotonic() < deadline, "a process was left behind"
         time.sleep(0.1)

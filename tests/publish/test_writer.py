@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 from mlflow import MlflowClient
+from stores import BOTH_STORES
 
 from accelsweep.core.documents import sha256_file
 from accelsweep.core.plans import Manifest
@@ -82,6 +83,7 @@ def test_a_store_that_an_earlier_version_filled_is_brought_up_to_date_in_place(
     assert publish(sweep, uri).written == 0
 
 
+@BOTH_STORES
 def test_a_tag_that_goes_is_deleted_once_however_often_the_run_changes(
     sweep: SweepFolder, uri: str, read_store: ReadStore
 ) -> None:

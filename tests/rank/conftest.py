@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
+import functools
+import gc
 import itertools
 import sys
+import time
 
 import pytest
 from one_rank import CONFIG
@@ -14,45 +18,81 @@ from accelsweep.rank.spec import RankResult, RunSpec
 NUMBERS = itertools.count()
 
 
-@pytest.fixture
-def spec(tmp_path):
-    def make(seed=1, axes=None, **changes):
-        config = {**CONFIG, **changes}
-        return RunSpec(
-            sweep="s",
-            block="b",
-            run=Run.of("0123456789ab", 0, seed),
-            position=0,
-            attempt=1,
-            config=config,
-            axes=axes or {},
-            world_size=config["devices"] * config["num_nodes"],
-            attempt_folder=str(tmp_path),
-        )
-
-    return make
+LOOK_SECONDS = 1e-5
 
 
-@pytest.fixture
-def run(spec, monkeypatch, tmp_path):
-    """Run a single rank in this process and return its result."""
+def make_spec(folder, ceilings, seed=1, axes=None, **changes):
+    config = {**CONFIG, **changes}
+    return RunSpec(
+        sweep="s",
+        block="b",
+        run=Run.of("0123456789ab", 0, seed),
+        position=0,
+        attempt=1,
+        config=config,
+        axes=axes or {},
+        world_size=config["devices"] * config["num_nodes"],
+        attempt_folder=str(folder),
+        ceilings=str(ceilings),
+    )
+
+
+@contextlib.contextmanager
+def place_of_a_rank(folder):
+    """Let this process be the only rank of a run in `folder`."""
     import torch
 
+    threads = torch.get_num_threads()
+    with pytest.MonkeyPatch.context() as patch:
+        for name, value in {"RANK": "0", "LOCAL_RANK": "0", "WORLD_SIZE": "1", "OMP_NUM_THREADS": "1"}.items():
+            patch.setenv(name, value)
+        patch.setattr(sys, "path", list(sys.path))
+        patch.chdir(folder)
+        yield
+    torch.set_num_threads(threads)
+
+
+@pytest.fixture(scope="session")
+def ceilings(tmp_path_factory):
+    """Where a block keeps how fast this machine multiplies, after a first run in this process.
+
+    All that this run imported is out of the garbage collector's sight, as where a supervisor forks a rank: a rank
+    collects twice, which takes 0.4 s each time while torch and Lightning have to be looked through.
+    """
     from accelsweep.rank.rank import run_rank
 
-    for name, value in {"RANK": "0", "LOCAL_RANK": "0", "WORLD_SIZE": "1", "OMP_NUM_THREADS": "1"}.items():
-        monkeypatch.setenv(name, value)
-    monkeypatch.setattr(sys, "path", list(sys.path))
-    monkeypatch.chdir(tmp_path)
-    threads = torch.get_num_threads()
+    folder = tmp_path_factory.mktemp("first")
+    with place_of_a_rank(folder):
+        run_rank(make_spec(folder, folder / "ceilings.json"))
+    gc.collect()
+    gc.freeze()
+    return folder / "ceilings.json"
+
+
+@pytest.fixture
+def spec(tmp_path, ceilings):
+    return functools.partial(make_spec, tmp_path, ceilings)
+
+
+@pytest.fixture
+def ticking(ceilings, monkeypatch):
+    """A clock that goes on by 10 us whenever somebody looks at it: what is measured is the same on every machine."""
+    looks = itertools.count()
+    monkeypatch.setattr(time, "perf_counter", lambda: next(looks) * LOOK_SECONDS)
+
+
+@pytest.fixture
+def run(spec, tmp_path):
+    """Run a single rank in this process and return its result."""
+    from accelsweep.rank.rank import run_rank
 
     def go(**changes):
         made = spec(**changes)
         run_rank(made)
         return RankResult.read(made.rank_result(0))
 
-    yield go
-    torch.set_num_threads(threads)
+    with place_of_a_rank(tmp_path):
+        yield go
 
 
 @pytest.fixture

@@ -8,6 +8,7 @@ import importlib.util
 import pytest
 import torch
 from one_rank import BOTH_LOOPS
+from patience import PATIENCE_SECONDS
 from tiny_sweep import measure_sweep, plan_sweep
 
 from accelsweep.core.outcome import Outcome
@@ -202,7 +203,7 @@ def test_transformers_train_through_the_supervisor_in_both_loops_and_on_two_rank
     ]
     folder, block = plan_sweep(home, cells)
     (home / "own_texts.py").write_text(TOKENS)
-    records, _ = measure_sweep(folder, block, within_seconds=280, HF_HUB_OFFLINE="1")
+    records, _ = measure_sweep(folder, block, within_seconds=PATIENCE_SECONDS, HF_HUB_OFFLINE="1")
     for record, cell in zip(records, cells, strict=True):
         assert (record.outcome, record.reason) == (Outcome.measured, None)
         assert record.effective.world_size == cell["devices"]

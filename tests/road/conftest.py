@@ -1,12 +1,16 @@
-"""A user's working directory (see fakes/home.py) with a small experiment, fresh or finished."""
+"""A user's working directory (see fakes/home.py) with a small experiment, fresh or finished; one where much went on."""
 
 import shutil
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 from home import TINY, Home
+from unusual_home import measure_unusual_cells
+
+Finished = tuple[Home, "subprocess.CompletedProcess[str]"]
+Once = Callable[[str, Callable[[Path], None]], Path]
 
 
 @pytest.fixture(scope="session")
@@ -24,16 +28,28 @@ def home(tmp_path: Path, leases: str) -> Iterator[Home]:
 
 
 @pytest.fixture(scope="session")
-def finished(tmp_path_factory: pytest.TempPathFactory, leases: str) -> tuple[Home, "subprocess.CompletedProcess[str]"]:
+def finished(once: Once, leases: str) -> Finished:
     """One finished run of the tiny experiment; tests look at it and must not change it."""
-    made = Home(tmp_path_factory.mktemp("finished"), ACCELSWEEP_LEASES=leases)
-    made.experiment("tiny", TINY)
-    return made, made.accelsweep("run", "experiment=tiny")
+
+    def make(folder: Path) -> None:
+        made = Home(folder / "home", ACCELSWEEP_LEASES=leases)
+        made.experiment("tiny", TINY)
+        made.keep(made.accelsweep("run", "experiment=tiny"))
+
+    return Home.of_a_finished_command(once("finished", make), ACCELSWEEP_LEASES=leases)
 
 
 @pytest.fixture
-def continued(finished: tuple[Home, object], tmp_path: Path, leases: str) -> Home:
+def continued(finished: Finished, tmp_path: Path, leases: str) -> Home:
     """A copy of the finished home that a test may go on with."""
     source, _ = finished
     shutil.copytree(source.path, tmp_path, dirs_exist_ok=True, copy_function=shutil.copy2)
     return Home(tmp_path, ACCELSWEEP_LEASES=leases)
+
+
+@pytest.fixture(scope="session")
+def unusual(once: Once, leases: str) -> Finished:
+    """One finished run of cells that crash, leak, log, last and quote (see fakes/unusual_home.py), to be looked at."""
+    return Home.of_a_finished_command(
+        once("unusual", lambda folder: measure_unusual_cells(Home(folder / "home", ACCELSWEEP_LEASES=leases)))
+    )

@@ -30,6 +30,7 @@ def test_a_ladder_of_a_model_without_convolutions(home):
     assert "5_mixed_precision" in (folder.report / "ladder.csv").read_text()
 
 
+@pytest.mark.long  # the only sweep that goes the whole road with a data set of `datasets`: what it reads is slow
 @pytest.mark.skipif(importlib.util.find_spec("datasets") is None, reason="the extra `huggingface` is not installed")
 def test_a_ladder_of_texts_climbs_past_the_step_that_is_for_images(home):
     """The same keys of the data serve pictures and texts, so only the run can tell that there is nothing to crop."""

@@ -38,7 +38,7 @@ def test_overrides_can_be_given_to_snakemake(home):
 def test_block_size_one_gives_one_job_per_run(home):
     result = home.snakemake("--dry-run", "--config", "experiment=tiny", "overrides=block.size=1")
     assert result.returncode == 0, result.stdout
-    assert re.search(r"^block\s+6$", result.stdout, re.MULTILINE), result.stdout
+    assert re.search(r"^block\s+4$", result.stdout, re.MULTILINE), result.stdout
 
 
 def test_a_site_that_submits_is_not_measured_where_snakemake_runs(home):

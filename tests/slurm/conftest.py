@@ -14,6 +14,7 @@ from pathlib import Path
 
 import psutil
 import pytest
+from patience import PATIENCE_SECONDS
 
 from accelsweep.core.plans import Hold, Manifest
 from accelsweep.core.record import Record
@@ -38,7 +39,7 @@ measure: {warmup_steps: 3, min_steps: 10, max_steps: 100000, min_seconds: 0.05, 
 SITE = CLUSTER.with_name("site.yaml")
 
 
-def wait_for(condition: Callable[[], object], what: str, seconds: float = 60.0) -> None:
+def wait_for(condition: Callable[[], object], what: str, seconds: float = PATIENCE_SECONDS) -> None:
     deadline = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < deadline, f"waited {seconds:.0f} s for: {what}"
@@ -46,7 +47,7 @@ def wait_for(condition: Callable[[], object], what: str, seconds: float = 60.0) 
 
 
 def slurm(*command: str) -> str:
-    return subprocess.run(command, capture_output=True, text=True, check=True, timeout=60).stdout
+    return subprocess.run(command, capture_output=True, text=True, check=True, timeout=PATIENCE_SECONDS).stdout
 
 
 class Home:
@@ -91,7 +92,7 @@ class Home:
         return self.finished(self.start(*arguments))
 
     def finished(self, head: "subprocess.Popen[str]", code: int = 0) -> str:
-        output, _ = head.communicate(timeout=280)
+        output, _ = head.communicate(timeout=PATIENCE_SECONDS)
         assert head.returncode == code, f"{output}\n{self.log()}"
         return output
 

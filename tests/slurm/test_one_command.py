@@ -6,6 +6,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from patience import PATIENCE_SECONDS
 
 from accelsweep.core.outcome import Outcome
 from accelsweep.core.plans import Manifest
@@ -88,7 +89,13 @@ def test_snakemake_alone_goes_through_slurm_too_whatever_the_sweep_is_called(hom
     command = [sys.executable, "-m", "snakemake", "--snakefile", REPOSITORY / "Snakefile", "--profile", "quick"]
     command += ["--config", "experiment=claims/mine", "overrides=site=box +site.slurm.max_gpus=1"]
     done = subprocess.run(
-        command, cwd=home.path, env=home.environment, capture_output=True, text=True, timeout=280, check=False
+        command,
+        cwd=home.path,
+        env=home.environment,
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE_SECONDS,
+        check=False,
     )
     assert done.returncode == 0, done.stderr
     assert re.search(r"^Provided resources: gpu=\D*\b1\b", done.stderr, re.MULTILINE), done.stderr

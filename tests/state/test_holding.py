@@ -11,6 +11,7 @@ from pathlib import Path
 
 import psutil
 import pytest
+from patience import PATIENCE_SECONDS
 from tiny_supervisor import Supervised, until
 
 from accelsweep.core.errors import AccelsweepError
@@ -181,7 +182,7 @@ def test_a_supervisor_that_was_taken_over_stops_its_run_and_records_nothing(tmp_
         until(lambda: (mine := read_hold(hold)) and mine.run)
         newer = ELSEWHERE.model_copy(update={"block": supervised.block.stem})
         newer.write(hold)
-        output, _ = process.communicate(timeout=20)
+        output, _ = process.communicate(timeout=PATIENCE_SECONDS)
     assert process.returncode == 1
     assert "process 77 on node7 took block" in output
     assert Hold.read(hold) == newer
@@ -200,4 +201,4 @@ def test_who_waits_for_the_machine_keeps_its_hold_young(tmp_path: Path) -> None:
             until(hold.exists)
             then = silent_for(hold, 1000)
             until(lambda: hold.stat().st_mtime > then + 900)
-    assert process.wait(20) == 0
+    assert process.wait(PATIENCE_SECONDS) == 0

@@ -9,6 +9,7 @@ import sys
 import time
 
 import pytest
+from patience import PATIENCE_SECONDS
 from tiny_supervisor import Supervised, until
 
 from accelsweep.core.documents import sha256_file
@@ -169,7 +170,7 @@ def test_a_block_that_a_living_supervisor_works_on_is_reopened_but_its_records_a
     assert [running.hold.pid for running in found.running] == [process.pid]
     assert [running.alive for running in found.running] == [True]
     path.write_bytes(whole)
-    process.communicate(timeout=20)
+    process.communicate(timeout=PATIENCE_SECONDS)
 
 
 def test_damage_in_a_block_that_a_dead_node_claims_is_set_aside(finished: Supervised) -> None:

@@ -12,6 +12,7 @@ import sys
 import time
 
 import pytest
+from patience import PATIENCE_SECONDS
 from tiny_supervisor import until
 
 from accelsweep.core.outcome import Outcome
@@ -76,7 +77,7 @@ def test_what_the_nodes_report_is_known_before_srun_ends(start):
 
 
 def test_files_that_a_shared_file_system_shows_late_are_waited_for(start):
-    ranks = start("pass", visible_seconds=30.0)
+    ranks = start("pass", visible_seconds=PATIENCE_SECONDS)
     report(ranks, 0, rank_0=0, rank_1=0)
     late = subprocess.Popen(
         [
@@ -92,8 +93,8 @@ def test_files_that_a_shared_file_system_shows_late_are_waited_for(start):
     )
     began = time.monotonic()
     looked(ranks)
-    assert late.wait(10) == 0
-    assert 1 < time.monotonic() - began < 25
+    assert late.wait(PATIENCE_SECONDS) == 0
+    assert 1 < time.monotonic() - began < PATIENCE_SECONDS
 
 
 def test_a_wish_to_stop_goes_through_srun_and_force_ends_its_step(start, tmp_path):

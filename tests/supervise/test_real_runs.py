@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pyarrow.parquet
 import pytest
+from patience import PATIENCE_SECONDS
 from tiny_sweep import measure_sweep, plan_sweep
 
 from accelsweep.core.outcome import Outcome
@@ -21,7 +22,7 @@ def test_forked_and_spawned_runs_on_one_and_two_ranks_are_measured_alike(tmp_pat
     ]
     cells.append({"launcher": "fork", "devices": 1, "env": {"TOKENIZERS_PARALLELISM": "false"}})
     folder, block = plan_sweep(tmp_path / "home", cells)
-    records, said = measure_sweep(folder, block, within_seconds=240)
+    records, said = measure_sweep(folder, block, within_seconds=PATIENCE_SECONDS, fresh=True)
     assert "not safe" not in said
     for record, cell in zip(records, cells, strict=True):
         assert (record.outcome, record.reason) == (Outcome.measured, None)

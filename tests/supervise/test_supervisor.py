@@ -7,6 +7,7 @@ import signal
 from pathlib import Path
 
 import pytest
+from patience import PATIENCE_SECONDS
 from tiny_supervisor import Supervised, until
 from tiny_sweep import plan_sweep
 
@@ -174,7 +175,7 @@ def test_a_stopped_supervisor_keeps_finished_runs_and_ends_the_running_one(
     started = supervised.attempt(run=1) / "run-spec.json"
     until(started.exists)
     process.send_signal(number)
-    output, _ = process.communicate(timeout=20)
+    output, _ = process.communicate(timeout=PATIENCE_SECONDS)
     assert process.returncode == code, output
     assert supervised.record(0).outcome is Outcome.measured
     assert not supervised.folder.record(supervised.runs()[1]).exists()
@@ -206,12 +207,12 @@ def test_a_run_that_took_its_supervisor_down_twice_is_crashed_and_the_others_are
 
 
 def test_a_clean_stop_does_not_count_as_taking_the_supervisor_down(supervised: Supervised) -> None:
-    supervised.plan("hang", limits={"run_seconds": 3.0, "retries": 0})
+    supervised.plan("hang", limits={"run_seconds": 3.0, "retries": 0, "stop_grace_seconds": 2 * PATIENCE_SECONDS})
     for attempt in (1, 2, 3):
         process = supervised.start()
         until((supervised.attempt(attempt=attempt) / "run-spec.json").exists)
         process.terminate()
-        process.communicate(timeout=4)  # less than limits.stop_grace_seconds: the signal reached the ranks
+        process.communicate(timeout=PATIENCE_SECONDS)  # less than the grace: the signal reached the ranks
     supervised.run()
     assert supervised.record().outcome is Outcome.timed_out
 
@@ -221,7 +222,7 @@ def test_a_second_supervisor_waits_for_a_living_first_and_then_has_nothing_to_do
     first = supervised.start()
     until(supervised.folder.hold(supervised.block.stem).exists)
     code, output = supervised.run()
-    first.communicate(timeout=20)
+    first.communicate(timeout=PATIENCE_SECONDS)
     assert f"is being run by process {first.pid}" in output
     assert (code, supervised.record().attempt) == (0, 1)
     assert "1 runs wanted, 0 to measure" in output
@@ -232,7 +233,7 @@ def test_cancel_old_ends_the_first_supervisor_and_takes_its_block_over(supervise
     first = supervised.start()
     until((supervised.attempt() / "run-spec.json").exists)
     code, output = supervised.run("--cancel-old")
-    first.communicate(timeout=20)
+    first.communicate(timeout=PATIENCE_SECONDS)
     assert first.returncode == 143
     assert f"sending SIGTERM to process {first.pid}" in output
     assert (code, supervised.record().attempt) == (0, 2)

@@ -7,6 +7,7 @@ import time
 from pathlib import Path
 
 import pytest
+from patience import PATIENCE_SECONDS
 from tiny_supervisor import Supervised, ended, until
 
 from accelsweep.core.outcome import Outcome
@@ -47,7 +48,7 @@ def test_a_run_over_its_time_limit_is_timed_out(supervised: Supervised) -> None:
     record = supervised.record()
     assert record.outcome is Outcome.timed_out
     assert "0.5 s (limits.run_seconds)" in str(record.reason)
-    assert 0.5 <= record.wall_seconds < 3.0
+    assert 0.5 <= record.wall_seconds < PATIENCE_SECONDS, "left alone it would have gone on for 1000 s"
 
 
 def test_a_run_that_ignores_sigterm_is_killed_and_the_reason_says_so(supervised: Supervised) -> None:
@@ -64,11 +65,11 @@ def test_what_a_rank_reports_because_of_our_own_signal_is_not_the_cause(supervis
 
 
 @pytest.mark.real
-def test_when_one_rank_dies_its_waiting_peers_are_gone_within_10_seconds(supervised: Supervised) -> None:
-    supervised.plan("first_rank_dies", devices=2, limits={"retries": 0, "stop_grace_seconds": 60.0})
+def test_when_one_rank_dies_its_waiting_peers_are_ended_and_given_no_grace(supervised: Supervised) -> None:
+    supervised.plan("first_rank_dies", devices=2, limits={"retries": 0, "stop_grace_seconds": 2 * PATIENCE_SECONDS})
     supervised.run()
     record = supervised.record()
-    assert record.wall_seconds < 10
+    assert record.wall_seconds < PATIENCE_SECONDS
     assert record.outcome is Outcome.crashed
     assert str(record.reason).startswith("rank 0 was ended by SIGKILL")
 
@@ -99,7 +100,7 @@ def test_a_run_that_hangs_after_its_results_is_ended_and_its_results_count(super
     supervised.plan("linger", limits=_ONE_TRY)
     started = time.monotonic()
     supervised.run()
-    assert 10.0 < time.monotonic() - started < 15.0
+    assert 10.0 < time.monotonic() - started < PATIENCE_SECONDS, "left alone it would have hung for 1000 s"
     assert supervised.record().outcome is Outcome.measured
 
 
@@ -119,7 +120,7 @@ def test_a_run_that_never_stops_printing_keeps_to_its_time_limit(supervised: Sup
     record = supervised.record()
     assert record.outcome is Outcome.timed_out
     assert "1 s (limits.run_seconds)" in str(record.reason)
-    assert record.wall_seconds < 5.0
+    assert record.wall_seconds < PATIENCE_SECONDS
     assert len(supervised.log()) < 100_200
 
 

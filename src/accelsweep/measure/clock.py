@@ -14,8 +14,13 @@ from typing import Protocol
 Clock = Callable[[], float]
 """Seconds since an arbitrary moment, never running backwards."""
 
-monotonic: Clock = time.perf_counter
-"""The clock of every duration (CLOCK_MONOTONIC on Linux): wall-clock time may jump and is never used for one."""
+
+def monotonic() -> float:
+    """Return the time on the clock of every duration (CLOCK_MONOTONIC on Linux), in seconds.
+
+    Wall-clock time may jump and is never used for a duration.
+    """
+    return time.perf_counter()
 
 
 class Marks(Protocol):

@@ -31,7 +31,12 @@ from accelsweep.state.progress import StepCount
 def preload() -> None:
     """Import everything that a rank will need, so that forked ranks need not. Runs no operation, touches no device."""
     import lightning.pytorch  # noqa: F401
+    import pandas as pd  # noqa: F401 - pyarrow asks for it when it writes the steps
     import torch.distributed  # noqa: F401
+
+    from accelsweep.rank import measuring, steps  # noqa: F401
+    from accelsweep.rank.tasks import inference, train_throughput  # noqa: F401
+    from accelsweep.workloads import build  # noqa: F401
 
 
 def run_rank(spec: RunSpec) -> None:

@@ -1,0 +1,6 @@
+"""The two kinds of MLflow store, for tests of what they could do in different ways."""
+
+import pytest
+
+BOTH_STORES = pytest.mark.parametrize("uri", ["sqlite", "http"], indirect=True)
+"""A SQLite file, then a server over HTTP: for artifacts, names, deleting, searching, two publishers at once."""

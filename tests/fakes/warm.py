@@ -1,0 +1,56 @@
+"""`python -m MODULE` by a process that has torch and Lightning loaded already, forked as a supervisor forks its ranks.
+
+A fresh interpreter imports them for six seconds of a core, before anything that a test looks at. The whole road and
+tests/supervise/test_real_runs.py show that fresh interpreters do as well.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import runpy
+import sys
+from collections.abc import Mapping
+from multiprocessing.process import BaseProcess
+from pathlib import Path
+
+_SERVER = multiprocessing.get_context("forkserver")
+_SERVER.set_forkserver_preload(
+    [
+        "lightning.pytorch",
+        "torch.distributed",
+        "pandas",
+        "accelsweep.rank.measuring",
+        "accelsweep.rank.tasks.inference",
+        "accelsweep.workloads.build",
+    ]
+)
+
+
+def start(module: str, *arguments: str, cwd: Path, environment: Mapping[str, str], output: Path) -> BaseProcess:
+    """Start `python -m module arguments` in `cwd` with this environment; `output` gets what it prints."""
+    process = _SERVER.Process(target=_live, args=(module, arguments, str(cwd), dict(environment), str(output)))
+    process.start()
+    return process
+
+
+def ended(process: BaseProcess, seconds: float) -> int:
+    """Wait for the end; return the exit code. Kills the process and raises TimeoutError after `seconds`."""
+    process.join(seconds)
+    if process.exitcode is None:
+        process.kill()
+        process.join()
+        raise TimeoutError(f"it did not end within {seconds} s")
+    return process.exitcode
+
+
+def _live(module: str, arguments: tuple[str, ...], cwd: str, environment: dict[str, str], output: str) -> None:
+    os.chdir(cwd)
+    os.environ.clear()
+    os.environ.update(environment)
+    with open(output, "ab") as log:
+        os.dup2(log.fileno(), 1)
+        os.dup2(log.fileno(), 2)
+    sys.path.insert(0, cwd)
+    sys.argv = [module, *arguments]
+    runpy.run_module(module, run_name="__main__", alter_sys=True)
