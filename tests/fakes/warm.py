@@ -22,7 +22,7 @@ _SERVER.set_forkserver_preload(
         "pandas",
         "accelsweep.rank.measuring",
         "accelsweep.rank.tasks.inference",
-        "accelsweep.workloads.build",
+        "accelsweep.workloads.building.build",
     ]
 )
 

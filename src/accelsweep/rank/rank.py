@@ -36,7 +36,7 @@ def preload() -> None:
 
     from accelsweep.rank import measuring, steps  # noqa: F401
     from accelsweep.rank.tasks import inference, train_throughput  # noqa: F401
-    from accelsweep.workloads import build  # noqa: F401
+    from accelsweep.workloads.building import build  # noqa: F401
 
 
 def run_rank(spec: RunSpec) -> None:
