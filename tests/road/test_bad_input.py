@@ -74,4 +74,4 @@ def test_hostile_values_break_no_shell_command(home):
     assert result.returncode == 0, result.stdout
     assert not list(home.path.rglob("pwned"))
     run = Manifest.read(SweepFolder(home.path, "hostile").manifest).wanted_runs()[0]
-    assert Record.read(SweepFolder(home.path, "hostile").record(run)).config["note"] == hostile
+    assert Record.read(SweepFolder(home.path, "hostile").record(run)).config.raw["note"] == hostile

@@ -133,7 +133,7 @@ def _configs(block: Path) -> dict[str, str]:
         configs = Block.read(block).configs
     except (FileNotFoundError, DamagedFile):
         return {}
-    return {cell: canonical_json(without_secrets(config)) for cell, config in configs.items()}
+    return {cell: canonical_json(without_secrets(config.raw)) for cell, config in configs.items()}
 
 
 def _checked(folder: SweepFolder, run: str) -> Record:

@@ -13,8 +13,8 @@ import os
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
-from typing import Any
 
+from accelsweep.core.config import CellConfig
 from accelsweep.core.errors import AccelsweepError
 from accelsweep.machine.locks import lease_folder
 from accelsweep.machine.nvml import NoNvml, ask, nvml, text
@@ -45,18 +45,17 @@ NOTHING = Lease((), ())
 
 
 @contextmanager
-def leased(config: Mapping[str, Any], holder: str, pause: Pause, say: Callable[[str], None]) -> Iterator[Lease]:
+def leased(config: CellConfig, holder: str, pause: Pause, say: Callable[[str], None]) -> Iterator[Lease]:
     """Hold the machine, and the devices that the cell `config` asks for, for the length of the block.
 
     `holder` is shown to others that wait; `say` is told once why one waits. Raises NotEnoughDevices, and Interrupted if
     `pause` says that the supervisor is to stop.
     """
-    candidates = visible_cuda() if config.get("accelerator") in ("cuda", "gpu", "auto") else {}
+    candidates = visible_cuda() if config.accelerator == "cuda" else {}
     wanted = _wanted_devices(config, candidates)
-    shared = int(config.get("measure", {}).get("concurrency", 1)) > 1
     told = False
     with ExitStack() as stack:
-        while (lease := _try_all(stack, candidates, wanted, holder, shared=shared)) is None:
+        while (lease := _try_all(stack, candidates, wanted, holder, shared=config.measure.shared)) is None:
             if not told:
                 say(f"waiting for the machine: {_other_holder()} is timing a run on it")
                 told = True
@@ -83,11 +82,10 @@ def _try_all(
         return Lease(tuple(devices), (machine, *devices.values()))
 
 
-def _wanted_devices(config: Mapping[str, Any], candidates: Mapping[str, str]) -> int:
-    wanted = int(config["devices"])
-    if config.get("accelerator") in ("cuda", "gpu") and wanted > len(candidates):
-        raise NotEnoughDevices(f"it asks for {wanted} CUDA devices; this machine shows {len(candidates)}")
-    return min(wanted, len(candidates))
+def _wanted_devices(config: CellConfig, candidates: Mapping[str, str]) -> int:
+    if config.accelerator == "cuda" and config.devices > len(candidates):
+        raise NotEnoughDevices(f"it asks for {config.devices} CUDA devices; this machine shows {len(candidates)}")
+    return min(config.devices, len(candidates))
 
 
 def visible_cuda() -> dict[str, str]:

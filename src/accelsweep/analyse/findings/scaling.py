@@ -42,7 +42,7 @@ def global_batch(group: CellRuns) -> int | None:
 
 
 def _batch(group: CellRuns) -> int:
-    return int(group.config.get("batch_size", 0))
+    return 0 if group.config is None else group.config.batch_size
 
 
 def _point(kind: str, group: CellRuns, base: CellRuns, family: Family, rules: Rules) -> ScalingPoint | None:

@@ -25,9 +25,8 @@ HELD_BACK = 0.01
 """A device that the driver held back for a larger share of the window was throttled."""
 
 
-def short_window(seen_seconds: float, rules: Mapping[str, Any]) -> Doubt | None:
-    """Doubt a window that lasted much less than `measure.min_seconds`."""
-    asked = float(rules["min_seconds"])
+def short_window(seen_seconds: float, asked: float) -> Doubt | None:
+    """Doubt a window that lasted much less than the `asked` seconds, `measure.min_seconds`."""
     if seen_seconds >= SHORT * asked:
         return None
     return Doubt(
