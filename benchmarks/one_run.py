@@ -8,6 +8,7 @@ from typing import Any
 
 from scipy import stats
 
+from accelsweep.core.config import CellConfig
 from accelsweep.core.plans import Run
 from accelsweep.rank.spec import RankResult, RunSpec
 
@@ -18,29 +19,32 @@ def spec_of(
     folder: str, model: dict[str, Any], seed: int, *, loop: str, steps: int, batch_size: int, **others: Any
 ) -> RunSpec:
     """Return one run on digits, its window exactly `steps` long; `others` replace or add keys of its config."""
-    config = {
-        "accelerator": "cpu",
-        "devices": 1,
-        "num_nodes": 1,
-        "batch_size": batch_size,
-        "precision": "32-true",
-        "loop": loop,
-        "launcher": "fork",
-        "threads": 1,
-        "task": "train_throughput",
-        "model": model,
-        "data": {"_target_": "accelsweep.workloads.digits.Digits"},
-        "optimizer": {"_target_": "torch.optim.SGD", "_partial_": True, "lr": 0.05, "momentum": 0.9},
-        "trainer": {"strategy": "auto"},
-        "measure": {
-            "warmup_steps": WARMUP,
-            "min_steps": steps,
-            "max_steps": steps,
-            "min_seconds": 0.0,
-            "quality_samples": None,
-        },
-        **others,
-    }
+    config = CellConfig.model_validate(
+        {
+            "accelerator": "cpu",
+            "devices": 1,
+            "num_nodes": 1,
+            "batch_size": batch_size,
+            "precision": "32-true",
+            "seed": seed,
+            "loop": loop,
+            "launcher": "fork",
+            "threads": 1,
+            "task": "train_throughput",
+            "model": model,
+            "data": {"_target_": "accelsweep.workloads.digits.Digits"},
+            "optimizer": {"_target_": "torch.optim.SGD", "_partial_": True, "lr": 0.05, "momentum": 0.9},
+            "trainer": {"strategy": "auto"},
+            "measure": {
+                "warmup_steps": WARMUP,
+                "min_steps": steps,
+                "max_steps": steps,
+                "min_seconds": 0.0,
+                "quality_samples": None,
+            },
+            **others,
+        }
+    )
     return RunSpec(
         sweep="benchmark",
         block="benchmark",
@@ -49,7 +53,7 @@ def spec_of(
         attempt=1,
         config=config,
         axes={},
-        world_size=int(config["devices"]),
+        world_size=config.world_size,
         attempt_folder=folder,
     )
 

@@ -78,7 +78,7 @@ def main() -> None:
         written = time.perf_counter()
         writing_mib = peak_mib() - before
         composed = compose_through_hydra(home, overrides, options.sample)
-    cells = {cell.name: cell.config for cell in plan.cells}
+    cells = {cell.name: cell.config.raw for cell in plan.cells}
     for name, (_, config) in composed.items():
         assert cells[name] == config, f"cell {name} differs from what Hydra composes"
     seconds = [each for each, _ in composed.values()]

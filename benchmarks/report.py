@@ -26,6 +26,7 @@ from pathlib import Path
 from typing import Any
 
 from accelsweep.core.cell import cell_name
+from accelsweep.core.config import CellConfig
 from accelsweep.core.outcome import Outcome
 from accelsweep.core.plans import Manifest, PlannedBlock, PlannedCell, Resources, Run, Settings, Site
 from accelsweep.core.record import Doubt, Metric, Record
@@ -54,7 +55,7 @@ def build(home: Path, cells: int, repeats: int) -> None:
         for record in map(Record.read, sorted(EXAMPLE.glob("runs/*/record.json")))
         if record.outcome is Outcome.measured
     )
-    axes = {cell_name({**template.config, **one}): one for one in grid(cells)}
+    axes = {cell_name({**template.config.raw, **one}): one for one in grid(cells)}
     blocks = [(f"b{repeat:012d}", [Run.of(cell, repeat, 0) for cell in axes]) for repeat in range(repeats)]
     _manifest(axes, blocks, repeats).write(folder.manifest)
     steps = _steps()
@@ -109,7 +110,7 @@ def _record(
             "seed": run.seed,
             "position": position,
             "axes": axes,
-            "config": {**template.config, **axes},
+            "config": CellConfig.model_validate({**template.config.raw, **axes}),
             "outcome": Outcome.measured if fits else Outcome.out_of_memory,
             "reason": None if fits else "CPU allocator: cannot allocate 1073741824 bytes",
             "started_at": start.isoformat(timespec="milliseconds"),

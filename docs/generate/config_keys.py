@@ -12,13 +12,13 @@ from pydantic import BaseModel
 from sources import ROOT
 from tables import code, plain, table
 
+from accelsweep.core.config import CellConfig, Measure
 from accelsweep.core.plans import Analysis, BlockSettings, Limits, Settings, Site
-from accelsweep.plan.prices import Prices
-from accelsweep.plan.refusals.check import Measure, Science
+from accelsweep.core.prices import Prices
 
 CONF = ROOT / "conf"
 CHECKED: tuple[tuple[str, type[BaseModel]], ...] = (
-    ("", Science),
+    ("", CellConfig),
     ("", Settings),
     ("measure", Measure),
     ("block", BlockSettings),

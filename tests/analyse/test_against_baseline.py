@@ -45,7 +45,7 @@ def test_like_compared_with_like_gives_a_ratio_a_pair_and_a_verdict(simulated: M
         ({"hardware": {"host": "EPYC"}}, "host", ("EPYC", "Xeon")),
         ({"hardware": {"host": "Xeon", "device": "H100"}}, "device", ("H100", "none")),
         ({"config": {"threads": 4}}, "threads", ("4", "null")),
-        ({"config": {"model": {"width": 8}}}, "model", ('{"width":8}', "null")),
+        ({"config": {"model": {"width": 8}}}, "model.width", ("8", "null")),
     ],
 )
 def test_what_was_not_swept_must_be_equal(

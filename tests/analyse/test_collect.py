@@ -9,6 +9,7 @@ import pandas as pd
 import pytest
 
 from accelsweep.analyse.collect import collect, read_records, table_of
+from accelsweep.core.config import CellConfig
 from accelsweep.core.documents import sha256_file
 from accelsweep.core.plans import Block, Manifest
 from accelsweep.state.folders import SweepFolder
@@ -118,7 +119,8 @@ def test_a_run_without_a_record_has_the_config_that_its_block_holds_without_its_
     assert _row(collect(example_sweep), run)["config"] == measured["config"]
     path = example_sweep.block(measured["block"])
     block = Block.read(path)
-    secret = {cell: {**config, "data": {"url": "https://me:hunter2@host/d"}} for cell, config in block.configs.items()}
+    there = {"url": "https://me:hunter2@host/d"}
+    secret = {cell: CellConfig.model_validate({**one.raw, "data": there}) for cell, one in block.configs.items()}
     block.model_copy(update={"configs": secret}).write(path)
     config = json.loads(_row(collect(example_sweep), run)["config"])
     assert config["data"] == {"url": "https://***@host/d"}

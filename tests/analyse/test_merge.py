@@ -12,6 +12,7 @@ from accelsweep.core.claims import Claim, ReportSettings
 from accelsweep.core.findings import CellFinding, Findings, Verdict
 from accelsweep.core.outcome import Outcome
 from accelsweep.core.plans import Manifest
+from accelsweep.core.prices import Prices
 
 ONE, TWO = {"devices": 1, "batch_size": 32}, {"devices": 2, "batch_size": 32}
 XEON, EPYC = {"host": "Xeon"}, {"host": "EPYC"}
@@ -127,7 +128,7 @@ def test_the_price_of_one_machines_cpu_is_not_that_of_the_others(part) -> None:
     def effective(model: str) -> dict[str, Any]:
         return {"device_names": [model], "accelerator": "cpu", "world_size": 1}
 
-    priced = {"prices": {"devices": {"cpu": 0.5}}}
+    priced = {"prices": Prices.model_validate({"devices": {"cpu": 0.5}})}
     findings = analyse_together(
         "a+b",
         [

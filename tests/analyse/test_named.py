@@ -8,8 +8,21 @@ import pytest
 
 from accelsweep.analyse.findings.named import named
 from accelsweep.analyse.runs import CellRuns, RunRow
+from accelsweep.core.config import CellConfig
 from accelsweep.core.outcome import Outcome
 from accelsweep.core.plans import PlannedCell
+
+SHARED: dict[str, Any] = {
+    "accelerator": "cpu",
+    "devices": 1,
+    "batch_size": 32,
+    "precision": "32-true",
+    "seed": 0,
+    "loop": "raw",
+    "model": {},
+    "data": {},
+    "measure": {"warmup_steps": 5, "min_steps": 20, "min_seconds": 0.1, "max_steps": 200},
+}
 
 
 def cell(axes: dict[str, Any], config: dict[str, Any] | None = None) -> CellRuns:
@@ -21,8 +34,9 @@ def cell(axes: dict[str, Any], config: dict[str, Any] | None = None) -> CellRuns
 
 def run(name: str, config: dict[str, Any]) -> RunRow:
     nothing = dict.fromkeys(("run", "block", "repeat", "position", "seed", "reason", "started_at", "finished_at"))
+    whole = CellConfig.model_validate({**SHARED, **config})
     empty = {key: {} for key in ("effective", "metrics", "hardware", "software", "builds", "sources", "environment")}
-    return RunRow(cell=name, outcome=Outcome.measured, record_sha256=None, config=config, doubts=(), **nothing, **empty)
+    return RunRow(cell=name, outcome=Outcome.measured, record_sha256=None, config=whole, doubts=(), **nothing, **empty)
 
 
 CPU = cell({"accelerator": "cpu"}, {"accelerator": "cpu", "batch_size": 64, "data": {"workers": 2}})

@@ -45,7 +45,7 @@ def test_the_difference_is_judged_against_the_margin(simulated: ModuleType, shif
 
 
 def test_where_less_is_better_a_higher_loss_is_worse(simulated: ModuleType) -> None:
-    config = {"measure": {"quality_metric": "val_loss", "quality_better": "min"}}
+    config = {"measure": {**simulated.CONFIG["measure"], "quality_metric": "val_loss", "quality_better": "min"}}
     assert _judged(simulated, 0.02, config).quality_verdict == "faster, but worse"
     assert _judged(simulated, -0.02, config).quality_verdict == "quality: better"
 

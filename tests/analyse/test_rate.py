@@ -31,7 +31,7 @@ def findings_of(simulated: ModuleType, task: str | None, **settings: object):
     return analyse(simulated.make_records(rows), simulated.make_manifest(CELLS, 3, **settings))
 
 
-@pytest.mark.parametrize("task", [None, "train_throughput", "inference", "kernels", "one_of_my_own"])
+@pytest.mark.parametrize("task", [None, "train_throughput", "inference", "kernels"])
 def test_tasks_are_compared_by_samples_per_second_unless_they_say_otherwise(simulated: ModuleType, task) -> None:
     findings = findings_of(simulated, task)
     assert (findings.rate_metric, findings.rate_unit) == ("samples_per_second", "1/s")

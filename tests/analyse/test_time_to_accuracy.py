@@ -10,9 +10,10 @@ import pytest
 from accelsweep.analyse.analyse import analyse
 from accelsweep.core.findings import CellFinding, Findings, Verdict
 from accelsweep.core.outcome import Outcome
+from accelsweep.core.prices import Prices
 
 CPU, GPU = {"accelerator": "cpu"}, {"accelerator": "cuda"}
-PRICES = {"devices": {"cpu": {"usd_per_hour": 0.533, "source": "DAWNBench"}, "Tesla K80": 0.967}}
+PRICES = Prices.model_validate({"devices": {"cpu": {"usd_per_hour": 0.533, "source": "DAWNBench"}, "Tesla K80": 0.967}})
 MISSED = "target val_accuracy >= 0.94 not reached within 1000000 samples (best 0.91)"
 
 

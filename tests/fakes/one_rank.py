@@ -24,6 +24,7 @@ CONFIG = {
     "num_nodes": 1,
     "batch_size": 8,
     "precision": "32-true",
+    "seed": 0,
     "loop": "lightning",
     "launcher": "fork",
     "threads": 1,

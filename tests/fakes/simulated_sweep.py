@@ -19,7 +19,18 @@ CONFIG: dict[str, Any] = {
     "num_nodes": 1,
     "batch_size": 32,
     "precision": "32-true",
-    "measure": {"quality_metric": "val_accuracy", "quality_better": "max"},
+    "seed": 0,
+    "loop": "lightning",
+    "model": {},
+    "data": {},
+    "measure": {
+        "warmup_steps": 5,
+        "min_steps": 20,
+        "min_seconds": 0.1,
+        "max_steps": 200,
+        "quality_metric": "val_accuracy",
+        "quality_better": "max",
+    },
 }
 FINGERPRINT = {"hardware": {"host": "Xeon"}, "software": {"torch": "2.13.0"}, "builds": {}, "sources": {}}
 
@@ -45,7 +56,7 @@ def make_manifest(cells: Sequence[Mapping[str, Any]], blocks: int, **settings: A
             PlannedBlock(name=f"b{block}", runs=tuple(f"{name}-r{block}" for name in names), resources=Resources())
             for block in range(blocks)
         ),
-        settings=Settings(repeats=blocks, analysis=Analysis(**settings)),
+        settings=Settings(repeats=max(blocks, 1), analysis=Analysis(**settings)),
         site=Site(name="local"),
         sources={},
         versions={},

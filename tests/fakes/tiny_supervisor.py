@@ -43,7 +43,7 @@ class Supervised:
     def plan(self, *tasks: str, **options: Any) -> Supervised:
         """Plan one cell per task; `options` go to `plan_sweep`, and `devices` to every cell."""
         devices = options.pop("devices", 1)
-        cells = [{"task": task, "devices": devices} for task in tasks]
+        cells = [{"act": task, "devices": devices} for task in tasks]
         self.folder, self.block = plan_sweep(self.home, cells, **options)
         return self
 
@@ -250,8 +250,8 @@ def show_place(spec: RunSpec, rank: int) -> None:
 
 
 def behave(spec: RunSpec) -> None:
-    """Do what the cell's `task` says; `task:N` may be told apart from other cells by N."""
-    globals()[spec.config["task"].partition(":")[0]](spec, int(os.environ["RANK"]))
+    """Do what the cell's `act` says; `act:N` may be told apart from other cells by N."""
+    globals()[spec.config.raw["act"].partition(":")[0]](spec, int(os.environ["RANK"]))
 
 
 def main() -> int:

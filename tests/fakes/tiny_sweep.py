@@ -12,6 +12,7 @@ from typing import Any
 import warm
 
 from accelsweep.core.cell import cell_name
+from accelsweep.core.config import CellConfig
 from accelsweep.core.documents import canonical_json, sha256_text
 from accelsweep.core.plans import Block, Limits, Manifest, PlannedBlock, PlannedCell, Resources, Run, Settings, Site
 from accelsweep.core.record import Record
@@ -45,6 +46,11 @@ CONFIG: dict[str, Any] = {
 }
 
 LOCAL = Site(name="local")
+
+
+def config_with(**changes: Any) -> CellConfig:
+    """Return CONFIG with `changes`, as whoever reads a block has it."""
+    return CellConfig.model_validate({**CONFIG, **changes})
 
 
 def plan_sweep(

@@ -9,8 +9,8 @@ from accelsweep.measure.surroundings.cpu_use import foreign_cores
 
 
 def test_a_window_much_shorter_than_asked_is_doubted():
-    assert doubts.short_window(0.7, {"min_seconds": 1.0}).code == "short_window"
-    assert doubts.short_window(0.9, {"min_seconds": 1.0}) is None
+    assert doubts.short_window(0.7, 1.0).code == "short_window"
+    assert doubts.short_window(0.9, 1.0) is None
 
 
 def test_others_on_the_processor_are_doubted_only_where_they_can_have_taken_time_from_us(monkeypatch):

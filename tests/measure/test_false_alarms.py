@@ -29,7 +29,7 @@ def test_a_window_planned_from_a_noisy_warm_up_is_seldom_too_short():
     rules = WindowRules(warmup_steps=20, min_steps=50, min_seconds=1.5, max_steps=50_000)
     for _ in range(RUNS):
         steps = rules.window_steps(step_times(rng, rules.warmup))
-        alarms += doubts.short_window(sum(step_times(rng, steps)), {"min_seconds": 1.5}) is not None
+        alarms += doubts.short_window(sum(step_times(rng, steps)), 1.5) is not None
     assert alarms <= ALLOWED
 
 
@@ -37,7 +37,7 @@ def test_a_window_twice_as_fast_as_its_warm_up_is_too_short():
     rng = random.Random(2)
     rules = WindowRules(warmup_steps=20, min_steps=50, min_seconds=1.5, max_steps=50_000)
     steps = rules.window_steps(step_times(rng, 20, stalls=0.0))
-    assert doubts.short_window(0.5 * sum(step_times(rng, steps, stalls=0.0)), {"min_seconds": 1.5}) is not None
+    assert doubts.short_window(0.5 * sum(step_times(rng, steps, stalls=0.0)), 1.5) is not None
 
 
 @pytest.mark.parametrize("cores", [2, 16, 128])

@@ -3,11 +3,11 @@
 import pytest
 import yaml
 
+from accelsweep.core.config import Measure
 from accelsweep.core.errors import EXIT_INPUT, InputError
 from accelsweep.core.shipped import shipped_root
 from accelsweep.core.trainer import DECIDED_HERE
 from accelsweep.plan.make import make_plan
-from accelsweep.plan.refusals.check import Measure
 from accelsweep.plan.trainer import trainer_arguments
 
 
@@ -130,7 +130,7 @@ def test_a_swept_group_that_lies_over_the_whole_config_is_an_axis(home, own_conf
     sizes = {"small": 16, "large": 64}
     own_conf({f"setup/{name}.yaml": f"# @package _global_\nbatch_size: {sizes[name]}\n" for name in sizes})
     plan = make_plan(home, ["accelerator=cpu", "+setup=small,large"])
-    assert sorted(cell.config["batch_size"] for cell in plan.cells) == [16, 64]
+    assert sorted(cell.config.batch_size for cell in plan.cells) == [16, 64]
 
 
 def test_an_argument_of_the_trainer_is_sent_to_the_trainer(home, own_conf):
@@ -139,7 +139,7 @@ def test_an_argument_of_the_trainer_is_sent_to_the_trainer(home, own_conf):
     message = refusal(home, "gradient_clip_val=0.5")
     assert advised in message
     assert "of your own" not in message
-    assert make_plan(home, ["accelerator=cpu", advised]).cells[0].config["trainer"]["gradient_clip_val"] == 0.5
+    assert make_plan(home, ["accelerator=cpu", advised]).cells[0].config.trainer["gradient_clip_val"] == 0.5
     assert "+trainer.gradient_clip_val=VALUE" in refusal(home, "+gradient_clip_val=0.5,1")
     assert "decided by measure.*" in refusal(home, "max_epochs=3")
     assert advised in refusal(home, "trainer.gradient_clip_val=0.5")

@@ -7,6 +7,7 @@ from collections import Counter
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tiny_sweep import config_with
 
 from accelsweep.core.cell import Cell
 from accelsweep.core.errors import InputError
@@ -27,7 +28,7 @@ CLUSTER = Site(
 
 
 def cell(name: str, accelerator: str = "cpu", devices: int = 1, num_nodes: int = 1) -> Cell:
-    config = {"accelerator": accelerator, "devices": devices, "num_nodes": num_nodes, "threads": None, "seed": 7}
+    config = config_with(accelerator=accelerator, devices=devices, num_nodes=num_nodes, threads=None, seed=7)
     return Cell(name=name, axes={"letter": name}, config=config)
 
 
@@ -175,7 +176,7 @@ def test_a_cluster_has_a_block_per_resource_class_with_the_baseline_where_it_fit
 def test_names_do_not_depend_on_limits_but_on_runs_and_configs():
     names = {block.name for block in design(task("abc"), []).new}
     assert names == {block.name for block in design(task("abc", run_seconds=5), []).new}
-    moved = [c.model_copy(update={"config": c.config | {"root": "/x"}}) for c in map(cell, "abc")]
+    moved = [c.model_copy(update={"config": config_with(**c.config.raw, root="/x")}) for c in map(cell, "abc")]
     assert names.isdisjoint(block.name for block in design(task(moved), []).new)
     assert all(len(name) == 13 and name.startswith("b") for name in names)
 

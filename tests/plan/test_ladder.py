@@ -51,21 +51,21 @@ def test_a_step_whose_keys_nothing_takes_is_a_row_that_names_them(ladder):
 def test_what_a_step_lacks_does_not_reach_the_steps_after_it(ladder):
     cells = ladder("model=mlp", "data=digits")
     last = cells[("4_both",)].config
-    assert (last["batch_size"], last["precision"]) == (128, "bf16-mixed")
-    assert {"placing", "nested"}.isdisjoint(last["data"])
-    assert "layout" not in last["model"]
+    assert (last.batch_size, last.precision) == (128, "bf16-mixed")
+    assert {"placing", "nested"}.isdisjoint(last.data)
+    assert "layout" not in last.model
 
 
 def test_a_key_that_a_file_of_the_users_names_is_set(ladder, own_conf):
     own_conf({"data/mine.yaml": "_target_: accelsweep.workloads.digits.Digits\nplacing: loader\nnested: {a: 0}\n"})
     cells = ladder("model=mlp", "data=mine")
     assert cells[("1_resident",)].unsupported is None
-    assert cells[("4_both",)].config["data"]["placing"] == "resident"
+    assert cells[("4_both",)].config.data["placing"] == "resident"
 
 
 def test_what_the_command_line_states_counts_in_every_step(ladder):
     cells = ladder("model=mlp", "data=digits", "batch_size=16")
-    assert {cell.config["batch_size"] for cell in cells.values()} == {16}
+    assert {cell.config.batch_size for cell in cells.values()} == {16}
 
 
 def test_a_ladder_is_fitted_for_every_value_of_another_axis(ladder):
@@ -77,7 +77,7 @@ def test_a_ladder_is_fitted_for_every_value_of_another_axis(ladder):
 
 def test_without_a_ladder_every_key_of_a_step_is_kept(ladder):
     cells = ladder("model=mlp", "data=digits", "report.ladder=null")
-    assert cells[("4_both",)].config["data"]["placing"] == "resident"
+    assert cells[("4_both",)].config.data["placing"] == "resident"
 
 
 @pytest.mark.parametrize(("axis", "nearest"), [("stepp", " (did you mean 'step'?)"), ("batch_size", "")])
@@ -107,7 +107,7 @@ def test_the_shipped_ladder_reaches_a_plain_network(home):
     network = "model.network._target_=torch.nn.Identity"
     plan = make_plan(home, ["experiment=ladder", "accelerator=cpu", "model=supervised", network])
     assert [cell.unsupported for cell in plan.cells] == [None] * 8
-    model = {cell.axes["rung"]: cell.config["model"] for cell in plan.cells}
+    model = {cell.axes["rung"]: cell.config.model for cell in plan.cells}
     executions = {(step["channels_last"], step["compile"]) for step in model.values()}
     assert executions == {(False, False), (True, False), ("auto", False), ("auto", True)}
     assert (model["4_channels_last"]["channels_last"], model["7_compiled"]["compile"]) == (True, True)

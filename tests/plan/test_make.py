@@ -144,9 +144,7 @@ def test_data_that_moved_to_another_folder_keeps_its_runs(home):
     first = planned(home, "+data.root=/old/digits", "batch_size=32,64")
     second = planned(home, "+data.root=/new/digits", "batch_size=32,64")
     assert second.manifest.wanted_runs() == first.manifest.wanted_runs()
-    assert all(
-        config["data"]["root"] == "/new/digits" for block in second.new_blocks for config in block.configs.values()
-    )
+    assert all(config.data["root"] == "/new/digits" for block in second.new_blocks for config in block.configs.values())
     assert not {block.name for block in second.new_blocks} & {block.name for block in first.new_blocks}
     assert planned(home, "+data.root=/old/digits", "batch_size=32,64").new_blocks == ()
 
@@ -300,7 +298,7 @@ def test_what_only_steers_is_no_part_of_the_identity(home):
 
 def test_numbers_in_env_are_text_as_in_any_environment(home):
     (cell,) = make_plan(home, ["+env.OMP_NUM_THREADS=2"]).cells
-    assert cell.config["env"] == {"OMP_NUM_THREADS": "2"}
+    assert cell.config.env == {"OMP_NUM_THREADS": "2"}
 
 
 def test_steering_that_differs_between_cells_is_refused(home, own_conf):
@@ -363,9 +361,9 @@ def test_hostile_values_stay_values(home, values):
     plan = planned(home, f"+model.note={quoted}", name="hostile")
     folder = SweepFolder(home, "hostile")
     manifest = Manifest.read(folder.manifest)
-    assert [cell.config["model"]["note"] for cell in plan.cells] == list(dict.fromkeys(values))
+    assert [cell.config.model["note"] for cell in plan.cells] == list(dict.fromkeys(values))
     blocks = [Block.read(folder.block(block.name)) for block in manifest.blocks]
-    assert {block.configs[cell]["model"]["note"] for block in blocks for cell in block.configs} >= set(values)
+    assert {block.configs[cell].model["note"] for block in blocks for cell in block.configs} >= set(values)
     assert {path.relative_to(home).parts[:2] for path in home.rglob("*") if path.is_file()} == {("sweeps", "hostile")}
     assert all(run.rpartition("-r")[0].isalnum() for run in manifest.wanted_runs())
 

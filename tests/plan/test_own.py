@@ -30,7 +30,7 @@ def composed(home, *overrides):
 
 def cells(home, *overrides):
     grid = checked_grid(Composer(config_folders(home)), overrides)
-    return [cell.config for cell in grid.cells.values()], grid
+    return [cell.config.raw for cell in grid.cells.values()], grid
 
 
 def test_no_key_of_the_default_model_or_data_leaks_into_the_users_classes(home, own_conf):

@@ -4,26 +4,28 @@ import pytest
 import yaml
 from pydantic import ValidationError
 
+from accelsweep.core.config import CellConfig
 from accelsweep.core.errors import InputError
+from accelsweep.core.prices import Prices
 from accelsweep.core.shipped import shipped_root
 from accelsweep.plan.make import make_plan
-from accelsweep.plan.prices import price_lines, read_prices, usd_per_hour_on
+from accelsweep.plan.prices import price_lines, usd_per_hour_on
 
 SHIPPED = sorted((shipped_root() / "conf" / "prices").glob("*.yaml"))
 
 
 @pytest.mark.parametrize("path", SHIPPED, ids=lambda path: path.stem)
 def test_every_shipped_price_has_a_date_and_a_source(path, home):
-    prices = read_prices(yaml.safe_load(path.read_text()))
+    prices = Prices.model_validate(yaml.safe_load(path.read_text()))
     lines = price_lines(prices, [*prices.devices, "electricity", "carbon"])
     assert lines
     assert all(line.date and line.source for line in lines)
     planned = make_plan(home, [f"prices={path.stem}"]).manifest.settings.prices
-    assert read_prices(planned) == prices
+    assert planned == prices
 
 
 def test_without_prices_a_plan_has_none(home):
-    assert make_plan(home, []).manifest.settings.prices == {}
+    assert make_plan(home, []).manifest.settings.prices == Prices()
 
 
 @pytest.mark.parametrize(
@@ -31,7 +33,7 @@ def test_without_prices_a_plan_has_none(home):
     [
         ("devices: {cpu: cheap}", ["prices.devices.cpu='cheap'", "no price", "usd_per_hour"]),
         ("devices: {cpu: true}", ["prices.devices.cpu=True", "no price"]),
-        ("devices: {cpu: -1}", ["prices.devices.cpu.usd_per_hour=-1", "greater than or equal to 0"]),
+        ("devices: {cpu: -1}", ["prices.devices.cpu.usd_per_hour=-1", "must be at least 0"]),
         ("devices: {cpu: [1]}", ["prices.devices.cpu=[1]", "no price"]),
         ("devices: {cpu: {usd_per_hour: '1'}}", ["prices.devices.cpu.usd_per_hour='1'", "valid number"]),
         ("devices: {cpu: {source: a list}}", ["prices.devices.cpu.usd_per_hour", "missing"]),
@@ -64,17 +66,22 @@ def test_prices_that_are_not_there_are_refused_with_the_nearest(home, own_conf, 
 
 
 def test_a_bare_number_stands_for_the_amount_and_a_model_goes_before_its_accelerator():
-    prices = read_prices({"devices": {"cuda": 2, "Tesla K80": 0.967}, "electricity": 0.3, "carbon": None})
-    config = {"accelerator": "cuda", "devices": 4, "num_nodes": 2}
+    prices = Prices.model_validate({"devices": {"cuda": 2, "Tesla K80": 0.967}, "electricity": 0.3, "carbon": None})
+    plain = {
+        "accelerator": "cuda", "devices": 4, "num_nodes": 2, "batch_size": 1, "precision": "32-true", "seed": 1,
+        "loop": "raw", "model": {}, "data": {},
+        "measure": {"warmup_steps": 2, "min_steps": 1, "min_seconds": 1.0, "max_steps": 1},
+    }  # fmt: skip
+    config, other = (CellConfig.model_validate({**plain, "accelerator": each}) for each in ("cuda", "mps"))
     assert usd_per_hour_on(prices, config, ["Tesla K80"]) == pytest.approx(8 * 0.967)
     assert usd_per_hour_on(prices, config, ["NVIDIA H100"]) == 16
-    assert usd_per_hour_on(prices, config | {"accelerator": "mps"}, []) is None
+    assert usd_per_hour_on(prices, other, []) is None
     assert prices.electricity is not None
     assert prices.electricity.usd_per_kwh == 0.3
 
 
 def test_a_date_may_be_a_year_or_a_day():
-    prices = read_prices({"devices": {"cpu": {"usd_per_hour": 1, "date": 2024}}})
+    prices = Prices.model_validate({"devices": {"cpu": {"usd_per_hour": 1, "date": 2024}}})
     assert prices.devices["cpu"].date == "2024"
     with pytest.raises(ValidationError):
-        read_prices({"devices": {"cpu": {"usd_per_hour": 1, "date": ["2024"]}}})
+        Prices.model_validate({"devices": {"cpu": {"usd_per_hour": 1, "date": ["2024"]}}})

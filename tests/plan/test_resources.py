@@ -1,6 +1,7 @@
 """What a block asks its allocation for."""
 
 import pytest
+from tiny_sweep import config_with
 
 from accelsweep.core.plans import Device, Limits, Resources, Site
 from accelsweep.plan.blocks.resources import (
@@ -24,7 +25,7 @@ CLUSTER = Site(
 
 
 def config(accelerator="cpu", devices=1, num_nodes=1, threads=None):
-    return {"accelerator": accelerator, "devices": devices, "num_nodes": num_nodes, "threads": threads}
+    return config_with(accelerator=accelerator, devices=devices, num_nodes=num_nodes, threads=threads)
 
 
 def test_gpus_are_counted_over_all_nodes_and_cores_per_task():

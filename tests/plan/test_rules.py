@@ -1,6 +1,7 @@
 """What the plan alone rules out, and what `auto` stands for."""
 
 import pytest
+from tiny_sweep import config_with
 
 from accelsweep.core.plans import Device, Site, Slurm
 from accelsweep.plan.refusals.rules import resolve_auto, unsupported
@@ -15,7 +16,7 @@ def site(*devices, nodes=1, scheduler="local"):
 
 
 def config(accelerator, precision="32-true", devices=1, num_nodes=1):
-    return {"accelerator": accelerator, "precision": precision, "devices": devices, "num_nodes": num_nodes}
+    return config_with(accelerator=accelerator, precision=precision, devices=devices, num_nodes=num_nodes)
 
 
 @pytest.mark.parametrize(

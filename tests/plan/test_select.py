@@ -1,17 +1,17 @@
 """Cells are picked by dotted keys, lists of values and names of config groups."""
 
 import pytest
+from tiny_sweep import config_with
 
 from accelsweep.core.errors import InputError
-from accelsweep.plan.grid.expand import GridPoint
+from accelsweep.plan.grid.expand import CheckedPoint
 from accelsweep.plan.make import make_plan
 from accelsweep.plan.refusals.check import Rule
 from accelsweep.plan.select import excluded_by, matches, refuse_unknown_keys
 
-POINT = GridPoint(
+POINT = CheckedPoint(
     axes={},
-    science={"devices": 2, "precision": "32-true", "flag": True, "model": {"width": 4, "sizes": [1, 2]}, "one": 1},
-    steering={},
+    config=config_with(devices=2, flag=True, model={"width": 4, "sizes": [1, 2]}, one=1),
     choices={"model": "small_cnn", "data": "digits"},
     added=frozenset(),
 )

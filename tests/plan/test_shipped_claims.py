@@ -94,5 +94,5 @@ def test_the_published_figures_of_dlbench_are_those_of_the_paper(home):
 
 def test_the_mini_batches_of_dlbench_are_those_of_the_paper(home):
     plan = make_plan(home, ["experiment=claims/dlbench", "accelerator=cpu"])
-    sizes = [cell.config["batch_size"] for cell in plan.cells]
+    sizes = [cell.config.batch_size for cell in plan.cells]
     assert sizes == [64, 64, 16, 16, 128, 128]

@@ -6,10 +6,10 @@ import pytest
 import yaml
 
 from accelsweep.core.cell import PLAN_KEYS
+from accelsweep.core.config import CellConfig
 from accelsweep.core.plans import Analysis, Limits, Settings
 from accelsweep.core.shipped import shipped_root
 from accelsweep.plan.make import make_plan
-from accelsweep.plan.refusals.check import Science
 
 CONF = shipped_root() / "conf"
 OVERLAYS = {"experiment", "rung", "dlbench"}
@@ -39,7 +39,7 @@ def test_every_known_key_has_its_default_in_one_place():
     base = set(yaml.safe_load((CONF / "base.yaml").read_text()))
     groups = {path.name for path in CONF.iterdir() if path.is_dir()} - OVERLAYS
     assert base & groups <= {"prices"}
-    assert base | groups == set(Science.model_fields) | PLAN_KEYS
+    assert base | groups == set(CellConfig.model_fields) | PLAN_KEYS
 
 
 def test_defaults_in_the_files_are_the_defaults_in_the_code():

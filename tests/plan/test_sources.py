@@ -5,6 +5,7 @@ from importlib.util import spec_from_file_location
 from pathlib import Path
 
 import pytest
+from tiny_sweep import config_with
 
 from accelsweep.core.errors import InputError
 from accelsweep.plan import sources
@@ -16,13 +17,13 @@ def digest(home, target):
 
 
 def test_targets_are_found_at_any_depth():
-    config = {
-        "model": {"_target_": "a.A", "inner": [{"_target_": "b.B"}]},
-        "data": {"set": {"_target_": "c.C"}},
-        "optimizer": None,
-        "trainer": {"callbacks": [{"_target_": "d.D"}]},
-        "measure": {"_target_": "ignored.T"},
-    }
+    config = config_with(
+        model={"_target_": "a.A", "inner": [{"_target_": "b.B"}]},
+        data={"set": {"_target_": "c.C"}},
+        optimizer=None,
+        trainer={"callbacks": [{"_target_": "d.D"}]},
+        mine={"_target_": "ignored.T"},
+    )
     assert list(targets(config)) == [
         ("model._target_", "a.A"),
         ("model.inner.0._target_", "b.B"),

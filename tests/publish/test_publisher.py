@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 from stores import BOTH_STORES
 
+from accelsweep.core.config import CellConfig
 from accelsweep.core.errors import InputError
 from accelsweep.core.outcome import Outcome
 from accelsweep.core.plans import Manifest
@@ -229,7 +230,8 @@ def test_a_repeat_measured_again_replaces_the_old_one_which_stays_restorable(
 
     publish(sweep, uri)
     record = record_of(sweep, outcome=Outcome.crashed)
-    newer = remeasure(sweep, record, outcome=Outcome.timed_out, reason="still running", config=record.config | {"x": 1})
+    changed = CellConfig.model_validate({**record.config.raw, "x": 1})
+    newer = remeasure(sweep, record, outcome=Outcome.timed_out, reason="still running", config=changed)
     publish(sweep, uri)
     entry = read_store(sweep, uri)[f"run:{record.run}"]
     assert (entry["status"], entry["tags"]["attempt"], entry["params"]["x"]) == ("KILLED", "2", "1")

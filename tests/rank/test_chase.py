@@ -8,18 +8,16 @@ import pytest
 from hand_clock import FakeClock, FakeDevice, FakeGroup
 from patience import PATIENCE_SECONDS
 from tiny_sweep import CONFIG as SWEPT
-from tiny_sweep import measure_sweep, plan_sweep
+from tiny_sweep import config_with, measure_sweep, plan_sweep
 
 from accelsweep.core.errors import InputError
 from accelsweep.core.outcome import Outcome
 from accelsweep.rank.errors import Diverged
 from accelsweep.rank.tasks.chase import Chase, Goal
 
-CONFIG = {"batch_size": 8, "measure": {"quality_metric": "val_accuracy", "quality_better": "max", "target": 0.9}}
-
 
 def config(**measure):
-    return {**CONFIG, "measure": {**CONFIG["measure"], **measure}}
+    return config_with(batch_size=8, measure={**SWEPT["measure"], "target": 0.9, **measure})
 
 
 class Race:

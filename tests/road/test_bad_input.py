@@ -52,4 +52,4 @@ def test_broken_user_code_shows_their_traceback_and_costs_only_its_own_runs(unus
 def test_hostile_values_break_no_shell_command(unusual):
     home, _ = unusual
     assert not list(home.path.rglob("pwned"))
-    assert {record.config["remark"] for record in records_by_case(home).values()} == {HOSTILE}
+    assert {record.config.raw["remark"] for record in records_by_case(home).values()} == {HOSTILE}

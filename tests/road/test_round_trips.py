@@ -54,14 +54,15 @@ def test_configs_names_and_numbers_come_through_the_whole_road(changes, found, o
     with tempfile.TemporaryDirectory() as home:
         folder, file = plan_sweep(Path(home), changes)
         block = Block.read(file)
-        assert block.configs == {cell_name(config): config for config in ({**CONFIG, **one} for one in changes)}
-        assert all(name == cell_name(config) for name, config in block.configs.items())
+        wanted = [{**CONFIG, **one} for one in changes]
+        assert {name: config.raw for name, config in block.configs.items()} == {cell_name(one): one for one in wanted}
+        assert all(name == cell_name(config.raw) for name, config in block.configs.items())
         records = [written(folder, block, run, outcome, reason, found) for run in block.runs]
         collect(folder)
         table = read_records(folder.records)
     for (_, row), record, change in zip(table.iterrows(), records, changes, strict=True):
         assert record.axes == without_secrets(change)
-        assert json.loads(row["config"]) == record.config == without_secrets({**CONFIG, **change})
+        assert json.loads(row["config"]) == record.config.raw == without_secrets({**CONFIG, **change})
         assert (row["run"], row["outcome"]) == (record.run, outcome)
         assert (row["reason"] if reason else None) == record.reason
         assert {name: metric["value"] for name, metric in json.loads(row["metrics"]).items()} == found

@@ -24,8 +24,8 @@ def test_no_secret_reaches_a_record_a_log_mlflow_or_the_report(unusual):
     assert "https://host/data?token=***&x=1 and s3://***@bucket" in crashed.reason
     log = (SweepFolder(home.path, "unusual").run(crashed.run) / "run.log").read_text()
     assert "connecting to postgresql://***@db/labels" in log
-    assert crashed.config["note"] == "https://***@host/data?token=***"
-    assert crashed.config["env"] == {"MIRROR": "s3://***@one"}
+    assert crashed.config.raw["note"] == "https://***@host/data?token=***"
+    assert crashed.config.raw["env"] == {"MIRROR": "s3://***@one"}
     for secret in (PASSWORD, TOKEN):
         assert secret not in ended.stdout
         needed = [name for name in holding(home, secret) if "/blocks/" in name or name.endswith("/run-spec.json")]

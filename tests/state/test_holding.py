@@ -13,6 +13,7 @@ import psutil
 import pytest
 from patience import PATIENCE_SECONDS
 from tiny_supervisor import Supervised, until
+from tiny_sweep import config_with
 
 from accelsweep.core.errors import AccelsweepError
 from accelsweep.core.plans import Hold
@@ -193,7 +194,7 @@ def test_a_supervisor_that_was_taken_over_stops_its_run_and_records_nothing(tmp_
 def test_who_waits_for_the_machine_keeps_its_hold_young(tmp_path: Path) -> None:
     supervised = Supervised(tmp_path / "home", tmp_path / "leases").plan("measured")
     hold = supervised.folder.hold(supervised.block.stem)
-    machine = {"accelerator": "cpu", "devices": 1, "measure": {}}
+    machine = config_with(accelerator="cpu", devices=1)
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv(FOLDER_VARIABLE, str(tmp_path / "leases"))
         with leased(machine, "the test", lambda _seconds: False, lambda _line: None):

@@ -47,7 +47,7 @@ def test_a_cell_that_no_block_holds_is_wrong_input(planned: Supervised) -> None:
 
 
 def test_a_cell_of_several_nodes_cannot_be_debugged_on_one(supervised: Supervised) -> None:
-    supervised.folder, supervised.block = plan_sweep(supervised.home, [{"task": "measured", "num_nodes": 2}])
+    supervised.folder, supervised.block = plan_sweep(supervised.home, [{"act": "measured", "num_nodes": 2}])
     (cell,) = (cell.name for cell in Manifest.read(supervised.folder.manifest).cells)
     with pytest.raises(InputError, match="takes 2 nodes"):
         debug_cell(supervised.folder, cell)

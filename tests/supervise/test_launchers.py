@@ -14,7 +14,7 @@ from accelsweep.supervise.processes.launchers import UnsafeFork, prepare_to_fork
 
 @pytest.mark.parametrize("launcher", ["fork", "spawn"])
 def test_ranks_find_their_place_in_one_group_without_a_terminal(supervised: Supervised, launcher: str) -> None:
-    cell = {"task": "show_place", "devices": 2, "launcher": launcher}
+    cell = {"act": "show_place", "devices": 2, "launcher": launcher}
     supervised.folder, supervised.block = plan_sweep(supervised.home, [cell])
     code, output = supervised.run()
     assert code == 0, output
@@ -31,7 +31,7 @@ def test_ranks_find_their_place_in_one_group_without_a_terminal(supervised: Supe
 
 
 def test_a_cell_that_sets_the_environment_is_spawned(supervised: Supervised) -> None:
-    cell = {"task": "show_place", "env": {"MASTER_ADDR": "localhost", "COUNT": 3}}
+    cell = {"act": "show_place", "env": {"MASTER_ADDR": "localhost", "COUNT": 3}}
     supervised.folder, supervised.block = plan_sweep(supervised.home, [cell])
     _, output = supervised.run()
     assert "(spawn, 1 ranks)" in output

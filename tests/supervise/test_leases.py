@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 from fake_nvml import FakeGpu, FakeNvml
+from tiny_sweep import config_with
 
 from accelsweep.core.errors import AccelsweepError
 from accelsweep.machine import cuda
@@ -17,7 +18,7 @@ from accelsweep.machine.locks import FOLDER_VARIABLE, lease_folder
 from accelsweep.supervise.leases import NotEnoughDevices, leased
 from accelsweep.supervise.signals import Interrupted
 
-CPU = {"accelerator": "cpu", "devices": 2}
+CPU: dict[str, Any] = {"accelerator": "cpu", "devices": 2}
 
 
 @pytest.fixture(autouse=True)
@@ -50,7 +51,7 @@ def quiet(_line: str) -> None:
 
 
 def lease(config: dict[str, Any], **changes: Any) -> Any:
-    return leased(config | changes, "me", give_up, quiet)
+    return leased(config_with(**config, **changes), "me", give_up, quiet)
 
 
 def test_two_timed_runs_never_share_the_machine_whatever_devices_they_use() -> None:
@@ -66,8 +67,8 @@ def test_two_timed_runs_never_share_the_machine_whatever_devices_they_use() -> N
 def test_who_waits_is_told_once_who_times_a_run() -> None:
     told: list[str] = []
     looks = iter([False, False, True])
-    waiting = leased(CPU, "me", lambda _seconds: next(looks), told.append)
-    with leased(CPU, "process 7 (run x)", give_up, refuse), pytest.raises(Interrupted), waiting:
+    waiting = leased(config_with(**CPU), "me", lambda _seconds: next(looks), told.append)
+    with leased(config_with(**CPU), "process 7 (run x)", give_up, refuse), pytest.raises(Interrupted), waiting:
         pass
     assert told == ["waiting for the machine: process 7 (run x) is timing a run on it"]
 
@@ -98,7 +99,7 @@ def test_a_cell_that_needs_two_devices_does_not_keep_one_while_it_waits(gpus: An
             free_meanwhile.append(other.names)
         return True
 
-    with lease(one), pytest.raises(Interrupted), leased(one | {"devices": 2}, "me", look, quiet):
+    with lease(one), pytest.raises(Interrupted), leased(config_with(**{**one, "devices": 2}), "me", look, quiet):
         pass
     assert free_meanwhile == [("1",)]
 
@@ -138,7 +139,7 @@ def test_a_waiting_run_starts_when_the_other_ends() -> None:
         return False
 
     started = time.monotonic()
-    with leased(CPU, "me", wait, quiet):
+    with leased(config_with(**CPU), "me", wait, quiet):
         assert time.monotonic() - started > 0.1
     other.wait()
 

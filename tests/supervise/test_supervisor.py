@@ -55,7 +55,7 @@ def test_each_run_vouches_for_the_sources_that_it_found_and_says_if_they_changed
     supervised: Supervised,
 ) -> None:
     tasks = ("measured:1", "edit_source", "measured:2")
-    cells = [{"task": task, "model": {"_target_": "mine.Net"}} for task in tasks]
+    cells = [{"act": task, "model": {"_target_": "mine.Net"}} for task in tasks]
     supervised.folder, supervised.block = plan_sweep(supervised.home, cells)
     (supervised.home / "mine.py").write_text("# as planned\n")
     supervised.run()
@@ -73,7 +73,7 @@ def test_on_a_cluster_a_rank_is_told_the_threads_that_its_cell_asks_for(supervis
     """Its block may hold cells that ask for more cores; on one machine it finds its share itself."""
     for site, threads in ((Site(name="cluster", scheduler="slurm"), 1), (Site(name="local"), None)):
         supervised.folder, supervised.block = plan_sweep(
-            supervised.home, [{"task": "measured", "threads": None}], name=site.name, site=site
+            supervised.home, [{"act": "measured", "threads": None}], name=site.name, site=site
         )
         code, output = supervised.run()
         assert code == 0, output

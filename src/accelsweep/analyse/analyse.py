@@ -12,7 +12,6 @@ from functools import partial
 from typing import Any
 
 import pandas as pd
-from pydantic import ValidationError
 
 from accelsweep.analyse.advice.recommend import recommend
 from accelsweep.analyse.advice.situation import Situation
@@ -40,7 +39,6 @@ from accelsweep.core.outcome import Outcome
 from accelsweep.core.plans import Manifest
 from accelsweep.core.record import Doubt
 from accelsweep.plan.blocks.power import smallest_visible_effect
-from accelsweep.plan.prices import read_prices
 
 
 def analyse(records: pd.DataFrame, manifest: Manifest) -> Findings:
@@ -231,10 +229,9 @@ def _costs(
     groups: Sequence[CellRuns], manifest: Manifest, family: Family
 ) -> tuple[list[dict[str, Estimate]], dict[str, Any]]:
     """Return each cell's costs, and what the findings say of them: a wrong price costs columns, not the report."""
-    try:
-        prices = read_prices(manifest.settings.prices)
-    except ValidationError as error:
-        return [{} for _ in groups], {"costs_note": f"the prices cannot be used: {error.errors()[0]['msg']}"}
+    prices = manifest.settings.prices
+    if prices.unusable is not None:
+        return [{} for _ in groups], {"costs_note": f"the prices cannot be used: {prices.unusable}"}
     found = [costs(one, prices, family) for one in groups]
     about = {"costs_note": note(prices, found), "cost_gaps": gaps(groups, found), "prices": used(groups, found, prices)}
     return found, about

@@ -130,7 +130,7 @@ def _configs(block: Path) -> dict[str, str]:
         configs = Block.read(block).configs
     except (FileNotFoundError, DamagedFile):
         return {}
-    return {cell: canonical_json(without_secrets(config)) for cell, config in configs.items()}
+    return {cell: canonical_json(without_secrets(config.raw)) for cell, config in configs.items()}
 
 
 def _why_absent(folder: SweepFolder, run: str) -> str:

@@ -55,10 +55,10 @@ def _doubt(part: str, code: str, message: str, remedy: str, a: CellRuns, b: Cell
 def _differences(a: CellRuns, b: CellRuns, axes: Collection[str]) -> Iterator[tuple[str, Any, Any]]:
     swept = [_path(axis) for axis in axes]
     overlaid = any(_overlays(axis, a, b) for axis in swept)
-    for field, ours, theirs in () if overlaid else _config_differences(a.config, b.config):
+    for field, ours, theirs in () if overlaid else _config_differences(_raw(a), _raw(b)):
         if not any(_below(field, axis) for axis in swept):
             yield field, ours, theirs
-    same_accelerator = a.config.get("accelerator") == b.config.get("accelerator")
+    same_accelerator = _accelerator(a) == _accelerator(b)
     for field, ours, theirs in _varying("hardware", a.measured, b.measured):
         if same_accelerator or field not in FOLLOWS_THE_ACCELERATOR:
             yield field, ours, theirs
@@ -66,6 +66,14 @@ def _differences(a: CellRuns, b: CellRuns, axes: Collection[str]) -> Iterator[tu
     for field, ours, theirs in _varying("sources", a.measured, b.measured):
         if _ABSENT not in (ours, theirs):  # whoever does not use a package has another config, which was swept
             yield field, ours, theirs
+
+
+def _raw(group: CellRuns) -> dict[str, Any]:
+    return {} if group.config is None else group.config.raw
+
+
+def _accelerator(group: CellRuns) -> str | None:
+    return None if group.config is None else group.config.accelerator
 
 
 def _config_differences(a: Any, b: Any, at: str = "") -> Iterator[tuple[str, Any, Any]]:
@@ -99,7 +107,7 @@ def _path(axis: str) -> str:
 
 def _overlays(axis: str, a: CellRuns, b: CellRuns) -> bool:
     """Return whether an axis is no key of the configs but a choice of files that may set any: `experiment`, `rung`."""
-    return axis.partition(".")[0] not in {**a.config, **b.config}
+    return axis.partition(".")[0] not in {**_raw(a), **_raw(b)}
 
 
 def _below(field: str, axis: str) -> bool:

@@ -22,8 +22,10 @@ from accelsweep.analyse.collect import COLUMNS
 from accelsweep.core.claims import Claim
 from accelsweep.core.documents import canonical_json
 from accelsweep.core.findings import Findings
+from accelsweep.core.lookup import ABSENT, looked_up
 from accelsweep.core.outcome import Outcome
 from accelsweep.core.plans import Manifest, PlannedBlock, PlannedCell, Settings
+from accelsweep.core.prices import Price, Prices
 
 ACCELERATORS = frozenset({"cpu", "cuda", "mps"})
 
@@ -128,17 +130,17 @@ def _cells(
     for cell in (cell for part in parts for cell in part.manifest.cells):
         known = found.get(cell.name, cell)
         values = {**cell.axes, **known.axes}
-        told = {axis: values.get(axis, _looked_up(configs.get(cell.name, {}), axis)) for axis in axes}
+        told = {axis: values.get(axis, _told(configs.get(cell.name, {}), axis)) for axis in axes}
         both = known.unsupported if cell.unsupported is not None else None
         placed = {axis: value for axis, value in told.items() if value is not None}
         found[cell.name] = PlannedCell(name=cell.name, axes=placed, unsupported=both)
     return tuple(found.values())
 
 
-def _looked_up(config: Any, key: str) -> Any:
-    for part in key.lstrip("+").split("."):
-        config = config.get(part) if isinstance(config, Mapping) else None
-    return None if isinstance(config, Mapping | list) else config
+def _told(config: Mapping[str, Any], axis: str) -> Any:
+    """Return the plain value that a config has on an axis; None where it has none, or a part of the config there."""
+    value = looked_up(config, axis.lstrip("+"))
+    return None if value is ABSENT or isinstance(value, Mapping | list) else value
 
 
 def _manifest(name: str, parts: Sequence[Part], axes: tuple[str, ...], cells: tuple[PlannedCell, ...]) -> Manifest:
@@ -173,20 +175,30 @@ def _block(sweep: str, block: PlannedBlock) -> PlannedBlock:
 
 def _settings(parts: Sequence[Part]) -> Settings:
     """Return the first plan's settings, with every plan's claims and its prices for what it was measured on."""
-    prices: dict[str, Any] = {}
-    for part in reversed(parts):
-        given = part.manifest.settings.prices
-        devices = {**prices.get("devices", {}), **_by_model(given.get("devices") or {}, part.records)}
-        prices = {**prices, **given, **({"devices": devices} if devices else {})}
     first = parts[0].manifest.settings
     stated: dict[str, Claim] = {}
     for claim in (claim for part in parts for claim in part.manifest.settings.report.claims):
         stated.setdefault(claim.id, claim)
     report = first.report.model_copy(update={"claims": tuple(stated.values())})
-    return first.model_copy(update={"prices": prices, "report": report})
+    return first.model_copy(update={"prices": _prices(parts), "report": report})
 
 
-def _by_model(devices: Mapping[str, Any], records: pd.DataFrame) -> dict[str, Any]:
+def _prices(parts: Sequence[Part]) -> Prices:
+    """Return every plan's prices, an earlier part's first; unusable ones keep all costs away, as in one sweep."""
+    given = [(part.manifest.settings.prices, part.records) for part in parts]
+    if unusable := next((prices for prices, _ in given if prices.unusable is not None), None):
+        return unusable
+    devices: dict[str, Price] = {}
+    for prices, records in reversed(given):
+        devices |= _by_model(prices.devices, records)
+    return Prices(
+        devices=devices,
+        electricity=next((prices.electricity for prices, _ in given if prices.electricity is not None), None),
+        carbon=next((prices.carbon for prices, _ in given if prices.carbon is not None), None),
+    )
+
+
+def _by_model(devices: Mapping[str, Price], records: pd.DataFrame) -> dict[str, Price]:
     """Return prices by device model: that of all CPUs of one sweep's machine is not that of another machine's CPU."""
     found = {name: price for name, price in devices.items() if name not in ACCELERATORS}
     for text in records["effective"].dropna().unique():

@@ -6,12 +6,13 @@ import json
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cache, cached_property
 from typing import Any, NamedTuple
 
 import pandas as pd
 
 from accelsweep.core.cell import label
+from accelsweep.core.config import CellConfig
 from accelsweep.core.documents import canonical_json
 from accelsweep.core.outcome import Outcome
 from accelsweep.core.plans import Manifest, PlannedCell
@@ -31,7 +32,10 @@ class Reading(NamedTuple):
 
 @dataclass(frozen=True)
 class RunRow:
-    """One row of the table: a run, or an unsupported cell (`run` is None). Absent JSON columns are empty."""
+    """One row of the table: a run, or an unsupported cell (`run` is None).
+
+    Absent JSON columns are empty; an absent config is None.
+    """
 
     cell: str
     run: str | None
@@ -44,7 +48,7 @@ class RunRow:
     started_at: str | None
     finished_at: str | None
     record_sha256: str | None
-    config: Mapping[str, Any]
+    config: CellConfig | None
     effective: Mapping[str, Any]
     metrics: Mapping[str, Reading]
     hardware: Mapping[str, str]
@@ -69,12 +73,13 @@ class RunRow:
 
 _WHOLE = ("repeat", "position", "seed")
 _TEXT = ("run", "block", "reason", "started_at", "finished_at", "record_sha256")
-_JSON = ("config", "effective", "hardware", "software", "builds", "sources", "environment")
+_JSON = ("effective", "hardware", "software", "builds", "sources", "environment")
 
 
 def parse(records: pd.DataFrame) -> list[RunRow]:
     """Return the rows of the table that `collect` made, sorted by cell, repeat and block."""
     memo: dict[str, Any] = {}
+    config_in = cache(lambda text: None if text is None else CellConfig.model_validate(json.loads(text)))
 
     def parsed(text: str | None, empty: Any) -> Any:
         if text is None:
@@ -84,7 +89,8 @@ def parse(records: pd.DataFrame) -> list[RunRow]:
         return memo[text]
 
     columns = {
-        name: _plain(records[name]) for name in (*_WHOLE, *_TEXT, *_JSON, "cell", "outcome", "metrics", "doubts")
+        name: _plain(records[name])
+        for name in (*_WHOLE, *_TEXT, *_JSON, "config", "cell", "outcome", "metrics", "doubts")
     }
     rows = [dict(zip(columns, values, strict=True)) for values in zip(*columns.values(), strict=True)]
     runs = []
@@ -92,6 +98,7 @@ def parse(records: pd.DataFrame) -> list[RunRow]:
         fields: dict[str, Any] = {name: None if row[name] is None else int(row[name]) for name in _WHOLE}
         fields |= {name: row[name] for name in ("cell", *_TEXT)}
         fields |= {name: parsed(row[name], {}) for name in _JSON}
+        fields["config"] = config_in(row["config"])
         fields["outcome"] = Outcome(row["outcome"])
         fields["metrics"] = {name: Reading(**metric) for name, metric in parsed(row["metrics"], {}).items()}
         fields["doubts"] = tuple(Doubt(**doubt) for doubt in parsed(row["doubts"], ()))
@@ -136,9 +143,9 @@ class CellRuns:
         return tuple(run for run in self.runs if self.rate(run))
 
     @cached_property
-    def config(self) -> Mapping[str, Any]:
-        """The frozen config, or {} where neither a record nor a block tells it: of cells that the plan rules out."""
-        return next((run.config for run in self.runs if run.config), {})
+    def config(self) -> CellConfig | None:
+        """The frozen config, or None where neither a record nor a block tells it: of cells that the plan rules out."""
+        return next((run.config for run in self.runs if run.config is not None), None)
 
     @cached_property
     def effective(self) -> Mapping[str, Any]:
@@ -184,7 +191,7 @@ class CellRuns:
 def rate_metric_of(manifest: Manifest, runs: Sequence[RunRow]) -> str:
     """Return the metric that the sweep compares: `analysis.rate`, or that of the baseline's (else the first) task."""
     first = sorted(runs, key=lambda run: run.cell != manifest.baseline)
-    return compared_rate(manifest.settings.analysis.rate, (str(run.config.get("task")) for run in first if run.config))
+    return compared_rate(manifest.settings.analysis.rate, (run.config.task for run in first if run.config is not None))
 
 
 def group(manifest: Manifest, runs: Sequence[RunRow], rate_metric: str | None = None) -> list[CellRuns]:

@@ -131,7 +131,7 @@ def _snakemake_options(request: Request, profile: Path, plan: Plan) -> list[str]
     site = plan.manifest.site
     jobs = request.jobs or (site.slurm.max_jobs if site.scheduler == "slurm" else None)
     options += ["--jobs", str(jobs)] if jobs else []
-    slots = max((cell.config["measure"].get("concurrency", 1) for cell in plan.cells), default=1)
+    slots = max((cell.config.measure.concurrency for cell in plan.cells), default=1)
     if site.scheduler == "local" and slots > 1:
         options += ["--resources", f"timing={slots}"]
     return options

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from pathlib import PurePath
 from typing import Any
 
+from accelsweep.core.config import CellConfig
 from accelsweep.core.documents import Frozen, canonical_json, sha256_text
 from accelsweep.core.secrets import masked
 
@@ -55,7 +56,7 @@ class Cell(Frozen):
 
     name: str
     axes: dict[str, Any]
-    config: dict[str, Any]
+    config: CellConfig
     unsupported: str | None = None
 
 

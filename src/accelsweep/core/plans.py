@@ -7,9 +7,12 @@ from typing import Any, ClassVar, Literal, NamedTuple
 
 from pydantic import ConfigDict, Field
 
+from accelsweep.core.bounds import AtLeast0, AtLeast1, JobMemory, NotNegative, Positive, Share, ShareFrom0
 from accelsweep.core.claims import ReportSettings
+from accelsweep.core.config import CellConfig
 from accelsweep.core.documents import Document, Frozen
 from accelsweep.core.errors import InputError
+from accelsweep.core.prices import PlannedPrices, Prices
 from accelsweep.core.tasks import Rate
 
 _RUN_NAME = re.compile(r"(.+)-r([0-9]+)")
@@ -20,6 +23,10 @@ class RunName(NamedTuple):
 
     cell: str
     repeat: int
+
+
+THRESHOLD, CONFIDENCE = 0.02, 0.95
+"""What verdicts are reached with where nobody says otherwise."""
 
 
 class Run(Frozen):
@@ -68,7 +75,7 @@ class Block(Document):
     sweep: str
     order_seed: int
     runs: tuple[Run, ...]
-    configs: dict[str, dict[str, Any]]
+    configs: dict[str, CellConfig]
     axes: dict[str, dict[str, Any]]
     resources: Resources
 
@@ -127,12 +134,12 @@ class Limits(Frozen):
     `block_seconds` is for one supervisor of a block: once it is spent no further run of the block is started.
     """
 
-    run_seconds: float = 600.0
-    block_seconds: float | None = None
-    stop_grace_seconds: float = 5.0
-    retries: int = 1
-    log_bytes: int = 5_000_000
-    free_disk_bytes: int = 200_000_000
+    run_seconds: Positive = 600.0
+    block_seconds: Positive | None = None
+    stop_grace_seconds: NotNegative = 5.0
+    retries: AtLeast0 = 1
+    log_bytes: AtLeast1 = 5_000_000
+    free_disk_bytes: AtLeast0 = 200_000_000
 
 
 class Analysis(Frozen):
@@ -141,9 +148,9 @@ class Analysis(Frozen):
     `rate` names the metric that cells are compared by; None takes that of the task (`core.tasks`).
     """
 
-    threshold: float = 0.02
-    confidence: float = 0.95
-    quality_margin: float = 0.01
+    threshold: ShareFrom0 = THRESHOLD
+    confidence: Share = CONFIDENCE
+    quality_margin: NotNegative = 0.01
     across: tuple[str, ...] = ()
     rate: Rate | None = None
 
@@ -177,11 +184,11 @@ class Slurm(Frozen):
     qos: str | None = None
     constraint: str | None = None
     gpu_model: str | None = None
-    cpus_per_gpu: int = 1
-    mem_mb: int | None = None
-    max_minutes: int | None = None
-    max_gpus: int | None = None
-    max_jobs: int | None = None
+    cpus_per_gpu: AtLeast1 = 1
+    mem_mb: JobMemory | None = None
+    max_minutes: AtLeast1 | None = None
+    max_gpus: AtLeast1 | None = None
+    max_jobs: AtLeast1 | None = None
     scratch: str | None = None
     modules: tuple[str, ...] = ()
     container: str | None = None
@@ -189,7 +196,7 @@ class Slurm(Frozen):
     interface: str | None = None
     exclusive: bool = True
     extra: str | None = None
-    fake_gpus: int = 0
+    fake_gpus: AtLeast0 = 0
 
 
 class Site(Frozen):
@@ -197,7 +204,7 @@ class Site(Frozen):
 
     name: str
     probe: bool = False
-    nodes: int = 1
+    nodes: AtLeast1 = 1
     inventory: tuple[Device, ...] = ()
     scheduler: Literal["local", "slurm"] = "local"
     slurm: Slurm = Slurm()
@@ -210,8 +217,8 @@ class Site(Frozen):
 class BlockSettings(Frozen):
     """How runs are cut into blocks: at most `size` runs, at most `minutes` of estimated time; None is no bound."""
 
-    size: int | None = None
-    minutes: float | None = None
+    size: AtLeast1 | None = None
+    minutes: Positive | None = None
 
 
 class Settings(Frozen):
@@ -220,13 +227,13 @@ class Settings(Frozen):
     `repeats` is what the plan wants of each cell; `added_repeats` says how many of them `--add-repeats` added.
     """
 
-    repeats: int = 3
+    repeats: AtLeast1 = 3
     added_repeats: int = 0
     baseline: dict[str, Any] = Field(default_factory=dict)
     block: BlockSettings = BlockSettings()
     limits: Limits = Limits()
     analysis: Analysis = Analysis()
-    prices: dict[str, Any] = Field(default_factory=dict)
+    prices: PlannedPrices = Prices()
     report: ReportSettings = ReportSettings()
 
 

@@ -1,8 +1,108 @@
-"""A price that a cost was computed with, as it travels with that cost from the plan to the report."""
+"""What an hour of a device, a kilowatt-hour and its carbon cost. Prices are the user's or come from a dated list.
+
+None is ever made up. `prices.devices` maps a device's model, or an accelerator for all its models, to USD per hour: of
+one device for GPUs, of the whole machine for `cpu`, because a timed run has the machine to itself.
+`prices.electricity.usd_per_kwh` and `prices.carbon.grams_per_kwh` turn a measured energy into money and carbon.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+from typing import Annotated, Any
+
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    PrivateAttr,
+    ValidationError,
+    ValidatorFunctionWrapHandler,
+    WrapValidator,
+)
+
 from accelsweep.core.documents import Frozen
+from accelsweep.core.verbatim import Verbatim
+
+Amount = Annotated[float, Field(ge=0, allow_inf_nan=False, strict=True)]
+
+
+def _from_number(key: str, unit: str) -> BeforeValidator:
+    """Let a bare number stand for `{key: number}`, and say what a price looks like where there is anything else."""
+
+    def shaped(value: Any) -> Any:
+        if isinstance(value, int | float) and not isinstance(value, bool):
+            return {key: value}
+        if value is not None and not isinstance(value, Mapping | Stated):
+            raise ValueError(f"is no price; write a number ({unit}) or {{{key}: NUMBER, date: ..., source: ...}}")
+        return value
+
+    return BeforeValidator(shaped)
+
+
+class Stated(BaseModel):
+    """When and where a price was seen."""
+
+    model_config = ConfigDict(extra="forbid", coerce_numbers_to_str=True)
+
+    date: str | None = None
+    source: str | None = None
+
+
+class Price(Stated):
+    """USD for one hour of a device."""
+
+    usd_per_hour: Amount
+
+
+class Electricity(Stated):
+    """USD for one kilowatt-hour."""
+
+    usd_per_kwh: Amount
+
+
+class Carbon(Stated):
+    """Grams of CO2 equivalent that one kilowatt-hour costs: the carbon intensity of the grid."""
+
+    grams_per_kwh: Amount
+
+
+class Prices(Verbatim):
+    """The `prices` key; a bare number stands for the amount."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    devices: dict[str, Annotated[Price, _from_number("usd_per_hour", "USD per device-hour")]] = Field(
+        default_factory=dict
+    )
+    electricity: Annotated[Electricity | None, _from_number("usd_per_kwh", "USD per kWh")] = None
+    carbon: Annotated[Carbon | None, _from_number("grams_per_kwh", "grams of CO2 per kWh")] = None
+
+    _unusable: str | None = PrivateAttr(default=None)
+
+    @property
+    def unusable(self) -> str | None:
+        """Why these prices cannot be used, where a plan of an older version holds what this one cannot read."""
+        return self._unusable
+
+    def of_device(self, accelerator: str, models: Sequence[str]) -> tuple[str, Price] | None:
+        """Return under which name the devices of one of these `models` are priced, and the price; None if nowhere."""
+        return next(((name, self.devices[name]) for name in [*models, accelerator] if name in self.devices), None)
+
+
+def _or_unusable(value: Any, handler: ValidatorFunctionWrapHandler) -> Any:
+    try:
+        return handler(value)
+    except ValidationError as error:
+        if not isinstance(value, Mapping):
+            raise
+        found = Prices()
+        found._raw, found._unusable = dict(value), str(error.errors()[0]["msg"])
+        return found
+
+
+PlannedPrices = Annotated[Prices, WrapValidator(_or_unusable)]
+"""The prices in a plan on disk: a price that cannot be read costs the costs, and nothing else of a finished sweep."""
 
 
 class PriceUsed(Frozen):

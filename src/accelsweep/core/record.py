@@ -9,6 +9,7 @@ from typing import Any, ClassVar
 from pydantic import model_validator
 
 from accelsweep.core.breakdown import Breakdown
+from accelsweep.core.config import CellConfig
 from accelsweep.core.documents import Document, Frozen, sha256_file
 from accelsweep.core.errors import DamagedFile
 from accelsweep.core.outcome import Outcome
@@ -117,7 +118,7 @@ class Record(Document):
     position: int
     attempt: int
     axes: dict[str, Any]
-    config: dict[str, Any]
+    config: CellConfig
     outcome: Outcome
     reason: str | None
     started_at: str

@@ -111,7 +111,7 @@ class SweepProgress:
         if record is None:
             return
         self.fresh_seconds.append(record.wall_seconds)
-        rate = record.metrics.get(compared_rate(self.wanted_rate, [str(record.config.get("task"))]))
+        rate = record.metrics.get(compared_rate(self.wanted_rate, [record.config.task]))
         self.last = number(rate.value, rate.unit) if rate and rate.value is not None else str(record.outcome)
         reason = "" if record.outcome is Outcome.measured else f": {record.reason}"
         text = f"[{self.done}/{self.total}] {self.labels[run]}  {self.last}{reason.splitlines()[0] if reason else ''}"

@@ -8,10 +8,11 @@ trains: something calls `begin` once and `step_done` after each step, until that
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+from accelsweep.core.config import Measure
 from accelsweep.core.errors import InputError
 from accelsweep.measure.clock import Clock, Marks, WaitedDevice, monotonic
 from accelsweep.measure.group import Group
@@ -32,13 +33,13 @@ class WindowRules:
     multiple_of: int = 1
 
     @classmethod
-    def from_config(cls, measure: Mapping[str, Any], multiple_of: int = 1) -> WindowRules:
+    def from_config(cls, measure: Measure, multiple_of: int = 1) -> WindowRules:
         """Read the rules from the config's `measure`. Raises InputError naming the key that cannot be."""
         rules = cls(
-            warmup_steps=int(measure["warmup_steps"]),
-            min_steps=int(measure["min_steps"]),
-            min_seconds=float(measure["min_seconds"]),
-            max_steps=int(measure["max_steps"]),
+            warmup_steps=measure.warmup_steps,
+            min_steps=measure.min_steps,
+            min_seconds=measure.min_seconds,
+            max_steps=measure.max_steps,
             multiple_of=multiple_of,
         )
         if rules.warmup_steps < 2:

@@ -11,16 +11,18 @@ from hydra.core.object_type import ObjectType
 from omegaconf import DictConfig
 
 from accelsweep.core.cell import PLAN_KEYS, Cell, cell_name
+from accelsweep.core.config import CellConfig
 from accelsweep.core.errors import InputError, nearest
 from accelsweep.core.plans import Excluded, Settings, Site
 from accelsweep.machine import devices
 from accelsweep.plan import select
 from accelsweep.plan.grid.compose import Composer
-from accelsweep.plan.grid.expand import GridPoint, steering_of
+from accelsweep.plan.grid.expand import CheckedPoint, GridPoint, steering_of
 from accelsweep.plan.grid.explain import defining_file
 from accelsweep.plan.grid.own import optimizer_notes, with_own_targets
 from accelsweep.plan.ladder import fitted, ladder_notes
 from accelsweep.plan.refusals import check, conflicts, rules, tasks
+from accelsweep.plan.refusals.wording import FileOf
 from accelsweep.plan.trainer import trainers_place
 
 
@@ -34,7 +36,7 @@ class CheckedGrid:
     experiment: str | None
     name: str | None
     axes: tuple[str, ...]
-    points: dict[str, GridPoint]
+    points: dict[str, CheckedPoint]
     cells: dict[str, Cell]
     excluded: tuple[Excluded, ...]
     settings: Settings
@@ -76,29 +78,30 @@ def checked_grid(composer: Composer, overrides: Sequence[str]) -> CheckedGrid:
         notes=(
             *ladder,
             *_notes(len(grid.jobs), points, exclude),
-            *optimizer_notes(composer, overrides, (point.science["model"] for point in every)),
+            *optimizer_notes(composer, overrides, (point.config for point in every)),
         ),
     )
 
 
 def _points(
-    expanded: Iterable[GridPoint], composer: Composer, steering: dict[str, Any], file_of: check.FileOf
-) -> dict[str, GridPoint]:
+    expanded: Iterable[GridPoint], composer: Composer, steering: dict[str, Any], file_of: FileOf
+) -> dict[str, CheckedPoint]:
     """Return the grid's distinct points, checked, by the names of their cells."""
     groups = composer.loader.get_group_options("", results_filter=ObjectType.GROUP)
-    points: dict[str, GridPoint] = {}
+    points: dict[str, CheckedPoint] = {}
     for point in expanded:
         _refuse_other_steering(steering, point)
-        _add(points, point.checked(check.science(point.science, point.added, groups, file_of)))
+        config = check.science(point.science, point.added, groups, file_of)
+        _add(points, CheckedPoint(point.axes, config, point.choices, point.added, point.lacks))
     return points
 
 
-def _refuse_what_measures_nothing(left: Sequence[GridPoint], settings: Settings, file_of: check.FileOf) -> None:
+def _refuse_what_measures_nothing(left: Sequence[CheckedPoint], settings: Settings, file_of: FileOf) -> None:
     """Raise InputError for a cell that every run would fail, and for an axis whose cells would measure the same."""
     for point in left:
-        tasks.refuse_unfit(point.science, settings.analysis.rate, file_of)
-        conflicts.refuse_conflicts(point.science, settings.limits, file_of)
-    tasks.refuse_idle_axes([point.axes for point in left], [point.science["task"] for point in left])
+        tasks.refuse_unfit(point.config, settings.analysis.rate, file_of)
+        conflicts.refuse_conflicts(point.config, settings.limits, file_of)
+    tasks.refuse_idle_axes([point.axes for point in left], [point.config.task for point in left])
     conflicts.refuse_unread_axes(left)
 
 
@@ -111,9 +114,9 @@ def _refuse_foreign_config(composer: Composer, master: DictConfig) -> None:
         )
 
 
-def _cell(name: str, point: GridPoint, site: Site) -> Cell:
-    unsupported = point.lacks or rules.unsupported(point.science, site)
-    return Cell(name=name, axes=point.axes, config=point.science, unsupported=unsupported)
+def _cell(name: str, point: CheckedPoint, site: Site) -> Cell:
+    unsupported = point.lacks or rules.unsupported(point.config, site)
+    return Cell(name=name, axes=point.axes, config=point.config, unsupported=unsupported)
 
 
 def _refuse_other_steering(steering: dict[str, Any], point: GridPoint) -> None:
@@ -126,17 +129,17 @@ def _refuse_other_steering(steering: dict[str, Any], point: GridPoint) -> None:
     )
 
 
-def _add(points: dict[str, GridPoint], point: GridPoint) -> None:
-    name = cell_name(point.science)
-    if points.setdefault(name, point).science != point.science:
+def _add(points: dict[str, CheckedPoint], point: CheckedPoint) -> None:
+    name = cell_name(point.config.raw)
+    if points.setdefault(name, point).config != point.config:
         raise InputError(
             f"the cells {points[name].axes} and {point.axes} differ only in the folder that a path begins with, which "
             "is no part of a cell's identity; give the last part of the path another name"
         )
 
 
-def _notes(jobs: int, points: dict[str, GridPoint], exclude: Sequence[check.Rule]) -> tuple[str, ...]:
-    known = list(check.Science.model_fields)
+def _notes(jobs: int, points: dict[str, CheckedPoint], exclude: Sequence[check.Rule]) -> tuple[str, ...]:
+    known = list(CellConfig.model_fields)
     added = {key for point in points.values() for key in point.added}.difference(known, PLAN_KEYS)
     notes = [
         f"'{key}' is taken as a key of your own" + (f". {place}" if place else near)

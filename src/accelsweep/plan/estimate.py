@@ -55,7 +55,7 @@ def estimate(
     seen = {name: fmean(seconds) for name, seconds in (wall_seconds or {}).items() if seconds}
     least = [_least_seconds(cell, seen) for cell in left]
     most = [max(low, limits.run_seconds + limits.stop_grace_seconds) for low in least]
-    gpus = [cell.config["devices"] * cell.config["num_nodes"] * (cell.config["accelerator"] != "cpu") for cell in left]
+    gpus = [cell.config.world_size * cell.config.on_gpu for cell in left]
     prices = [usd_per_hour(plan.manifest.settings.prices, cell.config, plan.manifest.site) for cell in left]
     known = [price for price in prices if price is not None]
     return PlanEstimate(
@@ -71,7 +71,7 @@ def estimate(
 def _least_seconds(cell: Cell, seen: Mapping[str, float]) -> float:
     if cell.name in seen:
         return seen[cell.name]
-    return max(median(seen.values()) if seen else 0.0, float(cell.config["measure"]["min_seconds"]))
+    return max(median(seen.values()) if seen else 0.0, cell.config.measure.min_seconds)
 
 
 def _hours(seconds: Sequence[float], weights: Sequence[float]) -> float:
@@ -79,10 +79,10 @@ def _hours(seconds: Sequence[float], weights: Sequence[float]) -> float:
 
 
 def _why_no_cost(plan: Plan, left: Sequence[Cell], prices: Sequence[float | None]) -> str | None:
-    unpriced = sorted({cell.config["accelerator"] for cell, price in zip(left, prices, strict=True) if price is None})
+    unpriced = sorted({cell.config.accelerator for cell, price in zip(left, prices, strict=True) if price is None})
     if not unpriced:
         return None if left else "no run is left"
-    if not plan.manifest.settings.prices:
+    if not plan.manifest.settings.prices.raw:
         return "no prices are given"
     return f"no price is given for {' and '.join(unpriced)}"
 

@@ -13,10 +13,11 @@ from typing import Any
 
 from accelsweep.core.documents import canonical_json
 from accelsweep.core.errors import InputError, nearest
+from accelsweep.core.lookup import looked_up
 from accelsweep.plan.grid.compose import Composer, Grid
-from accelsweep.plan.grid.expand import GridPoint, axis_of, expand, lookup
+from accelsweep.plan.grid.expand import GridPoint, axis_of, expand
 from accelsweep.plan.grid.explain import dotted_keys
-from accelsweep.plan.refusals.check import FileOf
+from accelsweep.plan.refusals.wording import FileOf
 
 BUILT = ("model", "data", "optimizer")
 """The nodes whose keys are arguments of a class; what is added elsewhere is checked where it is read."""
@@ -39,7 +40,7 @@ def fitted(composer: Composer, grid: Grid, auto: str, axis: str | None) -> Itera
         kept = _dropped(point.science, lacking)
         others = canonical_json({key: value for key, value in point.axes.items() if key != axis})
         stated, before = last.get(others, ({}, {}))
-        changed = [key for key in lacking if _changed(key, point.science, stated)]
+        changed = [key for key in lacking if looked_up(point.science, key) != looked_up(stated, key)]
         if changed and kept == before:
             yield replace(point, lacks=_words(changed, point))
         else:
@@ -83,17 +84,10 @@ def _dropped(tree: Mapping[str, Any], keys: list[str], at: str = "") -> dict[str
     return kept
 
 
-def _changed(key: str, science: Mapping[str, Any], before: Mapping[str, Any]) -> bool:
-    try:
-        return bool(lookup(science, key) != lookup(before, key))
-    except KeyError:
-        return True
-
-
 def _words(changed: list[str], point: GridPoint) -> str:
     group = changed[0].partition(".")[0]
-    target = lookup(point.science, group).get("_target_")
-    given = ", ".join(f"{key}={lookup(point.science, key)}" for key in changed)
+    target = looked_up(point.science, f"{group}._target_")
+    given = ", ".join(f"{key}={looked_up(point.science, key)}" for key in changed)
     return (
         f"this step would set {given}, but the config of {target} has no such key; "
         f"if it takes one, name it in a file of your own, conf/{group}/NAME.yaml"

@@ -6,14 +6,14 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from accelsweep.core.errors import InputError
-from accelsweep.plan.grid.expand import GridPoint, lookup
+from accelsweep.core.lookup import ABSENT, looked_up
+from accelsweep.plan.grid.expand import CheckedPoint
 from accelsweep.plan.grid.explain import dotted_keys, suggest
-from accelsweep.plan.refusals.check import FileOf, Rule
+from accelsweep.plan.refusals.check import Rule
+from accelsweep.plan.refusals.wording import FileOf
 
-_ABSENT = object()
 
-
-def matches(wanted: Mapping[str, Any], point: GridPoint) -> bool:
+def matches(wanted: Mapping[str, Any], point: CheckedPoint) -> bool:
     """Return whether every key of `wanted` has its value, or one of its listed values, at this point of the grid.
 
     A key is a dotted config key or the name of a config group, whose value is then the chosen file's name.
@@ -21,12 +21,9 @@ def matches(wanted: Mapping[str, Any], point: GridPoint) -> bool:
     return all(_is_one_of(_value(point, key), value) for key, value in wanted.items())
 
 
-def _value(point: GridPoint, key: str) -> Any:
-    try:
-        value = lookup(point.science, key)
-    except KeyError:
-        value = _ABSENT
-    return point.choices.get(key, value) if value is _ABSENT or isinstance(value, dict) else value
+def _value(point: CheckedPoint, key: str) -> Any:
+    value = looked_up(point.config.raw, key)
+    return point.choices.get(key, value) if value is ABSENT or isinstance(value, dict) else value
 
 
 def _is_one_of(actual: Any, wanted: Any) -> bool:
@@ -34,16 +31,16 @@ def _is_one_of(actual: Any, wanted: Any) -> bool:
     return any(actual == option and isinstance(actual, bool) == isinstance(option, bool) for option in options)
 
 
-def refuse_unknown_keys(wanted: Mapping[str, Any], points: Sequence[GridPoint], where: str, file_of: FileOf) -> None:
+def refuse_unknown_keys(wanted: Mapping[str, Any], points: Sequence[CheckedPoint], where: str, file_of: FileOf) -> None:
     """Raise InputError if `wanted` names a key that no point of the grid has."""
     for key in wanted:
-        if all(_value(point, key) is _ABSENT for point in points):
-            known = list(dotted_keys(points[0].science))
+        if all(_value(point, key) is ABSENT for point in points):
+            known = list(dotted_keys(points[0].config.raw))
             raise InputError(
                 f"{where}: unknown key '{key}'{suggest(key, known)}; look in {file_of(where.partition('.')[0])}"
             )
 
 
-def excluded_by(rules: Iterable[Rule], point: GridPoint) -> str | None:
+def excluded_by(rules: Iterable[Rule], point: CheckedPoint) -> str | None:
     """Return the reason of the first rule that drops this point, or None if it stays."""
     return next((rule.because for rule in rules if matches(rule.when, point)), None)

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from accelsweep import __version__
+from accelsweep.core.config import CellConfig
 from accelsweep.core.documents import sha256_text
 from accelsweep.core.errors import InputError, nearest
 
@@ -30,7 +31,6 @@ SAME_AS_FIRST = frozenset({"92adb23f3491b6a2f6b10303d4bc49a2f23c5ff595417b3235ef
 SOURCE_SUFFIXES = frozenset({".py", ".pyx", ".c", ".cc", ".cpp", ".cu", ".cuh", ".h", ".hpp"})
 
 _NAMED_BY_VERSION = ("torch", "lightning", "hydra-core", "snakemake")
-_PLACES = ("model", "data", "optimizer", "trainer")
 
 
 def versions() -> dict[str, str]:
@@ -44,10 +44,11 @@ def versions() -> dict[str, str]:
     return found
 
 
-def targets(config: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+def targets(config: CellConfig) -> Iterator[tuple[str, str]]:
     """Yield the dotted key and the value of every `_target_` below a config's model, data, optimizer and trainer."""
-    for place in _PLACES:
-        yield from _targets(config.get(place), place)
+    places = {"model": config.model, "data": config.data, "optimizer": config.optimizer, "trainer": config.trainer}
+    for key, value in places.items():
+        yield from _targets(value, key)
 
 
 def _targets(value: Any, key: str) -> Iterator[tuple[str, str]]:

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from accelsweep.core.cell import label
+from accelsweep.core.config import CellConfig
 from accelsweep.core.documents import canonical_json, sha256_text
 from accelsweep.core.errors import DamagedFile
 from accelsweep.core.outcome import Outcome
@@ -139,7 +140,7 @@ def doubt_lines(doubts: tuple[Doubt, ...]) -> list[str]:
 
 def _settings(record: Record, axes: dict[str, Any]) -> dict[str, Any]:
     """Return the swept keys, the plain top-level settings of the config and the settings really in force."""
-    fixed = {name: value for name, value in record.config.items() if isinstance(value, str | int | float | bool)}
+    fixed = {name: value for name, value in record.config.raw.items() if isinstance(value, str | int | float | bool)}
     effective = record.effective.model_dump(mode="json") if record.effective else {}
     in_force = {f"effective.{name}": value for name, value in effective.items()}
     return fixed | axes | {"seed": record.seed} | in_force
@@ -188,7 +189,7 @@ def _run_note(record: Record, damage: DamagedFile | None) -> str:
 
 
 def _run_artifacts(folder: SweepFolder, record: Record, damage: DamagedFile | None) -> tuple[Artifact, ...]:
-    config = Artifact(plain(_indented(record.config), limit=10_000_000), "config.json")
+    config = Artifact(plain(_indented(record.config.raw), limit=10_000_000), "config.json")
     files = [folder.record(record.run), folder.run(record.run) / "run.log"]
     files += [] if damage else [folder.steps(record.run)]
     return (config, *(Artifact(path) for path in files if path.exists()))
@@ -198,9 +199,6 @@ def _indented(config: Mapping[str, Any]) -> str:
     return json.dumps(config, indent=2, sort_keys=True, ensure_ascii=False) + "\n"
 
 
-def _data_set(config: Mapping[str, Any]) -> DataSet | None:
-    data = config.get("data")
-    if not isinstance(data, Mapping):
-        return None
-    source = plain(canonical_json(data))
-    return DataSet(str(data.get("_target_", "data")).rpartition(".")[2], sha256_text(source)[:12], source)
+def _data_set(config: CellConfig) -> DataSet:
+    source = plain(canonical_json(config.data))
+    return DataSet((config.data_target or "data").rpartition(".")[2], sha256_text(source)[:12], source)

@@ -27,7 +27,7 @@ _SETTLED_SECONDS = 60.0
 
 def is_warm(spec: RunSpec) -> bool:
     """Return whether the cell's own `env` names a compile cache, so that its first step may be warm."""
-    return any(name in (spec.config.get("env") or {}) for name in VARIABLES)
+    return any(name in spec.config.env for name in VARIABLES)
 
 
 @contextlib.contextmanager

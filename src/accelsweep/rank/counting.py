@@ -76,7 +76,7 @@ def flops_per_sample(spec: RunSpec, example: Any, samples: int, answer: Answer |
 def _on_meta(spec: RunSpec) -> pl.LightningModule:
     """Return the run's module with weights that have shapes and no values."""
     with torch.device("meta"):
-        module = build_module(spec.config)
+        module = build_module(spec.config.raw)
         module.configure_model()
     return module.to("meta")
 

@@ -44,7 +44,7 @@ def measure(spec: RunSpec, driver: Driver, place: RankPlace, progress: Callable[
     """Drive steps through the window. Raises what the user's code raises."""
     from accelsweep.measure.device import measured_device
 
-    rules = WindowRules.from_config(spec.config["measure"], driver.accumulate)
+    rules = WindowRules.from_config(spec.config.measure, driver.accumulate)
     cpu, energy = CpuUse(), _energy_probes(driver.device, place)
     watches = [DeviceWatch(uuid) for uuid in device_uuids(driver.device)]
     probes: list[Probe] = [*watches, *energy.values(), cpu]
@@ -111,7 +111,7 @@ def _conclude(
         "epoch_ends_in_window": Metric(value=float(boundaries), unit="epochs", scope="rank 0"),
     }
     found = [
-        doubts.short_window(seen_seconds=rates["window_seconds"].value or 0.0, rules=spec.config["measure"]),
+        doubts.short_window(seen_seconds=rates["window_seconds"].value or 0.0, asked=spec.config.measure.min_seconds),
         doubts.unsteady(seen.window_step_seconds),
         *machine_doubts(cpu, place.local_size),
         doubts.epoch_boundary(boundaries),
@@ -149,11 +149,11 @@ def _effective(spec: RunSpec, driver: Driver, seen: RankWindow, ranks: list[dict
         accelerator=driver.device.type,
         device_names=tuple(rank["device"] for rank in ranks),
         world_size=len(ranks),
-        num_nodes=int(spec.config["num_nodes"]),
+        num_nodes=spec.config.num_nodes,
         precision=driver.precision,
         strategy=driver.strategy,
         loop=driver.name,
-        launcher=str(spec.config.get("launcher", "fork")),
+        launcher=spec.config.launcher,
         threads_per_rank=torch.get_num_threads(),
         batch_size=batch,
         global_batch_size=batch * len(ranks) * driver.accumulate,

@@ -44,11 +44,11 @@ def probe(spec: RunSpec, step_seconds: float) -> Probed:
     `step_seconds` is the pace of the window, the same on every rank: the pass looks at no more steps than fit into
     `measure.min_seconds`.
     """
-    asked = spec.config["measure"].get("probe_steps")
-    if asked is None:
+    rules = spec.config.measure
+    if rules.probe_steps is None:
         return Probed(None, share_metrics("not asked for: measure.probe_steps is null"))
     loop = make_loop(spec)
-    steps = steps_of_pass(int(asked), float(spec.config["measure"]["min_seconds"]), step_seconds, loop.accumulate)
+    steps = steps_of_pass(rules.probe_steps, rules.min_seconds, step_seconds, loop.accumulate)
     timer = PhaseTimer(measured_device(loop.device))
     listener = ProbePass(timer, steps, loop.stop_exchange if spec.world_size > 1 else None)
     loop.watch(timer)

@@ -30,13 +30,17 @@ class RankPlace:
         size = int(os.environ.get("WORLD_SIZE", "1"))
         if size != spec.world_size:
             raise RuntimeError(f"WORLD_SIZE={size}, but the plan wants {spec.world_size} ranks")
-        nodes = int(spec.config.get("num_nodes", 1))
-        return cls(int(os.environ.get("RANK", "0")), int(os.environ.get("LOCAL_RANK", "0")), size, size // nodes)
+        return cls(
+            int(os.environ.get("RANK", "0")),
+            int(os.environ.get("LOCAL_RANK", "0")),
+            size,
+            size // spec.config.num_nodes,
+        )
 
 
 def share_of_cores(spec: RunSpec, place: RankPlace) -> int:
     """Return the CPU threads for this rank: the config's `threads`, the plan's, or an equal share of usable cores."""
-    return int(spec.config.get("threads") or spec.threads or max(1, usable_cores() // place.local_size))
+    return spec.config.threads or spec.threads or max(1, usable_cores() // place.local_size)
 
 
 def use_threads(count: int) -> None:

@@ -53,13 +53,12 @@ class QualityPhase:
 
 def measure_quality(spec: RunSpec, clock: Clock = monotonic) -> QualityPhase:
     """Train on `measure.quality_samples` samples and validate. Raises Diverged, and what the user's code raises."""
-    measure = spec.config["measure"]
-    samples, name = measure.get("quality_samples"), str(measure.get("quality_metric") or "quality")
+    samples, name = spec.config.measure.quality_samples, spec.config.measure.quality_metric or "quality"
     if samples is None:
         return QualityPhase(_absent(name, "not asked for: measure.quality_samples is null"), {})
     began = clock()
     loop = make_loop(spec)
-    budget = SampleBudget(int(samples), spec.world_size, loop.accumulate)
+    budget = SampleBudget(samples, spec.world_size, loop.accumulate)
     loop.drive(budget)
     bad = budget.first_bad_step()
     if bad is not None:

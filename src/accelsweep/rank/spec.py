@@ -13,6 +13,7 @@ from typing import Any, ClassVar, Literal
 from pydantic import Field
 
 from accelsweep.core.breakdown import Breakdown
+from accelsweep.core.config import CellConfig
 from accelsweep.core.documents import Document
 from accelsweep.core.outcome import Outcome
 from accelsweep.core.plans import Run
@@ -48,7 +49,7 @@ class RunSpec(Document):
     run: Run
     position: int
     attempt: int
-    config: dict[str, Any]
+    config: CellConfig
     axes: dict[str, Any]
     world_size: int
     attempt_folder: str

@@ -38,8 +38,7 @@ def debug_cell(folder: SweepFolder, cell: str, launchers: Launchers | None = Non
 
 
 def _run(spec: RunSpec, lease: Lease, launchers: Launchers) -> None:
-    cells_own = {key: str(value) for key, value in (spec.config.get("env") or {}).items()}
-    shared = {**lease.environment, **rendezvous(spec), **cells_own}
+    shared = {**lease.environment, **rendezvous(spec), **spec.config.env}
     sys.stderr.flush()
     peers = launchers.start(
         Launch(spec, "spawn", shared, sys.stderr.fileno(), lease.descriptors), range(1, spec.world_size)
@@ -62,17 +61,17 @@ def _spec(folder: SweepFolder, cell: str, attempt: Path) -> RunSpec:
         block = Block.read(folder.block(planned.name))
         if cell in block.configs:
             config = block.configs[cell]
-            if int(config.get("num_nodes", 1)) > 1:
-                raise InputError(f"cell {cell!r} takes {config['num_nodes']} nodes; debug has this one alone")
+            if config.num_nodes > 1:
+                raise InputError(f"cell {cell!r} takes {config.num_nodes} nodes; debug has this one alone")
             return RunSpec(
                 sweep=folder.name,
                 block=block.name,
-                run=Run.of(cell, 0, int(config["seed"])),
+                run=Run.of(cell, 0, config.seed),
                 position=0,
                 attempt=1,
                 config=config,
                 axes=block.axes[cell],
-                world_size=int(config["devices"]),
+                world_size=config.world_size,
                 attempt_folder=str(attempt),
                 threads=threads_per_rank(config, manifest.site),
             )

@@ -13,8 +13,8 @@ import os
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
-from typing import Any
 
+from accelsweep.core.config import CellConfig
 from accelsweep.core.errors import AccelsweepError
 from accelsweep.machine import devices
 from accelsweep.machine.locks import lease_folder
@@ -46,17 +46,16 @@ NOTHING = Lease("cpu", (), ())
 
 
 @contextmanager
-def leased(config: Mapping[str, Any], holder: str, pause: Pause, say: Callable[[str], None]) -> Iterator[Lease]:
+def leased(config: CellConfig, holder: str, pause: Pause, say: Callable[[str], None]) -> Iterator[Lease]:
     """Hold the machine, and the devices that the cell `config` asks for, for the length of the block.
 
     `holder` is shown to others that wait; `say` is told once why one waits. Raises NotEnoughDevices, and Interrupted if
     `pause` says that the supervisor is to stop.
     """
-    wanted = _wanted_devices(str(config["accelerator"]), int(config["devices"]))
-    shared = int(config.get("measure", {}).get("concurrency", 1)) > 1
+    wanted = _wanted_devices(config.accelerator, config.devices)
     told = False
     with ExitStack() as stack:
-        while (lease := _try_all(stack, wanted, holder, shared=shared)) is None:
+        while (lease := _try_all(stack, wanted, holder, shared=config.measure.shared)) is None:
             if not told:
                 say(f"waiting for the machine: {_other_holder()} is timing a run on it")
                 told = True

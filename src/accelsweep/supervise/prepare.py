@@ -12,6 +12,7 @@ import traceback
 from typing import Any
 
 from accelsweep.core.cell import brings_own_data
+from accelsweep.core.config import CellConfig
 from accelsweep.core.documents import canonical_json, sha256_text, write_bytes_atomically
 from accelsweep.core.errors import DamagedFile
 from accelsweep.core.plans import Block, Manifest
@@ -32,9 +33,9 @@ def prepare(folder: SweepFolder) -> list[str]:
     return sorted(ready)
 
 
-def _data_configs(folder: SweepFolder, manifest: Manifest) -> dict[str, dict[str, Any]]:
+def _data_configs(folder: SweepFolder, manifest: Manifest) -> dict[str, CellConfig]:
     """Return one whole config for each distinct preparation, by the digest of what decides it."""
-    distinct: dict[str, dict[str, Any]] = {}
+    distinct: dict[str, CellConfig] = {}
     for planned in manifest.blocks:
         try:
             block = Block.read(folder.block(planned.name))
@@ -42,16 +43,15 @@ def _data_configs(folder: SweepFolder, manifest: Manifest) -> dict[str, dict[str
             sys.stderr.write(f"{error}\n")
             continue
         for config in block.configs.values():
-            distinct[sha256_text(canonical_json([config["data"], _module_part(config), manifest.sources]))] = config
+            distinct[sha256_text(canonical_json([config.data, _module_part(config), manifest.sources]))] = config
     return distinct
 
 
-def _module_part(config: dict[str, Any]) -> Any:
+def _module_part(config: CellConfig) -> Any:
     """Return what of a module of the user's own may decide the preparation: its class; all, where it is the data."""
-    target = str(config["model"].get("_target_"))
-    if target.startswith("accelsweep."):
+    if config.model_target.startswith("accelsweep."):
         return None
-    return config["model"] if brings_own_data(config) else target
+    return config.model if brings_own_data(config.raw) else config.model_target
 
 
 def _ready(folder: SweepFolder) -> list[str]:
@@ -62,14 +62,14 @@ def _ready(folder: SweepFolder) -> list[str]:
     return found if isinstance(found, list) else []
 
 
-def _prepared(configs: dict[str, dict[str, Any]]) -> list[str]:
+def _prepared(configs: dict[str, CellConfig]) -> list[str]:
     from accelsweep.workloads.building.build import make_importable, prepare_once
 
     make_importable()
     done = []
     for digest, config in configs.items():
         try:
-            prepare_once(config)
+            prepare_once(config.raw)
         except (Exception, SystemExit):  # noqa: BLE001 - the user's code may do anything; its runs will say so too
             traceback.print_exc()
         else:

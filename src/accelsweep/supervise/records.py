@@ -64,7 +64,7 @@ def make_record(
         position=spec.position,
         attempt=spec.attempt,
         axes=without_secrets(spec.axes),
-        config=without_secrets(spec.config),
+        config=without_secrets(spec.config.raw),
         outcome=verdict.outcome,
         reason=None if verdict.reason is None else masked(verdict.reason),
         started_at=known.started_at,

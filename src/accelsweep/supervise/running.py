@@ -62,7 +62,7 @@ class Runner:
         """Make one attempt at `run` and leave its record; None if it was interrupted before it came to an end."""
         config = self.block.configs[run.cell]
         try:
-            if int(config.get("num_nodes", 1)) > 1:
+            if config.num_nodes > 1:
                 check_job(config)
                 return self._on(NOTHING, run, "srun")  # each node leases its own devices
             holder = f"process {os.getpid()} ({run.name} of {self.folder.name})"
@@ -114,8 +114,7 @@ class Runner:
 
     def _processes(self, lease: Lease, spec: RunSpec, kind: Kind) -> Ending:
         before, strangers = linux.oom_kills(), children()
-        cells_own = {key: str(value) for key, value in (spec.config.get("env") or {}).items()}
-        environment = {**lease.environment, **rendezvous(spec), **cells_own}
+        environment = {**lease.environment, **rendezvous(spec), **spec.config.env}
         path = self._place(spec.run).attempt(spec.attempt) / "run.log"
         with RunLog(path, self.limits.log_bytes) as log:
             launch = Launch(spec, kind, environment, log.write_end, lease.descriptors)
@@ -172,7 +171,7 @@ class Runner:
             attempt=attempt,
             config=config,
             axes=self.block.axes[run.cell],
-            world_size=int(config["devices"]) * int(config.get("num_nodes", 1)),
+            world_size=config.world_size,
             attempt_folder=str(self._place(run).attempt(attempt)),
             threads=threads_per_rank(config, self.site),
             ceilings=str(self.folder.ceilings(self.block.name)),

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from pathlib import Path
-from typing import Any
 
+from accelsweep.core.config import CellConfig
 from accelsweep.core.documents import canonical_json
 from accelsweep.core.errors import InputError
 from accelsweep.core.plans import Site
@@ -21,17 +21,17 @@ class Present:
         self._home = home
         self._known: dict[str, Fingerprint] = {}
 
-    def fingerprint(self, config: Mapping[str, Any]) -> Fingerprint:
+    def fingerprint(self, config: CellConfig) -> Fingerprint:
         """Return the present fingerprint for a cell's config: its accelerator's hardware, its own packages' sources."""
         key = _key(config)
         return self._known[key] if key in self._known else self.read(config)
 
-    def read(self, config: Mapping[str, Any]) -> Fingerprint:
+    def read(self, config: CellConfig) -> Fingerprint:
         """Return the fingerprint, looked at anew: a block lasts long enough for its user to edit a source meanwhile."""
-        found = self._known[_key(config)] = fingerprint(self._sources(config), config.get("accelerator"))
+        found = self._known[_key(config)] = fingerprint(self._sources(config), config.accelerator)
         return found
 
-    def _sources(self, config: Mapping[str, Any]) -> dict[str, str]:
+    def _sources(self, config: CellConfig) -> dict[str, str]:
         try:
             return source_digests(targets(config), self._home)
         except InputError:
@@ -56,8 +56,8 @@ def standing(records: Iterable[Record], home: Path, site: Site) -> set[str]:
     return {record.run for record in records if present.why_again(record) is None}
 
 
-def _key(config: Mapping[str, Any]) -> str:
-    return canonical_json([config.get("accelerator"), sorted(targets(config))])
+def _key(config: CellConfig) -> str:
+    return canonical_json([config.accelerator, sorted(targets(config))])
 
 
 def difference(then: Fingerprint, now: Fingerprint) -> str:

@@ -43,4 +43,4 @@ def _knee(curve: Sequence[CellRuns], log_rates: Mapping[str, float]) -> str | No
 
 
 def _batch(group: CellRuns) -> int:
-    return int(group.config.get("batch_size", 0))
+    return 0 if group.config is None else group.config.batch_size

@@ -12,8 +12,8 @@ from collections.abc import Mapping, Sequence
 from accelsweep.analyse.runs import CellRuns
 from accelsweep.analyse.statistics.intervals import Family, Interval, exponential_estimate, significant, t_interval
 from accelsweep.core.findings import Estimate
-from accelsweep.core.prices import PriceUsed
-from accelsweep.plan.prices import Prices, price_lines, usd_per_hour_on
+from accelsweep.core.prices import Prices, PriceUsed
+from accelsweep.plan.prices import price_lines, usd_per_hour_on
 
 SAMPLES = 1e6
 SECONDS_PER_HOUR = 3600.0
@@ -33,7 +33,7 @@ def costs(group: CellRuns, prices: Prices, family: Family) -> dict[str, Estimate
     found: dict[str, Estimate] = {}
     if not group.measured:
         return found
-    rent = usd_per_hour_on(prices, group.config, _models(group))
+    rent = None if group.config is None else usd_per_hour_on(prices, group.config, _models(group))
     if rent is not None:
         reason = "a price, not a measurement"
         found["usd_per_hour"] = Estimate(
@@ -73,7 +73,8 @@ def epoch_samples(group: CellRuns) -> float | None:
 
 def used(groups: Sequence[CellRuns], found: Sequence[Mapping[str, Estimate]], prices: Prices) -> tuple[PriceUsed, ...]:
     """Return the prices that the costs `found` of these cells were computed with."""
-    devices = [prices.of_device(one.config["accelerator"], _models(one)) for one in groups if one.measured]
+    measured = [(one.config, _models(one)) for one in groups if one.measured]
+    devices = [prices.of_device(config.accelerator, models) for config, models in measured if config is not None]
     names = {device[0] for device in devices if device is not None}
     given = {name for one in found for name in one}
     energy = {"electricity": "energy_usd_per_million_samples", "carbon": "co2_grams_per_million_samples"}

@@ -11,8 +11,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from accelsweep.analyse.runs import CellRuns
+from accelsweep.core.config import CellConfig
+from accelsweep.core.lookup import looked_up
 
-_ABSENT, _UNTOLD = object(), object()
+_UNTOLD = object()
 
 
 @dataclass(frozen=True)
@@ -34,30 +36,24 @@ def named(wanted: Mapping[str, Any], groups: Sequence[CellRuns]) -> Side:
 
 
 def _value(group: CellRuns, key: str, groups: Sequence[CellRuns]) -> Any:
-    """Return a value on an axis or in the config; _ABSENT where there is no such key, _UNTOLD where nobody says."""
+    """Return a value on an axis or in the config; ABSENT where there is no such key, _UNTOLD where nobody says."""
     if key in group.planned.axes:
         return group.planned.axes[key]
-    if group.config:
-        return _looked_up(group.config, key)
-    told = [_looked_up(other.config, key) for other in groups if _tells(other, group)]
+    if group.config is not None:
+        return looked_up(group.config.raw, key)
+    told = [looked_up(other.config.raw, key) for other in groups if other.config is not None and _tells(other, group)]
     return told[0] if told and all(value == told[0] for value in told) else _UNTOLD
 
 
 def _tells(other: CellRuns, group: CellRuns) -> bool:
     """Return whether the config of `other` is that of `group` but for keys that are axes: no group, no mapping."""
-    ours, theirs = group.planned.axes, other.planned.axes
+    ours, theirs, config = group.planned.axes, other.planned.axes, other.config
     return (
-        bool(other.config)
+        config is not None
         and ours.keys() == theirs.keys()
-        and all(ours[axis] == value or _is_leaf(other, axis, value) for axis, value in theirs.items())
+        and all(ours[axis] == value or _is_leaf(config, axis, value) for axis, value in theirs.items())
     )
 
 
-def _is_leaf(group: CellRuns, axis: str, value: Any) -> bool:
-    return not isinstance(value, Mapping) and _looked_up(group.config, axis) == value
-
-
-def _looked_up(config: Any, key: str) -> Any:
-    for part in key.split("."):
-        config = config.get(part, _ABSENT) if isinstance(config, Mapping) else _ABSENT
-    return config
+def _is_leaf(config: CellConfig, axis: str, value: Any) -> bool:
+    return not isinstance(value, Mapping) and looked_up(config.raw, axis) == value

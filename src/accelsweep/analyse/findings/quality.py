@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from accelsweep.analyse.findings.against_baseline import pair_of
 from accelsweep.analyse.runs import CellRuns
@@ -43,9 +42,10 @@ class QualityMeasure:
 
 def measure_of(groups: Sequence[CellRuns], margin: float) -> QualityMeasure:
     """Return what the cells' configs say about quality (`measure.quality_metric` and `quality_better`: max or min)."""
-    settings: Mapping[str, Any] = next((group.config["measure"] for group in groups if group.config.get("measure")), {})
-    metric = settings.get("quality_metric")
-    return QualityMeasure(metric, settings.get("quality_better", "max") if metric else None, margin)
+    measure = next((group.config.measure for group in groups if group.config is not None), None)
+    if measure is None or measure.quality_metric is None:
+        return QualityMeasure(None, None, margin)
+    return QualityMeasure(measure.quality_metric, measure.quality_better, margin)
 
 
 @dataclass(frozen=True)

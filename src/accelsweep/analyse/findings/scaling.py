@@ -61,7 +61,7 @@ def global_batch(group: CellRuns) -> int | None:
 
 
 def _batch(group: CellRuns) -> int:
-    return int(group.config.get("batch_size", 0))
+    return 0 if group.config is None else group.config.batch_size
 
 
 def _itself(one: _Asked) -> Interval:

@@ -18,8 +18,8 @@ def series(
     """
     found: dict[str, list[CellRuns]] = {}
     for group in groups:
-        if group.hardware:
-            rest = {key: value for key, value in group.config.items() if key not in free}
+        if group.hardware and group.config is not None:
+            rest = {key: value for key, value in group.config.raw.items() if key not in free}
             found.setdefault(canonical_json([rest, dict(group.hardware), mark(group)]), []).append(group)
     return [members for members in found.values() if len(members) > 1]
 
@@ -38,5 +38,4 @@ def series_label(axes: Mapping[str, Any], free: Collection[str], *suffix: str) -
 
 def ranks(group: CellRuns) -> int | None:
     """Return how many devices (processes on a CPU) the cell trains on over all nodes, or None if that is unknown."""
-    devices, nodes = group.config.get("devices"), group.config.get("num_nodes", 1)
-    return devices * nodes if isinstance(devices, int) and isinstance(nodes, int) else None
+    return None if group.config is None else group.config.world_size

@@ -29,9 +29,8 @@ POWER_CAPS = ("SwPowerCap", "power cap")
 """NVML's words for a device at its power limit: under heavy work many boards always are, and their rate is steady."""
 
 
-def short_window(seen_seconds: float, rules: Mapping[str, Any]) -> Doubt | None:
-    """Doubt a window that lasted much less than `measure.min_seconds`."""
-    asked = float(rules["min_seconds"])
+def short_window(seen_seconds: float, asked: float) -> Doubt | None:
+    """Doubt a window that lasted much less than the `asked` seconds, `measure.min_seconds`."""
     if seen_seconds >= SHORT * asked:
         return None
     return Doubt(

@@ -125,7 +125,7 @@ class _Numbers:
         used = self._used.setdefault(cell.name, set())
         number = next(number for number in itertools.count() if number not in used)
         used.add(number)
-        return Run.of(cell.name, number, int(cell.config["seed"]))
+        return Run.of(cell.name, number, cell.config.seed)
 
 
 def _chunks(cells: Sequence[str], layer: int, task: Cutting) -> Iterator[list[str]]:
@@ -189,7 +189,7 @@ def in_random_order(runs: Sequence[Run], order_seed: int) -> list[Run]:
 
 def _named(block: Block) -> Block:
     """Return the block under the name of its content. Resources are no part of it: limits may change, runs may not."""
-    configs = {name: sha256_text(canonical_json(config)) for name, config in block.configs.items()}
+    configs = {name: sha256_text(canonical_json(config.raw)) for name, config in block.configs.items()}
     content = canonical_json([block.sweep, block.order_seed, [run.name for run in block.runs], configs])
     return block.model_copy(update={"name": f"b{sha256_text(content)[:12]}"})
 

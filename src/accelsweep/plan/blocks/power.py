@@ -13,6 +13,8 @@ from bisect import bisect_left
 
 from scipy import special
 
+from accelsweep.core.plans import CONFIDENCE, THRESHOLD
+
 MOST_REPEATS = 100
 """Where `repeats_needed` gives up: an answer that takes more repeats than this is no plan."""
 
@@ -36,7 +38,7 @@ def prior_degrees(cells: int) -> float:
 
 
 def chance_to_see(
-    ratio: float, repeats: int, noise: float, *, family: int = 1, confidence: float = 0.95, threshold: float = 0.0
+    ratio: float, repeats: int, noise: float, *, family: int = 1, confidence: float = CONFIDENCE, threshold: float = 0.0
 ) -> float:
     """Return the probability that the interval of a true rate `ratio` lies wholly beyond 1 + threshold or its inverse.
 
@@ -58,8 +60,8 @@ def smallest_visible_effect(
     noise: float,
     *,
     family: int = 1,
-    confidence: float = 0.95,
-    threshold: float = 0.02,
+    confidence: float = CONFIDENCE,
+    threshold: float = THRESHOLD,
     power: float = 0.8,
 ) -> float | None:
     """Return the smallest x for which a cell that is truly 1 + x times as fast is found `faster` with chance `power`.
@@ -79,8 +81,8 @@ def repeats_needed(
     noise: float,
     *,
     family: int = 1,
-    confidence: float = 0.95,
-    threshold: float = 0.02,
+    confidence: float = CONFIDENCE,
+    threshold: float = THRESHOLD,
     power: float = 0.8,
 ) -> int | None:
     """Return the fewest repeats that find a true rate `ratio` faster, slower or the same with chance `power`.

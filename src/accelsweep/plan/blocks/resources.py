@@ -7,52 +7,52 @@ all nodes, `minutes` are the time limits of all runs plus start-up.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
+from accelsweep.core.config import CellConfig
 from accelsweep.core.plans import Limits, Resources, Site
 
 START_UP_SECONDS = 120.0
 """Allowed for starting a block: an upper bound for imports over a slow shared file system, not a measurement."""
 
 
-def resource_class(config: Mapping[str, Any], site: Site) -> tuple[Any, ...]:
+def resource_class(config: CellConfig, site: Site) -> tuple[Any, ...]:
     """Return what cells must have in common to share a block: nothing on one machine, their devices on a cluster."""
     if site.scheduler == "local":
         return ()
-    return (config["accelerator"], config["devices"], config["num_nodes"])
+    return (config.accelerator, config.devices, config.num_nodes)
 
 
-def needs(config: Mapping[str, Any], site: Site) -> Resources:
+def needs(config: CellConfig, site: Site) -> Resources:
     """Return what one run of this cell needs, its time apart.
 
     A rank takes `threads` CPU cores; where that is open, `site.slurm.cpus_per_gpu` for a GPU's rank, and otherwise its
     share of all the node's cores, as on a machine of one's own: against a single core every GPU looks good. A CPU cell
     asks for `site.slurm.fake_gpus` GPUs per node, in tests alone.
     """
-    accelerator, devices, nodes = config["accelerator"], config["devices"], config["num_nodes"]
+    accelerator, devices, nodes = config.accelerator, config.devices, config.num_nodes
     share = max(1, site.count("cpu") // devices)
-    per_rank = config["threads"] or (site.slurm.cpus_per_gpu if accelerator == "cuda" else share)
+    per_rank = config.threads or (site.slurm.cpus_per_gpu if accelerator == "cuda" else share)
     gpus = nodes * (devices if accelerator == "cuda" else site.slurm.fake_gpus)
     return Resources(
         nodes=nodes,
         tasks=nodes,
-        cpus=min(int(devices * per_rank), site.count("cpu") or int(devices * per_rank)),
+        cpus=min(devices * per_rank, site.count("cpu") or devices * per_rank),
         gpus=gpus,
         gpu_model=site.slurm.gpu_model if gpus else None,
         mem_mb=site.slurm.mem_mb,
     )
 
 
-def threads_per_rank(config: Mapping[str, Any], site: Site) -> int | None:
+def threads_per_rank(config: CellConfig, site: Site) -> int | None:
     """Return the CPU threads of each rank of this cell; None lets the ranks of a node share what cores there are.
 
     On a cluster they are those that the cell itself asks for, because a block may hold cells that ask for more.
     """
-    threads: int | None = config["threads"]
-    if threads is not None or site.scheduler == "local":
-        return threads
-    return max(1, needs(config, site).cpus // int(config["devices"]))
+    if config.threads is not None or site.scheduler == "local":
+        return config.threads
+    return max(1, needs(config, site).cpus // config.devices)
 
 
 def fits(cell: Resources, block: Resources) -> bool:

@@ -6,16 +6,11 @@ What the plugin does with them decides the shape: `gpu` goes with `nodes=1`, or 
 
 from __future__ import annotations
 
-import re
 import shlex
-from typing import Any
 
-from accelsweep.core.plans import Resources, Site, Slurm
+from accelsweep.core.plans import Resources, Slurm
 
 Value = str | int | None
-
-LEAST_MEM_MB = 1500
-"""Memory below which a job cannot even start: its two Snakemakes were seen to die below 600 MB, torch comes on top."""
 
 RESTARTS_VARIABLE = "ACCELSWEEP_RESTARTS"
 """Carries SLURM_RESTART_COUNT past the jobstep plugin, which takes SLURM_* from what it starts."""
@@ -112,29 +107,3 @@ def sbatch_options(needs: Resources, slurm: Slurm) -> str:
 
 def _partition(needs: Resources, slurm: Slurm) -> str | None:
     return slurm.partition if needs.gpus else slurm.cpu_partition or slurm.partition
-
-
-def bounds(site: Site) -> dict[str, tuple[Any, bool, str]]:
-    """Return, for each key of `site.slurm` that has a range, its value, whether it is in it, and the range in words."""
-    slurm = site.slurm
-    least = f"at least {LEAST_MEM_MB} (each job runs two Snakemakes and a supervisor beside its runs), or null"
-    bounded = {name: getattr(slurm, name) for name in ("max_gpus", "max_jobs", "max_minutes")}
-    plain = slurm.gpu_model is None or re.fullmatch(r"[A-Za-z0-9_.]+", slurm.gpu_model) is not None
-    unlike = "false where jobs go to Slurm: the machine that plans is not the one that measures"
-    return {
-        "site.probe": (site.probe, not site.probe or site.scheduler == "local", unlike),
-        "site.slurm.mem_mb": (slurm.mem_mb, slurm.mem_mb is None or slurm.mem_mb >= LEAST_MEM_MB, least),
-        "site.slurm.gpu_model": (
-            slurm.gpu_model,
-            plain,
-            "letters, digits, '_' and '.' only, because Snakemake's slurm executor plugin takes no others. For a GPU "
-            "that `sinfo -o %G` calls otherwise, set gpu_model to null, and name its nodes by site.slurm.constraint or "
-            "site.slurm.partition",
-        ),
-        "site.slurm.cpus_per_gpu": (slurm.cpus_per_gpu, slurm.cpus_per_gpu >= 1, "at least 1"),
-        "site.slurm.fake_gpus": (slurm.fake_gpus, slurm.fake_gpus >= 0, "at least 0"),
-        **{
-            f"site.slurm.{name}": (value, value is None or value >= 1, "at least 1, or null")
-            for name, value in bounded.items()
-        },
-    }

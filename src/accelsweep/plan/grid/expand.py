@@ -10,14 +10,16 @@ from __future__ import annotations
 import copy
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 from hydra.core.override_parser.types import Override, OverrideType
 from omegaconf import AnyNode, OmegaConf, open_dict
 
 from accelsweep.core.cell import PLAN_KEYS
+from accelsweep.core.config import CellConfig
 from accelsweep.core.errors import InputError
+from accelsweep.core.lookup import ABSENT, looked_up
 from accelsweep.plan.grid.compose import Composer, Grid
 from accelsweep.plan.grid.interpolation import nodes, plain_data, referred_words, refuse_missing, refuse_resolvers
 
@@ -39,9 +41,16 @@ class GridPoint:
     added: frozenset[str]
     lacks: str | None = None
 
-    def checked(self, science: dict[str, Any]) -> GridPoint:
-        """Return this point with its scientific config as the check returned it."""
-        return self if science is self.science else replace(self, science=science)
+
+@dataclass(frozen=True)
+class CheckedPoint:
+    """A point of the grid whose config was checked. The other fields are those of `GridPoint`."""
+
+    axes: dict[str, Any]
+    config: CellConfig
+    choices: Mapping[str, Any]
+    added: frozenset[str]
+    lacks: str | None = None
 
 
 def expand(composer: Composer, grid: Grid, auto: str) -> Iterator[GridPoint]:
@@ -77,21 +86,10 @@ def axis_of(override: Override) -> str:
 
 def _axis_value(composer: Composer, override: Override, science: Mapping[str, Any]) -> Any:
     if not composer.is_group_choice(override) and not override.is_delete():
-        try:
-            return lookup(science, override.key_or_group)
-        except KeyError:
-            pass
+        found = looked_up(science, override.key_or_group)
+        if found is not ABSENT:
+            return found
     return override.value()
-
-
-def lookup(tree: Mapping[str, Any], key: str) -> Any:
-    """Return the value at the dotted `key` of a nested mapping; raise KeyError if there is none."""
-    node: Any = tree
-    for part in key.split("."):
-        if not isinstance(node, Mapping):
-            raise KeyError(key)
-        node = node[part]
-    return node
 
 
 def _split(

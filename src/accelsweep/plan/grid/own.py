@@ -8,13 +8,14 @@ what it was chosen for.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from hydra.core.override_parser.types import Override, OverrideType
 from omegaconf import DictConfig, OmegaConf
 
 if TYPE_CHECKING:
+    from accelsweep.core.config import CellConfig
     from accelsweep.plan.grid.compose import Composer
 
 GROUPS = ("model", "data", "optimizer")
@@ -69,13 +70,13 @@ def _is_new(override: Override, config: DictConfig, opened: tuple[str, ...]) -> 
     return not (isinstance(node, DictConfig) and last in node)
 
 
-def optimizer_notes(composer: Composer, overrides: Sequence[str], models: Iterable[Mapping[str, Any]]) -> list[str]:
+def optimizer_notes(composer: Composer, overrides: Sequence[str], configs: Iterable[CellConfig]) -> list[str]:
     """Return what to say to somebody who states an optimiser for a module that may bring its own.
 
-    `models` are the `model` nodes of the grid's points.
+    `configs` are those of the grid's points.
     """
     stated = any(composer.parse(line).key_or_group.split(".")[0] == "optimizer" for line in overrides)
-    own = next((model["_target_"] for model in models if not str(model.get("_target_")).startswith(OURS)), None)
+    own = next((target for one in configs if (target := one.model_target) and not target.startswith(OURS)), None)
     if not stated or own is None:
         return []
     return [

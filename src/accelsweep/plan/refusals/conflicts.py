@@ -5,48 +5,48 @@ And an axis of the user's own that nothing refers to: every cell of it would mea
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 from accelsweep.core.cell import PLAN_KEYS
+from accelsweep.core.config import CellConfig, Measure
 from accelsweep.core.documents import canonical_json
 from accelsweep.core.errors import InputError, nearest
 from accelsweep.core.plans import Limits
 from accelsweep.core.trainer import DECIDED_HERE, decided_words
-from accelsweep.plan.grid.expand import GridPoint
-from accelsweep.plan.refusals.check import FileOf, Science
+from accelsweep.plan.grid.expand import CheckedPoint
+from accelsweep.plan.refusals.wording import FileOf
 from accelsweep.plan.trainer import trainer_arguments, trainers_place
 
 LEAST_WARMUP_STEPS = 2
 """The window takes the pace from the second half of the warm-up, whose first step is apart (`measure.window`)."""
 
 
-def refuse_conflicts(config: Mapping[str, Any], limits: Limits, file_of: FileOf) -> None:
+def refuse_conflicts(config: CellConfig, limits: Limits, file_of: FileOf) -> None:
     """Raise InputError where a checked scientific config, or it and the `limits`, cannot be measured by any run."""
-    _refuse_impossible_window(config["measure"], limits, file_of)
-    for name in config["trainer"]:
+    _refuse_impossible_window(config.measure, limits, file_of)
+    for name in config.trainer:
         _refuse_trainer_key(str(name), file_of)
-    if "batch_size" in config["data"]:
+    if "batch_size" in config.data:
         raise InputError(
             "data.batch_size is set in the config, and every data set gets the top-level batch_size: remove it, and "
             f"set or sweep batch_size=VALUE; look in {file_of('data.batch_size')}"
         )
 
 
-def _refuse_impossible_window(measure: Mapping[str, Any], limits: Limits, file_of: FileOf) -> None:
-    if measure["warmup_steps"] < LEAST_WARMUP_STEPS:
+def _refuse_impossible_window(measure: Measure, limits: Limits, file_of: FileOf) -> None:
+    if measure.warmup_steps < LEAST_WARMUP_STEPS:
         raise InputError(
-            f"measure.warmup_steps={measure['warmup_steps']}: must be at least {LEAST_WARMUP_STEPS}, because the "
+            f"measure.warmup_steps={measure.warmup_steps}: must be at least {LEAST_WARMUP_STEPS}, because the "
             f"window's length follows from the pace of its second half; look in {file_of('measure.warmup_steps')}"
         )
-    if measure["max_steps"] < measure["min_steps"]:
+    if measure.max_steps < measure.min_steps:
         raise InputError(
-            f"measure.max_steps={measure['max_steps']}: must be at least measure.min_steps={measure['min_steps']}; "
+            f"measure.max_steps={measure.max_steps}: must be at least measure.min_steps={measure.min_steps}; "
             f"raise the one or lower the other; look in {file_of('measure.max_steps')}"
         )
-    if measure["min_seconds"] >= limits.run_seconds:
+    if measure.min_seconds >= limits.run_seconds:
         raise InputError(
-            f"measure.min_seconds={measure['min_seconds']:g}: must be less than "
+            f"measure.min_seconds={measure.min_seconds:g}: must be less than "
             f"limits.run_seconds={limits.run_seconds:g}, when a run is ended: lower the one or raise the other; look "
             f"in {file_of('measure.min_seconds')}"
         )
@@ -61,19 +61,23 @@ def _refuse_trainer_key(name: str, file_of: FileOf) -> None:
         raise InputError(f"trainer.{name} is no argument of Lightning's Trainer{nearest(name, sorted(known))}; {where}")
 
 
-def refuse_unread_axes(points: Sequence[GridPoint]) -> None:
+def refuse_unread_axes(points: Sequence[CheckedPoint]) -> None:
     """Raise InputError for a swept key of the user's own that changes nothing else in any cell's config.
 
     `points` are those left of the grid. Only where two of them differ in nothing but that key is there an answer.
     """
     for key in points[0].axes:
         head = key.partition(".")[0]
-        if head in Science.model_fields or head in PLAN_KEYS or not any(head in point.science for point in points):
+        if (
+            head in CellConfig.model_fields
+            or head in PLAN_KEYS
+            or not any(head in point.config.raw for point in points)
+        ):
             continue
         alike: dict[str, list[str]] = {}
         for point in points:
             others = canonical_json({name: value for name, value in point.axes.items() if name != key})
-            alike.setdefault(others, []).append(_read(point.science))
+            alike.setdefault(others, []).append(_read(point.config))
         if any(len(read) > 1 for read in alike.values()) and all(len(set(read)) == 1 for read in alike.values()):
             place = trainers_place(key)
             raise InputError(
@@ -82,6 +86,6 @@ def refuse_unread_axes(points: Sequence[GridPoint]) -> None:
             )
 
 
-def _read(science: Mapping[str, Any]) -> str:
+def _read(config: CellConfig) -> str:
     """Return what a run reads of a config, as text: the keys of the user's own count through what refers to them."""
-    return canonical_json({key: value for key, value in science.items() if key in Science.model_fields})
+    return canonical_json({key: value for key, value in config.raw.items() if key in CellConfig.model_fields})

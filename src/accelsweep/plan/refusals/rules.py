@@ -6,9 +6,7 @@ wrong is decided where the run happens.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
-
+from accelsweep.core.config import CellConfig
 from accelsweep.core.plans import Site
 
 _UNITS = {"cpu": "CPU cores", "cuda": "CUDA devices", "mps": "Apple GPUs"}
@@ -19,26 +17,26 @@ def resolve_auto(site: Site) -> str:
     return next((accelerator for accelerator in ("cuda", "mps") if site.count(accelerator)), "cpu")
 
 
-def unsupported(config: Mapping[str, Any], site: Site) -> str | None:
+def unsupported(config: CellConfig, site: Site) -> str | None:
     """Return why a cell with this checked config cannot run at `site`, or None if nothing speaks against it."""
     return _by_config(config) or _by_inventory(config, site)
 
 
-def _by_config(config: Mapping[str, Any]) -> str | None:
-    accelerator, precision = config["accelerator"], config["precision"]
+def _by_config(config: CellConfig) -> str | None:
+    accelerator, precision = config.accelerator, config.precision
     if accelerator == "cpu" and precision == "16-mixed":
         return "16-mixed needs a GPU: torch's fp16 autocast does not train on a CPU (bf16-mixed does)"
     if accelerator != "cuda" and precision.startswith("transformer-engine"):
         return f"{precision} needs cuda: NVIDIA's Transformer Engine has no {accelerator} backend"
     if accelerator == "mps" and precision == "64-true":
         return "64-true is impossible on mps: Apple's GPUs have no 64-bit floating point"
-    if accelerator == "mps" and config["devices"] > 1:
+    if accelerator == "mps" and config.devices > 1:
         return "mps has one device per machine"
     return None
 
 
-def _by_inventory(config: Mapping[str, Any], site: Site) -> str | None:
-    accelerator, devices, nodes = config["accelerator"], config["devices"], config["num_nodes"]
+def _by_inventory(config: CellConfig, site: Site) -> str | None:
+    accelerator, devices, nodes = config.accelerator, config.devices, config.num_nodes
     have = site.count(accelerator)
     if not have:
         return f"the site '{site.name}' has no {_UNITS[accelerator]}"
@@ -51,6 +49,6 @@ def _by_inventory(config: Mapping[str, Any], site: Site) -> str | None:
     if nodes > 1 and site.slurm.container is not None:
         return f"num_nodes={nodes}: srun, which starts the ranks, is not inside site.slurm.container"
     most = site.slurm.max_gpus
-    if accelerator == "cuda" and most is not None and devices * nodes > most:
-        return f"{devices * nodes} GPUs are asked for, site.slurm.max_gpus of the site '{site.name}' allows {most}"
+    if accelerator == "cuda" and most is not None and config.world_size > most:
+        return f"{config.world_size} GPUs are asked for, site.slurm.max_gpus of the site '{site.name}' allows {most}"
     return None

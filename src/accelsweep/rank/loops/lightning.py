@@ -35,7 +35,7 @@ class LightningLoop:
         """Build the Trainer. Raises Unsupported where Lightning or the machine refuses the combination."""
         self._spec = spec
         self.name = "lightning"
-        self._callback = StepCallback(int(spec.config["batch_size"]))
+        self._callback = StepCallback(spec.config.batch_size)
         self._trainer = _build_trainer(spec, self._callback)
         self._data: pl.LightningDataModule | None = None
         self.device = self._trainer.strategy.root_device
@@ -79,9 +79,9 @@ class LightningLoop:
         """Train a fresh module, seeded by the run, until `listener` or `examiner` has enough."""
         seed = self._spec.run.seed
         seed_all(seed)
-        module = build_module(self._spec.config, self._spec.axes)
+        module = build_module(self._spec.config.raw, self._spec.axes)
         leave_out_endings(module)
-        self._data = build_training_data(self._spec.config, seed, self.device, module)
+        self._data = build_training_data(self._spec.config.raw, seed, self.device, module)
         self._callback.listener, self._callback.examiner = listener, examiner
         if examiner is not None:
             self._trainer.limit_val_batches = 1.0
@@ -129,18 +129,18 @@ class _RanksStartedAlready(LightningEnvironment):
 
 def _build_trainer(spec: RunSpec, callback: pl.Callback) -> pl.Trainer:
     config, place = spec.config, RankPlace.of(spec)
-    settings = _trainer_settings(config.get("trainer") or {})
+    settings = _trainer_settings(config.trainer)
     if isinstance(settings.get("strategy", "auto"), str):
-        join_group(place, str(config["accelerator"]), int(config["num_nodes"]))
+        join_group(place, config.accelerator, config.num_nodes)
     callbacks = [*(settings.pop("callbacks", None) or ()), callback]
     plugins = [*(settings.pop("plugins", None) or ()), _RanksStartedAlready()]
     try:
         trainer = RunTrainer(
             most_steps(config),
-            accelerator=config["accelerator"],
+            accelerator=config.accelerator,
             devices=place.local_size,
-            num_nodes=config["num_nodes"],
-            precision=config["precision"],
+            num_nodes=config.num_nodes,
+            precision=config.precision,
             max_epochs=-1,
             limit_val_batches=0,
             num_sanity_val_steps=0,
@@ -177,7 +177,7 @@ def _trainer_settings(trainer: Mapping[str, Any]) -> dict[str, Any]:
 def _check(trainer: pl.Trainer, spec: RunSpec) -> None:
     if trainer.world_size != spec.world_size:
         raise RuntimeError(f"Lightning runs {trainer.world_size} ranks, but the plan wants {spec.world_size}")
-    asked = str(spec.config["precision"])
+    asked = spec.config.precision
     if str(trainer.precision) != asked:
         device = trainer.strategy.root_device.type
         raise Unsupported(f"precision={asked} would become {trainer.precision} on {device}, which is another cell")

@@ -38,7 +38,7 @@ def device_of(accelerator: str, place: RankPlace) -> torch.device:
 
 def precision_of(spec: RunSpec, device: torch.device, what: str) -> str:
     """Return the config's precision. Raises Unsupported where `what` (`loop=raw`, ...) cannot have it."""
-    precision = str(spec.config["precision"])
+    precision = spec.config.precision
     if precision not in AUTOCAST and precision not in CAST:
         raise Unsupported(f"{what} has no precision={precision}; it has {', '.join([*CAST, *AUTOCAST])}")
     if precision == "16-mixed" and device.type == "cpu":
@@ -48,7 +48,7 @@ def precision_of(spec: RunSpec, device: torch.device, what: str) -> str:
 
 def refuse_trainer_arguments(spec: RunSpec, what: str) -> None:
     """Raise Unsupported for an argument of Lightning's Trainer that would have no effect in `what`."""
-    trainer = spec.config.get("trainer") or {}
+    trainer = spec.config.trainer
     refused = [f"trainer.{name}={value}" for name, value in sorted(trainer.items()) if not _harmless(name, value)]
     if refused:
         remedy = "use loop=lightning, or leave it out" if what == "loop=raw" else "leave it out"

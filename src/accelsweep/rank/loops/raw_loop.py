@@ -48,10 +48,10 @@ class RawLoop:
     def __init__(self, spec: RunSpec) -> None:
         """Choose device and precision. Raises Unsupported for what only Lightning's loop can do."""
         self._spec, self._place = spec, RankPlace.of(spec)
-        self.device = device_of(str(spec.config["accelerator"]), self._place)
+        self.device = device_of(spec.config.accelerator, self._place)
         self.precision = precision_of(spec, self.device, "loop=raw")
         refuse_trainer_arguments(spec, "loop=raw")
-        join_group(self._place, self.device.type, int(spec.config["num_nodes"]))
+        join_group(self._place, self.device.type, spec.config.num_nodes)
         self.strategy = "ddp" if spec.world_size > 1 else "single_device"
         self.name, self.optimizer, self.accumulate = "raw", "none", 1
         self.epoch_ends: list[int] = []
@@ -84,11 +84,11 @@ class RawLoop:
         """Train a fresh module, seeded by the run, until `listener` or `examiner` has enough."""
         seed_all(self._spec.run.seed)
         config = self._spec.config
-        self._module = build_module(config, self._spec.axes)
+        self._module = build_module(config.raw, self._spec.axes)
         refuse_hooks(self._module)
         self._log.listen_to(self._module)
-        self._data = build_training_data(config, self._spec.run.seed, self.device, self._module)
-        do_without_trainer(self._module, self._data, self._place, int(config["num_nodes"]))
+        self._data = build_training_data(config.raw, self._spec.run.seed, self.device, self._module)
+        do_without_trainer(self._module, self._data, self._place, config.num_nodes)
         set_up(self._data, self._module, self._place)
         self._module.to(self.device, CAST.get(self.precision, torch.float32)).train()
         self._move = mover(self._module, self._data, self.device, CAST.get(self.precision))
@@ -131,7 +131,7 @@ class RawLoop:
         return enough
 
     def _steps(self, parts: _Parts, batches: Iterable[Any], listener: Listener, examiner: Examiner | None) -> None:
-        batch_size, has_loss = int(self._spec.config["batch_size"]), False
+        batch_size, has_loss = self._spec.config.batch_size, False
         for number, batch in enumerate(batches):
             self._log.batch = there = parts.move(batch)
             loss = parts.forward(there, number)

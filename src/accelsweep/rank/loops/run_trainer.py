@@ -8,12 +8,13 @@ left out.
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping
 from typing import Any
 
 import lightning.pytorch as pl
 from lightning.pytorch.callbacks import Checkpoint, EarlyStopping, Timer
 from lightning.pytorch.loggers.logger import DummyLogger
+
+from accelsweep.core.config import CellConfig
 
 LEFT_OUT = (Checkpoint, EarlyStopping, Timer)
 """Callbacks of a module's own that a run does without: it keeps no checkpoints and ends with its window."""
@@ -33,12 +34,11 @@ class RunTrainer(pl.Trainer):
         return self._most_steps
 
 
-def most_steps(config: Mapping[str, Any]) -> int:
+def most_steps(config: CellConfig) -> int:
     """Return how many steps a run with this config may take in one phase at most."""
-    measure = config["measure"]
-    batch = int(config["batch_size"]) * int(config["devices"]) * int(config["num_nodes"])
-    samples = max(int(measure.get(key) or 0) for key in ("quality_samples", "max_samples"))
-    return max(int(measure["warmup_steps"]) + int(measure["max_steps"]), -(-samples // batch)) + 1
+    measure = config.measure
+    samples = max(measure.quality_samples or 0, measure.max_samples or 0)
+    return max(measure.warmup_steps + measure.max_steps, -(-samples // config.samples_per_step)) + 1
 
 
 def leave_out_endings(module: pl.LightningModule) -> None:

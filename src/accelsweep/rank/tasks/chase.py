@@ -14,6 +14,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from accelsweep.core.config import CellConfig
 from accelsweep.core.errors import InputError
 from accelsweep.core.record import Metric
 from accelsweep.measure.clock import Clock, WaitedDevice, monotonic
@@ -40,22 +41,23 @@ class Goal:
     max_steps: int | None
 
     @classmethod
-    def of(cls, config: Mapping[str, Any], ranks: int, accumulate: int, epoch_samples: int | None) -> Goal:
+    def of(cls, config: CellConfig, ranks: int, accumulate: int, epoch_samples: int | None) -> Goal:
         """Read the goal from a config whose `batch_size` is per rank. Raises InputError naming the key to set.
 
         Steps are rounded up to whole optimiser steps of `accumulate` batches.
         """
-        measure, together = config["measure"], int(config["batch_size"]) * ranks
-        every, most = measure.get("validate_every_samples") or epoch_samples, measure.get("max_samples")
+        measure, together = config.measure, config.batch_size * ranks
+        every, most = measure.validate_every_samples or epoch_samples, measure.max_samples
         if every is None:
             raise InputError(
                 "the data does not tell how many samples one pass has: set measure.validate_every_samples, or give "
                 "the data module an attribute epoch_samples"
             )
-        every_steps = _steps(int(every), together, accumulate)
-        max_steps = None if most is None else _steps(int(most), together, accumulate)
-        better = str(measure.get("quality_better") or "max")
-        return cls(str(measure["quality_metric"]), float(measure["target"]), better, every_steps, max_steps)
+        every_steps = _steps(every, together, accumulate)
+        max_steps = None if most is None else _steps(most, together, accumulate)
+        if measure.quality_metric is None or measure.target is None:
+            raise InputError("task=time_to_accuracy needs measure.quality_metric and measure.target: set both")
+        return cls(measure.quality_metric, measure.target, measure.better, every_steps, max_steps)
 
     def reached_by(self, value: float) -> bool:
         """Return whether `value` is good enough."""

@@ -7,13 +7,14 @@ of a query, from handing the batch to the module's hooks to the finished answer.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any
 
 import lightning.pytorch as pl
 import torch
 from torch.utils.data import DataLoader
 
+from accelsweep.core.config import Measure
 from accelsweep.core.errors import InputError
 from accelsweep.core.record import Metric
 from accelsweep.measure.clock import Clock, monotonic
@@ -42,20 +43,20 @@ class Answering:
     def __init__(self, spec: RunSpec, place: RankPlace, clock: Clock = monotonic) -> None:
         """Choose device and precision. Raises Unsupported where this machine does not have them."""
         self._spec, self._place, self._clock = spec, place, clock
-        self.device = device_of(str(spec.config["accelerator"]), place)
+        self.device = device_of(spec.config.accelerator, place)
         self.precision = precision_of(spec, self.device, "task=inference")
         refuse_trainer_arguments(spec, "task=inference")
-        join_group(place, self.device.type, int(spec.config["num_nodes"]))
+        join_group(place, self.device.type, spec.config.num_nodes)
         self.epoch_ends: list[int] = []
         self.example: Any = None
         self.query_seconds: list[float] = []
-        self._one_by_one = spec.config["measure"].get("scenario") == "single_stream"
+        self._one_by_one = spec.config.measure.scenario == "single_stream"
 
     def drive(self, listener: Listener) -> None:
         """Answer queries until `listener` has enough."""
         loader, move, answer = self._prepared()
         autocast, synchronise = autocast_of(self.precision, self.device), measured_device(self.device).synchronise
-        batch_size, first = int(self._spec.config["batch_size"]), True
+        batch_size, first = self._spec.config.batch_size, True
         with torch.inference_mode():
             listener.begin()
             for number, batch in enumerate(endless(loader, self.epoch_ends)):
@@ -76,9 +77,9 @@ class Answering:
         """Return the queries, what brings one to the device, and what answers it."""
         config, seed = self._spec.config, self._spec.run.seed
         seed_all(seed)
-        module = build_module(config, self._spec.axes)
-        data = build_training_data(config, seed, self.device, module)
-        do_without_trainer(module, data, self._place, int(config["num_nodes"]), "task=inference")
+        module = build_module(config.raw, self._spec.axes)
+        data = build_training_data(config.raw, seed, self.device, module)
+        do_without_trainer(module, data, self._place, config.num_nodes, "task=inference")
         loader = one_loader(self._queries(data, module), self._place)
         cast = CAST.get(self.precision)
         module.to(self.device, cast or torch.float32).eval()
@@ -87,7 +88,7 @@ class Answering:
     def _queries(self, data: pl.LightningDataModule, module: pl.LightningModule) -> Any:
         """Return the loader of what is to be predicted; that of training for fake data, and where there is no other."""
         predict_dataloader = overridden("predict_dataloader", data)
-        if predict_dataloader is None or self._spec.config["measure"].get("fake_loader"):
+        if predict_dataloader is None or self._spec.config.measure.fake_loader:
             set_up(data, module, self._place)
             return data.train_dataloader()
         set_up(data, module, self._place, "predict")
@@ -130,7 +131,7 @@ class Inference:
         driver, self._driver = self._driver, None
         assert driver is not None, "driver() comes first"
         self._example = driver.example
-        account.metrics |= latencies(driver.query_seconds[measured.window.warmup_steps :], self._spec.config["measure"])
+        account.metrics |= latencies(driver.query_seconds[measured.window.warmup_steps :], self._spec.config.measure)
 
     def after(self, account: Account) -> None:
         """Count the operations of an answer."""
@@ -144,10 +145,10 @@ def answer(module: pl.LightningModule, batch: Any) -> Any:
     return _answer_of(module)(batch, 0)
 
 
-def latencies(seconds: list[float], rules: Mapping[str, Any]) -> dict[str, Metric]:
+def latencies(seconds: list[float], rules: Measure) -> dict[str, Metric]:
     """Return the percentiles of the seconds of each query; absent, with the reason, where nobody waited for one."""
     scope = "rank 0, one query at a time"
-    if rules.get("scenario") == "single_stream":
+    if rules.scenario == "single_stream":
         return {name: percentile(seconds, share, "queries", scope) for name, share in PERCENTILES.items()}
     reason = "offline has no latencies; measure.scenario=single_stream has"
     return {name: Metric(value=None, unit="s", reason=reason) for name in PERCENTILES}

@@ -28,17 +28,17 @@ class Calling:
 
     def __init__(self, spec: RunSpec, place: RankPlace) -> None:
         """Build the kernel. Raises Unsupported where this device has no such number format."""
-        self._seed, self._calls = spec.run.seed, int(spec.config["batch_size"])
-        self.device = device_of(str(spec.config["accelerator"]), place)
+        self._seed, self._calls = spec.run.seed, spec.config.batch_size
+        self.device = device_of(spec.config.accelerator, place)
         self.precision = precision_of(spec, self.device, "task=kernels")
         refuse_trainer_arguments(spec, "task=kernels")
         found = number_format(self.precision, self.device.type)
         if found is None:
             raise Unsupported(f"no number format is known for precision={self.precision}")
         self.format_name = found
-        join_group(place, self.device.type, int(spec.config["num_nodes"]))
+        join_group(place, self.device.type, spec.config.num_nodes)
         self.epoch_ends = []
-        self.kernel: Kernel = build_kernel(spec.config)
+        self.kernel: Kernel = build_kernel(spec.config.raw)
 
     def drive(self, listener: Listener) -> None:
         """Call until `listener` has enough."""

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from accelsweep.core.errors import InputError, nearest
-from accelsweep.core.tasks import RATES_OF
 from accelsweep.rank.account import Account
 from accelsweep.rank.loops.loop import Driver
 from accelsweep.rank.measuring import Measurement
@@ -27,12 +25,8 @@ class Task(Protocol):
 
 
 def task_of(spec: RunSpec, place: RankPlace) -> Task:
-    """Return the task that the config asks for. Raises InputError for one that nobody here knows."""
-    name = str(spec.config.get("task", "train_throughput"))
-    if name == "train_throughput":
-        from accelsweep.rank.tasks.train_throughput import TrainThroughput
-
-        return TrainThroughput(spec, place)
+    """Return the task that the config asks for."""
+    name = spec.config.task
     if name == "time_to_accuracy":
         from accelsweep.rank.tasks.time_to_accuracy import TimeToAccuracy
 
@@ -45,4 +39,6 @@ def task_of(spec: RunSpec, place: RankPlace) -> Task:
         from accelsweep.rank.tasks.kernels import Kernels
 
         return Kernels(spec, place)
-    raise InputError(f"task={name!r} is not known{nearest(name, RATES_OF)}; the tasks are {', '.join(RATES_OF)}")
+    from accelsweep.rank.tasks.train_throughput import TrainThroughput
+
+    return TrainThroughput(spec, place)

@@ -18,8 +18,9 @@ import sys
 import traceback
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, NoReturn
+from typing import Literal, NoReturn
 
+from accelsweep.core.config import CellConfig
 from accelsweep.machine import linux
 from accelsweep.plan.blocks.slurm import INTERFACE_VARIABLE
 from accelsweep.rank.spec import RunSpec
@@ -95,9 +96,9 @@ class Launchers:
     preload: Callable[[], None] = preload
     _safe: bool | None = None
 
-    def kind_for(self, config: Mapping[str, Any], say: Callable[[str], None]) -> Kind:
+    def kind_for(self, config: CellConfig, say: Callable[[str], None]) -> Kind:
         """Return how a cell's ranks are started; `say` is told if a fork was wanted but would not be safe."""
-        if config.get("launcher") == "spawn" or config.get("env"):
+        if config.launcher == "spawn" or config.env:
             return "spawn"  # variables such as OMP_NUM_THREADS are read when libraries load: too late in a fork
         if self._safe is None:
             try:
@@ -194,7 +195,7 @@ def rendezvous(spec: RunSpec) -> dict[str, str]:
 
     Between nodes INTERFACE_VARIABLE may name the network interface.
     """
-    nodes = int(spec.config.get("num_nodes", 1))
+    nodes = spec.config.num_nodes
     found = {
         "WORLD_SIZE": str(spec.world_size),
         "LOCAL_WORLD_SIZE": str(spec.world_size // nodes),

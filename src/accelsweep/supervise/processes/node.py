@@ -73,8 +73,7 @@ def _make_scratch() -> None:
 def _run(spec: RunSpec, report: NodeReport, ranks: range, lease: Lease, signals: Signals) -> None:
     launchers, before = Launchers(), linux.oom_kills()
     kind = launchers.kind_for(spec.config, _say)
-    cells_own = {key: str(value) for key, value in (spec.config.get("env") or {}).items()}
-    environment = {**os.environ, "NODE_RANK": str(report.node), **lease.environment, **cells_own}
+    environment = {**os.environ, "NODE_RANK": str(report.node), **lease.environment, **spec.config.env}
     started = LocalRanks(launchers.start(Launch(spec, kind, environment, 2, lease.descriptors), ranks), ranks.start)
     asked, known = False, 0
     while not started.gone:

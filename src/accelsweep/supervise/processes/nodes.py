@@ -16,8 +16,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import ClassVar
 
+from accelsweep.core.config import CellConfig
 from accelsweep.core.documents import Document
 from accelsweep.core.errors import DamagedFile
 from accelsweep.machine import linux
@@ -47,15 +48,15 @@ def report_file(spec: RunSpec, node: int) -> Path:
     return Path(spec.attempt_folder) / f"node-{node}.json"
 
 
-def check_job(config: Mapping[str, Any]) -> None:
+def check_job(config: CellConfig) -> None:
     """Raise NotEnoughDevices where there is no Slurm job whose nodes a run of several could use."""
     if "SLURM_JOB_ID" not in os.environ:
-        raise NotEnoughDevices(f"it asks for {config['num_nodes']} nodes; this supervisor is not in a Slurm job")
+        raise NotEnoughDevices(f"it asks for {config.num_nodes} nodes; this supervisor is not in a Slurm job")
 
 
 def start_across_nodes(launch: Launch, cpus: int) -> RanksAcrossNodes:
     """Start the ranks of `launch`, on each node in one process that has `cpus` CPU cores."""
-    nodes = int(launch.spec.config["num_nodes"])
+    nodes = launch.spec.config.num_nodes
     step = ("srun", f"--nodes={nodes}", f"--ntasks={nodes}", "--ntasks-per-node=1", f"--cpus-per-task={cpus}")
     manners = ("--kill-on-bad-exit=1", "--mpi=none", "--input=none", "--quit-on-interrupt")
     srun = subprocess.Popen(
@@ -112,13 +113,13 @@ class RanksAcrossNodes:
 
     def _reports(self) -> dict[int, NodeReport]:
         found = {}
-        for node in range(int(self.spec.config["num_nodes"])):
+        for node in range(self.spec.config.num_nodes):
             with contextlib.suppress(FileNotFoundError, DamagedFile):
                 found[node] = NodeReport.read(report_file(self.spec, node))
         return found
 
     def _count_lost(self, reports: Mapping[int, NodeReport]) -> None:
-        local_size = self.spec.world_size // int(self.spec.config["num_nodes"])
+        local_size = self.spec.world_size // self.spec.config.num_nodes
         for rank in set(range(self.spec.world_size)) - self.statuses.keys():
             node = rank // local_size
             self.statuses[rank] = None
@@ -134,6 +135,6 @@ class RanksAcrossNodes:
 
     def _missing(self) -> bool:
         there = set(Path(self.spec.attempt_folder).iterdir())  # a listing makes NFS ask its server again
-        nodes = (report_file(self.spec, node) for node in range(int(self.spec.config["num_nodes"])))
+        nodes = (report_file(self.spec, node) for node in range(self.spec.config.num_nodes))
         ended_well = (rank for report in self._reports().values() for rank, code in report.statuses.items() if not code)
         return not there.issuperset((*nodes, *map(self.spec.rank_result, ended_well)))

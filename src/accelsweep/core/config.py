@@ -1,0 +1,161 @@
+"""The config of a cell, typed: every key that accelsweep itself reads, with what follows from it.
+
+Plain mappings become a `CellConfig` where they enter: a plan's grid, a block's file, a run's spec, a record. From there
+on nobody reads a key of ours by its name as text. What a model, a data set, an optimizer or the Trainer takes is their
+business: those are nodes of the mapping, checked where they are built.
+
+A record or a block of an older version may lack keys that came later, or hold some that are gone: the defaults stand
+here, once, and unknown keys are passed over. The plan is strict where it checks new configs (`plan.refusals.check`).
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    StrictBool,
+    StrictInt,
+    StrictStr,
+)
+
+from accelsweep.core.errors import nearest
+from accelsweep.core.tasks import Task
+from accelsweep.core.verbatim import Verbatim
+
+PRECISIONS = (
+    "32-true",
+    "bf16-mixed",
+    "16-mixed",
+    "bf16-true",
+    "16-true",
+    "64-true",
+    "transformer-engine",
+    "transformer-engine-float16",
+)
+"""Lightning's names, as `lightning.fabric` lists them."""
+
+_PRECISION_ALIASES = {"16": "16-mixed", "32": "32-true", "64": "64-true", "bf16": "bf16-mixed"}
+
+
+def _precision(value: str) -> str:
+    if value not in PRECISIONS:
+        alias = _PRECISION_ALIASES.get(value)
+        hint = f" (did you mean '{alias}'?)" if alias else nearest(value, PRECISIONS)
+        raise ValueError(f"is none of Lightning's precisions{hint}; they are: {', '.join(PRECISIONS)}")
+    return value
+
+
+def _text(value: Any) -> Any:
+    return str(value) if isinstance(value, int | float) and not isinstance(value, bool) else value
+
+
+def _variable(name: str) -> str:
+    if not name or "=" in name or "\0" in name:
+        raise ValueError("is not usable as the name of an environment variable")
+    return name
+
+
+def _no_nul(value: str) -> str:
+    if "\0" in value:
+        raise ValueError("holds a NUL character, which no environment variable can")
+    return value
+
+
+Accelerator = Literal["cpu", "cuda", "mps"]
+Count = Annotated[StrictInt, Field(ge=1)]
+Natural = Annotated[StrictInt, Field(ge=0)]
+Seconds = Annotated[float, Field(ge=0, allow_inf_nan=False, strict=True)]
+Text = Annotated[StrictStr, BeforeValidator(_text)]
+Node = dict[str, Any]
+"""A part of the config that belongs to the user: what it holds is handed to a class of theirs, or to the Trainer."""
+
+
+class Measure(BaseModel):
+    """How a run is measured. Sizes are steps, training samples on all devices together, and seconds.
+
+    None leaves a phase out (`probe_steps`, `quality_samples`) or a bound open (`max_samples`).
+    """
+
+    model_config = ConfigDict(frozen=True)
+
+    concurrency: Count = 1
+    warmup_steps: Natural
+    min_steps: Count
+    min_seconds: Seconds
+    max_steps: Count
+    probe_steps: Count | None = None
+    fake_loader: StrictBool = False
+    quality_samples: Count | None = None
+    quality_metric: StrictStr | None = None
+    quality_better: Literal["max", "min"] | None = "max"
+    target: Annotated[float, Field(allow_inf_nan=False, strict=True)] | None = None
+    validate_every_samples: Count | None = None
+    max_samples: Count | None = None
+    scenario: Literal["offline", "single_stream"] = "offline"
+
+    @property
+    def better(self) -> Literal["max", "min"]:
+        """Whether more or less of `quality_metric` is better, where one of both has to be."""
+        return self.quality_better or "max"
+
+    @property
+    def shared(self) -> bool:
+        """Whether runs of this cell may share a machine while they are timed."""
+        return self.concurrency > 1
+
+
+class CellConfig(Verbatim):
+    """The scientific config of a cell: what decides what a run of it measures. Keys of the user's own stand in `raw`.
+
+    `devices` are ranks per node, `batch_size` is per rank. `threads` are CPU threads of each rank; None leaves them to
+    the machine. `env` are environment variables of the run.
+    """
+
+    accelerator: Accelerator
+    devices: Count
+    num_nodes: Count = 1
+    batch_size: Count
+    precision: Annotated[Text, AfterValidator(_precision)]
+    seed: Annotated[Natural, Field(lt=2**31)]
+    loop: Literal["lightning", "raw"]
+    launcher: Literal["fork", "spawn"] = "fork"
+    threads: Count | None = None
+    env: dict[Annotated[str, AfterValidator(_variable)], Annotated[Text, AfterValidator(_no_nul)]] = Field(
+        default_factory=dict
+    )
+    task: Task = "train_throughput"
+    model: Node
+    data: Node
+    optimizer: Node | None = None
+    trainer: Node = Field(default_factory=dict)
+    measure: Measure
+
+    @property
+    def world_size(self) -> int:
+        """The ranks of a run, on all nodes together."""
+        return self.devices * self.num_nodes
+
+    @property
+    def samples_per_step(self) -> int:
+        """The samples of one batch on all ranks together; an optimiser step may accumulate several."""
+        return self.batch_size * self.world_size
+
+    @property
+    def on_gpu(self) -> bool:
+        """Whether the cell trains on something else than CPU cores."""
+        return self.accelerator != "cpu"
+
+    @property
+    def model_target(self) -> str:
+        """The dotted name of the model's class; empty where the config names none."""
+        return str(self.model.get("_target_") or "")
+
+    @property
+    def data_target(self) -> str:
+        """The dotted name of the data's class; empty where the config names none."""
+        return str(self.data.get("_target_") or "")

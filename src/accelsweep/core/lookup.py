@@ -1,0 +1,18 @@
+"""The one look-up of a dotted key in nested mappings."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+ABSENT: Final = object()
+"""What `looked_up` gives where there is no such key: None is a value."""
+
+
+def looked_up(tree: Any, key: str) -> Any:
+    """Return the value at the dotted `key` of a nested mapping, or ABSENT."""
+    for part in key.split("."):
+        if not isinstance(tree, Mapping) or part not in tree:
+            return ABSENT
+        tree = tree[part]
+    return tree

@@ -1,0 +1,163 @@
+"""A cell's config is typed where it enters, is written back as it was, and is read by attribute from there on."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+from pydantic import BaseModel, ValidationError
+from tiny_sweep import CONFIG, config_with
+
+import accelsweep
+from accelsweep.core.cell import cell_name
+from accelsweep.core.config import CellConfig, Measure
+from accelsweep.core.documents import Document, canonical_json
+from accelsweep.core.plans import Analysis, Block, Limits, Manifest, Resources, Settings
+from accelsweep.core.prices import Prices
+from accelsweep.core.record import Record
+
+SOURCE = Path(accelsweep.__file__).parent
+MODELS: tuple[type[BaseModel], ...] = (CellConfig, Measure, Settings, Limits, Analysis, Prices)
+OURS = frozenset(key for model in MODELS for key in model.model_fields)
+
+EXAMPLES = Path(__file__).parents[2] / "reports" / "examples"
+KINDS: tuple[tuple[type[Document], str], ...] = (
+    (Manifest, "manifest.json"),
+    (Record, "runs/*/record.json"),
+    (Block, "blocks/b????????????.json"),
+)
+
+WORKLOADS = "workloads"
+"""What is trained is handed plain mappings: its source is part of each record's fingerprint, so it knows no types."""
+
+NOT_A_CONFIG = {
+    ("analyse/advice/words.py", "axes"): "swept keys with their values, whichever keys the user swept",
+    ("analyse/advice/words.py", "cell.axes"): "swept keys with their values",
+    ("analyse/advice/words.py", "effective"): "the settings really in force, a column of the findings",
+    ("analyse/advice/words.py", "cell.effective"): "the settings really in force, a column of the findings",
+    ("analyse/merge.py", "effective"): "the settings really in force, a column of the table of runs",
+    ("core/cell.py", "rest"): "swept keys with their values, for the cell's label",
+    ("core/cell.py", "config"): "`workloads` asks about plain mappings, see WORKLOADS",
+    ("measure/surroundings/doubts.py", "before"): "the state of the devices around a run",
+    ("measure/surroundings/doubts.py", "after"): "the state of the devices around a run",
+    ("plan/grid/expand.py", "values"): "overrides of the grid, before there is a config",
+    ("plan/refusals/check.py", "config"): "the module that parses: it looks for keys that nobody knows",
+    ("plan/refusals/check.py", "values"): "the module that parses",
+    ("rank/loops/raw_loop.py", "found"): "what a module's configure_optimizers returned",
+    ("report/figures/rate.py", "cell.axes"): "swept keys with their values",
+    ("report/figures/rate.py", "best"): "a row of a chart",
+    ("report/figures/rate.py", "row"): "a row of a chart",
+    ("report/figures/scaling.py", "row"): "a row of a chart",
+}
+"""(file, what is read) -> why it is no config, although the word between its brackets is a key of ours."""
+
+
+class Read(NamedTuple):
+    """A key that is read by its name as text: `RECEIVER["KEY"]`, or `RECEIVER.get("KEY")`."""
+
+    receiver: str
+    key: str
+    line: int
+
+
+def string_reads(source: str) -> Iterator[Read]:
+    """Yield every read of a key of ours, from subscripts, `get`, `pop` and `looked_up`."""
+    for node in ast.walk(ast.parse(source)):
+        receiver, key = _receiver_and_key(node)
+        if receiver is not None and isinstance(key, ast.Constant) and str(key.value).split(".")[0] in OURS:
+            yield Read(ast.unparse(receiver), str(key.value), node.lineno)
+
+
+def _receiver_and_key(node: ast.AST) -> tuple[ast.expr | None, ast.expr | None]:
+    if isinstance(node, ast.Subscript) and isinstance(node.ctx, ast.Load):
+        return node.value, node.slice
+    if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in ("get", "pop"):
+        return node.func.value, next(iter(node.args), None)
+    if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "looked_up":
+        return node.args[0], node.args[1]
+    return None, None
+
+
+def reads_of_the_source() -> list[tuple[str, Read]]:
+    files = (path for path in sorted(SOURCE.rglob("*.py")) if path.relative_to(SOURCE).parts[0] != WORKLOADS)
+    return [
+        (path.relative_to(SOURCE).as_posix(), read)
+        for path in files
+        for read in string_reads(path.read_text(encoding="utf-8"))
+    ]
+
+
+def test_no_module_but_the_one_that_parses_reads_a_key_of_ours_by_its_name_as_text() -> None:
+    unexpected = [(file, *read) for file, read in reads_of_the_source() if (file, read.receiver) not in NOT_A_CONFIG]
+    assert unexpected == [], "read it as an attribute of CellConfig, or say in NOT_A_CONFIG what it is instead"
+
+
+def test_every_exception_still_stands_for_something() -> None:
+    assert set(NOT_A_CONFIG) == {(file, read.receiver) for file, read in reads_of_the_source()}
+
+
+@pytest.mark.parametrize(
+    ("source", "found"),
+    [
+        ('config["devices"] * 2', ("config", "devices")),
+        ('spec.config["measure"].get("scenario")', ("spec.config['measure']", "scenario")),
+        ('cfg.get("num_nodes", 1)', ("cfg", "num_nodes")),
+        ('looked_up(config.raw, "measure.max_steps")', ("config.raw", "measure.max_steps")),
+        ('settings["repeats"]', ("settings", "repeats")),
+    ],
+)
+def test_a_read_by_name_is_found_however_it_is_written(source: str, found: tuple[str, str]) -> None:
+    assert found in [(read.receiver, read.key) for read in string_reads(source)]
+
+
+def test_attributes_and_keys_of_the_users_own_are_no_such_read() -> None:
+    assert list(string_reads('config.devices; config.model["width"]; found["run"] = 1; x["devices"] = 2')) == []
+
+
+def test_a_config_is_written_back_as_it_was_with_keys_of_the_users_own_and_of_other_versions() -> None:
+    raw = {**CONFIG, "mine": {"a": [1, 2.0, None]}, "threads": None, "env": {"A": 3}}
+    raw["measure"] = {**raw["measure"], "gone_since": True, "min_seconds": 1}
+    runs, axes, resources = (), {"c": {}}, Resources()
+    block = Block(name="b", sweep="s", order_seed=0, runs=runs, configs={"c": raw}, axes=axes, resources=resources)
+    assert canonical_json(block.model_dump(mode="json")["configs"]["c"]) == canonical_json(raw)
+    config = block.configs["c"]
+    assert (config.env, config.measure.min_seconds) == ({"A": "3"}, 1.0)
+    assert cell_name(config.raw) == cell_name(raw)
+
+
+def test_documents_of_finished_sweeps_are_written_back_byte_for_byte(tmp_path: Path) -> None:
+    """The seal of a block or a record is that of its bytes, and `Done` files hold them."""
+    sweeps = [folder for folder in EXAMPLES.glob("*/sweeps/*") if folder.is_dir()]
+    files = [(kind, path) for kind, at in KINDS for folder in sweeps for path in folder.glob(at)]
+    assert len(files) > 20
+    for kind, path in files:
+        kind.read(path).write(tmp_path / "again.json")
+        assert (tmp_path / "again.json").read_bytes() == path.read_bytes(), path
+
+
+def test_configs_are_equal_where_what_was_written_is() -> None:
+    assert config_with() == config_with()
+    assert config_with() != config_with(mine=1)
+
+
+def test_a_config_of_an_older_version_is_read_with_one_default_each() -> None:
+    later = ("num_nodes", "launcher", "threads", "env", "task", "optimizer", "trainer")
+    config = CellConfig.model_validate({key: value for key, value in CONFIG.items() if key not in later})
+    read = (config.num_nodes, config.launcher, config.threads, config.env, config.task, config.optimizer)
+    assert read == (1, "fork", None, {}, "train_throughput", None)
+    assert (config.measure.concurrency, config.measure.probe_steps, config.measure.fake_loader) == (1, None, False)
+    assert set(config.raw).isdisjoint(later), "nothing is filled in where it is written"
+
+
+@pytest.mark.parametrize("changes", [{"devices": "two"}, {"devices": 0}, {"accelerator": "tpu"}, {"measure": None}])
+def test_what_is_no_config_at_all_is_refused(changes: dict[str, object]) -> None:
+    with pytest.raises(ValidationError):
+        config_with(**changes)
+
+
+def test_ranks_and_samples_follow_from_devices_and_nodes() -> None:
+    config = config_with(devices=4, num_nodes=2, batch_size=16)
+    assert (config.world_size, config.samples_per_step) == (8, 128)
