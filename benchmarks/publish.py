@@ -33,7 +33,7 @@ POINTS = 100
 
 def build(home: Path, name: str, runs: int) -> SweepFolder:
     """Write a sweep with at least `runs` measured runs, every one as large as the benchmark promises."""
-    from accelsweep.core.plans import Manifest
+    from accelsweep.core.plans import Manifest, Run
 
     folder = build_example_sweep(home, name, repeats=-(-runs // 8))
     manifest = Manifest.read(folder.manifest)
@@ -45,9 +45,9 @@ def build(home: Path, name: str, runs: int) -> SweepFolder:
     metrics = dict(list(metrics.items())[:METRICS])
     wanted = manifest.wanted_runs()
     for run in wanted:
-        cell, _, repeat = run.rpartition("-r")
+        cell, repeat = Run.parse(run)
         axes = next(planned.axes for planned in manifest.cells if planned.name == cell)
-        changes = {"run": run, "cell": cell, "repeat": int(repeat), "axes": axes, "metrics": metrics}
+        changes = {"run": run, "cell": cell, "repeat": repeat, "axes": axes, "metrics": metrics}
         folder.run(run).mkdir(parents=True, exist_ok=True)
         (folder.run(run) / "run.log").write_text("one line\n" * 50, "utf-8")
         template.model_copy(update=changes).write(folder.record(run))

@@ -13,7 +13,7 @@ from accelsweep.commands.plan import print_config, print_plan, show_plan, what_i
 from accelsweep.commands.status import print_status
 from accelsweep.core.errors import InputError
 from accelsweep.core.outcome import Outcome
-from accelsweep.core.plans import Manifest
+from accelsweep.core.plans import Manifest, Run
 from accelsweep.core.record import Record
 from accelsweep.drive.results import print_results
 from accelsweep.plan.make import make_plan, write_plan
@@ -50,8 +50,9 @@ def test_what_was_measured_with_other_software_is_still_to_be_measured(tmp_path,
     template = next(record for record in earlier if record.outcome is Outcome.measured)
     runs = plan.manifest.wanted_runs()
     for run in runs:
-        config = configs[run.rpartition("-r")[0]]
-        record = template.model_copy(update={"run": run, "config": config, "fingerprint": Present(home).read(config)})
+        cell = Run.parse(run).cell
+        changed = {"run": run, "cell": cell, "config": configs[cell]}
+        record = template.model_copy(update={**changed, "fingerprint": Present(home).read(configs[cell])})
         record.write(folder.record(run))
     assert what_is_left(home, plan).runs_left == 0
     older = record.fingerprint.model_copy(update={"software": {"torch": "1.0", "lightning": "1.0"}})

@@ -8,6 +8,7 @@ from example_sweep import build_example_sweep
 
 from accelsweep.core.documents import sha256_file
 from accelsweep.core.findings import BatchCurve, Estimate, Verdict
+from accelsweep.core.plans import Run
 from accelsweep.core.record import Record
 from accelsweep.report.captions import CAPTIONS
 from accelsweep.report.figures.build import build_figures
@@ -252,6 +253,9 @@ def test_runs_of_merged_sweeps_can_be_chosen_apart(findings, sweep):
         def steps(self, name):
             return sweep.steps(name.partition("/")[2])
 
+        def record(self, name):
+            return sweep.record(name.partition("/")[2])
+
     figure = steps_figure(findings.model_copy(update={"cells": (one,), "merged": ("A", "B")}), Merged())
     assert list(dict.fromkeys((row["title"], row["run"]) for row in figure.rows)) == [
         ("cpu x1 | 32-true | batch 32 (A, repeat 0)", points[0].run),
@@ -262,7 +266,8 @@ def test_runs_of_merged_sweeps_can_be_chosen_apart(findings, sweep):
 def test_steps_that_their_record_does_not_vouch_for_are_left_out(findings, sweep, tmp_path_factory):
     run = chosen_runs(findings)[0][1].run
     example = build_example_sweep(tmp_path_factory.mktemp("records"))
-    record = Record.read(next(example.root.glob("runs/*/record.json"))).model_copy(update={"run": run})
+    own = {"run": run, "cell": Run.parse(run).cell}
+    record = Record.read(next(example.root.glob("runs/*/record.json"))).model_copy(update=own)
     for digest, drawn in (("0" * 64, False), (sha256_file(sweep.steps(run)), True), (None, True)):
         record.model_copy(update={"steps_sha256": digest}).write(sweep.record(run))
         assert (run in {row["run"] for row in steps_figure(findings, sweep).rows}) is drawn
