@@ -49,8 +49,10 @@ LOCAL = Site(name="local")
 
 
 def config_with(**changes: Any) -> CellConfig:
-    """Return CONFIG with `changes`, as whoever reads a block has it."""
-    return CellConfig.model_validate({**CONFIG, **changes})
+    """Return CONFIG with `changes`, those of `measure` key by key, as whoever reads a block has it."""
+    measure = changes.get("measure", {})
+    whole = {**CONFIG["measure"], **measure} if isinstance(measure, Mapping) else measure
+    return CellConfig.model_validate({**CONFIG, **changes, "measure": whole})
 
 
 def plan_sweep(

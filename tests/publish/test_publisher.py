@@ -114,7 +114,7 @@ def test_a_measured_run_carries_its_metrics_curves_artifacts_and_data(
 
     (tmp_path / "down").mkdir()
     there = download_artifacts(run_id=run.info.run_id, tracking_uri=uri, dst_path=str(tmp_path / "down"))
-    assert json.loads((Path(there) / "config.json").read_text("utf-8")) == record.config
+    assert json.loads((Path(there) / "config.json").read_text("utf-8")) == record.config.raw
     assert Record.read(Path(there) / "record.json") == record
     assert (Path(there) / "steps.parquet").read_bytes() == sweep.steps(record.run).read_bytes()
 

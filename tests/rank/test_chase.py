@@ -17,7 +17,7 @@ from accelsweep.rank.tasks.chase import Chase, Goal
 
 
 def config(**measure):
-    return config_with(batch_size=8, measure={**SWEPT["measure"], "target": 0.9, **measure})
+    return config_with(batch_size=8, measure={"target": 0.9, **measure})
 
 
 class Race:
