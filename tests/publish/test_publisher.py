@@ -87,7 +87,7 @@ def test_runs_are_found_by_param_metric_and_tag(published: Published) -> None:
     (crashed,) = search(sweep, uri, "tags.outcome = 'crashed' and tags.kind = 'run'")
     assert "RuntimeError: <script>" in crashed.data.tags["reason"]
     assert len(search(sweep, uri, "tags.kind = 'cell'")) == 10
-    assert len(search(sweep, uri, "tags.doubts LIKE '%busy_cpu%'")) == 2
+    assert len(search(sweep, uri, "tags.doubts LIKE '%busy_cpu%' and tags.kind = 'run'")) == 2
     assert len(search(sweep, uri, "params.`effective.strategy` = 'ddp'")) == 6
     assert {run.data.tags["hardware"] for run in fast} == {"Intel Xeon (example) x1"}
     assert {run.data.tags["quality_metric"] for run in fast} == {"val_accuracy"}

@@ -46,8 +46,7 @@ def status(port: int, host: str) -> int:
     return connection.getresponse().status
 
 
-def test_it_answers_on_loopback_only_and_refuses_other_host_names(ui: tuple[subprocess.Popen[str], int]) -> None:
-    _, port = ui
+def answers_on_loopback_only_and_refuses_other_host_names(port: int) -> None:
     assert [status(port, f"{host}:{port}") for host in ("127.0.0.1", "localhost")] == [200, 200]
     assert status(port, f"evil.example:{port}") == 403
     listening = {
@@ -59,8 +58,11 @@ def test_it_answers_on_loopback_only_and_refuses_other_host_names(ui: tuple[subp
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
-def test_it_stops_with_all_its_processes(ui: tuple[subprocess.Popen[str], int], number: signal.Signals) -> None:
-    process, _ = ui
+def test_it_answers_on_loopback_only_refuses_other_host_names_and_stops_with_all_its_processes(
+    ui: tuple[subprocess.Popen[str], int], number: signal.Signals
+) -> None:
+    process, port = ui
+    answers_on_loopback_only_and_refuses_other_host_names(port)
     children = psutil.Process(process.pid).children(recursive=True)
     assert children
     process.send_signal(number)

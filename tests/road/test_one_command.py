@@ -80,15 +80,25 @@ def test_more_repeats_add_whole_blocks_and_a_deleted_run_is_measured_again_and_n
     assert {name for name in before if after[name] != before[name]} == {victim}
 
 
+MEETING = """\
+import os, time
+from pathlib import Path
+from accelsweep.workloads.models import SmallCNN
+
+
+class Meeting(SmallCNN):
+    def on_train_start(self):
+        here = Path(__file__).parent
+        (here / f"met-{os.getpid()}").touch()
+        while len(list(here.glob("met-*"))) < 2:
+            time.sleep(0.05)
+"""
+
+
 def test_runs_that_share_the_machine_carry_the_doubt(home):
-    result = home.accelsweep(
-        "run",
-        "experiment=tiny",
-        "measure.concurrency=2",
-        "block.size=1",
-        "measure.min_seconds=1.5",
-        "measure.max_steps=100000",
-        "repeats=1",
-    )
+    """Each waits for the other, so that both are there at once however slow the machine is."""
+    home.module("mine", MEETING)
+    shared = ("measure.concurrency=2", "block.size=1", "repeats=1", "limits.retries=0")
+    result = home.accelsweep("run", "experiment=tiny", "model._target_=mine.Meeting", *shared)
     assert result.returncode == 0, result.stdout
     assert "shared_timing" in result.stdout
