@@ -6,6 +6,7 @@ import os
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 from filelock import FileLock
@@ -13,6 +14,9 @@ from hypothesis import HealthCheck
 from hypothesis import settings as hypothesis_settings
 
 from accelsweep.state.folders import SweepFolder
+
+if TYPE_CHECKING:
+    from tiny_supervisor import Supervised
 
 sys.path.insert(0, str(Path(__file__).parent / "fakes"))
 
@@ -82,6 +86,14 @@ def example_sweep(tmp_path: Path) -> SweepFolder:
     from example_sweep import build_example_sweep
 
     return build_example_sweep(tmp_path)
+
+
+@pytest.fixture
+def supervised(tmp_path: Path) -> Supervised:
+    """A sweep of its own, with locks of its own, waiting to be planned (see fakes/tiny_supervisor.py)."""
+    from tiny_supervisor import Supervised
+
+    return Supervised(tmp_path / "home", tmp_path / "leases")
 
 
 @pytest.fixture(scope="session")
