@@ -39,4 +39,4 @@ def test_a_later_window_replaces_an_earlier_one(tmp_path: Path):
     place.cases({"known": cases.known(0.1)})
     again = (*window(place), "measure.min_seconds=6")
     plan = make_plan(tmp_path, ["accelerator=cuda", "experiment=cases", "case=known", *GPU, *again])
-    assert [cell.config["measure"]["min_seconds"] for cell in plan.cells] == [6]
+    assert [cell.config.measure.min_seconds for cell in plan.cells] == [6]

@@ -12,7 +12,7 @@ import json
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, get_args
 
 import pandas as pd
 
@@ -20,6 +20,7 @@ from accelsweep.analyse.advice.words import command
 from accelsweep.analyse.analyse import analyse
 from accelsweep.analyse.collect import COLUMNS
 from accelsweep.core.claims import Claim
+from accelsweep.core.config import Accelerator
 from accelsweep.core.documents import canonical_json
 from accelsweep.core.findings import Findings
 from accelsweep.core.lookup import ABSENT, looked_up
@@ -27,7 +28,7 @@ from accelsweep.core.outcome import Outcome
 from accelsweep.core.plans import Manifest, PlannedBlock, PlannedCell, Settings
 from accelsweep.core.prices import Price, Prices
 
-ACCELERATORS = frozenset({"cpu", "cuda", "mps"})
+ACCELERATORS = frozenset(get_args(Accelerator))
 
 
 @dataclass(frozen=True)

@@ -54,6 +54,10 @@ def _text(value: Any) -> Any:
     return str(value) if isinstance(value, int | float) and not isinstance(value, bool) else value
 
 
+def _empty_for_none(value: Any) -> Any:
+    return {} if value is None else value
+
+
 def _variable(name: str) -> str:
     if not name or "=" in name or "\0" in name:
         raise ValueError("is not usable as the name of an environment variable")
@@ -132,7 +136,7 @@ class CellConfig(Verbatim):
     model: Node
     data: Node
     optimizer: Node | None = None
-    trainer: Node = Field(default_factory=dict)
+    trainer: Annotated[Node, BeforeValidator(_empty_for_none)] = Field(default_factory=dict)
     measure: Measure
 
     @property

@@ -9,7 +9,7 @@ from pydantic import ConfigDict, Field
 
 from accelsweep.core.bounds import AtLeast0, AtLeast1, JobMemory, NotNegative, Positive, Share, ShareFrom0
 from accelsweep.core.claims import ReportSettings
-from accelsweep.core.config import CellConfig
+from accelsweep.core.config import Accelerator, CellConfig
 from accelsweep.core.documents import Document, Frozen
 from accelsweep.core.errors import InputError
 from accelsweep.core.prices import PlannedPrices, Prices
@@ -158,7 +158,7 @@ class Analysis(Frozen):
 class Device(Frozen):
     """Devices of one model that a site offers on one node. `count` is cores for `cpu`, devices otherwise."""
 
-    accelerator: Literal["cpu", "cuda", "mps"]
+    accelerator: Accelerator
     model: str
     count: int
     memory_bytes: int | None = None
