@@ -9,7 +9,6 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
 
 import pandas as pd
 
@@ -28,15 +27,16 @@ from accelsweep.analyse.findings.pareto import candidates, front, objectives
 from accelsweep.analyse.findings.quality import Asked, CellQuality, QualityMeasure, measure_of, qualities
 from accelsweep.analyse.findings.rivals import not_told_apart
 from accelsweep.analyse.findings.scaling import scaling
+from accelsweep.analyse.hardware import HardwareKind, names_of
 from accelsweep.analyse.origin import environment, hardware_of, records_digest
-from accelsweep.analyse.runs import CellRuns, RunRow, group, hardware_names, parse, rate_metric_of
+from accelsweep.analyse.runs import CellRuns, RunRow, group, parse, rate_metric_of
 from accelsweep.analyse.statistics.intervals import Family, pooled_noise, significant
 from accelsweep.analyse.statistics.repeats import planned_repeats
 from accelsweep.analyse.summary import summaries
-from accelsweep.core.documents import canonical_json
-from accelsweep.core.findings import CellFinding, ClaimFinding, Estimate, Findings, RunPoint
+from accelsweep.core.findings import CellFinding, ClaimFinding, Estimate, Findings, Recommendation, RunPoint
 from accelsweep.core.outcome import Outcome
 from accelsweep.core.plans import Manifest
+from accelsweep.core.prices import PriceUsed
 from accelsweep.core.record import Doubt
 from accelsweep.plan.blocks.power import smallest_visible_effect
 
@@ -46,7 +46,7 @@ def analyse(records: pd.DataFrame, manifest: Manifest) -> Findings:
     rows = parse(records)
     groups = group(manifest, rows)
     rules = _rules(manifest, groups)
-    names = hardware_names(groups)
+    names = names_of(one.hardware for one in groups)
     measure = measure_of(groups, manifest.settings.analysis.quality_margin)
     baselines = [one for one in groups if one.cell == manifest.baseline]
     comparisons = against_baseline(groups, baselines, rules)
@@ -55,19 +55,42 @@ def analyse(records: pd.DataFrame, manifest: Manifest) -> Findings:
     asked = [Asked(one, found.partner, found.verdict) for one, found in zip(groups, comparisons, strict=True)]
     good, levels = qualities(asked, rules.family, measure), two_levels(groups)
     cells = tuple(_finding(*parts, context) for parts in zip(groups, comparisons, priced, good, levels, strict=True))
+    weighed = _weighed(manifest, groups, comparisons, cells, rules, measure, names)
+    analysis = manifest.settings.analysis
     return Findings(
-        **_of_the_plan(manifest),
-        **_judged(manifest, groups, comparisons, cells, rules, measure, names),
+        sweep=manifest.sweep,
+        revision=manifest.revision,
+        experiment=manifest.experiment,
+        overrides=manifest.overrides,
+        command=command(manifest),
+        axes=manifest.axes,
+        baseline=manifest.baseline,
+        threshold=analysis.threshold,
+        confidence=analysis.confidence,
+        planned_runs=len(manifest.wanted_runs()),
+        excluded=tuple(one.model_dump(mode="json") for one in manifest.excluded),
+        cells=cells,
+        repeats=weighed.repeats,
+        doubts=tuple(sweep_doubts(groups, manifest.baseline, weighed.repeats)),
+        family=rules.family.size,
+        quality_metric=measure.metric,
+        quality_better=measure.better,
+        smallest_visible_effect=weighed.visible,
+        pareto=weighed.pareto,
+        pareto_objectives=weighed.objectives,
+        recommendation=weighed.recommendation,
         outcomes=_counted(rows),
         rate_metric=rate_metric_of(manifest, rows),
         rate_unit=groups[0].rate_unit if groups else "",
-        hardware=hardware_of(groups, names),
+        hardware=hardware_of(names),
         refusals=tuple(dict.fromkeys(one.refusal for one in comparisons if one.refusal is not None)),
         scaling=scaling(groups, rules),
         environment=environment(manifest, rows),
         records_sha256=records_digest(rows),
         batch_curves=batch_curves(groups, names),
-        **money,
+        costs_note=money.note,
+        cost_gaps=money.gaps,
+        prices=money.prices,
         claims=_claims(manifest, groups),
         ladder=ladders(groups, manifest.settings.report.ladder, rules, names),
     )
@@ -79,33 +102,27 @@ def _rules(manifest: Manifest, groups: Sequence[CellRuns]) -> Rules:
     return Rules(family, analysis.threshold, manifest.axes, analysis.across)
 
 
-def _of_the_plan(manifest: Manifest) -> dict[str, Any]:
-    """Return the fields of the findings that stand in the manifest already."""
-    return {
-        "sweep": manifest.sweep,
-        "revision": manifest.revision,
-        "experiment": manifest.experiment,
-        "overrides": manifest.overrides,
-        "command": command(manifest),
-        "axes": manifest.axes,
-        "baseline": manifest.baseline,
-        "threshold": manifest.settings.analysis.threshold,
-        "confidence": manifest.settings.analysis.confidence,
-        "planned_runs": len(manifest.wanted_runs()),
-        "excluded": tuple(one.model_dump(mode="json") for one in manifest.excluded),
-    }
+@dataclass(frozen=True)
+class _Weighed:
+    """What follows from weighing the cells against each other. `visible` is the smallest effect that can be seen."""
+
+    repeats: int
+    visible: float | None
+    pareto: tuple[str, ...]
+    objectives: tuple[str, ...]
+    recommendation: Recommendation
 
 
-def _judged(
+def _weighed(
     manifest: Manifest,
     groups: Sequence[CellRuns],
     comparisons: Sequence[Comparison],
     cells: tuple[CellFinding, ...],
     rules: Rules,
     measure: QualityMeasure,
-    names: Mapping[str, str],
-) -> dict[str, Any]:
-    """Return the fields that weigh the cells against each other: repeats, noise, Pareto front, recommendation."""
+    names: Mapping[HardwareKind, str],
+) -> _Weighed:
+    """Weigh the cells against each other: repeats, noise, Pareto front, recommendation."""
     noise, repeats = pooled_noise(_pairs(groups, comparisons)), planned_repeats(cells, manifest)
     chosen = candidates(cells)
     goals = objectives(chosen, measure.better)
@@ -114,18 +131,7 @@ def _judged(
         hardware: Situation(manifest, part, rules, measure, noise, pareto, partial(_rivals, groups, cells, rules))
         for hardware, part in _by_baseline(comparisons, cells, names).items()
     }
-    return {
-        "cells": cells,
-        "repeats": repeats,
-        "doubts": tuple(sweep_doubts(groups, manifest.baseline, repeats)),
-        "family": rules.family.size,
-        "quality_metric": measure.metric,
-        "quality_better": measure.better,
-        "smallest_visible_effect": _visible(repeats, noise, rules),
-        "pareto": pareto,
-        "pareto_objectives": tuple(goals),
-        "recommendation": recommend(situations),
-    }
+    return _Weighed(repeats, _visible(repeats, noise, rules), pareto, tuple(goals), recommend(situations))
 
 
 def _rivals(
@@ -147,11 +153,11 @@ def _pairs(
 
 
 def _by_baseline(
-    comparisons: Sequence[Comparison], cells: tuple[CellFinding, ...], names: Mapping[str, str]
+    comparisons: Sequence[Comparison], cells: tuple[CellFinding, ...], names: Mapping[HardwareKind, str]
 ) -> dict[str, tuple[CellFinding, ...]]:
     """Return the cells by the hardware of the baseline that they are compared with; all of them where there is one."""
     partners = [one.partner for one in comparisons]
-    kinds = [names.get(canonical_json(dict(one.hardware))) if one else None for one in partners]
+    kinds = [names.get(one.hardware) if one else None for one in partners]
     several = sorted({kind for kind in kinds if kind is not None})
     if len(several) < 2:
         return {"": cells}
@@ -168,7 +174,7 @@ def _counted(runs: Iterable[RunRow]) -> dict[Outcome, int]:
 class _Context:
     """What the finding of a cell depends on beside its own runs."""
 
-    hardware: Mapping[str, str]
+    hardware: Mapping[HardwareKind, str]
     family: Family
     outlying: Collection[str]
     overlapping: Collection[str]
@@ -187,7 +193,7 @@ def _finding(
         cell=one.cell,
         label=one.label,
         axes=one.planned.axes,
-        hardware=context.hardware.get(canonical_json(dict(one.hardware))),
+        hardware=context.hardware.get(one.hardware),
         planned=sum(run.run is not None for run in one.runs),
         measured=len(one.measured),
         outcomes=_counted(one.runs),
@@ -225,16 +231,22 @@ def _point(run: RunRow, rate: float | None) -> RunPoint:
     )
 
 
-def _costs(
-    groups: Sequence[CellRuns], manifest: Manifest, family: Family
-) -> tuple[list[dict[str, Estimate]], dict[str, Any]]:
+@dataclass(frozen=True)
+class _Money:
+    """What the findings say of costs: why there are none, which are missing, and the prices behind them."""
+
+    note: str | None
+    gaps: tuple[str, ...] = ()
+    prices: tuple[PriceUsed, ...] = ()
+
+
+def _costs(groups: Sequence[CellRuns], manifest: Manifest, family: Family) -> tuple[list[dict[str, Estimate]], _Money]:
     """Return each cell's costs, and what the findings say of them: a wrong price costs columns, not the report."""
     prices = manifest.settings.prices
     if prices.unusable is not None:
-        return [{} for _ in groups], {"costs_note": f"the prices cannot be used: {prices.unusable}"}
+        return [{} for _ in groups], _Money(f"the prices cannot be used: {prices.unusable}")
     found = [costs(one, prices, family) for one in groups]
-    about = {"costs_note": note(prices, found), "cost_gaps": gaps(groups, found), "prices": used(groups, found, prices)}
-    return found, about
+    return found, _Money(note(prices, found), gaps(groups, found), used(groups, found, prices))
 
 
 def _claims(manifest: Manifest, groups: Sequence[CellRuns]) -> tuple[ClaimFinding, ...]:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 
-from accelsweep.analyse.runs import CellRuns, RunRow
+from accelsweep.analyse.hardware import HardwareKind
+from accelsweep.analyse.runs import RunRow
 from accelsweep.core.documents import canonical_json, sha256_text
 from accelsweep.core.findings import Hardware
 from accelsweep.core.plans import Manifest
@@ -12,10 +13,9 @@ from accelsweep.core.plans import Manifest
 _HOST_FACTS = ("system", "python", "cores_usable", "governor")
 
 
-def hardware_of(groups: Sequence[CellRuns], names: Mapping[str, str]) -> tuple[Hardware, ...]:
+def hardware_of(names: Mapping[HardwareKind, str]) -> tuple[Hardware, ...]:
     """Return the kinds of hardware that something ran on, by name in alphabetical order."""
-    details = {canonical_json(dict(group.hardware)): dict(group.hardware) for group in groups}
-    return tuple(Hardware(name=name, details=details[kind]) for kind, name in sorted(names.items(), key=lambda i: i[1]))
+    return tuple(Hardware(name=name, details=kind.details) for kind, name in sorted(names.items(), key=lambda i: i[1]))
 
 
 def environment(manifest: Manifest, runs: Iterable[RunRow]) -> dict[str, str]:

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, cached_property
 from typing import Any, NamedTuple
 
 import pandas as pd
 
+from accelsweep.analyse.hardware import HardwareKind
 from accelsweep.core.cell import label
 from accelsweep.core.config import CellConfig
-from accelsweep.core.documents import canonical_json
 from accelsweep.core.outcome import Outcome
 from accelsweep.core.plans import Manifest, PlannedCell
 from accelsweep.core.record import Doubt
@@ -51,7 +51,7 @@ class RunRow:
     config: CellConfig | None
     effective: Mapping[str, Any]
     metrics: Mapping[str, Reading]
-    hardware: Mapping[str, str]
+    hardware: HardwareKind
     software: Mapping[str, str]
     builds: Mapping[str, str]
     sources: Mapping[str, str]
@@ -73,12 +73,13 @@ class RunRow:
 
 _WHOLE = ("repeat", "position", "seed")
 _TEXT = ("run", "block", "reason", "started_at", "finished_at", "record_sha256")
-_JSON = ("effective", "hardware", "software", "builds", "sources", "environment")
+_JSON = ("effective", "software", "builds", "sources", "environment")
 
 
 def parse(records: pd.DataFrame) -> list[RunRow]:
     """Return the rows of the table that `collect` made, sorted by cell, repeat and block."""
     memo: dict[str, Any] = {}
+    kind_in = cache(lambda text: HardwareKind.of(json.loads(text)) if text else HardwareKind())
     config_in = cache(lambda text: None if text is None else CellConfig.model_validate(json.loads(text)))
 
     def parsed(text: str | None, empty: Any) -> Any:
@@ -90,7 +91,7 @@ def parse(records: pd.DataFrame) -> list[RunRow]:
 
     columns = {
         name: _plain(records[name])
-        for name in (*_WHOLE, *_TEXT, *_JSON, "config", "cell", "outcome", "metrics", "doubts")
+        for name in (*_WHOLE, *_TEXT, *_JSON, "hardware", "config", "cell", "outcome", "metrics", "doubts")
     }
     rows = [dict(zip(columns, values, strict=True)) for values in zip(*columns.values(), strict=True)]
     runs = []
@@ -98,6 +99,7 @@ def parse(records: pd.DataFrame) -> list[RunRow]:
         fields: dict[str, Any] = {name: None if row[name] is None else int(row[name]) for name in _WHOLE}
         fields |= {name: row[name] for name in ("cell", *_TEXT)}
         fields |= {name: parsed(row[name], {}) for name in _JSON}
+        fields["hardware"] = kind_in(row["hardware"])
         fields["config"] = config_in(row["config"])
         fields["outcome"] = Outcome(row["outcome"])
         fields["metrics"] = {name: Reading(**metric) for name, metric in parsed(row["metrics"], {}).items()}
@@ -118,7 +120,7 @@ class CellRuns:
     """
 
     planned: PlannedCell
-    hardware: Mapping[str, str]
+    hardware: HardwareKind
     runs: tuple[RunRow, ...]
     rate_metric: str = "samples_per_second"
 
@@ -200,35 +202,16 @@ def group(manifest: Manifest, runs: Sequence[RunRow], rate_metric: str | None = 
     `rate_metric` is what the cells are compared by, where that is not for this sweep alone to say.
     """
     metric = rate_metric or rate_metric_of(manifest, runs)
-    kinds: dict[str, dict[str, list[RunRow]]] = {cell.name: {} for cell in manifest.cells}
+    kinds: dict[str, dict[HardwareKind, list[RunRow]]] = {cell.name: {} for cell in manifest.cells}
     for run in runs:
         if run.cell in kinds:
-            kinds[run.cell].setdefault(canonical_json(run.hardware) if run.hardware else "", []).append(run)
+            kinds[run.cell].setdefault(run.hardware, []).append(run)
     groups = []
     for cell in manifest.cells:
         rows = kinds[cell.name]
-        without_record = rows.pop("", [])
-        first = min(rows, default="{}")
+        without_record = rows.pop(HardwareKind(), [])
+        first = min(rows, key=lambda kind: kind.key, default=HardwareKind())
         rows[first] = without_record + rows.get(first, [])
-        groups += [CellRuns(cell, json.loads(kind), tuple(rows[kind]), metric) for kind in sorted(rows)]
+        found = sorted(rows, key=lambda kind: kind.key)
+        groups += [CellRuns(cell, kind, tuple(rows[kind]), metric) for kind in found]
     return groups
-
-
-def hardware_names(groups: Iterable[CellRuns]) -> dict[str, str]:
-    """Return a name for each kind of hardware, by its canonical JSON: device and host, with the driver if needed."""
-    kinds = {canonical_json(group.hardware): group.hardware for group in groups if group.hardware}
-    short = {kind: _hardware_name(details) for kind, details in sorted(kinds.items())}
-    names = list(short.values())
-    return {kind: name if names.count(name) == 1 else _with_rest(name, kinds[kind]) for kind, name in short.items()}
-
-
-def _hardware_name(details: Mapping[str, str]) -> str:
-    host, device = details.get("host"), details.get("device")
-    if host and device:
-        return f"{device} in {host}"
-    return device or host or "unknown hardware"
-
-
-def _with_rest(name: str, details: Mapping[str, str]) -> str:
-    rest = [f"{key} {value}" for key, value in sorted(details.items()) if key not in ("host", "device")]
-    return ", ".join([name, *rest])

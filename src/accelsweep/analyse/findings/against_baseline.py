@@ -19,7 +19,6 @@ from accelsweep.analyse.statistics.intervals import (
     verdict,
 )
 from accelsweep.analyse.statistics.pools import Pair, Values, intervals
-from accelsweep.core.documents import canonical_json
 from accelsweep.core.findings import Estimate, Speedup, Verdict
 from accelsweep.core.outcome import Outcome
 from accelsweep.core.record import Doubt
@@ -96,8 +95,7 @@ def compare(asked: Sequence[tuple[CellRuns, CellRuns]], rules: Rules) -> list[Co
 
 def pair_of(group: CellRuns, partner: CellRuns, ours: Values, theirs: Values) -> Pair:
     """Return values of two cells as a pair whose pool is the kind of hardware of both."""
-    kind = canonical_json([dict(group.hardware), dict(partner.hardware)])
-    return Pair(ours, theirs, (group.cell, partner.cell), kind)
+    return Pair(ours, theirs, (group.cell, partner.cell), (group.hardware, partner.hardware))
 
 
 def _comparison(

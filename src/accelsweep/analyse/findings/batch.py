@@ -6,9 +6,9 @@ import math
 from collections.abc import Mapping, Sequence
 
 from accelsweep.analyse.findings.series import series, series_label
+from accelsweep.analyse.hardware import HardwareKind
 from accelsweep.analyse.runs import CellRuns
 from accelsweep.analyse.statistics.intervals import mean
-from accelsweep.core.documents import canonical_json
 from accelsweep.core.findings import BatchCurve
 from accelsweep.core.outcome import Outcome
 
@@ -16,18 +16,18 @@ NEAR_THE_BEST = 0.95
 """The knee is the smallest batch that reaches this part of the series' best rate."""
 
 
-def batch_curves(groups: Sequence[CellRuns], hardware: Mapping[str, str]) -> tuple[BatchCurve, ...]:
+def batch_curves(groups: Sequence[CellRuns], hardware: Mapping[HardwareKind, str]) -> tuple[BatchCurve, ...]:
     """Return the curves of cells that differ in `batch_size` only; `hardware` names kinds of hardware by their JSON."""
     return tuple(_curve(members, hardware) for members in series(groups, ("batch_size",)))
 
 
-def _curve(members: Sequence[CellRuns], hardware: Mapping[str, str]) -> BatchCurve:
+def _curve(members: Sequence[CellRuns], hardware: Mapping[HardwareKind, str]) -> BatchCurve:
     curve = sorted(members, key=_batch)
     rates = {group.cell: mean(list(group.log_rates.values())) for group in curve if group.rated}
     exhausted = [_batch(group) for group in curve if any(run.outcome is Outcome.out_of_memory for run in group.runs)]
     return BatchCurve(
         series=series_label(curve[0].planned.axes, ("batch_size",)),
-        hardware=hardware.get(canonical_json(dict(curve[0].hardware))),
+        hardware=hardware.get(curve[0].hardware),
         cells=tuple(group.cell for group in curve),
         knee=_knee(curve, rates),
         largest_measured=max((_batch(group) for group in curve if group.measured), default=None),

@@ -141,7 +141,7 @@ def outlying_runs(groups: Iterable[CellRuns]) -> frozenset[str]:
         if len(group.rated) >= 3:
             logs = {run.run or "": math.log(group.rate(run) or math.nan) for run in group.rated}
             center = mean(list(logs.values()))
-            pool = pools.setdefault(canonical_json([dict(group.hardware), ranks(group)]), {})
+            pool = pools.setdefault(canonical_json([group.hardware.details, ranks(group)]), {})
             pool.update({run: value - center for run, value in logs.items()})
     return frozenset(run for pool in pools.values() for run in _far_out(pool))
 

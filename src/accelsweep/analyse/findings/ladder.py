@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 
 from accelsweep.analyse.findings.against_baseline import Comparison, Rules, compare, endings, own_rate
 from accelsweep.analyse.findings.series import series_label
+from accelsweep.analyse.hardware import HardwareKind
 from accelsweep.analyse.likeness import difference
 from accelsweep.analyse.runs import CellRuns
 from accelsweep.analyse.statistics.intervals import Family
@@ -20,7 +21,7 @@ from accelsweep.core.findings import Rung, Verdict
 
 
 def ladders(
-    groups: Sequence[CellRuns], axis: str | None, rules: Rules, hardware: Mapping[str, str]
+    groups: Sequence[CellRuns], axis: str | None, rules: Rules, hardware: Mapping[HardwareKind, str]
 ) -> tuple[Rung, ...]:
     """Return the steps of every ladder over `axis`; `hardware` names each kind of machine by its canonical JSON.
 
@@ -40,9 +41,9 @@ def _climbs(groups: Sequence[CellRuns], axis: str) -> Iterator[list[CellRuns]]:
         rest = {key: value for key, value in group.planned.axes.items() if key != axis}
         found.setdefault(canonical_json(rest), []).append(group)
     for members in found.values():
-        kinds = list(dict.fromkeys(canonical_json(dict(one.hardware)) for one in members if one.hardware)) or ["{}"]
+        kinds = list(dict.fromkeys(one.hardware for one in members if one.hardware)) or ["{}"]
         for kind in kinds:
-            climb = [one for one in members if canonical_json(dict(one.hardware)) in (kind, "{}")]
+            climb = [one for one in members if one.hardware in (kind, HardwareKind())]
             if len(climb) > 1:
                 yield climb
 
@@ -91,10 +92,10 @@ def _gains(steps: Sequence[_Step], rules: Rules) -> _Gains:
 
 
 def _rungs(
-    climb: Sequence[CellRuns], axis: str, gains: _Gains, rules: Rules, hardware: Mapping[str, str]
+    climb: Sequence[CellRuns], axis: str, gains: _Gains, rules: Rules, hardware: Mapping[HardwareKind, str]
 ) -> Iterator[Rung]:
     name = series_label(climb[0].planned.axes, (axis,))
-    kind = next((hardware.get(canonical_json(dict(one.hardware))) for one in climb if one.hardware), None)
+    kind = next((hardware.get(one.hardware) for one in climb if one.hardware), None)
     for step in _steps(climb):
         one, before = step.one, step.before
         gain, total = _over(one, before, gains), _over(one, step.first, gains)

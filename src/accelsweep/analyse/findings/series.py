@@ -20,7 +20,7 @@ def series(
     for group in groups:
         if group.hardware and group.config is not None:
             rest = {key: value for key, value in group.config.raw.items() if key not in free}
-            found.setdefault(canonical_json([rest, dict(group.hardware), mark(group)]), []).append(group)
+            found.setdefault(canonical_json([rest, group.hardware.details, mark(group)]), []).append(group)
     return [members for members in found.values() if len(members) > 1]
 
 
