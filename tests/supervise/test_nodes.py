@@ -14,6 +14,7 @@ import time
 import pytest
 from patience import PATIENCE_SECONDS
 from tiny_supervisor import until
+from tiny_sweep import config_with
 
 from accelsweep.core.outcome import Outcome
 from accelsweep.plan.blocks.slurm import INTERFACE_VARIABLE
@@ -107,10 +108,10 @@ def test_a_wish_to_stop_goes_through_srun_and_force_ends_its_step(start, tmp_pat
         assert looked(ranks).srun.returncode == heard
 
 
-def test_several_nodes_need_a_job(spec, monkeypatch):
+def test_several_nodes_need_a_job(monkeypatch):
     monkeypatch.delenv("SLURM_JOB_ID", raising=False)
     with pytest.raises(NotEnoughDevices, match="not in a Slurm job"):
-        check_job(spec(num_nodes=2, devices=1).config)
+        check_job(config_with(num_nodes=2))
 
 
 def test_ranks_of_several_nodes_meet_on_the_first_by_its_name(spec, monkeypatch):

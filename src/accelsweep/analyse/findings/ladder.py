@@ -41,7 +41,7 @@ def _climbs(groups: Sequence[CellRuns], axis: str) -> Iterator[list[CellRuns]]:
         rest = {key: value for key, value in group.planned.axes.items() if key != axis}
         found.setdefault(canonical_json(rest), []).append(group)
     for members in found.values():
-        kinds = list(dict.fromkeys(one.hardware for one in members if one.hardware)) or ["{}"]
+        kinds = list(dict.fromkeys(one.hardware for one in members if one.hardware)) or [HardwareKind()]
         for kind in kinds:
             climb = [one for one in members if one.hardware in (kind, HardwareKind())]
             if len(climb) > 1:
