@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Any
 
+from accelsweep.analyse.hardware import HardwareKind
 from accelsweep.analyse.runs import CellRuns, RunRow
 from accelsweep.core.cell import as_typed
 from accelsweep.core.documents import canonical_json
@@ -94,10 +95,10 @@ def _varying(part: str, ours: Iterable[RunRow], theirs: Iterable[RunRow]) -> Ite
 
 
 def _distinct(part: str, runs: Iterable[RunRow]) -> list[Mapping[str, str]]:
-    found: dict[int, Mapping[str, str]] = {}
+    found: dict[int, HardwareKind | Mapping[str, str]] = {}
     for run in runs:
         found.setdefault(id(getattr(run, part)), getattr(run, part))
-    return list(found.values())
+    return [kind.details if isinstance(kind, HardwareKind) else kind for kind in found.values()]
 
 
 def _path(axis: str) -> str:
