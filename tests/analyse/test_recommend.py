@@ -102,7 +102,7 @@ def test_below_three_shared_blocks_the_verdict_is_not_yet(simulated: ModuleType)
 
 
 def test_undecided_cells_lead_to_the_command_that_settles_them(simulated: ModuleType) -> None:
-    advice = _analysed(simulated, (1.0, 1.05, 1.04, 1.06), noise=40.0).recommendation
+    advice = _analysed(simulated, (1.0, 1.05, 1.04, 1.06), noise=20.0).recommendation
     assert advice.choice is None
     assert advice.sentence.startswith("Nothing can be recommended yet: 3 of 3 comparisons undecided at 5 repeats; ")
     assert advice.settle is not None
@@ -114,10 +114,17 @@ def test_undecided_cells_lead_to_the_command_that_settles_them(simulated: Module
     assert int(command[-1]) >= 2
 
 
+def test_no_more_repeats_than_twenty_are_advised(simulated: ModuleType) -> None:
+    """Beyond that, quieter runs help more, and the sentence says how to get them."""
+    advice = _analysed(simulated, (1.0, 1.05, 1.04, 1.06), noise=40.0).recommendation
+    assert advice.settle is None
+    assert "stop other work, lengthen the windows, or sweep fewer settings" in advice.sentence
+
+
 def test_more_repeats_are_not_advised_where_they_would_not_help(simulated: ModuleType) -> None:
     advice = _analysed(simulated, (1.0, 1.02, 1.0 / 1.02, 1.02), noise=15.0).recommendation
     assert (advice.choice, advice.settle) == (None, None)
-    assert "more repeats would hardly settle it" in advice.sentence
+    assert "quieter runs would help more than repeats" in advice.sentence
 
 
 def test_the_baseline_is_recommended_when_nothing_beats_it(simulated: ModuleType) -> None:

@@ -95,7 +95,10 @@ def test_sweeps_together_have_the_repeats_that_their_rows_have(
     assert ("few_repeats" in [doubt.code for doubt in findings.doubts]) is (repeats < 5)
 
 
-def test_sweeps_that_are_repeats_of_one_another_share_what_is_to_be_added(simulated: ModuleType) -> None:
+def test_sweeps_that_are_repeats_of_one_another_share_what_is_to_be_added(
+    simulated: ModuleType, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("accelsweep.analyse.advice.recommend.MOST_REPEATS", 1000)
     parts = _halves(simulated, {"host": "Xeon"})
     whole = analyse(*merge("a+b", parts)).recommendation.settle
     shared = analyse_together("a+b", parts).recommendation.settle

@@ -14,6 +14,13 @@ from accelsweep.core.digits import count_of
 from accelsweep.core.findings import CellFinding, Choice, Recommendation, Verdict
 from accelsweep.plan.blocks.power import repeats_needed
 
+MOST_REPEATS = 20
+"""The most repeats in all that are advised."""
+
+BEYOND_REPEATS = (
+    "quieter runs would help more than repeats: stop other work, lengthen the windows, or sweep fewer settings"
+)
+
 
 def recommend(situations: Mapping[str, Situation]) -> Recommendation:
     """Return what to do, in words whose numbers stand in the cells' findings.
@@ -58,11 +65,12 @@ def _recommend(situation: Situation) -> Recommendation:
         return _disturbed(situation, disturbed)
     open_ones = [*situation.having(Verdict.undecided), *situation.having(Verdict.not_yet)]
     if open_ones:
-        total = len(situation.having(Verdict.slower)) + len(situation.having(Verdict.same)) + len(open_ones)
+        decided = sum(len(situation.having(verdict)) for verdict in (Verdict.slower, Verdict.same))
+        total = decided + len(faster) + len(open_ones)
         why = (
             f"{len(open_ones)} of {count_of(total, 'comparison')} undecided at {count_of(situation.repeats, 'repeat')}"
         )
-        return _not_yet(situation, open_ones, f"Nothing can be recommended yet: {why}")
+        return _not_yet(situation, open_ones, faster, f"Nothing can be recommended yet: {why}")
     return _stay(situation, situation.baseline, faster)
 
 
@@ -159,14 +167,20 @@ def _why_nothing(situation: Situation, baseline: CellFinding | None) -> str:
     return f"No cell can run here; the first is {situation.cells[0].verdict_reason}"
 
 
-def _not_yet(situation: Situation, undecided: Sequence[CellFinding], why: str) -> Recommendation:
+def _not_yet(
+    situation: Situation, undecided: Sequence[CellFinding], worse: Sequence[CellFinding], why: str
+) -> Recommendation:
     settle = _more_repeats(situation, [_ratio(cell) for cell in undecided])
-    then = "more repeats would settle it" if settle else "more repeats would hardly settle it, the rates are too close"
-    return Recommendation(choice=None, sentence=f"{why}; {then}.", alternatives=(), settle=settle)
+    then = "more repeats would settle it" if settle else BEYOND_REPEATS
+    sentence = f"{why}; {then}." + (f" {price_of(situation, worse[0])}" if worse else "")
+    return Recommendation(choice=None, sentence=sentence, alternatives=(), settle=settle)
 
 
 def _more_repeats(situation: Situation, ratios: Sequence[float]) -> str | None:
-    """Return the command that adds the blocks that should settle most of these ratios, or None if none is to be had."""
+    """Return the command that adds the blocks that should settle most of these ratios; None where none is to be had.
+
+    No more than `MOST_REPEATS` in all are advised: past that, other things help more.
+    """
     family = situation.rules.family
     if not ratios:
         return None
@@ -178,7 +192,7 @@ def _more_repeats(situation: Situation, ratios: Sequence[float]) -> str | None:
         for ratio in ratios
         if ratio > 0.0
     ]
-    most = max((repeats for repeats in needed if repeats is not None), default=None)
+    most = max((repeats for repeats in needed if repeats is not None and repeats <= MOST_REPEATS), default=None)
     if most is None:
         return None
     return f"{command(situation.manifest)} --add-repeats {max(most - situation.repeats, 2)}"
