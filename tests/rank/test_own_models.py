@@ -54,3 +54,26 @@ def test_the_document_holds_these_cases():
     """Where this fails: python tests/fakes/own_models.py."""
     _, _, rest = DOCUMENT.read_text().partition(BEGIN)
     assert rest.partition(END)[0].strip() == table().strip()
+
+
+ROWS = """
+import torch
+from torch.utils.data import TensorDataset
+class Rows(TensorDataset):
+    def __init__(self):
+        super().__init__(torch.randn(400, 3), torch.randint(2, (400,)))
+"""
+
+
+def test_the_command_that_answers_a_plain_network_plans_what_then_trains(run, tmp_path):
+    from accelsweep.plan.make import make_plan
+
+    (tmp_path / "own_rows.py").write_text(ROWS)
+    data = {"_target_": "accelsweep.workloads.own_sets.DataSets", "train": {"_target_": "own_rows.Rows"}}
+    plain = {"_target_": "torch.nn.Linear", "in_features": 3, "out_features": 2}
+    told = run(model=plain, data=data, measure=QUICK).reason
+    command = told.partition("train it with: ")[2].partition(" (or")[0].split()
+    rest = ["accelerator=cpu", "data=dataset", "data.train._target_=own_rows.Rows"]
+    (cell,) = make_plan(tmp_path, [*command, *rest]).cells
+    result = run(model=cell.config["model"], data=cell.config["data"], measure=QUICK)
+    assert (result.outcome, result.reason) == ("measured", None)

@@ -159,11 +159,11 @@ up() {
   for node in "${NODES[@]}"; do
     alive "$ROOT/run/slurmd.$node.pid" || { rm -f "$ROOT/run/slurmd.$node.pid" && slurmd -N "$node"; }
   done
-  wait_for 30 slurmctld scontrol ping
+  wait_for 600 slurmctld scontrol ping
   for node in $(sinfo -h -N -o '%N %t' | awk '$2 ~ /^(down|drain|drng|inval)/ {print $1}' | sort -u); do
     scontrol update nodename="$node" state=resume 2>/dev/null || true # the saved state remembers what a test did
   done
-  wait_for 30 "every node" bash -c \
+  wait_for 600 "every node" bash -c \
     "[ \$(sinfo -h -N -o '%N %t' | sort -u | grep -cE ' (idle|mix|alloc)\$') = ${#NODES[@]} ]"
 }
 
@@ -206,7 +206,7 @@ away() { # SECONDS: the controller stops and comes back
   stop "$ROOT/run/slurmctld.pid"
   sleep "$1"
   slurmctld
-  wait_for 30 slurmctld scontrol ping
+  wait_for 600 slurmctld scontrol ping
 }
 
 well() { # NODE

@@ -2,13 +2,17 @@
 
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
+import yaml
 from tiny_sweep import plan_sweep
 
-from accelsweep.supervise.prepare import prepare
+from accelsweep.supervise.prepare import MADE_IN_MEMORY, prepare
 
 pytestmark = pytest.mark.real
+
+CONF = Path(__file__).resolve().parents[2] / "conf"
 
 DATA = """\
 from pathlib import Path
@@ -101,3 +105,27 @@ def test_nothing_is_imported_when_nothing_is_left_to_prepare(home):
     assert run_prepare(home).returncode == 0
     (home / "mydata.py").write_text("raise RuntimeError('imported again')")
     assert len(prepare(folder)) == 1
+
+
+def test_what_counts_as_made_in_memory_has_nothing_to_prepare():
+    import lightning.pytorch as pl
+    from hydra.utils import get_class
+
+    for target in MADE_IN_MEMORY:
+        assert get_class(target).prepare_data is pl.LightningDataModule.prepare_data, target
+    shipped = (yaml.safe_load(file.read_text()).get("_target_") for file in (CONF / "model").glob("*.yaml"))
+    ours = [target for target in shipped if str(target).startswith("accelsweep.")]
+    assert len(ours) > 5
+    for target in ours:
+        assert getattr(get_class(target), "prepare_data", None) in (None, pl.LightningModule.prepare_data), target
+
+
+def test_what_is_made_in_memory_is_ready_without_torch(home):
+    plan_sweep(home, [{}])
+    code = (
+        "import sys; from pathlib import Path; from accelsweep.supervise.prepare import prepare;"
+        "from accelsweep.state.folders import SweepFolder;"
+        "print(len(prepare(SweepFolder(Path.cwd(), 'tiny'))), 'torch' in sys.modules)"
+    )
+    said = subprocess.run([sys.executable, "-c", code], cwd=home, capture_output=True, text=True, check=True)
+    assert said.stdout == "1 False\n"
