@@ -29,8 +29,8 @@ def sweep(tmp_path: Path) -> Supervised:
 def test_every_run_is_listed_with_outcome_reason_cell_and_folder(sweep, capsys):
     print_runs(sweep.home, "tiny", None)
     shown = capsys.readouterr().out
-    assert "measured       devices x2 | task=measured, repeat 0  sweeps/tiny/runs/" in shown
-    assert "out_of_memory  devices x2 | task=memory_on_rank_1, repeat 0  sweeps/tiny/runs/" in shown
+    assert "measured       devices x2 | act=measured, repeat 0  sweeps/tiny/runs/" in shown
+    assert "out_of_memory  devices x2 | act=memory_on_rank_1, repeat 0  sweeps/tiny/runs/" in shown
     assert "rank 1: CUDA out of memory" in shown
 
 
@@ -38,7 +38,7 @@ def test_one_outcome_is_listed_alone_and_none_is_said(sweep, capsys):
     print_runs(sweep.home, "tiny", "out_of_memory")
     print_runs(sweep.home, "tiny", "crashed")
     shown = capsys.readouterr().out
-    assert "task=measured" not in shown
+    assert "act=measured" not in shown
     assert "no run is crashed" in shown
 
 
