@@ -60,9 +60,8 @@ def _module_part(config: CellConfig) -> Any:
     return config.model if brings_own_data(config.raw) else config.model_target
 
 
-def _has_nothing_to_prepare(config: dict[str, Any]) -> bool:
-    ours = str(config["model"].get("_target_")).startswith("accelsweep.")
-    return ours and config["data"].get("_target_") in MADE_IN_MEMORY
+def _has_nothing_to_prepare(config: CellConfig) -> bool:
+    return config.model_target.startswith("accelsweep.") and config.data.get("_target_") in MADE_IN_MEMORY
 
 
 def _ready(folder: SweepFolder) -> list[str]:
