@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from one_rank import BOTH_LOOPS, DIGITS, MEASURE, MLP, TIMED_DATA, run_ranks
+from one_rank import BOTH_LOOPS, DIGITS, MEASURE, MLP, run_ranks
 
 from accelsweep.core.outcome import Outcome
 
@@ -274,7 +274,3 @@ def test_what_is_no_kernel_is_refused_with_those_that_are(run):
     result = run(task="kernels", model=MLP)
     assert "is no kernel" in result.reason
     assert "kernel_matmul" in result.reason
-
-
-def test_a_task_that_nobody_knows_is_refused_with_the_nearest(run):
-    assert "did you mean 'inference'?" in run(task="inferense", data=TIMED_DATA).reason
