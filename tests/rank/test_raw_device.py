@@ -28,7 +28,7 @@ def test_what_a_bare_loop_would_not_do_is_refused(spec, trainer, named) -> None:
 @pytest.mark.parametrize(
     "trainer",
     [
-        None,
+        {},
         {"strategy": "auto", "accumulate_grad_batches": 1, "deterministic": False, "benchmark": None},
         {"strategy": "ddp", "use_distributed_sampler": True, "log_every_n_steps": 10},
         {"strategy": None, "accumulate_grad_batches": None},
