@@ -19,7 +19,7 @@ MEMBERSHIP = Path("/proc/self/cgroup")
 
 
 @dataclass(frozen=True)
-class Group:
+class ControlGroup:
     """A group of this process: `controllers` names those of a version 1 hierarchy; version 2 has none here."""
 
     controllers: tuple[str, ...]
@@ -36,14 +36,14 @@ class Group:
             yield mount / part.relative_to("/")
 
 
-def groups() -> list[Group]:
+def groups() -> list[ControlGroup]:
     """Return the groups of this process; an empty list where the system has none."""
     try:
         rows = [line.split(":", 2) for line in MEMBERSHIP.read_text().splitlines()]
     except OSError:
         return []
     return [
-        Group(tuple(controllers.split(",")) if controllers else (), PurePosixPath(path))
+        ControlGroup(tuple(controllers.split(",")) if controllers else (), PurePosixPath(path))
         for _, controllers, path in (row for row in rows if len(row) == 3)
         if path.startswith("/")
     ]
