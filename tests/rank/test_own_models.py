@@ -75,5 +75,5 @@ def test_the_command_that_answers_a_plain_network_plans_what_then_trains(run, tm
     command = told.partition("train it with: ")[2].partition(" (or")[0].split()
     rest = ["accelerator=cpu", "data=dataset", "data.train._target_=own_rows.Rows"]
     (cell,) = make_plan(tmp_path, [*command, *rest]).cells
-    result = run(model=cell.config["model"], data=cell.config["data"], measure=QUICK)
+    result = run(model=cell.config.model, data=cell.config.data, measure=QUICK)
     assert (result.outcome, result.reason) == ("measured", None)

@@ -13,6 +13,6 @@ def test_modules_and_data_of_ones_own_run_by_their_names_alone(unusual):
     assert "applies only if mine.Module leaves configure_optimizers to accelsweep" in ended.stdout
     record = records_by_case(home)["well"]
     assert record.outcome is Outcome.measured
-    assert (record.config["model"]["_target_"], record.config["data"]["_target_"]) == ("mine.Module", "mine.Data")
+    assert (record.config.model["_target_"], record.config.data["_target_"]) == ("mine.Module", "mine.Data")
     assert record.effective.optimizer == "AdamW"
     assert "case=well" in ended.stdout
