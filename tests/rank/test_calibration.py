@@ -129,17 +129,16 @@ def test_a_module_that_cannot_live_on_the_meta_device_is_not_counted_with_the_re
 @pytest.mark.real
 @BOTH_LOOPS
 def test_a_stall_in_one_rank_is_the_other_ranks_waiting(spec, tmp_path, loop):
-    """Rank 1 spins 30 ms, rank 0 for 10 ms: of 60 ms on both, 40 compute and 20 wait."""
+    """Rank 1 spins 30 ms, rank 0 for 10 ms: 20 ms forward on average, and 10 ms of waiting beside other costs."""
     model = {**TIMED, "seconds": 0.01, "stalled_rank": 1, "stall_seconds": 0.02}
     first, second = run_ranks(spec(devices=2, loop=loop, measure=PROBED, model=model), tmp_path)
     assert first.breakdown == second.breakdown
     found = first.breakdown.shares
     waiting = found["communication"] + found["overhead"]  # Lightning's own flag makes rank 0 wait there as well
-    assert found["forward"] * first.breakdown.step_seconds >= 0.02
-    assert waiting >= 1 / 3 - TOLERANCE
+    step_seconds = first.breakdown.step_seconds
+    assert waiting * step_seconds >= 0.009
     if "busy_cpu" not in [doubt.code for doubt in first.doubts]:  # two ranks that spin need two cores of their own
-        assert found["forward"] == pytest.approx(2 / 3, abs=TOLERANCE)
-        assert waiting == pytest.approx(1 / 3, abs=TOLERANCE)
+        assert found["forward"] * step_seconds == pytest.approx(0.02, rel=0.15)
     assert first.metrics["step_seconds"].value >= 0.03
     assert math.isfinite(first.metrics["rank_skew_seconds"].value)
 

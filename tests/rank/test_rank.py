@@ -16,8 +16,10 @@ from accelsweep.core.outcome import Outcome
 from accelsweep.state.progress import read_progress
 
 
-def measured_truly(measure, seconds, tolerance=1.2):
+def measured_truly(measure, seconds, tolerance=1.2, own=0.0):
     """Return a result whose steps took so long, or that says that others used the machine.
+
+    `own` are the seconds that a step of the loop takes by itself: on a slow machine Lightning's are milliseconds.
 
     No mean is shorter than the truth. Where others make half of the steps longer it is measured again, three times at
     most: a record's doubts need more than a short disturbance.
@@ -26,7 +28,7 @@ def measured_truly(measure, seconds, tolerance=1.2):
         result = measure()
         assert result.metrics["step_seconds"].value >= seconds
         half = result.metrics["step_seconds_p50"].value
-        if half <= seconds * tolerance or "busy_cpu" in [doubt.code for doubt in result.doubts]:
+        if half <= own + seconds * tolerance or "busy_cpu" in [doubt.code for doubt in result.doubts]:
             return result
     raise AssertionError(f"half of the steps took {half} s or longer")
 
@@ -54,9 +56,11 @@ def test_a_measured_rank_leaves_rates_steps_and_settings_that_agree(run, spec, l
 @pytest.mark.timing
 @BOTH_LOOPS
 def test_a_step_of_known_length_is_measured_as_that_long(run, loop):
-    """A step spins for 5 ms and its data for 2 ms; the loop may add at most 20 %."""
-    model = {**TIMED, "seconds": 0.005}
-    measured_truly(lambda: run(loop=loop, model=model, data={**TIMED_DATA, "wait_seconds": 0.002}), 0.007)
+    """A step spins for 5 ms and its data for 2 ms; beside the loop's own cost it may be 20 % longer."""
+    model, data = {**TIMED, "seconds": 0.005}, {**TIMED_DATA, "wait_seconds": 0.002}
+    empty = run(loop=loop, model={**TIMED, "seconds": 0.0}, data={**TIMED_DATA, "wait_seconds": 0.0})
+    own = empty.metrics["step_seconds_p50"].value
+    measured_truly(lambda: run(loop=loop, model=model, data=data), 0.007, own=own)
 
 
 def test_a_slow_start_stays_out_of_the_rate_and_shows_as_first_step(run, ticking):
