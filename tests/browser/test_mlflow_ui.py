@@ -17,6 +17,7 @@ from pathlib import Path
 import pytest
 from example_sweep import build_example_sweep
 from ledger import until
+from one_rank import free_port
 from patience import PATIENCE_SECONDS
 
 from accelsweep.core.findings import Findings
@@ -88,7 +89,7 @@ def published(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[SweepF
     finish(folder)
     uri = f"sqlite:///{folder.home / 'mlflow.db'}"
     publish(folder, uri)
-    with running_server(folder.home, uri) as server:
+    with running_server(folder.home, uri, free_port()) as server:  # the usual one is for tests beside this one
         yield folder, server.address
 
 
