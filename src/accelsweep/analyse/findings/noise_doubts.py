@@ -56,16 +56,15 @@ def noisy_baseline(groups: Sequence[CellRuns], baseline: str | None) -> list[Dou
         others = [one for one in groups if one.cell != baseline and one.rated and one.hardware == base.hardware]
         ratio, own, rest = _against_the_others(base, others)
         if rest and ratio > special.fdtri(own, rest, 1.0 - LEVEL):
-            found.append(_noisy(math.sqrt(ratio), base))
+            found.append(_noisy(math.sqrt(ratio)))
     return found
 
 
-def _noisy(times: float, base: CellRuns) -> Doubt:
-    each = len(base.rated) / len(base.log_rates)
+def _noisy(times: float) -> Doubt:
     return Doubt(
         code="noisy_baseline",
         message=f"the baseline varies {times:.1f} times as much as the other cells, and every ratio has its noise",
-        remedy=f"run the baseline more often in each block (block.baseline_runs; {each:.2g} now), or choose another",
+        remedy="stop other work on the machine, lengthen the windows, or choose a quieter cell as the baseline",
     )
 
 
