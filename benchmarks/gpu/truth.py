@@ -8,7 +8,10 @@ from checks import Check, Findings
 from place import Place, Record
 
 PUBLISHED = {"H100": 2787.0, "H200": 3079.0}
-"""Images per second of ResNet-50 in training on one SXM board, batch 256, mixed precision; their source was not looked up again."""
+"""Images per second of ResNet-50 in training on one SXM board, batch 256, mixed precision.
+
+Reported figures whose source was not looked up again.
+"""
 PLAUSIBLE = (0.5, 1.3)
 """Of the published figure: theirs is a tuned loop on real images, ours PyTorch as it comes on random ones."""
 
