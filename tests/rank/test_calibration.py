@@ -138,7 +138,7 @@ def test_a_stall_in_one_rank_is_the_other_ranks_waiting(spec, tmp_path, loop):
     step_seconds = first.breakdown.step_seconds
     assert waiting * step_seconds >= 0.009
     if "busy_cpu" not in [doubt.code for doubt in first.doubts]:  # two ranks that spin need two cores of their own
-        assert found["forward"] * step_seconds == pytest.approx(0.02, rel=0.15)
+        assert 0.019 < found["forward"] * step_seconds < 0.025
     assert first.metrics["step_seconds"].value >= 0.03
     assert math.isfinite(first.metrics["rank_skew_seconds"].value)
 
