@@ -10,6 +10,8 @@ import pytest
 import warm
 from patience import PATIENCE_SECONDS
 
+from accelsweep.core.config import CellConfig
+from accelsweep.core.plans import Run
 from accelsweep.rank.spec import RankResult, RunSpec
 
 TIMED = {"_target_": "accelsweep.workloads.calibration.TimedStep", "seconds": 0.002}
@@ -37,6 +39,25 @@ CONFIG = {
     "measure": MEASURE,
 }
 BOTH_LOOPS = pytest.mark.parametrize("loop", ["lightning", "raw"])
+
+
+def make_spec(
+    folder: Path, seed: int = 1, axes: dict[str, object] | None = None, ceilings: Path | None = None, **changes: object
+) -> RunSpec:
+    """Return the document of a run whose ranks write into `folder`; `changes` are its config's."""
+    config = CellConfig.model_validate({**CONFIG, **changes})
+    return RunSpec(
+        sweep="s",
+        block="b",
+        run=Run.of("0123456789ab", 0, seed),
+        position=0,
+        attempt=1,
+        config=config,
+        axes=axes or {},
+        world_size=config.world_size,
+        attempt_folder=str(folder),
+        ceilings=str(ceilings) if ceilings else None,
+    )
 
 
 def free_port() -> int:

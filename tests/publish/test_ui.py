@@ -8,16 +8,19 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator
+from functools import partial
+from http.server import HTTPServer, SimpleHTTPRequestHandler
 from pathlib import Path
 
 import psutil
 import pytest
 from patience import PATIENCE_SECONDS
 
-from accelsweep.core.errors import InputError
-from accelsweep.publish.ui import serve_ui
+from accelsweep.core.errors import AccelsweepError, InputError
+from accelsweep.publish.ui import Server, serve_ui
 
 pytestmark = pytest.mark.real
 
@@ -88,6 +91,21 @@ def test_a_port_that_is_taken_is_refused_by_name(tmp_path: Path, monkeypatch: py
         port = taken.getsockname()[1]
         with pytest.raises(InputError, match=f"port {port} on 127.0.0.1 cannot be used"):
             serve_ui(tmp_path, port=port)
+
+
+def test_the_answer_of_another_server_on_the_port_is_not_taken_for_ours(tmp_path: Path) -> None:
+    """As when two look for a free port at the same time, and the other is the first to take it."""
+    ours = [sys.executable, "-c", "import time; time.sleep(1); raise SystemExit('address already in use')"]
+    (tmp_path / "health").write_text("OK")
+    with HTTPServer(("127.0.0.1", 0), partial(SimpleHTTPRequestHandler, directory=tmp_path)) as theirs:
+        threading.Thread(target=theirs.serve_forever, daemon=True).start()
+        with (
+            (tmp_path / "log").open("w+b") as log,
+            subprocess.Popen(ours, stderr=log) as process,
+            pytest.raises(AccelsweepError, match="address already in use"),
+        ):
+            Server(process, theirs.server_port, log).wait_until_it_answers()
+        theirs.shutdown()
 
 
 def test_a_tracking_server_is_pointed_at_not_started(tmp_path: Path) -> None:

@@ -10,31 +10,14 @@ import sys
 import time
 
 import pytest
-from one_rank import CONFIG
+from one_rank import make_spec
 
-from accelsweep.core.plans import Run
-from accelsweep.rank.spec import RankResult, RunSpec
+from accelsweep.rank.spec import RankResult
 
 NUMBERS = itertools.count()
 
 
 LOOK_SECONDS = 1e-5
-
-
-def make_spec(folder, ceilings, seed=1, axes=None, **changes):
-    config = {**CONFIG, **changes}
-    return RunSpec(
-        sweep="s",
-        block="b",
-        run=Run.of("0123456789ab", 0, seed),
-        position=0,
-        attempt=1,
-        config=config,
-        axes=axes or {},
-        world_size=config["devices"] * config["num_nodes"],
-        attempt_folder=str(folder),
-        ceilings=str(ceilings),
-    )
 
 
 @contextlib.contextmanager
@@ -63,7 +46,7 @@ def ceilings(tmp_path_factory):
 
     folder = tmp_path_factory.mktemp("first")
     with place_of_a_rank(folder):
-        run_rank(make_spec(folder, folder / "ceilings.json"))
+        run_rank(make_spec(folder, ceilings=folder / "ceilings.json"))
     gc.collect()
     gc.freeze()
     return folder / "ceilings.json"
@@ -71,7 +54,7 @@ def ceilings(tmp_path_factory):
 
 @pytest.fixture
 def spec(tmp_path, ceilings):
-    return functools.partial(make_spec, tmp_path, ceilings)
+    return functools.partial(make_spec, tmp_path, ceilings=ceilings)
 
 
 @pytest.fixture

@@ -107,6 +107,20 @@ def test_what_we_say_is_the_reason_also_where_a_library_wraps_it():
     assert reason_of(ValueError()) == "ValueError"
 
 
+def test_a_class_that_the_model_does_not_have_is_told_with_its_column_and_the_number_that_is_needed():
+    logits, targets = torch.zeros(2, 3), torch.tensor([0, 7])
+    error = really_raised(lambda: torch.nn.functional.cross_entropy(logits, targets))
+    assert reason_of(error, "label").endswith(
+        "(the column data.target=label holds class 7: classes count from 0, so model.classes must be at least 8)"
+    )
+    assert "(the data holds class 7: " in reason_of(error)
+
+
+def test_an_assertion_on_a_gpu_is_told_with_what_it_often_means():
+    error = RuntimeError("CUDA error: device-side assert triggered\nCUDA kernel errors might be reported later")
+    assert "a class that is not below model.classes; accelerator=cpu says which" in reason_of(error, "label")
+
+
 class Refusing:
     """What Hydra is asked to build, and cannot."""
 

@@ -47,6 +47,7 @@ def _checks(home: Path) -> Iterator[Check]:
     free = shutil.disk_usage(home).free
     yield Check(free > _LEAST_FREE_BYTES, "free disk", f"{free / 1e9:.1f} GB in {home}", "free some, or work elsewhere")
     yield from _devices()
+    yield from _others()
     yield from _programs()
 
 
@@ -75,6 +76,16 @@ def _devices() -> Iterator[Check]:
     for device in devices:
         memory = f", {device.memory_bytes / 2**30:.0f} GiB" if device.memory_bytes else ""
         yield Check(None, "device", f"{device.count} x {device.accelerator}: {device.model}{memory}")
+
+
+def _others() -> Iterator[Check]:
+    from accelsweep.measure.surroundings.busy_now import busy_now
+
+    busy = busy_now()
+    for sentence in busy:
+        yield Check(None, "other work", f"{sentence}: stop them before you measure")
+    if not busy:
+        yield Check(True, "other work", "none seen")
 
 
 def _programs() -> Iterator[Check]:

@@ -46,9 +46,9 @@ def print_plan(
 
 
 def show_plan(home: Path, plan: Plan) -> None:
-    """Print a plan with what earlier runs of the same sweep have settled."""
+    """Print a plan with what earlier runs of the same sweep have settled, and who disturbs this machine now."""
     _print(_table(home, plan))
-    for line in _jobs(plan.manifest):
+    for line in (*_others_now(plan.manifest), *_jobs(plan.manifest)):
         console().print(line, markup=False, highlight=False, soft_wrap=True)
 
 
@@ -68,6 +68,15 @@ def _table(home: Path, plan: Plan) -> PlanTable:
     for record in records:
         wall_seconds[record.cell].append(record.wall_seconds)
     return plan_table(plan, standing(records, home, plan.manifest.site), wall_seconds)
+
+
+def _others_now(manifest: Manifest) -> list[str]:
+    """Return who else works where this would be measured; with a cluster that is another machine than this."""
+    if manifest.site.scheduler != "local":
+        return []
+    from accelsweep.measure.surroundings.busy_now import busy_now
+
+    return [f"warning: {sentence}: stop them, or they will disturb the runs" for sentence in busy_now()]
 
 
 def _jobs(manifest: Manifest) -> list[str]:

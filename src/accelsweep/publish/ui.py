@@ -17,6 +17,8 @@ from functools import partial
 from pathlib import Path
 from typing import IO
 
+import psutil
+
 from accelsweep.core.errors import EXIT_INCOMPLETE, EXIT_OK, AccelsweepError, InputError
 from accelsweep.core.secrets import masked
 from accelsweep.core.tail import last_lines
@@ -72,7 +74,10 @@ class Server:
         return "\n".join(last_lines(self._log, 12))
 
     def wait_until_it_answers(self) -> None:
-        """Return as soon as the server answers. Raises AccelsweepError if it ends instead, or takes too long."""
+        """Return as soon as the server answers. Raises AccelsweepError if it ends instead, or takes too long.
+
+        Between the look for a free port and the server's start another server may take the port: it is not ours then.
+        """
         deadline = time.monotonic() + _START_SECONDS
         while time.monotonic() < deadline:
             if self.process.poll() is not None:
@@ -80,10 +85,20 @@ class Server:
             with contextlib.suppress(OSError, http.client.HTTPException):
                 connection = http.client.HTTPConnection(HOST, self.port, timeout=5)
                 connection.request("GET", "/health")
-                if connection.getresponse().status == http.HTTPStatus.OK:
+                if connection.getresponse().status == http.HTTPStatus.OK and self._listens():
                     return
             time.sleep(0.2)
         raise AccelsweepError(f"MLflow's server did not answer within {_START_SECONDS:.0f} s:\n{self.last_lines()}")
+
+    def _listens(self) -> bool:
+        """Say whether the port belongs to this server or to a process that it started."""
+        with contextlib.suppress(psutil.Error):
+            server = psutil.Process(self.process.pid)
+            for process in (server, *server.children(recursive=True)):
+                for connection in process.net_connections("tcp"):
+                    if connection.status == psutil.CONN_LISTEN and connection.laddr.port == self.port:
+                        return True
+        return False
 
 
 @contextlib.contextmanager

@@ -28,6 +28,7 @@ class Account:
         self.doubts: list[Doubt] = []
         self.breakdown: Breakdown | None = None
         self._error: BaseException | None = None
+        self._target: str | None = None
 
     def window_closed(self, measured: Measurement) -> None:
         """Keep what the window showed. `environment` holds the state before and after it."""
@@ -39,9 +40,9 @@ class Account:
         clocks = doubts.governor(seen["before"].get("governor"))
         self.doubts += [*measured.doubts, *changes, *([clocks] if clocks else [])]
 
-    def failed(self, error: BaseException) -> None:
-        """Keep the error and show it."""
-        self._error = error
+    def failed(self, error: BaseException, target: str | None = None) -> None:
+        """Keep the error and show it; `target` is the column of the classes, where the data has columns."""
+        self._error, self._target = error, target
         traceback.print_exception(error, file=sys.stderr)
 
     def result(self, rank: int) -> RankResult:
@@ -51,7 +52,7 @@ class Account:
         return RankResult(
             rank=rank,
             outcome=Outcome.measured if error is None else OUTCOME_OF[kind],
-            reason=None if error is None else reason_of(error),
+            reason=None if error is None else reason_of(error, self._target),
             error_kind=kind,
             traceback=None if error is None else traceback_of(error),
             effective=self.effective,

@@ -35,6 +35,8 @@ _UNSUPPORTED = re.compile(
     r"|[Cc]urrent CUDA [Dd]evice does not support"
     r"|no kernel image is available for execution on the device",
 )
+_CLASS_TOO_HIGH = re.compile(r"Target (?P<number>\d+) is out of bounds")
+_DEVICE_ASSERT = "device-side assert triggered"
 _FRAMES_OF_OURS = (str(Path(__file__).parent), str(Path(__file__).parents[1] / "measure"))
 _LIBRARIES = ("lightning", "torch", "hydra", "omegaconf")
 
@@ -90,8 +92,10 @@ def _is_out_of_memory(error: BaseException) -> bool:
     return isinstance(error, RuntimeError | OSError) and _MEMORY.search(str(error)) is not None
 
 
-def reason_of(error: BaseException) -> str:
-    """Return one line for the record: the type and the first line of what it said.
+def reason_of(error: BaseException, target: str | None = None) -> str:
+    """Return one line for the record: the type and the first line of what it said, and what mends it if that is known.
+
+    `target` is the column of the classes, where the data has columns.
 
     An error of ours says it all, without its type, also where another library wraps it in one of its own. What Hydra
     wraps is told as it was raised: of a constructor that failed, Hydra's own first line says only that it did.
@@ -101,7 +105,18 @@ def reason_of(error: BaseException) -> str:
     first = (str(told).strip().splitlines() or [""])[0]
     if ours is not None:
         return masked(first)
-    return masked(f"{type(told).__name__}: {first}") if first else type(told).__name__
+    return masked(f"{type(told).__name__}: {first}{_remedy(first, target)}") if first else type(told).__name__
+
+
+def _remedy(said: str, target: str | None) -> str:
+    """Return what to change where torch refused a class that the model does not have."""
+    where = f"the column data.target={target}" if target else "the data"
+    if found := _CLASS_TOO_HIGH.search(said):
+        number = int(found["number"])
+        return f" ({where} holds class {number}: classes count from 0, so model.classes must be at least {number + 1})"
+    if _DEVICE_ASSERT in said:
+        return f" (often {where} holds a class that is not below model.classes; accelerator=cpu says which)"
+    return ""
 
 
 def traceback_of(error: BaseException) -> str:

@@ -1,0 +1,62 @@
+"""Who else uses this machine now: others are named, our own processes are not."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+
+from accelsweep.measure.surroundings import busy_now as module
+from accelsweep.measure.surroundings.busy_now import busy_now
+
+SPIN = "import time; end = time.monotonic() + 20\nwhile time.monotonic() < end: pass"
+
+
+@pytest.fixture(autouse=True)
+def names_all(monkeypatch):
+    """Other tests beside this one may use more than it does."""
+    monkeypatch.setattr(module, "_MOST_NAMES", 1000)
+
+
+@pytest.fixture
+def stranger():
+    """A process that keeps a core busy and has another parent than we."""
+    script = f'"{sys.executable}" -c "$0" >/dev/null 2>&1 & echo $!'
+    told = subprocess.run(["sh", "-c", script, SPIN], capture_output=True, text=True, check=True)
+    number = int(told.stdout)
+    time.sleep(0.3)
+    yield number
+    os.kill(number, signal.SIGKILL)
+
+
+def test_a_process_of_others_that_keeps_a_core_busy_is_named(stranger):
+    (sentence,) = [each for each in busy_now() if "cores busy" in each]
+    assert f"with id {stranger}" in sentence
+
+
+def test_what_we_started_ourselves_is_not_named():
+    with subprocess.Popen([sys.executable, "-c", SPIN]) as own:
+        time.sleep(0.3)
+        assert f"id {own.pid}" not in " ".join(busy_now())
+        own.kill()
+
+
+def test_a_machine_whose_counters_stand_still_is_not_busy(monkeypatch):
+    monkeypatch.setattr(module, "busy_seconds", lambda *_: 7.0)
+    assert busy_now(0.05) == []
+
+
+def test_processes_of_others_on_a_gpu_are_named(monkeypatch):
+    from accelsweep.machine.cuda import Gpu
+
+    monkeypatch.setattr(module, "busy_seconds", lambda *_: 7.0)
+    monkeypatch.setattr(module, "visible_gpus", lambda: (Gpu("0", "GPU-1", "H200", None),))
+    state = {"name": "NVIDIA H200", "foreign_processes": [os.getpid(), 2**22 + 1]}
+    monkeypatch.setattr(module, "device_state", lambda _: state)
+    (sentence,) = busy_now(0.05)
+    assert sentence.startswith("other processes compute on NVIDIA H200 now (")
+    assert sentence.endswith(f"with id {os.getpid()}, id {2**22 + 1})")
