@@ -9,24 +9,45 @@ from typing import Any
 import pytest
 
 from accelsweep.analyse.analyse import analyse
-from accelsweep.analyse.findings.pareto import front
+from accelsweep.analyse.findings.pareto import Objective, front
 from accelsweep.core.documents import canonical_json
 from accelsweep.core.findings import Findings
 
 CELLS = [{"batch_size": size} for size in (32, 64, 128)]
 
 
+SURE = {"a": Objective(((1.0, 1.0), (2.0, 2.0), (3.0, 3.0)))}
+
+
 @pytest.mark.parametrize(
-    ("values", "expected"),
+    ("goals", "expected"),
     [
-        ({"a": [1.0, 2.0, 3.0]}, [0]),
-        ({"a": [1.0, 2.0, 3.0], "b": [3.0, 2.0, 1.0]}, [0, 1, 2]),
-        ({"a": [1.0, 2.0, 3.0], "b": [3.0, 1.0, 2.0]}, [0, 1]),
-        ({"a": [1.0, 1.0, 2.0]}, [0, 1]),
+        (SURE, [0]),
+        (SURE | {"b": Objective(((3.0, 3.0), (2.0, 2.0), (1.0, 1.0)))}, [0, 1, 2]),
+        (SURE | {"b": Objective(((3.0, 3.0), (1.0, 1.0), (2.0, 2.0)))}, [0, 1]),
+        ({"a": Objective(((1.0, 1.0), (1.0, 1.0), (2.0, 2.0)))}, [0, 1]),
     ],
 )
-def test_the_front_holds_what_no_other_beats(values: dict[str, list[float]], expected: list[int]) -> None:
-    assert front(values, 3) == expected
+def test_the_front_holds_what_no_other_beats(goals: dict[str, Objective], expected: list[int]) -> None:
+    assert front(goals, 3) == expected
+
+
+def test_what_is_not_shown_to_be_worse_stays_on_the_front() -> None:
+    overlapping = Objective(((1.0, 2.0), (1.9, 3.0), (2.1, 3.0)))
+    assert front({"a": overlapping}, 3) == [0, 1]
+
+
+def test_better_in_one_counts_only_where_it_is_shown_to_be_as_good_in_all() -> None:
+    rate = Objective(((1.0, 1.1), (2.0, 2.1)))
+    assert front({"rate": rate, "quality": Objective(((-0.98, -0.94), (-0.97, -0.95)), margin=0.01)}, 2) == [0, 1]
+    assert front({"rate": rate, "quality": Objective(((-0.98, -0.94), (-0.97, -0.95)), margin=0.03)}, 2) == [0]
+    assert front({"rate": rate, "memory": Objective(((102.0, 102.0), (100.0, 100.0)), share=0.02)}, 2) == [0]
+
+
+def test_a_value_without_an_interval_shows_nothing(simulated: ModuleType) -> None:
+    rows = [simulated.make_run(axes, 0, rate) for axes, rate in zip(CELLS, (1000.0, 2000.0, 1500.0), strict=True)]
+    findings = analyse(simulated.make_records(rows), simulated.make_manifest(CELLS, 1))
+    assert len(findings.pareto) == 3
 
 
 def _analysed(simulated: ModuleType, *metrics: dict[str, Any]) -> Findings:

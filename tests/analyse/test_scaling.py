@@ -16,7 +16,10 @@ CELLS = [{"devices": devices, "batch_size": size} for devices in (1, 2, 4) for s
 NOISE = (0.0, 0.002, -0.002)
 
 
-def _points(simulated: ModuleType, accumulated: int = 1, **changes: dict[str, object]) -> tuple[ScalingPoint, ...]:
+def _points(
+    simulated: ModuleType, accumulated: int = 1, accelerator: str = "cuda", **changes: dict[str, object]
+) -> tuple[ScalingPoint, ...]:
+    cells = [{**axes, "accelerator": accelerator} for axes in CELLS]
     rows = [
         simulated.make_run(
             axes,
@@ -25,10 +28,13 @@ def _points(simulated: ModuleType, accumulated: int = 1, **changes: dict[str, ob
             effective={"global_batch_size": axes["devices"] * axes["batch_size"] * accumulated},
             **(changes if axes["devices"] == 4 else {}),
         )
-        for axes in CELLS
+        for axes in cells
         for block, noise in enumerate(NOISE)
     ]
-    return analyse(simulated.make_records(rows), simulated.make_manifest(CELLS, 3)).scaling
+    points = analyse(simulated.make_records(rows), simulated.make_manifest(cells, 3)).scaling
+    return tuple(
+        point.model_copy(update={"series": point.series.removeprefix(f"{accelerator} | ")}) for point in points
+    )
 
 
 def test_weak_scaling_keeps_the_batch_of_each_device_and_strong_scaling_the_global_one(simulated: ModuleType) -> None:
@@ -61,6 +67,13 @@ def test_efficiency_is_the_speedup_over_the_ratio_of_devices_with_its_interval(s
         assert point.efficiency.value == pytest.approx(factor**-0.1, rel=0.01)
         assert point.efficiency.low == pytest.approx(point.speedup.low / factor, rel=1e-5)
         assert point.efficiency.high == pytest.approx(point.speedup.high / factor, rel=1e-5)
+
+
+def test_ranks_on_one_processor_cut_one_machine_and_have_a_speedup_but_no_efficiency(simulated: ModuleType) -> None:
+    points = _points(simulated, accelerator="cpu")
+    assert points
+    assert {point.efficiency for point in points} == {None}
+    assert max(point.speedup.value for point in points) > 3.0
 
 
 def test_the_family_of_all_points_is_widened_together(simulated: ModuleType) -> None:

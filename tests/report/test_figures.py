@@ -164,6 +164,17 @@ def test_lines_of_two_machines_are_kept_apart(findings):
     }
 
 
+def test_one_processor_cut_into_more_parts_has_a_speedup_without_an_ideal_and_no_efficiency(findings):
+    cut = tuple(point.model_copy(update={"efficiency": None}) for point in findings.scaling)
+    drawn = scaling_figure(findings.model_copy(update={"scaling": cut}))
+    assert [row["added"] for row in drawn.rows] == [False] * 4
+    assert "one machine cut into more parts" in drawn.rows[0]["line"]
+    dashed = ".//*[@stroke-dasharray]"
+    assert svg_of(scaling_figure(findings)).find(dashed) is not None
+    assert svg_of(drawn).find(dashed) is None
+    assert efficiency_figure(findings.model_copy(update={"scaling": cut})).reason.startswith("no device was added")
+
+
 def test_scaling_is_drawn_against_its_ideal(findings):
     assert [row["speedup"] for row in scaling_figure(findings).rows] == [1.0, 1.8, 1.0, 1.72]
     assert "100%" in texts(svg_of(efficiency_figure(findings)))

@@ -125,7 +125,7 @@ def _weighed(
     """Weigh the cells against each other: repeats, noise, Pareto front, recommendation."""
     noise, repeats = pooled_noise(_pairs(groups, comparisons)), planned_repeats(cells, manifest)
     chosen = candidates(cells)
-    goals = objectives(chosen, measure.better)
+    goals = objectives(chosen, measure, rules.threshold)
     pareto = tuple(chosen[index].cell for index in front(goals, len(chosen)))
     situations = {
         hardware: Situation(manifest, part, rules, measure, noise, pareto, partial(_rivals, groups, cells, rules))

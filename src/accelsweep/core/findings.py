@@ -160,14 +160,17 @@ class Recommendation(Frozen):
 
 
 class ScalingPoint(Frozen):
-    """A cell against the same cell on the fewest devices: `efficiency` is the speed-up over the device ratio."""
+    """A cell against the same cell on the fewest devices: `efficiency` is the speed-up over the device ratio.
+
+    It is None where no device was added: ranks on one processor share its cores, one machine is cut into more parts.
+    """
 
     series: str
     kind: str
     cell: str
     devices: int
     speedup: Estimate
-    efficiency: Estimate
+    efficiency: Estimate | None
 
 
 class BatchCurve(Frozen):

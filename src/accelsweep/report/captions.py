@@ -12,6 +12,11 @@ from pathlib import Path
 
 from accelsweep.state.entry import answer, parser_for
 
+_FRONT = (
+    "A setting is off the Pareto front if the intervals show another as good in everything and better in something. "
+    "What a few runs leave open stays on it. The recommended setting and its alternatives are named."
+)
+
 
 @dataclass(frozen=True)
 class Caption:
@@ -53,7 +58,8 @@ CAPTIONS: dict[str, Caption] = {
     "scaling": Caption(
         "Scaling: speed-up over the fewest devices",
         "How much faster the same work goes on more devices than on the fewest that were measured. The dashed "
-        "line is ideal scaling. Strong scaling keeps the global batch, weak scaling keeps the batch per device.",
+        "line is ideal scaling. Strong scaling keeps the global batch, weak scaling keeps the batch per device. "
+        "More ranks on one processor add no device, so there is no ideal for them.",
     ),
     "efficiency": Caption(
         "Scaling efficiency",
@@ -79,20 +85,17 @@ CAPTIONS: dict[str, Caption] = {
     ),
     "pareto-cost": Caption(
         "Rate against cost",
-        "Upwards is faster, leftwards is cheaper. A cell with nothing above and left of it is a reasonable "
-        "choice; the recommended cell and its alternatives are named.",
+        "Upwards is faster, leftwards is cheaper. " + _FRONT,
     ),
     "pareto-energy": Caption(
         "Rate against energy",
-        "Upwards is faster, leftwards takes less energy per sample. A cell with nothing above and left of it is a "
-        "reasonable choice; the recommended cell and its alternatives are named.",
+        "Upwards is faster, leftwards takes less energy per sample. " + _FRONT,
     ),
     "pareto-memory": Caption(
         "Rate against memory",
         "Upwards is faster, leftwards needs less memory, of the kind that the axis names: on a GPU the peak of the "
         "fullest device, on a CPU the host memory of all ranks when the window closed, which is no peak and leaves out "
-        "the processes that load data. A cell with nothing above and left of it is a reasonable choice; the "
-        "recommended cell and its alternatives are named.",
+        "the processes that load data. " + _FRONT,
     ),
 }
 """Figure name -> caption, in the order of the report. A figure's files are `NAME.svg` and `NAME.csv`."""

@@ -1,10 +1,13 @@
-"""The Pareto front: cells that no other cell beats in everything that was measured of all of them."""
+"""The Pareto front: cells that no other cell is shown to beat in everything that was measured of all of them."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
-from accelsweep.core.findings import CellFinding, Verdict
+from accelsweep.analyse.findings.quality import QualityMeasure
+from accelsweep.core.findings import CellFinding, Estimate, Summary, Verdict
 
 MEMORY = ("peak_memory_reserved_bytes", "peak_memory_allocated_bytes", "host_pss_bytes")
 """What memory is, in order of preference."""
@@ -15,34 +18,84 @@ def candidates(cells: Sequence[CellFinding]) -> list[CellFinding]:
     return [cell for cell in cells if cell.measured and cell.verdict not in (Verdict.refused, Verdict.not_measured)]
 
 
-def objectives(cells: Sequence[CellFinding], quality_better: str | None) -> dict[str, list[float]]:
-    """Return, per objective that all `cells` have a value for, the values with "smaller is better"; rates are negated.
+@dataclass(frozen=True)
+class Objective:
+    """What is known of each cell in one respect: both ends of its value, where smaller is better.
 
+    Two values within `share` of the larger, and `margin`, are as good as each other.
+    """
+
+    ends: tuple[tuple[float, float], ...]
+    share: float = 0.0
+    margin: float = 0.0
+
+    def as_good(self, one: int, other: int) -> bool:
+        """Return whether cell `one` is shown to be no worse than cell `other` by what matters."""
+        best = self.ends[other][0]
+        return self.ends[one][1] <= best + self.share * abs(best) + self.margin
+
+    def better(self, one: int, other: int) -> bool:
+        """Return whether cell `one` is shown to be better than cell `other`."""
+        return self.ends[one][1] < self.ends[other][0]
+
+
+def objectives(cells: Sequence[CellFinding], quality: QualityMeasure, threshold: float) -> dict[str, Objective]:
+    """Return the respects in which all `cells` have a value: time per sample, money, energy, memory, quality.
+
+    `threshold` is the share of a rate, a cost or memory that does not matter; of quality its own margin does not.
     Energy counts only where all readings have the same scope, memory only where all have the same kind.
     """
     memory = next((name for name in MEMORY if all(value_of(cell, name) is not None for cell in cells)), MEMORY[0])
-    sign = 1.0 if quality_better == "min" else -1.0
-    found: dict[str, list[float | None]] = {
-        "rate": [-cell.rate.value if cell.rate else None for cell in cells],
-        money_of(cells): [cost_of(cell, money_of(cells)) for cell in cells],
-        "joules_per_sample": [cost_of(cell, "joules_per_sample") for cell in cells],
-        memory: [value_of(cell, memory) for cell in cells],
-        "quality": [sign * cell.quality.value if cell.quality else None for cell in cells],
+    money = money_of(cells)
+    found = {
+        "rate": [_inverse(_ends(cell.rate)) for cell in cells],
+        money: [_ends(cell.costs.get(money)) for cell in cells],
+        "joules_per_sample": [_ends(cell.costs.get("joules_per_sample")) for cell in cells],
+        memory: [_extremes(cell.metrics.get(memory)) for cell in cells],
+        "quality": [_ends(cell.quality, falls=quality.better != "min") for cell in cells],
     }
     if not one_energy_scope(cells):
         del found["joules_per_sample"]
-    whole = {name: [value for value in values if value is not None] for name, values in found.items()}
-    return {name: values for name, values in whole.items() if values and len(values) == len(cells)}
+    whole = {name: tuple(end for end in ends if end is not None) for name, ends in found.items()}
+    return {
+        name: Objective(ends, margin=quality.margin) if name == "quality" else Objective(ends, share=threshold)
+        for name, ends in whole.items()
+        if ends and len(ends) == len(cells)
+    }
 
 
-def front(values: Mapping[str, Sequence[float]], count: int) -> list[int]:
-    """Return the indices, out of `count`, that no other index beats: at least as small everywhere and smaller once."""
-    points = [tuple(column[index] for column in values.values()) for index in range(count)]
-    return [
-        index
-        for index, point in enumerate(points)
-        if not any(other != point and all(o <= p for o, p in zip(other, point, strict=True)) for other in points)
-    ]
+def front(goals: Mapping[str, Objective], count: int) -> list[int]:
+    """Return the indices, out of `count`, that no other is shown to beat: as good in everything, better in something.
+
+    A value without an interval shows nothing, so what is known of few runs stays on the front.
+    """
+    return [index for index in range(count) if not any(_beats(goals, other, index) for other in range(count))]
+
+
+def _beats(goals: Mapping[str, Objective], one: int, other: int) -> bool:
+    as_good = all(goal.as_good(one, other) for goal in goals.values())
+    return as_good and any(goal.better(one, other) for goal in goals.values())
+
+
+def _ends(estimate: Estimate | None, *, falls: bool = False) -> tuple[float, float] | None:
+    """Return the ends of an interval, turned round where larger is better; without one nothing is known."""
+    if estimate is None:
+        return None
+    if estimate.low is None or estimate.high is None:
+        return -math.inf, math.inf
+    return (-estimate.high, -estimate.low) if falls else (estimate.low, estimate.high)
+
+
+def _inverse(ends: tuple[float, float] | None) -> tuple[float, float] | None:
+    """Return the ends of 1 / x: the time that a sample takes."""
+    return ends and (1.0 / ends[1], 1.0 / ends[0] if ends[0] > 0.0 else math.inf)
+
+
+def _extremes(summary: Summary | None) -> tuple[float, float] | None:
+    """Return the least and the most that was seen: memory repeats exactly, or nearly."""
+    if summary is None or summary.minimum is None or summary.maximum is None:
+        return None
+    return summary.minimum, summary.maximum
 
 
 def one_energy_scope(cells: Sequence[CellFinding]) -> bool:

@@ -19,14 +19,15 @@ _FREE = ("devices", "num_nodes", "batch_size")
 def scaling(groups: Sequence[CellRuns], rules: Rules) -> tuple[ScalingPoint, ...]:
     """Return each measured cell of each scaling series against the series' cell on the fewest devices.
 
-    Efficiency is the speed-up divided by the ratio of devices (strong: Amdahl 1967; weak: Gustafson 1988).
+    Efficiency is the speed-up divided by the ratio of devices (strong: Amdahl 1967; weak: Gustafson 1988). Where more
+    ranks share the cores of one processor no device was added, and there is no efficiency.
     The intervals of all points hold together; a point that may not be compared with its base is left out.
     """
     curves = [("strong", curve) for curve in _curves(groups, strong=True)]
     curves += [("weak", curve) for curve in _curves(groups, strong=False)]
     family = Family(sum(len(curve) - 1 for _, curve in curves), rules.family.confidence)
     asked = [
-        _Asked(kind, group, curve[0])
+        _Asked(kind, group, curve[0], _cuts_one_machine(curve))
         for kind, curve in curves
         for group in curve
         if difference(group, curve[0], _FREE, rules.across) is None
@@ -44,6 +45,7 @@ class _Asked:
     kind: str
     group: CellRuns
     base: CellRuns
+    cut: bool
 
 
 def _curves(groups: Sequence[CellRuns], *, strong: bool) -> list[list[CellRuns]]:
@@ -80,5 +82,11 @@ def _point(one: _Asked, interval: Interval, family: Family) -> ScalingPoint:
         cell=group.cell,
         devices=ranks(group) or 0,
         speedup=exponential_estimate(interval, "1", family),
-        efficiency=exponential_estimate(interval, "1", family, 1.0 / factor),
+        efficiency=None if one.cut else exponential_estimate(interval, "1", family, 1.0 / factor),
     )
+
+
+def _cuts_one_machine(curve: Sequence[CellRuns]) -> bool:
+    """Say whether the ranks of a curve share the cores of as many processors, rather than have a device each."""
+    configs = [group.config for group in curve if group.config is not None]
+    return all(config.accelerator == "cpu" for config in configs) and len({config.devices for config in configs}) > 1

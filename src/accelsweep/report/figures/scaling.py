@@ -7,7 +7,7 @@ from typing import Any
 
 import altair as alt
 
-from accelsweep.core.findings import Estimate, Findings
+from accelsweep.core.findings import Estimate, Findings, ScalingPoint
 from accelsweep.report import format as fmt
 from accelsweep.report.figures.figure import ROWS, Chart, Figure, Row, Skipped, have
 from accelsweep.report.figures.theme import Palette
@@ -16,6 +16,7 @@ MOST_LINES = 8
 """More lines than there are colours to tell them apart make no picture."""
 
 _NOTHING = "no cell was measured on two numbers of devices"
+_CUT = "no device was added: more ranks on one processor cut the same machine into more parts"
 
 
 def scaling_figure(findings: Findings) -> Figure | Skipped:
@@ -39,7 +40,7 @@ def efficiency_figure(findings: Findings) -> Figure | Skipped:
     rows = _rows(findings, "efficiency")
     _mark_best(rows, "efficiency")
     if not rows:
-        return Skipped("efficiency", _NOTHING)
+        return Skipped("efficiency", _NOTHING if not findings.scaling else _CUT)
     return Figure(
         name="efficiency",
         alt=f"Scaling efficiency against devices: {_best(rows)}.",
@@ -57,12 +58,15 @@ def _columns(value: str) -> tuple[str, ...]:
 def _rows(findings: Findings, value: str) -> list[dict[str, Any]]:
     rows = []
     for point in findings.scaling:
-        shown: Estimate = getattr(point, value)
+        shown: Estimate | None = getattr(point, value)
+        if shown is None:
+            continue
         rows.append(
             {
                 "series": point.series,
                 "kind": point.kind,
-                "line": f"{point.series} ({point.kind})",
+                "line": f"{point.series} ({_kind(point)})",
+                "added": point.efficiency is not None,
                 "cell": point.cell,
                 "devices": point.devices,
                 value: shown.value,
@@ -74,6 +78,10 @@ def _rows(findings: Findings, value: str) -> list[dict[str, Any]]:
             }
         )
     return rows
+
+
+def _kind(point: ScalingPoint) -> str:
+    return point.kind if point.efficiency else f"{point.kind}, one machine cut into more parts"
 
 
 def _mark_best(rows: Sequence[dict[str, Any]], value: str) -> None:
@@ -120,8 +128,8 @@ def _draw(palette: Palette, rows: Sequence[Row], value: str, title: str, number_
 
 
 def _ideal(palette: Palette, rows: Sequence[Row], value: str) -> alt.Chart:
-    """Draw what perfect scaling would be: the device ratio for a speed-up, 1 for an efficiency."""
-    devices = sorted({row["devices"] for row in rows})
+    """Draw perfect scaling where devices were added: the device ratio for a speed-up, 1 for an efficiency."""
+    devices = sorted({row["devices"] for row in rows if row["added"]})
     perfect = [{"devices": count, "ideal": count / devices[0] if value == "speedup" else 1} for count in devices]
     line = alt.Chart(alt.InlineData(values=perfect)).mark_line(color=palette.muted, strokeDash=[4, 4], strokeWidth=1.5)
     ideal: alt.Chart = line.encode(x="devices:O", y="ideal:Q")
