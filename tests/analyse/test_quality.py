@@ -50,6 +50,17 @@ def test_where_less_is_better_a_higher_loss_is_worse(simulated: ModuleType) -> N
     assert _judged(simulated, -0.02, config).quality_verdict == "quality: better"
 
 
+@pytest.mark.parametrize(("metric", "high"), [("val_accuracy", 1.0), ("test/F1", 1.0), ("val_reward", None)])
+def test_the_interval_of_a_share_ends_at_one_and_no_other_does(
+    simulated: ModuleType, metric: str, high: float | None
+) -> None:
+    config = {"measure": {**simulated.CONFIG["measure"], "quality_metric": metric, "quality_better": "max"}}
+    quality = _judged(simulated, 0.0, config, repeats=3).quality
+    assert quality is not None
+    assert quality.high is not None
+    assert quality.high == high if high else quality.high > 1.0
+
+
 def test_identical_quality_for_three_seeds_is_the_same_and_not_unknown(simulated: ModuleType) -> None:
     rows = [
         simulated.make_run(axes, block, 1000.0 + block, quality=BASE_QUALITY[block])

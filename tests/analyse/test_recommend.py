@@ -8,8 +8,9 @@ from typing import Any
 
 import pytest
 
+from accelsweep.analyse.advice.words import against_baseline
 from accelsweep.analyse.analyse import analyse
-from accelsweep.core.findings import Findings, Verdict
+from accelsweep.core.findings import Estimate, Findings, Verdict
 from accelsweep.core.plans import Device, Manifest, Site
 from accelsweep.state.folders import SweepFolder
 
@@ -76,6 +77,22 @@ def test_what_was_measured_on_a_busy_machine_has_no_verdict_and_is_not_recommend
     assert findings.recommendation.sentence.startswith("Nothing can be recommended: 1 of 1 comparison disturbed")
     assert findings.recommendation.settle is not None
     assert findings.recommendation.settle.startswith("accelsweep retry simulated --outcome disturbed && accelsweep run")
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "words"),
+    [
+        (2.9, 327.0, "faster than your baseline, by how much is not known yet"),
+        (0.01, 0.5, "slower than your baseline, by how much is not known yet"),
+        (0.1, 8.0, "its rate beside that of your baseline is not known yet"),
+        (2.0, 2.2, "2.1x [2.0, 2.2] the rate of your baseline"),
+    ],
+)
+def test_a_sentence_gives_no_number_whose_interval_spans_more_than_a_factor_of_twenty(
+    low: float, high: float, words: str
+) -> None:
+    ratio = Estimate(value=2.1, low=low, high=high, unit="1", confidence=0.95, count=3)
+    assert against_baseline(ratio) == words
 
 
 def test_half_of_the_runs_disturbed_leave_a_verdict_and_the_doubt(simulated: ModuleType) -> None:

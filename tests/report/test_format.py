@@ -23,6 +23,7 @@ def estimate(value, low, high, unit, reason=None):
         (estimate(1.2e-4, 1.1e-4, 1.3e-4, "J/sample"), "120 µJ/sample [110, 130]"),
         (estimate(0.41, 0.40, 0.42, "USD"), "0.41 USD [0.40, 0.42]"),
         (estimate(8000.0, None, None, "1/s", "one repeat"), "8,000 samples/s (no interval: one repeat)"),
+        (estimate(8000.0, 900.0, 71000.0, "1/s"), "not known yet"),
         (None, "not measured: out of memory"),
     ],
 )
@@ -37,6 +38,7 @@ def test_an_estimate_carries_its_interval_and_unit(value, words):
         (estimate(0.9312, 0.92, 0.941, "val_accuracy"), "0.93 [0.92, 0.95]"),
         (estimate(5.08e10, 5.01e10, 5.15e10, "FLOP/s"), "50.8G [50.1G, 51.5G]"),
         (estimate(5.08e10, None, None, "B/s", "one repeat"), "50.8G"),
+        (estimate(8000.0, 900.0, 71000.0, "1/s"), "not known yet"),
         (estimate(10.0, 9.8, 10.2, "results/h"), "10.0 [9.8, 10.2]"),
     ],
 )

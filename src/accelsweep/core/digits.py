@@ -11,6 +11,10 @@ from decimal import ROUND_CEILING, ROUND_FLOOR, ROUND_HALF_EVEN, Decimal
 
 WIDE = 2.0
 """From this ratio of its ends on an interval is read as orders of magnitude."""
+FAR = 20.0
+"""An interval whose ends lie further apart than this says nothing that a sentence could use."""
+UNKNOWN = "not known yet"
+"""What stands in the place of a value with such an interval; the files keep its ends."""
 
 
 def significant(value: float, digits: int = 3) -> str:
@@ -42,10 +46,17 @@ def interval_digits(value: float, low: float, high: float) -> tuple[str, str, st
     )
 
 
+def says_nothing(low: float, high: float) -> bool:
+    """Return whether the ends of an interval lie more than a factor of `FAR` apart."""
+    return high > FAR * low > 0
+
+
 def ratio_words(value: float, low: float | None, high: float | None) -> str:
-    """Return a ratio as `2.1x [2.0, 2.2]`, or as `2.10x (no interval)`."""
+    """Return a ratio as `2.1x [2.0, 2.2]`, as `2.10x (no interval)`, or as not known yet."""
     if low is None or high is None:
         return f"{significant(value)}x (no interval)"
+    if says_nothing(low, high):
+        return UNKNOWN
     middle, left, right = interval_digits(value, low, high)
     return f"{middle}x [{left}, {right}]"
 

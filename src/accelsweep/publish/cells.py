@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from accelsweep.core.digits import interval_digits, significant
+from accelsweep.core.digits import UNKNOWN, interval_digits, says_nothing, significant
 from accelsweep.core.documents import canonical_json, sha256_text
 from accelsweep.core.findings import CellFinding, Estimate
 from accelsweep.core.outcome import Outcome
@@ -144,5 +144,7 @@ def _rate(rate: Estimate | None) -> str:
         return "no rate"
     if rate.low is None or rate.high is None:
         return f"{significant(rate.value)} {rate.unit} (no interval: {rate.reason})"
+    if says_nothing(rate.low, rate.high):
+        return UNKNOWN
     middle, low, high = interval_digits(rate.value, rate.low, rate.high)
     return f"{middle} {rate.unit} [{low}, {high}]"

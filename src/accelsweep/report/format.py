@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from accelsweep.core.digits import interval_digits, ratio_words, significant
+from accelsweep.core.digits import UNKNOWN, interval_digits, ratio_words, says_nothing, significant
 from accelsweep.core.findings import Estimate, Summary
 from accelsweep.core.outcome import Outcome
 
@@ -32,11 +32,16 @@ def absent(reason: str | None) -> str:
 
 
 def estimate_text(value: Estimate | None, reason: str | None = None) -> str:
-    """Return `2.1x [2.0, 2.2]`, `12.3k samples/s [12.0k, 12.7k]`, or the value and why it has no interval."""
+    """Return `2.1x [2.0, 2.2]`, `12.3k samples/s [12.0k, 12.7k]`, or the value and why it has no interval.
+
+    What lies anywhere within a factor of 20 or more is `not known yet`; the files keep both ends.
+    """
     if value is None:
         return absent(reason)
     if value.low is None or value.high is None:
         return f"{number(value.value, value.unit)} (no interval: {value.reason or 'not given'})"
+    if says_nothing(value.low, value.high):
+        return UNKNOWN
     scale, word = _scale(value.value, value.unit)
     middle, low, high = interval_digits(value.value / scale, value.low / scale, value.high / scale)
     prefix = word[0] if word[:1] in _SCALE else ""
@@ -54,6 +59,8 @@ def bare_text(value: Estimate) -> str:
         scale, prefix = 1.0, ""
     if value.low is None or value.high is None:
         return significant(value.value / scale) + prefix
+    if says_nothing(value.low, value.high):
+        return UNKNOWN
     ends = interval_digits(value.value / scale, value.low / scale, value.high / scale)
     middle, low, high = (f"{digits}{prefix}" for digits in ends)
     return f"{middle} [{low}, {high}]"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 from accelsweep.analyse.advice.situation import Situation
-from accelsweep.analyse.advice.words import command, setting, times
+from accelsweep.analyse.advice.words import against_baseline, command, setting
 from accelsweep.analyse.findings.quality import FASTER_BUT_WORSE
 from accelsweep.core.digits import interval_digits, significant
 from accelsweep.core.findings import CellFinding, Recommendation
@@ -20,7 +20,7 @@ def traded(situation: Situation, fastest: CellFinding) -> Recommendation:
 def price_of(situation: Situation, cell: CellFinding) -> str:
     """Return gain and loss of a faster cell in one sentence: `2.9x ..., and accuracy falls from 0.97 to 0.92`."""
     assert cell.speedup is not None
-    gain = f"Training {setting(cell)} has {times(cell.speedup.ratio)} the rate of your baseline"
+    gain = f"Training {setting(cell)}: {against_baseline(cell.speedup.ratio)}"
     name = (situation.quality.metric or "quality").removeprefix("val_")
     base = situation.baseline
     if cell.quality is None or base is None or base.quality is None:

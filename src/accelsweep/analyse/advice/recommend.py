@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 from accelsweep.analyse.advice.price import price_of, traded
 from accelsweep.analyse.advice.situation import Situation
-from accelsweep.analyse.advice.words import command, memory, setting, times, verb
+from accelsweep.analyse.advice.words import against_baseline, command, memory, setting, verb
 from accelsweep.analyse.findings.pareto import MEMORY, cost_of, money_of, one_energy_scope, value_of
 from accelsweep.analyse.findings.quality import FASTER_BUT_WORSE, NOT_MEASURED, shown_not_worse
 from accelsweep.core.digits import count_of
@@ -111,7 +111,7 @@ def _disturbed(situation: Situation, disturbed: Sequence[CellFinding]) -> Recomm
 
 def _comparison(situation: Situation, cell: CellFinding) -> str:
     assert cell.speedup is not None
-    parts = [f"{times(cell.speedup.ratio)} the rate of your baseline"]
+    parts = [against_baseline(cell.speedup.ratio)]
     base = situation.baseline
     money = money_of(situation.cells)
     own, other = cost_of(cell, money), base and cost_of(base, money)

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from accelsweep.analyse.findings.pareto import MEMORY, value_of
-from accelsweep.core.digits import ratio_words
+from accelsweep.core.digits import UNKNOWN, ratio_words, says_nothing
 from accelsweep.core.findings import CellFinding, Estimate
 from accelsweep.core.plans import Manifest, Site
 
@@ -39,9 +39,13 @@ def place(effective: Mapping[str, Any], axes: Mapping[str, Any]) -> str:
     return f"{count}x {names[0] if names else axes.get('accelerator', 'device')}"
 
 
-def times(ratio: Estimate) -> str:
-    """Return a ratio with its interval: `2.1x [2.0, 2.2]`."""
-    return ratio_words(ratio.value, ratio.low, ratio.high)
+def against_baseline(ratio: Estimate) -> str:
+    """Return a ratio of rates in words: `2.1x [2.0, 2.2] the rate of your baseline`, also where it is hardly known."""
+    if ratio.low is None or ratio.high is None or not says_nothing(ratio.low, ratio.high):
+        return f"{ratio_words(ratio.value, ratio.low, ratio.high)} the rate of your baseline"
+    if ratio.low <= 1.0 <= ratio.high:
+        return f"its rate beside that of your baseline is {UNKNOWN}"
+    return f"{'faster' if ratio.low > 1.0 else 'slower'} than your baseline, by how much is {UNKNOWN}"
 
 
 def memory(cell: CellFinding, site: Site) -> str | None:

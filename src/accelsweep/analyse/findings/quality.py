@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -13,6 +14,8 @@ from accelsweep.core.findings import Estimate, Verdict
 
 UNDECIDED = "quality: undecided"
 WORSE = "quality: worse"
+_SHARES = ("acc", "f1", "auc", "auroc", "precision", "recall", "dice", "iou", "jaccard", "specificity")
+"""Metrics whose name has one of these words are shares: torchmetrics' names, and what people shorten them to."""
 NOT_MEASURED = "quality: not measured"
 FASTER_BUT_WORSE = "faster, but worse"
 
@@ -86,7 +89,7 @@ def _quality(one: Asked, interval: Interval | None, family: Family, measure: Qua
     unit = measure.metric or next(
         run.metrics["quality"].unit for run in group.measured if run.value("quality") is not None
     )
-    average = linear_estimate(t_interval(list(own.values()), alone), unit, alone)
+    average = _within_range(linear_estimate(t_interval(list(own.values()), alone), unit, alone), measure.metric)
     if partner is None or partner.cell == group.cell:
         return CellQuality(average, None, "quality: baseline" if partner is not None else UNDECIDED)
     if interval is None:
@@ -96,6 +99,15 @@ def _quality(one: Asked, interval: Interval | None, family: Family, measure: Qua
     return CellQuality(
         average, difference, FASTER_BUT_WORSE if (one.speed, wording) == (Verdict.faster, WORSE) else wording
     )
+
+
+def _within_range(average: Estimate, metric: str | None) -> Estimate:
+    """Return the mean of a share with its interval cut off at 0 and 1, beyond which no share lies."""
+    name = (metric or "").lower()
+    share = "accuracy" in name or not set(_SHARES).isdisjoint(re.split(r"[^a-z0-9]+", name))
+    if average.low is None or average.high is None or not share:
+        return average
+    return average.model_copy(update={"low": max(0.0, average.low), "high": min(1.0, average.high)})
 
 
 def by_seed(group: CellRuns) -> dict[int, float]:
