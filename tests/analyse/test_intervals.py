@@ -137,3 +137,11 @@ def test_the_pooled_noise_is_that_of_one_run_without_the_blocks() -> None:
             cell[f"b{block}"] = common + generator.gauss(0, 0.01)
     assert pooled_noise([(cell, cells[0]) for cell in cells[1:]]) == pytest.approx(0.01, rel=0.1)
     assert pooled_noise([(A, {"b0": 1.0})]) is None
+
+
+def test_an_interval_beyond_every_float_has_ends_that_json_can_hold() -> None:
+    """Two runs of a machine that others use may lie so far apart that their interval is beyond all bounds."""
+    estimate = exponential_estimate(Interval(7.0, 900.0, 2), "1", Family(1, 0.95), 1e3)
+    assert estimate.low is not None
+    assert estimate.high is not None
+    assert 0.0 <= estimate.low < estimate.high < math.inf

@@ -17,6 +17,7 @@ from accelsweep.core.digits import interval_digits, ratio_words, significant
         (1.0, 1.0, 1.0, "1.000x [1.000, 1.000]"),
         (12.0, 8.0, 18.0, "12x [8.0, 18]"),
         (4.1, 0.0213, 66523.7, "not known yet"),
+        (4.1, 0.0, 3.0, "not known yet"),
         (31.0, 2.9, 327.0, "not known yet"),
         (1.5, 0.32, 6.4, "1.5x [0.32, 6.4]"),
         (2.23, 1.22, 4.08, "2.2x [1.2, 4.1]"),
@@ -25,6 +26,11 @@ from accelsweep.core.digits import interval_digits, ratio_words, significant
 )
 def test_a_ratio_is_shown_to_the_digit_that_its_interval_supports(value, low, high, words):
     assert ratio_words(value, low, high) == words
+
+
+def test_numbers_of_any_size_can_be_written():
+    assert interval_digits(1e30, 1e-18, 1e300)[2].startswith("1")
+    assert interval_digits(1e30, -1e30, 1e30)[1] == "-1,000,000,000,000,000,000,000,000,000,000"
 
 
 @given(st.floats(0.01, 100), st.floats(0, 0.5), st.floats(0, 0.5))

@@ -100,11 +100,12 @@ class Home:
     def files(self) -> dict[str, int]:
         """Every file below the home with its time of change, caches apart."""
         ignored = {".snakemake", "__pycache__"}
-        return {
-            str(path.relative_to(self.path)): path.stat().st_mtime_ns
-            for path in sorted(self.path.rglob("*"))
-            if path.is_file() and not ignored & set(path.relative_to(self.path).parts)
-        }
+        found = {}
+        for path in sorted(self.path.rglob("*")):
+            if ignored.isdisjoint(path.relative_to(self.path).parts) and path.is_file():
+                with contextlib.suppress(FileNotFoundError):  # a sweep that goes on has files for a moment only
+                    found[str(path.relative_to(self.path))] = path.stat().st_mtime_ns
+        return found
 
     def records(self, sweep: str) -> dict[str, int]:
         return {

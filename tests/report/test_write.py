@@ -67,6 +67,25 @@ def test_a_figure_that_is_no_longer_drawn_says_so_and_what_is_not_ours_stays(swe
     assert (sweep.report / "notes.csv").read_text() == "mine"
 
 
+def test_a_sweep_that_shows_nothing_at_all_is_reported_like_any_other(sweep, findings):
+    """Two runs on a machine that others use gave intervals from 1e-18 to 1e27, and no report."""
+    nothing = {"low": 1e-40, "high": 1e40}
+    cells = tuple(
+        cell.model_copy(
+            update={
+                "rate": cell.rate and cell.rate.model_copy(update=nothing),
+                "speedup": cell.speedup
+                and cell.speedup.model_copy(update={"ratio": cell.speedup.ratio.model_copy(update=nothing)}),
+            }
+        )
+        for cell in findings.cells
+    )
+    findings.model_copy(update={"cells": cells}).write(sweep.findings)
+    write_report(sweep)
+    assert "not known yet" in (sweep.report / "report.md").read_text("utf-8")
+    assert "1e-40" in (sweep.report / "cells.csv").read_text("utf-8")
+
+
 def test_a_disk_that_fills_up_leaves_the_old_report_whole(sweep, monkeypatch):
     write_report(sweep)
     before = contents(sweep)

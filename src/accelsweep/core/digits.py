@@ -7,7 +7,7 @@ is never narrower than the one that decided the verdict.
 from __future__ import annotations
 
 import math
-from decimal import ROUND_CEILING, ROUND_FLOOR, ROUND_HALF_EVEN, Decimal
+from decimal import ROUND_CEILING, ROUND_FLOOR, ROUND_HALF_EVEN, Context, Decimal
 
 WIDE = 2.0
 """From this ratio of its ends on an interval is read as orders of magnitude."""
@@ -15,6 +15,9 @@ FAR = 20.0
 """An interval whose ends lie further apart than this says nothing that a sentence could use."""
 UNKNOWN = "not known yet"
 """What stands in the place of a value with such an interval; the files keep its ends."""
+
+_ANY_FLOAT = Context(prec=400)
+"""More digits than the largest float has before and behind the point: Decimal refuses to write more than it is told."""
 
 
 def significant(value: float, digits: int = 3) -> str:
@@ -48,7 +51,7 @@ def interval_digits(value: float, low: float, high: float) -> tuple[str, str, st
 
 def says_nothing(low: float, high: float) -> bool:
     """Return whether the ends of an interval lie more than a factor of `FAR` apart."""
-    return high > FAR * low > 0
+    return high > FAR * low >= 0
 
 
 def ratio_words(value: float, low: float | None, high: float | None) -> str:
@@ -65,7 +68,7 @@ def fixed(value: float, decimals: int, rounding: str) -> str:
     """Return `value` with this many decimals and commas between thousands; `rounding` is one of decimal's modes."""
     # The shortest text of the float, to 12 digits: 2.1 stays 2.1, so that a ceiling does not see 2.1000000000000001.
     exact = Decimal(repr(float(f"{value:.12g}")))
-    return f"{exact.quantize(Decimal(1).scaleb(-decimals), rounding=rounding):,f}"
+    return f"{exact.quantize(Decimal(1).scaleb(-decimals), rounding=rounding, context=_ANY_FLOAT):,f}"
 
 
 def _magnitude(value: float) -> int:

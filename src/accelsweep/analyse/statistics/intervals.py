@@ -126,9 +126,13 @@ def linear_estimate(interval: Interval, unit: str, family: Family) -> Estimate:
     return _estimate(interval.center, interval.low, interval.high, interval, unit, family)
 
 
+_MOST = 600.0
+"""The exponential of more than this may not fit into a float once it is scaled; 10^260 says "anything" as well."""
+
+
 def exponential_estimate(interval: Interval, unit: str, family: Family, scale: float = 1.0) -> Estimate:
     """Return an interval of logarithms as a finding on the original scale, times `scale`: means and ratios."""
-    ends = [None if end is None else scale * math.exp(end) for end in (interval.low, interval.high)]
+    ends = [None if end is None else scale * math.exp(min(end, _MOST)) for end in (interval.low, interval.high)]
     return _estimate(scale * math.exp(interval.center), ends[0], ends[1], interval, unit, family)
 
 
