@@ -38,12 +38,12 @@ def make_claim(*figures: dict[str, Any], **changes: Any) -> Claim:
 def judged(simulated: ModuleType):
     """Judge one claim on a sweep whose larger batch is `ratio` times as fast, with `noise` between its three blocks."""
 
-    def judge(stated: Claim, ratio: float = 3.0, noise: float = 0.001, **fields: Any) -> Any:
+    def judge(stated: Claim, ratio: float = 3.0, noise: float = 0.001, blocks: int = 3, **fields: Any) -> Any:
         rows = []
-        for block in range(3):
+        for block in range(blocks):
             rows.append(simulated.make_run(SMALL, block, 100.0, **fields))
             rows.append(simulated.make_run(LARGE, block, 100.0 * ratio * (1 + noise * (block - 1)), **fields))
-        manifest = simulated.make_manifest([SMALL, LARGE, GPU], 3)
+        manifest = simulated.make_manifest([SMALL, LARGE, GPU], blocks)
         cells = (*manifest.cells[:2], manifest.cells[2].model_copy(update={"unsupported": "there is no cuda here"}))
         settings = manifest.settings.model_copy(update={"report": ReportSettings(claims=(stated,))})
         plan = manifest.model_copy(update={"cells": cells, "settings": settings})
@@ -51,6 +51,20 @@ def judged(simulated: ModuleType):
         return findings[0] if len(findings) == 1 else findings
 
     return judge
+
+
+def test_a_claim_that_was_measured_while_others_used_the_machine_has_no_other_verdict(judged):
+    busy = [{"code": "busy_cpu", "message": "other processes kept 1.33 of 2 cores busy", "remedy": "stop them"}]
+    found = judged(claim(), doubts=busy)
+    assert found.verdict is ClaimVerdict.disturbed
+    assert found.reason == "3 of 3 runs: other processes kept 1.33 of 2 cores busy"
+    assert found.measured.value == pytest.approx(3.0, rel=0.01)
+
+
+def test_a_ratio_over_fewer_than_three_blocks_is_undecided_however_narrow_its_interval(judged):
+    found = judged(claim(), noise=1e-6, blocks=2)
+    assert found.verdict is ClaimVerdict.undecided
+    assert found.reason == "a verdict needs 3 blocks that hold both sides, and there are 2"
 
 
 @pytest.mark.parametrize(

@@ -38,6 +38,7 @@ class ClaimVerdict(StrEnum):
     more = "more than claimed"
     less = "less than claimed"
     undecided = "undecided"
+    disturbed = "disturbed"
     measured = "measured, no figure claimed"
     not_run = "not run"
     not_testable = "not testable here"

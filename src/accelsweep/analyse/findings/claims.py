@@ -13,10 +13,19 @@ from itertools import product
 from typing import Any
 
 from accelsweep.analyse.findings.against_baseline import endings
+from accelsweep.analyse.findings.disturbance import disturbance
 from accelsweep.analyse.findings.named import Side, named
 from accelsweep.analyse.likeness import difference
 from accelsweep.analyse.runs import CellRuns, RunRow
-from accelsweep.analyse.statistics.intervals import Family, Interval, exponential_estimate, log_ratio, mean, t_interval
+from accelsweep.analyse.statistics.intervals import (
+    FEWEST_PAIRS,
+    Family,
+    Interval,
+    exponential_estimate,
+    log_ratio,
+    mean,
+    t_interval,
+)
 from accelsweep.analyse.statistics.shares import share
 from accelsweep.core.claims import Bounds, Claim, ClaimFigure, ClaimVerdict, Factor, bounds, factors
 from accelsweep.core.digits import count_of
@@ -73,8 +82,9 @@ def _tested(one: _Stated, sides: Sequence[Side], family: Family, across: Collect
     measured = [[(group, logs) for group in side.cells if (logs := _logs(group, one.figure))] for side in sides]
     if one.figure.against is None:
         group, logs = measured[0][0]
-        interval = _exact(group, one.figure, logs) or t_interval(list(logs.values()), family)
-        return _judged(one, exponential_estimate(interval, str(one.figure.unit), family), [group])
+        exact = _exact(group, one.figure, logs)
+        estimate = exponential_estimate(exact or t_interval(list(logs.values()), family), str(one.figure.unit), family)
+        return _judged(one, estimate, [group], None if exact else _disturbed([group]))
     allowed = (*across, *one.figure.cell, *one.figure.against)
     pairs = list(product(*measured))
     refusals = [difference(ours[0], theirs[0], allowed, across) for ours, theirs in pairs]
@@ -83,13 +93,33 @@ def _tested(one: _Stated, sides: Sequence[Side], family: Family, across: Collect
         return _finding(one, ClaimVerdict.not_testable, str(refusals[0]))
     ours, theirs = max(comparable, key=lambda pair: len(pair[0][1].keys() & pair[1][1].keys()))
     interval = log_ratio(ours[1], theirs[1], family)
-    return _judged(one, exponential_estimate(interval, "1", family), [ours[0], theirs[0]])
+    why = _disturbed([ours[0], theirs[0]]) or _too_few(len(ours[1].keys() & theirs[1].keys()))
+    return _judged(one, exponential_estimate(interval, "1", family), [ours[0], theirs[0]], why)
 
 
-def _judged(one: _Stated, measured: Estimate, cells: Sequence[CellRuns]) -> ClaimFinding:
+_Held = tuple[ClaimVerdict, str]
+"""The verdict that a claim has instead of what its interval says, and why."""
+
+
+def _disturbed(cells: Sequence[CellRuns]) -> _Held | None:
+    reason = next(filter(None, map(disturbance, cells)), None)
+    return None if reason is None else (ClaimVerdict.disturbed, reason)
+
+
+def _too_few(shared: int) -> _Held | None:
+    """Return the verdict of a ratio whose sides share too few blocks, as of every other comparison."""
+    if shared >= FEWEST_PAIRS:
+        return None
+    return ClaimVerdict.undecided, f"a verdict needs {FEWEST_PAIRS} blocks that hold both sides, and there are {shared}"
+
+
+def _judged(one: _Stated, measured: Estimate, cells: Sequence[CellRuns], instead: _Held | None = None) -> ClaimFinding:
+    """Return the finding of a measured figure: what its interval says, or `instead` of that another verdict."""
     claimed = one.figure.claimed
-    decision = ClaimVerdict.measured if claimed is None else decide(measured, bounds(claimed, one.figure.tolerance))
-    return _finding(one, decision, measured.reason or "", measured, cells)
+    if claimed is None:
+        return _finding(one, ClaimVerdict.measured, measured.reason or "", measured, cells)
+    decision = decide(measured, bounds(claimed, one.figure.tolerance)), measured.reason or ""
+    return _finding(one, *(instead or decision), measured, cells)
 
 
 def decide(measured: Estimate, agreeing: Bounds) -> ClaimVerdict:
