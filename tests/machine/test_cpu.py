@@ -6,7 +6,7 @@ import platform
 
 import pytest
 
-from accelsweep.machine import cgroup, cpu
+from accelsweep.machine import cgroup, cpu, host
 from accelsweep.machine.cgroup import cpu_quota
 from accelsweep.machine.cpu import CpuKind, cpu_model, model_in, usable_cores
 from accelsweep.machine.host import host_facts
@@ -80,6 +80,21 @@ def test_in_a_container_of_two_of_64_cores_plan_and_record_say_two(groups, affin
     facts = host_facts()
     assert planned.count == facts["cores_usable"] == facts["cgroup_cpu_quota"] == 2
     assert len(cpu.allowed_cores()) == 64
+
+
+def test_a_machine_has_an_identity_that_tells_nothing_of_the_systems_own(tmp_path, monkeypatch):
+    monkeypatch.setattr(host, "MACHINE_ID", tmp_path / "machine-id")
+    assert host_facts()["machine"] is None
+    found = []
+    for own in ("3d1219c7c4c5404aaa1f6d2a48adfda4", "7d1219c7c4c5404aaa1f6d2a48adfda4", ""):
+        (tmp_path / "machine-id").write_text(f"{own}\n")
+        found.append(host_facts()["machine"])
+        assert found[-1] == host_facts()["machine"]
+    first, second, empty = found
+    assert empty is None
+    assert first != second
+    assert len(first) == 16
+    assert first not in "3d1219c7c4c5404aaa1f6d2a48adfda4"
 
 
 @pytest.mark.parametrize(

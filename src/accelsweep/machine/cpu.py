@@ -49,10 +49,14 @@ class CpuKind:
 def cpu_model() -> str:
     """Return the processor's name as the system shows it."""
     if sys.platform == "darwin":
-        command = ["/usr/sbin/sysctl", "-n", "machdep.cpu.brand_string"]
-        told = subprocess.run(command, capture_output=True, text=True, check=False).stdout.strip()
-        return told or platform.processor()
+        return sysctl("machdep.cpu.brand_string") or platform.processor()
     return model_in(CPUINFO)
+
+
+def sysctl(name: str) -> str:
+    """Return what macOS tells under this name, or nothing."""
+    command = ["/usr/sbin/sysctl", "-n", name]
+    return subprocess.run(command, capture_output=True, text=True, check=False).stdout.strip()
 
 
 def model_in(cpuinfo: Path) -> str:
