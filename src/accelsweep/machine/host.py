@@ -14,7 +14,6 @@ import psutil
 from accelsweep.machine.cgroup import cpu_quota
 from accelsweep.machine.cpu import cpu_model, memory_bytes, sysctl, usable_cores
 
-
 MACHINE_ID = Path("/etc/machine-id")
 
 
@@ -32,7 +31,7 @@ def machine_identity() -> str | None:
 
 
 def host_facts() -> dict[str, Any]:
-    """Return the host's name and identity, processor, cores, memory in bytes, system and Python; null for what it does not tell."""
+    """Return the host's name and identity, processor, cores, memory in bytes, system and Python; null where unknown."""
     return {
         "host": socket.gethostname(),
         "machine": machine_identity(),
