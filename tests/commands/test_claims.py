@@ -77,11 +77,13 @@ def test_a_claim_that_fails_or_is_being_run_costs_no_other_its_row(three, capsys
 
 @pytest.mark.real
 def test_a_claim_is_run_and_judged_and_the_others_stay_as_rows(home):
+    """Tests that run beside this one may disturb it: it is judged then as well, by that."""
     assert put_to_the_test(home, ["own"], 5.0) == EXIT_OK
     found = verdicts(home)
-    assert found[("own", "", "")] == "less than claimed"
-    assert {key[0] for key in found} == set(known_claims(home))
-    assert set(found.values()) == {"less than claimed", "not run", "not testable here"}
+    judged = found.pop(("own", "", ""))
+    assert judged in ("less than claimed", "disturbed")
+    assert {key[0] for key in found} == set(known_claims(home)) - {"own"}
+    assert set(found.values()) == {"not run", "not testable here"}
     (waiting,) = (
         line for line in (home / "reports" / "claims" / "report.md").read_text().splitlines() if "claims/vgg16" in line
     )
