@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import json
+from dataclasses import replace
 from types import ModuleType
 from typing import Any
 
@@ -10,7 +10,7 @@ import pytest
 
 from accelsweep.analyse.analyse import analyse
 from accelsweep.analyse.findings.pareto import front
-from accelsweep.core.documents import canonical_json
+from accelsweep.analyse.runs import RunRow
 from accelsweep.core.findings import Findings
 
 CELLS = [{"batch_size": size} for size in (32, 64, 128)]
@@ -35,7 +35,7 @@ def _analysed(simulated: ModuleType, *metrics: dict[str, Any]) -> Findings:
         for index, (axes, rate, numbers) in enumerate(zip(CELLS, (1000.0, 2000.0, 1500.0), metrics, strict=True))
         for block in range(3)
     ]
-    return analyse(simulated.make_records(rows), simulated.make_manifest(CELLS, 3))
+    return analyse(rows, simulated.make_manifest(CELLS, 3))
 
 
 def test_memory_is_weighed_against_rate_when_all_cells_have_it(simulated: ModuleType) -> None:
@@ -50,10 +50,9 @@ def test_what_one_cell_lacks_is_no_objective(simulated: ModuleType) -> None:
     assert findings.pareto == (findings.cells[1].cell,)
 
 
-def _scoped(row: dict[str, Any], scope: str) -> dict[str, Any]:
-    metrics = json.loads(row["metrics"])
-    metrics["energy_joules"]["scope"] = scope
-    return {**row, "metrics": canonical_json(metrics)}
+def _scoped(run: RunRow, scope: str) -> RunRow:
+    energy = run.metrics["energy_joules"]._replace(scope=scope)
+    return replace(run, metrics={**run.metrics, "energy_joules": energy})
 
 
 @pytest.mark.parametrize(
@@ -78,7 +77,7 @@ def test_none_is_called_the_greenest_where_the_joules_are_not_of_one_scope(
         for axes, (rate, joules, size), scope in zip(CELLS[:2], readings, scopes, strict=True)
         for block in range(3)
     ]
-    findings = analyse(simulated.make_records(rows), simulated.make_manifest(CELLS[:2], 3))
+    findings = analyse(rows, simulated.make_manifest(CELLS[:2], 3))
     assert len(findings.pareto) == 2
     assert ("joules_per_sample" in findings.pareto_objectives) is ("Greenest" in titles)
     assert [one.title for one in findings.recommendation.alternatives] == titles

@@ -28,7 +28,7 @@ def _points(simulated: ModuleType, accumulated: int = 1, **changes: dict[str, ob
         for axes in CELLS
         for block, noise in enumerate(NOISE)
     ]
-    return analyse(simulated.make_records(rows), simulated.make_manifest(CELLS, 3)).scaling
+    return analyse(rows, simulated.make_manifest(CELLS, 3)).scaling
 
 
 def test_weak_scaling_keeps_the_batch_of_each_device_and_strong_scaling_the_global_one(simulated: ModuleType) -> None:
