@@ -12,6 +12,7 @@ from accelsweep.analyse.analyse import analyse
 from accelsweep.analyse.findings.pareto import front
 from accelsweep.analyse.runs import RunRow
 from accelsweep.core.findings import Findings
+from accelsweep.core.metrics import MEMORY_METRICS
 
 CELLS = [{"batch_size": size} for size in (32, 64, 128)]
 
@@ -38,9 +39,10 @@ def _analysed(simulated: ModuleType, *metrics: dict[str, Any]) -> Findings:
     return analyse(rows, simulated.make_manifest(CELLS, 3))
 
 
-def test_memory_is_weighed_against_rate_when_all_cells_have_it(simulated: ModuleType) -> None:
-    findings = _analysed(simulated, {"host_pss_bytes": 1e9}, {"host_pss_bytes": 3e9}, {"host_pss_bytes": 4e9})
-    assert findings.pareto_objectives == ("rate", "host_pss_bytes")
+@pytest.mark.parametrize("name", MEMORY_METRICS)
+def test_memory_of_any_kind_is_weighed_against_rate_when_all_cells_have_it(simulated: ModuleType, name: str) -> None:
+    findings = _analysed(simulated, {name: 1e9}, {name: 3e9}, {name: 4e9})
+    assert findings.pareto_objectives == ("rate", name)
     assert findings.pareto == tuple(cell.cell for cell in findings.cells[:2])
 
 

@@ -5,9 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from accelsweep.core.findings import CellFinding, Verdict
-
-MEMORY = ("peak_memory_reserved_bytes", "peak_memory_allocated_bytes", "host_pss_bytes")
-"""What memory is, in order of preference."""
+from accelsweep.core.metrics import MEMORY_METRICS
 
 
 def candidates(cells: Sequence[CellFinding]) -> list[CellFinding]:
@@ -20,7 +18,7 @@ def objectives(cells: Sequence[CellFinding], quality_better: str | None) -> dict
 
     Energy counts only where all readings have the same scope, memory only where all have the same kind.
     """
-    memory = next((name for name in MEMORY if all(value_of(cell, name) is not None for cell in cells)), MEMORY[0])
+    memory = memory_of_all(cells) or MEMORY_METRICS[0]
     sign = 1.0 if quality_better == "min" else -1.0
     found: dict[str, list[float | None]] = {
         "rate": [-cell.rate.value if cell.rate else None for cell in cells],
@@ -53,6 +51,11 @@ def one_energy_scope(cells: Sequence[CellFinding]) -> bool:
 def money_of(cells: Sequence[CellFinding]) -> str:
     """Return the cost that cells are weighed by: of a result, where some have one, else of a million samples."""
     return "usd_per_result" if any("usd_per_result" in cell.costs for cell in cells) else "usd_per_million_samples"
+
+
+def memory_of_all(cells: Sequence[CellFinding]) -> str | None:
+    """Return the memory metric by which these cells are weighed: the first that all of them have, or None."""
+    return next((name for name in MEMORY_METRICS if all(value_of(cell, name) is not None for cell in cells)), None)
 
 
 def value_of(cell: CellFinding, metric: str) -> float | None:
