@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from collections import Counter
 
@@ -10,7 +11,7 @@ import pytest
 from accelsweep.analyse.collect import collect
 from accelsweep.analyse.runs import RunRow
 from accelsweep.core.config import CellConfig
-from accelsweep.core.documents import sha256_file
+from accelsweep.core.documents import canonical_json, sha256_file, sha256_text
 from accelsweep.core.outcome import Outcome
 from accelsweep.core.plans import Block, Manifest
 from accelsweep.state.folders import SweepFolder
@@ -92,6 +93,22 @@ def test_a_damaged_record_is_reported_in_the_same_words_when_collected_again(exa
     run = _a_measured_run(example_sweep)
     example_sweep.record(run).write_text("{")
     assert _row(collect(example_sweep), run).reason == _row(collect(example_sweep), run).reason
+
+
+def test_a_record_of_an_older_version_that_lacks_what_came_later_is_a_row_like_any_other(
+    example_sweep: SweepFolder,
+) -> None:
+    run = _a_measured_run(example_sweep)
+    path = example_sweep.record(run)
+    body = json.loads(path.read_text("utf-8"))["body"]
+    del body["breakdown"], body["steps_sha256"], body["config"]["task"]
+    del body["effective"]["deterministic"], body["effective"]["matmul_precision"]
+    text = canonical_json(body)
+    path.write_text(f'{{"accelsweep":"record","format":1,"sha256":"{sha256_text(text)}","body":{text}}}\n', "utf-8")
+    row = _row(collect(example_sweep), run)
+    assert (row.outcome, row.reason) == (Outcome.measured, None)
+    assert (row.config.task, "task" in row.config.raw) == ("train_throughput", False)
+    assert (row.effective.deterministic, row.effective.matmul_precision) == (False, "highest")
 
 
 def test_a_record_that_was_copied_to_another_runs_folder_is_not_used(example_sweep: SweepFolder) -> None:
