@@ -9,7 +9,7 @@ import pytest
 
 @pytest.fixture
 def simulated() -> ModuleType:
-    """The builders of simulated_sweep.py: make_manifest, make_run, make_records, name_of."""
+    """The builders of simulated_sweep.py: make_manifest, make_run, name_of."""
     import simulated_sweep
 
     return simulated_sweep

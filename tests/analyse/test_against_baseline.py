@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import statistics
+from dataclasses import replace
 from types import ModuleType
 from typing import Any
 
@@ -22,7 +23,7 @@ def _analysed(
 ) -> Findings:
     rows = [simulated.make_run(BASE, block, rate, **(base or {})) for block, rate in enumerate(RATES)]
     rows += [simulated.make_run(OTHER, block, 2.0 * rate + block, **other) for block, rate in enumerate(RATES)]
-    return analyse(simulated.make_records(rows), simulated.make_manifest([BASE, OTHER], 3, **settings))
+    return analyse(rows, simulated.make_manifest([BASE, OTHER], 3, **settings))
 
 
 def _second(findings: Findings) -> CellFinding:
@@ -80,7 +81,7 @@ def test_a_gpu_may_be_compared_with_the_cpu_of_its_host(simulated: ModuleType) -
     gpu = {"host": "Xeon", "device": "H100", "driver": "570"}
     rows = [simulated.make_run(cells[0], block, rate) for block, rate in enumerate(RATES)]
     rows += [simulated.make_run(cells[1], block, 20 * rate + block, hardware=gpu) for block, rate in enumerate(RATES)]
-    findings = analyse(simulated.make_records(rows), simulated.make_manifest(cells, 3))
+    findings = analyse(rows, simulated.make_manifest(cells, 3))
     assert _second(findings).verdict is Verdict.faster
     assert [one.name for one in findings.hardware] == ["H100 in Xeon", "Xeon"]
 
@@ -92,7 +93,7 @@ def test_two_kinds_of_gpu_give_two_rows_each_against_its_own_baseline(simulated:
         hardware = {"host": "EPYC", "device": kind}
         rows.append(simulated.make_run(BASE, block, factor * RATES[block % 3], hardware=hardware))
         rows.append(simulated.make_run(OTHER, block, factor * 1.5 * RATES[block % 3] + block, hardware=hardware))
-    findings = analyse(simulated.make_records(rows), simulated.make_manifest([BASE, OTHER], 6))
+    findings = analyse(rows, simulated.make_manifest([BASE, OTHER], 6))
     assert [cell.hardware for cell in findings.cells] == ["A100 in EPYC", "H100 in EPYC"] * 2
     assert [cell.speedup.ratio.value for cell in findings.cells if cell.speedup] == pytest.approx([1.5, 1.5], abs=0.01)
     assert findings.family == 2
@@ -109,17 +110,16 @@ def test_another_build_of_the_same_version_is_a_doubt_and_no_refusal(simulated: 
 def test_fewer_than_three_shared_blocks_are_compared_unpaired_with_a_doubt(simulated: ModuleType) -> None:
     rows = [simulated.make_run(BASE, block, rate) for block, rate in enumerate(RATES)]
     rows += [simulated.make_run(OTHER, block, 2 * RATES[block] + block) for block in (0, 1)]
-    finding = _second(analyse(simulated.make_records(rows), simulated.make_manifest([BASE, OTHER], 3)))
+    finding = _second(analyse(rows, simulated.make_manifest([BASE, OTHER], 3)))
     assert finding.speedup is not None
     assert not finding.speedup.paired
     assert "unpaired" in {doubt.code for doubt in finding.doubts}
 
 
 def test_runs_that_share_a_block_count_as_one_unit(simulated: ModuleType) -> None:
-    rows = [simulated.make_run(axes, block, rate) for axes in (BASE, OTHER) for block, rate in enumerate(RATES)]
-    for row in rows:
-        row["block"] = "b0"
-    finding = _second(analyse(simulated.make_records(rows), simulated.make_manifest([BASE, OTHER], 3)))
+    runs = [simulated.make_run(axes, block, rate) for axes in (BASE, OTHER) for block, rate in enumerate(RATES)]
+    rows = [replace(run, block="b0") for run in runs]
+    finding = _second(analyse(rows, simulated.make_manifest([BASE, OTHER], 3)))
     assert finding.measured == 3
     assert finding.rate is not None
     assert (finding.rate.count, finding.rate.low) == (1, None)
@@ -128,7 +128,7 @@ def test_runs_that_share_a_block_count_as_one_unit(simulated: ModuleType) -> Non
 def test_a_cell_that_was_not_measured_says_how_its_runs_ended(simulated: ModuleType) -> None:
     rows = [simulated.make_run(BASE, block, rate) for block, rate in enumerate(RATES)]
     rows += [simulated.make_run(OTHER, block, None, outcome="out_of_memory", reason="too large") for block in range(3)]
-    finding = _second(analyse(simulated.make_records(rows), simulated.make_manifest([BASE, OTHER], 3)))
+    finding = _second(analyse(rows, simulated.make_manifest([BASE, OTHER], 3)))
     assert finding.verdict is Verdict.not_measured
     assert finding.verdict_reason == "3 of 3 runs: out_of_memory (too large)"
 
@@ -136,7 +136,7 @@ def test_a_cell_that_was_not_measured_says_how_its_runs_ended(simulated: ModuleT
 def test_without_a_measured_baseline_nothing_is_faster_and_the_reason_is_said(simulated: ModuleType) -> None:
     rows = [simulated.make_run(BASE, block, None) for block in range(3)]
     rows += [simulated.make_run(OTHER, block, rate) for block, rate in enumerate(RATES)]
-    findings = analyse(simulated.make_records(rows), simulated.make_manifest([BASE, OTHER], 3))
+    findings = analyse(rows, simulated.make_manifest([BASE, OTHER], 3))
     assert _second(findings).verdict is Verdict.undecided
     assert "the baseline was not measured" in _second(findings).verdict_reason
     assert findings.recommendation.choice is None
@@ -147,7 +147,7 @@ def test_cells_that_failed_still_widen_the_family(simulated: ModuleType) -> None
     cells = [{"batch_size": size} for size in (32, 64, 128, 256)]
     rows = [simulated.make_run(axes, block, rate) for axes in cells[:2] for block, rate in enumerate(RATES)]
     rows += [simulated.make_run(axes, block, None) for axes in cells[2:] for block in range(3)]
-    findings = analyse(simulated.make_records(rows), simulated.make_manifest(cells, 3))
+    findings = analyse(rows, simulated.make_manifest(cells, 3))
     assert findings.family == 3
 
 
@@ -159,7 +159,7 @@ def test_an_axis_decides_all_that_lies_below_it(simulated: ModuleType) -> None:
         for index, (axes, config) in enumerate(zip(cells, configs, strict=True))
         for block, rate in enumerate(RATES)
     ]
-    findings = analyse(simulated.make_records(rows), simulated.make_manifest(cells, 3))
+    findings = analyse(rows, simulated.make_manifest(cells, 3))
     assert findings.refusals == ()
 
 
@@ -169,9 +169,9 @@ def _twice(simulated: ModuleType, blocks: int, second: float = 1.0) -> Findings:
     for block in range(blocks):
         for number, factor in ((2 * block, 1.0), (2 * block + 1, second)):
             rate = 1000.0 * noise[block] * factor
-            rows.append({**simulated.make_run(BASE, number, rate), "block": f"b{block}"})
+            rows.append(replace(simulated.make_run(BASE, number, rate), block=f"b{block}"))
         rows.append(simulated.make_run(OTHER, block, 2000.0 * (1.0 + block / 1000.0)))
-    return analyse(simulated.make_records(rows), simulated.make_manifest([BASE, OTHER], blocks))
+    return analyse(rows, simulated.make_manifest([BASE, OTHER], blocks))
 
 
 def test_both_runs_of_the_baseline_in_a_block_are_averaged_on_the_log_scale(simulated: ModuleType) -> None:
@@ -200,8 +200,8 @@ def test_a_block_in_which_one_of_the_baselines_runs_failed_has_the_other_as_its_
     rows = [simulated.make_run(OTHER, block, 2000.0 + block) for block in range(3)]
     for number in range(6):
         rate = None if number == 3 else 1000.0 + number % 3
-        rows.append({**simulated.make_run(BASE, number, rate), "block": f"b{number // 2}"})
-    finding = _second(analyse(simulated.make_records(rows), simulated.make_manifest([BASE, OTHER], 3)))
+        rows.append(replace(simulated.make_run(BASE, number, rate), block=f"b{number // 2}"))
+    finding = _second(analyse(rows, simulated.make_manifest([BASE, OTHER], 3)))
     assert finding.speedup is not None
     assert (finding.speedup.paired, finding.speedup.ratio.count) == (True, 3)
 
@@ -214,7 +214,7 @@ def _four(simulated: ModuleType, noise: dict[int, float], cells: int = 4) -> Fin
         for cell, one in enumerate(axes)
         for block in range(3)
     ]
-    return analyse(simulated.make_records(rows), simulated.make_manifest(axes, 3))
+    return analyse(rows, simulated.make_manifest(axes, 3))
 
 
 def _width(findings: Findings, cell: int) -> float:

@@ -17,7 +17,7 @@ def _curves(simulated: ModuleType, rates: dict[int, float | None]) -> tuple[Batc
         for axes, rate in zip(cells, rates.values(), strict=True)
         for block in range(3)
     ]
-    return analyse(simulated.make_records(rows), simulated.make_manifest(cells, 3)).batch_curves
+    return analyse(rows, simulated.make_manifest(cells, 3)).batch_curves
 
 
 def test_the_knee_is_the_smallest_batch_near_the_best_rate(simulated: ModuleType) -> None:
@@ -46,4 +46,4 @@ def test_cells_that_have_not_run_are_no_curve(simulated: ModuleType) -> None:
     rows = [
         simulated.make_run(axes, block, None, outcome="not_run", hardware={}) for axes in cells for block in range(3)
     ]
-    assert analyse(simulated.make_records(rows), simulated.make_manifest(cells, 3)).batch_curves == ()
+    assert analyse(rows, simulated.make_manifest(cells, 3)).batch_curves == ()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from types import ModuleType
 from typing import Any
 
@@ -10,6 +11,7 @@ import pytest
 from accelsweep.analyse.findings.between_sweeps import Gate, SweepComparison, compare_sweeps, failing, parse_gate
 from accelsweep.core.errors import InputError
 from accelsweep.core.findings import Verdict
+from accelsweep.core.outcome import Outcome
 
 CELLS = [{"batch_size": size} for size in (32, 64, 128)]
 NOISE = (0.0, 0.001, -0.001, 0.0005, -0.0005)
@@ -23,7 +25,7 @@ def _sweep(
         for axes, ratio in zip(cells, ratios, strict=True)
         for block, noise in enumerate(NOISE)
     ]
-    return simulated.make_records(rows), simulated.make_manifest(cells, len(NOISE))
+    return rows, simulated.make_manifest(cells, len(NOISE))
 
 
 def _compared(simulated: ModuleType, ratios: tuple[float | None, ...], **fields: Any) -> SweepComparison:
@@ -61,7 +63,7 @@ def test_a_slow_but_noisy_cell_does_not_fail_the_gate(simulated: ModuleType) -> 
     rows = [
         simulated.make_run(axes, block, rate) for axes in CELLS for block, rate in enumerate((600.0, 1400.0, 700.0))
     ]
-    noisy = compare_sweeps(before, (simulated.make_records(rows), simulated.make_manifest(CELLS, 3)))
+    noisy = compare_sweeps(before, (rows, simulated.make_manifest(CELLS, 3)))
     assert {row.verdict for row in noisy.rows} == {Verdict.undecided}
     assert failing(noisy, parse_gate("slower:2%")) == ()
 
@@ -121,10 +123,10 @@ def test_doubts_of_both_sides_stand_beside_the_ratio_with_the_side_that_they_are
 
 
 def test_what_the_runs_of_a_side_show_together_is_doubted_too(simulated: ModuleType) -> None:
-    records, manifest = _sweep(simulated, (1.0, 1.0, 1.0))
-    failed = records["run"] == f"{simulated.name_of(CELLS[0])}-r4"
-    records.loc[failed, "outcome"] = "crashed"
-    (first, second, _) = compare_sweeps((records, manifest), _sweep(simulated, (1.0, 1.0, 1.0))).rows
+    runs, manifest = _sweep(simulated, (1.0, 1.0, 1.0))
+    failed = f"{simulated.name_of(CELLS[0])}-r4"
+    runs = [replace(run, outcome=Outcome.crashed) if run.run == failed else run for run in runs]
+    (first, second, _) = compare_sweeps((runs, manifest), _sweep(simulated, (1.0, 1.0, 1.0))).rows
     assert [doubt.code for doubt in first.doubts] == ["fewer_repeats"]
     assert first.doubts[0].message.startswith("before (simulated): 4 of 5 planned repeats")
     assert second.doubts == (), "that nothing pairs is so on every row, and no doubt of any"

@@ -47,7 +47,7 @@ def judged(simulated: ModuleType):
         cells = (*manifest.cells[:2], manifest.cells[2].model_copy(update={"unsupported": "there is no cuda here"}))
         settings = manifest.settings.model_copy(update={"report": ReportSettings(claims=(stated,))})
         plan = manifest.model_copy(update={"cells": cells, "settings": settings})
-        findings = analyse(simulated.make_records(rows), plan).claims
+        findings = analyse(rows, plan).claims
         return findings[0] if len(findings) == 1 else findings
 
     return judge
@@ -155,7 +155,7 @@ def test_a_claim_does_not_reach_over_fields_that_it_does_not_name(simulated: Mod
     rows += [simulated.make_run(LARGE, block, 300.0, software={"torch": "2.12.0"}) for block in range(3)]
     manifest = simulated.make_manifest([SMALL, LARGE], 3)
     settings = manifest.settings.model_copy(update={"report": ReportSettings(claims=(claim(),))})
-    (finding,) = analyse(simulated.make_records(rows), manifest.model_copy(update={"settings": settings})).claims
+    (finding,) = analyse(rows, manifest.model_copy(update={"settings": settings})).claims
     assert finding.verdict is ClaimVerdict.not_testable
     assert finding.reason.startswith("torch differs: 2.12.0")
 
@@ -269,7 +269,7 @@ def test_a_count_has_no_noise_so_that_equal_values_are_an_interval(simulated: Mo
         manifest = simulated.make_manifest([SMALL, LARGE], 3)
         settings = manifest.settings.model_copy(update={"report": ReportSettings(claims=(stated,))})
         plan = manifest.model_copy(update={"settings": settings})
-        (finding,) = analyse(simulated.make_records(rows), plan).claims
+        (finding,) = analyse(rows, plan).claims
         assert (finding.verdict, finding.claimed) == (verdict, "140,000,000 parameters")
 
 
@@ -292,7 +292,7 @@ def test_how_often_runs_diverge_has_an_exact_interval(
     rows += [simulated.make_run(LARGE, block, 300.0) for block in range(3)]
     manifest = simulated.make_manifest([LARGE, SMALL], 3)
     settings = manifest.settings.model_copy(update={"report": ReportSettings(claims=(stated,))})
-    (finding,) = analyse(simulated.make_records(rows), manifest.model_copy(update={"settings": settings})).claims
+    (finding,) = analyse(rows, manifest.model_copy(update={"settings": settings})).claims
     assert (finding.measured.value, finding.verdict) == (diverged / 3, verdict)
     assert (finding.measured.low, finding.measured.high) == pytest.approx((low, high), abs=1e-4)
 

@@ -25,7 +25,7 @@ def _analysed(simulated: ModuleType, prices: dict[str, Any], repeats: int = 1, *
         rows.append(simulated.make_run(GPU, block, rates[1] * 1.001**block, effective=gpu, **fields))
     manifest = simulated.make_manifest([CPU, GPU], repeats)
     settings = manifest.settings.model_validate({**manifest.settings.model_dump(), "prices": prices})
-    return analyse(simulated.make_records(rows), manifest.model_copy(update={"settings": settings}))
+    return analyse(rows, manifest.model_copy(update={"settings": settings}))
 
 
 def test_dawnbenchs_published_pair_gives_its_published_ratios(simulated: ModuleType) -> None:

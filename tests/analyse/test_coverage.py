@@ -74,7 +74,7 @@ def test_the_benchmark_has_the_intervals_that_a_report_prints(
     ]
     printed = [
         (cell.speedup.ratio.low, cell.speedup.ratio.high)
-        for cell in analyse(simulated.make_records(rows), simulated.make_manifest(axes, blocks)).cells
+        for cell in analyse(rows, simulated.make_manifest(axes, blocks)).cells
         if cell.speedup
     ]
     one = coverage.intervals(noise)

@@ -11,14 +11,14 @@ import pytest
 
 from accelsweep.analyse.analyse import analyse
 from accelsweep.analyse.findings.doubts import drift, outlying_runs
-from accelsweep.analyse.runs import group, parse
+from accelsweep.analyse.runs import RunRow, group, in_order
 from accelsweep.core.findings import Findings
 
 CELLS = [{"batch_size": 2**power} for power in range(6)]
 SWEEPS = 100
 
 
-def _rows(simulated: ModuleType, generator: random.Random, blocks: int, **fields: Any) -> list[dict[str, Any]]:
+def _rows(simulated: ModuleType, generator: random.Random, blocks: int, **fields: Any) -> list[RunRow]:
     return [
         simulated.make_run(axes, block, 1000.0 * (index + 1) * math.exp(generator.gauss(0, 0.01)), **fields)
         for block in range(blocks)
@@ -26,8 +26,8 @@ def _rows(simulated: ModuleType, generator: random.Random, blocks: int, **fields
     ]
 
 
-def _analysed(simulated: ModuleType, rows: list[dict[str, Any]], blocks: int) -> Findings:
-    return analyse(simulated.make_records(rows), simulated.make_manifest(CELLS, blocks))
+def _analysed(simulated: ModuleType, rows: list[RunRow], blocks: int) -> Findings:
+    return analyse(rows, simulated.make_manifest(CELLS, blocks))
 
 
 def _codes(findings: Findings) -> list[str]:
@@ -67,7 +67,7 @@ def test_repeats_with_different_numbers_of_threads_are_doubted(simulated: Module
 def test_an_outlier_does_not_make_other_runs_of_its_cell_outliers(simulated: ModuleType) -> None:
     rows = _rows(simulated, random.Random(1), 5)
     rows[0] = simulated.make_run(CELLS[0], 0, 800.0)
-    groups = group(simulated.make_manifest(CELLS, 5), parse(simulated.make_records(rows)))
+    groups = group(simulated.make_manifest(CELLS, 5), in_order(rows))
     assert outlying_runs(groups) == {f"{groups[0].cell}-r0"}
 
 
@@ -80,7 +80,7 @@ def test_cells_on_other_devices_are_judged_by_their_own_noise(simulated: ModuleT
         for block in range(5)
         for axes in cells
     ]
-    assert outlying_runs(group(simulated.make_manifest(cells, 5), parse(simulated.make_records(rows)))) == frozenset()
+    assert outlying_runs(group(simulated.make_manifest(cells, 5), in_order(rows))) == frozenset()
 
 
 def test_a_baseline_that_slows_down_from_block_to_block_is_noticed(simulated: ModuleType) -> None:
@@ -95,7 +95,7 @@ def test_the_drift_alarm_is_false_once_in_a_hundred(simulated: ModuleType) -> No
     generator, alarms, sweeps = random.Random(5), 0, 1000
     manifest = simulated.make_manifest(CELLS[:1], 6)
     rows = [simulated.make_run(CELLS[0], block, 1000.0) for block in range(6)]
-    (cell,) = group(manifest, parse(simulated.make_records(rows)))
+    (cell,) = group(manifest, in_order(rows))
     for _ in range(sweeps):
         cell.log_rates.update({f"b{block}": generator.gauss(7, 0.01) for block in range(6)})
         alarms += drift(cell) is not None

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import json
 import math
+from dataclasses import replace
 from types import ModuleType
 from typing import Any
 
@@ -11,6 +11,7 @@ import pytest
 
 from accelsweep.analyse.analyse import analyse
 from accelsweep.core.claims import ReportSettings
+from accelsweep.core.config import CellConfig
 from accelsweep.core.findings import Rung, Verdict
 
 STEPS = ("0_naive", "1_larger_batch", "2_compiled")
@@ -39,7 +40,7 @@ def climb(simulated: ModuleType):
         )
         settings = manifest.settings.model_copy(update={"report": ReportSettings(ladder="rung")})
         plan = manifest.model_copy(update={"cells": planned, "settings": settings})
-        return analyse(simulated.make_records(rows), plan).ladder
+        return analyse(rows, plan).ladder
 
     return climbed
 
@@ -105,7 +106,7 @@ def test_a_step_that_missed_its_target_every_time_is_a_row_with_that_reason(simu
     ]
     manifest = simulated.make_manifest(cells, 3)
     settings = manifest.settings.model_copy(update={"report": ReportSettings(ladder="rung")})
-    found = analyse(simulated.make_records(rows), manifest.model_copy(update={"settings": settings})).ladder
+    found = analyse(rows, manifest.model_copy(update={"settings": settings})).ladder
     assert (found[1].rate, found[1].gain, found[1].verdict) == (None, None, Verdict.not_measured)
     assert "3 of 3 runs: measured (target val_accuracy >= 0.9 not reached)" in found[1].reason
     assert (found[2].before, found[2].gain) == (STEPS[0], found[2].total)
@@ -121,7 +122,7 @@ def test_cells_that_differ_in_another_axis_stand_on_another_ladder(simulated: Mo
     ]
     manifest = simulated.make_manifest(cells, 3)
     settings = manifest.settings.model_copy(update={"report": ReportSettings(ladder="rung")})
-    found = analyse(simulated.make_records(rows), manifest.model_copy(update={"settings": settings})).ladder
+    found = analyse(rows, manifest.model_copy(update={"settings": settings})).ladder
     gains = {rung.ladder: rung.gain.value for rung in found if rung.gain}
     assert gains == pytest.approx({"devices=1": 2.0, "devices=2": 8.0}, rel=0.01)
     assert [rung.step for rung in found] == [*STEPS[:2], *STEPS[:2]]
@@ -130,22 +131,21 @@ def test_cells_that_differ_in_another_axis_stand_on_another_ladder(simulated: Mo
 def test_a_sweep_without_a_ladder_has_none(simulated: ModuleType) -> None:
     cells = [step(name) for name in STEPS]
     rows = [simulated.make_run(axes, block, 100.0 + block) for block in range(3) for axes in cells]
-    assert analyse(simulated.make_records(rows), simulated.make_manifest(cells, 3)).ladder == ()
+    assert analyse(rows, simulated.make_manifest(cells, 3)).ladder == ()
 
 
 def test_an_overlay_may_change_any_key_of_the_config(simulated: ModuleType) -> None:
     """A rung is a file that sets keys; what it sets must not make its gain a refused comparison."""
     cells = [step(name) for name in STEPS[:2]]
-    rows = [
-        simulated.make_run(axes, block, 100.0 * (1 + number) + block, config={"batch_size": 32 * (1 + number)})
+    configs = [CellConfig.model_validate({**simulated.CONFIG, "batch_size": 32 * (1 + number)}) for number in (0, 1)]
+    rows = [  # a rung is no key of the config
+        replace(simulated.make_run(axes, block, 100.0 * (1 + number) + block), config=configs[number])
         for block in range(3)
         for number, axes in enumerate(cells)
     ]
-    for row in rows:  # a rung is no key of the config
-        row["config"] = json.dumps({key: value for key, value in json.loads(row["config"]).items() if key != "rung"})
     manifest = simulated.make_manifest(cells, 3)
     settings = manifest.settings.model_copy(update={"report": ReportSettings(ladder="rung")})
-    findings = analyse(simulated.make_records(rows), manifest.model_copy(update={"settings": settings}))
+    findings = analyse(rows, manifest.model_copy(update={"settings": settings}))
     assert findings.refusals == ()
     assert findings.ladder[1].gain is not None
 
@@ -163,7 +163,7 @@ def test_the_gains_of_a_ladder_share_what_their_blocks_show_of_the_noise(simulat
         ]
         manifest = simulated.make_manifest(cells, 3)
         settings = manifest.settings.model_copy(update={"report": ReportSettings(ladder="rung")})
-        last = analyse(simulated.make_records(rows), manifest.model_copy(update={"settings": settings})).ladder[3].gain
+        last = analyse(rows, manifest.model_copy(update={"settings": settings})).ladder[3].gain
         assert last is not None
         return last.high / last.low
 

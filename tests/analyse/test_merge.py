@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from accelsweep.analyse.merge import Part, analyse_together, merge
+from accelsweep.analyse.runs import RunRow
 from accelsweep.core.claims import Claim, ReportSettings
 from accelsweep.core.findings import CellFinding, Findings, Verdict
 from accelsweep.core.outcome import Outcome
@@ -20,7 +21,7 @@ XEON, EPYC = {"host": "Xeon"}, {"host": "EPYC"}
 
 @pytest.fixture
 def part(simulated: ModuleType):
-    """A sweep of both cells in three blocks, at these rates; `fields` are columns of every run."""
+    """A sweep of both cells in three blocks, at these rates; `fields` are fields of every run."""
 
     def build(name: str, rates: tuple[float, float], cells: Any = (ONE, TWO), blocks: int = 3, **fields: Any) -> Part:
         settings = fields.pop("settings", {})
@@ -31,7 +32,7 @@ def part(simulated: ModuleType):
         ]
         plan: Manifest = simulated.make_manifest(list(cells), blocks)
         changed = plan.settings.model_copy(update=settings)
-        return Part(name, simulated.make_records(rows), plan.model_copy(update={"sweep": name, "settings": changed}))
+        return Part(name, rows, plan.model_copy(update={"sweep": name, "settings": changed}))
 
     return build
 
@@ -110,13 +111,12 @@ def test_an_axis_that_only_one_sweep_has_is_filled_in_for_the_other(part) -> Non
     assert {len(cell.axes) for cell in manifest.cells} == {3}
 
 
-def test_a_cell_unsupported_here_and_measured_there_is_one_measured_row(part, simulated: ModuleType) -> None:
+def test_a_cell_unsupported_here_and_measured_there_is_one_measured_row(part) -> None:
     measured = part("a", (100.0, 190.0))
     plan = measured.manifest
     cells = (plan.cells[0], plan.cells[1].model_copy(update={"unsupported": "no such device here"}))
-    row = {"sweep": "b", "cell": cells[1].name, "outcome": "unsupported", "reason": "no such device here"}
-    table = simulated.make_records([row | {"axes": TWO, "values": {}}])
-    unable = Part("b", table, plan.model_copy(update={"cells": cells, "blocks": ()}))
+    row = RunRow("b", cells[1].name, Outcome.unsupported, TWO, reason="no such device here")
+    unable = Part("b", [row], plan.model_copy(update={"cells": cells, "blocks": ()}))
     for parts in ([measured, unable], [unable, measured]):
         (found,) = rows_of(analyse_together("x", parts), TWO)
         assert found.outcomes == {Outcome.measured: 3}
@@ -154,7 +154,7 @@ def test_the_findings_name_their_sweeps_and_the_commands_that_continue_them(part
 
 
 def test_a_sweep_copied_from_elsewhere_goes_by_the_name_of_its_folder_here(part) -> None:
-    copied = [Part(name, one.records, one.manifest) for name in "xy" for one in [part("a", (100.0, 104.0), blocks=1)]]
+    copied = [Part(name, one.runs, one.manifest) for name in "xy" for one in [part("a", (100.0, 104.0), blocks=1)]]
     settle = analyse_together("x+y", copied).recommendation.settle
     assert settle is not None
     assert [line.partition(" --name ")[2][0] for line in settle.splitlines()] == ["x", "y"]

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from accelsweep.analyse.findings.named import named
+from accelsweep.analyse.hardware import HardwareKind
 from accelsweep.analyse.runs import CellRuns, RunRow
 from accelsweep.core.config import CellConfig
 from accelsweep.core.outcome import Outcome
@@ -29,14 +30,11 @@ def cell(axes: dict[str, Any], config: dict[str, Any] | None = None) -> CellRuns
     """A cell with one run that has this config, or one that the plan rules out."""
     why = None if config is not None else "not here"
     planned = PlannedCell(name=str(axes), axes=axes, unsupported=why)
-    return CellRuns(planned, {}, () if config is None else (run(str(axes), config),))
+    return CellRuns(planned, HardwareKind(), () if config is None else (run(str(axes), config),))
 
 
 def run(name: str, config: dict[str, Any]) -> RunRow:
-    nothing = dict.fromkeys(("run", "block", "repeat", "position", "seed", "reason", "started_at", "finished_at"))
-    whole = CellConfig.model_validate({**SHARED, **config})
-    empty = {key: {} for key in ("effective", "metrics", "hardware", "software", "builds", "sources", "environment")}
-    return RunRow(cell=name, outcome=Outcome.measured, record_sha256=None, config=whole, doubts=(), **nothing, **empty)
+    return RunRow("s", name, Outcome.measured, {}, config=CellConfig.model_validate({**SHARED, **config}))
 
 
 CPU = cell({"accelerator": "cpu"}, {"accelerator": "cpu", "batch_size": 64, "data": {"workers": 2}})

@@ -13,7 +13,7 @@ from scipy import stats
 from accelsweep.analyse.analyse import analyse
 from accelsweep.analyse.findings.against_baseline import pair_of
 from accelsweep.analyse.findings.noise_doubts import noisy_baseline, two_cluster_chance, two_levels, uneven_noise
-from accelsweep.analyse.runs import CellRuns, group, parse
+from accelsweep.analyse.runs import CellRuns, group, in_order
 from accelsweep.core.findings import Findings
 
 SWEEPS = 1000
@@ -31,7 +31,7 @@ class Rows:
         rows = [simulated.make_run(axes, block, 1000.0) for block in range(blocks) for axes in cells]
         self.baseline = simulated.name_of(cells[0])
         self.shape = (len(cells), blocks)
-        self.groups: list[CellRuns] = group(simulated.make_manifest(cells, blocks), parse(simulated.make_records(rows)))
+        self.groups: list[CellRuns] = group(simulated.make_manifest(cells, blocks), in_order(rows))
 
     def hold(self, logs: np.ndarray) -> list[CellRuns]:
         """Put (cells, blocks) log rates into the rows, and return them."""
@@ -122,7 +122,7 @@ def _analysed(simulated: ModuleType, logs: np.ndarray) -> Findings:
         for cell in range(cells)
         for block in range(blocks)
     ]
-    return analyse(simulated.make_records(rows), simulated.make_manifest(CELLS[:cells], blocks))
+    return analyse(rows, simulated.make_manifest(CELLS[:cells], blocks))
 
 
 def test_the_doubts_stand_where_the_noise_is_and_say_how_much_it_is(simulated: ModuleType) -> None:

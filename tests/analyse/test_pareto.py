@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import json
+from dataclasses import replace
 from types import ModuleType
 from typing import Any
 
@@ -10,8 +10,9 @@ import pytest
 
 from accelsweep.analyse.analyse import analyse
 from accelsweep.analyse.findings.pareto import Objective, front
-from accelsweep.core.documents import canonical_json
+from accelsweep.analyse.runs import RunRow
 from accelsweep.core.findings import Findings
+from accelsweep.core.metrics import MEMORY_METRICS
 
 CELLS = [{"batch_size": size} for size in (32, 64, 128)]
 
@@ -46,7 +47,7 @@ def test_better_in_one_counts_only_where_it_is_shown_to_be_as_good_in_all() -> N
 
 def test_a_value_without_an_interval_shows_nothing(simulated: ModuleType) -> None:
     rows = [simulated.make_run(axes, 0, rate) for axes, rate in zip(CELLS, (1000.0, 2000.0, 1500.0), strict=True)]
-    findings = analyse(simulated.make_records(rows), simulated.make_manifest(CELLS, 1))
+    findings = analyse(rows, simulated.make_manifest(CELLS, 1))
     assert len(findings.pareto) == 3
 
 
@@ -56,12 +57,13 @@ def _analysed(simulated: ModuleType, *metrics: dict[str, Any]) -> Findings:
         for index, (axes, rate, numbers) in enumerate(zip(CELLS, (1000.0, 2000.0, 1500.0), metrics, strict=True))
         for block in range(3)
     ]
-    return analyse(simulated.make_records(rows), simulated.make_manifest(CELLS, 3))
+    return analyse(rows, simulated.make_manifest(CELLS, 3))
 
 
-def test_memory_is_weighed_against_rate_when_all_cells_have_it(simulated: ModuleType) -> None:
-    findings = _analysed(simulated, {"host_pss_bytes": 1e9}, {"host_pss_bytes": 3e9}, {"host_pss_bytes": 4e9})
-    assert findings.pareto_objectives == ("rate", "host_pss_bytes")
+@pytest.mark.parametrize("name", MEMORY_METRICS)
+def test_memory_of_any_kind_is_weighed_against_rate_when_all_cells_have_it(simulated: ModuleType, name: str) -> None:
+    findings = _analysed(simulated, {name: 1e9}, {name: 3e9}, {name: 4e9})
+    assert findings.pareto_objectives == ("rate", name)
     assert findings.pareto == tuple(cell.cell for cell in findings.cells[:2])
 
 
@@ -71,10 +73,9 @@ def test_what_one_cell_lacks_is_no_objective(simulated: ModuleType) -> None:
     assert findings.pareto == (findings.cells[1].cell,)
 
 
-def _scoped(row: dict[str, Any], scope: str) -> dict[str, Any]:
-    metrics = json.loads(row["metrics"])
-    metrics["energy_joules"]["scope"] = scope
-    return {**row, "metrics": canonical_json(metrics)}
+def _scoped(run: RunRow, scope: str) -> RunRow:
+    energy = run.metrics["energy_joules"]._replace(scope=scope)
+    return replace(run, metrics={**run.metrics, "energy_joules": energy})
 
 
 @pytest.mark.parametrize(
@@ -99,7 +100,7 @@ def test_none_is_called_the_greenest_where_the_joules_are_not_of_one_scope(
         for axes, (rate, joules, size), scope in zip(CELLS[:2], readings, scopes, strict=True)
         for block in range(3)
     ]
-    findings = analyse(simulated.make_records(rows), simulated.make_manifest(CELLS[:2], 3))
+    findings = analyse(rows, simulated.make_manifest(CELLS[:2], 3))
     assert len(findings.pareto) == 2
     assert ("joules_per_sample" in findings.pareto_objectives) is ("Greenest" in titles)
     assert [one.title for one in findings.recommendation.alternatives] == titles

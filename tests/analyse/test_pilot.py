@@ -23,7 +23,7 @@ def _needed(
         for block in range(blocks)
         for number, axes in enumerate(cells)
     ]
-    return repeats_from_pilot(simulated.make_records(rows), simulated.make_manifest(cells, blocks), 0.1, 20)
+    return repeats_from_pilot(rows, simulated.make_manifest(cells, blocks), 0.1, 20)
 
 
 def test_a_noisier_pilot_asks_for_more_blocks(simulated: ModuleType) -> None:

@@ -23,7 +23,7 @@ def _judged(simulated: ModuleType, shift: float, config: dict[str, Any] | None =
         rows.append(simulated.make_run(BASE, block, 1000.0 + block, quality=quality, config=config or {}))
         other = quality + shift + NOISE[block]
         rows.append(simulated.make_run(OTHER, block, 2000.0 - block, quality=other, config=config or {}))
-    return analyse(simulated.make_records(rows), simulated.make_manifest([BASE, OTHER], repeats)).cells[1]
+    return analyse(rows, simulated.make_manifest([BASE, OTHER], repeats)).cells[1]
 
 
 @pytest.mark.parametrize(
@@ -67,7 +67,7 @@ def test_identical_quality_for_three_seeds_is_the_same_and_not_unknown(simulated
         for axes in (BASE, OTHER)
         for block in range(3)
     ]
-    finding = analyse(simulated.make_records(rows), simulated.make_manifest([BASE, OTHER], 3)).cells[1]
+    finding = analyse(rows, simulated.make_manifest([BASE, OTHER], 3)).cells[1]
     assert finding.quality_verdict == "quality: same (identical for 3 seeds)"
 
 
@@ -82,13 +82,13 @@ def test_quality_pairs_by_seed_and_not_by_block(simulated: ModuleType) -> None:
         seed = 4 - block
         quality = BASE_QUALITY[seed] + NOISE[block]
         rows.append(simulated.make_run(OTHER, block, 2000.0 - block, quality=quality, seed=seed))
-    finding = analyse(simulated.make_records(rows), simulated.make_manifest([BASE, OTHER], 5)).cells[1]
+    finding = analyse(rows, simulated.make_manifest([BASE, OTHER], 5)).cells[1]
     assert finding.quality_verdict == "quality: same"
 
 
 def test_without_a_reading_the_quality_is_not_measured(simulated: ModuleType) -> None:
     rows = [simulated.make_run(axes, block, 1000.0 + block) for axes in (BASE, OTHER) for block in range(3)]
-    finding = analyse(simulated.make_records(rows), simulated.make_manifest([BASE, OTHER], 3)).cells[1]
+    finding = analyse(rows, simulated.make_manifest([BASE, OTHER], 3)).cells[1]
     assert (finding.quality, finding.quality_verdict) == (None, "quality: not measured")
 
 
@@ -97,7 +97,7 @@ def test_a_cell_that_is_faster_but_worse_is_not_recommended(simulated: ModuleTyp
     for block in range(5):
         rows.append(simulated.make_run(BASE, block, 1000.0 + block, quality=0.9 + block / 100))
         rows.append(simulated.make_run(OTHER, block, 2000.0 - block, quality=0.7 + block / 100 + NOISE[block]))
-    findings = analyse(simulated.make_records(rows), simulated.make_manifest([BASE, OTHER], 5))
+    findings = analyse(rows, simulated.make_manifest([BASE, OTHER], 5))
     assert findings.cells[1].verdict is Verdict.faster
     assert findings.recommendation.choice is not None
     assert findings.recommendation.choice.cell == findings.cells[0].cell
@@ -110,7 +110,7 @@ def test_a_faster_cell_whose_quality_is_not_settled_is_not_recommended(simulated
     for block in range(5):
         rows.append(simulated.make_run(BASE, block, 1000.0 + block, quality=0.9))
         rows.append(simulated.make_run(OTHER, block, 2000.0 - block, quality=0.9 + 400 * NOISE[block]))
-    advice = analyse(simulated.make_records(rows), simulated.make_manifest([BASE, OTHER], 5)).recommendation
+    advice = analyse(rows, simulated.make_manifest([BASE, OTHER], 5)).recommendation
     assert advice.choice is None
     assert advice.sentence.startswith("Nothing is recommended without a price.")
     assert "; accuracy not settled (" in advice.sentence
@@ -128,7 +128,7 @@ def test_the_differences_in_quality_share_what_their_seeds_show_of_the_noise(sim
             for number, axes in enumerate(cells)
             for block in range(3)
         ]
-        found = analyse(simulated.make_records(runs), simulated.make_manifest(cells, 3)).cells[1].quality_difference
+        found = analyse(runs, simulated.make_manifest(cells, 3)).cells[1].quality_difference
         assert found is not None
         plain = critical_t(2, 0.95, rows - 1)
         return (found.high - found.low) / plain

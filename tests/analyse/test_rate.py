@@ -28,7 +28,7 @@ def findings_of(simulated: ModuleType, task: str | None, **settings: object):
         for block in range(3)
         for axes, factor in zip(CELLS, (1.0, 2.0), strict=True)
     ]
-    return analyse(simulated.make_records(rows), simulated.make_manifest(CELLS, 3, **settings))
+    return analyse(rows, simulated.make_manifest(CELLS, 3, **settings))
 
 
 @pytest.mark.parametrize("task", [None, "train_throughput", "inference", "kernels"])

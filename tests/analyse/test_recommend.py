@@ -10,7 +10,9 @@ import pytest
 
 from accelsweep.analyse.advice.words import against_baseline
 from accelsweep.analyse.analyse import analyse
+from accelsweep.analyse.runs import RunRow
 from accelsweep.core.findings import Estimate, Findings, Verdict
+from accelsweep.core.outcome import Outcome
 from accelsweep.core.plans import Device, Manifest, Site
 from accelsweep.state.folders import SweepFolder
 
@@ -25,7 +27,7 @@ def _analysed(simulated: ModuleType, ratios: tuple[float, ...], noise: float = 1
         for block, wobble in enumerate(WOBBLE)
     ]
     manifest = simulated.make_manifest(CELLS, 5).model_copy(update=changes)
-    return analyse(simulated.make_records(rows), manifest)
+    return analyse(rows, manifest)
 
 
 def test_the_fastest_sound_cell_is_recommended_in_one_sentence(simulated: ModuleType) -> None:
@@ -52,7 +54,7 @@ def test_a_rival_counts_whatever_its_verdict_against_the_baseline_is(simulated: 
         rows.append(simulated.make_run(CELLS[0], block, 1000.0 * (1 + wobble)))
         rows.append(simulated.make_run(CELLS[1], block, 1300.0 * (1 - wobble)))
         rows.append(simulated.make_run(CELLS[2], block, 1300.0 * (1 + 300 * wobble)))
-    findings = analyse(simulated.make_records(rows), simulated.make_manifest(CELLS[:3], 5))
+    findings = analyse(rows, simulated.make_manifest(CELLS[:3], 5))
     assert [cell.verdict for cell in findings.cells[1:]] == [Verdict.faster, Verdict.undecided]
     assert "Not told apart from 32-true | batch 256." in findings.recommendation.sentence
 
@@ -70,7 +72,7 @@ def test_what_was_measured_on_a_busy_machine_has_no_verdict_and_is_not_recommend
         for index, (axes, rate) in enumerate(((CELLS[0], 1000.0), (CELLS[3], 31000.0)))
         for block in range(5)
     ]
-    findings = analyse(simulated.make_records(rows), simulated.make_manifest([CELLS[0], CELLS[3]], 5))
+    findings = analyse(rows, simulated.make_manifest([CELLS[0], CELLS[3]], 5))
     assert findings.cells[1].verdict is Verdict.disturbed
     assert "3 of 5 runs: other processes kept 1.33 of 2 cores busy" in findings.cells[1].verdict_reason
     assert findings.recommendation.choice is None
@@ -101,7 +103,7 @@ def test_half_of_the_runs_disturbed_leave_a_verdict_and_the_doubt(simulated: Mod
         for axes, rate in ((CELLS[0], 1000.0), (CELLS[3], 2000.0))
         for block in range(4)
     ]
-    found = analyse(simulated.make_records(rows), simulated.make_manifest([CELLS[0], CELLS[3]], 4)).cells[1]
+    found = analyse(rows, simulated.make_manifest([CELLS[0], CELLS[3]], 4)).cells[1]
     assert found.verdict is Verdict.faster
     assert "busy_cpu" in [doubt.code for doubt in found.doubts]
 
@@ -112,7 +114,7 @@ def test_below_three_shared_blocks_the_verdict_is_not_yet(simulated: ModuleType)
         for axes, rate in ((CELLS[0], 1000.0), (CELLS[3], 3000.0))
         for block in range(2)
     ]
-    findings = analyse(simulated.make_records(rows), simulated.make_manifest([CELLS[0], CELLS[3]], 2))
+    findings = analyse(rows, simulated.make_manifest([CELLS[0], CELLS[3]], 2))
     assert findings.cells[1].verdict is Verdict.not_yet
     assert "a verdict needs 3 blocks that hold both sides, and there are 2" in findings.cells[1].verdict_reason
     assert findings.recommendation.choice is None
@@ -154,7 +156,7 @@ def test_the_baseline_is_recommended_when_nothing_beats_it(simulated: ModuleType
 
 def test_a_sweep_without_any_measurement_says_so_and_how_to_go_on(simulated: ModuleType) -> None:
     rows = [simulated.make_run(axes, block, None) for axes in CELLS for block in range(3)]
-    advice = analyse(simulated.make_records(rows), simulated.make_manifest(CELLS, 3)).recommendation
+    advice = analyse(rows, simulated.make_manifest(CELLS, 3)).recommendation
     assert advice.choice is None
     assert "no run was measured" in advice.sentence
     assert advice.settle == "accelsweep run experiment=simulated"
@@ -163,7 +165,7 @@ def test_a_sweep_without_any_measurement_says_so_and_how_to_go_on(simulated: Mod
 def test_refused_comparisons_lead_to_no_recommendation(simulated: ModuleType) -> None:
     rows = [simulated.make_run(CELLS[0], block, 1000.0 + block) for block in range(3)]
     rows += [simulated.make_run(CELLS[1], block, 2e3 + block, software={"torch": "1.0"}) for block in range(3)]
-    advice = analyse(simulated.make_records(rows), simulated.make_manifest(CELLS[:2], 3)).recommendation
+    advice = analyse(rows, simulated.make_manifest(CELLS[:2], 3)).recommendation
     assert advice.choice is None
     assert "torch differs" in advice.sentence
 
@@ -181,11 +183,8 @@ def test_where_no_cell_can_run_the_first_reason_is_told_and_few_repeats_are_no_d
     manifest = simulated.make_manifest(CELLS, 3)
     cells = tuple(cell.model_copy(update={"unsupported": "there is no cuda here"}) for cell in manifest.cells)
     plan = manifest.model_copy(update={"cells": cells, "blocks": (), "baseline": None})
-    rows = [
-        {"cell": cell.name, "outcome": "unsupported", "reason": cell.unsupported, "axes": cell.axes, "values": {}}
-        for cell in cells
-    ]
-    findings = analyse(simulated.make_records(rows), plan)
+    rows = [RunRow("s", cell.name, Outcome.unsupported, cell.axes, reason=cell.unsupported) for cell in cells]
+    findings = analyse(rows, plan)
     assert findings.recommendation.sentence == (
         "Nothing can be recommended: no run was measured. No cell can run here; "
         "the first is unsupported: there is no cuda here."
@@ -208,6 +207,6 @@ def test_the_command_names_the_slurm_profile_where_the_site_submits_to_slurm(sim
     """Without it `run` refuses the site."""
     rows = [simulated.make_run(axes, 0, 1000.0 + index) for index, axes in enumerate(CELLS)]
     manifest = simulated.make_manifest(CELLS, 1).model_copy(update={"site": Site(name="mine", scheduler="slurm")})
-    findings = analyse(simulated.make_records(rows), manifest)
+    findings = analyse(rows, manifest)
     assert findings.command == "accelsweep run experiment=simulated --profile slurm"
     assert findings.recommendation.settle == f"{findings.command} --add-repeats 5"

@@ -36,7 +36,7 @@ def _analysed(simulated: ModuleType, blocks: list[tuple[dict[str, Any], ...]], n
         for number, block in enumerate(blocks)
     )
     manifest = simulated.make_manifest(cells, 3).model_copy(update={"blocks": planned})
-    return analyse(simulated.make_records(rows), manifest)
+    return analyse(rows, manifest)
 
 
 def test_the_baseline_in_blocks_that_were_added_later_does_not_make_repeats_of_the_others(
@@ -80,7 +80,7 @@ def _halves(simulated: ModuleType, there: dict[str, str]) -> list[Part]:
             for axes in (BASE, X)
             for block in range(3)
         ]
-        parts.append(Part(name, simulated.make_records(rows), simulated.make_manifest([BASE, X], 3)))
+        parts.append(Part(name, rows, simulated.make_manifest([BASE, X], 3)))
     return parts
 
 
@@ -125,7 +125,7 @@ def test_the_noise_is_that_of_the_pairs_and_a_baseline_is_no_pair_of_itself(simu
             for axes in (BASE, X)
             for block in range(5)
         ]
-        found = analyse(simulated.make_records(rows), simulated.make_manifest([BASE, X], 5))
+        found = analyse(rows, simulated.make_manifest([BASE, X], 5))
         shown.append(found.smallest_visible_effect or 0.0)
     middle = sum(shown) / len(shown)
     assert effects[1] < 0.9 * effects[0]

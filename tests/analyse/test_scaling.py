@@ -31,7 +31,7 @@ def _points(
         for axes in cells
         for block, noise in enumerate(NOISE)
     ]
-    points = analyse(simulated.make_records(rows), simulated.make_manifest(cells, 3)).scaling
+    points = analyse(rows, simulated.make_manifest(cells, 3)).scaling
     return tuple(
         point.model_copy(update={"series": point.series.removeprefix(f"{accelerator} | ")}) for point in points
     )

@@ -38,7 +38,7 @@ def analysed(simulated: ModuleType, cpu: list[float | None], gpu: list[float | N
         rows.append(simulated.make_run(GPU, block, 1.0, metrics=metrics(other), effective=on_gpu, **shared))
     manifest = simulated.make_manifest([CPU, GPU], len(cpu))
     return analyse(
-        simulated.make_records(rows),
+        rows,
         manifest.model_copy(update={"settings": manifest.settings.model_copy(update={"prices": PRICES, **settings})}),
     )
 

@@ -38,7 +38,6 @@ NOT_A_CONFIG = {
     ("analyse/advice/words.py", "cell.axes"): "swept keys with their values",
     ("analyse/advice/words.py", "effective"): "the settings really in force, a column of the findings",
     ("analyse/advice/words.py", "cell.effective"): "the settings really in force, a column of the findings",
-    ("analyse/merge.py", "effective"): "the settings really in force, a column of the table of runs",
     ("core/cell.py", "rest"): "swept keys with their values, for the cell's label",
     ("core/cell.py", "config"): "`workloads` asks about plain mappings, see WORKLOADS",
     ("measure/surroundings/doubts.py", "before"): "the state of the devices around a run",

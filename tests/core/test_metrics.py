@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from accelsweep.core.breakdown import PARTS
-from accelsweep.core.metrics import METRICS
+from accelsweep.core.metrics import MEMORY_METRICS, METRICS
 
 ROOT = Path(__file__).resolve().parents[2]
 TREES = [ast.parse(path.read_text()) for path in (ROOT / "src" / "accelsweep").rglob("*.py") if path.stem != "metrics"]
@@ -44,6 +44,10 @@ def test_every_listed_metric_stands_in_the_source():
     constants = {node.value for tree in TREES for node in ast.walk(tree) if isinstance(node, ast.Constant)}
     shares = {f"{part}_share" for part in PARTS}
     assert [name for name in METRICS if name not in constants | shares] == []
+
+
+def test_the_memory_metrics_are_listed_in_the_order_in_which_they_are_preferred():
+    assert [name for name in METRICS if name in MEMORY_METRICS] == list(MEMORY_METRICS)
 
 
 @pytest.mark.parametrize("record", RECORDS[::7], ids=lambda path: path.parent.name)

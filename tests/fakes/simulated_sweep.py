@@ -1,17 +1,18 @@
-"""Sweeps in memory whose truth is known: a table of runs and a manifest from any rates, for tests and simulations."""
+"""Sweeps in memory whose truth is known: runs and a manifest from any rates, for tests and simulations."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import pandas as pd
-import pyarrow as pa
-
-from accelsweep.analyse.collect import WHOLE, table_of
+from accelsweep.analyse.hardware import HardwareKind
+from accelsweep.analyse.runs import Reading, RunRow
 from accelsweep.core.cell import cell_name
-from accelsweep.core.documents import canonical_json, sha256_text
+from accelsweep.core.config import CellConfig
+from accelsweep.core.documents import sha256_text
+from accelsweep.core.outcome import Outcome
 from accelsweep.core.plans import Analysis, Manifest, PlannedBlock, PlannedCell, Resources, Run, Settings, Site
+from accelsweep.core.record import Doubt, Effective
 
 CONFIG: dict[str, Any] = {
     "accelerator": "cpu",
@@ -32,7 +33,6 @@ CONFIG: dict[str, Any] = {
         "quality_better": "max",
     },
 }
-FINGERPRINT = {"hardware": {"host": "Xeon"}, "software": {"torch": "2.13.0"}, "builds": {}, "sources": {}}
 
 
 def name_of(axes: Mapping[str, Any]) -> str:
@@ -63,46 +63,58 @@ def make_manifest(cells: Sequence[Mapping[str, Any]], blocks: int, **settings: A
     )
 
 
-def make_run(axes: Mapping[str, Any], block: int, rate: float | None, **fields: Any) -> dict[str, Any]:
-    """Return one run as a row of collect's table; `rate` None makes it crash.
+def make_run(axes: Mapping[str, Any], block: int, rate: float | None, **fields: Any) -> RunRow:
+    """Return one run as `collect` finds it; `rate` None makes it crash.
 
-    `fields` replace columns (`outcome`, `reason`, `seed`, ...), parts of the fingerprint (`hardware`, ...), `config`,
-    and metrics: `quality=0.9` or any other number.
+    `fields` replace fields of the row (`outcome`, `reason`, `seed`, ...), as the plain values that a record's file
+    holds; those of `config` and `effective` are merged. Any other number is a metric: `quality=0.9`.
     """
     cell = name_of(axes)
     numbers = {key: fields.pop(key) for key in list(fields) if isinstance(fields[key], float)}
     units = {"samples_per_second": "1/s", "results_per_hour": "results/h", "energy_joules": "J", "host_pss_bytes": "B"}
     values = ({"samples_per_second": rate} if rate is not None else {}) | numbers
-    metrics = {key: {"value": value, "unit": units.get(key, "1")} for key, value in values.items()}
-    config = {**CONFIG, **axes, **fields.pop("config", {})}
-    effective = {"device_names": ["Xeon"], "accelerator": config["accelerator"], "world_size": config["devices"]}
+    plain = {key: {"value": value, "unit": units.get(key, "1")} for key, value in values.items()}
+    config = CellConfig.model_validate({**CONFIG, **axes, **fields.pop("config", {})})
     row: dict[str, Any] = {
         "sweep": "simulated",
         "cell": cell,
+        "axes": dict(axes),
         "run": Run.of(cell, block, 0).name,
         "repeat": block,
         "seed": block,
         "position": 0,
         "attempt": 1,
         "block": f"b{block}",
-        "outcome": "measured" if rate is not None else "crashed",
         "reason": None if rate is not None else "RuntimeError: simulated",
         "started_at": f"2026-01-05T{9 + block // 60:02d}:{block % 60:02d}:00+00:00",
-        "environment": {"before": {"host": "node1"}},
-        "doubts": [],
         "config": config,
-        "effective": effective,
-        "metrics": metrics,
+        "effective": _effective(config, fields.pop("effective", {})),
+        "metrics": {name: Reading(**metric) for name, metric in fields.pop("metrics", plain).items()},
+        "hardware": HardwareKind.of(fields.pop("hardware", {"host": "Xeon"})),
+        "software": {"torch": "2.13.0"},
+        "environment": {"before": {"host": "node1"}},
+        "outcome": Outcome(fields.pop("outcome", "measured" if rate is not None else "crashed")),
+        "doubts": tuple(Doubt(**doubt) for doubt in fields.pop("doubts", ())),
         "record_sha256": sha256_text(f"{cell} {block} {rate}"),
-        **FINGERPRINT,
-        **fields,
     }
-    encoded = {key: canonical_json(value) if isinstance(value, dict | list) else value for key, value in row.items()}
-    return {**encoded, "axes": dict(axes), "values": values}
+    return RunRow(**row | fields)
 
 
-def make_records(rows: Sequence[Mapping[str, Any]]) -> pd.DataFrame:
-    """Return rows as the table that collect returns."""
-    table: pa.Table = table_of(rows, list(rows[0]["axes"]))
-    records: pd.DataFrame = table.to_pandas(types_mapper={WHOLE: pd.Int64Dtype()}.get)
-    return records
+def _effective(config: CellConfig, changes: Mapping[str, Any]) -> Effective:
+    own = {
+        "accelerator": config.accelerator,
+        "device_names": ["Xeon"],
+        "world_size": config.world_size,
+        "num_nodes": config.num_nodes,
+        "precision": config.precision,
+        "strategy": "auto",
+        "loop": config.loop,
+        "launcher": config.launcher,
+        "threads_per_rank": 1,
+        "batch_size": config.batch_size,
+        "global_batch_size": config.samples_per_step,
+        "warmup_steps": config.measure.warmup_steps,
+        "window_steps": config.measure.min_steps,
+        "optimizer": "SGD",
+    }
+    return Effective.model_validate(own | dict(changes))

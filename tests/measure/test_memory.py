@@ -7,6 +7,7 @@ import sys
 import pytest
 import torch
 
+from accelsweep.core.metrics import MEMORY_METRICS
 from accelsweep.measure.metrics.memory import RankMemory, memory_metrics, rank_memory
 
 
@@ -17,6 +18,10 @@ def test_the_fullest_device_stands_for_the_run_and_host_memory_adds_up():
     assert metrics["device_memory_used_bytes"].value == 31
     assert metrics["host_pss_bytes"].value == 11
     assert metrics["host_pss_bytes"].scope == "all ranks without loader workers, when the window closed"
+
+
+def test_what_is_read_is_every_memory_metric_and_no_other():
+    assert tuple(memory_metrics([RankMemory(10, 20, 30, 5, {})])) == MEMORY_METRICS
 
 
 def test_a_cpu_has_a_reason_instead_of_device_memory():

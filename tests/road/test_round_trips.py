@@ -4,11 +4,12 @@ import json
 import tempfile
 from pathlib import Path
 
+import pyarrow.parquet as pq
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 from tiny_sweep import CONFIG, plan_sweep
 
-from accelsweep.analyse.collect import collect, read_records
+from accelsweep.analyse.collect import collect
 from accelsweep.core.cell import PLAN_KEYS, cell_name
 from accelsweep.core.documents import canonical_json
 from accelsweep.core.outcome import Outcome
@@ -58,13 +59,14 @@ def test_configs_names_and_numbers_come_through_the_whole_road(changes, found, o
         assert {name: config.raw for name, config in block.configs.items()} == {cell_name(one): one for one in wanted}
         assert all(name == cell_name(config.raw) for name, config in block.configs.items())
         records = [written(folder, block, run, outcome, reason, found) for run in block.runs]
-        collect(folder)
-        table = read_records(folder.records)
-    for (_, row), record, change in zip(table.iterrows(), records, changes, strict=True):
+        rows = collect(folder)
+        table = pq.read_table(folder.records).to_pylist()
+    for row, run, record, change in zip(table, rows, records, changes, strict=True):
+        assert (run.run, run.config, run.axes) == (record.run, record.config, record.axes)
         assert record.axes == without_secrets(change)
         assert json.loads(row["config"]) == record.config.raw == without_secrets({**CONFIG, **change})
         assert (row["run"], row["outcome"]) == (record.run, outcome)
-        assert (row["reason"] if reason else None) == record.reason
+        assert row["reason"] == record.reason
         assert {name: metric["value"] for name, metric in json.loads(row["metrics"]).items()} == found
         for key, value in record.axes.items():
             cell = row[f"axis.{key}"]

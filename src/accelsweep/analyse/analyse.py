@@ -1,4 +1,4 @@
-"""From the table of runs to the findings: every number of the report, computed here and rounded once.
+"""From the runs to the findings: every number of the report, computed here and rounded once.
 
 A pure function: the same records give the same findings to the last digit, whatever the order of the rows.
 """
@@ -9,8 +9,6 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-
-import pandas as pd
 
 from accelsweep.analyse.advice.recommend import recommend
 from accelsweep.analyse.advice.situation import Situation
@@ -29,7 +27,7 @@ from accelsweep.analyse.findings.rivals import not_told_apart
 from accelsweep.analyse.findings.scaling import scaling
 from accelsweep.analyse.hardware import HardwareKind, names_of
 from accelsweep.analyse.origin import environment, hardware_of, records_digest
-from accelsweep.analyse.runs import CellRuns, RunRow, group, parse, rate_metric_of
+from accelsweep.analyse.runs import CellRuns, RunRow, group, in_order, rate_metric_of
 from accelsweep.analyse.statistics.intervals import Family, pooled_noise, significant
 from accelsweep.analyse.statistics.repeats import planned_repeats
 from accelsweep.analyse.summary import summaries
@@ -41,9 +39,9 @@ from accelsweep.core.record import Doubt
 from accelsweep.plan.blocks.power import smallest_visible_effect
 
 
-def analyse(records: pd.DataFrame, manifest: Manifest) -> Findings:
-    """Return the findings of the sweep that `manifest` plans from the table that `collect` made of its records."""
-    rows = parse(records)
+def analyse(runs: Iterable[RunRow], manifest: Manifest) -> Findings:
+    """Return the findings of the sweep that `manifest` plans from the runs that `collect` found."""
+    rows = in_order(runs)
     groups = group(manifest, rows)
     rules = _rules(manifest, groups)
     names = names_of(one.hardware for one in groups)
@@ -205,7 +203,7 @@ def _finding(
         quality=quality.mean,
         quality_verdict=quality.verdict,
         metrics=summaries(one),
-        effective=dict(one.effective),
+        effective=one.effective.model_dump(mode="json") if one.effective else {},
         doubts=(*comparison.doubts, *own, *([levels] if levels is not None else [])),
         runs=tuple(_point(run, one.rate(run)) for run in one.runs if run.run is not None),
         quality_difference=quality.difference,

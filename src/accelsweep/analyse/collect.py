@@ -1,136 +1,93 @@
-"""Collect: every run that the plan wants becomes one row of one table, measured or not. The step that may read records.
+"""Collect: every run that the plan wants, measured or not, as a typed row. The step that reads records.
 
 A record that is truncated, altered or not where it belongs is set aside and its run becomes a `not_run` row that says
-so. The same records give the same bytes: columns and rows have a fixed order, the file carries no library's metadata.
+so. `records.parquet` is written beside, for readers elsewhere.
 """
 
 from __future__ import annotations
 
-import io
-from collections.abc import Callable, Iterable, Mapping
+import sys
+from collections.abc import Callable, Mapping
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
-import pandas as pd
-import pyarrow as pa
-import pyarrow.parquet as pq
-
-from accelsweep.core.documents import canonical_json, set_aside, sha256_file, write_bytes_atomically
+from accelsweep.analyse.export import in_utf8, write_table
+from accelsweep.analyse.hardware import HardwareKind
+from accelsweep.analyse.runs import Reading, RunRow
+from accelsweep.core.config import CellConfig
+from accelsweep.core.documents import canonical_json, set_aside, sha256_file
 from accelsweep.core.errors import DamagedFile
 from accelsweep.core.outcome import Outcome
 from accelsweep.core.plans import Block, Manifest, PlannedCell, Run
-from accelsweep.core.record import Record
+from accelsweep.core.record import Effective, Metric, Record
 from accelsweep.core.secrets import without_secrets
 from accelsweep.state.folders import SweepFolder
 from accelsweep.state.records import read_record, read_record_at
 
-TEXT, WHOLE, REAL = pa.string(), pa.int64(), pa.float64()
-
-COLUMNS = {
-    **dict.fromkeys(("sweep", "cell", "run", "block"), TEXT),
-    **dict.fromkeys(("repeat", "position", "attempt", "seed"), WHOLE),
-    **dict.fromkeys(("outcome", "reason", "started_at", "finished_at"), TEXT),
-    "wall_seconds": REAL,
-    **dict.fromkeys(("config", "effective", "metrics", "hardware", "software", "builds", "sources"), TEXT),
-    **dict.fromkeys(("environment", "git", "doubts", "record_sha256"), TEXT),
-}
-"""The columns of every table; those from `config` on hold JSON, except the last. `axis.KEY` and metrics follow."""
+_Part = TypeVar("_Part", CellConfig, Effective, Mapping[str, Any])
 
 
-def collect(folder: SweepFolder) -> pd.DataFrame:
-    """Return one row per wanted run and per unsupported cell of the sweep, and write them to `records.parquet`.
+class _Once:
+    """Equal parts of many records, each kept once: thousands of runs share a config, and memory is not without end."""
 
-    Times are UTC in ISO 8601; `axis.KEY` holds JSON where the axis mixes types; each metric has a float column of its
-    own (null where it was not measured; the reason stands in `metrics`). Rows are in block order, unsupported last.
+    def __init__(self) -> None:
+        self._kept: dict[str, Any] = {}
+
+    def __call__(self, part: _Part) -> _Part:
+        """Return the first part that was equal to this one."""
+        plain = part if isinstance(part, Mapping) else part.model_dump(mode="json")
+        found: _Part = self._kept.setdefault(f"{type(part).__name__} {canonical_json(plain)}", part)
+        return found
+
+
+def collect(folder: SweepFolder) -> list[RunRow]:
+    """Return one row per wanted run, in block order, and per unsupported cell of the sweep; write `records.parquet`.
+
     The plan says where a cell lies on the axes, so that an axis which was added later has values for earlier runs too.
     """
     manifest = Manifest.read(folder.manifest)
-    axes = {cell.name: {"axes": cell.axes} for cell in manifest.cells}
-    configs = cache(lambda block: _configs(folder.block(block)))
-    rows = [
-        {**_run_row(folder, block.name, run, configs), **axes.get(Run.parse(run).cell, {})}
-        for block in manifest.blocks
-        for run in block.runs
-    ]
-    rows += [_unsupported_row(manifest.sweep, cell) for cell in manifest.cells if cell.unsupported is not None]
-    table = table_of(rows, manifest.axes)
-    buffer = io.BytesIO()
-    pq.write_table(table, buffer, compression="zstd")
-    if not folder.records.exists() or folder.records.read_bytes() != buffer.getvalue():
-        write_bytes_atomically(folder.records, buffer.getvalue())
-    return _frame(table)
+    axes = {cell.name: cell.axes for cell in manifest.cells}
+    configs, once = cache(lambda block: _configs(folder.block(block))), _Once()
+    wanted = [_wanted(folder, block.name, run, configs, once) for block in manifest.blocks for run in block.runs]
+    rows = [replace(row, axes=axes.get(row.cell, row.axes)) for row in wanted]
+    rows += [_unsupported(manifest.sweep, cell) for cell in manifest.cells if cell.unsupported is not None]
+    write_table(folder.records, rows, manifest.axes)
+    return rows
 
 
-def read_records(path: Path) -> pd.DataFrame:
-    """Return the table that `collect` wrote to `path`, with whole numbers as whole numbers even where some are null."""
-    return _frame(pq.read_table(path))
-
-
-def table_of(rows: Iterable[Mapping[str, Any]], axes: Iterable[str]) -> pa.Table:
-    """Return rows (a dictionary each; `axes` and `values` hold what becomes columns of their own) as an arrow table."""
-    rows = list(rows)
-    columns = {name: _column([row.get(name) for row in rows], kind) for name, kind in COLUMNS.items()}
-    for axis in axes:
-        columns[f"axis.{axis}"] = _axis_column([row["axes"].get(axis) for row in rows])
-    for metric in sorted({name for row in rows for name in row["values"]} - set(columns)):
-        columns[metric] = pa.array([row["values"].get(metric) for row in rows], REAL)
-    return pa.table(columns)
-
-
-def _frame(table: pa.Table) -> pd.DataFrame:
-    frame: pd.DataFrame = table.to_pandas(types_mapper={WHOLE: pd.Int64Dtype()}.get, ignore_metadata=True)
-    return frame
-
-
-def _column(values: list[Any], kind: pa.DataType) -> pa.Array:
-    """Return a column; half a surrogate pair in a text (arrow holds UTF-8 only) becomes its JSON escape."""
-    if kind == TEXT:
-        values = [None if text is None else text.encode("utf-8", "backslashreplace").decode() for text in values]
-    return pa.array(values, kind)
-
-
-def _axis_column(values: list[Any]) -> pa.Array:
-    kinds = {type(value) for value in values}
-    for kind, arrow in ((str, TEXT), (bool, pa.bool_()), (float, REAL), (int, WHOLE)):
-        if kinds == {kind} and not (kind is int and any(abs(value) >= 2**63 for value in values)):
-            return _column(values, arrow)
-    return _column([canonical_json(value) for value in values], TEXT)
-
-
-def _run_row(folder: SweepFolder, block: str, run: str, configs: Callable[[str], Mapping[str, Any]]) -> dict[str, Any]:
+def _wanted(
+    folder: SweepFolder, block: str, run: str, configs: Callable[[str], Mapping[str, CellConfig]], once: _Once
+) -> RunRow:
     """Return the row of a run; `configs` gives those of a block, for a run that left no record."""
     try:
-        record = read_record(folder, run)
+        return _recorded(read_record(folder, run), sha256_file(folder.record(run)), once)
     except FileNotFoundError:
-        record = None
+        pass
     except DamagedFile:
         set_aside(folder.record(run))
-        record = None
-    if record is not None:
-        return {**_record_row(record), "record_sha256": sha256_file(folder.record(run))}
     cell, repeat = Run.parse(run)
-    return {
-        "sweep": folder.name,
-        "cell": cell,
-        "run": run,
-        "block": block,
-        "repeat": repeat,
-        "outcome": Outcome.not_run,
-        "reason": _why_absent(folder, run),
-        "config": configs(block).get(cell),
-        "axes": {},
-        "values": {},
-    }
+    return RunRow(
+        sweep=folder.name,
+        cell=cell,
+        outcome=Outcome.not_run,
+        axes={},
+        run=run,
+        block=block,
+        repeat=repeat,
+        reason=in_utf8(_why_absent(folder, run)),
+        config=configs(block).get(cell),
+    )
 
 
-def _configs(block: Path) -> dict[str, str]:
-    """Return the config of each cell of a block as JSON, as records hold it; {} for a file that is lost or damaged."""
+def _configs(block: Path) -> dict[str, CellConfig]:
+    """Return the config of each cell of a block as records hold it; {} for a file that is lost or damaged."""
     try:
         configs = Block.read(block).configs
     except (FileNotFoundError, DamagedFile):
         return {}
-    return {cell: canonical_json(without_secrets(config.raw)) for cell, config in configs.items()}
+    return {cell: CellConfig.model_validate(without_secrets(config.raw)) for cell, config in configs.items()}
 
 
 def _why_absent(folder: SweepFolder, run: str) -> str:
@@ -145,24 +102,43 @@ def _why_absent(folder: SweepFolder, run: str) -> str:
     return f"its record was set aside as {damaged[-1].name} ({why}); the same command measures it again"
 
 
-def _record_row(record: Record) -> dict[str, Any]:
-    plain = record.model_dump(mode="json")
-    texts = ("config", "effective", "metrics", "environment", "git", "doubts")
-    return {
-        **{name: plain[name] for name in COLUMNS if name in plain},
-        **{name: canonical_json(plain[name]) for name in texts if plain[name] is not None},
-        **{name: canonical_json(part) for name, part in plain["fingerprint"].items()},
-        "axes": plain["axes"],
-        "values": {name: metric["value"] for name, metric in plain["metrics"].items()},
-    }
+def _recorded(record: Record, sha256: str, once: _Once) -> RunRow:
+    return RunRow(
+        sweep=record.sweep,
+        cell=record.cell,
+        outcome=record.outcome,
+        axes=record.axes,
+        run=record.run,
+        block=record.block,
+        repeat=record.repeat,
+        position=record.position,
+        attempt=record.attempt,
+        seed=record.seed,
+        reason=None if record.reason is None else in_utf8(record.reason),
+        started_at=record.started_at,
+        finished_at=record.finished_at,
+        wall_seconds=record.wall_seconds,
+        config=once(record.config),
+        effective=None if record.effective is None else once(record.effective),
+        metrics={sys.intern(name): _reading(metric) for name, metric in record.metrics.items()},
+        hardware=HardwareKind.of(record.fingerprint.hardware),
+        software=once(record.fingerprint.software),
+        builds=once(record.fingerprint.builds),
+        sources=once(record.fingerprint.sources),
+        environment=record.environment,
+        git=once(record.git),
+        doubts=record.doubts,
+        record_sha256=sha256,
+    )
 
 
-def _unsupported_row(sweep: str, cell: PlannedCell) -> dict[str, Any]:
-    return {
-        "sweep": sweep,
-        "cell": cell.name,
-        "outcome": Outcome.unsupported,
-        "reason": cell.unsupported,
-        "axes": cell.axes,
-        "values": {},
-    }
+def _reading(metric: Metric) -> Reading:
+    reason, scope, provenance = (
+        None if text is None else sys.intern(text) for text in (metric.reason, metric.scope, metric.provenance)
+    )
+    return Reading(metric.value, sys.intern(metric.unit), reason, scope, provenance)
+
+
+def _unsupported(sweep: str, cell: PlannedCell) -> RunRow:
+    reason = None if cell.unsupported is None else in_utf8(cell.unsupported)
+    return RunRow(sweep=sweep, cell=cell.name, outcome=Outcome.unsupported, axes=cell.axes, reason=reason)

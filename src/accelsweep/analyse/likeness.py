@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from typing import Any
 
-from accelsweep.analyse.hardware import HardwareKind
 from accelsweep.analyse.runs import CellRuns, RunRow
 from accelsweep.core.cell import as_typed
 from accelsweep.core.documents import canonical_json
 from accelsweep.core.record import Doubt
 
 _ABSENT = "none"
+
+_Part = Callable[[RunRow], Mapping[str, str]]
+"""A part of a run's fingerprint: its fields and their values."""
 
 FOLLOWS_THE_ACCELERATOR = frozenset({"device", "driver"})
 """Fields of the hardware that must differ when the accelerator does: a CPU run has no GPU in its fingerprint."""
@@ -36,18 +38,17 @@ def difference(a: CellRuns, b: CellRuns, axes: Collection[str], across: Collecti
 
 def build_doubt(a: CellRuns, b: CellRuns) -> Doubt | None:
     """Return the doubt that the compared runs used different builds of the same version, or None."""
-    return _doubt(
-        "builds", "build_differs", "the build tag of {} differs", "measure both with the same build of {}", a, b
-    )
+    message, remedy = "the build tag of {} differs", "measure both with the same build of {}"
+    return _doubt(lambda run: run.builds, "build_differs", message, remedy, a, b)
 
 
 def source_doubt(a: CellRuns, b: CellRuns) -> Doubt | None:
     """Return the doubt that the compared runs used different sources of a package of the user's own, or None."""
     message, remedy = "the sources of {} differ", "if {} was not meant to change, measure both from one commit"
-    return _doubt("sources", "sources_differ", message, remedy, a, b)
+    return _doubt(lambda run: run.sources, "sources_differ", message, remedy, a, b)
 
 
-def _doubt(part: str, code: str, message: str, remedy: str, a: CellRuns, b: CellRuns) -> Doubt | None:
+def _doubt(part: _Part, code: str, message: str, remedy: str, a: CellRuns, b: CellRuns) -> Doubt | None:
     for field, ours, theirs in _varying(part, a.measured, b.measured):
         return Doubt(code=code, message=f"{message.format(field)}: {ours}, {theirs}", remedy=remedy.format(field))
     return None
@@ -60,11 +61,11 @@ def _differences(a: CellRuns, b: CellRuns, axes: Collection[str]) -> Iterator[tu
         if not any(_below(field, axis) for axis in swept):
             yield field, ours, theirs
     same_accelerator = _accelerator(a) == _accelerator(b)
-    for field, ours, theirs in _varying("hardware", a.measured, b.measured):
+    for field, ours, theirs in _varying(lambda run: run.hardware.details, a.measured, b.measured):
         if same_accelerator or field not in FOLLOWS_THE_ACCELERATOR:
             yield field, ours, theirs
-    yield from _varying("software", a.measured, b.measured)
-    for field, ours, theirs in _varying("sources", a.measured, b.measured):
+    yield from _varying(lambda run: run.software, a.measured, b.measured)
+    for field, ours, theirs in _varying(lambda run: run.sources, a.measured, b.measured):
         if _ABSENT not in (ours, theirs):  # whoever does not use a package has another config, which was swept
             yield field, ours, theirs
 
@@ -85,20 +86,13 @@ def _config_differences(a: Any, b: Any, at: str = "") -> Iterator[tuple[str, Any
         yield at, a, b
 
 
-def _varying(part: str, ours: Iterable[RunRow], theirs: Iterable[RunRow]) -> Iterator[tuple[str, Any, Any]]:
+def _varying(part: _Part, ours: Iterable[RunRow], theirs: Iterable[RunRow]) -> Iterator[tuple[str, str, str]]:
     """Yield the fields of a part of the fingerprint that are not one and the same over all runs of both sides."""
-    mine, others = [_distinct(part, side) for side in (ours, theirs)]
+    mine, others = [[part(run) for run in side] for side in (ours, theirs)]
     for field in sorted({key for side in (mine, others) for kind in side for key in kind}):
         values = [sorted({kind.get(field) or _ABSENT for kind in side}) for side in (mine, others)]
         if len(set(values[0]) | set(values[1])) > 1:
             yield field, " and ".join(values[0]), " and ".join(values[1])
-
-
-def _distinct(part: str, runs: Iterable[RunRow]) -> list[Mapping[str, str]]:
-    found: dict[int, HardwareKind | Mapping[str, str]] = {}
-    for run in runs:
-        found.setdefault(id(getattr(run, part)), getattr(run, part))
-    return [kind.details if isinstance(kind, HardwareKind) else kind for kind in found.values()]
 
 
 def _path(axis: str) -> str:

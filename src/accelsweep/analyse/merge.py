@@ -1,4 +1,4 @@
-"""Several sweeps as one: their plans and their tables of runs, merged so that `analyse` sees one larger sweep.
+"""Several sweeps as one: their plans and their runs, merged so that `analyse` sees one larger sweep.
 
 Runs and blocks get their sweep's name before their own (`A/3f2a-r0`), so that nothing pairs across sweeps. A cell that
 both planned has one row per kind of hardware; where sweeps ran at different commits, or with different software, on
@@ -8,17 +8,15 @@ runs are simply more repeats of one cell. Like is still compared with like only.
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, get_args
-
-import pandas as pd
 
 from accelsweep.analyse.advice.words import command
 from accelsweep.analyse.analyse import analyse
-from accelsweep.analyse.collect import COLUMNS
+from accelsweep.analyse.hardware import HardwareKind
+from accelsweep.analyse.runs import RunRow
 from accelsweep.core.claims import Claim
 from accelsweep.core.config import Accelerator
 from accelsweep.core.documents import canonical_json
@@ -33,17 +31,16 @@ ACCELERATORS = frozenset(get_args(Accelerator))
 
 @dataclass(frozen=True)
 class Part:
-    """One of the sweeps: the name of its folder, its table as `collect` returns it, and its plan."""
+    """One of the sweeps: the name of its folder, its runs as `collect` returns them, and its plan."""
 
     name: str
-    records: pd.DataFrame
+    runs: Sequence[RunRow]
     manifest: Manifest
 
 
 def analyse_together(name: str, parts: Sequence[Part]) -> Findings:
     """Return the findings of several sweeps under the new name `name`; the first one's baseline and settings count."""
-    records, manifest = merge(name, parts)
-    findings = analyse(records, manifest)
+    findings = analyse(*merge(name, parts))
     advice = findings.recommendation
     if advice.settle is not None:
         _, option, added = advice.settle.partition(" --add-repeats ")
@@ -62,64 +59,57 @@ def _sharing(findings: Findings) -> int:
     return min(shares, default=1)
 
 
-def merge(name: str, parts: Sequence[Part]) -> tuple[pd.DataFrame, Manifest]:
-    """Return the table and the plan of all `parts` together, in their order."""
-    rows = _told_apart([row for part in parts for row in _named(part)])
+def merge(name: str, parts: Sequence[Part]) -> tuple[list[RunRow], Manifest]:
+    """Return the runs and the plan of all `parts` together, in their order."""
+    runs = _told_apart([_named(part.name, run) for part in parts for run in part.runs])
     axes = tuple(dict.fromkeys(axis for part in parts for axis in part.manifest.axes))
-    cells = _cells(parts, axes, {row["cell"]: json.loads(row["config"]) for row in rows if row["config"]})
-    kept = _without_doubles(rows, {cell.name for cell in cells if cell.unsupported is None})
-    return pd.DataFrame(kept, columns=list(COLUMNS)), _manifest(name, parts, axes, cells)
+    cells = _cells(parts, axes, {run.cell: run.config.raw for run in runs if run.config is not None})
+    kept = _without_doubles(runs, {cell.name for cell in cells if cell.unsupported is None})
+    return kept, _manifest(name, parts, axes, cells)
 
 
-def _named(part: Part) -> list[dict[str, Any]]:
-    """Return the rows of a sweep as dictionaries, with its name before the names of its runs and blocks."""
-    columns = list(COLUMNS)
-    plain = part.records[columns].astype(object).where(part.records[columns].notna(), None)
-    rows: list[dict[str, Any]] = [dict(zip(columns, values, strict=True)) for values in plain.values.tolist()]
-    prefixed = ("run", "block")
-    return [
-        {**row, "sweep": part.name, **{key: f"{part.name}/{row[key]}" for key in prefixed if row[key] is not None}}
-        for row in rows
-    ]
+def _named(sweep: str, row: RunRow) -> RunRow:
+    """Return a row with its sweep's name before the names of its run and its block."""
+    run, block = (None if name is None else f"{sweep}/{name}" for name in (row.run, row.block))
+    return replace(row, sweep=sweep, run=run, block=block)
 
 
-def _told_apart(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+def _told_apart(runs: Sequence[RunRow]) -> list[RunRow]:
     """Mark the hardware of runs that ran at other commits, or with other software, on otherwise equal hardware."""
-    kinds: dict[str, dict[str, dict[str, Any]]] = {}
-    for row in rows:
-        if row["hardware"]:
-            kinds.setdefault(row["hardware"], {})[_variant(row)] = row
+    kinds: dict[HardwareKind, dict[str, RunRow]] = {}
+    for run in runs:
+        if run.recorded:
+            kinds.setdefault(run.hardware, {})[_variant(run)] = run
     marks = {kind: _marks(variants) for kind, variants in kinds.items() if len(variants) > 1}
     return [
-        {**row, "hardware": canonical_json({**json.loads(row["hardware"]), **marks[row["hardware"]][_variant(row)]})}
-        if row["hardware"] in marks
-        else row
-        for row in rows
+        replace(run, hardware=HardwareKind.of({**run.hardware.details, **marks[run.hardware][_variant(run)]}))
+        if run.recorded and run.hardware in marks
+        else run
+        for run in runs
     ]
 
 
-def _variant(row: Mapping[str, Any]) -> str:
+def _variant(run: RunRow) -> str:
     """Return what must be equal for runs on equal hardware to be repeats of one another. A crash before looking is."""
-    git = json.loads(row["git"] or "{}")
-    return canonical_json([row["software"], row["sources"], git.get("commit"), git.get("dirty")])
+    return canonical_json([run.software, run.sources, run.git.get("commit"), run.git.get("dirty")])
 
 
-def _marks(variants: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str, str]]:
-    commits = {key: str(json.loads(row["git"] or "{}").get("commit"))[:10] for key, row in variants.items()}
+def _marks(variants: Mapping[str, RunRow]) -> dict[str, dict[str, str]]:
+    commits = {key: str(run.git.get("commit"))[:10] for key, run in variants.items()}
     if "None" not in commits.values() and len(set(commits.values())) == len(variants):
         return {key: {"commit": commit} for key, commit in commits.items()}
-    return {key: {"sweep": str(row["sweep"])} for key, row in variants.items()}
+    return {key: {"sweep": run.sweep} for key, run in variants.items()}
 
 
-def _without_doubles(rows: Iterable[dict[str, Any]], supported: set[str]) -> list[dict[str, Any]]:
+def _without_doubles(runs: Iterable[RunRow], supported: set[str]) -> list[RunRow]:
     """Drop the row of an unsupported cell where another sweep supports that cell, or says the same already."""
     kept, seen = [], set(supported)
-    for row in rows:
-        if row["run"] is None and row["outcome"] == Outcome.unsupported:
-            if row["cell"] in seen:
+    for run in runs:
+        if run.run is None and run.outcome is Outcome.unsupported:
+            if run.cell in seen:
                 continue
-            seen.add(row["cell"])
-        kept.append(row)
+            seen.add(run.cell)
+        kept.append(run)
     return kept
 
 
@@ -186,12 +176,12 @@ def _settings(parts: Sequence[Part]) -> Settings:
 
 def _prices(parts: Sequence[Part]) -> Prices:
     """Return every plan's prices, an earlier part's first; unusable ones keep all costs away, as in one sweep."""
-    given = [(part.manifest.settings.prices, part.records) for part in parts]
+    given = [(part.manifest.settings.prices, part.runs) for part in parts]
     if unusable := next((prices for prices, _ in given if prices.unusable is not None), None):
         return unusable
     devices: dict[str, Price] = {}
-    for prices, records in reversed(given):
-        devices |= _by_model(prices.devices, records)
+    for prices, runs in reversed(given):
+        devices |= _by_model(prices.devices, runs)
     return Prices(
         devices=devices,
         electricity=next((prices.electricity for prices, _ in given if prices.electricity is not None), None),
@@ -199,13 +189,12 @@ def _prices(parts: Sequence[Part]) -> Prices:
     )
 
 
-def _by_model(devices: Mapping[str, Price], records: pd.DataFrame) -> dict[str, Price]:
+def _by_model(devices: Mapping[str, Price], runs: Iterable[RunRow]) -> dict[str, Price]:
     """Return prices by device model: that of all CPUs of one sweep's machine is not that of another machine's CPU."""
     found = {name: price for name, price in devices.items() if name not in ACCELERATORS}
-    for text in records["effective"].dropna().unique():
-        effective = json.loads(text)
-        for model in effective["device_names"] if effective["accelerator"] in devices else ():
-            found.setdefault(model, devices[effective["accelerator"]])
+    for effective in (run.effective for run in runs if run.effective is not None):
+        for model in effective.device_names if effective.accelerator in devices else ():
+            found.setdefault(model, devices[effective.accelerator])
     return found
 
 

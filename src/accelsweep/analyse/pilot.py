@@ -2,24 +2,24 @@
 
 from __future__ import annotations
 
-import pandas as pd
+from collections.abc import Iterable
 
 from accelsweep.analyse.findings.against_baseline import Rules, against_baseline, family_size, pair_of
-from accelsweep.analyse.runs import CellRuns, group, parse
+from accelsweep.analyse.runs import CellRuns, RunRow, group, in_order
 from accelsweep.analyse.statistics.intervals import Family, paired_interval, variance
 from accelsweep.analyse.statistics.pools import Pair, pools
 from accelsweep.core.plans import Manifest
 from accelsweep.plan.blocks.resolution import PILOT, Needed, PairNoise, repeats_for
 
 
-def repeats_from_pilot(records: pd.DataFrame, manifest: Manifest, resolution: float, most: int) -> Needed | None:
-    """Return how many blocks the sweep needs in all, from the table that `collect` made of its records.
+def repeats_from_pilot(runs: Iterable[RunRow], manifest: Manifest, resolution: float, most: int) -> Needed | None:
+    """Return how many blocks the sweep needs in all, from the runs that `collect` found.
 
     Of each comparison its first 3 shared blocks count, in the manifest's order: asked again when more blocks are
     measured, the answer stays. Ratios do not enter it. None where no comparison has 3 shared blocks with some spread.
     `resolution` and `most` as in `plan.resolution.repeats_for`, which raises ValueError for impossible ones.
     """
-    groups = group(manifest, parse(records))
+    groups = group(manifest, in_order(runs))
     analysis = manifest.settings.analysis
     family = Family(family_size(groups, manifest.baseline), analysis.confidence)
     rules = Rules(family, analysis.threshold, manifest.axes, analysis.across)

@@ -1,22 +1,19 @@
-"""The rows of records.parquet as typed values, in one order whatever order they came in, grouped for the analysis."""
+"""What the sweep's runs came to, as typed values in one order whatever order they came in, grouped for the analysis."""
 
 from __future__ import annotations
 
-import json
 import math
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from functools import cache, cached_property
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any, NamedTuple
-
-import pandas as pd
 
 from accelsweep.analyse.hardware import HardwareKind
 from accelsweep.core.cell import label
 from accelsweep.core.config import CellConfig
 from accelsweep.core.outcome import Outcome
 from accelsweep.core.plans import Manifest, PlannedCell
-from accelsweep.core.record import Doubt
+from accelsweep.core.record import Doubt, Effective
 from accelsweep.core.tasks import UNIT_OF, compared_rate
 
 
@@ -32,31 +29,42 @@ class Reading(NamedTuple):
 
 @dataclass(frozen=True)
 class RunRow:
-    """One row of the table: a run, or an unsupported cell (`run` is None).
+    """A wanted run and what its record says of it, or an unsupported cell (`run` is None).
 
-    Absent JSON columns are empty; an absent config is None.
+    Fields are named as in `core.record.Record`, the parts of the fingerprint one by one. What only a record tells is
+    empty or None where there is none. `wall_seconds` are seconds; times are UTC in ISO 8601.
     """
 
+    sweep: str
     cell: str
-    run: str | None
-    block: str | None
-    repeat: int | None
-    position: int | None
-    seed: int | None
     outcome: Outcome
-    reason: str | None
-    started_at: str | None
-    finished_at: str | None
-    record_sha256: str | None
-    config: CellConfig | None
-    effective: Mapping[str, Any]
-    metrics: Mapping[str, Reading]
-    hardware: HardwareKind
-    software: Mapping[str, str]
-    builds: Mapping[str, str]
-    sources: Mapping[str, str]
-    environment: Mapping[str, Mapping[str, Any]]
-    doubts: tuple[Doubt, ...]
+    axes: Mapping[str, Any]
+    run: str | None = None
+    block: str | None = None
+    repeat: int | None = None
+    position: int | None = None
+    attempt: int | None = None
+    seed: int | None = None
+    reason: str | None = None
+    started_at: str | None = None
+    finished_at: str | None = None
+    wall_seconds: float | None = None
+    config: CellConfig | None = None
+    effective: Effective | None = None
+    metrics: Mapping[str, Reading] = field(default_factory=dict)
+    hardware: HardwareKind = field(default_factory=HardwareKind)
+    software: Mapping[str, str] = field(default_factory=dict)
+    builds: Mapping[str, str] = field(default_factory=dict)
+    sources: Mapping[str, str] = field(default_factory=dict)
+    environment: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    git: Mapping[str, Any] = field(default_factory=dict)
+    doubts: tuple[Doubt, ...] = ()
+    record_sha256: str | None = None
+
+    @property
+    def recorded(self) -> bool:
+        """Whether the run left a record that can be used."""
+        return self.record_sha256 is not None
 
     def value(self, metric: str) -> float | None:
         """Return the metric's value, or None if the run was not measured or has no such value."""
@@ -71,45 +79,9 @@ class RunRow:
         return str(name) if name is not None else None
 
 
-_WHOLE = ("repeat", "position", "seed")
-_TEXT = ("run", "block", "reason", "started_at", "finished_at", "record_sha256")
-_JSON = ("effective", "software", "builds", "sources", "environment")
-
-
-def parse(records: pd.DataFrame) -> list[RunRow]:
-    """Return the rows of the table that `collect` made, sorted by cell, repeat and block."""
-    memo: dict[str, Any] = {}
-    kind_in = cache(lambda text: HardwareKind.of(json.loads(text)) if text else HardwareKind())
-    config_in = cache(lambda text: None if text is None else CellConfig.model_validate(json.loads(text)))
-
-    def parsed(text: str | None, empty: Any) -> Any:
-        if text is None:
-            return empty
-        if text not in memo:
-            memo[text] = json.loads(text)
-        return memo[text]
-
-    columns = {
-        name: _plain(records[name])
-        for name in (*_WHOLE, *_TEXT, *_JSON, "hardware", "config", "cell", "outcome", "metrics", "doubts")
-    }
-    rows = [dict(zip(columns, values, strict=True)) for values in zip(*columns.values(), strict=True)]
-    runs = []
-    for row in rows:
-        fields: dict[str, Any] = {name: None if row[name] is None else int(row[name]) for name in _WHOLE}
-        fields |= {name: row[name] for name in ("cell", *_TEXT)}
-        fields |= {name: parsed(row[name], {}) for name in _JSON}
-        fields["hardware"] = kind_in(row["hardware"])
-        fields["config"] = config_in(row["config"])
-        fields["outcome"] = Outcome(row["outcome"])
-        fields["metrics"] = {name: Reading(**metric) for name, metric in parsed(row["metrics"], {}).items()}
-        fields["doubts"] = tuple(Doubt(**doubt) for doubt in parsed(row["doubts"], ()))
-        runs.append(RunRow(**fields))
+def in_order(runs: Iterable[RunRow]) -> list[RunRow]:
+    """Return the rows sorted by cell, repeat and block: the one order in which the analysis sees them."""
     return sorted(runs, key=lambda run: (run.cell, -1 if run.repeat is None else run.repeat, run.block or ""))
-
-
-def _plain(column: pd.Series[Any]) -> list[Any]:
-    return [None if missing else value for value, missing in zip(column.tolist(), column.isna().tolist(), strict=True)]
 
 
 @dataclass(frozen=True)
@@ -150,9 +122,9 @@ class CellRuns:
         return next((run.config for run in self.runs if run.config is not None), None)
 
     @cached_property
-    def effective(self) -> Mapping[str, Any]:
-        """The settings that were in force in the first measured run, or {}."""
-        return next((run.effective for run in self.measured if run.effective), {})
+    def effective(self) -> Effective | None:
+        """The settings that were in force in the first measured run that tells them, or None."""
+        return next((run.effective for run in self.measured if run.effective is not None), None)
 
     @cached_property
     def log_rates(self) -> dict[str, float]:

@@ -15,9 +15,8 @@ from accelsweep.report.format import bare_text, ratio_text, unit_word
 from accelsweep.state.folders import existing_sweep
 
 if TYPE_CHECKING:
-    import pandas as pd
-
     from accelsweep.analyse.findings.between_sweeps import CellInBoth, SweepComparison
+    from accelsweep.analyse.runs import RunRow
 
 
 def compare_sweeps(home: Path, before: str, after: str, fail_if: str | None) -> int:
@@ -34,7 +33,7 @@ def compare_sweeps(home: Path, before: str, after: str, fail_if: str | None) -> 
     return EXIT_REGRESSION if failing else EXIT_OK
 
 
-def _collected(home: Path, name: str) -> tuple[pd.DataFrame, Manifest]:
+def _collected(home: Path, name: str) -> tuple[list[RunRow], Manifest]:
     from accelsweep.analyse.collect import collect
 
     folder = existing_sweep(home, name)

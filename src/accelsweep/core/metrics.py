@@ -55,8 +55,8 @@ METRICS: dict[str, Meaning] = {
     "flops_per_second": Meaning("FLOP/s", "Operations of a kernel per second, counted by its algorithm."),
     "bytes_per_second": Meaning("B/s", "Bytes that a kernel reads and writes per second, counted by its algorithm."),
     # memory and energy
-    "peak_memory_allocated_bytes": Meaning("B", "Peak of torch's allocator on the fullest device."),
     "peak_memory_reserved_bytes": Meaning("B", "Peak of the memory that torch reserved on the fullest device."),
+    "peak_memory_allocated_bytes": Meaning("B", "Peak of torch's allocator on the fullest device."),
     "device_memory_used_bytes": Meaning("B", "Memory in use on the fullest device, other processes included."),
     "host_pss_bytes": Meaning("B", "Proportional set size of all ranks when the window closed; no peak."),
     "energy_joules": Meaning("J", "Energy of the window by a counter; its scope says of which parts."),
@@ -81,3 +81,11 @@ METRICS: dict[str, Meaning] = {
     "device_behind_share": Meaning("1", "Share of steps at whose end the device was still behind the host."),
 }
 """Name -> meaning, in the order of the documentation's table."""
+
+MEMORY_METRICS = (
+    "peak_memory_reserved_bytes",
+    "peak_memory_allocated_bytes",
+    "device_memory_used_bytes",
+    "host_pss_bytes",
+)
+"""What memory is, in order of preference: the first that a cell has, or that all cells have where they are weighed."""

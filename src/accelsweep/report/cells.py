@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from accelsweep.core.findings import CellFinding, Estimate, Findings, Verdict
+from accelsweep.core.metrics import MEMORY_METRICS
 from accelsweep.core.prices import PriceUsed
 from accelsweep.report import format as fmt
 from accelsweep.report.table import Column, Entry, ReportTable
@@ -45,13 +46,6 @@ def cells_table(findings: Findings) -> ReportTable:
 
 
 ENERGY = "joules_per_sample"
-MEMORY_METRICS = (
-    "peak_memory_reserved_bytes",
-    "peak_memory_allocated_bytes",
-    "device_memory_used_bytes",
-    "host_pss_bytes",
-)
-"""What memory is, in order of preference: the first that a cell has a value for is shown."""
 
 _OPTIONAL: tuple[tuple[str, tuple[str, ...]], ...] = (
     ("Time to target", ("time_to_target", "time_to_target_seconds")),

@@ -6,10 +6,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from accelsweep.core.findings import CellFinding, Choice, Findings
+from accelsweep.core.metrics import MEMORY_METRICS
 from accelsweep.core.outcome import Outcome
 from accelsweep.core.record import Doubt
 from accelsweep.report import format as fmt
-from accelsweep.report.cells import ENERGY, MEMORY_METRICS, absent_metrics, metric_entry, quality_words
+from accelsweep.report.cells import ENERGY, absent_metrics, metric_entry, quality_words
 from accelsweep.report.clean import printable_findings
 from accelsweep.report.figures.build import build_figures
 from accelsweep.report.figures.figure import Figure, Skipped

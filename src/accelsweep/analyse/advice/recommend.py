@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from accelsweep.analyse.advice.price import price_of, traded
 from accelsweep.analyse.advice.situation import Situation
 from accelsweep.analyse.advice.words import against_baseline, command, memory, setting, verb
-from accelsweep.analyse.findings.pareto import MEMORY, cost_of, money_of, one_energy_scope, value_of
+from accelsweep.analyse.findings.pareto import cost_of, memory_of_all, money_of, one_energy_scope, value_of
 from accelsweep.analyse.findings.quality import FASTER_BUT_WORSE, NOT_MEASURED, shown_not_worse
 from accelsweep.core.digits import count_of
 from accelsweep.core.findings import CellFinding, Choice, Recommendation, Verdict
@@ -205,7 +205,7 @@ def _alternatives(situation: Situation, best: CellFinding) -> tuple[Choice, ...]
     """
     sound = [cell for cell in situation.cells if cell.quality_verdict != FASTER_BUT_WORSE]
     on_front = [cell for cell in sound if cell.cell in situation.front]
-    memories = next((name for name in MEMORY if all(value_of(cell, name) is not None for cell in on_front)), None)
+    memories = memory_of_all(on_front)
     energies_compare = one_energy_scope(on_front)
     wishes: list[tuple[str, Callable[[CellFinding], float | None]]] = [
         ("Cheapest", lambda cell: cost_of(cell, money_of(situation.cells))),

@@ -6,7 +6,7 @@ import shlex
 from collections.abc import Mapping
 from typing import Any
 
-from accelsweep.analyse.findings.pareto import MEMORY, value_of
+from accelsweep.analyse.findings.pareto import memory_of_all, value_of
 from accelsweep.core.digits import UNKNOWN, ratio_words, says_nothing
 from accelsweep.core.findings import CellFinding, Estimate
 from accelsweep.core.plans import Manifest, Site
@@ -50,7 +50,7 @@ def against_baseline(ratio: Estimate) -> str:
 
 def memory(cell: CellFinding, site: Site) -> str | None:
     """Return the peak memory of a cell, as a share of the device's where the inventory knows that, or None."""
-    name = next((name for name in MEMORY if value_of(cell, name) is not None), None)
+    name = memory_of_all([cell])
     used = value_of(cell, name) if name is not None else None
     if used is None:
         return None

@@ -8,16 +8,14 @@ no further repeat could take it away.
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
-
-import pandas as pd
 
 from accelsweep.analyse.findings.against_baseline import endings, own_rate
 from accelsweep.analyse.findings.doubts import cell_doubts, outlying_runs, overlapping_runs
 from accelsweep.analyse.likeness import build_doubt, difference, source_doubt
-from accelsweep.analyse.runs import CellRuns, RunRow, group, parse, rate_metric_of
+from accelsweep.analyse.runs import CellRuns, RunRow, group, in_order, rate_metric_of
 from accelsweep.analyse.statistics.intervals import Family, exponential_estimate, verdict, welch_interval
 from accelsweep.core.documents import Frozen
 from accelsweep.core.errors import InputError
@@ -79,17 +77,17 @@ def failing(comparison: SweepComparison, gate: Gate) -> tuple[CellInBoth, ...]:
 
 
 def compare_sweeps(
-    before: tuple[pd.DataFrame, Manifest], after: tuple[pd.DataFrame, Manifest], across: Collection[str] = ()
+    before: tuple[Iterable[RunRow], Manifest], after: tuple[Iterable[RunRow], Manifest], across: Collection[str] = ()
 ) -> SweepComparison:
-    """Compare two collected sweeps (table and manifest of each) over the cells that both plan.
+    """Compare two sweeps (the runs that `collect` found, and the plan, of each) over the cells that both plan.
 
     Cells are matched by name, so their configs are equal. Different hardware or public versions are refused unless
     named in `across`; different sources of the user's packages, which two commits are expected to have, are a doubt.
     The compared rate, threshold and confidence are those of the sweep `after`.
     """
-    rows = parse(after[0])
+    rows = in_order(after[0])
     metric = rate_metric_of(after[1], rows)
-    old, new = _Side.of("before", before[1], parse(before[0]), metric), _Side.of("after", after[1], rows, metric)
+    old, new = _Side.of("before", before[1], in_order(before[0]), metric), _Side.of("after", after[1], rows, metric)
     pairs, settings = list(_pairs(old, new)), after[1].settings.analysis
     family = Family(max(1, len(pairs)), settings.confidence)
     allowed = (*across, *settings.across)

@@ -96,7 +96,7 @@ def gaps(groups: Sequence[CellRuns], found: Sequence[Mapping[str, Estimate]]) ->
 
 
 def _models(group: CellRuns) -> tuple[str, ...]:
-    return tuple(group.effective.get("device_names", ()))
+    return group.effective.device_names if group.effective else ()
 
 
 def _energy_costs(group: CellRuns, prices: Prices, family: Family) -> dict[str, Estimate]:

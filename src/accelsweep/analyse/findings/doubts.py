@@ -58,7 +58,7 @@ def cell_doubts(group: CellRuns, outlying: Collection[str], overlapping: Collect
 
 def _uneven(group: CellRuns) -> Iterator[Doubt]:
     """Yield the doubt that repeats had different numbers of CPU threads, if they had."""
-    threads = sorted({found for run in group.measured if (found := run.effective.get("threads_per_rank"))})
+    threads = sorted({run.effective.threads_per_rank for run in group.measured if run.effective})
     if len(threads) > 1:
         counts = " and ".join(map(str, threads))
         message = f"its repeats had {counts} CPU threads per rank, so they are not repeats of one thing"

@@ -8,9 +8,7 @@ from dataclasses import dataclass
 
 from accelsweep.analyse.findings.quality import QualityMeasure
 from accelsweep.core.findings import CellFinding, Estimate, Summary, Verdict
-
-MEMORY = ("peak_memory_reserved_bytes", "peak_memory_allocated_bytes", "host_pss_bytes")
-"""What memory is, in order of preference."""
+from accelsweep.core.metrics import MEMORY_METRICS
 
 
 def candidates(cells: Sequence[CellFinding]) -> list[CellFinding]:
@@ -45,7 +43,7 @@ def objectives(cells: Sequence[CellFinding], quality: QualityMeasure, threshold:
     `threshold` is the share of a rate, a cost or memory that does not matter; of quality its own margin does not.
     Energy counts only where all readings have the same scope, memory only where all have the same kind.
     """
-    memory = next((name for name in MEMORY if all(value_of(cell, name) is not None for cell in cells)), MEMORY[0])
+    memory = memory_of_all(cells) or MEMORY_METRICS[0]
     money = money_of(cells)
     found = {
         "rate": [_inverse(_ends(cell.rate)) for cell in cells],
@@ -106,6 +104,11 @@ def one_energy_scope(cells: Sequence[CellFinding]) -> bool:
 def money_of(cells: Sequence[CellFinding]) -> str:
     """Return the cost that cells are weighed by: of a result, where some have one, else of a million samples."""
     return "usd_per_result" if any("usd_per_result" in cell.costs for cell in cells) else "usd_per_million_samples"
+
+
+def memory_of_all(cells: Sequence[CellFinding]) -> str | None:
+    """Return the memory metric by which these cells are weighed: the first that all of them have, or None."""
+    return next((name for name in MEMORY_METRICS if all(value_of(cell, name) is not None for cell in cells)), None)
 
 
 def value_of(cell: CellFinding, metric: str) -> float | None:

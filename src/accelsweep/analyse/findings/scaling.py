@@ -58,8 +58,7 @@ def _curves(groups: Sequence[CellRuns], *, strong: bool) -> list[list[CellRuns]]
 
 def global_batch(group: CellRuns) -> int | None:
     """Return the samples of one optimiser step over all devices and accumulated steps, as a run of the cell had it."""
-    found = group.effective.get("global_batch_size")
-    return None if found is None else int(found)
+    return group.effective.global_batch_size if group.effective else None
 
 
 def _batch(group: CellRuns) -> int:

@@ -60,8 +60,8 @@ def memory_metrics(ranks: list[RankMemory]) -> dict[str, Metric]:
     """Return the run's memory metrics: the fullest device's numbers, and the sum of all ranks' host memory."""
     one = "one device, the fullest"
     return {
-        "peak_memory_allocated_bytes": _fullest(ranks, "allocated", one),
         "peak_memory_reserved_bytes": _fullest(ranks, "reserved", one),
+        "peak_memory_allocated_bytes": _fullest(ranks, "allocated", one),
         "device_memory_used_bytes": _fullest(ranks, "device", "the whole device, all processes"),
         "host_pss_bytes": _host(ranks),
     }

@@ -11,8 +11,9 @@ import altair as alt
 
 from accelsweep.analyse.findings.pareto import one_energy_scope
 from accelsweep.core.findings import CellFinding, Findings
+from accelsweep.core.metrics import MEMORY_METRICS
 from accelsweep.report import format as fmt
-from accelsweep.report.cells import ENERGY, MEMORY_METRICS, cost_of
+from accelsweep.report.cells import ENERGY, cost_of
 from accelsweep.report.figures.figure import ROWS, SI_AXIS, Chart, Figure, Skipped
 from accelsweep.report.figures.theme import Palette
 
