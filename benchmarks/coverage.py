@@ -1,14 +1,14 @@
-"""Do the intervals hold the truth, and do equal cells look equal? Simulated sweeps through our own interval code.
+"""Do the intervals hold the truth, and do equal settings look equal? Simulated sweeps through our own interval code.
 
     python benchmarks/coverage.py [SWEEPS]
 
 Prints Markdown tables from SWEEPS (10000) simulated sweeps each: simultaneous coverage and half widths of the
-moderated interval beside those of the plain paired t-interval that it replaced, sweeps of equal cells with a false
+moderated interval beside those of the plain paired t-interval that it replaced, sweeps of equal settings with a false
 verdict, repeated looks, `repeats: auto`, and power. Exit code 1 if a gate fails: at least 94 % of the sweeps hold all
-their truths in every scenario but `two far modes`, at most 5 % of the sweeps of equal cells have a false verdict, and
-at 8 cells in 3 blocks the half widths are at most half of the plain ones. Two cells are printed and not gated: a single
-ratio has the plain interval, here as before. All noise is on the log rate, in units of a run's usual standard
-deviation.
+their truths in every scenario but `two far modes`, at most 5 % of the sweeps of equal settings have a false verdict,
+and at 8 settings in 3 blocks the half widths are at most half of the plain ones. Two settings are printed and not
+gated: a single ratio has the plain interval, here as before. All noise is on the log rate, in units of a run's usual
+standard deviation.
 """
 
 from __future__ import annotations
@@ -113,8 +113,8 @@ SCENARIOS: dict[str, Scenario] = {
     UNGATED: far_modes,
     "baseline 3x": louder(0, 3.0),
     "baseline 10x": louder(0, 10.0),
-    "one cell 3x": louder(1, 3.0),
-    "one cell 10x": louder(1, 10.0),
+    "one setting 3x": louder(1, 3.0),
+    "one setting 10x": louder(1, 10.0),
     "log-sd spread 0.5": uneven,
     "shocks spare baseline": spared(1.0),
     "shocks spare half": spared(0.5),
@@ -168,9 +168,9 @@ class Table:
 
 def coverage(sweeps: int) -> bool:
     """Print all scenarios at all sizes; return whether a gate failed."""
-    heads = [f"{cells} cells" for cells in CELLS]
+    heads = [f"{cells} settings" for cells in CELLS]
     title = "Sweeps whose intervals all hold the truth, in %: moderated (plain paired t)"
-    table = Table(title, "scenario", "blocks", *heads, "half width at 8 cells")
+    table = Table(title, "scenario", "blocks", *heads, "half width at 8 settings")
     for name, scenario in SCENARIOS.items():
         for blocks in BLOCKS:
             found = [intervals(scenario(np.random.default_rng(1), (sweeps, cells, blocks))) for cells in CELLS]
@@ -185,8 +185,8 @@ def coverage(sweeps: int) -> bool:
 
 
 def verdicts(sweeps: int) -> bool:
-    """Print how often equal cells get a verdict, at one look and at repeated ones; return whether a gate failed."""
-    title = f"Sweeps of 8 equal cells with a false verdict, {NOISE:.0%} noise, in %: moderated (plain)"
+    """Print how often equal settings get a verdict, at one look and at repeated ones; return whether a gate failed."""
+    title = f"Sweeps of 8 equal settings with a false verdict, {NOISE:.0%} noise, in %: moderated (plain)"
     looks: tuple[tuple[int, ...], ...] = ((3,), (5,), (3, 5, 8))
     table = Table(title, "scenario", "at 3 blocks", "at 5 blocks", "at a look at 3, 5 or 8 (not gated)")
     for name, scenario in SCENARIOS.items():
@@ -202,7 +202,7 @@ def verdicts(sweeps: int) -> bool:
 def power(sweeps: int) -> None:
     """Print how often a true gain is found faster."""
     gains = (0.05, 0.1, 0.2, 0.5, 1.0)
-    title = "True gains that are found faster, equal normal noise, 8 cells, in %: moderated (plain)"
+    title = "True gains that are found faster, equal normal noise, 8 settings, in %: moderated (plain)"
     table = Table(title, "noise", "blocks", *(f"+{gain:.0%}" for gain in gains))
     for noise in (0.01, 0.03, 0.1):
         for blocks in BLOCKS:
@@ -216,8 +216,8 @@ def auto(sweeps: int) -> bool:
     """Print what `repeats: auto` comes to; return whether a gate failed."""
     title = "`repeats: auto`, a resolution of 10 %, at most 20 blocks: sweeps that hold all truths in % (blocks)"
     noises = (0.02, 0.03, 0.05, 0.08)
-    table = Table(title, "scenario", "cells", *(f"{noise:.0%} noise" for noise in noises))
-    for name in ("equal normal", "t3", "baseline 3x", "one cell 10x", "log-sd spread 0.5"):
+    table = Table(title, "scenario", "settings", *(f"{noise:.0%} noise" for noise in noises))
+    for name in ("equal normal", "t3", "baseline 3x", "one setting 10x", "log-sd spread 0.5"):
         for cells in (4, 8, 16):
             found = [_stein(noise * SCENARIOS[name](np.random.default_rng(4), (sweeps, cells, 20))) for noise in noises]
             shown = (f"{100 * held:.1f} ({blocks:.1f})" for held, blocks in found)

@@ -80,15 +80,15 @@ def main() -> None:
         composed = compose_through_hydra(home, overrides, options.sample)
     cells = {cell.name: cell.config.raw for cell in plan.cells}
     for name, (_, config) in composed.items():
-        assert cells[name] == config, f"cell {name} differs from what Hydra composes"
+        assert cells[name] == config, f"setting {name} differs from what Hydra composes"
     seconds = [each for each, _ in composed.values()]
     mean, error = statistics.fmean(seconds), statistics.stdev(seconds) / len(seconds) ** 0.5
     through_hydra = mean * len(cells)
-    print(f"cells                          {len(cells)} (3 repeats, {len(plan.new_blocks)} blocks)")
+    print(f"settings                       {len(cells)} (3 repeats, {len(plan.new_blocks)} blocks)")
     print(f"make_plan                      {made - begin:.2f} s, {planning_mib:.0f} MiB above the imports")
     print(f"write_plan                     {written - made:.2f} s, {writing_mib:.0f} MiB above the imports")
-    print(f"Hydra, {len(composed)} cells sampled       {1000 * mean:.1f} +- {1000 * error:.1f} ms each; equal configs")
-    print(f"Hydra, all cells, extrapolated {through_hydra:.0f} s")
+    print(f"Hydra, {len(composed)} settings sampled    {1000 * mean:.1f} +- {1000 * error:.1f} ms each; equal configs")
+    print(f"Hydra, all settings, extrapolated {through_hydra:.0f} s")
     print(f"ratio                          {through_hydra / (made - begin):.0f}x (make_plan), aim 20x")
     print(f"                               {through_hydra / (written - begin):.0f}x (make_plan and write_plan)")
 

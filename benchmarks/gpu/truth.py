@@ -123,7 +123,7 @@ def quickstart(place: Place, findings: Findings) -> None:
     """The first sweep of every user has a number on both devices and a verdict on whether the GPU pays off."""
     records = place.sweep("quickstart", "experiment=quickstart", f"accelerator={_both(place)}", "devices=1")
     rows = [(str(one.body["axes"]), one.outcome, one.metric("samples_per_second")) for one in records]
-    findings.table("Quickstart", ("cell", "outcome", "samples/s"), rows)
+    findings.table("Quickstart", ("setting", "outcome", "samples/s"), rows)
     bad = [row for row in rows if row[1] != "measured"]
     findings.expect("every run is measured", not bad, bad or f"{len(rows)} runs")
 

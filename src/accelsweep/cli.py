@@ -27,12 +27,12 @@ Overrides = Annotated[
 SweepName = Annotated[str, typer.Argument(help="the sweep's name, as in sweeps/NAME")]
 Name = Annotated[str | None, typer.Option("--name", help="name the sweep (default: the experiment's name)")]
 Cfg = Annotated[str | None, typer.Option("--cfg", help="print the composed config and stop; the only choice is `job`")]
-AddRepeats = Annotated[int, typer.Option("--add-repeats", min=0, help="add K whole blocks to what is planned")]
+AddRepeats = Annotated[int, typer.Option("--add-repeats", min=0, help="add K whole blocks to the plan")]
 TrackingUri = Annotated[str | None, typer.Option("--tracking-uri", help="MLflow store (default: sqlite:///mlflow.db)")]
 
 
 @app.command()
-def init(folder: Annotated[Path, typer.Argument(help="where to; it is made if need be")] = Path()) -> None:
+def init(folder: Annotated[Path, typer.Argument(help="the folder; it is made where there is none")] = Path()) -> None:
     """Write a model, its data, an experiment and a test of your own to begin with. Overwrites nothing."""
     from accelsweep.commands.init import write_starter
 
@@ -49,10 +49,12 @@ def run(
     add_repeats: AddRepeats = 0,
     time_budget: Annotated[str | None, typer.Option(help="start no run after this time: 90s, 30m, 2h")] = None,
     tracking_uri: TrackingUri = None,
-    cancel_old: Annotated[bool, typer.Option("--cancel-old", help="end what still works on this sweep here")] = False,
+    cancel_old: Annotated[
+        bool, typer.Option("--cancel-old", help="end the remains of an earlier command on this machine")
+    ] = False,
     cfg: Cfg = None,
 ) -> None:
-    """Plan a sweep, measure what is missing of it, and write its report. The same command again resumes it."""
+    """Plan a sweep, measure its missing runs, and write its report. The same command again resumes it."""
     from accelsweep.commands import plan as planning
     from accelsweep.commands import run as running
 
@@ -83,7 +85,7 @@ def plan(
     add_repeats: AddRepeats = 0,
     cfg: Cfg = None,
 ) -> None:
-    """Show what would be measured, what cannot be and why, and what it will take. Writes nothing."""
+    """Preview a sweep: settings, unsupported ones with reasons, time and cost. Writes nothing."""
     from accelsweep.commands import plan as planning
 
     if cfg is not None:
@@ -94,7 +96,7 @@ def plan(
 
 @app.command()
 def status(name: Annotated[str | None, typer.Argument(help="the sweep's name (default: all)")] = None) -> None:
-    """Tell what is planned, done, running and left, from files and, on a cluster, from Slurm's queue."""
+    """Show planned, running and finished runs; on a cluster, the jobs in Slurm's queue too."""
     from accelsweep.commands.status import print_status
 
     print_status(Path.cwd(), name)
@@ -105,7 +107,7 @@ def runs(
     name: SweepName,
     outcome: Annotated[str | None, typer.Option(help="only these, e.g. crashed or not_run")] = None,
 ) -> None:
-    """List the sweep's runs with outcome, reason, cell and folder. Writes nothing."""
+    """List the sweep's runs with outcome, reason, setting and folder. Writes nothing."""
     from accelsweep.commands.runs import print_runs
 
     print_runs(Path.cwd(), name, outcome)
@@ -116,7 +118,7 @@ def retry(
     name: SweepName,
     outcome: Annotated[str, typer.Option(help="re-open the runs that ended so: out_of_memory, disturbed, ...")],
 ) -> None:
-    """Re-open runs, so that the next `accelsweep run` measures them again; their records are kept as attempts."""
+    """Open runs again for the next `accelsweep run`. Their records are kept as attempts."""
     from accelsweep.commands.retry import retry_runs
 
     retry_runs(Path.cwd(), name, outcome)
@@ -124,7 +126,7 @@ def retry(
 
 @app.command()
 def report(names: Annotated[list[str], typer.Argument(help="sweeps; several are merged by hardware")]) -> None:
-    """Collect, analyse and write the report again from the records; of several sweeps one, reports/A+B."""
+    """Write the report again from the records. Several sweeps get one report, reports/A+B."""
     from accelsweep.drive import finish
 
     typer.echo(finish.report(Path.cwd(), names))
@@ -132,7 +134,7 @@ def report(names: Annotated[list[str], typer.Argument(help="sweeps; several are 
 
 @app.command()
 def publish(name: SweepName, tracking_uri: TrackingUri = None) -> None:
-    """Copy the sweep's records to MLflow; only what is missing there is sent."""
+    """Copy the sweep's records to MLflow. Only missing and changed runs are sent."""
     from accelsweep.commands.publishing import publish_now
 
     typer.echo(publish_now(Path.cwd(), name, tracking_uri))
@@ -144,7 +146,7 @@ def compare(
     after: Annotated[str, typer.Argument(help="the sweep that may have changed")],
     fail_if: Annotated[str | None, typer.Option(help="exit 3 on a supported regression, e.g. slower:2%")] = None,
 ) -> None:
-    """Compare two sweeps cell by cell, with intervals and verdicts."""
+    """Compare two sweeps setting by setting, with intervals and verdicts."""
     from accelsweep.commands.compare import compare_sweeps
 
     raise typer.Exit(compare_sweeps(Path.cwd(), before, after, fail_if))
@@ -174,18 +176,20 @@ def ui(
 
 @app.command()
 def doctor() -> None:
-    """Check that this machine can measure, and say what it has."""
+    """Check whether this machine can measure, and list its devices and versions."""
     from accelsweep.commands.doctor import examine
 
     raise typer.Exit(examine(Path.cwd()))
 
 
 @app.command()
-def debug(name: SweepName, cell: Annotated[str, typer.Argument(help="the cell's name, or its beginning")]) -> None:
-    """Run one cell in the foreground, in a throw-away folder; breakpoint() and pdb work. Records stay untouched."""
+def debug(
+    name: SweepName, setting: Annotated[str, typer.Argument(help="the setting's name, or its beginning")]
+) -> None:
+    """Run one setting in the foreground, in a throw-away folder; breakpoint() and pdb work. Records stay untouched."""
     from accelsweep.commands.debug import debug_in_foreground
 
-    raise typer.Exit(debug_in_foreground(Path.cwd(), name, cell))
+    raise typer.Exit(debug_in_foreground(Path.cwd(), name, setting))
 
 
 @app.command()

@@ -103,8 +103,8 @@ def test_any_metric_can_be_claimed(judged) -> None:
     ("cell", "reason"),
     [
         ({"accelerator": "cuda"}, "accelerator=cuda: unsupported: there is no cuda here"),
-        ({"accelerator": "mps"}, "no cell of this sweep has accelerator=mps"),
-        ({"accelerator": "cpu"}, "2 cells of this sweep have accelerator=cpu; the claim must name one"),
+        ({"accelerator": "mps"}, "no setting of this sweep has accelerator=mps"),
+        ({"accelerator": "cpu"}, "2 settings of this sweep have accelerator=cpu; the claim must name one"),
     ],
 )
 def test_what_cannot_be_tested_here_says_why(judged, cell, reason) -> None:
@@ -117,8 +117,8 @@ def test_what_cannot_be_tested_here_says_why(judged, cell, reason) -> None:
     ("cell", "reason"),
     [
         ({"accelerator": "mps", "batch_size": 64}, "accelerator=mps, batch_size=64: unsupported: "),
-        ({"accelerator": "mps", "batch_size": 65}, "no cell of this sweep has accelerator=mps, batch_size=65"),
-        ({"batch_size": 64}, "2 cells of this sweep have batch_size=64; the claim must name one"),
+        ({"accelerator": "mps", "batch_size": 65}, "no setting of this sweep has accelerator=mps, batch_size=65"),
+        ({"batch_size": 64}, "2 settings of this sweep have batch_size=64; the claim must name one"),
         ({"accelerator": "cpu", "batch_size": 64}, "accelerator=cpu, batch_size=64: it has not run yet"),
     ],
 )
@@ -129,7 +129,7 @@ def test_a_cell_that_cannot_run_here_is_named_by_its_config_as_those_that_can(tm
 
 def test_where_no_cell_can_run_here_one_that_may_be_meant_gives_the_reason(tmp_path) -> None:
     reason = _planned(tmp_path, ["accelerator=mps", "batch_size=64"], {"batch_size": 64})
-    assert reason.startswith("no cell of this sweep is known to have batch_size=64; 1 cell may: unsupported: ")
+    assert reason.startswith("no setting of this sweep is known to have batch_size=64; 1 setting may: unsupported: ")
 
 
 def _planned(home: Path, overrides: list[str], cell: dict[str, Any]) -> str:
@@ -256,7 +256,7 @@ def test_a_figure_whose_runs_are_yet_to_come_is_not_run_though_nothing_that_name
         ClaimVerdict.not_run,
         "accelerator=cuda: it has not run yet; the same command measures it",
     )
-    assert found["parameters"].reason == "no cell of this sweep has accelerator=cpu, threads=null"
+    assert found["parameters"].reason == "no setting of this sweep has accelerator=cpu, threads=null"
 
 
 def test_a_count_has_no_noise_so_that_equal_values_are_an_interval(simulated: ModuleType) -> None:

@@ -150,7 +150,7 @@ def test_the_baseline_is_recommended_when_nothing_beats_it(simulated: ModuleType
     advice = _analysed(simulated, (1.0, 0.5, 1.0005, 0.8)).recommendation
     assert advice.choice is not None
     assert advice.choice.cell == simulated.name_of(CELLS[0])
-    assert "none of 3 other cells" in advice.sentence
+    assert "none of 3 other settings" in advice.sentence
     assert "2 % faster" in advice.sentence
 
 
@@ -186,7 +186,7 @@ def test_where_no_cell_can_run_the_first_reason_is_told_and_few_repeats_are_no_d
     rows = [RunRow("s", cell.name, Outcome.unsupported, cell.axes, reason=cell.unsupported) for cell in cells]
     findings = analyse(rows, plan)
     assert findings.recommendation.sentence == (
-        "Nothing can be recommended: no run was measured. No cell can run here; "
+        "Nothing can be recommended: no run was measured. No setting can run here; "
         "the first is unsupported: there is no cuda here."
     )
     assert findings.doubts == ()

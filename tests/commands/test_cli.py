@@ -21,7 +21,7 @@ SURFACE = {
     "claims": "NAMES --minutes",
     "ui": "--port --tracking-uri",
     "doctor": "",
-    "debug": "NAME CELL",
+    "debug": "NAME SETTING",
     "clean": "NAME --yes -y",
 }
 """Every command with its arguments (in capitals) and options: scripts rest on them, so that none goes unnoticed."""

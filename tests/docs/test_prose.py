@@ -2,18 +2,25 @@
 
 from __future__ import annotations
 
+import importlib
 import re
 from pathlib import Path
 
 import pytest
+
+from accelsweep.report.captions import CAPTIONS
+from accelsweep.report.content import METHOD
 
 ROOT = Path(__file__).resolve().parents[2]
 NAMED = ("README.md", "CONTRIBUTING.md", "CHANGELOG.md", "SECURITY.md")
 PAGES = (
     [ROOT / name for name in NAMED] + sorted((ROOT / "docs").glob("*.md")) + sorted((ROOT / "docs/design").glob("*.md"))
 )
-LONGEST = 32
-"""Words. Writers aim at 25; a list or an address may need some more."""
+LONGEST = 25
+"""Words."""
+
+IN_MESSAGES = 32
+"""Words. A message names a value, its place and the key that mends it."""
 
 APART = re.compile(r"""(?<!\b[A-Z])(?<!\be\.g)(?<!\bet al)[.!?](?=[\s)*"]|$)""")
 """Sentences end here: not after an initial, nor after `et al.`."""
@@ -46,6 +53,20 @@ def too_long(text, limit=LONGEST):
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
 def test_no_sentence_is_too_long_to_read_aloud(page):
     assert too_long(page.read_text()) == []
+
+
+@pytest.mark.parametrize(
+    ("name", "limit"),
+    [*((name, LONGEST) for name in ("commands", "config_keys", "doubts", "metrics")), ("errors", IN_MESSAGES)],
+)
+def test_no_sentence_of_a_page_made_from_the_code_is_too_long(name, limit, monkeypatch):
+    monkeypatch.syspath_prepend(str(ROOT / "docs" / "generate"))
+    assert too_long(importlib.import_module(name).page(), limit) == []
+
+
+def test_no_sentence_of_the_report_about_itself_is_too_long():
+    texts = [*METHOD, *(caption.text for caption in CAPTIONS.values())]
+    assert [text for text in texts if too_long(text)] == []
 
 
 def test_a_long_sentence_is_found_wherever_it_stands():

@@ -193,7 +193,7 @@ CASES = (
         "        return cross_entropy(self.layer(batch['a'][0]), batch['a'][1])\n"
         "class OwnData(Data):\n    def train_dataloader(self):\n"
         "        return {'a': loader(self.batch_size), 'b': loader(self.batch_size)}\n",
-        raw="a bare loop needs one DataLoader",
+        raw="a raw loop needs one DataLoader",
         note="the samples of the first one are counted",
     ),
     Case(

@@ -139,7 +139,7 @@ def test_swept_indices_name_the_overrides_with_several_values(composer):
         (["batch_size=shuffle(1,2,3)"], ["shuffle()"]),
         (["pair=shuffle([1,2,3])"], ["shuffle()"]),
         (["batch_size=choice(1,2)", "hydra/sweeper=optuna"], ["hydra/sweeper=optuna"]),
-        (["hydra.sweeper._target_=mine.Sweeper"], ["mine.Sweeper", "every cell must be known"]),
+        (["hydra.sweeper._target_=mine.Sweeper"], ["mine.Sweeper", "every setting must be known"]),
         (["hydra.job.num=1,2"], ["hydra.job.num=1,2", "not supported"]),
         (["batch_size=range(1,5,0)"], ["batch_size=range(1,5,0)"]),
         (["batch_size=range(5,1)"], ["batch_size", "no value at all"]),

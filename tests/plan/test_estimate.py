@@ -89,4 +89,4 @@ def test_the_smallest_effect_states_its_assumption(home):
 
 def test_where_no_interval_can_be_had_the_reason_is_given(home):
     assert visible_effect(make_plan(home, ["batch_size=8,16", "repeats=1"])).reason == "one repeat gives no interval"
-    assert "no other cell" in visible_effect(make_plan(home, [])).reason
+    assert "no other setting" in visible_effect(make_plan(home, [])).reason

@@ -224,7 +224,7 @@ def test_a_name_that_could_leave_the_folder_is_refused(home, name):
         (["exclude=[{when: {batch_size: 32}, because: ''}]"], ["exclude.0.because"]),
         (["exclude=[{when: {}, because: x}]"], ["exclude.0.when"]),
         (["exclude=[{when: {batch_size: 32}, becuase: x}]"], ["exclude.0.becuase", "'because'"]),
-        (["exclude=[{when: {batch_size: 32}, because: x}]"], ["every cell"]),
+        (["exclude=[{when: {batch_size: 32}, because: x}]"], ["every setting"]),
         (["model._target_=nowhere.Model"], ["model._target_", "'nowhere'"]),
         (["+prices.devices.cuda.usd_per_hours=1"], ["prices.devices.cuda.usd_per_hours"]),
         (["+prices.devices.cuda=-1"], ["prices.devices.cuda"]),

@@ -86,7 +86,7 @@ def test_the_baseline_is_the_first_supported_cell_that_matches(home):
     assert baseline("++baseline={batch_size: 16}") == ({"batch_size": 16, "precision": "32-true"}, ())
     found, notes = baseline("++baseline={precision: 16-mixed}")
     assert found == {"batch_size": 8, "precision": "32-true"}
-    assert "no supported cell matches" in notes[0]
+    assert "no supported setting matches" in notes[0]
     found, notes = baseline()
     assert found == {"batch_size": 8, "precision": "32-true"}
     assert "no baseline is named" in notes[0]

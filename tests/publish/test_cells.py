@@ -65,7 +65,7 @@ def test_the_description_of_such_a_cell_lists_each_kind_with_its_rate_and_verdic
     publish(sweep, uri)
     note = read_store(sweep, uri)[f"cell:{baseline}"]["tags"]["mlflow.note.content"].splitlines()
     found = [one for one in Findings.read(sweep.findings).cells if one.cell == baseline]
-    assert note[0] == "This cell was run on 2 kinds of hardware; comparing them is for the report."
+    assert note[0] == "This setting was run on 2 kinds of hardware; see the report for a comparison."
     for line, one in zip(note[2:4], found, strict=True):
         assert line.startswith(f"* {one.hardware}: ")
         assert line.endswith(f"; **{one.verdict}**: {one.verdict_reason}")

@@ -1,4 +1,4 @@
-"""How the bare loops bring batches to the device, and what they make of a module's schedule."""
+"""How raw loops bring batches to the device, and what they make of a module's schedule."""
 
 from __future__ import annotations
 

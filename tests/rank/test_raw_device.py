@@ -1,4 +1,4 @@
-"""A bare loop takes no argument of Lightning's Trainer that it would silently leave undone."""
+"""A raw loop takes no argument of Lightning's Trainer that it would silently leave undone."""
 
 from __future__ import annotations
 

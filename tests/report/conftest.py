@@ -258,11 +258,11 @@ def hostile_sweep(tmp_path: Path, hostile_findings: Findings) -> SweepFolder:
 
 
 def rung(step: str, rate: float | None, gain: float | None = None, **changes: Any) -> Rung:
-    """Return a step of a ladder; `gain` is that over the step before and over the first alike."""
+    """Return a rung of a ladder; `gain` is that over the rung before and over the first alike."""
     ratio = estimate(gain, 0.1 * gain, "1") if gain else None
     verdict = Verdict.faster if gain else Verdict.baseline
     values: dict[str, Any] = {
-        "ladder": "all cells",
+        "ladder": "all settings",
         "hardware": "example-host",
         "step": step,
         "cell": step,

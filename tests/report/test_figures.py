@@ -40,7 +40,7 @@ def test_every_figure_is_drawn_or_says_why_not_and_has_a_caption(findings, sweep
     assert [figure.name for figure in figures] == list(CAPTIONS)
     assert {figure.name for figure in figures if isinstance(figure, Figure)} == NAMES
     reasons = {figure.name: figure.reason for figure in figures if isinstance(figure, Skipped)}
-    assert reasons["pareto-cost"] == "fewer than two cells have both a rate and cost"
+    assert reasons["pareto-cost"] == "fewer than two settings have both a rate and cost"
 
 
 @pytest.mark.parametrize("name", sorted(NAMES))
@@ -80,13 +80,13 @@ def test_the_baseline_stands_in_the_forest_even_without_a_ratio(findings):
 def test_the_forest_of_many_cells_shows_the_fastest_and_the_baseline(findings):
     cells = (*findings.cells[:1], *findings.cells[2:3] * (MOST_CELLS + 20))
     figure = speedup_figure(findings.model_copy(update={"cells": cells}))
-    assert figure.note == f"The {MOST_CELLS + 1} fastest of {MOST_CELLS + 21} cells; all stand in the data."
+    assert figure.note == f"The {MOST_CELLS + 1} fastest of {MOST_CELLS + 21} settings; all stand in the data."
     assert sum(row["shown"] for row in figure.rows) == MOST_CELLS + 1
 
 
 def test_without_a_comparison_there_is_no_forest(findings):
     figure = speedup_figure(findings.model_copy(update={"cells": findings.cells[:1]}))
-    assert figure == Skipped("speedup", "no cell could be compared with the baseline")
+    assert figure == Skipped("speedup", "no setting could be compared with the baseline")
 
 
 def test_the_axis_of_ratios_holds_every_interval_and_has_round_ticks():
@@ -151,7 +151,7 @@ def test_a_heat_map_stays_within_a_screen(findings):
     ]
     figure = heatmap_figure(findings.model_copy(update={"cells": tuple(more)}))
     assert len({row["series"] for row in figure.rows}) == MOST_LINES
-    assert figure.note == "The first 80 of 120 cells."
+    assert figure.note == "The first 80 of 120 settings."
 
 
 def test_lines_of_two_machines_are_kept_apart(findings):
@@ -182,7 +182,7 @@ def test_scaling_is_drawn_against_its_ideal(findings):
     assert (
         scaling_figure(bare).reason
         == efficiency_figure(bare).reason
-        == "no cell was measured on two numbers of devices"
+        == "no setting was measured on two numbers of devices"
     )
 
 
@@ -227,7 +227,7 @@ def test_only_memory_that_is_a_peak_is_called_one(findings):
         for cell in findings.cells[:3]
     ]
     gpu = tradeoff_figures(findings.model_copy(update={"cells": tuple(reserved)}))[2]
-    assert gpu.alt == "3 cells by rate and peak memory, reserved."
+    assert gpu.alt == "3 settings by rate and peak memory, reserved."
 
 
 def test_a_missing_price_is_told_as_the_reason(findings):
@@ -331,7 +331,7 @@ def test_a_line_over_batch_sizes_alone_is_named_for_what_it_is(findings):
 def test_a_ladder_is_drawn_step_by_step_and_names_the_steps_without_a_mark(findings, rungs):
     figure = ladder_figure(findings.model_copy(update={"ladder": rungs}))
     assert [row["ratio"] for row in figure.rows] == [1.0, 2.0, None]
-    assert figure.alt == "Speed-up over the first step: naive 1x by definition; larger batch 2.0x [1.8, 2.2]."
+    assert figure.alt == "Speed-up over the first rung: naive 1x by definition; larger batch 2.0x [1.8, 2.2]."
     assert figure.rows[2]["reason"] == "no such key"
     for palette in (LIGHT, DARK):
         figure.draw(palette).to_dict(validate=True)
@@ -341,7 +341,7 @@ def test_a_ladder_is_drawn_step_by_step_and_names_the_steps_without_a_mark(findi
 def test_a_ladder_of_one_measured_step_is_not_drawn(findings, rungs):
     figure = ladder_figure(findings.model_copy(update={"ladder": (rungs[0], rungs[2])}))
     assert isinstance(figure, Skipped)
-    assert figure.reason == "fewer than two steps were measured"
+    assert figure.reason == "fewer than two rungs were measured"
 
 
 def test_a_step_that_may_not_be_compared_has_no_ratio_but_its_reason(findings, rungs):
@@ -354,10 +354,10 @@ def test_a_step_that_may_not_be_compared_has_no_ratio_but_its_reason(findings, r
         "",
         "",
         "torch is 2.12.0, not 2.13.0",
-        "refused: it is not like the first step",
+        "refused: it is not like the first rung",
     ]
-    assert [row["gained"] for row in figure.rows] == ["the first step", "2.0x [1.8, 2.2]", "refused", "2.0x [1.8, 2.2]"]
+    assert [row["gained"] for row in figure.rows] == ["the first rung", "2.0x [1.8, 2.2]", "refused", "2.0x [1.8, 2.2]"]
     assert "other" not in figure.alt
     assert figure.alt.count("by definition") == 1
     alone = ladder_figure(findings.model_copy(update={"ladder": (rungs[0], other)}))
-    assert alone.reason == "fewer than two steps can be compared"
+    assert alone.reason == "fewer than two rungs can be compared"

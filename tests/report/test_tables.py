@@ -18,7 +18,7 @@ def words(row):
 def test_a_cell_has_rate_and_speed_up_with_intervals_and_its_verdict(findings):
     table = cells_table(findings)
     assert [column.title for column in table.columns] == [
-        "Cell",
+        "Setting",
         "Rate",
         "Speed-up",
         "Verdict",
@@ -233,7 +233,7 @@ def test_a_ladder_has_a_row_for_each_step_measured_or_not(findings, rungs):
     assert "ladder" not in tables_by_name(findings)
     table = tables_by_name(findings.model_copy(update={"ladder": rungs}))["ladder"]
     naive, batch, layout = (words(row) for row in table.rows)
-    assert [naive[0], naive[2], naive[3]] == [("naive", "example-host"), ("-", ""), ("first step", "")]
+    assert [naive[0], naive[2], naive[3]] == [("naive", "example-host"), ("-", ""), ("first rung", "")]
     assert batch[0] == ("larger batch", "example-host")
     assert batch[2] == ("2.0x [1.8, 2.2]", "over naive")
     assert batch[4] == ("2.0x [1.8, 2.2]", "")

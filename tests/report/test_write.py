@@ -62,7 +62,7 @@ def test_a_figure_that_is_no_longer_drawn_says_so_and_what_is_not_ours_stays(swe
     (sweep.report / "notes.csv").write_text("mine")
     findings.model_copy(update={"scaling": ()}).write(sweep.findings)
     write_report(sweep)
-    assert "Not drawn: no cell was measured on two numbers" in (sweep.report / "scaling.svg").read_text("utf-8")
+    assert "Not drawn: no setting was measured on two numbers" in (sweep.report / "scaling.svg").read_text("utf-8")
     assert not (sweep.report / "scaling.csv").exists()
     assert (sweep.report / "notes.csv").read_text() == "mine"
 

@@ -42,7 +42,7 @@ def test_the_strict_reader_says_what_is_wrong(example_sweep: SweepFolder, runs: 
     for run, why in (
         (cut, "not a whole JSON"),
         (swapped, f"another run, '{whole}'"),
-        (moved, "another cell, 'another'"),
+        (moved, "another setting, 'another'"),
     ):
         with pytest.raises(DamagedFile, match=why):
             read_record(example_sweep, run)

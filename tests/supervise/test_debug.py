@@ -42,7 +42,7 @@ def test_rank_0_runs_in_this_process_and_leaves_nothing_behind(planned: Supervis
 
 
 def test_a_cell_that_no_block_holds_is_wrong_input(planned: Supervised) -> None:
-    with pytest.raises(InputError, match="holds cell 'nothing'"):
+    with pytest.raises(InputError, match="holds setting 'nothing'"):
         debug_cell(planned.folder, "nothing")
 
 

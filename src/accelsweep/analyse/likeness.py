@@ -30,7 +30,7 @@ def difference(a: CellRuns, b: CellRuns, axes: Collection[str], across: Collecti
     for field, ours, theirs in _differences(a, b, axes):
         if not _allowed(field, across):
             return (
-                f"{field} differs: {as_typed(ours)} (cell {a.cell}), {as_typed(theirs)} (cell {b.cell}); "
+                f"{field} differs: {as_typed(ours)} (setting {a.cell}), {as_typed(theirs)} (setting {b.cell}); "
                 f"to compare them all the same, set analysis.across=[{field}]"
             )
     return None

@@ -42,7 +42,7 @@ def _collected(home: Path, name: str) -> tuple[list[RunRow], Manifest]:
 
 def _print(comparison: SweepComparison) -> None:
     table = Table(title=f"{comparison.after} against {comparison.before}", title_justify="left")
-    table.add_column("cell", no_wrap=True)
+    table.add_column("setting", no_wrap=True)
     unit = unit_word(comparison.rate_unit)
     for heading in (f"before, {unit}", f"after, {unit}", "ratio"):
         table.add_column(heading, justify="right")

@@ -33,7 +33,7 @@ def full_name(folder: SweepFolder, beginning: str) -> str:
     matching = [cell for cell in cells if cell.startswith(beginning)]
     if len(matching) == 1:
         return matching[0]
-    found = "is the beginning of several" if matching else "names no runnable cell"
+    found = "is the beginning of several" if matching else "names no runnable setting"
     raise InputError(
-        f"{beginning!r} {found}; the runnable cells of {folder.name!r} are: {', '.join(matching or cells)}"
+        f"{beginning!r} {found}; the runnable settings of {folder.name!r} are: {', '.join(matching or cells)}"
     )

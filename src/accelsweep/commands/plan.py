@@ -103,8 +103,8 @@ def _print(table: PlanTable) -> None:
 
 
 def _cells(table: PlanTable) -> Table:
-    shown = Table(title=f"{table.sweep}, revision {table.revision}: {len(table.cells)} cells", title_justify="left")
-    shown.add_column("cell")
+    shown = Table(title=f"{table.sweep}, revision {table.revision}: {len(table.cells)} settings", title_justify="left")
+    shown.add_column("setting")
     shown.add_column("")
     shown.add_column("runs", justify="right")
     shown.add_column("measured already", justify="right")

@@ -79,4 +79,4 @@ def label(axes: Mapping[str, Any]) -> str:
     if (batch_size := rest.pop("batch_size", None)) is not None:
         parts.append(f"batch {batch_size}")
     parts += [f"{key}={as_typed(value)}" for key, value in rest.items()]
-    return masked(" | ".join(parts)) if parts else "the only cell"
+    return masked(" | ".join(parts)) if parts else "the only setting"

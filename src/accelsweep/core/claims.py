@@ -23,7 +23,7 @@ TOLERANCE = 0.1
 """How far, relatively, a measured value may lie from a claimed one and still agree with it."""
 
 THRESHOLD = 0.02
-"""What `more than` must exceed its bound by, and what `at least` may miss it by."""
+"""`more than` must exceed its bound by this share; `at least` may miss it by as much."""
 
 _NUMBER = r"(\d+(?:\.\d*)?(?:e[+-]?\d+)?)"
 _BOUND = re.compile(rf"(at least|more than|at most|less than) {_NUMBER}")
@@ -32,7 +32,7 @@ _FACTOR = re.compile(rf"\s*(?:([A-Za-z_][\w.]*)|{_NUMBER})\s*")
 
 
 class ClaimVerdict(StrEnum):
-    """What the interval of a measured value says of a claimed one. A claim that cannot be tested is never dropped."""
+    """Whether a measured value's interval agrees with a claim. A claim that cannot be tested is never dropped."""
 
     agrees = "agrees"
     more = "more than claimed"
@@ -149,13 +149,13 @@ class ClaimFigure(Frozen):
             if self.metric.removeprefix("outcome.") not in known:
                 raise ValueError(f"{self.metric!r} is no outcome; there are: {', '.join(known)}")
             if self.against is not None:
-                raise ValueError("the share of an outcome is that of one cell, and may be 0: it takes no `against`")
+                raise ValueError("the share of an outcome is that of one setting, and may be 0: it takes no `against`")
         return self
 
     @model_validator(mode="after")
     def _has_a_unit(self) -> ClaimFigure:
         if (self.against is None) == (self.unit is None):
-            raise ValueError("a ratio has `against` and no `unit`; the value of a single cell has a `unit`")
+            raise ValueError("a ratio has `against` and no `unit`; the value of a single setting has a `unit`")
         return self
 
     @property

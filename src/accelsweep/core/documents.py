@@ -1,7 +1,7 @@
 """How every JSON document is written and read: sealed by a checksum, renamed into place, validated before use.
 
 A document on disk is `{"accelsweep": KIND, "format": N, "sha256": SEAL, "body": {...}}`. The seal is the SHA-256 of the
-body's canonical JSON, so that a truncated file, a flipped bit or a hand edit is noticed and named instead of used.
+body's canonical JSON. A truncated file, a flipped bit or a hand edit is noticed and named, and the file is not used.
 """
 
 from __future__ import annotations

@@ -18,7 +18,7 @@ from accelsweep.core.record import Doubt
 
 
 class Verdict(StrEnum):
-    """What the interval of a ratio supports, given the practical threshold. `undecided` is an honest answer.
+    """The conclusion that a ratio's interval supports, given the practical threshold. `undecided` is an honest answer.
 
     `not yet` stands where fewer than 3 blocks hold both sides, `disturbed` where others used the machine meanwhile.
     """
@@ -151,7 +151,7 @@ class Choice(Frozen):
 
 
 class Recommendation(Frozen):
-    """What to do. `settle` is the command that would settle what is still open, or None when nothing is."""
+    """The advice. `settle` is the command that would settle open questions, or None where there are none."""
 
     choice: Choice | None
     sentence: str
@@ -216,10 +216,10 @@ class ClaimFinding(Frozen):
 
 
 class Rung(Frozen):
-    """One step of a ladder: the rate with it, and its gain over the last measured step and over the first one.
+    """One rung of a ladder: the rate with it, and its gain over the last measured rung and over the first one.
 
-    `ladder` says which other axes' values all of its steps share, `step` is the axis' value. A step that was not
-    measured has no rate, and `reason` says why. `before` is the step that `gain` is over, None for the first.
+    `ladder` says which other axes' values all of its rungs share; `step` is the axis' value. A rung that was not
+    measured has no rate, and `reason` says why. `before` is the rung that `gain` is over, None for the first.
     """
 
     ladder: str

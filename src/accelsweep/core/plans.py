@@ -1,4 +1,4 @@
-"""What planning leaves behind: runs, blocks and the manifest that lists them."""
+"""The results of planning: runs, blocks and the manifest that lists them."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ _RUN_NAME = re.compile(r"(.+)-r([0-9]+)")
 
 
 class RunName(NamedTuple):
-    """What a run's name tells: its cell's name, and the number of the repeat (from 0)."""
+    """The parts of a run's name: its cell's name, and the number of the repeat (from 0)."""
 
     cell: str
     repeat: int
 
 
 THRESHOLD, CONFIDENCE = 0.02, 0.95
-"""What verdicts are reached with where nobody says otherwise."""
+"""The rules of verdicts where nobody says otherwise."""
 
 
 class Run(Frozen):
@@ -47,12 +47,12 @@ class Run(Frozen):
         """Return the cell and the repeat that the run of this name is. Raises InputError for any other text."""
         found = _RUN_NAME.fullmatch(name)
         if found is None:
-            raise InputError(f"{name!r} is not the name of a run, which is CELL-rK for repeat K")
+            raise InputError(f"{name!r} is not the name of a run, which is SETTING-rK for repeat K")
         return RunName(found[1], int(found[2]))
 
 
 class Resources(Frozen):
-    """What a block's allocation must offer. `minutes` is the sum of its runs' time limits plus start-up."""
+    """The needs of a block's allocation. `minutes` is the sum of its runs' time limits plus start-up."""
 
     nodes: int = 1
     tasks: int = 1

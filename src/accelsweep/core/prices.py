@@ -1,4 +1,4 @@
-"""What an hour of a device, a kilowatt-hour and its carbon cost. Prices are the user's or come from a dated list.
+"""Prices of a device-hour and of a kilowatt-hour, and its carbon. Prices are the user's or come from a dated list.
 
 None is ever made up. `prices.devices` maps a device's model, or an accelerator for all its models, to USD per hour: of
 one device for GPUs, of the whole machine for `cpu`, because a timed run has the machine to itself.

@@ -82,7 +82,7 @@ class Effective(Frozen):
 
 
 class Fingerprint(Frozen):
-    """What must be equal for an old record to stand for a new run.
+    """The hardware, software and sources that must be equal for an old record to stand for a new run.
 
     `hardware` is device model, driver and host model; `software` the public versions of torch and lightning (build tags
     apart, in `builds`); `sources` the digests of the user's own packages.
@@ -100,10 +100,10 @@ class Fingerprint(Frozen):
 
 
 class Record(Document):
-    """What one run left behind.
+    """All that one run leaves behind.
 
     `metrics` maps names that carry unit and scope (`samples_per_second`, `host_pss_bytes`) to their values or reasons.
-    `environment` holds what the machine looked like `before` and `after`. Times are UTC in ISO 8601. `breakdown` is
+    `environment` holds the state of the machine `before` and `after`. Times are UTC in ISO 8601. `breakdown` is
     None where no probe pass ran; `steps_sha256` is that of `steps.parquet`, None without one and in old records.
     """
 

@@ -45,7 +45,7 @@ def held(folder: SweepFolder, *, cancel_old: bool = False) -> Iterator[Holder]:
     if isinstance(head, Hold):
         raise AccelsweepError(
             f"sweep {folder.name!r} is already being run by process {head.pid} on {head.host} since "
-            f"{head.since}{_elsewhere(head)}; wait for it (accelsweep status {folder.name}), end it with "
+            f"{head.since}{_elsewhere(head)}. Wait for it (accelsweep status {folder.name}), end it with "
             "--cancel-old, or choose another --name"
         )
     try:

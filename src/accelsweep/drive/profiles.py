@@ -31,11 +31,12 @@ def check_executor(site: Site, *, local: bool) -> None:
     """Raise InputError where Snakemake would run jobs here (`local`) that the site submits, or the other way round."""
     if site.scheduler == "slurm" and local:
         raise InputError(
-            f"the site '{site.name}' submits to Slurm, Snakemake would measure on this machine: add --profile slurm "
-            "(for snakemake itself: --profile workflows/profiles/slurm), or choose site=local"
+            f"the site '{site.name}' submits to Slurm, but Snakemake would measure on this machine: "
+            "add --profile slurm (for snakemake itself: --profile workflows/profiles/slurm), or choose site=local"
         )
     if site.scheduler == "local" and not local:
         raise InputError(
-            f"the site '{site.name}' is this machine, Snakemake would submit jobs: add site=NAME, a file in conf/site/ "
-            "with `scheduler: slurm` (see conf/site/slurm_example.yaml), or take --profile local"
+            f"the site '{site.name}' is this machine, but Snakemake would submit jobs: "
+            "add site=NAME, a file in conf/site/ with `scheduler: slurm` (see conf/site/slurm_example.yaml), "
+            "or take --profile local"
         )

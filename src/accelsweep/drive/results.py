@@ -28,7 +28,7 @@ def print_results(folder: SweepFolder) -> int:
     if unsettled:
         listed = ", ".join(f"{count} {name}" for name, count in findings.outcomes.items() if not name.settled)
         typer.echo(
-            f"{unsettled} of {findings.planned_runs} runs have no satisfying outcome ({listed}); "
+            f"{unsettled} of {findings.planned_runs} runs have no final outcome ({listed}); "
             "the same command tries them again"
         )
     typer.echo(f"report: {folder.report / 'index.html'}")
@@ -38,7 +38,7 @@ def print_results(folder: SweepFolder) -> int:
 
 def _table(findings: Findings) -> Table:
     table = Table(title=f"{findings.sweep}: {findings.repeats} repeats", title_justify="left")
-    table.add_column("cell", no_wrap=True)
+    table.add_column("setting", no_wrap=True)
     for heading in (unit_word(findings.rate_unit), "speed-up"):
         table.add_column(heading, justify="right")
     table.add_column("verdict", min_width=len("undecided"))

@@ -1,9 +1,9 @@
-"""What the head of a sweep knows of its Slurm jobs, asked through squeue, which every site has.
+"""The Slurm jobs of a sweep, as its head sees them through squeue, which every site has.
 
-A killed head leaves its jobs behind, and Snakemake would submit second copies of them: a new head finds the old jobs by
-their comments (the plugin writes the block's name there) and waits for them or cancels them before it submits anything.
-A job that Slurm preempted for good, or holds because a node could not start it, is set going again, because the plugin
-(2.8) would ask after it for ever.
+A killed head leaves its jobs behind, and Snakemake would submit second copies of them. A new head finds the old jobs by
+their comments, where the plugin writes the block's name. It waits for them or cancels them before it submits anything.
+Some jobs were preempted for good, or Slurm holds them because a node could not start them. The head sets them going
+again, because the plugin (2.8) would ask after them for ever.
 """
 
 from __future__ import annotations

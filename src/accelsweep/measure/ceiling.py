@@ -1,8 +1,8 @@
 """The matmul ceiling: the fastest dense matrix product that this device does in this number format, measured here.
 
 It is what utilisation is relative to, beside the datasheet: clocks, power limits, threads and libraries are those of
-the run. Square products are made larger as long as the time allows, and the best of all counts, because a ceiling
-is what the device can do when nothing is in its way. The operands are random: zeros run too fast.
+the run. Square products are made larger as long as the time allows. The best of all counts, because a ceiling is
+the speed of an undisturbed device. The operands are random: zeros run too fast.
 """
 
 from __future__ import annotations

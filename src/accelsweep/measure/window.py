@@ -1,7 +1,7 @@
 """The timed window: warm-up of a fixed length, then a number of steps that is fixed before the first of them begins.
 
-The length is fixed beforehand because a window that each rank ends by its own clock deadlocks collectives, and warm-up
-is fixed because adaptive trimming gives runs different warm-ups (V. Stinner, pyperf). The window is agnostic of what
+The length is fixed beforehand, because a window that each rank ends by its own clock deadlocks collectives. Warm-up is
+fixed, because adaptive trimming gives runs different warm-ups (V. Stinner, pyperf). The window knows nothing of what
 trains: something calls `begin` once and `step_done` after each step, until that returns True.
 """
 

@@ -63,7 +63,7 @@ def checked_grid(composer: Composer, overrides: Sequence[str]) -> CheckedGrid:
         select.refuse_unknown_keys(wanted, every, where, file_of)
     dropped = {name: because for name, point in points.items() if (because := select.excluded_by(exclude, point))}
     if len(dropped) == len(points):
-        raise InputError(f"the `exclude:` rules drop every cell of the grid; look in {file_of('exclude')}")
+        raise InputError(f"the `exclude:` rules drop every setting of the grid; look in {file_of('exclude')}")
     left = [point for name, point in points.items() if name not in dropped]
     _refuse_what_measures_nothing(left, settings, file_of)
     return CheckedGrid(
@@ -109,8 +109,8 @@ def _refuse_foreign_config(composer: Composer, master: DictConfig) -> None:
     if "accelerator" not in master and "site" not in master:
         own = composer.folders[0]
         raise InputError(
-            f"{own / 'config.yaml'} or {own / 'base.yaml'} is read in place of accelsweep's file of that name, and has "
-            "not its keys: rename yours, and keep experiments and groups of your own beside it"
+            f"{own / 'config.yaml'} or {own / 'base.yaml'} is read in place of accelsweep's file of that name. It "
+            "lacks its keys: rename yours, and keep experiments and groups of your own beside it"
         )
 
 
@@ -124,7 +124,7 @@ def _refuse_other_steering(steering: dict[str, Any], point: GridPoint) -> None:
         return
     keys = [key for key in {**steering, **point.steering} if steering.get(key) != point.steering.get(key)]
     raise InputError(
-        f"'{keys[0]}' differs between cells of the grid ({steering.get(keys[0])!r}, {point.steering.get(keys[0])!r}) "
+        f"'{keys[0]}' differs between settings ({steering.get(keys[0])!r}, {point.steering.get(keys[0])!r}), "
         "but it steers the whole sweep: sweep nothing that changes it, or plan one sweep per value with --name"
     )
 
@@ -133,8 +133,8 @@ def _add(points: dict[str, CheckedPoint], point: CheckedPoint) -> None:
     name = cell_name(point.config.raw)
     if points.setdefault(name, point).config != point.config:
         raise InputError(
-            f"the cells {points[name].axes} and {point.axes} differ only in the folder that a path begins with, which "
-            "is no part of a cell's identity; give the last part of the path another name"
+            f"the settings {points[name].axes} and {point.axes} differ only in the folder that a path begins with. "
+            "That is no part of a setting's identity: give the last part of the path another name"
         )
 
 
@@ -147,8 +147,8 @@ def _notes(jobs: int, points: dict[str, CheckedPoint], exclude: Sequence[check.R
         if (place := trainers_place(key)) or (near := nearest(key, known))
     ]
     if jobs > len(points):
-        notes.append(f"{jobs - len(points)} of the grid's {jobs} points repeat another cell and are planned once")
+        notes.append(f"{jobs - len(points)} of the grid's {jobs} points repeat another setting and are planned once")
     for number, rule in enumerate(exclude):
         if not any(select.matches(rule.when, point) for point in points.values()):
-            notes.append(f"exclude.{number} ({rule.because}) drops no cell of this grid")
+            notes.append(f"exclude.{number} ({rule.because}) drops no setting of this grid")
     return tuple(notes)

@@ -98,7 +98,7 @@ def visible_effect(plan: Plan, noise: float | None = None) -> VisibleEffect:
     source = "assumed" if noise is None else "seen in earlier runs"
     assumption = f"{spread:.1%} noise between runs ({source}), {max(family, 0)} comparisons, {POWER:.0%} chance"
     if family < 1:
-        return VisibleEffect(None, assumption, "there is no other cell to compare the baseline with")
+        return VisibleEffect(None, assumption, "there is no other setting to compare the baseline with")
     effect = smallest_visible_effect(
         settings.repeats,
         spread,

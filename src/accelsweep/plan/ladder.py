@@ -1,7 +1,7 @@
-"""The steps of a ladder, fitted to the model and the data at hand.
+"""The rungs of a ladder, fitted to the model and the data at hand.
 
-Each step of `report.ladder` sets keys on top of the step before. A key that the chosen model, data or optimiser does
-not have would be handed to a class that does not take it, there and in all later steps; so it is left out, and a step
+Each rung of `report.ladder` sets keys on top of the rung before. A key that the chosen model, data or optimiser does
+not have would be handed to a class that does not take it, there and in all later rungs; so it is left out, and a rung
 of which nothing is left stays as an `unsupported` row that names the key.
 """
 
@@ -34,7 +34,7 @@ def fitted(composer: Composer, grid: Grid, auto: str, axis: str | None) -> Itera
         return
     last: dict[
         str, tuple[Mapping[str, Any], Mapping[str, Any]]
-    ] = {}  # the step before: as it stands in its file, as kept
+    ] = {}  # the rung before: as it stands in its file, as kept
     for point, bare in zip(expand(composer, grid, auto), expand(composer, _without(grid, at), auto), strict=True):
         lacking = _lacking(point.science, bare.science)
         kept = _dropped(point.science, lacking)
@@ -89,6 +89,6 @@ def _words(changed: list[str], point: GridPoint) -> str:
     target = looked_up(point.science, f"{group}._target_")
     given = ", ".join(f"{key}={looked_up(point.science, key)}" for key in changed)
     return (
-        f"this step would set {given}, but the config of {target} has no such key; "
+        f"this rung would set {given}, but the config of {target} has no such key; "
         f"if it takes one, name it in a file of your own, conf/{group}/NAME.yaml"
     )

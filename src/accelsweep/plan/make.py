@@ -129,14 +129,14 @@ def choose_baseline(grid: CheckedGrid) -> tuple[str | None, tuple[str, ...]]:
     """Return the first supported cell that `baseline:` matches, else the first supported one, and notes about it."""
     supported = [cell for cell in grid.cells.values() if cell.unsupported is None]
     if not supported:
-        return None, ("no cell of this grid can run here; the reasons stand beside the cells",)
+        return None, ("no setting of this grid can run here; the reasons stand beside the settings",)
     wanted = grid.settings.baseline
     matching = [cell.name for cell in supported if wanted and select.matches(wanted, grid.points[cell.name])]
     if matching:
         return matching[0], ()
     first = supported[0]
-    why = f"no supported cell matches baseline {wanted}" if wanted else "no baseline is named"
-    return first.name, (f"{why}: speed-ups are relative to the first supported cell, {first.axes or first.name}",)
+    why = f"no supported setting matches baseline {wanted}" if wanted else "no baseline is named"
+    return first.name, (f"{why}: speed-ups are relative to the first supported setting, {first.axes or first.name}",)
 
 
 def _blocks(

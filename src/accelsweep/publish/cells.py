@@ -134,7 +134,7 @@ def _note(found: Sequence[CellFinding]) -> str:
 
 def _kinds(found: Sequence[CellFinding]) -> list[str]:
     """Return a line for each kind of hardware, below one that says why the run has no aggregates."""
-    head = f"This cell was run on {len(found)} kinds of hardware; comparing them is for the report."
+    head = f"This setting was run on {len(found)} kinds of hardware; see the report for a comparison."
     lines = [f"* {one.hardware}: {_rate(one.rate)}; **{one.verdict}**: {one.verdict_reason}" for one in found]
     return [head, "", *lines]
 

@@ -27,7 +27,7 @@ _PAGE = 1000
 
 _EXPERIMENT_TAGS = {
     "mlflow.experimentKind": "custom_model_development",  # the UI then shows runs first, not traces
-    "mlflow.note.content": "A sweep of accelsweep: every run is a cell, its children are the cell's repeats, and "
+    "mlflow.note.content": "A sweep of accelsweep: every run is a setting, its children are the setting's repeats, and "
     "`report (revision N)` holds the report.",
 }
 

@@ -1,7 +1,7 @@
-"""An MLflow run as it should be, in plain values: what the writer compares with the store and brings about.
+"""An MLflow run as it should be, in plain values. The writer compares it with the store, and writes the differences.
 
-Everything that MLflow would refuse (a character in a name, a value too long, a lone surrogate) is made acceptable here,
-so that a strange key or log line in one run cannot stop the others from being published.
+MLflow refuses some characters in names, long values and lone surrogates. They are made acceptable here. Otherwise a
+strange key or log line in one run would stop the others from being published.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
 """One rank of one run: from the frozen config to `rank-R.json` and `rank-R.steps.parquet`.
 
-torch and Lightning are imported inside the functions, so that a supervisor that has them already pays nothing and a
-parent that must not have them never gets them. `python -m accelsweep.rank.rank SPEC` runs a rank in an interpreter
-of its own.
+torch and Lightning are imported inside the functions. A supervisor that has them already pays nothing, and a parent
+that must not have them never gets them. `python -m accelsweep.rank.rank SPEC` runs a rank in an interpreter of its own.
 """
 
 from __future__ import annotations

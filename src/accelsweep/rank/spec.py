@@ -1,8 +1,8 @@
 """The two documents that a supervisor and its ranks exchange: what to run, and how it ended on one rank.
 
-The supervisor writes a `RunSpec` into the attempt's folder; each rank reads nothing else and answers with a
-`RankResult` in `rank-R.json`, written before its process group is torn down, so that the first cause of a failure is on
-disk before its echoes on other ranks.
+The supervisor writes a `RunSpec` into the attempt's folder. Each rank reads nothing else, and answers with a
+`RankResult` in `rank-R.json`. It writes that before its process group is torn down. So the first cause of a failure is
+on disk before its echoes on other ranks.
 """
 
 from __future__ import annotations

@@ -29,42 +29,41 @@ class Caption:
 CAPTIONS: dict[str, Caption] = {
     "speedup": Caption(
         "Speed-up against the baseline",
-        "Each mark is the ratio of a cell's rate to the baseline's rate, measured in the same blocks; the line is"
-        " its interval, widened so that all intervals hold together. The shaded band is the practical threshold: "
-        "an interval wholly right of it is faster, wholly left of it slower, wholly inside it the same. Anything "
-        "else is undecided, which more repeats may settle. The axis is logarithmic, so that 2x and 0.5x lie "
-        "equally far from 1x.",
+        "Each mark is the ratio of a setting's rate to the baseline's rate, measured in the same blocks. The line is "
+        "its interval, widened so that all intervals hold together. The shaded band is the practical threshold. "
+        "An interval wholly right of it is faster, wholly left of it slower, wholly inside it the same. Anything "
+        "else is undecided; more repeats may settle it. The axis is logarithmic: 2x and 0.5x lie equally far from 1x.",
     ),
     "ladder": Caption(
         "Ladder of optimisations",
-        "Each step keeps all steps before it and adds one optimisation. Each mark is the ratio of a step's rate to the "
-        "first step's, measured in the same blocks, with its interval; the distance to the mark above is what the step "
-        "itself gains. A step without a mark could not be measured, or not be compared with the first, and the table "
-        "says why. The axis is logarithmic.",
+        "Each rung keeps all rungs before it and adds one optimisation. Each mark is the ratio of a rung's rate to the "
+        "first rung's, measured in the same blocks, with its interval. The distance to the mark above is the gain of "
+        "the rung itself. A rung has no mark if it was not measured or cannot be compared with the first; the table "
+        "has the reason. The axis is logarithmic.",
     ),
     "heatmap": Caption(
         "Rate by batch size and precision",
-        "One tile per cell: batch size per device across, device and precision down. The deeper the tile stands "
-        "out from the page, the higher its rate. A tile with words in place of a number has no rate, and "
-        "the words say why.",
+        "One tile per setting: batch size per device across, device and precision down. The stronger the "
+        "tile's colour, the higher its rate. A tile with words in place of a number has no rate; the words are the "
+        "reason.",
     ),
     "throughput": Caption(
         "Rate against batch size",
         "The rate of all ranks together, with the interval over repeats. Where a line flattens, a "
         "larger batch no longer pays. A ring marks the knee, the smallest batch that comes close to the line's "
-        "best rate. A cross at the foot of the chart is a cell without a rate: it ran out of memory, failed, is "
+        "best rate. A cross at the foot of the chart is a setting without a rate. It ran out of memory, failed, is "
         "not supported or has not run.",
     ),
     "scaling": Caption(
         "Scaling: speed-up over the fewest devices",
-        "How much faster the same work goes on more devices than on the fewest that were measured. The dashed "
-        "line is ideal scaling. Strong scaling keeps the global batch, weak scaling keeps the batch per device. "
+        "The speed-up of the same work on more devices, over the fewest devices that were measured. The dashed "
+        "line is ideal scaling. Strong scaling keeps the global batch; weak scaling keeps the batch per device. "
         "More ranks on one processor add no device, so there is no ideal for them.",
     ),
     "efficiency": Caption(
         "Scaling efficiency",
-        "The speed-up divided by how many times more devices were used: 100 % means that every added device "
-        "brought its full share. The line through each mark is its interval.",
+        "The speed-up divided by the ratio of the numbers of devices. At 100 %, every added device brings its full "
+        "share. The line through each mark is its interval.",
     ),
     "steps": Caption(
         "Steps over time",
@@ -73,15 +72,16 @@ CAPTIONS: dict[str, Caption] = {
     ),
     "breakdown": Caption(
         "Where the time of a step goes",
-        "Shares of a step in a probe pass after the timed window: waiting for data, moving batches, forward, backward, "
-        "optimizer, exchanging gradients (waiting for the slowest rank included), and the loop around all that. The "
-        "largest, with forward, backward and optimizer taken together, names the bottleneck.",
+        "Shares of a step, from a probe pass after the timed window. The parts are waiting for data, moving batches, "
+        "forward, backward, optimizer, exchanging gradients, and the loop around them. Exchanging gradients includes "
+        "waiting for the slowest rank. The largest part is the bottleneck; forward, backward and optimizer count as "
+        "one part.",
     ),
     "quality": Caption(
         "Quality",
-        "What the trained model reached after a fixed number of samples, or where it was trained to a target, with the "
-        "interval over repeats. Speed bought with quality is shown here. At few repeats the intervals are wide, and "
-        "the honest verdict is often undecided.",
+        "The quality of the trained model after a fixed number of samples, or at the end of training to a target. The "
+        "lines are intervals over repeats. A setting that gains speed by losing quality shows it here. With few "
+        "repeats the intervals are wide, and the verdict is often undecided.",
     ),
     "pareto-cost": Caption(
         "Rate against cost",
@@ -93,9 +93,9 @@ CAPTIONS: dict[str, Caption] = {
     ),
     "pareto-memory": Caption(
         "Rate against memory",
-        "Upwards is faster, leftwards needs less memory, of the kind that the axis names: on a GPU the peak of the "
-        "fullest device, on a CPU the host memory of all ranks when the window closed, which is no peak and leaves out "
-        "the processes that load data. " + _FRONT,
+        "Upwards is faster, leftwards needs less memory. The axis names the kind of memory. On a GPU it is the peak of "
+        "the fullest device. On a CPU it is the host memory of all ranks when the window closed. That is no peak, and "
+        "leaves out the processes that load data. " + _FRONT,
     ),
 }
 """Figure name -> caption, in the order of the report. A figure's files are `NAME.svg` and `NAME.csv`."""

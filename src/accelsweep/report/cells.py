@@ -22,7 +22,7 @@ def cells_table(findings: Findings) -> ReportTable:
     optional = [metric for metric in _OPTIONAL if _any_value(findings, metric[1])]
     quality = findings.quality_metric or "quality"
     columns = (
-        "Cell",
+        "Setting",
         "Rate",
         "Speed-up",
         "Verdict",
@@ -34,14 +34,14 @@ def cells_table(findings: Findings) -> ReportTable:
     numeric = {"Rate", "Speed-up", *(title for title, _ in optional), f"Quality ({quality})"}
     return ReportTable(
         name="cells",
-        title="Cells",
-        caption=f"Measured cells, fastest first. Intervals in brackets; speed-ups hold together at "
-        f"{fmt.share(findings.confidence)}. Rates, times to a target, energy and costs are geometric means over the "
-        "repeats, quality is the mean; memory and the other readings are medians.",
+        title="Settings",
+        caption="Measured settings, fastest first. Intervals stand in brackets; those of the speed-ups hold together "
+        f"at {fmt.share(findings.confidence)}. Rates, times to a target, energy and costs are geometric means over the "
+        "repeats. Quality is the mean; memory and the other readings are medians.",
         columns=tuple(Column(title, title in numeric) for title in columns),
         rows=tuple(_cell_row(findings, cell, optional) for cell in measured),
         data=[_cell_data(cell) for cell in findings.cells],
-        empty="No cell was measured.",
+        empty="No setting was measured.",
     )
 
 

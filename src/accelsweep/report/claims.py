@@ -26,10 +26,10 @@ def claims_table(claims: Sequence[ClaimFinding], confidence: float) -> ReportTab
     return ReportTable(
         name="claims",
         title="Claims",
-        caption="Figures that others state, beside the same figures measured here; the intervals of a sweep's claims "
-        f"hold together at {fmt.share(confidence)}. A claim agrees if the whole interval lies within what was claimed. "
-        "An analogue is a smaller experiment of the same kind, for machines that cannot test the claim: its verdict is "
-        "none on the claim itself.",
+        caption="Figures that others state, beside the same figures measured here. The intervals of a sweep's claims "
+        f"hold together at {fmt.share(confidence)}. A claim agrees if the whole interval lies within the claimed range."
+        " An analogue is a smaller experiment of the same kind, for machines that cannot test the claim. Its verdict "
+        "says nothing about the claim itself.",
         columns=tuple(Column(title, title == "Measured here") for title in titles),
         rows=tuple(_row(claim) for claim in claims),
         data=[_data(claim) for claim in claims],
@@ -118,7 +118,7 @@ def published_table(claims: Sequence[ClaimFinding]) -> ReportTable:
     return ReportTable(
         name="published",
         title="Published figures",
-        caption="What others published, beside ours, in the same units. Sources: "
+        caption="Published figures beside ours, in the same units. Sources: "
         + "; ".join(dict.fromkeys(claim.source for claim in shown))
         + ".",
         columns=(Column("Figure"), *(Column(name, numeric=True) for name in names), Column("Here", numeric=True)),

@@ -1,8 +1,8 @@
 """Text from outside (names, values, reasons, log lines) made printable, once, before anything is formatted.
 
-Escaping is the renderers' work. What no renderer can carry is replaced here: control characters and lone surrogates,
-which make a page or an SVG invalid, and the marks that reverse the direction of the text around them, which make a
-page say something else than its source.
+Escaping is the renderers' work. Characters that no renderer can carry are replaced here. Control characters and lone
+surrogates make a page or an SVG invalid. Marks that reverse the direction of the text around them make a page say
+something else than its source.
 """
 
 from __future__ import annotations

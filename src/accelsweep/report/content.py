@@ -23,13 +23,13 @@ METHOD = (
     "Runs of one block share an allocation and are measured in random order, the baseline among them.",
     "Warm-up is a fixed number of steps, cut off before the window opens; loading and the first step are apart.",
     "The window's length is fixed before it opens; the devices are synchronised before the clock is read at both ends.",
-    "A rate is the samples of all ranks over the window's seconds, those of the slowest rank; results per hour are an "
-    "hour over the training to the target.",
-    "A speed-up is a paired t-interval on log-ratios to the baseline within blocks, or Welch's where nothing pairs.",
+    "A rate is the samples of all ranks over the window's seconds on the slowest rank. Results per hour are one hour "
+    "over the time of training to the target.",
+    "A speed-up has a paired t-interval on log-ratios to the baseline within blocks, or Welch's where nothing pairs.",
     "All intervals against the baseline are widened (Bonferroni), so that together they hold at the stated confidence.",
     "Faster, slower and same need the whole interval beyond the threshold, or within it; all else is undecided.",
     "Quality is a phase of its own after a fixed number of samples, with a seed per repeat.",
-    "Nothing is dropped: outliers, failures and doubts are shown, and what is unknown is given with its reason.",
+    "Nothing is dropped: outliers, failures and doubts are shown. Unknown values have their reason.",
 )
 """The method in ten lines; `docs/method.md` has the rest."""
 
@@ -152,7 +152,7 @@ def _scope(findings: Findings) -> Sequence[str]:
     measured = findings.outcomes.get(Outcome.measured, 0)
     lines = [
         f"{measured:,} of {fmt.count(findings.planned_runs, 'run')} measured",
-        fmt.count(len(findings.cells), "cell"),
+        fmt.count(len(findings.cells), "setting"),
         fmt.count(findings.repeats, "repeat") + " planned",
         f"{fmt.share(findings.confidence)} intervals, {findings.family} together",
         f"threshold {fmt.share(findings.threshold)}",

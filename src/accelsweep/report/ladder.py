@@ -1,4 +1,4 @@
-"""The ladder as a table: each step's rate, its gain over the step before and over the first, or why it has none."""
+"""The ladder as a table: each rung's rate, its gain over the rung before and over the first, or why it has none."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from accelsweep.report.table import Column, Entry, ReportTable
 
 
 def ladder_table(findings: Findings) -> ReportTable:
-    """Return one row per step, in the order in which the steps add up."""
-    titles = ("Step", "Rate", "Gain over the step before", "Verdict", "Gain over the first step", "Verdict so far")
+    """Return one row per rung, in the order in which the rungs add up."""
+    titles = ("Rung", "Rate", "Gain over the rung before", "Verdict", "Gain over the first rung", "Verdict so far")
     return ReportTable(
         name="ladder",
         title="Ladder",
-        caption="Each step keeps all steps before it and adds one. Intervals in brackets; all gains hold together at "
-        f"{fmt.share(findings.confidence)}. A step that could not be measured says why, and the next one is compared "
-        "with the last step that was.",
-        columns=tuple(Column(title, title not in ("Step", "Verdict", "Verdict so far")) for title in titles),
+        caption="Each rung keeps all rungs before it and adds one. Intervals stand in brackets; all gains hold "
+        f"together at {fmt.share(findings.confidence)}. A rung that could not be measured has its reason. The next one "
+        "is compared with the last rung that was measured.",
+        columns=tuple(Column(title, title not in ("Rung", "Verdict", "Verdict so far")) for title in titles),
         rows=tuple(_row(rung) for rung in findings.ladder),
         data=[_data(rung) for rung in findings.ladder],
         empty="The experiment climbs no ladder.",
@@ -27,12 +27,12 @@ def ladder_table(findings: Findings) -> ReportTable:
 
 
 def step_words(step: str) -> str:
-    """Return the name of a step without the number that orders its files: `2_larger_batch` is `larger batch`."""
+    """Return the name of a rung without the number that orders its files: `2_larger_batch` is `larger batch`."""
     return re.sub(r"^\d+_", "", step).replace("_", " ")
 
 
 def in_one_line(rung: Rung) -> str:
-    """Return a step as a sentence: `larger batch: 2.1x [2.0, 2.2] over naive (faster), 2.1x [2.0, 2.2] in all`."""
+    """Return a rung as a sentence: `larger batch: 2.1x [2.0, 2.2] over naive (faster), 2.1x [2.0, 2.2] in all`."""
     name = step_words(rung.step)
     if rung.rate is None:
         return f"{name}: {rung.verdict.value} ({rung.reason})"
@@ -46,7 +46,7 @@ def in_one_line(rung: Rung) -> str:
 
 
 def _row(rung: Rung) -> tuple[Entry, ...]:
-    where = ", ".join(part for part in (rung.ladder, rung.hardware) if part and part != "all cells")
+    where = ", ".join(part for part in (rung.ladder, rung.hardware) if part and part != "all settings")
     step = Entry(step_words(rung.step), where, tone="baseline" if rung.verdict is Verdict.baseline else "")
     if rung.rate is None:
         absent = Entry(fmt.ABSENT, tone="absent")
@@ -63,7 +63,7 @@ def _row(rung: Rung) -> tuple[Entry, ...]:
 
 def _verdict(verdict: Verdict, reason: str = "") -> Entry:
     first = verdict is Verdict.baseline
-    return Entry("first step" if first else verdict.value, "" if first else reason, tone=verdict.value)
+    return Entry("first rung" if first else verdict.value, "" if first else reason, tone=verdict.value)
 
 
 def _gain(ratio: Estimate | None, over: str = "") -> Entry:

@@ -52,12 +52,12 @@ def _first_screen(content: Content) -> list[str]:
         parts.append("### Alternatives" if advice.choice else "### On each kind of hardware")
         parts += _bullets(f"**{escape(title)}**: {escape(words)}" for title, _, words in content.alternatives)
     if content.doubts:
-        parts.append("### What weakens this")
+        parts.append("### Reasons to doubt this")
         parts += _listed(
             f"{doubt.code}: {sentence(doubt.message)} {sentence(doubt.remedy)}" for doubt in content.doubts
         )
     if advice.settle:
-        parts += ["What would settle it:", code_block(advice.settle)]
+        parts += ["How to settle it:", code_block(advice.settle)]
     return parts
 
 

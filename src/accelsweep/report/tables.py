@@ -43,8 +43,8 @@ def failures_table(findings: Findings) -> ReportTable:
     return ReportTable(
         name="unmeasured",
         title="Not measured",
-        caption="Unsupported, failed, excluded and not-run cells, with the reason of each.",
-        columns=(Column("Cell"), Column("Outcome"), Column("Runs"), Column("Reason")),
+        caption="Unsupported, failed, excluded and not-run settings, with the reason of each.",
+        columns=(Column("Setting"), Column("Outcome"), Column("Runs"), Column("Reason")),
         rows=tuple(rows),
         data=data,
         empty="Every planned run was measured.",
@@ -52,7 +52,7 @@ def failures_table(findings: Findings) -> ReportTable:
 
 
 def _axes_words(axes: Mapping[str, Any]) -> str:
-    return ", ".join(f"{key}={value}" for key, value in axes.items()) or "the only cell"
+    return ", ".join(f"{key}={value}" for key, value in axes.items()) or "the only setting"
 
 
 def doubts_table(findings: Findings) -> ReportTable:
@@ -74,8 +74,8 @@ def doubts_table(findings: Findings) -> ReportTable:
     return ReportTable(
         name="doubts",
         title="Doubts",
-        caption="Reasons to distrust a number that the machine found by itself. They travel with the number.",
-        columns=(Column("Doubt"), Column("What was seen"), Column("Where"), Column("What to do")),
+        caption="Reasons to distrust a number, found by accelsweep. They stand beside the number wherever it is shown.",
+        columns=(Column("Doubt"), Column("Evidence"), Column("Where"), Column("Remedy")),
         rows=tuple(rows),
         data=data,
         empty="No doubt was found.",
@@ -85,7 +85,7 @@ def doubts_table(findings: Findings) -> ReportTable:
 def _where(labels: Sequence[str]) -> str:
     if not labels:
         return "the whole sweep"
-    return "; ".join(labels) if len(labels) <= 3 else f"{'; '.join(labels[:2])} and {len(labels) - 2} more cells"
+    return "; ".join(labels) if len(labels) <= 3 else f"{'; '.join(labels[:2])} and {len(labels) - 2} more settings"
 
 
 def runs_table(findings: Findings) -> ReportTable:
@@ -94,7 +94,7 @@ def runs_table(findings: Findings) -> ReportTable:
     caption = f"Each run's record is sweeps/{findings.sweep}/runs/RUN/record.json."
     if findings.merged:
         caption = "Each run is named SWEEP/RUN; its record is sweeps/SWEEP/runs/RUN/record.json."
-    titles = ("Run", "Cell", "Block", "Outcome", "Rate", "Quality", "Doubts")
+    titles = ("Run", "Setting", "Block", "Outcome", "Rate", "Quality", "Doubts")
     return ReportTable(
         name="runs",
         title="Runs",
@@ -136,7 +136,7 @@ def environment_table(findings: Findings) -> ReportTable:
     return ReportTable(
         name="environment",
         title="Environment",
-        caption="The machines and the software that every run reported of itself.",
+        caption="The machines and the software, as every run reported them.",
         columns=(Column("Group"), Column("Fact"), Column("Value")),
         rows=tuple((Entry(group), Entry(key), Entry(value)) for group, key, value in facts),
         data=[{"group": group, "fact": key, "value": value} for group, key, value in facts],

@@ -1,7 +1,7 @@
 """How a hold is taken, kept young and given back: for a sweep's head and for a block's supervisor alike.
 
-A hold is put into its place by a hard link, which fails where one stands, so that of many takers at once, on any
-machines, one comes first. Nothing is locked on the sweep's own file system: those of one machine look in turn, by a
+A hold is put into its place by a hard link, which fails where one stands. So one of many takers comes first, on any
+machines. Nothing is locked on the sweep's own file system: those of one machine look in turn, by a
 lock on a node-local path. Two machines that clear the same dead hold away in the same millisecond can cost a third
 its new one; it finds that out when it next beats, and stops.
 """
@@ -65,7 +65,7 @@ class Holder:
             what = "this sweep" if standing.block == "head" else f"block {standing.block}"
             raise AccelsweepError(
                 f"process {standing.pid} on {standing.host} took {what} over while this process was not heard of for "
-                f"more than {SILENCE_SECONDS:.0f} s (a suspended machine, a lost file system); it goes on there"
+                f"more than {SILENCE_SECONDS:.0f} s (a suspended machine, a lost file system). It goes on there"
             )
 
     def release(self) -> None:

@@ -41,5 +41,5 @@ def read_record_at(path: Path, run: str) -> Record:
     if record.run != run:
         raise DamagedFile(path, f"it is the record of another run, {record.run!r}")
     if record.cell != Run.parse(run).cell:
-        raise DamagedFile(path, f"it is the record of another cell, {record.cell!r}")
+        raise DamagedFile(path, f"it is the record of another setting, {record.cell!r}")
     return record

@@ -1,9 +1,9 @@
-"""What stands of a sweep, from its files alone and before anything is scheduled.
+"""The results of a sweep that still stand, told from its files alone and before anything is scheduled.
 
-Done files that no longer tell the truth are removed, so that Snakemake runs their blocks again: a record is missing,
-damaged, altered or no answer, its raw steps are not those that it vouches for, a wanted run is not listed, or (where
-asked) a record was made under something else than what is present now. Damaged files are renamed, never used and never
-overwritten; what kills left half written long ago is swept up. Needs neither torch nor pandas.
+Done files that no longer tell the truth are removed, so that Snakemake runs their blocks again. Then a record is
+missing, damaged, altered or no answer, or its raw steps are not those that it vouches for. Or a wanted run is not
+listed. Or, where asked, software, device or code of a record are not the present ones. Damaged files are renamed, never
+used and never overwritten. Files that kills left half written long ago are swept up. Needs neither torch nor pandas.
 """
 
 from __future__ import annotations

@@ -62,7 +62,7 @@ def _spec(folder: SweepFolder, cell: str, attempt: Path) -> RunSpec:
         if cell in block.configs:
             config = block.configs[cell]
             if config.num_nodes > 1:
-                raise InputError(f"cell {cell!r} takes {config.num_nodes} nodes; debug has this one alone")
+                raise InputError(f"setting {cell!r} takes {config.num_nodes} nodes; debug has this one alone")
             return RunSpec(
                 sweep=folder.name,
                 block=block.name,
@@ -75,7 +75,7 @@ def _spec(folder: SweepFolder, cell: str, attempt: Path) -> RunSpec:
                 attempt_folder=str(attempt),
                 threads=threads_per_rank(config, manifest.site),
             )
-    raise InputError(f"no block of sweep {folder.name!r} holds cell {cell!r}")
+    raise InputError(f"no block of sweep {folder.name!r} holds setting {cell!r}")
 
 
 @contextlib.contextmanager

@@ -24,7 +24,7 @@ _LOOK_SECONDS = 0.05
 
 
 class NotEnoughDevices(AccelsweepError):
-    """A cell asks for more devices than this machine shows."""
+    """A setting asks for more devices than this machine shows."""
 
 
 @dataclass(frozen=True)

@@ -1,8 +1,8 @@
 """From how a run's processes ended to the one outcome that is recorded, with a reason that a person can act on.
 
-Where ranks disagree the first cause wins, not its echoes: out of memory, diverged, unsupported, an exception in the
-user's code, a rank that died without a word, a collective error (what the peers of all these see), and last a rank
-that we ended because of its peers.
+Where ranks disagree the first cause wins, not its echoes. The order is: out of memory, diverged, unsupported, an
+exception in the user's code, a rank that died without a word. Then come collective errors, which the peers of all these
+see, and last a rank that we ended because of its peers.
 """
 
 from __future__ import annotations

@@ -101,7 +101,7 @@ def ending_doubts(ending: Ending, verdict: Conclusion) -> list[Doubt]:
         Doubt(
             code="bad_teardown",
             message=f"all results were on disk, but the processes did not end well (exit codes by rank: {how})",
-            remedy="read run.log; the numbers were taken before, but what breaks at its end may break elsewhere too",
+            remedy="read run.log; the numbers were taken before, but the cause may disturb other runs too",
         )
     ]
 
@@ -115,8 +115,8 @@ def source_doubts(before: Fingerprint, after: Fingerprint) -> list[Doubt]:
     return [
         Doubt(
             code="sources_changed",
-            message=f"{', '.join(changed)} changed while the run was going on; which state it ran with is not known",
-            remedy="leave the sources alone while a sweep runs; to measure it again, remove its folder and repeat the "
+            message=f"{', '.join(changed)} changed while the run was going on; the run may have used either state",
+            remedy="do not edit sources while a sweep runs; to measure it again, remove its folder and repeat the "
             "command",
         )
     ]

@@ -127,7 +127,7 @@ def _stay(situation: Situation, baseline: CellFinding, worse: Sequence[CellFindi
     """Advise to stay with the baseline; `worse` are the cells that are faster but lose quality, fastest first."""
     others = len(situation.having(Verdict.slower)) + len(situation.having(Verdict.same)) + len(worse)
     beyond = f"{situation.rules.threshold * 100:.2g} %"
-    sentence = f"Stay with your baseline, {setting(baseline)}: none of {count_of(others, 'other cell')}"
+    sentence = f"Stay with your baseline, {setting(baseline)}: none of {count_of(others, 'other setting')}"
     sentence += f" that could be compared is more than {beyond} faster"
     if worse:
         sentence += f" without losing quality. {price_of(situation, worse[0])}"
@@ -163,8 +163,8 @@ def _why_nothing(situation: Situation, baseline: CellFinding | None) -> str:
     if baseline is not None:
         return f"The baseline: {baseline.verdict_reason}"
     if not situation.cells:
-        return "The plan has no cell"
-    return f"No cell can run here; the first is {situation.cells[0].verdict_reason}"
+        return "The plan has no setting"
+    return f"No setting can run here; the first is {situation.cells[0].verdict_reason}"
 
 
 def _not_yet(

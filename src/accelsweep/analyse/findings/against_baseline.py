@@ -75,7 +75,7 @@ def _beforehand(group: CellRuns, baselines: Sequence[CellRuns], rules: Rules) ->
     if not group.rated:
         return Comparison(None, Verdict.not_measured, endings(group))
     if any(group.cell == base.cell for base in baselines):
-        return Comparison(None, Verdict.baseline, "the cell that the others are compared with", group)
+        return Comparison(None, Verdict.baseline, "the setting that the others are compared with", group)
     measured = [base for base in baselines if base.rated]
     if not measured:
         return Comparison(None, Verdict.undecided, _no_baseline(baselines))
@@ -164,6 +164,6 @@ def _unpaired(group: CellRuns, partner: CellRuns) -> Doubt:
     shared = len(group.blocks & partner.blocks)
     return Doubt(
         code="unpaired",
-        message=f"blocks that hold this cell and the baseline: {shared}; differences between blocks are not removed",
+        message=f"blocks that hold this setting and the baseline: {shared}; differences between blocks are not removed",
         remedy="measure both in 3 or more common blocks: run the same command with --add-repeats 3",
     )

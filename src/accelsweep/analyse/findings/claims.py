@@ -144,12 +144,12 @@ def _unnamed(side: Side) -> _Missing | None:
     """Return why the cells that were found are not the one cell that a figure must name, or None if they are."""
     cells, words = len({group.cell for group in side.cells}), _words(side.wanted)
     if not cells:
-        return ClaimVerdict.not_testable, f"no cell of this sweep has {words}"
+        return ClaimVerdict.not_testable, f"no setting of this sweep has {words}"
     if not side.known:
-        may = f"{count_of(cells, 'cell')} may: {endings(side.cells[0])}"
-        return ClaimVerdict.not_testable, f"no cell of this sweep is known to have {words}; {may}"
+        may = f"{count_of(cells, 'setting')} may: {endings(side.cells[0])}"
+        return ClaimVerdict.not_testable, f"no setting of this sweep is known to have {words}; {may}"
     if cells > 1:
-        return ClaimVerdict.not_testable, f"{cells} cells of this sweep have {words}; the claim must name one"
+        return ClaimVerdict.not_testable, f"{cells} settings of this sweep have {words}; the claim must name one"
     return None
 
 

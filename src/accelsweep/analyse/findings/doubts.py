@@ -40,13 +40,13 @@ def cell_doubts(group: CellRuns, outlying: Collection[str], overlapping: Collect
             Doubt(code="fewer_repeats", message=message, remedy="see the failed runs' reasons, then run again")
         )
     if 0 < (rated := len(group.rated)) < measured:
-        message = f"{rated} of {measured} measured repeats reached the target; the time is theirs alone, so it flatters"
-        remedy = "raise measure.max_samples, or call the cell one that does not get there"
+        message = f"{rated} of {measured} measured repeats reached the target; the mean time leaves out the others"
+        remedy = "raise measure.max_samples, or report that the setting often misses the target"
         found.append(Doubt(code="target_missed", message=message, remedy=remedy))
     found += _uneven(group)
     names = [run.run for run in group.measured]
     if strange := [run.repeat for run in group.measured if run.run in outlying]:
-        message = f"repeat {_listing(strange)} lies far from its cell's mean for this sweep's noise; it was kept"
+        message = f"repeat {_listing(strange)} lies farther from its setting's mean than noise explains; it was kept"
         found.append(Doubt(code="outlier", message=message, remedy="read its log and its environment before and after"))
     if shared := sum(name in overlapping for name in names):
         message = f"{shared} of {measured} runs were timed while another run of this sweep used the same machine"
@@ -61,8 +61,8 @@ def _uneven(group: CellRuns) -> Iterator[Doubt]:
     threads = sorted({run.effective.threads_per_rank for run in group.measured if run.effective})
     if len(threads) > 1:
         counts = " and ".join(map(str, threads))
-        message = f"its repeats had {counts} CPU threads per rank, so they are not repeats of one thing"
-        remedy = "set `threads`, or measure all of them again where each has the same cores"
+        message = f"its repeats had {counts} CPU threads per rank, so they did not measure the same"
+        remedy = "set `threads`, or measure them all again with equal cores"
         yield Doubt(code="threads_differ", message=message, remedy=remedy)
 
 
@@ -88,7 +88,7 @@ def sweep_doubts(groups: Sequence[CellRuns], baseline: str | None, repeats: int)
     found = []
     if repeats < REPEATS_FOR_PUBLISHING and any(group.measured for group in groups):
         message = (
-            f"{repeats} repeats per cell are enough to look around; publish nothing below {REPEATS_FOR_PUBLISHING}"
+            f"{repeats} repeats per setting are enough to look around; publish nothing below {REPEATS_FOR_PUBLISHING}"
         )
         remedy = f"run the same command with --add-repeats {REPEATS_FOR_PUBLISHING - repeats}"
         found.append(Doubt(code="few_repeats", message=message, remedy=remedy))
@@ -97,7 +97,8 @@ def sweep_doubts(groups: Sequence[CellRuns], baseline: str | None, repeats: int)
     found += noisy_baseline(groups, baseline)
     hosts = sorted({host for group in groups for run in group.measured if (host := run.host)})
     if len(hosts) > 1:
-        message = f"runs were measured on {len(hosts)} hosts ({', '.join(hosts)}): pairs remove this, own rates keep it"
+        where = f"{len(hosts)} hosts ({', '.join(hosts)})"
+        message = f"runs were measured on {where}: rates differ by host, paired speed-ups do not"
         remedy = "compare speed-ups rather than rates, or constrain the site to one host"
         found.append(Doubt(code="mixed_hosts", message=message, remedy=remedy))
     return found

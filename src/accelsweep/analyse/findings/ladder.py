@@ -1,7 +1,7 @@
-"""A ladder: steps that each add one optimisation to the last, with the gain of each over the last and over the first.
+"""A ladder: rungs that each add one optimisation to the last, with the gain of each over the last and over the first.
 
-The steps are the values of one axis (`report.ladder`), in the order in which the grid has them. A step without a
-rate (it failed, or it missed its target) stays as a row with its reason; the step after it is compared with the last
+The rungs are the values of one axis (`report.ladder`), in the order in which the grid has them. A rung without a
+rate (it failed, or it missed its target) stays as a row with its reason; the rung after it is compared with the last
 one that has a rate.
 """
 
@@ -23,10 +23,10 @@ from accelsweep.core.findings import Rung, Verdict
 def ladders(
     groups: Sequence[CellRuns], axis: str | None, rules: Rules, hardware: Mapping[HardwareKind, str]
 ) -> tuple[Rung, ...]:
-    """Return the steps of every ladder over `axis`; `hardware` names each kind of machine by its canonical JSON.
+    """Return the rungs of every ladder over `axis`; `hardware` names each kind of machine by its canonical JSON.
 
     Cells that differ in another axis or were measured on machines of another kind stand on another ladder. All gains of
-    a sweep hold together: steps that the plan supports count, measured or not. None without a ladder (`axis` None).
+    a sweep hold together: rungs that the plan supports count, measured or not. None without a ladder (`axis` None).
     """
     climbs = list(_climbs(groups, axis)) if axis is not None else []
     family = Family(max(1, sum(_ratios(climb) for climb in climbs)), rules.family.confidence)
@@ -49,7 +49,7 @@ def _climbs(groups: Sequence[CellRuns], axis: str) -> Iterator[list[CellRuns]]:
 
 
 def _ratios(climb: Sequence[CellRuns]) -> int:
-    """Return how many gains a ladder prints: over the step before and over the first; for the second, one is both."""
+    """Return how many gains a ladder prints: over the rung before and over the first; for the second, one is both."""
     steps = sum(one.planned.unsupported is None for one in climb)
     return max(0, 2 * (steps - 1) - 1)
 
@@ -75,7 +75,7 @@ _Gains = Mapping[tuple[int, int], Comparison]
 
 
 def _gains(steps: Sequence[_Step], rules: Rules) -> _Gains:
-    """Return the gains of all steps that may be compared: one pool of variances for each kind of hardware."""
+    """Return the gains of all rungs that may be compared: one pool of variances for each kind of hardware."""
     asked = {
         (id(step.one), id(other)): (step.one, other)
         for step in steps
@@ -115,9 +115,9 @@ def _rungs(
 
 
 def _over(one: CellRuns, other: CellRuns | None, gains: _Gains) -> Comparison:
-    """Return the gain of one step over another; the first that has a rate has none."""
+    """Return the gain of one rung over another; the first that has a rate has none."""
     if not one.rated:
         return Comparison(None, Verdict.not_measured, endings(one))
     if other is None:
-        return Comparison(None, Verdict.baseline, "the first step that was measured")
+        return Comparison(None, Verdict.baseline, "the first rung that was measured")
     return gains[id(one), id(other)]

@@ -40,16 +40,16 @@ def _uneven(times: float) -> Doubt:
     return Doubt(
         code="uneven_noise",
         message=f"its ratio varies {times:.1f} times as much from block to block as is usual in this sweep",
-        remedy="read its runs' doubts and environments; longer windows or more blocks make up for noise of its own",
+        remedy="read the doubts and environments of its runs; longer windows or more blocks make up for noise",
     )
 
 
 def noisy_baseline(groups: Sequence[CellRuns], baseline: str | None) -> list[Doubt]:
     """Return the doubt that the baseline is noisier than the other cells, for each kind of hardware where it is.
 
-    Fisher's F of two variances: that of the baseline's distance to the mean of the others in its block, and that of the
-    others about their cells and blocks (two-way residuals, without the baseline). For equal normal noise they are
-    independent, so the test is exact; it takes two other cells that share 3 blocks with the baseline.
+    Fisher's F of two variances. One is that of the baseline's distance to the mean of the others in its block. The
+    other is that of the others about their cells and blocks (two-way residuals, without the baseline). For equal normal
+    noise they are independent, so the test is exact; it takes two other cells that share 3 blocks with the baseline.
     """
     found = []
     for base in (one for one in groups if one.cell == baseline and one.rated):
@@ -63,8 +63,8 @@ def noisy_baseline(groups: Sequence[CellRuns], baseline: str | None) -> list[Dou
 def _noisy(times: float) -> Doubt:
     return Doubt(
         code="noisy_baseline",
-        message=f"the baseline varies {times:.1f} times as much as the other cells, and every ratio has its noise",
-        remedy="stop other work on the machine, lengthen the windows, or choose a quieter cell as the baseline",
+        message=f"the baseline varies {times:.1f} times as much as the other settings, and every ratio has its noise",
+        remedy="stop other work on the machine, lengthen the windows, or choose a quieter setting as the baseline",
     )
 
 
@@ -167,5 +167,5 @@ def _levels(ordered: Sequence[float]) -> Doubt:
     return Doubt(
         code="two_levels",
         message=f"its rate has two levels, {apart:.1%} apart: {size} blocks at the lower, {count - size} at the upper",
-        remedy="find what switches it (cores, clocks, memory placement); its mean and interval describe neither level",
+        remedy="find the cause (cores, clocks, memory placement); its mean and interval describe neither level",
     )

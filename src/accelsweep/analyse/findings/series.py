@@ -33,7 +33,7 @@ def series_label(axes: Mapping[str, Any], free: Collection[str], *suffix: str) -
         for key, value in axes.items()
         if key not in free
     ]
-    return " | ".join([*parts, *suffix]) or "all cells"
+    return " | ".join([*parts, *suffix]) or "all settings"
 
 
 def ranks(group: CellRuns) -> int | None:

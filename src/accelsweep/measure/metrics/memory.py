@@ -1,9 +1,9 @@
 """Memory in four numbers that must not be confused.
 
-What torch's allocator handed out at its peak, what it reserved from the device at its peak, what is in use on the whole
-device (other processes and the driver's own context included), and the host's proportional set size (PSS: pages shared
-with a forked parent count by their share; `ru_maxrss` would start at the parent's). The host's is no peak: it is that
-of the ranks' own processes as the window closes, without the processes that load data. All in bytes.
+They are the peak that torch's allocator handed out, the peak that it reserved, the use of the whole device, and the
+host's proportional set size (PSS). The use of the device includes other processes and the driver's own context. In PSS,
+pages shared with a forked parent count by their share; `ru_maxrss` would start at the parent's. The host's is no peak.
+It is that of the ranks' own processes as the window closes, without the processes that load data. All in bytes.
 """
 
 from __future__ import annotations

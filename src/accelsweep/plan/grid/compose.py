@@ -116,7 +116,7 @@ class Composer:
         if sweeper.get("_target_") != _BASIC_SWEEPER:
             raise InputError(
                 f"hydra/sweeper={master.hydra.runtime.choices.get('hydra/sweeper')} ({sweeper.get('_target_')}) cannot "
-                "be planned: every cell must be known beforehand. Remove the hydra/sweeper override"
+                "be planned: every setting must be known beforehand. Remove the hydra/sweeper override"
             )
         with self._explained(()):
             params: Any = OmegaConf.to_container(sweeper.params, resolve=True) if sweeper.params else {}
@@ -168,7 +168,7 @@ def _functions() -> Any:
 def _refuse_size(lengths: Mapping[str, int]) -> None:
     cells = math.prod(lengths.values())
     if cells > MOST_CELLS:
-        raise InputError(f"the grid has more than {MOST_CELLS} cells; sweep fewer values at once")
+        raise InputError(f"the grid has more than {MOST_CELLS} settings; sweep fewer values at once")
     if not cells:
         empty = next(key for key, length in lengths.items() if not length)
-        raise InputError(f"'{empty}' is swept over no value at all, so there is no cell to run; give it one")
+        raise InputError(f"'{empty}' is swept over no value at all, so there is no setting to run; give it one")

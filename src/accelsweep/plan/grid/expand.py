@@ -31,7 +31,7 @@ class GridPoint:
     """One point of the grid: the values of its axes and its resolved config.
 
     `science` is the part that names the cell, `steering` the plan-level part, `choices` the config groups' choices,
-    `added` the top-level keys that the command line added with `+`. `lacks` is why a step of a ladder changes nothing.
+    `added` the top-level keys that the command line added with `+`. `lacks` is why a rung of a ladder changes nothing.
     """
 
     axes: dict[str, Any]

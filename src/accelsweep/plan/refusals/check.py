@@ -72,7 +72,7 @@ def refuse_unwritable(value: Any, key: str = "") -> None:
         for index, item in enumerate(value):
             refuse_unwritable(item, f"{key}{index}.")
     elif isinstance(value, float) and not math.isfinite(value):
-        raise InputError(f"'{key[:-1]}' is {value}: a cell's values must be finite numbers")
+        raise InputError(f"'{key[:-1]}' is {value}: a setting's values must be finite numbers")
     elif value is not None and not isinstance(value, str | int | float):
         raise InputError(
             f"'{key[:-1]}' is of type {type(value).__name__}; only text, numbers, lists and mappings can be planned"

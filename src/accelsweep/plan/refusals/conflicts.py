@@ -47,8 +47,8 @@ def _refuse_impossible_window(measure: Measure, limits: Limits, file_of: FileOf)
     if measure.min_seconds >= limits.run_seconds:
         raise InputError(
             f"measure.min_seconds={measure.min_seconds:g}: must be less than "
-            f"limits.run_seconds={limits.run_seconds:g}, when a run is ended: lower the one or raise the other; look "
-            f"in {file_of('measure.min_seconds')}"
+            f"limits.run_seconds={limits.run_seconds:g}, the time limit of a run: lower the one or raise the other; "
+            f"look in {file_of('measure.min_seconds')}"
         )
 
 
@@ -81,7 +81,7 @@ def refuse_unread_axes(points: Sequence[CheckedPoint]) -> None:
         if any(len(read) > 1 for read in alike.values()) and all(len(set(read)) == 1 for read in alike.values()):
             place = trainers_place(key)
             raise InputError(
-                f"{key} has several values, and nothing refers to it: all of its cells would measure the same. "
+                f"{key} has several values, and nothing refers to it: all of its settings would measure the same. "
                 + (place or f"Refer to it with ${{{key}}} where it is to count, or give it one value")
             )
 

@@ -69,7 +69,7 @@ def refuse_idle_axes(axes: Sequence[Mapping[str, Any]], tasks: Sequence[str]) ->
         if idle and len({canonical_json(cell[key]) for cell in axes}) > 1:
             raise InputError(
                 f"{key} has several values, and task={' and task='.join(dict.fromkeys(tasks))} does not use it: all "
-                "of its cells would measure the same. Give it one value"
+                "of its settings would measure the same. Give it one value"
             )
 
 

@@ -180,4 +180,4 @@ def _check(trainer: pl.Trainer, spec: RunSpec) -> None:
     asked = spec.config.precision
     if str(trainer.precision) != asked:
         device = trainer.strategy.root_device.type
-        raise Unsupported(f"precision={asked} would become {trainer.precision} on {device}, which is another cell")
+        raise Unsupported(f"precision={asked} would become {trainer.precision} on {device}, which is another setting")

@@ -1,4 +1,4 @@
-"""What is driven through a run's phases: a driver of steps; and a training loop, Lightning's or the bare one beside it.
+"""What is driven through a run's phases: a driver of steps; and a training loop, Lightning's or the raw one beside it.
 
 Both are built from a `RunSpec` and do steps until their listener says that it is enough. A loop trains a fresh module
 each time, and may validate it, afterwards or in between.

@@ -1,4 +1,4 @@
-"""How the bare loops get their batches: the data module's hooks in order, one loader, batches moved to the device."""
+"""How raw loops get their batches: the data module's hooks in order, one loader, batches moved to the device."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def set_up(data: pl.LightningDataModule, module: pl.LightningModule, place: Rank
 def one_loader(loader: Any, place: RankPlace) -> DataLoader[Any]:
     """Return the training loader, with a sampler for this rank where its data set has rows. Raises Unsupported."""
     if not isinstance(loader, DataLoader):
-        raise Unsupported(f"a bare loop needs one DataLoader; the data gives a {type(loader).__name__}")
+        raise Unsupported(f"a raw loop needs one DataLoader; the data gives a {type(loader).__name__}")
     if place.size == 1 or isinstance(loader.dataset, IterableDataset):
         return loader
     sampler: DistributedSampler[Any] = DistributedSampler(
@@ -84,8 +84,8 @@ def mover(
     """Return what brings a batch to the device, its floating tensors as `dtype` (None leaves them).
 
     The hooks `on_before_batch_transfer`, `transfer_batch_to_device` and `on_after_batch_transfer` are called where the
-    data module or else the module overrides them, on a batch that has been cast, as Lightning does it. What the last
-    one gives is cast once more: a data module that makes numbers of bytes there has no Trainer to ask which numbers.
+    data module or else the module overrides them. As in Lightning, their batch has been cast. The result of the last
+    one is cast once more: a data module that makes numbers of bytes there has no Trainer to ask which numbers.
     """
     before = overridden("on_before_batch_transfer", data, module)
     transfer = overridden("transfer_batch_to_device", data, module)

@@ -21,7 +21,7 @@ _DONE_ANYWAY: dict[str, tuple[Any, ...]] = {
     "accumulate_grad_batches": (1,),
     "use_distributed_sampler": (True,),
 }
-"""Trainer arguments that say what a bare loop does in any case, with the values that say it."""
+"""Trainer arguments that say what a raw loop does in any case, with the values that say it."""
 
 
 def device_of(accelerator: str, place: RankPlace) -> torch.device:
@@ -42,7 +42,7 @@ def precision_of(spec: RunSpec, device: torch.device, what: str) -> str:
     if precision not in AUTOCAST and precision not in CAST:
         raise Unsupported(f"{what} has no precision={precision}; it has {', '.join([*CAST, *AUTOCAST])}")
     if precision == "16-mixed" and device.type == "cpu":
-        raise Unsupported("precision=16-mixed is bf16-mixed on a CPU, which is another cell")
+        raise Unsupported("precision=16-mixed is bf16-mixed on a CPU, which is another setting")
     return precision
 
 

@@ -1,7 +1,7 @@
-"""`self.log` without a Trainer: what a module logs in the bare loop is kept on the device and read when asked.
+"""`self.log` without a Trainer: values that a module logs in the raw loop stay on the device and are read when asked.
 
-As in Lightning, a value logged while training counts as it was last, and one logged while validating, or with
-`on_epoch=True`, as its mean over the samples of the phase: a short last batch counts for less than a full one.
+As in Lightning, the last of the values logged while training counts. While validating, or with `on_epoch=True`, the
+mean over the samples of the phase counts: a short last batch counts for less than a full one.
 """
 
 from __future__ import annotations

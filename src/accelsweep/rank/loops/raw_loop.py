@@ -1,4 +1,4 @@
-"""`loop: raw`: the same module and data in a bare PyTorch loop, as one would write it by hand.
+"""`loop: raw`: the same module and data in a raw PyTorch loop, as one would write it by hand.
 
 The difference between the two loops is what Lightning costs per step. Only what a hand-written loop has is here: one
 optimiser with a schedule, autocast or a cast module, a gradient scaler, DistributedDataParallel.
@@ -234,7 +234,7 @@ def _every_step(stated: Any) -> Schedule:
     settings = stated if isinstance(stated, dict) else {"scheduler": stated}
     if settings.get("interval", "epoch") != "step" or settings.get("frequency", 1) != 1 or settings.get("monitor"):
         raise Unsupported(
-            "loop=raw steps a schedule after every optimiser step; this module's goes by epochs, by a metric or by "
+            "loop=raw steps a schedule after every optimiser step. This module's goes by epochs, by a metric or by "
             'another frequency: use loop=lightning, or give it {"interval": "step"}'
         )
     schedule: Schedule = settings["scheduler"]

@@ -1,7 +1,7 @@
-"""What a LightningModule finds in the bare loop: a stand-in for the Trainer that knows the ranks, and nothing else.
+"""The stand-in for the Trainer that a LightningModule finds in the raw loop. It knows the ranks, and nothing else.
 
-A module that needs more (a hook that only Lightning calls, a fact that only a Trainer has) is refused with its name,
-rather than trained as something that it is not.
+Some modules need more: a hook that only Lightning calls, or a fact that only a Trainer has. They are refused with that
+name, because they would be trained as something that they are not.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from accelsweep.core.errors import Unsupported
 from accelsweep.rank.process import RankPlace
 
 _ELSEWHERE = ("on_test_", "on_predict_", "on_validation_model_", "configure_model", "configure_sharded_model")
-"""Hooks that belong to no training, or that the bare loop calls."""
+"""Hooks that belong to no training, or that the raw loop calls."""
 
 _LOOPS_OWN = (
     "backward",
@@ -28,14 +28,14 @@ _LOOPS_OWN = (
     "optimizer_step",
     "optimizer_zero_grad",
 )
-"""Methods of a module that replace what the bare loop does itself."""
+"""Methods of a module that replace what the raw loop does itself."""
 
 HOOKS = (*(name for name in vars(ModelHooks) if not name.startswith(("_", *_ELSEWHERE))), *_LOOPS_OWN)
-"""What a module may define and the bare loop does not call."""
+"""What a module may define and the raw loop does not call."""
 
 
 class NoTrainer:
-    """What `self.trainer` is in the bare loop: the ranks, a logger that keeps nothing, and a refusal for all else."""
+    """What `self.trainer` is in the raw loop: the ranks, a logger that keeps nothing, and a refusal for all else."""
 
     def __init__(self, owner: object, module: pl.LightningModule, place: RankPlace, num_nodes: int, what: str) -> None:
         """`owner` is the module or the data that has it; `what` is `loop=raw`, or the task without a Trainer."""

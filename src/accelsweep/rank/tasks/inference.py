@@ -1,8 +1,8 @@
 """`task: inference`: a module that answers queries, each rank with its own copy, after MLPerf's scenarios.
 
-V. J. Reddi et al., "MLPerf Inference Benchmark" (ISCA 2020), section IV: `offline` has all queries at hand and counts
-samples per second; `single_stream` sends the next query when the one before has been answered, and counts the latency
-of a query, from handing the batch to the module's hooks to the finished answer. A query is one batch.
+V. J. Reddi et al., "MLPerf Inference Benchmark" (ISCA 2020), section IV. `offline` has all queries at hand and counts
+samples per second. `single_stream` sends the next query when the one before has been answered. It counts latencies:
+from handing the batch to the module's hooks to the finished answer. A query is one batch.
 """
 
 from __future__ import annotations

@@ -27,11 +27,11 @@ def breakdown_figure(findings: Findings) -> Figure | Skipped:
     verdicts = list(dict.fromkeys(bottleneck.verdict for _, bottleneck in known))
     return Figure(
         name="breakdown",
-        alt=f"Shares of a step of {fmt.count(len(shown), 'cell')}: {', '.join(verdicts)}.",
+        alt=f"Shares of a step of {fmt.count(len(shown), 'setting')}: {', '.join(verdicts)}.",
         rows=rows,
         columns=COLUMNS,
         draw=lambda palette: _draw(palette, rows),
-        note=f"The first {len(shown)} of {len(known)} cells." if len(shown) < len(known) else "",
+        note=f"The first {len(shown)} of {len(known)} settings." if len(shown) < len(known) else "",
     )
 
 
@@ -64,7 +64,7 @@ def _draw(palette: Palette, rows: list[dict[str, Any]]) -> Chart:
     x = alt.X("share:Q", title="share of a step", stack="zero", axis=alt.Axis(format="%", tickCount=6, grid=False))
     scale = alt.Scale(domain=list(_WORDS.values()), range=list(palette.series[: len(_WORDS)]))
     colour = alt.Color("part:N", scale=scale, legend=alt.Legend(columns=4, symbolType="square"))
-    titles = {"label": "cell", "part": "part", "words": "share", "verdict": "bottleneck", "evidence": "because"}
+    titles = {"label": "setting", "part": "part", "words": "share", "verdict": "bottleneck", "evidence": "because"}
     tooltip = [alt.Tooltip(f"{key}:N", title=words) for key, words in titles.items()]
     bars = alt.Chart(ROWS).mark_bar(height=ROW_PIXELS * 0.6, stroke=palette.page, strokeWidth=1)
     chart = bars.encode(x=x, y=y, color=colour, order="order:O", tooltip=tooltip)

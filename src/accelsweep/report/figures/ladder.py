@@ -1,4 +1,4 @@
-"""The ladder: how much faster than the first step each step is, step by step, with its interval."""
+"""The ladder: how much faster than the first rung each rung is, rung by rung, with its interval."""
 
 from __future__ import annotations
 
@@ -20,20 +20,20 @@ MOST_LADDERS = 8
 
 
 def ladder_figure(findings: Findings) -> Figure | Skipped:
-    """Return the steps against their speed-up over the first one, or why there is nothing to draw."""
+    """Return the rungs against their speed-up over the first one, or why there is nothing to draw."""
     if not findings.ladder:
         return Skipped("ladder", "the experiment names no ladder (report.ladder)")
     rows = [_row(rung) for rung in findings.ladder]
     if sum(row["ratio"] is not None for row in rows) < 2:
         measured = sum(rung.rate is not None for rung in findings.ladder)
-        return Skipped("ladder", f"fewer than two steps {'were measured' if measured < 2 else 'can be compared'}")
+        return Skipped("ladder", f"fewer than two rungs {'were measured' if measured < 2 else 'can be compared'}")
     lines = list(dict.fromkeys(row["line"] for row in rows))
     for row in rows:
         row["shown"] = row["line"] in lines[:MOST_LADDERS] and row["ratio"] is not None
     note = "" if len(lines) <= MOST_LADDERS else f"{MOST_LADDERS} of {len(lines)} ladders; all stand in the data."
     return Figure(
         name="ladder",
-        alt=f"Speed-up over the first step: {_words(rows)}.",
+        alt=f"Speed-up over the first rung: {_words(rows)}.",
         rows=rows,
         columns=COLUMNS,
         draw=lambda palette: _draw(palette, rows),
@@ -59,15 +59,15 @@ def _row(rung: Rung) -> dict[str, Any]:
         "count": total.count if total else None,
         "gain": rung.gain.value if rung.gain else None,
         "words": fmt.ratio_text(total) if total else "1x by definition" if first else reason,
-        "gained": fmt.ratio_text(rung.gain) if rung.gain else "the first step" if first else rung.verdict.value,
+        "gained": fmt.ratio_text(rung.gain) if rung.gain else "the first rung" if first else rung.verdict.value,
         "rate": fmt.estimate_text(rung.rate, rung.reason),
         "reason": reason,
     }
 
 
 def _why_no_ratio(rung: Rung) -> str:
-    """Return why a step has no ratio to the first one; `reason` is about the step before, where that gave no ratio."""
-    return rung.reason if rung.gain is None else f"{rung.total_verdict.value}: it is not like the first step"
+    """Return why a rung has no ratio to the first one; `reason` is about the rung before, where that gave no ratio."""
+    return rung.reason if rung.gain is None else f"{rung.total_verdict.value}: it is not like the first rung"
 
 
 def _words(rows: Sequence[Row]) -> str:
@@ -80,7 +80,7 @@ def _draw(palette: Palette, rows: Sequence[Row]) -> Chart:
     domain = ratio_domain(shown, 1.0)
     axis = alt.Axis(values=ratio_ticks(domain), labelExpr="format(datum.value, '~r') + 'x'")
     scale = alt.Scale(type="log", domain=list(domain), nice=False)
-    x = alt.X("ratio:Q", scale=scale, axis=axis, title="rate relative to the first step")
+    x = alt.X("ratio:Q", scale=scale, axis=axis, title="rate relative to the first rung")
     y = alt.Y("name:N", sort=names, title=None, scale=alt.Scale(type="point", padding=0.5, domain=names))
     lines = list(dict.fromkeys(row["line"] for row in shown))
     legend = alt.Legend(columns=1, symbolType="circle") if len(lines) > 1 else None
@@ -99,8 +99,8 @@ def _draw(palette: Palette, rows: Sequence[Row]) -> Chart:
 
 _TOOLTIP = {
     "line": "ladder",
-    "name": "step",
+    "name": "rung",
     "words": "over the first",
-    "gained": "over the step before",
+    "gained": "over the rung before",
     "rate": "rate",
 }

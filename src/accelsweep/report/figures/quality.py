@@ -24,10 +24,10 @@ def quality_figure(findings: Findings) -> Figure | Skipped:
     rows = [_row(cell, position) for position, cell in enumerate(judged)]
     metric = findings.quality_metric or "quality"
     better = _BETTER.get(findings.quality_better or "", "")
-    note = f"The first {MOST_CELLS} of {len(rows)} cells; all stand in the data." if len(rows) > MOST_CELLS else ""
+    note = f"The first {MOST_CELLS} of {len(rows)} settings; all stand in the data." if len(rows) > MOST_CELLS else ""
     return Figure(
         name="quality",
-        alt=f"{metric} of {fmt.count(len(rows), 'cell')} with intervals.",
+        alt=f"{metric} of {fmt.count(len(rows), 'setting')} with intervals.",
         rows=rows,
         columns=COLUMNS,
         draw=lambda palette: _draw(palette, rows, f"{metric}{better}"),
@@ -66,7 +66,7 @@ def _draw(palette: Palette, rows: list[dict[str, Any]], title: str) -> Chart:
     scale = alt.Scale(domain=["baseline", "compared"], range=[palette.ink, palette.accent])
     colour = alt.Color("role:N", scale=scale)
     shape = alt.Shape("role:N", scale=alt.Scale(domain=["baseline", "compared"], range=["circle", "square"]))
-    titles = {"label": "cell", "words": title, "quality_verdict": "against the baseline"}
+    titles = {"label": "setting", "words": title, "quality_verdict": "against the baseline"}
     tooltip = [alt.Tooltip(f"{key}:N", title=words) for key, words in titles.items()]
     base = alt.Chart(ROWS).transform_filter("datum.shown").encode(y=y, color=colour, tooltip=tooltip)
     intervals = base.mark_rule(strokeWidth=2).encode(x="low:Q", x2="high:Q")

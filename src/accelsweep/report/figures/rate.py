@@ -23,7 +23,7 @@ MOST_LINES = 40
 _FAILED = "!isValid(datum.rate)"
 _MEASURED = "isValid(datum.rate)"
 _TOOLTIP = [
-    alt.Tooltip("series:N", title="cell"),
+    alt.Tooltip("series:N", title="setting"),
     alt.Tooltip("batch_size:O", title="batch size"),
     alt.Tooltip("words:N", title="rate"),
 ]
@@ -38,17 +38,17 @@ def heatmap_figure(findings: Findings) -> Figure | Skipped:
     lines = list(dict.fromkeys(row["series"] for row in every))[:MOST_LINES]
     rows = [row for row in every if row["series"] in lines]
     if all(row["rate"] is None for row in rows):
-        return Skipped("heatmap", "no cell has a rate")
+        return Skipped("heatmap", "no setting has a rate")
     best = max((row for row in rows if row["rate"] is not None), key=lambda row: row["rate"])
     highest = f"{best['short']} {fmt.unit_word(findings.rate_unit)}"
     return Figure(
         name="heatmap",
-        alt=f"Heat map of {fmt.count(len(rows), 'cell')}; the highest rate, {highest}, is at "
+        alt=f"Heat map of {fmt.count(len(rows), 'setting')}; the highest rate, {highest}, is at "
         f"{best['series']} and batch size {best['batch_size']}.",
         rows=rows,
         columns=COLUMNS,
         draw=lambda palette: _draw_heatmap(palette, rows),
-        note=f"The first {len(rows)} of {len(every)} cells." if len(rows) < len(every) else "",
+        note=f"The first {len(rows)} of {len(every)} settings." if len(rows) < len(every) else "",
     )
 
 
@@ -60,7 +60,7 @@ def throughput_figure(findings: Findings) -> Figure | Skipped:
     series = list(dict.fromkeys(row["series"] for row in rows))
     names = _fastest(rows, series)
     if not names:
-        return Skipped("throughput", "no cell has a rate")
+        return Skipped("throughput", "no setting has a rate")
     for row in rows:
         row["shown"] = row["series"] in names
     failed = sum(row["rate"] is None for row in rows if row["shown"])
@@ -70,7 +70,7 @@ def throughput_figure(findings: Findings) -> Figure | Skipped:
     return Figure(
         name="throughput",
         alt=f"Rate against batch size in {fmt.count(len(names), 'line')}, "
-        f"with {fmt.count(failed, 'cell')} without a rate.",
+        f"with {fmt.count(failed, 'setting')} without a rate.",
         rows=rows,
         columns=COLUMNS,
         draw=lambda palette: _draw_throughput(palette, rows, fmt.unit_word(findings.rate_unit)),

@@ -15,7 +15,7 @@ from accelsweep.report.figures.theme import Palette
 MOST_LINES = 8
 """More lines than there are colours to tell them apart make no picture."""
 
-_NOTHING = "no cell was measured on two numbers of devices"
+_NOTHING = "no setting was measured on two numbers of devices"
 _CUT = "no device was added: more ranks on one processor cut the same machine into more parts"
 
 

@@ -25,14 +25,16 @@ def speedup_figure(findings: Findings) -> Figure | Skipped:
     """Return the forest plot, or why there is none."""
     compared = [cell for cell in findings.cells if cell.speedup is not None or cell.verdict is Verdict.baseline]
     if all(cell.verdict is Verdict.baseline for cell in compared):
-        return Skipped("speedup", "no cell could be compared with the baseline")
+        return Skipped("speedup", "no setting could be compared with the baseline")
     compared.sort(key=lambda cell: -_ratio(cell))
     rows = [_row(cell, position) for position, cell in enumerate(compared)]
     drawn = [row for row in rows if row["shown"]]
-    note = "" if len(drawn) == len(rows) else f"The {len(drawn)} fastest of {len(rows)} cells; all stand in the data."
+    note = (
+        "" if len(drawn) == len(rows) else f"The {len(drawn)} fastest of {len(rows)} settings; all stand in the data."
+    )
     return Figure(
         name="speedup",
-        alt=f"Forest plot of {fmt.count(len(drawn), 'cell')}: {_verdict_counts(compared)}.",
+        alt=f"Forest plot of {fmt.count(len(drawn), 'setting')}: {_verdict_counts(compared)}.",
         rows=rows,
         columns=COLUMNS,
         draw=lambda palette: _draw(palette, drawn, findings.threshold),
@@ -115,7 +117,7 @@ def _draw(palette: Palette, drawn: Sequence[Row], threshold: float) -> Chart:
     ).properties(height=ROW_PIXELS * len(drawn), usermeta={"rows": len(drawn)})
 
 
-_TOOLTIP = {"label": "cell", "verdict": "verdict", "words": "speed-up", "rate": "rate"}
+_TOOLTIP = {"label": "setting", "verdict": "verdict", "words": "speed-up", "rate": "rate"}
 
 
 def _verdict_marks(palette: Palette, drawn: Sequence[Row]) -> tuple[alt.Color, alt.Shape]:

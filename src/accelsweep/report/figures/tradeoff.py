@@ -61,12 +61,12 @@ def _tradeoff(findings: Findings, price: TradeOff) -> Figure | Skipped:
             title = price.title_of(metric)
             return Figure(
                 name=price.figure,
-                alt=f"{fmt.count(len(rows), 'cell')} by rate and {title}.",
+                alt=f"{fmt.count(len(rows), 'setting')} by rate and {title}.",
                 rows=rows,
                 columns=COLUMNS,
                 draw=partial(_draw, title=title, rows=rows, unit=fmt.unit_word(findings.rate_unit)),
             )
-    return Skipped(price.figure, f"fewer than two cells have both a rate and {price.title}{_why(findings, price)}")
+    return Skipped(price.figure, f"fewer than two settings have both a rate and {price.title}{_why(findings, price)}")
 
 
 def _energy_scopes(findings: Findings) -> list[str]:
@@ -141,7 +141,7 @@ def _draw(palette: Palette, *, title: str, rows: list[dict[str, Any]], unit: str
         "other": (palette.muted, "square"),
     }
     roles = [role for role in looks if any(row["role"] == role for row in rows)]
-    titles = {"label": "cell", "role": "role", "rate_words": "rate", "value_words": title}
+    titles = {"label": "setting", "role": "role", "rate_words": "rate", "value_words": title}
     colour = alt.Color("role:N", scale=alt.Scale(domain=roles, range=[looks[role][0] for role in roles]))
     shape = alt.Shape("role:N", scale=alt.Scale(domain=roles, range=[looks[role][1] for role in roles]))
     base = alt.Chart(ROWS).encode(

@@ -2,8 +2,8 @@
 
 Either way all ranks of a run form one process group, die with the supervisor, write to the run's log and get the
 environment that torchrun's users know. A fork is safe because the parent never imports the user's code, never runs an
-operation, never touches CUDA, and has no thread that survives a trial fork: NumPy's and SciPy's OpenBLAS start threads
-when they are imported and end them, in the parent, whenever it forks; any other thread makes us spawn instead.
+operation and never touches CUDA. Nor has it a thread that survives a trial fork. NumPy's and SciPy's OpenBLAS start
+threads when they are imported and end them, in the parent, whenever it forks. Any other thread makes us spawn instead.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """`python -m accelsweep.supervise.processes.node SPEC`: the ranks of a run on one of its nodes, started there by srun.
 
-It leases the node's devices, brings the ranks to life as a supervisor would (forked where that is safe), hands a wish
-to stop on to them, and keeps its report up to date until the last of them has ended. The supervisor on the first node
-decides everything else.
+It leases the node's devices and brings the ranks to life as a supervisor would: forked where that is safe. It hands a
+wish to stop on to them, and keeps its report up to date until the last of them has ended. The supervisor on the first
+node decides everything else.
 """
 
 from __future__ import annotations
