@@ -163,3 +163,9 @@ class CellConfig(Verbatim):
     def data_target(self) -> str:
         """The dotted name of the data's class; empty where the config names none."""
         return str(self.data.get("_target_") or "")
+
+    @property
+    def class_column(self) -> str | None:
+        """The column of the classes (`data.target`), where the data has columns."""
+        target = self.data.get("target")
+        return None if target is None else str(target)

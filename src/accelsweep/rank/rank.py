@@ -53,7 +53,7 @@ def run_rank(spec: RunSpec) -> None:
         except (Exception, SystemExit) as error:
             if interrupted(error):
                 raise  # whoever sent the signal knows why, and records it
-            account.failed(error, spec.config.data.get("target"))
+            account.failed(error, spec.config.class_column)
         account.result(place.rank).write(spec.rank_result(place.rank))
         leave_group()
 
