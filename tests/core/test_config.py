@@ -34,6 +34,7 @@ WORKLOADS = "workloads"
 """What is trained is handed plain mappings: its source is part of each record's fingerprint, so it knows no types."""
 
 NOT_A_CONFIG = {
+    ("core/config.py", "self.data"): "a data set's own key, which is called like one of ours",
     ("analyse/advice/words.py", "axes"): "swept keys with their values, whichever keys the user swept",
     ("analyse/advice/words.py", "cell.axes"): "swept keys with their values",
     ("analyse/advice/words.py", "effective"): "the settings really in force, a column of the findings",
