@@ -75,6 +75,24 @@ def test_quality_pairs_by_seed_and_not_by_block(simulated: ModuleType) -> None:
     assert finding.quality_verdict == "quality: same"
 
 
+def test_a_baseline_that_runs_twice_in_a_block_is_one_value_of_its_seed(simulated: ModuleType) -> None:
+    """As planned: repeats 2k and 2k + 1 of the baseline share the seed of block k, and are averaged on either side."""
+    rows = []
+    for block in range(5):
+        for second in (0, 1):
+            run = {"repeat": 2 * block + second, "run": f"{simulated.name_of(BASE)}-r{2 * block + second}"}
+            quality = BASE_QUALITY[block] + (-0.003, 0.003)[second]
+            rows.append(simulated.make_run(BASE, block, 1000.0 + block, quality=quality, **run))
+        quality = BASE_QUALITY[block] + NOISE[block]
+        rows.append(simulated.make_run(OTHER, block, 2000.0 - block, quality=quality))
+    once = _judged(simulated, 0.0)
+    base, other = analyse(simulated.make_records(rows), simulated.make_manifest([BASE, OTHER], 5)).cells
+    assert (base.measured, base.quality.count) == (10, 5)
+    assert other.quality_difference.count == 5
+    assert other.quality_verdict == once.quality_verdict == "quality: same"
+    assert other.quality_difference.high == pytest.approx(once.quality_difference.high, rel=1e-4)
+
+
 def test_without_a_reading_the_quality_is_not_measured(simulated: ModuleType) -> None:
     rows = [simulated.make_run(axes, block, 1000.0 + block) for axes in (BASE, OTHER) for block in range(3)]
     finding = analyse(simulated.make_records(rows), simulated.make_manifest([BASE, OTHER], 3)).cells[1]

@@ -36,7 +36,7 @@ def test_the_quickstart_is_eight_cpu_cells_in_three_blocks(home):
     assert manifest.axes == ("accelerator", "devices", "batch_size", "precision")
     assert len(manifest.cells) == 16
     assert {cell.axes["accelerator"] for cell in manifest.cells if cell.unsupported} == {"cuda"}
-    assert [len(block.runs) for block in manifest.blocks] == [8, 8, 8]
+    assert [len(block.runs) for block in manifest.blocks] == [9, 9, 9]
     assert manifest.cells[0].name == manifest.baseline
     assert manifest.cells[0].axes == {"accelerator": "cpu", "devices": 1, "batch_size": 32, "precision": "32-true"}
     assert files(home) == {}
@@ -51,12 +51,14 @@ def test_the_quickstart_uses_the_gpus_that_a_machine_has(home, monkeypatch):
     assert any(reason and "2 CUDA devices" in reason for reason in reasons)
 
 
-def test_every_block_holds_one_repeat_of_each_cell_and_its_config(home):
+def test_every_block_holds_one_repeat_of_each_cell_two_of_the_baseline_and_their_configs(home):
     plan = make_plan(home, QUICKSTART)
     supported = {cell.name for cell in plan.cells if cell.unsupported is None}
     for number, block in enumerate(plan.new_blocks):
         assert {run.cell for run in block.runs} == supported == set(block.configs) == set(block.axes)
-        assert {run.repeat for run in block.runs} == {number}
+        baselines = [run.repeat for run in block.runs if run.cell == plan.manifest.baseline]
+        assert sorted(baselines) == [2 * number, 2 * number + 1]
+        assert {run.repeat for run in block.runs if run.cell != plan.manifest.baseline} == {number}
         assert {run.seed for run in block.runs} == {1 + number}
     assert all(block.configs[cell.name] == cell.config for block in plan.new_blocks for cell in plan.cells[:8])
 
@@ -85,10 +87,10 @@ def test_a_new_batch_size_adds_blocks_of_new_cells_with_a_fresh_baseline(home):
     assert second.manifest.blocks[:3] == first.manifest.blocks
     assert len(second.new_blocks) == 3
     for number, block in enumerate(second.new_blocks):
-        (baseline,) = [run for run in block.runs if run.cell == second.manifest.baseline]
-        assert baseline.repeat == 3 + number
-        assert {block.axes[run.cell]["batch_size"] for run in block.runs if run is not baseline} == {64}
-        assert len(block.runs) == 5
+        baselines = [run for run in block.runs if run.cell == second.manifest.baseline]
+        assert sorted(run.repeat for run in baselines) == [6 + 2 * number, 7 + 2 * number]
+        assert {block.axes[run.cell]["batch_size"] for run in block.runs if run not in baselines} == {64}
+        assert len(block.runs) == 6
 
 
 def test_the_revision_before_is_kept(home):
@@ -121,12 +123,23 @@ def test_added_repeats_are_whole_blocks_and_stay(home):
     first = planned(home, *QUICKSTART)
     more = planned(home, *QUICKSTART, add_repeats=2)
     assert more.manifest.blocks[:3] == first.manifest.blocks
-    assert [len(block.runs) for block in more.new_blocks] == [8, 8]
+    assert [len(block.runs) for block in more.new_blocks] == [9, 9]
     assert more.manifest.settings.repeats == 5
     again = planned(home, *QUICKSTART)
     assert not again.changed
     assert planned(home, *QUICKSTART, add_repeats=1).manifest.settings.repeats == 6
     assert planned(home, *QUICKSTART, "repeats=2").manifest.settings.repeats == 2
+
+
+def test_a_sweep_with_one_run_of_the_baseline_goes_on_as_it_was_planned_and_grows_by_blocks_with_two(home):
+    first = planned(home, *QUICKSTART, "block.baseline_runs=1")
+    before = files(home / "sweeps" / "quickstart" / "blocks")
+    again = planned(home, *QUICKSTART)
+    assert (again.new_blocks, again.manifest.blocks) == ((), first.manifest.blocks)
+    assert files(home / "sweeps" / "quickstart" / "blocks") == before
+    more = planned(home, *QUICKSTART, add_repeats=1)
+    assert more.manifest.blocks[:-1] == first.manifest.blocks
+    assert [len(block.runs) for block in more.new_blocks] == [9]
 
 
 def test_changed_limits_and_prices_are_a_new_revision_of_the_same_blocks(home):
@@ -217,6 +230,8 @@ def test_a_name_that_could_leave_the_folder_is_refused(home, name):
         (["+limits.run_second=5"], ["limits.run_second", "'run_seconds'"]),
         (["analysis.confidence=95"], ["analysis.confidence"]),
         (["block.minutes=1"], ["block.minutes", "limits.run_seconds"]),
+        (["block.baseline_runs=0"], ["block.baseline_runs=0", "must be at least 1", "base.yaml"]),
+        (["block.baseline_run=1"], ["block.baseline_run", "'block.baseline_runs'"]),
         (["site=gpu_nod"], ["gpu_nod", "'gpu_node'"]),
         (["++baseline={batchsize: 3}"], ["baseline", "'batch_size'"]),
         (["exclude=[{when: {batchsize: 3}, because: x}]"], ["exclude.0", "'batch_size'"]),
@@ -293,6 +308,7 @@ def test_keys_of_ones_own_are_part_of_the_identity(home):
 
 def test_what_only_steers_is_no_part_of_the_identity(home):
     steered = ["repeats=5", "limits.run_seconds=9", "name=x", "+prices.devices.cpu=1", "report={}", "block.size=2"]
+    steered.append("block.baseline_runs=1")
     assert make_plan(home, []).cells[0].name == make_plan(home, steered).cells[0].name
 
 

@@ -30,7 +30,11 @@ THRESHOLD, CONFIDENCE = 0.02, 0.95
 
 
 class Run(Frozen):
-    """One repeat of one cell: the unit of measurement. `seed` is the cell's seed plus the repeat's number."""
+    """One repeat of one cell: the unit of measurement.
+
+    `seed` is the cell's seed plus the number of its earlier blocks: the repeat's number, but for a cell that runs
+    several times in a block, whose runs there have one seed.
+    """
 
     name: str
     cell: str
@@ -39,7 +43,7 @@ class Run(Frozen):
 
     @classmethod
     def of(cls, cell: str, repeat: int, seed: int) -> Run:
-        """Return the run for repeat number `repeat` (from 0) of the cell named `cell`."""
+        """Return the run for repeat number `repeat` (from 0) of the cell named `cell`, one run in each block."""
         return cls(name=f"{cell}-r{repeat}", cell=cell, repeat=repeat, seed=seed + repeat)
 
     @staticmethod
@@ -215,16 +219,21 @@ class Site(Frozen):
 
 
 class BlockSettings(Frozen):
-    """How runs are cut into blocks: at most `size` runs, at most `minutes` of estimated time; None is no bound."""
+    """How runs are cut into blocks: at most `size` runs, at most `minutes` of estimated time; None is no bound.
+
+    `baseline_runs` is how often the baseline runs in each block, where so many other cells are beside it.
+    """
 
     size: AtLeast1 | None = None
     minutes: Positive | None = None
+    baseline_runs: AtLeast1 = 2
 
 
 class Settings(Frozen):
     """The plan-level part of the config: everything in it steers the sweep and nothing in it changes a measurement.
 
-    `repeats` is what the plan wants of each cell; `added_repeats` says how many of them `--add-repeats` added.
+    `repeats` is how many blocks the plan wants of each cell; `added_repeats` says how many of them `--add-repeats`
+    added.
     """
 
     repeats: AtLeast1 = 3
