@@ -16,7 +16,7 @@ from typing import Any, get_args
 
 import pandas as pd
 
-from accelsweep.analyse.advice.words import command
+from accelsweep.analyse.advice.words import command, more_blocks
 from accelsweep.analyse.analyse import analyse
 from accelsweep.analyse.collect import COLUMNS
 from accelsweep.core.claims import Claim
@@ -46,11 +46,15 @@ def analyse_together(name: str, parts: Sequence[Part]) -> Findings:
     findings = analyse(records, manifest)
     advice = findings.recommendation
     if advice.settle is not None:
-        _, option, added = advice.settle.partition(" --add-repeats ")
-        each = str(math.ceil(int(added) / _sharing(findings))) if option else ""
+        each = math.ceil(advice.settle_blocks / _sharing(findings))
         plans = [part.manifest.model_copy(update={"sweep": part.name}) for part in parts]
-        lines = [f"{command(plan)}{option}{each}" for plan in plans]
-        advice = advice.model_copy(update={"settle": "\n".join(lines)})
+        lines = [more_blocks(plan, each) or command(plan) for plan in plans]
+        minutes = advice.settle_minutes
+        if minutes is not None:
+            minutes *= each * len(plans) / advice.settle_blocks
+        advice = advice.model_copy(
+            update={"settle": "\n".join(lines), "settle_blocks": each * len(plans), "settle_minutes": minutes}
+        )
     names = tuple(part.name for part in parts)
     reproduce = " ".join(("accelsweep report", *names))
     return findings.model_copy(update={"command": reproduce, "recommendation": advice, "merged": names})

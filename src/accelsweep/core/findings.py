@@ -151,12 +151,18 @@ class Choice(Frozen):
 
 
 class Recommendation(Frozen):
-    """What to do. `settle` is the command that would settle what is still open, or None when nothing is."""
+    """What to do. `settle` is the command that would settle what is still open, or None when nothing is.
+
+    `settle_blocks` is how many blocks that command adds, 0 where it adds none; `settle_minutes` is about what they take
+    by the wall times of the runs so far, or None.
+    """
 
     choice: Choice | None
     sentence: str
     alternatives: tuple[Choice, ...]
     settle: str | None
+    settle_blocks: int = 0
+    settle_minutes: float | None = None
 
 
 class ScalingPoint(Frozen):

@@ -233,11 +233,12 @@ class Settings(Frozen):
     """The plan-level part of the config: everything in it steers the sweep and nothing in it changes a measurement.
 
     `repeats` is how many blocks the plan wants of each cell; `added_repeats` says how many of them `--add-repeats`
-    added.
+    added. More than `repeats_most` are never advised.
     """
 
     repeats: AtLeast1 = 3
     added_repeats: int = 0
+    repeats_most: AtLeast1 = 20
     baseline: dict[str, Any] = Field(default_factory=dict)
     block: BlockSettings = BlockSettings()
     limits: Limits = Limits()

@@ -57,6 +57,11 @@ def memory(cell: CellFinding, site: Site) -> str | None:
     return f"memory {used / 2**20:,.0f} MiB"
 
 
+def more_blocks(manifest: Manifest, added: int) -> str | None:
+    """Return the command line that adds so many blocks to this sweep; None for 0."""
+    return f"{command(manifest)} --add-repeats {added}" if added else None
+
+
 def command(manifest: Manifest) -> str:
     """Return the command line that makes this sweep go on, to paste."""
     own = (manifest.experiment or "").replace("/", "-")

@@ -93,7 +93,9 @@ def steering(values: Mapping[str, Any], file_of: FileOf) -> tuple[Settings, Site
         "prices": parsed(Prices, values.get("prices") or {}, "prices", file_of),
         "block": parsed(BlockSettings, values.get("block") or {}, "block", file_of),
     }
-    rest = {key: values[key] for key in ("repeats", "baseline", "report") if values.get(key) is not None}
+    rest = {
+        key: values[key] for key in ("repeats", "repeats_most", "baseline", "report") if values.get(key) is not None
+    }
     settings = parsed(Settings, {**rest, **parts}, "", file_of)
     _refuse_unfit_site(site, file_of)
     return settings, site, rules
