@@ -29,14 +29,14 @@ def planned(home, *overrides, **options):
     return plan
 
 
-def test_the_quickstart_is_eight_cpu_cells_in_three_blocks(home):
+def test_the_quickstart_is_eight_cpu_cells_in_five_blocks(home):
     plan = make_plan(home, QUICKSTART)
     manifest = plan.manifest
     assert (manifest.sweep, manifest.experiment, manifest.revision) == ("quickstart", "quickstart", 1)
     assert manifest.axes == ("accelerator", "devices", "batch_size", "precision")
     assert len(manifest.cells) == 16
     assert {cell.axes["accelerator"] for cell in manifest.cells if cell.unsupported} == {"cuda"}
-    assert [len(block.runs) for block in manifest.blocks] == [9, 9, 9]
+    assert [len(block.runs) for block in manifest.blocks] == [9] * 5
     assert manifest.cells[0].name == manifest.baseline
     assert manifest.cells[0].axes == {"accelerator": "cpu", "devices": 1, "batch_size": 32, "precision": "32-true"}
     assert files(home) == {}
@@ -84,11 +84,11 @@ def test_a_new_batch_size_adds_blocks_of_new_cells_with_a_fresh_baseline(home):
     first = planned(home, *QUICKSTART)
     second = planned(home, *QUICKSTART, "batch_size=32,64,128")
     assert second.manifest.revision == 2
-    assert second.manifest.blocks[:3] == first.manifest.blocks
-    assert len(second.new_blocks) == 3
+    assert second.manifest.blocks[:5] == first.manifest.blocks
+    assert len(second.new_blocks) == 5
     for number, block in enumerate(second.new_blocks):
         baselines = [run for run in block.runs if run.cell == second.manifest.baseline]
-        assert sorted(run.repeat for run in baselines) == [6 + 2 * number, 7 + 2 * number]
+        assert sorted(run.repeat for run in baselines) == [10 + 2 * number, 11 + 2 * number]
         assert {block.axes[run.cell]["batch_size"] for run in block.runs if run not in baselines} == {64}
         assert len(block.runs) == 6
 
@@ -122,12 +122,12 @@ def test_fewer_repeats_want_the_first_blocks_only(home):
 def test_added_repeats_are_whole_blocks_and_stay(home):
     first = planned(home, *QUICKSTART)
     more = planned(home, *QUICKSTART, add_repeats=2)
-    assert more.manifest.blocks[:3] == first.manifest.blocks
+    assert more.manifest.blocks[:5] == first.manifest.blocks
     assert [len(block.runs) for block in more.new_blocks] == [9, 9]
-    assert more.manifest.settings.repeats == 5
+    assert more.manifest.settings.repeats == 7
     again = planned(home, *QUICKSTART)
     assert not again.changed
-    assert planned(home, *QUICKSTART, add_repeats=1).manifest.settings.repeats == 6
+    assert planned(home, *QUICKSTART, add_repeats=1).manifest.settings.repeats == 8
     assert planned(home, *QUICKSTART, "repeats=2").manifest.settings.repeats == 2
 
 
