@@ -216,6 +216,17 @@ def test_where_no_cell_can_run_the_first_reason_is_told_and_few_repeats_are_no_d
     assert findings.doubts == ()
 
 
+def test_a_sweep_with_automatic_repeats_is_advised_no_option_that_is_refused_there(simulated: ModuleType) -> None:
+    from accelsweep.analyse.advice.words import more_blocks
+
+    manifest = simulated.make_manifest(CELLS, 3)
+    for repeats, advised in ((3, ""), (6, " repeats=8")):
+        settings = manifest.settings.model_copy(update={"auto_repeats": True, "repeats": repeats})
+        plan = manifest.model_copy(update={"settings": settings})
+        assert more_blocks(plan, 2) == f"accelsweep run experiment=simulated{advised}"
+        assert more_blocks(plan, 0) is None
+
+
 def test_a_name_is_stated_only_where_it_is_not_the_experiments_own(simulated: ModuleType) -> None:
     """The folder of experiment=claims/vgg16 is claims-vgg16 without --name."""
     from accelsweep.analyse.advice.words import command

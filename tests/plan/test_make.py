@@ -142,6 +142,28 @@ def test_a_sweep_with_one_run_of_the_baseline_goes_on_as_it_was_planned_and_grow
     assert [len(block.runs) for block in more.new_blocks] == [9]
 
 
+def test_automatic_repeats_begin_with_a_pilot_and_keep_what_was_decided(home):
+    auto = (*QUICKSTART, "repeats=auto")
+    pilot = planned(home, *auto)
+    assert (len(pilot.manifest.blocks), pilot.manifest.settings.pilot) == (3, True)
+    assert "repeats=auto: these blocks are the pilot" in pilot.notes[-1]
+    assert "5 to 20 blocks in all" in pilot.notes[-1]
+    decided = planned(home, *auto, decided=6)
+    assert decided.manifest.blocks[:3] == pilot.manifest.blocks
+    assert (len(decided.manifest.blocks), decided.manifest.settings.pilot, decided.notes) == (6, False, ())
+    assert not planned(home, *auto).changed
+    assert len(planned(home, *QUICKSTART, "repeats=4").manifest.blocks) == 4
+    again = planned(home, *auto)  # a number states anew what is wanted, and so does auto
+    assert (len(again.manifest.blocks), again.new_blocks) == (3, ())
+
+
+def test_automatic_and_added_repeats_are_two_answers_to_one_question(home):
+    with pytest.raises(InputError, match=r"--add-repeats 2 and repeats=auto .* repeats=N") as caught:
+        make_plan(home, [*QUICKSTART, "repeats=auto"], add_repeats=2)
+    assert caught.value.exit_code == EXIT_INPUT
+    assert files(home) == {}
+
+
 def test_changed_limits_and_prices_are_a_new_revision_of_the_same_blocks(home):
     first = planned(home, *QUICKSTART)
     before = files(home / "sweeps" / "quickstart" / "blocks")
@@ -224,6 +246,10 @@ def test_a_name_that_could_leave_the_folder_is_refused(home, name):
         (["+model.table={1: x}"], ["model.table.1"]),
         (["~model"], ["'model'", "missing"]),
         (["repeats=0"], ["repeats=0"]),
+        (["repeats=atuo"], ["repeats=atuo", "a number from 1 on, or auto", "base.yaml"]),
+        (["repeats=auto", "repeats_most=4"], ["repeats_most=4", "5 blocks at least", "base.yaml"]),
+        (["repeats=auto", "repeats_most=many"], ["repeats_most='many'", "integer"]),
+        (["analysis.resolution=0"], ["analysis.resolution=0", "more than 0", "base.yaml"]),
         (["limits.run_seconds=-5"], ["limits.run_seconds"]),
         (["limits.run_seconds=inf"], ["limits.run_seconds"]),
         (["limits.run_second=5"], ["limits.run_second", "'limits.run_seconds'"]),
@@ -308,7 +334,7 @@ def test_keys_of_ones_own_are_part_of_the_identity(home):
 
 def test_what_only_steers_is_no_part_of_the_identity(home):
     steered = ["repeats=5", "limits.run_seconds=9", "name=x", "+prices.devices.cpu=1", "report={}", "block.size=2"]
-    steered.append("block.baseline_runs=1")
+    steered += ["block.baseline_runs=1", "repeats_most=9", "analysis.resolution=0.2"]
     assert make_plan(home, []).cells[0].name == make_plan(home, steered).cells[0].name
 
 

@@ -25,6 +25,9 @@ class RunName(NamedTuple):
     repeat: int
 
 
+PILOT = 3
+"""The blocks that `repeats: auto` begins with."""
+
 THRESHOLD, CONFIDENCE = 0.02, 0.95
 """What verdicts are reached with where nobody says otherwise."""
 
@@ -149,7 +152,8 @@ class Limits(Frozen):
 class Analysis(Frozen):
     """How verdicts are reached: the practical threshold, the family's confidence and the quality margin.
 
-    `rate` names the metric that cells are compared by; None takes that of the task (`core.tasks`).
+    `rate` names the metric that cells are compared by; None takes that of the task (`core.tasks`). `resolution` is the
+    half width, as a share of the ratio, that the intervals are to have on average where `repeats` is `auto`.
     """
 
     threshold: ShareFrom0 = THRESHOLD
@@ -157,6 +161,7 @@ class Analysis(Frozen):
     quality_margin: NotNegative = 0.01
     across: tuple[str, ...] = ()
     rate: Rate | None = None
+    resolution: Positive = 0.1
 
 
 class Device(Frozen):
@@ -233,18 +238,25 @@ class Settings(Frozen):
     """The plan-level part of the config: everything in it steers the sweep and nothing in it changes a measurement.
 
     `repeats` is how many blocks the plan wants of each cell; `added_repeats` says how many of them `--add-repeats`
-    added. More than `repeats_most` are never advised.
+    added. More than `repeats_most` are never advised. With `auto_repeats` the config says `auto`: `repeats` is that of
+    the pilot at first, then what its noise asks for.
     """
 
     repeats: AtLeast1 = 3
     added_repeats: int = 0
     repeats_most: AtLeast1 = 20
+    auto_repeats: bool = False
     baseline: dict[str, Any] = Field(default_factory=dict)
     block: BlockSettings = BlockSettings()
     limits: Limits = Limits()
     analysis: Analysis = Analysis()
     prices: PlannedPrices = Prices()
     report: ReportSettings = ReportSettings()
+
+    @property
+    def pilot(self) -> bool:
+        """Whether these are the pilot's blocks, whose noise is yet to say how many follow."""
+        return self.auto_repeats and self.repeats == PILOT
 
 
 class Manifest(Document):

@@ -58,8 +58,15 @@ def memory(cell: CellFinding, site: Site) -> str | None:
 
 
 def more_blocks(manifest: Manifest, added: int) -> str | None:
-    """Return the command line that adds so many blocks to this sweep; None for 0."""
-    return f"{command(manifest)} --add-repeats {added}" if added else None
+    """Return the command line that adds so many blocks to this sweep; None for 0.
+
+    A pilot goes on by itself; once its noise has had its say, more blocks are a number that the user gives.
+    """
+    if not added or manifest.settings.pilot:
+        return command(manifest) if added else None
+    if manifest.settings.auto_repeats:
+        return f"{command(manifest)} repeats={manifest.settings.repeats + added}"
+    return f"{command(manifest)} --add-repeats {added}"
 
 
 def command(manifest: Manifest) -> str:
