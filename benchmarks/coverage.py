@@ -108,6 +108,7 @@ def walk(random: np.random.Generator, shape: tuple[int, int, int]) -> Array:
 
 SCENARIOS: dict[str, Scenario] = {
     "equal normal": normal,
+    "baseline twice": louder(0, math.sqrt(0.5)),
     "t3": t3,
     "bimodal": bimodal,
     UNGATED: far_modes,

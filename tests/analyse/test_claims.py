@@ -288,7 +288,11 @@ def test_how_often_runs_diverge_has_an_exact_interval(
     """Clopper and Pearson's interval of 0 of 3 reaches to 1 - 0.025 ** (1 / 3) = 0.7076."""
     stated = make_claim({"claimed": claimed, "metric": "outcome.diverged", "unit": "of the runs", "cell": SMALL})
     lost = {"outcome": "diverged", "reason": "the loss is NaN"}
-    rows = [simulated.make_run(SMALL, block, 100.0, **(lost if block < diverged else {})) for block in range(3)]
+    rows = [
+        simulated.make_run(SMALL, block, 100.0, run=f"second-r{block + second}", **(lost if block < diverged else {}))
+        for block in range(3)
+        for second in (0, 3)  # two runs of a block have one seed, and are no two chances
+    ]
     rows += [simulated.make_run(LARGE, block, 300.0) for block in range(3)]
     manifest = simulated.make_manifest([LARGE, SMALL], 3)
     settings = manifest.settings.model_copy(update={"report": ReportSettings(claims=(stated,))})

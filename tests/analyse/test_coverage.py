@@ -33,7 +33,8 @@ def coverage() -> ModuleType:
 
 @pytest.mark.parametrize("blocks", [3, 5])
 @pytest.mark.parametrize(
-    "scenario", ["equal normal", "t3", "baseline 3x", "baseline 10x", "one setting 10x", "log-sd spread 0.5"]
+    "scenario",
+    ["equal normal", "baseline twice", "t3", "baseline 3x", "baseline 10x", "one setting 10x", "log-sd spread 0.5"],
 )
 def test_intervals_hold_together_whoever_is_noisy(coverage: ModuleType, scenario: str, blocks: int) -> None:
     noise = coverage.SCENARIOS[scenario](np.random.default_rng(7), (SWEEPS, 8, blocks))

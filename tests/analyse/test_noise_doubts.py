@@ -137,7 +137,7 @@ def test_the_doubts_stand_where_the_noise_is_and_say_how_much_it_is(simulated: M
     assert "4 blocks at the lower, 4 at the upper" in levels.message
     logs[0] = np.random.default_rng(7).normal(0.0, 0.05, size=8)
     (noisy,) = (doubt for doubt in _analysed(simulated, logs[[0, 1, 2, 4, 5]]).doubts if doubt.code == "noisy_baseline")
-    assert "choose a quieter setting as the baseline" in noisy.remedy
+    assert "add blocks with a higher block.baseline_runs" in noisy.remedy
 
 
 def test_a_cell_that_lacks_a_block_does_not_hide_a_noisy_baseline(simulated: ModuleType) -> None:

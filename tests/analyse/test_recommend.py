@@ -20,14 +20,34 @@ CELLS = [{"batch_size": size, "precision": precision} for size in (32, 256) for 
 WOBBLE = (0.0, 0.001, -0.001, 0.0005, -0.0005)
 
 
-def _analysed(simulated: ModuleType, ratios: tuple[float, ...], noise: float = 1.0, **changes: Any) -> Findings:
+def _analysed(
+    simulated: ModuleType,
+    ratios: tuple[float, ...],
+    noise: float = 1.0,
+    repeats_most: int = 20,
+    times: dict[str, int] | None = None,
+    **changes: Any,
+) -> Findings:
     rows = [
-        simulated.make_run(axes, block, 1000.0 * ratio * (1.0 + noise * (index + 1) * wobble), host_pss_bytes=6.1e9)
+        simulated.make_run(
+            axes, block, 1000.0 * ratio * (1.0 + noise * (index + 1) * wobble), host_pss_bytes=6.1e9, **(times or {})
+        )
         for index, (axes, ratio) in enumerate(zip(CELLS, ratios, strict=True))
         for block, wobble in enumerate(WOBBLE)
     ]
-    manifest = simulated.make_manifest(CELLS, 5).model_copy(update=changes)
+    manifest = _with_most(simulated.make_manifest(CELLS, 5), repeats_most).model_copy(update=changes)
     return analyse(rows, manifest)
+
+
+def _with_most(manifest: Manifest, most: int) -> Manifest:
+    return manifest.model_copy(update={"settings": manifest.settings.model_copy(update={"repeats_most": most})})
+
+
+def _added(findings: Findings) -> int:
+    """Return how many blocks the advised command adds, 0 where none is advised."""
+    advice = findings.recommendation
+    assert (advice.settle or "").partition(" --add-repeats ")[2] == str(advice.settle_blocks or "")
+    return advice.settle_blocks
 
 
 def test_the_fastest_sound_cell_is_recommended_in_one_sentence(simulated: ModuleType) -> None:
@@ -134,10 +154,30 @@ def test_undecided_cells_lead_to_the_command_that_settles_them(simulated: Module
 
 
 def test_no_more_repeats_than_twenty_are_advised(simulated: ModuleType) -> None:
-    """Beyond that, quieter runs help more, and the sentence says how to get them."""
+    """Beyond that, quieter runs help more, and the sentence says how to get them. The number is the plan's."""
     advice = _analysed(simulated, (1.0, 1.05, 1.04, 1.06), noise=40.0).recommendation
-    assert advice.settle is None
+    assert (advice.settle, advice.settle_minutes) == (None, None)
     assert "stop other work, lengthen the windows, or sweep fewer settings" in advice.sentence
+    assert _added(_analysed(simulated, (1.0, 1.05, 1.04, 1.06), noise=40.0, repeats_most=100)) > 15
+
+
+def test_advised_repeats_never_pass_the_most_even_by_one(simulated: ModuleType) -> None:
+    """Two are the fewest that are worth a command, but not where only one is left."""
+    found = _analysed(simulated, (1.0, 1.05, 1.04, 1.06), noise=20.0, repeats_most=100)
+    most = 5 + _added(found)
+    assert _added(_analysed(simulated, (1.0, 1.05, 1.04, 1.06), noise=20.0, repeats_most=most)) == most - 5
+    unsure = [simulated.make_run(axes, 0, 1000.0 + index) for index, axes in enumerate(CELLS)]
+    for room in (1, 0):
+        manifest = _with_most(simulated.make_manifest(CELLS, 1), 1 + room)
+        assert _added(analyse(unsure, manifest)) == room
+
+
+def test_advised_repeats_come_with_the_minutes_that_the_runs_so_far_have_taken(simulated: ModuleType) -> None:
+    """30 s for each run; a new block of four settings holds five, because the baseline is in it twice."""
+    times = {"wall_seconds": 30}  # a whole number: simulated runs take floats for metrics
+    found = _analysed(simulated, (1.0, 1.05, 1.04, 1.06), noise=20.0, times=times)
+    assert found.recommendation.settle_minutes == _added(found) * 5 * 30 / 60
+    assert _analysed(simulated, (1.0, 1.05, 1.04, 1.06), noise=20.0).recommendation.settle_minutes is None
 
 
 def test_more_repeats_are_not_advised_where_they_would_not_help(simulated: ModuleType) -> None:
@@ -190,6 +230,17 @@ def test_where_no_cell_can_run_the_first_reason_is_told_and_few_repeats_are_no_d
         "the first is unsupported: there is no cuda here."
     )
     assert findings.doubts == ()
+
+
+def test_a_sweep_with_automatic_repeats_is_advised_no_option_that_is_refused_there(simulated: ModuleType) -> None:
+    from accelsweep.analyse.advice.words import more_blocks
+
+    manifest = simulated.make_manifest(CELLS, 3)
+    for repeats, advised in ((3, ""), (6, " repeats=8")):
+        settings = manifest.settings.model_copy(update={"auto_repeats": True, "repeats": repeats})
+        plan = manifest.model_copy(update={"settings": settings})
+        assert more_blocks(plan, 2) == f"accelsweep run experiment=simulated{advised}"
+        assert more_blocks(plan, 0) is None
 
 
 def test_a_name_is_stated_only_where_it_is_not_the_experiments_own(simulated: ModuleType) -> None:

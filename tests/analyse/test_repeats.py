@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from dataclasses import replace
 from types import ModuleType
 from typing import Any
 
@@ -11,7 +12,7 @@ import pytest
 from accelsweep.analyse.analyse import analyse
 from accelsweep.analyse.merge import Part, analyse_together, merge
 from accelsweep.core.findings import Findings
-from accelsweep.core.plans import PlannedBlock, Resources
+from accelsweep.core.plans import PlannedBlock, Resources, Settings
 from accelsweep.plan.blocks.power import smallest_visible_effect
 
 BASE, X, Y = ({"batch_size": size} for size in (32, 64, 128))
@@ -96,10 +97,12 @@ def test_sweeps_together_have_the_repeats_that_their_rows_have(
 
 
 def test_sweeps_that_are_repeats_of_one_another_share_what_is_to_be_added(
-    simulated: ModuleType, monkeypatch: pytest.MonkeyPatch
+    simulated: ModuleType,
 ) -> None:
-    monkeypatch.setattr("accelsweep.analyse.advice.recommend.MOST_REPEATS", 1000)
-    parts = _halves(simulated, {"host": "Xeon"})
+    parts = [
+        replace(part, manifest=part.manifest.model_copy(update={"settings": Settings(repeats=3, repeats_most=1000)}))
+        for part in _halves(simulated, {"host": "Xeon"})
+    ]
     whole = analyse(*merge("a+b", parts)).recommendation.settle
     shared = analyse_together("a+b", parts).recommendation.settle
     assert whole is not None

@@ -30,7 +30,7 @@ def test_a_plan_names_cells_reasons_blocks_and_what_it_can_show(tmp_path, capsys
     shown = capsys.readouterr().out
     assert "cpu x2 | bf16-mixed | batch 128" in shown
     assert "baseline" in shown
-    assert "3 blocks (3 new), 24 runs, 0 settled already" in shown or "cuda x" in shown
+    assert "5 blocks (5 new), 45 runs, 0 settled already" in shown or "cuda x" in shown
     assert "smallest difference that these repeats can show" in shown
     assert list(tmp_path.iterdir()) == []
 

@@ -32,10 +32,11 @@ def cell(name: str, accelerator: str = "cpu", devices: int = 1, num_nodes: int =
     return Cell(name=name, axes={"letter": name}, config=config)
 
 
-def task(cells, *, repeats=3, baseline=None, size=None, minutes=None, site=LOCAL, run_seconds=600.0) -> Cutting:
+def task(cells, *, repeats=3, baseline=None, site=LOCAL, run_seconds=600.0, **block) -> Cutting:
+    """What to cut; the baseline runs once in each block unless `baseline_runs` says otherwise."""
     named = {each.name: each for each in (cell(c) if isinstance(c, str) else c for c in cells)}
     settings = Settings(
-        repeats=repeats, block=BlockSettings(size=size, minutes=minutes), limits=Limits(run_seconds=run_seconds)
+        repeats=repeats, block=BlockSettings(**{"baseline_runs": 1} | block), limits=Limits(run_seconds=run_seconds)
     )
     return Cutting("sweep", named, baseline or next(iter(named)), settings, site)
 
@@ -50,6 +51,60 @@ def test_a_block_holds_one_repeat_of_each_cell():
         ["a-r1", "b-r1", "c-r1"],
         ["a-r2", "b-r2", "c-r2"],
     ]
+
+
+def test_the_baseline_runs_twice_in_each_block_with_two_numbers_and_the_seed_of_its_block():
+    blocks = design(task("abc", baseline_runs=BlockSettings().baseline_runs), []).new
+    assert [sorted(run.name for run in block.runs) for block in blocks] == [
+        ["a-r0", "a-r1", "b-r0", "c-r0"],
+        ["a-r2", "a-r3", "b-r1", "c-r1"],
+        ["a-r4", "a-r5", "b-r2", "c-r2"],
+    ]
+    assert [{run.seed for run in block.runs} for block in blocks] == [{7}, {8}, {9}]
+    assert [block.resources.minutes for block in blocks] == [43] * 3  # 4 limits of 605 s, and 2 minutes to start
+
+
+def test_both_runs_of_the_baseline_come_at_any_place_of_a_block():
+    blocks = design(task("abcdefgh", repeats=40, baseline_runs=2), []).new
+    places = {tuple(place for place, run in enumerate(block.runs) if run.cell == "a") for block in blocks}
+    assert len(places) > 20
+    assert {place for pair in places for place in pair} == set(range(9))
+
+
+def test_the_baseline_runs_no_more_often_than_there_are_cells_beside_it():
+    assert runs(design(task("ab", repeats=1, baseline_runs=2), [])) == [["a-r0", "b-r0"]]
+    assert runs(design(task("abc", repeats=1, baseline_runs=9), [])) == [["a-r0", "a-r1", "b-r0", "c-r0"]]
+    bounded = runs(design(task("abcdefgh", repeats=1, baseline_runs=2, size=3), []))
+    assert [sum(run.startswith("a-") for run in block) for block in bounded] == [1] * 4
+
+
+def test_a_sweep_that_was_planned_with_one_run_of_the_baseline_grows_by_blocks_with_two():
+    first = design(task("abc"), [])
+    again, more = (design(task("abc", repeats=n, baseline_runs=2), first.new) for n in (3, 4))
+    assert again == design(task("abc"), first.new)
+    assert more.planned[:3] == first.planned
+    assert [sorted((run.name, run.seed) for run in block.runs) for block in more.new] == [
+        [("a-r3", 10), ("a-r4", 10), ("b-r3", 10), ("c-r3", 10)]
+    ]
+
+
+def test_fewer_runs_of_the_baseline_leave_the_blocks_that_have_more():
+    first = design(task("abc", baseline_runs=2), [])
+    assert design(task("abc"), first.new).planned == first.planned
+    assert runs(design(task("abc", repeats=4), first.new))[3:] == [["a-r6", "b-r3", "c-r3"]]
+
+
+def test_a_cell_that_was_the_baseline_keeps_one_run_in_each_block():
+    first = design(task("abc", baseline_runs=2), [])
+    other = design(task("abc", baseline="b", baseline_runs=2), first.new)
+    assert other.new == ()
+    assert runs(other) == [["a-r0", "b-r0", "c-r0"], ["a-r2", "b-r1", "c-r1"], ["a-r4", "b-r2", "c-r2"]]
+
+
+def test_what_is_left_of_the_baseline_alone_counts_by_block():
+    first = design(task("abc", baseline_runs=2), [])
+    alone = design(task("a", repeats=4), first.new)
+    assert runs(alone) == [["a-r0", "a-r1"], ["a-r2", "a-r3"], ["a-r4", "a-r5"], ["a-r6"]]
 
 
 def test_the_order_is_random_differs_between_blocks_and_is_the_same_everywhere():
@@ -182,7 +237,12 @@ def test_names_do_not_depend_on_limits_but_on_runs_and_configs():
 
 
 steps = st.lists(
-    st.tuples(st.sets(st.sampled_from("abcdef"), min_size=1), st.integers(1, 4), st.sampled_from([None, 1, 2, 3])),
+    st.tuples(
+        st.sets(st.sampled_from("abcdef"), min_size=1),
+        st.integers(1, 4),
+        st.sampled_from([None, 1, 2, 3, 4, 5]),
+        st.integers(1, 3),
+    ),
     min_size=1,
     max_size=4,
 )
@@ -192,8 +252,8 @@ steps = st.lists(
 @given(steps)
 def test_however_a_plan_changes_no_block_changes_and_no_run_is_planned_twice(history):
     blocks = {}
-    for letters, repeats, size in history:
-        wanted = task(sorted(letters), repeats=repeats, size=size)
+    for letters, repeats, size, baseline_runs in history:
+        wanted = task(sorted(letters), repeats=repeats, size=size, baseline_runs=baseline_runs)
         planned = design(wanted, list(blocks.values()))
         for block in planned.new:
             assert block.name not in blocks

@@ -1,5 +1,7 @@
 """What a plan takes and can show; no price is made up."""
 
+import math
+
 import pytest
 
 from accelsweep.plan.blocks.power import smallest_visible_effect
@@ -80,7 +82,10 @@ def test_a_cpu_run_costs_the_whole_machine(home):
 def test_the_smallest_effect_states_its_assumption(home):
     plan = make_plan(home, ["experiment=quickstart"])
     found = visible_effect(plan)
-    assert found.effect == smallest_visible_effect(3, ASSUMED_NOISE, family=7, threshold=0.02)
+    noise = ASSUMED_NOISE * math.sqrt((1 + 1 / 2) / 2)  # two runs of the baseline in each block: half its variance
+    assert found.effect == smallest_visible_effect(5, noise, family=7, threshold=0.02)
+    once = make_plan(home, ["experiment=quickstart", "block.baseline_runs=1"])
+    assert visible_effect(once).effect == smallest_visible_effect(5, ASSUMED_NOISE, family=7, threshold=0.02)
     for word in ("1.0%", "assumed", "7 comparisons", "80%"):
         assert word in found.assumption
     assert visible_effect(plan, noise=0.05).effect > found.effect

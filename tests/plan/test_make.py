@@ -29,14 +29,14 @@ def planned(home, *overrides, **options):
     return plan
 
 
-def test_the_quickstart_is_eight_cpu_cells_in_three_blocks(home):
+def test_the_quickstart_is_eight_cpu_cells_in_five_blocks(home):
     plan = make_plan(home, QUICKSTART)
     manifest = plan.manifest
     assert (manifest.sweep, manifest.experiment, manifest.revision) == ("quickstart", "quickstart", 1)
     assert manifest.axes == ("accelerator", "devices", "batch_size", "precision")
     assert len(manifest.cells) == 16
     assert {cell.axes["accelerator"] for cell in manifest.cells if cell.unsupported} == {"cuda"}
-    assert [len(block.runs) for block in manifest.blocks] == [8, 8, 8]
+    assert [len(block.runs) for block in manifest.blocks] == [9] * 5
     assert manifest.cells[0].name == manifest.baseline
     assert manifest.cells[0].axes == {"accelerator": "cpu", "devices": 1, "batch_size": 32, "precision": "32-true"}
     assert files(home) == {}
@@ -51,12 +51,14 @@ def test_the_quickstart_uses_the_gpus_that_a_machine_has(home, monkeypatch):
     assert any(reason and "2 CUDA devices" in reason for reason in reasons)
 
 
-def test_every_block_holds_one_repeat_of_each_cell_and_its_config(home):
+def test_every_block_holds_one_repeat_of_each_cell_two_of_the_baseline_and_their_configs(home):
     plan = make_plan(home, QUICKSTART)
     supported = {cell.name for cell in plan.cells if cell.unsupported is None}
     for number, block in enumerate(plan.new_blocks):
         assert {run.cell for run in block.runs} == supported == set(block.configs) == set(block.axes)
-        assert {run.repeat for run in block.runs} == {number}
+        baselines = [run.repeat for run in block.runs if run.cell == plan.manifest.baseline]
+        assert sorted(baselines) == [2 * number, 2 * number + 1]
+        assert {run.repeat for run in block.runs if run.cell != plan.manifest.baseline} == {number}
         assert {run.seed for run in block.runs} == {1 + number}
     assert all(block.configs[cell.name] == cell.config for block in plan.new_blocks for cell in plan.cells[:8])
 
@@ -82,13 +84,13 @@ def test_a_new_batch_size_adds_blocks_of_new_cells_with_a_fresh_baseline(home):
     first = planned(home, *QUICKSTART)
     second = planned(home, *QUICKSTART, "batch_size=32,64,128")
     assert second.manifest.revision == 2
-    assert second.manifest.blocks[:3] == first.manifest.blocks
-    assert len(second.new_blocks) == 3
+    assert second.manifest.blocks[:5] == first.manifest.blocks
+    assert len(second.new_blocks) == 5
     for number, block in enumerate(second.new_blocks):
-        (baseline,) = [run for run in block.runs if run.cell == second.manifest.baseline]
-        assert baseline.repeat == 3 + number
-        assert {block.axes[run.cell]["batch_size"] for run in block.runs if run is not baseline} == {64}
-        assert len(block.runs) == 5
+        baselines = [run for run in block.runs if run.cell == second.manifest.baseline]
+        assert sorted(run.repeat for run in baselines) == [10 + 2 * number, 11 + 2 * number]
+        assert {block.axes[run.cell]["batch_size"] for run in block.runs if run not in baselines} == {64}
+        assert len(block.runs) == 6
 
 
 def test_the_revision_before_is_kept(home):
@@ -120,13 +122,46 @@ def test_fewer_repeats_want_the_first_blocks_only(home):
 def test_added_repeats_are_whole_blocks_and_stay(home):
     first = planned(home, *QUICKSTART)
     more = planned(home, *QUICKSTART, add_repeats=2)
-    assert more.manifest.blocks[:3] == first.manifest.blocks
-    assert [len(block.runs) for block in more.new_blocks] == [8, 8]
-    assert more.manifest.settings.repeats == 5
+    assert more.manifest.blocks[:5] == first.manifest.blocks
+    assert [len(block.runs) for block in more.new_blocks] == [9, 9]
+    assert more.manifest.settings.repeats == 7
     again = planned(home, *QUICKSTART)
     assert not again.changed
-    assert planned(home, *QUICKSTART, add_repeats=1).manifest.settings.repeats == 6
+    assert planned(home, *QUICKSTART, add_repeats=1).manifest.settings.repeats == 8
     assert planned(home, *QUICKSTART, "repeats=2").manifest.settings.repeats == 2
+
+
+def test_a_sweep_with_one_run_of_the_baseline_goes_on_as_it_was_planned_and_grows_by_blocks_with_two(home):
+    first = planned(home, *QUICKSTART, "block.baseline_runs=1")
+    before = files(home / "sweeps" / "quickstart" / "blocks")
+    again = planned(home, *QUICKSTART)
+    assert (again.new_blocks, again.manifest.blocks) == ((), first.manifest.blocks)
+    assert files(home / "sweeps" / "quickstart" / "blocks") == before
+    more = planned(home, *QUICKSTART, add_repeats=1)
+    assert more.manifest.blocks[:-1] == first.manifest.blocks
+    assert [len(block.runs) for block in more.new_blocks] == [9]
+
+
+def test_automatic_repeats_begin_with_a_pilot_and_keep_what_was_decided(home):
+    auto = (*QUICKSTART, "repeats=auto")
+    pilot = planned(home, *auto)
+    assert (len(pilot.manifest.blocks), pilot.manifest.settings.pilot) == (3, True)
+    assert "repeats=auto: these blocks are the pilot" in pilot.notes[-1]
+    assert "5 to 20 blocks in all" in pilot.notes[-1]
+    decided = planned(home, *auto, decided=6)
+    assert decided.manifest.blocks[:3] == pilot.manifest.blocks
+    assert (len(decided.manifest.blocks), decided.manifest.settings.pilot, decided.notes) == (6, False, ())
+    assert not planned(home, *auto).changed
+    assert len(planned(home, *QUICKSTART, "repeats=4").manifest.blocks) == 4
+    again = planned(home, *auto)  # a number states anew what is wanted, and so does auto
+    assert (len(again.manifest.blocks), again.new_blocks) == (3, ())
+
+
+def test_automatic_and_added_repeats_are_two_answers_to_one_question(home):
+    with pytest.raises(InputError, match=r"--add-repeats 2 and repeats=auto .* repeats=N") as caught:
+        make_plan(home, [*QUICKSTART, "repeats=auto"], add_repeats=2)
+    assert caught.value.exit_code == EXIT_INPUT
+    assert files(home) == {}
 
 
 def test_changed_limits_and_prices_are_a_new_revision_of_the_same_blocks(home):
@@ -211,12 +246,18 @@ def test_a_name_that_could_leave_the_folder_is_refused(home, name):
         (["+model.table={1: x}"], ["model.table.1"]),
         (["~model"], ["'model'", "missing"]),
         (["repeats=0"], ["repeats=0"]),
+        (["repeats=atuo"], ["repeats=atuo", "a number from 1 on, or auto", "base.yaml"]),
+        (["repeats=auto", "repeats_most=4"], ["repeats_most=4", "5 blocks at least", "base.yaml"]),
+        (["repeats=auto", "repeats_most=many"], ["repeats_most='many'", "integer"]),
+        (["analysis.resolution=0"], ["analysis.resolution=0", "more than 0", "base.yaml"]),
         (["limits.run_seconds=-5"], ["limits.run_seconds"]),
         (["limits.run_seconds=inf"], ["limits.run_seconds"]),
         (["limits.run_second=5"], ["limits.run_second", "'limits.run_seconds'"]),
         (["+limits.run_second=5"], ["limits.run_second", "'run_seconds'"]),
         (["analysis.confidence=95"], ["analysis.confidence"]),
         (["block.minutes=1"], ["block.minutes", "limits.run_seconds"]),
+        (["block.baseline_runs=0"], ["block.baseline_runs=0", "must be at least 1", "base.yaml"]),
+        (["block.baseline_run=1"], ["block.baseline_run", "'block.baseline_runs'"]),
         (["site=gpu_nod"], ["gpu_nod", "'gpu_node'"]),
         (["++baseline={batchsize: 3}"], ["baseline", "'batch_size'"]),
         (["exclude=[{when: {batchsize: 3}, because: x}]"], ["exclude.0", "'batch_size'"]),
@@ -293,6 +334,7 @@ def test_keys_of_ones_own_are_part_of_the_identity(home):
 
 def test_what_only_steers_is_no_part_of_the_identity(home):
     steered = ["repeats=5", "limits.run_seconds=9", "name=x", "+prices.devices.cpu=1", "report={}", "block.size=2"]
+    steered += ["block.baseline_runs=1", "repeats_most=9", "analysis.resolution=0.2"]
     assert make_plan(home, []).cells[0].name == make_plan(home, steered).cells[0].name
 
 

@@ -7,7 +7,7 @@ import yaml
 
 from accelsweep.core.cell import PLAN_KEYS
 from accelsweep.core.config import CellConfig
-from accelsweep.core.plans import Analysis, Limits, Settings
+from accelsweep.core.plans import Analysis, BlockSettings, Limits, Settings
 from accelsweep.core.shipped import shipped_root
 from accelsweep.plan.make import make_plan
 
@@ -46,6 +46,7 @@ def test_defaults_in_the_files_are_the_defaults_in_the_code():
     base = yaml.safe_load((CONF / "base.yaml").read_text())
     assert Limits.model_validate(base["limits"]) == Limits()
     assert Analysis.model_validate(base["analysis"]) == Analysis()
+    assert BlockSettings.model_validate(base["block"]) == BlockSettings()
     assert base["repeats"] == Settings().repeats
 
 

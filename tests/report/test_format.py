@@ -2,7 +2,7 @@
 
 import pytest
 
-from accelsweep.core.findings import Estimate, Summary
+from accelsweep.core.findings import Estimate, Recommendation, Summary
 from accelsweep.core.outcome import Outcome
 from accelsweep.report import format as fmt
 
@@ -29,6 +29,20 @@ def estimate(value, low, high, unit, reason=None):
 )
 def test_an_estimate_carries_its_interval_and_unit(value, words):
     assert fmt.estimate_text(value, "out of memory") == words
+
+
+@pytest.mark.parametrize(
+    ("minutes", "words"),
+    [
+        (None, ""),
+        (0.2, ", in about 1 minute"),
+        (4.4, ", in about 4 minutes"),
+        (130.0, ", in about 2 hours"),
+    ],
+)
+def test_what_an_advised_command_takes_is_rounded_to_minutes_or_hours(minutes, words):
+    advice = Recommendation(choice=None, sentence="x", alternatives=(), settle="y", settle_minutes=minutes)
+    assert fmt.in_about(advice) == words
 
 
 @pytest.mark.parametrize(

@@ -21,6 +21,12 @@ pytestmark = pytest.mark.real
         (["experiment=tiny", "--profile", "nowhere"], ["nowhere", "local"]),
         (["experiment=tiny", "--time-budget", "soon"], ["--time-budget", "30m"]),
         (["experiment=tiny", "batch_size=[1"], ["batch_size"]),
+        (["experiment=tiny", "analysis.resolution=0"], ["analysis.resolution=0", "more than 0"]),
+        (["experiment=tiny", "repeats=auto", "--add-repeats", "1"], ["repeats=auto", "--add-repeats 1"]),
+        (
+            ["experiment=tiny", "repeats=auto", "measure.min_seconds=9", "--time-budget", "50s"],
+            ["too short for the pilot", "6 runs take 54 s at least", "repeats=N"],
+        ),
     ],
 )
 def test_a_mistake_exits_with_2_names_the_remedy_and_writes_nothing(home, arguments, words):

@@ -35,6 +35,13 @@ def test_overrides_can_be_given_to_snakemake(home):
     assert len(manifest["blocks"]) == 2
 
 
+def test_with_snakemake_alone_automatic_repeats_end_with_the_pilot_and_it_says_how_to_go_on(home):
+    result = home.snakemake("--dry-run", "--config", "experiment=tiny", "overrides=repeats=auto")
+    assert result.returncode == 0, result.stdout
+    assert re.search(r"^block\s+3$", result.stdout, re.MULTILINE), result.stdout
+    assert "Then go on with: accelsweep run experiment=tiny repeats=auto" in result.stdout
+
+
 def test_block_size_one_gives_one_job_per_run(home):
     result = home.snakemake("--dry-run", "--config", "experiment=tiny", "overrides=block.size=1")
     assert result.returncode == 0, result.stdout

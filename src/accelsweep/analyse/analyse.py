@@ -10,6 +10,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 
+from accelsweep.analyse.advice.minutes import block_seconds
 from accelsweep.analyse.advice.recommend import recommend
 from accelsweep.analyse.advice.situation import Situation
 from accelsweep.analyse.advice.words import command
@@ -123,10 +124,12 @@ def _weighed(
     """Weigh the cells against each other: repeats, noise, Pareto front, recommendation."""
     noise, repeats = pooled_noise(_pairs(groups, comparisons)), planned_repeats(cells, manifest)
     chosen = candidates(cells)
-    goals = objectives(chosen, measure, rules.threshold)
+    goals, seconds = objectives(chosen, measure, rules.threshold), block_seconds(groups, manifest)
     pareto = tuple(chosen[index].cell for index in front(goals, len(chosen)))
     situations = {
-        hardware: Situation(manifest, part, rules, measure, noise, pareto, partial(_rivals, groups, cells, rules))
+        hardware: Situation(
+            manifest, part, rules, measure, noise, pareto, partial(_rivals, groups, cells, rules), seconds
+        )
         for hardware, part in _by_baseline(comparisons, cells, names).items()
     }
     return _Weighed(repeats, _visible(repeats, noise, rules), pareto, tuple(goals), recommend(situations))

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, get_args
 
-from accelsweep.analyse.advice.words import command
+from accelsweep.analyse.advice.words import command, more_blocks
 from accelsweep.analyse.analyse import analyse
 from accelsweep.analyse.hardware import HardwareKind
 from accelsweep.analyse.runs import RunRow
@@ -43,11 +43,15 @@ def analyse_together(name: str, parts: Sequence[Part]) -> Findings:
     findings = analyse(*merge(name, parts))
     advice = findings.recommendation
     if advice.settle is not None:
-        _, option, added = advice.settle.partition(" --add-repeats ")
-        each = str(math.ceil(int(added) / _sharing(findings))) if option else ""
+        each = math.ceil(advice.settle_blocks / _sharing(findings))
         plans = [part.manifest.model_copy(update={"sweep": part.name}) for part in parts]
-        lines = [f"{command(plan)}{option}{each}" for plan in plans]
-        advice = advice.model_copy(update={"settle": "\n".join(lines)})
+        lines = [more_blocks(plan, each) or command(plan) for plan in plans]
+        minutes = advice.settle_minutes
+        if minutes is not None:
+            minutes *= each * len(plans) / advice.settle_blocks
+        advice = advice.model_copy(
+            update={"settle": "\n".join(lines), "settle_blocks": each * len(plans), "settle_minutes": minutes}
+        )
     names = tuple(part.name for part in parts)
     reproduce = " ".join(("accelsweep report", *names))
     return findings.model_copy(update={"command": reproduce, "recommendation": advice, "merged": names})

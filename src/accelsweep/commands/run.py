@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 import typer
 
+from accelsweep.commands.pilot import plan_after_pilot, refuse_short_budget
 from accelsweep.commands.plan import show_plan
 from accelsweep.core.errors import EXIT_INCOMPLETE, EXIT_INTERRUPTED, EXIT_OK, InputError
 from accelsweep.core.shipped import shipped_root
@@ -62,6 +63,7 @@ def run(home: Path, request: Request) -> int:
     plan = make_plan(home, request.overrides, name=request.name, add_repeats=request.add_repeats)
     site = plan.manifest.site
     check_profile(profile, site)
+    refuse_short_budget(home, plan, budget_seconds)
     show_plan(home, plan)
     folder = SweepFolder(home, plan.manifest.sweep)
     with held(folder, cancel_old=request.cancel_old) as head:
@@ -69,7 +71,13 @@ def run(home: Path, request: Request) -> int:
             slurm.settle_old_jobs(folder, typer.echo, cancel=request.cancel_old, beat=head.beat)
         write_plan(home, plan)  # only now: the plan of a sweep that is being run belongs to its head
         folder.stop.unlink(missing_ok=True)
-        code = _drive(folder, request, _snakemake_options(request, profile, plan), budget_seconds, head)
+        deadline = None if budget_seconds is None else time.monotonic() + budget_seconds
+        code = _drive(folder, request, _snakemake_options(request, profile, plan), deadline, head)
+        while further := _further(folder, request, plan, code, deadline):
+            plan = further
+            show_plan(home, plan)
+            write_plan(home, plan)
+            code = _drive(folder, request, _snakemake_options(request, profile, plan), deadline, head)
     if code == EXIT_INTERRUPTED:
         typer.echo(f"\ninterrupted; every finished run is kept. Resume with: {request.again()}")
         return code
@@ -86,12 +94,18 @@ def seconds_of(budget: str | None) -> float | None:
     return float(match[1]) * {"": 1, "s": 1, "m": 60, "h": 3600}[match[2]]
 
 
-def _drive(
-    folder: SweepFolder, request: Request, options: list[str], budget_seconds: float | None, head: Holder
-) -> int:
+def _further(folder: SweepFolder, request: Request, plan: Plan, code: int, deadline: float | None) -> Plan | None:
+    """Return what `repeats: auto` adds to a plan whose runs are over; None after an interruption or a spent budget."""
+    if code == EXIT_INTERRUPTED or folder.stop.exists():
+        return None
+    left = None if deadline is None else deadline - time.monotonic()
+    return plan_after_pilot(folder.home, plan, request.overrides, request.name, left)
+
+
+def _drive(folder: SweepFolder, request: Request, options: list[str], deadline: float | None, head: Holder) -> int:
+    """Run Snakemake and the publisher to their ends; no run begins after `deadline`, on the monotonic clock."""
     progress, jobs = SweepProgress.begin(folder), slurm.Stranded(folder, typer.echo)
     with _publisher(folder, request) as publisher, _snakemake(folder, options) as snakemake:
-        deadline = None if budget_seconds is None else time.monotonic() + budget_seconds
         try:
             with progress.shown():
                 while snakemake.running():

@@ -11,7 +11,19 @@ from accelsweep.core.documents import Frozen, canonical_json, sha256_text
 from accelsweep.core.secrets import masked
 
 PLAN_KEYS = frozenset(
-    {"name", "repeats", "baseline", "exclude", "block", "limits", "site", "prices", "report", "analysis"}
+    {
+        "name",
+        "repeats",
+        "repeats_most",
+        "baseline",
+        "exclude",
+        "block",
+        "limits",
+        "site",
+        "prices",
+        "report",
+        "analysis",
+    }
 )
 """Top-level config keys that steer the sweep but not what a run measures; they are no part of a cell's identity."""
 

@@ -151,12 +151,18 @@ class Choice(Frozen):
 
 
 class Recommendation(Frozen):
-    """The advice. `settle` is the command that would settle open questions, or None where there are none."""
+    """The advice. `settle` is the command that would settle open questions, or None where there are none.
+
+    `settle_blocks` is how many blocks that command adds, 0 where it adds none; `settle_minutes` is about what they take
+    by the wall times of the runs so far, or None.
+    """
 
     choice: Choice | None
     sentence: str
     alternatives: tuple[Choice, ...]
     settle: str | None
+    settle_blocks: int = 0
+    settle_minutes: float | None = None
 
 
 class ScalingPoint(Frozen):

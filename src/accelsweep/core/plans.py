@@ -25,12 +25,19 @@ class RunName(NamedTuple):
     repeat: int
 
 
+PILOT = 3
+"""The blocks that `repeats: auto` begins with."""
+
 THRESHOLD, CONFIDENCE = 0.02, 0.95
 """The rules of verdicts where nobody says otherwise."""
 
 
 class Run(Frozen):
-    """One repeat of one cell: the unit of measurement. `seed` is the cell's seed plus the repeat's number."""
+    """One repeat of one cell: the unit of measurement.
+
+    `seed` is the cell's seed plus the number of its earlier blocks: the repeat's number, but for a cell that runs
+    several times in a block, whose runs there have one seed.
+    """
 
     name: str
     cell: str
@@ -39,7 +46,7 @@ class Run(Frozen):
 
     @classmethod
     def of(cls, cell: str, repeat: int, seed: int) -> Run:
-        """Return the run for repeat number `repeat` (from 0) of the cell named `cell`."""
+        """Return the run for repeat number `repeat` (from 0) of the cell named `cell`, one run in each block."""
         return cls(name=f"{cell}-r{repeat}", cell=cell, repeat=repeat, seed=seed + repeat)
 
     @staticmethod
@@ -145,7 +152,8 @@ class Limits(Frozen):
 class Analysis(Frozen):
     """How verdicts are reached: the practical threshold, the family's confidence and the quality margin.
 
-    `rate` names the metric that cells are compared by; None takes that of the task (`core.tasks`).
+    `rate` names the metric that cells are compared by; None takes that of the task (`core.tasks`). `resolution` is the
+    half width, as a share of the ratio, that the intervals are to have on average where `repeats` is `auto`.
     """
 
     threshold: ShareFrom0 = THRESHOLD
@@ -153,6 +161,7 @@ class Analysis(Frozen):
     quality_margin: NotNegative = 0.01
     across: tuple[str, ...] = ()
     rate: Rate | None = None
+    resolution: Positive = 0.1
 
 
 class Device(Frozen):
@@ -215,26 +224,39 @@ class Site(Frozen):
 
 
 class BlockSettings(Frozen):
-    """How runs are cut into blocks: at most `size` runs, at most `minutes` of estimated time; None is no bound."""
+    """How runs are cut into blocks: at most `size` runs, at most `minutes` of estimated time; None is no bound.
+
+    `baseline_runs` is how often the baseline runs in each block, where so many other cells are beside it.
+    """
 
     size: AtLeast1 | None = None
     minutes: Positive | None = None
+    baseline_runs: AtLeast1 = 2
 
 
 class Settings(Frozen):
     """The plan-level part of the config: everything in it steers the sweep and nothing in it changes a measurement.
 
-    `repeats` is what the plan wants of each cell; `added_repeats` says how many of them `--add-repeats` added.
+    `repeats` is how many blocks the plan wants of each cell; `added_repeats` says how many of them `--add-repeats`
+    added. More than `repeats_most` are never advised. With `auto_repeats` the config says `auto`: `repeats` is that of
+    the pilot at first, then what its noise asks for.
     """
 
     repeats: AtLeast1 = 3
     added_repeats: int = 0
+    repeats_most: AtLeast1 = 20
+    auto_repeats: bool = False
     baseline: dict[str, Any] = Field(default_factory=dict)
     block: BlockSettings = BlockSettings()
     limits: Limits = Limits()
     analysis: Analysis = Analysis()
     prices: PlannedPrices = Prices()
     report: ReportSettings = ReportSettings()
+
+    @property
+    def pilot(self) -> bool:
+        """Whether these are the pilot's blocks, whose noise is yet to say how many follow."""
+        return self.auto_repeats and self.repeats == PILOT
 
 
 class Manifest(Document):

@@ -9,7 +9,7 @@ from accelsweep.core.findings import CellFinding, Findings
 from accelsweep.core.outcome import Outcome
 from accelsweep.drive.console import console
 from accelsweep.report import claims, ladder
-from accelsweep.report.format import bare_text, ratio_text, unit_word
+from accelsweep.report.format import bare_text, in_about, ratio_text, unit_word
 from accelsweep.state.folders import SweepFolder
 
 
@@ -21,7 +21,7 @@ def print_results(folder: SweepFolder) -> int:
         typer.echo(line)
     typer.echo(findings.recommendation.sentence)
     if findings.recommendation.settle:
-        typer.echo(f"to settle what is open: {findings.recommendation.settle}")
+        typer.echo(f"to settle what is open{in_about(findings.recommendation)}: {findings.recommendation.settle}")
     for refusal in findings.refusals[:3]:
         typer.echo(f"refused: {refusal}")
     unsettled = sum(count for outcome, count in findings.outcomes.items() if not outcome.settled)

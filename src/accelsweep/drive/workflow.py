@@ -16,7 +16,7 @@ from typing import Any
 
 from accelsweep.core.documents import canonical_json, sha256_text
 from accelsweep.core.errors import AccelsweepError, InputError
-from accelsweep.core.plans import Manifest, PlannedBlock, Resources
+from accelsweep.core.plans import PILOT, Manifest, PlannedBlock, Resources
 from accelsweep.drive.head import living_head
 from accelsweep.drive.profiles import check_executor
 from accelsweep.plan.blocks.slurm import RESTARTS_VARIABLE, Value, across_nodes, before_block, job_resources, python
@@ -153,10 +153,20 @@ def open_sweep(config: Mapping[str, Any], *, plan_if_asked: bool) -> Sweep:
             os.environ[SWEEP_VARIABLE] = folder.name
             if living_head(folder) is None:
                 folder.stop.unlink(missing_ok=True)  # of an earlier command, whose time budget was spent
+                _tell_of_pilot(manifest)
             audit(folder, check_present=manifest.site.scheduler == "local")
         return Sweep(folder, manifest)
     except AccelsweepError as error:
         raise WorkflowError(str(error)) from None
+
+
+def _tell_of_pilot(manifest: Manifest) -> None:
+    """Say how `repeats: auto` goes on: a plan that follows from results is no plan for Snakemake's one graph."""
+    if manifest.settings.pilot:
+        from accelsweep.analyse.advice.words import command
+
+        go_on = f"repeats=auto: Snakemake alone measures the {PILOT} blocks of the pilot. Then go on with:"
+        print(go_on, command(manifest), file=sys.stderr)  # noqa: T201 - what Snakemake's user reads
 
 
 def _planned(home: Path, config: Mapping[str, Any]) -> SweepFolder:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import fmean, median
@@ -90,21 +91,31 @@ def _why_no_cost(plan: Plan, left: Sequence[Cell], prices: Sequence[float | None
 def visible_effect(plan: Plan, noise: float | None = None) -> VisibleEffect:
     """Return the smallest effect that this plan's number of repeats can show.
 
-    `noise` is the standard deviation of a run's log rate as earlier runs showed it; None assumes `ASSUMED_NOISE`.
+    `noise` is the standard deviation of a run's log rate as earlier runs showed it, pooled over pairs; None assumes
+    `ASSUMED_NOISE`, and then the mean of several runs of the baseline in a block is quieter than one run.
     """
     settings: Settings = plan.manifest.settings
     family = sum(cell.unsupported is None for cell in plan.cells) - 1
     spread = ASSUMED_NOISE if noise is None else noise
+    paired = spread if noise is not None else spread * math.sqrt((1.0 + 1.0 / _baseline_runs(plan)) / 2.0)
     source = "assumed" if noise is None else "seen in earlier runs"
     assumption = f"{spread:.1%} noise between runs ({source}), {max(family, 0)} comparisons, {POWER:.0%} chance"
     if family < 1:
         return VisibleEffect(None, assumption, "there is no other setting to compare the baseline with")
     effect = smallest_visible_effect(
         settings.repeats,
-        spread,
+        paired,
         family=family,
         confidence=settings.analysis.confidence,
         threshold=settings.analysis.threshold,
         power=POWER,
     )
     return VisibleEffect(effect, assumption, None if effect is not None else "one repeat gives no interval")
+
+
+def _baseline_runs(plan: Plan) -> int:
+    """Return how often the baseline runs in the blocks where it runs least often beside other cells; at least 1."""
+    cells = [[Run.parse(run).cell for run in block.runs] for block in plan.manifest.blocks]
+    return min(
+        (found for block in cells if 0 < (found := block.count(plan.manifest.baseline or "")) < len(block)), default=1
+    )

@@ -18,6 +18,7 @@ from accelsweep.core.secrets import without_secrets
 from accelsweep.plan import select
 from accelsweep.plan.blocks import earlier
 from accelsweep.plan.blocks.cut import Cutting, Design, design
+from accelsweep.plan.blocks.resolution import FEWEST
 from accelsweep.plan.cells import CheckedGrid, checked_grid
 from accelsweep.plan.grid.compose import Composer, config_folders
 from accelsweep.plan.sources import source_digests, targets, versions
@@ -45,11 +46,19 @@ class Plan:
         return self.manifest != self.previous or bool(self.new_blocks) or bool(self.damaged)
 
 
-def make_plan(home: Path, overrides: Sequence[str], *, name: str | None = None, add_repeats: int = 0) -> Plan:
+def make_plan(
+    home: Path,
+    overrides: Sequence[str],
+    *,
+    name: str | None = None,
+    add_repeats: int = 0,
+    decided: int | None = None,
+) -> Plan:
     """Return the plan for Hydra overrides given in the working directory `home`; write nothing.
 
     `name` is the sweep's name, by default the config's `name`, else the experiment's. `add_repeats` adds so many whole
     blocks to what the earlier plan of this name had; later plans keep them while the config's `repeats` stays the same.
+    `decided` is what a pilot asks for, where `repeats` is `auto`; later plans keep it too.
     Raises InputError for anything that is wrong with the input.
     """
     if add_repeats < 0:
@@ -59,14 +68,24 @@ def make_plan(home: Path, overrides: Sequence[str], *, name: str | None = None, 
     default = (grid.experiment or "sweep").replace("/", "-")
     folder = SweepFolder(home, next(given for given in (name, grid.name, default) if given is not None))
     past = earlier.read(folder)
-    settings = with_added_repeats(grid.settings, past.manifest.settings if past.manifest else None, add_repeats)
+    settings = _with_repeats(grid.settings, past.manifest.settings if past.manifest else None, add_repeats, decided)
     baseline, notes = choose_baseline(grid)
     blocks = _blocks(folder.name, grid, settings, baseline, past.blocks)
     manifest = _manifest(folder, past.revision + 1, overrides, grid, settings, baseline, blocks)
     if past.manifest and manifest.model_copy(update={"revision": past.manifest.revision}) == past.manifest:
         manifest = past.manifest
     cells = tuple(grid.cells.values())
-    return Plan(manifest, blocks.new, cells, (*grid.notes, *notes, *past.notes), past.manifest, past.damaged)
+    said = (*grid.notes, *notes, *_pilot_note(settings), *past.notes)
+    return Plan(manifest, blocks.new, cells, said, past.manifest, past.damaged)
+
+
+def _pilot_note(settings: Settings) -> tuple[str, ...]:
+    if not settings.pilot:
+        return ()
+    return (
+        "repeats=auto: these blocks are the pilot; `accelsweep run` then measures what its noise asks for, "
+        f"{FEWEST} to {settings.repeats_most} blocks in all",
+    )
 
 
 def _manifest(
@@ -113,6 +132,19 @@ def write_plan(home: Path, plan: Plan) -> SweepFolder:
             write_bytes_atomically(folder.old_manifest(plan.previous.revision), folder.manifest.read_bytes())
         plan.manifest.write(folder.manifest)
     return folder
+
+
+def _with_repeats(settings: Settings, before: Settings | None, add: int, decided: int | None) -> Settings:
+    """Return `settings` with the number of blocks that the sweep is to have."""
+    if not settings.auto_repeats:
+        return with_added_repeats(settings, before, add)
+    if add:
+        raise InputError(
+            f"--add-repeats {add} and repeats=auto are two answers to one question: leave one out, or give the number "
+            "of repeats, as repeats=N"
+        )
+    kept = before.repeats if before and before.auto_repeats else settings.repeats
+    return settings.model_copy(update={"repeats": decided or kept})
 
 
 def with_added_repeats(settings: Settings, before: Settings | None, add: int) -> Settings:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from accelsweep.core.digits import UNKNOWN, interval_digits, ratio_words, says_nothing, significant
-from accelsweep.core.findings import Estimate, Summary
+from accelsweep.core.findings import Estimate, Recommendation, Summary
 from accelsweep.core.outcome import Outcome
 
 ABSENT = "not measured"
@@ -84,6 +84,16 @@ def share(value: float | None, reason: str | None = None) -> str:
 def count(value: int, noun: str, plural: str | None = None) -> str:
     """Return `1 run`, `24 runs`, `1,000 runs`."""
     return f"{value:,} {noun if value == 1 else plural or noun + 's'}"
+
+
+def in_about(advice: Recommendation) -> str:
+    """Return `, in about 4 minutes`: what the advised command takes. Nothing where no run tells."""
+    minutes = advice.settle_minutes
+    if minutes is None:
+        return ""
+    return (
+        f", in about {count(max(1, round(minutes)), 'minute') if minutes < 90 else count(round(minutes / 60), 'hour')}"
+    )
 
 
 def outcome_words(outcome: Outcome) -> str:

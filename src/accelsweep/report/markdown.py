@@ -7,6 +7,7 @@ from collections.abc import Iterable
 
 from accelsweep.report.content import METHOD, Content, sentence
 from accelsweep.report.figures.figure import Figure
+from accelsweep.report.format import in_about
 from accelsweep.report.table import Entry, ReportTable
 
 _SPECIAL = re.compile(r"([\\`*_{}\[\]()<>#+!|~$&@])")
@@ -57,7 +58,7 @@ def _first_screen(content: Content) -> list[str]:
             f"{doubt.code}: {sentence(doubt.message)} {sentence(doubt.remedy)}" for doubt in content.doubts
         )
     if advice.settle:
-        parts += ["How to settle it:", code_block(advice.settle)]
+        parts += [f"How to settle it{in_about(advice)}:", code_block(advice.settle)]
     return parts
 
 

@@ -22,6 +22,7 @@ from markupsafe import Markup
 
 from accelsweep.report.content import METHOD, Content, sentence
 from accelsweep.report.figures.figure import Figure, Row
+from accelsweep.report.format import in_about
 from accelsweep.report.table import Entry, ReportTable
 
 TEMPLATES = Path(__file__).with_name("templates")
@@ -118,4 +119,5 @@ def _environment() -> jinja2.Environment:
         keep_trailing_newline=True,
     )
     environment.filters["sentence"] = sentence
+    environment.filters["in_about"] = in_about
     return environment

@@ -5,16 +5,25 @@ from __future__ import annotations
 import math
 
 from accelsweep.analyse.advice.situation import Situation
-from accelsweep.analyse.advice.words import against_baseline, command, setting
+from accelsweep.analyse.advice.words import against_baseline, more_blocks, setting
 from accelsweep.analyse.findings.quality import FASTER_BUT_WORSE
 from accelsweep.core.digits import interval_digits, significant
 from accelsweep.core.findings import CellFinding, Recommendation
+
+BEYOND_REPEATS = (
+    "More repeats would hardly settle it: train longer before validation, or accept a wider analysis.quality_margin."
+)
 
 
 def traded(situation: Situation, fastest: CellFinding) -> Recommendation:
     """Return the advice where every faster setting loses quality, or may: no choice, and what the fastest trades."""
     sentence = f"Nothing is recommended without a price. {price_of(situation, fastest)}"
-    return Recommendation(choice=None, sentence=sentence, alternatives=(), settle=_settle(situation, fastest))
+    added = _repeats_to_settle(situation, fastest)
+    if added > situation.room:
+        sentence += f" {BEYOND_REPEATS}"
+    more = added if added <= situation.room else 0
+    settle = more_blocks(situation.manifest, more)
+    return Recommendation(choice=None, sentence=sentence, alternatives=(), settle=settle, settle_blocks=more)
 
 
 def price_of(situation: Situation, cell: CellFinding) -> str:
@@ -40,18 +49,14 @@ def _difference(cell: CellFinding) -> str:
     return f"difference {middle} [{low}, {high}]"
 
 
-def _settle(situation: Situation, cell: CellFinding) -> str | None:
-    """Return the command whose added blocks should settle the quality of `cell`; None where it is settled."""
-    difference = cell.quality_difference
-    if cell.quality_verdict == FASTER_BUT_WORSE or difference is None:
-        return None
-    return f"{command(situation.manifest)} --add-repeats {_repeats_to_settle(situation, cell)}"
-
-
 def _repeats_to_settle(situation: Situation, cell: CellFinding) -> int:
-    """Return how many blocks more would narrow the quality's interval to above the margin, were its centre right."""
+    """Return how many blocks more would narrow the quality's interval to above the margin, were its centre right.
+
+    0 where the quality is settled, or where it cannot be compared.
+    """
     difference, sign = cell.quality_difference, -1.0 if situation.quality.better == "min" else 1.0
-    assert difference is not None
+    if cell.quality_verdict == FASTER_BUT_WORSE or difference is None:
+        return 0
     room = sign * difference.value + situation.quality.margin
     if difference.low is None or difference.high is None or room <= 0.0:
         return 2

@@ -7,15 +7,13 @@ from collections.abc import Callable, Mapping, Sequence
 
 from accelsweep.analyse.advice.price import price_of, traded
 from accelsweep.analyse.advice.situation import Situation
-from accelsweep.analyse.advice.words import against_baseline, command, memory, setting, verb
+from accelsweep.analyse.advice.words import against_baseline, command, memory, more_blocks, setting, verb
 from accelsweep.analyse.findings.pareto import cost_of, memory_of_all, money_of, one_energy_scope, value_of
 from accelsweep.analyse.findings.quality import FASTER_BUT_WORSE, NOT_MEASURED, shown_not_worse
+from accelsweep.analyse.statistics.intervals import significant
 from accelsweep.core.digits import count_of
 from accelsweep.core.findings import CellFinding, Choice, Recommendation, Verdict
 from accelsweep.plan.blocks.power import repeats_needed
-
-MOST_REPEATS = 20
-"""The most repeats in all that are advised."""
 
 BEYOND_REPEATS = (
     "quieter runs would help more than repeats: stop other work, lengthen the windows, or sweep fewer settings"
@@ -28,9 +26,12 @@ def recommend(situations: Mapping[str, Situation]) -> Recommendation:
     `situations` are by the hardware of the baseline. Ratios to baselines on different hardware say nothing about one
     another, so with several situations none is preferred: each has its own advice, among the alternatives.
     """
-    if len(situations) == 1:
-        return _recommend(next(iter(situations.values())))
-    each = {hardware: _recommend(situation) for hardware, situation in situations.items()}
+    each = {hardware: _timed(situation, _recommend(situation)) for hardware, situation in situations.items()}
+    if len(each) == 1:
+        return next(iter(each.values()))
+    longest = max(
+        (advice for advice in each.values() if advice.settle), key=lambda advice: advice.settle_blocks, default=None
+    )
     return Recommendation(
         choice=None,
         sentence=f"Measured side by side on {count_of(len(each), 'kind')} of hardware: a speed-up holds on its own "
@@ -44,12 +45,18 @@ def recommend(situations: Mapping[str, Situation]) -> Recommendation:
             )
             for hardware, advice in each.items()
         ),
-        settle=max((advice.settle for advice in each.values() if advice.settle), key=_added, default=None),
+        settle=longest.settle if longest else None,
+        settle_blocks=longest.settle_blocks if longest else 0,
+        settle_minutes=longest.settle_minutes if longest else None,
     )
 
 
-def _added(settle: str) -> int:
-    return int(settle.rpartition(" --add-repeats ")[2]) if " --add-repeats " in settle else 0
+def _timed(situation: Situation, advice: Recommendation) -> Recommendation:
+    """Return the advice with the minutes that the blocks which it adds will take, where runs tell."""
+    if situation.block_seconds is None or not advice.settle_blocks:
+        return advice
+    minutes = significant(advice.settle_blocks * situation.block_seconds / 60)
+    return advice.model_copy(update={"settle_minutes": minutes})
 
 
 def _recommend(situation: Situation) -> Recommendation:
@@ -88,8 +95,14 @@ def _train(situation: Situation, best: CellFinding, traded_ones: Sequence[CellFi
     choice = Choice(cell=best.cell, title="Recommended", sentence=sentence, hardware=best.hardware)
     unsettled = [_ratio(best) / _ratio(cell) for cell in rivals if _ratio(cell) > 0.0]
     unsettled += [_ratio(cell) for cell in situation.having(Verdict.undecided)]
-    settle = _more_repeats(situation, unsettled)
-    return Recommendation(choice=choice, sentence=sentence, alternatives=_alternatives(situation, best), settle=settle)
+    more = _more_repeats(situation, unsettled)
+    return Recommendation(
+        choice=choice,
+        sentence=sentence,
+        alternatives=_alternatives(situation, best),
+        settle=more_blocks(situation.manifest, more),
+        settle_blocks=more,
+    )
 
 
 def _listed(cells: Sequence[CellFinding]) -> str:
@@ -170,32 +183,31 @@ def _why_nothing(situation: Situation, baseline: CellFinding | None) -> str:
 def _not_yet(
     situation: Situation, undecided: Sequence[CellFinding], worse: Sequence[CellFinding], why: str
 ) -> Recommendation:
-    settle = _more_repeats(situation, [_ratio(cell) for cell in undecided])
-    then = "more repeats would settle it" if settle else BEYOND_REPEATS
+    more = _more_repeats(situation, [_ratio(cell) for cell in undecided])
+    then = "more repeats would settle it" if more else BEYOND_REPEATS
     sentence = f"{why}; {then}." + (f" {price_of(situation, worse[0])}" if worse else "")
-    return Recommendation(choice=None, sentence=sentence, alternatives=(), settle=settle)
+    settle = more_blocks(situation.manifest, more)
+    return Recommendation(choice=None, sentence=sentence, alternatives=(), settle=settle, settle_blocks=more)
 
 
-def _more_repeats(situation: Situation, ratios: Sequence[float]) -> str | None:
-    """Return the command that adds the blocks that should settle most of these ratios; None where none is to be had.
+def _more_repeats(situation: Situation, ratios: Sequence[float]) -> int:
+    """Return how many blocks more should settle most of these ratios; 0 where no number is advised.
 
-    No more than `MOST_REPEATS` in all are advised: past that, other things help more.
+    No more than `repeats_most` in all are advised: past that, other things help more.
     """
-    family = situation.rules.family
-    if not ratios:
-        return None
+    family, most = situation.rules.family, situation.manifest.settings.repeats_most
+    if not ratios or not situation.room:
+        return 0
     if situation.noise is None:
-        return f"{command(situation.manifest)} --add-repeats 5"
+        return min(5, situation.room)
     size, confidence, threshold = family.size, family.confidence, situation.rules.threshold
     needed = [
         repeats_needed(ratio, situation.noise, family=size, confidence=confidence, threshold=threshold)
         for ratio in ratios
         if ratio > 0.0
     ]
-    most = max((repeats for repeats in needed if repeats is not None and repeats <= MOST_REPEATS), default=None)
-    if most is None:
-        return None
-    return f"{command(situation.manifest)} --add-repeats {max(most - situation.repeats, 2)}"
+    enough = max((repeats for repeats in needed if repeats is not None and repeats <= most), default=None)
+    return 0 if enough is None else min(max(enough - situation.repeats, 2), situation.room)
 
 
 def _alternatives(situation: Situation, best: CellFinding) -> tuple[Choice, ...]:

@@ -17,7 +17,8 @@ class Situation:
     """What advice is given on: the cells with their verdicts, the rules behind them, and the noise that was seen.
 
     `front` names the cells on the Pareto front; `noise` is the standard deviation of a log rate in a block, or None.
-    `rivals` gives the cells that cannot be told apart from one of them.
+    `rivals` gives the cells that cannot be told apart from one of them. `block_seconds` is the wall time that one more
+    block takes, or None.
     """
 
     manifest: Manifest
@@ -27,11 +28,17 @@ class Situation:
     noise: float | None
     front: Sequence[str]
     rivals: Callable[[CellFinding], Sequence[CellFinding]]
+    block_seconds: float | None = None
 
     @property
     def repeats(self) -> int:
         """The repeats that these cells' ratios rest on."""
         return planned_repeats(self.cells, self.manifest)
+
+    @property
+    def room(self) -> int:
+        """How many more blocks may be advised: no more than `repeats_most` in all; 0 if none."""
+        return max(0, self.manifest.settings.repeats_most - self.repeats)
 
     @property
     def baseline(self) -> CellFinding | None:

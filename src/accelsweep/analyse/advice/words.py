@@ -61,6 +61,18 @@ def memory(cell: CellFinding, site: Site) -> str | None:
     return f"memory {used / 2**20:,.0f} MiB"
 
 
+def more_blocks(manifest: Manifest, added: int) -> str | None:
+    """Return the command line that adds so many blocks to this sweep; None for 0.
+
+    A pilot goes on by itself; once its noise has had its say, more blocks are a number that the user gives.
+    """
+    if not added or manifest.settings.pilot:
+        return command(manifest) if added else None
+    if manifest.settings.auto_repeats:
+        return f"{command(manifest)} repeats={manifest.settings.repeats + added}"
+    return f"{command(manifest)} --add-repeats {added}"
+
+
 def command(manifest: Manifest) -> str:
     """Return the command line that makes this sweep go on, to paste."""
     own = (manifest.experiment or "").replace("/", "-")

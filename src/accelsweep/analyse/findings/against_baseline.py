@@ -165,5 +165,5 @@ def _unpaired(group: CellRuns, partner: CellRuns) -> Doubt:
     return Doubt(
         code="unpaired",
         message=f"blocks that hold this setting and the baseline: {shared}; differences between blocks are not removed",
-        remedy="measure both in 3 or more common blocks: run the same command with --add-repeats 3",
+        remedy="measure both in 3 or more common blocks: raise repeats, or run the same command with --add-repeats 3",
     )

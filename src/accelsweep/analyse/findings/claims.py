@@ -76,7 +76,7 @@ def _tested(one: _Stated, sides: Sequence[Side], family: Family, across: Collect
         if missing := _unnamed(side) or _unmeasured(one.figure, side):
             return _finding(one, *missing)
     if one.figure.outcome is not None:
-        ended = [run.outcome for group in sides[0].cells for run in _ended(group)]
+        ended = [outcome for group in sides[0].cells for outcome in _ended(group)]
         times = ended.count(one.figure.outcome)
         return _judged(one, share(times, len(ended), family, str(one.figure.unit)), sides[0].cells[:1])
     measured = [[(group, logs) for group in side.cells if (logs := _logs(group, one.figure))] for side in sides]
@@ -204,9 +204,10 @@ def _measured(group: CellRuns) -> list[RunRow]:
     return [run for run in group.runs if run.outcome is Outcome.measured]
 
 
-def _ended(group: CellRuns) -> list[RunRow]:
-    """Return the runs that began, however they ended."""
-    return [run for run in group.runs if run.outcome not in (Outcome.not_run, Outcome.unsupported)]
+def _ended(group: CellRuns) -> list[Outcome]:
+    """Return how the runs that began have ended, once for each block: runs that share one share a seed."""
+    began = [run for run in group.runs if run.outcome not in (Outcome.not_run, Outcome.unsupported)]
+    return list({run.block: run.outcome for run in reversed(began)}.values())
 
 
 def _log(run: RunRow, part: Factor) -> float | None:

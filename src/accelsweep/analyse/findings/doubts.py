@@ -90,7 +90,7 @@ def sweep_doubts(groups: Sequence[CellRuns], baseline: str | None, repeats: int)
         message = (
             f"{repeats} repeats per setting are enough to look around; publish nothing below {REPEATS_FOR_PUBLISHING}"
         )
-        remedy = f"run the same command with --add-repeats {REPEATS_FOR_PUBLISHING - repeats}"
+        remedy = f"raise repeats, or run the same command with --add-repeats {REPEATS_FOR_PUBLISHING - repeats}"
         found.append(Doubt(code="few_repeats", message=message, remedy=remedy))
     drifts = [drift(group) for group in groups if group.cell == baseline]
     found += [doubt for doubt in drifts if doubt is not None]

@@ -50,6 +50,8 @@ def noisy_baseline(groups: Sequence[CellRuns], baseline: str | None) -> list[Dou
     Fisher's F of two variances. One is that of the baseline's distance to the mean of the others in its block. The
     other is that of the others about their cells and blocks (two-way residuals, without the baseline). For equal normal
     noise they are independent, so the test is exact; it takes two other cells that share 3 blocks with the baseline.
+    A baseline that runs several times in a block is judged by the mean, which is what every ratio has in it; the test
+    then fires less.
     """
     found = []
     for base in (one for one in groups if one.cell == baseline and one.rated):
@@ -64,7 +66,8 @@ def _noisy(times: float) -> Doubt:
     return Doubt(
         code="noisy_baseline",
         message=f"the baseline varies {times:.1f} times as much as the other settings, and every ratio has its noise",
-        remedy="stop other work on the machine, lengthen the windows, or choose a quieter setting as the baseline",
+        remedy="stop other work on the machine, add blocks with a higher block.baseline_runs, or choose a quieter "
+        "setting as the baseline",
     )
 
 

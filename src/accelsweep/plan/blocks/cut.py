@@ -1,8 +1,8 @@
 """Cut a sweep's runs into randomised complete blocks, and let existing blocks stand when the plan grows.
 
-Each block holds one repeat of each of its cells, the baseline among them, in a random order whose seed comes from the
-block's content: the same plan gives the same blocks everywhere. Blocks are immutable; what a new plan wants beyond the
-existing ones goes into new blocks with a fresh repeat of the baseline.
+Each block holds one repeat of each of its cells, and the baseline as often as `block.baseline_runs` says, in a random
+order whose seed comes from the block's content: the same plan gives the same blocks everywhere. Blocks are immutable;
+what a new plan wants beyond the existing ones goes into new blocks with fresh repeats of the baseline.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class Design:
 
 
 def design(task: Cutting, existing: Sequence[Block]) -> Design:
-    """Return blocks in which every supported cell has `settings.repeats` runs; wanted runs of existing blocks count.
+    """Return blocks of which `settings.repeats` hold each supported cell; wanted runs of existing blocks count.
 
     Raises InputError if `block.minutes` is too short for a single run.
     """
@@ -54,11 +54,10 @@ def design(task: Cutting, existing: Sequence[Block]) -> Design:
     wanted = _wanted_of(list(known.values()), task)
     numbers = _Numbers(known.values())
     layers = list(_layers(task, wanted, numbers))
-    missing = task.settings.repeats - _count(task.baseline, [*wanted.values(), *(block.runs for block in layers)])
+    missing = task.settings.repeats - _holding(task.baseline, [*wanted.values(), *(block.runs for block in layers)])
     spare = _spare_baselines(list(known.values()), wanted, task)[: max(0, missing)]
-    for name, run in spare:
-        wanted[name] = (*wanted[name], run)
-    alone = [_block([numbers.next_run(task.cells[task.baseline])], task) for _ in range(missing - len(spare))]
+    wanted.update(spare)
+    alone = [_block(numbers.next_runs([task.cells[task.baseline]]), task) for _ in range(missing - len(spare))]
     for block in [*layers, *alone]:
         known[block.name], wanted[block.name] = block, block.runs
     on_disk = {block.name for block in existing}
@@ -76,30 +75,36 @@ def _moved(block: Block, task: Cutting) -> Block:
 
 
 def _wanted_of(known: Sequence[Block], task: Cutting) -> dict[str, tuple[Run, ...]]:
-    """Return, for each known block, those of its runs that the plan wants; the baseline where another run needs it."""
+    """Return, for each known block, those of its runs that the plan wants; the baseline where another run needs it.
+
+    A cell that was the baseline once may have several runs in a block: the first of them is its repeat there.
+    """
     wanted: dict[str, tuple[Run, ...]] = {}
     count = dict.fromkeys(task.cells, 0)
     for block in known:
-        kept = []
-        for run in block.runs:
+        first: dict[str, Run] = {}
+        for run in sorted(block.runs, key=lambda run: run.repeat):
             if run.cell in count and run.cell != task.baseline and count[run.cell] < task.settings.repeats:
-                count[run.cell] += 1
-                kept.append(run)
-        beside = [run for run in block.runs if run.cell == task.baseline] if kept else []
-        wanted[block.name] = (*kept, *beside)
+                first.setdefault(run.cell, run)
+        count.update({cell: count[cell] + 1 for cell in first})
+        wanted[block.name] = (*first.values(), *(_baselines(block, task) if first else ()))
     return wanted
 
 
-def _count(cell: str, blocks: Iterable[Sequence[Run]]) -> int:
-    return sum(run.cell == cell for runs in blocks for run in runs)
+def _baselines(block: Block, task: Cutting) -> tuple[Run, ...]:
+    return tuple(run for run in block.runs if run.cell == task.baseline)
+
+
+def _holding(cell: str, blocks: Iterable[Sequence[Run]]) -> int:
+    return sum(any(run.cell == cell for run in runs) for runs in blocks)
 
 
 def _spare_baselines(
     known: Sequence[Block], wanted: Mapping[str, tuple[Run, ...]], task: Cutting
-) -> list[tuple[str, Run]]:
-    """Return the baseline's runs in blocks that hold nothing else that is wanted, with their blocks' names."""
-    spare = [block for block in known if not wanted[block.name]]
-    return [(block.name, run) for block in spare for run in block.runs if run.cell == task.baseline]
+) -> list[tuple[str, tuple[Run, ...]]]:
+    """Return the baseline's runs of each block that holds nothing else that is wanted, with the block's name."""
+    spare = [(block.name, _baselines(block, task)) for block in known if not wanted[block.name]]
+    return [(name, runs) for name, runs in spare if runs]
 
 
 def _layers(task: Cutting, wanted: Mapping[str, tuple[Run, ...]], numbers: _Numbers) -> Iterator[Block]:
@@ -109,40 +114,60 @@ def _layers(task: Cutting, wanted: Mapping[str, tuple[Run, ...]], numbers: _Numb
     for layer in range(max(missing.values(), default=0)):
         cells = [name for name, count in missing.items() if count > layer]
         for chunk in _chunks(cells, len(wanted) + layer, task):
-            yield _block([numbers.next_run(task.cells[name]) for name in chunk], task)
+            yield _block(numbers.next_runs([task.cells[name] for name in chunk]), task)
 
 
 class _Numbers:
-    """Numbers the repeats of each cell with the smallest numbers that no block has used."""
+    """Numbers the repeats of each cell, and deals out its seeds: each time the smallest that no block has used."""
 
     def __init__(self, known: Iterable[Block]) -> None:
-        self._used: dict[str, set[int]] = {}
-        for block in known:
-            for run in block.runs:
-                self._used.setdefault(run.cell, set()).add(run.repeat)
+        self._repeats: dict[str, set[int]] = {}
+        self._seeds: dict[str, set[int]] = {}
+        for run in (run for block in known for run in block.runs):
+            self._repeats.setdefault(run.cell, set()).add(run.repeat)
+            self._seeds.setdefault(run.cell, set()).add(run.seed)
 
-    def next_run(self, cell: Cell) -> Run:
-        used = self._used.setdefault(cell.name, set())
-        number = next(number for number in itertools.count() if number not in used)
-        used.add(number)
-        return Run.of(cell.name, number, cell.config.seed)
+    def next_runs(self, cells: Sequence[Cell]) -> list[Run]:
+        """Return the runs of a new block. A cell that is there twice has two numbers and one seed.
+
+        So in a plan that has not grown all cells of a block have one seed, and what depends on it pairs by block too.
+        """
+        each = {cell.name: cell for cell in cells}
+        seeds = {name: _unused(self._seeds.setdefault(name, set()), cell.config.seed) for name, cell in each.items()}
+        return [self._next_run(cell, seeds[cell.name]) for cell in cells]
+
+    def _next_run(self, cell: Cell, seed: int) -> Run:
+        number = _unused(self._repeats.setdefault(cell.name, set()), 0)
+        return Run.of(cell.name, number, cell.config.seed).model_copy(update={"seed": seed})
+
+
+def _unused(used: set[int], first: int) -> int:
+    """Return the smallest number from `first` on that is not in `used`, and put it there."""
+    found = next(number for number in itertools.count(first) if number not in used)
+    used.add(found)
+    return found
 
 
 def _chunks(cells: Sequence[str], layer: int, task: Cutting) -> Iterator[list[str]]:
-    """Yield the cells of one block after the other: one repeat of all `cells`, by resource class, within the bounds."""
+    """Yield the cells of one block after the other: one repeat of all `cells`, by resource class, within the bounds.
+
+    The baseline comes first, `block.baseline_runs` times but never more often than there are other cells beside it:
+    next to a single one, the time for a second run of it is better spent on more blocks.
+    """
     classes: dict[tuple[object, ...], list[str]] = {}
     for name in cells:
         classes.setdefault(resource_class(task.cells[name].config, task.site), []).append(name)
     most = _most_runs(task)
     for members in classes.values():
         allocation = together([task.needs[name] for name in members], 1, task.settings.limits)
-        with_baseline = most > 1 and fits(task.needs[task.baseline], allocation)
-        room = int(min(most, len(members) + 1)) - with_baseline
+        with_baseline = fits(task.needs[task.baseline], allocation)
+        baselines = int(min(task.settings.block.baseline_runs, most / 2)) if with_baseline else 0
+        room = int(min(most - baselines, len(members)))
         shuffled = sorted(members, key=lambda name: sha256_text(f"{task.sweep}/{layer}/{name}"))
         count = math.ceil(len(members) / room)
         for index in range(count):
             chunk = shuffled[index::count]
-            yield [task.baseline, *chunk] if with_baseline else chunk
+            yield [task.baseline] * min(baselines, len(chunk)) + chunk
 
 
 def _most_runs(task: Cutting) -> float:
@@ -190,7 +215,9 @@ def in_random_order(runs: Sequence[Run], order_seed: int) -> list[Run]:
 def _named(block: Block) -> Block:
     """Return the block under the name of its content. Resources are no part of it: limits may change, runs may not."""
     configs = {name: sha256_text(canonical_json(config.raw)) for name, config in block.configs.items()}
-    content = canonical_json([block.sweep, block.order_seed, [run.name for run in block.runs], configs])
+    usual = {run.name: block.configs[run.cell].seed + run.repeat for run in block.runs}
+    runs = [run.name if run.seed == usual[run.name] else f"{run.name}/{run.seed}" for run in block.runs]
+    content = canonical_json([block.sweep, block.order_seed, runs, configs])
     return block.model_copy(update={"name": f"b{sha256_text(content)[:12]}"})
 
 

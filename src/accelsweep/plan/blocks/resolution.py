@@ -16,9 +16,6 @@ from statistics import fmean
 
 from accelsweep.plan.blocks.power import critical_t
 
-PILOT = 3
-"""Blocks of the pilot."""
-
 FEWEST = 5
 """The fewest blocks in all; also the fewest that anything published rests on."""
 

@@ -15,8 +15,9 @@ from pydantic import BaseModel, ConfigDict, Field, StrictStr
 
 from accelsweep.core.config import CellConfig, Measure
 from accelsweep.core.errors import InputError, nearest
-from accelsweep.core.plans import Analysis, BlockSettings, Limits, Settings, Site
+from accelsweep.core.plans import PILOT, Analysis, BlockSettings, Limits, Settings, Site
 from accelsweep.core.prices import Prices
+from accelsweep.plan.blocks.resolution import FEWEST
 from accelsweep.plan.refusals.wording import FileOf, parsed
 from accelsweep.plan.trainer import trainers_place
 
@@ -93,10 +94,27 @@ def steering(values: Mapping[str, Any], file_of: FileOf) -> tuple[Settings, Site
         "prices": parsed(Prices, values.get("prices") or {}, "prices", file_of),
         "block": parsed(BlockSettings, values.get("block") or {}, "block", file_of),
     }
-    rest = {key: values[key] for key in ("repeats", "baseline", "report") if values.get(key) is not None}
-    settings = parsed(Settings, {**rest, **parts}, "", file_of)
+    rest = {
+        key: values[key] for key in ("repeats", "repeats_most", "baseline", "report") if values.get(key) is not None
+    }
+    settings = parsed(Settings, {**rest, **parts, **_repeats(rest, file_of)}, "", file_of)
     _refuse_unfit_site(site, file_of)
     return settings, site, rules
+
+
+def _repeats(values: Mapping[str, Any], file_of: FileOf) -> dict[str, Any]:
+    """Return what `repeats: auto` comes to: the pilot's blocks first. Nothing for a number, which has its own check."""
+    repeats, most = values.get("repeats"), values.get("repeats_most", FEWEST)
+    if not isinstance(repeats, str):
+        return {}
+    if repeats != "auto":
+        raise InputError(f"repeats={repeats}: must be a number from 1 on, or auto; look in {file_of('repeats')}")
+    if isinstance(most, int) and most < FEWEST:
+        raise InputError(
+            f"repeats_most={most}: repeats=auto takes {FEWEST} blocks at least, so that its intervals hold; "
+            f"look in {file_of('repeats_most')}"
+        )
+    return {"repeats": PILOT, "auto_repeats": True}
 
 
 def _refuse_unfit_site(site: Site, file_of: FileOf) -> None:

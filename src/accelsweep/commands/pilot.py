@@ -1,0 +1,79 @@
+"""`repeats: auto`: after the pilot's blocks, the blocks that its noise asks for, as far as the time budget goes."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import typer
+
+from accelsweep.commands.plan import what_is_left
+from accelsweep.core.errors import InputError
+from accelsweep.state.folders import SweepFolder
+
+if TYPE_CHECKING:
+    from accelsweep.plan.blocks.resolution import Needed
+    from accelsweep.plan.make import Plan
+
+
+def refuse_short_budget(home: Path, plan: Plan, budget_seconds: float | None) -> None:
+    """Raise InputError where the time budget is shorter than what is left of the pilot takes at least."""
+    settings = plan.manifest.settings
+    if budget_seconds is None or not settings.pilot:
+        return
+    left = what_is_left(home, plan)
+    if left.runs_left and (least := 60.0 * left.minutes[0]) > budget_seconds:
+        raise InputError(
+            f"--time-budget {budget_seconds:g}s is too short for the pilot of repeats=auto: its {left.runs_left} runs "
+            f"take {least:.0f} s at least ({left.basis}); allow more time, or give a number: repeats=N"
+        )
+
+
+def plan_after_pilot(
+    home: Path, plan: Plan, overrides: Sequence[str], name: str | None, seconds_left: float | None
+) -> Plan | None:
+    """Return the plan with the blocks that the pilot's noise asks for, and say why; None where no more are due.
+
+    Effects do not enter, and asked again the answer stays, so that resuming chooses nothing anew. With `seconds_left`
+    there are as many blocks as fit by the wall times of the runs so far.
+    """
+    from accelsweep.analyse.collect import collect
+    from accelsweep.analyse.pilot import repeats_from_pilot
+    from accelsweep.plan.make import make_plan
+
+    manifest, settings = plan.manifest, plan.manifest.settings
+    if not settings.auto_repeats:
+        return None
+    records = collect(SweepFolder(home, manifest.sweep))
+    needed = repeats_from_pilot(records, manifest, settings.analysis.resolution, settings.repeats_most)
+    if needed is None:
+        typer.echo("repeats=auto: the pilot shows no noise by which a number could be chosen; see its report")
+        return None
+    if needed.repeats <= settings.repeats:
+        return None
+    further = make_plan(home, overrides, name=name, decided=needed.repeats)
+    affordable = _affordable(home, further, settings.repeats, seconds_left)
+    typer.echo(_in_words(needed, settings.repeats, affordable))
+    if affordable <= settings.repeats:
+        return None
+    return further if affordable >= needed.repeats else make_plan(home, overrides, name=name, decided=affordable)
+
+
+def _affordable(home: Path, further: Plan, measured: int, seconds_left: float | None) -> int:
+    """Return how many blocks in all the seconds that are left allow, no more than `further` has."""
+    repeats = further.manifest.settings.repeats
+    seconds = 60.0 * what_is_left(home, further).minutes[0]
+    if seconds_left is None or seconds <= seconds_left:
+        return repeats
+    return measured + max(0, math.floor(seconds_left * (repeats - measured) / seconds))
+
+
+def _in_words(needed: Needed, measured: int, affordable: int) -> str:
+    width = f"intervals of about {needed.half_width:.0%} to each side"
+    reached = f"asks for {needed.repeats} blocks in all ({width})"
+    least = f"is too much even for {needed.repeats} blocks, the most (repeats_most), which leave {width}"
+    room = "" if affordable >= needed.repeats else f"; the time budget has room for {max(0, affordable - measured)}"
+    answer = reached if needed.reached else least
+    return f"repeats=auto: the pilot's noise {answer}; {needed.repeats - measured} are left{room}"

@@ -1,0 +1,96 @@
+"""What follows a pilot: as many blocks as its noise asks for, and no more than the time that is left allows."""
+
+import math
+import random
+
+import pytest
+
+from accelsweep.commands.pilot import plan_after_pilot, refuse_short_budget
+from accelsweep.core.errors import InputError
+from accelsweep.core.outcome import Outcome
+from accelsweep.core.plans import Block
+from accelsweep.core.record import Record
+from accelsweep.plan.make import make_plan, write_plan
+from accelsweep.supervise.skips import Present
+
+OVERRIDES = ("experiment=quickstart", "accelerator=cpu", "devices=1", "repeats=auto")
+SECONDS = 30.0
+
+
+@pytest.fixture
+def measured(tmp_path, example_sweep):
+    """A function that plans a pilot of four settings and writes records of this noise for all of its runs."""
+    earlier = (Record.read(path) for path in example_sweep.root.glob("runs/*/record.json"))
+    template = next(record for record in earlier if record.outcome is Outcome.measured)
+    home = tmp_path / "home"
+    home.mkdir()
+
+    def measure(noise, *more):
+        plan = make_plan(home, [*OVERRIDES, *more])
+        folder, generator = write_plan(home, plan), random.Random(5)
+        for block in (Block.read(folder.block(each.name)) for each in plan.manifest.blocks):
+            for run in block.runs:
+                rate = 1000.0 * math.exp(generator.gauss(0.0, noise))
+                config = block.configs[run.cell]
+                metric = template.metrics["samples_per_second"].model_copy(update={"value": rate})
+                template.model_copy(
+                    update={
+                        "run": run.name,
+                        "cell": run.cell,
+                        "repeat": run.repeat,
+                        "block": block.name,
+                        "config": config,
+                        "metrics": {**template.metrics, "samples_per_second": metric},
+                        "wall_seconds": SECONDS,
+                        "fingerprint": Present(home).read(config),
+                    }
+                ).write(folder.record(run.name))
+        return home, plan
+
+    return measure
+
+
+def after(measured, noise, seconds_left=None, more=()):
+    home, plan = measured(noise, *more)
+    return plan_after_pilot(home, plan, [*OVERRIDES, *more], None, seconds_left)
+
+
+def test_a_quiet_pilot_is_followed_by_the_fewest_blocks_and_a_noisy_one_by_more(measured, capsys):
+    assert len(after(measured, 0.001).manifest.blocks) == 5
+    assert "asks for 5 blocks in all" in capsys.readouterr().out
+
+
+def test_a_noisy_pilot_is_followed_by_the_most_and_the_width_that_they_leave_is_told(measured, capsys):
+    assert len(after(measured, 0.5, more=["repeats_most=7"]).manifest.blocks) == 7
+    assert "is too much even for 7 blocks, the most (repeats_most)" in capsys.readouterr().out
+
+
+def test_no_more_blocks_follow_than_the_time_that_is_left_allows(measured, capsys):
+    """A block of four settings has five runs of 30 s: 400 s have room for two of them."""
+    assert len(after(measured, 0.5, 400.0).manifest.blocks) == 5
+    assert "the time budget has room for 2" in capsys.readouterr().out
+
+
+def test_where_no_time_is_left_the_pilot_stands(measured):
+    assert after(measured, 0.5, -1.0) is None
+
+
+def test_a_plan_that_has_what_the_pilot_asked_for_is_left_alone(measured):
+    home, plan = measured(0.001)
+    further = plan_after_pilot(home, plan, OVERRIDES, None, None)
+    write_plan(home, further)
+    assert plan_after_pilot(home, further, OVERRIDES, None, None) is None
+
+
+def test_a_number_of_repeats_needs_no_pilot(tmp_path):
+    plan = make_plan(tmp_path, ["experiment=quickstart"])
+    assert plan_after_pilot(tmp_path, plan, ["experiment=quickstart"], None, None) is None
+    refuse_short_budget(tmp_path, plan, 1.0)
+
+
+def test_a_budget_that_is_too_short_for_the_pilot_is_refused_with_the_seconds_that_it_takes(tmp_path):
+    plan = make_plan(tmp_path, OVERRIDES)
+    with pytest.raises(InputError, match=r"--time-budget 14s is too short .* its 15 runs take 15 s at least"):
+        refuse_short_budget(tmp_path, plan, 14.0)
+    refuse_short_budget(tmp_path, plan, 16.0)
+    assert list(tmp_path.iterdir()) == []

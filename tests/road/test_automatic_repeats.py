@@ -1,0 +1,26 @@
+"""`repeats=auto` measures a pilot and then what its noise asks for, in one command."""
+
+import re
+
+import pytest
+
+from accelsweep.core.plans import Manifest
+from accelsweep.state.folders import SweepFolder
+
+pytestmark = pytest.mark.real
+
+AUTO = ("run", "experiment=tiny", "repeats=auto", "repeats_most=5")
+
+
+def test_one_command_goes_on_after_the_pilot_and_the_same_again_measures_nothing(home):
+    """Five blocks are the fewest that the rule takes and the most that it may: the machine's noise decides nothing."""
+    result = home.accelsweep(*AUTO)
+    assert result.returncode == 0, result.stdout
+    assert re.search(r"repeats=auto: the pilot's noise .* 5 blocks.*; 2 are left", result.stdout), result.stdout
+    manifest = Manifest.read(SweepFolder(home.path, "tiny").manifest)
+    assert (len(manifest.blocks), manifest.revision, manifest.settings.pilot) == (5, 2, False)
+    records = home.records("tiny")
+    assert len(records) == 10
+    again = home.accelsweep(*AUTO)
+    assert again.returncode == 0, again.stdout
+    assert home.records("tiny") == records
