@@ -39,6 +39,36 @@ def test_each_common_cell_gets_a_ratio_of_after_to_before(simulated: ModuleType)
     assert comparison.family == 3
 
 
+def on(*machines: str | None) -> list[dict[str, Any]]:
+    """What the records of a sweep over these machines say, block after block."""
+    return [{"before": {"machine": machine}} for machine in machines]
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "across", "refused"),
+    [
+        (on("a1"), on("b2"), (), True),
+        (on("a1"), on("b2"), ("machine",), False),
+        (on("a1"), on("a1"), (), False),
+        (on("a1", "b2"), on("c3"), (), False),
+        (on("a1"), on(None), (), False),
+    ],
+)
+def test_one_machine_a_side_says_nothing_beyond_these_two_machines(
+    simulated: ModuleType, before: Any, after: Any, across: tuple[str, ...], refused: bool
+) -> None:
+    sides = []
+    for environments, ratio in ((before, 1.0), (after, 0.8)):
+        rows, manifest = _sweep(simulated, (ratio, ratio, ratio))
+        placed = [replace(row, environment=environments[index % len(environments)]) for index, row in enumerate(rows)]
+        sides.append((placed, manifest))
+    comparison = compare_sweeps(*sides, across)
+    assert {row.verdict for row in comparison.rows} == {Verdict.refused if refused else Verdict.slower}
+    assert bool(failing(comparison, parse_gate("slower:2%"))) is not refused
+    if refused:
+        assert "measure both sides on one machine, or each on several" in comparison.rows[0].reason
+
+
 def test_equal_block_names_do_not_pair_the_runs_of_two_sweeps(simulated: ModuleType) -> None:
     """Both sweeps have the same noise in blocks of the same name; pairing them would leave no spread at all."""
     (row, *_) = _compared(simulated, (0.9, 1.0, 1.0)).rows

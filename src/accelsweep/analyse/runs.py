@@ -73,6 +73,12 @@ class RunRow:
         return self.metrics[metric].value
 
     @property
+    def machine(self) -> str | None:
+        """The identity of the machine, where the record has one."""
+        identity = self.environment.get("before", {}).get("machine")
+        return str(identity) if identity is not None else None
+
+    @property
     def host(self) -> str | None:
         """The name of the machine, where the record has it."""
         name = self.environment.get("before", {}).get("host")

@@ -23,6 +23,9 @@ from accelsweep.core.findings import Estimate, Verdict
 from accelsweep.core.plans import Manifest
 from accelsweep.core.record import Doubt
 
+MACHINE = "machine"
+"""What `analysis.across` calls the one machine of each side."""
+
 
 class CellInBoth(Frozen):
     """A cell in both sweeps. `ratio` is the rate after to that before; None where refused or not measured."""
@@ -153,6 +156,8 @@ def _row(
     ratio, decision, reason, doubts = None, Verdict.not_measured, "", []
     missing = next((side for side in (old, new) if not side.rated), None)
     refusal = None if missing else difference(new, old, (), (*across, *_sources(old), *_sources(new)))
+    if missing is None and refusal is None and MACHINE not in across:
+        refusal = _one_machine_each(old, new)
     if missing is not None:
         reason = f"{'before' if missing is old else 'after'}: {endings(missing)}"
     elif refusal is not None:
@@ -172,6 +177,22 @@ def _row(
         verdict=decision,
         reason=reason,
         doubts=tuple(dict.fromkeys((*doubts, *own))),
+    )
+
+
+def _one_machine_each(old: CellRuns, new: CellRuns) -> str | None:
+    """Return why two sides that were measured on one machine each, and on different ones, show nothing beyond them.
+
+    Of machines that were alike by their data sheets, the repeats of one say little about the next: the machine is the
+    unit there, and each side has one. Nothing is concluded from records that do not know their machine.
+    """
+    before, after = ({run.machine for run in side.rated} for side in (old, new))
+    if len(before) > 1 or len(after) > 1 or before == after or None in before | after:
+        return None
+    return (
+        f"the machine differs: {before.pop()} (before), {after.pop()} (after), and machines of one kind differ too: "
+        "measure both sides on one machine, or each on several; to compare them all the same, set "
+        f"analysis.across=[{MACHINE}]"
     )
 
 
