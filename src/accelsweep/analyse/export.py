@@ -70,7 +70,7 @@ def table_of(runs: Sequence[RunRow], axes: Iterable[str]) -> pa.Table:
 
 def in_utf8(text: str) -> str:
     """Return `text` with half a surrogate pair, which UTF-8 cannot hold, as its JSON escape."""
-    return text.encode("utf-8", "backslashreplace").decode()
+    return text if text.isascii() else text.encode("utf-8", "backslashreplace").decode()
 
 
 def _texts(parts: list[Any]) -> list[str | None]:

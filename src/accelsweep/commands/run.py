@@ -17,7 +17,6 @@ from accelsweep.commands.pilot import plan_after_pilot, refuse_short_budget
 from accelsweep.commands.plan import show_plan
 from accelsweep.core.errors import EXIT_INCOMPLETE, EXIT_INTERRUPTED, EXIT_OK, InputError
 from accelsweep.core.shipped import shipped_root
-from accelsweep.core.tail import last_lines
 from accelsweep.drive import slurm
 from accelsweep.drive.head import held
 from accelsweep.drive.processes import Child
@@ -26,6 +25,7 @@ from accelsweep.drive.progress import SweepProgress
 from accelsweep.drive.results import print_results
 from accelsweep.state.folders import SweepFolder
 from accelsweep.state.holding import Holder
+from accelsweep.state.tail import last_lines
 
 if TYPE_CHECKING:
     from accelsweep.plan.make import Plan

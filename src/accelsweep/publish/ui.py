@@ -21,12 +21,12 @@ import psutil
 
 from accelsweep.core.errors import EXIT_INCOMPLETE, EXIT_OK, AccelsweepError, InputError
 from accelsweep.core.secrets import masked
-from accelsweep.core.tail import last_lines
 from accelsweep.machine import linux
 from accelsweep.publish.location import is_server, resolve
 from accelsweep.publish.publisher import Tell
 from accelsweep.publish.state import experiments
 from accelsweep.publish.store import create_database
+from accelsweep.state.tail import last_lines
 
 HOST = "127.0.0.1"
 USUAL_PORT = 5000

@@ -14,7 +14,7 @@ from collections.abc import Iterable, Sequence
 from functools import cache
 from pathlib import Path
 
-from accelsweep.core.tail import last_lines
+from accelsweep.state.tail import last_lines
 
 _ENDED = re.compile(r"exceeded .*memory limit(?! at some point)", re.IGNORECASE)
 _MEMORY = re.compile(rf"{_ENDED.pattern}|oom[-_ ]?kill|out of memory", re.IGNORECASE)

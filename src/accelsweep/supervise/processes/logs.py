@@ -10,7 +10,7 @@ from types import TracebackType
 from typing import Self
 
 from accelsweep.core.secrets import masked
-from accelsweep.core.tail import last_lines
+from accelsweep.state.tail import last_lines
 
 _CHUNK_BYTES = 65536
 _CHUNKS_AT_ONCE = 16
