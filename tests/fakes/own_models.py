@@ -230,7 +230,7 @@ CASES = (
         "a maximum, a minimum or a sum in `self.log`: `reduce_fx`",
         "class Own(Module):\n    def validation_step(self, batch, batch_idx):\n"
         "        self.log('val_accuracy', 1.0, reduce_fx='max', batch_size=len(batch[1]))\n",
-        raw="loop=raw averages what is logged, but 'val_accuracy' has reduce_fx=max",
+        raw="loop=raw averages logged values, but 'val_accuracy' has reduce_fx=max",
     ),
     Case(
         "several validation loaders",

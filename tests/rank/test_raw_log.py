@@ -77,7 +77,7 @@ def test_a_value_that_changes_later_is_logged_as_it_was(log):
 
 @pytest.mark.parametrize("reduce_fx", ["max", torch.min, sum])
 def test_another_reduction_than_the_mean_is_refused_where_there_is_something_to_reduce(log, reduce_fx):
-    with pytest.raises(Unsupported, match=r"averages what is logged, but 'norm' has reduce_fx=(max|min|sum)"):
+    with pytest.raises(Unsupported, match=r"averages logged values, but 'norm' has reduce_fx=(max|min|sum)"):
         Listening.log("norm", 1.0, reduce_fx=reduce_fx)
     log.begin(validating=False)
     Listening.log("norm", 1.0, reduce_fx=reduce_fx)

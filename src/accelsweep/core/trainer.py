@@ -18,7 +18,7 @@ DECIDED_HERE = {
     "val_check_interval": "nothing: validation has a phase of its own",
     "check_val_every_n_epoch": "nothing: validation has a phase of its own",
     "fast_dev_run": "measure.*",
-    "logger": "accelsweep: what the module logs goes into the record",
+    "logger": "accelsweep: logged values go into the record",
     "enable_checkpointing": "accelsweep: runs keep no checkpoints",
     "enable_progress_bar": "accelsweep: progress is shown by the sweep",
     "enable_model_summary": "accelsweep",

@@ -28,7 +28,7 @@ def plain_data(config: DictConfig, key: str | None = None) -> Any:
         text = str(error).splitlines()[0]
         missing = re.search(r"'([\w-]+)[^']*' not found", text)
         if missing and missing[1] in PLAN_KEYS | {"hydra"}:
-            text += ": what is measured may not depend on a key that only steers the sweep"
+            text += ": a measurement may not depend on a key that only steers the sweep"
         elif missing:
             text += suggest(missing[1], list(dotted_keys(OmegaConf.to_container(config, resolve=False))))
         raise InputError(f"'{error.full_key or key}' cannot be resolved: {text}") from None

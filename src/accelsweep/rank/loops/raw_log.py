@@ -78,7 +78,7 @@ class RawLog:
         if reduce_fx not in _MEANS:
             shown = getattr(reduce_fx, "__name__", reduce_fx)
             raise Unsupported(
-                f"loop=raw averages what is logged, but {name!r} has reduce_fx={shown}: use loop=lightning"
+                f"loop=raw averages logged values, but {name!r} has reduce_fx={shown}: use loop=lightning"
             )
         weight = float(extract_batch_size(self.batch) if batch_size is None else batch_size)
         total, weights = self._sums.get(name, (0.0, 0.0))

@@ -46,7 +46,7 @@ class StepCallback(pl.Callback):
             raise InputError("the training loader gave no batch: lower batch_size, or keep short batches")
         if not self._ended:
             raise InputError(
-                f"training ended by itself after {self._steps} steps, before all was measured: remove what stops it, "
+                f"training ended by itself after {self._steps} steps, before all was measured: remove the cause, "
                 "such as self.trainer.should_stop"
             )
         if not self._has_loss and module.automatic_optimization:
