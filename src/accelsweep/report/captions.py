@@ -14,7 +14,7 @@ from accelsweep.state.entry import answer, parser_for
 
 _FRONT = (
     "A setting is off the Pareto front if the intervals show another as good in everything and better in something. "
-    "What a few runs leave open stays on it. The recommended setting and its alternatives are named."
+    "A setting stays on it where few runs leave this open. The recommended setting and its alternatives are named."
 )
 
 
