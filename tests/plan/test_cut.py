@@ -101,6 +101,16 @@ def test_a_cell_that_was_the_baseline_keeps_one_run_in_each_block():
     assert runs(other) == [["a-r0", "b-r0", "c-r0"], ["a-r2", "b-r1", "c-r1"], ["a-r4", "b-r2", "c-r2"]]
 
 
+def test_the_baseline_is_in_as_many_blocks_as_are_wanted_however_often_it_runs_in_one():
+    alone = design(task("abc", repeats=2, size=1), [])
+    more = design(task("abc", repeats=3, baseline_runs=2), alone.new)
+    assert [block for block in runs(more) if any(run.startswith("a-") for run in block)] == [
+        ["a-r0"],
+        ["a-r1"],
+        ["a-r2", "a-r3", "b-r2", "c-r2"],
+    ]
+
+
 def test_what_is_left_of_the_baseline_alone_counts_by_block():
     first = design(task("abc", baseline_runs=2), [])
     alone = design(task("a", repeats=4), first.new)
