@@ -129,13 +129,20 @@ def test_a_config_is_written_back_as_it_was_with_keys_of_the_users_own_and_of_ot
 
 
 def test_documents_of_finished_sweeps_are_written_back_byte_for_byte(tmp_path: Path) -> None:
-    """The seal of a block or a record is that of its bytes, and `Done` files hold them."""
+    """The seal of a block or a record is that of its bytes, and `Done` files hold them.
+
+    A manifest is written anew by each plan, with the settings that came later at their defaults.
+    """
     sweeps = [folder for folder in EXAMPLES.glob("*/sweeps/*") if folder.is_dir()]
     files = [(kind, path) for kind, at in KINDS for folder in sweeps for path in folder.glob(at)]
     assert len(files) > 20
     for kind, path in files:
-        kind.read(path).write(tmp_path / "again.json")
-        assert (tmp_path / "again.json").read_bytes() == path.read_bytes(), path
+        again = tmp_path / "again.json"
+        kind.read(path).write(again)
+        if kind is Manifest:
+            assert kind.read(again) == kind.read(path), path
+        else:
+            assert again.read_bytes() == path.read_bytes(), path
 
 
 def test_configs_are_equal_where_what_was_written_is() -> None:

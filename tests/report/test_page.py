@@ -83,8 +83,8 @@ def test_the_first_screen_says_what_to_do_how_sure_it_is_and_what_would_settle_i
 def test_the_command_that_settles_it_tells_its_minutes_where_they_are_known(render, findings):
     advice = findings.recommendation.model_copy(update={"settle_minutes": 4.4})
     page = Page(render(findings.model_copy(update={"recommendation": advice})))
-    assert "What would settle it, in about 4 minutes" in page.all("section", id="answer")[0][2]
-    assert "What would settle it, in about" not in Page(render(findings)).all("section", id="answer")[0][2]
+    assert "How to settle it, in about 4 minutes" in page.all("section", id="answer")[0][2]
+    assert "How to settle it, in about" not in Page(render(findings)).all("section", id="answer")[0][2]
 
 
 def test_without_a_recommendation_the_page_says_why(render, findings):

@@ -17,7 +17,7 @@ def test_snakemakes_report_carries_every_figure_with_its_caption(continued):
         picture = (continued.path / "reports/tiny" / f"{name}.svg").read_bytes()
         assert base64.b64encode(picture).decode() in page, name
         assert caption.title in page
-    assert "an interval wholly right of it is faster" in page
+    assert "An interval wholly right of it is faster" in page
 
 
 def test_a_file_of_the_users_own_survives_that_the_report_is_made_again(continued):

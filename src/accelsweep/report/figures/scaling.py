@@ -120,7 +120,7 @@ def _draw(palette: Palette, rows: Sequence[Row], value: str, title: str, number_
     base = alt.Chart(ROWS).transform_filter("datum.shown").encode(x=x, color=colour, tooltip=tooltip)
     intervals = base.mark_rule(strokeWidth=2).encode(y="low:Q", y2="high:Q")
     return alt.layer(
-        _ideal(palette, rows, value),
+        *([_ideal(palette, rows, value)] if any(row["added"] for row in rows) else []),
         base.mark_line().encode(y=y),
         *([intervals] if have(rows, "low") else []),
         base.mark_point(filled=True, size=80).encode(y=y),
