@@ -57,7 +57,7 @@ def test_every_key_of_measure_has_its_default_in_the_file():
         (["task=kernels", "model=kernel_copy", "measure.warmup_steps=1"], ["measure.warmup_steps=1"]),
         (["task=time_to_accuracy", "measure.target=0.9", "measure.warmup_steps=1"], ["measure.warmup_steps=1"]),
         (["+trainer.max_steps=7"], ["trainer.max_steps", "decided by measure.max_steps", "look in"]),
-        (["+trainer.logger=false,true"], ["trainer.logger", "goes into the record"]),
+        (["+trainer.logger=false,true"], ["trainer.logger", "go into the record"]),
         (["+trainer.precision=16-mixed"], ["the top-level key precision"]),
         (["+trainer.gradient_clip_vla=1"], ["no argument of Lightning's Trainer (did you mean 'gradient_clip_val'?)"]),
         (["+data.batch_size=64"], ["data.batch_size", "top-level batch_size", "batch_size=VALUE"]),
