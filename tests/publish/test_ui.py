@@ -11,6 +11,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from http.server import HTTPServer, SimpleHTTPRequestHandler
 from pathlib import Path
@@ -20,7 +21,8 @@ import pytest
 from patience import PATIENCE_SECONDS
 
 from accelsweep.core.errors import AccelsweepError, InputError
-from accelsweep.publish.ui import Server, serve_ui
+from accelsweep.publish.store import create_database
+from accelsweep.publish.ui import Server, running_server, serve_ui
 
 pytestmark = pytest.mark.real
 
@@ -106,6 +108,30 @@ def test_the_answer_of_another_server_on_the_port_is_not_taken_for_ours(tmp_path
         ):
             Server(process, theirs.server_port, log).wait_until_it_answers()
         theirs.shutdown()
+
+
+def test_two_that_start_at_the_same_time_both_get_a_port(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Both find the usual port free, since a server takes seconds to take it."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        monkeypatch.setattr("accelsweep.publish.ui.USUAL_PORT", free.getsockname()[1])
+    for name in ("one", "two"):
+        create_database(f"sqlite:///{tmp_path / name}.db", tmp_path)
+    together = threading.Barrier(2, timeout=PATIENCE_SECONDS)
+
+    def serve(name: str) -> int:
+        try:
+            together.wait()
+            with running_server(tmp_path, f"sqlite:///{tmp_path / name}.db") as server:
+                together.wait()
+                return server.port
+        except BaseException:
+            together.abort()  # who fails does not keep the other waiting
+            raise
+
+    with ThreadPoolExecutor(2) as pool:
+        ports = set(pool.map(serve, ("one", "two")))
+    assert len(ports) == 2
 
 
 def test_a_tracking_server_is_pointed_at_not_started(tmp_path: Path) -> None:

@@ -59,6 +59,10 @@ def serve_ui(home: Path, port: int | None = None, tracking_uri: str | None = Non
         return EXIT_INCOMPLETE
 
 
+class PortLost(AccelsweepError):
+    """The server could not start, and another one listens on its port."""
+
+
 class Server:
     """A running MLflow server and where its output goes."""
 
@@ -76,12 +80,14 @@ class Server:
     def wait_until_it_answers(self) -> None:
         """Return as soon as the server answers. Raises AccelsweepError if it ends instead, or takes too long.
 
-        Between the look for a free port and the server's start another server may take the port: it is not ours then.
+        Between the look for a free port and the server's start another server may take the port. An answer is not
+        ours then, and PortLost is raised as soon as ours has ended.
         """
         deadline = time.monotonic() + _START_SECONDS
         while time.monotonic() < deadline:
             if self.process.poll() is not None:
-                raise AccelsweepError(f"MLflow's server did not start:\n{self.last_lines()}")
+                kind = AccelsweepError if _can_be_bound(self.port) else PortLost
+                raise kind(f"MLflow's server did not start:\n{self.last_lines()}")
             with contextlib.suppress(OSError, http.client.HTTPException):
                 connection = http.client.HTTPConnection(HOST, self.port, timeout=5)
                 connection.request("GET", "/health")
@@ -108,33 +114,50 @@ def running_server(home: Path, uri: str, port: int | None = None) -> Iterator[Se
     The store's address goes through the environment, where no process list shows it. The server has a session of its
     own, so that Ctrl-C reaches us alone, and dies with us if we are killed.
     """
-    port = _free_port(port)
+    with tempfile.TemporaryFile() as log:
+        server = _start_on_free_port(home, uri, port, log)
+        try:
+            yield server
+        finally:
+            _end_group(server.process)
+
+
+def _start_on_free_port(home: Path, uri: str, asked: int | None, log: IO[bytes]) -> Server:
+    """Start a server; where its port was lost to another between look and start, and none was asked for, once more."""
+    try:
+        return _start(home, uri, _free_port(asked), log)
+    except PortLost:
+        if asked is not None:
+            raise
+        return _start(home, uri, _free_port(0), log)
+
+
+def _start(home: Path, uri: str, port: int, log: IO[bytes]) -> Server:
     command = [sys.executable, "-m", "mlflow", "server", "--host", HOST, "--port", str(port), "--workers", "1"]
     command += ["--artifacts-destination", str(home.resolve() / "mlartifacts"), "--uvicorn-opts", "--log-level warning"]
     environment = os.environ | {"MLFLOW_BACKEND_STORE_URI": uri, "MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false"}
-    with tempfile.TemporaryFile() as log:
-        process = subprocess.Popen(
-            command,
-            cwd=home,
-            env=environment,
-            stdin=subprocess.DEVNULL,
-            stdout=log,
-            stderr=subprocess.STDOUT,
-            start_new_session=True,
-            preexec_fn=partial(linux.die_with_parent, os.getpid(), signal.SIGTERM),  # noqa: PLW1509 - no thread holds a lock
-        )
-        try:
-            server = Server(process, port, log)
-            server.wait_until_it_answers()
-            yield server
-        finally:
-            _end_group(process)
+    process = subprocess.Popen(
+        command,
+        cwd=home,
+        env=environment,
+        stdin=subprocess.DEVNULL,
+        stdout=log,
+        stderr=subprocess.STDOUT,
+        start_new_session=True,
+        preexec_fn=partial(linux.die_with_parent, os.getpid(), signal.SIGTERM),  # noqa: PLW1509 - no thread holds a lock
+    )
+    try:
+        server = Server(process, port, log)
+        server.wait_until_it_answers()
+    except BaseException:
+        _end_group(process)
+        raise
+    return server
 
 
 def _free_port(asked: int | None) -> int:
     for candidate in (USUAL_PORT, 0) if asked is None else (asked,):
-        with socket.socket() as probe:
-            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        with _socket() as probe:
             try:
                 probe.bind((HOST, candidate))
             except OSError as error:
@@ -143,6 +166,20 @@ def _free_port(asked: int | None) -> int:
                 continue
             return int(probe.getsockname()[1])
     raise AccelsweepError(f"no free port on {HOST}")
+
+
+def _can_be_bound(port: int) -> bool:
+    with _socket() as probe, contextlib.suppress(OSError):
+        probe.bind((HOST, port))
+        return True
+    return False
+
+
+def _socket() -> socket.socket:
+    """Return a socket that may take a port whose last connections are still closing, as servers' sockets may."""
+    probe = socket.socket()
+    probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    return probe
 
 
 @contextlib.contextmanager
