@@ -133,10 +133,25 @@ def test_a_faster_cell_whose_quality_is_not_settled_is_not_recommended(
         rows.append(simulated.make_run(OTHER, block, 2000.0 - block, quality=0.9 + noise * NOISE[block]))
     advice = analyse(rows, simulated.make_manifest([BASE, OTHER], 5)).recommendation
     assert advice.choice is None
-    assert advice.sentence.startswith("Nothing is recommended without a price.")
+    assert advice.sentence.startswith(
+        "No setting is recommended: the only faster one is not shown to keep its accuracy."
+    )
     assert "; accuracy not settled (" in advice.sentence
     assert ("--add-repeats" in (advice.settle or "")) is helps
     assert ("More repeats would hardly settle it: train longer before validation" in advice.sentence) is not helps
+
+
+def test_a_loss_that_is_shown_but_may_be_within_the_margin_is_told_as_a_loss(simulated: ModuleType) -> None:
+    rows = []
+    for block in range(5):
+        rows.append(simulated.make_run(BASE, block, 1000.0 + block, quality=0.9))
+        rows.append(simulated.make_run(OTHER, block, 2000.0 - block, quality=0.8905 + 3 * NOISE[block]))
+    findings = analyse(rows, simulated.make_manifest([BASE, OTHER], 5))
+    assert findings.cells[1].quality_verdict.startswith("quality: undecided")
+    assert (
+        "accuracy falls from 0.900 to 0.891, perhaps by more than the margin of 0.01"
+        in findings.recommendation.sentence
+    )
 
 
 def test_the_differences_in_quality_share_what_their_seeds_show_of_the_noise(simulated: ModuleType) -> None:

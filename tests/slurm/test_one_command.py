@@ -1,6 +1,7 @@
 """One command from the login node: blocks become jobs, and the same records, report and MLflow runs come back."""
 
 import re
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -19,31 +20,39 @@ pytestmark = pytest.mark.slurm
 
 
 def test_a_sweep_goes_through_slurm_to_its_report(home):
-    output = home.run()
-    assert "[2/2]" in output
-    assert {record.outcome for record in home.records().values()} == {Outcome.measured}
+    """Settings of one and of two ranks make two blocks, each a job of its own size.
+
+    On a node of two cores the baseline has both of them, alone in its job and beside a setting of two ranks.
+    """
+    sizes = ("threads=null", "devices=1,2", "site.inventory=[{accelerator: cpu, model: virtual, count: 2}]")
+    output = home.run(*sizes)
+    assert "[6/6]" in output
+    records = home.records()
+    assert {record.outcome for record in records.values()} == {Outcome.measured}
     assert (home.folder.report / "index.html").exists()
     assert (home.path / "mlflow.db").exists()
-    (job,) = home.submitted()
-    told = home.slurm("scontrol", "show", "job", job)
-    (block,) = (path.name.removesuffix(".done.json") for path in home.folder.root.glob("blocks/*.done.json"))
-    for part in (f"tiny_{block}", "gpu:h100:1", "mem=4000M", "Partition=gpu", "NumNodes=1", "JobState=COMPLETED"):
-        assert part in told, told
-    assert list(home.path.glob(f"slurm-logs/*/*/{job}.log"))
-    before = {run: record.started_at for run, record in home.records().items()}
-    assert "0 new" in home.run()  # nothing is submitted again
-    assert {run: record.started_at for run, record in home.records().items()} == before
-    assert home.submitted() == [job]
-
-
-def test_a_cell_has_the_same_threads_in_every_block(home):
-    """On a node of two cores a cell of one rank has both of them, alone in its job and beside a cell of two ranks."""
-    home.run("threads=null", "devices=1,2", "site.inventory=[{accelerator: cpu, model: virtual, count: 2}]")
-    records = list(home.records().values())
-    assert {record.outcome for record in records} == {Outcome.measured}
+    gpus = set()
+    for job in home.submitted():
+        told = home.told(job)
+        (block,) = [
+            path.name.removesuffix(".done.json")
+            for path in home.folder.root.glob("blocks/*.done.json")
+            if f"tiny_{path.name.removesuffix('.done.json')}" in told
+        ]
+        for part in (f"tiny_{block}", "mem=4000M", "Partition=gpu", "NumNodes=1", "JobState=COMPLETED"):
+            assert part in told, told
+        assert list(home.path.glob(f"slurm-logs/*/*/{job}.log"))
+        gpus |= set(re.findall(r"gpu:h100:(\d)", told))
+    assert gpus == {"1", "2"}
     baseline = Manifest.read(home.folder.manifest).baseline
-    jobs = {record.block: record.effective.threads_per_rank for record in records if record.cell == baseline}
-    assert list(jobs.values()) == [2, 2]
+    threads = {
+        (record.block, record.effective.threads_per_rank) for record in records.values() if record.cell == baseline
+    }
+    assert [number for _, number in threads] == [2, 2]
+    jobs, before = home.submitted(), {run: record.started_at for run, record in records.items()}
+    assert "0 new" in home.run(*sizes)  # nothing is submitted again
+    assert {run: record.started_at for run, record in home.records().items()} == before
+    assert home.submitted() == jobs
 
 
 CONTAINER = """\
@@ -66,28 +75,23 @@ class Contained(SmallCNN):
 """
 
 
-def test_blocks_run_in_the_sites_container(home):
+def test_snakemake_alone_goes_through_slurm_too_in_the_sites_container_whatever_the_sweep_is_called(home):
     (home.path / "container").write_text(CONTAINER)
     (home.path / "container").chmod(0o755)
     (home.path / "contained.py").write_text(MODULE)
-    container = f"{home.path}/container exec --nv image.sif"
-    home.run(
-        f"+site.slurm.container='{container}'",
-        f"+site.slurm.container_python={sys.executable}",
-        "model._target_=contained.Contained",
-    )
-    assert {record.outcome for record in home.records().values()} == {Outcome.measured}
-    (line,) = (home.path / "container.log").read_text().splitlines()
-    assert line.startswith(f"{sys.executable} -m accelsweep.supervise sweeps/tiny/blocks/b")
-
-
-def test_snakemake_alone_goes_through_slurm_too_whatever_the_sweep_is_called(home):
     experiments = home.path / "conf" / "experiment"
     (experiments / "claims").mkdir()
     (experiments / "tiny.yaml").rename(experiments / "claims" / "mine.yaml")
     folder = SweepFolder(home.path, "claims-mine")
+    overrides = (
+        "site=box",
+        "+site.slurm.max_gpus=1",
+        f"+site.slurm.container='{home.path}/container exec --nv image.sif'",
+        f"+site.slurm.container_python={sys.executable}",
+        "model._target_=contained.Contained",
+    )
     command = [sys.executable, "-m", "snakemake", "--snakefile", REPOSITORY / "Snakefile", "--profile", "quick"]
-    command += ["--config", "experiment=claims/mine", "overrides=site=box +site.slurm.max_gpus=1"]
+    command += ["--config", "experiment=claims/mine", f"overrides={shlex.join(overrides)}"]
     done = subprocess.run(
         command,
         cwd=home.path,
@@ -103,8 +107,11 @@ def test_snakemake_alone_goes_through_slurm_too_whatever_the_sweep_is_called(hom
     assert {Record.read(folder.record(run)).outcome for run in runs} == {Outcome.measured}
     assert len(home.submitted()) == 1
     assert (folder.report / "index.html").exists()
+    (line,) = (home.path / "container.log").read_text().splitlines()
+    assert line.startswith(f"{sys.executable} -m accelsweep.supervise sweeps/claims-mine/blocks/b")
 
 
+@pytest.mark.long  # tests/faults damages plans and completes such sweeps; only here their blocks are jobs
 def test_a_damaged_plan_is_made_anew(home):
     home.run()
     manifest = home.folder.manifest

@@ -65,7 +65,7 @@ def _recommend(situation: Situation) -> Recommendation:
     if sound:
         return _train(situation, sound[0], [cell for cell in faster if _ratio(cell) > _ratio(sound[0])])
     if any(cell.quality_verdict != FASTER_BUT_WORSE for cell in faster):
-        return traded(situation, faster[0])
+        return traded(situation, faster)
     if situation.baseline is None:
         return _nothing_without_baseline(situation)
     if disturbed := situation.having(Verdict.disturbed):
