@@ -85,6 +85,7 @@ class Composer:
         self._parser = OverridesParser(functions=_functions(), config_loader=self.loader)
         self._parsed: dict[str, Override] = {}
         self._hydra_lines: tuple[str, ...] = ()
+        self._masters: dict[tuple[str, ...], DictConfig] = {}
 
     def parse(self, line: str) -> Override:
         """Return the parsed override; raise InputError if it is not in Hydra's grammar."""
@@ -104,11 +105,15 @@ class Composer:
         return self._load((*self._hydra_lines, *lines), RunMode.RUN)
 
     def master(self, overrides: Sequence[str]) -> DictConfig:
-        """Compose what `--multirun` reads before it sweeps; sweeping overrides are left out of it."""
+        """Compose what `--multirun` reads before it sweeps, read-only; sweeping overrides are left out of it."""
         for line in overrides:
             self.parse(line)
         self._hydra_lines = tuple(line for line in overrides if self.parse(line).is_hydra_override())
-        return self._load(overrides, RunMode.MULTIRUN)
+        if (key := tuple(overrides)) not in self._masters:  # a composition takes Hydra a tenth of a second
+            self._masters[key] = self._load(overrides, RunMode.MULTIRUN)
+            OmegaConf.set_readonly(self._masters[key], True)
+            OmegaConf.set_readonly(self._masters[key].hydra, True)
+        return self._masters[key]
 
     def grid(self, master: DictConfig) -> Grid:
         """Enumerate the jobs of `master`: the experiment's `hydra.sweeper.params`, then the overrides given to it."""
