@@ -51,8 +51,8 @@ format: setup ## put every file into the agreed form
 	@$(RUN)/ruff check --fix .
 	@$(RUN)/snakefmt Snakefile workflows
 
-test-fast: setup ## the inner loop: what starts nothing real
-	@$(PYTEST) $(BESIDE) -m 'not real and not browser and not slurm and not timing and not long'
+test-fast: setup ## the inner loop: what starts nothing real and is not exhaustive
+	@$(PYTEST) $(BESIDE) -m 'not real and not browser and not slurm and not timing and not exhaustive and not long'
 
 system: ## install the Debian packages that the real parts of the tests need, where that is possible
 	@tests/install-system.sh

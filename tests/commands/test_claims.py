@@ -91,6 +91,7 @@ def test_a_claim_is_run_and_judged_and_the_others_stay_as_rows(home):
 
 
 @pytest.mark.real
+@pytest.mark.long  # the way of a claim that fails is tested above; only here its own runs are what fails
 def test_a_claim_whose_runs_crash_is_a_failure_and_says_where_to_look(home, monkeypatch, capsys):
     monkeypatch.setattr("accelsweep.commands.claims.known_claims", lambda _home: ["own"])
     (home / "broken.py").write_text("import torch\n\n\nclass Net(torch.nn.Module):\n    pass\n\n\nNet()[0]\n")

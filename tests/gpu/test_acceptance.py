@@ -14,6 +14,7 @@ ROOT = Path(__file__).resolve().parents[2]
 
 
 @pytest.mark.real
+@pytest.mark.long  # tests/gpu/test_cases.py plans every case, its sweeps are those of other tests: only here all is run
 def test_the_cpu_is_accepted_and_what_it_cannot_have_is_named(tmp_path: Path):
     only = "calibration: (steps|energy)|nothing waits"
     command = [sys.executable, "benchmarks/gpu", "--device", "cpu", "--only", only, "--out", tmp_path / "evidence"]

@@ -96,6 +96,7 @@ def our_configs(composer: Composer, overrides: list[str]) -> list[dict]:
     return [{**point.science, **point.steering} for point in expand(composer, grid, "cpu")]
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("overrides", SWEEPS.values(), ids=SWEEPS.keys())
 def test_the_grid_is_what_multirun_enumerates(conf, composer, tmp_path, overrides):
     assert our_configs(composer, overrides) == hydra_multirun(conf, overrides, tmp_path)

@@ -50,6 +50,7 @@ def every_point(composer: Composer, overrides: list[str]) -> list[dict]:
     return [whole(composer, job) for job in composer.grid(composer.master(overrides)).jobs]
 
 
+@pytest.mark.exhaustive
 @pytest.mark.filterwarnings("ignore::UserWarning")
 @settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.lists(override, max_size=5))
@@ -68,6 +69,7 @@ def test_expanding_agrees_with_composing_each_point_through_hydra(conf, override
         assert {**point.science, **point.steering} == whole(composer, job)
 
 
+@pytest.mark.exhaustive
 @settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(text)
 def test_any_text_reaches_the_config_unchanged(conf, value):

@@ -390,6 +390,7 @@ def test_neither_records_nor_foreign_files_are_touched(home):
 hostile = st.text(st.characters(exclude_categories=["Cs"]), max_size=20).filter(lambda t: "${" not in t and t != "???")
 
 
+@pytest.mark.exhaustive
 @settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     st.lists(

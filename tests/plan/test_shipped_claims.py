@@ -7,6 +7,8 @@ import pytest
 from accelsweep.core.shipped import shipped_root
 from accelsweep.plan.make import Plan, make_plan
 
+pytestmark = pytest.mark.exhaustive
+
 CONF = shipped_root() / "conf"
 NAMES = sorted(path.stem for path in (CONF / "experiment" / "claims").glob("*.yaml"))
 STATED = {

@@ -11,6 +11,8 @@ from accelsweep.core.plans import Analysis, BlockSettings, Limits, Settings
 from accelsweep.core.shipped import shipped_root
 from accelsweep.plan.make import make_plan
 
+pytestmark = pytest.mark.exhaustive
+
 CONF = shipped_root() / "conf"
 OVERLAYS = {"experiment", "rung", "dlbench"}
 """Groups whose files lie over the whole config and are no key of it."""

@@ -112,7 +112,6 @@ def test_runs_appear_while_the_sweep_goes_on_and_the_end_is_a_full_pass(
     assert "RUNNING" not in {entry["status"] for entry in held.values()}
 
 
-@pytest.mark.parametrize("uri", ["http"], indirect=True)
 def test_a_run_whose_sweep_was_killed_does_not_stay_running(
     sweep: SweepFolder, uri: str, read_store: ReadStore
 ) -> None:

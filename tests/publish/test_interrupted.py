@@ -62,7 +62,11 @@ def refused_port() -> int:
         return int(probe.getsockname()[1])
 
 
-@pytest.mark.parametrize(("seed", "uri"), [(1, "sqlite"), (2, "http")], indirect=["uri"])
+@pytest.mark.parametrize(
+    ("seed", "uri"),
+    [(1, "sqlite"), pytest.param(2, "http", marks=pytest.mark.long)],  # a server costs a kill a request, not a state
+    indirect=["uri"],
+)
 def test_a_publisher_killed_again_and_again_leaves_the_same_store_as_one_left_alone(
     seed: int, sweep: SweepFolder, uri: str, read_store: ReadStore, with_findings: Callable[..., Any], tmp_path: Path
 ) -> None:

@@ -62,7 +62,8 @@ def documented() -> list[str]:
     return [re.sub(r"^(`+) ?(.*?) ?\1$", r"\2", cell) for cell in cells]
 
 
-@pytest.fixture(scope="session", params=["sqlite", "http"])
+# a server hands a search on to the same store
+@pytest.fixture(scope="session", params=["sqlite", pytest.param("http", marks=pytest.mark.long)])
 def searched(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> tuple[SweepFolder, str]:
     """The example with energy in every record and a throttled run, analysed and published to each kind of store."""
     from accelsweep.analyse.analyse import analyse

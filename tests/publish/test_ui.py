@@ -62,7 +62,10 @@ def answers_on_loopback_only_and_refuses_other_host_names(port: int) -> None:
     assert listening == {"127.0.0.1"}
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
+@pytest.mark.parametrize(
+    "number",
+    [signal.SIGINT, signal.SIGKILL, pytest.param(signal.SIGTERM, marks=pytest.mark.long)],  # SIGINT has its handler
+)
 def test_it_answers_on_loopback_only_refuses_other_host_names_and_stops_with_all_its_processes(
     ui: tuple[subprocess.Popen[str], int], number: signal.Signals
 ) -> None:

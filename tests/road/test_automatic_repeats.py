@@ -12,13 +12,14 @@ pytestmark = pytest.mark.real
 AUTO = ("run", "experiment=tiny", "repeats=auto", "repeats_most=5")
 
 
-def test_one_command_goes_on_after_the_pilot_and_the_same_again_measures_nothing(home):
-    """Five blocks are the fewest that the rule takes and the most that it may: the machine's noise decides nothing."""
+def test_one_command_goes_on_after_the_pilot_and_the_same_again_measures_nothing(continued):
+    """Two blocks are there. Five are the fewest that the rule takes and the most that it may: noise decides nothing."""
+    home = continued
     result = home.accelsweep(*AUTO)
     assert result.returncode == 0, result.stdout
     assert re.search(r"repeats=auto: the pilot's noise .* 5 blocks.*; 2 are left", result.stdout), result.stdout
     manifest = Manifest.read(SweepFolder(home.path, "tiny").manifest)
-    assert (len(manifest.blocks), manifest.revision, manifest.settings.pilot) == (5, 2, False)
+    assert (len(manifest.blocks), manifest.revision, manifest.settings.pilot) == (5, 3, False)
     records = home.records("tiny")
     assert len(records) == 10
     again = home.accelsweep(*AUTO)

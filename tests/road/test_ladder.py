@@ -13,6 +13,7 @@ SHORT = ("measure.warmup_steps=2", "measure.min_steps=10", "measure.min_seconds=
 STEPS = "0_naive,2_resident_data,4_channels_last,5_mixed_precision"
 
 
+@pytest.mark.long  # plan/test_ladder.py fits steps to a model, analyse/test_ladder.py judges them: only here it is real
 def test_a_ladder_of_a_model_without_convolutions(home):
     """A perceptron has no convolutions to lay out; the step after that one goes on without."""
     model = ("model=mlp", "data=digits", "accelerator=cpu")

@@ -95,6 +95,7 @@ class Meeting(SmallCNN):
 """
 
 
+@pytest.mark.long  # supervise/test_leases.py shares a machine, analyse/test_doubts.py sees it: only here two runs meet
 def test_runs_that_share_the_machine_carry_the_doubt(home):
     """Each waits for the other, so that both are there at once however slow the machine is."""
     home.module("mine", MEETING)

@@ -98,6 +98,7 @@ def test_every_models_config_builds_it_and_has_the_execution_axes(model):
 
 
 @EVERY
+@pytest.mark.exhaustive
 def test_every_parameter_gets_a_gradient_and_a_few_steps_lower_the_loss(name):
     module, batch = tiny(name)
     optimizer = torch.optim.Adam(module.parameters(), lr=0.001)
@@ -227,7 +228,7 @@ def test_channels_last_may_be_left_to_the_network(name, laid_out):
 
 @pytest.mark.real
 @pytest.mark.skipif(shutil.which("c++") is None, reason="torch.compile needs a C++ compiler on a CPU, and none is here")
-@pytest.mark.parametrize("name", ["small_cnn", "gpt2"])
+@pytest.mark.parametrize("name", ["small_cnn", pytest.param("gpt2", marks=pytest.mark.long)])  # one compiler for both
 def test_a_compiled_model_is_the_same_model(name, tmp_path, monkeypatch):
     monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path))
     torch._dynamo.reset()
