@@ -1,4 +1,4 @@
-"""NVML for a machine that has no GPU: boards and slices answer as nvml.h says, errors included.
+"""NVML for a machine that has no GPU: boards and slices answer as nvml.h documents, errors included.
 
 Functions that are not written here are missing, so that a test which needs one fails by its name.
 """
