@@ -54,7 +54,7 @@ def cpu_model() -> str:
 
 
 def sysctl(name: str) -> str:
-    """Return what macOS tells under this name, or nothing."""
+    """Return macOS's value under this name, or nothing."""
     command = ["/usr/sbin/sysctl", "-n", name]
     return subprocess.run(command, capture_output=True, text=True, check=False).stdout.strip()
 

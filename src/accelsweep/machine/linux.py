@@ -1,6 +1,6 @@
-"""What the supervisor asks of the kernel: children that die with it, orphans handed to it, evidence of OOM kills.
+"""Calls to the kernel for the supervisor: children that die with it, orphans that it adopts, evidence of OOM kills.
 
-Every function is silent where the system lacks the feature (macOS has none of them); what is lost then is said in each.
+Where the system lacks a feature (macOS has none of them), its function does nothing. Each docstring states the loss.
 """
 
 from __future__ import annotations
