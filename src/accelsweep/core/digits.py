@@ -1,7 +1,7 @@
-"""How many digits a number is shown with: the one rule for every sentence, table and chart, whoever writes it.
+"""The digits of displayed numbers: one rule for every sentence, table and chart.
 
-A value is shown to the digit that its interval supports. An interval is rounded outwards, so that the printed interval
-is never narrower than the one that decided the verdict.
+A value is shown to the digit that its interval supports. An interval is rounded outwards. So the printed interval is
+never narrower than the one that decided the verdict.
 """
 
 from __future__ import annotations
@@ -10,14 +10,14 @@ import math
 from decimal import ROUND_CEILING, ROUND_FLOOR, ROUND_HALF_EVEN, Context, Decimal
 
 WIDE = 2.0
-"""From this ratio of its ends on an interval is read as orders of magnitude."""
+"""An interval is read as orders of magnitude from this ratio of its ends on."""
 FAR = 20.0
-"""An interval whose ends lie further apart than this says nothing that a sentence could use."""
+"""An interval whose ends lie further apart than this tells nothing that a sentence could use."""
 UNKNOWN = "not known yet"
-"""What stands in the place of a value with such an interval; the files keep its ends."""
+"""The words in place of a value with such an interval; the files keep its ends."""
 
 _ANY_FLOAT = Context(prec=400)
-"""More digits than the largest float has before and behind the point: Decimal refuses to write more than it is told."""
+"""More digits than the largest float has before and behind the point: Decimal refuses numbers beyond its precision."""
 
 
 def significant(value: float, digits: int = 3) -> str:
