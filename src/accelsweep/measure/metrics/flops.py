@@ -1,10 +1,10 @@
 """Floating-point operations of a training step or a forward pass, on the meta device, where nothing is computed.
 
-Every operation that torch knows a formula for counts (matrix products, convolutions, attention), forward and backward,
-a multiplication and an addition as two; element-wise work does not. On the meta device `nn.LSTM` and its like fall
-apart into matrix products; on a CPU a whole layer is one operation without a formula, and would count 0. Attention is
-two products there, and what activation checkpointing computes again is left out: these are the model's operations, not
-the hardware's (A. Chowdhery et al., "PaLM", 2022, appendix B).
+Every operation counts for which torch has a formula (matrix products, convolutions, attention), forward and backward. A
+multiplication and an addition are two operations. Element-wise work does not count. On the meta device `nn.LSTM` and
+similar layers consist of matrix products. On a CPU a whole layer is one operation without a formula, and would count 0.
+Attention is two products there, and the recomputation of activation checkpointing is left out. These are the model's
+operations, not the hardware's (A. Chowdhery et al., "PaLM", 2022, appendix B).
 """
 
 from __future__ import annotations
@@ -69,5 +69,5 @@ class _Counter(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
 
 def _eager() -> AbstractContextManager[Any]:
-    """Run compiled modules as they are written; torch's compiler is not even imported where nobody uses it."""
+    """Run compiled modules as they are written; torch's compiler is not imported if no module uses it."""
     return torch.compiler.set_stance("force_eager") if "torch._dynamo" in sys.modules else nullcontext()
