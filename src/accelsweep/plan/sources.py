@@ -1,7 +1,7 @@
-"""Which code a sweep measures: digests of what `_target_` names, found without importing any of it.
+"""The code that a sweep measures: digests of the `_target_`s, found without importing any of them.
 
-What lies in the working directory is followed further: a module there is often one of several that import each other.
-Imports that are made while it runs, by name, are not seen.
+Modules in the working directory are followed further, because they often import each other. Imports by name at run time
+are not seen.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _NAMED_BY_VERSION = ("torch", "lightning", "hydra-core", "snakemake")
 
 
 def versions() -> dict[str, str]:
-    """Return the installed versions of accelsweep and of what it stands on."""
+    """Return the installed versions of accelsweep and of its foundations."""
     found = {"accelsweep": __version__}
     for name in _NAMED_BY_VERSION:
         try:
@@ -66,7 +66,7 @@ def source_digests(wanted: Iterable[tuple[str, str]], home: Path) -> dict[str, s
     """Return a digest of the source files of each top-level package among the `(key, target)` pairs `wanted`.
 
     `home` comes first on the path, as it does when a run starts. Modules in `home` that those import have entries of
-    their own. Packages that `versions` covers are left out, an installed distribution counts with its list of files and
+    their own. Packages that `versions` covers are left out. An installed distribution counts with its list of files and
     their hashes. Raises InputError for a package that is nowhere to be found.
     """
     digests: dict[str, str] = {}
@@ -86,9 +86,9 @@ def source_digests(wanted: Iterable[tuple[str, str]], home: Path) -> dict[str, s
 
 
 def own_workloads() -> str:
-    """Return what records call our own workloads: the digest of their source, or of the first that measured the same.
+    """Return the digest of our own workloads for records: that of their source, or of the first that measured the same.
 
-    A workload that is moved or documented anew measures what it measured before, and its records go on to stand.
+    A workload that is moved or documented anew measures the same as before, so its records stand.
     """
     found = _digest_of_folder(Path(__file__).resolve().parents[1] / "workloads")
     return FIRST_SOURCES if found in SAME_AS_FIRST else found
@@ -106,7 +106,7 @@ def _find(package: str, key: str, target: str, home: Path) -> ModuleSpec:
 
 
 def _spec(package: str, home: Path) -> ModuleSpec | None:
-    """Return where a package lies, also one whose editable installation brings a finder of its own."""
+    """Return the place of a package, also of one whose editable installation brings a finder of its own."""
     found = PathFinder.find_spec(package, [str(home), *(entry for entry in sys.path if entry)])
     others = (finder for finder in sys.meta_path if finder is not PathFinder and hasattr(finder, "find_spec"))
     return found or next(filter(None, (finder.find_spec(package, None) for finder in others)), None)
@@ -129,7 +129,7 @@ def _lies_in(home: Path, name: str) -> bool:
 
 @lru_cache(maxsize=4096)
 def _imports(source: bytes) -> frozenset[str]:
-    """Return the top-level names that a module imports absolutely; none of one that cannot be read."""
+    """Return the top-level names that a module imports absolutely; none for an unreadable module."""
     try:
         tree = ast.parse(source)
     except (SyntaxError, ValueError):
@@ -151,7 +151,7 @@ def _digest(spec: ModuleSpec, package: str) -> str:
 
 
 def _places(spec: ModuleSpec) -> list[Path]:
-    """Return the folders of a package, the file of a module, or nothing for what has neither."""
+    """Return the folders of a package, the file of a module, or nothing if it has neither."""
     if spec.submodule_search_locations:
         return [Path(folder) for folder in spec.submodule_search_locations]
     return [Path(spec.origin)] if spec.has_location and spec.origin else []
