@@ -1,4 +1,4 @@
-"""Lightning's own names for what it does, as the phases of a step: a profiler that tells a `PhaseTimer`.
+"""Lightning's own names of its actions, as the phases of a step: a profiler that reports to a `PhaseTimer`.
 
 Lightning calls its profiler around every hook, so nothing of it is replaced. The optimiser's phase begins after
 `on_before_optimizer_step`, because the hook `optimizer_step` holds the whole step in its closure.

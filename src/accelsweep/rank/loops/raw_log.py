@@ -39,7 +39,7 @@ class RawLog:
         module.log_dict = self._log_dict  # type: ignore[method-assign, assignment]
 
     def begin(self, *, validating: bool) -> None:
-        """Forget what was logged: training begins, or validation."""
+        """Forget the logged values: training begins, or validation."""
         self.batch = None
         self._sums.clear()
         for metric in self._metrics.values():
