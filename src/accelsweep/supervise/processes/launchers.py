@@ -1,7 +1,7 @@
-"""How a run's ranks come to life: forked from a supervisor that has torch loaded already, or as fresh interpreters.
+"""The start of a run's ranks: forked from a supervisor that has torch loaded already, or as fresh interpreters.
 
-Either way all ranks of a run form one process group, die with the supervisor, write to the run's log and get the
-environment that torchrun's users know. A fork is safe because the parent never imports the user's code, never runs an
+Either way all ranks of a run form one process group, die with the supervisor, and write to the run's log. They get the
+environment variables of torchrun. A fork is safe because the parent never imports the user's code, never runs an
 operation and never touches CUDA. Nor has it a thread that survives a trial fork. NumPy's and SciPy's OpenBLAS start
 threads when they are imported and end them, in the parent, whenever it forks. Any other thread makes us spawn instead.
 """
@@ -28,14 +28,14 @@ from accelsweep.supervise.signals import Signals
 
 Entry = Callable[[RunSpec], None]
 Kind = Literal["fork", "spawn", "srun"]
-"""How ranks come to life; `srun` starts one process on each node, which forks or spawns that node's ranks."""
+"""The ways to start ranks; `srun` starts one process on each node, which forks or spawns that node's ranks."""
 
 SPAWN_COMMAND = (sys.executable, "-m", "accelsweep.rank.rank")
 """The fresh interpreter that runs one rank; the path of the spec is added."""
 
 
 class UnsafeFork(Exception):
-    """The supervisor is in a state in which a forked run could hang or see a broken CUDA; the message says which."""
+    """A forked run could hang here or find a broken CUDA; the message names the state of the supervisor."""
 
 
 def run_rank(spec: RunSpec) -> None:
@@ -78,7 +78,7 @@ def _trial_fork() -> None:
 
 @dataclass(frozen=True)
 class Launch:
-    """What the ranks of one attempt share: their spec, environment (with `rendezvous`), log and lease descriptors."""
+    """The common arguments of one attempt's ranks: spec, environment (with `rendezvous`), log and lease descriptors."""
 
     spec: RunSpec
     kind: Kind
@@ -89,7 +89,7 @@ class Launch:
 
 @dataclass
 class Launchers:
-    """How ranks are started: `entry` is what a forked one calls, `spawn_command` what a fresh interpreter is given."""
+    """How ranks are started: a forked one calls `entry`, a fresh interpreter runs `spawn_command`."""
 
     entry: Entry = run_rank
     spawn_command: tuple[str, ...] = SPAWN_COMMAND

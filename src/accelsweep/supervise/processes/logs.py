@@ -1,4 +1,4 @@
-"""A run's log: everything its ranks print, up to a bound, through a pipe, so that no run can fill the disk."""
+"""A run's log: the output of its ranks, up to a bound, through a pipe, so that no run can fill the disk."""
 
 from __future__ import annotations
 
@@ -65,11 +65,11 @@ class RunLog:
             self.write_end = -1
 
     def descriptors(self) -> list[int]:
-        """Return what to wait for: the read end, until every writer has closed its end."""
+        """Return the descriptors to wait for: the read end, until every writer has closed its end."""
         return [] if self.ended else [self.read_end]
 
     def pump(self) -> None:
-        """Take what the pipe holds now, without waiting; what comes meanwhile is for the next call."""
+        """Read the present content of the pipe, without waiting; later output is for the next call."""
         with contextlib.suppress(BlockingIOError):
             for _ in range(_CHUNKS_AT_ONCE):
                 if self.ended:
