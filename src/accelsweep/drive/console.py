@@ -1,4 +1,4 @@
-"""The console for tables: as wide as the terminal, or wide enough to read without one. Durations in words."""
+"""The console that tables go to: as wide as the terminal, and wide enough to read where there is none; times on it."""
 
 from __future__ import annotations
 

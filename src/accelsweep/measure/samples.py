@@ -1,4 +1,4 @@
-"""The number of samples in a batch, found in the batch itself: the processed samples count, not the requested ones."""
+"""How many samples a batch holds, by looking at it: what was really processed is counted, not what was asked for."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ def samples_in(batch: Any) -> int | None:
     """Return the number of samples in `batch`: the length of the first tensor found in it, or of a list of strings.
 
     Tensors have shape (samples, ...); tuples, lists, mappings and dataclasses are searched in order. None if nothing in
-    the batch shows it.
+    the batch tells.
     """
     shape = getattr(batch, "shape", None)
     if shape is not None:

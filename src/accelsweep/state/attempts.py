@@ -96,7 +96,7 @@ class RunFolder:
         return number
 
     def unmark(self, number: int) -> None:
-        """Note that attempt `number` did not take its supervisor down."""
+        """Say that attempt `number` did not take its supervisor down."""
         (self.attempt(number) / "started.json").unlink(missing_ok=True)
 
     def discard_half_written(self, number: int) -> None:

@@ -133,7 +133,7 @@ def _placed(path: Path, hold: Hold) -> bool:
 
 
 def _clear(path: Path, dead: Hold | None) -> None:
-    """Remove a dead or unreadable hold; a hold that another process put there in the meantime is put back."""
+    """Take a dead hold away, or one that cannot be read; what another put there in the meantime is put back."""
     if not path.exists():
         return
     aside = _beside(path)

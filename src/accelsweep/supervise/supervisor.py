@@ -114,7 +114,7 @@ class _Supervisor:
         self._began = 0.0
 
     def measure_all(self) -> bool:
-        """Measure runs that do not stand; return whether every wanted run has a record now."""
+        """Measure what does not stand; return whether every wanted run has a record now."""
         pending = [run for run in self._job.wanted if not self._stands(run)]
         self._say(f"block {self._job.block.name}: {len(self._job.wanted)} runs wanted, {len(pending)} to measure")
         if pending:

@@ -10,7 +10,7 @@ from accelsweep.core.plans import Manifest
 
 
 def block_seconds(groups: Sequence[CellRuns], manifest: Manifest) -> float | None:
-    """Return the seconds that the runs of one more block take one after another, by the mean of each cell's runs.
+    """Return the seconds that the runs of one more block take after one another, by the mean of each cell's runs.
 
     The baseline counts as often as a new block holds it. Runs that failed count as well: a new block holds their cells
     too. None where no run has a wall time.

@@ -104,7 +104,7 @@ class Composer:
         return self._load((*self._hydra_lines, *lines), RunMode.RUN)
 
     def master(self, overrides: Sequence[str]) -> DictConfig:
-        """Compose the config that `--multirun` reads before it sweeps; sweeping overrides are left out of it."""
+        """Compose what `--multirun` reads before it sweeps; sweeping overrides are left out of it."""
         for line in overrides:
             self.parse(line)
         self._hydra_lines = tuple(line for line in overrides if self.parse(line).is_hydra_override())

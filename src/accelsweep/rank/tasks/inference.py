@@ -74,7 +74,7 @@ class Answering:
                 first = False
 
     def _prepared(self) -> tuple[DataLoader[Any], Callable[[Any], Any], Callable[[Any, int], Any]]:
-        """Return the queries, the function that moves one to the device, and the one that answers it."""
+        """Return the queries, what brings one to the device, and what answers it."""
         config, seed = self._spec.config, self._spec.run.seed
         seed_all(seed)
         module = build_module(config.raw, self._spec.axes)
