@@ -65,7 +65,7 @@ def _differences(a: CellRuns, b: CellRuns, axes: Collection[str]) -> Iterator[tu
             yield field, ours, theirs
     yield from _varying(lambda run: run.software, a.measured, b.measured)
     for field, ours, theirs in _varying(lambda run: run.sources, a.measured, b.measured):
-        if _ABSENT not in (ours, theirs):  # whoever does not use a package has another config, which was swept
+        if _ABSENT not in (ours, theirs):  # a run without the package has another config, which was swept
             yield field, ours, theirs
 
 

@@ -66,7 +66,7 @@ def ratio_words(value: float, low: float | None, high: float | None) -> str:
 
 def fixed(value: float, decimals: int, rounding: str) -> str:
     """Return `value` with this many decimals and commas between thousands; `rounding` is one of decimal's modes."""
-    # The shortest text of the float, to 12 digits: 2.1 stays 2.1, so that a ceiling does not see 2.1000000000000001.
+    # The shortest text of the float, to 12 digits: 2.1 stays 2.1, and a ceiling does not round up 2.1000000000000001.
     exact = Decimal(repr(float(f"{value:.12g}")))
     return f"{exact.quantize(Decimal(1).scaleb(-decimals), rounding=rounding, context=_ANY_FLOAT):,f}"
 

@@ -68,7 +68,7 @@ class Child:
     def _wait_or_kill(self) -> None:
         try:
             self._process.wait(_POLITE_SECONDS)
-        except (subprocess.TimeoutExpired, KeyboardInterrupt):  # a second Ctrl-C means now
+        except (subprocess.TimeoutExpired, KeyboardInterrupt):  # a second Ctrl-C means: kill it now
             self._signal_group(signal.SIGKILL)
             self._process.wait()
 

@@ -154,7 +154,7 @@ def _slice(library: Any, board: Any, place: int) -> Gpu | None:
     try:
         handle = ask(library.nvmlDeviceGetMigDeviceHandleByIndex, board, place)
     except NoNvml:
-        return None  # nothing was cut there
+        return None  # there is no slice in this place
     uuid, model = text(ask(library.nvmlDeviceGetUUID, handle)), text(ask(library.nvmlDeviceGetName, handle))
     return Gpu(uuid, uuid, model, _memory(library, handle))
 
@@ -163,7 +163,7 @@ def _memory(library: Any, handle: Any) -> int | None:
     try:
         return int(ask(library.nvmlDeviceGetMemoryInfo, handle).total)
     except NoNvml:
-        return None  # boards that share the host's memory have none of their own to tell
+        return None  # boards that share the host's memory have none of their own
 
 
 def handle_of(uuid: str) -> Any:

@@ -18,7 +18,7 @@ from accelsweep.machine import cgroup
 _PR_SET_PDEATHSIG = 1
 _PR_SET_CHILD_SUBREAPER = 36
 _FIRST_TO_BE_KILLED = (
-    1000  # the highest oom_score_adj: when memory runs out, a run goes before anything else of the user
+    1000  # the highest oom_score_adj: when memory runs out, a run is killed before the user's other processes
 )
 
 

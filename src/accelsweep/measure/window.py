@@ -177,7 +177,7 @@ class Window:
     def _close(self) -> None:
         self._device.synchronise()
         self._seconds = self._clock() - self._opened
-        for probe in reversed(self._probes):  # what was read last before the window is read first after it
+        for probe in reversed(self._probes):  # the last probe read before the window is read first after it
             probe.stop()
         self._group.barrier()
 

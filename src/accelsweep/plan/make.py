@@ -113,7 +113,7 @@ def _manifest(
         sources=source_digests(sorted({pair for cell in cells for pair in targets(cell.config)}), folder.home),
         versions=versions(),
     )
-    # Everyone may read a manifest, and it is copied to MLflow; what a run needs whole stands in the blocks.
+    # Everyone may read a manifest, and it is copied to MLflow. The blocks hold the unmasked values for the runs.
     return Manifest.model_validate(without_secrets(manifest.model_dump(mode="json")))
 
 

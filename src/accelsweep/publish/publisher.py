@@ -77,7 +77,7 @@ def publish(
         nonlocal written
         store = connect(folder, uri)
         for _ in range(_MAX_PASSES):
-            report = report_digest(folder)  # before the look at the rest: what changes later is published next time
+            report = report_digest(folder)  # taken first: a later change is published next time
             snapshot = take(folder)
             writer = Writer(store, store.look())
             refuse_foreign(store, writer.held, (item.sha256 for item in snapshot.finished.values()))
@@ -118,7 +118,7 @@ def bring_about_runs(writer: Writer, snapshot: Snapshot) -> set[str]:
             try:
                 writer.bring_about(finished_run(snapshot.folder, item, cell))
             except (DamagedFile, FileNotFoundError):
-                continue  # it changed under our eyes: the next snapshot names it
+                continue  # it changed meanwhile: the next snapshot names it
     return keys
 
 
@@ -152,7 +152,7 @@ def _patiently(converge: Callable[[], Publication], uri: str, patience_seconds: 
             return converge()
         except (MlflowException, OSError) as error:
             why = masked(str(error).splitlines()[0])
-            deadline = min(deadline, time.monotonic() + patience_seconds)  # not counting what went well before
+            deadline = min(deadline, time.monotonic() + patience_seconds)  # the time before the first failure is free
             if time.monotonic() + pause > deadline:
                 raise StoreUnreachable(
                     f"MLflow at {masked(uri)} could not be filled: {why}. All records are safe; publish again later"

@@ -95,7 +95,7 @@ def create_database(uri: str, home: Path) -> None:
     if path is None or path.exists():
         return
     for noisy in ("alembic", "mlflow.store.db"):
-        logging.getLogger(noisy).setLevel(logging.WARNING)  # or each of some 50 migrations is announced
+        logging.getLogger(noisy).setLevel(logging.WARNING)  # otherwise each of some 50 migrations is announced
     from mlflow.store.tracking.sqlalchemy_store import SqlAlchemyStore
 
     path.parent.mkdir(parents=True, exist_ok=True)

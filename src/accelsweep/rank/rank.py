@@ -52,7 +52,7 @@ def run_rank(spec: RunSpec) -> None:
             _measure(spec, place, account)
         except (Exception, SystemExit) as error:
             if interrupted(error):
-                raise  # whoever sent the signal knows why, and records it
+                raise  # the sender of the signal records the reason
             account.failed(error, spec.config.class_column)
         account.result(place.rank).write(spec.rank_result(place.rank))
         leave_group()

@@ -55,7 +55,7 @@ def bare_text(value: Estimate) -> str:
     """
     scale, word = _scale(value.value, value.unit)
     prefix = word.removesuffix(unit_word(value.unit))
-    if prefix not in _SCALE:  # `k samples/s` has a word between: all digits are wanted there
+    if prefix not in _SCALE:  # `k samples/s` has a word in it: such a unit needs all digits
         scale, prefix = 1.0, ""
     if value.low is None or value.high is None:
         return significant(value.value / scale) + prefix

@@ -18,7 +18,7 @@ from accelsweep.core.errors import DamagedFile
 from accelsweep.core.record import Record
 from accelsweep.state.records import read_record_at
 
-_RESULTS = ("run.log", "steps.parquet", "record.json")  # always moved in this order: the record vouches for the rest
+_RESULTS = ("run.log", "steps.parquet", "record.json")  # always moved in this order: the record seals the others
 _REOPENED = "reopened"
 
 

@@ -28,7 +28,7 @@ def read_hold(path: Path) -> Hold | None:
     try:
         return Hold.read(path)
     except (FileNotFoundError, DamagedFile):
-        return None  # a hold is put into its place whole: a damaged one is nobody's
+        return None  # a hold is put into its place whole: a damaged one has no holder
 
 
 def living_hold(path: Path) -> Hold | None:

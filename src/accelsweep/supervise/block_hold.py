@@ -81,7 +81,7 @@ def _cancel(holder: Hold, number: signal.Signals, say: Callable[[str], None]) ->
         raise AccelsweepError(_elsewhere(holder))
     say(f"sending {number.name} to process {holder.pid}, which works on block {holder.block} (--cancel-old)")
     with contextlib.suppress(psutil.NoSuchProcess):
-        psutil.Process(holder.pid).send_signal(number)  # psutil checks that the number was not given away
+        psutil.Process(holder.pid).send_signal(number)  # psutil checks that no other process has this number now
 
 
 def _elsewhere(hold: Hold) -> str:

@@ -74,7 +74,7 @@ class _Wanted:
 
 
 def _try_all(stack: ExitStack, wanted: _Wanted, holder: str, *, shared: bool) -> Lease | None:
-    # All or nothing: who kept some devices while waiting for more could wait for ever on one who does the same.
+    # All or nothing: two runs that each keep some devices and wait for more could wait for each other for ever.
     with ExitStack() as trial:
         machine = _try_lock(trial, "machine", holder, shared=shared)
         if machine is None:
@@ -109,7 +109,7 @@ def _try_lock(stack: ExitStack, name: str, holder: str, *, shared: bool = False)
     except BlockingIOError:
         os.close(descriptor)
         return None
-    stack.callback(os.close, descriptor)  # closed, not unlocked: whoever inherited the descriptor keeps the lock
+    stack.callback(os.close, descriptor)  # closed, not unlocked: a child that inherited the descriptor keeps the lock
     os.truncate(descriptor, 0)
     os.pwrite(descriptor, holder.encode("utf-8", "replace"), 0)
     return descriptor

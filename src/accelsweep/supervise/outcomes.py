@@ -19,7 +19,7 @@ from accelsweep.supervise.processes.watching import Ending
 from accelsweep.supervise.slurm_job import memory_lines
 
 _ABORTED_FOR_MEMORY = re.compile(r"std::bad_alloc|out of memory|can't allocate memory|not enough memory", re.IGNORECASE)
-_WORKER_KILLED = "killed by signal: Killed"  # what torch's DataLoader says of a worker that met SIGKILL
+_WORKER_KILLED = "killed by signal: Killed"  # torch's DataLoader prints this for a worker that got SIGKILL
 _DIED = PRECEDENCE.index("collective") - 0.5  # a peer's collective error is the echo of such a death
 _WORDS = {
     signal.SIGSEGV: "segmentation fault",

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Sequence
 from types import FrameType
 from typing import Any
 
-_STOPPING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1)  # the last: how schedulers warn, and srun
+_STOPPING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1)  # schedulers and srun warn by the last one
 
 Pause = Callable[[float], bool]
 """Sleeps for at most so many seconds and returns whether to give up waiting."""

@@ -35,7 +35,7 @@ class Present:
         try:
             return source_digests(targets(config), self._home)
         except InputError:
-            return {}  # a package that is gone since the plan: the run itself says so best
+            return {}  # a package was removed after the plan: the run itself reports that better
 
     def why_again(self, record: Record) -> str | None:
         """Return why the run of `record` is to be measured again, or None if the record stands."""

@@ -32,7 +32,7 @@ def job_log() -> str | None:
     try:
         answer = subprocess.run(command, capture_output=True, text=True, check=True, timeout=_PATIENCE_SECONDS)
     except (OSError, subprocess.SubprocessError):
-        return None  # not in a container, for one
+        return None  # inside a container, for example
     found = re.search(r"\bStdErr=(\S+)", answer.stdout)
     return found[1] if found else None
 

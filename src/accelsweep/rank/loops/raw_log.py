@@ -69,7 +69,7 @@ class RawLog:
         batch_size: int | None = None,
         **__: Any,
     ) -> None:
-        if isinstance(value, Metric):  # it averages, and meets its likes on other ranks, by itself
+        if isinstance(value, Metric):  # it averages, also over ranks, by itself
             self._metrics[name] = value
             return
         if not (self._validating if on_epoch is None else on_epoch):

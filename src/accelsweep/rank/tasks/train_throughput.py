@@ -45,7 +45,7 @@ class TrainThroughput:
             "learning_rate": _learning_rate(loop.learning_rate),
             **loop.loss_scale.metrics(),
         }
-        if measured.diverged_at is None:  # ranks agree on that, and what they logged may have to meet
+        if measured.diverged_at is None:  # ranks agree on that, and their logged values may need a collective
             self._logged = loop.logged
 
     def after(self, account: Account) -> None:

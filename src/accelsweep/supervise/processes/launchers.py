@@ -56,7 +56,7 @@ def prepare_to_fork(preload: Callable[[], None] = preload) -> None:
     """Call `preload` and make sure that forking from here is safe. Raises UnsafeFork if it is not."""
     if sys.platform != "linux":
         raise UnsafeFork(f"forking a process with torch loaded is not safe on {sys.platform}")
-    os.environ["PYTORCH_NVML_BASED_CUDA_CHECK"] = "1"  # a question to CUDA itself would poison every child
+    os.environ["PYTORCH_NVML_BASED_CUDA_CHECK"] = "1"  # a call of CUDA itself would break CUDA in every child
     os.environ.setdefault("JE_ARROW_MALLOC_CONF", "background_thread:false")  # pyarrow's allocator would start a thread
     preload()
     torch = sys.modules.get("torch")
@@ -131,11 +131,11 @@ class Launchers:
 
     def _fork(self, launch: Launch, environment: Mapping[str, str], leader: list[int]) -> int:
         parent = os.getpid()
-        with Signals.held_back():  # until the child has handlers of its own, which the supervisor's would swallow
+        with Signals.held_back():  # until the child has its own handlers: the supervisor's would lose a signal
             child = os.fork()
             if child == 0:
                 self._live(launch, environment, leader[0] if leader else 0, parent)
-        with contextlib.suppress(ProcessLookupError, PermissionError):  # the child does the same; whoever is first
+        with contextlib.suppress(ProcessLookupError, PermissionError):  # the child does the same; either may be first
             os.setpgid(child, leader[0] if leader else child)
         return child
 

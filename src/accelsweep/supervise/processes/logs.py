@@ -112,7 +112,7 @@ def _safe(output: bytes) -> bytes:
 
 def last_words(path: Path, count: int = 5, most_characters: int = 800) -> str:
     """Return the last telling lines of a run's log, joined by ` | `; empty if there are none."""
-    lines = [line.strip() for line in last_lines(path) if line.strip(" \t^~")]  # a traceback's carets tell nothing
+    lines = [line.strip() for line in last_lines(path) if line.strip(" \t^~")]  # without a traceback's carets
     fatal = next((number for number, line in enumerate(lines) if line.startswith(_FATAL)), None)
     if fatal is not None:
         lines = lines[: fatal + 4]  # faulthandler shows the innermost call first, and then every caller, ours included

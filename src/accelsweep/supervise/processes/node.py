@@ -66,7 +66,7 @@ def _make_scratch() -> None:
     if folder := os.environ.get("TMPDIR"):
         try:
             Path(folder).mkdir(parents=True, exist_ok=True)
-        except OSError as error:  # programs look for another folder then; it may be one that only a login node has
+        except OSError as error:  # programs then use another folder; this one may exist on a login node only
             _say(f"TMPDIR cannot be made on this node: {error}")
 
 

@@ -134,7 +134,7 @@ class RanksAcrossNodes:
             time.sleep(0.5)
 
     def _missing(self) -> bool:
-        there = set(Path(self.spec.attempt_folder).iterdir())  # a listing makes NFS ask its server again
+        there = set(Path(self.spec.attempt_folder).iterdir())  # a listing refreshes NFS's cache
         nodes = (report_file(self.spec, node) for node in range(self.spec.config.num_nodes))
         ended_well = (rank for report in self._reports().values() for rank, code in report.statuses.items() if not code)
         return not there.issuperset((*nodes, *map(self.spec.rank_result, ended_well)))
