@@ -68,7 +68,7 @@ def take_out_the_flag() -> None:
 
 
 def free_port() -> int:
-    """Return a port that nobody listens on now."""
+    """Return a port without a listener."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])

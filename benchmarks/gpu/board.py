@@ -22,7 +22,7 @@ class Board:
     """The first visible device. Raises CannotApply where NVML finds none."""
 
     def __init__(self) -> None:
-        """Open NVML for the life of this process, and note what the device uses while it is idle."""
+        """Open NVML for the life of this process, and note the device's use while it is idle."""
         try:
             pynvml.nvmlInit()
             self._handle = pynvml.nvmlDeviceGetHandleByIndex(0)

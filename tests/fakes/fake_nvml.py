@@ -15,7 +15,7 @@ import pynvml
 
 @dataclass(frozen=True)
 class FakeGpu:
-    """A board or a slice. `slices` None is a board that knows no MIG; () and places that hold None are empty."""
+    """A board or a slice. `slices` None is a board without MIG; () and places that hold None are empty."""
 
     uuid: str
     model: str = "Fake H100"

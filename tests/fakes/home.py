@@ -43,7 +43,7 @@ MODULES = {
 
 
 class Home:
-    """A user's working directory; `environment` is added to what its processes get."""
+    """A user's working directory; `environment` is added to its processes' environment."""
 
     @classmethod
     def of_a_finished_command(cls, path: Path, **environment: str) -> tuple[Home, subprocess.CompletedProcess[str]]:

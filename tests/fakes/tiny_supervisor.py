@@ -61,7 +61,7 @@ class Supervised:
         )
 
     def run(self, *arguments: str, **environment: str) -> tuple[int, str]:
-        """Run a supervisor to its end; return its exit code and what it printed."""
+        """Run a supervisor to its end; return its exit code and its output."""
         with self.start(*arguments, **environment) as process:
             return ended(process)
 

@@ -49,7 +49,7 @@ LOCAL = Site(name="local")
 
 
 def config_with(**changes: Any) -> CellConfig:
-    """Return CONFIG with `changes`, those of `measure` key by key, as whoever reads a block has it."""
+    """Return CONFIG with `changes`, those of `measure` key by key, as it is read from a block."""
     measure = changes.get("measure", {})
     whole = {**CONFIG["measure"], **measure} if isinstance(measure, Mapping) else measure
     return CellConfig.model_validate({**CONFIG, **changes, "measure": whole})

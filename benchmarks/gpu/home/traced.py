@@ -24,7 +24,7 @@ class TracedMLP(MLP):
         self._profile: profile | None = None  # made when it is needed: a module may be copied before it trains
 
     def training_step(self, *arguments: Any) -> Any:
-        """Open the trace at one step and close it at a later one; both lie outside of what is counted."""
+        """Open the trace at one step and close it at a later one; both lie outside of the counted steps."""
         self._steps += 1
         if self._steps == FIRST:
             self._profile = profile()

@@ -1,4 +1,4 @@
-"""Claims that an experiment puts to the test: figures that somebody states, with their source.
+"""Claims that an experiment puts to the test: figures that others state, with their source.
 
 An experiment states them under `report.claims`. They steer the report only and change nothing that is measured.
 """

@@ -50,7 +50,7 @@ def write_bytes_atomically(path: Path, content: bytes) -> None:
 
 
 class Frozen(BaseModel):
-    """A value that does not change once made and has no fields that nobody declared."""
+    """A value that does not change once made and has only declared fields."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", protected_namespaces=())
 

@@ -23,7 +23,7 @@ EXIT_INTERRUPTED = 130
 
 
 class AccelsweepError(Exception):
-    """An error with a message meant for the user; `exit_code` is what the command line returns for it."""
+    """An error with a message meant for the user; `exit_code` is the command line's exit code for it."""
 
     exit_code = EXIT_INCOMPLETE
 

@@ -239,7 +239,7 @@ class Settings(Frozen):
 
     `repeats` is how many blocks the plan wants of each cell; `added_repeats` says how many of them `--add-repeats`
     added. More than `repeats_most` are never advised. With `auto_repeats` the config says `auto`: `repeats` is that of
-    the pilot at first, then what its noise asks for.
+    the pilot at first, then the number that its noise asks for.
     """
 
     repeats: AtLeast1 = 3

@@ -28,7 +28,7 @@ class Verbatim(BaseModel):
 
     @property
     def raw(self) -> dict[str, Any]:
-        """The mapping as it was written, keys of the user's own included. Nobody may change it."""
+        """The mapping as it was written, keys of the user's own included. It must not be changed."""
         return self._raw
 
     @model_validator(mode="wrap")

@@ -30,7 +30,7 @@ class ControlGroup:
         """Yield the folders of the group and of all groups around it, up to the `mount` of its hierarchy.
 
         Inside a container the kernel may name a path of the host's; then only the mount itself exists. A path with `..`
-        lies outside what is mounted.
+        lies outside the mount.
         """
         inner = PurePosixPath("/") if ".." in self.path.parts else self.path
         for part in (inner, *inner.parents):

@@ -28,7 +28,7 @@ class DeviceKind(Protocol):
     def named(self) -> Mapping[str, str] | None:
         """Return the devices as name -> identity; None for a kind whose devices are not handed out one by one.
 
-        A name is what `variables` takes. An identity is the same in every process of this machine.
+        `variables` takes the names. An identity is the same in every process of this machine.
         """
 
     def variables(self, names: Sequence[str]) -> Mapping[str, str]:

@@ -70,7 +70,7 @@ def _counts(path: Path, key: str) -> list[str]:
 
 
 def thread_names() -> list[str]:
-    """Return the names of this process's threads; an empty list where they cannot be told."""
+    """Return the names of this process's threads; an empty list where they cannot be read."""
     with contextlib.suppress(OSError):
         return sorted((task / "comm").read_text().strip() for task in Path("/proc/self/task").iterdir())
     return []

@@ -30,7 +30,7 @@ FORMATS = {
     "bf16": torch.bfloat16,
     "16": torch.float16,
 }
-"""Lightning's precisions, by what stands before the dash."""
+"""Number types by the part of Lightning's precision before the dash."""
 
 
 @dataclass(frozen=True)

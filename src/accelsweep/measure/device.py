@@ -31,7 +31,7 @@ class CpuDevice:
 
 
 class EventMarks:
-    """Marks as events in the device's own queue; nobody waits for them until `seconds` is asked."""
+    """Marks as events in the device's own queue; they are not waited for until `seconds` is called."""
 
     def __init__(self, event: Any) -> None:
         """`event` is `torch.cuda.Event` or `torch.mps.Event`."""

@@ -47,7 +47,7 @@ class Follower:
         self._not_before = 0.0
 
     def poll(self) -> None:
-        """Publish what changed since the last poll, or nothing while a store that did not answer is left alone."""
+        """Publish the changes since the last poll, or nothing while a store that did not answer is left alone."""
         from mlflow.exceptions import MlflowException
 
         if time.monotonic() < self._not_before:

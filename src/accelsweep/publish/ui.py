@@ -39,7 +39,8 @@ def serve_ui(home: Path, port: int | None = None, tracking_uri: str | None = Non
     """Serve the UI on 127.0.0.1 until Ctrl-C or SIGTERM, and return the exit code.
 
     Without a `port`, MLflow's usual 5000 is taken if it is free, else any free one. Where the store is a tracking
-    server, nothing is started and its address told. Raises InputError if the asked port is taken. Main thread only.
+    server, nothing is started, and its address is printed. Raises InputError if the asked port is taken. Main thread
+    only.
     """
     uri = resolve(home, tracking_uri)
     if is_server(uri):

@@ -1,4 +1,4 @@
-"""Disturbed cells: measured while others used the machine. Such a number has no verdict, whatever its interval."""
+"""Disturbed cells: measured while others used the machine. Their numbers have no verdict, whatever the interval."""
 
 from __future__ import annotations
 

@@ -26,7 +26,7 @@ class NotCounted(Exception):
 def training_flops(step: Callable[[], Any]) -> int:
     """Return the operations of `step()`, which gives a loss on the meta device, and of the loss's backward pass.
 
-    Raises NotCounted where it gives none, or a loss that needs no gradient, and whatever `step` itself raises.
+    Raises NotCounted where it gives none, or a loss that needs no gradient, and any error of `step` itself.
     """
     counter = _Counter()
     with _eager(), counter:
@@ -39,7 +39,7 @@ def training_flops(step: Callable[[], Any]) -> int:
 
 
 def forward_flops(step: Callable[[], Any]) -> int:
-    """Return the operations of `step()` on the meta device, without gradients. Raises whatever `step` raises."""
+    """Return the operations of `step()` on the meta device, without gradients. Errors of `step` pass through."""
     counter = _Counter()
     with torch.no_grad(), _eager(), counter:
         step()

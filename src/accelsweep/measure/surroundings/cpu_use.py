@@ -94,7 +94,7 @@ def _busy(times: Any) -> float:
 
 
 def foreign_cores(readings: list[dict[str, Any]]) -> float | None:
-    """Return how many cores other processes kept busy during the window, on average; None where it cannot be told.
+    """Return how many cores other processes kept busy during the window, on average; None where it is unknown.
 
     `readings` are those of all ranks of one host. Where the counter of our cores shows less than we used ourselves
     (some containers show none), there is nothing to conclude.

@@ -13,7 +13,7 @@ from accelsweep.core.plans import Resources, Slurm
 Value = str | int | None
 
 RESTARTS_VARIABLE = "ACCELSWEEP_RESTARTS"
-"""Carries SLURM_RESTART_COUNT past the jobstep plugin, which takes SLURM_* from what it starts."""
+"""Carries SLURM_RESTART_COUNT past the jobstep plugin, which removes SLURM_* from its child's environment."""
 
 INTERFACE_VARIABLE = "ACCELSWEEP_INTERFACE"
 """Names the network interface between nodes, for runs of several."""

@@ -45,7 +45,7 @@ class PhaseProfiler(Profiler):
             self._timer.enter(phase)
 
     def stop(self, action_name: str) -> None:
-        """Leave the phase and whatever was opened inside of it."""
+        """Leave the phase and all phases inside it."""
         if _phase_of(action_name) is not None:
             depth = self._depths.pop()
             while self._timer.depth > depth:

@@ -85,7 +85,7 @@ def mover(
 
     The hooks `on_before_batch_transfer`, `transfer_batch_to_device` and `on_after_batch_transfer` are called where the
     data module or else the module overrides them. As in Lightning, their batch has been cast. The result of the last
-    one is cast once more. A data module that turns bytes into numbers there has no Trainer that tells their type.
+    one is cast once more. A data module that turns bytes into numbers there has no Trainer to ask for their type.
     """
     before = overridden("on_before_batch_transfer", data, module)
     transfer = overridden("transfer_batch_to_device", data, module)

@@ -48,7 +48,7 @@ class NoTrainer:
         self.loggers = [self.logger]
 
     def __getattr__(self, name: str) -> Any:
-        """Refuse. Names that Python itself looks for are simply not there."""
+        """Refuse. Names that Python itself looks for raise AttributeError."""
         if name.startswith("_"):
             raise AttributeError(name)
         remedy = ": use loop=lightning" if self._what == "loop=raw" else ""

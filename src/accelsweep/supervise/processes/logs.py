@@ -22,7 +22,7 @@ _FATAL = "Fatal Python error:"
 class RunLog:
     """The file `path` and the pipe that feeds it: the first half of `limit_bytes` as it comes, the last at the end.
 
-    Whole lines are kept (what is longer than a chunk of 64 KiB is cut), with the secrets in their addresses masked.
+    Whole lines are kept (a line longer than a chunk of 64 KiB is cut), with the secrets in their addresses masked.
 
     Ranks write to `write_end`; the supervisor calls `pump` when `read_end` can be read.
     """
