@@ -1,4 +1,4 @@
-"""What people write without accelsweep: one point of a sweep, by hand, in an interpreter of its own.
+"""One point of a sweep written by hand, without accelsweep, in an interpreter of its own.
 
     python benchmarks/bare_train.py STEPS SEED
 

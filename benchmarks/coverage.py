@@ -2,12 +2,12 @@
 
     python benchmarks/coverage.py [SWEEPS]
 
-Prints Markdown tables from SWEEPS (10000) simulated sweeps each: simultaneous coverage and half widths of the
-moderated interval beside those of the plain paired t-interval that it replaced, sweeps of equal settings with a false
-verdict, repeated looks, `repeats: auto`, and power. Exit code 1 if a gate fails: at least 94 % of the sweeps hold all
-their truths in every scenario but `two far modes`, at most 5 % of the sweeps of equal settings have a false verdict,
-and at 8 settings in 3 blocks the half widths are at most half of the plain ones. Two settings are printed and not
-gated: a single ratio has the plain interval, here as before. All noise is on the log rate, in units of a run's usual
+Prints Markdown tables from SWEEPS (10000) simulated sweeps each. They compare the coverage and the half widths of the
+moderated interval with those of the plain paired t-interval. They also show false verdicts between equal settings,
+repeated looks, `repeats: auto`, and power. Exit code 1 if a gate fails. There are three gates. At least 94 % of the
+sweeps hold all their truths in every scenario but `two far modes`. At most 5 % of the sweeps of equal settings have a
+false verdict. At 8 settings in 3 blocks the half widths are at most half of the plain ones. Two settings are printed
+without a gate, because a single ratio has the plain interval. All noise is on the log rate, in units of a run's usual
 standard deviation.
 """
 
@@ -155,7 +155,7 @@ def intervals(noise: Array) -> Intervals:
 
 
 class Table:
-    """A Markdown table that is printed row by row, and knows whether a gate has failed."""
+    """A Markdown table that is printed row by row; it records whether a gate has failed."""
 
     def __init__(self, title: str, *columns: str) -> None:
         self.failed = False
@@ -214,7 +214,7 @@ def power(sweeps: int) -> None:
 
 
 def auto(sweeps: int) -> bool:
-    """Print what `repeats: auto` comes to; return whether a gate failed."""
+    """Print how many blocks `repeats: auto` takes; return whether a gate failed."""
     title = "`repeats: auto`, a resolution of 10 %, at most 20 blocks: sweeps that hold all truths in % (blocks)"
     noises = (0.02, 0.03, 0.05, 0.08)
     table = Table(title, "scenario", "settings", *(f"{noise:.0%} noise" for noise in noises))

@@ -1,10 +1,11 @@
-"""Whether our rate is the true one, against a loop written by hand; what the probe and Lightning cost per step.
+"""Compare accelsweep's rate with that of a loop written by hand; show what the probe and Lightning cost per step.
 
     python benchmarks/fidelity.py [--pairs 30] [--steps 400] [--batch-size 32] [--accelerator cpu]
 
-Every measurement is a process of its own, forked from one that has torch loaded; the three kinds (by hand, `loop: raw`,
-`loop: lightning`) take turns in random order with the same model, data, seed, threads and number of steps. The ratio's
-90 % interval is a paired t interval on log rates. It must lie within 0.97-1.03; otherwise the result is `inconclusive`.
+Every measurement is a process of its own, forked from one that has torch loaded. The three kinds of loop (by hand,
+`loop: raw`, `loop: lightning`) take turns in random order. All have the same model, data, seed, threads and number of
+steps. The ratio's 90 % interval is a paired t interval on log rates. It must lie within 0.97-1.03; otherwise the result
+is `inconclusive`.
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ def our_rate(options: argparse.Namespace, loop: str, seed: int) -> float:
 
 
 def rate_by_hand(options: argparse.Namespace, seed: int) -> float:
-    """Return samples per second of a loop that knows nothing of accelsweep's."""
+    """Return samples per second of a loop that uses nothing of accelsweep's."""
     import torch
     from torch.nn import functional
 
@@ -72,7 +73,7 @@ def rate_by_hand(options: argparse.Namespace, seed: int) -> float:
 
 
 def in_a_child(measure: Callable[[], float]) -> float:
-    """Return what `measure` gives in a forked process; what that prints is dropped."""
+    """Return the result of `measure` in a forked process; its output is dropped."""
     reader, writer = os.pipe()
     child = os.fork()
     if child == 0:

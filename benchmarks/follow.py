@@ -1,11 +1,11 @@
-"""What following a sweep costs it: the rate of runs while a publisher copies them to MLflow, against runs left alone.
+"""The cost of following a sweep: rates of runs while a publisher copies them to MLflow, against runs left alone.
 
     python benchmarks/follow.py [PAIRS]
 
-Blocks of four runs of the small CNN on digits are measured by their supervisor in turn, one followed by the publisher
-(SQLite store, as `accelsweep run` starts it), one not; PAIRS (8) of them. The publisher is started before its block and
-given time to load. Prints the paired 95 % t-interval of the ratio of rates; exit code 1 if the interval does not hold
-1.
+A supervisor measures pairs of blocks in turn; each block has four runs of the small CNN on digits. A publisher follows
+one block of each pair (SQLite store, as `accelsweep run` starts it), and the other is left alone. There are PAIRS (8)
+of them. The publisher is started before its block and given time to load. Prints the paired 95 % t-interval of the
+ratio of rates; exit code 1 if the interval does not hold 1.
 """
 
 from __future__ import annotations

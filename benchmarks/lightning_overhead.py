@@ -1,11 +1,11 @@
-"""What Lightning costs per step in microseconds: against the bare loop, on one and two processes, without its flag.
+"""The cost of Lightning per step, in microseconds: against the bare loop, on one and two processes, without its flag.
 
     python benchmarks/lightning_overhead.py [--pairs 10] [--steps 400] [--batch-size 32]
 
 With more than one process Lightning broadcasts a flag before every step (has a rank received SIGTERM?) and reads it
-back. Here each kind of loop trains the same MLP on digits with one CPU thread per rank; the kinds take turns in random
-order and each measurement is a group of processes of its own, forked from one that has torch loaded. `Without the flag`
-is Lightning with that broadcast taken out, which only a benchmark may do. Each difference is the mean over pairs of the
+back. Here each kind of loop trains the same MLP on digits with one CPU thread per rank. The kinds take turns in random
+order. Each measurement is a group of processes of its own, forked from one that has torch loaded. `Without the flag` is
+Lightning with that broadcast taken out, which only a benchmark may do. Each difference is the mean over pairs of the
 seconds per step, with its 95 % paired t interval. An interval that holds 0 shows no cost.
 """
 
@@ -60,7 +60,7 @@ def start(spec: RunSpec, rank: int, port: int, without_flag: bool) -> int:
 
 
 def take_out_the_flag() -> None:
-    """Leave out the broadcast in this process: Lightning's own method; a version without it ends the benchmark."""
+    """Leave out the broadcast, a method of Lightning's own, in this process; without the method the benchmark ends."""
     from lightning.pytorch.loops.training_epoch_loop import _TrainingEpochLoop
 
     assert callable(_TrainingEpochLoop._broadcast_sigterm_tensor)
@@ -68,7 +68,7 @@ def take_out_the_flag() -> None:
 
 
 def free_port() -> int:
-    """Return a port that nobody listens on now."""
+    """Return a port without a listener."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])
@@ -98,7 +98,7 @@ def main() -> None:
 
 
 def difference(name: str, slow: list[float], bare: list[float]) -> None:
-    """Print what the first kind costs more than the second."""
+    """Print how much more the first kind costs than the second."""
     mean, low, high = interval([one - other for one, other in zip(slow, bare, strict=True)], 0.95)
     print(f"{name:26} {mean:7.0f} us per step, 95 % interval {low:.0f} to {high:.0f}")
 

@@ -1,4 +1,4 @@
-"""What the loops' benchmarks share: the spec of one run of a fixed length, its metric, and an interval."""
+"""Shared parts of the loops' benchmarks: the spec of one run of a fixed length, its metric, and an interval."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def spec_of(
 
 
 def metric_of(result: RankResult, name: str) -> float:
-    """Return a metric of a rank. Exits with its reason where the run did not measure it."""
+    """Return a metric of a rank. Exits with the reason if the run did not measure it."""
     value = result.metrics[name].value if result.reason is None else None
     if value is None:
         raise SystemExit(f"{result.outcome}: {result.reason}")

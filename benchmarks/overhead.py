@@ -1,12 +1,12 @@
-"""What isolating a run costs: wall seconds per run beyond the training itself, forked, spawned, and by hand.
+"""The cost of isolating a run: wall seconds per run beyond the training itself, forked, spawned, and by hand.
 
     python benchmarks/overhead.py [RUNS] [ROUNDS]
 
-Every run trains the same 200 steps of the small CNN on digits with Lightning, on one CPU thread. In each round RUNS
-runs (6) go through a supervisor that forks, RUNS through one that spawns, and RUNS through `python bare_train.py` in a
-loop: the three take turns for ROUNDS rounds (2), so that a slow machine is slow for all. What a supervisor does before
-its first run (imports, once per block) is printed apart, and with each run's share of it. Exit code 1 if a run costs
-more than one eighth of a fresh interpreter when forked.
+Every run trains the same 200 steps of the small CNN on digits with Lightning, on one CPU thread. In each round a
+supervisor that forks measures RUNS (6) runs, and one that spawns as many. A loop of `python bare_train.py` does so too.
+The three take turns for ROUNDS (2) rounds, so that a slow machine is slow for all. The supervisor's time before its
+first run (imports, once per block) is printed apart, and with each run's share of it. Exit code 1 if a forked run costs
+more than one eighth of a fresh interpreter.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Planning a large grid, against composing each of its cells through Hydra.
 
-Plans `--cells` cells (make_plan, then write_plan, in a temporary folder), then composes a sample of the same cells
-through Hydra one by one, as its sweeper would, asserts that the configs are equal, and extrapolates. Both halves run in
+Plans `--cells` cells (make_plan, then write_plan, in a temporary folder). Then composes a sample of the same cells
+through Hydra one by one, as its sweeper would. Asserts that the configs are equal, and extrapolates. Both halves run in
 one process on the same machine. Prints seconds, the ratio with the sample's spread, and the memory above the imports.
 
     python benchmarks/plan.py [--cells 10000] [--sample 200]

@@ -1,11 +1,11 @@
-"""What publishing costs: milliseconds per run into a SQLite file and into a server over HTTP.
+"""The cost of publishing: milliseconds per run into a SQLite file and into a server over HTTP.
 
     python benchmarks/publish.py [--runs 500] [--repeats 3]
 
 Each run has 30 metrics, at least 20 params, two curves of 100 points and four artifacts. The time is that of a whole
-`publish()` of finished records into an empty store, divided by the number of runs, without the import of mlflow and
-the creation of the database, which are printed on their own; then that of a publish with nothing left to do. The two
-kinds of store are measured in turn, so that a busy machine disturbs both; the publisher's CPU time tells how busy.
+`publish()` of finished records into an empty store, divided by the number of runs. The import of mlflow and the
+creation of the database are printed apart. So is a publish with nothing left to do. The two kinds of store are measured
+in turn, so that a busy machine disturbs both; the publisher's CPU time tells how busy.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ POINTS = 100
 
 
 def build(home: Path, name: str, runs: int) -> SweepFolder:
-    """Write a sweep with at least `runs` measured runs, every one as large as the benchmark promises."""
+    """Write a sweep with at least `runs` measured runs of the size that this benchmark states."""
     from accelsweep.core.plans import Manifest, Run
 
     folder = build_example_sweep(home, name, repeats=-(-runs // 8))

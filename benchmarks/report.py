@@ -1,12 +1,12 @@
-"""What the end of the road costs for a large sweep: collect, analyse and report of 10 000 runs of 200 steps.
+"""The cost of the last steps for a large sweep: collect, analyse and report of 10 000 runs of 200 steps.
 
     python benchmarks/report.py [--cells 1000] [--repeats 10] [--keep HOME]
 
-The sweep is written first, by a process of its own: copies of the quickstart's committed record, as large as a real
-one, with other axes and rates, a run out of memory in every cell at the far corner of the grid, and 200 steps beside
-each record. Then each part is timed, its imports included, and the process's largest memory and the page's size are
-printed beside the aims; processor time tells how far a busy machine stretched the seconds. `--keep` writes the sweep
-below HOME and leaves it there, so that the page can be looked at.
+The sweep is written first, by a process of its own. Its records are copies of the quickstart's committed record, with
+other axes and rates, and 200 steps beside each. Every cell at the far corner of the grid has a run out of memory. Then
+each part is timed, its imports included. The process's largest memory and the page's size are printed beside the aims.
+Processor time tells how far a busy machine stretched the seconds. `--keep` writes the sweep below HOME and keeps it
+there, so that the page can be looked at.
 """
 
 from __future__ import annotations
@@ -140,7 +140,7 @@ def _steps() -> bytes:
 
 
 class Stopwatch:
-    """Seconds by the name of what they were spent on."""
+    """Seconds by the name of the part that took them."""
 
     def __init__(self) -> None:
         self.seconds: dict[str, float] = {}
@@ -154,7 +154,7 @@ class Stopwatch:
 
 
 def measure(folder: SweepFolder) -> tuple[dict[str, float], Path]:
-    """Do what the end of every sweep does; return the seconds of each part and the page."""
+    """Run the last steps of every sweep; return the seconds of each part and the page."""
     watch = Stopwatch()
     with watch.timed("collect"):
         from accelsweep.analyse.collect import collect

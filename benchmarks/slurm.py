@@ -1,12 +1,12 @@
-"""What Slurm jobs cost: a sweep as blocks against one job per run, and what our Snakefile adds to a Snakemake.
+"""The cost of Slurm jobs: blocks against one job per run, and our Snakefile against an empty one.
 
     python benchmarks/slurm.py [--cells 15] [--repeats 4] [--starts 15] [--only jobs|start]
 
-Starts the test cluster (tests/slurm/cluster.sh: root, Debian's Slurm; two virtual nodes share this machine's cores) and
-runs the same sweep of tiny runs twice, from the command to the report, with the shipped Slurm profile: first in
-randomised blocks (four, which fill the two nodes twice), then with `block.size=1`. Then times `snakemake --list-rules`
-with our Snakefile on that sweep and with an empty one, in turn: the median of the differences. Each job starts two
-Snakemakes. Exit code 1 if an aim is missed: five times less wall time, 0.3 s.
+Starts the test cluster (tests/slurm/cluster.sh: root, Debian's Slurm; two virtual nodes share this machine's cores).
+Then runs the same sweep of tiny runs twice, from the command to the report, with the shipped Slurm profile. The first
+time it runs in four randomised blocks, which fill the two nodes twice, the second time with `block.size=1`. Then times
+`snakemake --list-rules` with our Snakefile on that sweep and with an empty one, in turn: the median of the differences.
+Each job starts two Snakemakes. Exit code 1 if an aim is missed: five times less wall time, 0.3 s.
 """
 
 from __future__ import annotations

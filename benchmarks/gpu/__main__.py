@@ -1,7 +1,7 @@
 """The acceptance of a device, in one command: `make gpu`, or `python benchmarks/gpu --device cuda --minutes 9`.
 
-Checks that the device cannot have say so with the reason. The exit code is 1 if a check failed or was not reached (what
-is marked optional may stay unreached), else 0. Evidence is written after every check.
+A check that does not apply to the device is reported with the reason. The exit code is 1 if a check failed or was not
+reached, else 0. A check marked optional may stay unreached. Evidence is written after every check.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ CHECKS: tuple[Check[Place], ...] = (
     *robustness.CHECKS[2:],
     *truth.LATER,
 )
-"""Cheap and telling ones first: what comes last is what a spent lease loses."""
+"""The cheap and most important checks come first, because the last ones are lost when the lease is spent."""
 
 FULL_SIZE = ("cuda",)
 """The kinds of device on which workloads have their full size."""

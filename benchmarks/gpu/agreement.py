@@ -1,4 +1,4 @@
-"""Fidelity: the harness says what a loop by hand does, however its processes start, and nothing waits."""
+"""Fidelity: the harness measures the rate of a hand-written loop, however its processes start, and no step waits."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ BAND = 0.01
 
 
 def against_by_hand(place: Place, findings: Findings) -> None:
-    """The harness's rate, forked and spawned, lies within 1 % of a loop by hand; the three take turns."""
+    """The harness's rate, forked and spawned, lies within 1 % of that of a hand-written loop; the three take turns."""
     place.cases({"fork": cases.harness(place.small), "spawn": cases.harness(place.small) | {"launcher": "spawn"}})
     rates: dict[str, list[float]] = {"by hand": [by_hand(place)], "fork": [], "spawn": []}
     for turn in range(1 if place.small else ROUNDS):
@@ -45,7 +45,7 @@ def spread(values: list[float]) -> tuple[float, float]:
 
 
 def by_hand(place: Place) -> float:
-    """Return the rate of the loop by hand, in a process of its own."""
+    """Return the rate of the hand-written loop, in a process of its own."""
     spec = place.home / "by_hand.json"
     spec.write_text(json.dumps(cases.spec_by_hand(place.small, place.device)), "utf-8")
     command = [sys.executable, "by_hand.py", str(spec)]

@@ -1,6 +1,6 @@
-"""The GPU as its driver sees it, from a process without a CUDA context: what it uses, who is on it, its energy.
+"""The GPU by its driver's counters, from a process without a CUDA context: memory in use, processes, energy.
 
-The acceptance's own process must not compute on the device: every run would rightly doubt itself because of it.
+The acceptance's own process must not compute on the device: every run would rightly be doubted because of it.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ import pynvml
 from checks import CannotApply
 
 SLACK_BYTES = 64 * 2**20
-"""Above what the device used before: nothing of a context of ours (some 500 MiB) fits into it."""
+"""Allowed above the earlier use of the device: a CUDA context of ours (some 500 MiB) does not fit into it."""
 
 
 class Board:
-    """The first visible device. Raises CannotApply where NVML knows none."""
+    """The first visible device. Raises CannotApply where NVML finds none."""
 
     def __init__(self) -> None:
-        """Open NVML for the life of this process, and note what the device uses while it is idle."""
+        """Open NVML for the life of this process, and note the device's use while it is idle."""
         try:
             pynvml.nvmlInit()
             self._handle = pynvml.nvmlDeviceGetHandleByIndex(0)
@@ -44,7 +44,7 @@ class Board:
         return [pid for pid in self.processes() if pid not in self.idle_processes]
 
     def clean(self, within_seconds: float = 10.0) -> tuple[bool, str]:
-        """Return whether the device is as it was, at the latest after `within_seconds`, and what is left on it."""
+        """Return whether the device is as before, at the latest after `within_seconds`, and what is left on it."""
         deadline = time.monotonic() + within_seconds
         while True:
             left, more = self.ours(), self.used_bytes() - self.idle_bytes
@@ -58,7 +58,7 @@ class Board:
         return float(pynvml.nvmlDeviceGetTotalEnergyConsumption(self._handle)) / 1e3
 
     def watts(self) -> float:
-        """Return the power draw that the driver tells; on recent boards it is the mean of the last second."""
+        """Return the power draw that the driver reports; on recent boards it is the mean of the last second."""
         return float(pynvml.nvmlDeviceGetPowerUsage(self._handle)) / 1e3
 
     def watts_limit(self) -> float:
@@ -76,7 +76,7 @@ class Board:
             return None
 
     def facts(self) -> dict[str, Any]:
-        """Return what the device is."""
+        """Return the facts of the device."""
         asked = {
             "name": lambda: pynvml.nvmlDeviceGetName(self._handle),
             "driver": pynvml.nvmlSystemGetDriverVersion,

@@ -1,4 +1,4 @@
-"""Calibration: whether the clock of a step tells the truth, and energy, ceilings and doubts with it."""
+"""Calibration: known truths against the clock of a step, energy, ceilings and doubts."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def window(place: Place, repeats: int = 1) -> tuple[str, ...]:
 
 
 def by_case(records: list[Record]) -> dict[str, Record]:
-    """Return the records by the value of the axis `case`. Raises LookupError with the reasons if one is no number."""
+    """Return the records by the value of the axis `case`. Raises LookupError with the reasons if one has no number."""
     bad = [f"{one.body['axes']}: {one.outcome} ({one.body['reason']})" for one in records if one.outcome != "measured"]
     if bad:
         raise LookupError("; ".join(bad))
@@ -44,7 +44,7 @@ def events_against_clock(findings: Findings, records: dict[str, Record], toleran
 
 
 def known_steps(place: Place, findings: Findings) -> None:
-    """A kernel of known length takes that long, by the record's rate and by its steps."""
+    """A kernel of known length takes that long, both by the record's rate and by its steps."""
     lengths = (0.002, 0.02)
     place.cases({f"known_{round(length * 1e6)}us": cases.known(length) for length in lengths})
     names = ",".join(f"known_{round(length * 1e6)}us" for length in lengths)
@@ -143,7 +143,7 @@ def _throttling(findings: Findings, record: Record, held: dict[str, float | None
 
 
 def foreign_process(place: Place, findings: Findings) -> None:
-    """A second process that computes on the device is doubted; without it nothing is."""
+    """A second process that computes on the device causes a doubt; without it there is none."""
     board = place.board()
     place.cases({"beside": cases.known(0.005), "alone": cases.known(0.005)})
     alone = by_case(place.sweep("alone", "experiment=cases", "case=alone", *window(place)))["alone"]

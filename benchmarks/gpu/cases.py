@@ -50,7 +50,7 @@ def gpt2(batch_size: int) -> Case:
 
 
 def _shrunk(case: Case) -> Case:
-    """Return a case that takes a second on two cores: the same code, nothing worth a number."""
+    """Return a case that takes a second on two cores: the same code, without a meaningful number."""
     model, data = dict(case.get("model", {})), dict(case["data"])
     if "image_size" in data:
         model |= {"width": 8, "blocks": [1, 1, 1, 1], "classes": 10}
@@ -62,7 +62,7 @@ def _shrunk(case: Case) -> Case:
 
 
 def kernels(small: bool) -> dict[str, Case]:
-    """Return single operations: what the device does at its best in each number format, and its memory."""
+    """Return single operations: the device's best in each number format, and its memory."""
     size, elements = (128, 10_000) if small else (8192, 500_000_000)
     cases = {
         "matmul_float32": _matmul(size, precision="32-true", env=NO_TF32),
@@ -87,13 +87,13 @@ def known(seconds: float, mark: str | None = None) -> Case:
 
 
 def harness(small: bool) -> Case:
-    """Return the case that the loop by hand is compared with: one batch, on the device already, no quality phase."""
+    """Return the case that the hand-written loop is compared with: one batch on the device, no quality phase."""
     case = _resnet(precision="bf16-mixed") | {"trainer": {"benchmark": None}, "measure": {"fake_loader": True}}
     return _shrunk(case) if small else case
 
 
 def spec_by_hand(small: bool, device: str) -> dict[str, Any]:
-    """Return the same as `harness`, in the words of the loop by hand."""
+    """Return the same as `harness`, as a spec of the hand-written loop."""
     case = harness(small)
     return {
         "device": device,

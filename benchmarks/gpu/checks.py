@@ -1,8 +1,9 @@
-"""What a check is, how it can end, and the loop that runs them while the minutes last.
+"""Checks, the ways in which they can end, and the loop that runs them while there are minutes left.
 
-A check returns tables and a list of what it expected. It ends in one of four ways and never silently: `passed`,
-`failed` (with what was expected and what was seen), `not applicable` (with the reason that the device gives), `not
-reached` (the minutes were spent). A check that is not reached fails the acceptance unless it is marked optional.
+A check returns tables and a list of expectations. It ends in one of four ways, and never silently. `passed` needs no
+words. `failed` comes with the expectation and the observation, `not applicable` with the reason that the device gives.
+`not reached` means that the minutes were spent. A check that is not reached fails the acceptance unless it is marked
+optional.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ Place = TypeVar("Place")
 
 
 class CannotApply(Exception):
-    """The check asks for something that this device does not have; the message says what."""
+    """The check needs a feature that this device does not have; the message names it."""
 
 
 @dataclass(frozen=True)
@@ -31,7 +32,7 @@ class Table:
 
 @dataclass(frozen=True)
 class Expectation:
-    """One sentence that must hold, whether it does, and what was seen."""
+    """One sentence that must hold, whether it holds, and the observation."""
 
     sentence: str
     holds: bool
@@ -40,7 +41,7 @@ class Expectation:
 
 @dataclass
 class Findings:
-    """What a check fills in while it works, so that an error in its middle loses nothing."""
+    """The results that a check collects while it works, so that an error in its middle loses none of them."""
 
     tables: list[Table] = field(default_factory=list)
     expectations: list[Expectation] = field(default_factory=list)
@@ -66,7 +67,7 @@ class Findings:
 
 @dataclass(frozen=True)
 class Check(Generic[Place]):
-    """A named check; `minutes` is what it takes on a GPU, and it begins only where so much is left."""
+    """A named check; `minutes` is its length on a GPU, and it begins only while so many are left."""
 
     group: str
     name: str

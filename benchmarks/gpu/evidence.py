@@ -1,4 +1,4 @@
-"""What the acceptance leaves: results as JSON, tables as Markdown, the environment, and the records in one table."""
+"""The files of the acceptance: results as JSON, tables as Markdown, the environment, and the records in one table."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from place import Place, Record
 
 PACKAGES = ("torch", "triton", "lightning", "hydra-core", "snakemake", "numpy", "pandas", "pydantic", "nvidia-ml-py")
 COLUMNS = ("samples_per_second", "window_seconds", "mfu", "peak_memory_allocated_bytes", "energy_joules")
-"""Of a record's metrics, what the table of all records holds."""
+"""The metrics of a record that the table of all records holds."""
 
 
 def describe(place: Place) -> dict[str, Any]:
-    """Return what the results hang on: versions, processor, and the device as its driver names it."""
+    """Return the facts behind the results: versions, processor, and the device as its driver names it."""
     device: dict[str, Any] = {"kind": place.device}
     if place.device == "cuda":
         device |= place.board().facts()

@@ -1,8 +1,9 @@
-"""Pack what a bare machine needs for the acceptance into a folder: `python benchmarks/gpu/pack.py FOLDER`.
+"""Pack everything that a bare machine needs for the acceptance: `python benchmarks/gpu/pack.py FOLDER`.
 
-`site.tar.xz` holds the packages that a machine with a torch image lacks (`wheels.py`), installed for its Python;
-`tree.tar.xz` holds this checkout as it stands, tracked files and new ones. Packed together, the packages weigh half of
-what their wheels do. The shell that starts the acceptance there is printed: it asks for Python, a shell and tar alone.
+`site.tar.xz` holds the packages that a machine with a torch image lacks (`wheels.py`), installed for its Python.
+`tree.tar.xz` holds this checkout as it stands, tracked files and new ones. Packed together, the packages take half the
+size of their wheels. The shell commands that start the acceptance there are printed; they need only Python, a shell and
+tar.
 """
 
 from __future__ import annotations
@@ -24,14 +25,14 @@ export PYTHONPATH=$g/tree/src:$g/site PYTHONUNBUFFERED=1
 python3 $g/tree/benchmarks/gpu --device cuda --minutes 9 --home $g/home --out $BACK/evidence; code=$?
 tar czf $BACK/home.tar.gz --exclude=.snakemake -C $g home; exit $code
 """
-"""`$BACK` is the folder that comes back from that machine; the home holds every record for a look afterwards."""
+"""`$BACK` is the folder that comes back from that machine; the home holds every record for later inspection."""
 
 FOREIGN_SOLVERS = "pulp/solverdir"
-"""Solvers for five platforms, which Snakemake's greedy scheduler does not ask."""
+"""Solvers for five platforms, which Snakemake's greedy scheduler does not use."""
 
 
 def installed(wheels: Path, python: str, site: Path) -> None:
-    """Install the wheels for another Python than this one, as they are."""
+    """Install the wheels unchanged for another Python than this one."""
     target = [f"--python-version={python}", "--implementation=cp", "--only-binary=:all:", "--target", str(site)]
     target += [f"--platform={platform}" for platform in PLATFORMS]
     quiet = ["--quiet", "--disable-pip-version-check", "--no-index", "--no-deps", "--no-compile"]
@@ -41,7 +42,7 @@ def installed(wheels: Path, python: str, site: Path) -> None:
 
 
 def tree(archive: Path) -> None:
-    """Pack the checkout's files, without what git ignores."""
+    """Pack the checkout's files, without those that git ignores."""
     listed = ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"]
     names = subprocess.run(listed, cwd=ROOT, capture_output=True, text=True, check=True).stdout.split("\0")
     with tarfile.open(archive, "w:xz") as packed:
@@ -51,7 +52,7 @@ def tree(archive: Path) -> None:
 
 
 def main() -> int:
-    """Pack, and print what the parts weigh and how they are used."""
+    """Pack, and print the parts' sizes and how they are used."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("folder", type=Path)
     parser.add_argument("--python", default="3.12", help="the version on the other machine")

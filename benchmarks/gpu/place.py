@@ -1,6 +1,6 @@
-"""Where the acceptance works: which device, at full size or small, and how its sweeps are run through the command line.
+"""The place of the acceptance: its device, full or small size, and how its sweeps are run by the command line.
 
-Nothing here imports accelsweep: what is accepted is what a user gets, the command and the files that it leaves.
+Nothing here imports accelsweep: a user gets the command and its files, so the acceptance tests these.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ ROOT = HERE.parents[1]
 
 @dataclass(frozen=True)
 class Record:
-    """A run's record as it lies on the disk, with its folder."""
+    """A run's record as read from the disk, with its folder."""
 
     folder: Path
     body: dict[str, Any]
@@ -49,7 +49,7 @@ class Record:
         return None if found is None else found["value"]
 
     def seen(self, name: str) -> float:
-        """Return a metric that must be there. Raises LookupError with the reason that stands in its place."""
+        """Return a metric that must be there. Raises LookupError with the record's reason if it is absent."""
         value = self.metric(name)
         if value is None:
             why = (self.body["metrics"].get(name) or {}).get("reason")
@@ -88,7 +88,7 @@ class Place:
             shutil.copyfile(file, self.home / file.name)
 
     def cases(self, cases: Mapping[str, Mapping[str, Any]]) -> None:
-        """Make each case a value of the axis `case`: an overlay of the config, as a user would write it."""
+        """Make each case a value of the axis `case`: an overlay of the config, as a user writes one."""
         for name, overlay in cases.items():
             self._write(f"conf/case/{name}.yaml", overlay)
         experiment = {"defaults": [{"/case": None}, {"override /measure": "quick"}]}
@@ -136,7 +136,7 @@ class Place:
 
     @contextmanager
     def started(self, name: str, *overrides: str) -> Iterator[subprocess.Popen[bytes]]:
-        """Give a sweep that goes on while the caller works; whatever is left of it in the end is stopped."""
+        """Give a sweep that goes on while the caller works; its processes are stopped in the end."""
         with (self.home / f"{name}.log").open("wb") as output:
             command = subprocess.Popen(
                 self.command(name, overrides),
@@ -159,7 +159,7 @@ def environment() -> dict[str, str]:
 
 
 def stop(command: subprocess.Popen[bytes], patience: float = 20.0) -> None:
-    """End a command as Ctrl-C would, and the hard way after `patience` seconds."""
+    """End a command as Ctrl-C would, and by force after `patience` seconds."""
     import signal
 
     for number in (signal.SIGINT, signal.SIGKILL):
@@ -172,7 +172,7 @@ def stop(command: subprocess.Popen[bytes], patience: float = 20.0) -> None:
 
 
 def wait_for(found: Callable[[], Any], what: str, seconds: float = 120.0) -> Any:
-    """Return the first true answer of `found`. Raises TimeoutError naming `what` did not come."""
+    """Return the first true answer of `found`. Raises TimeoutError that names `what` if it did not come."""
     deadline = time.monotonic() + seconds
     while time.monotonic() < deadline:
         if answer := found():

@@ -1,4 +1,4 @@
-"""Robustness: whatever ends a run, the device is left as it was found."""
+"""Robustness: however a run ends, the device is left as it was before."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from place import Place, wait_for
 
 TIMES = 10
 LONG_SECONDS = 3.0
-"""How long a kernel lasts in whose middle a rank is killed."""
+"""The length of the kernel during which a rank is killed."""
 
 
 def batch_growth(place: Place, findings: Findings) -> None:
-    """Batches grow until the memory is spent; the rows say so, and what runs next is as fast as before."""
+    """Batches grow until the memory is full; the rows say so, and the next run is as fast as before."""
     board = _needs_memory(place)
     sizes = (128, 256, 512, 1024, 2048, 4096)
     case = cases.truth(small=False)["resnet50_bf16"]
@@ -44,7 +44,7 @@ def batch_growth(place: Place, findings: Findings) -> None:
 
 
 def out_of_memory_often(place: Place, findings: Findings) -> None:
-    """Ten runs in a row that are out of memory say so, and leave nothing behind; the run after them is measured."""
+    """Ten runs in a row without enough memory say so and leave nothing behind; the run after them is measured."""
     board = _needs_memory(place)
     place.cases({"far_too_large": cases.gpt2(1024), "fits": cases.known(0.005)})
     records = place.sweep("too_large", "experiment=cases", "case=far_too_large", *window(place, repeats=TIMES))

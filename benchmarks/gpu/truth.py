@@ -13,11 +13,11 @@ PUBLISHED = {"H100": 2787.0, "H200": 3079.0}
 Reported figures whose source was not looked up again.
 """
 PLAUSIBLE = (0.5, 1.3)
-"""Of the published figure: theirs is a tuned loop on real images, ours PyTorch as it comes on random ones."""
+"""Share of the published figure: that is a tuned loop on real images, ours plain PyTorch on random ones."""
 
 
 def networks(place: Place, findings: Findings) -> None:
-    """Every network has a number in every precision, and the numbers stand in the order that the hardware gives."""
+    """Every network has a number in every precision, in the order that the hardware predicts."""
     wanted = cases.truth(place.small)
     place.cases(wanted)
     found = by_case(place.sweep("truth", "experiment=cases", f"case={','.join(wanted)}", *window(place)))
@@ -83,7 +83,7 @@ def _order(findings: Findings, rate: dict[str, float]) -> None:
 
 
 def inference(place: Place, findings: Findings) -> None:
-    """Both scenarios answer; one query at a time has latencies, all at hand has the higher rate."""
+    """Both scenarios give answers: single queries have latencies, and all queries at once give the higher rate."""
     case = cases.truth(place.small)["resnet50_bf16"]
     bare = {"task": "inference", "trainer": {"benchmark": None}}
     place.cases({
@@ -110,7 +110,7 @@ def _latency(name: str, record: Record) -> tuple[object, ...]:
 
 
 def ladder(place: Place, findings: Findings) -> None:
-    """The ladder climbs from the naive loop to the compiled one."""
+    """Every rung of the ladder is measured, from the naive loop to the compiled one."""
     records = place.sweep("ladder", "experiment=ladder", *window(place, repeats=1))
     rungs = {record.body["axes"]["rung"]: record for record in records}
     rows = [(rung, rungs[rung].outcome, rungs[rung].metric("samples_per_second")) for rung in sorted(rungs)]
@@ -120,7 +120,7 @@ def ladder(place: Place, findings: Findings) -> None:
 
 
 def quickstart(place: Place, findings: Findings) -> None:
-    """The first sweep of every user has a number on both devices and a verdict on whether the GPU pays off."""
+    """The quickstart has a number on both devices and a verdict on whether the GPU pays off."""
     records = place.sweep("quickstart", "experiment=quickstart", f"accelerator={_both(place)}", "devices=1")
     rows = [(str(one.body["axes"]), one.outcome, one.metric("samples_per_second")) for one in records]
     findings.table("Quickstart", ("setting", "outcome", "samples/s"), rows)
@@ -140,4 +140,4 @@ LATER = (
     Check("truth", "ladder", 1.2, ladder, optional=True),
     Check("truth", "quickstart", 2.5, quickstart, optional=True),
 )
-"""What is worth having if there is time after everything else."""
+"""Checks for the time that is left after all others."""

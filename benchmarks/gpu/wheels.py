@@ -1,9 +1,9 @@
-"""The wheels that a machine with a torch image lacks; `pack.py` carries them there.
+"""The wheels that a machine with a torch image lacks; `pack.py` packs them for it.
 
-A machine that is lent for minutes has torch and what usually stands beside it (`present.txt`), and often no network.
-What accelsweep needs beyond that is found by walking `Requires-Dist` from `pyproject.toml` through the packages that
-are installed here, at their versions. MLflow stays out, with everything that only it needs: the acceptance publishes
-nothing. The wheels are for another Python than this one, so nothing is resolved by pip.
+A machine that is lent for minutes has torch and its usual companions (`present.txt`), and often no network. The further
+needs of accelsweep are found by walking `Requires-Dist` from `pyproject.toml` through the packages installed here, at
+their versions. MLflow and the packages that only MLflow needs are left out, because the acceptance publishes nothing.
+The wheels are for another Python than this one, so pip resolves nothing.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ PLATFORMS = tuple(f"manylinux_2_{minor}_x86_64" for minor in (39, 35, 34, 31, 28
 
 
 def roots() -> list[Requirement]:
-    """Return what accelsweep itself requires."""
+    """Return the requirements of accelsweep itself."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
     return [Requirement(line) for line in project["dependencies"]]
 
@@ -58,7 +58,7 @@ def _needs(name: str, extras: set[str]) -> Iterator[Requirement]:
 
 
 def fetch(name: str, folder: Path, python: str) -> None:
-    """Put the wheel of `name` into `folder`, at this environment's version; build it where there is only a source."""
+    """Put the wheel of `name` into `folder`, at this environment's version; build it where only a source exists."""
     wanted = f"{name}=={metadata.version(name)}"
     pip = [sys.executable, "-m", "pip", "--disable-pip-version-check", "--quiet"]
     ready = ["--only-binary=:all:", "--implementation=cp", f"--python-version={python}"]

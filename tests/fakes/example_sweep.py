@@ -1,9 +1,9 @@
 """A finished sweep on disk, made of real documents with invented numbers, for collect, the report and the publisher.
 
-Ten cells on a CPU: eight that run in three blocks of one repeat each, two that the plan knows to be unsupported, and
-two combinations that a rule excluded. Among the 24 runs every outcome occurs: three out of memory, one diverged, one
-timed out, one crashed, one without a record. The rates follow a simple law with 0.3 % noise from a fixed seed, so that
-the verdicts are known: two devices beat one, bf16-mixed loses to 32-true, batch 128 beats batch 32.
+It has ten cells on a CPU. Eight run in three blocks of one repeat each; the plan marks the other two as unsupported. A
+rule excluded two combinations. Among the 24 runs every outcome occurs: three out of memory, one diverged, one timed
+out, one crashed, one without a record. The rates follow a simple law with 0.3 % noise from a fixed seed, so that the
+verdicts are known. Two devices beat one, bf16-mixed loses to 32-true, batch 128 beats batch 32.
 """
 
 from __future__ import annotations
@@ -156,7 +156,7 @@ def _manifest(name: str, blocks: list[Block], repeats: int) -> Manifest:
 
 
 def _record(block: Block, run: Run, position: int, start: datetime, generator: random.Random) -> Record | None:
-    """Return what this run left behind, or None for the one that left nothing."""
+    """Return the record of this run, or None for the run that left none."""
     axes = block.axes[run.cell]
     outcome, reason = _ending(axes, run.repeat)
     noise = generator.gauss(0.0, 0.003)

@@ -1,4 +1,4 @@
-"""NVML for a machine that has no GPU: boards and slices answer as nvml.h says, errors included.
+"""NVML for a machine that has no GPU: boards and slices answer as nvml.h documents, errors included.
 
 Functions that are not written here are missing, so that a test which needs one fails by its name.
 """
@@ -15,7 +15,7 @@ import pynvml
 
 @dataclass(frozen=True)
 class FakeGpu:
-    """A board or a slice. `slices` None is a board that knows no MIG; () and places that hold None are empty."""
+    """A board or a slice. `slices` None is a board without MIG; () and places that hold None are empty."""
 
     uuid: str
     model: str = "Fake H100"

@@ -39,15 +39,15 @@ MODULES = {
     "publisher": "accelsweep.publish",
     "supervisor": "accelsweep.supervise",
 }
-"""What each kind of process that drives a sweep runs: `python -m MODULE ...`."""
+"""The module of each kind of process that drives a sweep: `python -m MODULE ...`."""
 
 
 class Home:
-    """A user's working directory; `environment` is added to what its processes get."""
+    """A user's working directory; `environment` is added to its processes' environment."""
 
     @classmethod
     def of_a_finished_command(cls, path: Path, **environment: str) -> tuple[Home, subprocess.CompletedProcess[str]]:
-        """Return the home at `path` and how the command ended that `keep` was told of there."""
+        """Return the home at `path` and how the command ended that another process ran there and passed to `keep`."""
         code, _, output = (path / "ended.txt").read_text("utf-8").partition("\n")
         return cls(path / "home", **environment), subprocess.CompletedProcess([], int(code), output, None)
 
@@ -115,7 +115,7 @@ class Home:
         }
 
     def end_processes(self) -> None:
-        """Kill whatever drives a sweep here: a failed test must not leave anything running."""
+        """Kill all processes that drive a sweep here: a failed test must not leave anything running."""
         for pid in self.processes(*MODULES):
             with contextlib.suppress(psutil.NoSuchProcess):
                 psutil.Process(pid).kill()

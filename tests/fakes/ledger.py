@@ -1,4 +1,4 @@
-"""What is known of a sweep from outside while faults are injected: a settled run's record may never change again."""
+"""A ledger of a sweep while faults are injected: a settled run's record may never change again."""
 
 from __future__ import annotations
 
@@ -48,8 +48,8 @@ class HeadLedger:
     def strike(self, dice: random.Random, *victims: tuple[str, ...], within_seconds: float = 6.0) -> list[bool]:
         """Start the command and wait for its end; meanwhile SIGKILL each victim in turn, at a random instant.
 
-        A victim is the kinds of processes that are killed together, once the last kind lives. Returns of each victim
-        whether one of its processes still lived then.
+        A victim is the set of process kinds that are killed together, once the last kind lives. For each victim,
+        returns whether one of its processes still lived then.
         """
         process = self.home.start(*self.command)
         hits = []
@@ -72,9 +72,10 @@ class HeadLedger:
         return next((hold for hold in holds if hold is not None and hold.run is not None), None)
 
     def complete(self, *options: str) -> str:
-        """Run the command to its end, check everything, and return what it printed.
+        """Run the command to its end, check everything, and return its output.
 
-        Twice where a run had taken two supervisors down: then it is `crashed` first, as a poison run has to be.
+        The command runs twice where a run had taken two supervisors down. Such a run is recorded as `crashed` first, as
+        a poison run must be.
         """
         result = self.home.accelsweep(*self.command, *options)
         if result.returncode == 1 and any("supervisor died" in str(one.reason) for one in self.records()):
@@ -103,7 +104,7 @@ class HeadLedger:
         return [Record.read(path) for path in found if path.exists()]
 
     def logs(self) -> str:
-        """Return what the sweep's processes said, for a failing test's message."""
+        """Return the logs of the sweep's processes, for a failing test's message."""
         return "\n".join(f"--- {path}\n{path.read_text()}" for path in sorted(self.folder.root.glob("logs/*.log")))
 
 

@@ -1,4 +1,4 @@
-"""What modules and data of a user's own may lack or do, one case each, and what both loops make of it.
+"""Cases of a user's own modules and data, one peculiarity each, and how both loops treat them.
 
 `docs/own-models.md` holds these cases as its table; `python tests/fakes/own_models.py` writes it there again.
 """
@@ -55,7 +55,7 @@ class Data(pl.LightningDataModule):
 class Case:
     """A module `Own` or data `OwnData` of a user's; for each loop `works` or a part of the sentence that refuses it.
 
-    `note` is what a reader should know of how it works; `model` and `data` are targets where they are not the two.
+    `note` is a remark for readers; `model` and `data` are targets where they are not the two.
     """
 
     what: str

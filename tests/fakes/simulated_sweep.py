@@ -66,8 +66,8 @@ def make_manifest(cells: Sequence[Mapping[str, Any]], blocks: int, **settings: A
 def make_run(axes: Mapping[str, Any], block: int, rate: float | None, **fields: Any) -> RunRow:
     """Return one run as `collect` finds it; `rate` None makes it crash.
 
-    `fields` replace fields of the row (`outcome`, `reason`, `seed`, ...), as the plain values that a record's file
-    holds; those of `config` and `effective` are merged. Any other number is a metric: `quality=0.9`.
+    `fields` replace fields of the row (`outcome`, `reason`, `seed`, ...), as the plain values in a record's file. Those
+    of `config` and `effective` are merged. Any other number is a metric: `quality=0.9`.
     """
     cell = name_of(axes)
     numbers = {key: fields.pop(key) for key in list(fields) if isinstance(fields[key], float)}

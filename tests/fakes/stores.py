@@ -1,4 +1,4 @@
-"""The two kinds of MLflow store, for tests of what they could do in different ways."""
+"""The two kinds of MLflow store, for tests where they could differ."""
 
 import pytest
 

@@ -1,7 +1,8 @@
-"""A real supervisor whose ranks do, within milliseconds, what a test wants: measure, crash, hang, exit, fill memory.
+"""A real supervisor whose ranks behave, within milliseconds, as a test asks: measure, crash, hang, exit, fill memory.
 
-`Supervised` plans a sweep whose cells name a behaviour (their `task`) and runs `python tiny_supervisor.py BLOCK`: the
-code of `python -m accelsweep.supervise`, with `behave` in the place of a rank's body and nothing heavy to import.
+`Supervised` plans a sweep whose cells name a behaviour (their `task`) and runs `python tiny_supervisor.py BLOCK`. That
+is the code of `python -m accelsweep.supervise`, with `behave` in the place of a rank's body and nothing heavy to
+import.
 """
 
 from __future__ import annotations
@@ -60,7 +61,7 @@ class Supervised:
         )
 
     def run(self, *arguments: str, **environment: str) -> tuple[int, str]:
-        """Run a supervisor to its end; return its exit code and what it printed."""
+        """Run a supervisor to its end; return its exit code and its output."""
         with self.start(*arguments, **environment) as process:
             return ended(process)
 
@@ -112,7 +113,7 @@ def tell(line: object) -> None:
 
 
 def measured(spec: RunSpec, rank: int) -> None:
-    """Leave what a rank leaves that measured something."""
+    """Leave the files of a rank that measured something."""
     spec.rank_steps(rank).write_bytes(b"steps of rank %d" % rank)
     result(rank).write(spec.rank_result(rank))
 
@@ -241,7 +242,7 @@ def kill_supervisor(spec: RunSpec, rank: int) -> None:
 
 
 def show_place(spec: RunSpec, rank: int) -> None:
-    """Print what a rank finds around itself."""
+    """Print the rank's environment."""
     names = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "NODE_RANK", "MASTER_ADDR", "CUDA_VISIBLE_DEVICES")
     tell(" ".join(f"{name}={os.environ.get(name)}" for name in names))
     tell(f"group={os.getpgrp()} oom_score_adj={Path('/proc/self/oom_score_adj').read_text().strip()}")

@@ -1,4 +1,4 @@
-"""A planned sweep of as many cells and repeats as a test of the supervisor wants, in one block; and its measuring."""
+"""A planned sweep in one block, with the cells and repeats that a supervisor's test asks for; and its measuring."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ LOCAL = Site(name="local")
 
 
 def config_with(**changes: Any) -> CellConfig:
-    """Return CONFIG with `changes`, those of `measure` key by key, as whoever reads a block has it."""
+    """Return CONFIG with `changes`, those of `measure` key by key, as it is read from a block."""
     measure = changes.get("measure", {})
     whole = {**CONFIG["measure"], **measure} if isinstance(measure, Mapping) else measure
     return CellConfig.model_validate({**CONFIG, **changes, "measure": whole})
@@ -96,10 +96,10 @@ def plan_sweep(
 def measure_sweep(
     folder: SweepFolder, block: Path, *, within_seconds: float, fresh: bool = False, **environment: str
 ) -> tuple[list[Record], str]:
-    """Measure the block by the supervisor's own command; return the records as planned, and what the command printed.
+    """Measure the block by the supervisor's own command; return the records as planned, and the command's output.
 
-    Fails if the command fails or takes longer. The machine's leases lie beside the sweep's home, for this test alone.
-    A `fresh` interpreter imports torch anew (see warm.py).
+    Fails if the command fails or takes longer. The machine's leases lie beside the sweep's home, for this test alone. A
+    `fresh` interpreter imports torch anew (see warm.py).
     """
     log = folder.home / "supervisor.log"
     environment = {**os.environ, "ACCELSWEEP_LEASES": str(folder.home.parent / "leases"), **environment}

@@ -1,4 +1,4 @@
-"""One sweep of a user's own modules in which much goes on: a cell for each test of the road that would need a sweep.
+"""One sweep of a user's own modules with many unusual cells: one for each test of the road that would need a sweep.
 
 Every cell is a file of the user's group `case`. The command quotes what a shell would run, and its addresses hold
 passwords.
@@ -86,7 +86,7 @@ CASES = {
     "talkative_raw": "model: {_target_: mine.Talkative}\nloop: raw",
     "lasting": "model: {_target_: mine.Lasting}",
 }
-"""What each cell sets on top of the experiment; `lasting` lasts long enough to be followed."""
+"""The settings of each cell on top of the experiment; `lasting` lasts long enough to be followed."""
 
 EXPERIMENT = f"""\
 # @package _global_
@@ -106,7 +106,7 @@ measure: {{warmup_steps: {WARMUP_STEPS}, min_steps: 10, max_steps: 40, min_secon
 
 
 def measure_unusual_cells(home: Home) -> None:
-    """Fill the home, run the one command in it, and keep how that ended beside it."""
+    """Fill the home, run the one command in it, and keep its ending beside it."""
     home.experiment("unusual", EXPERIMENT)
     home.module("mine", MINE)
     home.module("leaky", LEAKY)

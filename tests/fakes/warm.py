@@ -28,7 +28,7 @@ _SERVER.set_forkserver_preload(
 
 
 def start(module: str, *arguments: str, cwd: Path, environment: Mapping[str, str], output: Path) -> BaseProcess:
-    """Start `python -m module arguments` in `cwd` with this environment; `output` gets what it prints."""
+    """Start `python -m module arguments` in `cwd` with this environment; `output` gets its output."""
     process = _SERVER.Process(target=_live, args=(module, arguments, str(cwd), dict(environment), str(output)))
     process.start()
     return process

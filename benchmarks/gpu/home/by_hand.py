@@ -1,4 +1,4 @@
-"""A training loop that knows nothing of accelsweep's: the shipped network, the same batch again and again, SGD.
+"""A training loop without accelsweep's code: the shipped network, the same batch again and again, SGD.
 
     python by_hand.py SPEC.json
 

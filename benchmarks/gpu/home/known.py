@@ -1,7 +1,7 @@
 """A kernel of known length, for `task: kernels`: the truth that step times are compared with.
 
-On CUDA the kernel spins for a number of the processor's cycles. How many make a second is found by the host's clock
-around a synchronised call, so that the truth owes nothing to the events which it is there to judge.
+On CUDA the kernel spins for a number of the processor's cycles. The cycles of a second are counted by the host's clock
+around a synchronised call. So the truth is independent of the device events that are compared with it.
 """
 
 import os
@@ -22,7 +22,7 @@ class Known:
         self._seconds, self._mark = seconds, mark
 
     def on(self, device: torch.device, format_name: str) -> Callable[[], object]:
-        """Return what takes the time."""
+        """Return a function that takes the known time."""
         del format_name
         spin = self._on_cuda(device) if device.type == "cuda" else self._on_host
         return self._marked(spin)
@@ -48,7 +48,7 @@ class Known:
 
 
 def cycles_per_second(device: torch.device, cycles: int = 400_000_000) -> float:
-    """Return the rate of a warm device: the best of five calls of some 0.2 s, so that a launch costs nothing."""
+    """Return the rate of a warm device: the best of five calls of some 0.2 s, beside which a launch costs nothing."""
     best = 0.0
     for _ in range(5):
         torch.cuda.synchronize(device)

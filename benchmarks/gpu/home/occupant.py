@@ -1,4 +1,4 @@
-"""Somebody else's work on the GPU: small matrix products until it is ended. `python occupant.py MARK`."""
+"""Work of another process on the GPU: small matrix products until it is ended. `python occupant.py MARK`."""
 
 import os
 import sys

@@ -1,4 +1,4 @@
-"""A model that watches its own steps with torch's profiler: what waits for the device in the timed window."""
+"""A model whose steps torch's profiler traces, to find calls that wait for the device in the timed window."""
 
 import json
 from pathlib import Path
@@ -9,7 +9,7 @@ from torch.profiler import profile, record_function
 from accelsweep.workloads.models import MLP
 
 FIRST, LAST = 30, 50
-"""Training steps between which is looked; the window must be open for all of them."""
+"""The first and the last traced training step; the window must be open for all of them."""
 WAITS = ("cudaDeviceSynchronize", "cudaStreamSynchronize", "cudaEventSynchronize", "cudaMemcpy")
 """Calls of the CUDA runtime that hold the host until the device is done. cudaMemcpyAsync and others only queue."""
 
@@ -24,7 +24,7 @@ class TracedMLP(MLP):
         self._profile: profile | None = None  # made when it is needed: a module may be copied before it trains
 
     def training_step(self, *arguments: Any) -> Any:
-        """Open the trace at one step and close it at a later one; both lie outside of what is counted."""
+        """Open the trace at one step and close it at a later one; both lie outside of the counted steps."""
         self._steps += 1
         if self._steps == FIRST:
             self._profile = profile()

@@ -103,7 +103,7 @@ def _rules(manifest: Manifest, groups: Sequence[CellRuns]) -> Rules:
 
 @dataclass(frozen=True)
 class _Weighed:
-    """What follows from weighing the cells against each other. `visible` is the smallest effect that can be seen."""
+    """The results of weighing the cells against each other. `visible` is the smallest effect that can be seen."""
 
     repeats: int
     visible: float | None
@@ -147,7 +147,7 @@ def _rivals(
 def _pairs(
     groups: Sequence[CellRuns], comparisons: Sequence[Comparison]
 ) -> Iterator[tuple[Mapping[str, float], Mapping[str, float]]]:
-    """Yield the log rates of each cell and of its baseline; a baseline, its own partner, would differ by no noise."""
+    """Yield the log rates of each cell and of its baseline; a baseline is left out, for it equals itself."""
     for one, comparison in zip(groups, comparisons, strict=True):
         if comparison.partner is not None and comparison.partner is not one:
             yield one.log_rates, comparison.partner.log_rates
@@ -156,7 +156,7 @@ def _pairs(
 def _by_baseline(
     comparisons: Sequence[Comparison], cells: tuple[CellFinding, ...], names: Mapping[HardwareKind, str]
 ) -> dict[str, tuple[CellFinding, ...]]:
-    """Return the cells by the hardware of the baseline that they are compared with; all of them where there is one."""
+    """Return the cells by the hardware of their baseline; all of them in one group where there is one baseline."""
     partners = [one.partner for one in comparisons]
     kinds = [names.get(one.hardware) if one else None for one in partners]
     several = sorted({kind for kind in kinds if kind is not None})
@@ -166,14 +166,14 @@ def _by_baseline(
 
 
 def _counted(runs: Iterable[RunRow]) -> dict[Outcome, int]:
-    """Return how many runs ended in which way, in the order of the outcomes' definition."""
+    """Return the number of runs for each outcome, in the order of the outcomes' definition."""
     counts = Counter(run.outcome for run in runs)
     return {outcome: counts[outcome] for outcome in Outcome if counts[outcome]}
 
 
 @dataclass(frozen=True)
 class _Context:
-    """What the finding of a cell depends on beside its own runs."""
+    """The facts beside its own runs that the finding of a cell depends on."""
 
     hardware: Mapping[HardwareKind, str]
     family: Family
@@ -234,7 +234,7 @@ def _point(run: RunRow, rate: float | None) -> RunPoint:
 
 @dataclass(frozen=True)
 class _Money:
-    """What the findings say of costs: why there are none, which are missing, and the prices behind them."""
+    """The notes on costs in the findings: why there are none, which are missing, and the prices behind them."""
 
     note: str | None
     gaps: tuple[str, ...] = ()
@@ -242,7 +242,7 @@ class _Money:
 
 
 def _costs(groups: Sequence[CellRuns], manifest: Manifest, family: Family) -> tuple[list[dict[str, Estimate]], _Money]:
-    """Return each cell's costs, and what the findings say of them: a wrong price costs columns, not the report."""
+    """Return each cell's costs and the notes on them. A wrong price removes the costs but not the report."""
     prices = manifest.settings.prices
     if prices.unusable is not None:
         return [{} for _ in groups], _Money(f"the prices cannot be used: {prices.unusable}")

@@ -1,7 +1,7 @@
-"""Collect: every run that the plan wants, measured or not, as a typed row. The step that reads records.
+"""Collect every run that the plan wants, measured or not, as a typed row. This step reads the records.
 
-A record that is truncated, altered or not where it belongs is set aside and its run becomes a `not_run` row that says
-so. `records.parquet` is written beside, for readers elsewhere.
+A record that is truncated, altered or misplaced is set aside. Its run becomes a `not_run` row that says so.
+`records.parquet` is written beside, for other programs.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _Part = TypeVar("_Part", CellConfig, Effective, Mapping[str, Any])
 
 
 class _Once:
-    """Equal parts of many records, each kept once: thousands of runs share a config, and memory is not without end."""
+    """Equal parts of many records, each kept once: thousands of runs share a config, and memory is limited."""
 
     def __init__(self) -> None:
         self._kept: dict[str, Any] = {}
@@ -45,7 +45,7 @@ class _Once:
 def collect(folder: SweepFolder) -> list[RunRow]:
     """Return one row per wanted run, in block order, and per unsupported cell of the sweep; write `records.parquet`.
 
-    The plan says where a cell lies on the axes, so that an axis which was added later has values for earlier runs too.
+    The values on the axes come from the plan, so an axis that was added later has values for earlier runs too.
     """
     manifest = Manifest.read(folder.manifest)
     axes = {cell.name: cell.axes for cell in manifest.cells}

@@ -1,4 +1,4 @@
-"""records.parquet: the runs as one table for whoever reads them elsewhere. Nothing of ours reads it back.
+"""records.parquet: the runs as one table for other programs. No code of ours reads it.
 
 The same runs give the same bytes: columns and rows have a fixed order, the file carries no library's metadata.
 """
@@ -24,7 +24,7 @@ _PLAIN = {
     **dict.fromkeys(("outcome", "reason", "started_at", "finished_at"), TEXT),
     "wall_seconds": REAL,
 }
-"""Columns that hold what the row's field of the same name does."""
+"""Columns that hold the value of the row's field of the same name."""
 
 _JSON: dict[str, Callable[[RunRow], Any]] = {
     "config": lambda run: None if run.config is None else run.config.raw,
@@ -42,7 +42,7 @@ _JSON: dict[str, Callable[[RunRow], Any]] = {
 
 
 def write_table(path: Path, runs: Sequence[RunRow], axes: Iterable[str]) -> None:
-    """Write the table of these runs to `path`, unless the very same stands there."""
+    """Write the table of these runs to `path`, unless the same table is there already."""
     buffer = io.BytesIO()
     pq.write_table(table_of(runs, axes), buffer, compression="zstd")
     if not path.exists() or path.read_bytes() != buffer.getvalue():
@@ -52,9 +52,9 @@ def write_table(path: Path, runs: Sequence[RunRow], axes: Iterable[str]) -> None
 def table_of(runs: Sequence[RunRow], axes: Iterable[str]) -> pa.Table:
     """Return the runs as an arrow table, in their order.
 
-    Times are UTC in ISO 8601; columns from `config` on hold JSON, except the last of them. `axis.KEY` follows, as JSON
-    where the axis mixes types; then a float column for each metric, null where it was not measured; the reason stands
-    in `metrics`.
+    Times are UTC in ISO 8601; columns from `config` on hold JSON, except the last of them. Then comes `axis.KEY` for
+    each axis, as JSON where the axis mixes types. Then comes a float column for each metric, null where it was not
+    measured; the reason stands in `metrics`.
     """
     columns = {name: _column([getattr(run, name) for run in runs], kind) for name, kind in _PLAIN.items()}
     for name, part in _JSON.items():
@@ -74,7 +74,7 @@ def in_utf8(text: str) -> str:
 
 
 def _texts(parts: list[Any]) -> list[str | None]:
-    """Return the JSON of each part. What many runs share, which `collect` keeps once, is put into JSON once."""
+    """Return the JSON of each part. A part that many runs share, which `collect` keeps once, is put into JSON once."""
     known = {id(part): part for part in parts if part is not None}
     texts = {key: canonical_json(part) for key, part in known.items()}
     return [None if part is None else texts[id(part)] for part in parts]

@@ -1,4 +1,4 @@
-"""Kinds of hardware: machines that are equal in everything that a fingerprint says of them."""
+"""Kinds of hardware: machines that are equal in all facts of a fingerprint."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from accelsweep.core.documents import canonical_json
 
 @dataclass(frozen=True)
 class HardwareKind:
-    """One kind of hardware, by the facts of its fingerprint (`host`, `device`, `driver`); without facts, none is known.
+    """One kind of hardware, by the facts of its fingerprint (`host`, `device`, `driver`); it has no facts if unknown.
 
     Kinds are hashable, compare by their facts, and sort by `key`.
     """
@@ -19,7 +19,7 @@ class HardwareKind:
 
     @classmethod
     def of(cls, facts: Mapping[str, str]) -> HardwareKind:
-        """Return the kind with these facts, in whatever order they come."""
+        """Return the kind with these facts, in any order."""
         return cls(tuple(sorted(facts.items())))
 
     def __bool__(self) -> bool:
@@ -32,7 +32,7 @@ class HardwareKind:
 
     @property
     def key(self) -> str:
-        """The facts as canonical JSON: what kinds are sorted by."""
+        """The facts as canonical JSON, by which kinds are sorted."""
         return canonical_json(self.details)
 
     @property

@@ -1,4 +1,4 @@
-"""Like for like: may these two be compared at all? A ratio between runs that differ in something else means nothing."""
+"""Like for like: may two runs be compared at all? A ratio between runs that differ in something else means nothing."""
 
 from __future__ import annotations
 
@@ -22,10 +22,9 @@ FOLLOWS_THE_ACCELERATOR = frozenset({"device", "driver"})
 def difference(a: CellRuns, b: CellRuns, axes: Collection[str], across: Collection[str] = ()) -> str | None:
     """Return a sentence naming the first field, and both values, in which `a` and `b` may not differ; None if none.
 
-    A field of the config may differ if it was swept (or lies below a swept key, as `model.width` below `model`); where
-    an overlay was swept that may set any field (`rung`), all may.
-    Hardware, public software versions and the user's own sources must be equal. `across` names fields that may differ
-    anyway.
+    A field of the config may differ if it was swept (or lies below a swept key, as `model.width` below `model`). If a
+    swept overlay may set any field (`rung`), all fields may differ. Hardware, public software versions and the user's
+    own sources must be equal. `across` names fields that may differ anyway.
     """
     for field, ours, theirs in _differences(a, b, axes):
         if not _allowed(field, across):
@@ -66,7 +65,7 @@ def _differences(a: CellRuns, b: CellRuns, axes: Collection[str]) -> Iterator[tu
             yield field, ours, theirs
     yield from _varying(lambda run: run.software, a.measured, b.measured)
     for field, ours, theirs in _varying(lambda run: run.sources, a.measured, b.measured):
-        if _ABSENT not in (ours, theirs):  # whoever does not use a package has another config, which was swept
+        if _ABSENT not in (ours, theirs):  # a run without the package has another config, which was swept
             yield field, ours, theirs
 
 
@@ -101,7 +100,7 @@ def _path(axis: str) -> str:
 
 
 def _overlays(axis: str, a: CellRuns, b: CellRuns) -> bool:
-    """Return whether an axis is no key of the configs but a choice of files that may set any: `experiment`, `rung`."""
+    """Return whether an axis is no key of the configs but a choice of files that set any key: `experiment`, `rung`."""
     return axis.partition(".")[0] not in {**_raw(a), **_raw(b)}
 
 

@@ -1,9 +1,9 @@
 """Several sweeps as one: their plans and their runs, merged so that `analyse` sees one larger sweep.
 
 Runs and blocks get their sweep's name before their own (`A/3f2a-r0`), so that nothing pairs across sweeps. A cell that
-both planned has one row per kind of hardware; where sweeps ran at different commits, or with different software, on
-equal hardware, that counts as two kinds, told apart by the commit or by the sweep's name. Where nothing differs, the
-runs are simply more repeats of one cell. Like is still compared with like only.
+both planned has one row per kind of hardware. Sweeps may differ in commit or software on equal hardware. That counts as
+two kinds, told apart by the commit or by the sweep's name. Where nothing differs, the runs are simply more repeats of
+one cell. Like is still compared with like only.
 """
 
 from __future__ import annotations
@@ -94,7 +94,7 @@ def _told_apart(runs: Sequence[RunRow]) -> list[RunRow]:
 
 
 def _variant(run: RunRow) -> str:
-    """Return what must be equal for runs on equal hardware to be repeats of one another. A crash before looking is."""
+    """Return the facts that must be equal for runs on equal hardware to be repeats of one another."""
     return canonical_json([run.software, run.sources, run.git.get("commit"), run.git.get("dirty")])
 
 
@@ -120,7 +120,7 @@ def _without_doubles(runs: Iterable[RunRow], supported: set[str]) -> list[RunRow
 def _cells(
     parts: Sequence[Part], axes: Sequence[str], configs: Mapping[str, Mapping[str, Any]]
 ) -> tuple[PlannedCell, ...]:
-    """Return every planned cell once, with a value on each axis of any sweep that its plan or its config tells."""
+    """Return every planned cell once, with a value on each axis of any sweep that its plan or its config states."""
     found: dict[str, PlannedCell] = {}
     for cell in (cell for part in parts for cell in part.manifest.cells):
         known = found.get(cell.name, cell)
@@ -169,7 +169,7 @@ def _block(sweep: str, block: PlannedBlock) -> PlannedBlock:
 
 
 def _settings(parts: Sequence[Part]) -> Settings:
-    """Return the first plan's settings, with every plan's claims and its prices for what it was measured on."""
+    """Return the first plan's settings, with every plan's claims and its prices for the hardware of its runs."""
     first = parts[0].manifest.settings
     stated: dict[str, Claim] = {}
     for claim in (claim for part in parts for claim in part.manifest.settings.report.claims):
@@ -179,7 +179,7 @@ def _settings(parts: Sequence[Part]) -> Settings:
 
 
 def _prices(parts: Sequence[Part]) -> Prices:
-    """Return every plan's prices, an earlier part's first; unusable ones keep all costs away, as in one sweep."""
+    """Return every plan's prices, an earlier part's first; unusable ones prevent all costs, as in one sweep."""
     given = [(part.manifest.settings.prices, part.runs) for part in parts]
     if unusable := next((prices for prices, _ in given if prices.unusable is not None), None):
         return unusable
@@ -194,7 +194,7 @@ def _prices(parts: Sequence[Part]) -> Prices:
 
 
 def _by_model(devices: Mapping[str, Price], runs: Iterable[RunRow]) -> dict[str, Price]:
-    """Return prices by device model: that of all CPUs of one sweep's machine is not that of another machine's CPU."""
+    """Return prices by device model. A price for all CPUs holds for the CPUs of its own sweep's machine only."""
     found = {name: price for name, price in devices.items() if name not in ACCELERATORS}
     for effective in (run.effective for run in runs if run.effective is not None):
         for model in effective.device_names if effective.accelerator in devices else ():

@@ -1,4 +1,4 @@
-"""Where the numbers come from: machines, software, and the digest of the records they were computed from."""
+"""The origin of the numbers: machines, software, and the digest of the records they were computed from."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ _HOST_FACTS = ("system", "python", "cores_usable", "governor")
 
 
 def hardware_of(names: Mapping[HardwareKind, str]) -> tuple[Hardware, ...]:
-    """Return the kinds of hardware that something ran on, by name in alphabetical order."""
+    """Return the kinds of hardware that runs used, by name in alphabetical order."""
     return tuple(Hardware(name=name, details=kind.details) for kind, name in sorted(names.items(), key=lambda i: i[1]))
 
 
 def environment(manifest: Manifest, runs: Iterable[RunRow]) -> dict[str, str]:
-    """Return what the runs ran with: versions with build tags, system, governor; several values are joined."""
+    """Return the environment of the runs: versions with build tags, system, governor; several values are joined."""
     found: dict[str, set[str]] = {name: {version} for name, version in manifest.versions.items()}
     seen: dict[str, set[str]] = {}
     for run in runs:

@@ -1,4 +1,4 @@
-"""What the first 3 blocks of a sweep say about its noise, and how many blocks `repeats: auto` then takes in all."""
+"""The noise of a sweep's first 3 blocks, and the number of blocks that `repeats: auto` then takes in all."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from accelsweep.plan.blocks.resolution import Needed, PairNoise, repeats_for
 def repeats_from_pilot(runs: Iterable[RunRow], manifest: Manifest, resolution: float, most: int) -> Needed | None:
     """Return how many blocks the sweep needs in all, from the runs that `collect` found.
 
-    Of each comparison its first 3 shared blocks count, in the manifest's order: asked again when more blocks are
-    measured, the answer stays. Ratios do not enter it. None where no comparison has 3 shared blocks with some spread.
+    The first 3 shared blocks of each comparison count, in the manifest's order. So the answer stays when more blocks
+    are measured. It does not depend on the ratios. None where no comparison has 3 shared blocks with some spread.
     `resolution` and `most` as in `plan.resolution.repeats_for`, which raises ValueError for impossible ones.
     """
     groups = group(manifest, in_order(runs))

@@ -1,4 +1,4 @@
-"""What the sweep's runs came to, as typed values in one order whatever order they came in, grouped for the analysis."""
+"""The results of the sweep's runs as typed values in one fixed order, grouped for the analysis."""
 
 from __future__ import annotations
 
@@ -29,10 +29,10 @@ class Reading(NamedTuple):
 
 @dataclass(frozen=True)
 class RunRow:
-    """A wanted run and what its record says of it, or an unsupported cell (`run` is None).
+    """A wanted run and the values of its record, or an unsupported cell (`run` is None).
 
-    Fields are named as in `core.record.Record`, the parts of the fingerprint one by one. What only a record tells is
-    empty or None where there is none. `wall_seconds` are seconds; times are UTC in ISO 8601.
+    Fields are named as in `core.record.Record`, the parts of the fingerprint one by one. A value that only a record
+    holds is empty or None where there is none. `wall_seconds` are seconds; times are UTC in ISO 8601.
     """
 
     sweep: str
@@ -114,7 +114,7 @@ class CellRuns:
 
     @cached_property
     def measured(self) -> tuple[RunRow, ...]:
-        """The runs that were measured, whether they have a rate or, having missed their target, none."""
+        """The runs that were measured. A run that missed its target counts, although it has no rate."""
         return tuple(run for run in self.runs if run.outcome is Outcome.measured)
 
     @cached_property
@@ -124,12 +124,12 @@ class CellRuns:
 
     @cached_property
     def config(self) -> CellConfig | None:
-        """The frozen config, or None where neither a record nor a block tells it: of cells that the plan rules out."""
+        """The frozen config; None where neither a record nor a block holds it, as for cells that the plan rules out."""
         return next((run.config for run in self.runs if run.config is not None), None)
 
     @cached_property
     def effective(self) -> Effective | None:
-        """The settings that were in force in the first measured run that tells them, or None."""
+        """The settings that were in force in the first measured run that states them, or None."""
         return next((run.effective for run in self.measured if run.effective is not None), None)
 
     @cached_property
@@ -177,7 +177,7 @@ def rate_metric_of(manifest: Manifest, runs: Sequence[RunRow]) -> str:
 def group(manifest: Manifest, runs: Sequence[RunRow], rate_metric: str | None = None) -> list[CellRuns]:
     """Return the runs per cell and kind of hardware, in grid order; runs without a record join the first kind.
 
-    `rate_metric` is what the cells are compared by, where that is not for this sweep alone to say.
+    `rate_metric` is the metric that the cells are compared by, if it does not follow from this sweep alone.
     """
     metric = rate_metric or rate_metric_of(manifest, runs)
     kinds: dict[str, dict[HardwareKind, list[RunRow]]] = {cell.name: {} for cell in manifest.cells}

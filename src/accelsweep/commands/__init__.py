@@ -1,1 +1,1 @@
-"""What the command line calls: each module is one command and strings the rooms together."""
+"""The commands of the command line: each module is one command and strings the rooms together."""

@@ -1,4 +1,4 @@
-"""`accelsweep claims`: put every claim that this machine can test to the test within a time budget, and tell of all."""
+"""`accelsweep claims`: test every claim that this machine can test within a time budget, and report on all claims."""
 
 from __future__ import annotations
 
@@ -32,9 +32,9 @@ GROUP = "claims"
 
 
 def put_to_the_test(home: Path, names: Sequence[str], minutes: float) -> int:
-    """Run the sweeps of these claims (all without a name), those that take least first, until `minutes` are over.
+    """Run the sweeps of these claims (all without a name), shortest first, until `minutes` are over.
 
-    Every claim has a row, run or not: one that fails, or whose sweep somebody else runs, costs no other.
+    Every claim has a row, run or not. A claim that fails, or whose sweep another head runs, does not stop the others.
     Returns 0, 1 if a claim failed, 130 if interrupted; there is a report in any case.
     """
     from accelsweep.commands.plan import what_is_left
@@ -66,7 +66,7 @@ def put_to_the_test(home: Path, names: Sequence[str], minutes: float) -> int:
 
 
 def _plans(home: Path, known: Sequence[str]) -> tuple[dict[str, Plan], dict[str, str]]:
-    """Return the plan of each claim, and why there is none for some, by the names of their sweeps."""
+    """Return the plan of each claim, and the reason for each claim without one, by the names of their sweeps."""
     from accelsweep.plan.make import make_plan
 
     plans, failed = {}, {}
@@ -79,7 +79,7 @@ def _plans(home: Path, known: Sequence[str]) -> tuple[dict[str, Plan], dict[str,
 
 
 def _bring_up_to_date(home: Path, name: str, plan: Plan, seconds: float) -> int:
-    """Run the claim's sweep for so long, or tell what there is of it. Refuses a sweep that another head runs."""
+    """Run the claim's sweep for so long, or report on its present runs. Refuses a sweep that another head runs."""
     from accelsweep.commands.run import Request, run
     from accelsweep.drive.finish import finish
     from accelsweep.plan.make import write_plan
@@ -98,7 +98,7 @@ def _findings(home: Path, plan: Plan) -> Findings | None:
 
 
 def known_claims(home: Path) -> list[str]:
-    """Return the names of the experiments that put a claim to the test, the user's own among them, in order."""
+    """Return the names of the experiments that test a claim, the user's own among them, in order."""
     from accelsweep.plan.grid.compose import config_folders
 
     folders = [folder / "experiment" / GROUP for folder in config_folders(home)]

@@ -1,4 +1,4 @@
-"""`accelsweep doctor`: what this machine has, and what would keep it from measuring well."""
+"""`accelsweep doctor`: this machine's devices and versions, and anything that would keep it from measuring well."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _LEAST_FREE_BYTES = 2_000_000_000
 
 @dataclass(frozen=True)
 class Check:
-    """One thing looked at. `ok` None means: for information."""
+    """One check. `ok` None means: for information."""
 
     ok: bool | None
     what: str

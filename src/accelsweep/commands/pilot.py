@@ -1,4 +1,4 @@
-"""`repeats: auto`: after the pilot's blocks, the blocks that its noise asks for, as far as the time budget goes."""
+"""`repeats: auto`: after the pilot, the further blocks that its noise requires, within the time budget."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 def refuse_short_budget(home: Path, plan: Plan, budget_seconds: float | None) -> None:
-    """Raise InputError where the time budget is shorter than what is left of the pilot takes at least."""
+    """Raise InputError where the time budget is shorter than the least time that the rest of the pilot takes."""
     settings = plan.manifest.settings
     if budget_seconds is None or not settings.pilot:
         return
@@ -34,10 +34,10 @@ def refuse_short_budget(home: Path, plan: Plan, budget_seconds: float | None) ->
 def plan_after_pilot(
     home: Path, plan: Plan, overrides: Sequence[str], name: str | None, seconds_left: float | None
 ) -> Plan | None:
-    """Return the plan with the blocks that the pilot's noise asks for, and say why; None where no more are due.
+    """Return the plan with the blocks that the pilot's noise requires, and say why; None where no more are due.
 
-    Effects do not enter, and asked again the answer stays, so that resuming chooses nothing anew. With `seconds_left`
-    there are as many blocks as fit by the wall times of the runs so far.
+    Effects do not enter, and the answer stays the same when it is asked again. So resuming chooses nothing anew. With
+    `seconds_left` there are as many blocks as fit by the wall times of the runs so far.
     """
     from accelsweep.analyse.collect import collect
     from accelsweep.analyse.pilot import repeats_from_pilot

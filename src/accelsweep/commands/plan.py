@@ -1,4 +1,4 @@
-"""`accelsweep plan`, and the plan that `run` shows before it begins: what will be measured, what cannot be and why."""
+"""`accelsweep plan`, and the plan that `run` shows before it begins: settings, and unsupported ones with reasons."""
 
 from __future__ import annotations
 
@@ -46,14 +46,14 @@ def print_plan(
 
 
 def show_plan(home: Path, plan: Plan) -> None:
-    """Print a plan with what earlier runs of the same sweep have settled, and who disturbs this machine now."""
+    """Print a plan with the runs that are settled already, and with others who disturb this machine now."""
     _print(_table(home, plan))
     for line in (*_others_now(plan.manifest), *_jobs(plan.manifest)):
         console().print(line, markup=False, highlight=False, soft_wrap=True)
 
 
 def what_is_left(home: Path, plan: Plan) -> PlanEstimate:
-    """Return how many runs are left to measure and what they will take, by earlier runs where there are any."""
+    """Return the number of runs left to measure and their time, estimated by earlier runs if there are any."""
     return _table(home, plan).estimate
 
 
@@ -71,7 +71,7 @@ def _table(home: Path, plan: Plan) -> PlanTable:
 
 
 def _others_now(manifest: Manifest) -> list[str]:
-    """Return who else works where this would be measured; with a cluster that is another machine than this."""
+    """Return who else works on the machine of the measurement; on a cluster that is not this machine."""
     if manifest.site.scheduler != "local":
         return []
     from accelsweep.measure.surroundings.busy_now import busy_now
@@ -80,7 +80,7 @@ def _others_now(manifest: Manifest) -> list[str]:
 
 
 def _jobs(manifest: Manifest) -> list[str]:
-    """Return how many jobs of which size a plan for a cluster comes to."""
+    """Return the number and the size of a plan's jobs on a cluster."""
     from accelsweep.plan.blocks.slurm import in_words, sbatch_options
 
     slurm = manifest.site.slurm

@@ -8,7 +8,7 @@ from accelsweep.state.folders import existing_sweep
 
 
 def publish_now(home: Path, name: str, tracking_uri: str | None) -> str:
-    """Publish what is missing or changed; return a sentence that says what was sent where."""
+    """Publish missing or changed runs; return a sentence that says what was sent where."""
     from accelsweep.publish.state import up_to_date
 
     folder = existing_sweep(home, name)

@@ -15,7 +15,7 @@ from accelsweep.state.attempts import RunFolder
 from accelsweep.state.folders import SweepFolder, existing_sweep
 
 DISTURBED = "disturbed"
-"""Stands beside the outcomes: runs that were measured while others used the machine."""
+"""A word beside the outcomes: runs that were measured while others used the machine."""
 
 _KEPT = {
     Outcome.measured: "it is an answer; more of them: accelsweep run ... --add-repeats K",

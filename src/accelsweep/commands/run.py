@@ -1,4 +1,4 @@
-"""`accelsweep run`: plan, let Snakemake fan the blocks out, follow them, copy them to MLflow, tell what came out."""
+"""`accelsweep run`: plan, let Snakemake run the blocks, follow them, copy them to MLflow, print the results."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ _POLL_SECONDS = 0.5
 
 @dataclass(frozen=True)
 class Request:
-    """What the user asked `run` for."""
+    """The user's arguments of `run`."""
 
     overrides: tuple[str, ...]
     name: str | None = None
@@ -47,7 +47,7 @@ class Request:
     cancel_old: bool = False
 
     def again(self) -> str:
-        """Return the command that goes on with this; added repeats are in the plan already."""
+        """Return the command that continues this sweep; added repeats are in the plan already."""
         options = {"--name": self.name, "--jobs": self.jobs, "--tracking-uri": self.tracking_uri}
         options |= {"--profile": self.profile if self.profile != "local" else None}
         given = [part for option, value in options.items() if value is not None for part in (option, str(value))]
@@ -85,7 +85,7 @@ def run(home: Path, request: Request) -> int:
 
 
 def seconds_of(budget: str | None) -> float | None:
-    """Return the seconds that `90s`, `30m`, `2h` or a bare number of seconds stand for; None for None."""
+    """Return the seconds in `90s`, `30m`, `2h` or a bare number of seconds; None for None."""
     if budget is None:
         return None
     match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([smh]?)", budget.strip())
@@ -95,7 +95,7 @@ def seconds_of(budget: str | None) -> float | None:
 
 
 def _further(folder: SweepFolder, request: Request, plan: Plan, code: int, deadline: float | None) -> Plan | None:
-    """Return what `repeats: auto` adds to a plan whose runs are over; None after an interruption or a spent budget."""
+    """Return the plan with the blocks that `repeats: auto` adds; None after an interruption or a spent budget."""
     if code == EXIT_INTERRUPTED or folder.stop.exists():
         return None
     left = None if deadline is None else deadline - time.monotonic()

@@ -18,9 +18,9 @@ from accelsweep.state.folders import SweepFolder, existing_sweep
 
 @dataclass(frozen=True)
 class ListedRun:
-    """One run, or one cell that the plan knows to be unsupported (then `run` and `folder` are None).
+    """One run, or one cell that the plan marks as unsupported (then `run` and `folder` are None).
 
-    `disturbed` says what others did to the machine while the run was measured.
+    `disturbed` says how others used the machine while the run was measured.
     """
 
     run: str | None
@@ -54,7 +54,7 @@ def outcome_named(name: str) -> Outcome:
 
 
 def rows_of(folder: SweepFolder) -> Iterator[ListedRun]:
-    """Yield a row for each wanted run in plan order, then one for each cell that the plan knows to be unsupported."""
+    """Yield a row for each wanted run in plan order, then one for each cell that the plan marks as unsupported."""
     manifest = Manifest.read(folder.manifest)
     labels = {cell.name: label(cell.axes) for cell in manifest.cells}
     for run in manifest.wanted_runs():

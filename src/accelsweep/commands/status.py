@@ -1,4 +1,4 @@
-"""`accelsweep status`: where sweeps stand, from their files, and from Slurm's queue where they run on a cluster."""
+"""`accelsweep status`: the state of sweeps, from their files, and from Slurm's queue if they run on a cluster."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""What things are: cell, run, block, record, findings, outcome, errors. Standard library and pydantic only."""
+"""The vocabulary: cell, run, block, record, findings, outcome, errors. Standard library and pydantic only."""

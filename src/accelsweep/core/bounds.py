@@ -1,4 +1,4 @@
-"""The ranges of the numbers that steer a sweep, as types: `plan.refusals.wording` tells what is outside of one."""
+"""The ranges of the numbers that steer a sweep, as types; `plan.refusals.wording` words a refusal."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Annotated
 from pydantic import AfterValidator, Field
 
 LEAST_MEM_MB = 1500
-"""Memory below which a job cannot even start: its two Snakemakes were seen to die below 600 MB, torch comes on top."""
+"""Memory below which a job cannot start: its two Snakemakes were seen to die below 600 MB, torch comes on top."""
 
 
 def _enough_memory(mem_mb: int) -> int:

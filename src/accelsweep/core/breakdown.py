@@ -1,7 +1,7 @@
-"""Where the time of a step goes, and what that says about the bottleneck: the one rule, for a run and for a cell.
+"""The time of a step by part, and the bottleneck that follows from it. One rule serves a run and a cell.
 
-Shares are of the time of a step and add up to 1. The rule compares five of them and names the largest; its evidence is
-said beside it, so that a reader can disagree.
+Shares are of the time of a step and add up to 1. The rule compares five of them and names the largest. Its evidence
+stands beside it, so that a reader can disagree.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from accelsweep.core.documents import Frozen
 
 PARTS = ("data_wait", "host_to_device", "forward", "backward", "optimizer", "communication", "overhead")
-"""The parts of a step, in the order in which they happen; `overhead` is what the loop itself does between them."""
+"""The parts of a step, in the order in which they happen; `overhead` is the loop's own time between them."""
 
 COMPUTE = ("forward", "backward", "optimizer")
 
@@ -25,8 +25,8 @@ MAJORITY = 0.5
 class Breakdown(Frozen):
     """The parts of a step: seconds per step and shares by `PARTS`, averaged over `steps` steps and all ranks.
 
-    `device_behind` is the share of steps at whose end the device had not yet finished the step before (None where the
-    host and the device are one); `communication` is absent from `shares` where it could not be told apart.
+    `device_behind` is the share of steps at whose end the device had not yet finished the step before. It is None where
+    the host and the device are one. `communication` is absent from `shares` where it could not be told apart.
     """
 
     steps: int
@@ -40,9 +40,9 @@ class Breakdown(Frozen):
 def bottleneck(shares: Mapping[str, float], device_behind: float | None = None) -> tuple[str, str]:
     """Return the verdict on these shares and its evidence in words.
 
-    `input-bound`, `transfer-bound`, `communication-bound`, `compute-bound` or `overhead-bound`, whichever part of the
-    step is largest (forward, backward and optimizer count together as compute). Compute on an asynchronous device that
-    waits for the host (`BEHIND`) is `overhead-bound`: its time is that of launching the work.
+    The verdict is `input-bound`, `transfer-bound`, `communication-bound`, `compute-bound` or `overhead-bound`. The
+    largest part of the step decides; forward, backward and optimizer count together as compute. Compute on an
+    asynchronous device that waits for the host (`BEHIND`) is `overhead-bound`: its time is that of launching the work.
     """
     compute = sum(shares.get(part, 0.0) for part in COMPUTE)
     parts = {

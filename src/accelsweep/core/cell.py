@@ -1,4 +1,4 @@
-"""A cell: one point of the grid, named by the hash of the keys that decide what is measured."""
+"""A cell: one point of the grid, named by the hash of the keys that decide the measurement."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ PLAN_KEYS = frozenset(
         "analysis",
     }
 )
-"""Top-level config keys that steer the sweep but not what a run measures; they are no part of a cell's identity."""
+"""Top-level config keys that steer the sweep but not the measurement of a run; they are no part of a cell's name."""
 
 MODULE_DATA = "accelsweep.workloads.module_data.ModuleData"
 """The `_target_` of `data=module`."""
@@ -37,7 +37,7 @@ def brings_own_data(config: Mapping[str, Any]) -> bool:
 
 
 def scientific(config: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the part of a resolved config that decides what a run measures (everything but `PLAN_KEYS`)."""
+    """Return the part of a resolved config that decides the measurement of a run (everything but `PLAN_KEYS`)."""
     return {key: value for key, value in config.items() if key not in PLAN_KEYS}
 
 
@@ -62,8 +62,8 @@ def _without_roots(value: Any) -> Any:
 class Cell(Frozen):
     """One point of the grid.
 
-    `config` is the scientific part of the resolved config; `axes` holds the swept keys, in sweep order, with this
-    cell's values; `unsupported` is the reason why the plan already knows that it cannot run, or None.
+    `config` is the scientific part of the resolved config. `axes` holds the swept keys, in sweep order, with this
+    cell's values. `unsupported` is the reason why the cell cannot run, if the plan finds one, else None.
     """
 
     name: str

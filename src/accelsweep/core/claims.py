@@ -1,4 +1,4 @@
-"""Claims that an experiment puts to the test: figures that somebody states, with their source.
+"""Claims that an experiment puts to the test: figures that others state, with their source.
 
 An experiment states them under `report.claims`. They steer the report only and change nothing that is measured.
 """
@@ -23,7 +23,7 @@ TOLERANCE = 0.1
 """How far, relatively, a measured value may lie from a claimed one and still agree with it."""
 
 THRESHOLD = 0.02
-"""`more than` must exceed its bound by this share; `at least` may miss it by as much."""
+"""The share by which a value must exceed the bound of `more than`, or may miss that of `at least`."""
 
 _NUMBER = r"(\d+(?:\.\d*)?(?:e[+-]?\d+)?)"
 _BOUND = re.compile(rf"(at least|more than|at most|less than) {_NUMBER}")
@@ -79,11 +79,11 @@ def _factors(expression: str) -> Iterator[Factor]:
 
 
 def bounds(claimed: float | str, tolerance: float | None = None) -> Bounds:
-    """Return which values agree with `13.76`, `5.3 to 6.7`, `at least 3`, `more than 1`, `at most 2`, `less than 1`.
+    """Return the bounds for `13.76`, `5.3 to 6.7`, `at least 3`, `more than 1`, `at most 2`, `less than 1`.
 
-    A value and a range allow for `tolerance` (default `TOLERANCE`) on both sides. A bound that is allowed itself
-    (`at least`) allows for it too (default `THRESHOLD`); one that is not (`more than`) must be exceeded by as much.
-    Raises ValueError for other words.
+    A value and a range allow for `tolerance` (default `TOLERANCE`) on both sides. An inclusive bound (`at least`)
+    allows for it too (default `THRESHOLD`); an exclusive one (`more than`) must be exceeded by as much. Raises
+    ValueError for other words.
     """
     if isinstance(claimed, str) and (match := _BOUND.fullmatch(claimed.strip())):
         words, bound, slack = match[1], float(match[2]), 1.0 + (tolerance or THRESHOLD)
@@ -114,12 +114,12 @@ def _expression(text: str) -> str:
 
 
 class ClaimFigure(Frozen):
-    """One figure of a claim and what measures it: `metric` of `cell`, over that of `against` where there is one.
+    """One figure of a claim and its measurement: `metric` of `cell`, over that of `against` if there is one.
 
     Cells are named by values of their axes or configs. `metric` is an expression (`factors`), or the share of the runs
-    that ended so (`outcome.diverged`). `claimed` is read by `bounds`; None claims nothing, and the value is only
-    measured. A figure of a single cell says its `unit`. `published` are the values that others measured, by their
-    names, to be shown beside ours.
+    with an outcome (`outcome.diverged`). `claimed` is read by `bounds`; None claims nothing, and the value is only
+    measured. A figure of a single cell states its `unit`. `published` are the values that others measured, by their
+    names. They are shown beside ours.
     """
 
     name: Words | None = None
@@ -138,7 +138,7 @@ class ClaimFigure(Frozen):
 
     @property
     def outcome(self) -> Outcome | None:
-        """The outcome whose share of the runs `outcome.NAME` stands for, or None for an expression of metrics."""
+        """The outcome in `outcome.NAME`, whose share of the runs is the figure; None for an expression of metrics."""
         name = self.metric.removeprefix("outcome.")
         return Outcome(name) if name != self.metric else None
 
@@ -160,7 +160,7 @@ class ClaimFigure(Frozen):
 
     @property
     def words(self) -> str:
-        """What is claimed, with its unit: `13.76x`, `more than 1x`, `0.024 to 0.037 s`, or `no figure`."""
+        """The claimed figure with its unit: `13.76x`, `more than 1x`, `0.024 to 0.037 s`, or `no figure`."""
         if self.claimed is None:
             return "no figure"
         value = self.claimed if isinstance(self.claimed, str) else f"{self.claimed:,.12g}"

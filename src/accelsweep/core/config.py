@@ -1,11 +1,11 @@
-"""The config of a cell, typed: every key that accelsweep itself reads, with what follows from it.
+"""The config of a cell, typed: every key that accelsweep itself reads, with its derived values.
 
-Plain mappings become a `CellConfig` where they enter: a plan's grid, a block's file, a run's spec, a record. From there
-on nobody reads a key of ours by its name as text. What a model, a data set, an optimizer or the Trainer takes is their
-business: those are nodes of the mapping, checked where they are built.
+Plain mappings become a `CellConfig` where they enter: a plan's grid, a block's file, a run's spec, a record. After that
+no code reads a key of ours by its name as text. The keys of a model, a data set, an optimizer or the Trainer are not
+typed here. They are nodes of the mapping, and they are checked where they are built.
 
-A record or a block of an older version may lack keys that came later, or hold some that are gone: the defaults stand
-here, once, and unknown keys are passed over. The plan is strict where it checks new configs (`plan.refusals.check`).
+A record or a block of an older version may lack keys that came later, or hold some that are gone. The defaults stand
+here, once, and unknown keys are ignored. The plan is strict where it checks new configs (`plan.refusals.check`).
 """
 
 from __future__ import annotations
@@ -76,13 +76,13 @@ Natural = Annotated[StrictInt, Field(ge=0)]
 Seconds = Annotated[float, Field(ge=0, allow_inf_nan=False, strict=True)]
 Text = Annotated[StrictStr, BeforeValidator(_text)]
 Node = dict[str, Any]
-"""A part of the config that belongs to the user: what it holds is handed to a class of theirs, or to the Trainer."""
+"""A part of the config that belongs to the user: its content is handed to a class of theirs, or to the Trainer."""
 
 
 class Measure(BaseModel):
     """How a run is measured. Sizes are steps, training samples on all devices together, and seconds.
 
-    None leaves a phase out (`probe_steps`, `quality_samples`) or a bound open (`max_samples`).
+    None leaves a phase out (`probe_steps`, `quality_samples`) or removes a bound (`max_samples`).
     """
 
     model_config = ConfigDict(frozen=True)
@@ -114,7 +114,7 @@ class Measure(BaseModel):
 
 
 class CellConfig(Verbatim):
-    """The scientific config of a cell: what decides what a run of it measures. Keys of the user's own stand in `raw`.
+    """The scientific config of a cell, which decides the measurement of its runs. The user's own keys stand in `raw`.
 
     `devices` are ranks per node, `batch_size` is per rank. `threads` are CPU threads of each rank; None leaves them to
     the machine. `env` are environment variables of the run.

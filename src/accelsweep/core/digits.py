@@ -1,7 +1,7 @@
-"""How many digits a number is shown with: the one rule for every sentence, table and chart, whoever writes it.
+"""The digits of displayed numbers: one rule for every sentence, table and chart.
 
-A value is shown to the digit that its interval supports. An interval is rounded outwards, so that the printed interval
-is never narrower than the one that decided the verdict.
+A value is shown to the digit that its interval supports. An interval is rounded outwards. So the printed interval is
+never narrower than the one that decided the verdict.
 """
 
 from __future__ import annotations
@@ -10,14 +10,14 @@ import math
 from decimal import ROUND_CEILING, ROUND_FLOOR, ROUND_HALF_EVEN, Context, Decimal
 
 WIDE = 2.0
-"""From this ratio of its ends on an interval is read as orders of magnitude."""
+"""An interval is read as orders of magnitude from this ratio of its ends on."""
 FAR = 20.0
-"""An interval whose ends lie further apart than this says nothing that a sentence could use."""
+"""An interval whose ends lie further apart than this tells nothing that a sentence could use."""
 UNKNOWN = "not known yet"
-"""What stands in the place of a value with such an interval; the files keep its ends."""
+"""The words in place of a value with such an interval; the files keep its ends."""
 
 _ANY_FLOAT = Context(prec=400)
-"""More digits than the largest float has before and behind the point: Decimal refuses to write more than it is told."""
+"""More digits than the largest float has before and behind the point: Decimal refuses numbers beyond its precision."""
 
 
 def significant(value: float, digits: int = 3) -> str:
@@ -66,7 +66,7 @@ def ratio_words(value: float, low: float | None, high: float | None) -> str:
 
 def fixed(value: float, decimals: int, rounding: str) -> str:
     """Return `value` with this many decimals and commas between thousands; `rounding` is one of decimal's modes."""
-    # The shortest text of the float, to 12 digits: 2.1 stays 2.1, so that a ceiling does not see 2.1000000000000001.
+    # The shortest text of the float, to 12 digits: 2.1 stays 2.1, and a ceiling does not round up 2.1000000000000001.
     exact = Decimal(repr(float(f"{value:.12g}")))
     return f"{exact.quantize(Decimal(1).scaleb(-decimals), rounding=rounding, context=_ANY_FLOAT):,f}"
 

@@ -1,4 +1,4 @@
-"""How every JSON document is written and read: sealed by a checksum, renamed into place, validated before use.
+"""The one way to write and read JSON documents: sealed by a checksum, renamed into place, validated before use.
 
 A document on disk is `{"accelsweep": KIND, "format": N, "sha256": SEAL, "body": {...}}`. The seal is the SHA-256 of the
 body's canonical JSON. A truncated file, a flipped bit or a hand edit is noticed and named, and the file is not used.
@@ -34,7 +34,7 @@ def sha256_file(path: Path) -> str:
 
 
 def write_bytes_atomically(path: Path, content: bytes) -> None:
-    """Write `content` to `path` so that a reader, or a machine that loses power, sees the old file or the new one."""
+    """Write `content` to `path` atomically: a reader, also after a power loss, sees the old file or the new one."""
     path.parent.mkdir(parents=True, exist_ok=True)
     descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=".part")
     try:
@@ -50,7 +50,7 @@ def write_bytes_atomically(path: Path, content: bytes) -> None:
 
 
 class Frozen(BaseModel):
-    """A value that does not change once made and has no fields that nobody declared."""
+    """A value that does not change once made and has only declared fields."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", protected_namespaces=())
 

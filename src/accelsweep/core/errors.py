@@ -1,4 +1,4 @@
-"""The errors that a user may meet: each says what is wrong, where, and which knob mends it, and has an exit code."""
+"""The errors that a user may meet: each names the fault, its place and the key that mends it, and has an exit code."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ EXIT_INCOMPLETE = 1
 """Some runs have no answer, or something failed, which the message names."""
 
 EXIT_INPUT = 2
-"""The input is wrong: the message says what, where, and the nearest right word. Nothing was written."""
+"""The input is wrong: the message names the fault, its place, and the nearest right word. Nothing was written."""
 
 EXIT_REGRESSION = 3
 """`compare --fail-if` found a regression that the intervals support."""
@@ -23,7 +23,7 @@ EXIT_INTERRUPTED = 130
 
 
 class AccelsweepError(Exception):
-    """An error with a message meant for the user; `exit_code` is what the command line returns for it."""
+    """An error with a message meant for the user; `exit_code` is the command line's exit code for it."""
 
     exit_code = EXIT_INCOMPLETE
 
@@ -38,7 +38,7 @@ class DamagedFile(AccelsweepError):
     """A file of ours is truncated, altered, of another kind or of another format. It is named, never used."""
 
     def __init__(self, path: Path, why: str) -> None:
-        """`path` is the file, `why` what is wrong with it."""
+        """`path` is the file, `why` its fault."""
         super().__init__(f"{path}: {why}")
         self.path = path
         self.why = why

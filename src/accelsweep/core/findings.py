@@ -1,6 +1,6 @@
 """Findings: every number that a reader sees, rounded once, with its interval, its verdict and its doubts.
 
-The report and MLflow's aggregates only format what stands here. `None` always comes with a reason beside it.
+The report and MLflow's aggregates only format these numbers. `None` always comes with a reason beside it.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class Verdict(StrEnum):
 
 
 class Estimate(Frozen):
-    """A value with its interval; `low` and `high` are None, with a `reason`, where no interval can be had.
+    """A value with its interval; `low` and `high` are None, with a `reason`, where there is no interval.
 
     `confidence` is the confidence of this interval, after any widening for the family it belongs to.
     """
@@ -85,7 +85,7 @@ class RunPoint(Frozen):
 
 
 class StepBottleneck(Frozen):
-    """Where a cell's steps spend their time: `shares` by `core.breakdown.PARTS`, means over `count` runs."""
+    """The time of a cell's steps by part: `shares` by `core.breakdown.PARTS`, means over `count` runs."""
 
     verdict: str
     evidence: str
@@ -96,8 +96,8 @@ class StepBottleneck(Frozen):
 class CellFinding(Frozen):
     """All that is known of one cell on one kind of machine; `hardware` names that kind, None where nothing ran.
 
-    A cell that was measured on machines of two kinds has two findings. `rate` is what cells are compared by, with its
-    unit. `quality_difference` is its quality minus the baseline's, paired by seed. `costs` maps `usd_per_hour`,
+    A cell that was measured on machines of two kinds has two findings. `rate` is the compared metric, with its unit.
+    `quality_difference` is its quality minus the baseline's, paired by seed. `costs` maps `usd_per_hour`,
     `usd_per_million_samples`, `usd_per_epoch`, `usd_per_result`, `joules_per_sample`, `co2_grams_per_million_samples`
     to their values; a cost without a price or a reading is absent, never 0. `measured` counts runs, also those without
     a rate because they missed their target; `time_to_target` is that of the runs that reached it.
@@ -153,8 +153,8 @@ class Choice(Frozen):
 class Recommendation(Frozen):
     """The advice. `settle` is the command that would settle open questions, or None where there are none.
 
-    `settle_blocks` is how many blocks that command adds, 0 where it adds none; `settle_minutes` is about what they take
-    by the wall times of the runs so far, or None.
+    `settle_blocks` is the number of blocks that this command adds, 0 where it adds none. `settle_minutes` is their
+    estimated time by the wall times of the runs so far, or None.
     """
 
     choice: Choice | None
@@ -180,7 +180,7 @@ class ScalingPoint(Frozen):
 
 
 class BatchCurve(Frozen):
-    """Cells that differ in batch size only, smallest first: where the rate stops to grow and where memory ends.
+    """Cells that differ in batch size only, smallest first: where the rate stops to grow, and where memory ends.
 
     `knee` is the cell with the smallest batch that reaches 95 % of the series' best rate; `largest_measured` and
     `smallest_out_of_memory` are batch sizes per device. All three are None where the series does not show them.
@@ -195,12 +195,12 @@ class BatchCurve(Frozen):
 
 
 class ClaimFinding(Frozen):
-    """One figure of a claim beside what was measured here; `reason` says why there is no verdict or no interval.
+    """One figure of a claim beside its measured value; `reason` says why there is no verdict or no interval.
 
-    `analogue` says what the smaller experiment is that this figure belongs to; None for a figure of the claim itself.
-    `differs` are the known reasons why the two may differ. `cell` and `against` name the cells that were measured,
-    `labels` says them in words (empty where none were), `doubts` are those of their runs. `published` are the values of
-    others, by their names.
+    `analogue` describes the smaller experiment of this figure; None for a figure of the claim itself. `differs` are the
+    known reasons why the two may differ. `cell` and `against` name the cells that were measured, `labels` gives them in
+    words (empty where none were), `doubts` are those of their runs. `published` are the values of others, by their
+    names.
     """
 
     id: str
@@ -244,11 +244,11 @@ class Rung(Frozen):
 class Findings(Document):
     """All numbers of one sweep's report.
 
-    `rate_metric` names the metric that cells are compared by, `rate_unit` its unit.
-    `family` is the number of ratios whose intervals hold together; `pareto` names the cells that no other beats in all
-    of `pareto_objectives`; `costs_note` says why there are no costs, None where there are some. `prices` are those that
-    the costs were computed with, `cost_gaps` says which costs no record of this sweep can give. `merged` names the
-    sweeps that these findings were made of, where there are several; runs are then named SWEEP/RUN.
+    `rate_metric` names the metric that cells are compared by, `rate_unit` its unit. `family` is the number of ratios
+    whose intervals hold together. `pareto` names the cells that no other beats in all of `pareto_objectives`.
+    `costs_note` says why there are no costs, None where there are some. `prices` are those that the costs were computed
+    with, `cost_gaps` says which costs no record of this sweep can give. `merged` names the sweeps that these findings
+    were made of, where there are several; runs are then named SWEEP/RUN.
     """
 
     kind: ClassVar[str] = "findings"

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 ABSENT: Final = object()
-"""What `looked_up` gives where there is no such key: None is a value."""
+"""The answer of `looked_up` where there is no such key: None is a value."""
 
 
 def looked_up(tree: Any, key: str) -> Any:

@@ -88,4 +88,4 @@ MEMORY_METRICS = (
     "device_memory_used_bytes",
     "host_pss_bytes",
 )
-"""What memory is, in order of preference: the first that a cell has, or that all cells have where they are weighed."""
+"""Memory metrics in order of preference. A cell uses its first one; a comparison uses the first that all cells have."""

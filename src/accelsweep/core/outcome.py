@@ -1,4 +1,4 @@
-"""How a run can end, and which endings settle it."""
+"""The outcomes of a run, and which of them settle it."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ class Outcome(StrEnum):
     timed_out = "timed_out"
     """It reached `limits.run_seconds`."""
     crashed = "crashed"
-    """It ended with an error, or without a word."""
+    """It ended with an error, or without a message."""
     not_run = "not_run"
-    """It is planned, and nobody has begun it yet."""
+    """It is planned and not begun yet."""
 
     @property
     def settled(self) -> bool:

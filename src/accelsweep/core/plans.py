@@ -29,14 +29,14 @@ PILOT = 3
 """The blocks that `repeats: auto` begins with."""
 
 THRESHOLD, CONFIDENCE = 0.02, 0.95
-"""The rules of verdicts where nobody says otherwise."""
+"""The default rules of verdicts."""
 
 
 class Run(Frozen):
     """One repeat of one cell: the unit of measurement.
 
-    `seed` is the cell's seed plus the number of its earlier blocks: the repeat's number, but for a cell that runs
-    several times in a block, whose runs there have one seed.
+    `seed` is the cell's seed plus the number of its earlier blocks, which is usually the repeat's number. A cell may
+    run several times in a block. Then its runs there have one seed.
     """
 
     name: str
@@ -51,7 +51,7 @@ class Run(Frozen):
 
     @staticmethod
     def parse(name: str) -> RunName:
-        """Return the cell and the repeat that the run of this name is. Raises InputError for any other text."""
+        """Return the cell and the repeat in this name of a run. Raises InputError for any other text."""
         found = _RUN_NAME.fullmatch(name)
         if found is None:
             raise InputError(f"{name!r} is not the name of a run, which is SETTING-rK for repeat K")
@@ -97,7 +97,7 @@ class Done(Document):
 
 
 class Hold(Document):
-    """Who is working on a block, and on which of its runs. Kept up to date by the supervisor for `status` to read."""
+    """The holder of a block, and the run that it measures. The supervisor keeps it up to date for `status`."""
 
     kind: ClassVar[str] = "claim"
 
@@ -174,15 +174,15 @@ class Device(Frozen):
 
 
 class Slurm(Frozen):
-    """How blocks become Slurm jobs at a site. What is None is left to the cluster's own defaults.
+    """How blocks become Slurm jobs at a site. Where a value is None, the cluster's default holds.
 
-    `partition` takes every block, or those with GPUs where `cpu_partition` takes the others; `gpu_model` is what the
-    cluster calls the GPU type; `mem_mb` is per node; `max_minutes` bounds a job's time limit, `max_gpus` the GPUs that
-    the sweep holds at once, `max_jobs` its jobs in the queue; `scratch` is a node-local folder that becomes TMPDIR;
-    `modules` are loaded before a block; `container` is the command that starts something in the container in which
-    blocks run, `container_python` the Python in it; `interface` is the network interface between nodes.
-    `exclusive` keeps other jobs off the nodes of a block, and `extra` is handed to sbatch as it is. `fake_gpus` is for
-    tests alone: a CPU cell asks for so many GPUs per node and uses none of them.
+    `partition` takes every block, or those with GPUs where `cpu_partition` takes the others. `gpu_model` is the
+    cluster's name of the GPU type. `mem_mb` is per node. `max_minutes` bounds a job's time limit, `max_gpus` the GPUs
+    that the sweep holds at once, `max_jobs` its jobs in the queue. `scratch` is a node-local folder that becomes
+    TMPDIR. `modules` are loaded before a block. `container` is the command that starts a program in the blocks'
+    container, and `container_python` the Python in it. `interface` is the network interface between nodes. `exclusive`
+    keeps other jobs off the nodes of a block, and `extra` is handed to sbatch unchanged. `fake_gpus` is for tests
+    alone: a CPU cell asks for so many GPUs per node and uses none of them.
     """
 
     model_config = ConfigDict(coerce_numbers_to_str=True)
@@ -209,7 +209,7 @@ class Slurm(Frozen):
 
 
 class Site(Frozen):
-    """Where a sweep runs: the declared inventory of a node, and how jobs are submitted there."""
+    """The place of a sweep: the declared inventory of a node, and how jobs are submitted there."""
 
     name: str
     probe: bool = False
@@ -226,7 +226,7 @@ class Site(Frozen):
 class BlockSettings(Frozen):
     """How runs are cut into blocks: at most `size` runs, at most `minutes` of estimated time; None is no bound.
 
-    `baseline_runs` is how often the baseline runs in each block, where so many other cells are beside it.
+    `baseline_runs` is the number of runs of the baseline in each block that has as many other cells.
     """
 
     size: AtLeast1 | None = None
@@ -239,7 +239,7 @@ class Settings(Frozen):
 
     `repeats` is how many blocks the plan wants of each cell; `added_repeats` says how many of them `--add-repeats`
     added. More than `repeats_most` are never advised. With `auto_repeats` the config says `auto`: `repeats` is that of
-    the pilot at first, then what its noise asks for.
+    the pilot at first, then the number that its noise asks for.
     """
 
     repeats: AtLeast1 = 3
@@ -260,7 +260,7 @@ class Settings(Frozen):
 
 
 class Manifest(Document):
-    """One revision of a sweep's plan: everything that a job, a reader or a later revision needs to know about it.
+    """One revision of a sweep's plan, with everything that a job, a reader or a later revision needs from it.
 
     `cells` are in grid order and include the unsupported ones; `blocks` are in the order in which they were planned.
     `sources` maps each user package to the digest of its source files when the plan was made.

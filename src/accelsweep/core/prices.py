@@ -1,8 +1,9 @@
 """Prices of a device-hour and of a kilowatt-hour, and its carbon. Prices are the user's or come from a dated list.
 
-None is ever made up. `prices.devices` maps a device's model, or an accelerator for all its models, to USD per hour: of
-one device for GPUs, of the whole machine for `cpu`, because a timed run has the machine to itself.
-`prices.electricity.usd_per_kwh` and `prices.carbon.grams_per_kwh` turn a measured energy into money and carbon.
+None is ever made up. `prices.devices` maps a device's model, or an accelerator for all its models, to USD per hour.
+That is the price of one device for GPUs. For `cpu` it is that of the whole machine, because a timed run has the machine
+to itself. `prices.electricity.usd_per_kwh` and `prices.carbon.grams_per_kwh` turn a measured energy into money and
+carbon.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ Amount = Annotated[float, Field(ge=0, allow_inf_nan=False, strict=True)]
 
 
 def _from_number(key: str, unit: str) -> BeforeValidator:
-    """Let a bare number stand for `{key: number}`, and say what a price looks like where there is anything else."""
+    """Let a bare number stand for `{key: number}`, and describe a price where the value is anything else."""
 
     def shaped(value: Any) -> Any:
         if isinstance(value, int | float) and not isinstance(value, bool):
@@ -82,11 +83,11 @@ class Prices(Verbatim):
 
     @property
     def unusable(self) -> str | None:
-        """Why these prices cannot be used, where a plan of an older version holds what this one cannot read."""
+        """Why these prices cannot be used: a plan of an older version may hold prices that this version cannot read."""
         return self._unusable
 
     def of_device(self, accelerator: str, models: Sequence[str]) -> tuple[str, Price] | None:
-        """Return under which name the devices of one of these `models` are priced, and the price; None if nowhere."""
+        """Return the priced name of devices of one of these `models`, and the price; None if there is no price."""
         return next(((name, self.devices[name]) for name in [*models, accelerator] if name in self.devices), None)
 
 
@@ -102,11 +103,11 @@ def _or_unusable(value: Any, handler: ValidatorFunctionWrapHandler) -> Any:
 
 
 PlannedPrices = Annotated[Prices, WrapValidator(_or_unusable)]
-"""The prices in a plan on disk: a price that cannot be read costs the costs, and nothing else of a finished sweep."""
+"""The prices in a plan on disk: an unreadable price removes the costs, and nothing else, from a finished sweep."""
 
 
 class PriceUsed(Frozen):
-    """A price that costs were computed with: of what, how much, and when and where it was seen, as the user gave it."""
+    """A price behind the costs: its item, its amount, and its date and source, as the user gave them."""
 
     name: str
     value: float

@@ -1,4 +1,4 @@
-"""The record: what a run leaves behind. Frozen, versioned, written once, atomically, validated on read."""
+"""The record of a run. Frozen, versioned, written once, atomically, validated on read."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def now() -> str:
 class Metric(Frozen):
     """One measured number with its unit, or the reason why there is none. Never 0 for "unknown".
 
-    `scope` says what the number covers (`GPU board`, `CPU package`, `process group`), `provenance` how it came about
+    `scope` names the part that the number covers (`GPU board`, `CPU package`, `process group`), `provenance` its source
     (`counter`, `integrated`, `modelled`, `clock`, `device events`).
     """
 
@@ -41,13 +41,13 @@ class Metric(Frozen):
 
 
 DISTURBING = frozenset({"busy_cpu", "foreign_process", "swap", "throttled"})
-"""Doubts that say of a window: the machine was not ours alone, or its device was held back."""
+"""Doubts of a disturbed window: others used the machine too, or the device was held back."""
 
 
 class Doubt(Frozen):
     """A machine-found reason to distrust a number. It travels with the number everywhere.
 
-    `code` is stable and short (`throttled`, `short_window`); `remedy` says what to do about it.
+    `code` is stable and short (`throttled`, `short_window`); `remedy` says how to avoid it.
     """
 
     code: str
@@ -84,8 +84,8 @@ class Effective(Frozen):
 class Fingerprint(Frozen):
     """The hardware, software and sources that must be equal for an old record to stand for a new run.
 
-    `hardware` is device model, driver and host model; `software` the public versions of torch and lightning (build tags
-    apart, in `builds`); `sources` the digests of the user's own packages.
+    `hardware` is device model, driver and host model. `software` holds the public versions of torch and lightning;
+    their build tags are in `builds`. `sources` are the digests of the user's own packages.
     """
 
     hardware: dict[str, str]
@@ -100,11 +100,11 @@ class Fingerprint(Frozen):
 
 
 class Record(Document):
-    """All that one run leaves behind.
+    """All data of one run.
 
     `metrics` maps names that carry unit and scope (`samples_per_second`, `host_pss_bytes`) to their values or reasons.
-    `environment` holds the state of the machine `before` and `after`. Times are UTC in ISO 8601. `breakdown` is
-    None where no probe pass ran; `steps_sha256` is that of `steps.parquet`, None without one and in old records.
+    `environment` holds the state of the machine `before` and `after`. Times are UTC in ISO 8601. `breakdown` is None
+    where no probe pass ran; `steps_sha256` is that of `steps.parquet`, None without one and in old records.
     """
 
     kind: ClassVar[str] = "record"
@@ -143,7 +143,7 @@ class Record(Document):
 
 
 def steps_damage(record: Record, steps: Path) -> DamagedFile | None:
-    """Return what is wrong with the file of raw steps that `record` vouches for, or None if it is as it was written."""
+    """Return the damage of the file of raw steps that `record` seals, or None if the file is unchanged."""
     if record.steps_sha256 is None:
         return None
     try:

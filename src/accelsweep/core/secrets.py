@@ -1,6 +1,6 @@
-"""How text is shown without the secrets in its addresses: the one rule for logs, records, MLflow and reports.
+"""Text without the secrets in its addresses: one rule for logs, records, MLflow and reports.
 
-Addresses are where secrets are usually met: `postgresql://me:secret@host/db`, `https://host/data?token=secret`.
+Most secrets stand in addresses: `postgresql://me:secret@host/db`, `https://host/data?token=secret`.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Where the parts that are not Python lie: `conf/`, the `Snakefile`, `workflows/` and `constraints.txt`.
+"""The folder of the parts that are not Python: `conf/`, the `Snakefile`, `workflows/` and `constraints.txt`.
 
 In a checkout they stand at the top level; a wheel carries them inside the package, under `accelsweep/shipped/`.
 """

@@ -1,4 +1,4 @@
-"""The tasks: what a run does with its model and data, and by which rate a sweep compares its cells."""
+"""The tasks, each a way to use model and data, and the rate by which a sweep compares its cells."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from typing import Literal
 
 Task = Literal["train_throughput", "time_to_accuracy", "inference", "kernels"]
-"""What a run does."""
+"""The kinds of work of a run."""
 
 Rate = Literal["samples_per_second", "results_per_hour", "flops_per_second", "bytes_per_second"]
 """The metrics that cells can be compared by: more is better."""
@@ -25,7 +25,7 @@ RATES_OF: dict[str, tuple[Rate, ...]] = {
     "inference": ("samples_per_second",),
     "kernels": ("samples_per_second", "flops_per_second", "bytes_per_second"),
 }
-"""Task -> the rates that it measures. Cells are compared by the first, where `analysis.rate` names no other."""
+"""Task -> the rates that it measures. Cells are compared by the first, if `analysis.rate` names no other."""
 
 
 def compared_rate(wanted: str | None, tasks: Iterable[str]) -> str:

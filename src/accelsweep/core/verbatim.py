@@ -1,7 +1,7 @@
 """Values that are read from a mapping, typed, and written back as that very mapping.
 
-A cell is named by the hash of its config, and files are sealed by the hash of their bytes. A default that was filled in
-on the way, or a number in another spelling, would give another name to what was measured already.
+A cell is named by the hash of its config, and files are sealed by the hash of their bytes. A default filled in on the
+way, or another spelling of a number, would change the name of old measurements.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class Verbatim(BaseModel):
 
     @property
     def raw(self) -> dict[str, Any]:
-        """The mapping as it was written, keys of the user's own included. Nobody may change it."""
+        """The mapping as it was written, keys of the user's own included. It must not be changed."""
         return self._raw
 
     @model_validator(mode="wrap")

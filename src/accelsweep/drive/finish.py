@@ -1,4 +1,4 @@
-"""The end of the road with whatever there is: collect, analyse, report. Missing runs become `not_run` rows."""
+"""The last steps of a sweep: collect, analyse, report. Missing runs become `not_run` rows."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The head of a sweep: the one process that drives it. Its hold tells `status`, and a second head, who that is."""
+"""The head of a sweep: the one process that drives it. Its hold identifies it to `status` and to a second head."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from accelsweep.state.living import SILENCE_SECONDS, alive, living_hold
 from accelsweep.supervise.block_hold import end_holder, end_supervisors
 
 PATIENCE_SECONDS = 90.0
-"""How long an old head may take to end after Ctrl-C: it waits for its own children, and then for nothing more."""
+"""How long an old head may take to end after Ctrl-C: it waits only for its own children."""
 
 
 def living_head(folder: SweepFolder) -> Hold | None:

@@ -28,7 +28,7 @@ class Child:
     def start(cls, command: list[str], *, cwd: Path, log: Path, variables: Mapping[str, str] | None = None) -> Child:
         """Start `command` in `cwd` with stdout and stderr written to `log` (made anew).
 
-        `variables` are added to the environment: what must not be seen in a list of processes goes there.
+        `variables` are added to the environment: a list of processes does not show them, so secrets go there.
         """
         log.parent.mkdir(parents=True, exist_ok=True)
         with log.open("wb") as output:
@@ -55,7 +55,7 @@ class Child:
         return self._process.poll() is None
 
     def interrupt(self) -> None:
-        """Send SIGINT to the process and its group, as Ctrl-C in a terminal would, and wait; kill what ignores it."""
+        """Send SIGINT to the process and its group, as Ctrl-C would, and wait; kill it if it ignores that."""
         self._signal_group(signal.SIGINT)
         self._wait_or_kill()
 
@@ -68,7 +68,7 @@ class Child:
     def _wait_or_kill(self) -> None:
         try:
             self._process.wait(_POLITE_SECONDS)
-        except (subprocess.TimeoutExpired, KeyboardInterrupt):  # a second Ctrl-C means now
+        except (subprocess.TimeoutExpired, KeyboardInterrupt):  # a second Ctrl-C means: kill it now
             self._signal_group(signal.SIGKILL)
             self._process.wait()
 

@@ -1,4 +1,4 @@
-"""Snakemake's profiles: found by name or path, and checked against the site whose jobs they are to start."""
+"""Snakemake's profiles: found by name or path, and checked against the site of their jobs."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def find_profile(profile: str) -> Path:
 
 
 def check_profile(profile: Path, site: Site) -> None:
-    """Raise InputError where the profile would submit what the site runs itself, or run what the site submits."""
+    """Raise InputError where the profile would submit jobs that the site runs itself, or the other way round."""
     files = [profile / name for name in ("profile.yaml", "config.yaml") if (profile / name).is_file()]
     executor = re.search(r"^executor:\s*['\"]?(\w+)", files[0].read_text("utf-8"), re.MULTILINE) if files else None
     check_executor(site, local=executor is None or executor[1] == "local")

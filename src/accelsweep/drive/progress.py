@@ -24,11 +24,11 @@ from accelsweep.supervise.skips import standing
 
 @dataclass
 class SweepProgress:
-    """Which of the wanted runs have a new record since `begin`, and what the user is shown of it.
+    """The wanted runs that have a new record since `begin`, and the progress shown to the user.
 
-    A block is `finished` while its done file stands, and `pending` from when it has none: Snakemake's audit, which
-    comes later than `begin`, removes those that are no longer true. `standing` names the runs of pending blocks that
-    need no further attempt.
+    A block is `finished` while its done file exists, and `pending` while it has none. Snakemake's audit comes later
+    than `begin` and removes done files that are no longer true. `standing` names the runs of pending blocks that need
+    no further attempt.
     """
 
     folder: SweepFolder
@@ -48,7 +48,7 @@ class SweepProgress:
 
     @classmethod
     def begin(cls, folder: SweepFolder) -> SweepProgress:
-        """Note which runs have which record now; runs that need no further attempt count as done."""
+        """Note the present record of each run; runs that need no further attempt count as done."""
         manifest = Manifest.read(folder.manifest)
         runs = manifest.wanted_runs()
         cells = {cell.name: label(cell.axes) for cell in manifest.cells}
@@ -93,7 +93,7 @@ class SweepProgress:
         self.bar = None
 
     def update(self) -> None:
-        """Look for new records, say what each came to, and refresh the line about the current run."""
+        """Look for new records, print each one's outcome, and refresh the line about the current run."""
         self._look_for_open_blocks()
         for block in list(self.pending):
             ended = [run for run in self.pending[block] if _stamp(self.folder, run) not in (0, self.before[run])]

@@ -1,4 +1,4 @@
-"""What the user sees when a sweep is over: a short table with intervals, verdicts and doubts, and where the rest is."""
+"""The last output of a sweep: a short table with intervals, verdicts and doubts, and the path of the report."""
 
 from __future__ import annotations
 

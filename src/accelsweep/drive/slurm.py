@@ -2,8 +2,8 @@
 
 A killed head leaves its jobs behind, and Snakemake would submit second copies of them. A new head finds the old jobs by
 their comments, where the plugin writes the block's name. It waits for them or cancels them before it submits anything.
-Some jobs were preempted for good, or Slurm holds them because a node could not start them. The head sets them going
-again, because the plugin (2.8) would ask after them for ever.
+Some jobs were preempted for good, or Slurm holds them because a node could not start them. The plugin (2.8) would ask
+after them for ever, so the head makes them run again.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _PATIENCE_SECONDS = 60.0
 _MOST_RELEASES = 3
 _COULD_NOT_START = "launch fail"  # "launch failed requeued held", "launch failure limit exceeded requeued held"
 _OVER_FOR_GOOD = {"PREEMPTED": "was preempted", "NODE_FAIL": "lost its node"}
-"""States that the plugin takes for passing ones, with words for them."""
+"""States that the plugin takes for temporary ones, with words for them."""
 
 
 @dataclass(frozen=True)
@@ -53,7 +53,7 @@ def jobs(folder: SweepFolder) -> list[Job]:
 
 
 def read_jobs(listing: str, folder: SweepFolder) -> list[Job]:
-    """Return which lines of squeue's `listing` are jobs of the sweep: by working directory and block."""
+    """Return the jobs of the sweep in squeue's `listing`: by working directory and block."""
     blocks = _blocks(folder)
     found = []
     for line in listing.splitlines():
@@ -72,7 +72,7 @@ def _blocks(folder: SweepFolder) -> set[str]:
 def settle_old_jobs(
     folder: SweepFolder, say: Callable[[str], None], *, cancel: bool, beat: Callable[[], None] = lambda: None
 ) -> None:
-    """Return when no job of the sweep is left from an earlier head: ended with `cancel`, waited for without.
+    """Return when no job of an earlier head is left; `cancel` ends these jobs, otherwise they are waited for.
 
     `beat` is called now and then while it waits.
     """
@@ -92,9 +92,9 @@ def settle_old_jobs(
 
 @dataclass
 class Stranded:
-    """Gets the jobs of this head's Snakemake going again that Slurm would leave standing for ever.
+    """Restarts the jobs of this head's Snakemake that Slurm would never run again.
 
-    `update` may be called as often as one likes. It also says why jobs wait, whenever the reasons change.
+    `update` may be called at any rate. It also says why jobs wait, whenever the reasons change.
     """
 
     folder: SweepFolder
@@ -104,7 +104,7 @@ class Stranded:
     _released: Counter[str] = field(default_factory=Counter)
 
     def update(self) -> None:
-        """Look after the jobs, if it is time to. Slurm being away is no reason to stop."""
+        """Look after the jobs, if it is time to. Without an answer from Slurm the sweep goes on."""
         if time.monotonic() - self._asked_at < _ASK_SECONDS:
             return
         self._asked_at = time.monotonic()

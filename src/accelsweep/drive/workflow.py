@@ -1,6 +1,6 @@
-"""What the Snakefile knows of a sweep: names of files, digests that trigger a rerun, resources of a block.
+"""The Snakefile's view of a sweep: names of files, digests that trigger a rerun, resources of a block.
 
-The main Snakemake process may plan first and audits what is there; job processes only read the manifest.
+The main Snakemake process may plan first, and it audits the existing files; job processes only read the manifest.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from accelsweep.state.folders import SweepFolder, existing_sweep, sweep_name_in
 _PACKAGE = Path(__file__).resolve().parents[1]
 
 SWEEP_VARIABLE = "ACCELSWEEP_SWEEP"
-"""Environment variable by which the main process tells those of its jobs which sweep its `experiment` became."""
+"""Environment variable that names the sweep of its `experiment`: the main process sets it for its jobs."""
 
 
 @dataclass(frozen=True)
@@ -42,7 +42,7 @@ class Sweep:
 
     @property
     def report(self) -> str:
-        """The page that the road ends in."""
+        """The page of the report, the last output."""
         return f"reports/{self.folder.name}/index.html"
 
     @property
@@ -52,12 +52,12 @@ class Sweep:
 
     @property
     def done_files(self) -> list[str]:
-        """What each block leaves when all its runs have records."""
+        """The files that each block leaves when all its runs have records."""
         return [f"{self.root}/blocks/{block.name}.done.json" for block in self.manifest.blocks]
 
     @cached_property
     def software(self) -> str:
-        """A digest of what a measurement depends on: versions, the user's packages, our measuring code."""
+        """A digest of the versions, the user's packages and our measuring code, which a measurement depends on."""
         rooms = [self.code_of(room) for room in ("machine", "state", "measure", "workloads", "rank", "supervise")]
         return _digest([self.manifest.versions, self.manifest.sources, rooms])
 
@@ -67,7 +67,7 @@ class Sweep:
 
     @property
     def job(self) -> dict[str, Callable[[Any], Value]]:
-        """What a block asks Slurm for, by resource; nothing where no job is submitted."""
+        """The resources of a block's Slurm job, by name; nothing where no job is submitted."""
         if self.manifest.site.scheduler != "slurm":
             return {}
         slurm = self.manifest.site.slurm
@@ -75,7 +75,7 @@ class Sweep:
 
     @property
     def job_across_nodes(self) -> dict[str, Callable[[Any], Value]]:
-        """What a block of several nodes asks Slurm for, by resource."""
+        """The resources of a Slurm job for a block of several nodes, by name."""
         return {**self.job, **self._asked(across_nodes)}
 
     def _asked(self, of: Callable[[Resources], dict[str, Value]]) -> dict[str, Callable[[Any], Value]]:
@@ -101,7 +101,7 @@ class Sweep:
         return before_block(self.manifest.site.slurm) if self.manifest.site.scheduler == "slurm" else ""
 
     def hold_limits(self, workflow: Any) -> None:
-        """Hold the main Snakemake to the site's limits, whoever started it: GPUs at once, jobs in the queue."""
+        """Hold every main Snakemake to the site's limits: GPUs at once, jobs in the queue."""
         slurm = self.manifest.site.slurm
         for name, most in {"gpu": slurm.max_gpus, "_nodes": slurm.max_jobs}.items():
             if workflow.is_main_process and most is not None:
@@ -122,7 +122,7 @@ class Sweep:
 
     @staticmethod
     def code_of(room: str) -> str:
-        """Return a digest of the source of one room, and of what it reads a sweep with."""
+        """Return a digest of the source of one room, and of the code that it reads a sweep with."""
         files = sorted(
             path for part in ("core", "state", room) for path in (_PACKAGE / part).rglob("*.*") if path.suffix != ".pyc"
         )
@@ -133,7 +133,7 @@ def open_sweep(config: Mapping[str, Any], *, plan_if_asked: bool) -> Sweep:
     """Return the sweep that Snakemake's config names, planned first if this is the main process.
 
     `config` holds either `sweep` (planned before; NAME or sweeps/NAME) or `experiment`, with `overrides` (Hydra's,
-    separated by spaces) and `name`; jobs are handed the same. Raises WorkflowError, so that Snakemake prints the
+    separated by spaces) and `name`; jobs are handed the same. Raises WorkflowError, of which Snakemake prints the
     message and no traceback.
     """
     from snakemake.exceptions import WorkflowError
@@ -161,7 +161,7 @@ def open_sweep(config: Mapping[str, Any], *, plan_if_asked: bool) -> Sweep:
 
 
 def _tell_of_pilot(manifest: Manifest) -> None:
-    """Say how `repeats: auto` goes on: a plan that follows from results is no plan for Snakemake's one graph."""
+    """Say how `repeats: auto` continues. Snakemake has one fixed graph, so later blocks need another command."""
     if manifest.settings.pilot:
         from accelsweep.analyse.advice.words import command
 

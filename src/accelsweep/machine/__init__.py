@@ -1,1 +1,1 @@
-"""What this machine and its devices are, told without torch: processor, GPUs, limits, the operating system."""
+"""Facts about the machine and its devices, found without torch: processor, GPUs, limits, the operating system."""

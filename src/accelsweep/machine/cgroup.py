@@ -1,8 +1,9 @@
-"""The control groups of this process: where they lie, and how much processor time they grant.
+"""The control groups of this process: their folders, and the processor time that they grant.
 
-A container, a Slurm step or a systemd unit may grant two cores of sixty-four. The affinity shows all of them then.
-Version 2 (cpu.max): https://docs.kernel.org/admin-guide/cgroup-v2.html#cpu-interface-files
-Version 1 (cpu.cfs_*): https://docs.kernel.org/scheduler/sched-bwc.html
+A container, a Slurm step or a systemd unit may grant two cores of sixty-four. The affinity still shows all of them.
+
+https://docs.kernel.org/admin-guide/cgroup-v2.html#cpu-interface-files describes version 2 (cpu.max).
+https://docs.kernel.org/scheduler/sched-bwc.html describes version 1 (cpu.cfs_*).
 """
 
 from __future__ import annotations
@@ -12,10 +13,10 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
 ROOT = Path("/sys/fs/cgroup")
-"""Where the hierarchies are mounted."""
+"""The mount point of the hierarchies."""
 
 MEMBERSHIP = Path("/proc/self/cgroup")
-"""Where the kernel says which groups this process is in."""
+"""The kernel's list of the groups of this process."""
 
 
 @dataclass(frozen=True)
@@ -28,8 +29,8 @@ class ControlGroup:
     def folders(self, mount: Path) -> Iterator[Path]:
         """Yield the folders of the group and of all groups around it, up to the `mount` of its hierarchy.
 
-        Inside a container the kernel may name a path of the host's, and only the mount itself exists. A path with `..`
-        lies outside what is mounted.
+        Inside a container the kernel may name a path of the host's; then only the mount itself exists. A path with `..`
+        lies outside the mount.
         """
         inner = PurePosixPath("/") if ".." in self.path.parts else self.path
         for part in (inner, *inner.parents):

@@ -54,7 +54,7 @@ def cpu_model() -> str:
 
 
 def sysctl(name: str) -> str:
-    """Return what macOS tells under this name, or nothing."""
+    """Return macOS's value under this name, or nothing."""
     command = ["/usr/sbin/sysctl", "-n", name]
     return subprocess.run(command, capture_output=True, text=True, check=False).stdout.strip()
 
@@ -77,7 +77,7 @@ def _first_line(path: Path, key: str) -> str | None:
 def allowed_cores() -> set[int]:
     """Return the numbers of the logical cores that this process may run on: its affinity, or all where there is none.
 
-    Other processes on these cores take time from us. How much of them we may use is what `usable_cores` tells.
+    Other processes on these cores take time from us. `usable_cores` returns how much of them we may use.
     """
     if hasattr(os, "sched_getaffinity"):
         return os.sched_getaffinity(0)

@@ -1,4 +1,4 @@
-"""NVIDIA's GPUs: which of them this process may use, by NVML, which makes no context on a device.
+"""NVIDIA's GPUs that this process may use, found by NVML, which makes no context on a device.
 
 CUDA_VISIBLE_DEVICES is read here and nowhere else, as CUDA reads it:
 https://docs.nvidia.com/cuda/cuda-c-programming-guide/index.html#cuda-environment-variables
@@ -25,7 +25,7 @@ VARIABLE = "CUDA_VISIBLE_DEVICES"
 
 @dataclass(frozen=True)
 class Gpu:
-    """What CUDA calls a device: a board or a slice of one. `name` is one that CUDA_VISIBLE_DEVICES takes."""
+    """A CUDA device: a board or a slice of one. `name` is one that CUDA_VISIBLE_DEVICES takes."""
 
     name: str
     uuid: str
@@ -48,7 +48,7 @@ class Board:
 
 @dataclass(frozen=True)
 class CudaKind:
-    """CUDA devices as a kind of device: each is leased by its name, and a run is shown its own alone."""
+    """CUDA devices as a kind of device: each is leased by its name, and a run sees only its own."""
 
     accelerator: str = "cuda"
 
@@ -80,7 +80,7 @@ class CudaKind:
 
 
 def visible_gpus() -> tuple[Gpu, ...]:
-    """Return the devices of this machine that CUDA shows this process."""
+    """Return the devices of this machine that CUDA shows to this process."""
     return visible(os.environ.get(VARIABLE), boards())
 
 
@@ -93,7 +93,7 @@ def cpu_only_torch() -> bool:
 
 
 def visible(variable: str | None, machine: Sequence[Board]) -> tuple[Gpu, ...]:
-    """Return what CUDA_VISIBLE_DEVICES leaves of a machine's boards. As in CUDA, the first unknown name ends the list.
+    """Return a machine's boards that CUDA_VISIBLE_DEVICES leaves. As in CUDA, the first unknown name ends the list.
 
     `variable` is its value or None if it is not set. Names may be indices, or beginnings of UUIDs of boards and slices.
     """
@@ -112,7 +112,7 @@ def visible(variable: str | None, machine: Sequence[Board]) -> tuple[Gpu, ...]:
 
 
 def _named(name: str, machine: Sequence[Board]) -> Gpu | None:
-    """Return the one device that `name` stands for, under that name if it is a whole board; None if there is none."""
+    """Return the one device with this `name`, under that name if it is a whole board; None if there is none."""
     if name.isdigit():
         fitting = [board.first for board in machine[int(name) : int(name) + 1]]
     elif name.startswith("MIG-"):
@@ -154,7 +154,7 @@ def _slice(library: Any, board: Any, place: int) -> Gpu | None:
     try:
         handle = ask(library.nvmlDeviceGetMigDeviceHandleByIndex, board, place)
     except NoNvml:
-        return None  # nothing was cut there
+        return None  # there is no slice in this place
     uuid, model = text(ask(library.nvmlDeviceGetUUID, handle)), text(ask(library.nvmlDeviceGetName, handle))
     return Gpu(uuid, uuid, model, _memory(library, handle))
 
@@ -163,7 +163,7 @@ def _memory(library: Any, handle: Any) -> int | None:
     try:
         return int(ask(library.nvmlDeviceGetMemoryInfo, handle).total)
     except NoNvml:
-        return None  # boards that share the host's memory have none of their own to tell
+        return None  # boards that share the host's memory have none of their own
 
 
 def handle_of(uuid: str) -> Any:

@@ -1,8 +1,7 @@
-"""The kinds of devices that this machine may have, behind one interface: the only place that knows all of them.
+"""The kinds of devices that this machine may have, behind one interface. Only this module lists all of them.
 
 Each kind has a file of its own (`cpu`, `cuda`, `mps`). Another kind (XPU, ROCm) is one more file, and its line in
-`KINDS`.
-None of them imports torch or touches a GPU's memory.
+`KINDS`. None of them imports torch or touches a GPU's memory.
 """
 
 from __future__ import annotations
@@ -17,26 +16,26 @@ from accelsweep.machine.mps import MpsKind
 
 
 class DeviceKind(Protocol):
-    """One kind of device. All of it is asked anew each time; what the process may not use is left out."""
+    """One kind of device. Every answer is found anew; devices that the process may not use are left out."""
 
     @property
     def accelerator(self) -> str:
         """The word that configs have for this kind."""
 
     def inventory(self) -> tuple[Device, ...]:
-        """Return what this process may use of this kind, one entry a model; empty where there is none."""
+        """Return the devices of this kind that this process may use, one entry a model; empty where there is none."""
 
     def named(self) -> Mapping[str, str] | None:
         """Return the devices as name -> identity; None for a kind whose devices are not handed out one by one.
 
-        A name is what `variables` takes. An identity is the same in every process of this machine.
+        `variables` takes the names. An identity is the same in every process of this machine.
         """
 
     def variables(self, names: Sequence[str]) -> Mapping[str, str]:
         """Return the environment variables that show a process the devices with these names, and no other."""
 
     def hardware(self) -> Mapping[str, str]:
-        """Return what a fingerprint says of this kind, beside the host's processor."""
+        """Return this kind's part of a fingerprint, beside the host's processor."""
 
 
 KINDS: tuple[DeviceKind, ...] = (CpuKind(), CudaKind(), MpsKind())
@@ -68,6 +67,6 @@ def variables(accelerator: str, names: Sequence[str]) -> dict[str, str]:
 
 
 def hardware(accelerator: str | None) -> dict[str, str]:
-    """Return what a fingerprint says of the devices of this kind; of all kinds for None."""
+    """Return the devices of this kind as a fingerprint states them; of all kinds for None."""
     kinds = KINDS if accelerator is None else (kind_of(accelerator),)
     return {name: value for kind in kinds for name, value in kind.hardware().items()}

@@ -1,4 +1,4 @@
-"""What stays the same on this machine while a run lasts, as every record states it."""
+"""The facts of this machine that stay the same while a run lasts, as every record states them."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""What the supervisor asks of the kernel: children that die with it, orphans handed to it, evidence of OOM kills.
+"""Calls to the kernel for the supervisor: children that die with it, orphans that it adopts, evidence of OOM kills.
 
-Every function is silent where the system lacks the feature (macOS has none of them); what is lost then is said in each.
+Where the system lacks a feature (macOS has none of them), its function does nothing. Each docstring states the loss.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from accelsweep.machine import cgroup
 _PR_SET_PDEATHSIG = 1
 _PR_SET_CHILD_SUBREAPER = 36
 _FIRST_TO_BE_KILLED = (
-    1000  # the highest oom_score_adj: when memory runs out, a run goes before anything else of the user
+    1000  # the highest oom_score_adj: when memory runs out, a run is killed before the user's other processes
 )
 
 
@@ -70,7 +70,7 @@ def _counts(path: Path, key: str) -> list[str]:
 
 
 def thread_names() -> list[str]:
-    """Return the names of this process's threads; an empty list where they cannot be told."""
+    """Return the names of this process's threads; an empty list where they cannot be read."""
     with contextlib.suppress(OSError):
         return sorted((task / "comm").read_text().strip() for task in Path("/proc/self/task").iterdir())
     return []

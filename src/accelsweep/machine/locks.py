@@ -1,4 +1,4 @@
-"""Where this machine's locks lie: a node-local folder that only its owner can write to."""
+"""The folder of this machine's locks: node-local, and only its owner can write to it."""
 
 from __future__ import annotations
 

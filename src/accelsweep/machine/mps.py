@@ -12,7 +12,7 @@ from accelsweep.machine.cpu import cpu_model, memory_bytes
 
 @dataclass(frozen=True)
 class MpsKind:
-    """Apple's GPU as a kind of device: one or none, which nothing can hide and nobody leases by name."""
+    """Apple's GPU as a kind of device: one or none; it cannot be hidden, and it is not leased by name."""
 
     accelerator: str = "mps"
 
@@ -31,7 +31,7 @@ class MpsKind:
         return {}
 
     def hardware(self) -> dict[str, str]:
-        """Return nothing: the host's name in the fingerprint tells this GPU too."""
+        """Return nothing: the host's name in the fingerprint identifies this GPU too."""
         return {}
 
 

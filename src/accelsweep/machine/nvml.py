@@ -1,7 +1,7 @@
-"""NVIDIA's management library: what a GPU is and how it feels, without CUDA and without a context on the device.
+"""NVIDIA's management library: the facts and the state of a GPU, without CUDA and without a context on the device.
 
-https://docs.nvidia.com/deploy/nvml-api/ . Every function gives a reason instead of a number where the library, the
-driver or the device does not know it.
+https://docs.nvidia.com/deploy/nvml-api/ documents it. Every function gives a reason instead of a number where the
+library, the driver or the device has none.
 """
 
 from __future__ import annotations

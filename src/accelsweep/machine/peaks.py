@@ -1,8 +1,8 @@
-"""Dense peaks from the makers' datasheets, for the share of them that a training reaches. A model not listed has none.
+"""Dense peaks from the makers' datasheets, for the share of them that a training reaches. An unlisted model has none.
 
-Figures are TFLOP/s without sparsity at boost clocks, from NVIDIA's datasheets "A100 Tensor Core GPU" (2020), "H100
-Tensor Core GPU" (2022) and "H200 Tensor Core GPU" (2023); the latter two print figures with
-sparsity, which are halved here. A processor has no entry: its makers print no such number.
+Figures are TFLOP/s without sparsity at boost clocks. They come from NVIDIA's datasheets "A100 Tensor Core GPU" (2020),
+"H100 Tensor Core GPU" (2022) and "H200 Tensor Core GPU" (2023). The latter two print figures with sparsity, which are
+halved here. A processor has no entry: its makers print no such number.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _SHEETS: tuple[tuple[tuple[str, ...], dict[str, float]], ...] = (
 """Whole words of a device's name, and its peaks by format. The SXM board of the H100 calls itself `HBM3`."""
 
 _OTHERS = frozenset({"MIG", "NVL"})
-"""Words of names that no row above is about: a slice of a board, and boards that the sheets list apart."""
+"""Words of names that no row above covers: a slice of a board, and boards that the sheets list apart."""
 
 
 def datasheet_flops_per_second(device_name: str, number_format: str) -> float | None:

@@ -1,1 +1,1 @@
-"""Reading clocks, memory, energy and device state. Knows torch, not Lightning."""
+"""Reading clocks, memory, energy and device state. Uses torch, not Lightning."""

@@ -1,12 +1,12 @@
-"""The probe pass: where the time of a step goes, in a training of its own after the window, which it cannot disturb.
+"""The probe pass: the time of a step by part. It is a training of its own after the window, so it cannot disturb that.
 
-A loop says when it enters and leaves a phase; each time a mark goes into the device's queue (the clock on a CPU), so
-that the stretches between marks tile the whole time. A stretch belongs to the innermost phase that is open, and to
-`overhead` where none is. On an asynchronous device that is the device's own time line: waiting for data counts only as
-far as the device had nothing left to do.
+A loop reports when it enters and leaves a phase. Each time a mark goes into the device's queue (the clock on a CPU), so
+that the stretches between marks cover the whole time. A stretch belongs to the innermost phase that is open, and to
+`overhead` where none is. On an asynchronous device the marks follow the device's own time line. So waiting for data
+counts only while the device has nothing left to do.
 
-What exchanging gradients costs overlaps with the backward pass and shows nowhere by itself. So after the first steps as
-many are trained without the exchange (`DistributedDataParallel.no_sync`), and what becomes shorter is communication,
+The exchange of gradients overlaps with the backward pass, and its cost shows nowhere by itself. So after the first
+steps as many are trained without the exchange (`DistributedDataParallel.no_sync`). The time saved is communication,
 waiting for the slowest rank included.
 """
 
@@ -22,7 +22,7 @@ from accelsweep.core.record import Metric
 from accelsweep.measure.clock import Clock, Marks, WaitedDevice, monotonic
 
 SETTLING_STEPS = 3
-"""Steps before each half that are not looked at: first calls, allocations, a changed exchange."""
+"""Steps before each half that do not count: first calls, allocations, a changed exchange."""
 
 T = TypeVar("T")
 
@@ -53,12 +53,12 @@ class PhaseTimer:
         return len(self._open)
 
     def enter(self, phase: str) -> None:
-        """A phase begins, perhaps inside of another, whose stretch ends here."""
+        """Open a phase, perhaps inside another one, whose stretch ends here."""
         self._cut()
         self._open.append(phase)
 
     def leave(self) -> None:
-        """The innermost phase ends."""
+        """Close the innermost phase."""
         self._cut()
         self._open.pop()
 
@@ -88,14 +88,14 @@ class PhaseTimer:
         self._marks = self._device.marks(self._clock)
 
     def step_done(self) -> None:
-        """A step ends here."""
+        """End a step here."""
         self._cut()
         if self._marks is not None:
             self._behind.append(self._marks.reached() <= self._last_end)
             self._last_end = len(self._phases)
 
     def end(self) -> Half:
-        """Wait for the device and return what was seen since `begin`."""
+        """Wait for the device and return the times since `begin`."""
         assert self._marks is not None, "begin() comes first"
         self._device.synchronise()
         seconds, steps = dict.fromkeys(PARTS, 0.0), len(self._behind)
@@ -126,7 +126,7 @@ class ProbePass:
         self.halves: list[Half] = []
 
     def begin(self) -> None:
-        """Training is about to begin; the first steps are not looked at."""
+        """Do nothing: training begins, and the first steps do not count."""
 
     def step_done(self, samples: int, loss: Any) -> bool:
         """Count the step; True once both halves are over."""
@@ -143,7 +143,7 @@ class ProbePass:
 
 
 def seconds_of(halves: list[Half]) -> dict[str, float]:
-    """Return one rank's seconds per step by part, given one half, or two of which the second exchanged nothing."""
+    """Return one rank's seconds per step by part, from one half, or from two of which the second had no exchange."""
     seconds = dict(halves[0].seconds)
     if len(halves) == 2:
         for phase in ("forward", "backward"):

@@ -1,8 +1,8 @@
-"""The matmul ceiling: the fastest dense matrix product that this device does in this number format, measured here.
+"""The matmul ceiling: the fastest dense matrix product on this device in this number format, measured here.
 
-It is what utilisation is relative to, beside the datasheet: clocks, power limits, threads and libraries are those of
-the run. Square products are made larger as long as the time allows. The best of all counts, because a ceiling is
-the speed of an undisturbed device. The operands are random: zeros run too fast.
+Utilisation is relative to it, and to the datasheet. Clocks, power limits, threads and libraries are those of the run.
+Square products are made larger as long as the time allows. The best of all counts, because a ceiling is the speed of an
+undisturbed device. The operands are random: zeros run too fast.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ SMALLEST, LARGEST = 256, 8192
 TRIES = 4
 """Products of one size: the first is cold, and any may be disturbed by others on the machine."""
 BUDGET = 0.25
-"""No further product begins after so many seconds, nor a size whose first would end later."""
+"""No product begins after so many seconds, and no size whose first product would end later."""
 
 FORMATS = {
     "32": torch.float32,
@@ -30,7 +30,7 @@ FORMATS = {
     "bf16": torch.bfloat16,
     "16": torch.float16,
 }
-"""Lightning's precisions, by what stands before the dash."""
+"""Number types by the part of Lightning's precision before the dash."""
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""What a measurement is given instead of fetching it: a clock, a device to wait for, marks between steps.
+"""The arguments of a measurement: a clock, a device to wait for, marks between steps.
 
 They are arguments everywhere, so that every rule of the window is tested exactly with a clock that a test moves by
 hand. Nothing here imports torch.
@@ -37,7 +37,7 @@ class Marks(Protocol):
 
 
 class WaitedDevice(Protocol):
-    """What the window needs of a device. `asynchronous` devices work on while the host goes ahead."""
+    """A device as the window uses it. An `asynchronous` device works on while the host goes ahead."""
 
     asynchronous: bool
 

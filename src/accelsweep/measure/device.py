@@ -1,7 +1,8 @@
-"""The devices that torch knows, as the window sees them: how to wait for them and how to mark steps on them.
+"""The devices of torch as the window uses them: how to wait for them and how to mark steps on them.
 
-CUDA and MPS run asynchronously: the clock means nothing before `synchronise`, and per-step times come from device
-events that are read once at the end. https://docs.pytorch.org/docs/stable/notes/cuda.html#asynchronous-execution
+CUDA and MPS run asynchronously, so the clock means nothing before `synchronise`. Per-step times come from device
+events that are read once at the end.
+https://docs.pytorch.org/docs/stable/notes/cuda.html#asynchronous-execution
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ class CpuDevice:
 
 
 class EventMarks:
-    """Marks as events in the device's own queue; nobody waits for them until `seconds` is asked."""
+    """Marks as events in the device's own queue; they are not waited for until `seconds` is called."""
 
     def __init__(self, event: Any) -> None:
         """`event` is `torch.cuda.Event` or `torch.mps.Event`."""
@@ -91,7 +92,7 @@ class MpsDevice:
 
 
 def measured_device(device: torch.device) -> WaitedDevice:
-    """Return what the window needs of `device`. Raises ValueError for a type that nobody here can wait for."""
+    """Return `device` as the window uses it. Raises ValueError for a type that this module cannot wait for."""
     if device.type == "cpu":
         return CpuDevice()
     if device.type == "cuda":

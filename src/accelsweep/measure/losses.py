@@ -1,4 +1,4 @@
-"""Losses kept where they were computed and read after the window, so that no step waits for the device."""
+"""Losses kept on their device and read after the window, so that no step waits for the device."""
 
 from __future__ import annotations
 

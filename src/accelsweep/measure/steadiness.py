@@ -1,9 +1,9 @@
-"""Whether a window was steady: one change of level, tested on medians of bins.
+"""The steadiness of a window: one change of level, tested on medians of bins.
 
 A flag after Barrett et al., "Virtual Machine Warmup Blows Hot and Cold" (OOPSLA 2017): a run that never became steady
 is doubted, not trimmed. The test is the largest two-sample t statistic over all splits (A. Sen and M. Srivastava, "On
-tests for detecting change in mean", 1975), on medians of bins, so that rare stalls and step-to-step correlation inside
-a bin do not count.
+tests for detecting change in mean", 1975). It runs on medians of bins, so that rare stalls and step-to-step correlation
+inside a bin do not count.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """The timed window: warm-up of a fixed length, then a number of steps that is fixed before the first of them begins.
 
 The length is fixed beforehand, because a window that each rank ends by its own clock deadlocks collectives. Warm-up is
-fixed, because adaptive trimming gives runs different warm-ups (V. Stinner, pyperf). The window knows nothing of what
-trains: something calls `begin` once and `step_done` after each step, until that returns True.
+fixed, because adaptive trimming gives runs different warm-ups (V. Stinner, pyperf). The window is independent of the
+work in its steps: a loop calls `begin` once and `step_done` after each step, until that returns True.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from accelsweep.measure.group import Group
 from accelsweep.measure.losses import Losses
 
 MARGIN = 1.1
-"""How much longer than asked the window is planned, since warm-up only estimates the pace."""
+"""The window is planned longer than asked by this factor, since warm-up only estimates the pace."""
 
 
 @dataclass(frozen=True)
@@ -34,7 +34,7 @@ class WindowRules:
 
     @classmethod
     def from_config(cls, measure: Measure, multiple_of: int = 1) -> WindowRules:
-        """Read the rules from the config's `measure`. Raises InputError naming the key that cannot be."""
+        """Read the rules from the config's `measure`. Raises InputError that names the wrong key."""
         rules = cls(
             warmup_steps=measure.warmup_steps,
             min_steps=measure.min_steps,
@@ -71,18 +71,18 @@ def _round_up(count: int, multiple: int) -> int:
 
 
 class Probe(Protocol):
-    """Something read at both ends of the window, outside of the timed steps."""
+    """A reading at both ends of the window, outside of the timed steps."""
 
     def start(self) -> None:
-        """The window is about to open."""
+        """Read as the window is about to open."""
 
     def stop(self) -> None:
-        """The window has just closed."""
+        """Read as the window has just closed."""
 
 
 @dataclass(frozen=True)
 class RankWindow:
-    """What one rank saw. Seconds and samples of each step, warm-up first; `seconds` is the window's own duration.
+    """One rank's measurements: seconds and samples of each step, warm-up first. `seconds` is the window's duration.
 
     `began_at` is the clock's reading before the first batch was fetched.
     """
@@ -119,7 +119,7 @@ class Window:
         probes: Sequence[Probe] = (),
         progress: Callable[[int], object] | None = None,
     ) -> None:
-        """`progress` is told the number of finished steps after each one; it must be as cheap as a memory write."""
+        """`progress` is called with the number of finished steps after each one; it must be a fast memory write."""
         self._rules, self._device, self._group, self._clock, self._probes = rules, device, group, clock, probes
         self._progress = progress
         self._losses, self._samples = Losses(), list[int]()
@@ -130,7 +130,7 @@ class Window:
 
     @property
     def window_steps(self) -> int | None:
-        """How many steps the window has, or None while that is open."""
+        """The number of steps of the window, or None while that is open."""
         return self._next_turn - self._rules.warmup if self._warmup_seconds else None
 
     def begin(self) -> None:
@@ -177,12 +177,12 @@ class Window:
     def _close(self) -> None:
         self._device.synchronise()
         self._seconds = self._clock() - self._opened
-        for probe in reversed(self._probes):  # what was read last before the window is read first after it
+        for probe in reversed(self._probes):  # the last probe read before the window is read first after it
             probe.stop()
         self._group.barrier()
 
     def result(self) -> RankWindow:
-        """Return what this rank saw. Reads the device, so call it once the window has closed."""
+        """Return this rank's measurements. Reads the device, so call it once the window has closed."""
         if math.isnan(self._seconds) or self._marks is None:
             raise RuntimeError(f"the window is still open after {self._done} steps: the training data ended too early")
         return RankWindow(

@@ -1,4 +1,4 @@
-"""From overrides to the checked cells of a sweep: compose, expand, check, exclude, and mark what cannot run."""
+"""The checked cells of a sweep, made of overrides: compose, expand, check, exclude, and mark those that cannot run."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class CheckedGrid:
 
 
 def checked_grid(composer: Composer, overrides: Sequence[str]) -> CheckedGrid:
-    """Return the cells that Hydra overrides stand for; raise InputError for anything that is wrong with them."""
+    """Return the cells of these Hydra overrides; raise InputError for anything that is wrong with them."""
     master = composer.master(with_own_targets(composer, overrides))
     _refuse_foreign_config(composer, master)
     grid = composer.grid(master)

@@ -1,4 +1,4 @@
-"""What a plan will take and what it can show: minutes, GPU-hours, dollars, and the smallest visible effect."""
+"""The estimates of a plan: minutes, GPU-hours, dollars, and the smallest visible effect."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ from accelsweep.plan.make import Plan
 from accelsweep.plan.prices import usd_per_hour
 
 ASSUMED_NOISE = 0.01
-"""Standard deviation of a run's log rate, assumed until runs show it; always printed beside what is made of it."""
+"""Standard deviation of a run's log rate, assumed until runs show it; it is printed beside each such estimate."""
 
 POWER = 0.8
 
 
 @dataclass(frozen=True)
 class PlanEstimate:
-    """What the runs that are left will take, one after another: at least, and at most by their time limits.
+    """The time of the runs that are left, one after another: at least, and at most by their time limits.
 
-    `basis` says what the lower figures rest on. `usd` is (at least, at most), or None with `usd_reason`.
+    `basis` states the source of the lower figures. `usd` is (at least, at most), or None with `usd_reason`.
     """
 
     runs_left: int
@@ -36,7 +36,7 @@ class PlanEstimate:
 
 @dataclass(frozen=True)
 class VisibleEffect:
-    """The smallest true gain in rate that is found with a chance of 80 %, None with a `reason`, and what it assumes."""
+    """The smallest true gain in rate that is found with a chance of 80 %, None with a `reason`, and its assumption."""
 
     effect: float | None
     assumption: str
@@ -46,7 +46,7 @@ class VisibleEffect:
 def estimate(
     plan: Plan, settled: Collection[str] = (), wall_seconds: Mapping[str, Sequence[float]] | None = None
 ) -> PlanEstimate:
-    """Return what the wanted runs that are not among the `settled` ones will take.
+    """Return the estimate for the wanted runs that are not among the `settled` ones.
 
     `wall_seconds` maps cell names to the seconds that earlier runs of them took, start and end included.
     """
@@ -91,8 +91,8 @@ def _why_no_cost(plan: Plan, left: Sequence[Cell], prices: Sequence[float | None
 def visible_effect(plan: Plan, noise: float | None = None) -> VisibleEffect:
     """Return the smallest effect that this plan's number of repeats can show.
 
-    `noise` is the standard deviation of a run's log rate as earlier runs showed it, pooled over pairs; None assumes
-    `ASSUMED_NOISE`, and then the mean of several runs of the baseline in a block is quieter than one run.
+    `noise` is the standard deviation of a run's log rate as earlier runs showed it, pooled over pairs. None assumes
+    `ASSUMED_NOISE`. Then the mean of several runs of the baseline in a block is quieter than one run.
     """
     settings: Settings = plan.manifest.settings
     family = sum(cell.unsupported is None for cell in plan.cells) - 1

@@ -1,8 +1,8 @@
 """The rungs of a ladder, fitted to the model and the data at hand.
 
-Each rung of `report.ladder` sets keys on top of the rung before. A key that the chosen model, data or optimiser does
-not have would be handed to a class that does not take it, there and in all later rungs; so it is left out, and a rung
-of which nothing is left stays as an `unsupported` row that names the key.
+Each rung of `report.ladder` sets keys on top of the rung before. The chosen model, data or optimiser may not have one
+of these keys. The key would then reach a class that does not take it, there and in all later rungs. So it is left out.
+A rung of which nothing is left stays as an `unsupported` row that names the key.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ from accelsweep.plan.grid.explain import dotted_keys
 from accelsweep.plan.refusals.wording import FileOf
 
 BUILT = ("model", "data", "optimizer")
-"""The nodes whose keys are arguments of a class; what is added elsewhere is checked where it is read."""
+"""The nodes whose keys are arguments of a class; a key added elsewhere is checked where it is read."""
 
 
 def fitted(composer: Composer, grid: Grid, auto: str, axis: str | None) -> Iterator[GridPoint]:
-    """Yield the points of the grid; those on the ladder over `axis` without the keys that nothing takes.
+    """Yield the points of the grid; those on the ladder over `axis` without the keys that no class takes.
 
-    What is there is told by the same grid composed without the ladder.
+    The same grid, composed without the ladder, shows which keys exist.
     """
     at = next((index for index in grid.swept if axis_of(composer.parse(grid.jobs[0][index])) == axis), None)
     if at is None:
@@ -74,7 +74,7 @@ def _lacking(science: Mapping[str, Any], bare: Mapping[str, Any]) -> list[str]:
 
 
 def _dropped(tree: Mapping[str, Any], keys: list[str], at: str = "") -> dict[str, Any]:
-    """Return `tree` without these dotted keys; what is not on the way to one is shared with the original."""
+    """Return `tree` without these dotted keys; a part without any of them is shared with the original."""
     kept = {}
     for name, value in tree.items():
         key = f"{at}.{name}" if at else name

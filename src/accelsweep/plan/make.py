@@ -1,6 +1,6 @@
 """Make a plan from overrides, and write it down: the road's first step, for the command line and for Snakemake alike.
 
-`make_plan` reads configs, the declared inventory and the sweep's earlier plan, never a record; it writes nothing, so
+`make_plan` reads configs, the declared inventory and the sweep's earlier plan, never a record. It writes nothing, so
 that bad input leaves no trace. `write_plan` then writes blocks first and the manifest last.
 """
 
@@ -29,8 +29,8 @@ from accelsweep.state.folders import SweepFolder
 class Plan:
     """A plan before it is written: the manifest, the blocks that no file holds yet, every cell with its config.
 
-    `notes` are sentences for the user; `previous` is the revision that this one follows, None for the first;
-    `damaged` are files of the earlier plan that cannot be read and are set aside when this one is written.
+    `notes` are sentences for the user. `previous` is the revision that this one follows, None for the first. `damaged`
+    are files of the earlier plan that cannot be read. They are set aside when this plan is written.
     """
 
     manifest: Manifest
@@ -57,9 +57,9 @@ def make_plan(
     """Return the plan for Hydra overrides given in the working directory `home`; write nothing.
 
     `name` is the sweep's name, by default the config's `name`, else the experiment's. `add_repeats` adds so many whole
-    blocks to what the earlier plan of this name had; later plans keep them while the config's `repeats` stays the same.
-    `decided` is what a pilot asks for, where `repeats` is `auto`; later plans keep it too.
-    Raises InputError for anything that is wrong with the input.
+    blocks to those of the earlier plan of this name. Later plans keep them while the config's `repeats` stays the same.
+    `decided` is the number of blocks that a pilot asks for, where `repeats` is `auto`; later plans keep it too. Raises
+    InputError for anything that is wrong with the input.
     """
     if add_repeats < 0:
         raise InputError(f"--add-repeats {add_repeats}: repeats can only be added; `repeats=N` wants fewer")
@@ -113,12 +113,12 @@ def _manifest(
         sources=source_digests(sorted({pair for cell in cells for pair in targets(cell.config)}), folder.home),
         versions=versions(),
     )
-    # Everyone may read a manifest, and it is copied to MLflow; what a run needs whole stands in the blocks.
+    # Everyone may read a manifest, and it is copied to MLflow. The blocks hold the unmasked values for the runs.
     return Manifest.model_validate(without_secrets(manifest.model_dump(mode="json")))
 
 
 def write_plan(home: Path, plan: Plan) -> SweepFolder:
-    """Write what is new of a plan and return the sweep's folder; existing blocks are never written again.
+    """Write the new parts of a plan and return the sweep's folder; existing blocks are never written again.
 
     Damaged files of the earlier plan are set aside under another name. The revision before this one is kept.
     """
@@ -150,8 +150,8 @@ def _with_repeats(settings: Settings, before: Settings | None, add: int, decided
 def with_added_repeats(settings: Settings, before: Settings | None, add: int) -> Settings:
     """Return `settings` with the repeats that `--add-repeats` added, now and to the earlier plan.
 
-    What was added earlier stays while the config asks for the same number as it did then: repeating the command without
-    `--add-repeats` resumes the larger sweep. A changed `repeats` states anew what is wanted.
+    Earlier additions stay while the config asks for the same number as it did then. So repeating the command without
+    `--add-repeats` resumes the larger sweep. A changed `repeats` states the wanted number anew.
     """
     kept = before.added_repeats if before and before.repeats - before.added_repeats == settings.repeats else 0
     return settings.model_copy(update={"repeats": settings.repeats + kept + add, "added_repeats": kept + add})

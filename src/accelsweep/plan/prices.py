@@ -1,4 +1,4 @@
-"""What an hour of a cell costs, and which prices that was computed with."""
+"""The price of an hour of a cell, and the prices that it was computed with."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from accelsweep.core.prices import Prices, PriceUsed, Stated
 
 
 def usd_per_hour(prices: Prices, config: CellConfig, site: Site) -> float | None:
-    """Return what an hour of a cell with this config costs at `site` in USD, or None if no price is given for it."""
+    """Return the price of an hour of a cell with this config at `site` in USD, or None if no price is given for it."""
     models = [device.model for device in site.inventory if device.accelerator == config.accelerator]
     return usd_per_hour_on(prices, config, models)
 
 
 def usd_per_hour_on(prices: Prices, config: CellConfig, models: Sequence[str]) -> float | None:
-    """Return what an hour of a cell with this config costs on devices of one of these `models`, or None if unpriced."""
+    """Return the price of an hour of a cell with this config on devices of one of these `models`; None if unpriced."""
     found = prices.of_device(config.accelerator, models)
     if found is None:
         return None

@@ -1,7 +1,7 @@
-"""Which code a sweep measures: digests of what `_target_` names, found without importing any of it.
+"""The code that a sweep measures: digests of the `_target_`s, found without importing any of them.
 
-What lies in the working directory is followed further: a module there is often one of several that import each other.
-Imports that are made while it runs, by name, are not seen.
+Modules in the working directory are followed further, because they often import each other. Imports by name at run time
+are not seen.
 """
 
 from __future__ import annotations
@@ -25,7 +25,12 @@ OWN_WORKLOADS = "accelsweep.workloads"
 FIRST_SOURCES = "c2b38fa8a9acb7e01846d30cbdf05135f69c5f7103bd9a0b5c081a04593bedb5"
 """The digest of `workloads/` in the first records that a sweep of today may still meet."""
 
-SAME_AS_FIRST = frozenset({"92adb23f3491b6a2f6b10303d4bc49a2f23c5ff595417b3235ef0e65eeac0563"})
+SAME_AS_FIRST = frozenset(
+    {
+        "92adb23f3491b6a2f6b10303d4bc49a2f23c5ff595417b3235ef0e65eeac0563",
+        "9e950667a2dd352b4f562d9a6831f7ceedc69b3254da6187700a21c7e21f80ee",
+    }
+)
 """Digests of later sources whose workloads compute and cost the same. A change that does either begins anew."""
 
 SOURCE_SUFFIXES = frozenset({".py", ".pyx", ".c", ".cc", ".cpp", ".cu", ".cuh", ".h", ".hpp"})
@@ -34,7 +39,7 @@ _NAMED_BY_VERSION = ("torch", "lightning", "hydra-core", "snakemake")
 
 
 def versions() -> dict[str, str]:
-    """Return the installed versions of accelsweep and of what it stands on."""
+    """Return the installed versions of accelsweep and of its foundations."""
     found = {"accelsweep": __version__}
     for name in _NAMED_BY_VERSION:
         try:
@@ -66,7 +71,7 @@ def source_digests(wanted: Iterable[tuple[str, str]], home: Path) -> dict[str, s
     """Return a digest of the source files of each top-level package among the `(key, target)` pairs `wanted`.
 
     `home` comes first on the path, as it does when a run starts. Modules in `home` that those import have entries of
-    their own. Packages that `versions` covers are left out, an installed distribution counts with its list of files and
+    their own. Packages that `versions` covers are left out. An installed distribution counts with its list of files and
     their hashes. Raises InputError for a package that is nowhere to be found.
     """
     digests: dict[str, str] = {}
@@ -86,9 +91,9 @@ def source_digests(wanted: Iterable[tuple[str, str]], home: Path) -> dict[str, s
 
 
 def own_workloads() -> str:
-    """Return what records call our own workloads: the digest of their source, or of the first that measured the same.
+    """Return the digest of our own workloads for records: that of their source, or of the first that measured the same.
 
-    A workload that is moved or documented anew measures what it measured before, and its records go on to stand.
+    A workload that is moved or documented anew measures the same as before, so its records stand.
     """
     found = _digest_of_folder(Path(__file__).resolve().parents[1] / "workloads")
     return FIRST_SOURCES if found in SAME_AS_FIRST else found
@@ -106,7 +111,7 @@ def _find(package: str, key: str, target: str, home: Path) -> ModuleSpec:
 
 
 def _spec(package: str, home: Path) -> ModuleSpec | None:
-    """Return where a package lies, also one whose editable installation brings a finder of its own."""
+    """Return the place of a package, also of one whose editable installation brings a finder of its own."""
     found = PathFinder.find_spec(package, [str(home), *(entry for entry in sys.path if entry)])
     others = (finder for finder in sys.meta_path if finder is not PathFinder and hasattr(finder, "find_spec"))
     return found or next(filter(None, (finder.find_spec(package, None) for finder in others)), None)
@@ -129,7 +134,7 @@ def _lies_in(home: Path, name: str) -> bool:
 
 @lru_cache(maxsize=4096)
 def _imports(source: bytes) -> frozenset[str]:
-    """Return the top-level names that a module imports absolutely; none of one that cannot be read."""
+    """Return the top-level names that a module imports absolutely; none for an unreadable module."""
     try:
         tree = ast.parse(source)
     except (SyntaxError, ValueError):
@@ -151,7 +156,7 @@ def _digest(spec: ModuleSpec, package: str) -> str:
 
 
 def _places(spec: ModuleSpec) -> list[Path]:
-    """Return the folders of a package, the file of a module, or nothing for what has neither."""
+    """Return the folders of a package, the file of a module, or nothing if it has neither."""
     if spec.submodule_search_locations:
         return [Path(folder) for folder in spec.submodule_search_locations]
     return [Path(spec.origin)] if spec.has_location and spec.origin else []

@@ -1,4 +1,4 @@
-"""A plan as rows of plain data, for whoever prints it: cells, what cannot run and why, blocks, estimate, notes."""
+"""A plan as rows of plain data for printing: cells, those that cannot run and why, blocks, estimate, notes."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class ReasonRow:
 
 @dataclass(frozen=True)
 class BlockRow:
-    """A block: its wanted runs, how many are settled, whether this plan adds it, and what it asks for."""
+    """A block: its wanted runs, how many are settled, whether this plan adds it, and its resources."""
 
     block: str
     new: bool
@@ -68,7 +68,7 @@ def plan_table(
 ) -> PlanTable:
     """Return the rows of a plan.
 
-    What earlier runs showed comes from the caller: names of `settled` runs, `wall_seconds` per cell, and `noise`, the
+    The caller brings the results of earlier runs: names of `settled` runs, `wall_seconds` per cell, and `noise`, the
     standard deviation of a run's log rate.
     """
     manifest, done = plan.manifest, set(settled)

@@ -1,4 +1,4 @@
-"""What Lightning's Trainer takes, told without importing it: where a key that is one of its arguments belongs."""
+"""The arguments of Lightning's Trainer, found without importing it, and the place where such a key belongs."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def _arguments(module: ast.Module) -> list[str]:
 
 
 def trainers_place(key: str, value: str = "VALUE") -> str | None:
-    """Return a sentence that says where the Trainer's argument `key` is given; None for what is no argument of its."""
+    """Return a sentence that says where the Trainer's argument `key` is given; None for a key that is none."""
     if key in DECIDED_HERE:
         return f"Lightning's Trainer is not given {key} here: it is decided by {DECIDED_HERE[key]}"
     if key in trainer_arguments():

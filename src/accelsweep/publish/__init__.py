@@ -1,9 +1,9 @@
 """Copy records into MLflow: one way, idempotent, by a writer that no run waits for. MLflow is never read back as data.
 
 A sweep becomes an experiment, a cell a parent run, a repeat a child run, a revision of the plan a `report` run. Every
-publisher works towards the same picture (`wanted`), looks at what the store has (`store`) and mends the difference
-(`writer`); killed at any instant, the next one goes on from what it finds. This file makes the settings that mlflow
-reads when it is imported, so that no module of the room can import it without them.
+publisher computes the same target (`wanted`), looks at the content of the store (`store`) and writes the difference
+(`writer`). If one is killed at any instant, the next one continues from the store's content. This file makes the
+settings that mlflow reads when it is imported. So no module of the room can import it without them.
 """
 
 import os

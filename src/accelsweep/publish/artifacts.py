@@ -1,7 +1,7 @@
-"""Files of an MLflow run: a folder is stored so that afterwards it holds what it should, and nothing of an earlier one.
+"""Files of an MLflow run: after a folder is stored, it holds the new files and none of an earlier one.
 
-A report that is published again may have lost a figure. MLflow's client adds files and deletes none, so what is left
-over is deleted through the store's artifact repository, after the new files stand.
+A report that is published again may have lost a figure. MLflow's client adds files and deletes none. So old files are
+deleted through the store's artifact repository, after the new files stand.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ def store_artifact(client: MlflowClient, run_id: str, artifact: Artifact) -> Non
 
 
 def _delete_left_over(client: MlflowClient, run_id: str, source: Path, target: str) -> None:
-    """Delete what stands in the run's folder `target` and not in `source`; a store that deletes nothing keeps it."""
+    """Delete files of the run's folder `target` that are not in `source`; a store that cannot delete keeps them."""
     wanted = {f"{target}/{path.relative_to(source).as_posix()}" for path in source.rglob("*") if path.is_file()}
     stale = [path for path in _files(client, run_id, target) if path not in wanted]
     if not stale:

@@ -1,7 +1,7 @@
-"""What a cell looks like in MLflow: a parent run whose aggregates are those of findings.json, nothing computed anew.
+"""A cell in MLflow: a parent run whose aggregates are those of findings.json, nothing computed anew.
 
 A cell that ran on several kinds of hardware has a finding for each. A run in MLflow has one value per metric, so such a
-cell has no aggregates there: its verdict says so, and its description lists the kinds.
+cell has no aggregates there. Its verdict says so, and its description lists the kinds.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from accelsweep.publish.wanted import NOTE, Wanted, metrics, milliseconds, param
 
 
 def cell_run(snapshot: Snapshot, cell: PlannedCell) -> Wanted | None:
-    """Return the parent run of a cell, or None while nothing is known of it: no record, none running, supported."""
+    """Return the parent run of a supported cell, or None while it has no record and no running repeat."""
     runs = snapshot.runs_of.get(cell.name, ())
     finished = [snapshot.finished[run] for run in runs if run in snapshot.finished]
     starts = [item.started_at for item in finished]

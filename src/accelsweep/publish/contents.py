@@ -1,6 +1,6 @@
-"""What a finished or running run, a cell and a report look like in MLflow. No number is computed here, only named.
+"""Finished and running runs, cells and reports as MLflow runs. No number is computed here, only named.
 
-Tags with a plain name are for people (`outcome`, `hardware`, `verdict`); those that begin with `accelsweep.` are the
+Tags with a plain name are for people (`outcome`, `hardware`, `verdict`). Tags that begin with `accelsweep.` are the
 publisher's own. Metrics keep the names that they have in records, which carry their units.
 """
 
@@ -30,17 +30,17 @@ _MAX_RUN_NAME = 250
 
 
 def run_key(run: str) -> str:
-    """Return what identifies a repeat's MLflow run in its experiment."""
+    """Return the key that identifies a repeat's MLflow run in its experiment."""
     return f"run:{run}"
 
 
 def cell_key(cell: str) -> str:
-    """Return what identifies a cell's MLflow run in its experiment."""
+    """Return the key that identifies a cell's MLflow run in its experiment."""
     return f"cell:{cell}"
 
 
 def run_name(axes: Mapping[str, Any], repeat: int | None = None) -> str:
-    """Return what a cell is called, or one of its repeats, numbered as its folder: `cuda x2 | batch 256 | repeat 2`."""
+    """Return the name of a cell or of one of its repeats, numbered as its folder: `cuda x2 | batch 256 | repeat 2`."""
     ending = "" if repeat is None else f" | repeat {repeat}"
     return plain(label(axes), limit=_MAX_RUN_NAME - len(ending)) + ending
 
@@ -48,7 +48,7 @@ def run_name(axes: Mapping[str, Any], repeat: int | None = None) -> str:
 def finished_run(folder: SweepFolder, finished: Finished, cell: PlannedCell) -> Wanted:
     """Return the child run for a record. Raises DamagedFile if the record has become unreadable since it was seen.
 
-    Name and params follow the plan's axes: those in the record may be of an earlier revision, which had fewer.
+    Name and params follow the plan's axes. Those in the record may be of an earlier revision, which had fewer.
     """
     record = read_record(folder, finished.run)
     damage = steps_damage(record, folder.steps(record.run))

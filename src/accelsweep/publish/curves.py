@@ -1,7 +1,7 @@
 """A run's steps after warm-up as curves with a bounded number of points, for MLflow's charts.
 
-Every point stands for a bucket of consecutive steps: its rate is all samples of the bucket over the time of its slowest
-ranks, its loss the mean of the losses read. The points carry the number of the bucket's last step.
+Every point stands for a bucket of consecutive steps. Its rate is all samples of the bucket over the time of its slowest
+ranks. Its loss is the mean of the losses read. The points carry the number of the bucket's last step.
 """
 
 from __future__ import annotations

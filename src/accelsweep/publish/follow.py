@@ -1,8 +1,8 @@
 """Publish a sweep while it runs: finished runs as they appear, and how many steps the running one has done.
 
-A process of its own at the lowest priority, so that it cannot hold up a measurement. It looks at the sweep's files only
-and ends with a full pass when it is told to (SIGTERM, Ctrl-C) or when the sweep's head ends. A store that does not
-answer costs the sweep nothing: it is told once and tried again, ever more rarely.
+It is a process of its own at the lowest priority, so that it cannot hold up a measurement. It looks at the sweep's
+files only. It ends with a full pass on SIGTERM or Ctrl-C, or when the sweep's head ends. A store that does not answer
+costs the sweep nothing: this is reported once, and the store is tried again, ever more rarely.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _PATIENCE_SECONDS = 30.0
 
 
 class Follower:
-    """Follows one sweep. `poll()` does what one look at the files asks for; it never raises for a silent store."""
+    """Follows one sweep. `poll()` publishes the changes that one look finds; it never raises for a silent store."""
 
     def __init__(self, folder: SweepFolder, uri: str, tell: Tell) -> None:
         """`uri` is the resolved address of the store."""
@@ -47,7 +47,7 @@ class Follower:
         self._not_before = 0.0
 
     def poll(self) -> None:
-        """Publish what changed since the last poll, or nothing while a store that did not answer is left alone."""
+        """Publish the changes since the last poll, or nothing while a store that did not answer is left alone."""
         from mlflow.exceptions import MlflowException
 
         if time.monotonic() < self._not_before:
@@ -91,7 +91,7 @@ def follow(
 ) -> Publication:
     """Publish the sweep until the process `until_pid` ends or this one is told to stop; then publish all and return.
 
-    A store that was silent to the last is asked once more and not waited for: the sweep's user waits for this.
+    A store that was silent until the end is asked once more without waiting, because the sweep's user waits for this.
     Must run in the main thread of a process of its own: it lowers the process's priority and takes over its signals.
     Raises StoreUnreachable if the store does not answer at the end, InputError if it holds another sweep of that name.
     """
@@ -118,7 +118,7 @@ def _stop_on_signals() -> threading.Event:
 
 
 def _ended(pid: int | None) -> Callable[[], bool]:
-    """Return a function that says whether the process with this id has ended, also when its id is given to another."""
+    """Return a function that says whether the process with this id has ended, also if another one has its id now."""
     if pid is None:
         return lambda: False
     try:

@@ -1,4 +1,4 @@
-"""Which MLflow store a sweep goes to, and where its artifacts lie."""
+"""The MLflow store of a sweep, and the place of its artifacts."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def is_server(uri: str) -> bool:
 
 
 def artifact_location(folder: SweepFolder, uri: str) -> str | None:
-    """Return where the sweep's artifacts go: `HOME/mlartifacts/NAME`, or None where a server decides."""
+    """Return the place of the sweep's artifacts: `HOME/mlartifacts/NAME`, or None where a server decides."""
     if is_server(uri) or not uri.startswith(("sqlite:", "postgresql", "mysql", "mssql")):
         return None
     return (folder.home.resolve() / "mlartifacts" / folder.name).as_uri()

@@ -1,7 +1,7 @@
-"""Copy a sweep into MLflow until the store holds exactly what the folder holds.
+"""Copy a sweep into MLflow until the store holds exactly the content of the folder.
 
-The road is always the same: take a snapshot of the folder, look at the store, bring about what differs, look again. A
-first copy, a resumed one, a repeat measured again and two publishers at once are all the same loop.
+Every publication has the same loop: take a snapshot of the folder, look at the store, write the difference, look again.
+It serves a first copy, a resumed one, a repeat measured again and two publishers at once.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class StoreUnreachable(AccelsweepError):
 
 @dataclass(frozen=True)
 class Publication:
-    """What a publisher did: `written` MLflow runs were created or changed; `finished` records stand in the store."""
+    """A publisher's result: `written` MLflow runs were created or changed; `finished` records stand in the store."""
 
     sweep: str
     experiment: str
@@ -63,9 +63,9 @@ def publish(
     patience_seconds: float = 30.0,
     tell: Tell = print,
 ) -> Publication:
-    """Copy what the store lacks or has otherwise, and return what was done; the store itself is always asked.
+    """Copy missing and different runs to the store, and return the result; the store itself is always asked.
 
-    A store that does not answer is tried again for `patience_seconds`, which `tell` hears of once. Raises
+    A store that does not answer is tried again for `patience_seconds`; `tell` reports that once. Raises
     StoreUnreachable after that, and InputError if the experiment on a server belongs to another sweep.
     """
     from accelsweep.publish.writer import Writer
@@ -77,7 +77,7 @@ def publish(
         nonlocal written
         store = connect(folder, uri)
         for _ in range(_MAX_PASSES):
-            report = report_digest(folder)  # before the look at the rest: what changes later is published next time
+            report = report_digest(folder)  # taken first: a later change is published next time
             snapshot = take(folder)
             writer = Writer(store, store.look())
             refuse_foreign(store, writer.held, (item.sha256 for item in snapshot.finished.values()))
@@ -92,7 +92,7 @@ def publish(
 
 
 def bring_about_all(writer: Writer, snapshot: Snapshot, digest: str) -> None:
-    """Bring about cells, runs and the report (whose files have this digest), and mark as killed what runs no more."""
+    """Bring about cells, runs and the report (whose files have this digest), and mark interrupted runs as killed."""
     keys = bring_about_runs(writer, snapshot)
     if snapshot.findings is not None or snapshot.folder.report.exists():
         report = report_run(snapshot, digest, _constraints(snapshot.folder))
@@ -118,7 +118,7 @@ def bring_about_runs(writer: Writer, snapshot: Snapshot) -> set[str]:
             try:
                 writer.bring_about(finished_run(snapshot.folder, item, cell))
             except (DamagedFile, FileNotFoundError):
-                continue  # it changed under our eyes: the next snapshot names it
+                continue  # it changed meanwhile: the next snapshot names it
     return keys
 
 
@@ -152,7 +152,7 @@ def _patiently(converge: Callable[[], Publication], uri: str, patience_seconds: 
             return converge()
         except (MlflowException, OSError) as error:
             why = masked(str(error).splitlines()[0])
-            deadline = min(deadline, time.monotonic() + patience_seconds)  # not counting what went well before
+            deadline = min(deadline, time.monotonic() + patience_seconds)  # the time before the first failure is free
             if time.monotonic() + pause > deadline:
                 raise StoreUnreachable(
                     f"MLflow at {masked(uri)} could not be filled: {why}. All records are safe; publish again later"

@@ -1,4 +1,4 @@
-"""What a sweep's folder holds at one moment: its plan, which runs left which record, which run is being measured."""
+"""The content of a sweep's folder at one moment: its plan, its runs' records, and the run that is being measured."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from accelsweep.state.progress import steps_done
 from accelsweep.state.records import read_record
 
 Stamp = tuple[int, int]
-"""A file's modification time in nanoseconds and its size: what changes when a file is written anew."""
+"""A file's modification time in nanoseconds and its size: these change when a file is written anew."""
 
 
 @dataclass(frozen=True)
@@ -49,8 +49,8 @@ class RunningRun:
 class Snapshot:
     """A sweep's folder at one moment.
 
-    `planned` is when the plan was made, in milliseconds since 1970; `stamps` are those of manifest and findings; `live`
-    says whether somebody still works on the sweep; `damaged` names files that could not be used, and why.
+    `planned` is the time of the plan, in milliseconds since 1970. `stamps` are those of manifest and findings. `live`
+    says whether the sweep still has a living head or supervisor. `damaged` names files that could not be used, and why.
     """
 
     folder: SweepFolder
@@ -75,15 +75,15 @@ class Snapshot:
         )
 
     def findings_of(self, cell: str) -> tuple[CellFinding, ...]:
-        """Return what the last analysis says of a cell, once for each kind of hardware that it was run on."""
+        """Return the last analysis' findings of a cell, one for each kind of hardware that it was run on."""
         return tuple(item for item in self.findings.cells if item.cell == cell) if self.findings else ()
 
 
 def take(folder: SweepFolder, previous: Snapshot | None = None, *, live: bool = False) -> Snapshot:
-    """Return what the folder holds now; files that have not changed since `previous` are not read again.
+    """Return the present content of the folder; files that have not changed since `previous` are not read again.
 
-    `live` says that the sweep is known to go on, also while no block is held.
-    Raises DamagedFile if the manifest is damaged; any other damaged file is named in the snapshot and left out.
+    `live` says that the sweep is known to go on, also while no block is held. Raises DamagedFile if the manifest is
+    damaged; any other damaged file is named in the snapshot and left out.
     """
     damaged: list[str] = []
     stamps = _stamp(folder.manifest), _stamp(folder.findings)
@@ -116,9 +116,10 @@ def take(folder: SweepFolder, previous: Snapshot | None = None, *, live: bool = 
 
 
 def run_digest(source: str, axes: Mapping[str, Any]) -> str:
-    """Return the digest of a repeat's MLflow run: of what it is made from, and of its cell's axes, which name it.
+    """Return the digest of a repeat's MLflow run: of its sources, and of its cell's axes, which name it.
 
-    A later revision of the plan may have an axis more: the record stays as it is, the run gets the name of its cell.
+    A later revision of the plan may have one more axis. The record stays as it is, and the run gets the name of its
+    cell.
     """
     return sha256_text(canonical_json([source, axes]))
 

@@ -1,4 +1,4 @@
-"""What was copied to which store, kept beside the records, so that mlflow is not even imported when nothing changed."""
+"""The copies of a sweep in stores, noted beside the records, so that mlflow is not imported when nothing changed."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from accelsweep.state.folders import SweepFolder
 
 
 class Copied(Frozen):
-    """What one store holds of a sweep: the digest of each repeat, and that of report, findings and plan together."""
+    """One store's copy of a sweep: the digest of each repeat, and that of report, findings and plan together."""
 
     experiment_id: str
     active_runs: int
@@ -35,9 +35,9 @@ class PublishedState(Document):
 
 
 def up_to_date(folder: SweepFolder, tracking_uri: str | None = None) -> bool:
-    """Return whether the store holds all that the folder holds, without importing mlflow.
+    """Return whether the store holds the whole content of the folder, without importing mlflow.
 
-    A SQLite store is asked whether it still has the experiment and its runs; a server is taken at its word.
+    A SQLite store is asked whether it still has the experiment and its runs; a server is trusted.
     """
     uri = resolve(folder.home, tracking_uri)
     copied = _read(folder).get(masked(uri))

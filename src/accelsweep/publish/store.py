@@ -1,7 +1,7 @@
-"""The MLflow store of a sweep: made once without a race, asked what it holds, and judged whether it is ours.
+"""The MLflow store of a sweep: made once without a race, asked for its content, and checked whether it is ours.
 
 MLflow's first-time migration of a SQLite file is not guarded against a second process. So the file is made under a
-temporary name and linked into place when it is complete: whoever is first wins, and nobody opens a half-made one.
+temporary name and linked into place when it is complete. The first process wins, and no other opens a half-made file.
 """
 
 from __future__ import annotations
@@ -95,7 +95,7 @@ def create_database(uri: str, home: Path) -> None:
     if path is None or path.exists():
         return
     for noisy in ("alembic", "mlflow.store.db"):
-        logging.getLogger(noisy).setLevel(logging.WARNING)  # or each of some 50 migrations is announced
+        logging.getLogger(noisy).setLevel(logging.WARNING)  # otherwise each of some 50 migrations is announced
     from mlflow.store.tracking.sqlalchemy_store import SqlAlchemyStore
 
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -114,8 +114,8 @@ def create_database(uri: str, home: Path) -> None:
 def refuse_foreign(store: Store, held: Mapping[str, list[StoredRun]], ours: Iterable[str]) -> None:
     """Raise InputError if the experiment holds records, none of them ours: it is another sweep of the same name.
 
-    `ours` are the SHA-256 sums of our records. A SQLite file is never refused: it belongs to its folder, and records
-    that were deleted there and measured again replace the old ones.
+    `ours` are the SHA-256 sums of our records. A SQLite file is never refused, because it belongs to its folder.
+    Records that were deleted there and measured again replace the old ones.
     """
     if database_file(store.uri) is not None:
         return

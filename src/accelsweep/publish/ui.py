@@ -1,4 +1,4 @@
-"""MLflow's UI on a folder's results: on loopback, with the right store, and gone without a trace when it is stopped."""
+"""MLflow's UI on a folder's results: on loopback, on the right store, and without leftovers when it is stopped."""
 
 from __future__ import annotations
 
@@ -39,7 +39,8 @@ def serve_ui(home: Path, port: int | None = None, tracking_uri: str | None = Non
     """Serve the UI on 127.0.0.1 until Ctrl-C or SIGTERM, and return the exit code.
 
     Without a `port`, MLflow's usual 5000 is taken if it is free, else any free one. Where the store is a tracking
-    server, nothing is started and its address told. Raises InputError if the asked port is taken. Main thread only.
+    server, nothing is started, and its address is printed. Raises InputError if the asked port is taken. Main thread
+    only.
     """
     uri = resolve(home, tracking_uri)
     if is_server(uri):
@@ -74,7 +75,7 @@ class Server:
         self._log = log
 
     def last_lines(self) -> str:
-        """Return the end of what the server printed."""
+        """Return the end of the server's output."""
         return "\n".join(last_lines(self._log, 12))
 
     def wait_until_it_answers(self) -> None:
@@ -112,7 +113,7 @@ def running_server(home: Path, uri: str, port: int | None = None) -> Iterator[Se
     """Start MLflow's server on the store at `uri`, wait until it answers, and end it with all its processes at exit.
 
     The store's address goes through the environment, where no process list shows it. The server has a session of its
-    own, so that Ctrl-C reaches us alone, and dies with us if we are killed.
+    own, so Ctrl-C reaches only this process. The server ends with this process if that is killed.
     """
     with tempfile.TemporaryFile() as log:
         server = _start_on_free_port(home, uri, port, log)
@@ -123,7 +124,7 @@ def running_server(home: Path, uri: str, port: int | None = None) -> Iterator[Se
 
 
 def _start_on_free_port(home: Path, uri: str, asked: int | None, log: IO[bytes]) -> Server:
-    """Start a server; where its port was lost to another between look and start, and none was asked for, once more."""
+    """Start a server. If its free port was lost to another one meanwhile, and none was asked for, start once more."""
     try:
         return _start(home, uri, _free_port(asked), log)
     except PortLost:
@@ -196,7 +197,7 @@ def _signals(stop: threading.Event) -> Iterator[None]:
 
 
 def _end_group(process: subprocess.Popen[bytes]) -> None:
-    """End the server and everything that it started: first politely, then not."""
+    """End the server and all processes that it started: first politely, then by force."""
     for number, seconds in ((signal.SIGTERM, _STOP_SECONDS), (signal.SIGKILL, _STOP_SECONDS)):
         with contextlib.suppress(ProcessLookupError):
             os.killpg(process.pid, number)

@@ -1,7 +1,7 @@
 """An MLflow run as it should be, in plain values. The writer compares it with the store, and writes the differences.
 
-MLflow refuses some characters in names, long values and lone surrogates. They are made acceptable here. Otherwise a
-strange key or log line in one run would stop the others from being published.
+MLflow refuses some characters in names, long values and lone surrogates. This module replaces them. Otherwise a strange
+key or log line in one run would stop the publication of the others.
 """
 
 from __future__ import annotations
@@ -63,9 +63,9 @@ class DataSet:
 class Wanted:
     """One MLflow run.
 
-    `key` is unique in the experiment; `source` identifies what the run was made from (a record's SHA-256): an MLflow
-    run with the same key and another source is superseded, one with the same source is completed. `digest` covers
-    everything else and is written last, so that a run that carries it is whole. Times: milliseconds since 1970.
+    `key` is unique in the experiment. `source` identifies the run's origin (a record's SHA-256). An MLflow run with the
+    same key and another source is superseded, one with the same source is completed. `digest` covers everything else
+    and is written last, so that a run that carries it is whole. Times: milliseconds since 1970.
     """
 
     key: str
@@ -90,7 +90,7 @@ def milliseconds(iso: str) -> int:
 
 
 def plain(value: Any, limit: int = _MAX_TAG) -> str:
-    """Return a value as text that every store accepts: JSON for what is no string, secrets masked, cut at `limit`."""
+    """Return a value as text that every store accepts: JSON if it is no string, secrets masked, cut at `limit`."""
     text = masked(as_typed(value).replace("\0", "\N{REPLACEMENT CHARACTER}").encode("utf-8", "replace").decode())
     if len(text) <= limit:
         return text
@@ -110,7 +110,7 @@ def metrics(values: Mapping[str, float | None]) -> dict[str, float]:
 
 
 def tags(values: Mapping[str, Any]) -> dict[str, str]:
-    """Return what is known (not None, not empty) as MLflow tags."""
+    """Return the known values (not None, not empty) as MLflow tags."""
     known = {name: value for name, value in values.items() if value is not None and value != ""}
     return {name: plain(value) for name, value in zip(_names(known), known.values(), strict=True)}
 

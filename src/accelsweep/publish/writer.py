@@ -1,8 +1,8 @@
-"""Bring one MLflow run into the state that is wanted, so that it can be cut off anywhere and done again.
+"""Bring one MLflow run into the wanted state, so that the work can be cut off anywhere and done again.
 
-A run is created with its key and its source, then filled, ended, and only at the very end tagged with its digest: a run
-that carries the digest is whole. Filling a run twice leaves the same run, because params are only added and a record's
-metric points carry the record's times.
+A run is created with its key and its source, then filled and ended. At the very end it is tagged with its digest, so a
+run that carries the digest is whole. Filling a run twice leaves the same run, because params are only added and a
+record's metric points carry the record's times.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ _SAME_START_MILLISECONDS = 1000
 
 
 class Writer:
-    """Writes into one experiment. Remembers what it saw and wrote, so that it need not look again while it is alone."""
+    """Writes into one experiment. It keeps its reads and writes, so that it need not look again while it is alone."""
 
     def __init__(self, store: Store, held: dict[str, list[StoredRun]]) -> None:
-        """`held` is what the store holds now (`store.look()`)."""
+        """`held` is the present content of the store (`store.look()`)."""
         self._store = store
         self._client = store.client
         self.held = held
@@ -42,7 +42,7 @@ class Writer:
         return self.holds(wanted.key, wanted.source, wanted.digest, wanted.parent)
 
     def holds(self, key: str, source: str, digest: str, parent: str | None) -> bool:
-        """Return whether the one run under `key` has these marks and this parent, without building what is wanted."""
+        """Return whether the one run under `key` has these marks and this parent, without building the wanted run."""
         same = self.held.get(key, [])
         return (
             len(same) == 1
@@ -51,7 +51,7 @@ class Writer:
         )
 
     def bring_about(self, wanted: Wanted) -> None:
-        """Create, complete or replace the run, and delete what else stands under its key (restorable in MLflow)."""
+        """Create, complete or replace the run, and delete any other one under its key (restorable in MLflow)."""
         if self.settled(wanted):
             return
         matching = [entry for entry in self.held.get(wanted.key, []) if _continues(entry, wanted)]
@@ -72,9 +72,10 @@ class Writer:
         self._client.log_metric(self._ids[key], "steps_done", float(step), step=step)
 
     def abandon(self, wanted: Collection[str]) -> None:
-        """Mark as KILLED what the store calls running but is not among the keys `wanted` any more.
+        """Mark as KILLED each run that the store calls running and that is no longer among the keys `wanted`.
 
-        The mark of a whole run goes first: cut off behind it, a run that is resumed is filled anew, without `not_run`.
+        The digest's tag is removed first. If this is cut off after that, a resumed run is filled anew, without
+        `not_run`.
         """
         for entry in [entry for same in self.held.values() for entry in same]:
             if entry.status == "RUNNING" and entry.key not in wanted:
@@ -189,7 +190,7 @@ def _as_wanted(entry: StoredRun, wanted: Wanted, parent: str | None) -> StoredRu
 
 
 def _tags_after(entry: StoredRun, wanted: Wanted) -> frozenset[str]:
-    """Return the tags that the run is to have: those wanted, and those that MLflow and the publisher need."""
+    """Return the tags that the run is to have: the wanted ones, and those that MLflow and the publisher need."""
     kept = (tag for tag in entry.tags if tag.startswith(("accelsweep.", "mlflow.")))
     return frozenset(wanted.tags).union(kept)
 

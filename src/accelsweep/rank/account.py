@@ -1,4 +1,4 @@
-"""What a rank knows of its run so far. Whatever interrupts the run, this much is recorded."""
+"""A rank's account of its run so far. Whatever interrupts the run, this much is recorded."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Account:
         self._target: str | None = None
 
     def window_closed(self, measured: Measurement) -> None:
-        """Keep what the window showed. `environment` holds the state before and after it."""
+        """Keep the measurements of the window. `environment` holds the state before and after it."""
         self.effective = measured.effective
         self.metrics |= measured.metrics
         self.environment |= measured.states

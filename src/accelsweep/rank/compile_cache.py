@@ -1,7 +1,7 @@
-"""Where torch.compile and Triton keep what they compiled: empty for each run, unless its cell asks for a warm cache.
+"""The caches of torch.compile and Triton: empty for each run, unless its cell asks for a warm cache.
 
-A rank that is killed cannot remove its caches. Its hold on their folder ends with it, so that a later rank on the same
-machine knows that nobody needs them any more.
+A rank that is killed cannot remove its caches. Its hold on their folder ends with it, so a later rank on the same
+machine can remove them.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from pathlib import Path
 from accelsweep.rank.spec import RunSpec
 
 VARIABLES = ("TORCHINDUCTOR_CACHE_DIR", "TRITON_CACHE_DIR")
-"""What names the caches' folders; a cell that sets one in its `env` asks for a warm cache."""
+"""The variables of the caches' folders; a cell that sets one in its `env` asks for a warm cache."""
 
 _PREFIX = "accelsweep-compile-"
 _SETTLED_SECONDS = 60.0
@@ -32,7 +32,7 @@ def is_warm(spec: RunSpec) -> bool:
 
 @contextlib.contextmanager
 def fresh_caches(spec: RunSpec) -> Iterator[None]:
-    """Give compilers empty caches of this run's own, so that compiling is never warm by accident; only on purpose."""
+    """Give compilers empty caches of this run's own, so that compiling is warm only on purpose, never by accident."""
     if is_warm(spec):
         yield
         return
@@ -43,7 +43,7 @@ def fresh_caches(spec: RunSpec) -> Iterator[None]:
 
 
 def remove_abandoned() -> None:
-    """Remove the caches of ours that nobody holds: those of ranks that were killed."""
+    """Remove our caches that no process holds: those of ranks that were killed."""
     for folder in Path(tempfile.gettempdir()).glob(f"{_PREFIX}*"):
         with contextlib.suppress(OSError):
             made = folder.lstat()

@@ -1,4 +1,4 @@
-"""A model's size, its operations per sample, its device's ceiling, and the utilisation that follows from these."""
+"""A model's size, its operations per sample, its device's ceiling, and the resulting utilisation."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from accelsweep.rank.spec import RunSpec
 from accelsweep.workloads.building.build import build_module
 
 Answer = Callable[[pl.LightningModule, Any], Any]
-"""What a module does with a batch where it does not train on it."""
+"""A module's treatment of a batch that it does not train on."""
 
 
 def count_operations(

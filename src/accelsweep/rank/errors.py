@@ -1,4 +1,4 @@
-"""What an exception inside a rank means: memory, unsupported here, a peer's failure seen from afar, or the user's code.
+"""The meaning of an exception inside a rank: memory, unsupported here, echo of a peer's failure, or the user's code.
 
 Allocators and libraries report exhaustion in their own words and types, so their words are listed here.
 """
@@ -53,11 +53,11 @@ OUTCOME_OF: dict[ErrorKind, Outcome] = {
     "user_exception": Outcome.crashed,
     "collective": Outcome.crashed,
 }
-"""How each kind of ending is recorded."""
+"""Kind of ending -> recorded outcome."""
 
 
 def classify(error: BaseException) -> ErrorKind:
-    """Return what `error`, or one of the errors that caused it, means."""
+    """Return the meaning of `error`, or of one of the errors that caused it."""
     chain = _chain(error)
     if any(_is_out_of_memory(link) for link in chain):
         return "out_of_memory"
@@ -93,12 +93,12 @@ def _is_out_of_memory(error: BaseException) -> bool:
 
 
 def reason_of(error: BaseException, target: str | None = None) -> str:
-    """Return one line for the record: the type and the first line of what it said, and what mends it if that is known.
+    """Return one line for the record: the type and the first line of the error, and its remedy if that is known.
 
     `target` is the column of the classes, where the data has columns.
 
-    An error of ours says it all, without its type, also where another library wraps it in one of its own. What Hydra
-    wraps is told as it was raised: of a constructor that failed, Hydra's own first line says only that it did.
+    An error of ours is complete without its type, also where another library wraps it in one of its own. An error that
+    Hydra wraps is told as it was raised. Hydra's own first line says only that a constructor failed.
     """
     ours = next((link for link in _chain(error) if isinstance(link, InputError | Unsupported | Diverged)), None)
     told = ours or unwrapped(error)
@@ -109,7 +109,7 @@ def reason_of(error: BaseException, target: str | None = None) -> str:
 
 
 def _remedy(said: str, target: str | None) -> str:
-    """Return what to change where torch refused a class that the model does not have."""
+    """Return the remedy where torch refused a class that the model does not have."""
     where = f"the column data.target={target}" if target else "the data"
     if found := _CLASS_TOO_HIGH.search(said):
         number = int(found["number"])
@@ -129,7 +129,7 @@ def traceback_of(error: BaseException) -> str:
 
 
 def unwrapped(error: BaseException) -> BaseException:
-    """Return the error that Hydra met when it built or imported something, out of the errors that it made of it."""
+    """Return the original error of a build or an import, out of the errors that Hydra wraps around it."""
     while error.__cause__ is not None and _raised_by_hydra(error):
         error = error.__cause__
     return error

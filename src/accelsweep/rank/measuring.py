@@ -1,4 +1,4 @@
-"""The timed part of a run: a window over steps, what every rank saw put together, and the settings read back."""
+"""The timed part of a run: a window over steps, the measurements of all ranks together, and the settings read back."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Measurement:
-    """The window of this rank and what was concluded from all ranks' windows.
+    """The window of this rank and the conclusions from all ranks' windows.
 
     `states` holds this rank's device as the window `opened` and `closed`; it is empty where no device can be asked.
     """
@@ -41,7 +41,7 @@ class Measurement:
 
 
 def measure(spec: RunSpec, driver: Driver, place: RankPlace, progress: Callable[[int], object] | None) -> Measurement:
-    """Drive steps through the window. Raises what the user's code raises."""
+    """Drive steps through the window. Raises the errors of the user's code."""
     from accelsweep.measure.device import measured_device
 
     rules = WindowRules.from_config(spec.config.measure, driver.accumulate)
@@ -77,7 +77,7 @@ def _energy_probes(device: torch.device, place: RankPlace) -> dict[str, GpuEnerg
 
 
 def device_uuids(device: torch.device) -> tuple[str, ...]:
-    """Return the UUID of a CUDA device, by which NVML knows it too; nothing for other devices."""
+    """Return the UUID of a CUDA device, which NVML uses too; nothing for other devices."""
     import torch
 
     return (str(torch.cuda.get_device_properties(device).uuid),) if device.type == "cuda" else ()

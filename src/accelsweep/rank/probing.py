@@ -1,6 +1,6 @@
 """The probe pass of a run and the breakdown of a step that follows from it.
 
-It trains a fresh module, like the quality phase, so that nothing of it stands inside or before the timed window.
+It trains a fresh module, like the quality phase, so that it adds nothing inside or before the timed window.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ from accelsweep.rank.spec import RunSpec
 
 @dataclass(frozen=True)
 class Probed:
-    """What the pass found."""
+    """The result of the pass."""
 
     breakdown: Breakdown | None
     metrics: dict[str, Metric]
 
 
 def release(device: torch.device) -> None:
-    """Give back what an earlier phase left on the device, so that no phase has less memory than the window had."""
+    """Free the memory that an earlier phase left on the device, so that no phase has less than the window had."""
     gc.collect()
     if device.type == "cuda":
         torch.cuda.empty_cache()
@@ -39,9 +39,9 @@ FEWEST_STEPS = 3
 
 
 def probe(spec: RunSpec, step_seconds: float) -> Probed:
-    """Train at most `measure.probe_steps` steps and break them down. Raises what the user's code raises.
+    """Train at most `measure.probe_steps` steps and break them down. Raises the errors of the user's code.
 
-    `step_seconds` is the pace of the window, the same on every rank: the pass looks at no more steps than fit into
+    `step_seconds` is the pace of the window, the same on every rank. The pass looks at no more steps than fit into
     `measure.min_seconds`.
     """
     rules = spec.config.measure

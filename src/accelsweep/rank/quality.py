@@ -1,8 +1,8 @@
 """Quality in a phase of its own: a fresh module, a fixed number of samples, the validation loop.
 
-It is apart from the timed window because that has as many steps as fit into some seconds: a faster cell would train on
-more samples and look better. Here every cell trains on the same number, with the repeat's seed, so that quality pairs
-by seed.
+It is apart from the timed window, whose steps are as many as fit into some seconds. In the window a faster cell would
+train on more samples and look better. Here every cell trains on the same number, with the repeat's seed, so that
+quality pairs by seed.
 """
 
 from __future__ import annotations
@@ -45,14 +45,14 @@ class SampleBudget:
 
 @dataclass(frozen=True)
 class QualityPhase:
-    """The phase's metrics, and what else the module logged."""
+    """The phase's metrics, and the module's other logged values."""
 
     metrics: dict[str, Metric]
     logged: dict[str, float]
 
 
 def measure_quality(spec: RunSpec, clock: Clock = monotonic) -> QualityPhase:
-    """Train on `measure.quality_samples` samples and validate. Raises Diverged, and what the user's code raises."""
+    """Train on `measure.quality_samples` samples and validate. Raises Diverged, and the errors of the user's code."""
     samples, name = spec.config.measure.quality_samples, spec.config.measure.quality_metric or "quality"
     if samples is None:
         return QualityPhase(_absent(name, "not asked for: measure.quality_samples is null"), {})

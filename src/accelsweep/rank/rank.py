@@ -1,6 +1,6 @@
 """One rank of one run: from the frozen config to `rank-R.json` and `rank-R.steps.parquet`.
 
-torch and Lightning are imported inside the functions. A supervisor that has them already pays nothing, and a parent
+torch and Lightning are imported inside the functions. A supervisor that has them already loses no time, and a parent
 that must not have them never gets them. `python -m accelsweep.rank.rank SPEC` runs a rank in an interpreter of its own.
 """
 
@@ -42,8 +42,8 @@ def run_rank(spec: RunSpec) -> None:
     """Run this process's rank of `spec` and leave its result in the attempt's folder.
 
     The environment holds RANK, LOCAL_RANK, WORLD_SIZE, MASTER_ADDR, MASTER_PORT and NODE_RANK. An error of the user's
-    code is a result, never an exception: its traceback goes to stderr and into the result, which is on disk before the
-    process group is torn down. Only signals and a disk that cannot be written end this otherwise.
+    code is a result, never an exception. Its traceback goes to stderr and into the result. The result is on disk before
+    the process group is torn down. Only signals and an unwritable disk end this otherwise.
     """
     place = RankPlace.of(spec)
     account = Account()
@@ -52,7 +52,7 @@ def run_rank(spec: RunSpec) -> None:
             _measure(spec, place, account)
         except (Exception, SystemExit) as error:
             if interrupted(error):
-                raise  # whoever sent the signal knows why, and records it
+                raise  # the sender of the signal records the reason
             account.failed(error, spec.config.class_column)
         account.result(place.rank).write(spec.rank_result(place.rank))
         leave_group()

@@ -1,4 +1,4 @@
-"""The two documents that a supervisor and its ranks exchange: what to run, and how it ended on one rank.
+"""The two documents between a supervisor and its ranks: the run's spec, and its ending on one rank.
 
 The supervisor writes a `RunSpec` into the attempt's folder. Each rank reads nothing else, and answers with a
 `RankResult` in `rank-R.json`. It writes that before its process group is torn down. So the first cause of a failure is
@@ -20,7 +20,7 @@ from accelsweep.core.plans import Run
 from accelsweep.core.record import Doubt, Effective, Metric
 
 ErrorKind = Literal["none", "out_of_memory", "diverged", "user_exception", "collective", "unsupported"]
-"""What ended a rank. Where ranks disagree, the first in `PRECEDENCE` is the run's."""
+"""The cause of a rank's end. Where ranks disagree, the first in `PRECEDENCE` is the run's."""
 
 PRECEDENCE: tuple[ErrorKind, ...] = (
     "out_of_memory",
@@ -30,16 +30,16 @@ PRECEDENCE: tuple[ErrorKind, ...] = (
     "collective",
     "none",
 )
-"""Which rank's ending explains the run: a collective error is what the peers of the failing rank see."""
+"""The order of ranks' endings that explain the run: the peers of a failing rank see a collective error."""
 
 
 class RunSpec(Document):
     """One attempt at one run, for its ranks.
 
-    `config` is the cell's frozen scientific config and `axes` its swept keys; `run.seed` seeds this repeat;
-    `world_size` is the number of ranks on all nodes; `attempt_folder` is an absolute path, the same on every node.
-    `threads` are the CPU threads of each rank where the plan knows them; None shares the cores of a node among ranks.
-    `ceilings` is where the runs of a block keep the matmul ceilings that they measured; None keeps none.
+    `config` is the cell's frozen scientific config and `axes` its swept keys. `run.seed` seeds this repeat.
+    `world_size` is the number of ranks on all nodes. `attempt_folder` is an absolute path, the same on every node.
+    `threads` are the CPU threads of each rank if the plan fixes them; None shares the cores of a node among ranks.
+    `ceilings` is the file in which the runs of a block keep their measured matmul ceilings; None keeps none.
     """
 
     kind: ClassVar[str] = "run-spec"
@@ -57,29 +57,29 @@ class RunSpec(Document):
     ceilings: str | None = None
 
     def file(self) -> Path:
-        """Where the spec itself lies: `run-spec.json` in the attempt's folder."""
+        """The path of the spec itself: `run-spec.json` in the attempt's folder."""
         return Path(self.attempt_folder) / "run-spec.json"
 
     def rank_result(self, rank: int) -> Path:
-        """Where rank `rank` leaves its `RankResult`."""
+        """The path of rank `rank`'s `RankResult`."""
         return Path(self.attempt_folder) / f"rank-{rank}.json"
 
     def rank_steps(self, rank: int) -> Path:
-        """Where rank `rank` leaves its steps: rank, step, phase, step_seconds, samples, train_loss."""
+        """The path of rank `rank`'s steps: rank, step, phase, step_seconds, samples, train_loss."""
         return Path(self.attempt_folder) / f"rank-{rank}.steps.parquet"
 
     def progress(self) -> Path:
-        """Where rank 0 keeps the number of finished steps: 8 bytes, a little-endian signed integer."""
+        """The path of rank 0's number of finished steps: 8 bytes, a little-endian signed integer."""
         return Path(self.attempt_folder) / "progress"
 
 
 class RankResult(Document):
-    """How a run ended on one rank.
+    """The ending of a run on one rank.
 
-    `metrics` and `effective` of rank 0 are the run's: what concerns all ranks (rate, skew, memory) was gathered before
-    they were computed. Other ranks state what is their own. `outcome` and `reason` obey the record's rule: `measured`
-    has no reason, everything else has one. `traceback` shows the user's code, without the harness's frames where there
-    are any.
+    `metrics` and `effective` of rank 0 are the run's: values of all ranks (rate, skew, memory) were gathered before
+    they were computed. Other ranks state their own. `outcome` and `reason` obey the record's rule: `measured` has no
+    reason, everything else has one. `traceback` shows the user's code, without the harness's frames where there are
+    any.
     """
 
     kind: ClassVar[str] = "rank-result"

@@ -1,4 +1,4 @@
-"""What each figure means, in one place, for the page, the Markdown report and `snakemake --report` alike.
+"""The explanation of each figure, in one place, for the page, the Markdown report and `snakemake --report` alike.
 
 Snakemake reads captions from files: `python -m accelsweep.report.captions workflows/captions` writes them anew.
 """
@@ -102,12 +102,12 @@ CAPTIONS: dict[str, Caption] = {
 
 
 def caption_files() -> dict[str, str]:
-    """Return the captions as reStructuredText, which is how Snakemake wants them, by file name."""
+    """Return the captions as reStructuredText, which Snakemake reads, by file name."""
     return {f"{name}.rst": f"{_plain(caption.text)}\n" for name, caption in CAPTIONS.items()}
 
 
 def _plain(text: str) -> str:
-    """Return `text` with everything that reStructuredText or Snakemake's jinja2 would read as markup disarmed."""
+    """Return `text` with everything escaped that reStructuredText or Snakemake's jinja2 would read as markup."""
     return re.sub(r"([\\*`|_{}])", r"\\\1", text)
 
 

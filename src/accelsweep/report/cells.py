@@ -78,7 +78,7 @@ def absent_metrics(findings: Findings) -> list[str]:
 
 
 def cost_words(findings: Findings) -> list[str]:
-    """Return the prices behind the costs with their dates and sources, and which costs there are not, and why."""
+    """Return the prices behind the costs with their dates and sources, and the missing costs with the reasons."""
     if findings.costs_note:
         return [f"Cost: {findings.costs_note.rstrip('.')}."]
     priced = [f"Priced with {_price_words(price)}." for price in findings.prices]
@@ -142,7 +142,7 @@ def _bottleneck(cell: CellFinding) -> Entry:
 
 
 def _why(cell: CellFinding) -> str:
-    """Return the reason of a verdict that the interval beside it does not explain by itself."""
+    """Return the reason of a verdict, unless the interval beside it explains it."""
     plain = (Verdict.faster, Verdict.slower, Verdict.same, Verdict.baseline)
     if cell.verdict not in plain:
         return cell.verdict_reason
@@ -173,14 +173,14 @@ def _quality(cell: CellFinding) -> Entry:
 
 
 def quality_words(cell: CellFinding) -> str:
-    """Return the verdict on quality without the word that the heading beside it says already."""
+    """Return the verdict on quality without the word that is in the heading already."""
     return cell.quality_verdict.removeprefix("quality: ")
 
 
 def _split(words: str) -> tuple[str, str]:
     """Split `2.1x [2.0, 2.2]` into the value and its interval, so that the interval can be set smaller.
 
-    Why there is no interval stands beside the verdict, once, and in the CSV.
+    The reason for a missing interval stands beside the verdict, once, and in the CSV.
     """
     value, bracket, rest = words.partition(" [")
     if bracket:

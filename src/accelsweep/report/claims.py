@@ -1,4 +1,4 @@
-"""The tables of claims: claimed, measured here, verdict; why they may differ; and what others measured, beside ours."""
+"""The tables of claims: claimed, measured here, verdict; reasons for differences; and published values beside ours."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _TONES = {
     ClaimVerdict.not_run: "absent",
 }
 _SHORT = {ClaimVerdict.measured: "measured"}
-"""A verdict whose rest stands in the row already."""
+"""A verdict whose other words stand in the row already."""
 
 
 def claims_table(claims: Sequence[ClaimFinding], confidence: float) -> ReportTable:
@@ -58,7 +58,7 @@ def _row(claim: ClaimFinding) -> tuple[Entry, ...]:
 
 
 def reasons_table(claims: Sequence[ClaimFinding]) -> ReportTable:
-    """Return a row for each claim: where it comes from, and why it may come out differently, whatever came out."""
+    """Return a row for each claim, whatever its verdict: its source, and why it may come out differently."""
     own = {claim.id: claim for claim in reversed(claims) if not claim.analogue}
     shown = [own[name] for name in dict.fromkeys(claim.id for claim in claims if claim.id in own)]
     return ReportTable(
@@ -84,7 +84,7 @@ def _doubts(claim: ClaimFinding) -> str:
 
 
 def _statement(claim: ClaimFinding) -> Entry:
-    """Return the statement, or what the analogue is, with the claim's name; the figure's name tells several apart."""
+    """Return the statement, or the analogue's description, with the claim's name; the figure's name follows, if any."""
     figure = f": {claim.figure}" if claim.figure else ""
     if claim.analogue:
         return Entry(f"{claim.id}, analogue{figure}", claim.analogue, tone="absent")
@@ -112,7 +112,7 @@ def _data(claim: ClaimFinding) -> dict[str, Any]:
 
 
 def published_table(claims: Sequence[ClaimFinding]) -> ReportTable:
-    """Return what others published for a figure, a column each, beside what was measured here."""
+    """Return others' published values of a figure, a column each, beside the value measured here."""
     shown = [claim for claim in claims if claim.published]
     names = list(dict.fromkeys(name for claim in shown for name in claim.published))
     return ReportTable(

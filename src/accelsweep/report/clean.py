@@ -1,8 +1,8 @@
 """Text from outside (names, values, reasons, log lines) made printable, once, before anything is formatted.
 
-Escaping is the renderers' work. Characters that no renderer can carry are replaced here. Control characters and lone
-surrogates make a page or an SVG invalid. Marks that reverse the direction of the text around them make a page say
-something else than its source.
+Escaping is the renderers' work. This module replaces characters that no renderer can carry. Control characters and lone
+surrogates make a page or an SVG invalid. Marks that reverse the direction of the text around them make a page differ
+from its source.
 """
 
 from __future__ import annotations

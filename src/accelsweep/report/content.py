@@ -1,4 +1,4 @@
-"""Everything that a report says, before it is set as a page or as Markdown: both render this one value."""
+"""Everything in a report, before it is set as a page or as Markdown: both render this one value."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ MUCH = 1.0
 
 @dataclass(frozen=True)
 class Fact:
-    """One figure of the first screen: what it is, its value, and a smaller line such as the interval."""
+    """One figure of the first screen: its name, its value, and a smaller line such as the interval."""
 
     name: str
     value: str
@@ -82,7 +82,7 @@ def sentence(text: str) -> str:
 
 
 def build_content(raw: Findings, folder: ReportPlace) -> Content:
-    """Return what the report of these findings says; `folder` is only read for the raw steps of some runs."""
+    """Return the content of the report of these findings; `folder` is only read for the raw steps of some runs."""
     findings = _told_apart(printable_findings(raw))
     figures = build_figures(findings, folder)
     chosen = _chosen(findings)

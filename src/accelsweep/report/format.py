@@ -34,7 +34,7 @@ def absent(reason: str | None) -> str:
 def estimate_text(value: Estimate | None, reason: str | None = None) -> str:
     """Return `2.1x [2.0, 2.2]`, `12.3k samples/s [12.0k, 12.7k]`, or the value and why it has no interval.
 
-    What lies anywhere within a factor of 20 or more is `not known yet`; the files keep both ends.
+    An interval over a factor of 20 or more becomes `not known yet`; the files keep both ends.
     """
     if value is None:
         return absent(reason)
@@ -51,11 +51,11 @@ def estimate_text(value: Estimate | None, reason: str | None = None) -> str:
 def bare_text(value: Estimate) -> str:
     """Return an estimate without its unit, for a column whose heading names that: `12,345 [12,001, 12,690]`.
 
-    Operations and bytes, of which there are very many, keep their prefix: `50.8G [50.1G, 51.5G]`.
+    Very large numbers of operations and bytes keep their prefix: `50.8G [50.1G, 51.5G]`.
     """
     scale, word = _scale(value.value, value.unit)
     prefix = word.removesuffix(unit_word(value.unit))
-    if prefix not in _SCALE:  # `k samples/s` has a word between: all digits are wanted there
+    if prefix not in _SCALE:  # `k samples/s` has a word in it: such a unit needs all digits
         scale, prefix = 1.0, ""
     if value.low is None or value.high is None:
         return significant(value.value / scale) + prefix
@@ -87,7 +87,7 @@ def count(value: int, noun: str, plural: str | None = None) -> str:
 
 
 def in_about(advice: Recommendation) -> str:
-    """Return `, in about 4 minutes`: what the advised command takes. Nothing where no run tells."""
+    """Return `, in about 4 minutes`, the time of the advised command. Empty if no run gives the time."""
     minutes = advice.settle_minutes
     if minutes is None:
         return ""

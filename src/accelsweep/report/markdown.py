@@ -75,7 +75,7 @@ def _figure(figure: Figure) -> str:
 
 
 def table_text(table: ReportTable) -> str:
-    """Return a table with its caption and a link to its CSV, or what to say where it has no row."""
+    """Return a table with its caption and a link to its CSV, or its words for no rows."""
     if not table.rows:
         return escape(table.empty)
     head = "| " + " | ".join(escape(column.title) for column in table.columns) + " |"

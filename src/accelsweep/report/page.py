@@ -1,7 +1,7 @@
-"""The page: one self-contained HTML file that opens offline, asks nobody for anything, and runs only our own scripts.
+"""The page: one self-contained HTML file that opens offline, makes no request, and runs only our own scripts.
 
-Texts are escaped by jinja2; charts travel as JSON in which `<`, `>` and `&` are written as escapes, so that no string
-can end its script element. A content security policy with the hashes of our scripts stands behind both.
+Texts are escaped by jinja2. Charts travel as JSON in which `<`, `>` and `&` are written as escapes, so that no string
+can end its script element. A content security policy with the hashes of our scripts is a second defence.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ def _style() -> Markup:
 
 
 def embed_json(value: Any) -> Markup:
-    """Return JSON that is safe inside a script element whatever strings it holds."""
+    """Return JSON that is safe inside a script element, whatever strings it holds."""
     text = json.dumps(value, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
     for character in "<>&\u2028\u2029":
         text = text.replace(character, f"\\u{ord(character):04x}")
@@ -82,7 +82,7 @@ def _chart(figure: Figure) -> dict[str, Any]:
 
 
 def _packed_rows(table: ReportTable) -> list[dict[str, Any]]:
-    """Return the rows that are not set, by column: the fields of its entries that any of them uses, packed."""
+    """Return the rows that are not set, by column: the fields that any of their entries uses, packed."""
     columns, empty = [], asdict(Entry(""))
     for entries in zip(*table.beyond, strict=True):
         fields = [asdict(entry) for entry in entries]
@@ -92,7 +92,7 @@ def _packed_rows(table: ReportTable) -> list[dict[str, Any]]:
 
 
 def pack(rows: Sequence[Row]) -> dict[str, Any]:
-    """Return rows as columns; a column of texts is its different texts (`of`) and, for each row, which one (`at`)."""
+    """Return rows as columns. A column of texts has its different texts (`of`) and, for each row, an index (`at`)."""
     columns: dict[str, Any] = {}
     for key in rows[0]:
         values = [row[key] for row in rows]

@@ -1,4 +1,4 @@
-"""Where a report's inputs lie and where it goes: of one sweep (its folder says it all), or of several merged ones."""
+"""The place of a report's inputs and outputs: for one sweep, whose folder has them all, or for several merged ones."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ LONGEST = 120
 
 
 class ReportPlace(Protocol):
-    """What a report is written from and to; a `SweepFolder` is one."""
+    """The inputs and the output of a report; a `SweepFolder` is one."""
 
     @property
     def findings(self) -> Path:
@@ -26,10 +26,10 @@ class ReportPlace(Protocol):
         """The folder of the report."""
 
     def steps(self, run: str) -> Path:
-        """Return the raw step times of the run that the findings call so."""
+        """Return the raw step times of the run with this name in the findings."""
 
     def record(self, run: str) -> Path:
-        """Return the record of the run that the findings call so."""
+        """Return the record of the run with this name in the findings."""
 
 
 @dataclass(frozen=True)
@@ -67,7 +67,7 @@ class MergedPlace:
 
 
 def own_name(run: str) -> str:
-    """Return what a run is called in its own sweep, given its name in the findings of one sweep or of several."""
+    """Return a run's name in its own sweep, given its name in the findings of one sweep or of several."""
     return run.rpartition("/")[2]
 
 

@@ -1,4 +1,4 @@
-"""What a table is: frozen values, so that what stands in it is decided apart from how the page or Markdown set it."""
+"""A table as frozen values: its content is decided apart from its rendering in the page or in Markdown."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Entry:
 
 @dataclass(frozen=True)
 class ReportTable:
-    """A table with its caption and, for the CSV `NAME.csv`, its raw rows; `empty` is what to say if it has none."""
+    """A table with its caption and, for the CSV `NAME.csv`, its raw rows; `empty` are its words if it has none."""
 
     name: str
     title: str

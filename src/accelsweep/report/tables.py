@@ -1,4 +1,4 @@
-"""The tables beside the cells: what was not measured, doubts, runs, environment."""
+"""The tables beside the cells: failed and excluded settings, doubts, runs, environment."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def _axes_words(axes: Mapping[str, Any]) -> str:
 
 
 def doubts_table(findings: Findings) -> ReportTable:
-    """Return every doubt with the cells that it weakens and what to do about it."""
+    """Return every doubt with the cells that it weakens and its remedy."""
     where: dict[Doubt, list[str]] = {doubt: [] for doubt in findings.doubts}
     for cell in findings.cells:
         for doubt in cell.doubts:

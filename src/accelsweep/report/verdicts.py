@@ -25,7 +25,7 @@ _IN_WORDS = {ClaimVerdict.measured: "without a claimed figure"}
 
 @dataclass(frozen=True)
 class Verdicts:
-    """What the page says: the sweeps that state claims, and why some, by name, were not run to their end."""
+    """The content of the page: the sweeps that state claims, and why some, by name, were not run to their end."""
 
     sweeps: tuple[Findings, ...]
     why_not: Mapping[str, str]
@@ -37,7 +37,7 @@ class Verdicts:
 
     @property
     def sentence(self) -> str:
-        """How many claims there are, and what became of their figures; analogues are counted apart."""
+        """The number of claims and the verdicts on their figures; analogues are counted apart."""
         own = [claim for claim in self.claims if not claim.analogue]
         counts = Counter(claim.verdict for claim in own)
         tested = [verdict for verdict in ClaimVerdict if counts[verdict] and verdict not in UNTESTED]
@@ -60,13 +60,13 @@ class Verdicts:
 
     @property
     def machines(self) -> str:
-        """The kinds of hardware that something was measured on."""
+        """The kinds of hardware with measurements."""
         names = dict.fromkeys(hardware.name for one in self.sweeps for hardware in one.hardware)
         return " and ".join(names) or "nothing was measured"
 
     @property
     def tables(self) -> tuple[ReportTable, ...]:
-        """The verdicts, and what others published where a claim states that."""
+        """The verdicts, and others' published values where a claim states them."""
         confidence = min((one.confidence for one in self.sweeps), default=0.95)
         published = [claim for claim in self.claims if claim.published]
         tables = (claims_table(self.claims, confidence), reasons_table(self.claims))

@@ -1,4 +1,4 @@
-"""From a sweep's findings to its report: all files are made beside the old ones, then swapped in, the page last."""
+"""The report, made of a sweep's findings: all files are made beside the old ones, then swapped in, the page last."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ PAGE = "index.html"
 def write_report(folder: ReportPlace) -> Path:
     """Write `reports/NAME/` from the findings of a sweep, or of several, and return the path of its page.
 
-    The same findings and steps give the same bytes. Files that are not a report's own are left alone. Raises InputError
-    if there are no findings yet, DamagedFile if they are damaged, AccelsweepError if the folder cannot be written.
+    The same findings and steps give the same bytes. Files of others in the folder are left alone. Raises InputError if
+    there are no findings yet, DamagedFile if they are damaged, AccelsweepError if the folder cannot be written.
     """
     if not folder.findings.exists():
         raise InputError(

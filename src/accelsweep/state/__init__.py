@@ -1,1 +1,1 @@
-"""The files of a sweep below `sweeps/NAME`: where they lie, who holds what, how they are read and written."""
+"""The files of a sweep below `sweeps/NAME`: their paths, their holders, how they are read and written."""

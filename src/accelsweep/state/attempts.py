@@ -2,7 +2,7 @@
 
 An attempt works in its own folder. While it may still take its supervisor down, `started.json` stands there; a clean
 stop or a record removes it. When the attempt's record is complete, an earlier one is moved down to its own attempt's
-folder and the new files are moved up, the record last. Each step can be repeated, so that a kill between any two of
+folder. Then the new files are moved up, the record last. Each step can be repeated, so that a kill between any two of
 them loses nothing.
 """
 
@@ -18,14 +18,14 @@ from accelsweep.core.errors import DamagedFile
 from accelsweep.core.record import Record
 from accelsweep.state.records import read_record_at
 
-_RESULTS = ("run.log", "steps.parquet", "record.json")  # always moved in this order: the record vouches for the rest
+_RESULTS = ("run.log", "steps.parquet", "record.json")  # always moved in this order: the record seals the others
 _REOPENED = "reopened"
 
 
 class Started(Document):
-    """The mark of an attempt whose end is not known yet: who supervises it, where, and since when.
+    """The mark of an attempt whose end is not known yet: its supervisor, its host, and its start.
 
-    `job_log` is where Slurm says how the job ended in which that happens.
+    `job_log` is the file in which Slurm reports the end of its job.
     """
 
     kind: ClassVar[str] = "started"
@@ -65,7 +65,7 @@ class RunFolder:
             return None
 
     def recover(self) -> list[DamagedFile]:
-        """Set damaged records aside and finish what an interruption left half done; return what was damaged."""
+        """Set damaged records aside and finish interrupted moves; return the damaged files."""
         damaged = []
         for path in (self.path / "record.json", self.attempt(self.latest()) / "record.json"):
             try:
@@ -100,7 +100,7 @@ class RunFolder:
         (self.attempt(number) / "started.json").unlink(missing_ok=True)
 
     def discard_half_written(self, number: int) -> None:
-        """Remove what ranks of attempt `number` were killed while writing; call it when none of them lives."""
+        """Remove files that ranks of attempt `number` were killed while writing; call it when none of them lives."""
         for part in self.attempt(number).glob(".*.part"):
             part.unlink(missing_ok=True)
 

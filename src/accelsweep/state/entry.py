@@ -1,4 +1,4 @@
-"""How `python -m accelsweep.MODULE` is called: one way to name a sweep, and one to say what went wrong."""
+"""The calls of `python -m accelsweep.MODULE`: one way to name a sweep, and one to report an error."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where a sweep's files lie. Every path of a sweep is made here, and none leaves the sweep's folder."""
+"""The paths of a sweep's files. Every path of a sweep is made here, and none leaves the sweep's folder."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def check_sweep_name(name: str) -> str:
 
 
 def sweep_name_in(text: str) -> str:
-    """Return the name that a user means by NAME or by the path of its folder, sweeps/NAME."""
+    """Return the sweep's name, given NAME or the path of its folder, sweeps/NAME."""
     return PurePath(text).name
 
 
@@ -76,15 +76,15 @@ class SweepFolder:
         return self.root / "blocks" / f"{name}.json"
 
     def done(self, block: str) -> Path:
-        """What Snakemake waits for: the list of a finished block's records."""
+        """The file that Snakemake waits for: the list of a finished block's records."""
         return self.root / "blocks" / f"{block}.done.json"
 
     def hold(self, block: str) -> Path:
-        """Who works on the block now."""
+        """The present holder of the block."""
         return self.root / "blocks" / f"{block}.claim.json"
 
     def holds(self) -> list[Path]:
-        """The holds of all blocks that somebody works on now, or did."""
+        """The holds of all blocks, present and old ones."""
         return sorted(self.root.glob("blocks/*.claim.json"))
 
     def ceilings(self, block: str) -> Path:
@@ -119,12 +119,12 @@ class SweepFolder:
 
     @property
     def published(self) -> Path:
-        """What was copied to which MLflow store, so that nothing need be asked when nothing changed."""
+        """The copies of the sweep in MLflow stores, so that no store need be asked when nothing changed."""
         return self.root / "published.json"
 
     @property
     def prepared(self) -> Path:
-        """Which data modules have prepared their data."""
+        """The data modules that have prepared their data."""
         return self.root / "prepared.json"
 
     @property
@@ -134,12 +134,12 @@ class SweepFolder:
 
     @property
     def snakemake_log(self) -> Path:
-        """What Snakemake printed during the last invocation."""
+        """The output of Snakemake during the last invocation."""
         return self.root / "logs" / "snakemake.log"
 
     @property
     def publish_log(self) -> Path:
-        """What the publisher printed during the last invocation."""
+        """The output of the publisher during the last invocation."""
         return self.root / "logs" / "publish.log"
 
     @property

@@ -1,9 +1,9 @@
-"""How a hold is taken, kept young and given back: for a sweep's head and for a block's supervisor alike.
+"""How a hold is taken, renewed and given back, for a sweep's head and for a block's supervisor alike.
 
-A hold is put into its place by a hard link, which fails where one stands. So one of many takers comes first, on any
-machines. Nothing is locked on the sweep's own file system: those of one machine look in turn, by a
-lock on a node-local path. Two machines that clear the same dead hold away in the same millisecond can cost a third
-its new one; it finds that out when it next beats, and stops.
+A hold is put into its place by a hard link, which fails if another hold is there. So one of many takers comes first, on
+any machines. Nothing is locked on the sweep's own file system. Takers on one machine look in turn, by a lock on a
+node-local path. Two machines may clear the same dead hold away in the same millisecond. Then a third may lose its new
+hold. It finds that out when it next beats, and stops.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from accelsweep.state.living import BEAT_SECONDS, SILENCE_SECONDS, living, read_
 
 
 class Holder:
-    """What the holder of a hold does with it. Every method but `release` raises AccelsweepError if it is lost."""
+    """The methods of a hold for its holder. Every one but `release` raises AccelsweepError if the hold is lost."""
 
     def __init__(self, path: Path, hold: Hold) -> None:
         """Use `take`."""
@@ -36,11 +36,11 @@ class Holder:
         self._beaten = time.monotonic()
 
     def running(self, run: str, since: str) -> None:
-        """Say which run is being measured, and since when: the time that its record will state."""
+        """Note the run that is being measured, and its start, as its record will state it."""
         self._say(run, since)
 
     def idle(self) -> None:
-        """Say that no run is being measured now."""
+        """Note that no run is being measured now."""
         self._say(None, None)
 
     def _say(self, run: str | None, since: str | None) -> None:
@@ -69,16 +69,16 @@ class Holder:
             )
 
     def release(self) -> None:
-        """Take the hold away, if it is still ours."""
+        """Remove the hold, if it is still ours."""
         standing = read_hold(self._path)
         if standing is not None and _holder(standing) == _holder(self._hold):
             self._path.unlink(missing_ok=True)
 
 
 def take(path: Path, block: str) -> Holder | Hold:
-    """Put a hold of this process on `block` at `path`, unless one of the living stands there, which is returned.
+    """Put a hold of this process on `block` at `path`, unless a living one is there, which is returned.
 
-    A Slurm job that was queued again succeeds its own earlier self, whether that was heard of lately or not.
+    A Slurm job that was queued again takes over the hold of its own earlier start, however old the last beat is.
     """
     hold = _of_this_process(block)
     with _in_turn(path):
@@ -145,5 +145,5 @@ def _clear(path: Path, dead: Hold | None) -> None:
 
 
 def _beside(path: Path) -> Path:
-    """Return a name that nobody else uses, and that is swept up if we are killed."""
+    """Return a name that no other process uses, and that is swept up if we are killed."""
     return path.with_name(f".{path.name}.{secrets.token_hex(4)}.part")

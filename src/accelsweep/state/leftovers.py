@@ -1,8 +1,8 @@
-"""Files that a kill left half written: swept up once nobody can still be writing them.
+"""Files that a kill left half written: swept up once no process can still be writing them.
 
-Whatever we write under a final name is written under a temporary one first (`core.documents`, `rank.steps`,
-`report.write`). A SIGKILL between the two leaves the temporary file behind. It is never read; here it is removed, if
-its name, its owner and its kind say that it is ours, and if it is old by the clock of its own file system.
+Every file is written under a temporary name first and then renamed (`core.documents`, `rank.steps`, `report.write`). A
+SIGKILL between the two leaves the temporary file behind. It is never read. It is removed here if its name, its owner
+and its kind show that it is ours. It must also be old by the clock of its own file system.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from pathlib import Path
 from accelsweep.state.folders import SweepFolder
 
 STALE_SECONDS = 3600.0
-"""No write takes so long; a younger file may belong to somebody who is writing now."""
+"""No write takes so long; a younger file may still be written."""
 
 _RANDOM = r"[a-z0-9_]{8}"
 _FILE = re.compile(rf"\.[\w.-]+\.(json\.{_RANDOM}|parquet(\.{_RANDOM})?)\.part", re.ASCII)
@@ -40,7 +40,7 @@ def sweep_up(folder: SweepFolder) -> list[Path]:
 def now_on(folder: Path) -> float | None:
     """Return the time by the clock that stamps the files of `folder`, in seconds since 1970; None if it is read-only.
 
-    On a shared file system that is the server's clock, which the machine's own may be far away from.
+    On a shared file system that is the server's clock, which may differ much from the machine's own.
     """
     try:
         with tempfile.NamedTemporaryFile(dir=folder, prefix=".clock.json.", suffix=".part") as made:

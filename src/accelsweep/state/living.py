@@ -1,8 +1,8 @@
-"""Whose holds are held by the living: one rule for heads and for supervisors, for who waits and for who only looks on.
+"""Holds with a living holder: one rule for heads and for supervisors, for waiting and for showing the status.
 
 On its own host a hold lives as long as its process. From another host it lives as long as its file is touched, which
-its holder does every `BEAT_SECONDS`; how long ago that was is told by the clock of the file system, so that the
-machines' own may differ.
+its holder does every `BEAT_SECONDS`. The clock of the file system tells how long ago that was, so that the machines'
+own clocks may differ.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ def read_hold(path: Path) -> Hold | None:
     try:
         return Hold.read(path)
     except (FileNotFoundError, DamagedFile):
-        return None  # a hold is put into its place whole: a damaged one is nobody's
+        return None  # a hold is put into its place whole: a damaged one has no holder
 
 
 def living_hold(path: Path) -> Hold | None:

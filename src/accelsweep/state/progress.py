@@ -13,7 +13,7 @@ _COUNT = struct.Struct("<q")
 
 
 class StepCount:
-    """Call it with the number of finished steps; whoever reads the file sees it at once, without a system call here."""
+    """Call it with the number of finished steps; readers of the file see it at once, without a system call here."""
 
     def __init__(self, path: Path) -> None:
         """Make the file, with 0 in it."""

@@ -1,6 +1,6 @@
-"""How records are read: strictly, or leniently where a missing or damaged one is no news.
+"""The two ways to read records: strictly, or leniently where a missing or damaged one is no news.
 
-Both ways make sure that a record is the one of the run in whose folder it lies. Nobody else reads a record's file.
+Both make sure that a record belongs to the run in whose folder it lies. No other module reads a record's file.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def record_or_none(folder: SweepFolder, run: str) -> Record | None:
 
 
 def readable_records(folder: SweepFolder, runs: Iterable[str]) -> Iterator[Record]:
-    """Yield the records of those of the `runs` that have one which can be used."""
+    """Yield the usable records of the `runs`."""
     return (record for run in runs if (record := record_or_none(folder, run)) is not None)
 
 

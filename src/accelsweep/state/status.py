@@ -1,4 +1,4 @@
-"""Where a sweep stands, from its files alone: planned, done by outcome, running where and since when, remaining.
+"""The state of a sweep, from its files alone: planned, done by outcome, running (host and start), remaining.
 
 Safe to call at any time and from any machine that sees the files: nothing is changed, nothing is waited for.
 """
@@ -22,7 +22,7 @@ from accelsweep.state.progress import steps_done
 
 @dataclass(frozen=True)
 class WorkedBlock:
-    """A block that somebody works on, or did until the end of a process that could not say so."""
+    """A block with a supervisor at work, or with one that ended without giving its hold back."""
 
     hold: Hold
     alive: bool
@@ -48,7 +48,7 @@ class Status:
 
 
 def status(folder: SweepFolder, *, last_doubts: int = 5) -> Status:
-    """Return where the sweep stands. Raises DamagedFile or FileNotFoundError if its manifest cannot be read."""
+    """Return the state of the sweep. Raises DamagedFile or FileNotFoundError if its manifest cannot be read."""
     manifest = Manifest.read(folder.manifest)
     records, damaged = [], []
     for run in manifest.wanted_runs():

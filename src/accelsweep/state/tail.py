@@ -1,4 +1,4 @@
-"""The end of a log, which may be long, may still grow, and may hold what is no text."""
+"""The end of a log, which may be long, may still grow, and may hold bytes that are no text."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""A block: who works on it, which of its runs still stand, each attempt from its lease to its record."""
+"""A block: its supervisor, its runs that still stand, and each attempt from its lease to its record."""

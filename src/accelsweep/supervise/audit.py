@@ -1,9 +1,9 @@
-"""The results of a sweep that still stand, told from its files alone and before anything is scheduled.
+"""The results of a sweep that still stand, found from its files alone and before anything is scheduled.
 
-Done files that no longer tell the truth are removed, so that Snakemake runs their blocks again. Then a record is
-missing, damaged, altered or no answer, or its raw steps are not those that it vouches for. Or a wanted run is not
-listed. Or, where asked, software, device or code of a record are not the present ones. Damaged files are renamed, never
-used and never overwritten. Files that kills left half written long ago are swept up. Needs neither torch nor pandas.
+False done files are removed, so that Snakemake runs their blocks again. A done file is false in three cases. A record
+is missing, damaged, altered or no answer, or its raw steps have another checksum. A wanted run is not listed. Or, where
+asked, software, device or code of a record are not the present ones. Damaged files are renamed, never used and never
+overwritten. Old files that kills left half written are swept up. Needs neither torch nor pandas.
 """
 
 from __future__ import annotations
@@ -62,9 +62,10 @@ class Audit:
 def audit(folder: SweepFolder, *, check_present: bool = False) -> Audit:
     """Look at every wanted run of the sweep, reopen blocks whose done file is not true, set damaged files aside.
 
-    With `check_present`, a block whose records were made on other hardware, software or sources than those of this
-    machine now is reopened too: right where runs are measured on this machine, wrong on a login node. Damaged files
-    of a block that a living supervisor works on are named, but left to it. Raises DamagedFile for a damaged manifest.
+    With `check_present`, a block is also reopened if its records were made on other hardware, software or sources than
+    this machine's present ones. This is right where runs are measured on this machine, and wrong on a login node.
+    Damaged files of a block that a living supervisor works on are named, but left to it. Raises DamagedFile for a
+    damaged manifest.
     """
     manifest = _manifest(folder)
     sweep_up(folder)
@@ -104,7 +105,7 @@ class _Block:
         return [self._state(run) for run in self._wanted]
 
     def done_is_false(self, states: list[RunState], present: Present | None) -> bool:
-        """Return whether there is a done file that should not be there."""
+        """Return whether there is a false done file."""
         path = self._folder.done(self._name)
         try:
             done = Done.read(path)

@@ -1,7 +1,7 @@
-"""Who works on a block: a file beside it, so that a second supervisor waits for the first and never runs beside it.
+"""The hold on a block: a file beside it, so that a second supervisor waits for the first and never runs beside it.
 
-How such a hold is taken and kept stands in `holding`, whose holds count in `living`; here a supervisor waits for
-another one, or ends it.
+`holding` takes and keeps holds, and `living` tells which ones count. Here a supervisor waits for another one, or ends
+it.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _CANCEL_SECONDS = 60.0
 def held(
     folder: SweepFolder, block: str, pause: Pause, say: Callable[[str], None], *, cancel_old: bool = False
 ) -> Iterator[Holder]:
-    """Hold the hold on `block` for the length of the with-block; wait for a living holder, or end it (`cancel_old`).
+    """Take the hold on `block` for the length of the with-block; wait for a living holder, or end it (`cancel_old`).
 
     Raises Interrupted if `pause(seconds)` returns True, AccelsweepError if a holder cannot be ended from here.
     """
@@ -65,7 +65,7 @@ def end_holder(
 
 
 def end_supervisors(folder: SweepFolder, say: Callable[[str], None]) -> None:
-    """End whoever works on a block of the sweep on this host; name those on other hosts, which are waited for."""
+    """End all supervisors of the sweep's blocks on this host; name those on other hosts, which are waited for."""
     for path in folder.holds():
         hold = living_hold(path)
         if hold is None:
@@ -81,7 +81,7 @@ def _cancel(holder: Hold, number: signal.Signals, say: Callable[[str], None]) ->
         raise AccelsweepError(_elsewhere(holder))
     say(f"sending {number.name} to process {holder.pid}, which works on block {holder.block} (--cancel-old)")
     with contextlib.suppress(psutil.NoSuchProcess):
-        psutil.Process(holder.pid).send_signal(number)  # psutil checks that the number was not given away
+        psutil.Process(holder.pid).send_signal(number)  # psutil checks that no other process has this number now
 
 
 def _elsewhere(hold: Hold) -> str:

@@ -1,4 +1,4 @@
-"""Room for what a run leaves behind, checked before it begins, and plain words for a disk that refuses."""
+"""Disk space for the files of a run, checked before it begins, and plain words for a disk that refuses."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def check_room(folder: Path, free_disk_bytes: int) -> None:
 
 
 def refusal(error: OSError, folder: Path) -> str | None:
-    """Return what to tell the user when the system refused to read or write, or None for an error of another sort."""
+    """Return the user's message where the system refused to read or write, or None for an error of another sort."""
     if error.errno not in _REFUSALS:
         return None
     where = error.filename or folder

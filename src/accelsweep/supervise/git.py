@@ -1,4 +1,4 @@
-"""Which commit of the user's own repository a run was measured with. Never the remote: its address may hold a token."""
+"""The commit of the user's own repository during a run. Never the remote: its address may hold a token."""
 
 from __future__ import annotations
 

@@ -1,9 +1,9 @@
-"""Who may time something on this machine now: locks on a node-local path, held while any process of a run lives.
+"""The right to time a run on this machine: locks on a node-local path, held while any process of a run lives.
 
-A lock belongs to the open file, and a run's processes inherit it: when the supervisor is killed, an orphan still holds
-what it uses. The whole machine is one slot, because two timed runs on one machine disturb each other whatever devices
-they use; a cell that sets `measure.concurrency` above 1 shares the slot with its like (the analysis marks runs that
-overlapped). Nothing is ever locked on the sweep's own file system, which may be a shared one.
+A lock belongs to the open file, and a run's processes inherit it. When the supervisor is killed, an orphan still holds
+its devices. The whole machine is one slot, because two timed runs on one machine disturb each other, whatever devices
+they use. A cell that sets `measure.concurrency` above 1 shares the slot with cells of the same kind; the analysis marks
+runs that overlapped. Nothing is ever locked on the sweep's own file system, which may be a shared one.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class NotEnoughDevices(AccelsweepError):
 
 @dataclass(frozen=True)
 class Lease:
-    """What a run may use: devices of its kind by name, if that kind's are handed out, and the lock descriptors."""
+    """The resources of a run: devices by name, if those of its kind are handed out, and the lock descriptors."""
 
     accelerator: str
     names: tuple[str, ...]
@@ -42,15 +42,15 @@ class Lease:
 
 
 NOTHING = Lease("cpu", (), ())
-"""The lease of who starts no rank here."""
+"""The lease of a process that starts no rank here."""
 
 
 @contextmanager
 def leased(config: CellConfig, holder: str, pause: Pause, say: Callable[[str], None]) -> Iterator[Lease]:
     """Hold the machine, and the devices that the cell `config` asks for, for the length of the block.
 
-    `holder` is shown to others that wait; `say` is told once why one waits. Raises NotEnoughDevices, and Interrupted if
-    `pause` says that the supervisor is to stop.
+    `holder` is shown to others that wait; `say` gets the reason for waiting once. Raises NotEnoughDevices, and
+    Interrupted if `pause` says that the supervisor is to stop.
     """
     wanted = _wanted_devices(config.accelerator, config.devices)
     told = False
@@ -74,7 +74,7 @@ class _Wanted:
 
 
 def _try_all(stack: ExitStack, wanted: _Wanted, holder: str, *, shared: bool) -> Lease | None:
-    # All or nothing: who kept some devices while waiting for more could wait for ever on one who does the same.
+    # All or nothing: two runs that each keep some devices and wait for more could wait for each other for ever.
     with ExitStack() as trial:
         machine = _try_lock(trial, "machine", holder, shared=shared)
         if machine is None:
@@ -91,7 +91,7 @@ def _try_all(stack: ExitStack, wanted: _Wanted, holder: str, *, shared: bool) ->
 
 
 def _wanted_devices(accelerator: str, count: int) -> _Wanted:
-    """Return what a run of `count` devices leases: none by name where its kind's are not handed out one by one."""
+    """Return the devices that a run of `count` devices leases: none by name if those of its kind are not handed out."""
     candidates = devices.kind_of(accelerator).named()
     if candidates is None:
         return _Wanted(accelerator, {}, 0)
@@ -109,7 +109,7 @@ def _try_lock(stack: ExitStack, name: str, holder: str, *, shared: bool = False)
     except BlockingIOError:
         os.close(descriptor)
         return None
-    stack.callback(os.close, descriptor)  # closed, not unlocked: whoever inherited the descriptor keeps the lock
+    stack.callback(os.close, descriptor)  # closed, not unlocked: a child that inherited the descriptor keeps the lock
     os.truncate(descriptor, 0)
     os.pwrite(descriptor, holder.encode("utf-8", "replace"), 0)
     return descriptor

@@ -1,8 +1,8 @@
-"""From how a run's processes ended to the one outcome that is recorded, with a reason that a person can act on.
+"""The one recorded outcome of a run, found from its processes' endings, with a reason that a person can act on.
 
 Where ranks disagree the first cause wins, not its echoes. The order is: out of memory, diverged, unsupported, an
-exception in the user's code, a rank that died without a word. Then come collective errors, which the peers of all these
-see, and last a rank that we ended because of its peers.
+exception in the user's code, a rank that died without a message. Then come collective errors, which the peers of all
+these see, and last a rank that we ended because of its peers.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from accelsweep.supervise.processes.watching import Ending
 from accelsweep.supervise.slurm_job import memory_lines
 
 _ABORTED_FOR_MEMORY = re.compile(r"std::bad_alloc|out of memory|can't allocate memory|not enough memory", re.IGNORECASE)
-_WORKER_KILLED = "killed by signal: Killed"  # what torch's DataLoader says of a worker that met SIGKILL
+_WORKER_KILLED = "killed by signal: Killed"  # torch's DataLoader prints this for a worker that got SIGKILL
 _DIED = PRECEDENCE.index("collective") - 0.5  # a peer's collective error is the echo of such a death
 _WORDS = {
     signal.SIGSEGV: "segmentation fault",
@@ -41,7 +41,7 @@ class Conclusion:
 
 @dataclass(frozen=True)
 class _Candidate:
-    """What one rank's ending would make of the run; the smallest `order` explains it."""
+    """One rank's ending as an explanation of the run's; the smallest `order` explains it."""
 
     order: float
     rank: int

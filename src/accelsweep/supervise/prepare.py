@@ -1,7 +1,7 @@
-"""What must be on disk before the first run: each data module's `prepare_data`, called once, where there is a network.
+"""Preparation before the first run: each data module's `prepare_data`, called once, on a machine with a network.
 
 Snakemake's main process does this before it starts jobs, since compute nodes may be offline. A data module that fails
-here is not the end of the sweep: its runs will tell, and the others go on.
+here does not stop the sweep. Its runs will report the failure, and the others go on.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ MADE_IN_MEMORY = frozenset(
     {"accelsweep.workloads.digits.Digits"}
     | {f"accelsweep.workloads.noise.Random{kind}" for kind in ("Images", "Text", "Tokens", "Vectors")}
 )
-"""Data of ours that have nothing to prepare: a sweep of them begins seconds earlier, without torch being imported."""
+"""Data of ours without preparation: a sweep of them begins seconds earlier, because torch is not imported."""
 
 
 def prepare(folder: SweepFolder) -> list[str]:
-    """Call `prepare_data` of every data module that was not prepared yet; return the digests of those that now are."""
+    """Call `prepare_data` of every unprepared data module; return the digests of those that are prepared now."""
     manifest = Manifest.read(folder.manifest)
     waiting, known = _data_configs(folder, manifest), _ready(folder)
     ready = [digest for digest, config in waiting.items() if digest in known or _has_nothing_to_prepare(config)]
@@ -40,7 +40,7 @@ def prepare(folder: SweepFolder) -> list[str]:
 
 
 def _data_configs(folder: SweepFolder, manifest: Manifest) -> dict[str, CellConfig]:
-    """Return one whole config for each distinct preparation, by the digest of what decides it."""
+    """Return one whole config for each distinct preparation, by the digest of the values that decide it."""
     distinct: dict[str, CellConfig] = {}
     for planned in manifest.blocks:
         try:
@@ -54,7 +54,7 @@ def _data_configs(folder: SweepFolder, manifest: Manifest) -> dict[str, CellConf
 
 
 def _module_part(config: CellConfig) -> Any:
-    """Return what of a module of the user's own may decide the preparation: its class; all, where it is the data."""
+    """Return the part of a user's module that may decide the preparation: its class, or all of it if it is the data."""
     if config.model_target.startswith("accelsweep."):
         return None
     return config.model if brings_own_data(config.raw) else config.model_target

@@ -1,4 +1,4 @@
-"""From what the ranks left to one record: results merged, steps in one file, the supervisor's own knowledge added."""
+"""One record of the ranks' files: results merged, steps in one file, the supervisor's own facts added."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from accelsweep.supervise.processes.watching import Ending
 
 @dataclass(frozen=True)
 class Circumstances:
-    """What the supervisor knows about an attempt beside what its ranks say. Times are UTC in ISO 8601."""
+    """The supervisor's facts about an attempt, beside its ranks' results. Times are UTC in ISO 8601."""
 
     launcher: str
     started_at: str
@@ -51,7 +51,7 @@ def make_record(
 ) -> Record:
     """Return the record of one attempt: rank 0 speaks for the run, doubts come from every rank and from `doubts`.
 
-    `steps` is the file of raw steps that the record is to vouch for, None if there is none.
+    `steps` is the file of raw steps that the record is to seal, None if there is none.
     """
     first = results.get(0)
     return Record(
@@ -92,7 +92,7 @@ def _distinct(doubts: Iterable[Doubt]) -> tuple[Doubt, ...]:
 
 
 def ending_doubts(ending: Ending, verdict: Conclusion) -> list[Doubt]:
-    """Return the doubts that the way a measured run's processes ended gives rise to."""
+    """Return the doubts that follow from the way in which a measured run's processes ended."""
     ended_well = all(status == 0 for status in ending.statuses)
     if verdict.outcome is not Outcome.measured or (ended_well and not ending.signalled):
         return []

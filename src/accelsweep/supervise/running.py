@@ -46,7 +46,7 @@ _NO_STEPS = Doubt(
 
 @dataclass(frozen=True)
 class Runner:
-    """What all attempts of a block share."""
+    """The common parts of all attempts of a block."""
 
     folder: SweepFolder
     block: Block
@@ -154,7 +154,7 @@ class Runner:
         self.say(f"{spec.run.name}: {verdict.outcome} after {known.wall_seconds:.1f} s" + _because(verdict))
 
     def _circumstances(self, spec: RunSpec, launcher: str) -> Circumstances:
-        """Return what is present now, just before the ranks import the user's code; how long it took comes later."""
+        """Return the present facts, just before the ranks import the user's code; the duration is added later."""
         fingerprint, git = self.present.read(spec.config), git_state(self.folder.home)
         return Circumstances(launcher, now(), 0.0, fingerprint, git)
 

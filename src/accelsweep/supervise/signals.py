@@ -13,10 +13,10 @@ from collections.abc import Callable, Iterator, Sequence
 from types import FrameType
 from typing import Any
 
-_STOPPING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1)  # the last: how schedulers warn, and srun
+_STOPPING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1)  # schedulers and srun warn by the last one
 
 Pause = Callable[[float], bool]
-"""Sleeps for at most so many seconds and returns whether to give up what one waits for."""
+"""Sleeps for at most so many seconds and returns whether to give up waiting."""
 
 
 class Interrupted(Exception):
@@ -32,7 +32,7 @@ class Signals:
 
     @contextlib.contextmanager
     def caught(self) -> Iterator[None]:
-        """Catch the signals until the block ends, then put back what was there. Main thread only."""
+        """Catch the signals until the block ends, then put the earlier handlers back. Main thread only."""
         self._read_end, write_end = os.pipe()
         for end in (self._read_end, write_end):
             os.set_blocking(end, False)
@@ -61,7 +61,7 @@ class Signals:
             os.read(self._read_end, 4096)
 
     def pause(self, seconds: float) -> bool:
-        """Sleep for at most `seconds`; return whether somebody wants us to stop."""
+        """Sleep for at most `seconds`; return whether we are asked to stop."""
         self.wait(seconds)
         return self.stop is not None
 
@@ -77,7 +77,7 @@ class Signals:
 
     @staticmethod
     def reset_in_child() -> None:
-        """Give a forked child the system's own signal handling back, and what was held back at the fork."""
+        """Give a forked child the system's own signal handling back, and the signals held back at the fork."""
         signal.set_wakeup_fd(-1)
         for number in (*_STOPPING, signal.SIGCHLD):
             signal.signal(number, signal.SIG_DFL)

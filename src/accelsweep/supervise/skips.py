@@ -1,4 +1,4 @@
-"""Which finished runs still stand: their record is whole, is an answer, and was made under what is present now."""
+"""Finished runs that still stand: their record is whole, is an answer, and was made under the present conditions."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from accelsweep.plan.sources import source_digests, targets
 
 
 class Present:
-    """What a run measured now would be measured under. Packages of the user's are looked for in `home` first."""
+    """The present conditions of a measurement. Packages of the user's are looked for in `home` first."""
 
     def __init__(self, home: Path) -> None:
         self._home = home
@@ -27,7 +27,7 @@ class Present:
         return self._known[key] if key in self._known else self.read(config)
 
     def read(self, config: CellConfig) -> Fingerprint:
-        """Return the fingerprint, looked at anew: a block lasts long enough for its user to edit a source meanwhile."""
+        """Return the fingerprint, read anew: a block lasts long enough for its user to edit a source meanwhile."""
         found = self._known[_key(config)] = fingerprint(self._sources(config), config.accelerator)
         return found
 
@@ -35,7 +35,7 @@ class Present:
         try:
             return source_digests(targets(config), self._home)
         except InputError:
-            return {}  # a package that is gone since the plan: the run itself says so best
+            return {}  # a package was removed after the plan: the run itself reports that better
 
     def why_again(self, record: Record) -> str | None:
         """Return why the run of `record` is to be measured again, or None if the record stands."""
@@ -48,7 +48,7 @@ class Present:
 def standing(records: Iterable[Record], home: Path, site: Site) -> set[str]:
     """Return the names of the runs whose records stand, as far as this machine can tell.
 
-    On a cluster every answer does: only the nodes know whether they are what they were.
+    On a cluster every settled record stands, because only the nodes can tell whether they have changed.
     """
     if site.scheduler != "local":
         return {record.run for record in records if record.outcome.settled}

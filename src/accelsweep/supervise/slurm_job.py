@@ -1,8 +1,8 @@
-"""What a supervisor knows of the Slurm job that it runs in, and what the job's log says of how an earlier one ended.
+"""The Slurm job of a supervisor, and the lines in the job's log about the end of an earlier one.
 
-Without cgroups Slurm kills a whole job that takes more memory than it asked for, the supervisor included; only the log
-of the job tells then why. With cgroups the kernel kills processes of the job, and Slurm counts them in the job's log
-when it ends, for whatever reason: an earlier run may have been the one that was killed.
+Without cgroups Slurm kills a whole job that takes more memory than it asked for, the supervisor included. Only the log
+of the job then tells why. With cgroups the kernel kills processes of the job, and Slurm counts them in the job's log
+when it ends, for whatever reason. So the killed process may have belonged to an earlier run.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _MOST_BYTES = 100_000
 
 @cache
 def job_log() -> str | None:
-    """Return the path of the file that holds what Slurm says of this process's job; None outside a job."""
+    """Return the path of Slurm's log of this process's job; None outside a job."""
     job = os.environ.get("SLURM_JOB_ID")
     if job is None:
         return None
@@ -32,7 +32,7 @@ def job_log() -> str | None:
     try:
         answer = subprocess.run(command, capture_output=True, text=True, check=True, timeout=_PATIENCE_SECONDS)
     except (OSError, subprocess.SubprocessError):
-        return None  # not in a container, for one
+        return None  # inside a container, for example
     found = re.search(r"\bStdErr=(\S+)", answer.stdout)
     return found[1] if found else None
 
@@ -40,7 +40,8 @@ def job_log() -> str | None:
 def lack_of_memory(logs: Sequence[str | None]) -> str | None:
     """Return Slurm's line for a lack of memory as the cause, where a run took the jobs with these logs down, or None.
 
-    It is one with which a whole job was ended or, where several jobs have such lines, one about processes in them.
+    The line is about the end of a whole job. If several jobs all have such lines, one about single processes counts
+    too.
     """
     told = [memory_lines(last_lines(Path(log), most_bytes=_MOST_BYTES) if log else ()) for log in dict.fromkeys(logs)]
     ended = next((line for lines in told for line in lines if _ENDED.search(line)), None)

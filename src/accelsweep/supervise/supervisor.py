@@ -1,4 +1,4 @@
-"""One block from beginning to end: skip what stands, measure the rest in order, write what Snakemake waits for."""
+"""One block from beginning to end: skip runs that stand, measure the rest in order, write the file for Snakemake."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _RUN_NAME = re.compile(r"[A-Za-z0-9_-]{1,80}")
 
 @dataclass(frozen=True)
 class Assignment:
-    """A block, the plan that it belongs to, and those of its runs that the plan wants, in the order of the block."""
+    """A block, its plan, and those of its runs that the plan wants, in the order of the block."""
 
     folder: SweepFolder
     block: Block
@@ -41,9 +41,9 @@ class Assignment:
 
 
 def read_assignment(block_file: Path) -> Assignment:
-    """Return what `sweeps/NAME/blocks/B.json` and the manifest beside it ask for.
+    """Return the assignment in `sweeps/NAME/blocks/B.json` and the manifest beside it.
 
-    Raises DamagedFile for a damaged file, with what to do about it; InputError if the path is not a block's.
+    Raises DamagedFile for a damaged file, with the remedy; InputError if the path is not a block's.
     """
     folder = SweepFolder.of_block(block_file)
     path = folder.block(block_file.stem)
@@ -88,7 +88,7 @@ def supervise(
 
 
 def _fallen(place: RunFolder) -> Conclusion | None:
-    """Return what a run is that took its supervisor down, so that it is not started again; None if it may be."""
+    """Return the verdict on a run that took its supervisor down, so that it is not started again; None if it may be."""
     falls = place.took_down()
     memory = lack_of_memory([place.job_log(number) for number in falls])
     if memory is not None:

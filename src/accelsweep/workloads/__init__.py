@@ -1,1 +1,1 @@
-"""The things trained: LightningModules, DataModules, models, data generators. Yours need nothing that ours have."""
+"""The trained things: LightningModules, DataModules, models, data generators. The user's own need nothing from ours."""

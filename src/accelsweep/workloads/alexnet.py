@@ -1,8 +1,9 @@
 """AlexNet as benchmarks have it: for ImageNet's 224x224 images (62.4 M parameters), and for CIFAR's 32x32 (85 k).
 
-A. Krizhevsky et al., "ImageNet Classification with Deep Convolutional Neural Networks" (2012) split the convolutions
-over two GPUs (61.0 M) and normalised local responses; S. Shi et al., arXiv 1608.07249 (2016), whose definitions these
-are, do neither. The small one has the layers of cuda-convnet's 18 % network for CIFAR-10, likewise unnormalised.
+The original splits the convolutions over two GPUs (61.0 M) and normalises local responses (A. Krizhevsky et al.,
+"ImageNet Classification with Deep Convolutional Neural Networks", 2012). S. Shi et al., arXiv 1608.07249 (2016), do
+neither, and their definitions are used here. The small one has the layers of cuda-convnet's 18 % network for CIFAR-10,
+likewise unnormalised.
 """
 
 from __future__ import annotations

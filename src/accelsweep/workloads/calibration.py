@@ -1,6 +1,6 @@
-"""Workloads whose truth is known: steps and data waits of a given length, to see whether what is measured is true.
+"""Workloads whose truth is known: steps and data waits of a given length, to test the measurement.
 
-A step waits by spinning on the monotonic clock, so it takes exactly as long as its schedule says, on any device; it
+A step waits by spinning on the monotonic clock. So it takes exactly as long as its schedule says, on any device. It
 trains one number, so that every loop can drive it.
 """
 

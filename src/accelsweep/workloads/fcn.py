@@ -1,8 +1,8 @@
 """Fully connected networks with sigmoids: FCN-5 and FCN-8, the plainest of the deep-learning benchmarks.
 
-Source: S. Shi et al., "Benchmarking State-of-the-Art Deep Learning Software Tools", arXiv 1608.07249 (2016), where the
-number counts the layers of units: FCN-5 is 26752-2048-2048-2048-26752 (118.0 M parameters), FCN-8 has six hidden layers
-(130.6 M), and FCN-5 for MNIST is 784-2048-4096-1024-10 (14.2 M).
+Source: S. Shi et al., "Benchmarking State-of-the-Art Deep Learning Software Tools", arXiv 1608.07249 (2016). The number
+counts the layers of units. FCN-5 is 26752-2048-2048-2048-26752 (118.0 M parameters). FCN-8 has six hidden layers (130.6
+M). FCN-5 for MNIST is 784-2048-4096-1024-10 (14.2 M).
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """A transformer of GPT-2's shape: 12 layers of width 768 have 124.4 M parameters, input and output embedding being one.
 
 Source: A. Radford et al., "Language Models are Unsupervised Multitask Learners" (2019), and the weights published with
-it: normalisation before each part, learned positions, the tanh form of GELU, residual projections initialised smaller.
+it. It has normalisation before each part, learned positions and the tanh form of GELU. Its residual projections are
+initialised smaller.
 """
 
 from __future__ import annotations
@@ -56,7 +57,7 @@ class _Transformer(nn.Module):
 
 
 class TransformerBlock(nn.Module):
-    """Attention and a feed-forward part of four times the width, each normalised before and added to what came in."""
+    """Attention and a feed-forward part of four times the width, each normalised before and added to its input."""
 
     def __init__(self, width: int, heads: int, dropout: float) -> None:
         """The shape (samples, sequence, width) stays."""

@@ -1,7 +1,7 @@
 """Pictures, texts and tables from anything that Hugging Face's `datasets` can load: local files, or a set of the hub.
 
-The columns' types decide what the inputs are: pictures become bytes, texts become numbered words, numbers become one
-vector for each row. `datasets` is an extra (`huggingface`).
+The columns' types decide the inputs: pictures become bytes, texts become numbered words, numbers become one vector for
+each row. `datasets` is an extra (`huggingface`).
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ class HuggingFaceData(FiniteData):
             self._table(split)
 
     def read(self) -> tuple[Rows, Rows]:
-        """Open the splits. Raises InputError where a column is missing or of no use, and what `datasets` raises."""
+        """Open the splits. Raises InputError where a column is missing or of no use, and the errors of `datasets`."""
         tables = [self._table(split) for split in filter(None, (self._training, self._validation))]
         number = _numbering(tables, self._target)
         rows = [self._rows(table, number) for table in tables]
@@ -109,7 +109,7 @@ class HuggingFaceData(FiniteData):
 
 
 def _kind(feature: Any) -> str:
-    """Return what a column of this type holds: `pictures`, `texts`, or else `numbers`."""
+    """Return the content of a column of this type: `pictures`, `texts`, or else `numbers`."""
     if type(feature).__name__ == "Image":
         return "pictures"
     return "texts" if getattr(feature, "dtype", "") in ("string", "large_string") else "numbers"
@@ -133,8 +133,8 @@ def numbered_words(texts: Iterable[str], sequence: int, vocabulary: int) -> Tens
 def _numbering(tables: Sequence[Any], target: str) -> dict[Any, int]:
     """Return the number of each class that occurs: itself if it is an integer, otherwise its place in order.
 
-    `model.classes` counts an integer's gaps too. Raises InputError for what is no class, such as the -1 of a test set
-    whose classes are not published.
+    `model.classes` counts an integer's gaps too. Raises InputError for a value that is no class, such as the -1 of a
+    test set whose classes are not published.
     """
     found = {value for table in tables for value in table.unique(target)}
     if None in found:

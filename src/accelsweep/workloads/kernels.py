@@ -1,8 +1,8 @@
-"""Single operations, for `task: kernels`: what a device does at its best, and from which size on it pays.
+"""Single operations, for `task: kernels`: a device's best rate, and the size from which on it pays off.
 
 A kernel is any class with `flops`, `traffic` and `on`; `model._target_` names it, its sizes are keys. Operands are
 random, because zeros run too fast. The product is the one that the ceiling of utilisation is measured with
-(`measure.ceiling`). Operations and bytes are the algorithm's: what is read and written once, whatever caches do.
+(`measure.ceiling`). Operations and bytes are the algorithm's: each value is read and written once, whatever caches do.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class Kernel(Protocol):
     """Elements that a call reads and writes; bytes are this times the size of an element."""
 
     def on(self, device: torch.device, format_name: str) -> Callable[[], object]:
-        """Return what calls the kernel once, its operands on `device` in a number format (`float32`, `tf32`, ...)."""
+        """Return a function that calls the kernel once, with operands on `device` in a number format (`tf32`, ...)."""
 
 
 class Matmul:
@@ -42,7 +42,7 @@ class Matmul:
         self.traffic = 3 * size**2
 
     def on(self, device: torch.device, format_name: str) -> Callable[[], object]:
-        """Return what multiplies once."""
+        """Return a function that multiplies once."""
         return torch_product(device, format_name)(self._size)
 
 
@@ -76,7 +76,7 @@ class Elementwise:
         self.traffic = (self._operation.operands + 1) * size
 
     def on(self, device: torch.device, format_name: str) -> Callable[[], object]:
-        """Return what goes over the vectors once."""
+        """Return a function that goes over the vectors once."""
         call, count = self._operation
         operands = [_random(self._size, device, format_name) for _ in range(count)]
         into = torch.empty_like(operands[0])
@@ -94,7 +94,7 @@ class Copy:
         self.traffic = 2 * size
 
     def on(self, device: torch.device, format_name: str) -> Callable[[], object]:
-        """Return what copies once."""
+        """Return a function that copies once."""
         source = _random(self._size, device, format_name)
         into = torch.empty_like(source)
         return lambda: into.copy_(source)

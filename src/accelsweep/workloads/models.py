@@ -13,7 +13,7 @@ from accelsweep.workloads.building.network_module import Execution
 class SmallCNN(Classifier):
     """Convolution (3x3), batch normalisation and ReLU, `depth` times, doubling the channels; then pooling and a layer.
 
-    Every stage but the first halves the image as long as it is larger than 2 pixels, so 8x8 digits work as well as
+    Every stage but the first halves the image as long as it is larger than 2 pixels. So 8x8 digits work as well as
     larger images.
     """
 

@@ -18,10 +18,10 @@ from accelsweep.workloads.loading.rows import Rows, Tensors
 from accelsweep.workloads.loading.stream import rank_and_size
 
 MOST_BYTES = 256 * 2**20
-"""How much memory the inputs of a set take whose size nobody chose; but each rank has two batches at least."""
+"""The largest memory of the inputs of a set without a chosen size; but each rank has two batches at least."""
 
 MOST_SAMPLES = 8192
-"""How many samples such a set has at most, if that makes two batches for each rank."""
+"""The most samples of such a set, if that makes two batches for each rank."""
 
 
 class Noise(FiniteData):

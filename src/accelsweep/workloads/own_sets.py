@@ -1,7 +1,7 @@
 """`data=dataset`: the user's own torch data sets, with rows or iterable, as the endless stream that is measured here.
 
-What is dealt out is like our own data: no epoch boundary in a window, no short batches, shuffled anew in each pass by
-the run's seed, and no sample on two ranks within one pass.
+The stream has the rules of our own data. There is no epoch boundary in a window, and there are no short batches. Each
+pass is shuffled anew by the run's seed, and no sample is on two ranks within one pass.
 """
 
 from __future__ import annotations
@@ -44,8 +44,8 @@ class DataSets(pl.LightningDataModule):
     ) -> None:
         """`batch_size` is per rank, `seed` orders the rows, `collate` makes a batch of a list of samples.
 
-        `shard` deals the samples of an iterable set out to ranks and loader workers; a set that does so itself, by RANK
-        and `get_worker_info`, says False.
+        `shard` deals the samples of an iterable set out to ranks and loader workers. It is False for a set that does so
+        itself, by RANK and `get_worker_info`.
         """
         super().__init__()
         self._train = _checked(train, "train")
@@ -101,7 +101,7 @@ class EndlessRows(IterableDataset[Any]):
 
 
 class EndlessSamples(IterableDataset[Any]):
-    """Batches of an iterable set, begun again whenever it ends; what would make a short batch is dropped."""
+    """Batches of an iterable set, begun again whenever it ends; samples that would make a short batch are dropped."""
 
     def __init__(self, samples: Any, batch_size: int, collate: Collate, shard: bool) -> None:
         """With `shard` each rank and loader worker takes every n-th sample."""

@@ -1,8 +1,8 @@
 """Recurrent networks on text: the LSTM language model of benchmarks, and an embedding + BiLSTM text classifier.
 
-The language model is that of S. Shi et al., arXiv 1608.07249 (2016): two layers of 256 units over a vocabulary of
-10 000 (6.2 M parameters), on sequences of 32 (LSTM-32) or 64 tokens (LSTM-64). The classifier has the layers and sizes
-of Keras's example "Bidirectional LSTM on IMDB" (F. Chollet, 2020): 2.76 M parameters.
+The language model is that of S. Shi et al., arXiv 1608.07249 (2016). It has two layers of 256 units over a vocabulary
+of 10 000 (6.2 M parameters), on sequences of 32 (LSTM-32) or 64 tokens (LSTM-64). The classifier has the layers and
+sizes of Keras's example "Bidirectional LSTM on IMDB" (F. Chollet, 2020): 2.76 M parameters.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Residual networks: ResNet-50 for ImageNet (25.6 M parameters) and ResNet-56 for CIFAR-10 (0.85 M).
 
 Source: K. He et al., "Deep Residual Learning for Image Recognition" (2015). ResNet-50 halves the image in the 3x3
-convolution of a block instead of its first 1x1 (known as v1.5: the variant that vendors publish rates of; as many
-parameters). ResNet-56 has the paper's parameter-free shortcuts (option A).
+convolution of a block instead of its first 1x1. This variant is known as v1.5, and vendors publish its rates. It has as
+many parameters. ResNet-56 has the paper's parameter-free shortcuts (option A).
 """
 
 from __future__ import annotations

@@ -29,8 +29,8 @@ class Supervised(NetworkModule):
     ) -> None:
         """`loss(outputs, target)` is a scalar; None means that the network returns it.
 
-        Of a batch that is a mapping the network is given the values of the keys `inputs`, in order, or, if that is
-        None, everything (but `target`, where there is a loss) by name.
+        If a batch is a mapping, the network gets the values of the keys `inputs`, in order. If that is None, it gets
+        everything by name, but `target` where there is a loss.
         """
         if not isinstance(network, nn.Module):
             raise InputError(f"model.network gave a {type(network).__name__}; it must be a torch.nn.Module")

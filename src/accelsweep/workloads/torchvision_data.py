@@ -51,7 +51,7 @@ class TorchvisionData(FiniteData):
                     self._class()(self._root, **arguments, download=True)
 
     def read(self) -> tuple[Rows, Rows]:
-        """Open the files. Raises InputError where torchvision or the class is missing, and what the class raises."""
+        """Open the files. Raises InputError where torchvision or the class is missing, and the errors of the class."""
         if self._validation is None:
             return self.split(self._rows(self._training))
         return self._rows(self._training), self._rows(self._validation)

@@ -1,1 +1,1 @@
-"""From findings to words: a recommendation, or why there is none and the command that helps."""
+"""Advice in words: a recommendation, or the reason why there is none and the command that helps."""

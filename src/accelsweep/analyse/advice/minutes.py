@@ -1,4 +1,4 @@
-"""What more blocks take, by the wall time that the runs so far have taken."""
+"""The minutes that more blocks take, by the wall times of the runs so far."""
 
 from __future__ import annotations
 

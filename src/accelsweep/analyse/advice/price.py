@@ -1,4 +1,4 @@
-"""What a faster setting costs in quality, said in the same sentence as its gain, so that no headline flatters."""
+"""The loss of quality that a faster setting costs. It stands in the sentence of the gain, so no headline flatters."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def _difference(cell: CellFinding) -> str:
 
 
 def _repeats_to_settle(situation: Situation, cell: CellFinding) -> int:
-    """Return how many blocks more would narrow the quality's interval to above the margin, were its centre right.
+    """Return how many more blocks narrow the quality's interval to above the margin, if its centre is right.
 
     0 where the quality is settled, or where it cannot be compared.
     """

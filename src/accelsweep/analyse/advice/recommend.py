@@ -1,4 +1,4 @@
-"""What to do: a recommendation in words with alternatives, or an honest "nothing yet" and the command that helps."""
+"""The recommendation in words with its alternatives, or "nothing yet" and the command that helps."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ BEYOND_REPEATS = (
 
 
 def recommend(situations: Mapping[str, Situation]) -> Recommendation:
-    """Return what to do, in words whose numbers stand in the cells' findings.
+    """Return the recommendation, in words whose numbers stand in the cells' findings.
 
-    `situations` are by the hardware of the baseline. Ratios to baselines on different hardware say nothing about one
-    another, so with several situations none is preferred: each has its own advice, among the alternatives.
+    `situations` are by the hardware of the baseline. Ratios to baselines on different hardware cannot be compared. So
+    with several situations none is preferred: each has its own advice, among the alternatives.
     """
     each = {hardware: _timed(situation, _recommend(situation)) for hardware, situation in situations.items()}
     if len(each) == 1:
@@ -52,7 +52,7 @@ def recommend(situations: Mapping[str, Situation]) -> Recommendation:
 
 
 def _timed(situation: Situation, advice: Recommendation) -> Recommendation:
-    """Return the advice with the minutes that the blocks which it adds will take, where runs tell."""
+    """Return the advice with the minutes that its added blocks will take, where earlier runs tell."""
     if situation.block_seconds is None or not advice.settle_blocks:
         return advice
     minutes = significant(advice.settle_blocks * situation.block_seconds / 60)

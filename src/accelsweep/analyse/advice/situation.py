@@ -1,4 +1,4 @@
-"""What advice rests on: the findings of the cells, the rules behind their verdicts, and the noise that was seen."""
+"""The basis of advice: the findings of the cells, the rules behind their verdicts, and the observed noise."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from accelsweep.core.plans import Manifest
 
 @dataclass(frozen=True)
 class Situation:
-    """What advice is given on: the cells with their verdicts, the rules behind them, and the noise that was seen.
+    """The basis of one advice: cells with their verdicts, the rules behind them, and the observed noise.
 
     `front` names the cells on the Pareto front; `noise` is the standard deviation of a log rate in a block, or None.
     `rivals` gives the cells that cannot be told apart from one of them. `block_seconds` is the wall time that one more

@@ -1,4 +1,4 @@
-"""Cells and commands in words, as advice uses them."""
+"""Cells and commands in the words of the advice."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ def setting(cell: CellFinding) -> str:
 
 
 def verb(cell: CellFinding) -> str:
-    """Return what a cell does, as an order: `Train`, `Predict` or `Compute`."""
+    """Return the verb for a cell's task, as an order: `Train`, `Predict` or `Compute`."""
     return {"inference": "Predict", "kernels": "Compute"}.get(str(cell.effective.get("loop")), "Train")
 
 
 def place(effective: Mapping[str, Any], axes: Mapping[str, Any]) -> str:
-    """Return on what: `2x NVIDIA H100`, or `2 CPU processes (AMD EPYC 9654)`."""
+    """Return the devices in words: `2x NVIDIA H100`, or `2 CPU processes (AMD EPYC 9654)`."""
     count = effective.get("world_size", axes.get("devices", 1))
     names = effective.get("device_names") or ()
     if effective.get("accelerator", axes.get("accelerator")) == "cpu":
@@ -40,7 +40,7 @@ def place(effective: Mapping[str, Any], axes: Mapping[str, Any]) -> str:
 
 
 def against_baseline(ratio: Estimate) -> str:
-    """Return a ratio of rates in words: `2.1x [2.0, 2.2] the rate of your baseline`, also where it is hardly known."""
+    """Return a ratio of rates in words, wide ones too: `2.1x [2.0, 2.2] the rate of your baseline`."""
     if ratio.low is None or ratio.high is None or not says_nothing(ratio.low, ratio.high):
         return f"{ratio_words(ratio.value, ratio.low, ratio.high)} the rate of your baseline"
     if ratio.low <= 1.0 <= ratio.high:
@@ -49,7 +49,7 @@ def against_baseline(ratio: Estimate) -> str:
 
 
 def memory(cell: CellFinding, site: Site) -> str | None:
-    """Return the peak memory of a cell, as a share of the device's where the inventory knows that, or None."""
+    """Return the peak memory of a cell, as a share of the device's if the inventory states that, or None."""
     name = memory_of_all([cell])
     used = value_of(cell, name) if name is not None else None
     if used is None:
@@ -64,7 +64,8 @@ def memory(cell: CellFinding, site: Site) -> str | None:
 def more_blocks(manifest: Manifest, added: int) -> str | None:
     """Return the command line that adds so many blocks to this sweep; None for 0.
 
-    A pilot goes on by itself; once its noise has had its say, more blocks are a number that the user gives.
+    A pilot continues by itself. After its noise has decided the number of blocks, the user gives the number of further
+    blocks.
     """
     if not added or manifest.settings.pilot:
         return command(manifest) if added else None

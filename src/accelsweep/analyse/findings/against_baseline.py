@@ -26,7 +26,7 @@ from accelsweep.core.record import Doubt
 
 @dataclass(frozen=True)
 class Comparison:
-    """How a cell compares with its `partner`, the baseline on hardware that may be compared with its own."""
+    """The comparison of a cell with its `partner`, the baseline on comparable hardware."""
 
     speedup: Speedup | None
     verdict: Verdict
@@ -42,7 +42,7 @@ class Comparison:
 
 @dataclass(frozen=True)
 class Rules:
-    """How verdicts are reached: the family, the practical threshold, the swept axes, the fields to compare across."""
+    """The rules for verdicts: the family, the practical threshold, the swept axes, the fields to compare across."""
 
     family: Family
     threshold: float
@@ -62,7 +62,7 @@ def family_size(groups: Sequence[CellRuns], baseline: str | None) -> int:
 def against_baseline(groups: Sequence[CellRuns], baselines: Sequence[CellRuns], rules: Rules) -> list[Comparison]:
     """Compare each row with the baseline; `baselines` are the baseline's rows, one per kind of hardware.
 
-    All rows at once, because what the noise of the others shows goes into each interval.
+    All rows are compared at once, because the noise of the other rows goes into each interval.
     """
     found = [_beforehand(group, baselines, rules) for group in groups]
     asked = [(group, one) for group, one in zip(groups, found, strict=True) if isinstance(one, CellRuns)]

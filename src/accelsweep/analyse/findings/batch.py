@@ -1,4 +1,4 @@
-"""Throughput against batch size: where the rate stops to grow (the knee) and where memory ends (the frontier)."""
+"""Throughput against batch size, with the knee (the rate stops to grow) and the frontier (memory ends)."""
 
 from __future__ import annotations
 

@@ -24,7 +24,7 @@ from accelsweep.core.plans import Manifest
 from accelsweep.core.record import Doubt
 
 MACHINE = "machine"
-"""What `analysis.across` calls the one machine of each side."""
+"""The name that `analysis.across` has for the one machine of each side."""
 
 
 class CellInBoth(Frozen):
@@ -57,14 +57,14 @@ class SweepComparison(Frozen):
 
 @dataclass(frozen=True)
 class Gate:
-    """What makes a comparison fail: a `verdict` that the interval supports beyond `threshold` (0.02 is 2 %)."""
+    """The condition that fails a comparison: the interval supports a `verdict` beyond `threshold` (0.02 is 2 %)."""
 
     verdict: Verdict
     threshold: float
 
 
 def parse_gate(text: str) -> Gate:
-    """Return the gate that `slower:2%`, `slower:0.02` or `slower` (2 %) stands for; raise InputError for others."""
+    """Return the gate for `slower:2%`, `slower:0.02` or `slower` (2 %); raise InputError for other words."""
     match = re.fullmatch(r"(slower|faster)(?::(\d+(?:\.\d+)?)(%?))?", text.strip())
     if match is None:
         raise InputError(f"--fail-if {text!r} is not understood; write for example slower:2%")
@@ -85,8 +85,8 @@ def compare_sweeps(
     """Compare two sweeps (the runs that `collect` found, and the plan, of each) over the cells that both plan.
 
     Cells are matched by name, so their configs are equal. Different hardware or public versions are refused unless
-    named in `across`; different sources of the user's packages, which two commits are expected to have, are a doubt.
-    The compared rate, threshold and confidence are those of the sweep `after`.
+    named in `across`. Different sources of the user's packages are a doubt, because two commits are expected to have
+    them. The compared rate, threshold and confidence are those of the sweep `after`.
     """
     rows = in_order(after[0])
     metric = rate_metric_of(after[1], rows)
@@ -112,7 +112,7 @@ def compare_sweeps(
 
 @dataclass(frozen=True)
 class _Side:
-    """One of the two sweeps: its rows, and what the doubts of a row need to know of the sweep's other runs."""
+    """One of the two sweeps: its rows, and the facts of the sweep's other runs that the doubts of a row need."""
 
     name: str
     groups: Sequence[CellRuns]
@@ -136,7 +136,7 @@ class _Side:
 
 
 def _pairs(old: _Side, new: _Side) -> Iterator[tuple[CellRuns, CellRuns]]:
-    """Yield the rows of the cells that both sides plan; those before on the same hardware where there are such."""
+    """Yield the rows of the cells that both sides plan; the earlier row is on the same hardware if there is one."""
     theirs: dict[str, list[CellRuns]] = {}
     for one in old.groups:
         theirs.setdefault(one.cell, []).append(one)
@@ -181,10 +181,10 @@ def _row(
 
 
 def _one_machine_each(old: CellRuns, new: CellRuns) -> str | None:
-    """Return why two sides that were measured on one machine each, and on different ones, show nothing beyond them.
+    """Return why two sides, measured on one machine each and on different ones, show nothing beyond these machines.
 
-    Of machines that were alike by their data sheets, the repeats of one say little about the next: the machine is the
-    unit there, and each side has one. Nothing is concluded from records that do not know their machine.
+    Machines with equal data sheets still differ, and the repeats of one say little about the next. So the machine is
+    the unit there, and each side has one. Nothing is concluded from records without an identity of the machine.
     """
     before, after = ({run.machine for run in side.rated} for side in (old, new))
     if len(before) > 1 or len(after) > 1 or before == after or None in before | after:

@@ -1,4 +1,4 @@
-"""Where a cell's steps spend their time: the mean of its runs' shares, judged by the same rule as one run."""
+"""The time of a cell's steps by part: the mean of its runs' shares, judged by the same rule as one run."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from accelsweep.core.findings import StepBottleneck
 def bottleneck_of(group: CellRuns) -> StepBottleneck | None:
     """Return the bottleneck of a cell, or None if no run of it has a breakdown.
 
-    Runs count alike; a part that some run could not tell apart is left out for all.
+    Runs count alike. A part is left out for all if a run could not measure it.
     """
     runs = [shares for run in group.measured if (shares := _shares(run))]
     if not runs:

@@ -1,4 +1,4 @@
-"""Claims put to the test: what was claimed, what is measured here, and whether that agrees. None is ever dropped.
+"""Claims put to the test: the claimed figure, the value measured here, and whether they agree. None is ever dropped.
 
 A figure whose cells were not planned, cannot run here, were not measured or may not be compared is `not testable here`,
 with the reason. The figures of an analogue are judged in the same way, in rows of their own.
@@ -38,14 +38,14 @@ COUNTED = "counted"
 
 @dataclass(frozen=True)
 class _Stated:
-    """A figure, the claim that it belongs to, and what its analogue is, where it belongs to that."""
+    """A figure, its claim, and the analogue's name if the figure belongs to an analogue."""
 
     claim: Claim
     figure: ClaimFigure
     analogue: str | None = None
 
     def sides(self) -> tuple[Mapping[str, Any], ...]:
-        """Return what selects the cell, and the one that it is compared with if there is one."""
+        """Return the values that select the cell, and those that select the other cell of a ratio."""
         cell, against = self.figure.cell, self.figure.against
         return (cell,) if against is None else (cell, against)
 
@@ -53,9 +53,9 @@ class _Stated:
 def judge_claims(
     claims: Sequence[Claim], groups: Sequence[CellRuns], confidence: float, across: Collection[str] = ()
 ) -> tuple[ClaimFinding, ...]:
-    """Return each figure beside what was measured. Those that the plan can test hold together at this confidence.
+    """Return each figure beside its measured value. Those that the plan can test hold together at this confidence.
 
-    A ratio compares cells that differ in what it selects them by: other fields of the config, the hardware of one
+    The cells of a ratio differ in the values that select them. Other fields of the config, the hardware of one
     accelerator and the software must be equal, but for the fields in `across`.
     """
     stated = [one for claim in claims for one in _stated(claim)]
@@ -98,7 +98,7 @@ def _tested(one: _Stated, sides: Sequence[Side], family: Family, across: Collect
 
 
 _Held = tuple[ClaimVerdict, str]
-"""The verdict that a claim has instead of what its interval says, and why."""
+"""The verdict that a claim has instead of the interval's, and why."""
 
 
 def _disturbed(cells: Sequence[CellRuns]) -> _Held | None:
@@ -107,14 +107,14 @@ def _disturbed(cells: Sequence[CellRuns]) -> _Held | None:
 
 
 def _too_few(shared: int) -> _Held | None:
-    """Return the verdict of a ratio whose sides share too few blocks, as of every other comparison."""
+    """Return the verdict of a ratio whose sides share too few blocks, as in every other comparison."""
     if shared >= FEWEST_PAIRS:
         return None
     return ClaimVerdict.undecided, f"a verdict needs {FEWEST_PAIRS} blocks that hold both sides, and there are {shared}"
 
 
 def _judged(one: _Stated, measured: Estimate, cells: Sequence[CellRuns], instead: _Held | None = None) -> ClaimFinding:
-    """Return the finding of a measured figure: what its interval says, or `instead` of that another verdict."""
+    """Return the finding of a measured figure: the verdict of its interval, or `instead` of that another verdict."""
     claimed = one.figure.claimed
     if claimed is None:
         return _finding(one, ClaimVerdict.measured, measured.reason or "", measured, cells)
@@ -123,7 +123,7 @@ def _judged(one: _Stated, measured: Estimate, cells: Sequence[CellRuns], instead
 
 
 def decide(measured: Estimate, agreeing: Bounds) -> ClaimVerdict:
-    """Return what the interval says: wholly within what agrees, wholly above, wholly below, or undecided."""
+    """Return the interval's verdict: wholly within the agreeing values, wholly above, wholly below, or undecided."""
     low, high = measured.low, measured.high
     if low is None or high is None:
         return ClaimVerdict.undecided
@@ -137,7 +137,7 @@ def decide(measured: Estimate, agreeing: Bounds) -> ClaimVerdict:
 
 
 _Missing = tuple[ClaimVerdict, str]
-"""Why there is nothing to put on a side of a figure."""
+"""The verdict and the reason for a side of a figure that has no value."""
 
 
 def _unnamed(side: Side) -> _Missing | None:
@@ -154,7 +154,7 @@ def _unnamed(side: Side) -> _Missing | None:
 
 
 def _unmeasured(figure: ClaimFigure, side: Side) -> _Missing | None:
-    """Return why the runs of this side do not tell the figure's metric, or None if they do."""
+    """Return why the runs of this side have no value of the figure's metric, or None if they have one."""
     cells, words = side.cells, _words(side.wanted)
     if any(_ended(group) if figure.outcome is not None else _logs(group, figure) for group in cells):
         return None
@@ -192,7 +192,7 @@ def _logs(group: CellRuns, figure: ClaimFigure) -> dict[str, float]:
 
 
 def _exact(group: CellRuns, figure: ClaimFigure, logs: Mapping[str, float]) -> Interval | None:
-    """Return an interval without width where everything in the expression was counted, which has no noise; or None."""
+    """Return an interval without width where everything in the expression was counted, without noise; or None."""
     readings = [run.metrics[name] for run in _measured(group) for name in figure.metrics if name in run.metrics]
     if len(set(logs.values())) > 1 or any(reading.provenance != COUNTED for reading in readings):
         return None

@@ -1,7 +1,8 @@
-"""What a rate costs: money, energy and carbon per million samples. No price, no cost: nothing here is made up.
+"""The costs of a rate: money, energy and carbon per million samples. No price, no cost: nothing here is made up.
 
-Prices are read as the plan reads them. A cost per epoch needs the number of samples in one pass over the training data,
-a cost per result runs that reached a target (`EPOCH_SAMPLES`, `RESULTS`); where no record holds them, that is said.
+Prices are read as the plan reads them. A cost per epoch needs the number of samples in one pass over the training data
+(`EPOCH_SAMPLES`). A cost per result needs runs that reached a target (`RESULTS`). If no record holds them, a note says
+so.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ SAMPLES = 1e6
 SECONDS_PER_HOUR = 3600.0
 JOULES_PER_KWH = 3.6e6
 EPOCH_SAMPLES = "epoch_samples"
-"""The metric that says how many samples one pass over the training data has, on all ranks together."""
+"""The number of samples in one pass over the training data, on all ranks together."""
 RESULTS, TIME = "results_per_hour", "time_to_target_seconds"
 """The metrics of a run that trained to a target."""
 
@@ -45,7 +46,7 @@ def costs(group: CellRuns, prices: Prices, family: Family) -> dict[str, Estimate
 
 
 def _rents(group: CellRuns, usd_per_hour: float, family: Family) -> dict[str, Estimate]:
-    """Return what samples, an epoch and a result cost: the rent over their rate."""
+    """Return the costs of samples, an epoch and a result: the rent over their rate."""
     per_second = usd_per_hour / SECONDS_PER_HOUR
     amounts = {"usd_per_million_samples": SAMPLES, "usd_per_epoch": epoch_samples(group)}
     scales = {name: ("samples_per_second", per_second * samples) for name, samples in amounts.items() if samples}

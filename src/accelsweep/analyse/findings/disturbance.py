@@ -1,4 +1,4 @@
-"""Whether a cell was measured while others used the machine: such a number has no verdict, whatever its interval."""
+"""Disturbed cells: measured while others used the machine. Their numbers have no verdict, whatever the interval."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ MOST = 0.5
 
 
 def disturbance(group: CellRuns) -> str | None:
-    """Return what disturbed more than `MOST` of a cell's rated runs, as `3 of 3 runs: ...`; None where nothing did."""
+    """Return the disturbance if more than `MOST` of a cell's rated runs had one, as `3 of 3 runs: ...`; else None."""
     found = [doubt for run in group.rated for doubt in run.doubts if doubt.disturbing]
     runs = sum(any(doubt.disturbing for doubt in run.doubts) for run in group.rated)
     if runs <= MOST * len(group.rated):

@@ -1,4 +1,4 @@
-"""Reasons to distrust numbers that only show when many runs are seen together. Each says what it saw and what to do.
+"""Doubts that only show when many runs are seen together. Each states its evidence and a remedy.
 
 A doubt that always fires is worthless: the false-alarm rate of each test here is simulated in tests/analyse.
 """
@@ -31,7 +31,7 @@ FAR_OUT = 3.0
 
 
 def cell_doubts(group: CellRuns, outlying: Collection[str], overlapping: Collection[str]) -> list[Doubt]:
-    """Return the doubts of one cell: its runs' own, gathered, then those that its runs show together."""
+    """Return the doubts of one cell: first those of its single runs, gathered, then those of its runs together."""
     found = gathered(group.measured)
     planned, measured = len(group.runs), len(group.measured)
     if 0 < measured < planned:
@@ -134,8 +134,8 @@ def drift(baseline: CellRuns) -> Doubt | None:
 def outlying_runs(groups: Iterable[CellRuns]) -> frozenset[str]:
     """Return the names of runs far out of Tukey's fences. They are flagged, never dropped.
 
-    The fences are drawn around the log rates' distances from their cells' means, over all cells on equal devices that
-    have 3 or more runs: the few runs of one cell could not tell a long tail from an outlier.
+    The fences are drawn around the log rates' distances from their cells' means. They use all cells on equal devices
+    that have 3 or more runs. The few runs of one cell could not tell a long tail from an outlier.
     """
     pools: dict[str, dict[str, float]] = {}
     for group in groups:

@@ -1,8 +1,7 @@
-"""A ladder: rungs that each add one optimisation to the last, with the gain of each over the last and over the first.
+"""A ladder: each rung adds one optimisation to the last, and has its gain over the last and over the first.
 
-The rungs are the values of one axis (`report.ladder`), in the order in which the grid has them. A rung without a
-rate (it failed, or it missed its target) stays as a row with its reason; the rung after it is compared with the last
-one that has a rate.
+The rungs are the values of one axis (`report.ladder`), in the order of the grid. A rung without a rate (it failed, or
+it missed its target) stays as a row with its reason. The rung after it is compared with the last one that has a rate.
 """
 
 from __future__ import annotations
@@ -35,7 +34,7 @@ def ladders(
 
 
 def _climbs(groups: Sequence[CellRuns], axis: str) -> Iterator[list[CellRuns]]:
-    """Yield the cells of each ladder, in grid order; what did not run anywhere belongs to every kind of hardware."""
+    """Yield the cells of each ladder, in grid order; a cell that did not run belongs to every kind of hardware."""
     found: dict[str, list[CellRuns]] = {}
     for group in (group for group in groups if axis in group.planned.axes):
         rest = {key: value for key, value in group.planned.axes.items() if key != axis}

@@ -1,7 +1,7 @@
 """The cells that a side of a claim's figure names, by values of their axes or configs.
 
-The config of a cell that the plan rules out stands nowhere. Cells that differ from it in nothing but axes which are
-keys of the config tell the rest of it, where they agree; whatever nobody tells, the cell may have.
+The plan keeps no config of a cell that it rules out. Other cells may differ from it only in axes that are keys of the
+config. Their configs give the missing values, where they agree. A value that no cell gives counts as possible.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _UNTOLD = object()
 
 @dataclass(frozen=True)
 class Side:
-    """What names the cells of one side, and those that have it. Where none is known to, `cells` may have it all."""
+    """The wanted values of one side, and its cells. If `known` is False, these cells may have all of the values."""
 
     wanted: Mapping[str, Any]
     cells: tuple[CellRuns, ...]
@@ -27,7 +27,7 @@ class Side:
 
 
 def named(wanted: Mapping[str, Any], groups: Sequence[CellRuns]) -> Side:
-    """Return the cells that have every one of these values; without any, those of which it is not told."""
+    """Return the cells that have all of these values; if there are none, those whose values are unknown."""
     having = [
         one for one in groups if all(_value(one, key, groups) in (value, _UNTOLD) for key, value in wanted.items())
     ]
@@ -36,7 +36,7 @@ def named(wanted: Mapping[str, Any], groups: Sequence[CellRuns]) -> Side:
 
 
 def _value(group: CellRuns, key: str, groups: Sequence[CellRuns]) -> Any:
-    """Return a value on an axis or in the config; ABSENT where there is no such key, _UNTOLD where nobody says."""
+    """Return a value on an axis or in the config; ABSENT where there is no such key, _UNTOLD where no cell tells it."""
     if key in group.planned.axes:
         return group.planned.axes[key]
     if group.config is not None:
@@ -46,7 +46,7 @@ def _value(group: CellRuns, key: str, groups: Sequence[CellRuns]) -> Any:
 
 
 def _tells(other: CellRuns, group: CellRuns) -> bool:
-    """Return whether the config of `other` is that of `group` but for keys that are axes: no group, no mapping."""
+    """Return whether the config of `other` equals that of `group` but for keys that are axes: no group, no mapping."""
     ours, theirs, config = group.planned.axes, other.planned.axes, other.config
     return (
         config is not None

@@ -1,7 +1,7 @@
 """Doubts about the noise itself: a row that is far noisier than the others, a noisy baseline, a row with two levels.
 
-They catch what breaks the moderated interval. Each is a test at 1 % of the sweeps whose noise is normal and equal
-(Bonferroni over the rows); false alarms and detections are simulated in tests/analyse.
+These doubts catch noise that breaks the moderated interval. Each is a test at 1 % of the sweeps whose noise is normal
+and equal (Bonferroni over the rows). False alarms and detections are simulated in tests/analyse.
 """
 
 from __future__ import annotations
@@ -49,9 +49,9 @@ def noisy_baseline(groups: Sequence[CellRuns], baseline: str | None) -> list[Dou
 
     Fisher's F of two variances. One is that of the baseline's distance to the mean of the others in its block. The
     other is that of the others about their cells and blocks (two-way residuals, without the baseline). For equal normal
-    noise they are independent, so the test is exact; it takes two other cells that share 3 blocks with the baseline.
-    A baseline that runs several times in a block is judged by the mean, which is what every ratio has in it; the test
-    then fires less.
+    noise they are independent, so the test is exact; it takes two other cells that share 3 blocks with the baseline. A
+    baseline that runs several times in a block is judged by their mean, because every ratio uses the mean. The test
+    then fires less often.
     """
     found = []
     for base in (one for one in groups if one.cell == baseline and one.rated):
@@ -94,7 +94,7 @@ def _squares(values: Sequence[float]) -> float:
 def _complete(base: CellRuns, others: Sequence[CellRuns]) -> Iterator[list[Mapping[str, float]]]:
     """Yield tables of log rates, the baseline's first, in which each cell has each block; no block is in two of them.
 
-    Blocks that hold chunks of the cells make one table for each chunk, cells that lack a block are left out.
+    Blocks that hold chunks of the cells make one table for each chunk. Cells that lack a block are left out.
     """
     sharing: dict[frozenset[str], list[CellRuns]] = {}
     for one in others:

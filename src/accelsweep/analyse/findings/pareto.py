@@ -18,7 +18,7 @@ def candidates(cells: Sequence[CellFinding]) -> list[CellFinding]:
 
 @dataclass(frozen=True)
 class Objective:
-    """What is known of each cell in one respect: both ends of its value, where smaller is better.
+    """Each cell's value in one respect: both ends of its interval, where smaller is better.
 
     Two values within `share` of the larger, and `margin`, are as good as each other.
     """
@@ -28,7 +28,7 @@ class Objective:
     margin: float = 0.0
 
     def as_good(self, one: int, other: int) -> bool:
-        """Return whether cell `one` is shown to be no worse than cell `other` by what matters."""
+        """Return whether cell `one` is shown to be no worse than cell `other`, beyond differences that matter."""
         best = self.ends[other][0]
         return self.ends[one][1] <= best + self.share * abs(best) + self.margin
 
@@ -65,7 +65,7 @@ def objectives(cells: Sequence[CellFinding], quality: QualityMeasure, threshold:
 def front(goals: Mapping[str, Objective], count: int) -> list[int]:
     """Return the indices, out of `count`, that no other is shown to beat: as good in everything, better in something.
 
-    A value without an interval shows nothing, so what is known of few runs stays on the front.
+    A value without an interval shows nothing, so a cell with few runs stays on the front.
     """
     return [index for index in range(count) if not any(_beats(goals, other, index) for other in range(count))]
 
@@ -76,7 +76,7 @@ def _beats(goals: Mapping[str, Objective], one: int, other: int) -> bool:
 
 
 def _ends(estimate: Estimate | None, *, falls: bool = False) -> tuple[float, float] | None:
-    """Return the ends of an interval, turned round where larger is better; without one nothing is known."""
+    """Return the ends of an interval, turned round where larger is better; without an interval nothing is known."""
     if estimate is None:
         return None
     if estimate.low is None or estimate.high is None:
@@ -90,7 +90,7 @@ def _inverse(ends: tuple[float, float] | None) -> tuple[float, float] | None:
 
 
 def _extremes(summary: Summary | None) -> tuple[float, float] | None:
-    """Return the least and the most that was seen: memory repeats exactly, or nearly."""
+    """Return the smallest and the largest observed value: memory repeats exactly, or nearly."""
     if summary is None or summary.minimum is None or summary.maximum is None:
         return None
     return summary.minimum, summary.maximum

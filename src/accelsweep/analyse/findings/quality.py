@@ -1,4 +1,4 @@
-"""Accuracy guards speed: is a cell's quality as good as the baseline's? Paired by seed, with the config's margin."""
+"""Quality guards speed: is a cell's quality as good as the baseline's? Paired by seed, with the config's margin."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from accelsweep.core.findings import Estimate, Verdict
 UNDECIDED = "quality: undecided"
 WORSE = "quality: worse"
 _SHARES = ("acc", "f1", "auc", "auroc", "precision", "recall", "dice", "iou", "jaccard", "specificity")
-"""Metrics whose name has one of these words are shares: torchmetrics' names, and what people shorten them to."""
+"""Metrics whose name has one of these words are shares: torchmetrics' names and their usual short forms."""
 NOT_MEASURED = "quality: not measured"
 FASTER_BUT_WORSE = "faster, but worse"
 
@@ -36,7 +36,7 @@ def shown_not_worse(verdict: str) -> bool:
 
 @dataclass(frozen=True)
 class QualityMeasure:
-    """What quality is: the metric's name, whether `max` or `min` is `better`, and the margin that does not matter."""
+    """The quality metric: its name, whether `max` or `min` is `better`, and the margin that does not matter."""
 
     metric: str | None
     better: str | None
@@ -44,7 +44,7 @@ class QualityMeasure:
 
 
 def measure_of(groups: Sequence[CellRuns], margin: float) -> QualityMeasure:
-    """Return what the cells' configs say about quality (`measure.quality_metric` and `quality_better`: max or min)."""
+    """Return the quality metric of the cells' configs (`measure.quality_metric` and `quality_better`: max or min)."""
     measure = next((group.config.measure for group in groups if group.config is not None), None)
     if measure is None or measure.quality_metric is None:
         return QualityMeasure(None, None, margin)

@@ -1,7 +1,7 @@
-"""Which cells cannot be told apart from a chosen one: comparisons with the best, whatever the baseline's verdicts are.
+"""Cells that cannot be told apart from a chosen one: comparisons with the best, independent of the baseline's verdicts.
 
-After J. C. Hsu, "Simultaneous confidence intervals for all distances from the 'best'", Annals of Statistics 1981.
-A cell is out of the running only where the interval of its ratio to the best lies wholly below 1.
+After J. C. Hsu, "Simultaneous confidence intervals for all distances from the 'best'", Annals of Statistics 1981. A
+cell is out of the running only where the interval of its ratio to the best lies wholly below 1.
 """
 
 from __future__ import annotations

@@ -57,7 +57,7 @@ def _curves(groups: Sequence[CellRuns], *, strong: bool) -> list[list[CellRuns]]
 
 
 def global_batch(group: CellRuns) -> int | None:
-    """Return the samples of one optimiser step over all devices and accumulated steps, as a run of the cell had it."""
+    """Return the samples of one optimiser step over all devices and accumulated steps, as in a run of the cell."""
     return group.effective.global_batch_size if group.effective else None
 
 

@@ -1,1 +1,1 @@
-"""Pure numbers: intervals, verdicts, shares. Nothing here knows of records or cells."""
+"""Pure numbers: intervals, verdicts, shares. Nothing here uses records or cells."""

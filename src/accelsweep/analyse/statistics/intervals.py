@@ -1,4 +1,4 @@
-"""Intervals and verdicts. The run is the unit; rates are compared on the log scale; nothing here knows of records.
+"""Intervals and verdicts. The run is the unit; rates are compared on the log scale; nothing here uses records.
 
 All sums are `math.fsum`, which rounds once, so that the order of the values cannot change a digit.
 """
@@ -69,8 +69,8 @@ def variance(values: Sequence[float]) -> float:
 def t_interval(values: Sequence[float], family: Family) -> Interval:
     """Return the mean of independent values with Student's t-interval ("The Probable Error of a Mean", 1908).
 
-    There is none for a single value, and none for values without any spread: identical to the last digit means that the
-    clock or the quantity is too coarse to show its noise, not that there is none.
+    There is no interval for a single value, and none for values without any spread. Values that are identical to the
+    last digit do not mean that there is no noise. The clock or the quantity is too coarse to show it.
     """
     if len(values) < 2:
         return Interval(mean(values), None, len(values), "one repeat shows no spread; an interval needs at least 2")
@@ -151,7 +151,7 @@ def _estimate(
 
 
 def verdict(ratio: Estimate, threshold: float) -> tuple[Verdict, str]:
-    """Return what the interval of a rate ratio supports, and the sentence that says why.
+    """Return the verdict that the interval of a rate ratio supports, and the sentence that says why.
 
     `threshold` is the smallest difference that matters in practice. The rule is the two one-sided tests of equivalence
     testing (Schuirmann 1987) read off one interval: beyond the threshold, inside it, or cannot tell.

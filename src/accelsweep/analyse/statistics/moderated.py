@@ -1,8 +1,8 @@
 """Variances of paired differences, each shrunk towards those of its family, and interval half widths made of them.
 
-Three blocks show little of a row's noise, and the other rows show what is usual here. The rows share their baseline, so
-their variances look more alike than they are: the prior's degrees of freedom are capped. No half width is below that
-of the row's own plain interval. Arrays have any leading axes (simulated sweeps) and the pairs of one pool on the last.
+Three blocks show little of a row's noise, and the other rows show the usual noise. The rows share their baseline, so
+their variances look more alike than they are: the prior's degrees of freedom are capped. No half width is below that of
+the row's own plain interval. Arrays have any leading axes (simulated sweeps) and the pairs of one pool on the last.
 
 Source: G. Smyth, "Linear models and empirical Bayes methods for assessing differential expression in microarray
 experiments", Statistical Applications in Genetics and Molecular Biology 3 (2004). The cap and the floor are ours.
@@ -26,10 +26,10 @@ _EXACT = 1e-10
 
 @dataclass(frozen=True)
 class Moderated:
-    """What a pool of pairs says about their noise; shapes (..., pairs), but (...) for the prior's two.
+    """The noise of a pool of pairs; shapes (..., pairs), but (...) for the two values of the prior.
 
     `variance` (of one paired difference, in squared units of the differences) has `degrees` degrees of freedom. `prior`
-    is the variance that is usual in the pool, `prior_degrees` how many degrees of freedom it is worth.
+    is the usual variance in the pool, and it is worth `prior_degrees` degrees of freedom.
     """
 
     variance: Array
@@ -42,8 +42,9 @@ def moderate(variances: Array, degrees: Array, cells: int) -> Moderated:
     """Return sample variances, (..., pairs) with pairs >= 2 and each above 0, shrunk towards their common prior.
 
     `degrees` are those of the variances, (pairs,) or the same shape; `cells` the cells in the pool, baseline included.
-    Smyth 2004, section 6.2: the logarithms of the variances, less what chance alone does to them, have a mean (the
-    prior variance) and a spread (the prior's degrees of freedom, here at most `plan.power.prior_degrees`).
+    Smyth 2004, section 6.2: the part due to chance alone is taken away from the logarithms of the variances. The rest
+    has a mean (the prior variance) and a spread (the prior's degrees of freedom, here at most
+    `plan.power.prior_degrees`).
     """
     half = np.broadcast_to(np.asarray(degrees, dtype=np.float64) / 2.0, variances.shape)
     logs = np.log(variances) - special.psi(half) + np.log(half)

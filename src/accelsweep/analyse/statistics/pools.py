@@ -1,7 +1,7 @@
 """Intervals of many paired differences that hold together, with variances moderated over pools of like pairs.
 
-Which pairs join a pool is decided here, the arithmetic is in `moderated`. A pair stays outside, with the interval that
-it has alone, where it shares fewer than 3 blocks, where its differences are identical, or where the pool has no other.
+The choice of pairs for a pool is made here, the arithmetic is in `moderated`. A pair stays outside, with an interval of
+its own, in three cases. It shares fewer than 3 blocks, its differences are identical, or the pool has no other pair.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from accelsweep.analyse.statistics.intervals import Family, Interval, paired_int
 from accelsweep.analyse.statistics.moderated import Moderated, half_widths, moderate
 
 Values = Mapping[Any, float]
-"""A side of a pair: its values (log rates, qualities) by what pairs them (a block, a seed)."""
+"""A side of a pair: its values (log rates, qualities) by the key that pairs them (a block, a seed)."""
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""How many repeats the ratios of a sweep rest on: one number for the doubt, the visible effect and the advice."""
+"""The number of repeats behind the ratios of a sweep: one number for the doubt, the visible effect and the advice."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ def planned_repeats(cells: Sequence[CellFinding], manifest: Manifest) -> int:
 
     The baseline stands in every block, also in those of cells that joined the plan later, so it counts only where
     nothing else is planned. Rows on different hardware count apart; a refused row only where all are refused. Where
-    nothing is planned to run, this is what the plan would want of a cell.
+    nothing is planned to run, this is the number that the plan would want of a cell.
     """
     counts = [(cell, len({run.block for run in cell.runs})) for cell in cells]
     planned = [(cell, count) for cell, count in counts if count]

@@ -1,4 +1,4 @@
-"""How often something happened: a share of runs with an interval that is exact at any number of runs."""
+"""Shares of runs with an interval that is exact at any number of runs."""
 
 from __future__ import annotations
 

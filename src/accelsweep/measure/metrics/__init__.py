@@ -1,1 +1,1 @@
-"""From readings to metrics: rates, memory, energy, operations, utilisation; each a number or the reason for none."""
+"""Metrics made of readings: rates, memory, energy, operations, utilisation; each a number or the reason for none."""

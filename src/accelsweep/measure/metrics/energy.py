@@ -19,7 +19,7 @@ BOARD = "GPU boards of all ranks"
 PACKAGE = "CPU packages of all nodes"
 POWERCAP = Path("/sys/class/powercap")
 SHORTEST_SECONDS = 1.0
-"""Ten movements of NVML's counter: in a shorter window its coarseness alone is an error of more than 10 %."""
+"""Ten movements of NVML's counter: in a shorter window its resolution alone is an error of more than 10 %."""
 
 
 class GpuEnergy:

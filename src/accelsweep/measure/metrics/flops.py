@@ -1,10 +1,10 @@
 """Floating-point operations of a training step or a forward pass, on the meta device, where nothing is computed.
 
-Every operation that torch knows a formula for counts (matrix products, convolutions, attention), forward and backward,
-a multiplication and an addition as two; element-wise work does not. On the meta device `nn.LSTM` and its like fall
-apart into matrix products; on a CPU a whole layer is one operation without a formula, and would count 0. Attention is
-two products there, and what activation checkpointing computes again is left out: these are the model's operations, not
-the hardware's (A. Chowdhery et al., "PaLM", 2022, appendix B).
+Every operation counts for which torch has a formula (matrix products, convolutions, attention), forward and backward. A
+multiplication and an addition are two operations. Element-wise work does not count. On the meta device `nn.LSTM` and
+similar layers consist of matrix products. On a CPU a whole layer is one operation without a formula, and would count 0.
+Attention is two products there, and the recomputation of activation checkpointing is left out. These are the model's
+operations, not the hardware's (A. Chowdhery et al., "PaLM", 2022, appendix B).
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class NotCounted(Exception):
 def training_flops(step: Callable[[], Any]) -> int:
     """Return the operations of `step()`, which gives a loss on the meta device, and of the loss's backward pass.
 
-    Raises NotCounted where it gives none, or a loss that needs no gradient, and whatever `step` itself raises.
+    Raises NotCounted where it gives none, or a loss that needs no gradient, and any error of `step` itself.
     """
     counter = _Counter()
     with _eager(), counter:
@@ -39,7 +39,7 @@ def training_flops(step: Callable[[], Any]) -> int:
 
 
 def forward_flops(step: Callable[[], Any]) -> int:
-    """Return the operations of `step()` on the meta device, without gradients. Raises whatever `step` raises."""
+    """Return the operations of `step()` on the meta device, without gradients. Errors of `step` pass through."""
     counter = _Counter()
     with torch.no_grad(), _eager(), counter:
         step()
@@ -69,5 +69,5 @@ class _Counter(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
 
 def _eager() -> AbstractContextManager[Any]:
-    """Run compiled modules as they are written; torch's compiler is not even imported where nobody uses it."""
+    """Run compiled modules as they are written; torch's compiler is not imported if no module uses it."""
     return torch.compiler.set_stance("force_eager") if "torch._dynamo" in sys.modules else nullcontext()

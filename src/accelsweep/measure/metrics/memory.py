@@ -1,9 +1,10 @@
-"""Memory in four numbers that must not be confused.
+"""Memory in four different numbers, all in bytes.
 
-They are the peak that torch's allocator handed out, the peak that it reserved, the use of the whole device, and the
-host's proportional set size (PSS). The use of the device includes other processes and the driver's own context. In PSS,
-pages shared with a forked parent count by their share; `ru_maxrss` would start at the parent's. The host's is no peak.
-It is that of the ranks' own processes as the window closes, without the processes that load data. All in bytes.
+Two are peaks of torch's allocator: the memory that it handed out, and the memory that it reserved. The third is the use
+of the whole device. It includes other processes and the driver's own context. The fourth is the host's proportional set
+size (PSS). In PSS, pages shared with a forked parent count by their share; `ru_maxrss` would start at the parent's. The
+host's number is no peak. It is that of the ranks' own processes as the window closes, without the processes that load
+data.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from accelsweep.core.record import Metric
 
 @dataclass(frozen=True)
 class RankMemory:
-    """One rank's memory. None with the reason in `reasons` where there is no number."""
+    """One rank's memory. A missing number is None, with its reason in `reasons`."""
 
     allocated: int | None
     reserved: int | None

@@ -1,4 +1,4 @@
-"""From what each rank saw to the run's rates: all ranks' samples over the slowest rank's seconds."""
+"""The run's rates from the times of its ranks: all ranks' samples over the slowest rank's seconds."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from accelsweep.core.record import Metric
 from accelsweep.measure.window import RankWindow
 
 BEYOND = 10
-"""Fewer values than this beyond a percentile, and the figure is one hiccup's length: a 99th needs 1000 steps."""
+"""With fewer values beyond a percentile, one hiccup would decide the figure: a 99th needs 1000 steps."""
 
 
 def quantile(values: Sequence[float], share: float) -> float:

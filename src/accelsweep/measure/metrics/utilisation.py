@@ -1,7 +1,7 @@
 """Model FLOPs and their utilisation (MFU): against the ceiling measured here, and against the maker's datasheet.
 
 MFU is the operations of the model per second of the run, over all devices' peak (A. Chowdhery et al., "PaLM", 2022,
-appendix B). Whatever is missing is named by its reason.
+appendix B). A missing metric has its reason.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ def utilisation_metrics(
 ) -> dict[str, Metric]:
     """Return the five metrics. Text in place of `flops_per_sample` or `ceiling` is the reason why there is none.
 
-    `what` says whose operations those per sample are.
+    `what` names the work behind the operations per sample.
     """
     one, devices = f"one device, {format_name}", len(device_names)
     sheet = None if format_name is None else datasheet_flops_per_second(device_names[0], format_name)

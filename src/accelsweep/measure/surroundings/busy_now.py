@@ -1,4 +1,4 @@
-"""Who else uses this machine at the moment. It is asked before anything is measured; a run asks again for itself."""
+"""Others that use this machine now. The look comes before anything is measured; a run looks again by itself."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How much processor time the window took, ours and that of others, and whether the machine had to swap meanwhile."""
+"""The processor time of the window, ours and that of others, and whether the machine had to swap meanwhile."""
 
 from __future__ import annotations
 
@@ -16,7 +16,8 @@ from accelsweep.measure.clock import Clock, monotonic
 class CpuUse:
     """Processor seconds between `start` and `stop`: this rank's (with its loader processes) and all on its cores.
 
-    Its cores are those that it may run on: others on the rest of a shared machine take no processor time from us.
+    Its cores are those that it may run on. Other processes on the rest of a shared machine take no processor time from
+    it.
     """
 
     def __init__(self, clock: Clock = monotonic) -> None:
@@ -64,7 +65,8 @@ def _process_seconds() -> float:
 def busy_by_core() -> dict[int, float]:
     """Return the busy seconds of each logical core since the machine began, by the core's number.
 
-    Linux leaves switched-off cores out of its list, and psutil the numbers: both have the same cores in the same order.
+    Linux leaves switched-off cores out of its list, and psutil leaves out the numbers. Both have the same cores in the
+    same order.
     """
     times = psutil.cpu_times(percpu=True)
     try:
@@ -76,9 +78,9 @@ def busy_by_core() -> dict[int, float]:
 
 
 def busy_seconds(by_core: Mapping[int, float], allowed: set[int]) -> float:
-    """Return the busy seconds of the `allowed` cores, or of the whole machine where `by_core` does not show them all.
+    """Return the busy seconds of the `allowed` cores, or of the whole machine where `by_core` lacks some of them.
 
-    Containers may number the cores that they show anew: those are ours, and their sum is what is wanted.
+    Containers may give new numbers to the cores that they show. Those are ours, and their sum is the answer.
     """
     if allowed < by_core.keys():
         return sum(by_core[core] for core in allowed)
@@ -92,7 +94,7 @@ def _busy(times: Any) -> float:
 
 
 def foreign_cores(readings: list[dict[str, Any]]) -> float | None:
-    """Return how many cores other processes kept busy during the window, on average; None where it cannot be told.
+    """Return how many cores other processes kept busy during the window, on average; None where it is unknown.
 
     `readings` are those of all ranks of one host. Where the counter of our cores shows less than we used ourselves
     (some containers show none), there is nothing to conclude.

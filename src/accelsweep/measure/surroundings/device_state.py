@@ -1,4 +1,4 @@
-"""How a CUDA device feels: clocks, temperature, power, throttle reasons, and who else computes on it. Through NVML."""
+"""The state of a CUDA device, read through NVML: clocks, temperature, power, throttle reasons, other processes."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ THROTTLES = {
 VIOLATIONS = {"power cap": 0, "heat": 1, "board limit": 3, "reliability": 5}
 """NVML's counters of the time that a device was held back, by reason: nvmlPerfPolicyType_t in nvml.h.
 
-They run on while nobody looks, so that two readings tell of all that happened between them.
+They run all the time, so that two readings cover everything between them.
 """
 
 
@@ -40,7 +40,7 @@ class DeviceWatch:
     """The state of a CUDA device as the window opens and as it closes: at work, unlike before and after the run.
 
     NVML is asked at these two moments only, outside of the timed steps. A thread that polled it would compete with the
-    loop for the interpreter; what happens in between is told by counters that the driver keeps (`VIOLATIONS`).
+    loop for the interpreter. The driver's own counters (`VIOLATIONS`) cover the time between.
     """
 
     def __init__(self, uuid: str) -> None:
@@ -98,7 +98,7 @@ def _or_none(question: Any, *arguments: Any) -> Any:
 def _foreign(library: Any, handle: Any) -> list[int] | None:
     """Return other process groups' process ids on the device.
 
-    None where it cannot be told: inside a container NVML shows the host's process ids, which nothing here answers to.
+    None where they cannot be found: inside a container NVML shows the host's process ids, which do not exist there.
     """
     running = _or_none(library.nvmlDeviceGetComputeRunningProcesses, handle)
     if running is None:

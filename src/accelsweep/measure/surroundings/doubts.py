@@ -1,6 +1,6 @@
-"""Reasons to distrust a run that the run itself can see. Each has its threshold here, and says what to do about it.
+"""Doubts that a run finds about itself. Each has its threshold here, and states a remedy.
 
-A doubt that always fires is worthless: the thresholds leave alone what an idle, healthy machine shows.
+A doubt that always fires is worthless: an idle, healthy machine stays below the thresholds.
 """
 
 from __future__ import annotations
@@ -13,15 +13,16 @@ from accelsweep.machine.cpu import allowed_cores
 from accelsweep.measure.steadiness import level_shift
 
 SHORT = 0.8
-"""A window below this share of the seconds that were asked for is short (warm-up only estimates the pace)."""
+"""A window below this share of the requested seconds is short (warm-up only estimates the pace)."""
 SATURATED = 0.85
 FOREIGN = 0.05
-"""Shares of the cores that we may run on: others count where they used more than FOREIGN and all filled SATURATED.
+"""Shares of the cores that we may run on: others count if they used more than FOREIGN and all filled SATURATED.
 
-A quota takes nothing away here. While some of these cores idle, others take no time from us."""
+A quota has no effect on this. While some of these cores idle, others take no time from us.
+"""
 SWAPPED_BYTES = 16 * 2**20
 FAULTS_PER_SECOND = 10.0
-"""Pages that a rank had to wait for the disk for: a disk's seek each, so this many take a tenth of the time."""
+"""Pages that a rank had to read from the disk: each takes a disk's seek, so this many take a tenth of the time."""
 DRIFT_CELSIUS = 15
 HELD_BACK = 0.01
 """A device that the driver held back for a larger share of the window was throttled, or at its power limit."""
@@ -101,7 +102,7 @@ def epoch_boundary(count: int) -> Doubt | None:
 
 
 def between(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[Doubt]:
-    """Return the doubts that the devices' states before and after a run give: throttling, heat, foreign processes."""
+    """Return the doubts from the devices' states before and after a run: throttling, heat, foreign processes."""
     pairs = zip(before.get("devices", ()), after.get("devices", ()), strict=False)
     found = ((*_throttled(old, new), _drift(old, new), _foreign(old, new)) for old, new in pairs)
     return [doubt for each in found for doubt in each if doubt]

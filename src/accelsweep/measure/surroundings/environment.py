@@ -1,6 +1,6 @@
-"""What the machine looks like right before and right after a run, and which differences are reasons to doubt it.
+"""The state of the machine right before and right after a run, and the differences that are reasons to doubt it.
 
-Each reading is a dictionary that JSON can hold; what cannot be read is null, and the GPU's part says why.
+Each reading is a dictionary that JSON can hold. A value that cannot be read is null, and the GPU's part says why.
 """
 
 from __future__ import annotations

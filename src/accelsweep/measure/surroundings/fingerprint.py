@@ -1,4 +1,4 @@
-"""What must be equal for an old record to stand for a new run. Made without importing torch or touching CUDA."""
+"""The facts that must be equal for an old record to stand for a new run. Made without torch or CUDA."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ PACKAGES = ("torch", "lightning")
 def fingerprint(sources: Mapping[str, str], accelerator: str | None = None) -> Fingerprint:
     """Return this machine's fingerprint for runs on `accelerator`; `sources` are the digests of the user's packages.
 
-    For `cpu` the GPUs of the machine are left out, so that the same nodes with and without a granted GPU are one
-    hardware; None takes the devices of every kind.
+    For `cpu` the GPUs of the machine are left out. So the same nodes with and without a granted GPU are one hardware.
+    None takes the devices of every kind.
     """
     versions = {package: metadata.version(package) for package in PACKAGES}
     split = {package: version.partition("+") for package, version in versions.items()}

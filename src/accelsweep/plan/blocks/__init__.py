@@ -1,1 +1,1 @@
-"""From cells to blocks: how runs are cut, what an allocation must offer, how long it takes, what it can show."""
+"""Blocks made of cells: how runs are cut, and each allocation's resources, length and smallest visible effect."""

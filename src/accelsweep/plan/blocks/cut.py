@@ -1,8 +1,8 @@
 """Cut a sweep's runs into randomised complete blocks, and let existing blocks stand when the plan grows.
 
-Each block holds one repeat of each of its cells, and the baseline as often as `block.baseline_runs` says, in a random
-order whose seed comes from the block's content: the same plan gives the same blocks everywhere. Blocks are immutable;
-what a new plan wants beyond the existing ones goes into new blocks with fresh repeats of the baseline.
+Each block holds one repeat of each of its cells, and the baseline as often as `block.baseline_runs` says. The order is
+random, with a seed from the block's content, so the same plan gives the same blocks everywhere. Blocks are immutable. A
+larger plan puts its further runs into new blocks with fresh repeats of the baseline.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from accelsweep.plan.blocks.resources import fits, most_runs, needs, resource_cl
 
 @dataclass(frozen=True)
 class Cutting:
-    """What blocks are cut for: the supported cells by name in grid order, and the baseline, which is one of them."""
+    """The cells that blocks are cut for: the supported ones by name in grid order, the baseline among them."""
 
     sweep: str
     cells: Mapping[str, Cell]
@@ -32,13 +32,13 @@ class Cutting:
     needs: dict[str, Resources] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        """Work out what each cell needs."""
+        """Compute the needs of each cell."""
         self.needs.update((name, needs(cell.config, self.site)) for name, cell in self.cells.items())
 
 
 @dataclass(frozen=True)
 class Design:
-    """The blocks of a plan: `planned` as the manifest lists them, `new` those of them that no file holds yet."""
+    """The blocks of a plan: `planned` as the manifest lists them, `new` the ones that no file holds yet."""
 
     planned: tuple[PlannedBlock, ...]
     new: tuple[Block, ...]
@@ -75,7 +75,7 @@ def _moved(block: Block, task: Cutting) -> Block:
 
 
 def _wanted_of(known: Sequence[Block], task: Cutting) -> dict[str, tuple[Run, ...]]:
-    """Return, for each known block, those of its runs that the plan wants; the baseline where another run needs it.
+    """Return the wanted runs of each known block; the baseline is wanted where another run needs it.
 
     A cell that was the baseline once may have several runs in a block: the first of them is its repeat there.
     """
@@ -102,7 +102,7 @@ def _holding(cell: str, blocks: Iterable[Sequence[Run]]) -> int:
 def _spare_baselines(
     known: Sequence[Block], wanted: Mapping[str, tuple[Run, ...]], task: Cutting
 ) -> list[tuple[str, tuple[Run, ...]]]:
-    """Return the baseline's runs of each block that holds nothing else that is wanted, with the block's name."""
+    """Return the baseline's runs, with the block's name, of each block without any other wanted run."""
     spare = [(block.name, _baselines(block, task)) for block in known if not wanted[block.name]]
     return [(name, runs) for name, runs in spare if runs]
 
@@ -130,7 +130,8 @@ class _Numbers:
     def next_runs(self, cells: Sequence[Cell]) -> list[Run]:
         """Return the runs of a new block. A cell that is there twice has two numbers and one seed.
 
-        So in a plan that has not grown all cells of a block have one seed, and what depends on it pairs by block too.
+        So all cells of a block have one seed, unless the plan has grown. Then values that depend on the seed pair by
+        block too.
         """
         each = {cell.name: cell for cell in cells}
         seeds = {name: _unused(self._seeds.setdefault(name, set()), cell.config.seed) for name, cell in each.items()}
@@ -151,8 +152,8 @@ def _unused(used: set[int], first: int) -> int:
 def _chunks(cells: Sequence[str], layer: int, task: Cutting) -> Iterator[list[str]]:
     """Yield the cells of one block after the other: one repeat of all `cells`, by resource class, within the bounds.
 
-    The baseline comes first, `block.baseline_runs` times but never more often than there are other cells beside it:
-    next to a single one, the time for a second run of it is better spent on more blocks.
+    The baseline comes first, `block.baseline_runs` times but never more often than there are other cells. Beside a
+    single other cell, the time for its second run is better spent on more blocks.
     """
     classes: dict[tuple[object, ...], list[str]] = {}
     for name in cells:
@@ -208,7 +209,7 @@ def _block(runs: Sequence[Run], task: Cutting) -> Block:
 
 
 def in_random_order(runs: Sequence[Run], order_seed: int) -> list[Run]:
-    """Return the runs in the order that `order_seed` stands for: by the SHA-256 of seed and name, so on any machine."""
+    """Return the runs in the order of `order_seed`, by the SHA-256 of seed and name: it is the same on any machine."""
     return sorted(runs, key=lambda run: sha256_text(f"{order_seed}/{run.name}"))
 
 

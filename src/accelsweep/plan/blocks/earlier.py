@@ -1,4 +1,4 @@
-"""What an earlier plan of the same sweep left on disk: its manifest and all block files. Records are never read."""
+"""The files of an earlier plan of the same sweep: its manifest and all blocks. Records are never read."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Past:
 
 
 def read(folder: SweepFolder) -> Past:
-    """Return what the sweep's folder holds of an earlier plan; nothing is there before the first."""
+    """Return the earlier plan in the sweep's folder; it is empty before the first plan."""
     damaged: list[DamagedFile] = []
     manifest = None
     try:

@@ -1,9 +1,9 @@
 """How small a difference a number of repeats can show: the power of the paired interval that the analysis uses.
 
-One formula for the plan (with an assumed noise) and for the report (with the noise that was seen). `noise` is always
-the standard deviation of the natural logarithm of one run's rate within a block: 0.01 is about 1 %. It is taken to be
-equal in all cells, so that the moderated variances have all the degrees of freedom that they may have, and the floor
-of the interval is left out. At 3 repeats both make the answers optimistic; from 5 on that hardly shows.
+One formula serves the plan (with an assumed noise) and the report (with the observed noise). `noise` is always the
+standard deviation of the natural logarithm of one run's rate within a block: 0.01 is about 1 %. It is assumed to be
+equal in all cells. So the moderated variances have the most degrees of freedom that they may have. The floor of the
+interval is left out. At 3 repeats both make the answers optimistic; from 5 on that hardly shows.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from scipy import special
 from accelsweep.core.plans import CONFIDENCE, THRESHOLD
 
 MOST_REPEATS = 100
-"""Where `repeats_needed` gives up: an answer that takes more repeats than this is no plan."""
+"""The limit of `repeats_needed`: an answer that takes more repeats than this is no plan."""
 
 
 def critical_t(degrees_of_freedom: float, confidence: float, family: int = 1) -> float:
@@ -29,9 +29,9 @@ def critical_t(degrees_of_freedom: float, confidence: float, family: int = 1) ->
 
 
 def prior_degrees(cells: int) -> float:
-    """Return the most degrees of freedom that what is usual among `cells` cells may be worth to one of them.
+    """Return the most degrees of freedom that the usual variance among `cells` cells may be worth to one of them.
 
-    The comparisons share the baseline, which makes their variances look more alike than they are: half of the cells,
+    The comparisons share the baseline, which makes their variances look more alike than they are. Half of the cells,
     and never more than 8, kept the coverage in the simulations of benchmarks/coverage.py.
     """
     return min(8.0, cells / 2.0)
@@ -43,7 +43,8 @@ def chance_to_see(
     """Return the probability that the interval of a true rate `ratio` lies wholly beyond 1 + threshold or its inverse.
 
     A t-statistic whose mean is shifted follows the noncentral t distribution (Johnson, Kotz and Balakrishnan,
-    "Continuous Univariate Distributions", vol. 2, ch. 31). 0 for fewer than 2 repeats; 1 or 0 where there is no noise.
+    "Continuous Univariate Distributions", vol. 2, ch. 31). The answer is 0 for fewer than 2 repeats, and 1 or 0 where
+    there is no noise.
     """
     distance = abs(math.log(ratio)) - math.log1p(threshold)
     if repeats < 2:
@@ -64,10 +65,10 @@ def smallest_visible_effect(
     threshold: float = THRESHOLD,
     power: float = 0.8,
 ) -> float | None:
-    """Return the smallest x for which a cell that is truly 1 + x times as fast is found `faster` with chance `power`.
+    """Return the smallest x for which a cell truly 1 + x times as fast is found `faster` with chance `power`.
 
     The inverse of `chance_to_see` in closed form, through the noncentrality of the t distribution. None for fewer than
-    2 repeats: no interval can be had.
+    2 repeats, which give no interval.
     """
     if repeats < 2:
         return None
@@ -87,8 +88,8 @@ def repeats_needed(
 ) -> int | None:
     """Return the fewest repeats that find a true rate `ratio` faster, slower or the same with chance `power`.
 
-    A ratio inside the threshold is settled by an interval that fits between its bounds: the nearer bound must be seen
-    to be away. None if it takes more than `MOST_REPEATS`, as it does for a ratio close to the threshold.
+    A ratio inside the threshold is settled by an interval that fits between its bounds. The interval must exclude the
+    nearer bound. None if it takes more than `MOST_REPEATS`, as it does for a ratio close to the threshold.
     """
     distance = math.exp(abs(abs(math.log(ratio)) - math.log1p(threshold)))
     choices = range(3, MOST_REPEATS + 1)
@@ -101,8 +102,9 @@ def repeats_needed(
 def degrees_of_freedom(repeats: int, family: int = 1) -> float:
     """Return the degrees of freedom of each of `family` ratios to one baseline after `repeats` blocks.
 
-    From 3 blocks on those of the moderated variance, whose prior is worth `prior_degrees`, and never more than all
-    pairs have together; two samples' below. A single ratio has no others to learn from.
+    From 3 blocks on they are those of the moderated variance, whose prior is worth `prior_degrees`. They are never more
+    than all pairs have together. Below 3 blocks they are those of two samples. A single ratio has no others to share a
+    prior with.
     """
     if repeats < 3:
         return 2.0 * (repeats - 1)

@@ -1,10 +1,10 @@
-"""How many blocks `repeats: auto` takes: from the variances that a pilot of 3 blocks shows, never from an effect.
+"""The number of blocks for `repeats: auto`: from the variances in a pilot of 3 blocks, never from an effect.
 
-Stein's two-stage rule (C. Stein, "A two-sample test for a linear hypothesis whose power is independent of the
-variance", Annals of Mathematical Statistics 1945), with the pilot's moderated variances in place of one variance. Stein
+This is Stein's two-stage rule with the pilot's moderated variances in place of one variance (C. Stein, "A two-sample
+test for a linear hypothesis whose power is independent of the variance", Annals of Mathematical Statistics 1945). Stein
 keeps the pilot's variance for the interval; here all blocks are analysed. Where few blocks follow because the pilot
 happened to look quiet, the final variance is too small as well. So there are never fewer than 5 blocks: with 3 the
-simulated coverage fell below 94 % for four cells and a noisy baseline. benchmarks/coverage.py simulates it.
+simulated coverage fell below 94 % for four cells and a noisy baseline. The simulation is benchmarks/coverage.py.
 """
 
 from __future__ import annotations
@@ -17,15 +17,15 @@ from statistics import fmean
 from accelsweep.plan.blocks.power import critical_t
 
 FEWEST = 5
-"""The fewest blocks in all; also the fewest that anything published rests on."""
+"""The fewest blocks in all; published results rest on at least as many."""
 
 
 @dataclass(frozen=True)
 class PairNoise:
-    """What the pilot shows of one comparison's noise.
+    """The noise of one comparison in the pilot.
 
-    `variance` is that of a paired log difference (moderated where it is in a pool of `pool` comparisons, whose prior is
-    worth `prior_degrees` degrees of freedom; 1 and 0 where it stands alone).
+    `variance` is that of a paired log difference. It is moderated where it is in a pool of `pool` comparisons, whose
+    prior is worth `prior_degrees` degrees of freedom. These are 1 and 0 where it stands alone.
     """
 
     variance: float
@@ -37,7 +37,8 @@ class PairNoise:
 class Needed:
     """The answer: `repeats` blocks in all, the pilot's included, and the mean half width that they should give.
 
-    `half_width` is a share of the ratio (0.1 is 10 %). `reached` is False where even the most blocks do not get there.
+    `half_width` is a share of the ratio (0.1 is 10 %). `reached` is False where even the most blocks do not reach the
+    resolution.
     """
 
     repeats: int
@@ -51,7 +52,7 @@ def repeats_for(
     """Return the fewest blocks, from 5 to `most`, whose intervals are `resolution` wide to each side on average.
 
     `family` counts the intervals that hold together, those without a variance among them. None without any variance:
-    nothing was measured often enough, or nothing varied, and then there is no reason to go on. Raises ValueError for a
+    nothing was measured often enough, or nothing varied. Then there is no reason to go on. Raises ValueError for a
     `resolution` that is not above 0, or for `most` below 5.
     """
     if not resolution > 0.0 or most < FEWEST:

@@ -1,7 +1,7 @@
-"""What a block's allocation must offer, computed from the cells in it. The rules of the workflow only pass it on.
+"""The resources of a block's allocation, computed from its cells. The rules of the workflow only pass them on.
 
-`nodes` machines with one task each (a supervisor, or a launcher of ranks); `cpus` are per task, `gpus` are the sum over
-all nodes, `minutes` are the time limits of all runs plus start-up.
+`nodes` machines have one task each (a supervisor, or a launcher of ranks). `cpus` are per task, and `gpus` are the sum
+over all nodes. `minutes` are the time limits of all runs plus start-up.
 """
 
 from __future__ import annotations
@@ -18,18 +18,18 @@ START_UP_SECONDS = 120.0
 
 
 def resource_class(config: CellConfig, site: Site) -> tuple[Any, ...]:
-    """Return what cells must have in common to share a block: nothing on one machine, their devices on a cluster."""
+    """Return the common feature of cells that may share a block: nothing on one machine, their devices on a cluster."""
     if site.scheduler == "local":
         return ()
     return (config.accelerator, config.devices, config.num_nodes)
 
 
 def needs(config: CellConfig, site: Site) -> Resources:
-    """Return what one run of this cell needs, its time apart.
+    """Return the needs of one run of this cell, its time apart.
 
-    A rank takes `threads` CPU cores; where that is open, `site.slurm.cpus_per_gpu` for a GPU's rank, and otherwise its
-    share of all the node's cores, as on a machine of one's own: against a single core every GPU looks good. A CPU cell
-    asks for `site.slurm.fake_gpus` GPUs per node, in tests alone.
+    A rank takes `threads` CPU cores. Where that is open, a GPU's rank takes `site.slurm.cpus_per_gpu`. Without that
+    value it takes its share of all the node's cores, as on a machine of one's own. Against a single core every GPU
+    would look good. A CPU cell asks for `site.slurm.fake_gpus` GPUs per node, in tests alone.
     """
     accelerator, devices, nodes = config.accelerator, config.devices, config.num_nodes
     share = max(1, site.count("cpu") // devices)
@@ -46,9 +46,9 @@ def needs(config: CellConfig, site: Site) -> Resources:
 
 
 def threads_per_rank(config: CellConfig, site: Site) -> int | None:
-    """Return the CPU threads of each rank of this cell; None lets the ranks of a node share what cores there are.
+    """Return the CPU threads of each rank of this cell; None lets the ranks of a node share the available cores.
 
-    On a cluster they are those that the cell itself asks for, because a block may hold cells that ask for more.
+    On a cluster they are the cell's own request, because a block may hold cells that ask for more.
     """
     if config.threads is not None or site.scheduler == "local":
         return config.threads

@@ -1,7 +1,7 @@
 """A block's resources in the words of Snakemake's slurm executor plugin (2.8), which turns them into sbatch options.
 
-What the plugin does with them decides the shape: `gpu` goes with `nodes=1`, or Slurm may split the GPUs over nodes;
-`threads` would be capped at the login node's own cores, `cpus_per_task` is not.
+The plugin's treatment decides the names. `gpu` goes with `nodes=1`, or Slurm may split the GPUs over nodes. `threads`
+would be capped at the login node's own cores, `cpus_per_task` is not.
 """
 
 from __future__ import annotations
@@ -13,14 +13,14 @@ from accelsweep.core.plans import Resources, Slurm
 Value = str | int | None
 
 RESTARTS_VARIABLE = "ACCELSWEEP_RESTARTS"
-"""Carries SLURM_RESTART_COUNT past the jobstep plugin, which takes SLURM_* from what it starts."""
+"""Carries SLURM_RESTART_COUNT past the jobstep plugin, which removes SLURM_* from its child's environment."""
 
 INTERFACE_VARIABLE = "ACCELSWEEP_INTERFACE"
 """Names the network interface between nodes, for runs of several."""
 
 
 def job_resources(needs: Resources, slurm: Slurm) -> dict[str, Value]:
-    """Return what Snakemake's rule states for a block with these `needs`; None leaves an option out of sbatch's call.
+    """Return the resources in Snakemake's rule for a block with these `needs`; None leaves out an option of sbatch.
 
     `runtime` is in minutes, `mem_mb` per node, `gpu` the sum over all nodes (or 0). See `across_nodes` for more.
     """
@@ -41,7 +41,7 @@ def job_resources(needs: Resources, slurm: Slurm) -> dict[str, Value]:
 
 
 def across_nodes(needs: Resources) -> dict[str, Value]:
-    """Return what the rule for blocks of several nodes states beside `job_resources`: one task per node.
+    """Return the resources that the rule for blocks of several nodes adds to `job_resources`: one task per node.
 
     `mpi` keeps the plugin from wrapping the job in `srun -n1`; `tasks_per_gpu: 0` keeps it from taking `tasks` for the
     tasks of each GPU.

@@ -1,7 +1,7 @@
 """Hydra's part of planning: find `conf/`, enumerate a sweep exactly as `--multirun` does, compose one point of it.
 
-This is the only module that touches Hydra's internals (the public API refuses sweeps); the parity tests hold it to
-what `@hydra.main` does. Hydra's own exceptions end here: they leave as `InputError` with one message.
+Only this module uses Hydra's internals, because the public API refuses sweeps. The parity tests compare it with
+`@hydra.main`. Hydra's own exceptions leave this module as an `InputError` with one message.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from accelsweep.plan.grid.explain import explain
 
 CONFIG_NAME = "config"
 MOST_CELLS = 100_000
-"""A grid larger than this is taken for a slip of the keyboard and refused before it fills the memory."""
+"""A grid larger than this is taken for a typing error and refused before it fills the memory."""
 
 _BASIC_SWEEPER = "hydra._internal.core_plugins.basic_sweeper.BasicSweeper"
 _HYDRA_ERRORS = (
@@ -51,7 +51,7 @@ _HYDRA_ERRORS = (
 
 @dataclass(frozen=True)
 class Grid:
-    """What `--multirun` would launch: one tuple of override strings per job, in its order.
+    """The jobs that `--multirun` would launch: one tuple of override strings each, in its order.
 
     `swept` are the indices, within each job, of the overrides that had several values.
     """
@@ -137,7 +137,7 @@ class Composer:
         return Grid(jobs=tuple(map(tuple, jobs)), swept=swept)
 
     def _length(self, override: Override) -> int:
-        """Return how many values an override has, counted no further than is needed to refuse it."""
+        """Return the number of an override's values, counted no further than the limit."""
         if override.is_interval_sweep():
             hint = f"write {override.key_or_group}=a,b,c or range()"
             raise InputError(f"'{override.input_line}': interval() has no list of values; {hint}")

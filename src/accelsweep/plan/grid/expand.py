@@ -1,4 +1,4 @@
-"""From the grid to one resolved config per point, without composing each point through Hydra.
+"""One resolved config per point of the grid, without composing each point through Hydra.
 
 Hydra composes once per distinct choice of config groups, and of any other override that changes the config's structure.
 A plain value then replaces a leaf in a copy that shares everything else. Interpolations are resolved again only for
@@ -30,8 +30,9 @@ _KEY = re.compile(r"[A-Za-z_][\w-]*(\.[A-Za-z_][\w-]*)*")
 class GridPoint:
     """One point of the grid: the values of its axes and its resolved config.
 
-    `science` is the part that names the cell, `steering` the plan-level part, `choices` the config groups' choices,
-    `added` the top-level keys that the command line added with `+`. `lacks` is why a rung of a ladder changes nothing.
+    `science` is the part that names the cell, and `steering` the plan-level part. `choices` are the config groups'
+    choices, and `added` the top-level keys that the command line added with `+`. `lacks` is the reason why a rung of a
+    ladder changes nothing.
     """
 
     axes: dict[str, Any]
@@ -54,7 +55,7 @@ class CheckedPoint:
 
 
 def expand(composer: Composer, grid: Grid, auto: str) -> Iterator[GridPoint]:
-    """Yield the points of `grid` in its order; `auto` is the accelerator that `accelerator: auto` stands for.
+    """Yield the points of `grid` in its order; `auto` is the accelerator in place of `accelerator: auto`.
 
     Raises InputError for an override that does not fit the config, a missing value, a resolver, or a swept plan key.
     """
@@ -80,7 +81,7 @@ def _refuse_swept_plan_keys(composer: Composer, grid: Grid) -> None:
 
 
 def axis_of(override: Override) -> str:
-    """Return the name of the axis that an override with several values makes."""
+    """Return the name of the axis of an override with several values."""
     return override.get_key_element().lstrip("+")
 
 
@@ -95,7 +96,7 @@ def _axis_value(composer: Composer, override: Override, science: Mapping[str, An
 def _split(
     composer: Composer, bases: dict[tuple[str, ...], _Base], job: tuple[str, ...], overrides: Sequence[Override]
 ) -> tuple[tuple[str, ...], list[Override]]:
-    """Part a job into what Hydra must compose, in order, and the plain values that replace a leaf of the result."""
+    """Split a job into the overrides that Hydra must compose, in order, and the plain values that replace a leaf."""
     candidates = [_may_be_plain(override) and not composer.is_group_choice(override) for override in overrides]
     rest = [o for o, plain in zip(overrides, candidates, strict=True) if not plain]
     changed = [override.key_or_group for override in rest if not composer.is_group_choice(override)]

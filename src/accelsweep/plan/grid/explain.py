@@ -1,4 +1,4 @@
-"""Turn what Hydra says about a wrong override into one message: the key, the nearest right one, the file to look in."""
+"""Turn Hydra's error about a wrong override into one message: the key, the nearest right one, the file to look in."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ from accelsweep.core.errors import InputError, nearest
 from accelsweep.plan.trainer import trainer_arguments, trainers_place
 
 _CLOSED = ("measure.", "limits.", "analysis.", "block.", "trainer.", "data.batch_size")
-"""Where each key has its default in a file or is an argument of the Trainer, and no other is taken."""
+"""Places where each key has its default in a file or is an argument of the Trainer, and no other key is allowed."""
 
 
 def explain(
     error: BaseException, lines: Sequence[str], loader: ConfigLoaderImpl, folders: Sequence[Path]
 ) -> InputError:
-    """Return the InputError that tells the user what `error`, raised while composing `lines`, means."""
+    """Return the InputError that explains `error`, raised while composing `lines`, to the user."""
     if isinstance(error, OverrideParseException):
         return _unreadable(error)
     if isinstance(error, MissingConfigException):
@@ -45,7 +45,7 @@ def explain(
 
 
 def _known(lines: Sequence[str], loader: ConfigLoaderImpl) -> tuple[list[str], dict[str, Any]]:
-    """Return the dotted keys and the group choices of what the group overrides among `lines` compose, if they do."""
+    """Return the dotted keys and the group choices of the config that the group overrides in `lines` compose."""
     groups = [line for line in lines if loader.repository.group_exists(line.partition("=")[0].lstrip("+"))]
     for attempt in (groups, []):
         try:

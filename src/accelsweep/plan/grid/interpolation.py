@@ -1,4 +1,4 @@
-"""Interpolations in composed configs: what they may refer to, what they must not do, and plain data in their place."""
+"""Interpolations in composed configs: the keys they may name, the calls they must not make, and their plain data."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def plain_data(config: DictConfig, key: str | None = None) -> Any:
 
 
 def nodes(node: Any, prefix: str = "") -> Iterator[tuple[str, Node]]:
-    """Yield dotted key and raw node of everything below `node`; what an interpolation stands for is not entered."""
+    """Yield dotted key and raw node of everything below `node`; the target of an interpolation is not entered."""
     if not isinstance(node, DictConfig | ListConfig) or not isinstance(node._content, dict | list):
         return
     keys = node.keys() if isinstance(node, DictConfig) else range(len(node))
@@ -60,7 +60,7 @@ def referred_words(interpolations: Iterable[str]) -> frozenset[str] | None:
 def refuse_resolvers(interpolations: Mapping[str, str]) -> None:
     """Raise InputError, naming the key, for a call such as `${now:%Y}`: it may give another value elsewhere or later.
 
-    Only how jobs are submitted (`site.slurm`) and the report may ask the environment, with `${oc.env:NAME}`.
+    Only the submission of jobs (`site.slurm`) and the report may read the environment, with `${oc.env:NAME}`.
     """
     for key, text in interpolations.items():
         for resolver in _resolvers(parse(text)):

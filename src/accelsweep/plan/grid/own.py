@@ -1,9 +1,9 @@
 """The user's own `_target_` in place of a config group's: none of the group's keys may leak into the user's class.
 
 `model._target_=mypkg.MyModule` on top of the default `model: small_cnn` would hand `MyModule` the small CNN's `width`
-and `depth`. So where a `_target_` is stated and no file of its group was chosen, the choice becomes `own`, which
-holds no argument of a class. A group that was chosen (`model=mlp model._target_=mypkg.LikeMLP`) keeps its keys: that is
-what it was chosen for.
+and `depth`. So where a `_target_` is stated and no file of its group was chosen, the choice becomes `own`, which holds
+no argument of a class. A group that was chosen (`model=mlp model._target_=mypkg.LikeMLP`) keeps its keys, because the
+user chose it for them.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ if TYPE_CHECKING:
 GROUPS = ("model", "data", "optimizer")
 OURS = "accelsweep."
 OWN = "own"
-"""The file `conf/GROUP/own.yaml`: a `_target_` that is yet to be given, and no argument of its."""
+"""The file `conf/GROUP/own.yaml`: a `_target_` that the user must give, and none of its arguments."""
 
 
 def with_own_targets(composer: Composer, overrides: Sequence[str]) -> tuple[str, ...]:
     """Return `overrides` with `GROUP=own` where a `_target_` of the user's replaces the default choice of GROUP.
 
-    It comes first, so that a choice of the user's own wins over it, the default one's too. Keys below a `_target_`
-    that is given in `overrides` need no `+`: only that class knows which there are.
+    It comes first, so that a choice of the user's own wins over it, the default one's too. Keys below a `_target_` that
+    is given in `overrides` need no `+`, because the config does not list that class's keys.
     """
     given = {line: composer.parse(line) for line in overrides}
     choices = [line for line, override in given.items() if composer.is_group_choice(override)]
@@ -71,7 +71,7 @@ def _is_new(override: Override, config: DictConfig, opened: tuple[str, ...]) -> 
 
 
 def optimizer_notes(composer: Composer, overrides: Sequence[str], configs: Iterable[CellConfig]) -> list[str]:
-    """Return what to say to somebody who states an optimiser for a module that may bring its own.
+    """Return the notes for a user who states an optimiser for a module that may bring its own.
 
     `configs` are those of the grid's points.
     """

@@ -1,1 +1,1 @@
-"""Which configs and cells are refused, and in which words, while nothing has been written yet."""
+"""Refusals of configs and cells, and their words, while nothing has been written yet."""

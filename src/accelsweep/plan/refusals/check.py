@@ -1,7 +1,7 @@
 """The thin typed check of a config: the keys that accelsweep itself reads, and nothing below `model` or `data`.
 
-An unknown key is refused with the nearest known one; what a model, a data set, an optimizer or the Trainer takes is
-their business and is checked where they are built.
+An unknown key is refused with the nearest known one. The keys of a model, a data set, an optimizer or the Trainer are
+not checked here, but where these are built.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class Rule(BaseModel):
 
 
 def science(config: dict[str, Any], added: frozenset[str], groups: Sequence[str], file_of: FileOf) -> CellConfig:
-    """Return the checked scientific config, environment values as text; raise InputError for what is wrong with it.
+    """Return the checked scientific config, environment values as text; raise InputError for any fault in it.
 
     Top-level keys beyond the known ones must have been added with `+key=` (`added`) or be config groups (`groups`).
     """
@@ -81,7 +81,7 @@ def refuse_unwritable(value: Any, key: str = "") -> None:
 
 
 def steering(values: Mapping[str, Any], file_of: FileOf) -> tuple[Settings, Site, list[Rule]]:
-    """Return the checked plan-level part of a config; raise InputError for what is wrong with it."""
+    """Return the checked plan-level part of a config; raise InputError for any fault in it."""
     refuse_unwritable(values)
     site = parsed(Site, values.get("site") or {}, "site", file_of)
     exclude = values.get("exclude") or []
@@ -103,7 +103,7 @@ def steering(values: Mapping[str, Any], file_of: FileOf) -> tuple[Settings, Site
 
 
 def _repeats(values: Mapping[str, Any], file_of: FileOf) -> dict[str, Any]:
-    """Return what `repeats: auto` comes to: the pilot's blocks first. Nothing for a number, which has its own check."""
+    """Return the repeats of `repeats: auto`: the pilot's blocks first. Nothing for a number, which is checked apart."""
     repeats, most = values.get("repeats"), values.get("repeats_most", FEWEST)
     if not isinstance(repeats, str):
         return {}
@@ -118,7 +118,7 @@ def _repeats(values: Mapping[str, Any], file_of: FileOf) -> dict[str, Any]:
 
 
 def _refuse_unfit_site(site: Site, file_of: FileOf) -> None:
-    """Raise InputError for what no job could be submitted with: rules of the plan alone, which no file has to obey."""
+    """Raise InputError for settings that no job could be submitted with: rules for new plans, not for old files."""
     if site.probe and site.scheduler != "local":
         raise InputError(
             "site.probe=True: must be false where jobs go to Slurm: the machine that plans is not the one that "

@@ -1,6 +1,6 @@
-"""Settings that contradict each other, or what a run decides by itself: every run of such a cell would fail.
+"""Settings that contradict each other, or that a run decides by itself: every run of such a cell would fail.
 
-And an axis of the user's own that nothing refers to: every cell of it would measure the same.
+Also an axis of the user's own that no key refers to: all its cells would measure the same.
 """
 
 from __future__ import annotations
@@ -87,5 +87,5 @@ def refuse_unread_axes(points: Sequence[CheckedPoint]) -> None:
 
 
 def _read(config: CellConfig) -> str:
-    """Return what a run reads of a config, as text: the keys of the user's own count through what refers to them."""
+    """Return the part of a config that a run reads, as text: a key of the user's counts if another key refers to it."""
     return canonical_json({key: value for key, value in config.raw.items() if key in CellConfig.model_fields})

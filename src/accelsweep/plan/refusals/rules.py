@@ -1,7 +1,7 @@
-"""What the plan alone can rule out: combinations that the config or the declared inventory make impossible.
+"""Rules of the plan alone: combinations that the config or the declared inventory make impossible.
 
-Such a cell stays as an `unsupported` row with its reason. The machine that plans is never asked; whatever else may go
-wrong is decided where the run happens.
+Such a cell stays as an `unsupported` row with its reason. The machine that plans is never asked; other failures are
+decided where the run happens.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ _UNITS = {"cpu": "CPU cores", "cuda": "CUDA devices", "mps": "Apple GPUs"}
 
 
 def resolve_auto(site: Site) -> str:
-    """Return the accelerator that `accelerator: auto` stands for: the first of cuda, mps and cpu that the site has."""
+    """Return the accelerator for `accelerator: auto`: the first of cuda, mps and cpu that the site has."""
     return next((accelerator for accelerator in ("cuda", "mps") if site.count(accelerator)), "cpu")
 
 

@@ -1,4 +1,4 @@
-"""Whether a cell's settings fit its task. What does not is refused while nothing has been written yet."""
+"""Whether a cell's settings fit its task. Unfit ones are refused while nothing has been written yet."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ UNUSED_BY: dict[str, tuple[str, ...]] = {
     "inference": ("optimizer", "trainer", *_GOAL, *_QUALITY),
     "kernels": ("optimizer", "trainer", "data", "measure.fake_loader", "measure.scenario", *_GOAL, *_QUALITY),
 }
-"""Task -> the keys, with all below them, that change nothing of what it measures."""
+"""Task -> the keys, with all below them, that change nothing in its measurement."""
 
 
 def refuse_unfit(config: CellConfig, rate: str | None, file_of: FileOf) -> None:

@@ -1,6 +1,6 @@
 """One wrong value in a config, as a sentence that names key, value, bound and file.
 
-What is allowed stands in the models' fields, once; pydantic finds what is not, and this puts it into our words.
+The models' fields state the allowed values, once. pydantic finds the others, and this module words the refusal.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def parsed(
 ) -> _Model:
     """Return `value` as `model`; raise InputError that names the first wrong key below `where` and its file.
 
-    `extra="forbid"` refuses unknown keys where the model itself, which reads older files too, passes over them.
+    `extra="forbid"` refuses unknown keys; the model itself ignores them, because it reads older files too.
     """
     try:
         return model.model_validate(value, extra=extra)
@@ -93,7 +93,7 @@ def _limits(annotation: Any) -> Iterator[Any]:
 
 
 def _annotation(model: type[BaseModel], path: Sequence[Any]) -> Any:
-    """Return what the field at `path` may hold, its bounds included; Any where the path leaves the models."""
+    """Return the type of the field at `path`, its bounds included; Any where the path leaves the models."""
     found: Any = model
     for part in path:
         owner = _model_in(found)

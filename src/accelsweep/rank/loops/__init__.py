@@ -1,1 +1,1 @@
-"""Training loops: Lightning's and the raw one beside it, with what each needs, behind one interface (`loop`)."""
+"""Training loops: Lightning's and the raw one beside it, with the parts of each, behind one interface (`loop`)."""

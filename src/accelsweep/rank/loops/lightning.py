@@ -29,7 +29,7 @@ from accelsweep.workloads.loading.fake_loader import build_training_data
 
 
 class LightningLoop:
-    """A Trainer and what was read back from it."""
+    """A Trainer and the facts read back from it."""
 
     def __init__(self, spec: RunSpec) -> None:
         """Build the Trainer. Raises Unsupported where Lightning or the machine refuses the combination."""
@@ -60,7 +60,7 @@ class LightningLoop:
 
     @property
     def loss_scale(self) -> LossScale:
-        """What loss scaling has done since training began."""
+        """The results of loss scaling since training began."""
         return self._callback.loss_scale
 
     def watch(self, timer: PhaseTimer) -> None:
@@ -94,7 +94,7 @@ class LightningLoop:
         self._keep_logged()
 
     def validate(self) -> dict[str, float] | None:
-        """Return what the trained module logs over the validation set; None where the data has none."""
+        """Return the values that the trained module logs over the validation set; None where the data has none."""
         self._trainer.limit_val_batches = 1.0
         module = self._trainer.lightning_module
         try:

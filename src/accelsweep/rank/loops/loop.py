@@ -1,7 +1,7 @@
-"""What is driven through a run's phases: a driver of steps; and a training loop, Lightning's or the raw one beside it.
+"""The drivers of a run's phases: a driver of steps; and a training loop, Lightning's or the raw one beside it.
 
-Both are built from a `RunSpec` and do steps until their listener says that it is enough. A loop trains a fresh module
-each time, and may validate it, afterwards or in between.
+Both are built from a `RunSpec` and do steps until their listener stops them. A loop trains a fresh module each time,
+and may validate it, afterwards or in between.
 """
 
 from __future__ import annotations
@@ -20,23 +20,23 @@ if TYPE_CHECKING:
 
 
 class Listener(Protocol):
-    """Who decides when the steps end: the timed window, or a number of samples."""
+    """Decides when the steps end: the timed window, or a number of samples."""
 
     def begin(self) -> None:
-        """The first batch is about to be fetched."""
+        """Note that the first batch is about to be fetched."""
 
     def step_done(self, samples: int, loss: Any) -> bool:
-        """A step processed `samples` samples on this rank; True ends the phase."""
+        """Note that a step processed `samples` samples on this rank; True ends the phase."""
 
 
 class Examiner(Protocol):
-    """Who looks at the model while it trains."""
+    """Looks at the model while it trains."""
 
     every_steps: int
     """Steps (batches) between two validations. There is one after the last step, too."""
 
     def examined(self, logged: dict[str, float]) -> bool:
-        """The validation loop logged this; True ends the training. Every rank is told, and they must agree."""
+        """Look at the logged values of validation; True ends the training. Every rank is asked, and they must agree."""
 
 
 class Driver(Protocol):
@@ -51,7 +51,7 @@ class Driver(Protocol):
     epoch_ends: list[int]
 
     def drive(self, listener: Listener) -> None:
-        """Do steps until `listener` has enough. Raises what the user's code raises."""
+        """Do steps until `listener` has enough. Raises the errors of the user's code."""
 
 
 class Loop(Driver, Protocol):
@@ -59,11 +59,11 @@ class Loop(Driver, Protocol):
 
     @property
     def example(self) -> Any:
-        """The first batch as empty tensors on the meta device, for whoever counts operations; None before it came."""
+        """The first batch as empty tensors on the meta device, for counting operations; None before it came."""
 
     @property
     def logged(self) -> dict[str, float]:
-        """What the module logged while it trained or validated, averaged by phase. May wait for the device."""
+        """The values that the module logged in training or validation, averaged by phase. May wait for the device."""
 
     def watch(self, timer: PhaseTimer) -> None:
         """Tell `timer` about the phases of every step to come."""
@@ -73,7 +73,7 @@ class Loop(Driver, Protocol):
 
     @property
     def epoch_samples(self) -> int | None:
-        """Samples in one pass over the training set, on all ranks together; None where the data does not tell."""
+        """Samples in one pass over the training set, on all ranks together; None where the data gives no number."""
 
     @property
     def learning_rate(self) -> float | None:
@@ -81,33 +81,33 @@ class Loop(Driver, Protocol):
 
     @property
     def loss_scale(self) -> LossScale:
-        """What loss scaling has done since training began."""
+        """The results of loss scaling since training began."""
 
     def drive(self, listener: Listener, examiner: Examiner | None = None) -> None:
         """Train a fresh module, seeded by the run, until `listener` or `examiner` has enough.
 
-        Raises what the user's code raises; InputError where there is an examiner and nothing to validate with.
+        Raises the errors of the user's code; InputError where there is an examiner and nothing to validate with.
         """
 
     def validate(self) -> dict[str, float] | None:
-        """Return what the trained module logs over the validation set; None where the data has none."""
+        """Return the values that the trained module logs over the validation set; None where the data has none."""
 
 
 NO_LOSS = (
     "training_step returned no loss at any step, so nothing was trained: return it, or set "
     "self.automatic_optimization = False and step the optimiser yourself"
 )
-"""What is wrong where a module trains nothing."""
+"""The message where a module trains nothing."""
 
 NO_VALIDATION = (
     "the data or the module has no validation loop, so nobody can tell when measure.target is reached: define "
     "val_dataloader and validation_step"
 )
-"""What is wrong where an examiner has nothing to look at."""
+"""The message where an examiner has no validation to look at."""
 
 
 def learning_rate_of(optimizers: Sequence[torch.optim.Optimizer]) -> float | None:
-    """Return the learning rate of the first parameter group now, or None where there is no such thing."""
+    """Return the learning rate of the first parameter group now, or None where there is none."""
     groups = [group for optimizer in optimizers for group in optimizer.param_groups]
     return float(groups[0]["lr"]) if groups and "lr" in groups[0] else None
 
@@ -140,6 +140,6 @@ def on_meta(batch: Any) -> Any:
 
 
 def loss_in(output: Any) -> Any:
-    """Return the loss in what a training step gave: the tensor itself, the mapping's `loss`, or None. Not detached."""
+    """Return the loss in a training step's answer: the tensor itself, the mapping's `loss`, or None. Not detached."""
     loss = output.get("loss") if hasattr(output, "get") else output
     return loss if hasattr(loss, "detach") and loss.numel() == 1 else None

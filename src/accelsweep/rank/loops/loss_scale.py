@@ -1,4 +1,4 @@
-"""What fp16's loss scaling did: the scale at the end, and how many optimiser steps it skipped for overflows.
+"""The results of fp16's loss scaling: the final scale, and how many optimiser steps were skipped for overflows.
 
 P. Micikevicius et al., "Mixed Precision Training" (2018), section 3.2: gradients that overflow are thrown away, their
 step is skipped and the scale is lowered. A step is skipped where the scaler was asked for it and the optimiser, whose
@@ -23,7 +23,7 @@ class LossScale:
     def __init__(self, precision: str, scaler: Any = None, optimizer: torch.optim.Optimizer | None = None) -> None:
         """`scaler` is a torch GradScaler; None, or one that is not enabled, scales nothing.
 
-        `optimizer` is None where there are several, whose steps nobody tells apart.
+        `optimizer` is None where there are several, whose steps cannot be told apart.
         """
         self._precision = precision
         self._scaler = scaler if scaler is not None and scaler.is_enabled() else None
@@ -41,7 +41,7 @@ class LossScale:
         self._made += 1
 
     def _step(self, *arguments: Any, **options: Any) -> Any:
-        """What the scaler's `step` does, and look whether the optimiser made one."""
+        """Do the scaler's `step`, and look whether the optimiser made one."""
         made = self._made
         found = self._ask(*arguments, **options)
         self._asked += 1

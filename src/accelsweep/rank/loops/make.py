@@ -1,4 +1,4 @@
-"""Which loop trains a run."""
+"""The choice of a run's training loop."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Lightning's own names for what it does, as the phases of a step: a profiler that tells a `PhaseTimer`.
+"""Lightning's own names of its actions, as the phases of a step: a profiler that reports to a `PhaseTimer`.
 
 Lightning calls its profiler around every hook, so nothing of it is replaced. The optimiser's phase begins after
 `on_before_optimizer_step`, because the hook `optimizer_step` holds the whole step in its closure.
@@ -45,7 +45,7 @@ class PhaseProfiler(Profiler):
             self._timer.enter(phase)
 
     def stop(self, action_name: str) -> None:
-        """Leave the phase and whatever was opened inside of it."""
+        """Leave the phase and all phases inside it."""
         if _phase_of(action_name) is not None:
             depth = self._depths.pop()
             while self._timer.depth > depth:

@@ -1,4 +1,4 @@
-"""How raw loops get their batches: the data module's hooks in order, one loader, batches moved to the device."""
+"""Batches for raw loops: the data module's hooks in order, one loader, batches moved to the device."""
 
 from __future__ import annotations
 
@@ -65,9 +65,9 @@ def endless(loader: DataLoader[Any], epoch_ends: list[int]) -> Iterator[Any]:
 
 
 def epoch_samples(data: Any, loader: Any) -> int | None:
-    """Return the samples of one pass over the training set, of all ranks together, or None where nothing tells.
+    """Return the samples of one pass over the training set, of all ranks together, or None if they are unknown.
 
-    The data module's attribute `epoch_samples` does, or the length of a data set with rows.
+    They come from the data module's attribute `epoch_samples`, or from the length of a data set with rows.
     """
     stated = getattr(data, "epoch_samples", None)
     if stated is not None:
@@ -81,11 +81,11 @@ def epoch_samples(data: Any, loader: Any) -> int | None:
 def mover(
     module: pl.LightningModule, data: pl.LightningDataModule, device: torch.device, dtype: torch.dtype | None
 ) -> Callable[[Any], Any]:
-    """Return what brings a batch to the device, its floating tensors as `dtype` (None leaves them).
+    """Return a function that brings a batch to the device, its floating tensors as `dtype` (None leaves them).
 
     The hooks `on_before_batch_transfer`, `transfer_batch_to_device` and `on_after_batch_transfer` are called where the
     data module or else the module overrides them. As in Lightning, their batch has been cast. The result of the last
-    one is cast once more: a data module that makes numbers of bytes there has no Trainer to ask which numbers.
+    one is cast once more. A data module that turns bytes into numbers there has no Trainer to ask for their type.
     """
     before = overridden("on_before_batch_transfer", data, module)
     transfer = overridden("transfer_batch_to_device", data, module)
@@ -103,7 +103,7 @@ def mover(
 
 
 def overridden(name: str, *owners: Any) -> Callable[..., Any] | None:
-    """Return the hook of the first owner that overrides it, on its class or on itself; None where nobody does."""
+    """Return the hook of the first owner that overrides it, on its class or on itself; None if there is none."""
     for owner in owners:
         found = getattr(owner, name)
         if getattr(found, "__func__", found) is not getattr(DataHooks, name):
@@ -112,7 +112,7 @@ def overridden(name: str, *owners: Any) -> Callable[..., Any] | None:
 
 
 def moved(batch: Any, device: torch.device | None, dtype: torch.dtype | None) -> Any:
-    """Return `batch` on `device`, its floating tensors as `dtype`; None leaves where or what they are."""
+    """Return `batch` on `device`, its floating tensors as `dtype`; None leaves the device or the type."""
     if isinstance(batch, Tensor):
         there = batch if device is None else batch.to(device, non_blocking=True)
         return there.to(dtype) if dtype is not None and there.is_floating_point() else there

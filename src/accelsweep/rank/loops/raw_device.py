@@ -21,7 +21,7 @@ _DONE_ANYWAY: dict[str, tuple[Any, ...]] = {
     "accumulate_grad_batches": (1,),
     "use_distributed_sampler": (True,),
 }
-"""Trainer arguments that say what a raw loop does in any case, with the values that say it."""
+"""Trainer arguments for the fixed behaviour of a raw loop, with the values that describe it."""
 
 
 def device_of(accelerator: str, place: RankPlace) -> torch.device:
@@ -62,6 +62,6 @@ def _harmless(name: str, value: Any) -> bool:
 
 
 def autocast_of(precision: str, device: torch.device) -> Callable[[], AbstractContextManager[Any]]:
-    """Return what gives a new autocast context for a mixed precision, and one that does nothing for the others."""
+    """Return a function that gives a new autocast context for a mixed precision, and an idle context for the others."""
     dtype = AUTOCAST.get(precision)
     return nullcontext if dtype is None else partial(torch.autocast, device.type, dtype=dtype)

@@ -39,7 +39,7 @@ class RawLog:
         module.log_dict = self._log_dict  # type: ignore[method-assign, assignment]
 
     def begin(self, *, validating: bool) -> None:
-        """Forget what was logged: training begins, or validation."""
+        """Forget the logged values: training begins, or validation."""
         self.batch = None
         self._sums.clear()
         for metric in self._metrics.values():
@@ -69,7 +69,7 @@ class RawLog:
         batch_size: int | None = None,
         **__: Any,
     ) -> None:
-        if isinstance(value, Metric):  # it averages, and meets its likes on other ranks, by itself
+        if isinstance(value, Metric):  # it averages, also over ranks, by itself
             self._metrics[name] = value
             return
         if not (self._validating if on_epoch is None else on_epoch):

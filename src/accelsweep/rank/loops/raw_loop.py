@@ -1,6 +1,6 @@
 """`loop: raw`: the same module and data in a raw PyTorch loop, as one would write it by hand.
 
-The difference between the two loops is what Lightning costs per step. Only what a hand-written loop has is here: one
+The difference between the two loops is Lightning's cost per step. Only parts of a hand-written loop are here: one
 optimiser with a schedule, autocast or a cast module, a gradient scaler, DistributedDataParallel.
 """
 
@@ -43,10 +43,10 @@ Schedule = torch.optim.lr_scheduler.LRScheduler
 
 
 class RawLoop:
-    """A hand-written loop and what it uses."""
+    """A hand-written loop and its parts."""
 
     def __init__(self, spec: RunSpec) -> None:
-        """Choose device and precision. Raises Unsupported for what only Lightning's loop can do."""
+        """Choose device and precision. Raises Unsupported for features that only Lightning's loop has."""
         self._spec, self._place = spec, RankPlace.of(spec)
         self.device = device_of(spec.config.accelerator, self._place)
         self.precision = precision_of(spec, self.device, "loop=raw")
@@ -67,7 +67,7 @@ class RawLoop:
 
     @property
     def logged(self) -> dict[str, float]:
-        """What the module logged, each name's mean since the last phase began."""
+        """The values that the module logged, each name's mean since the last phase began."""
         return self._log.means(self.strategy == "ddp")
 
     def watch(self, timer: PhaseTimer) -> None:
@@ -105,7 +105,7 @@ class RawLoop:
             self._steps(parts.timed(self._timer), self._timer.fetching(batches), listener, examiner)
 
     def validate(self) -> dict[str, float] | None:
-        """Return what the trained module logs over the validation set; None where the data has none."""
+        """Return the values that the trained module logs over the validation set; None where the data has none."""
         loader = self._data.val_dataloader() if self._validates() else []
         if loader == []:
             return None
@@ -182,7 +182,7 @@ class RawLoop:
 
 @dataclass(frozen=True)
 class _Parts:
-    """What a step does, in order."""
+    """The parts of a step, in order."""
 
     move: Callable[[Any], Any]
     forward: Callable[[Any, int], Any]
@@ -200,7 +200,7 @@ class _Parts:
 
 
 class _Step(nn.Module):
-    """The module's training step as a forward, which is what DistributedDataParallel can wrap."""
+    """The module's training step as a forward, so that DistributedDataParallel can wrap it."""
 
     def __init__(self, module: pl.LightningModule) -> None:
         super().__init__()

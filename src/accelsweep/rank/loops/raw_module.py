@@ -1,7 +1,7 @@
-"""The stand-in for the Trainer that a LightningModule finds in the raw loop. It knows the ranks, and nothing else.
+"""The stand-in for the Trainer that a LightningModule finds in the raw loop. It has the ranks, and nothing else.
 
 Some modules need more: a hook that only Lightning calls, or a fact that only a Trainer has. They are refused with that
-name, because they would be trained as something that they are not.
+name. Otherwise they would be trained differently than they ask for.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ _LOOPS_OWN = (
     "optimizer_step",
     "optimizer_zero_grad",
 )
-"""Methods of a module that replace what the raw loop does itself."""
+"""Methods of a module that replace the raw loop's own work."""
 
 HOOKS = (*(name for name in vars(ModelHooks) if not name.startswith(("_", *_ELSEWHERE))), *_LOOPS_OWN)
-"""What a module may define and the raw loop does not call."""
+"""Methods that a module may define and the raw loop does not call."""
 
 
 class NoTrainer:
-    """What `self.trainer` is in the raw loop: the ranks, a logger that keeps nothing, and a refusal for all else."""
+    """The `self.trainer` of the raw loop: the ranks, a logger that keeps nothing, and a refusal for everything else."""
 
     def __init__(self, owner: object, module: pl.LightningModule, place: RankPlace, num_nodes: int, what: str) -> None:
         """`owner` is the module or the data that has it; `what` is `loop=raw`, or the task without a Trainer."""
@@ -48,7 +48,7 @@ class NoTrainer:
         self.loggers = [self.logger]
 
     def __getattr__(self, name: str) -> Any:
-        """Refuse. Names that Python itself looks for are simply not there."""
+        """Refuse. Names that Python itself looks for raise AttributeError."""
         if name.startswith("_"):
             raise AttributeError(name)
         remedy = ": use loop=lightning" if self._what == "loop=raw" else ""
@@ -63,7 +63,7 @@ def numbered(step: Callable[..., Any]) -> Callable[[Any, int], Any]:
 
 
 def refuse_hooks(module: pl.LightningModule) -> None:
-    """Raise Unsupported where `module` defines what only Lightning's loop calls."""
+    """Raise Unsupported where `module` defines a hook that only Lightning's loop calls."""
     for name in HOOKS:
         if getattr(type(module), name) is not getattr(pl.LightningModule, name):
             raise Unsupported(f"loop=raw calls no {name}, which {type(module).__name__} defines: use loop=lightning")

@@ -1,7 +1,7 @@
-"""Lightning's Trainer as a run needs it: it answers what modules ask of it, and nothing of a module's ends it early.
+"""Lightning's Trainer for a run: it has the usual answers for modules, and a module's callbacks do not end it early.
 
-What the module logs goes into the record, so its logger takes everything and keeps nothing; a schedule that asks how
-long training will be is told the most that a run may take; callbacks that would keep checkpoints or stop training are
+The module's logged values go into the record, so its logger takes everything and keeps nothing. A schedule that asks
+for the length of training gets the most that a run may take. Callbacks that would keep checkpoints or stop training are
 left out.
 """
 
@@ -17,7 +17,7 @@ from lightning.pytorch.loggers.logger import DummyLogger
 from accelsweep.core.config import CellConfig
 
 LEFT_OUT = (Checkpoint, EarlyStopping, Timer)
-"""Callbacks of a module's own that a run does without: it keeps no checkpoints and ends with its window."""
+"""Callbacks of a module's own that a run leaves out: it keeps no checkpoints and ends with its window."""
 
 
 class RunTrainer(pl.Trainer):
@@ -30,7 +30,7 @@ class RunTrainer(pl.Trainer):
 
     @property
     def estimated_stepping_batches(self) -> int:
-        """The most optimiser steps that training may take; it has no planned end that a schedule could know."""
+        """The most optimiser steps that training may take; it has no planned end that a schedule could use."""
         return self._most_steps
 
 

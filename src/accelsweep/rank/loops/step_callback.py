@@ -1,4 +1,4 @@
-"""The one callback that we give to Lightning's Trainer: it shows steps to a listener and validations to an examiner."""
+"""Our one callback for Lightning's Trainer: it shows steps to a listener and validations to an examiner."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from accelsweep.rank.loops.loss_scale import LossScale
 class StepCallback(pl.Callback):
     """Shows steps to the listener: `begin` before the first batch, `step_done` after each, stop when it has enough.
 
-    Where there is an examiner, what each validation logged is shown to it.
+    An examiner, if there is one, gets the logged values of each validation.
     """
 
     def __init__(self, batch_size: int) -> None:
-        """`batch_size` is what the first batch must hold."""
+        """`batch_size` is the size that the first batch must have."""
         self.listener: Listener | None = None
         self.examiner: Examiner | None = None
         self.loss_scale = LossScale("")
@@ -65,12 +65,12 @@ class StepCallback(pl.Callback):
             trainer.should_stop = self._ended = True
 
     def on_validation_end(self, trainer: pl.Trainer, *_: Any) -> None:
-        """Show what validation logged to the examiner."""
+        """Show the logged values of validation to the examiner."""
         if self.examiner is not None:
             logged = {name: float(value) for name, value in trainer.callback_metrics.items()}
             if self.examiner.examined(logged):
                 trainer.should_stop = self._ended = True
 
     def on_train_epoch_end(self, *_: Any) -> None:
-        """Note where the training data ended."""
+        """Note the end of a pass over the training data."""
         self.epoch_ends.append(self._steps)

@@ -1,1 +1,1 @@
-"""Tasks: what a run drives through its timed window, and what it measures after that."""
+"""Tasks: the work in a run's timed window, and the measurements after that."""

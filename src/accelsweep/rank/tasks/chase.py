@@ -1,9 +1,9 @@
-"""Training until a target is reached: who counts samples, stops the clock for each validation, and decides.
+"""Training until a target is reached: a listener counts samples, stops the clock for each validation, and decides.
 
 The result is that of C. Coleman et al., "DAWNBench: An End-to-End Deep Learning Benchmark and Competition" (2017): the
-time until the first validation that is good enough. It is the time of training alone, because how often one validates
-is a choice of the measurement; the seconds with validation, as MLPerf Training counts them (P. Mattson et al., 2020),
-are kept beside it. The clock starts before the first batch is fetched, with module and data set up.
+time until the first validation that is good enough. It is the time of training alone, because the rate of validations
+is a choice of the measurement. The seconds with validation are kept beside it; MLPerf Training counts these (P. Mattson
+et al., 2020). The clock starts before the first batch is fetched, with module and data set up.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ SECONDS_PER_HOUR = 3600.0
 
 @dataclass(frozen=True)
 class Goal:
-    """What is to be reached: `metric` at least (`better` max) or at most (min) `target`.
+    """The target: `metric` at least (`better` max) or at most (min) `target`.
 
-    Steps are batches per rank: there is a validation every `every_steps`, and training ends after `max_steps`, if that
+    Steps are batches per rank. There is a validation every `every_steps`, and training ends after `max_steps`, if that
     is not None.
     """
 
@@ -107,7 +107,7 @@ class Chase:
         return spent
 
     def examined(self, logged: Mapping[str, float]) -> bool:
-        """Look at what validation logged; True once the target is reached, for which rank 0's value counts."""
+        """Look at the logged values of validation; True once the target is reached, for which rank 0's value counts."""
         bad = first_not_finite(self._losses.values())
         if bad is not None:
             raise Diverged(f"the loss was not finite at step {bad} on the way to the target")
@@ -123,7 +123,7 @@ class Chase:
         return self.reached
 
     def _tell(self) -> None:
-        """Leave a line in the log: a chase that runs into limits.run_seconds is then recorded with how far it came."""
+        """Write a line into the log, so that a chase cut off by limits.run_seconds is recorded with its progress."""
         if self._group.rank == 0:
             value = f"{self._goal.metric} {self.values[-1]:.4g}"
             sys.stderr.write(f"accelsweep: {value} after {self.samples} samples, to be {self._goal.words}\n")
@@ -135,7 +135,7 @@ class Chase:
         return self._resumed_at
 
     def metrics(self) -> dict[str, Metric]:
-        """Return what the chase came to, the slowest rank's seconds. Every rank must call it."""
+        """Return the metrics of the chase, with the slowest rank's seconds. Every rank must call it."""
         ranks = self._group.gather({"training": self.training_seconds, "wall": self.wall_seconds})
         training, wall = (max(rank[kind] for rank in ranks) for kind in ("training", "wall"))
         name, clock = self._goal.metric, {"provenance": "clock"}

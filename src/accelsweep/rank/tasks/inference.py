@@ -86,7 +86,7 @@ class Answering:
         return loader, mover(module, data, self.device, cast), _answer_of(module)
 
     def _queries(self, data: pl.LightningDataModule, module: pl.LightningModule) -> Any:
-        """Return the loader of what is to be predicted; that of training for fake data, and where there is no other."""
+        """Return the loader for prediction; that of training for fake data, and where there is no other."""
         predict_dataloader = overridden("predict_dataloader", data)
         if predict_dataloader is None or self._spec.config.measure.fake_loader:
             set_up(data, module, self._place)
@@ -112,16 +112,16 @@ def input_of(batch: Any) -> Any:
 
 
 class Inference:
-    """Answers queries; the window's samples are what was answered."""
+    """Answers queries; the window's samples are the answered ones."""
 
     def __init__(self, spec: RunSpec, place: RankPlace) -> None:
-        """`spec` says what answers, `place` which of the ranks this one is."""
+        """`spec` names the module, `place` this rank among the others."""
         self._spec, self._place = spec, place
         self._driver: Answering | None = None
         self._example: Any = None
 
     def driver(self) -> Answering:
-        """Return what answers the queries."""
+        """Return the driver that answers the queries."""
         self._driver = Answering(self._spec, self._place)
         self._device = self._driver.device
         return self._driver
@@ -141,12 +141,12 @@ class Inference:
 
 
 def answer(module: pl.LightningModule, batch: Any) -> Any:
-    """Return what `module` answers to a batch: the work whose operations are counted."""
+    """Return the answer of `module` to a batch: the work whose operations are counted."""
     return _answer_of(module)(batch, 0)
 
 
 def latencies(seconds: list[float], rules: Measure) -> dict[str, Metric]:
-    """Return the percentiles of the seconds of each query; absent, with the reason, where nobody waited for one."""
+    """Return the percentiles of the seconds of each query; absent, with the reason, where no query was waited for."""
     scope = "rank 0, one query at a time"
     if rules.scenario == "single_stream":
         return {name: percentile(seconds, share, "queries", scope) for name, share in PERCENTILES.items()}

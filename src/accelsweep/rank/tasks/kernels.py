@@ -57,12 +57,12 @@ class Kernels:
     """Calls one kernel through the window."""
 
     def __init__(self, spec: RunSpec, place: RankPlace) -> None:
-        """`spec` says which kernel, `place` which of the ranks this one is."""
+        """`spec` names the kernel, `place` this rank among the others."""
         self._spec, self._place = spec, place
         self._driver: Calling | None = None
 
     def driver(self) -> Calling:
-        """Return what calls the kernel."""
+        """Return the driver that calls the kernel."""
         self._driver = Calling(self._spec, self._place)
         return self._driver
 

@@ -1,4 +1,4 @@
-"""What a task is to the rest of a run, and which one the config asks for."""
+"""The interface of a task, and the choice of the config's task."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ class Task(Protocol):
     """One run's task, on one rank; its methods are called once each, in this order."""
 
     def driver(self) -> Driver:
-        """Return what does the steps of the window. Raises Unsupported where this machine cannot."""
+        """Return the driver of the window's steps. Raises Unsupported where this machine cannot run it."""
 
     def closed(self, measured: Measurement, account: Account) -> None:
-        """The window has closed: add what the driver knows of it to the account, and let go of the driver."""
+        """Add the driver's facts to the account, now that the window has closed, and let go of the driver."""
 
     def after(self, account: Account) -> None:
-        """Measure what may take time, now that the window is closed. Raises what the user's code raises."""
+        """Measure slow things, now that the window is closed. Raises the errors of the user's code."""
 
 
 def task_of(spec: RunSpec, place: RankPlace) -> Task:

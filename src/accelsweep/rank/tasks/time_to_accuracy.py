@@ -1,4 +1,4 @@
-"""`task: time_to_accuracy`: what a training run does, and in place of its quality phase, training until the target.
+"""`task: time_to_accuracy`: a training run with training until the target in place of its quality phase.
 
 The window comes first, so that rates, memory, energy and doubts are those of the same cell's `train_throughput`.
 """

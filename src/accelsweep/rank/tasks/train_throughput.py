@@ -21,7 +21,7 @@ class TrainThroughput:
     """Trains; every phase has a fresh module."""
 
     def __init__(self, spec: RunSpec, place: RankPlace) -> None:
-        """`spec` says what to train, `place` which of the ranks this one is."""
+        """`spec` names the module, `place` this rank among the others."""
         self._spec, self._place = spec, place
         self._loop: Loop | None = None
         self._example: Any = None
@@ -35,7 +35,7 @@ class TrainThroughput:
         return self._loop
 
     def closed(self, measured: Measurement, account: Account) -> None:
-        """Keep the last loss, the size of the training set, and what the module logged."""
+        """Keep the last loss, the size of the training set, and the module's logged values."""
         loop, self._loop = self._loop, None
         assert loop is not None, "driver() comes first"
         self._example, self._epoch_samples = loop.example, loop.epoch_samples
@@ -45,7 +45,7 @@ class TrainThroughput:
             "learning_rate": _learning_rate(loop.learning_rate),
             **loop.loss_scale.metrics(),
         }
-        if measured.diverged_at is None:  # ranks agree on that, and what they logged may have to meet
+        if measured.diverged_at is None:  # ranks agree on that, and their logged values may need a collective
             self._logged = loop.logged
 
     def after(self, account: Account) -> None:

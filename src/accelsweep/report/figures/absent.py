@@ -1,6 +1,6 @@
-"""The picture that stands where a figure cannot be drawn: its title and the reason, so that no figure is just missing.
+"""The picture in place of a figure that cannot be drawn: its title and the reason, so that no figure is just missing.
 
-Snakemake is promised every figure of `captions.CAPTIONS`, and its report shows this in the place of one.
+Snakemake expects every figure of `captions.CAPTIONS`, so its report shows this picture instead.
 """
 
 from __future__ import annotations

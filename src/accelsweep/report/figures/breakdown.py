@@ -1,4 +1,4 @@
-"""Where the time of a step goes: one stacked bar for each cell that a probe pass broke down."""
+"""The time of a step by part: one stacked bar for each cell with a probe pass."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a figure is, before anybody draws it: a name, rows of data, and a way to draw them in a given palette."""
+"""A figure before it is drawn: a name, rows of data, and a way to draw them in a given palette."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ SI_AXIS = alt.Axis(labelExpr="format(datum.value, '~s')", tickCount=6)
 
 Row = Mapping[str, Any]
 Chart: TypeAlias = alt.LayerChart | alt.FacetChart
-"""What altair makes of layers; nothing here is faceted, but its types allow for it."""
+"""The type that altair gives to layers; nothing here is faceted, but its types allow for it."""
 
 
 def have(rows: Sequence[Row], key: str) -> bool:
-    """Return whether any row has this value (not None, not false): a layer that nothing is drawn in is left out."""
+    """Return whether any row has this value (not None, not false): a layer without any mark is left out."""
     return any(row[key] is not None and row[key] is not False for row in rows)
 
 
@@ -38,8 +38,8 @@ def have(rows: Sequence[Row], key: str) -> bool:
 class Figure:
     """A picture of `rows`. `columns` are those that go into its CSV, in order; the others are words for the chart.
 
-    Where rows have a value `shown`, only those in which it is true are drawn; the CSV holds them all. `alt` is one
-    sentence for people who cannot see it, `note` what this picture leaves out (empty if nothing).
+    If rows have a value `shown`, only those in which it is true are drawn; the CSV holds them all. `alt` is one
+    sentence for people who cannot see it. `note` lists the parts that this picture leaves out (empty if nothing).
     """
 
     name: str
@@ -56,7 +56,7 @@ class Figure:
 
     @property
     def drawn(self) -> list[Row]:
-        """The rows that the chart draws: no others need travel with it."""
+        """The drawn rows: the chart needs no others."""
         return [row for row in self.rows if row.get("shown", True)]
 
     @cached_property

@@ -1,4 +1,4 @@
-"""Quality beside speed: what each cell's models reached."""
+"""Quality beside speed: the quality that each cell's models reached."""
 
 from __future__ import annotations
 

@@ -99,14 +99,14 @@ def _rows(findings: Findings) -> list[dict[str, Any]]:
 
 
 def _series(cell: CellFinding, findings: Findings) -> str:
-    """Return what a cell shares with the others of its line: every axis but the batch size, and where it ran."""
+    """Return the common values of the cells on one line: every axis but the batch size, and their hardware."""
     axes = {key: value for key, value in cell.axes.items() if key != "batch_size"}
     name = label(axes or _everywhere(findings))
     return f"{name} | {cell.hardware}" if len(findings.hardware) > 1 and cell.hardware else name
 
 
 def _everywhere(findings: Findings) -> dict[str, Any]:
-    """Return what all cells share where nothing but the batch size was swept, so that their one line has a name."""
+    """Return the common values of all cells if only the batch size was swept, so that their one line has a name."""
     effective = next((cell.effective for cell in findings.cells if cell.effective), {})
     known = {"accelerator": "accelerator", "devices": "world_size", "precision": "precision"}
     return {axis: effective[key] for axis, key in known.items() if key in effective}

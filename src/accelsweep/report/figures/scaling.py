@@ -85,7 +85,7 @@ def _kind(point: ScalingPoint) -> str:
 
 
 def _mark_best(rows: Sequence[dict[str, Any]], value: str) -> None:
-    """Say of each row whether its line is drawn: those that end highest, as many as there are colours."""
+    """Mark in each row whether its line is drawn: those that end highest, as many as there are colours."""
     reached = {row["line"]: row[value] for row in sorted(rows, key=lambda row: int(row["devices"]))}
     kept = sorted(reached, key=lambda line: -reached[line])[:MOST_LINES]
     for row in rows:

@@ -1,7 +1,7 @@
 """Colours and type of the charts, light and dark. The page's style sheet uses the same values.
 
-Verdicts are told apart by shape as well as colour; the hues (blue, vermilion, violet, grey) stay apart for
-colour-blind readers and have at least 3:1 contrast against their background.
+Verdicts are told apart by shape as well as colour. The hues (blue, vermilion, violet, grey) stay apart for colour-blind
+readers. They have at least 3:1 contrast against their background.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ FONT = "Liberation Sans, Arial, Helvetica, sans-serif"
 class Palette:
     """One colour scheme. `series` tells lines apart, `ramp` runs from the page's background to full strength.
 
-    `on_ramp` are the text colours on the ramp's beginning and end; `ramp_turn` is the share of the ramp at which the
+    `on_ramp` are the text colours on the ramp's beginning and end. `ramp_turn` is the share of the ramp at which the
     second becomes the more legible one.
     """
 
@@ -84,7 +84,7 @@ SHAPES: dict[Verdict, str] = {
     Verdict.refused: "cross",
     Verdict.not_measured: "cross",
 }
-"""The shape of a verdict's mark: the triangles point the way the cell differs."""
+"""The shape of a verdict's mark: the triangles point in the direction of the difference."""
 
 
 def verdict_colours(palette: Palette) -> dict[Verdict, str]:

@@ -1,4 +1,4 @@
-"""Rate against what it costs: money, energy or memory, with the recommended cell and its alternatives named."""
+"""Rate against its price: money, energy or memory, with the recommended cell and its alternatives named."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ COLUMNS = ("cell", "label", "rate", "metric", "value", "unit", "role")
 
 @dataclass(frozen=True)
 class TradeOff:
-    """What a rate is held against: a figure's name, what it is in a word, and the metrics that serve, best first."""
+    """A price that a rate is drawn against: the figure's name, the price in a word, and its metrics, best first."""
 
     figure: str
     title: str
     metrics: tuple[str, ...]
 
     def title_of(self, metric: str) -> str:
-        """Return what the axis is called when it shows this metric: not every memory is a peak."""
+        """Return the name of the axis that shows this metric: not every memory is a peak."""
         return _MEMORIES.get(metric, self.title)
 
 
@@ -70,7 +70,7 @@ def _tradeoff(findings: Findings, price: TradeOff) -> Figure | Skipped:
 
 
 def _energy_scopes(findings: Findings) -> list[str]:
-    """Return what the cells' energy covers where that is not the same of all of them; nothing where it compares."""
+    """Return the scopes of the cells' energy if they differ; nothing if the energies can be compared."""
     cells = [cell for cell in findings.cells if _row(findings, cell, ENERGY) is not None]
     if one_energy_scope(cells):
         return []
@@ -78,7 +78,7 @@ def _energy_scopes(findings: Findings) -> list[str]:
 
 
 def _name_sides(rows: list[dict[str, Any]]) -> None:
-    """Say on which side of its mark a chosen cell's name stands, so that it does not run off the picture."""
+    """Choose the side of its mark for a chosen cell's name, so that it stays inside the picture."""
     middle = (min(row["value"] for row in rows) + max(row["value"] for row in rows)) / 2
     for row in rows:
         named = row["role"] in ("recommended", "alternative")
@@ -114,7 +114,7 @@ def _row(findings: Findings, cell: CellFinding, metric: str) -> dict[str, Any] |
 
 
 def _price_of(cell: CellFinding, metric: str) -> tuple[float | None, str]:
-    """Return what a cell costs in this metric, and in which unit; None where it was neither measured nor priced."""
+    """Return a cell's price in this metric, and its unit; None where it was neither measured nor priced."""
     if (cost := cost_of(cell, metric)) is not None:
         return cost.value, cost.unit
     summary = cell.metrics.get(metric)

@@ -1,7 +1,7 @@
-"""How a run's ranks come to life: forked from a supervisor that has torch loaded already, or as fresh interpreters.
+"""The start of a run's ranks: forked from a supervisor that has torch loaded already, or as fresh interpreters.
 
-Either way all ranks of a run form one process group, die with the supervisor, write to the run's log and get the
-environment that torchrun's users know. A fork is safe because the parent never imports the user's code, never runs an
+Either way all ranks of a run form one process group, die with the supervisor, and write to the run's log. They get the
+environment variables of torchrun. A fork is safe because the parent never imports the user's code, never runs an
 operation and never touches CUDA. Nor has it a thread that survives a trial fork. NumPy's and SciPy's OpenBLAS start
 threads when they are imported and end them, in the parent, whenever it forks. Any other thread makes us spawn instead.
 """
@@ -28,14 +28,14 @@ from accelsweep.supervise.signals import Signals
 
 Entry = Callable[[RunSpec], None]
 Kind = Literal["fork", "spawn", "srun"]
-"""How ranks come to life; `srun` starts one process on each node, which forks or spawns that node's ranks."""
+"""The ways to start ranks; `srun` starts one process on each node, which forks or spawns that node's ranks."""
 
 SPAWN_COMMAND = (sys.executable, "-m", "accelsweep.rank.rank")
 """The fresh interpreter that runs one rank; the path of the spec is added."""
 
 
 class UnsafeFork(Exception):
-    """The supervisor is in a state in which a forked run could hang or see a broken CUDA; the message says which."""
+    """A forked run could hang here or find a broken CUDA; the message names the state of the supervisor."""
 
 
 def run_rank(spec: RunSpec) -> None:
@@ -56,7 +56,7 @@ def prepare_to_fork(preload: Callable[[], None] = preload) -> None:
     """Call `preload` and make sure that forking from here is safe. Raises UnsafeFork if it is not."""
     if sys.platform != "linux":
         raise UnsafeFork(f"forking a process with torch loaded is not safe on {sys.platform}")
-    os.environ["PYTORCH_NVML_BASED_CUDA_CHECK"] = "1"  # a question to CUDA itself would poison every child
+    os.environ["PYTORCH_NVML_BASED_CUDA_CHECK"] = "1"  # a call of CUDA itself would break CUDA in every child
     os.environ.setdefault("JE_ARROW_MALLOC_CONF", "background_thread:false")  # pyarrow's allocator would start a thread
     gc.disable()  # modules stay: to look for garbage while they load takes a sixth of the time that they take
     try:
@@ -82,7 +82,7 @@ def _trial_fork() -> None:
 
 @dataclass(frozen=True)
 class Launch:
-    """What the ranks of one attempt share: their spec, environment (with `rendezvous`), log and lease descriptors."""
+    """The common arguments of one attempt's ranks: spec, environment (with `rendezvous`), log and lease descriptors."""
 
     spec: RunSpec
     kind: Kind
@@ -93,7 +93,7 @@ class Launch:
 
 @dataclass
 class Launchers:
-    """How ranks are started: `entry` is what a forked one calls, `spawn_command` what a fresh interpreter is given."""
+    """How ranks are started: a forked one calls `entry`, a fresh interpreter runs `spawn_command`."""
 
     entry: Entry = run_rank
     spawn_command: tuple[str, ...] = SPAWN_COMMAND
@@ -135,11 +135,11 @@ class Launchers:
 
     def _fork(self, launch: Launch, environment: Mapping[str, str], leader: list[int]) -> int:
         parent = os.getpid()
-        with Signals.held_back():  # until the child has handlers of its own, which the supervisor's would swallow
+        with Signals.held_back():  # until the child has its own handlers: the supervisor's would lose a signal
             child = os.fork()
             if child == 0:
                 self._live(launch, environment, leader[0] if leader else 0, parent)
-        with contextlib.suppress(ProcessLookupError, PermissionError):  # the child does the same; whoever is first
+        with contextlib.suppress(ProcessLookupError, PermissionError):  # the child does the same; either may be first
             os.setpgid(child, leader[0] if leader else child)
         return child
 

@@ -1,4 +1,4 @@
-"""A run's log: everything its ranks print, up to a bound, through a pipe, so that no run can fill the disk."""
+"""A run's log: the output of its ranks, up to a bound, through a pipe, so that no run can fill the disk."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _FATAL = "Fatal Python error:"
 class RunLog:
     """The file `path` and the pipe that feeds it: the first half of `limit_bytes` as it comes, the last at the end.
 
-    Whole lines are kept (what is longer than a chunk of 64 KiB is cut), with the secrets in their addresses masked.
+    Whole lines are kept (a line longer than a chunk of 64 KiB is cut), with the secrets in their addresses masked.
 
     Ranks write to `write_end`; the supervisor calls `pump` when `read_end` can be read.
     """
@@ -65,11 +65,11 @@ class RunLog:
             self.write_end = -1
 
     def descriptors(self) -> list[int]:
-        """Return what to wait for: the read end, until every writer has closed its end."""
+        """Return the descriptors to wait for: the read end, until every writer has closed its end."""
         return [] if self.ended else [self.read_end]
 
     def pump(self) -> None:
-        """Take what the pipe holds now, without waiting; what comes meanwhile is for the next call."""
+        """Read the present content of the pipe, without waiting; later output is for the next call."""
         with contextlib.suppress(BlockingIOError):
             for _ in range(_CHUNKS_AT_ONCE):
                 if self.ended:
@@ -112,7 +112,7 @@ def _safe(output: bytes) -> bytes:
 
 def last_words(path: Path, count: int = 5, most_characters: int = 800) -> str:
     """Return the last telling lines of a run's log, joined by ` | `; empty if there are none."""
-    lines = [line.strip() for line in last_lines(path) if line.strip(" \t^~")]  # a traceback's carets tell nothing
+    lines = [line.strip() for line in last_lines(path) if line.strip(" \t^~")]  # without a traceback's carets
     fatal = next((number for number, line in enumerate(lines) if line.startswith(_FATAL)), None)
     if fatal is not None:
         lines = lines[: fatal + 4]  # faulthandler shows the innermost call first, and then every caller, ours included

@@ -1,8 +1,8 @@
 """`python -m accelsweep.supervise.processes.node SPEC`: the ranks of a run on one of its nodes, started there by srun.
 
-It leases the node's devices and brings the ranks to life as a supervisor would: forked where that is safe. It hands a
-wish to stop on to them, and keeps its report up to date until the last of them has ended. The supervisor on the first
-node decides everything else.
+It leases the node's devices and starts the ranks as a supervisor would: forked where that is safe. It passes a wish to
+stop on to them, and keeps its report up to date until the last of them has ended. The supervisor on the first node
+decides everything else.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from accelsweep.supervise.processes.watching import LocalRanks, end_leftovers
 from accelsweep.supervise.signals import Interrupted, Signals
 
 BUSY_SECONDS = 60.0
-"""How long a node is waited for that times another run. For ever would let two runs wait for each other's nodes."""
+"""The longest wait for a node that times another run. Without a limit two runs could wait for each other's nodes."""
 
 _LOOK_SECONDS = 1.0
 
@@ -66,7 +66,7 @@ def _make_scratch() -> None:
     if folder := os.environ.get("TMPDIR"):
         try:
             Path(folder).mkdir(parents=True, exist_ok=True)
-        except OSError as error:  # programs look for another folder then; it may be one that only a login node has
+        except OSError as error:  # programs then use another folder; this one may exist on a login node only
             _say(f"TMPDIR cannot be made on this node: {error}")
 
 
@@ -95,7 +95,7 @@ def _write(spec: RunSpec, report: NodeReport, statuses: Mapping[int, int | None]
 
 
 def _refuse(spec: RunSpec, report: NodeReport, ranks: range, outcome: Outcome, kind: ErrorKind, reason: str) -> None:
-    """Let the node's ranks have ended before they began."""
+    """Report the node's ranks as ended before they began."""
     for rank in ranks:
         RankResult(rank=rank, outcome=outcome, reason=reason, error_kind=kind).write(spec.rank_result(rank))
     _write(spec, report, dict.fromkeys(ranks, 0))

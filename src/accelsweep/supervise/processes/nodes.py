@@ -1,7 +1,7 @@
 """A run on several nodes, seen from the supervisor on the first: one `srun` with one process per node (see node.py).
 
-What srun starts reports on the shared file system, in the attempt's folder, how each of its ranks ended. A node that
-goes silent makes srun end the others; its ranks count as lost.
+The process on each node reports on the shared file system, in the attempt's folder, how each of its ranks ended. If a
+node goes silent, srun ends the others. The silent node's ranks count as lost.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ from accelsweep.supervise.leases import NotEnoughDevices
 from accelsweep.supervise.processes.launchers import Launch
 
 VISIBLE_SECONDS = 60.0
-"""How long a shared file system may take to show here what was written on another node (NFS caches so long)."""
+"""How long a shared file system may take to show files of another node here (NFS caches so long)."""
 
 _FORCE_SECONDS = 20.0  # srun ends by itself once it has killed its step; then it is killed
 
 
 class NodeReport(Document):
-    """How the ranks of one node ended so far, and how many processes the kernel killed there for lack of memory."""
+    """The endings of one node's ranks so far, and the number of processes killed there for lack of memory."""
 
     kind: ClassVar[str] = "node-report"
 
@@ -44,7 +44,7 @@ class NodeReport(Document):
 
 
 def report_file(spec: RunSpec, node: int) -> Path:
-    """Where node number `node` keeps its report."""
+    """The path of the report of node number `node`."""
     return Path(spec.attempt_folder) / f"node-{node}.json"
 
 
@@ -89,7 +89,7 @@ class RanksAcrossNodes:
         return self.srun.returncode is not None and len(self.statuses) == self.spec.world_size
 
     def look(self) -> None:
-        """Read what the nodes report; once srun has ended, whoever is not in a report is lost."""
+        """Read the nodes' reports; once srun has ended, a rank in no report is lost."""
         over = self.srun.poll() is not None
         if over:
             self._wait_for_files()
@@ -101,7 +101,7 @@ class RanksAcrossNodes:
             self._count_lost(reports)
 
     def signal(self, number: signal.Signals) -> None:
-        """Ask politely through srun, which hands SIGUSR1 on; or have it kill its step, which is what SIGTERM does."""
+        """Ask politely through srun, which passes SIGUSR1 on; or make it kill its step, by SIGTERM."""
         with contextlib.suppress(ProcessLookupError):
             if number is not signal.SIGKILL:
                 self.srun.send_signal(signal.SIGUSR1)
@@ -128,13 +128,13 @@ class RanksAcrossNodes:
             self.lost[rank] = f"node {node} {where} {what}; srun ended with exit code {self.srun.returncode}"
 
     def _wait_for_files(self) -> None:
-        """Give files of other nodes time to show up here, where srun says that all went well and some are missing."""
+        """Give files of other nodes time to appear here, where srun reports success and some are missing."""
         deadline = time.monotonic() + self.visible_seconds
         while self.srun.returncode == 0 and self._missing() and time.monotonic() < deadline:
             time.sleep(0.5)
 
     def _missing(self) -> bool:
-        there = set(Path(self.spec.attempt_folder).iterdir())  # a listing makes NFS ask its server again
+        there = set(Path(self.spec.attempt_folder).iterdir())  # a listing refreshes NFS's cache
         nodes = (report_file(self.spec, node) for node in range(self.spec.config.num_nodes))
         ended_well = (rank for report in self._reports().values() for rank, code in report.statuses.items() if not code)
         return not there.issuperset((*nodes, *map(self.spec.rank_result, ended_well)))

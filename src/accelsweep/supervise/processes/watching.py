@@ -34,11 +34,11 @@ _LOOK_SECONDS = 1.0
 
 @dataclass(frozen=True)
 class Ending:
-    """How a run's processes ended.
+    """The ending of a run's processes.
 
     `statuses` are exit codes by rank, negative for the signal that ended one, None for a rank that was `lost` with its
-    node; `reported` are the ranks whose results stood before we sent any signal (later ones describe our signal);
-    `signalled` are those that were alive when we did; `lost` says where a rank without a status was.
+    node. `reported` are the ranks whose results stood before we sent any signal (later ones describe our signal).
+    `signalled` are those that were alive when we sent it. `lost` says where a rank without a status was.
     """
 
     statuses: tuple[int | None, ...]
@@ -52,20 +52,20 @@ class Ending:
 
 
 class Ranks(Protocol):
-    """The processes of a run's ranks, wherever they live."""
+    """The processes of a run's ranks, on one node or several."""
 
     statuses: dict[int, int | None]
-    """How each rank ended that has ended: its exit code, negative for a signal, None if it was lost."""
+    """The exit code of each ended rank, negative for the signal that ended it, None if it was lost."""
 
     lost: dict[int, str]
-    """Where each lost rank was, in words."""
+    """The place of each lost rank, in words."""
 
     oom_kills: int
-    """Kills for lack of memory that only those who started the ranks could see."""
+    """Kills for lack of memory on other nodes, which only the processes there could count."""
 
     @property
     def gone(self) -> bool:
-        """Whether nothing of the run is left that could still be waited for."""
+        """Whether no process of the run is left to wait for."""
 
     def look(self) -> None:
         """Bring `statuses` up to date, without waiting."""
@@ -101,7 +101,7 @@ class LocalRanks:
                     self.statuses[rank] = os.waitstatus_to_exitcode(status)
 
     def signal(self, number: signal.Signals) -> None:
-        """Signal the whole group. While one rank is not reaped yet, its number cannot belong to anyone else."""
+        """Signal the whole group. While one rank is not reaped yet, its number cannot belong to another process."""
         with contextlib.suppress(ProcessLookupError):
             os.killpg(self.processes[0], number)
 
@@ -119,7 +119,7 @@ class Watch:
     clock: Callable[[], float] = time.monotonic
 
     def until_the_end(self, oom_kills_before: int, strangers: frozenset[int]) -> Ending:
-        """Wait for all ranks, end them where the rules say so, and sweep up what they leave behind.
+        """Wait for all ranks, end them where the rules say so, and end the processes that they leave behind.
 
         `strangers` are children of this process that do not belong to the run.
         """
@@ -214,7 +214,7 @@ def children() -> frozenset[int]:
 
 
 def end_leftovers(strangers: frozenset[int]) -> None:
-    """Kill and reap everything that the ranks left behind (data loading workers, daemons): it was handed to us."""
+    """Kill and reap the processes that the ranks left behind (data loading workers, daemons), which we adopted."""
     while left := [child for child in psutil.Process().children(recursive=True) if _ours(child, strangers)]:
         for process in left:
             with contextlib.suppress(psutil.NoSuchProcess):

@@ -1,1 +1,1 @@
-"""From the config to objects: models, data modules and optimisers, ours and the user's alike."""
+"""Objects made of the config: models, data modules and optimisers, ours and the user's alike."""

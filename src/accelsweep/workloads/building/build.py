@@ -1,4 +1,4 @@
-"""From the config's `model`, `data` and `optimizer` to objects: ours and the user's alike, by `_target_`."""
+"""Objects made of the config's `model`, `data` and `optimizer`: ours and the user's alike, by `_target_`."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ def build_module(config: Mapping[str, Any], axes: Collection[str] = ()) -> pl.Li
     """Return the LightningModule that `config["model"]` names, with the config's optimiser where it brings none.
 
     `axes` are the keys that the sweep varies. Raises InputError where the target is no LightningModule or does not take
-    the given arguments, Unsupported where the sweep varies an optimiser that the module does not use, and whatever the
-    user's code raises.
+    the given arguments. Raises Unsupported where the sweep varies an optimiser that the module does not use. Errors of
+    the user's code pass through.
     """
     settings = dict(config["model"])
     if brings_own_data(config) and "batch_size" in _parameters(settings) and "batch_size" not in settings:
@@ -89,9 +89,9 @@ def build_data(config: Mapping[str, Any], seed: int, device: torch.device | None
 
 
 def _set_batch_size(data: pl.LightningDataModule, batch_size: int) -> None:
-    """Set the attribute or hyperparameter `batch_size` where there is one, as Lightning's batch size finder does.
+    """Set the attribute or hyperparameter `batch_size` if there is one, as Lightning's batch size finder does.
 
-    Where there is none the batches are what they are; a run whose first batch has another size is refused.
+    Otherwise the batches stay as they are; a run whose first batch has another size is refused.
     """
     if hasattr(data, "batch_size"):
         data.batch_size = batch_size
@@ -100,7 +100,7 @@ def _set_batch_size(data: pl.LightningDataModule, batch_size: int) -> None:
 
 
 def prepare_once(config: Mapping[str, Any]) -> None:
-    """Call `prepare_data` of the data and, where it has one, of the module. Raises what the user's code raises."""
+    """Call `prepare_data` of the data and, where it has one, of the module. Raises the errors of the user's code."""
     build_data(config, seed=int(config["seed"]), device=torch.device("cpu")).prepare_data()
     target = get_object(str(config["model"]["_target_"]))
     if getattr(target, "prepare_data", None) not in (None, pl.LightningModule.prepare_data):
@@ -123,7 +123,7 @@ def _instance(settings: dict[str, Any], place: str) -> Any:
 
 
 def _check_arguments(settings: Mapping[str, Any], place: str) -> None:
-    """Refuse what the target does not take and what it needs and is not given, with the key to change."""
+    """Refuse unknown and missing arguments of the target, and name the key to change."""
     target, parameters = settings.get("_target_"), _parameters(settings)
     kinds = {parameter.kind for parameter in parameters.values()}
     given = [str(key) for key in settings if not str(key).startswith("_")]

@@ -1,7 +1,7 @@
-"""What our models are trained for: the right class of each sample, or of each token of a text (a language model).
+"""The training of our models: the right class of each sample, or of each token of a text (a language model).
 
-It logs nothing while it trains, because `self.log` in a training step costs more than a small model's whole forward
-pass, and it leaves `configure_optimizers` to the config's `optimizer`.
+Nothing is logged in training, because `self.log` in a training step costs more than a small model's whole forward pass.
+The config's `optimizer` takes the place of `configure_optimizers`.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What to say of a `_target_` that gave something else than was hoped for: what it is, and which command takes it."""
+"""Messages about a `_target_` that gave an unexpected object: its type, and the command that takes it."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from torch.utils.data import DataLoader, Dataset
 
 
 def no_module(found: Any, settings: Mapping[str, Any]) -> str:
-    """Return why `found`, made by the config's `model`, is no LightningModule, and what to type instead."""
+    """Return why `found`, made by the config's `model`, is no LightningModule, and the right words to type."""
     gave = f"model._target_={settings.get('_target_')} gave a {type(found).__name__}"
     if other := _other_lightning(found, "LightningModule"):
         return f"{gave}, {other}"
@@ -24,7 +24,7 @@ def no_module(found: Any, settings: Mapping[str, Any]) -> str:
 
 
 def no_data_module(found: Any, settings: Mapping[str, Any]) -> str:
-    """Return why `found`, made by the config's `data`, is no LightningDataModule, and what to type instead."""
+    """Return why `found`, made by the config's `data`, is no LightningDataModule, and the right words to type."""
     target = settings.get("_target_")
     gave = f"data._target_={target} gave a {type(found).__name__}, not a LightningDataModule"
     if other := _other_lightning(found, "LightningDataModule"):
@@ -37,7 +37,7 @@ def no_data_module(found: Any, settings: Mapping[str, Any]) -> str:
 
 
 def _other_lightning(found: Any, name: str) -> str | None:
-    """Return what to change where `found` is a class of the package that Lightning was before it was renamed."""
+    """Return the remedy where `found` is a class of the package that Lightning was before it was renamed."""
     if any(base.__name__ == name and base.__module__.startswith("pytorch_lightning") for base in type(found).__mro__):
         return (
             f"a {name} of pytorch_lightning, whose classes are not those of lightning.pytorch, which trains here: "

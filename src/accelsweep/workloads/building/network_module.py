@@ -1,6 +1,6 @@
 """The LightningModule around a network, and how the network is executed: as written or compiled, in which layout.
 
-Both are axes of every built-in model (`model.compile`, `model.channels_last`); they change speed, not what is computed.
+Both are axes of every built-in model (`model.compile`, `model.channels_last`). They change the speed, not the result.
 """
 
 from __future__ import annotations
@@ -47,12 +47,12 @@ class NetworkModule(pl.LightningModule):
         self._call: Callable[..., Any] = torch.compile(_call, mode=mode) if compile else _call
 
     def forward(self, inputs: Tensor) -> Tensor:
-        """Return what the network makes of `inputs` (samples, ...)."""
+        """Return the network's answer to `inputs` (samples, ...)."""
         outputs: Tensor = self.called(inputs)
         return outputs
 
     def called(self, *inputs: Any, **named: Any) -> Any:
-        """Return what the network, executed as asked for, makes of any arguments; images are laid out first."""
+        """Return the answer of the network, executed as asked for, to any arguments; images are laid out first."""
         return self._call(
             self.network, *map(self._laid_out, inputs), **{k: self._laid_out(v) for k, v in named.items()}
         )

@@ -1,7 +1,7 @@
 """The config's optimiser, for modules that leave `configure_optimizers` to us: its learning rate follows the batch.
 
-`lr_scaling` makes the learning rate a function of the global batch (of all ranks and all accumulated steps), so that
-batch sizes and device counts can be compared at rates that suit them; `warmup_steps` lets it grow at the beginning.
+`lr_scaling` makes the learning rate a function of the global batch (of all ranks and all accumulated steps). So batch
+sizes and device counts can be compared at rates that suit them. `warmup_steps` lets the rate grow at the beginning.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ OURS = ("lr_scaling", "base_batch_size", "warmup_steps")
 """Keys of `optimizer` that are not handed to the class."""
 
 FACTORS: dict[str, Callable[[float], float]] = {"none": lambda _: 1.0, "linear": lambda ratio: ratio, "sqrt": math.sqrt}
-"""What the learning rate is multiplied with, by `lr_scaling`, from the ratio of the global batch to the base batch.
+"""The factor of the learning rate, by `lr_scaling`, from the ratio of the global batch to the base batch.
 
 `linear`: P. Goyal et al., "Accurate, Large Minibatch SGD: Training ImageNet in 1 Hour" (2017), section 2.1: "when the
 minibatch size is multiplied by k, multiply the learning rate by k". `sqrt`: A. Krizhevsky, "One weird trick for

@@ -1,4 +1,4 @@
-"""Which arguments a target takes, those included that it hands on to the class above it."""
+"""The arguments that a target takes, those included that it hands on to the class above it."""
 
 from __future__ import annotations
 

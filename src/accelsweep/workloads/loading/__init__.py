@@ -1,1 +1,1 @@
-"""From rows to batches: where rows come from, how they are preprocessed, the endless stream of batches."""
+"""Batches made of rows: the sources of rows, their preprocessing, the endless stream of batches."""

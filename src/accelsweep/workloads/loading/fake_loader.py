@@ -1,7 +1,7 @@
 """The `fake loader`: training on one batch that is on the device already, the ceiling for every input pipeline.
 
 With `measure.fake_loader: true` the first real batch is moved to the device once and given again at every step. Nothing
-is read, decoded, collated or copied any more; what such a cell is faster is what the input costs.
+is read, decoded, collated or copied any more. So the gain in speed of such a cell is the cost of the input.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class _Again(IterableDataset[Any]):
 def build_training_data(
     config: Mapping[str, Any], seed: int, device: torch.device, module: pl.LightningModule
 ) -> pl.LightningDataModule:
-    """Return what a run trains `module` on: the config's data, behind a fake loader where that is asked for."""
+    """Return the training data of `module`: the config's data, behind a fake loader if the config asks for one."""
     data = build_data(config, seed, device)
     if isinstance(data, ModuleData):
         data.serve(module)

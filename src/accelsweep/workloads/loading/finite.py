@@ -1,7 +1,7 @@
-"""One DataModule for every finite set that we ship or read: how it is split, preprocessed and brought to the device.
+"""One DataModule for every finite set that we ship or read: its split, its preprocessing and its way to the device.
 
-A subclass says what the rows are; the axes `placement`, `preprocess`, `num_workers`, `prefetch_factor`, `folds` and
-`fold` are the same for all. With the same seed they all train on the same batches, bit by bit.
+A subclass provides the rows. The axes `placement`, `preprocess`, `num_workers`, `prefetch_factor`, `folds` and `fold`
+are the same for all. With the same seed they all train on the same batches, bit by bit.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ PREPROCESSING = (None, "cpu", "device", AUTO)
 
 
 class Delivery(TypedDict, total=False):
-    """The keys of `FiniteData` that every data set hands on; what each means stands there."""
+    """The keys of `FiniteData` that every data set hands on; their meanings stand there."""
 
     batch_size: Required[int]
     seed: int
@@ -76,9 +76,9 @@ class FiniteData(pl.LightningDataModule):
         """`batch_size` is per rank; `seed` orders the training rows; `device` is where the run trains.
 
         `placement`: batches from the loader's memory, from pinned memory, or from a set that is copied to the device
-        once. `preprocess` of images: only a scaling to 0..1 (None), or crop, flip and normalisation by the loader
-        (`cpu`) or after the copy (`device`); `auto` does so where the images are, and nothing where there are none.
-        `validation_share` of the rows is held out, or the `fold`-th of `folds` parts.
+        once. `preprocess` of images is only a scaling to 0..1 (None), or crop, flip and normalisation. The loader
+        (`cpu`) does these, or the device after the copy (`device`). `auto` takes the place of the images, and does
+        nothing for other data. `validation_share` of the rows is held out, or the `fold`-th of `folds` parts.
         """
         super().__init__()
         _known("placement", placement, PLACEMENTS)
@@ -136,7 +136,7 @@ class FiniteData(pl.LightningDataModule):
             )
 
     def _fitting(self, rows: Rows) -> str | None:
-        """Return what `auto` comes to: images are preprocessed by the loader, or on the device if they lie there."""
+        """Return the meaning of `auto`: images are preprocessed by the loader, or on the device if they lie there."""
         if isinstance(rows, Tensors) and rows.tensors[0].dtype is not torch.uint8:
             return None
         return "device" if self.placement == "resident" else "cpu"
@@ -169,7 +169,7 @@ class FiniteData(pl.LightningDataModule):
         return self._loader(whole) if isinstance(validation, Items) else loader_of(whole)
 
     def on_after_batch_transfer(self, batch: Any, dataloader_idx: int) -> Any:
-        """Preprocess on the device where `preprocess` says so, into the numbers that the module computes with."""
+        """Preprocess on the device if `preprocess` says so, into the number type of the module."""
         del dataloader_idx
         if self.preprocess != "device":
             return batch
@@ -182,7 +182,7 @@ class FiniteData(pl.LightningDataModule):
         return self._sets
 
     def _finish(self, rows: Rows) -> Preprocess | None:
-        """What the loader does to each batch; images in memory without preprocessing were scaled once."""
+        """The loader's work on each batch; images in memory without preprocessing were scaled once."""
         plain = self._plain if isinstance(rows, Items) else None
         return {None: plain, "cpu": self._augment, "device": None}[self.preprocess]
 

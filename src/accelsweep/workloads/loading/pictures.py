@@ -1,4 +1,4 @@
-"""From a picture in a file to a tensor of bytes, of one size for a whole set."""
+"""Pictures in files as tensors of bytes, of one size for a whole set."""
 
 from __future__ import annotations
 

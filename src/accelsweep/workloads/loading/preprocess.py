@@ -1,7 +1,7 @@
 """Preprocessing of images of bytes: random crop and flip, then normalisation; the same code on the CPU and on a device.
 
-The random numbers are drawn with the order of the rows, on the host, and travel with the batch. So where the work is
-done, and by how many loader processes, changes how long it takes, and never what is trained.
+The random numbers are drawn with the order of the rows, on the host, and travel with the batch. So the place of the
+work and the number of loader processes change its duration, and never the training.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from torch.nn import functional
 
 @dataclass(frozen=True)
 class Preprocess:
-    """What is done to images (samples, channels, height, width) in uint8.
+    """The preprocessing of images (samples, channels, height, width) in uint8.
 
     `full_scale` is the byte that means 1. The result is `(image / full_scale - mean) / std`; `mean` and `std` are for
-    all channels, or one for each. `crop_padding` pixels of black are put around an image before a part of its former
-    size is cut out at random; `flip` mirrors every second image, at random.
+    all channels, or one for each. An image gets a border of `crop_padding` black pixels. Then a part of its former size
+    is cut out at random. `flip` mirrors every second image, at random.
     """
 
     full_scale: float = 255.0

@@ -1,4 +1,4 @@
-"""Where the rows of a finite set come from: tensors in the memory of host or device, or items read one by one."""
+"""The sources of a finite set's rows: tensors in the memory of host or device, or items read one by one."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ class Rows(Protocol):
 
     @property
     def device(self) -> torch.device:
-        """Where row numbers have to be, and batches will be."""
+        """The device that row numbers must be on, and that batches will be on."""
 
     def __len__(self) -> int:
         """Return the number of samples."""
@@ -35,7 +35,7 @@ class Tensors:
 
     @property
     def device(self) -> torch.device:
-        """Where the tensors are."""
+        """The device of the tensors."""
         return self.tensors[0].device
 
     def __len__(self) -> int:

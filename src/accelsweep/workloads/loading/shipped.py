@@ -7,7 +7,7 @@ from pathlib import Path
 
 
 def shipped_file(name: str) -> Path:
-    """Return where scikit-learn keeps its data file `name`, without importing it. Raises FileNotFoundError."""
+    """Return the path of scikit-learn's data file `name`, without importing it. Raises FileNotFoundError."""
     spec = find_spec("sklearn")
     if spec is None or spec.origin is None:
         raise FileNotFoundError(

@@ -27,10 +27,10 @@ def rank_and_size() -> tuple[int, int]:
 class EndlessBatches(IterableDataset[tuple[Tensor, ...]]):
     """Batches of `batch_size` of the `rows`, for ever, for this rank.
 
-    Each pass shuffles all rows with a generator seeded by `seed` and the pass, the same on every rank; rank r takes the
+    Each pass shuffles all rows with a generator seeded by `seed` and the pass, the same on every rank. Rank r takes the
     rows r, r + size, ... of it, so ranks never see the same row in one pass. Rows that would make a short batch are
-    dropped for that pass. Loader worker w of n yields every n-th batch, so that their number does not change what is
-    trained.
+    dropped for that pass. Loader worker w of n yields every n-th batch, so that their number does not change the
+    training.
     """
 
     def __init__(
@@ -56,7 +56,7 @@ class EndlessBatches(IterableDataset[tuple[Tensor, ...]]):
         self._augment, self._finish = augment, finish
 
     def __iter__(self) -> Iterator[Any]:
-        """Yield tuples of tensors (batch_size, ...), or what `finish` makes of them."""
+        """Yield tuples of tensors (batch_size, ...), or the results of `finish`."""
         for rows, *draws in _every_nth(self._passes()):
             batch = (*self._rows.take(rows), *draws)
             yield batch if self._finish is None else self._finish(batch)
@@ -85,7 +85,7 @@ class WholeSet(IterableDataset[tuple[Tensor, ...]]):
         self._rows, self._batch_size, self._finish = rows, batch_size, finish
 
     def __iter__(self) -> Iterator[Any]:
-        """Yield tuples of tensors (at most batch_size, ...), or what `finish` makes of them."""
+        """Yield tuples of tensors (at most batch_size, ...), or the results of `finish`."""
         everything = torch.arange(len(self._rows), device=self._rows.device)
         for rows in _every_nth(iter(torch.split(everything, self._batch_size))):
             batch = self._rows.take(rows)
