@@ -109,6 +109,17 @@ def main_snakemake(home, site, **resources):
         return snakemake.workflow(ResourceSettings(**resources), config, snakefile=snakefile, workdir=home)._workflow
 
 
+def test_quotes_that_would_not_reach_slurms_jobs_are_refused_before_anything_is_written(tmp_path, monkeypatch):
+    """Snakemake 9 puts the config of its command line into that of each job, and a shell reads it once more."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv(SWEEP_VARIABLE, "another")
+    quoted = "accelerator=cpu '+note=two words'"
+    with pytest.raises(WorkflowError, match="write such a value into a file of conf/"):
+        open_sweep({"experiment": "quickstart", "overrides": f"site=slurm_example {quoted}"}, plan_if_asked=True)
+    assert not (tmp_path / "sweeps").exists()
+    open_sweep({"experiment": "quickstart", "overrides": quoted}, plan_if_asked=True)
+
+
 def test_snakemake_alone_keeps_to_the_sites_limits(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv(SWEEP_VARIABLE, "another")

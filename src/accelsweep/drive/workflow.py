@@ -173,9 +173,14 @@ def _planned(home: Path, config: Mapping[str, Any]) -> SweepFolder:
     from accelsweep.drive.head import held
     from accelsweep.plan.make import make_plan, write_plan
 
-    overrides = [f"experiment={config['experiment']}", *shlex.split(str(config.get("overrides", "")))]
+    given = str(config.get("overrides", ""))
     name = str(config["name"]) if "name" in config else None
-    plan = make_plan(home, overrides, name=name)
+    plan = make_plan(home, [f"experiment={config['experiment']}", *shlex.split(given)], name=name)
+    if plan.manifest.site.scheduler != "local" and not {"'", '"'}.isdisjoint(given):
+        raise InputError(
+            "overrides with quotes do not reach Slurm's jobs whole, because Snakemake hands them through two shells: "
+            "write such a value into a file of conf/, or use accelsweep run"
+        )
     with held(SweepFolder(home, plan.manifest.sweep)):  # the plan of a sweep that is being run belongs to its head
         return write_plan(home, plan)
 
