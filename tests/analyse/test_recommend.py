@@ -140,6 +140,30 @@ def test_below_three_shared_blocks_the_verdict_is_not_yet(simulated: ModuleType)
     assert findings.recommendation.choice is None
 
 
+@pytest.mark.parametrize(("models", "shared"), [(("Xeon", "Xeon"), 2), (("Xeon", "EPYC"), 1)])
+def test_two_hosts_with_one_block_each_have_no_verdict_yet(
+    simulated: ModuleType, models: tuple[str, str], shared: int
+) -> None:
+    """Alike they are two repeats; otherwise each kind of hardware has one, and advice of its own."""
+    rows = [
+        simulated.make_run(
+            axes,
+            block,
+            1000.0 * ratio,
+            hardware={"host": model},
+            environment={"before": {"host": f"node{block}", "machine": f"m{block}"}},
+        )
+        for block, model in enumerate(models)
+        for axes, ratio in zip(CELLS, (1.0, 2.0, 3.0, 4.0), strict=True)
+    ]
+    findings = analyse(rows, simulated.make_manifest(CELLS, 2))
+    others = [cell for cell in findings.cells if cell.verdict is not Verdict.baseline]
+    assert {cell.verdict for cell in others} == {Verdict.not_yet}
+    assert all(f"there are {shared}" in cell.verdict_reason for cell in others)
+    assert findings.recommendation.choice is None
+    assert "--add-repeats" in (findings.recommendation.settle or "")
+
+
 def test_undecided_cells_lead_to_the_command_that_settles_them(simulated: ModuleType) -> None:
     advice = _analysed(simulated, (1.0, 1.05, 1.04, 1.06), noise=20.0).recommendation
     assert advice.choice is None
