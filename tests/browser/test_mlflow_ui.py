@@ -22,6 +22,8 @@ from patience import PATIENCE_SECONDS
 
 from accelsweep.core.findings import Findings
 from accelsweep.core.plans import Manifest
+from accelsweep.publish.state import experiments
+from accelsweep.publish.views import REPEATS_VIEW, SETTINGS_VIEW, link
 from accelsweep.state.folders import SweepFolder
 
 sync_api = pytest.importorskip("playwright.sync_api", reason="playwright is not installed: make test-setup")
@@ -58,9 +60,22 @@ class Site:
         links = self.page.get_by_test_id("experiment-list-item-link")
         links.get_by_text(name or self.folder.name, exact=True).click()
         expect(self.page.get_by_test_id("search-box")).to_be_visible()
-        if close := self.page.get_by_role("button", name="Close", exact=True).all():
-            close[0].click()  # the panel of MLflow's assistant
+        self._close_assistant()
         return self.page
+
+    def view(self, key: str, *, charts: bool = False) -> Page:
+        """Open a saved view by its address, as `accelsweep ui` prints it and the note links it."""
+        (experiment,) = experiments(self.folder.home, f"sqlite:///{self.folder.home / 'mlflow.db'}").values()
+        self.page.goto("about:blank")
+        self.page.goto(f"{self._address}{link(experiment, key, charts=charts)}")
+        expect(self.page.get_by_test_id("search-box")).to_be_visible()
+        self._close_assistant()
+        return self.page
+
+    def _close_assistant(self) -> None:
+        """Close the panel of MLflow's assistant, which is open on a first visit."""
+        if close := self.page.get_by_role("button", name="Close", exact=True).all():
+            close[0].click()
 
     def row(self, name: str) -> sync_api.Locator:
         """Return the row of the run with exactly this name."""
@@ -119,6 +134,37 @@ def test_the_list_shows_cells_by_name_and_their_repeats_below_them(site: Site) -
         expect(site.row(f"{CELL} | repeat {repeat}")).to_be_visible()
     site.keep("runs")
     expect(page.get_by_text("34 matching runs")).to_be_visible()
+
+
+def test_the_first_view_answers_without_a_click(site: Site) -> None:
+    """The settings stand there by their speed-up, with interval, verdict, doubts, rate and quality beside them."""
+    page = site.view(SETTINGS_VIEW)
+    cells = [cell for cell in Findings.read(site.folder.findings).cells if cell.speedup is not None]
+    ratios = {cell.label: cell.speedup.ratio.value for cell in cells if cell.speedup}
+    expect(site.row(max(ratios, key=ratios.__getitem__))).to_be_visible()
+    shown = [name for name in site.names() if name in ratios]
+    assert shown == sorted(ratios, key=ratios.__getitem__, reverse=True)
+    headings = {"speedup", "speedup_low", "speedup_high", "verdict", "doubts", "samples_per_second"}
+    until(lambda: headings <= {text.strip() for text in page.locator(".ag-header-cell").all_inner_texts()})
+    assert not [name for name in site.names() if "repeat" in name or name.startswith("report")]
+    expect(page.get_by_text(Findings.read(site.folder.findings).recommendation.sentence[:30]).first).to_be_visible()
+    site.keep("view")
+    page.get_by_role("button", name="1 Settings").click()
+    for name in ("1 Settings: which is fastest, and how sure", "2 Repeats: curves and spread"):
+        expect(page.get_by_text(name, exact=True).first).to_be_visible()
+
+
+def test_the_charts_of_both_views_are_drawn(site: Site) -> None:
+    page = site.view(SETTINGS_VIEW, charts=True)
+    for heading in ("Speed-up", "Its price", "By setting"):
+        expect(page.get_by_text(heading, exact=False).first).to_be_visible()
+    expect(page.get_by_text("speed-up", exact=True).first).to_be_visible()
+    expect(page.locator(".js-plotly-plot").first).to_be_visible()
+    site.keep("view-charts")
+    page = site.view(REPEATS_VIEW, charts=True)
+    expect(page.get_by_text("Steps over time", exact=True).first).to_be_visible()
+    expect(page.locator(".js-plotly-plot").first).to_be_visible()
+    site.keep("view-repeats")
 
 
 def test_a_repeat_shows_its_reason_params_curves_and_artifacts(site: Site) -> None:

@@ -11,7 +11,7 @@ from typing import Any
 
 from accelsweep.core.digits import UNKNOWN, interval_digits, says_nothing, significant
 from accelsweep.core.documents import canonical_json, sha256_text
-from accelsweep.core.findings import CellFinding, Estimate
+from accelsweep.core.findings import CellFinding, Estimate, Verdict
 from accelsweep.core.outcome import Outcome
 from accelsweep.core.plans import PlannedCell
 from accelsweep.publish.contents import cell_key, doubt_codes, doubt_lines, run_name
@@ -70,6 +70,7 @@ def _aggregates(snapshot: Snapshot, found: Sequence[CellFinding]) -> dict[str, f
     numbers |= {f"{name}_median": numbers[name] for name in (rate, "quality") if name in numbers}
     numbers |= _interval(rate, only.rate)
     numbers |= _interval("speedup", only.speedup.ratio if only.speedup else None)
+    numbers |= {"speedup": 1.0} if only.verdict is Verdict.baseline and only.rate else {}
     numbers |= _interval("quality", only.quality)
     return numbers | measured
 
@@ -102,6 +103,7 @@ def _tags(
         "hardware": "; ".join(one.hardware for one in found if one.hardware),
         "doubts": doubt_codes(tuple(doubt for one in found for doubt in one.doubts)),
         **_verdict(found),
+        "recommended": _recommended(snapshot, found),
         NOTE: _note(found),
     }
 
@@ -115,6 +117,11 @@ def _verdict(found: Sequence[CellFinding]) -> dict[str, str]:
         "verdict_reason": only.verdict_reason,
         "quality_verdict": only.quality_verdict,
     }
+
+
+def _recommended(snapshot: Snapshot, found: Sequence[CellFinding]) -> str:
+    choice = snapshot.findings.recommendation.choice if snapshot.findings else None
+    return "yes" if choice is not None and any(choice.chooses(one) for one in found) else "no"
 
 
 def _reasons(found: Sequence[CellFinding]) -> list[str]:

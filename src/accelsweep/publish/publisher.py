@@ -22,6 +22,7 @@ from accelsweep.publish.location import resolve
 from accelsweep.publish.snapshot import Snapshot, report_digest, run_digest, take
 from accelsweep.publish.state import Copied, remember, run_digests
 from accelsweep.publish.store import Store, connect, refuse_foreign
+from accelsweep.publish.views import show_first
 from accelsweep.state.folders import SweepFolder
 
 if TYPE_CHECKING:
@@ -84,6 +85,7 @@ def publish(
             bring_about_all(writer, snapshot, report)
             written += writer.written
             if not writer.written:
+                show_first(store, snapshot)
                 _remember(folder, store, writer, snapshot, report)
                 break
         return Publication(folder.name, store.experiment, uri, written, len(snapshot.finished), snapshot.damaged)

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 from accelsweep.core.errors import InputError
 from accelsweep.core.secrets import masked
 from accelsweep.publish.location import artifact_location, database_file
-from accelsweep.publish.wanted import CREATED, KEY, PARENT, PUBLISHED, SOURCE
+from accelsweep.publish.wanted import CREATED, KEY, NOTE, PARENT, PUBLISHED, SOURCE
 from accelsweep.state.folders import SweepFolder
 
 if TYPE_CHECKING:
@@ -25,10 +25,13 @@ if TYPE_CHECKING:
 
 _PAGE = 1000
 
+FIRST_NOTE = (
+    "A sweep of accelsweep: every run is a setting, its children are the setting's repeats, and "
+    "`report (revision N)` holds the report."
+)
 _EXPERIMENT_TAGS = {
     "mlflow.experimentKind": "custom_model_development",  # the UI then shows runs first, not traces
-    "mlflow.note.content": "A sweep of accelsweep: every run is a setting, its children are the setting's repeats, and "
-    "`report (revision N)` holds the report.",
+    NOTE: FIRST_NOTE,
 }
 
 
@@ -58,6 +61,7 @@ class Store:
         self.client = client
         self.experiment_id: str = experiment.experiment_id
         self.experiment: str = experiment.name
+        self.tags: Mapping[str, str] = experiment.tags
         self.uri = uri
 
     def look(self) -> dict[str, list[StoredRun]]:

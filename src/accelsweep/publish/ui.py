@@ -26,6 +26,7 @@ from accelsweep.publish.location import is_server, resolve
 from accelsweep.publish.publisher import Tell
 from accelsweep.publish.state import experiments
 from accelsweep.publish.store import create_database
+from accelsweep.publish.views import link
 from accelsweep.state.tail import last_lines
 
 HOST = "127.0.0.1"
@@ -51,7 +52,7 @@ def serve_ui(home: Path, port: int | None = None, tracking_uri: str | None = Non
     with _signals(stop), running_server(home, uri, port) as server:
         tell(f"MLflow's UI on {masked(uri)}: {server.address} (Ctrl-C stops it)")
         for name, experiment in list(experiments(home, uri).items())[:_MAX_LINKS]:
-            tell(f"  {name}: {server.address}/#/experiments/{experiment}/runs")
+            tell(f"  {name}: {server.address}{link(experiment)}")
         while server.process.poll() is None:
             if stop.wait(0.2):
                 tell("stopped")

@@ -1,0 +1,162 @@
+"""The experiment's first view in MLflow's UI: saved views that open sorted by speed-up, and a note with the answer.
+
+A saved view is a tag of the experiment, `mlflow.sharedViewState.<key>`, which MLflow's page has read since 3.15. A page
+that does not know it shows its plain list.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from accelsweep.core.digits import ratio_words
+from accelsweep.core.documents import sha256_text
+from accelsweep.core.findings import CellFinding, Findings
+from accelsweep.core.metrics import MEMORY_METRICS
+from accelsweep.publish import saved_view
+from accelsweep.publish.contents import doubt_codes
+from accelsweep.publish.snapshot import Snapshot
+from accelsweep.publish.store import FIRST_NOTE, Store
+from accelsweep.publish.wanted import NOTE, plain
+
+SETTINGS_VIEW = "accelsweep-1"
+REPEATS_VIEW = "accelsweep-2"
+
+_TAG = "mlflow.sharedViewState."
+_NOTE_DIGEST = "accelsweep.note"
+_MOST_ROWS = 20
+_LONGEST_SENTENCE = 900
+_LONGEST_TABLE = 3500
+
+
+def link(experiment_id: str, view: str = SETTINGS_VIEW, *, charts: bool = False) -> str:
+    """Return the address of a view, to be put behind the server's own: `/#/experiments/1/runs?...`."""
+    shown = "&compareRunsMode=CHART" if charts else ""
+    return f"/#/experiments/{experiment_id}/runs?workflowType=machine_learning&viewStateShareKey={view}{shown}"
+
+
+def show_first(store: Store, snapshot: Snapshot) -> None:
+    """Bring about the experiment's views and its note; a note that somebody wrote in its place is left alone."""
+    wanted = _views(snapshot)
+    note = _note(store.experiment_id, snapshot.findings)
+    if _is_ours(store.tags):
+        wanted |= {NOTE: note, _NOTE_DIGEST: sha256_text(note)}
+    for key, value in wanted.items():
+        if store.tags.get(key) != value:
+            store.client.set_experiment_tag(store.experiment_id, key, value)
+
+
+def _is_ours(tags: Mapping[str, str]) -> bool:
+    note = tags.get(NOTE, FIRST_NOTE)
+    return note == FIRST_NOTE or sha256_text(note) == tags.get(_NOTE_DIGEST)
+
+
+def _views(snapshot: Snapshot) -> dict[str, str]:
+    findings = snapshot.findings
+    rate = findings.rate_metric if findings else Findings.model_fields["rate_metric"].default
+    memory = _memory(findings)
+    views = {
+        SETTINGS_VIEW: ("1 Settings: which is fastest, and how sure", _settings(snapshot.manifest.axes, rate, memory)),
+        REPEATS_VIEW: ("2 Repeats: curves and spread", _repeats(rate)),
+    }
+    return {f"{_TAG}{key}": saved_view.packed(name, state, snapshot.planned) for key, (name, state) in views.items()}
+
+
+def _memory(findings: Findings | None) -> str:
+    cells = findings.cells if findings else ()
+    known = {name for cell in cells for name, summary in cell.metrics.items() if summary.median is not None}
+    return next((name for name in MEMORY_METRICS if name in known), MEMORY_METRICS[-1])
+
+
+def _metric(name: str) -> str:
+    return f"metrics.`{name}`"
+
+
+def _tag(name: str) -> str:
+    return f"tags.`{name}`"
+
+
+def _settings(axes: Sequence[str], rate: str, memory: str) -> dict[str, Any]:
+    """Return the view of cells, the fastest first, and charts that compare them."""
+    columns = [_metric(name) for name in ("speedup", "speedup_low", "speedup_high")]
+    columns += [_tag("verdict"), _tag("doubts"), _metric(rate), _tag("quality_verdict"), _metric("quality")]
+    columns += [_metric(memory)]
+    charts = [
+        saved_view.bar("answer", "speedup", "speed-up"),
+        saved_view.bar("answer", "speedup_low", "speed-up, lower end of the interval"),
+        saved_view.bar("answer", rate, rate),
+        saved_view.scatter("price", memory, rate),
+        saved_view.scatter("price", rate, "quality"),
+        saved_view.parallel("settings", axes, "speedup"),
+    ]
+    sections = {"answer": "Speed-up", "price": "Its price", "settings": "By setting"}
+    table = {
+        "searchFilter": "tags.kind = 'cell'",
+        "orderByKey": _metric("speedup"),
+        "selectedColumns": columns,
+        "columnOrder": columns,
+        "columnWidths": {
+            "attributes.`Run Name`": 300,
+            "runDateAndNestInfo": 60,
+            **dict.fromkeys(columns[:3], 95),
+            _tag("verdict"): 95,
+            _tag("doubts"): 180,
+            _metric(rate): 140,
+            _tag("quality_verdict"): 140,
+        },
+    }
+    return saved_view.page(table, sections, charts)
+
+
+def _repeats(rate: str) -> dict[str, Any]:
+    """Return the view of repeats: their curves, and the spread of each cell's rates."""
+    columns = [_metric(rate), _tag("doubts"), _tag("repeat"), _tag("block")]
+    charts = [
+        saved_view.line("steps", "curve/samples_per_second", "samples per second, step by step"),
+        saved_view.line("steps", "curve/train_loss", "training loss"),
+        saved_view.bar("repeats", rate, "rate of every repeat"),
+    ]
+    table = {
+        "searchFilter": "tags.kind = 'run'",
+        "orderByKey": "attributes.`start_time`",
+        "selectedColumns": columns,
+        "columnOrder": columns,
+        "columnWidths": {},
+    }
+    return saved_view.page(table, {"steps": "Steps over time", "repeats": "Repeats"}, charts)
+
+
+def _note(experiment_id: str, findings: Findings | None) -> str:
+    """Return the note above the runs: the headline first, since the page shows one line of a folded note."""
+    if findings is None:
+        return FIRST_NOTE
+    links = " · ".join(
+        f"[{name}]({address[1:]})"
+        for name, address in {
+            "which setting is fastest": link(experiment_id),
+            "charts": link(experiment_id, charts=True),
+            "repeats": link(experiment_id, REPEATS_VIEW, charts=True),
+        }.items()
+    )
+    compared = [cell for cell in findings.cells if cell.speedup is not None]
+    compared.sort(key=lambda cell: -cell.speedup.ratio.value if cell.speedup else 0.0)
+    rows = [_row(cell) for cell in compared[:_MOST_ROWS]]
+    if len(compared) > _MOST_ROWS:
+        rows.append(f"| and {len(compared) - _MOST_ROWS} more | | | |")
+    table = ["| setting | speed-up | verdict | doubts |", "|---|---|---|---|", *rows] if rows else []
+    return "\n".join(
+        [
+            plain(findings.recommendation.sentence, _LONGEST_SENTENCE),
+            "",
+            links,
+            "",
+            plain("\n".join(table), _LONGEST_TABLE),
+        ]
+    )
+
+
+def _row(cell: CellFinding) -> str:
+    assert cell.speedup is not None
+    ratio = cell.speedup.ratio
+    words = [cell.label, ratio_words(ratio.value, ratio.low, ratio.high), str(cell.verdict), doubt_codes(cell.doubts)]
+    return "| " + " | ".join(word.replace("|", "·") for word in words) + " |"
