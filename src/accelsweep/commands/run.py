@@ -24,6 +24,7 @@ from accelsweep.drive.profiles import check_profile, find_profile
 from accelsweep.drive.progress import SweepProgress
 from accelsweep.drive.results import print_results
 from accelsweep.state.folders import SweepFolder
+from accelsweep.state.halts import forget_halts
 from accelsweep.state.holding import Holder
 from accelsweep.state.tail import last_lines
 
@@ -71,6 +72,7 @@ def run(home: Path, request: Request) -> int:
             slurm.settle_old_jobs(folder, typer.echo, cancel=request.cancel_old, beat=head.beat)
         write_plan(home, plan)  # only now: the plan of a sweep that is being run belongs to its head
         folder.stop.unlink(missing_ok=True)
+        forget_halts(folder)
         deadline = None if budget_seconds is None else time.monotonic() + budget_seconds
         code = _drive(folder, request, _snakemake_options(request, profile, plan), deadline, head)
         while further := _further(folder, request, plan, code, deadline):

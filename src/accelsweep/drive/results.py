@@ -5,12 +5,15 @@ from __future__ import annotations
 import typer
 from rich.table import Table
 
+from accelsweep.core.digits import count_of
 from accelsweep.core.findings import CellFinding, Findings
 from accelsweep.core.outcome import Outcome
+from accelsweep.core.plans import Manifest
 from accelsweep.drive.console import console
 from accelsweep.report import claims, ladder
 from accelsweep.report.format import bare_text, in_about, ratio_text, unit_word
 from accelsweep.state.folders import SweepFolder
+from accelsweep.state.halts import reasons_not_run
 
 
 def print_results(folder: SweepFolder) -> int:
@@ -24,6 +27,13 @@ def print_results(folder: SweepFolder) -> int:
         typer.echo(f"to settle what is open{in_about(findings.recommendation)}: {findings.recommendation.settle}")
     for refusal in findings.refusals[:3]:
         typer.echo(f"refused: {refusal}")
+    typer.echo(f"report: {folder.report / 'index.html'}")
+    typer.echo("MLflow: accelsweep ui")
+    return _print_unsettled(folder, findings)
+
+
+def _print_unsettled(folder: SweepFolder, findings: Findings) -> int:
+    """Say last how many runs have no final outcome, and what kept them from it; return their number."""
     unsettled = sum(count for outcome, count in findings.outcomes.items() if not outcome.settled)
     if unsettled:
         listed = ", ".join(f"{count} {name}" for name, count in findings.outcomes.items() if not name.settled)
@@ -31,9 +41,15 @@ def print_results(folder: SweepFolder) -> int:
             f"{unsettled} of {findings.planned_runs} runs have no final outcome ({listed}); "
             "the same command tries them again"
         )
-    typer.echo(f"report: {folder.report / 'index.html'}")
-    typer.echo("MLflow: accelsweep ui")
+    for line in not_run_lines(folder):
+        typer.echo(line)
     return unsettled
+
+
+def not_run_lines(folder: SweepFolder) -> list[str]:
+    """Return a line for each reason that keeps runs of the sweep from being measured."""
+    reasons = reasons_not_run(folder, Manifest.read(folder.manifest))
+    return [f"not_run: {count_of(count, 'run')}: {why}" for why, count in reasons.items()]
 
 
 def _table(findings: Findings) -> Table:

@@ -21,6 +21,7 @@ from accelsweep.drive.head import living_head
 from accelsweep.drive.profiles import check_executor
 from accelsweep.plan.blocks.slurm import RESTARTS_VARIABLE, Value, across_nodes, before_block, job_resources, python
 from accelsweep.state.folders import SweepFolder, existing_sweep, sweep_name_in
+from accelsweep.state.halts import forget_halts
 
 _PACKAGE = Path(__file__).resolve().parents[1]
 
@@ -153,6 +154,7 @@ def open_sweep(config: Mapping[str, Any], *, plan_if_asked: bool) -> Sweep:
             os.environ[SWEEP_VARIABLE] = folder.name
             if living_head(folder) is None:
                 folder.stop.unlink(missing_ok=True)  # of an earlier command, whose time budget was spent
+                forget_halts(folder)
                 _tell_of_pilot(manifest)
             audit(folder, check_present=manifest.site.scheduler == "local")
         return Sweep(folder, manifest)

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import argparse
 import sys
 import time
 from pathlib import Path
 
-from accelsweep.core.errors import AccelsweepError
 from accelsweep.core.secrets import masked
 from accelsweep.state.entry import answer, parser_for
-from accelsweep.supervise.disk import refusal
 from accelsweep.supervise.processes.launchers import Launchers
 from accelsweep.supervise.supervisor import supervise
 
@@ -26,16 +23,9 @@ def main(launchers: Launchers | None = None) -> int:
     parser.add_argument("block_file", type=Path, help="sweeps/NAME/blocks/BLOCK.json")
     parser.add_argument("--cancel-old", action="store_true", help="end a supervisor that works on this block already")
     arguments = parser.parse_args()
-    return answer(lambda: _supervise(arguments, launchers), tell=say)
-
-
-def _supervise(arguments: argparse.Namespace, launchers: Launchers | None) -> int:
-    try:
-        return supervise(arguments.block_file, say=say, launchers=launchers, cancel_old=arguments.cancel_old)
-    except OSError as error:
-        if (message := refusal(error, arguments.block_file)) is None:
-            raise
-        raise AccelsweepError(message) from None
+    return answer(
+        lambda: supervise(arguments.block_file, say=say, launchers=launchers, cancel_old=arguments.cancel_old), tell=say
+    )
 
 
 if __name__ == "__main__":
