@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import re
+import time
+
 import pytest
 from home import Home
 
@@ -19,3 +23,18 @@ def test_a_disk_with_too_little_room_is_told_in_the_last_line_and_in_the_report(
     mended = home.accelsweep("run", "experiment=tiny")
     assert mended.returncode == 0, mended.stdout
     assert "not_run" not in mended.stdout
+
+
+def test_a_clock_that_was_set_back_is_named_and_costs_no_result(continued: Home) -> None:
+    """All that an earlier command wrote is stamped three days ahead, and one block is to be measured again."""
+    later = time.time() + 3 * 86_400
+    before = continued.records("tiny")
+    for path in [*continued.path.glob("sweeps/tiny/*.*"), *continued.path.glob("sweeps/tiny/blocks/*")]:
+        os.utime(path, (later, later))
+    done = sorted(continued.path.glob("sweeps/tiny/blocks/*.done.json"))
+    done[0].unlink()
+    result = continued.accelsweep("run", "experiment=tiny")
+    assert result.returncode == 0, result.stdout
+    assert re.search(r"files of sweeps/tiny were stamped 2 days, 23:\d\d:\d\d in the future", result.stdout)
+    assert all(path.exists() for path in done)
+    assert continued.records("tiny") == before

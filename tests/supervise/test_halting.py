@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import signal
+import time
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -80,3 +82,15 @@ def told_by_all(supervised: Supervised, capsys) -> str:
     assert f"{why}; the same `accelsweep run` measures it" in runs
     assert (f"run: {why}" in status) == (why != "it has not run yet")
     return why
+
+
+def test_a_block_from_the_future_is_brought_back_before_its_done_file_is_too_old_for_snakemake(
+    supervised: Supervised,
+) -> None:
+    supervised.plan("measured")
+    later = time.time() + 86_400
+    os.utime(supervised.block, (later, later))
+    assert supervised.run()[0] == 0
+    done = supervised.folder.done(supervised.block.stem)
+    os.utime(done)  # as Snakemake stamps each output
+    assert supervised.block.stat().st_mtime <= done.stat().st_mtime

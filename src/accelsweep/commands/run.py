@@ -22,9 +22,9 @@ from accelsweep.drive.head import held
 from accelsweep.drive.processes import Child
 from accelsweep.drive.profiles import check_profile, find_profile
 from accelsweep.drive.progress import SweepProgress
+from accelsweep.drive.ready import make_ready
 from accelsweep.drive.results import print_results
 from accelsweep.state.folders import SweepFolder
-from accelsweep.state.halts import forget_halts
 from accelsweep.state.holding import Holder
 from accelsweep.state.tail import last_lines
 
@@ -71,8 +71,7 @@ def run(home: Path, request: Request) -> int:
         if site.scheduler == "slurm":
             slurm.settle_old_jobs(folder, typer.echo, cancel=request.cancel_old, beat=head.beat)
         write_plan(home, plan)  # only now: the plan of a sweep that is being run belongs to its head
-        folder.stop.unlink(missing_ok=True)
-        forget_halts(folder)
+        make_ready(folder, _warn)
         deadline = None if budget_seconds is None else time.monotonic() + budget_seconds
         code = _drive(folder, request, _snakemake_options(request, profile, plan), deadline, head)
         while further := _further(folder, request, plan, code, deadline):
@@ -84,6 +83,10 @@ def run(home: Path, request: Request) -> int:
         typer.echo(f"\ninterrupted; every finished run is kept. Resume with: {request.again()}")
         return code
     return _conclude(folder, snakemake_failed=code != 0)
+
+
+def _warn(line: str) -> None:
+    typer.echo(line, err=True)
 
 
 def seconds_of(budget: str | None) -> float | None:

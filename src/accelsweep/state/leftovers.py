@@ -30,7 +30,7 @@ def sweep_up(folder: SweepFolder) -> list[Path]:
     found = [*_files(folder), *_reports(folder)]
     if not found or (now := now_on(folder.root)) is None:
         return []
-    stale = [path for path, changed in found if now - changed > STALE_SECONDS]
+    stale = [path for path, changed in found if abs(now - changed) > STALE_SECONDS]
     for path in stale:
         with contextlib.suppress(OSError):
             shutil.rmtree(path) if path.is_dir() else path.unlink()

@@ -18,6 +18,7 @@ from accelsweep.state.attempts import RunFolder
 from accelsweep.state.folders import SweepFolder
 from accelsweep.state.halts import Why
 from accelsweep.state.holding import Holder
+from accelsweep.state.stamps import bring_back
 from accelsweep.supervise.block_hold import held
 from accelsweep.supervise.disk import check_room
 from accelsweep.supervise.halting import halting, leave_halt
@@ -201,3 +202,4 @@ class _Supervisor:
         job = self._job
         records = {run.name: sha256_file(job.folder.record(run.name)) for run in job.wanted}
         Done(block=job.block.name, records=records).write(job.folder.done(job.block.name))
+        bring_back([job.folder.block(job.block.name)], job.folder.root)  # else Snakemake drops the done file as too old
