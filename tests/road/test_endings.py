@@ -16,7 +16,7 @@ def test_a_disk_with_too_little_room_is_told_in_the_last_line_and_in_the_report(
     result = home.accelsweep("run", "experiment=tiny", "limits.free_disk_bytes=1000000000000000000")
     assert result.returncode == 1, result.stdout
     last = result.stdout.splitlines()[-1]
-    assert last.startswith("not_run: 4 runs: the disk has "), result.stdout
+    assert last.startswith("not_run: 4 runs: the disk of sweeps/tiny has "), result.stdout
     assert "MB free, limits.free_disk_bytes asks for 1000000000000 MB; make room" in last
     report = (home.path / "reports/tiny/report.md").read_text().replace("\\", "")
     assert "limits.free_disk_bytes asks for 1000000000000 MB" in report
@@ -37,4 +37,23 @@ def test_a_clock_that_was_set_back_is_named_and_costs_no_result(continued: Home)
     assert result.returncode == 0, result.stdout
     assert re.search(r"files of sweeps/tiny were stamped 2 days, 23:\d\d:\d\d in the future", result.stdout)
     assert all(path.exists() for path in done)
+    assert continued.records("tiny") == before
+
+
+def test_folders_in_the_places_of_files_are_set_aside_and_named(continued: Home) -> None:
+    before = continued.records("tiny")
+    sweep = continued.path / "sweeps/tiny"
+    done = next(sweep.glob("blocks/*.done.json"))
+    page = continued.path / "reports/tiny/index.html"
+    places = [sweep / "findings.json", sweep / "records.parquet", sweep / "manifest.json", sweep / "head.claim.json"]
+    places += [done, page, sweep / "logs/snakemake.log", sweep / f"logs/{done.name.partition('.')[0]}.log"]
+    for path in places:
+        path.unlink(missing_ok=True)
+        (path / "inside").mkdir(parents=True)
+    result = continued.accelsweep("run", "experiment=tiny")
+    assert result.returncode == 0, result.stdout
+    assert "it is no file: something else stood there; set aside as findings.json.damaged-1" in result.stdout
+    assert "Traceback" not in result.stdout
+    assert all(path.is_file() for path in places if path.name != "head.claim.json")
+    assert all((path.with_name(f"{path.name}.damaged-1") / "inside").is_dir() for path in places)
     assert continued.records("tiny") == before

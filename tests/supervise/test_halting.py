@@ -28,11 +28,11 @@ def _damage(folder: SweepFolder) -> None:
     block.write_bytes(block.read_bytes()[:-20])
 
 
-def _put_a_file_where_attempts_go(folder: SweepFolder) -> None:
+def _make_a_link_to_itself_of_attempts(folder: SweepFolder) -> None:
     """Nobody foresaw this."""
     for run in Manifest.read(folder.manifest).wanted_runs():
         folder.run(run).mkdir(parents=True)
-        (folder.run(run) / "attempts").write_text("a file")
+        (folder.run(run) / "attempts").symlink_to("attempts")
 
 
 WAYS: list[tuple[tuple[str, ...], Mapping[str, Any], Callable[[SweepFolder], None] | None, str]] = [
@@ -40,7 +40,7 @@ WAYS: list[tuple[tuple[str, ...], Mapping[str, Any], Callable[[SweepFolder], Non
     (("measured",), {}, _stop, "the time budget was spent"),
     (("slow:1", "slow:2"), {"block_seconds": 0.01}, None, "the 0.01 s of its block (limits.block_seconds) were spent"),
     (("measured",), {}, _damage, "the same `accelsweep run` writes it anew"),
-    (("measured",), {}, _put_a_file_where_attempts_go, "the supervisor of its block failed (NotADirectoryError"),
+    (("measured",), {}, _make_a_link_to_itself_of_attempts, "the supervisor of its block failed (OSError"),
     (("kill_supervisor",), {}, None, "ended without a word"),
 ]
 

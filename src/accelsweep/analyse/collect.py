@@ -66,8 +66,8 @@ def _wanted(
         return _recorded(read_record(folder, run), sha256_file(folder.record(run)), once)
     except FileNotFoundError:
         pass
-    except DamagedFile:
-        set_aside(folder.record(run))
+    except DamagedFile as error:
+        set_aside(error.path)
     cell, repeat = Run.parse(run)
     return RunRow(
         sweep=folder.name,

@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from enum import StrEnum
 from typing import ClassVar
 
-from accelsweep.core.documents import Document
+from accelsweep.core.documents import Document, remove
 from accelsweep.core.errors import DamagedFile
 from accelsweep.core.plans import Manifest
 from accelsweep.state.folders import SweepFolder
@@ -30,7 +30,10 @@ class Why(StrEnum):
     Errors of ours bring their own: a damaged plan, a block that the plan has no more, a hold or a lock that is lost.
     """
 
-    no_room = "the disk has {free:.0f} MB free, limits.free_disk_bytes asks for {asked:.0f} MB; make room or lower it"
+    no_room = (
+        "the disk of {folder} has {free:.0f} MB free, limits.free_disk_bytes asks for {asked:.0f} MB; make room or "
+        "lower it"
+    )
     disk_refused = "{where}: {error}; make the folder writable or make room on its disk"
     budget_spent = "the time budget was spent before it began ({stop} stands)"
     block_spent = "the {seconds:g} s of its block (limits.block_seconds) were spent before it began"
@@ -80,4 +83,4 @@ def reasons_not_run(folder: SweepFolder, manifest: Manifest) -> Mapping[str, int
 def forget_halts(folder: SweepFolder) -> None:
     """Take the halts of an earlier command away, whose reasons may be no more."""
     for path in folder.halts():
-        path.unlink(missing_ok=True)
+        remove(path)

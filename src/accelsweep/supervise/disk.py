@@ -17,11 +17,11 @@ class NoRoom(AccelsweepError):
 
 
 def check_room(folder: Path, free_disk_bytes: int) -> None:
-    """Raise NoRoom if the file system of `folder` has less than `free_disk_bytes` free."""
+    """Raise NoRoom if the file system of a sweep's `folder` has less than `free_disk_bytes` free."""
     free = shutil.disk_usage(folder).free
     if free < free_disk_bytes:
         megabytes = {"free": free // 1_000_000, "asked": -(-free_disk_bytes // 1_000_000)}
-        raise NoRoom(Why.no_room.format(**megabytes))
+        raise NoRoom(Why.no_room.format(folder=f"sweeps/{folder.name}", **megabytes))
 
 
 def refusal(error: OSError, folder: Path) -> str | None:

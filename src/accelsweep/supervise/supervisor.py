@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from accelsweep.core.documents import sha256_file
+from accelsweep.core.documents import remove, sha256_file
 from accelsweep.core.errors import EXIT_INCOMPLETE, EXIT_OK, DamagedFile, InputError
 from accelsweep.core.outcome import Outcome
 from accelsweep.core.plans import Block, Done, Manifest, Run
@@ -94,7 +94,7 @@ def _measure(
     """Measure the block while holding it; return None, or why not each of its runs has a record."""
     try:
         with held(job.folder, job.block.name, signals.pause, say, cancel_old=cancel_old) as hold:
-            job.folder.halt(job.block.name).unlink(missing_ok=True)
+            remove(job.folder.halt(job.block.name))
             return _Supervisor(job, signals, hold, say, launchers).measure_all()
     except Interrupted:
         return _stopped(signals)
@@ -148,8 +148,9 @@ class _Supervisor:
         return None
 
     def _why_stop(self) -> str | None:
-        if self._job.folder.stop.exists():
-            return Why.budget_spent.format(stop=self._job.folder.stop)
+        folder = self._job.folder
+        if folder.stop.exists():
+            return Why.budget_spent.format(stop=folder.stop.relative_to(folder.home))
         limit = self._job.manifest.settings.limits.block_seconds
         if limit is not None and time.monotonic() - self._began >= limit:
             return Why.block_spent.format(seconds=limit)
