@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import os
 import re
+import signal
+import subprocess
 import time
 
 import pytest
 from home import Home
+from patience import PATIENCE_SECONDS
+from tiny_supervisor import until
 
 pytestmark = pytest.mark.real
 
@@ -57,3 +61,36 @@ def test_folders_in_the_places_of_files_are_set_aside_and_named(continued: Home)
     assert all(path.is_file() for path in places if path.name != "head.claim.json")
     assert all((path.with_name(f"{path.name}.damaged-1") / "inside").is_dir() for path in places)
     assert continued.records("tiny") == before
+
+
+LASTING = ("run", "experiment=tiny", "measure.min_seconds=2", "measure.max_steps=100000")
+
+
+def test_a_manifest_that_is_emptied_during_a_run_is_told_in_a_sentence_and_the_same_command_goes_on(home: Home) -> None:
+    process = begun(home)
+    (home.path / "sweeps/tiny/manifest.json").write_text("")
+    output, _ = process.communicate(timeout=PATIENCE_SECONDS)
+    assert process.returncode == 1, output
+    assert "manifest.json: not a whole JSON document" in output.splitlines()[-1]
+    assert not [line for line in output.splitlines() if "Traceback" in line or "returned non-zero" in line], output
+    kept = home.records("tiny")
+    again = home.accelsweep(*LASTING)
+    assert again.returncode == 0, again.stdout
+    assert {run: stamp for run, stamp in home.records("tiny").items() if run in kept} == kept
+
+
+def test_a_snakemake_that_is_stopped_from_outside_is_told_in_a_sentence(home: Home) -> None:
+    process = begun(home)
+    for pid in home.processes("snakemake"):
+        os.kill(pid, signal.SIGINT)
+    output, _ = process.communicate(timeout=PATIENCE_SECONDS)
+    assert process.returncode == 1, output
+    assert "it was told to stop; sweeps/tiny/logs/snakemake.log has more" in output.splitlines()[-1], output
+    assert "Traceback" not in output
+
+
+def begun(home: Home) -> subprocess.Popen[str]:
+    """Start a command and return when its first run has begun."""
+    process = home.start(*LASTING)
+    until(lambda: list(home.path.glob("sweeps/tiny/runs/*/attempts/1/run-spec.json")))
+    return process

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import dataclass
+
 import typer
 from rich.table import Table
 
@@ -16,8 +19,16 @@ from accelsweep.state.folders import SweepFolder
 from accelsweep.state.halts import reasons_not_run
 
 
-def print_results(folder: SweepFolder) -> int:
-    """Print the sweep's findings in short; return how many planned runs are not settled."""
+@dataclass(frozen=True)
+class Told:
+    """What the user was told: how many planned runs are not settled, and whether each that did not run has a reason."""
+
+    unsettled: int
+    explained: bool
+
+
+def print_results(folder: SweepFolder) -> Told:
+    """Print the sweep's findings in short; return what they say of runs without a final outcome."""
     findings = Findings.read(folder.findings)
     console().print(_table(findings))
     for line in (*map(ladder.in_one_line, findings.ladder), *map(claims.in_one_line, findings.claims)):
@@ -32,8 +43,8 @@ def print_results(folder: SweepFolder) -> int:
     return _print_unsettled(folder, findings)
 
 
-def _print_unsettled(folder: SweepFolder, findings: Findings) -> int:
-    """Say last how many runs have no final outcome, and what kept them from it; return their number."""
+def _print_unsettled(folder: SweepFolder, findings: Findings) -> Told:
+    """Say last how many runs have no final outcome, and what kept them from it."""
     unsettled = sum(count for outcome, count in findings.outcomes.items() if not outcome.settled)
     if unsettled:
         listed = ", ".join(f"{count} {name}" for name, count in findings.outcomes.items() if not name.settled)
@@ -41,15 +52,19 @@ def _print_unsettled(folder: SweepFolder, findings: Findings) -> int:
             f"{unsettled} of {findings.planned_runs} runs have no final outcome ({listed}); "
             "the same command tries them again"
         )
-    for line in not_run_lines(folder):
+    kept = reasons_not_run(folder, Manifest.read(folder.manifest))
+    for line in _lines(kept):
         typer.echo(line)
-    return unsettled
+    return Told(unsettled, bool(kept) and sum(kept.values()) >= findings.outcomes.get(Outcome.not_run, 0))
 
 
 def not_run_lines(folder: SweepFolder) -> list[str]:
     """Return a line for each reason that keeps runs of the sweep from being measured."""
-    reasons = reasons_not_run(folder, Manifest.read(folder.manifest))
-    return [f"not_run: {count_of(count, 'run')}: {why}" for why, count in reasons.items()]
+    return _lines(reasons_not_run(folder, Manifest.read(folder.manifest)))
+
+
+def _lines(kept: Mapping[str, int]) -> list[str]:
+    return [f"not_run: {count_of(count, 'run')}: {why}" for why, count in kept.items()]
 
 
 def _table(findings: Findings) -> Table:
