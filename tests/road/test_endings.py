@@ -27,6 +27,11 @@ def test_a_disk_with_too_little_room_is_told_in_the_last_line_and_in_the_report(
     mended = home.accelsweep("run", "experiment=tiny")
     assert mended.returncode == 0, mended.stdout
     assert "not_run" not in mended.stdout
+    for log in home.path.glob("sweeps/tiny/logs/b*.log"):
+        lines = log.read_text().splitlines()
+        assert len([line for line in lines if line.startswith("# ")]) == 2, "each command begins with a line of its own"
+        assert "limits.free_disk_bytes asks for" in lines[1], "what an earlier command said is kept"
+        assert "measured after" in lines[-1]
 
 
 def test_a_clock_that_was_set_back_is_named_and_costs_no_result(continued: Home) -> None:
