@@ -14,6 +14,9 @@ _OURS = "error: "
 _STOPPED = "Terminating processes on user request"
 _HEADING = re.compile(r"(?:\w+\.)*\w+(?:Error|Exception)(?: in file .*)?:")
 _WHOLE = re.compile(r"(?:\w+\.)*\w+(?:Error|Exception|Exit): \S.*")
+_MESSAGE = re.compile(r"\s+message: (?!None$)(.+?)(?:\. For further error details.*)?")
+"""What the executor says of a job that the cluster ended."""
+
 _SAYS_NOTHING = re.compile(r"Command '.*|At least one job did not complete successfully.*|.*CalledProcessError.*")
 """Of a command that failed somebody else says why: a halt, or a line of ours."""
 
@@ -34,6 +37,8 @@ def why_snakemake_ended(log: Path, code: int) -> str:
 def _errors(lines: Sequence[str]) -> Iterator[str]:
     """Yield the sentences of errors: on the line of the error's name, or on the next."""
     for line, following in itertools.pairwise([*lines, ""]):
+        if message := _MESSAGE.fullmatch(line):
+            yield message[1]
         said = following if _HEADING.fullmatch(line.strip()) else line if _WHOLE.fullmatch(line.strip()) else ""
         if said.strip() and not _SAYS_NOTHING.fullmatch(said.strip()):
             yield said.strip()
