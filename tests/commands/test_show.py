@@ -74,7 +74,7 @@ def test_any_other_cfg_is_refused(tmp_path):
 
 def test_results_count_what_is_not_settled_and_say_where_the_report_is(example_sweep, capsys):
     analyse(collect(example_sweep), Manifest.read(example_sweep.manifest)).write(example_sweep.findings)
-    unsettled = print_results(example_sweep)
+    unsettled = print_results(example_sweep).unsettled
     shown = capsys.readouterr().out
     assert unsettled > 0
     assert f"{unsettled} of" in shown

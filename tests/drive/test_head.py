@@ -115,8 +115,9 @@ def test_a_head_on_another_machine_that_was_heard_of_is_refused_by_name(folder, 
     assert list(folder.root.iterdir()) == [elsewhere]
 
 
-def test_a_head_on_another_machine_that_fell_silent_is_taken_for_dead(folder, elsewhere):
-    silent_for(elsewhere, SILENCE_SECONDS + 5)
+@pytest.mark.parametrize("seconds", [SILENCE_SECONDS + 5, -86_400], ids=["long ago", "before a clock was set back"])
+def test_a_head_on_another_machine_that_fell_silent_is_taken_for_dead(folder, elsewhere, seconds):
+    silent_for(elsewhere, seconds)
     assert living_head(folder) is None
     with held(folder):
         assert living_head(folder).pid == os.getpid()

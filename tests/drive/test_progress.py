@@ -89,3 +89,21 @@ def test_a_record_that_is_set_aside_as_damaged_is_no_end_of_a_run(interrupted, c
     record.write(path)
     progress.update()
     assert counts(capsys) == [f"[{before + 1}/{progress.total}]"]
+
+
+def test_a_run_that_is_tried_again_and_measured_is_shown_as_measured_last_and_counted_once(interrupted, capsys):
+    record = measured(interrupted)[0]
+    interrupted.record(record.run).unlink()
+    progress = SweepProgress.begin(interrupted)
+    before = progress.done
+    crashed = record.model_copy(update={"outcome": Outcome.crashed, "reason": "a rank died", "metrics": {}})
+    for attempt in (crashed, record.model_copy(update={"attempt": 2})):
+        attempt.write(interrupted.record(record.run))
+        progress.update()
+        progress.update()
+    first, second = capsys.readouterr().out.splitlines()
+    assert first.endswith("crashed: a rank died")
+    assert "(attempt 2)" in second
+    assert "samples/s" in second
+    assert {line.split()[0] for line in (first, second)} == {f"[{before + 1}/{progress.total}]"}
+    assert progress.done == before + 1

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 from example_sweep import build_example_sweep
 
+from accelsweep.publish.store import create_database
 from accelsweep.state.folders import SweepFolder
 from accelsweep.state.leftovers import STALE_SECONDS, now_on, sweep_up
 from accelsweep.supervise.audit import audit
@@ -111,3 +112,20 @@ def test_age_is_told_by_the_file_systems_clock_and_not_by_ours(
     assert now is not None
     assert abs(now - path.stat().st_mtime) < 60
     assert [item.name for item in folder.root.glob(".clock*")] == []
+
+
+def test_folders_in_which_a_killed_publisher_made_its_database_are_swept_up_when_old(tmp_path: Path) -> None:
+    database = tmp_path / "mlflow.db"
+    old, young, foreign, other = (
+        tmp_path / name
+        for name in (".mlflow.db.ab12_xyz", ".mlflow.db.cd34_xyz", ".mlflow.db.ef56_xyz", ".mlflow.db.bak")
+    )
+    for folder in (old, young, foreign, other):
+        folder.mkdir()
+        (folder / "new.db-journal").touch()
+    (foreign / "thesis.txt").touch()
+    for folder in (old, foreign, other):
+        age(folder)
+    database.touch()
+    create_database(f"sqlite:///{database}", tmp_path)
+    assert [folder.exists() for folder in (old, young, foreign, other)] == [False, True, True, True]

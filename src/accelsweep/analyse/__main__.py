@@ -9,6 +9,7 @@ from accelsweep.analyse.collect import collect
 from accelsweep.core.plans import Manifest
 from accelsweep.state.entry import answer, planned_sweep, sweep_parser
 from accelsweep.state.folders import SweepFolder
+from accelsweep.state.stamps import bring_all_back
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -19,6 +20,7 @@ def main(arguments: list[str] | None = None) -> int:
 
 def _write_findings(folder: SweepFolder) -> None:
     analyse(collect(folder), Manifest.read(folder.manifest)).write(folder.findings)
+    bring_all_back(folder)
 
 
 if __name__ == "__main__":

@@ -24,6 +24,7 @@ from accelsweep.core.plans import Block, Manifest, PlannedCell, Run
 from accelsweep.core.record import Effective, Metric, Record
 from accelsweep.core.secrets import without_secrets
 from accelsweep.state.folders import SweepFolder
+from accelsweep.state.halts import why_not_run
 from accelsweep.state.records import read_record, read_record_at
 
 _Part = TypeVar("_Part", CellConfig, Effective, Mapping[str, Any])
@@ -65,8 +66,8 @@ def _wanted(
         return _recorded(read_record(folder, run), sha256_file(folder.record(run)), once)
     except FileNotFoundError:
         pass
-    except DamagedFile:
-        set_aside(folder.record(run))
+    except DamagedFile as error:
+        set_aside(error.path)
     cell, repeat = Run.parse(run)
     return RunRow(
         sweep=folder.name,
@@ -76,7 +77,7 @@ def _wanted(
         run=run,
         block=block,
         repeat=repeat,
-        reason=in_utf8(_why_absent(folder, run)),
+        reason=in_utf8(_why_absent(folder, block, run)),
         config=configs(block).get(cell),
     )
 
@@ -90,10 +91,10 @@ def _configs(block: Path) -> dict[str, CellConfig]:
     return {cell: CellConfig.model_validate(without_secrets(config.raw)) for cell, config in configs.items()}
 
 
-def _why_absent(folder: SweepFolder, run: str) -> str:
+def _why_absent(folder: SweepFolder, block: str, run: str) -> str:
     damaged = sorted(folder.run(run).glob("record.json.damaged-*"))
     if not damaged:
-        return "it has not run yet; the same command measures it"
+        return f"{why_not_run(folder, block)}; the same command measures it"
     try:
         read_record_at(damaged[-1], run)
         why = "by hand: it can be read"

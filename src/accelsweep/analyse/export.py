@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from accelsweep.analyse.runs import RunRow
-from accelsweep.core.documents import canonical_json, write_bytes_atomically
+from accelsweep.core.documents import canonical_json, clear_place, write_bytes_atomically
 
 TEXT, WHOLE, REAL = pa.string(), pa.int64(), pa.float64()
 
@@ -45,6 +45,7 @@ def write_table(path: Path, runs: Sequence[RunRow], axes: Iterable[str]) -> None
     """Write the table of these runs to `path`, unless the same table is there already."""
     buffer = io.BytesIO()
     pq.write_table(table_of(runs, axes), buffer, compression="zstd")
+    clear_place(path)
     if not path.exists() or path.read_bytes() != buffer.getvalue():
         write_bytes_atomically(path, buffer.getvalue())
 

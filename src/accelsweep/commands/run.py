@@ -19,9 +19,11 @@ from accelsweep.core.errors import EXIT_INCOMPLETE, EXIT_INTERRUPTED, EXIT_OK, I
 from accelsweep.core.shipped import shipped_root
 from accelsweep.drive import slurm
 from accelsweep.drive.head import held
+from accelsweep.drive.last_word import why_snakemake_ended
 from accelsweep.drive.processes import Child
 from accelsweep.drive.profiles import check_profile, find_profile
 from accelsweep.drive.progress import SweepProgress
+from accelsweep.drive.ready import make_ready
 from accelsweep.drive.results import print_results
 from accelsweep.state.folders import SweepFolder
 from accelsweep.state.holding import Holder
@@ -70,7 +72,7 @@ def run(home: Path, request: Request) -> int:
         if site.scheduler == "slurm":
             slurm.settle_old_jobs(folder, typer.echo, cancel=request.cancel_old, beat=head.beat)
         write_plan(home, plan)  # only now: the plan of a sweep that is being run belongs to its head
-        folder.stop.unlink(missing_ok=True)
+        make_ready(folder, _warn)
         deadline = None if budget_seconds is None else time.monotonic() + budget_seconds
         code = _drive(folder, request, _snakemake_options(request, profile, plan), deadline, head)
         while further := _further(folder, request, plan, code, deadline):
@@ -81,7 +83,11 @@ def run(home: Path, request: Request) -> int:
     if code == EXIT_INTERRUPTED:
         typer.echo(f"\ninterrupted; every finished run is kept. Resume with: {request.again()}")
         return code
-    return _conclude(folder, snakemake_failed=code != 0)
+    return _conclude(folder, code)
+
+
+def _warn(line: str) -> None:
+    typer.echo(line, err=True)
 
 
 def seconds_of(budget: str | None) -> float | None:
@@ -180,12 +186,14 @@ def _publisher(folder: SweepFolder, request: Request) -> Child:
     return Child.start(command, cwd=folder.home, log=folder.publish_log, variables=variables)
 
 
-def _conclude(folder: SweepFolder, *, snakemake_failed: bool) -> int:
-    if not (folder.findings.exists() and (folder.report / "index.html").exists()):
-        end = "\n".join(last_lines(folder.snakemake_log, 15))
-        typer.echo(f"no report was written; the end of {folder.snakemake_log}:\n{end}", err=True)
+def _conclude(folder: SweepFolder, code: int) -> int:
+    """Print the results, and say last what went wrong where Snakemake ended with `code`; return the exit code."""
+    log = folder.snakemake_log
+    why = f"{why_snakemake_ended(log, code)}; {log.relative_to(folder.home)} has more. The same command goes on"
+    if not (folder.findings.is_file() and (folder.report / "index.html").is_file()):
+        typer.echo(f"no report was written, because Snakemake failed: {why}", err=True)
         return EXIT_INCOMPLETE
-    unsettled = print_results(folder)
-    if snakemake_failed and not unsettled:
-        typer.echo(f"Snakemake reported an error; see {folder.snakemake_log}", err=True)
-    return EXIT_INCOMPLETE if unsettled or snakemake_failed else EXIT_OK
+    told = print_results(folder)
+    if code and not told.explained:
+        typer.echo(f"Snakemake ended early: {why}", err=True)
+    return EXIT_INCOMPLETE if told.unsettled or code else EXIT_OK

@@ -14,6 +14,7 @@ from accelsweep.core.outcome import Outcome
 from accelsweep.core.plans import Manifest, Run
 from accelsweep.state.attempts import RunFolder
 from accelsweep.state.folders import SweepFolder, existing_sweep
+from accelsweep.state.halts import why_not_run
 
 
 @dataclass(frozen=True)
@@ -57,21 +58,22 @@ def rows_of(folder: SweepFolder) -> Iterator[ListedRun]:
     """Yield a row for each wanted run in plan order, then one for each cell that the plan marks as unsupported."""
     manifest = Manifest.read(folder.manifest)
     labels = {cell.name: label(cell.axes) for cell in manifest.cells}
-    for run in manifest.wanted_runs():
-        cell, repeat = Run.parse(run)
-        outcome, reason, disturbed = _ending(folder, run)
-        what = f"{labels.get(cell, cell)}, repeat {repeat}"
-        yield ListedRun(run, outcome, reason, what, folder.run(run), disturbed)
+    for block in manifest.blocks:
+        for run in block.runs:
+            cell, repeat = Run.parse(run)
+            outcome, reason, disturbed = _ending(folder, block.name, run)
+            what = f"{labels.get(cell, cell)}, repeat {repeat}"
+            yield ListedRun(run, outcome, reason, what, folder.run(run), disturbed)
     for planned in manifest.cells:
         if planned.unsupported is not None:
             yield ListedRun(None, Outcome.unsupported, planned.unsupported, labels[planned.name], None)
 
 
-def _ending(folder: SweepFolder, run: str) -> tuple[Outcome, str | None, str | None]:
+def _ending(folder: SweepFolder, block: str, run: str) -> tuple[Outcome, str | None, str | None]:
     try:
         record = RunFolder(folder.run(run), run).record()
     except DamagedFile as error:
         return Outcome.not_run, f"its record is damaged: {error.why}", None
     if record is None:
-        return Outcome.not_run, "it has no record yet; the same `accelsweep run` measures it", None
+        return Outcome.not_run, f"{why_not_run(folder, block)}; the same `accelsweep run` measures it", None
     return record.outcome, record.reason, next((one.message for one in record.doubts if one.disturbing), None)

@@ -7,6 +7,7 @@ from pathlib import Path
 import typer
 
 from accelsweep.core.cell import label
+from accelsweep.core.digits import count_of
 from accelsweep.core.errors import AccelsweepError
 from accelsweep.core.plans import Manifest, Run
 from accelsweep.drive import slurm
@@ -44,6 +45,8 @@ def _print(folder: SweepFolder) -> None:
     if state.remaining:
         left = "" if state.seconds_left is None else f", about {duration(state.seconds_left)}"
         typer.echo(f"  remaining: {state.remaining} runs{left}")
+    for why, count in state.kept.items():
+        typer.echo(f"  not_run: {count_of(count, 'run')}: {why}")
     for run, doubt in state.doubts:
         typer.echo(f"  doubt: {run}: {doubt.message}")
     for damaged in state.damaged:

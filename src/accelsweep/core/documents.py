@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import stat
 import tempfile
 from pathlib import Path
 from typing import Any, ClassVar, Self
@@ -29,8 +30,42 @@ def sha256_text(text: str) -> str:
 
 
 def sha256_file(path: Path) -> str:
-    """Return the SHA-256 of a file's bytes, as 64 hexadecimal digits."""
-    return hashlib.sha256(path.read_bytes()).hexdigest()
+    """Return the SHA-256 of a file's bytes, as 64 hexadecimal digits. Raises as `read_whole` does."""
+    return hashlib.sha256(read_whole(path)).hexdigest()
+
+
+def read_whole(path: Path) -> bytes:
+    """Return the bytes of a file of ours.
+
+    Raises DamagedFile where something else stands in its place, a folder or a device, which may never end, and where a
+    file stands in the place of a folder above it; FileNotFoundError if there is nothing.
+    """
+    try:
+        if is_occupied(path):
+            raise DamagedFile(path, "it is no file: something else stands in its place")
+        return path.read_bytes()
+    except NotADirectoryError:
+        above = next(parent for parent in path.parents if parent.exists())
+        raise DamagedFile(above, "it is no folder: something else stands in its place") from None
+
+
+def is_occupied(path: Path) -> bool:
+    """Return whether a folder, a device, a pipe or a socket stands where a file of ours belongs."""
+    try:
+        return not stat.S_ISREG(path.stat().st_mode)
+    except FileNotFoundError:
+        return False
+
+
+def clear_place(path: Path) -> Path | None:
+    """Set aside what stands in the place of a file and is none; return its new path, or None."""
+    return set_aside(path) if is_occupied(path) else None
+
+
+def remove(path: Path) -> None:
+    """Remove a file of ours, if there is one; what stands in its place and is none is set aside."""
+    clear_place(path)
+    path.unlink(missing_ok=True)
 
 
 def write_bytes_atomically(path: Path, content: bytes) -> None:
@@ -62,7 +97,8 @@ class Document(Frozen):
     format: ClassVar[int] = 1
 
     def write(self, path: Path) -> None:
-        """Write the sealed document to `path`, atomically."""
+        """Write the sealed document to `path`, atomically; what stands there and is no file is set aside."""
+        clear_place(path)
         body = canonical_json(self.model_dump(mode="json"))
         head = f'{{"accelsweep":"{self.kind}","format":{self.format},"sha256":"{sha256_text(body)}","body":'
         write_bytes_atomically(path, (head + body + "}\n").encode("utf-8", "surrogatepass"))
@@ -74,7 +110,7 @@ class Document(Frozen):
         Raises DamagedFile if it is truncated, altered, of another kind or format; FileNotFoundError if it is absent.
         """
         try:
-            envelope = json.loads(path.read_bytes().decode("utf-8", "surrogatepass"))
+            envelope = json.loads(read_whole(path).decode("utf-8", "surrogatepass"))
         except ValueError as error:
             raise DamagedFile(path, f"not a whole JSON document ({error})") from None
         body = _unseal(path, envelope, cls.kind, cls.format)

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from accelsweep.core.plans import Manifest
+from accelsweep.drive.results import not_run_lines
 from accelsweep.state.entry import answer, planned_sweep, sweep_parser
 from accelsweep.state.folders import SweepFolder, existing_sweep
 
@@ -43,7 +44,11 @@ def _merged(home: Path, folders: Sequence[SweepFolder]) -> Path:
 def main(arguments: list[str] | None = None) -> int:
     """Finish the sweep named on the command line, print the page's path and return the exit code."""
     root = sweep_parser("drive.finish", __doc__).parse_args(arguments).sweep
-    return answer(lambda: print(finish(planned_sweep(root))))  # noqa: T201 - a command's answer
+    return answer(lambda: _tell(planned_sweep(root)))
+
+
+def _tell(folder: SweepFolder) -> None:
+    print(finish(folder), *not_run_lines(folder), sep="\n")  # noqa: T201 - a command's answer
 
 
 if __name__ == "__main__":

@@ -96,25 +96,28 @@ class SweepProgress:
         """Look for new records, print each one's outcome, and refresh the line about the current run."""
         self._look_for_open_blocks()
         for block in list(self.pending):
-            ended = [run for run in self.pending[block] if _stamp(self.folder, run) not in (0, self.before[run])]
+            stamps = {run: _stamp(self.folder, run) for run in self.pending[block]}
+            ended = [run for run, stamp in stamps.items() if stamp not in (0, self.before[run])]
             for run in ended:
-                self.pending[block].remove(run)
+                self.before[run] = stamps[run]
                 self._tell(run)
             if self.folder.done(block).exists() and not ended:
-                del self.pending[block]  # the rest was measured before and is skipped
+                del self.pending[block]  # until then a run may be tried again; the rest was measured before
         if self.bar is not None:
             self.bar.update(self.bar.task_ids[0], completed=self.done, description=self._line())
 
     def _tell(self, run: str) -> None:
         self.done += run not in self.standing
+        self.standing.add(run)  # tried again it is told again, and not counted twice
         record = record_or_none(self.folder, run)
         if record is None:
             return
         self.fresh_seconds.append(record.wall_seconds)
         rate = record.metrics.get(compared_rate(self.wanted_rate, [record.config.task]))
         self.last = number(rate.value, rate.unit) if rate and rate.value is not None else str(record.outcome)
-        reason = "" if record.outcome is Outcome.measured else f": {record.reason}"
-        text = f"[{self.done}/{self.total}] {self.labels[run]}  {self.last}{reason.splitlines()[0] if reason else ''}"
+        reason = "" if record.outcome is Outcome.measured else f": {record.reason}".splitlines()[0]
+        again = f" (attempt {record.attempt})" if record.attempt > 1 else ""
+        text = f"[{self.done}/{self.total}] {self.labels[run]}{again}  {self.last}{reason}"
         self.console.print(text, markup=False, highlight=False, soft_wrap=True)
 
     def _line(self) -> str:

@@ -2,19 +2,33 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import dataclass
+
 import typer
 from rich.table import Table
 
+from accelsweep.core.digits import count_of
 from accelsweep.core.findings import CellFinding, Findings
 from accelsweep.core.outcome import Outcome
+from accelsweep.core.plans import Manifest
 from accelsweep.drive.console import console
 from accelsweep.report import claims, ladder
 from accelsweep.report.format import bare_text, in_about, ratio_text, unit_word
 from accelsweep.state.folders import SweepFolder
+from accelsweep.state.halts import reasons_not_run
 
 
-def print_results(folder: SweepFolder) -> int:
-    """Print the sweep's findings in short; return how many planned runs are not settled."""
+@dataclass(frozen=True)
+class Told:
+    """What the user was told: how many planned runs are not settled, and whether each that did not run has a reason."""
+
+    unsettled: int
+    explained: bool
+
+
+def print_results(folder: SweepFolder) -> Told:
+    """Print the sweep's findings in short; return what they say of runs without a final outcome."""
     findings = Findings.read(folder.findings)
     console().print(_table(findings))
     for line in (*map(ladder.in_one_line, findings.ladder), *map(claims.in_one_line, findings.claims)):
@@ -24,6 +38,13 @@ def print_results(folder: SweepFolder) -> int:
         typer.echo(f"to settle what is open{in_about(findings.recommendation)}: {findings.recommendation.settle}")
     for refusal in findings.refusals[:3]:
         typer.echo(f"refused: {refusal}")
+    typer.echo(f"report: {folder.report / 'index.html'}")
+    typer.echo("MLflow: accelsweep ui")
+    return _print_unsettled(folder, findings)
+
+
+def _print_unsettled(folder: SweepFolder, findings: Findings) -> Told:
+    """Say last how many runs have no final outcome, and what kept them from it."""
     unsettled = sum(count for outcome, count in findings.outcomes.items() if not outcome.settled)
     if unsettled:
         listed = ", ".join(f"{count} {name}" for name, count in findings.outcomes.items() if not name.settled)
@@ -31,9 +52,19 @@ def print_results(folder: SweepFolder) -> int:
             f"{unsettled} of {findings.planned_runs} runs have no final outcome ({listed}); "
             "the same command tries them again"
         )
-    typer.echo(f"report: {folder.report / 'index.html'}")
-    typer.echo("MLflow: accelsweep ui")
-    return unsettled
+    kept = reasons_not_run(folder, Manifest.read(folder.manifest))
+    for line in _lines(kept):
+        typer.echo(line)
+    return Told(unsettled, bool(kept) and sum(kept.values()) >= findings.outcomes.get(Outcome.not_run, 0))
+
+
+def not_run_lines(folder: SweepFolder) -> list[str]:
+    """Return a line for each reason that keeps runs of the sweep from being measured."""
+    return _lines(reasons_not_run(folder, Manifest.read(folder.manifest)))
+
+
+def _lines(kept: Mapping[str, int]) -> list[str]:
+    return [f"not_run: {count_of(count, 'run')}: {why}" for why, count in kept.items()]
 
 
 def _table(findings: Findings) -> Table:

@@ -19,6 +19,7 @@ from accelsweep.core.errors import AccelsweepError, InputError
 from accelsweep.core.plans import PILOT, Manifest, PlannedBlock, Resources
 from accelsweep.drive.head import living_head
 from accelsweep.drive.profiles import check_executor
+from accelsweep.drive.ready import make_ready
 from accelsweep.plan.blocks.slurm import RESTARTS_VARIABLE, Value, across_nodes, before_block, job_resources, python
 from accelsweep.state.folders import SweepFolder, existing_sweep, sweep_name_in
 
@@ -152,7 +153,7 @@ def open_sweep(config: Mapping[str, Any], *, plan_if_asked: bool) -> Sweep:
 
             os.environ[SWEEP_VARIABLE] = folder.name
             if living_head(folder) is None:
-                folder.stop.unlink(missing_ok=True)  # of an earlier command, whose time budget was spent
+                make_ready(folder, lambda line: print(line, file=sys.stderr))  # noqa: T201 - what Snakemake's user reads
                 _tell_of_pilot(manifest)
             audit(folder, check_present=manifest.site.scheduler == "local")
         return Sweep(folder, manifest)

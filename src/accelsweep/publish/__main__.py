@@ -8,6 +8,7 @@ import sys
 import typer
 
 from accelsweep.state.entry import answer, planned_sweep, sweep_parser
+from accelsweep.state.stamps import bring_all_back
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -29,6 +30,7 @@ def _publish(options: argparse.Namespace) -> None:
         return
     from accelsweep.publish.state import up_to_date
 
+    bring_all_back(folder)
     if up_to_date(folder, options.tracking_uri):
         typer.echo(f"{folder.name}: MLflow has everything already")
         return

@@ -18,6 +18,7 @@ from accelsweep.core.secrets import masked
 from accelsweep.publish.location import artifact_location, database_file
 from accelsweep.publish.wanted import CREATED, KEY, NOTE, PARENT, PUBLISHED, SOURCE
 from accelsweep.state.folders import SweepFolder
+from accelsweep.state.leftovers import NEW_DATABASE, sweep_up_databases
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
@@ -96,7 +97,10 @@ def connect(folder: SweepFolder, uri: str, experiment: str | None = None) -> Sto
 def create_database(uri: str, home: Path) -> None:
     """Make the file of a SQLite store if there is none, whole or not at all. Does nothing for any other store."""
     path = database_file(uri)
-    if path is None or path.exists():
+    if path is None:
+        return
+    sweep_up_databases(path)
+    if path.exists():
         return
     for noisy in ("alembic", "mlflow.store.db"):
         logging.getLogger(noisy).setLevel(logging.WARNING)  # otherwise each of some 50 migrations is announced
@@ -104,7 +108,7 @@ def create_database(uri: str, home: Path) -> None:
 
     path.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=path.parent, prefix=f".{path.name}.") as folder:
-        made = Path(folder) / "new.db"
+        made = Path(folder) / NEW_DATABASE
         store = SqlAlchemyStore(  # type: ignore[no-untyped-call]  # mlflow has no type hints there
             f"sqlite:///{made}", (home.resolve() / "mlartifacts").as_uri()
         )

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import vl_convert
 
+from accelsweep.core.documents import clear_place
 from accelsweep.core.errors import AccelsweepError, InputError
 from accelsweep.core.findings import Findings
 from accelsweep.report.captions import CAPTIONS
@@ -70,6 +71,7 @@ def _swap(files: dict[str, str], target: Path) -> None:
         for name, text in files.items():
             (building / name).write_bytes(text.encode("utf-8"))
         for name in sorted(files, key=lambda name: name == PAGE):
+            clear_place(target / name)
             (building / name).replace(target / name)
     finally:
         shutil.rmtree(building, ignore_errors=True)

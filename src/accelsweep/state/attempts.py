@@ -13,7 +13,7 @@ import os
 from pathlib import Path
 from typing import ClassVar
 
-from accelsweep.core.documents import Document, set_aside
+from accelsweep.core.documents import Document, remove, set_aside
 from accelsweep.core.errors import DamagedFile
 from accelsweep.core.record import Record
 from accelsweep.state.records import read_record_at
@@ -71,8 +71,8 @@ class RunFolder:
             try:
                 self._read(path)
             except DamagedFile as error:
-                aside = set_aside(path)
-                damaged.append(DamagedFile(path, f"{error.why}; set aside as {aside.name}"))
+                aside = set_aside(error.path)
+                damaged.append(DamagedFile(error.path, f"{error.why}; set aside as {aside.name}"))
         latest = self.attempt(self.latest())
         whole = (latest / "record.json").exists() and not (latest / _REOPENED).exists()
         if whole and self.latest() > self._recorded():
@@ -97,7 +97,7 @@ class RunFolder:
 
     def unmark(self, number: int) -> None:
         """Say that attempt `number` did not take its supervisor down."""
-        (self.attempt(number) / "started.json").unlink(missing_ok=True)
+        remove(self.attempt(number) / "started.json")
 
     def discard_half_written(self, number: int) -> None:
         """Remove files that ranks of attempt `number` were killed while writing; call it when none of them lives."""

@@ -7,7 +7,7 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-from accelsweep.core.errors import EXIT_OK, AccelsweepError
+from accelsweep.core.errors import EXIT_INCOMPLETE, EXIT_OK, AccelsweepError
 from accelsweep.core.secrets import masked
 from accelsweep.state.folders import SweepFolder, existing_sweep
 
@@ -33,6 +33,8 @@ def planned_sweep(path: Path) -> SweepFolder:
 def answer(work: Callable[[], int | None], tell: Callable[[str], None] | None = None) -> int:
     """Return the exit code of `work`, 0 where it gives none. An error meant for the user becomes one line and its code.
 
+    So does an error of the operating system, with code 1: a file that is not there, a disk that refuses.
+
     `tell` gets the line; by default it goes to the standard error output.
     """
     try:
@@ -40,6 +42,9 @@ def answer(work: Callable[[], int | None], tell: Callable[[str], None] | None = 
     except AccelsweepError as error:
         (tell or _tell)(f"error: {masked(str(error))}")
         return error.exit_code
+    except OSError as error:
+        (tell or _tell)(f"error: {masked(str(error))}")
+        return EXIT_INCOMPLETE
 
 
 def _tell(line: str) -> None:

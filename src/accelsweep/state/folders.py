@@ -87,6 +87,14 @@ class SweepFolder:
         """The holds of all blocks, present and old ones."""
         return sorted(self.root.glob("blocks/*.claim.json"))
 
+    def halt(self, block: str) -> Path:
+        """Why the block's last supervisor ended early; absent where it did not."""
+        return self.root / "blocks" / f"{block}.halt.json"
+
+    def halts(self) -> list[Path]:
+        """The halts of all blocks."""
+        return sorted(self.root.glob("blocks/*.halt.json"))
+
     def ceilings(self, block: str) -> Path:
         """The matmul ceilings that a block's runs measured, once for all of them."""
         return self.root / "ceilings" / f"{block}.json"
@@ -136,6 +144,10 @@ class SweepFolder:
     def snakemake_log(self) -> Path:
         """The output of Snakemake during the last invocation."""
         return self.root / "logs" / "snakemake.log"
+
+    def log(self, block: str) -> Path:
+        """What the supervisors of a block said."""
+        return self.root / "logs" / f"{block}.log"
 
     @property
     def publish_log(self) -> Path:

@@ -19,7 +19,7 @@ from pathlib import Path
 
 import psutil
 
-from accelsweep.core.documents import sha256_text
+from accelsweep.core.documents import clear_place, sha256_text
 from accelsweep.core.errors import AccelsweepError
 from accelsweep.core.plans import Hold
 from accelsweep.core.record import now
@@ -134,7 +134,7 @@ def _placed(path: Path, hold: Hold) -> bool:
 
 def _clear(path: Path, dead: Hold | None) -> None:
     """Take a dead hold away, or one that cannot be read; what another put there in the meantime is put back."""
-    if not path.exists():
+    if clear_place(path) is not None or not os.path.lexists(path):
         return
     aside = _beside(path)
     with contextlib.suppress(FileNotFoundError, FileExistsError):

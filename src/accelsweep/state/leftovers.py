@@ -21,6 +21,9 @@ from accelsweep.state.folders import SweepFolder
 STALE_SECONDS = 3600.0
 """No write takes so long; a younger file may still be written."""
 
+NEW_DATABASE = "new.db"
+"""What a database is called until it is whole."""
+
 _RANDOM = r"[a-z0-9_]{8}"
 _FILE = re.compile(rf"\.[\w.-]+\.(json\.{_RANDOM}|parquet(\.{_RANDOM})?)\.part", re.ASCII)
 
@@ -30,11 +33,23 @@ def sweep_up(folder: SweepFolder) -> list[Path]:
     found = [*_files(folder), *_reports(folder)]
     if not found or (now := now_on(folder.root)) is None:
         return []
-    stale = [path for path, changed in found if now - changed > STALE_SECONDS]
+    stale = [path for path, changed in found if abs(now - changed) > STALE_SECONDS]
     for path in stale:
         with contextlib.suppress(OSError):
             shutil.rmtree(path) if path.is_dir() else path.unlink()
     return [path for path in stale if not path.exists()]
+
+
+def sweep_up_databases(path: Path) -> None:
+    """Remove the stale folders in which the database at `path` was being made by a process that was killed."""
+    making = re.compile(rf"\.{re.escape(path.name)}\.{_RANDOM}")
+    folders = [folder for folder in path.parent.glob(f".{path.name}.*") if making.fullmatch(folder.name)]
+    found = [one for folder in folders for one in _ours(folder, stat.S_ISDIR)]
+    if found and (now := now_on(path.parent)) is not None:
+        for folder, changed in found:
+            inside = [one.name for one in folder.iterdir()]
+            if abs(now - changed) > STALE_SECONDS and all(name.startswith(NEW_DATABASE) for name in inside):
+                shutil.rmtree(folder, ignore_errors=True)
 
 
 def now_on(folder: Path) -> float | None:

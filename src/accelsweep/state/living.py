@@ -61,4 +61,4 @@ def _heard_of(path: Path) -> bool:
     except FileNotFoundError:
         return False
     now = now_on(path.parent)
-    return now is None or now - beaten < SILENCE_SECONDS
+    return now is None or abs(now - beaten) < SILENCE_SECONDS  # beaten in the future: before a clock was set back

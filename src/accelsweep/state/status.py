@@ -16,6 +16,7 @@ from accelsweep.core.plans import Hold, Manifest
 from accelsweep.core.record import Doubt, Record
 from accelsweep.state.attempts import RunFolder
 from accelsweep.state.folders import SweepFolder
+from accelsweep.state.halts import reasons_not_run
 from accelsweep.state.living import living, read_hold
 from accelsweep.state.progress import steps_done
 
@@ -33,7 +34,8 @@ class WorkedBlock:
 class Status:
     """A sweep at one moment. `seconds_left` is a rough guess from the runs that took time, None before one ended.
 
-    `records` are those of the wanted runs, in plan order; `doubts` are the last few, each with its run's name.
+    `records` are those of the wanted runs, in plan order; `doubts` are the last few, each with its run's name. `kept`
+    counts the runs without a record by what kept them from it.
     """
 
     sweep: str
@@ -45,6 +47,7 @@ class Status:
     records: tuple[Record, ...]
     doubts: tuple[tuple[str, Doubt], ...]
     damaged: tuple[DamagedFile, ...]
+    kept: Mapping[str, int]
 
 
 def status(folder: SweepFolder, *, last_doubts: int = 5) -> Status:
@@ -73,6 +76,7 @@ def status(folder: SweepFolder, *, last_doubts: int = 5) -> Status:
         records=tuple(records),
         doubts=tuple(doubts[:last_doubts]),
         damaged=tuple(damaged),
+        kept=reasons_not_run(folder, manifest),
     )
 
 

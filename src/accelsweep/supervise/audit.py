@@ -20,6 +20,7 @@ from accelsweep.core.plans import Block, Done, Manifest
 from accelsweep.core.record import Record, steps_damage
 from accelsweep.state.attempts import RunFolder
 from accelsweep.state.folders import SweepFolder
+from accelsweep.state.halts import why_not_run
 from accelsweep.state.leftovers import sweep_up
 from accelsweep.state.living import living_hold
 from accelsweep.supervise.skips import Present
@@ -129,7 +130,7 @@ class _Block:
             self._set_aside(error)
             return RunState(run, self._name, Outcome.not_run, f"its record is damaged: {error.why}")
         if record is None:
-            return RunState(run, self._name, Outcome.not_run, "it has no record yet")
+            return RunState(run, self._name, Outcome.not_run, why_not_run(self._folder, self._name))
         damage = steps_damage(record, self._folder.steps(run))
         if damage is not None:
             self._set_aside(damage)

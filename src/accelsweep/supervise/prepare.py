@@ -13,7 +13,7 @@ from typing import Any
 
 from accelsweep.core.cell import brings_own_data
 from accelsweep.core.config import CellConfig
-from accelsweep.core.documents import canonical_json, sha256_text, write_bytes_atomically
+from accelsweep.core.documents import canonical_json, read_whole, sha256_text, write_bytes_atomically
 from accelsweep.core.errors import DamagedFile
 from accelsweep.core.plans import Block, Manifest
 from accelsweep.state.entry import answer, planned_sweep, sweep_parser
@@ -66,8 +66,8 @@ def _has_nothing_to_prepare(config: CellConfig) -> bool:
 
 def _ready(folder: SweepFolder) -> list[str]:
     try:
-        found = json.loads(folder.prepared.read_bytes())
-    except (FileNotFoundError, ValueError):
+        found = json.loads(read_whole(folder.prepared))
+    except (FileNotFoundError, DamagedFile, ValueError):
         return []
     return found if isinstance(found, list) else []
 

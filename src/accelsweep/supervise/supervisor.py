@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from accelsweep.core.documents import sha256_file
+from accelsweep.core.documents import remove, sha256_file
 from accelsweep.core.errors import EXIT_INCOMPLETE, EXIT_OK, DamagedFile, InputError
 from accelsweep.core.outcome import Outcome
 from accelsweep.core.plans import Block, Done, Manifest, Run
@@ -16,9 +16,12 @@ from accelsweep.core.record import steps_damage
 from accelsweep.machine import linux
 from accelsweep.state.attempts import RunFolder
 from accelsweep.state.folders import SweepFolder
+from accelsweep.state.halts import Why
 from accelsweep.state.holding import Holder
+from accelsweep.state.stamps import bring_back
 from accelsweep.supervise.block_hold import held
 from accelsweep.supervise.disk import check_room
+from accelsweep.supervise.halting import halting, leave_halt
 from accelsweep.supervise.outcomes import Conclusion
 from accelsweep.supervise.processes.launchers import Launchers
 from accelsweep.supervise.running import Runner
@@ -70,21 +73,31 @@ def supervise(
     """Give every wanted run of a block a record and write the block's done file; return the exit code.
 
     0 when that is done, 1 when the sweep's stop file or limits.block_seconds ended it early, 128 + N after signal N.
-    Finished runs are kept.
+    Finished runs are kept. Whatever the reason for an early end is, a halt tells it (`state.halts`).
     """
-    job = read_assignment(block_file)
-    check_room(job.folder.root, job.manifest.settings.limits.free_disk_bytes)
-    signals = Signals()
-    with signals.caught():
-        try:
-            with held(job.folder, job.block.name, signals.pause, say, cancel_old=cancel_old) as hold:
-                finished = _Supervisor(job, signals, hold, say, launchers or Launchers()).measure_all()
-        except Interrupted:
-            finished = False
-    if signals.stop is not None and not finished:
-        say(f"stopped by {signals.stop.name}; every finished run is kept")
-        return 128 + signals.stop
-    return EXIT_OK if finished else EXIT_INCOMPLETE
+    folder, signals = SweepFolder.of_block(block_file), Signals()
+    with halting(folder, block_file.stem, say):
+        job = read_assignment(block_file)
+        check_room(folder.root, job.manifest.settings.limits.free_disk_bytes)
+        with signals.caught():
+            why = _measure(job, signals, say, launchers or Launchers(), cancel_old=cancel_old)
+    if why is None:
+        return EXIT_OK
+    leave_halt(folder, job.block.name, why, say)
+    say(f"{why}; every finished run is kept")
+    return EXIT_INCOMPLETE if signals.stop is None else 128 + signals.stop
+
+
+def _measure(
+    job: Assignment, signals: Signals, say: Callable[[str], None], launchers: Launchers, *, cancel_old: bool
+) -> str | None:
+    """Measure the block while holding it; return None, or why not each of its runs has a record."""
+    try:
+        with held(job.folder, job.block.name, signals.pause, say, cancel_old=cancel_old) as hold:
+            remove(job.folder.halt(job.block.name))
+            return _Supervisor(job, signals, hold, say, launchers).measure_all()
+    except Interrupted:
+        return _stopped(signals)
 
 
 def _fallen(place: RunFolder) -> Conclusion | None:
@@ -101,6 +114,11 @@ def _fallen(place: RunFolder) -> Conclusion | None:
     return None
 
 
+def _stopped(signals: Signals) -> str:
+    assert signals.stop is not None, "nothing else interrupts a run or a wait"
+    return Why.stopped.format(signal=signals.stop.name)
+
+
 class _Supervisor:
     def __init__(
         self, job: Assignment, signals: Signals, hold: Holder, say: Callable[[str], None], launchers: Launchers
@@ -113,8 +131,8 @@ class _Supervisor:
         self._present = Present(job.folder.home)
         self._began = 0.0
 
-    def measure_all(self) -> bool:
-        """Measure what does not stand; return whether every wanted run has a record now."""
+    def measure_all(self) -> str | None:
+        """Measure what does not stand; return None when every wanted run has a record, else why not."""
         pending = [run for run in self._job.wanted if not self._stands(run)]
         self._say(f"block {self._job.block.name}: {len(self._job.wanted)} runs wanted, {len(pending)} to measure")
         if pending:
@@ -123,19 +141,19 @@ class _Supervisor:
             self._began = time.monotonic()  # so that however short the limit, one run is measured
             for run in pending:
                 if (why := self._why_stop()) is not None:
-                    self._say(f"{why}: no further run is started")
-                    return False
+                    return why
                 if self._signals.stop is not None or not self._settle(runner, run):
-                    return False
+                    return _stopped(self._signals)
         self._write_done()
-        return True
+        return None
 
     def _why_stop(self) -> str | None:
-        if self._job.folder.stop.exists():
-            return f"{self._job.folder.stop} stands"
+        folder = self._job.folder
+        if folder.stop.exists():
+            return Why.budget_spent.format(stop=folder.stop.relative_to(folder.home))
         limit = self._job.manifest.settings.limits.block_seconds
         if limit is not None and time.monotonic() - self._began >= limit:
-            return f"the block's {limit:g} s (limits.block_seconds) are spent"
+            return Why.block_spent.format(seconds=limit)
         return None
 
     def _runner(self) -> Runner:
@@ -185,3 +203,4 @@ class _Supervisor:
         job = self._job
         records = {run.name: sha256_file(job.folder.record(run.name)) for run in job.wanted}
         Done(block=job.block.name, records=records).write(job.folder.done(job.block.name))
+        bring_back([job.folder.block(job.block.name)], job.folder.root)  # else Snakemake drops the done file as too old

@@ -1,0 +1,86 @@
+"""Why a block ended without its runs: every way in which that can happen, with the words that the user gets.
+
+A supervisor that ends early leaves a halt beside its block, `blocks/BLOCK.halt.json`, whatever the reason. The next
+supervisor of the block takes it away. `run`, `status`, `runs` and the report tell it, so that nobody has to read a log.
+Sweeps of earlier versions have no such files and read as before.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import re
+from collections import Counter
+from collections.abc import Mapping
+from enum import StrEnum
+from typing import ClassVar
+
+from accelsweep.core.documents import Document, remove
+from accelsweep.core.errors import DamagedFile
+from accelsweep.core.plans import Manifest
+from accelsweep.state.folders import SweepFolder
+from accelsweep.state.living import living, read_hold
+
+_NUMBER = re.compile(r"\bb[0-9a-f]{12}\b|[0-9]+")
+"""A number, or the name of a block."""
+
+
+class Why(StrEnum):
+    """The ways, as templates of the words.
+
+    Errors of ours bring their own: a damaged plan, a block that the plan has no more, a hold or a lock that is lost.
+    """
+
+    no_room = (
+        "the disk of {folder} has {free:.0f} MB free, limits.free_disk_bytes asks for {asked:.0f} MB; make room or "
+        "lower it"
+    )
+    disk_refused = "{where}: {error}; make the folder writable or make room on its disk"
+    budget_spent = "the time budget was spent before it began ({stop} stands)"
+    block_spent = "the {seconds:g} s of its block (limits.block_seconds) were spent before it began"
+    stopped = "the supervisor of its block was stopped by {signal}"
+    failed = "the supervisor of its block failed ({error}); {log} has more"
+    died = (
+        "the supervisor of its block, process {pid} on {host}, ended without a word: it was killed, or the machine was"
+    )
+    never_began = "it has not run yet"
+
+
+class Halt(Document):
+    """Why the supervisor of a block ended before each of its runs had a record, and what mends it."""
+
+    kind: ClassVar[str] = "halt"
+
+    block: str
+    why: str
+
+
+def why_not_run(folder: SweepFolder, block: str) -> str:
+    """Return why runs of a block have no record: what kept it from them, or that nobody has begun it or it goes on."""
+    path = folder.hold(block)
+    hold = read_hold(path)
+    if hold is not None and living(hold, path):
+        return Why.never_began
+    with contextlib.suppress(FileNotFoundError, DamagedFile):
+        return Halt.read(folder.halt(block)).why
+    return Why.never_began if hold is None else Why.died.format(pid=hold.pid, host=hold.host)
+
+
+def reasons_not_run(folder: SweepFolder, manifest: Manifest) -> Mapping[str, int]:
+    """Return how many wanted runs have no record for which reason; those that nobody kept from it are left out.
+
+    Reasons that differ in numbers alone are one reason: the room on a disk, and who died, differ from block to block.
+    """
+    counts: Counter[str] = Counter()
+    told: dict[str, str] = {}
+    for block in manifest.blocks:
+        absent = sum(not folder.record(run).exists() for run in block.runs)
+        if absent and (why := why_not_run(folder, block.name)) != Why.never_began:
+            like = _NUMBER.sub("", why)
+            counts[told.setdefault(like, why)] += absent
+    return counts
+
+
+def forget_halts(folder: SweepFolder) -> None:
+    """Take the halts of an earlier command away, whose reasons may be no more."""
+    for path in folder.halts():
+        remove(path)

@@ -1,0 +1,34 @@
+"""What stands in the place of a sweep's files and is none: a folder, a device, a pipe. It is set aside, never used."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+from accelsweep.core.documents import clear_place
+from accelsweep.core.errors import DamagedFile
+from accelsweep.state.folders import SweepFolder
+
+_SUFFIXES = frozenset({".json", ".parquet", ".log", ".done"})
+"""Those of the files that we write; no folder of ours has one."""
+
+_LEFT_ALONE = "attempts"
+"""Folders in which runs may leave what they like."""
+
+
+def set_strangers_aside(folder: SweepFolder) -> list[DamagedFile]:
+    """Set aside what stands where files of the sweep belong; return what it was, with its new name."""
+    places = [*_places(folder), folder.stop, folder.report / "index.html"]
+    return [
+        DamagedFile(path, f"it is no file: something else stood there; set aside as {aside.name}")
+        for path in places
+        if (aside := clear_place(path)) is not None
+    ]
+
+
+def _places(folder: SweepFolder) -> Iterator[Path]:
+    for place, folders, files in os.walk(folder.root):
+        names = [name for name in (*folders, *files) if Path(name).suffix in _SUFFIXES]
+        folders[:] = [name for name in folders if name not in names and name != _LEFT_ALONE]
+        yield from (Path(place, name) for name in names)

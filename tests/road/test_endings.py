@@ -1,0 +1,101 @@
+"""However a sweep ends, the last line that its user reads says what kept runs from being measured."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+import time
+
+import pytest
+from home import Home
+from patience import PATIENCE_SECONDS
+from tiny_supervisor import until
+
+pytestmark = pytest.mark.real
+
+
+def test_a_disk_with_too_little_room_is_told_in_the_last_line_and_in_the_report(home: Home) -> None:
+    result = home.accelsweep("run", "experiment=tiny", "limits.free_disk_bytes=1000000000000000000")
+    assert result.returncode == 1, result.stdout
+    last = result.stdout.splitlines()[-1]
+    assert last.startswith("not_run: 4 runs: the disk of sweeps/tiny has "), result.stdout
+    assert "MB free, limits.free_disk_bytes asks for 1000000000000 MB; make room" in last
+    report = (home.path / "reports/tiny/report.md").read_text().replace("\\", "")
+    assert "limits.free_disk_bytes asks for 1000000000000 MB" in report
+    mended = home.accelsweep("run", "experiment=tiny")
+    assert mended.returncode == 0, mended.stdout
+    assert "not_run" not in mended.stdout
+    for log in home.path.glob("sweeps/tiny/logs/b*.log"):
+        lines = log.read_text().splitlines()
+        assert len([line for line in lines if line.startswith("# ")]) == 2, "each command begins with a line of its own"
+        assert "limits.free_disk_bytes asks for" in lines[1], "what an earlier command said is kept"
+        assert "measured after" in lines[-1]
+
+
+def test_a_clock_that_was_set_back_is_named_and_costs_no_result(continued: Home) -> None:
+    """All that an earlier command wrote is stamped three days ahead, and one block is to be measured again."""
+    later = time.time() + 3 * 86_400
+    before = continued.records("tiny")
+    for path in [*continued.path.glob("sweeps/tiny/*.*"), *continued.path.glob("sweeps/tiny/blocks/*")]:
+        os.utime(path, (later, later))
+    done = sorted(continued.path.glob("sweeps/tiny/blocks/*.done.json"))
+    done[0].unlink()
+    result = continued.accelsweep("run", "experiment=tiny")
+    assert result.returncode == 0, result.stdout
+    assert re.search(r"files of sweeps/tiny were stamped 2 days, 23:\d\d:\d\d in the future", result.stdout)
+    assert all(path.exists() for path in done)
+    assert continued.records("tiny") == before
+
+
+def test_folders_in_the_places_of_files_are_set_aside_and_named(continued: Home) -> None:
+    before = continued.records("tiny")
+    sweep = continued.path / "sweeps/tiny"
+    done = next(sweep.glob("blocks/*.done.json"))
+    page = continued.path / "reports/tiny/index.html"
+    places = [sweep / "findings.json", sweep / "records.parquet", sweep / "manifest.json", sweep / "head.claim.json"]
+    places += [done, page, sweep / "logs/snakemake.log", sweep / f"logs/{done.name.partition('.')[0]}.log"]
+    for path in places:
+        path.unlink(missing_ok=True)
+        (path / "inside").mkdir(parents=True)
+    result = continued.accelsweep("run", "experiment=tiny")
+    assert result.returncode == 0, result.stdout
+    assert "it is no file: something else stood there; set aside as findings.json.damaged-1" in result.stdout
+    assert "Traceback" not in result.stdout
+    assert all(path.is_file() for path in places if path.name != "head.claim.json")
+    assert all((path.with_name(f"{path.name}.damaged-1") / "inside").is_dir() for path in places)
+    assert continued.records("tiny") == before
+
+
+LASTING = ("run", "experiment=tiny", "measure.min_seconds=2", "measure.max_steps=100000")
+
+
+def test_a_manifest_that_is_emptied_during_a_run_is_told_in_a_sentence_and_the_same_command_goes_on(home: Home) -> None:
+    process = begun(home)
+    (home.path / "sweeps/tiny/manifest.json").write_text("")
+    output, _ = process.communicate(timeout=PATIENCE_SECONDS)
+    assert process.returncode == 1, output
+    assert "manifest.json: not a whole JSON document" in output.splitlines()[-1]
+    assert not [line for line in output.splitlines() if "Traceback" in line or "returned non-zero" in line], output
+    kept = home.records("tiny")
+    again = home.accelsweep(*LASTING)
+    assert again.returncode == 0, again.stdout
+    assert {run: stamp for run, stamp in home.records("tiny").items() if run in kept} == kept
+
+
+def test_a_snakemake_that_is_stopped_from_outside_is_told_in_a_sentence(home: Home) -> None:
+    process = begun(home)
+    for pid in home.processes("snakemake"):
+        os.kill(pid, signal.SIGINT)
+    output, _ = process.communicate(timeout=PATIENCE_SECONDS)
+    assert process.returncode == 1, output
+    assert "it was told to stop; sweeps/tiny/logs/snakemake.log has more" in output.splitlines()[-1], output
+    assert "Traceback" not in output
+
+
+def begun(home: Home) -> subprocess.Popen[str]:
+    """Start a command and return when its first run has begun."""
+    process = home.start(*LASTING)
+    until(lambda: list(home.path.glob("sweeps/tiny/runs/*/attempts/1/run-spec.json")))
+    return process

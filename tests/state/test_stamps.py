@@ -1,0 +1,58 @@
+"""No file of a sweep is left in the future, where Snakemake would refuse what is made from it."""
+
+from __future__ import annotations
+
+import os
+import re
+import time
+from pathlib import Path
+
+import pytest
+from example_sweep import build_example_sweep
+
+from accelsweep.state.folders import SweepFolder
+from accelsweep.state.stamps import bring_all_back, bring_back, clocks_that_differ
+
+DAYS = 86_400.0
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> SweepFolder:
+    return build_example_sweep(tmp_path)
+
+
+def ahead(path: Path, seconds: float) -> Path:
+    stamp = time.time() + seconds
+    os.utime(path, (stamp, stamp))
+    return path
+
+
+def test_files_from_the_future_are_stamped_now_and_older_ones_are_left_alone(folder: SweepFolder) -> None:
+    first, second, *_ = sorted(folder.root.glob("blocks/b*.json"))
+    ahead(first, 3 * DAYS)
+    old = ahead(second, -DAYS).stat().st_mtime_ns
+    report = folder.report / "index.html"
+    report.parent.mkdir(parents=True)
+    report.touch()
+    for path in (folder.manifest, report):
+        ahead(path, DAYS)
+    found = bring_all_back(folder)
+    assert 3 * DAYS - 60 < found < 3 * DAYS + 60
+    assert all(path.stat().st_mtime <= time.time() for path in (first, folder.manifest, report))
+    assert second.stat().st_mtime_ns == old
+    (told,) = clocks_that_differ(folder, found)
+    assert re.search(r"files of sweeps/example were stamped (2 days, 23:59|3 days, 0:00):\d\d in the future", told)
+
+
+def test_nothing_is_told_where_the_clocks_agree(folder: SweepFolder) -> None:
+    assert list(clocks_that_differ(folder, bring_all_back(folder))) == []
+
+
+def test_a_clock_of_the_disk_that_differs_from_the_machines_is_named(folder: SweepFolder, monkeypatch) -> None:
+    slow = time.time() - 600
+    monkeypatch.setattr("accelsweep.state.stamps.now_on", lambda _: slow)
+    (told,) = clocks_that_differ(folder, 0.0)
+    assert told == "warning: the clock of the disk of sweeps/example is 0:10:00 behind this machine's"
+    block = next(folder.root.glob("blocks/b*.json"))
+    assert bring_back([block], folder.root) > 0, "later than the disk would stamp what is made from it"
+    assert block.stat().st_mtime == pytest.approx(slow)

@@ -1,0 +1,104 @@
+"""A folder, a device or a pipe in the place of a file of ours is set aside like any damaged file, and never read."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from example_sweep import build_example_sweep
+from tiny_supervisor import Supervised
+
+from accelsweep.analyse.collect import collect
+from accelsweep.commands.runs import print_runs
+from accelsweep.commands.status import print_status
+from accelsweep.core.documents import read_whole
+from accelsweep.core.errors import DamagedFile
+from accelsweep.core.outcome import Outcome
+from accelsweep.drive.finish import finish
+from accelsweep.drive.head import held
+from accelsweep.state.folders import SweepFolder
+from accelsweep.state.strangers import set_strangers_aside
+from accelsweep.supervise.audit import audit
+
+KINDS: dict[str, Callable[[Path], None]] = {
+    "folder": lambda path: (path / "inside").mkdir(parents=True),
+    "pipe": os.mkfifo,
+    "device": lambda path: path.symlink_to("/dev/zero"),
+}
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> SweepFolder:
+    monkeypatch.setenv("ACCELSWEEP_LEASES", str(tmp_path / "leases"))
+    return build_example_sweep(tmp_path)
+
+
+def replaced(path: Path, kind: str) -> Path:
+    path.unlink(missing_ok=True)
+    KINDS[kind](path)
+    return path
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_head_and_the_readers_of_a_sweep_go_on(folder: SweepFolder, kind: str, capsys) -> None:
+    run = next(folder.root.glob("runs/*/record.json")).parent.name
+    paths = [folder.root / "head.claim.json", folder.findings, folder.records, folder.record(run)]
+    for path in paths:
+        replaced(path, kind)
+    print_status(folder.home, folder.name)
+    print_runs(folder.home, folder.name, "not_run")
+    assert "its record is damaged: it is no file" in capsys.readouterr().out
+    with held(folder):
+        assert finish(folder).is_file()
+    for path in paths:
+        assert len(list(path.parent.glob(f"{path.name}.damaged-*"))) == 1, path
+        assert not path.exists() or path.is_file()
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_block_with_strangers_in_the_places_of_its_files_is_measured_again(supervised: Supervised, kind: str) -> None:
+    supervised.plan("measured:1", "measured:2")
+    folder, block = supervised.folder, supervised.block.stem
+    assert supervised.run()[0] == 0
+    first, second = supervised.runs()
+    for path in (
+        folder.record(first),
+        folder.steps(second),
+        folder.done(block),
+        folder.hold(block),
+        folder.halt(block),
+    ):
+        replaced(path, kind)
+    assert audit(folder).reopened == (block,)
+    code, output = supervised.run()
+    assert code == 0, output
+    assert [supervised.record(number).outcome for number in range(2)] == [Outcome.measured] * 2
+    assert folder.halts() == []
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_what_is_in_the_way_of_files_that_others_write_is_set_aside_first(folder: SweepFolder, kind: str) -> None:
+    logs = folder.root / "logs"
+    logs.mkdir()
+    paths = [folder.root / "published.done", logs / "snakemake.log", folder.stop]
+    for path in paths:
+        replaced(path, kind)
+    kept = folder.root / "runs" / "mine"
+    kept.mkdir()
+    assert {damaged.path for damaged in set_strangers_aside(folder)} == set(paths)
+    assert not any(os.path.lexists(path) for path in paths)
+    assert kept.is_dir()
+    assert set_strangers_aside(folder) == []
+
+
+def test_a_file_in_the_place_of_a_runs_folder_is_set_aside(folder: SweepFolder) -> None:
+    run = next(folder.root.glob("runs/*/record.json")).parent
+    run.rename(folder.root / "elsewhere")
+    run.write_text("a file")
+    with pytest.raises(DamagedFile, match="it is no folder"):
+        read_whole(run / "record.json")
+    (row,) = [row for row in collect(folder) if row.run == run.name]
+    assert row.outcome is Outcome.not_run
+    assert run.with_name(f"{run.name}.damaged-1").read_text() == "a file"
