@@ -90,6 +90,15 @@ class OwnData(Data):
 def stacked(samples):
     return torch.stack([x for x, _ in samples]), torch.stack([y for _, y in samples])
 """
+UNSTATED = """
+class Own(Module):
+    def training_step(self, batch, batch_idx):
+        return cross_entropy(self.layer(batch[0]), batch[1][:, 0].long())
+class OwnData(Data):
+    def train_dataloader(self):
+        pairs = [(X[at : at + self.batch_size], Y[at : at + self.batch_size, None].float()) for at in (0, 8, 16)]
+        return DataLoader(pairs, batch_size=None)
+"""
 FIXED = "class OwnData(Data):\n    def train_dataloader(self):\n        return loader(5)\n"
 ITERABLE = """
 class Stream(IterableDataset):
@@ -185,7 +194,28 @@ CASES = (
         + "def collate(s):\n    return Batch(*stacked(s))\n",
         lightning="cannot tell how many samples a Batch batch holds",
         raw="cannot tell how many samples a Batch batch holds",
-        note="make it a dataclass, a named tuple or a mapping",
+        note="make it a dataclass, a named tuple or a mapping, or define `samples(self, batch)`",
+    ),
+    Case(
+        "batches of a class of one's own, and `samples(self, batch)` in the module",
+        BATCHES.format(x="batch.x", y="batch.y").replace(
+            "class OwnData", "    def samples(self, batch):\n        return len(batch.y)\nclass OwnData"
+        )
+        + "class Batch:\n    def __init__(self, x, y):\n        self.x, self.y = x, y\n"
+        + "def collate(s):\n    return Batch(*stacked(s))\n",
+    ),
+    Case(
+        "images beside mappings of boxes, as object detection collates them",
+        BATCHES.format(x="torch.stack(batch[0])", y="torch.stack([each['label'] for each in batch[1]])")
+        + "def collate(s):\n    return tuple(x for x, _ in s), tuple({'label': y, 'boxes': x[:3]} for x, y in s)\n",
+        note="the images are counted, as the loader states them",
+    ),
+    Case(
+        "batches that can be read as columns and as a list, from a loader that states no `batch_size`",
+        UNSTATED,
+        lightning="looks like 2 or 8: define samples(self, batch) in the LightningModule",
+        raw="looks like 2 or 8: define samples(self, batch) in the LightningModule",
+        note="so does an attribute `batch_size` of the data set",
     ),
     Case(
         "several training loaders at once",

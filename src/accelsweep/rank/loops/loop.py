@@ -9,9 +9,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
-from accelsweep.core.errors import InputError
-from accelsweep.measure.samples import samples_in
-
 if TYPE_CHECKING:
     import torch
 
@@ -110,21 +107,6 @@ def learning_rate_of(optimizers: Sequence[torch.optim.Optimizer]) -> float | Non
     """Return the learning rate of the first parameter group now, or None where there is no such thing."""
     groups = [group for optimizer in optimizers for group in optimizer.param_groups]
     return float(groups[0]["lr"]) if groups and "lr" in groups[0] else None
-
-
-def count_samples(batch: Any, first: bool, batch_size: int) -> int:
-    """Return the samples in `batch`; raise InputError if the `first` one shows that the data ignores `batch_size`."""
-    samples = samples_in(batch)
-    if samples is None:
-        raise InputError(
-            f"cannot tell how many samples a {type(batch).__name__} batch holds: put a tensor (samples, ...) into it"
-        )
-    if first and samples != batch_size:
-        raise InputError(
-            f"the data's first batch holds {samples} samples although batch_size={batch_size}: "
-            "give the data module's batch_size to its DataLoader"
-        )
-    return samples
 
 
 def on_meta(batch: Any) -> Any:
