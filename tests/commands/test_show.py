@@ -1,8 +1,11 @@
 """What the commands print is true to the files: plan, status, results, comparison."""
 
+import os
 import re
+import shutil
 
 import pytest
+import typer
 
 from accelsweep.analyse.analyse import analyse
 from accelsweep.analyse.collect import collect
@@ -17,6 +20,7 @@ from accelsweep.core.plans import Manifest, Run
 from accelsweep.core.record import Record
 from accelsweep.drive.results import print_results
 from accelsweep.plan.make import make_plan, write_plan
+from accelsweep.state.folders import SweepFolder
 from accelsweep.supervise.skips import Present
 
 
@@ -95,6 +99,23 @@ def test_status_counts_the_days_that_are_left(example_sweep, capsys):
             Record.read(path).model_copy(update={"wall_seconds": 3600.0 * 26 / 3}).write(path)
     print_status(example_sweep.home, None)
     assert "remaining: 3 runs, about 1 day, 2:00:00" in capsys.readouterr().out
+
+
+def test_status_names_what_is_damaged_in_one_sweep_and_goes_on_to_the_next(example_sweep, capsys):
+    """A manifest without JSON, a record that nobody will ever finish writing, an endless progress."""
+    before, after = (SweepFolder(example_sweep.home, name) for name in ("aaa", "zzz"))
+    shutil.copytree(example_sweep.root, after.root)
+    before.root.mkdir()
+    before.manifest.write_text("NaN")
+    run = next(run for run in Manifest.read(after.manifest).wanted_runs() if after.record(run).exists())
+    after.record(run).unlink()
+    os.mkfifo(after.record(run))
+    with pytest.raises(typer.Exit):
+        print_status(example_sweep.home, None)
+    shown = capsys.readouterr().out
+    assert f"aaa: damaged: {before.manifest}: not a whole JSON document (NaN is no JSON)" in shown
+    assert f"{example_sweep.name}: " in shown
+    assert f"damaged: {after.record(run)}: it is no regular file" in shown
 
 
 def test_status_of_an_empty_folder_says_how_to_begin(tmp_path, capsys):

@@ -7,7 +7,7 @@ from pathlib import Path
 import typer
 
 from accelsweep.core.cell import label
-from accelsweep.core.errors import AccelsweepError
+from accelsweep.core.errors import EXIT_INCOMPLETE, AccelsweepError, DamagedFile
 from accelsweep.core.plans import Manifest, Run
 from accelsweep.drive import slurm
 from accelsweep.drive.console import duration
@@ -17,15 +17,22 @@ from accelsweep.state.status import Status, WorkedBlock, status
 
 
 def print_status(home: Path, name: str | None) -> None:
-    """Print the state of one sweep, or of all of them in this folder."""
+    """Print the state of one sweep, or of all of them in this folder; one that is damaged hides no other."""
     if name is not None:
         _print(existing_sweep(home, name))
         return
     names = known_sweeps(home)
     if not names:
         typer.echo(f"no sweeps in {home / 'sweeps'} yet; begin with: accelsweep run experiment=quickstart")
+    damaged = 0
     for found in names:
-        _print(SweepFolder(home, found))
+        try:
+            _print(SweepFolder(home, found))
+        except DamagedFile as error:
+            damaged += 1
+            typer.echo(f"{found}: damaged: {error}")
+    if damaged:
+        raise typer.Exit(EXIT_INCOMPLETE)
 
 
 def _print(folder: SweepFolder) -> None:

@@ -150,4 +150,6 @@ def steps_damage(record: Record, steps: Path) -> DamagedFile | None:
         whole = sha256_file(steps) == record.steps_sha256
     except FileNotFoundError:
         return DamagedFile(steps, "it is missing")
+    except DamagedFile as error:
+        return error
     return None if whole else DamagedFile(steps, "its contents do not match the checksum in its record")
