@@ -11,6 +11,7 @@ import typer
 
 from accelsweep import __version__
 from accelsweep.core.errors import EXIT_INTERRUPTED, AccelsweepError, InputError
+from accelsweep.core.terminal import printable
 
 app = typer.Typer(
     name="accelsweep",
@@ -128,16 +129,18 @@ def retry(
 def report(names: Annotated[list[str], typer.Argument(help="sweeps; several are merged by hardware")]) -> None:
     """Write the report again from the records. Several sweeps get one report, reports/A+B."""
     from accelsweep.drive import finish
+    from accelsweep.drive.console import say
 
-    typer.echo(finish.report(Path.cwd(), names))
+    say(finish.report(Path.cwd(), names))
 
 
 @app.command()
 def publish(name: SweepName, tracking_uri: TrackingUri = None) -> None:
     """Copy the sweep's records to MLflow. Only missing and changed runs are sent."""
     from accelsweep.commands.publishing import publish_now
+    from accelsweep.drive.console import say
 
-    typer.echo(publish_now(Path.cwd(), name, tracking_uri))
+    say(publish_now(Path.cwd(), name, tracking_uri))
 
 
 @app.command()
@@ -169,9 +172,10 @@ def ui(
     tracking_uri: TrackingUri = None,
 ) -> None:
     """Open MLflow's UI on this folder's results, on loopback, until Ctrl-C."""
+    from accelsweep.drive.console import say
     from accelsweep.publish.ui import serve_ui
 
-    raise typer.Exit(serve_ui(Path.cwd(), port=port, tracking_uri=tracking_uri))
+    raise typer.Exit(serve_ui(Path.cwd(), port=port, tracking_uri=tracking_uri, tell=say))
 
 
 @app.command()
@@ -233,5 +237,5 @@ def main() -> None:
 
 
 def _fail(message: str, code: int) -> int:
-    typer.echo(message, err=True)
+    typer.echo(printable(message), err=True)
     return code

@@ -20,6 +20,7 @@ from accelsweep.core.plans import Manifest, Run
 from accelsweep.core.record import Record
 from accelsweep.drive.results import print_results
 from accelsweep.plan.make import make_plan, write_plan
+from accelsweep.report.format import bare_text
 from accelsweep.state.folders import SweepFolder
 from accelsweep.supervise.skips import Present
 
@@ -83,6 +84,22 @@ def test_results_count_what_is_not_settled_and_say_where_the_report_is(example_s
     assert unsettled > 0
     assert f"{unsettled} of" in shown
     assert str(example_sweep.report / "index.html") in shown
+
+
+def test_no_width_and_no_name_takes_the_numbers_from_the_final_table(example_sweep, capsys, monkeypatch):
+    """At 80 columns, with settings of nine axes, one of which is markup."""
+    found = analyse(collect(example_sweep), Manifest.read(example_sweep.manifest))
+    long = " | ".join(["[/foo]", *(f"model.layer_{number}.width={number}" for number in range(8))])
+    wide = tuple(each.model_copy(update={"label": f"{each.label} | {long}"}) for each in found.cells)
+    found.model_copy(update={"cells": wide}).write(example_sweep.findings)
+    monkeypatch.setenv("COLUMNS", "80")
+    print_results(example_sweep)
+    shown = capsys.readouterr().out
+    assert "[/foo]" in shown
+    rates = [bare_text(cell.rate).split()[0] for cell in wide if cell.rate]
+    assert rates
+    assert all(rate in shown for rate in rates)
+    assert all(str(cell.verdict) in shown for cell in wide if cell.speedup)
 
 
 def test_status_tells_of_every_sweep_of_the_folder(example_sweep, capsys):

@@ -6,8 +6,7 @@ import shutil
 from collections.abc import Callable
 from pathlib import Path
 
-import typer
-
+from accelsweep.drive.console import say
 from accelsweep.drive.head import refuse_while_run
 from accelsweep.state.folders import existing_sweep
 
@@ -20,8 +19,8 @@ def delete_sweep(home: Path, name: str, ask: Callable[[str], bool] | None) -> No
     records = len(folder.records_on_top())
     question = f"delete {' and '.join(str(path) for path in doomed)} with {records} records?"
     if ask is not None and not ask(question):
-        typer.echo("nothing was deleted")
+        say("nothing was deleted")
         return
     for path in doomed:
         shutil.rmtree(path)
-        typer.echo(f"deleted {path}")
+        say(f"deleted {path}")
