@@ -5,13 +5,26 @@ from __future__ import annotations
 import os
 import sys
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
+from typer.core import TyperCommand
 
 from accelsweep import __version__
 from accelsweep.core.errors import EXIT_INTERRUPTED, AccelsweepError, InputError
-from accelsweep.core.terminal import printable
+from accelsweep.core.terminal import escaped
+
+
+class _OfHydra(TyperCommand):
+    """A command that takes Hydra's overrides; its users try Hydra's options, too."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Say what each of Hydra's options is here. Raises InputError."""
+        from accelsweep.commands.hydra_options import refuse_options
+
+        refuse_options(args)
+        return super().parse_args(ctx, args)
+
 
 app = typer.Typer(
     name="accelsweep",
@@ -40,7 +53,7 @@ def init(folder: Annotated[Path, typer.Argument(help="the folder; it is made whe
     write_starter(folder)
 
 
-@app.command()
+@app.command(cls=_OfHydra)
 def run(
     overrides: Overrides = None,
     name: Name = None,
@@ -78,7 +91,7 @@ def run(
     raise typer.Exit(running.run(Path.cwd(), request))
 
 
-@app.command()
+@app.command(cls=_OfHydra)
 def plan(
     overrides: Overrides = None,
     name: Name = None,
@@ -237,5 +250,5 @@ def main() -> None:
 
 
 def _fail(message: str, code: int) -> int:
-    typer.echo(printable(message), err=True)
+    typer.echo(escaped(message), err=True)
     return code

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 import accelsweep
-from accelsweep.core.terminal import printable
+from accelsweep.core.terminal import escaped
 from accelsweep.drive.console import new_table, plain, say, show
 
 SOURCES = Path(accelsweep.__file__).parent
@@ -38,7 +38,7 @@ def test_a_table_cell_obeys_no_control_character(capsys, monkeypatch):
     table.add_column("c")
     table.add_row(plain(HOSTILE))
     show(table)
-    assert printable(shown := capsys.readouterr().out) == shown
+    assert escaped(shown := capsys.readouterr().out) == shown
 
 
 def test_commands_print_in_no_other_way():
@@ -48,7 +48,7 @@ def test_commands_print_in_no_other_way():
         (path.name, line.strip())
         for path in files
         for line in path.read_text().splitlines()
-        if re.search(r"typer\.echo|\.print\(|add_row\((?!plain|\*map\(plain)", line) and "printable(" not in line
+        if re.search(r"typer\.echo|\.print\(|add_row\((?!plain|\*map\(plain)", line) and "escaped(" not in line
     }
     assert found <= {
         ("cli.py", 'typer.echo(f"accelsweep {__version__}")'),

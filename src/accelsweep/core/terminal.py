@@ -8,6 +8,6 @@ _UNSAFE = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069\ud
 """Control characters but tab and newline, marks that turn the direction of writing, and halves of characters."""
 
 
-def printable(text: str) -> str:
+def escaped(text: str) -> str:
     """Return `text` with every character that a terminal obeys, or cannot show, in the escape of a Python string."""
     return _UNSAFE.sub(lambda found: found[0].encode("unicode_escape").decode(), text)

@@ -13,7 +13,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from accelsweep.core.terminal import printable
+from accelsweep.core.terminal import escaped
 
 _WIDTH_OF_A_FILE = 140
 
@@ -28,12 +28,12 @@ def console() -> Console:
 
 def say(line: object, *, err: bool = False, nl: bool = True) -> None:
     """Print a line as it is, safely; on the standard error output with `err`, without an end with `nl=False`."""
-    typer.echo(printable(str(line)), err=err, nl=nl)
+    typer.echo(escaped(str(line)), err=err, nl=nl)
 
 
 def plain(text: str) -> Text:
     """Return a cell, heading or title of a table, in which nothing is markup."""
-    return Text(printable(text))
+    return Text(escaped(text))
 
 
 def new_table(title: str) -> Table:

@@ -14,7 +14,7 @@ from accelsweep.core.cell import label
 from accelsweep.core.outcome import Outcome
 from accelsweep.core.plans import Hold, Manifest, Run, Site
 from accelsweep.core.tasks import compared_rate
-from accelsweep.core.terminal import printable
+from accelsweep.core.terminal import escaped
 from accelsweep.drive.console import duration
 from accelsweep.report.format import number
 from accelsweep.state.folders import SweepFolder
@@ -104,7 +104,7 @@ class SweepProgress:
             if self.folder.done(block).exists() and not ended:
                 del self.pending[block]  # the rest was measured before and is skipped
         if self.bar is not None:
-            self.bar.update(self.bar.task_ids[0], completed=self.done, description=printable(self._line()))
+            self.bar.update(self.bar.task_ids[0], completed=self.done, description=escaped(self._line()))
 
     def _tell(self, run: str) -> None:
         self.done += run not in self.standing
@@ -116,7 +116,7 @@ class SweepProgress:
         self.last = number(rate.value, rate.unit) if rate and rate.value is not None else str(record.outcome)
         reason = "" if record.outcome is Outcome.measured else f": {record.reason}"
         text = f"[{self.done}/{self.total}] {self.labels[run]}  {self.last}{reason.splitlines()[0] if reason else ''}"
-        self.console.print(printable(text), markup=False, highlight=False, soft_wrap=True)
+        self.console.print(escaped(text), markup=False, highlight=False, soft_wrap=True)
 
     def _line(self) -> str:
         now = [self.labels.get(hold.run, "") for hold in self._holds() if hold.run]

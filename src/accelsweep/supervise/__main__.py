@@ -9,7 +9,7 @@ from pathlib import Path
 
 from accelsweep.core.errors import AccelsweepError
 from accelsweep.core.secrets import masked
-from accelsweep.core.terminal import printable
+from accelsweep.core.terminal import escaped
 from accelsweep.state.entry import answer, parser_for
 from accelsweep.supervise.disk import refusal
 from accelsweep.supervise.processes.launchers import Launchers
@@ -18,7 +18,7 @@ from accelsweep.supervise.supervisor import supervise
 
 def say(line: str) -> None:
     """Print one line of progress with the time of day."""
-    print(f"{time.strftime('%H:%M:%S')} {printable(masked(line))}", flush=True)  # noqa: T201 - this is the block's log
+    print(f"{time.strftime('%H:%M:%S')} {escaped(masked(line))}", flush=True)  # noqa: T201 - this is the block's log
 
 
 def main(launchers: Launchers | None = None) -> int:
