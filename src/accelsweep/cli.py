@@ -181,7 +181,7 @@ def claims(
 
 @app.command()
 def ui(
-    port: Annotated[int | None, typer.Option(help="port on 127.0.0.1 (default: a free one)")] = None,
+    port: Annotated[int | None, typer.Option(min=1, max=65535, help="port on 127.0.0.1 (default: a free one)")] = None,
     tracking_uri: TrackingUri = None,
 ) -> None:
     """Open MLflow's UI on this folder's results, on loopback, until Ctrl-C."""

@@ -304,6 +304,20 @@ CASES = (
     ),
     Case("a training step that returns a mapping", stepping(f"return {{'loss': {LOSS}, 'more': 1}}")),
     Case(
+        "a training step that returns the loss of each sample",
+        stepping("return cross_entropy(self.layer(batch[0]), batch[1], reduction='none')"),
+        lightning="grad can be implicitly created only for scalar outputs",
+        raw="training_step returned a tensor of shape (8,) as its loss",
+        note="reduce it, as `loss.mean()` does",
+    ),
+    Case(
+        "a training step that returns a tuple",
+        stepping("logits = self.layer(batch[0]); return cross_entropy(logits, batch[1]), logits"),
+        lightning="training_step` must return a Tensor, a dict, or None",
+        raw="training_step returned a tuple (Tensor, Tensor)",
+        note="return the loss, or a mapping with the key `loss`",
+    ),
+    Case(
         "a training step that returns None now and then",
         stepping(f"return None if batch_idx % 2 else {LOSS}"),
         note="such a step trains nothing; its samples count",

@@ -113,7 +113,10 @@ class SweepProgress:
             return
         self.fresh_seconds.append(record.wall_seconds)
         rate = record.metrics.get(compared_rate(self.wanted_rate, [record.config.task]))
-        self.last = number(rate.value, rate.unit) if rate and rate.value is not None else str(record.outcome)
+        if record.outcome is Outcome.measured and rate is not None and rate.value is not None:
+            self.last = number(rate.value, rate.unit)
+        else:
+            self.last = str(record.outcome)
         reason = "" if record.outcome is Outcome.measured else f": {record.reason}"
         text = f"[{self.done}/{self.total}] {self.labels[run]}  {self.last}{reason.splitlines()[0] if reason else ''}"
         self.console.print(escaped(text), markup=False, highlight=False, soft_wrap=True)

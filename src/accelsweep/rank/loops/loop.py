@@ -96,6 +96,22 @@ NO_LOSS = (
 )
 """What is wrong where a module trains nothing."""
 
+
+def not_a_loss(output: Any) -> str | None:
+    """Return what is wrong with what a training step gave, where it is neither a loss nor None."""
+    loss = output.get("loss") if hasattr(output, "get") else output
+    if loss is None or (hasattr(loss, "detach") and loss.numel() == 1):
+        return None
+    if hasattr(loss, "detach"):
+        what = f"a tensor of shape {tuple(loss.shape)} as its loss: reduce it to one number, as loss.mean() does"
+    elif isinstance(loss, list | tuple):
+        parts = ", ".join(type(part).__name__ for part in loss)
+        what = f"a {type(loss).__name__} ({parts}): return the loss alone, or a mapping with the key 'loss'"
+    else:
+        what = f"a {type(loss).__name__}: return the loss, a tensor of one number"
+    return f"training_step returned {what}"
+
+
 NO_VALIDATION = (
     "the data or the module has no validation loop, so nobody can tell when measure.target is reached: define "
     "val_dataloader and validation_step"

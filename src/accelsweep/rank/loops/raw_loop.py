@@ -26,6 +26,7 @@ from accelsweep.rank.loops.loop import (
     Listener,
     learning_rate_of,
     loss_in,
+    not_a_loss,
     on_meta,
 )
 from accelsweep.rank.loops.loss_scale import LossScale
@@ -165,7 +166,10 @@ class RawLoop:
 
         def forward(batch: Any, number: int) -> Any:
             with self._autocast():
-                return loss_in(step(batch, number))
+                output = step(batch, number)
+            if wrong := not_a_loss(output):
+                raise InputError(wrong)
+            return loss_in(output)
 
         def backward(loss: Any) -> None:
             scaler.scale(loss).backward()
