@@ -101,20 +101,22 @@ def probe_cost(rounds: int = 30, steps: int = 5000) -> list[float]:
     from accelsweep.measure.device import CpuDevice
     from accelsweep.measure.group import Alone
     from accelsweep.measure.window import Window, WindowRules
-    from accelsweep.rank.loops.loop import count_samples, loss_in
+    from accelsweep.rank.loops.loop import loss_in
+    from accelsweep.rank.loops.sample_count import SampleCount
     from accelsweep.state.progress import StepCount
 
-    batch, output = (torch.zeros(32, 1, 8, 8), torch.zeros(32)), {"loss": torch.zeros(())}
+    batch, output = (torch.zeros(32, 1, 8, 8), torch.zeros(32, dtype=torch.long)), {"loss": torch.zeros(())}
     rules = WindowRules(warmup_steps=2, min_steps=10 * steps, min_seconds=0.0, max_steps=10 * steps)
     costs = []
     with tempfile.TemporaryDirectory() as folder:
         for _ in range(rounds):
             progress = StepCount(Path(folder) / "progress")
             window = Window(rules, device=CpuDevice(), group=Alone(), progress=progress)
+            count = SampleCount(32)
             window.begin()
             begin = time.perf_counter()
-            for step in range(steps):
-                window.step_done(count_samples(batch, step == 0, 32), loss_in(output).detach())
+            for _step in range(steps):
+                window.step_done(count.of(batch, None, None), loss_in(output).detach())
             costs.append((time.perf_counter() - begin) / steps * 1e6)
     return costs
 

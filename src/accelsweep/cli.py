@@ -5,12 +5,26 @@ from __future__ import annotations
 import os
 import sys
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
+from typer.core import TyperCommand
 
 from accelsweep import __version__
 from accelsweep.core.errors import EXIT_INTERRUPTED, AccelsweepError, InputError
+from accelsweep.core.terminal import escaped
+
+
+class _OfHydra(TyperCommand):
+    """A command that takes Hydra's overrides; its users try Hydra's options, too."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Say what each of Hydra's options is here. Raises InputError."""
+        from accelsweep.commands.hydra_options import refuse_options
+
+        refuse_options(args)
+        return super().parse_args(ctx, args)
+
 
 app = typer.Typer(
     name="accelsweep",
@@ -39,7 +53,7 @@ def init(folder: Annotated[Path, typer.Argument(help="the folder; it is made whe
     write_starter(folder)
 
 
-@app.command()
+@app.command(cls=_OfHydra)
 def run(
     overrides: Overrides = None,
     name: Name = None,
@@ -77,7 +91,7 @@ def run(
     raise typer.Exit(running.run(Path.cwd(), request))
 
 
-@app.command()
+@app.command(cls=_OfHydra)
 def plan(
     overrides: Overrides = None,
     name: Name = None,
@@ -128,16 +142,18 @@ def retry(
 def report(names: Annotated[list[str], typer.Argument(help="sweeps; several are merged by hardware")]) -> None:
     """Write the report again from the records. Several sweeps get one report, reports/A+B."""
     from accelsweep.drive import finish
+    from accelsweep.drive.console import say
 
-    typer.echo(finish.report(Path.cwd(), names))
+    say(finish.report(Path.cwd(), names))
 
 
 @app.command()
 def publish(name: SweepName, tracking_uri: TrackingUri = None) -> None:
     """Copy the sweep's records to MLflow. Only missing and changed runs are sent."""
     from accelsweep.commands.publishing import publish_now
+    from accelsweep.drive.console import say
 
-    typer.echo(publish_now(Path.cwd(), name, tracking_uri))
+    say(publish_now(Path.cwd(), name, tracking_uri))
 
 
 @app.command()
@@ -165,13 +181,14 @@ def claims(
 
 @app.command()
 def ui(
-    port: Annotated[int | None, typer.Option(help="port on 127.0.0.1 (default: a free one)")] = None,
+    port: Annotated[int | None, typer.Option(min=1, max=65535, help="port on 127.0.0.1 (default: a free one)")] = None,
     tracking_uri: TrackingUri = None,
 ) -> None:
     """Open MLflow's UI on this folder's results, on loopback, until Ctrl-C."""
+    from accelsweep.drive.console import say
     from accelsweep.publish.ui import serve_ui
 
-    raise typer.Exit(serve_ui(Path.cwd(), port=port, tracking_uri=tracking_uri))
+    raise typer.Exit(serve_ui(Path.cwd(), port=port, tracking_uri=tracking_uri, tell=say))
 
 
 @app.command()
@@ -233,5 +250,5 @@ def main() -> None:
 
 
 def _fail(message: str, code: int) -> int:
-    typer.echo(message, err=True)
+    typer.echo(escaped(message), err=True)
     return code

@@ -3,7 +3,7 @@
 import pytest
 
 from accelsweep.commands.clean import delete_sweep
-from accelsweep.core.errors import AccelsweepError
+from accelsweep.core.errors import AccelsweepError, InputError
 from accelsweep.drive.head import held
 
 
@@ -30,3 +30,12 @@ def test_a_running_sweep_is_not_deleted(example_sweep):
     with held(example_sweep), pytest.raises(AccelsweepError, match="is being run by process"):
         delete_sweep(example_sweep.home, example_sweep.name, ask=None)
     assert example_sweep.manifest.exists()
+
+
+def test_a_link_in_the_place_of_a_sweep_is_named_and_nothing_is_deleted(example_sweep, tmp_path):
+    elsewhere = tmp_path / "elsewhere"
+    example_sweep.root.rename(elsewhere)
+    example_sweep.root.symlink_to(elsewhere)
+    with pytest.raises(InputError, match=f"{example_sweep.root} is a link to {elsewhere}"):
+        delete_sweep(example_sweep.home, example_sweep.name, ask=None)
+    assert (elsewhere / "manifest.json").exists()

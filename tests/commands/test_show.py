@@ -1,8 +1,11 @@
 """What the commands print is true to the files: plan, status, results, comparison."""
 
+import os
 import re
+import shutil
 
 import pytest
+import typer
 
 from accelsweep.analyse.analyse import analyse
 from accelsweep.analyse.collect import collect
@@ -17,6 +20,8 @@ from accelsweep.core.plans import Manifest, Run
 from accelsweep.core.record import Record
 from accelsweep.drive.results import print_results
 from accelsweep.plan.make import make_plan, write_plan
+from accelsweep.report.format import bare_text
+from accelsweep.state.folders import SweepFolder
 from accelsweep.supervise.skips import Present
 
 
@@ -81,6 +86,22 @@ def test_results_count_what_is_not_settled_and_say_where_the_report_is(example_s
     assert str(example_sweep.report / "index.html") in shown
 
 
+def test_no_width_and_no_name_takes_the_numbers_from_the_final_table(example_sweep, capsys, monkeypatch):
+    """At 80 columns, with settings of nine axes, one of which is markup."""
+    found = analyse(collect(example_sweep), Manifest.read(example_sweep.manifest))
+    long = " | ".join(["[/foo]", *(f"model.layer_{number}.width={number}" for number in range(8))])
+    wide = tuple(each.model_copy(update={"label": f"{each.label} | {long}"}) for each in found.cells)
+    found.model_copy(update={"cells": wide}).write(example_sweep.findings)
+    monkeypatch.setenv("COLUMNS", "80")
+    print_results(example_sweep)
+    shown = capsys.readouterr().out
+    assert "[/foo]" in shown
+    rates = [bare_text(cell.rate).split()[0] for cell in wide if cell.rate]
+    assert rates
+    assert all(rate in shown for rate in rates)
+    assert all(str(cell.verdict) in shown for cell in wide if cell.speedup)
+
+
 def test_status_tells_of_every_sweep_of_the_folder(example_sweep, capsys):
     print_status(example_sweep.home, None)
     shown = capsys.readouterr().out
@@ -95,6 +116,23 @@ def test_status_counts_the_days_that_are_left(example_sweep, capsys):
             Record.read(path).model_copy(update={"wall_seconds": 3600.0 * 26 / 3}).write(path)
     print_status(example_sweep.home, None)
     assert "remaining: 3 runs, about 1 day, 2:00:00" in capsys.readouterr().out
+
+
+def test_status_names_what_is_damaged_in_one_sweep_and_goes_on_to_the_next(example_sweep, capsys):
+    """A manifest without JSON, a record that nobody will ever finish writing, an endless progress."""
+    before, after = (SweepFolder(example_sweep.home, name) for name in ("aaa", "zzz"))
+    shutil.copytree(example_sweep.root, after.root)
+    before.root.mkdir()
+    before.manifest.write_text("NaN")
+    run = next(run for run in Manifest.read(after.manifest).wanted_runs() if after.record(run).exists())
+    after.record(run).unlink()
+    os.mkfifo(after.record(run))
+    with pytest.raises(typer.Exit):
+        print_status(example_sweep.home, None)
+    shown = capsys.readouterr().out
+    assert f"aaa: damaged: {before.manifest}: not a whole JSON document (NaN is no JSON)" in shown
+    assert f"{example_sweep.name}: " in shown
+    assert f"damaged: {after.record(run)}: it is no regular file" in shown
 
 
 def test_status_of_an_empty_folder_says_how_to_begin(tmp_path, capsys):

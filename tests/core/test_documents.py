@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from accelsweep.core import documents
 from accelsweep.core.documents import Document, canonical_json, set_aside, write_bytes_atomically
 from accelsweep.core.errors import DamagedFile
 
@@ -50,6 +51,31 @@ def test_a_document_is_read_back_equal(tmp_path_factory, text, numbers):
     note = Note(text=text, numbers=tuple(numbers))
     note.write(path)
     assert Note.read(path) == note
+
+
+def test_what_json_does_not_know_or_is_nested_too_deeply_is_named_like_any_damage(tmp_path):
+    path = tmp_path / "note.json"
+    for content in ("NaN", '{"accelsweep":"note","body":{"a":Infinity}}', '{"body":1e999}', "[" * 100_000):
+        path.write_text(content)
+        with pytest.raises(DamagedFile, match="not a whole JSON document"):
+            Note.read(path)
+
+
+def test_only_a_regular_file_of_a_bounded_size_is_ever_read(tmp_path):
+    """A FIFO would wait for its writer for ever, and /dev/zero never ends."""
+    fifo, zeros, folder = (tmp_path / name for name in ("fifo", "zeros", "folder"))
+    os.mkfifo(fifo)
+    zeros.symlink_to("/dev/zero")
+    folder.mkdir()
+    for path in (fifo, zeros, folder):
+        with pytest.raises(DamagedFile, match=f"{path.name}: it is no regular file"):
+            Note.read(path)
+    sparse = tmp_path / "sparse"
+    with sparse.open("wb") as file:
+        file.truncate(documents.MOST_BYTES + 1)
+    with pytest.raises(DamagedFile, match="larger than 256 MiB"):
+        Note.read(sparse)
+    assert Note.read(written(tmp_path)).text == "seven"
 
 
 def written(tmp_path: Path) -> Path:

@@ -53,6 +53,17 @@ def test_runs_of_an_interrupted_block_that_are_measured_count_from_the_start(int
     assert counts(capsys) == [f"[{before + 1}/{total}]", f"[{before + 2}/{total}]"]
 
 
+def test_a_run_that_ended_badly_after_its_window_is_shown_with_its_word_and_without_a_rate(interrupted, capsys):
+    record = measured(interrupted)[0]
+    progress = SweepProgress.begin(interrupted)
+    bad = {"outcome": Outcome.diverged, "reason": "the loss was not finite at step 9", "attempt": 2}
+    record.model_copy(update=bad).write(interrupted.record(record.run))
+    progress.update()
+    shown = capsys.readouterr().out
+    assert "diverged: the loss was not finite at step 9" in shown
+    assert "samples/s" not in shown
+
+
 def test_a_run_measured_anew_is_shown_and_not_counted_twice(interrupted, capsys):
     record = measured(interrupted)[0]
     progress = SweepProgress.begin(interrupted)

@@ -90,6 +90,15 @@ class OwnData(Data):
 def stacked(samples):
     return torch.stack([x for x, _ in samples]), torch.stack([y for _, y in samples])
 """
+UNSTATED = """
+class Own(Module):
+    def training_step(self, batch, batch_idx):
+        return cross_entropy(self.layer(batch[0]), batch[1][:, 0].long())
+class OwnData(Data):
+    def train_dataloader(self):
+        pairs = [(X[at : at + self.batch_size], Y[at : at + self.batch_size, None].float()) for at in (0, 8, 16)]
+        return DataLoader(pairs, batch_size=None)
+"""
 FIXED = "class OwnData(Data):\n    def train_dataloader(self):\n        return loader(5)\n"
 ITERABLE = """
 class Stream(IterableDataset):
@@ -185,7 +194,28 @@ CASES = (
         + "def collate(s):\n    return Batch(*stacked(s))\n",
         lightning="cannot tell how many samples a Batch batch holds",
         raw="cannot tell how many samples a Batch batch holds",
-        note="make it a dataclass, a named tuple or a mapping",
+        note="make it a dataclass, a named tuple or a mapping, or define `samples(self, batch)`",
+    ),
+    Case(
+        "batches of a class of one's own, and `samples(self, batch)` in the module",
+        BATCHES.format(x="batch.x", y="batch.y").replace(
+            "class OwnData", "    def samples(self, batch):\n        return len(batch.y)\nclass OwnData"
+        )
+        + "class Batch:\n    def __init__(self, x, y):\n        self.x, self.y = x, y\n"
+        + "def collate(s):\n    return Batch(*stacked(s))\n",
+    ),
+    Case(
+        "images beside mappings of boxes, as object detection collates them",
+        BATCHES.format(x="torch.stack(batch[0])", y="torch.stack([each['label'] for each in batch[1]])")
+        + "def collate(s):\n    return tuple(x for x, _ in s), tuple({'label': y, 'boxes': x[:3]} for x, y in s)\n",
+        note="the images are counted, as the loader states them",
+    ),
+    Case(
+        "batches that can be read as columns and as a list, from a loader that states no `batch_size`",
+        UNSTATED,
+        lightning="looks like 2 or 8: define samples(self, batch) in the LightningModule",
+        raw="looks like 2 or 8: define samples(self, batch) in the LightningModule",
+        note="so does an attribute `batch_size` of the data set",
     ),
     Case(
         "several training loaders at once",
@@ -273,6 +303,20 @@ CASES = (
         "    def validation_step(self, batch):\n        self.log('val_accuracy', 1.0)\n",
     ),
     Case("a training step that returns a mapping", stepping(f"return {{'loss': {LOSS}, 'more': 1}}")),
+    Case(
+        "a training step that returns the loss of each sample",
+        stepping("return cross_entropy(self.layer(batch[0]), batch[1], reduction='none')"),
+        lightning="grad can be implicitly created only for scalar outputs",
+        raw="training_step returned a tensor of shape (8,) as its loss",
+        note="reduce it, as `loss.mean()` does",
+    ),
+    Case(
+        "a training step that returns a tuple",
+        stepping("logits = self.layer(batch[0]); return cross_entropy(logits, batch[1]), logits"),
+        lightning="training_step` must return a Tensor, a dict, or None",
+        raw="training_step returned a tuple (Tensor, Tensor)",
+        note="return the loss, or a mapping with the key `loss`",
+    ),
     Case(
         "a training step that returns None now and then",
         stepping(f"return None if batch_idx % 2 else {LOSS}"),

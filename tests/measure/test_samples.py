@@ -2,25 +2,61 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import pytest
 import torch
 
-from accelsweep.measure.samples import samples_in
+from accelsweep.measure.samples import length_at, places, readings, stated_size
+
+
+def images(count):
+    return [torch.zeros(3, 32, 32) for _ in range(count)]
+
+
+def boxes(*counts):
+    return tuple({"boxes": torch.zeros(count, 4), "labels": torch.zeros(count)} for count in counts)
 
 
 @pytest.mark.parametrize(
-    ("batch", "expected"),
+    ("batch", "counts"),
     [
-        (torch.zeros(5, 2), 5),
-        ((torch.zeros(7, 2), torch.zeros(7)), 7),
-        ({"ids": torch.zeros(3, 9), "labels": torch.zeros(3)}, 3),
-        ({"meta": None, "inner": [{"x": torch.zeros(4)}]}, 4),
-        (["a", "b", "c"], 3),
-        ((["a", "b"], torch.zeros(2)), 2),
-        (torch.tensor(1.0), None),
-        ({}, None),
-        (object(), None),
+        (torch.zeros(5, 2), {5}),
+        ((torch.zeros(7, 2), torch.zeros(7, dtype=torch.long)), {7}),
+        ({"ids": torch.zeros(3, 9), "labels": torch.zeros(3)}, {3}),
+        ({"meta": None, "inner": [{"x": torch.zeros(4)}]}, {4}),
+        (["a", "b", "c"], {3}),
+        ((["a", "b"], torch.zeros(2)), {2}),
+        ((torch.zeros(8, 2), torch.zeros(8, 1)), {8, 2}),
+        (images(8), {8, 3}),
+        ((tuple(images(8)), boxes(1, 2, 5, 1, 2, 5, 1, 3)), {8}),
+        ((torch.zeros(8, 2), torch.zeros(37, 6)), {2}),
+        ({"x": torch.zeros(8), "y": torch.zeros(7)}, set()),
+        (torch.tensor(1.0), set()),
+        ({}, set()),
+        (object(), set()),
     ],
 )
-def test_a_batch_holds_as_many_samples_as_its_first_tensor_is_long(batch, expected):
-    assert samples_in(batch) == expected
+def test_a_batch_holds_what_all_its_columns_share_or_is_a_list_of_samples_that_are_alike(batch, counts):
+    assert set(readings(batch)) == counts
+
+
+def test_one_part_is_a_sample_only_where_a_loader_makes_batches_of_one():
+    assert set(readings(images(1))) == {3}
+    assert set(readings(images(1), lone=True)) == {3, 1}
+
+
+def test_every_place_with_a_length_is_told_from_the_outside_in():
+    batch = (tuple(images(2)), {"targets": torch.zeros(7, 6)})
+    assert list(places(batch)) == [((), 2), ((0,), 2), ((0, 0), 3), ((0, 1), 3), ((1, "targets"), 7)]
+    assert length_at(batch, (1, "targets")) == 7
+    with pytest.raises(LookupError):
+        length_at(batch, (1, "boxes"))
+
+
+def test_a_loader_its_batch_sampler_or_its_data_set_states_the_size_of_a_batch():
+    one_by_one = SimpleNamespace(batch_size=None, batch_sampler=None, dataset=object())
+    assert stated_size(torch.utils.data.DataLoader(images(9), batch_size=4)) == 4
+    assert stated_size(SimpleNamespace(batch_size=None, batch_sampler=SimpleNamespace(batch_size=5))) == 5
+    assert stated_size(SimpleNamespace(batch_size=None, dataset=SimpleNamespace(batch_size=6))) == 6
+    assert stated_size(one_by_one) is None

@@ -8,7 +8,7 @@ from accelsweep.core.errors import EXIT_INPUT, InputError
 from accelsweep.core.shipped import shipped_root
 from accelsweep.core.trainer import DECIDED_HERE
 from accelsweep.plan.make import make_plan
-from accelsweep.plan.trainer import trainer_arguments
+from accelsweep.plan.trainer import strategy_names, trainer_arguments
 
 
 def refusal(home, *overrides):
@@ -165,3 +165,15 @@ def test_the_trainers_arguments_are_those_of_the_trainer_itself():
     arguments = set(inspect.signature(Trainer.__init__).parameters) - {"self"}
     assert trainer_arguments() == arguments
     assert set(DECIDED_HERE) <= arguments
+
+
+def test_a_misspelt_strategy_is_refused_and_one_of_another_package_is_not(home):
+    assert "Lightning has no such strategy (did you mean 'ddp'?)" in refusal(home, "trainer.strategy=dpp")
+    assert make_plan(home, ["accelerator=cpu", "trainer.strategy=ddp,colossalai"]).cells
+
+
+def test_the_strategies_read_in_lightnings_source_are_those_that_it_registers():
+    from lightning.pytorch.strategies import StrategyRegistry
+
+    deprecated = {"single_tpu"}
+    assert set(StrategyRegistry.available_strategies()) - deprecated <= strategy_names()

@@ -1,10 +1,12 @@
 """A block's resources in the words of the slurm executor plugin."""
 
+import shlex
+
 import pytest
 
 from accelsweep.core.errors import InputError
 from accelsweep.core.plans import Resources, Slurm
-from accelsweep.plan.blocks.slurm import across_nodes, before_block, in_words, job_resources, python
+from accelsweep.plan.blocks.slurm import across_nodes, before_block, in_words, job_resources, python, sbatch_options
 from accelsweep.plan.make import make_plan
 
 BOX = Slurm(partition="gpu", cpu_partition="cpu", account="physics", gpu_model="h100")
@@ -54,6 +56,13 @@ def test_blocks_start_in_the_sites_container():
 
 def test_the_interface_between_nodes_is_handed_on():
     assert "export ACCELSWEEP_INTERFACE=ib0 && " in before_block(Slurm(interface="ib0"))
+
+
+def test_the_printed_options_can_be_pasted_into_a_shell():
+    options = sbatch_options(Resources(), Slurm(constraint="a&b; touch x", account="mine", extra="--comment='a b'"))
+    assert "'--constraint=a&b; touch x'" in options
+    assert "--account=mine" in shlex.split(options)
+    assert "--comment=a b" in shlex.split(options)
 
 
 def test_a_job_is_told_in_words():

@@ -107,6 +107,20 @@ def test_what_we_say_is_the_reason_also_where_a_library_wraps_it():
     assert reason_of(ValueError()) == "ValueError"
 
 
+class Failing:
+    def __len__(self):
+        return 4
+
+    def __getitem__(self, index):
+        raise KeyError(f"no image number {index}")
+
+
+def test_an_error_in_a_loader_worker_is_told_with_what_was_raised_there():
+    loader = torch.utils.data.DataLoader(Failing(), num_workers=1)
+    error = really_raised(lambda: list(loader))
+    assert reason_of(error) == "KeyError: 'no image number 0' (in a loader worker)"
+
+
 def test_a_class_that_the_model_does_not_have_is_told_with_its_column_and_the_number_that_is_needed():
     logits, targets = torch.zeros(2, 3), torch.tensor([0, 7])
     error = really_raised(lambda: torch.nn.functional.cross_entropy(logits, targets))

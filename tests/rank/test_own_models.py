@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 
 import pytest
+import torch
 from one_rank import BOTH_LOOPS, MEASURE, SGD
 from own_models import BATCH_SIZE, BEGIN, CASES, DOCUMENT, END, PRELUDE, WORKS, table
 
@@ -54,6 +55,23 @@ def test_the_document_holds_these_cases():
     """Where this fails: python tests/fakes/own_models.py."""
     _, _, rest = DOCUMENT.read_text().partition(BEGIN)
     assert rest.partition(END)[0].strip() == table().strip()
+
+
+@BOTH_LOOPS
+def test_numbers_wider_than_the_precision_says_are_never_recorded_as_that_precision(run, loop, tmp_path):
+    """torch.set_default_dtype in the user's code. The raw loop casts module and inputs, so its record is true."""
+    (tmp_path / "own_wide.py").write_text(f"import torch\ntorch.set_default_dtype(torch.float64)\n{PRELUDE}")
+    try:
+        own = {"model": {"_target_": "own_wide.Module"}, "data": {"_target_": "own_wide.Data"}}
+        result = run(loop=loop, batch_size=BATCH_SIZE, optimizer=SGD, measure=QUICK, **own)
+    finally:
+        torch.set_default_dtype(torch.float32)
+    if loop == "raw":
+        assert (result.outcome, result.effective.precision) == ("measured", "32-true")
+    else:
+        assert result.outcome == "unsupported"
+        assert "precision=32-true, but Module trains parameters of torch.float64" in result.reason
+        assert result.reason.endswith("or set precision=64-true")
 
 
 ROWS = """

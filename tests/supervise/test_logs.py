@@ -54,5 +54,12 @@ def test_output_that_never_stops_is_left_for_the_next_time(tmp_path: Path) -> No
             log.ended = True
 
 
+def test_what_lightning_prints_at_every_start_is_no_last_word(tmp_path: Path) -> None:
+    advertised = "\N{ELECTRIC LIGHT BULB} Tip: For seamless cloud logging and experiment tracking, try installing x"
+    log = tmp_path / "run.log"
+    log.write_text(f"GPU available: False, used: False\nTPU available: False, using: 0 TPU cores\n{advertised}\nboom\n")
+    assert last_words(log) == "boom"
+
+
 def test_the_last_words_of_a_missing_log_are_empty(tmp_path: Path) -> None:
     assert last_words(tmp_path / "none") == ""

@@ -8,9 +8,6 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import typer
-from rich.table import Table
-
 from accelsweep.core.errors import (
     EXIT_INCOMPLETE,
     EXIT_INTERRUPTED,
@@ -21,7 +18,7 @@ from accelsweep.core.errors import (
     nearest,
 )
 from accelsweep.core.findings import Findings
-from accelsweep.drive.console import console
+from accelsweep.drive.console import new_table, plain, say, show
 from accelsweep.drive.head import held
 from accelsweep.state.folders import SweepFolder
 
@@ -61,7 +58,7 @@ def put_to_the_test(home: Path, names: Sequence[str], minutes: float) -> int:
     found = [findings for plan in plans.values() if (findings := _findings(home, plan))]
     _tell(home, found, why_not | failed)
     for sweep, why in failed.items():
-        typer.echo(f"{sweep} failed: {why}", err=True)
+        say(f"{sweep} failed: {why}", err=True)
     return EXIT_INTERRUPTED if interrupted else EXIT_INCOMPLETE if failed else EXIT_OK
 
 
@@ -125,15 +122,16 @@ def _tell(home: Path, found: Sequence[Findings], why_not: Mapping[str, str]) -> 
     from accelsweep.report.verdicts import write_verdicts
 
     page = write_verdicts(home, found, why_not)
-    table = Table(title="claims put to the test", title_justify="left")
+    table = new_table("claims put to the test")
     for heading in ("claim", "figure", "claimed", "measured here", "verdict", "doubts"):
         table.add_column(heading)
     for claim in (claim for one in found for claim in one.claims):
         measured = value_words(claim) if claim.measured else "-"
         kind = f"{claim.id} (analogue)" if claim.analogue else claim.id
         doubts = ", ".join(dict.fromkeys(doubt.code for doubt in claim.doubts)) or "-"
-        table.add_row(kind, claim.figure or "", claim.claimed, measured, claim.verdict.value, doubts)
+        row = (kind, claim.figure or "", claim.claimed, measured, claim.verdict.value, doubts)
+        table.add_row(*map(plain, row))
     for sweep in sorted(why_not.keys() - {one.sweep for one in found}):
-        table.add_row(sweep, "", "-", "-", f"not run: {why_not[sweep]}", "-")
-    console().print(table)
-    typer.echo(f"report: {page}")
+        table.add_row(sweep, "", "-", "-", plain(f"not run: {why_not[sweep]}"), "-")
+    show(table)
+    say(f"report: {page}")

@@ -5,12 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import typer
-from rich.table import Table
-
 from accelsweep.core.errors import EXIT_OK, EXIT_REGRESSION
 from accelsweep.core.plans import Manifest
-from accelsweep.drive.console import console
+from accelsweep.drive.console import new_table, plain, say, show
 from accelsweep.report.format import bare_text, ratio_text, unit_word
 from accelsweep.state.folders import existing_sweep
 
@@ -29,7 +26,7 @@ def compare_sweeps(home: Path, before: str, after: str, fail_if: str | None) -> 
     failing = versus.failing(comparison, gate) if gate else ()
     if gate:
         names = ", ".join(row.label for row in failing)
-        typer.echo(f"{fail_if}: {f'failed by {names}' if failing else 'no such regression is supported'}")
+        say(f"{fail_if}: {f'failed by {names}' if failing else 'no such regression is supported'}")
     return EXIT_REGRESSION if failing else EXIT_OK
 
 
@@ -41,24 +38,24 @@ def _collected(home: Path, name: str) -> tuple[list[RunRow], Manifest]:
 
 
 def _print(comparison: SweepComparison) -> None:
-    table = Table(title=f"{comparison.after} against {comparison.before}", title_justify="left")
-    table.add_column("setting", no_wrap=True)
+    table = new_table(f"{comparison.after} against {comparison.before}")
+    table.add_column("setting", overflow="fold")
     unit = unit_word(comparison.rate_unit)
     for heading in (f"before, {unit}", f"after, {unit}", "ratio"):
-        table.add_column(heading, justify="right")
-    for heading in ("verdict", "doubts"):
-        table.add_column(heading)
+        table.add_column(plain(heading), justify="right", no_wrap=True)
+    table.add_column("verdict", no_wrap=True)
+    table.add_column("doubts")
     for row in comparison.rows:
-        table.add_row(*_row(row))
-    console().print(table)
+        table.add_row(*map(plain, _row(row)))
+    show(table)
     for row in comparison.rows:
         if row.ratio is None:
-            typer.echo(f"{row.label}: {row.reason}")
+            say(f"{row.label}: {row.reason}")
         for doubt in row.doubts:
-            typer.echo(f"{row.label}: {doubt.code}: {doubt.message}")
+            say(f"{row.label}: {doubt.code}: {doubt.message}")
     for side, labels in ((comparison.before, comparison.only_before), (comparison.after, comparison.only_after)):
         if labels:
-            typer.echo(f"only in {side}: {', '.join(labels)}")
+            say(f"only in {side}: {', '.join(labels)}")
 
 
 def _row(row: CellInBoth) -> list[str]:

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import typer
-
 from accelsweep.core.errors import EXIT_INCOMPLETE, EXIT_OK, InputError
 from accelsweep.core.outcome import Outcome
 from accelsweep.core.plans import Manifest
 from accelsweep.core.tasks import UNIT_OF
+from accelsweep.drive.console import say
 from accelsweep.report.format import number
 from accelsweep.state.folders import SweepFolder, existing_sweep
 
@@ -20,10 +19,10 @@ def debug_in_foreground(home: Path, name: str, cell: str) -> int:
 
     folder = existing_sweep(home, name)
     result = debug_cell(folder, full_name(folder, cell))
-    typer.echo(f"{result.outcome}" + (f": {result.reason}" if result.reason else ""))
+    say(f"{result.outcome}" + (f": {result.reason}" if result.reason else ""))
     for name in UNIT_OF:
         if (rate := result.metrics.get(name)) is not None and rate.value is not None:
-            typer.echo(f"{number(rate.value, rate.unit)} (one run in the foreground, not recorded)")
+            say(f"{number(rate.value, rate.unit)} (one run in the foreground, not recorded)")
     return EXIT_OK if result.outcome is Outcome.measured else EXIT_INCOMPLETE
 
 

@@ -9,10 +9,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-import typer
-
 from accelsweep.core.errors import EXIT_INCOMPLETE, EXIT_OK, AccelsweepError
 from accelsweep.core.shipped import shipped_root
+from accelsweep.drive.console import say
 
 _PACKAGES = ("torch", "lightning", "hydra-core", "snakemake", "mlflow", "pandas")
 _LEAST_FREE_BYTES = 2_000_000_000
@@ -34,7 +33,7 @@ def examine(home: Path) -> int:
     for check in _checks(home):
         mark = {True: "ok  ", False: "FAIL", None: "    "}[check.ok]
         failed += check.ok is False
-        typer.echo(f"{mark} {check.what}: {check.found}" + (f" -> {check.remedy}" if check.ok is False else ""))
+        say(f"{mark} {check.what}: {check.found}" + (f" -> {check.remedy}" if check.ok is False else ""))
     return EXIT_INCOMPLETE if failed else EXIT_OK
 
 

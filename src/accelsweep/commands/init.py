@@ -5,11 +5,10 @@ from __future__ import annotations
 import shlex
 from pathlib import Path
 
-import typer
-
 from accelsweep.core.documents import write_bytes_atomically
 from accelsweep.core.errors import InputError
 from accelsweep.core.shipped import shipped_root
+from accelsweep.drive.console import say
 
 FILES = ("conf/experiment/mine.yaml", "my_model.py", "test_my_model.py")
 
@@ -22,6 +21,6 @@ def write_starter(folder: Path) -> None:
         raise InputError(f"{what} would be overwritten, so nothing was written; try: accelsweep init ANOTHER_FOLDER")
     for name in FILES:
         write_bytes_atomically(folder / name, (shipped_root() / "starter" / name).read_bytes())
-        typer.echo(f"wrote {folder / name}")
+        say(f"wrote {folder / name}")
     there = "" if folder.resolve() == Path.cwd() else f"cd {shlex.quote(str(folder))} && "
-    typer.echo(f"now: {there}accelsweep run experiment=mine")
+    say(f"now: {there}accelsweep run experiment=mine")

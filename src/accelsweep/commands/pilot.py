@@ -7,10 +7,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import typer
-
 from accelsweep.commands.plan import what_is_left
 from accelsweep.core.errors import InputError
+from accelsweep.drive.console import say
 from accelsweep.state.folders import SweepFolder
 
 if TYPE_CHECKING:
@@ -49,13 +48,13 @@ def plan_after_pilot(
     records = collect(SweepFolder(home, manifest.sweep))
     needed = repeats_from_pilot(records, manifest, settings.analysis.resolution, settings.repeats_most)
     if needed is None:
-        typer.echo("repeats=auto: the pilot shows no noise by which a number could be chosen; see its report")
+        say("repeats=auto: the pilot shows no noise by which a number could be chosen; see its report")
         return None
     if needed.repeats <= settings.repeats:
         return None
     further = make_plan(home, overrides, name=name, decided=needed.repeats)
     affordable = _affordable(home, further, settings.repeats, seconds_left)
-    typer.echo(_in_words(needed, settings.repeats, affordable))
+    say(_in_words(needed, settings.repeats, affordable))
     if affordable <= settings.repeats:
         return None
     return further if affordable >= needed.repeats else make_plan(home, overrides, name=name, decided=affordable)

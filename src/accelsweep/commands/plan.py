@@ -7,11 +7,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import typer
 from rich.table import Table
 
 from accelsweep.core.errors import InputError
-from accelsweep.drive.console import console
+from accelsweep.drive.console import new_table, plain, say, show
 from accelsweep.drive.profiles import check_profile, find_profile
 from accelsweep.state.folders import SweepFolder
 
@@ -30,7 +29,7 @@ def print_config(home: Path, overrides: Sequence[str], what: str) -> None:
         raise InputError(f"--cfg {what!r} is not known here: the only choice is `--cfg job`")
     from accelsweep.plan.grid.job import composed_yaml
 
-    typer.echo(composed_yaml(home, overrides), nl=False)
+    say(composed_yaml(home, overrides), nl=False)
 
 
 def print_plan(
@@ -49,7 +48,7 @@ def show_plan(home: Path, plan: Plan) -> None:
     """Print a plan with the runs that are settled already, and with others who disturb this machine now."""
     _print(_table(home, plan))
     for line in (*_others_now(plan.manifest), *_jobs(plan.manifest)):
-        console().print(line, markup=False, highlight=False, soft_wrap=True)
+        say(line)
 
 
 def what_is_left(home: Path, plan: Plan) -> PlanEstimate:
@@ -93,24 +92,23 @@ def _jobs(manifest: Manifest) -> list[str]:
 
 
 def _print(table: PlanTable) -> None:
-    shown = console()
-    shown.print(_cells(table))
+    show(_cells(table))
     for heading, rows in (("unsupported", table.unsupported), ("excluded", table.excluded)):
         for line in _by_reason(rows):
-            shown.print(f"{heading}: {line}", markup=False, highlight=False, soft_wrap=True)
+            say(f"{heading}: {line}")
     for line in _summary(table):
-        shown.print(line, markup=False, highlight=False, soft_wrap=True)
+        say(line)
 
 
 def _cells(table: PlanTable) -> Table:
-    shown = Table(title=f"{table.sweep}, revision {table.revision}: {len(table.cells)} settings", title_justify="left")
-    shown.add_column("setting")
+    shown = new_table(f"{table.sweep}, revision {table.revision}: {len(table.cells)} settings")
+    shown.add_column("setting", overflow="fold")
     shown.add_column("")
     shown.add_column("runs", justify="right")
     shown.add_column("measured already", justify="right")
     for row in table.cells[:_MOST_ROWS]:
         role = "baseline" if row.baseline else ""
-        shown.add_row(row.label, role, str(row.wanted), str(row.settled))
+        shown.add_row(plain(row.label), role, str(row.wanted), str(row.settled))
     if len(table.cells) > _MOST_ROWS:
         shown.add_row(f"... and {len(table.cells) - _MOST_ROWS} more", "", "", "")
     return shown

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import typer
-
 from accelsweep.commands.runs import outcome_named, rows_of
 from accelsweep.core.errors import InputError
 from accelsweep.core.outcome import Outcome
 from accelsweep.core.plans import Manifest
+from accelsweep.drive.console import say
 from accelsweep.drive.head import refuse_while_run
 from accelsweep.state.attempts import RunFolder
 from accelsweep.state.folders import SweepFolder, existing_sweep
@@ -39,12 +38,12 @@ def retry_runs(home: Path, name: str, outcome: str) -> None:
         if reason is None if wanted == DISTURBED else row.outcome is not wanted:
             continue
         if row.run is None or row.folder is None:
-            typer.echo(f"stays {wanted}: {row.what}: {reason}")
+            say(f"stays {wanted}: {row.what}: {reason}")
         else:
             opened += RunFolder(row.folder, row.run).reopen()
-            typer.echo(f"re-opened: {row.what} (was {wanted}: {reason})")
+            say(f"re-opened: {row.what} (was {wanted}: {reason})")
     _forget_done(folder)
-    typer.echo(f"{name}: {opened} runs re-opened" + ("; the same `accelsweep run` measures them" if opened else ""))
+    say(f"{name}: {opened} runs re-opened" + ("; the same `accelsweep run` measures them" if opened else ""))
 
 
 def _forget_done(folder: SweepFolder) -> None:

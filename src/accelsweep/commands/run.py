@@ -11,13 +11,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import typer
-
 from accelsweep.commands.pilot import plan_after_pilot, refuse_short_budget
 from accelsweep.commands.plan import show_plan
 from accelsweep.core.errors import EXIT_INCOMPLETE, EXIT_INTERRUPTED, EXIT_OK, InputError
 from accelsweep.core.shipped import shipped_root
 from accelsweep.drive import slurm
+from accelsweep.drive.console import say
 from accelsweep.drive.head import held
 from accelsweep.drive.last_word import why_snakemake_ended
 from accelsweep.drive.processes import Child
@@ -70,7 +69,7 @@ def run(home: Path, request: Request) -> int:
     folder = SweepFolder(home, plan.manifest.sweep)
     with held(folder, cancel_old=request.cancel_old) as head:
         if site.scheduler == "slurm":
-            slurm.settle_old_jobs(folder, typer.echo, cancel=request.cancel_old, beat=head.beat)
+            slurm.settle_old_jobs(folder, say, cancel=request.cancel_old, beat=head.beat)
         write_plan(home, plan)  # only now: the plan of a sweep that is being run belongs to its head
         make_ready(folder, _warn)
         deadline = None if budget_seconds is None else time.monotonic() + budget_seconds
@@ -81,13 +80,13 @@ def run(home: Path, request: Request) -> int:
             write_plan(home, plan)
             code = _drive(folder, request, _snakemake_options(request, profile, plan), deadline, head)
     if code == EXIT_INTERRUPTED:
-        typer.echo(f"\ninterrupted; every finished run is kept. Resume with: {request.again()}")
+        say(f"\ninterrupted; every finished run is kept. Resume with: {request.again()}")
         return code
     return _conclude(folder, code)
 
 
 def _warn(line: str) -> None:
-    typer.echo(line, err=True)
+    say(line, err=True)
 
 
 def seconds_of(budget: str | None) -> float | None:
@@ -110,7 +109,7 @@ def _further(folder: SweepFolder, request: Request, plan: Plan, code: int, deadl
 
 def _drive(folder: SweepFolder, request: Request, options: list[str], deadline: float | None, head: Holder) -> int:
     """Run Snakemake and the publisher to their ends; no run begins after `deadline`, on the monotonic clock."""
-    progress, jobs = SweepProgress.begin(folder), slurm.Stranded(folder, typer.echo)
+    progress, jobs = SweepProgress.begin(folder), slurm.Stranded(folder, say)
     with _publisher(folder, request) as publisher, _snakemake(folder, options) as snakemake:
         try:
             with progress.shown():
@@ -122,7 +121,7 @@ def _drive(folder: SweepFolder, request: Request, options: list[str], deadline: 
                     time.sleep(_POLL_SECONDS)
                 progress.update()
         except KeyboardInterrupt:
-            typer.echo("\nstopping: ending the current run, keeping the finished ones ...", err=True)
+            say("\nstopping: ending the current run, keeping the finished ones ...", err=True)
             snakemake.interrupt()
             publisher.finish()
             return EXIT_INTERRUPTED
@@ -135,14 +134,14 @@ def _tell_of_publishing(publisher: Child, folder: SweepFolder) -> None:
     if publisher.code != 0:
         said = [line for line in last_lines(publisher.log) if line.strip()]
         why = said[-1].removeprefix("error: ") if said else f"the publisher ended with {publisher.code}"
-        typer.echo(f"MLflow has not got everything ({why}). To catch up: accelsweep publish {folder.name}", err=True)
+        say(f"MLflow has not got everything ({why}). To catch up: accelsweep publish {folder.name}", err=True)
 
 
 def _stop_at(folder: SweepFolder, deadline: float | None) -> float | None:
     if deadline is None or time.monotonic() < deadline:
         return deadline
     folder.stop.touch()
-    typer.echo("the time budget is spent: no further run is started")
+    say("the time budget is spent: no further run is started")
     return None
 
 
@@ -191,9 +190,9 @@ def _conclude(folder: SweepFolder, code: int) -> int:
     log = folder.snakemake_log
     why = f"{why_snakemake_ended(log, code)}; {log.relative_to(folder.home)} has more. The same command goes on"
     if not (folder.findings.is_file() and (folder.report / "index.html").is_file()):
-        typer.echo(f"no report was written, because Snakemake failed: {why}", err=True)
+        say(f"no report was written, because Snakemake failed: {why}", err=True)
         return EXIT_INCOMPLETE
     told = print_results(folder)
     if code and not told.explained:
-        typer.echo(f"Snakemake ended early: {why}", err=True)
+        say(f"Snakemake ended early: {why}", err=True)
     return EXIT_INCOMPLETE if told.unsettled or code else EXIT_OK

@@ -6,12 +6,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-import typer
-
 from accelsweep.core.cell import label
 from accelsweep.core.errors import DamagedFile, InputError, nearest
 from accelsweep.core.outcome import Outcome
 from accelsweep.core.plans import Manifest, Run
+from accelsweep.drive.console import say
 from accelsweep.state.attempts import RunFolder
 from accelsweep.state.folders import SweepFolder, existing_sweep
 from accelsweep.state.halts import why_not_run
@@ -38,11 +37,11 @@ def print_runs(home: Path, name: str, outcome: str | None) -> None:
     rows = [row for row in rows_of(existing_sweep(home, name)) if wanted in (None, row.outcome)]
     for row in rows:
         where = f"  {row.folder.relative_to(home)}" if row.folder is not None else ""
-        typer.echo(f"{row.outcome:<13}  {row.what}{where}")
+        say(f"{row.outcome:<13}  {row.what}{where}")
         for line in (row.reason or "").splitlines():
-            typer.echo(f"{'':<13}  {line}")
+            say(f"{'':<13}  {line}")
     if not rows:
-        typer.echo(f"{name}: no run is {wanted}" if wanted else f"{name}: no runs")
+        say(f"{name}: no run is {wanted}" if wanted else f"{name}: no runs")
 
 
 def outcome_named(name: str) -> Outcome:

@@ -8,61 +8,66 @@ import typer
 
 from accelsweep.core.cell import label
 from accelsweep.core.digits import count_of
-from accelsweep.core.errors import AccelsweepError
+from accelsweep.core.errors import EXIT_INCOMPLETE, AccelsweepError, DamagedFile
 from accelsweep.core.plans import Manifest, Run
 from accelsweep.drive import slurm
-from accelsweep.drive.console import duration
+from accelsweep.drive.console import duration, say
 from accelsweep.drive.head import living_head
 from accelsweep.state.folders import SweepFolder, existing_sweep, known_sweeps
 from accelsweep.state.status import Status, WorkedBlock, status
 
 
 def print_status(home: Path, name: str | None) -> None:
-    """Print the state of one sweep, or of all of them in this folder."""
+    """Print the state of one sweep, or of all of them in this folder; one that is damaged hides no other."""
     if name is not None:
         _print(existing_sweep(home, name))
         return
     names = known_sweeps(home)
     if not names:
-        typer.echo(f"no sweeps in {home / 'sweeps'} yet; begin with: accelsweep run experiment=quickstart")
+        say(f"no sweeps in {home / 'sweeps'} yet; begin with: accelsweep run experiment=quickstart")
+    damaged = 0
     for found in names:
-        _print(SweepFolder(home, found))
+        try:
+            _print(SweepFolder(home, found))
+        except DamagedFile as error:
+            damaged += 1
+            say(f"{found}: damaged: {error}")
+    if damaged:
+        raise typer.Exit(EXIT_INCOMPLETE)
 
 
 def _print(folder: SweepFolder) -> None:
     state = status(folder)
-    typer.echo(
-        f"{folder.name}: {state.planned} runs planned, {state.planned - state.remaining} settled{_counts(state)}"
-    )
+    say(f"{folder.name}: {state.planned} runs planned, {state.planned - state.remaining} settled{_counts(state)}")
     manifest = Manifest.read(folder.manifest)
     labels = {cell.name: label(cell.axes) for cell in manifest.cells}
     head = living_head(folder)
-    typer.echo(f"  head: process {head.pid} on {head.host} since {head.since}" if head else "  head: none")
+    say(f"  head: process {head.pid} on {head.host} since {head.since}" if head else "  head: none")
     if manifest.site.scheduler == "slurm":
         _print_jobs(folder)
     for running in state.running:
-        typer.echo(f"  {_running(running, labels)}")
+        say(f"  {_running(running, labels)}")
     if state.remaining:
         left = "" if state.seconds_left is None else f", about {duration(state.seconds_left)}"
-        typer.echo(f"  remaining: {state.remaining} runs{left}")
+        say(f"  remaining: {state.remaining} runs{left}")
     for why, count in state.kept.items():
-        typer.echo(f"  not_run: {count_of(count, 'run')}: {why}")
+        say(f"  not_run: {count_of(count, 'run')}: {why}")
     for run, doubt in state.doubts:
-        typer.echo(f"  doubt: {run}: {doubt.message}")
+        say(f"  doubt: {run}: {doubt.message}")
     for damaged in state.damaged:
-        typer.echo(f"  damaged: {damaged}")
+        say(f"  damaged: {damaged}")
 
 
 def _print_jobs(folder: SweepFolder) -> None:
     try:
         found = slurm.jobs(folder)
     except AccelsweepError as error:
-        typer.echo(f"  Slurm was not asked: {error}")
+        say(f"  Slurm was not asked: {error}")
         return
     for job in found:
-        typer.echo(f"  {job}")
+        say(f"  {job}")
     if not found:
-        typer.echo("  no job of this sweep waits or runs in Slurm")
+        say("  no job of this sweep waits or runs in Slurm")
 
 
 def _counts(state: Status) -> str:

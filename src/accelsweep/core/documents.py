@@ -2,6 +2,7 @@
 
 A document on disk is `{"accelsweep": KIND, "format": N, "sha256": SEAL, "body": {...}}`. The seal is the SHA-256 of the
 body's canonical JSON. A truncated file, a flipped bit or a hand edit is noticed and named, and the file is not used.
+Only regular files are read, so that a FIFO or a device in the place of one stops nobody.
 """
 
 from __future__ import annotations
@@ -11,12 +12,16 @@ import json
 import os
 import stat
 import tempfile
+from io import BufferedReader
 from pathlib import Path
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, NoReturn, Self
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from accelsweep.core.errors import DamagedFile
+
+MOST_BYTES = 256 * 2**20
+"""No document of ours comes near this size; a larger file is none of them."""
 
 
 def canonical_json(value: Any) -> str:
@@ -30,23 +35,33 @@ def sha256_text(text: str) -> str:
 
 
 def sha256_file(path: Path) -> str:
-    """Return the SHA-256 of a file's bytes, as 64 hexadecimal digits. Raises as `read_whole` does."""
-    return hashlib.sha256(read_whole(path)).hexdigest()
+    """Return the SHA-256 of a file's bytes, as 64 hexadecimal digits. Raises as `open_regular` does."""
+    with open_regular(path) as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
-def read_whole(path: Path) -> bytes:
-    """Return the bytes of a file of ours.
+def open_regular(path: Path) -> BufferedReader:
+    """Return the file at `path`, or that a link there leads to, open for reading.
 
-    Raises DamagedFile where something else stands in its place, a folder or a device, which may never end, and where a
-    file stands in the place of a folder above it; FileNotFoundError if there is nothing.
+    Raises DamagedFile where something else stands in its place, a folder, a FIFO or a device, without waiting for
+    anybody, and where a file stands in the place of a folder above it; FileNotFoundError if there is nothing.
     """
     try:
-        if is_occupied(path):
+        if is_occupied(path):  # before it is opened: a FIFO waits for its writer there
             raise DamagedFile(path, "it is no file: something else stands in its place")
-        return path.read_bytes()
+        return path.open("rb")
     except NotADirectoryError:
         above = next(parent for parent in path.parents if parent.exists())
         raise DamagedFile(above, "it is no folder: something else stands in its place") from None
+
+
+def read_whole(path: Path, most_bytes: int = MOST_BYTES) -> bytes:
+    """Return the bytes of a regular file. Raises as `open_regular` does, and DamagedFile above `most_bytes`."""
+    with open_regular(path) as file:
+        content = file.read(most_bytes + 1)
+    if len(content) > most_bytes:
+        raise DamagedFile(path, f"it is larger than {most_bytes // 2**20} MiB")
+    return content
 
 
 def is_occupied(path: Path) -> bool:
@@ -66,6 +81,25 @@ def remove(path: Path) -> None:
     """Remove a file of ours, if there is one; what stands in its place and is none is set aside."""
     clear_place(path)
     path.unlink(missing_ok=True)
+
+
+def parsed_json(text: str) -> Any:
+    """Return the value of a JSON text. Raises ValueError for NaN and infinities, and for what is nested too deeply."""
+    try:
+        return json.loads(text, parse_constant=_no_number, parse_float=_finite)
+    except RecursionError:
+        raise ValueError("nested too deeply") from None
+
+
+def _no_number(text: str) -> NoReturn:
+    raise ValueError(f"{text} is no JSON")
+
+
+def _finite(text: str) -> float:
+    number = float(text)
+    if number in (float("inf"), float("-inf")):
+        raise ValueError(f"{text} is too large a number")
+    return number
 
 
 def write_bytes_atomically(path: Path, content: bytes) -> None:
@@ -110,7 +144,7 @@ class Document(Frozen):
         Raises DamagedFile if it is truncated, altered, of another kind or format; FileNotFoundError if it is absent.
         """
         try:
-            envelope = json.loads(read_whole(path).decode("utf-8", "surrogatepass"))
+            envelope = parsed_json(read_whole(path).decode("utf-8", "surrogatepass"))
         except ValueError as error:
             raise DamagedFile(path, f"not a whole JSON document ({error})") from None
         body = _unseal(path, envelope, cls.kind, cls.format)

@@ -1,11 +1,19 @@
-"""The console that tables go to: as wide as the terminal, and wide enough to read where there is none; times on it."""
+"""All that commands print: lines and tables, in which labels and reasons are text, neither markup nor commands.
+
+Tables are as wide as the terminal, and wide enough to read where there is none.
+"""
 
 from __future__ import annotations
 
 import os
 from datetime import timedelta
 
+import typer
 from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from accelsweep.core.terminal import escaped
 
 _WIDTH_OF_A_FILE = 140
 
@@ -16,6 +24,26 @@ def console() -> Console:
     if not shown.is_terminal and "COLUMNS" not in os.environ:
         return Console(highlight=False, width=_WIDTH_OF_A_FILE)
     return shown
+
+
+def say(line: object, *, err: bool = False, nl: bool = True) -> None:
+    """Print a line as it is, safely; on the standard error output with `err`, without an end with `nl=False`."""
+    typer.echo(escaped(str(line)), err=err, nl=nl)
+
+
+def plain(text: str) -> Text:
+    """Return a cell, heading or title of a table, in which nothing is markup."""
+    return Text(escaped(text))
+
+
+def new_table(title: str) -> Table:
+    """Return a table under `title`, without columns yet."""
+    return Table(title=plain(title), title_justify="left")
+
+
+def show(table: Table) -> None:
+    """Print a table, all texts of which are `plain`."""
+    console().print(table)
 
 
 def duration(seconds: float) -> str:

@@ -7,10 +7,9 @@ import signal
 from collections.abc import Iterator
 from pathlib import Path
 
-import typer
-
 from accelsweep.core.errors import AccelsweepError
 from accelsweep.core.plans import Hold
+from accelsweep.drive import console
 from accelsweep.state.folders import SweepFolder
 from accelsweep.state.holding import Holder, take
 from accelsweep.state.living import SILENCE_SECONDS, alive, living_hold
@@ -64,7 +63,7 @@ def end_old(folder: SweepFolder) -> None:
     """End the sweep's living head as Ctrl-C would, then the supervisors on this machine; finished runs are kept."""
 
     def say(line: str) -> None:
-        typer.echo(line, err=True)
+        console.say(line, err=True)
 
     head = living_head(folder)
     if head is not None and alive(head) is None:

@@ -14,6 +14,7 @@ from accelsweep.core.cell import label
 from accelsweep.core.outcome import Outcome
 from accelsweep.core.plans import Hold, Manifest, Run, Site
 from accelsweep.core.tasks import compared_rate
+from accelsweep.core.terminal import escaped
 from accelsweep.drive.console import duration
 from accelsweep.report.format import number
 from accelsweep.state.folders import SweepFolder
@@ -104,7 +105,7 @@ class SweepProgress:
             if self.folder.done(block).exists() and not ended:
                 del self.pending[block]  # until then a run may be tried again; the rest was measured before
         if self.bar is not None:
-            self.bar.update(self.bar.task_ids[0], completed=self.done, description=self._line())
+            self.bar.update(self.bar.task_ids[0], completed=self.done, description=escaped(self._line()))
 
     def _tell(self, run: str) -> None:
         self.done += run not in self.standing
@@ -114,11 +115,14 @@ class SweepProgress:
             return
         self.fresh_seconds.append(record.wall_seconds)
         rate = record.metrics.get(compared_rate(self.wanted_rate, [record.config.task]))
-        self.last = number(rate.value, rate.unit) if rate and rate.value is not None else str(record.outcome)
+        if record.outcome is Outcome.measured and rate is not None and rate.value is not None:
+            self.last = number(rate.value, rate.unit)
+        else:
+            self.last = str(record.outcome)
         reason = "" if record.outcome is Outcome.measured else f": {record.reason}".splitlines()[0]
         again = f" (attempt {record.attempt})" if record.attempt > 1 else ""
         text = f"[{self.done}/{self.total}] {self.labels[run]}{again}  {self.last}{reason}"
-        self.console.print(text, markup=False, highlight=False, soft_wrap=True)
+        self.console.print(escaped(text), markup=False, highlight=False, soft_wrap=True)
 
     def _line(self) -> str:
         now = [self.labels.get(hold.run, "") for hold in self._holds() if hold.run]

@@ -5,18 +5,21 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-import typer
+from rich.console import JustifyMethod
 from rich.table import Table
 
 from accelsweep.core.digits import count_of
 from accelsweep.core.findings import CellFinding, Findings
 from accelsweep.core.outcome import Outcome
 from accelsweep.core.plans import Manifest
-from accelsweep.drive.console import console
+from accelsweep.drive.console import new_table, plain, say, show
 from accelsweep.report import claims, ladder
 from accelsweep.report.format import bare_text, in_about, ratio_text, unit_word
 from accelsweep.state.folders import SweepFolder
 from accelsweep.state.halts import reasons_not_run
+
+_SHORTEST_NAME = 12
+"""The characters that a setting's name has in a line, however narrow the terminal."""
 
 
 @dataclass(frozen=True)
@@ -30,16 +33,16 @@ class Told:
 def print_results(folder: SweepFolder) -> Told:
     """Print the sweep's findings in short; return what they say of runs without a final outcome."""
     findings = Findings.read(folder.findings)
-    console().print(_table(findings))
+    show(_table(findings))
     for line in (*map(ladder.in_one_line, findings.ladder), *map(claims.in_one_line, findings.claims)):
-        typer.echo(line)
-    typer.echo(findings.recommendation.sentence)
+        say(line)
+    say(findings.recommendation.sentence)
     if findings.recommendation.settle:
-        typer.echo(f"to settle what is open{in_about(findings.recommendation)}: {findings.recommendation.settle}")
+        say(f"to settle what is open{in_about(findings.recommendation)}: {findings.recommendation.settle}")
     for refusal in findings.refusals[:3]:
-        typer.echo(f"refused: {refusal}")
-    typer.echo(f"report: {folder.report / 'index.html'}")
-    typer.echo("MLflow: accelsweep ui")
+        say(f"refused: {refusal}")
+    say(f"report: {folder.report / 'index.html'}")
+    say("MLflow: accelsweep ui")
     return _print_unsettled(folder, findings)
 
 
@@ -48,13 +51,13 @@ def _print_unsettled(folder: SweepFolder, findings: Findings) -> Told:
     unsettled = sum(count for outcome, count in findings.outcomes.items() if not outcome.settled)
     if unsettled:
         listed = ", ".join(f"{count} {name}" for name, count in findings.outcomes.items() if not name.settled)
-        typer.echo(
+        say(
             f"{unsettled} of {findings.planned_runs} runs have no final outcome ({listed}); "
             "the same command tries them again"
         )
     kept = reasons_not_run(folder, Manifest.read(folder.manifest))
     for line in _lines(kept):
-        typer.echo(line)
+        say(line)
     return Told(unsettled, bool(kept) and sum(kept.values()) >= findings.outcomes.get(Outcome.not_run, 0))
 
 
@@ -68,17 +71,18 @@ def _lines(kept: Mapping[str, int]) -> list[str]:
 
 
 def _table(findings: Findings) -> Table:
-    table = Table(title=f"{findings.sweep}: {findings.repeats} repeats", title_justify="left")
-    table.add_column("setting", no_wrap=True)
-    for heading in (unit_word(findings.rate_unit), "speed-up"):
-        table.add_column(heading, justify="right")
-    table.add_column("verdict", min_width=len("undecided"))
-    quality = findings.quality_metric or "quality"
-    table.add_column(quality, min_width=len(quality))
-    table.add_column("doubts")  # whatever room is left: many doubts must not break the names of the others
-    for cell in findings.cells:
-        if set(cell.outcomes) != {Outcome.unsupported}:
-            table.add_row(*_row(cell))
+    table = new_table(f"{findings.sweep}: {findings.repeats} repeats")
+    rows = [_row(cell) for cell in findings.cells if set(cell.outcomes) != {Outcome.unsupported}]
+    headings = ["setting", unit_word(findings.rate_unit), "speed-up", "verdict", findings.quality_metric or "quality"]
+    for heading, *texts in zip(headings, *(row[: len(headings)] for row in rows), strict=True):
+        numbers = heading in headings[1:3]
+        # Names and doubts take as many lines as they need. What else stands here keeps room for its longest word.
+        least = _SHORTEST_NAME if heading == "setting" else max(map(len, " ".join([heading, *texts]).split()))
+        align: JustifyMethod = "right" if numbers else "left"
+        table.add_column(plain(heading), justify=align, min_width=least, overflow="fold")
+    table.add_column("doubts", overflow="fold")
+    for row in rows:
+        table.add_row(*map(plain, row))
     return table
 
 

@@ -7,7 +7,6 @@ undisturbed device. The operands are random: zeros run too fast.
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
@@ -15,7 +14,8 @@ from pathlib import Path
 
 import torch
 
-from accelsweep.core.documents import canonical_json, write_bytes_atomically
+from accelsweep.core.documents import canonical_json, parsed_json, read_whole, write_bytes_atomically
+from accelsweep.core.errors import DamagedFile
 from accelsweep.measure.clock import Clock, WaitedDevice, monotonic
 
 SMALLEST, LARGEST = 256, 8192
@@ -103,9 +103,9 @@ def remembered(path: Path | None, key: str, measure: Callable[[], Ceiling]) -> C
     known: dict[str, dict[str, float]] = {}
     if path is not None and path.exists():
         try:
-            known = json.loads(path.read_text())
+            known = parsed_json(read_whole(path).decode())
             return Ceiling(float(known[key]["flops_per_second"]), int(known[key]["size"]))
-        except (ValueError, TypeError):
+        except (DamagedFile, ValueError, TypeError):
             known = {}
         except KeyError:
             pass

@@ -1,35 +1,101 @@
-"""How many samples a batch holds, by looking at it: what was really processed is counted, not what was asked for."""
+"""How many samples a batch holds, by looking at it: what was really processed is counted, not what was asked for.
+
+A batch may be read as columns (inputs, targets), which share their first dimension, or as a list of samples. Where both
+are possible, whoever made it has to say how many samples it made.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import fields, is_dataclass
 from typing import Any
 
+Path = tuple[Any, ...]
+"""Where something lies in a batch: keys, numbers or names, from the outside in."""
 
-def samples_in(batch: Any) -> int | None:
-    """Return the number of samples in `batch`: the length of the first tensor found in it, or of a list of strings.
 
-    Tensors have shape (samples, ...); tuples, lists, mappings and dataclasses are searched in order. None if nothing in
-    the batch tells.
+def readings(batch: Any, lone: bool = False) -> dict[int, tuple[Path, ...]]:
+    """Return each number of samples that `batch` may hold as a whole, with the places that show it.
+
+    A tensor (samples, ...) tells its first dimension. Columns tell what all of them tell. A list of parts that are
+    alike may also be one of samples; with `lone` so may a list of one. Empty where nothing tells, or columns disagree.
     """
     shape = getattr(batch, "shape", None)
     if shape is not None:
-        return int(shape[0]) if len(shape) > 0 else None
+        return {int(shape[0]): ((),)} if len(shape) else {}
+    columns = _columns(batch)
+    if not columns:
+        return {}
+    if _is_plain(batch) and all(isinstance(part, str | int | float) for part in columns.values()):
+        return {len(columns): ((),)}
+    told = {key: found for key, part in columns.items() if (found := readings(part, lone))}
+    key, first = next(iter(told.items()), (None, {}))
+    counts = [count for count in first if all(count in found for found in told.values())]
+    shared = {count: tuple((key, *path) for path in first[count]) for count in counts}
+    if _is_plain(batch) and _alike(list(columns.values())) and (len(columns) > 1 or lone):
+        # A first dimension of a sample that happens to be as long as the list is no second witness.
+        as_tensors = all(hasattr(part, "shape") for part in columns.values())
+        shared[len(columns)] = ((), *(shared.get(len(columns), ()) if as_tensors else ()))
+    return shared
+
+
+def places(batch: Any) -> Iterator[tuple[Path, int]]:
+    """Yield every place in `batch` that has a length, with it; what lies further out comes first."""
+    level: list[tuple[Path, Any]] = [((), batch)]
+    while level:
+        yield from ((path, count) for path, part in level if (count := _length(part)) is not None)
+        level = [((*path, key), part) for path, outer in level for key, part in _columns(outer).items()]
+
+
+def length_at(batch: Any, path: Path) -> int:
+    """Return the length of what lies at `path`. Raises LookupError where nothing with a length does."""
+    for key in path:
+        columns = _columns(batch)
+        if key not in columns:
+            raise LookupError(key)
+        batch = columns[key]
+    count = _length(batch)
+    if count is None:
+        raise LookupError(path)
+    return count
+
+
+def stated_size(loader: Any) -> int | None:
+    """Return the samples of a whole batch, as its loader, batch sampler or data set states it; None where none does."""
+    sources = (loader, getattr(loader, "batch_sampler", None), getattr(loader, "dataset", None))
+    stated = (getattr(source, "batch_size", None) for source in sources)
+    return next((size for size in stated if isinstance(size, int) and not isinstance(size, bool)), None)
+
+
+def _columns(batch: Any) -> dict[Any, Any]:
+    """Return the parts of a mapping, dataclass, tuple or list by key, name or number; none of anything else."""
     if isinstance(batch, Mapping):
-        return _first(batch.values())
-    if is_dataclass(batch):
-        return _first(getattr(batch, field.name) for field in fields(batch))
-    if isinstance(batch, list | tuple):
-        if batch and all(isinstance(item, str | int | float) for item in batch):
-            return len(batch)
-        return _first(batch)
-    return None
+        return dict(batch)
+    if is_dataclass(batch) and not isinstance(batch, type):
+        return {field.name: getattr(batch, field.name) for field in fields(batch)}
+    return dict(enumerate(batch)) if isinstance(batch, list | tuple) else {}
 
 
-def _first(parts: Any) -> int | None:
-    for part in parts:
-        count = samples_in(part)
-        if count is not None:
-            return count
-    return None
+def _length(part: Any) -> int | None:
+    shape = getattr(part, "shape", None)
+    if shape is not None:
+        return int(shape[0]) if len(shape) else None
+    return len(part) if _is_plain(part) and part else None
+
+
+def _is_plain(batch: Any) -> bool:
+    """Return whether `batch` is a list or tuple whose parts have no names."""
+    return isinstance(batch, list | tuple) and not hasattr(batch, "_fields")
+
+
+def _alike(parts: list[Any]) -> bool:
+    return len({_kind(part) for part in parts}) == 1
+
+
+def _kind(part: Any) -> tuple[Any, ...]:
+    """Return what samples of one data set have in common: type, number format, dimensions, keys, kinds of parts."""
+    shape = getattr(part, "shape", None)
+    if shape is not None:
+        return (type(part), str(getattr(part, "dtype", None)), len(shape))
+    inner = frozenset(part) if isinstance(part, Mapping) else frozenset(map(_kind, _columns(part).values()))
+    return (type(part), inner)

@@ -19,6 +19,7 @@ from accelsweep.plan import select
 from accelsweep.plan.grid.compose import Composer
 from accelsweep.plan.grid.expand import CheckedPoint, GridPoint, steering_of
 from accelsweep.plan.grid.explain import defining_file
+from accelsweep.plan.grid.hydra_keys import without_effect
 from accelsweep.plan.grid.own import optimizer_notes, with_own_targets
 from accelsweep.plan.ladder import fitted, ladder_notes
 from accelsweep.plan.refusals import check, conflicts, rules, tasks
@@ -78,6 +79,7 @@ def checked_grid(composer: Composer, overrides: Sequence[str]) -> CheckedGrid:
         notes=(
             *ladder,
             *_notes(len(grid.jobs), points, exclude),
+            *without_effect([composer.parse(line) for line in overrides]),
             *optimizer_notes(composer, overrides, (point.config for point in every)),
         ),
     )

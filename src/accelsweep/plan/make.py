@@ -21,6 +21,7 @@ from accelsweep.plan.blocks.cut import Cutting, Design, design
 from accelsweep.plan.blocks.resolution import FEWEST
 from accelsweep.plan.cells import CheckedGrid, checked_grid
 from accelsweep.plan.grid.compose import Composer, config_folders
+from accelsweep.plan.refusals import classes
 from accelsweep.plan.sources import source_digests, targets, versions
 from accelsweep.state.folders import SweepFolder
 
@@ -64,12 +65,15 @@ def make_plan(
     if add_repeats < 0:
         raise InputError(f"--add-repeats {add_repeats}: repeats can only be added; `repeats=N` wants fewer")
     home = home.resolve()
+    classes.refuse_shadows(home)
     grid = checked_grid(Composer(config_folders(home)), overrides)
     default = (grid.experiment or "sweep").replace("/", "-")
     folder = SweepFolder(home, next(given for given in (name, grid.name, default) if given is not None))
     past = earlier.read(folder)
     settings = _with_repeats(grid.settings, past.manifest.settings if past.manifest else None, add_repeats, decided)
     baseline, notes = choose_baseline(grid)
+    for cell in grid.cells.values():
+        classes.refuse_missing(cell.config, home)
     blocks = _blocks(folder.name, grid, settings, baseline, past.blocks)
     manifest = _manifest(folder, past.revision + 1, overrides, grid, settings, baseline, blocks)
     if past.manifest and manifest.model_copy(update={"revision": past.manifest.revision}) == past.manifest:

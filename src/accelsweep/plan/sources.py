@@ -28,7 +28,7 @@ FIRST_SOURCES = "c2b38fa8a9acb7e01846d30cbdf05135f69c5f7103bd9a0b5c081a04593bedb
 SAME_AS_FIRST = frozenset(
     {
         "92adb23f3491b6a2f6b10303d4bc49a2f23c5ff595417b3235ef0e65eeac0563",
-        "9e950667a2dd352b4f562d9a6831f7ceedc69b3254da6187700a21c7e21f80ee",
+        "b86c33a1e5254b3e21c87d5a75c68d94cb0d9d5d904d608366f14e2ecad55acc",
     }
 )
 """Digests of later sources whose workloads compute and cost the same. A change that does either begins anew."""
@@ -100,7 +100,7 @@ def own_workloads() -> str:
 
 
 def _find(package: str, key: str, target: str, home: Path) -> ModuleSpec:
-    spec = _spec(package, home)
+    spec = find_package(package, home)
     if spec is None and package not in sys.builtin_module_names:
         near = nearest(package, [entry.stem for entry in home.iterdir() if entry.suffix == ".py" or entry.is_dir()])
         raise InputError(
@@ -110,8 +110,8 @@ def _find(package: str, key: str, target: str, home: Path) -> ModuleSpec:
     return spec or ModuleSpec(package, None)
 
 
-def _spec(package: str, home: Path) -> ModuleSpec | None:
-    """Return the place of a package, also of one whose editable installation brings a finder of its own."""
+def find_package(package: str, home: Path) -> ModuleSpec | None:
+    """Return where a package lies, also one whose editable installation brings a finder of its own."""
     found = PathFinder.find_spec(package, [str(home), *(entry for entry in sys.path if entry)])
     others = (finder for finder in sys.meta_path if finder is not PathFinder and hasattr(finder, "find_spec"))
     return found or next(filter(None, (finder.find_spec(package, None) for finder in others)), None)
@@ -119,7 +119,7 @@ def _spec(package: str, home: Path) -> ModuleSpec | None:
 
 def _imported_from(home: Path, spec: ModuleSpec) -> list[str]:
     """Return the modules and packages in `home` that the sources of a package import, in order."""
-    if _is_installed(spec):
+    if is_installed(spec):
         return []
     texts = (path.read_bytes() for path in _source_files(spec) if path.suffix == ".py")
     return [name for name in sorted(set().union(*map(_imports, texts))) if _lies_in(home, name)]
@@ -128,8 +128,8 @@ def _imported_from(home: Path, spec: ModuleSpec) -> list[str]:
 def _lies_in(home: Path, name: str) -> bool:
     if not ((home / f"{name}.py").exists() or (home / name).is_dir()):
         return False
-    spec = _spec(name, home)
-    return spec is not None and any(place.is_relative_to(home) for place in _places(spec)) and not _is_installed(spec)
+    spec = find_package(name, home)
+    return spec is not None and any(place.is_relative_to(home) for place in places_of(spec)) and not is_installed(spec)
 
 
 @lru_cache(maxsize=4096)
@@ -146,24 +146,25 @@ def _imports(source: bytes) -> frozenset[str]:
 
 
 def _digest(spec: ModuleSpec, package: str) -> str:
-    if _is_installed(spec):
+    if is_installed(spec):
         for distribution in _distributions().get(package, []):
             if record := metadata.distribution(distribution).read_text("RECORD"):
                 return sha256_text("\n".join(sorted(line for line in record.splitlines() if ".py," in line)))
     if spec.submodule_search_locations:
-        return sha256_text("\n".join(_digest_of_folder(folder) for folder in _places(spec)))
-    return hashlib.sha256(_places(spec)[0].read_bytes()).hexdigest() if _places(spec) else "built in"
+        return sha256_text("\n".join(_digest_of_folder(folder) for folder in places_of(spec)))
+    return hashlib.sha256(places_of(spec)[0].read_bytes()).hexdigest() if places_of(spec) else "built in"
 
 
-def _places(spec: ModuleSpec) -> list[Path]:
+def places_of(spec: ModuleSpec) -> list[Path]:
     """Return the folders of a package, the file of a module, or nothing if it has neither."""
     if spec.submodule_search_locations:
         return [Path(folder) for folder in spec.submodule_search_locations]
     return [Path(spec.origin)] if spec.has_location and spec.origin else []
 
 
-def _is_installed(spec: ModuleSpec) -> bool:
-    return any(part in ("site-packages", "dist-packages") for place in _places(spec) for part in place.parts)
+def is_installed(spec: ModuleSpec) -> bool:
+    """Return whether a package lies among those that pip installed."""
+    return any(part in ("site-packages", "dist-packages") for place in places_of(spec) for part in place.parts)
 
 
 @cache
@@ -172,7 +173,7 @@ def _distributions() -> Mapping[str, list[str]]:
 
 
 def _source_files(spec: ModuleSpec) -> list[Path]:
-    return [path for place in _places(spec) for path in (_below(place) if place.is_dir() else [place])]
+    return [path for place in places_of(spec) for path in (_below(place) if place.is_dir() else [place])]
 
 
 def _below(folder: Path) -> list[Path]:

@@ -66,7 +66,7 @@ def run_digests(manifest: Manifest, records: Mapping[str, str]) -> dict[str, str
 
 def _repeats(folder: SweepFolder) -> dict[str, str]:
     manifest = Manifest.read(folder.manifest)
-    present = [run for run in manifest.wanted_runs() if folder.record(run).exists()]
+    present = [run for run in manifest.wanted_runs() if folder.record(run).is_file()]
     return run_digests(manifest, {run: sha256_file(folder.record(run)) for run in present})
 
 

@@ -35,6 +35,7 @@ _UNSUPPORTED = re.compile(
     r"|[Cc]urrent CUDA [Dd]evice does not support"
     r"|no kernel image is available for execution on the device",
 )
+_IN_A_WORKER = re.compile(r"Caught \w+ in DataLoader worker process")
 _CLASS_TOO_HIGH = re.compile(r"Target (?P<number>\d+) is out of bounds")
 _DEVICE_ASSERT = "device-side assert triggered"
 _FRAMES_OF_OURS = (str(Path(__file__).parent), str(Path(__file__).parents[1] / "measure"))
@@ -98,13 +99,17 @@ def reason_of(error: BaseException, target: str | None = None) -> str:
     `target` is the column of the classes, where the data has columns.
 
     An error of ours is complete without its type, also where another library wraps it in one of its own. An error that
-    Hydra wraps is told as it was raised. Hydra's own first line says only that a constructor failed.
+    Hydra wraps is told as it was raised. Hydra's own first line says only that a constructor failed. For an error in a
+    loader's worker torch raises one of the same type, whose last line holds the original.
     """
     ours = next((link for link in _chain(error) if isinstance(link, InputError | Unsupported | Diverged)), None)
     told = ours or unwrapped(error)
-    first = (str(told).strip().splitlines() or [""])[0]
+    lines = str(told).strip().splitlines() or [""]
+    first = lines[0]
     if ours is not None:
         return masked(first)
+    if _IN_A_WORKER.match(first) and len(lines) > 1:
+        return masked(f"{lines[-1].strip()} (in a loader worker){_remedy(lines[-1], target)}")
     return masked(f"{type(told).__name__}: {first}{_remedy(first, target)}") if first else type(told).__name__
 
 

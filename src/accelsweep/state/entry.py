@@ -9,6 +9,7 @@ from pathlib import Path
 
 from accelsweep.core.errors import EXIT_INCOMPLETE, EXIT_OK, AccelsweepError
 from accelsweep.core.secrets import masked
+from accelsweep.core.terminal import escaped
 from accelsweep.state.folders import SweepFolder, existing_sweep
 
 
@@ -48,4 +49,4 @@ def answer(work: Callable[[], int | None], tell: Callable[[str], None] | None = 
 
 
 def _tell(line: str) -> None:
-    sys.stderr.write(f"{line}\n")
+    sys.stderr.write(f"{escaped(line)}\n")

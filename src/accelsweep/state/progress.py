@@ -6,6 +6,8 @@ import mmap
 import struct
 from pathlib import Path
 
+from accelsweep.core.documents import read_whole
+from accelsweep.core.errors import DamagedFile
 from accelsweep.state.attempts import RunFolder
 from accelsweep.state.folders import SweepFolder
 
@@ -34,9 +36,9 @@ def steps_done(folder: SweepFolder, run: str) -> int | None:
 
 
 def read_progress(path: Path) -> int | None:
-    """Return the number of finished steps that the file at `path` shows, or None where there is no such file yet."""
+    """Return the number of finished steps that the file at `path` shows; None where there is no such file (yet)."""
     try:
-        content = path.read_bytes()
-    except FileNotFoundError:
+        content = read_whole(path)
+    except (FileNotFoundError, DamagedFile):
         return None
     return int(_COUNT.unpack(content)[0]) if len(content) == _COUNT.size else None

@@ -6,6 +6,8 @@ import os
 from pathlib import Path
 from typing import IO
 
+from accelsweep.core.documents import open_regular
+from accelsweep.core.errors import DamagedFile
 from accelsweep.core.secrets import masked
 
 
@@ -16,7 +18,7 @@ def last_lines(log: Path | IO[bytes], count: int | None = None, most_bytes: int 
     """
     try:
         text = _end_of(log, most_bytes)
-    except OSError:
+    except (OSError, DamagedFile):
         return []
     lines = masked(text.decode("utf-8", "replace")).splitlines()
     return lines if count is None else lines[-count:]
@@ -24,7 +26,7 @@ def last_lines(log: Path | IO[bytes], count: int | None = None, most_bytes: int 
 
 def _end_of(log: Path | IO[bytes], most_bytes: int) -> bytes:
     if isinstance(log, Path):
-        with log.open("rb") as file:
+        with open_regular(log) as file:
             return _end_of(file, most_bytes)
     log.seek(max(0, log.seek(0, os.SEEK_END) - most_bytes))
     return log.read()

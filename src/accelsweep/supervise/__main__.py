@@ -9,6 +9,7 @@ import time
 from pathlib import Path
 
 from accelsweep.core.secrets import masked
+from accelsweep.core.terminal import escaped
 from accelsweep.state.entry import answer, parser_for
 from accelsweep.supervise.processes.launchers import Launchers
 from accelsweep.supervise.supervisor import supervise
@@ -16,7 +17,7 @@ from accelsweep.supervise.supervisor import supervise
 
 def say(line: str) -> None:
     """Print one line of progress with the time of day."""
-    print(f"{time.strftime('%H:%M:%S')} {masked(line)}", flush=True)  # noqa: T201 - this is the block's log
+    print(f"{time.strftime('%H:%M:%S')} {escaped(masked(line))}", flush=True)  # noqa: T201 - this is the block's log
 
 
 def _head_line() -> None:

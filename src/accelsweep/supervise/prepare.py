@@ -6,14 +6,13 @@ here does not stop the sweep. Its runs will report the failure, and the others g
 
 from __future__ import annotations
 
-import json
 import sys
 import traceback
 from typing import Any
 
 from accelsweep.core.cell import brings_own_data
 from accelsweep.core.config import CellConfig
-from accelsweep.core.documents import canonical_json, read_whole, sha256_text, write_bytes_atomically
+from accelsweep.core.documents import canonical_json, parsed_json, read_whole, sha256_text, write_bytes_atomically
 from accelsweep.core.errors import DamagedFile
 from accelsweep.core.plans import Block, Manifest
 from accelsweep.state.entry import answer, planned_sweep, sweep_parser
@@ -66,7 +65,7 @@ def _has_nothing_to_prepare(config: CellConfig) -> bool:
 
 def _ready(folder: SweepFolder) -> list[str]:
     try:
-        found = json.loads(read_whole(folder.prepared))
+        found = parsed_json(read_whole(folder.prepared).decode())
     except (FileNotFoundError, DamagedFile, ValueError):
         return []
     return found if isinstance(found, list) else []

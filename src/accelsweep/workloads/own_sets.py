@@ -82,7 +82,7 @@ class EndlessRows(IterableDataset[Any]):
                 f"batch_size={batch_size} is more than the {len(rows) // size} training samples of each of the {size} "
                 "ranks: lower batch_size, or use a larger data set"
             )
-        self._rows, self._batch_size, self._collate = rows, batch_size, collate
+        self._rows, self.batch_size, self._collate = rows, batch_size, collate
         self._sampler: DistributedSampler[Any] = DistributedSampler(
             rows, num_replicas=size, rank=rank, shuffle=shuffle, seed=seed, drop_last=True
         )
@@ -97,7 +97,7 @@ class EndlessRows(IterableDataset[Any]):
     def _indices(self) -> Iterator[list[int]]:
         for number in itertools.count():
             self._sampler.set_epoch(number)
-            yield from BatchSampler(self._sampler, self._batch_size, drop_last=True)
+            yield from BatchSampler(self._sampler, self.batch_size, drop_last=True)
 
 
 class EndlessSamples(IterableDataset[Any]):
@@ -105,20 +105,20 @@ class EndlessSamples(IterableDataset[Any]):
 
     def __init__(self, samples: Any, batch_size: int, collate: Collate, shard: bool) -> None:
         """With `shard` each rank and loader worker takes every n-th sample."""
-        self._samples, self._batch_size, self._collate, self._shard = samples, batch_size, collate, shard
+        self._samples, self.batch_size, self._collate, self._shard = samples, batch_size, collate, shard
 
     def __iter__(self) -> Iterator[Any]:
         """Yield collated batches of exactly `batch_size` samples. Raises InputError where a pass has not even one."""
         for number in itertools.count():
             if hasattr(self._samples, "set_epoch"):
                 self._samples.set_epoch(number)
-            full = (batch for batch in _batched(self._share(), self._batch_size) if len(batch) == self._batch_size)
+            full = (batch for batch in _batched(self._share(), self.batch_size) if len(batch) == self.batch_size)
             given = 0
             for given, batch in enumerate(full, start=1):  # noqa: B007  counted on purpose
                 yield self._collate(batch)
             if not given:
                 raise InputError(
-                    f"this rank's share of the training set is less than one batch of {self._batch_size}: lower "
+                    f"this rank's share of the training set is less than one batch of {self.batch_size}: lower "
                     "batch_size, or use a larger data set"
                 )
 

@@ -86,7 +86,7 @@ def in_words(needs: Resources, slurm: Slurm) -> str:
 
 
 def sbatch_options(needs: Resources, slurm: Slurm) -> str:
-    """Return the options of sbatch that ask for a block's job, as the plugin writes them."""
+    """Return the options of sbatch that ask for a block's job, quoted for a shell; `extra` is there as it stands."""
     asked = job_resources(needs, slurm)
     gpus = f"{needs.gpu_model}:{needs.gpus}" if needs.gpu_model else str(needs.gpus)
     options = {
@@ -101,7 +101,7 @@ def sbatch_options(needs: Resources, slurm: Slurm) -> str:
         "--cpus-per-task": asked["cpus_per_task"],
         "--gpus": gpus if needs.gpus else None,
     }
-    stated = [f"{name}={value}" for name, value in options.items() if value is not None]
+    stated = [shlex.quote(f"{name}={value}") for name, value in options.items() if value is not None]
     return " ".join([*stated, str(asked["slurm_extra"])]).strip()
 
 

@@ -30,7 +30,9 @@ from yaml import YAMLError
 
 from accelsweep.core.errors import InputError
 from accelsweep.core.shipped import shipped_root
+from accelsweep.plan.grid.expansion import refuse_endless_aliases, refuse_endless_interpolations
 from accelsweep.plan.grid.explain import explain
+from accelsweep.plan.grid.hydra_keys import refuse_launcher, refuse_variables
 
 CONFIG_NAME = "config"
 MOST_CELLS = 100_000
@@ -71,6 +73,7 @@ class Composer:
 
     def __init__(self, folders: Sequence[Path]) -> None:
         """`folders` hold the config files; the first that has a file wins."""
+        refuse_endless_aliases(folders[:-1])  # the last folder is the shipped one
         version.setbase("1.3")
         setup_globals()
         Plugins.instance()
@@ -106,13 +109,14 @@ class Composer:
 
     def master(self, overrides: Sequence[str]) -> DictConfig:
         """Compose what `--multirun` reads before it sweeps, read-only; sweeping overrides are left out of it."""
-        for line in overrides:
-            self.parse(line)
+        refuse_launcher([self.parse(line) for line in overrides])
         self._hydra_lines = tuple(line for line in overrides if self.parse(line).is_hydra_override())
         if (key := tuple(overrides)) not in self._masters:  # a composition takes Hydra a tenth of a second
-            self._masters[key] = self._load(overrides, RunMode.MULTIRUN)
-            OmegaConf.set_readonly(self._masters[key], True)
-            OmegaConf.set_readonly(self._masters[key].hydra, True)
+            master = self._load(overrides, RunMode.MULTIRUN)
+            refuse_variables(master)
+            OmegaConf.set_readonly(master, True)
+            OmegaConf.set_readonly(master.hydra, True)
+            self._masters[key] = master
         return self._masters[key]
 
     def grid(self, master: DictConfig) -> Grid:
@@ -149,7 +153,9 @@ class Composer:
 
     def _load(self, lines: Sequence[str], mode: RunMode) -> DictConfig:
         with self._explained(lines):
-            return self.loader.load_configuration(CONFIG_NAME, list(lines), run_mode=mode, from_shell=False)
+            config = self.loader.load_configuration(CONFIG_NAME, list(lines), run_mode=mode, from_shell=False)
+            refuse_endless_interpolations(config)
+            return config
         raise AssertionError("unreachable: errors leave the block above")
 
     @contextmanager

@@ -110,8 +110,12 @@ def _unreadable(error: OverrideParseException) -> InputError:
         return InputError(f"{error.override!r}: {reason.partition(': ')[2]}")
     key, equals, _ = error.override.partition("=")
     if not (key and equals):
-        flag = " (a sweep needs no --multirun)" if key in ("-m", "--multirun") else ""
-        return InputError(f"cannot read {error.override!r}: an override is KEY=VALUE{flag}")
+        return InputError(f"cannot read {error.override!r}: an override is KEY=VALUE")
+    if error.override.rstrip().endswith(","):
+        return InputError(
+            f"cannot read the override {error.override!r}: a space ends the value: write several values without any, "
+            f"{key}=32,64"
+        )
     return InputError(
         f"cannot read the override {error.override!r}: {reason}. "
         "Quote a value that holds commas, braces or spaces: key='\"a, b\"'"

@@ -15,7 +15,7 @@ from accelsweep.core.plans import Limits
 from accelsweep.core.trainer import DECIDED_HERE, decided_words
 from accelsweep.plan.grid.expand import CheckedPoint
 from accelsweep.plan.refusals.wording import FileOf
-from accelsweep.plan.trainer import trainer_arguments, trainers_place
+from accelsweep.plan.trainer import strategy_names, trainer_arguments, trainers_place
 
 LEAST_WARMUP_STEPS = 2
 """The window takes the pace from the second half of the warm-up, whose first step is apart (`measure.window`)."""
@@ -26,6 +26,7 @@ def refuse_conflicts(config: CellConfig, limits: Limits, file_of: FileOf) -> Non
     _refuse_impossible_window(config.measure, limits, file_of)
     for name in config.trainer:
         _refuse_trainer_key(str(name), file_of)
+    _refuse_misspelt_strategy(config, file_of)
     if "batch_size" in config.data:
         raise InputError(
             "data.batch_size is set in the config, and every data set gets the top-level batch_size: remove it, and "
@@ -59,6 +60,15 @@ def _refuse_trainer_key(name: str, file_of: FileOf) -> None:
     known = trainer_arguments()
     if known and name not in known:
         raise InputError(f"trainer.{name} is no argument of Lightning's Trainer{nearest(name, sorted(known))}; {where}")
+
+
+def _refuse_misspelt_strategy(config: CellConfig, file_of: FileOf) -> None:
+    """Refuse what is close to a strategy's name and is none; another package may have registered any other."""
+    strategy, known = config.trainer.get("strategy"), strategy_names()
+    if isinstance(strategy, str) and known and strategy not in known and (near := nearest(strategy, sorted(known))):
+        raise InputError(
+            f"trainer.strategy={strategy}: Lightning has no such strategy{near}; look in {file_of('trainer.strategy')}"
+        )
 
 
 def refuse_unread_axes(points: Sequence[CheckedPoint]) -> None:

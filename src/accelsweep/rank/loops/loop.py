@@ -9,9 +9,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
-from accelsweep.core.errors import InputError
-from accelsweep.measure.samples import samples_in
-
 if TYPE_CHECKING:
     import torch
 
@@ -99,6 +96,22 @@ NO_LOSS = (
 )
 """The message where a module trains nothing."""
 
+
+def not_a_loss(output: Any) -> str | None:
+    """Return what is wrong with what a training step gave, where it is neither a loss nor None."""
+    loss = output.get("loss") if hasattr(output, "get") else output
+    if loss is None or (hasattr(loss, "detach") and loss.numel() == 1):
+        return None
+    if hasattr(loss, "detach"):
+        what = f"a tensor of shape {tuple(loss.shape)} as its loss: reduce it to one number, as loss.mean() does"
+    elif isinstance(loss, list | tuple):
+        parts = ", ".join(type(part).__name__ for part in loss)
+        what = f"a {type(loss).__name__} ({parts}): return the loss alone, or a mapping with the key 'loss'"
+    else:
+        what = f"a {type(loss).__name__}: return the loss, a tensor of one number"
+    return f"training_step returned {what}"
+
+
 NO_VALIDATION = (
     "the data or the module has no validation loop, so nobody can tell when measure.target is reached: define "
     "val_dataloader and validation_step"
@@ -110,21 +123,6 @@ def learning_rate_of(optimizers: Sequence[torch.optim.Optimizer]) -> float | Non
     """Return the learning rate of the first parameter group now, or None where there is none."""
     groups = [group for optimizer in optimizers for group in optimizer.param_groups]
     return float(groups[0]["lr"]) if groups and "lr" in groups[0] else None
-
-
-def count_samples(batch: Any, first: bool, batch_size: int) -> int:
-    """Return the samples in `batch`; raise InputError if the `first` one shows that the data ignores `batch_size`."""
-    samples = samples_in(batch)
-    if samples is None:
-        raise InputError(
-            f"cannot tell how many samples a {type(batch).__name__} batch holds: put a tensor (samples, ...) into it"
-        )
-    if first and samples != batch_size:
-        raise InputError(
-            f"the data's first batch holds {samples} samples although batch_size={batch_size}: "
-            "give the data module's batch_size to its DataLoader"
-        )
-    return samples
 
 
 def on_meta(batch: Any) -> Any:

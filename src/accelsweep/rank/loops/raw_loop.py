@@ -24,9 +24,9 @@ from accelsweep.rank.loops.loop import (
     NO_VALIDATION,
     Examiner,
     Listener,
-    count_samples,
     learning_rate_of,
     loss_in,
+    not_a_loss,
     on_meta,
 )
 from accelsweep.rank.loops.loss_scale import LossScale
@@ -34,6 +34,7 @@ from accelsweep.rank.loops.raw_data import endless, epoch_samples, mover, one_lo
 from accelsweep.rank.loops.raw_device import CAST, autocast_of, device_of, precision_of, refuse_trainer_arguments
 from accelsweep.rank.loops.raw_log import RawLog
 from accelsweep.rank.loops.raw_module import do_without_trainer, numbered, refuse_hooks
+from accelsweep.rank.loops.sample_count import SampleCount
 from accelsweep.rank.process import RankPlace, join_group, seed_all
 from accelsweep.rank.spec import RunSpec
 from accelsweep.workloads.building.build import build_module
@@ -92,7 +93,7 @@ class RawLoop:
         set_up(self._data, self._module, self._place)
         self._module.to(self.device, CAST.get(self.precision, torch.float32)).train()
         self._move = mover(self._module, self._data, self.device, CAST.get(self.precision))
-        loader = one_loader(self._data.train_dataloader(), self._place)
+        self._loader = loader = one_loader(self._data.train_dataloader(), self._place)
         self.epoch_samples = epoch_samples(self._data, loader)
         if examiner is not None and not self._validates():
             raise InputError(NO_VALIDATION)
@@ -131,7 +132,7 @@ class RawLoop:
         return enough
 
     def _steps(self, parts: _Parts, batches: Iterable[Any], listener: Listener, examiner: Examiner | None) -> None:
-        batch_size, has_loss = self._spec.config.batch_size, False
+        count, has_loss = SampleCount(self._spec.config.batch_size), False
         for number, batch in enumerate(batches):
             self._log.batch = there = parts.move(batch)
             loss = parts.forward(there, number)
@@ -143,7 +144,7 @@ class RawLoop:
             has_loss = has_loss or loss is not None
             if number == 0:
                 self.example = on_meta(there)
-            samples = count_samples(batch, number == 0, batch_size)
+            samples = count.of(batch, self._loader, self._module)
             enough = listener.step_done(samples, None if loss is None else loss.detach())
             if examiner is not None and (enough or (number + 1) % examiner.every_steps == 0):
                 enough = self._examined(examiner) or enough
@@ -165,7 +166,10 @@ class RawLoop:
 
         def forward(batch: Any, number: int) -> Any:
             with self._autocast():
-                return loss_in(step(batch, number))
+                output = step(batch, number)
+            if wrong := not_a_loss(output):
+                raise InputError(wrong)
+            return loss_in(output)
 
         def backward(loss: Any) -> None:
             scaler.scale(loss).backward()

@@ -7,8 +7,10 @@ from typing import Any
 import lightning.pytorch as pl
 
 from accelsweep.core.errors import InputError
-from accelsweep.rank.loops.loop import NO_LOSS, NO_VALIDATION, Examiner, Listener, count_samples, loss_in, on_meta
+from accelsweep.rank.loops.loop import NO_LOSS, NO_VALIDATION, Examiner, Listener, loss_in, on_meta
 from accelsweep.rank.loops.loss_scale import LossScale
+from accelsweep.rank.loops.number_formats import refuse_other_formats
+from accelsweep.rank.loops.sample_count import SampleCount
 
 
 class StepCallback(pl.Callback):
@@ -24,15 +26,19 @@ class StepCallback(pl.Callback):
         self.loss_scale = LossScale("")
         self.epoch_ends: list[int] = []
         self.example: Any = None
-        self._batch_size = batch_size
+        self._count = SampleCount(batch_size)
         self._steps = 0
         self._has_loss = self._ended = False
 
-    def on_train_start(self, trainer: pl.Trainer, *_: Any) -> None:
-        """Begin. Raises InputError where there is an examiner and nothing to validate with."""
+    def on_train_start(self, trainer: pl.Trainer, module: pl.LightningModule) -> None:
+        """Begin. Raises InputError where there is an examiner and nothing to validate with.
+
+        Raises Unsupported where the module's numbers are not those of the Trainer's precision.
+        """
         assert self.listener is not None
         if self.examiner is not None and not trainer.enable_validation:
             raise InputError(NO_VALIDATION)
+        refuse_other_formats(module, str(trainer.precision))
         optimizer = trainer.optimizers[0] if len(trainer.optimizers) == 1 else None
         self.loss_scale = LossScale(trainer.precision, getattr(trainer.precision_plugin, "scaler", None), optimizer)
         for schedule in trainer.lr_scheduler_configs:
@@ -52,10 +58,10 @@ class StepCallback(pl.Callback):
         if not self._has_loss and module.automatic_optimization:
             raise InputError(NO_LOSS)
 
-    def on_train_batch_end(self, trainer: pl.Trainer, _module: Any, outputs: Any, batch: Any, *_: Any) -> None:
+    def on_train_batch_end(self, trainer: pl.Trainer, module: Any, outputs: Any, batch: Any, *_: Any) -> None:
         """Show a finished step."""
         assert self.listener is not None
-        samples = count_samples(batch, self._steps == 0, self._batch_size)
+        samples = self._count.of(batch, trainer.train_dataloader, module)
         if self._steps == 0:
             self.example = on_meta(batch)
         self._steps += 1

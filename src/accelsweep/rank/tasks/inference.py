@@ -22,10 +22,11 @@ from accelsweep.measure.device import measured_device
 from accelsweep.measure.metrics.rates import percentile
 from accelsweep.rank.account import Account
 from accelsweep.rank.counting import count_operations
-from accelsweep.rank.loops.loop import Listener, count_samples, on_meta
+from accelsweep.rank.loops.loop import Listener, on_meta
 from accelsweep.rank.loops.raw_data import endless, mover, one_loader, overridden, set_up
 from accelsweep.rank.loops.raw_device import CAST, autocast_of, device_of, precision_of, refuse_trainer_arguments
 from accelsweep.rank.loops.raw_module import do_without_trainer, numbered
+from accelsweep.rank.loops.sample_count import SampleCount
 from accelsweep.rank.measuring import Measurement
 from accelsweep.rank.process import RankPlace, join_group, seed_all
 from accelsweep.rank.spec import RunSpec
@@ -54,9 +55,9 @@ class Answering:
 
     def drive(self, listener: Listener) -> None:
         """Answer queries until `listener` has enough."""
-        loader, move, answer = self._prepared()
+        module, loader, move = self._prepared()
+        answer, count = _answer_of(module), SampleCount(self._spec.config.batch_size)
         autocast, synchronise = autocast_of(self.precision, self.device), measured_device(self.device).synchronise
-        batch_size, first = self._spec.config.batch_size, True
         with torch.inference_mode():
             listener.begin()
             for number, batch in enumerate(endless(loader, self.epoch_ends)):
@@ -67,14 +68,13 @@ class Answering:
                 if self._one_by_one:
                     synchronise()
                     self.query_seconds.append(self._clock() - asked_at)
-                if first:
+                if number == 0:
                     self.example = on_meta(there)
-                if listener.step_done(count_samples(batch, first, batch_size), None):
+                if listener.step_done(count.of(batch, loader, module), None):
                     return
-                first = False
 
-    def _prepared(self) -> tuple[DataLoader[Any], Callable[[Any], Any], Callable[[Any, int], Any]]:
-        """Return the queries, what brings one to the device, and what answers it."""
+    def _prepared(self) -> tuple[pl.LightningModule, DataLoader[Any], Callable[[Any], Any]]:
+        """Return what answers, the queries, and what brings one to the device."""
         config, seed = self._spec.config, self._spec.run.seed
         seed_all(seed)
         module = build_module(config.raw, self._spec.axes)
@@ -83,7 +83,7 @@ class Answering:
         loader = one_loader(self._queries(data, module), self._place)
         cast = CAST.get(self.precision)
         module.to(self.device, cast or torch.float32).eval()
-        return loader, mover(module, data, self.device, cast), _answer_of(module)
+        return module, loader, mover(module, data, self.device, cast)
 
     def _queries(self, data: pl.LightningDataModule, module: pl.LightningModule) -> Any:
         """Return the loader for prediction; that of training for fake data, and where there is no other."""

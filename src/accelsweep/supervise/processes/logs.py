@@ -16,6 +16,9 @@ _CHUNK_BYTES = 65536
 _CHUNKS_AT_ONCE = 16
 """As much as a pipe may hold (1 MiB), so that a run which never stops printing cannot keep the supervisor here."""
 
+_NOTHING_SAID = ("\N{ELECTRIC LIGHT BULB} Tip: ", "GPU available: ", "TPU available: ", "HPU available: ")
+"""How the lines begin that Lightning prints at every start; the first advertises a service."""
+
 _FATAL = "Fatal Python error:"
 
 
@@ -113,6 +116,7 @@ def _safe(output: bytes) -> bytes:
 def last_words(path: Path, count: int = 5, most_characters: int = 800) -> str:
     """Return the last telling lines of a run's log, joined by ` | `; empty if there are none."""
     lines = [line.strip() for line in last_lines(path) if line.strip(" \t^~")]  # without a traceback's carets
+    lines = [line for line in lines if not line.startswith(_NOTHING_SAID)]
     fatal = next((number for number, line in enumerate(lines) if line.startswith(_FATAL)), None)
     if fatal is not None:
         lines = lines[: fatal + 4]  # faulthandler shows the innermost call first, and then every caller, ours included

@@ -14,14 +14,15 @@ import torch
 from lightning.fabric.utilities import move_data_to_device
 from torch.utils.data import DataLoader, IterableDataset
 
+from accelsweep.measure.samples import stated_size
 from accelsweep.workloads.building.build import build_data
 from accelsweep.workloads.loading.stream import loader_of
 from accelsweep.workloads.module_data import ModuleData
 
 
 class _Again(IterableDataset[Any]):
-    def __init__(self, batch: Any) -> None:
-        self._batch = batch
+    def __init__(self, batch: Any, batch_size: int | None) -> None:
+        self._batch, self.batch_size = batch, batch_size
 
     def __iter__(self) -> Iterator[Any]:
         while True:
@@ -44,6 +45,8 @@ def _put_on(device: torch.device, data: pl.LightningDataModule) -> None:
     real = data.train_dataloader
 
     def train_dataloader() -> DataLoader[Any]:
-        return loader_of(_Again(move_data_to_device(next(iter(real())), device)))
+        loader = real()
+        batch = move_data_to_device(next(iter(loader)), device)
+        return loader_of(_Again(batch, stated_size(loader)))
 
     data.train_dataloader = train_dataloader  # type: ignore[method-assign]

@@ -52,7 +52,7 @@ class EndlessBatches(IterableDataset[tuple[Tensor, ...]]):
                 f"batch_size={batch_size} is more than the {share} training samples of each of the {size} ranks: "
                 "lower batch_size, or use a larger data set (data=random_images)"
             )
-        self._rows, self._batch_size, self._seed, self._rank, self._size = rows, batch_size, seed, rank, size
+        self._rows, self.batch_size, self._seed, self._rank, self._size = rows, batch_size, seed, rank, size
         self._augment, self._finish = augment, finish
 
     def __iter__(self) -> Iterator[Any]:
@@ -64,7 +64,7 @@ class EndlessBatches(IterableDataset[tuple[Tensor, ...]]):
     def _passes(self) -> Iterator[tuple[Tensor, ...]]:
         """Yield the row numbers of each batch of each pass, with their draws; they move to the rows once a pass."""
         count = len(self._rows)
-        usable = count // self._size // self._batch_size * self._batch_size
+        usable = count // self._size // self.batch_size * self.batch_size
         generator = torch.Generator()
         number = 0
         while True:
@@ -73,7 +73,7 @@ class EndlessBatches(IterableDataset[tuple[Tensor, ...]]):
             if self._augment is not None:
                 chosen.append(self._augment.draw(count, generator))
             mine = (tensor[self._rank :: self._size][:usable].to(self._rows.device) for tensor in chosen)
-            yield from zip(*(torch.split(tensor, self._batch_size) for tensor in mine), strict=True)
+            yield from zip(*(torch.split(tensor, self.batch_size) for tensor in mine), strict=True)
             number += 1
 
 
@@ -82,12 +82,12 @@ class WholeSet(IterableDataset[tuple[Tensor, ...]]):
 
     def __init__(self, rows: Rows, batch_size: int, finish: Callable[[Any], Any] | None = None) -> None:
         """The last batch may be short; `finish` is called with each."""
-        self._rows, self._batch_size, self._finish = rows, batch_size, finish
+        self._rows, self.batch_size, self._finish = rows, batch_size, finish
 
     def __iter__(self) -> Iterator[Any]:
         """Yield tuples of tensors (at most batch_size, ...), or the results of `finish`."""
         everything = torch.arange(len(self._rows), device=self._rows.device)
-        for rows in _every_nth(iter(torch.split(everything, self._batch_size))):
+        for rows in _every_nth(iter(torch.split(everything, self.batch_size))):
             batch = self._rows.take(rows)
             yield batch if self._finish is None else self._finish(batch)
 

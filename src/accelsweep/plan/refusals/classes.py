@@ -1,0 +1,126 @@
+"""Whether each `_target_` can be there, read in the sources of the working directory. Nothing is imported.
+
+Only what the source shows for certain is refused: a module that makes its names while it is imported is left to the
+runs, and so is what is installed.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+import sys
+from collections.abc import Iterable, Iterator, Mapping
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+from accelsweep.core.config import CellConfig
+from accelsweep.core.errors import InputError, nearest
+from accelsweep.plan.sources import find_package, is_installed, places_of
+
+_FORM = "`_target_` is package.module.Class"
+
+
+def refuse_missing(config: CellConfig, home: Path) -> None:
+    """Raise InputError, naming the key, for a `_target_` that is no class's name, or whose class is not there."""
+    for key, target in _stated({"model": config.model, "data": config.data, "trainer": config.trainer}):
+        if not isinstance(target, str) or not all(part.isidentifier() for part in target.split(".")):
+            raise InputError(f"{key}={'null' if target is None else target}: this names no class; {_FORM}")
+        _look_up(key, target, home)
+
+
+def _stated(value: Any, key: str = "") -> Iterator[tuple[str, Any]]:
+    if isinstance(value, Mapping):
+        if "_target_" in value:
+            yield f"{key}_target_", value["_target_"]
+        for name, item in value.items():
+            yield from _stated(item, f"{key}{name}.")
+    elif isinstance(value, list | tuple):
+        for index, item in enumerate(value):
+            yield from _stated(item, f"{key}{index}.")
+
+
+def _look_up(key: str, target: str, home: Path) -> None:
+    package, *parts = target.split(".")
+    spec = find_package(package, home)
+    if spec is None or not (places := places_of(spec)):
+        return  # nowhere, which is said elsewhere, or built in
+    ours = home in places[0].parents and not is_installed(spec)
+    place = places[0]
+    for part in parts:
+        source = place / "__init__.py" if place.is_dir() else place
+        names = _names(source, package)
+        inner = _module_in(place, part)
+        if part in (names or ()) or (names is None and not (inner and inner.is_dir() and part == parts[-1])):
+            return
+        if inner is None:
+            if ours and source.suffix == ".py":
+                known = sorted(names or ())
+                raise InputError(f"{key}={target}: {source} has no '{part}'{nearest(part, known)}; {_FORM}")
+            return
+        place = inner
+    raise InputError(f"{key}={target}: this is a module, not a class in it; {_FORM}")
+
+
+def _module_in(place: Path, name: str) -> Path | None:
+    """Return the folder or file of the module `name` in a package's folder; None where there is none."""
+    if (place / name).is_dir():
+        return place / name
+    return next((path for path in place.glob(f"{name}.*") if path.suffix in (".py", ".so", ".pyd")), None)
+
+
+def _names(source: Path, package: str) -> frozenset[str] | None:
+    """Return the names that a module binds at its top, submodules apart; None where only importing it would tell."""
+    if not source.is_file():
+        return frozenset()
+    try:
+        tree = ast.parse(source.read_bytes())
+    except (SyntaxError, ValueError):
+        return None
+    bound = set(_bound(tree.body, package))
+    made = re.search(rb"\b(globals|vars|setattr|exec|sys\.modules)\b", source.read_bytes())
+    return None if made or bound & {"*", "__getattr__"} else frozenset(bound)
+
+
+def _bound(body: Iterable[ast.stmt], package: str) -> Iterator[str]:
+    for node in body:
+        if isinstance(node, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
+            yield node.name
+        elif isinstance(node, ast.Import):
+            yield from ((alias.asname or alias.name).partition(".")[0] for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            if node.module is not None and (node.level or node.module != package):
+                yield from (alias.asname or alias.name for alias in node.names)
+        else:
+            yield from _bound_by(node, package)
+
+
+def _bound_by(node: ast.stmt, package: str) -> Iterator[str]:
+    """Yield what an assignment, or a statement with statements in it, binds."""
+    for child in ast.walk(node):
+        if isinstance(child, ast.Name) and isinstance(child.ctx, ast.Store):
+            yield child.id
+        elif isinstance(child, ast.stmt) and child is not node:
+            yield from _bound([child], package)
+
+
+def refuse_shadows(home: Path) -> None:
+    """Raise InputError for a module in `home` with the name of one that accelsweep or a library of its imports.
+
+    `home` comes first on the path of every run, so the run would import that one instead.
+    """
+    needed = {re.split(r"[^\w.-]", line)[0].replace("-", "_") for line in metadata.requires("accelsweep") or ()}
+    for path in sorted([*home.glob("*.py"), *(init.parent for init in home.glob("*/__init__.py"))]):
+        if path.stem in ("accelsweep", "lightning", "torch", *needed) or _is_imported_here(path):
+            raise InputError(
+                f"{path} has the name of a module that every run imports, and would be imported in its place: rename it"
+            )
+
+
+def _is_imported_here(path: Path) -> bool:
+    """Return whether the standard library, or an installed package, has a module of this name that we use now."""
+    module = sys.modules.get(path.stem)
+    origin = getattr(module, "__file__", None)
+    if module is None or (origin and Path(origin).is_relative_to(path)):
+        return module is not None and path.stem in sys.stdlib_module_names
+    return path.stem in sys.stdlib_module_names or (origin is not None and "site-packages" in Path(origin).parts)
