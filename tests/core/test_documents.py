@@ -68,7 +68,7 @@ def test_only_a_regular_file_of_a_bounded_size_is_ever_read(tmp_path):
     zeros.symlink_to("/dev/zero")
     folder.mkdir()
     for path in (fifo, zeros, folder):
-        with pytest.raises(DamagedFile, match=f"{path.name}: it is no regular file"):
+        with pytest.raises(DamagedFile, match=f"{path.name}: it is no file: something else stands in its place"):
             Note.read(path)
     sparse = tmp_path / "sparse"
     with sparse.open("wb") as file:

@@ -43,7 +43,7 @@ def show_first(store: Store, snapshot: Snapshot) -> None:
         wanted |= {NOTE: note, _NOTE_DIGEST: sha256_text(note)}
     for key, value in wanted.items():
         if store.tags.get(key) != value:
-            store.client.set_experiment_tag(store.experiment_id, key, value)
+            store.client.set_experiment_tag_column(store.experiment_id, key, value)
 
 
 def _is_ours(tags: Mapping[str, str]) -> bool:
@@ -68,19 +68,25 @@ def _memory(findings: Findings | None) -> str:
     return next((name for name in MEMORY_METRICS if name in known), MEMORY_METRICS[-1])
 
 
-def _metric(name: str) -> str:
+def _metric_column(name: str) -> str:
     return f"metrics.`{name}`"
 
 
-def _tag(name: str) -> str:
+def _tag_column(name: str) -> str:
     return f"tags.`{name}`"
 
 
 def _settings(axes: Sequence[str], rate: str, memory: str) -> dict[str, Any]:
     """Return the view of cells, the fastest first, and charts that compare them."""
-    columns = [_metric(name) for name in ("speedup", "speedup_low", "speedup_high")]
-    columns += [_tag("verdict"), _tag("doubts"), _metric(rate), _tag("quality_verdict"), _metric("quality")]
-    columns += [_metric(memory)]
+    columns = [_metric_column(name) for name in ("speedup", "speedup_low", "speedup_high")]
+    columns += [
+        _tag_column("verdict"),
+        _tag_column("doubts"),
+        _metric_column(rate),
+        _tag_column("quality_verdict"),
+        _metric_column("quality"),
+    ]
+    columns += [_metric_column(memory)]
     charts = [
         saved_view.bar("answer", "speedup", "speed-up"),
         saved_view.bar("answer", "speedup_low", "speed-up, lower end of the interval"),
@@ -92,17 +98,17 @@ def _settings(axes: Sequence[str], rate: str, memory: str) -> dict[str, Any]:
     sections = {"answer": "Speed-up", "price": "Its price", "settings": "By setting"}
     table = {
         "searchFilter": "tags.kind = 'cell'",
-        "orderByKey": _metric("speedup"),
+        "orderByKey": _metric_column("speedup"),
         "selectedColumns": columns,
         "columnOrder": columns,
         "columnWidths": {
             "attributes.`Run Name`": 300,
             "runDateAndNestInfo": 60,
             **dict.fromkeys(columns[:3], 95),
-            _tag("verdict"): 95,
-            _tag("doubts"): 180,
-            _metric(rate): 140,
-            _tag("quality_verdict"): 140,
+            _tag_column("verdict"): 95,
+            _tag_column("doubts"): 180,
+            _metric_column(rate): 140,
+            _tag_column("quality_verdict"): 140,
         },
     }
     return saved_view.page(table, sections, charts)
@@ -110,7 +116,7 @@ def _settings(axes: Sequence[str], rate: str, memory: str) -> dict[str, Any]:
 
 def _repeats(rate: str) -> dict[str, Any]:
     """Return the view of repeats: their curves, and the spread of each cell's rates."""
-    columns = [_metric(rate), _tag("doubts"), _tag("repeat"), _tag("block")]
+    columns = [_metric_column(rate), _tag_column("doubts"), _tag_column("repeat"), _tag_column("block")]
     charts = [
         saved_view.line("steps", "curve/samples_per_second", "samples per second, step by step"),
         saved_view.line("steps", "curve/train_loss", "training loss"),
