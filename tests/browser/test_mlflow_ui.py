@@ -164,7 +164,6 @@ def test_the_charts_of_both_views_are_drawn(site: Site) -> None:
     page = site.view(REPEATS_VIEW, charts=True)
     expect(page.get_by_text("Steps over time", exact=True).first).to_be_visible()
     expect(page.locator(".js-plotly-plot").first).to_be_visible()
-    site.keep("view-repeats")
 
 
 def test_a_repeat_shows_its_reason_params_curves_and_artifacts(site: Site) -> None:
