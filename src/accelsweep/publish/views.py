@@ -43,7 +43,7 @@ def show_first(store: Store, snapshot: Snapshot) -> None:
         wanted |= {NOTE: note, _NOTE_DIGEST: sha256_text(note)}
     for key, value in wanted.items():
         if store.tags.get(key) != value:
-            store.client.set_experiment_tag_column(store.experiment_id, key, value)
+            store.client.set_experiment_tag(store.experiment_id, key, value)
 
 
 def _is_ours(tags: Mapping[str, str]) -> bool:
