@@ -22,7 +22,7 @@ from patience import PATIENCE_SECONDS
 
 from accelsweep.core.findings import Findings
 from accelsweep.core.plans import Manifest
-from accelsweep.publish.state import experiments
+from accelsweep.publish.state import copies
 from accelsweep.publish.views import REPEATS_VIEW, SETTINGS_VIEW, link
 from accelsweep.state.folders import SweepFolder
 
@@ -65,9 +65,9 @@ class Site:
 
     def view(self, key: str, *, charts: bool = False) -> Page:
         """Open a saved view by its address, as `accelsweep ui` prints it and the note links it."""
-        (experiment,) = experiments(self.folder.home, f"sqlite:///{self.folder.home / 'mlflow.db'}").values()
+        (copied,) = copies(self.folder.home, f"sqlite:///{self.folder.home / 'mlflow.db'}").values()
         self.page.goto("about:blank")
-        self.page.goto(f"{self._address}{link(experiment, key, charts=charts)}")
+        self.page.goto(f"{self._address}{link(copied.experiment_id, key, charts=charts)}")
         expect(self.page.get_by_test_id("search-box")).to_be_visible()
         self._close_assistant()
         return self.page

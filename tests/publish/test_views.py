@@ -12,6 +12,8 @@ import pytest
 from mlflow import MlflowClient
 
 from accelsweep.publish.publisher import publish
+from accelsweep.publish.state import copies, remember, up_to_date
+from accelsweep.publish.views import link
 from accelsweep.publish.wanted import NOTE
 from accelsweep.state.folders import SweepFolder
 
@@ -48,7 +50,7 @@ def test_the_first_view_has_settings_sorted_by_speed_up_and_the_second_has_repea
     (parallel,) = (chart for chart in settings["compareRunCharts"] if chart["type"] == "PARALLEL")
     assert parallel["selectedParams"] == ["devices", "batch_size", "precision"]
     assert repeats["searchFilter"] == "tags.kind = 'run'"
-    assert all(len(value) < 5000 for value in views.values()), "MLflow cuts no tag, it refuses long ones"
+    assert all(len(value) < 5000 for value in views.values()), "MLflow takes no longer tags of an experiment"
 
 
 def test_the_note_begins_with_the_headline_and_follows_it(
@@ -74,6 +76,21 @@ def test_a_note_that_somebody_wrote_stays(sweep: SweepFolder, uri: str, with_fin
     with_findings(sweep, sentence="Stay with 1 device.")
     publish(sweep, uri)
     assert tags(sweep, uri)[NOTE] == "For the paper."
+
+
+def test_a_copy_from_before_there_were_views_is_completed_and_linked_to_its_plain_list_until_then(
+    sweep: SweepFolder, uri: str, with_findings: Callable[..., Any]
+) -> None:
+    with_findings(sweep)
+    publish(sweep, uri)
+    (copied,) = copies(sweep.home, uri).values()
+    assert copied.views
+    assert up_to_date(sweep, uri)
+    remember(sweep, uri, copied.model_copy(update={"views": False}))
+    assert not up_to_date(sweep, uri)
+    publish(sweep, uri)
+    assert up_to_date(sweep, uri)
+    assert link("7", None) == "/#/experiments/7/runs?workflowType=machine_learning"
 
 
 def test_publishing_again_leaves_the_views_as_they_are(

@@ -33,7 +33,8 @@ class Told:
 def print_results(folder: SweepFolder) -> Told:
     """Print the sweep's findings in short; return what they say of runs without a final outcome."""
     findings = Findings.read(folder.findings)
-    show(_table(findings))
+    if any(map(_was_tried, findings.cells)):
+        show(_table(findings))
     for line in (*map(ladder.in_one_line, findings.ladder), *map(claims.in_one_line, findings.claims)):
         say(line)
     say(findings.recommendation.sentence)
@@ -72,7 +73,7 @@ def _lines(kept: Mapping[str, int]) -> list[str]:
 
 def _table(findings: Findings) -> Table:
     table = new_table(f"{findings.sweep}: {findings.repeats} repeats")
-    rows = [_row(cell) for cell in findings.cells if set(cell.outcomes) != {Outcome.unsupported}]
+    rows = [_row(cell) for cell in filter(_was_tried, findings.cells)]
     headings = ["setting", unit_word(findings.rate_unit), "speed-up", "verdict", findings.quality_metric or "quality"]
     for heading, *texts in zip(headings, *(row[: len(headings)] for row in rows), strict=True):
         numbers = heading in headings[1:3]
@@ -84,6 +85,10 @@ def _table(findings: Findings) -> Table:
     for row in rows:
         table.add_row(*map(plain, row))
     return table
+
+
+def _was_tried(cell: CellFinding) -> bool:
+    return set(cell.outcomes) != {Outcome.unsupported}
 
 
 def _row(cell: CellFinding) -> list[str]:

@@ -50,21 +50,26 @@ def versions() -> dict[str, str]:
 
 
 def targets(config: CellConfig) -> Iterator[tuple[str, str]]:
-    """Yield the dotted key and the value of every `_target_` below a config's model, data, optimizer and trainer."""
+    """Yield the dotted key and the value of every text under `_target_` that `stated_targets` finds."""
+    yield from ((key, target) for key, target in stated_targets(config) if isinstance(target, str))
+
+
+def stated_targets(config: CellConfig) -> Iterator[tuple[str, Any]]:
+    """Yield the dotted key and the value, whatever it is, of every `_target_` below what is a user's to state."""
     places = {"model": config.model, "data": config.data, "optimizer": config.optimizer, "trainer": config.trainer}
     for key, value in places.items():
-        yield from _targets(value, key)
+        yield from _stated(value, key)
 
 
-def _targets(value: Any, key: str) -> Iterator[tuple[str, str]]:
+def _stated(value: Any, key: str) -> Iterator[tuple[str, Any]]:
     if isinstance(value, Mapping):
-        if isinstance(value.get("_target_"), str):
+        if "_target_" in value:
             yield f"{key}._target_", value["_target_"]
         for name, item in value.items():
-            yield from _targets(item, f"{key}.{name}")
+            yield from _stated(item, f"{key}.{name}")
     elif isinstance(value, list | tuple):
         for index, item in enumerate(value):
-            yield from _targets(item, f"{key}.{index}")
+            yield from _stated(item, f"{key}.{index}")
 
 
 def source_digests(wanted: Iterable[tuple[str, str]], home: Path) -> dict[str, str]:

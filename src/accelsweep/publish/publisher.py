@@ -133,6 +133,7 @@ def _remember(folder: SweepFolder, store: Store, writer: Writer, snapshot: Snaps
         active_runs=len(writer.held),
         records=records,
         report=report,
+        views=True,
     )
     remember(folder, store.uri, copied)
 

@@ -18,12 +18,16 @@ from accelsweep.state.folders import SweepFolder
 
 
 class Copied(Frozen):
-    """One store's copy of a sweep: the digest of each repeat, and that of report, findings and plan together."""
+    """One store's copy of a sweep: the digest of each repeat, and that of report, findings and plan together.
+
+    The publisher of 0.1.0 wrote no saved views. The next command completes its copies.
+    """
 
     experiment_id: str
     active_runs: int
     records: dict[str, str]
     report: str
+    views: bool = False
 
 
 class PublishedState(Document):
@@ -41,7 +45,9 @@ def up_to_date(folder: SweepFolder, tracking_uri: str | None = None) -> bool:
     """
     uri = resolve(folder.home, tracking_uri)
     copied = _read(folder).get(masked(uri))
-    if copied is None or copied.records != _repeats(folder) or copied.report != report_digest(folder):
+    if copied is None or not copied.views:
+        return False
+    if copied.records != _repeats(folder) or copied.report != report_digest(folder):
         return False
     return _still_there(uri, copied)
 
@@ -51,11 +57,11 @@ def remember(folder: SweepFolder, uri: str, copied: Copied) -> None:
     PublishedState(stores=_read(folder) | {masked(uri): copied}).write(folder.published)
 
 
-def experiments(home: Path, uri: str) -> dict[str, str]:
-    """Return the experiment of each sweep below `home` that was copied to the store at `uri`, the latest first."""
+def copies(home: Path, uri: str) -> dict[str, Copied]:
+    """Return the copy of each sweep below `home` that the store at `uri` has, the latest first."""
     states = sorted(home.glob("sweeps/*/published.json"), key=lambda path: -path.stat().st_mtime_ns)
     found = {path.parent.name: _read(SweepFolder(home, path.parent.name)).get(masked(uri)) for path in states}
-    return {name: copied.experiment_id for name, copied in found.items() if copied is not None}
+    return {name: copied for name, copied in found.items() if copied is not None}
 
 
 def run_digests(manifest: Manifest, records: Mapping[str, str]) -> dict[str, str]:

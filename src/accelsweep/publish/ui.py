@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import http.client
 import os
 import signal
@@ -24,9 +25,9 @@ from accelsweep.core.secrets import masked
 from accelsweep.machine import linux
 from accelsweep.publish.location import is_server, resolve
 from accelsweep.publish.publisher import Tell
-from accelsweep.publish.state import experiments
+from accelsweep.publish.state import copies
 from accelsweep.publish.store import create_database
-from accelsweep.publish.views import link
+from accelsweep.publish.views import SETTINGS_VIEW, link
 from accelsweep.state.tail import last_lines
 
 HOST = "127.0.0.1"
@@ -51,8 +52,8 @@ def serve_ui(home: Path, port: int | None = None, tracking_uri: str | None = Non
     stop = threading.Event()
     with _signals(stop), running_server(home, uri, port) as server:
         tell(f"MLflow's UI on {masked(uri)}: {server.address} (Ctrl-C stops it)")
-        for name, experiment in list(experiments(home, uri).items())[:_MAX_LINKS]:
-            tell(f"  {name}: {server.address}{link(experiment)}")
+        for name, copied in list(copies(home, uri).items())[:_MAX_LINKS]:
+            tell(f"  {name}: {server.address}{link(copied.experiment_id, SETTINGS_VIEW if copied.views else None)}")
         while server.process.poll() is None:
             if stop.wait(0.2):
                 tell("stopped")
@@ -62,7 +63,7 @@ def serve_ui(home: Path, port: int | None = None, tracking_uri: str | None = Non
 
 
 class PortLost(AccelsweepError):
-    """The server could not start, and another one listens on its port."""
+    """The server could not start, because another process took its port."""
 
 
 class Server:
@@ -88,8 +89,9 @@ class Server:
         deadline = time.monotonic() + _START_SECONDS
         while time.monotonic() < deadline:
             if self.process.poll() is not None:
-                kind = AccelsweepError if _can_be_bound(self.port) else PortLost
-                raise kind(f"MLflow's server did not start:\n{self.last_lines()}")
+                said = self.last_lines()  # not a look at the port, which may be free again by now
+                kind = PortLost if f"[Errno {errno.EADDRINUSE}]" in said else AccelsweepError
+                raise kind(f"MLflow's server did not start:\n{said}")
             with contextlib.suppress(OSError, http.client.HTTPException):
                 connection = http.client.HTTPConnection(HOST, self.port, timeout=5)
                 connection.request("GET", "/health")
@@ -159,7 +161,8 @@ def _start(home: Path, uri: str, port: int, log: IO[bytes]) -> Server:
 
 def _free_port(asked: int | None) -> int:
     for candidate in (USUAL_PORT, 0) if asked is None else (asked,):
-        with _socket() as probe:
+        with socket.socket() as probe:
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             try:
                 probe.bind((HOST, candidate))
             except OSError as error:
@@ -168,20 +171,6 @@ def _free_port(asked: int | None) -> int:
                 continue
             return int(probe.getsockname()[1])
     raise AccelsweepError(f"no free port on {HOST}")
-
-
-def _can_be_bound(port: int) -> bool:
-    with _socket() as probe, contextlib.suppress(OSError):
-        probe.bind((HOST, port))
-        return True
-    return False
-
-
-def _socket() -> socket.socket:
-    """Return a socket that may take a port whose last connections are still closing, as servers' sockets may."""
-    probe = socket.socket()
-    probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-    return probe
 
 
 @contextlib.contextmanager

@@ -1,7 +1,6 @@
 """The experiment's first view in MLflow's UI: saved views that open sorted by speed-up, and a note with the answer.
 
-A saved view is a tag of the experiment, `mlflow.sharedViewState.<key>`, which MLflow's page has read since 3.15. A page
-that does not know it shows its plain list.
+A saved view is a tag of the experiment, `mlflow.sharedViewState.<key>`, which MLflow's page has read since 3.15.
 """
 
 from __future__ import annotations
@@ -29,10 +28,11 @@ _LONGEST_SENTENCE = 900
 _LONGEST_TABLE = 3500
 
 
-def link(experiment_id: str, view: str = SETTINGS_VIEW, *, charts: bool = False) -> str:
-    """Return the address of a view, to be put behind the server's own: `/#/experiments/1/runs?...`."""
-    shown = "&compareRunsMode=CHART" if charts else ""
-    return f"/#/experiments/{experiment_id}/runs?workflowType=machine_learning&viewStateShareKey={view}{shown}"
+def link(experiment_id: str, view: str | None = SETTINGS_VIEW, *, charts: bool = False) -> str:
+    """Return the address of a view, or of the plain list, to be put behind the server's own: `/#/experiments/1/...`."""
+    shown = f"&viewStateShareKey={view}" if view else ""
+    shown += "&compareRunsMode=CHART" if charts else ""
+    return f"/#/experiments/{experiment_id}/runs?workflowType=machine_learning{shown}"
 
 
 def show_first(store: Store, snapshot: Snapshot) -> None:

@@ -9,35 +9,23 @@ from __future__ import annotations
 import ast
 import re
 import sys
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from importlib import metadata
 from pathlib import Path
-from typing import Any
 
 from accelsweep.core.config import CellConfig
 from accelsweep.core.errors import InputError, nearest
-from accelsweep.plan.sources import find_package, is_installed, places_of
+from accelsweep.plan.sources import find_package, is_installed, places_of, stated_targets
 
 _FORM = "`_target_` is package.module.Class"
 
 
 def refuse_missing(config: CellConfig, home: Path) -> None:
     """Raise InputError, naming the key, for a `_target_` that is no class's name, or whose class is not there."""
-    for key, target in _stated({"model": config.model, "data": config.data, "trainer": config.trainer}):
+    for key, target in stated_targets(config):
         if not isinstance(target, str) or not all(part.isidentifier() for part in target.split(".")):
             raise InputError(f"{key}={'null' if target is None else target}: this names no class; {_FORM}")
         _look_up(key, target, home)
-
-
-def _stated(value: Any, key: str = "") -> Iterator[tuple[str, Any]]:
-    if isinstance(value, Mapping):
-        if "_target_" in value:
-            yield f"{key}_target_", value["_target_"]
-        for name, item in value.items():
-            yield from _stated(item, f"{key}{name}.")
-    elif isinstance(value, list | tuple):
-        for index, item in enumerate(value):
-            yield from _stated(item, f"{key}{index}.")
 
 
 def _look_up(key: str, target: str, home: Path) -> None:
