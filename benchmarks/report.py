@@ -28,8 +28,9 @@ from typing import Any
 from accelsweep.core.cell import cell_name
 from accelsweep.core.config import CellConfig
 from accelsweep.core.outcome import Outcome
-from accelsweep.core.plans import Manifest, PlannedBlock, PlannedCell, Resources, Run, Settings, Site
+from accelsweep.core.plans import Manifest, PlannedBlock, PlannedCell, Resources, Run
 from accelsweep.core.record import Doubt, Metric, Record
+from accelsweep.core.settings import Settings, Site
 from accelsweep.state.folders import SweepFolder
 
 EXAMPLE = Path(__file__).resolve().parents[1] / "reports" / "examples" / "quickstart" / "sweeps" / "quickstart"

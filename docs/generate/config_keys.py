@@ -13,8 +13,8 @@ from sources import ROOT
 from tables import code, plain, table
 
 from accelsweep.core.config import CellConfig, Measure
-from accelsweep.core.plans import Analysis, BlockSettings, Limits, Settings, Site
 from accelsweep.core.prices import Prices
+from accelsweep.core.settings import Analysis, BlockSettings, Limits, Settings, Site
 
 CONF = ROOT / "conf"
 CHECKED: tuple[tuple[str, type[BaseModel]], ...] = (

@@ -9,7 +9,7 @@ from itertools import pairwise
 from sources import LEFT_OUT, PACKAGE, assigned, called, calls, trees, words
 from tables import cell, code, plain, table
 
-from accelsweep.core.errors import AccelsweepError, Unsupported
+from accelsweep.base.errors import AccelsweepError, Unsupported
 from accelsweep.core.outcome import Outcome
 
 HEAD = """# Errors, outcomes and exit codes
@@ -48,7 +48,7 @@ def _documented(module: str) -> dict[str, tuple[ast.Assign, str]]:
 
 
 def _exit_codes() -> str:
-    codes = {name: said for name, said in _documented("core/errors.py").items() if name.startswith("EXIT_")}
+    codes = {name: said for name, said in _documented("base/errors.py").items() if name.startswith("EXIT_")}
     rows = [[ast.unparse(assign.value), cell(text)] for assign, text in codes.values()]
     return table(["exit code", "meaning"], rows)
 
@@ -77,7 +77,7 @@ def _kinds() -> dict[str, tuple[str, int | None]]:
 
 
 def _number(stated: ast.expr) -> int:
-    assign, _ = _documented("core/errors.py")[ast.unparse(stated)]
+    assign, _ = _documented("base/errors.py")[ast.unparse(stated)]
     return int(ast.unparse(assign.value))
 
 

@@ -11,8 +11,8 @@ import typer
 from typer.core import TyperCommand
 
 from accelsweep import __version__
-from accelsweep.core.errors import EXIT_INTERRUPTED, AccelsweepError, InputError
-from accelsweep.core.terminal import escaped
+from accelsweep.base.errors import EXIT_INTERRUPTED, AccelsweepError, InputError
+from accelsweep.base.terminal import escaped
 
 
 class _OfHydra(TyperCommand):

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from accelsweep.analyse.findings.between_sweeps import Gate, SweepComparison, compare_sweeps, failing, parse_gate
-from accelsweep.core.errors import InputError
+from accelsweep.base.errors import InputError
 from accelsweep.core.findings import Verdict
 from accelsweep.core.outcome import Outcome
 

@@ -10,8 +10,8 @@ import pytest
 
 from accelsweep.analyse.collect import collect
 from accelsweep.analyse.runs import RunRow
+from accelsweep.base.documents import canonical_json, sha256_file, sha256_text
 from accelsweep.core.config import CellConfig
-from accelsweep.core.documents import canonical_json, sha256_file, sha256_text
 from accelsweep.core.outcome import Outcome
 from accelsweep.core.plans import Block, Manifest
 from accelsweep.state.folders import SweepFolder

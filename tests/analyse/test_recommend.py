@@ -13,7 +13,8 @@ from accelsweep.analyse.analyse import analyse
 from accelsweep.analyse.runs import RunRow
 from accelsweep.core.findings import Estimate, Findings, Verdict
 from accelsweep.core.outcome import Outcome
-from accelsweep.core.plans import Device, Manifest, Site
+from accelsweep.core.plans import Manifest
+from accelsweep.core.settings import Device, Site
 from accelsweep.state.folders import SweepFolder
 
 CELLS = [{"batch_size": size, "precision": precision} for size in (32, 256) for precision in ("32-true", "bf16-mixed")]

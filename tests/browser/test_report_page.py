@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from example_sweep import build_example_sweep
 
-from accelsweep.core.documents import Document
+from accelsweep.base.documents import Document
 from accelsweep.core.findings import Findings
 from accelsweep.report.figures.theme import DARK
 from accelsweep.report.write import write_report

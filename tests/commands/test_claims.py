@@ -4,8 +4,8 @@ import csv
 
 import pytest
 
+from accelsweep.base.errors import EXIT_INCOMPLETE, EXIT_OK, InputError
 from accelsweep.commands.claims import known_claims, put_to_the_test
-from accelsweep.core.errors import EXIT_INCOMPLETE, EXIT_OK, InputError
 from accelsweep.drive.head import held
 from accelsweep.machine.locks import FOLDER_VARIABLE
 from accelsweep.state.folders import SweepFolder

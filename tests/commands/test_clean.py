@@ -2,8 +2,8 @@
 
 import pytest
 
+from accelsweep.base.errors import AccelsweepError, InputError
 from accelsweep.commands.clean import delete_sweep
-from accelsweep.core.errors import AccelsweepError, InputError
 from accelsweep.drive.head import held
 
 

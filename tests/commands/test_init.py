@@ -9,9 +9,9 @@ import sys
 import pytest
 from patience import PATIENCE_SECONDS
 
+from accelsweep.base.errors import InputError
+from accelsweep.base.shipped import shipped_root
 from accelsweep.commands.init import FILES, write_starter
-from accelsweep.core.errors import InputError
-from accelsweep.core.shipped import shipped_root
 
 
 def test_every_file_of_the_starter_is_written_and_no_other(tmp_path):

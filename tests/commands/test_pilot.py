@@ -5,8 +5,8 @@ import random
 
 import pytest
 
+from accelsweep.base.errors import InputError
 from accelsweep.commands.pilot import plan_after_pilot, refuse_short_budget
-from accelsweep.core.errors import InputError
 from accelsweep.core.outcome import Outcome
 from accelsweep.core.plans import Block
 from accelsweep.core.record import Record

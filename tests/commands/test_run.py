@@ -2,8 +2,8 @@
 
 import pytest
 
+from accelsweep.base.errors import InputError
 from accelsweep.commands.run import Request, seconds_of
-from accelsweep.core.errors import InputError
 from accelsweep.drive.profiles import find_profile
 
 

@@ -9,9 +9,9 @@ import psutil
 import pytest
 from tiny_supervisor import Supervised
 
+from accelsweep.base.errors import AccelsweepError, InputError
 from accelsweep.commands.retry import retry_runs
 from accelsweep.commands.runs import print_runs
-from accelsweep.core.errors import AccelsweepError, InputError
 from accelsweep.core.outcome import Outcome
 from accelsweep.core.plans import Hold
 from accelsweep.core.record import Doubt, Record

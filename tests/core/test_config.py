@@ -12,12 +12,13 @@ from pydantic import BaseModel, ValidationError
 from tiny_sweep import CONFIG, config_with
 
 import accelsweep
+from accelsweep.base.documents import Document, canonical_json
 from accelsweep.core.cell import cell_name
 from accelsweep.core.config import CellConfig, Measure
-from accelsweep.core.documents import Document, canonical_json
-from accelsweep.core.plans import Analysis, Block, Limits, Manifest, Resources, Settings
+from accelsweep.core.plans import Block, Manifest, Resources
 from accelsweep.core.prices import Prices
 from accelsweep.core.record import Record
+from accelsweep.core.settings import Analysis, Limits, Settings
 
 SOURCE = Path(accelsweep.__file__).parent
 MODELS: tuple[type[BaseModel], ...] = (CellConfig, Measure, Settings, Limits, Analysis, Prices)

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 import accelsweep
-from accelsweep.core.terminal import escaped
+from accelsweep.base.terminal import escaped
 from accelsweep.drive.console import new_table, plain, say, show
 
 SOURCES = Path(accelsweep.__file__).parent

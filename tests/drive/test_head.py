@@ -11,7 +11,7 @@ import psutil
 import pytest
 from tiny_supervisor import Supervised, until
 
-from accelsweep.core.errors import AccelsweepError
+from accelsweep.base.errors import AccelsweepError
 from accelsweep.core.plans import Hold
 from accelsweep.drive.head import end_old, held, living_head
 from accelsweep.machine.locks import FOLDER_VARIABLE
@@ -167,7 +167,7 @@ RACE = """
 import sys, time
 from pathlib import Path
 from accelsweep.drive.head import held
-from accelsweep.core.errors import AccelsweepError
+from accelsweep.base.errors import AccelsweepError
 from accelsweep.state.folders import SweepFolder
 print("up", flush=True)
 sys.stdin.readline()

@@ -2,10 +2,11 @@
 
 import pytest
 
+from accelsweep.base.documents import set_aside
+from accelsweep.base.errors import InputError
 from accelsweep.commands.plan import print_plan
-from accelsweep.core.documents import set_aside
-from accelsweep.core.errors import InputError
-from accelsweep.core.plans import Manifest, Site
+from accelsweep.core.plans import Manifest
+from accelsweep.core.settings import Site
 from accelsweep.drive.profiles import check_profile
 from accelsweep.drive.slurm import Stranded, read_jobs
 from accelsweep.state.folders import SweepFolder

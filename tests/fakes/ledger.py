@@ -16,8 +16,8 @@ import pytest
 from home import Home
 from patience import PATIENCE_SECONDS
 
-from accelsweep.core.documents import sha256_file
-from accelsweep.core.errors import DamagedFile
+from accelsweep.base.documents import sha256_file
+from accelsweep.base.errors import DamagedFile
 from accelsweep.core.outcome import Outcome
 from accelsweep.core.plans import Done, Hold, Manifest
 from accelsweep.core.record import Record

@@ -7,12 +7,13 @@ from typing import Any
 
 from accelsweep.analyse.hardware import HardwareKind
 from accelsweep.analyse.runs import Reading, RunRow
+from accelsweep.base.documents import sha256_text
 from accelsweep.core.cell import cell_name
 from accelsweep.core.config import CellConfig
-from accelsweep.core.documents import sha256_text
 from accelsweep.core.outcome import Outcome
-from accelsweep.core.plans import Analysis, Manifest, PlannedBlock, PlannedCell, Resources, Run, Settings, Site
+from accelsweep.core.plans import Manifest, PlannedBlock, PlannedCell, Resources, Run
 from accelsweep.core.record import Doubt, Effective
+from accelsweep.core.settings import Analysis, Settings, Site
 
 CONFIG: dict[str, Any] = {
     "accelerator": "cpu",

@@ -11,11 +11,12 @@ from typing import Any
 
 import warm
 
+from accelsweep.base.documents import canonical_json, sha256_text
 from accelsweep.core.cell import cell_name
 from accelsweep.core.config import CellConfig
-from accelsweep.core.documents import canonical_json, sha256_text
-from accelsweep.core.plans import Block, Limits, Manifest, PlannedBlock, PlannedCell, Resources, Run, Settings, Site
+from accelsweep.core.plans import Block, Manifest, PlannedBlock, PlannedCell, Resources, Run
 from accelsweep.core.record import Record
+from accelsweep.core.settings import Limits, Settings, Site
 from accelsweep.state.folders import SweepFolder
 
 CONFIG: dict[str, Any] = {

@@ -20,8 +20,8 @@ from ledger import mounted
 from patience import PATIENCE_SECONDS
 from tiny_supervisor import Supervised
 
-from accelsweep.core.documents import sha256_file
-from accelsweep.core.errors import DamagedFile
+from accelsweep.base.documents import sha256_file
+from accelsweep.base.errors import DamagedFile
 from accelsweep.core.plans import Done
 from accelsweep.core.record import Record, steps_damage
 from accelsweep.supervise.audit import audit

@@ -8,7 +8,7 @@ from types import SimpleNamespace
 import pynvml
 import pytest
 
-from accelsweep.core.documents import canonical_json
+from accelsweep.base.documents import canonical_json
 from accelsweep.measure.surroundings import device_state as room
 from accelsweep.measure.surroundings.device_state import DeviceWatch, device_state
 from accelsweep.measure.surroundings.doubts import between

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from accelsweep.core.documents import canonical_json
+from accelsweep.base.documents import canonical_json
 from accelsweep.measure.surroundings import device_state as device_state_room
 from accelsweep.measure.surroundings import environment as environment_room
 from accelsweep.measure.surroundings.device_state import DeviceWatch

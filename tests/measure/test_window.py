@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from accelsweep.base.errors import InputError
 from accelsweep.core.config import Measure
-from accelsweep.core.errors import InputError
 from accelsweep.measure.clock import ClockMarks
 from accelsweep.measure.window import Window, WindowRules
 

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from accelsweep.core.plans import Device
+from accelsweep.core.settings import Device
 from accelsweep.machine import devices
 from accelsweep.plan.grid.compose import Composer
 

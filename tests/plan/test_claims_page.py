@@ -4,8 +4,8 @@ import re
 
 import yaml
 
+from accelsweep.base.shipped import shipped_root
 from accelsweep.core.claims import ReportSettings
-from accelsweep.core.shipped import shipped_root
 
 ROOT = shipped_root()
 PAGE = (ROOT / "docs" / "claims.md").read_text()

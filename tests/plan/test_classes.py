@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from accelsweep.core.errors import InputError
+from accelsweep.base.errors import InputError
 from accelsweep.plan.make import make_plan
 
 MODS = """

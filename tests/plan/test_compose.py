@@ -11,7 +11,7 @@ from hydra._internal.hydra import Hydra
 from hydra.core.global_hydra import GlobalHydra
 from omegaconf import OmegaConf, open_dict
 
-from accelsweep.core.errors import InputError
+from accelsweep.base.errors import InputError
 from accelsweep.plan.grid.compose import MOST_CELLS, Composer, config_folders
 from accelsweep.plan.grid.expand import expand
 from accelsweep.plan.grid.job import composed_yaml
@@ -178,6 +178,6 @@ def test_the_users_own_files_come_before_the_shipped_ones(home, own_conf):
 
 
 def test_a_checkout_is_its_own_working_directory(monkeypatch):
-    from accelsweep.core.shipped import shipped_root
+    from accelsweep.base.shipped import shipped_root
 
     assert config_folders(shipped_root()) == (shipped_root() / "conf",)

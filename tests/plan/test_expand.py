@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from omegaconf import OmegaConf, open_dict
 from omegaconf.errors import OmegaConfBaseException
 
-from accelsweep.core.errors import InputError
+from accelsweep.base.errors import InputError
 from accelsweep.plan.grid.compose import Composer
 from accelsweep.plan.grid.expand import expand
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from accelsweep.core.errors import InputError
+from accelsweep.base.errors import InputError
 from accelsweep.plan.make import make_plan
 
 LADDER = """\

@@ -10,8 +10,9 @@ from hydra.core.override_parser.types import Quote, QuotedString
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from accelsweep.core.errors import EXIT_INPUT, DamagedFile, InputError
-from accelsweep.core.plans import Block, Device, Manifest
+from accelsweep.base.errors import EXIT_INPUT, DamagedFile, InputError
+from accelsweep.core.plans import Block, Manifest
+from accelsweep.core.settings import Device
 from accelsweep.machine import devices
 from accelsweep.plan.make import make_plan, write_plan
 from accelsweep.state.folders import SweepFolder

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import yaml
 
-from accelsweep.core.errors import InputError
+from accelsweep.base.errors import InputError
 from accelsweep.plan.cells import checked_grid
 from accelsweep.plan.grid.compose import Composer, config_folders
 from accelsweep.plan.grid.job import composed_yaml

@@ -4,10 +4,10 @@ import pytest
 import yaml
 from pydantic import ValidationError
 
+from accelsweep.base.errors import InputError
+from accelsweep.base.shipped import shipped_root
 from accelsweep.core.config import CellConfig
-from accelsweep.core.errors import InputError
 from accelsweep.core.prices import Prices
-from accelsweep.core.shipped import shipped_root
 from accelsweep.plan.make import make_plan
 from accelsweep.plan.prices import price_lines, usd_per_hour_on
 

@@ -3,7 +3,7 @@
 import pytest
 from tiny_sweep import config_with
 
-from accelsweep.core.errors import InputError
+from accelsweep.base.errors import InputError
 from accelsweep.plan.grid.expand import CheckedPoint
 from accelsweep.plan.make import make_plan
 from accelsweep.plan.refusals.check import Rule

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from accelsweep.core.shipped import shipped_root
+from accelsweep.base.shipped import shipped_root
 from accelsweep.plan.make import Plan, make_plan
 
 pytestmark = pytest.mark.exhaustive

@@ -5,10 +5,10 @@ from pathlib import Path
 import pytest
 import yaml
 
+from accelsweep.base.shipped import shipped_root
 from accelsweep.core.cell import PLAN_KEYS
 from accelsweep.core.config import CellConfig
-from accelsweep.core.plans import Analysis, BlockSettings, Limits, Settings
-from accelsweep.core.shipped import shipped_root
+from accelsweep.core.settings import Analysis, BlockSettings, Limits, Settings
 from accelsweep.plan.make import make_plan
 
 pytestmark = pytest.mark.exhaustive

@@ -4,8 +4,9 @@ import shlex
 
 import pytest
 
-from accelsweep.core.errors import InputError
-from accelsweep.core.plans import Resources, Slurm
+from accelsweep.base.errors import InputError
+from accelsweep.core.plans import Resources
+from accelsweep.core.settings import Slurm
 from accelsweep.plan.blocks.slurm import across_nodes, before_block, in_words, job_resources, python, sbatch_options
 from accelsweep.plan.make import make_plan
 

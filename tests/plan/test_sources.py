@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from tiny_sweep import config_with
 
-from accelsweep.core.errors import InputError
+from accelsweep.base.errors import InputError
 from accelsweep.plan import sources
 from accelsweep.plan.sources import OWN_WORKLOADS, source_digests, targets, versions
 

@@ -7,8 +7,8 @@ from typing import Annotated
 import pytest
 from pydantic import BaseModel, Field
 
-from accelsweep.core.errors import InputError
-from accelsweep.core.plans import Analysis, BlockSettings, Limits, Site
+from accelsweep.base.errors import InputError
+from accelsweep.core.settings import Analysis, BlockSettings, Limits, Site
 from accelsweep.plan.refusals.wording import bound_in_words, parsed
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from accelsweep.core.secrets import masked
+from accelsweep.base.secrets import masked
 from accelsweep.publish.location import artifact_location, database_file, is_server, resolve
 from accelsweep.state.folders import SweepFolder
 

@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 from stores import BOTH_STORES
 
+from accelsweep.base.errors import InputError
 from accelsweep.core.config import CellConfig
-from accelsweep.core.errors import InputError
 from accelsweep.core.outcome import Outcome
 from accelsweep.core.plans import Manifest
 from accelsweep.core.record import Metric, Record

@@ -20,7 +20,7 @@ import psutil
 import pytest
 from patience import PATIENCE_SECONDS
 
-from accelsweep.core.errors import AccelsweepError, InputError
+from accelsweep.base.errors import AccelsweepError, InputError
 from accelsweep.publish.store import create_database
 from accelsweep.publish.ui import Server, running_server, serve_ui
 

@@ -9,7 +9,7 @@ import pytest
 from mlflow import MlflowClient
 from stores import BOTH_STORES
 
-from accelsweep.core.documents import sha256_file
+from accelsweep.base.documents import sha256_file
 from accelsweep.core.plans import Manifest
 from accelsweep.publish import publisher
 from accelsweep.publish.publisher import publish

@@ -9,7 +9,7 @@ import pytest
 import torch
 from hydra.utils import get_object, instantiate
 
-from accelsweep.core.errors import InputError, Unsupported
+from accelsweep.base.errors import InputError, Unsupported
 from accelsweep.rank.errors import Diverged, classify, reason_of, traceback_of
 
 

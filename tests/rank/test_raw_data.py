@@ -10,7 +10,7 @@ import torch
 from one_rank import DIGITS, MEASURE, MLP, TIMED
 from torch.utils.data import DataLoader, IterableDataset, TensorDataset
 
-from accelsweep.core.errors import InputError
+from accelsweep.base.errors import InputError
 from accelsweep.core.outcome import Outcome
 from accelsweep.rank.loops.raw_data import endless, epoch_samples, moved, mover
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from accelsweep.core.errors import Unsupported
+from accelsweep.base.errors import Unsupported
 from accelsweep.rank.loops.raw_device import refuse_trainer_arguments
 
 

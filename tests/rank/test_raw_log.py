@@ -6,7 +6,7 @@ import pytest
 import torch
 from one_rank import BOTH_LOOPS, MEASURE
 
-from accelsweep.core.errors import Unsupported
+from accelsweep.base.errors import Unsupported
 from accelsweep.rank.loops.raw_log import RawLog
 
 ROWS = """

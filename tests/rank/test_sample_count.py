@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch.utils.data import DataLoader
 
-from accelsweep.core.errors import InputError
+from accelsweep.base.errors import InputError
 from accelsweep.rank.loops.sample_count import SampleCount
 
 MODULE = SimpleNamespace()

@@ -6,7 +6,7 @@ import pytest
 import vl_convert
 from example_sweep import build_example_sweep
 
-from accelsweep.core.documents import sha256_file
+from accelsweep.base.documents import sha256_file
 from accelsweep.core.findings import BatchCurve, Estimate, Verdict
 from accelsweep.core.plans import Run
 from accelsweep.core.record import Record

@@ -7,7 +7,7 @@ import xml.etree.ElementTree as ElementTree
 import pytest
 from markdown_it import MarkdownIt
 
-from accelsweep.core.shipped import shipped_root
+from accelsweep.base.shipped import shipped_root
 from accelsweep.report.captions import CAPTIONS, Caption, caption_files, write_captions
 from accelsweep.report.clean import printable, printable_findings
 from accelsweep.report.content import sentence

@@ -7,7 +7,7 @@ import xml.etree.ElementTree as ElementTree
 import pytest
 from markdown_it import MarkdownIt
 
-from accelsweep.core.errors import AccelsweepError, DamagedFile, InputError
+from accelsweep.base.errors import AccelsweepError, DamagedFile, InputError
 from accelsweep.report import write
 from accelsweep.report.__main__ import main
 from accelsweep.report.captions import CAPTIONS

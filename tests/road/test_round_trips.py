@@ -10,12 +10,12 @@ from hypothesis import strategies as st
 from tiny_sweep import CONFIG, plan_sweep
 
 from accelsweep.analyse.collect import collect
+from accelsweep.base.documents import canonical_json
+from accelsweep.base.secrets import without_secrets
 from accelsweep.core.cell import PLAN_KEYS, cell_name
-from accelsweep.core.documents import canonical_json
 from accelsweep.core.outcome import Outcome
 from accelsweep.core.plans import Block
 from accelsweep.core.record import Fingerprint, Metric, Record
-from accelsweep.core.secrets import without_secrets
 from accelsweep.rank.spec import RankResult, RunSpec
 from accelsweep.supervise.outcomes import Conclusion
 from accelsweep.supervise.records import Circumstances, make_record

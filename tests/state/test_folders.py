@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from accelsweep.core.errors import InputError
+from accelsweep.base.errors import InputError
 from accelsweep.state.folders import SweepFolder, check_sweep_name, existing_sweep, known_sweeps, sweep_name_in
 
 

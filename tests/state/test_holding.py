@@ -15,7 +15,7 @@ from patience import PATIENCE_SECONDS
 from tiny_supervisor import Supervised, until
 from tiny_sweep import config_with
 
-from accelsweep.core.errors import AccelsweepError
+from accelsweep.base.errors import AccelsweepError
 from accelsweep.core.plans import Hold
 from accelsweep.machine.locks import FOLDER_VARIABLE
 from accelsweep.state import holding
@@ -109,7 +109,7 @@ def test_who_comes_a_moment_after_another_that_it_did_not_see_is_refused(
 TAKE = """
 import sys, time
 from pathlib import Path
-from accelsweep.core.errors import AccelsweepError
+from accelsweep.base.errors import AccelsweepError
 from accelsweep.state import holding
 from accelsweep.state.holding import Holder, take
 holding.BEAT_SECONDS = 0.0

@@ -25,7 +25,7 @@ os.{step} = lambda *_, **__: os.kill(os.getpid(), signal.SIGKILL)
 WRITES = {
     "document": "from accelsweep.core.plans import Done\n"
     "Done(block='b', records={}).write(Path(sys.argv[1], 'b.done.json'))",
-    "table": "from accelsweep.core.documents import write_bytes_atomically as write\n"
+    "table": "from accelsweep.base.documents import write_bytes_atomically as write\n"
     "write(Path(sys.argv[1], 'records.parquet'), b'PAR1')",
 }
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 import accelsweep
-from accelsweep.core.errors import DamagedFile, InputError
+from accelsweep.base.errors import DamagedFile, InputError
 from accelsweep.core.plans import Manifest, Run
 from accelsweep.core.record import Record
 from accelsweep.drive import progress

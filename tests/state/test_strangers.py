@@ -11,10 +11,10 @@ from example_sweep import build_example_sweep
 from tiny_supervisor import Supervised
 
 from accelsweep.analyse.collect import collect
+from accelsweep.base.documents import read_whole
+from accelsweep.base.errors import DamagedFile
 from accelsweep.commands.runs import print_runs
 from accelsweep.commands.status import print_status
-from accelsweep.core.documents import read_whole
-from accelsweep.core.errors import DamagedFile
 from accelsweep.core.outcome import Outcome
 from accelsweep.drive.finish import finish
 from accelsweep.drive.head import held

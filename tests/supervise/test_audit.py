@@ -12,8 +12,8 @@ import pytest
 from patience import PATIENCE_SECONDS
 from tiny_supervisor import Supervised, until
 
-from accelsweep.core.documents import sha256_file
-from accelsweep.core.errors import DamagedFile
+from accelsweep.base.documents import sha256_file
+from accelsweep.base.errors import DamagedFile
 from accelsweep.core.outcome import Outcome
 from accelsweep.core.plans import Done, Hold
 from accelsweep.core.record import Record

@@ -11,7 +11,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from accelsweep.core.errors import AccelsweepError
+from accelsweep.base.errors import AccelsweepError
 from accelsweep.core.plans import Hold
 from accelsweep.machine.locks import FOLDER_VARIABLE
 from accelsweep.state.folders import SweepFolder

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from tiny_supervisor import HERE, Supervised, plan_sweep, result
 
-from accelsweep.core.errors import InputError
+from accelsweep.base.errors import InputError
 from accelsweep.core.plans import Manifest
 from accelsweep.machine.locks import FOLDER_VARIABLE
 from accelsweep.rank.spec import RunSpec

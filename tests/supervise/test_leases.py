@@ -12,7 +12,7 @@ import pytest
 from fake_nvml import FakeGpu, FakeNvml
 from tiny_sweep import config_with
 
-from accelsweep.core.errors import AccelsweepError
+from accelsweep.base.errors import AccelsweepError
 from accelsweep.machine import cuda
 from accelsweep.machine.locks import FOLDER_VARIABLE, lease_folder
 from accelsweep.supervise.leases import NotEnoughDevices, leased

@@ -9,7 +9,7 @@ import pytest
 from tiny_supervisor import result
 
 from accelsweep.core.outcome import Outcome
-from accelsweep.core.plans import Limits
+from accelsweep.core.settings import Limits
 from accelsweep.rank.spec import RankResult
 from accelsweep.supervise.outcomes import Conclusion, classify
 from accelsweep.supervise.processes.watching import Ending

@@ -11,10 +11,11 @@ from patience import PATIENCE_SECONDS
 from tiny_supervisor import Supervised, until
 from tiny_sweep import plan_sweep
 
-from accelsweep.core.documents import sha256_file
+from accelsweep.base.documents import sha256_file
 from accelsweep.core.outcome import Outcome
-from accelsweep.core.plans import Done, Hold, Manifest, Site
+from accelsweep.core.plans import Done, Hold, Manifest
 from accelsweep.core.record import Record
+from accelsweep.core.settings import Site
 from accelsweep.rank.spec import RunSpec
 
 

@@ -6,7 +6,7 @@ import lightning.pytorch as pl
 import pytest
 import torch
 
-from accelsweep.core.errors import InputError, Unsupported
+from accelsweep.base.errors import InputError, Unsupported
 from accelsweep.workloads.building.build import build_data, build_module, prepare_once
 
 SGD = {"_target_": "torch.optim.SGD", "_partial_": True, "lr": 0.25}

@@ -10,7 +10,7 @@ import pytest
 import torch
 from sklearn import datasets
 
-from accelsweep.core.errors import InputError
+from accelsweep.base.errors import InputError
 from accelsweep.workloads.digits import Digits, read_digits
 from accelsweep.workloads.noise import RandomImages, RandomText, RandomTokens, RandomVectors
 from accelsweep.workloads.tables import Table, read_table

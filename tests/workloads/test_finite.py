@@ -11,7 +11,7 @@ import torch
 from hydra.utils import instantiate
 from omegaconf import OmegaConf
 
-from accelsweep.core.errors import InputError, Unsupported
+from accelsweep.base.errors import InputError, Unsupported
 from accelsweep.rank.loops.raw_data import mover
 from accelsweep.workloads.loading.finite import FiniteData
 from accelsweep.workloads.loading.rows import Items, Tensors

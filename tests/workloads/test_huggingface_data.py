@@ -8,7 +8,7 @@ import pytest
 import torch
 from PIL import Image
 
-from accelsweep.core.errors import InputError
+from accelsweep.base.errors import InputError
 from accelsweep.workloads.huggingface_data import HuggingFaceData, numbered_words
 
 pytest.importorskip("datasets", reason="accelsweep's extra `huggingface` is not installed")

@@ -11,7 +11,7 @@ from hydra.utils import instantiate
 from omegaconf import OmegaConf
 from torch import nn
 
-from accelsweep.core.errors import Unsupported
+from accelsweep.base.errors import Unsupported
 from accelsweep.measure.metrics.flops import training_flops
 from accelsweep.workloads.alexnet import AlexNet, AlexNetCifar
 from accelsweep.workloads.building.classifier import Classifier

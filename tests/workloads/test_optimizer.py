@@ -6,8 +6,8 @@ import pytest
 import torch
 import yaml
 
-from accelsweep.core.errors import InputError, Unsupported
-from accelsweep.core.shipped import shipped_root
+from accelsweep.base.errors import InputError, Unsupported
+from accelsweep.base.shipped import shipped_root
 from accelsweep.workloads.building.optimizer import FACTORS, configure, global_batch_size, scaled_lr
 
 SGD = {"_target_": "torch.optim.SGD", "_partial_": True, "lr": 0.1}

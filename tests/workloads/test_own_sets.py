@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch.utils.data import IterableDataset, Subset, TensorDataset
 
-from accelsweep.core.errors import InputError
+from accelsweep.base.errors import InputError
 from accelsweep.workloads.own_sets import DataSets
 
 ROWS = 40

@@ -7,7 +7,7 @@ import pytest
 import torch
 from PIL import Image
 
-from accelsweep.core.errors import InputError
+from accelsweep.base.errors import InputError
 from accelsweep.workloads.loading.pictures import picture_bytes
 
 PIXELS = np.random.default_rng(1).integers(0, 256, (4, 6, 3), dtype=np.uint8)

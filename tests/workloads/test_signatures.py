@@ -6,7 +6,7 @@ from inspect import Parameter
 
 import pytest
 
-from accelsweep.core.errors import InputError
+from accelsweep.base.errors import InputError
 from accelsweep.workloads.building.build import build_module
 from accelsweep.workloads.building.signatures import parameters_of
 from accelsweep.workloads.noise import RandomImages

@@ -7,7 +7,7 @@ from itertools import islice
 import pytest
 import torch
 
-from accelsweep.core.errors import InputError
+from accelsweep.base.errors import InputError
 from accelsweep.workloads.loading.rows import Tensors
 from accelsweep.workloads.loading.stream import EndlessBatches, WholeSet, loader_of
 

@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import nn
 
-from accelsweep.core.errors import InputError
+from accelsweep.base.errors import InputError
 from accelsweep.workloads.supervised import Supervised
 
 IMAGES, CLASSES = torch.randn(4, 3), torch.tensor([0, 1, 0, 1])

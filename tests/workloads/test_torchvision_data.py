@@ -9,7 +9,7 @@ import pytest
 import torch
 from PIL import Image
 
-from accelsweep.core.errors import InputError
+from accelsweep.base.errors import InputError
 from accelsweep.workloads.torchvision_data import TorchvisionData
 
 OWN = "accelsweep_pictures"

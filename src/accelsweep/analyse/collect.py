@@ -16,13 +16,13 @@ from typing import Any, TypeVar
 from accelsweep.analyse.export import in_utf8, write_table
 from accelsweep.analyse.hardware import HardwareKind
 from accelsweep.analyse.runs import Reading, RunRow
+from accelsweep.base.documents import canonical_json, set_aside, sha256_file
+from accelsweep.base.errors import DamagedFile
+from accelsweep.base.secrets import without_secrets
 from accelsweep.core.config import CellConfig
-from accelsweep.core.documents import canonical_json, set_aside, sha256_file
-from accelsweep.core.errors import DamagedFile
 from accelsweep.core.outcome import Outcome
 from accelsweep.core.plans import Block, Manifest, PlannedCell, Run
 from accelsweep.core.record import Effective, Metric, Record
-from accelsweep.core.secrets import without_secrets
 from accelsweep.state.folders import SweepFolder
 from accelsweep.state.halts import why_not_run
 from accelsweep.state.records import read_record, read_record_at

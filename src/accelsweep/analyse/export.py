@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from accelsweep.analyse.runs import RunRow
-from accelsweep.core.documents import canonical_json, clear_place, write_bytes_atomically
+from accelsweep.base.documents import canonical_json, clear_place, write_bytes_atomically
 
 TEXT, WHOLE, REAL = pa.string(), pa.int64(), pa.float64()
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from accelsweep.core.documents import canonical_json
+from accelsweep.base.documents import canonical_json
 
 
 @dataclass(frozen=True)

@@ -6,8 +6,8 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from typing import Any
 
 from accelsweep.analyse.runs import CellRuns, RunRow
+from accelsweep.base.documents import canonical_json
 from accelsweep.core.cell import as_typed
-from accelsweep.core.documents import canonical_json
 from accelsweep.core.record import Doubt
 
 _ABSENT = "none"

@@ -17,14 +17,15 @@ from accelsweep.analyse.advice.words import command, more_blocks
 from accelsweep.analyse.analyse import analyse
 from accelsweep.analyse.hardware import HardwareKind
 from accelsweep.analyse.runs import RunRow
+from accelsweep.base.documents import canonical_json
+from accelsweep.base.lookup import ABSENT, looked_up
 from accelsweep.core.claims import Claim
 from accelsweep.core.config import Accelerator
-from accelsweep.core.documents import canonical_json
 from accelsweep.core.findings import Findings
-from accelsweep.core.lookup import ABSENT, looked_up
 from accelsweep.core.outcome import Outcome
-from accelsweep.core.plans import Manifest, PlannedBlock, PlannedCell, Settings
+from accelsweep.core.plans import Manifest, PlannedBlock, PlannedCell
 from accelsweep.core.prices import Price, Prices
+from accelsweep.core.settings import Settings
 
 ACCELERATORS = frozenset(get_args(Accelerator))
 

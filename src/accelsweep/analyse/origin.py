@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 
 from accelsweep.analyse.hardware import HardwareKind
 from accelsweep.analyse.runs import RunRow
-from accelsweep.core.documents import canonical_json, sha256_text
+from accelsweep.base.documents import canonical_json, sha256_text
 from accelsweep.core.findings import Hardware
 from accelsweep.core.plans import Manifest
 

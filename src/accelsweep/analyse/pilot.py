@@ -8,7 +8,8 @@ from accelsweep.analyse.findings.against_baseline import Rules, against_baseline
 from accelsweep.analyse.runs import CellRuns, RunRow, group, in_order
 from accelsweep.analyse.statistics.intervals import Family, paired_interval, variance
 from accelsweep.analyse.statistics.pools import Pair, pools
-from accelsweep.core.plans import PILOT, Manifest
+from accelsweep.core.plans import Manifest
+from accelsweep.core.settings import PILOT
 from accelsweep.plan.blocks.resolution import Needed, PairNoise, repeats_for
 
 

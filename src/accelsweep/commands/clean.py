@@ -6,7 +6,7 @@ import shutil
 from collections.abc import Callable
 from pathlib import Path
 
-from accelsweep.core.errors import InputError
+from accelsweep.base.errors import InputError
 from accelsweep.drive.console import say
 from accelsweep.drive.head import refuse_while_run
 from accelsweep.state.folders import existing_sweep

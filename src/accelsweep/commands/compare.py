@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from accelsweep.core.errors import EXIT_OK, EXIT_REGRESSION
+from accelsweep.base.errors import EXIT_OK, EXIT_REGRESSION
 from accelsweep.core.plans import Manifest
 from accelsweep.drive.console import new_table, plain, say, show
 from accelsweep.report.format import bare_text, ratio_text, unit_word

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from accelsweep.core.errors import EXIT_INCOMPLETE, EXIT_OK, InputError
+from accelsweep.base.errors import EXIT_INCOMPLETE, EXIT_OK, InputError
 from accelsweep.core.outcome import Outcome
 from accelsweep.core.plans import Manifest
 from accelsweep.core.tasks import UNIT_OF

@@ -9,8 +9,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from accelsweep.core.errors import EXIT_INCOMPLETE, EXIT_OK, AccelsweepError
-from accelsweep.core.shipped import shipped_root
+from accelsweep.base.errors import EXIT_INCOMPLETE, EXIT_OK, AccelsweepError
+from accelsweep.base.shipped import shipped_root
 from accelsweep.drive.console import say
 
 _PACKAGES = ("torch", "lightning", "hydra-core", "snakemake", "mlflow", "pandas")

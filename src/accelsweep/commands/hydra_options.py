@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from accelsweep.core.errors import InputError
+from accelsweep.base.errors import InputError
 
 _NO_MULTIRUN = "a sweep needs no such option: several values of a key make it, batch_size=32,64"
 _ONE_CONFIG = "the config is accelsweep's: keys and groups of your own lie in conf/, experiments in conf/experiment/"

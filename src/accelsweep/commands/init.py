@@ -5,9 +5,9 @@ from __future__ import annotations
 import shlex
 from pathlib import Path
 
-from accelsweep.core.documents import write_bytes_atomically
-from accelsweep.core.errors import InputError
-from accelsweep.core.shipped import shipped_root
+from accelsweep.base.documents import write_bytes_atomically
+from accelsweep.base.errors import InputError
+from accelsweep.base.shipped import shipped_root
 from accelsweep.drive.console import say
 
 FILES = ("conf/experiment/mine.yaml", "my_model.py", "test_my_model.py")

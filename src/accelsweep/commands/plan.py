@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from rich.table import Table
 
-from accelsweep.core.errors import InputError
+from accelsweep.base.errors import InputError
 from accelsweep.drive.console import new_table, plain, say, show
 from accelsweep.drive.profiles import check_profile, find_profile
 from accelsweep.state.folders import SweepFolder

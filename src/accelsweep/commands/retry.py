@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from accelsweep.base.errors import InputError
 from accelsweep.commands.runs import outcome_named, rows_of
-from accelsweep.core.errors import InputError
 from accelsweep.core.outcome import Outcome
 from accelsweep.core.plans import Manifest
 from accelsweep.drive.console import say

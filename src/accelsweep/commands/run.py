@@ -11,10 +11,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from accelsweep.base.errors import EXIT_INCOMPLETE, EXIT_INTERRUPTED, EXIT_OK, InputError
+from accelsweep.base.shipped import shipped_root
 from accelsweep.commands.pilot import plan_after_pilot, refuse_short_budget
 from accelsweep.commands.plan import show_plan
-from accelsweep.core.errors import EXIT_INCOMPLETE, EXIT_INTERRUPTED, EXIT_OK, InputError
-from accelsweep.core.shipped import shipped_root
 from accelsweep.drive import slurm
 from accelsweep.drive.console import say
 from accelsweep.drive.head import held

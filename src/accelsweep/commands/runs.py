@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from accelsweep.base.errors import DamagedFile, InputError, nearest
 from accelsweep.core.cell import label
-from accelsweep.core.errors import DamagedFile, InputError, nearest
 from accelsweep.core.outcome import Outcome
 from accelsweep.core.plans import Manifest, Run
 from accelsweep.drive.console import say

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import typer
 
+from accelsweep.base.digits import count_of
+from accelsweep.base.errors import EXIT_INCOMPLETE, AccelsweepError, DamagedFile
 from accelsweep.core.cell import label
-from accelsweep.core.digits import count_of
-from accelsweep.core.errors import EXIT_INCOMPLETE, AccelsweepError, DamagedFile
 from accelsweep.core.plans import Manifest, Run
 from accelsweep.drive import slurm
 from accelsweep.drive.console import duration, say

@@ -1,1 +1,1 @@
-"""The vocabulary: cell, run, block, record, findings, outcome, errors. Standard library and pydantic only."""
+"""The vocabulary: cell, run, block, settings, record, findings, outcome. Standard library and pydantic only."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from accelsweep.core.documents import Frozen
+from accelsweep.base.documents import Frozen
 
 PARTS = ("data_wait", "host_to_device", "forward", "backward", "optimizer", "communication", "overhead")
 """The parts of a step, in the order in which they happen; `overhead` is the loop's own time between them."""

@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from pathlib import PurePath
 from typing import Any
 
+from accelsweep.base.documents import Frozen, canonical_json, sha256_text
+from accelsweep.base.secrets import masked
 from accelsweep.core.config import CellConfig
-from accelsweep.core.documents import Frozen, canonical_json, sha256_text
-from accelsweep.core.secrets import masked
 
 PLAN_KEYS = frozenset(
     {

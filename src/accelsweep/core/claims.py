@@ -13,7 +13,7 @@ from typing import Annotated, Any, NamedTuple
 
 from pydantic import AfterValidator, Field, field_validator, model_validator
 
-from accelsweep.core.documents import Frozen
+from accelsweep.base.documents import Frozen
 from accelsweep.core.outcome import Outcome
 
 Words = Annotated[str, Field(min_length=1)]

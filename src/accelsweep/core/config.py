@@ -23,9 +23,9 @@ from pydantic import (
     StrictStr,
 )
 
-from accelsweep.core.errors import nearest
+from accelsweep.base.errors import nearest
+from accelsweep.base.verbatim import Verbatim
 from accelsweep.core.tasks import Task
-from accelsweep.core.verbatim import Verbatim
 
 PRECISIONS = (
     "32-true",

@@ -10,8 +10,8 @@ from typing import Any, ClassVar
 
 from pydantic import Field
 
+from accelsweep.base.documents import Document, Frozen
 from accelsweep.core.claims import ClaimVerdict
-from accelsweep.core.documents import Document, Frozen
 from accelsweep.core.outcome import Outcome
 from accelsweep.core.prices import PriceUsed
 from accelsweep.core.record import Doubt

@@ -22,8 +22,8 @@ from pydantic import (
     WrapValidator,
 )
 
-from accelsweep.core.documents import Frozen
-from accelsweep.core.verbatim import Verbatim
+from accelsweep.base.documents import Frozen
+from accelsweep.base.verbatim import Verbatim
 
 Amount = Annotated[float, Field(ge=0, allow_inf_nan=False, strict=True)]
 

@@ -8,10 +8,10 @@ from typing import Any, ClassVar
 
 from pydantic import model_validator
 
+from accelsweep.base.documents import Document, Frozen, sha256_file
+from accelsweep.base.errors import DamagedFile
 from accelsweep.core.breakdown import Breakdown
 from accelsweep.core.config import CellConfig
-from accelsweep.core.documents import Document, Frozen, sha256_file
-from accelsweep.core.errors import DamagedFile
 from accelsweep.core.outcome import Outcome
 
 

@@ -13,7 +13,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from accelsweep.core.terminal import escaped
+from accelsweep.base.terminal import escaped
 
 _WIDTH_OF_A_FILE = 140
 

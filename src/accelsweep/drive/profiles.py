@@ -5,9 +5,9 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from accelsweep.core.errors import InputError
-from accelsweep.core.plans import Site
-from accelsweep.core.shipped import shipped_root
+from accelsweep.base.errors import InputError
+from accelsweep.base.shipped import shipped_root
+from accelsweep.core.settings import Site
 
 
 def find_profile(profile: str) -> Path:

@@ -10,11 +10,12 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn
 from rich.progress import Progress as Bar
 
+from accelsweep.base.terminal import escaped
 from accelsweep.core.cell import label
 from accelsweep.core.outcome import Outcome
-from accelsweep.core.plans import Hold, Manifest, Run, Site
+from accelsweep.core.plans import Hold, Manifest, Run
+from accelsweep.core.settings import Site
 from accelsweep.core.tasks import compared_rate
-from accelsweep.core.terminal import escaped
 from accelsweep.drive.console import duration
 from accelsweep.report.format import number
 from accelsweep.state.folders import SweepFolder

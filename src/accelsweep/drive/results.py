@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from rich.console import JustifyMethod
 from rich.table import Table
 
-from accelsweep.core.digits import count_of
+from accelsweep.base.digits import count_of
 from accelsweep.core.findings import CellFinding, Findings
 from accelsweep.core.outcome import Outcome
 from accelsweep.core.plans import Manifest

@@ -14,9 +14,10 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from accelsweep.core.documents import canonical_json, sha256_text
-from accelsweep.core.errors import AccelsweepError, InputError
-from accelsweep.core.plans import PILOT, Manifest, PlannedBlock, Resources
+from accelsweep.base.documents import canonical_json, sha256_text
+from accelsweep.base.errors import AccelsweepError, InputError
+from accelsweep.core.plans import Manifest, PlannedBlock, Resources
+from accelsweep.core.settings import PILOT
 from accelsweep.drive.head import living_head
 from accelsweep.drive.profiles import check_executor
 from accelsweep.drive.ready import make_ready

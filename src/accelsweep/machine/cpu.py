@@ -16,7 +16,7 @@ from pathlib import Path
 
 import psutil
 
-from accelsweep.core.plans import Device
+from accelsweep.core.settings import Device
 from accelsweep.machine import cgroup
 
 CPUINFO = Path("/proc/cpuinfo")

@@ -17,7 +17,7 @@ from typing import Any
 
 import pynvml
 
-from accelsweep.core.plans import Device
+from accelsweep.core.settings import Device
 from accelsweep.machine.nvml import NoNvml, ask, nvml, text
 
 VARIABLE = "CUDA_VISIBLE_DEVICES"

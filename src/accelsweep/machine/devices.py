@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Protocol
 
-from accelsweep.core.plans import Device
+from accelsweep.core.settings import Device
 from accelsweep.machine.cpu import CpuKind
 from accelsweep.machine.cuda import CudaKind
 from accelsweep.machine.mps import MpsKind

@@ -6,7 +6,7 @@ import os
 import stat
 from pathlib import Path
 
-from accelsweep.core.errors import AccelsweepError
+from accelsweep.base.errors import AccelsweepError
 
 FOLDER_VARIABLE = "ACCELSWEEP_LEASES"
 """Environment variable that names another node-local folder for the locks."""

@@ -6,7 +6,7 @@ import platform
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from accelsweep.core.plans import Device
+from accelsweep.core.settings import Device
 from accelsweep.machine.cpu import cpu_model, memory_bytes
 
 

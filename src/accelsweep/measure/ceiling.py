@@ -14,8 +14,8 @@ from pathlib import Path
 
 import torch
 
-from accelsweep.core.documents import canonical_json, parsed_json, read_whole, write_bytes_atomically
-from accelsweep.core.errors import DamagedFile
+from accelsweep.base.documents import canonical_json, parsed_json, read_whole, write_bytes_atomically
+from accelsweep.base.errors import DamagedFile
 from accelsweep.measure.clock import Clock, WaitedDevice, monotonic
 
 SMALLEST, LARGEST = 256, 8192

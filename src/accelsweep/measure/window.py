@@ -12,8 +12,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+from accelsweep.base.errors import InputError
 from accelsweep.core.config import Measure
-from accelsweep.core.errors import InputError
 from accelsweep.measure.clock import Clock, Marks, WaitedDevice, monotonic
 from accelsweep.measure.group import Group
 from accelsweep.measure.losses import Losses

@@ -10,10 +10,11 @@ from typing import Any
 from hydra.core.object_type import ObjectType
 from omegaconf import DictConfig
 
+from accelsweep.base.errors import InputError, nearest
 from accelsweep.core.cell import PLAN_KEYS, Cell, cell_name
 from accelsweep.core.config import CellConfig
-from accelsweep.core.errors import InputError, nearest
-from accelsweep.core.plans import Excluded, Settings, Site
+from accelsweep.core.plans import Excluded
+from accelsweep.core.settings import Settings, Site
 from accelsweep.machine import devices
 from accelsweep.plan import select
 from accelsweep.plan.grid.compose import Composer

@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from statistics import fmean, median
 
 from accelsweep.core.cell import Cell
-from accelsweep.core.plans import Run, Settings
+from accelsweep.core.plans import Run
+from accelsweep.core.settings import Settings
 from accelsweep.plan.blocks.power import smallest_visible_effect
 from accelsweep.plan.make import Plan
 from accelsweep.plan.prices import usd_per_hour

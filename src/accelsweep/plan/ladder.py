@@ -11,9 +11,9 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
-from accelsweep.core.documents import canonical_json
-from accelsweep.core.errors import InputError, nearest
-from accelsweep.core.lookup import looked_up
+from accelsweep.base.documents import canonical_json
+from accelsweep.base.errors import InputError, nearest
+from accelsweep.base.lookup import looked_up
 from accelsweep.plan.grid.compose import Composer, Grid
 from accelsweep.plan.grid.expand import GridPoint, axis_of, expand
 from accelsweep.plan.grid.explain import dotted_keys

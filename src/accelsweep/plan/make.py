@@ -10,11 +10,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from accelsweep.base.documents import set_aside, write_bytes_atomically
+from accelsweep.base.errors import InputError
+from accelsweep.base.secrets import without_secrets
 from accelsweep.core.cell import Cell
-from accelsweep.core.documents import set_aside, write_bytes_atomically
-from accelsweep.core.errors import InputError
-from accelsweep.core.plans import Block, Manifest, PlannedCell, Settings
-from accelsweep.core.secrets import without_secrets
+from accelsweep.core.plans import Block, Manifest, PlannedCell
+from accelsweep.core.settings import Settings
 from accelsweep.plan import select
 from accelsweep.plan.blocks import earlier
 from accelsweep.plan.blocks.cut import Cutting, Design, design

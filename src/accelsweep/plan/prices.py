@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 
 from accelsweep.core.config import CellConfig
-from accelsweep.core.plans import Site
 from accelsweep.core.prices import Prices, PriceUsed, Stated
+from accelsweep.core.settings import Site
 
 
 def usd_per_hour(prices: Prices, config: CellConfig, site: Site) -> float | None:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from accelsweep.core.errors import InputError
-from accelsweep.core.lookup import ABSENT, looked_up
+from accelsweep.base.errors import InputError
+from accelsweep.base.lookup import ABSENT, looked_up
 from accelsweep.plan.grid.expand import CheckedPoint
 from accelsweep.plan.grid.explain import dotted_keys, suggest
 from accelsweep.plan.refusals.check import Rule

@@ -17,9 +17,9 @@ from pathlib import Path
 from typing import Any
 
 from accelsweep import __version__
+from accelsweep.base.documents import sha256_text
+from accelsweep.base.errors import InputError, nearest
 from accelsweep.core.config import CellConfig
-from accelsweep.core.documents import sha256_text
-from accelsweep.core.errors import InputError, nearest
 
 OWN_WORKLOADS = "accelsweep.workloads"
 FIRST_SOURCES = "c2b38fa8a9acb7e01846d30cbdf05135f69c5f7103bd9a0b5c081a04593bedb5"
@@ -29,6 +29,7 @@ SAME_AS_FIRST = frozenset(
     {
         "92adb23f3491b6a2f6b10303d4bc49a2f23c5ff595417b3235ef0e65eeac0563",
         "b86c33a1e5254b3e21c87d5a75c68d94cb0d9d5d904d608366f14e2ecad55acc",
+        "5fd643dabc6ac7acb2a79b4291f30109db4b14266861b1d6523baa6deb08fa9b",
     }
 )
 """Digests of later sources whose workloads compute and cost the same. A change that does either begins anew."""

@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from accelsweep.core.digits import UNKNOWN, interval_digits, says_nothing, significant
-from accelsweep.core.documents import canonical_json, sha256_text
+from accelsweep.base.digits import UNKNOWN, interval_digits, says_nothing, significant
+from accelsweep.base.documents import canonical_json, sha256_text
 from accelsweep.core.findings import CellFinding, Estimate, Verdict
 from accelsweep.core.outcome import Outcome
 from accelsweep.core.plans import PlannedCell

@@ -11,10 +11,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from accelsweep.base.documents import canonical_json, sha256_text
+from accelsweep.base.errors import DamagedFile
 from accelsweep.core.cell import label
 from accelsweep.core.config import CellConfig
-from accelsweep.core.documents import canonical_json, sha256_text
-from accelsweep.core.errors import DamagedFile
 from accelsweep.core.outcome import Outcome
 from accelsweep.core.plans import PlannedCell, Run
 from accelsweep.core.record import Doubt, Fingerprint, Record, steps_damage

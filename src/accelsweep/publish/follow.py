@@ -15,8 +15,8 @@ from collections.abc import Callable
 
 import psutil
 
-from accelsweep.core.errors import AccelsweepError
-from accelsweep.core.secrets import masked
+from accelsweep.base.errors import AccelsweepError
+from accelsweep.base.secrets import masked
 from accelsweep.publish.contents import run_key
 from accelsweep.publish.location import resolve
 from accelsweep.publish.publisher import Publication, Tell, bring_about_runs, publish

@@ -13,9 +13,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from accelsweep.core.errors import AccelsweepError, DamagedFile
-from accelsweep.core.secrets import masked
-from accelsweep.core.shipped import shipped_root
+from accelsweep.base.errors import AccelsweepError, DamagedFile
+from accelsweep.base.secrets import masked
+from accelsweep.base.shipped import shipped_root
 from accelsweep.publish.cells import cell_run
 from accelsweep.publish.contents import cell_key, finished_run, report_run, run_key, running_run
 from accelsweep.publish.location import resolve

@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from accelsweep.core.documents import canonical_json, sha256_file, sha256_text
-from accelsweep.core.errors import DamagedFile
+from accelsweep.base.documents import canonical_json, sha256_file, sha256_text
+from accelsweep.base.errors import DamagedFile
 from accelsweep.core.findings import CellFinding, Findings
 from accelsweep.core.outcome import Outcome
 from accelsweep.core.plans import Hold, Manifest, Run

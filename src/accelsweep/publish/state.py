@@ -8,10 +8,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import ClassVar
 
-from accelsweep.core.documents import Document, Frozen, sha256_file
-from accelsweep.core.errors import DamagedFile
+from accelsweep.base.documents import Document, Frozen, sha256_file
+from accelsweep.base.errors import DamagedFile
+from accelsweep.base.secrets import masked
 from accelsweep.core.plans import Manifest, Run
-from accelsweep.core.secrets import masked
 from accelsweep.publish.location import database_file, resolve
 from accelsweep.publish.snapshot import report_digest, run_digest
 from accelsweep.state.folders import SweepFolder

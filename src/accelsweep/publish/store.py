@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from accelsweep.core.errors import InputError
-from accelsweep.core.secrets import masked
+from accelsweep.base.errors import InputError
+from accelsweep.base.secrets import masked
 from accelsweep.publish.location import artifact_location, database_file
 from accelsweep.publish.wanted import CREATED, KEY, NOTE, PARENT, PUBLISHED, SOURCE
 from accelsweep.state.folders import SweepFolder

@@ -20,8 +20,8 @@ from typing import IO
 
 import psutil
 
-from accelsweep.core.errors import EXIT_INCOMPLETE, EXIT_OK, AccelsweepError, InputError
-from accelsweep.core.secrets import masked
+from accelsweep.base.errors import EXIT_INCOMPLETE, EXIT_OK, AccelsweepError, InputError
+from accelsweep.base.secrets import masked
 from accelsweep.machine import linux
 from accelsweep.publish.location import is_server, resolve
 from accelsweep.publish.publisher import Tell

@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from accelsweep.core.digits import ratio_words
-from accelsweep.core.documents import sha256_text
+from accelsweep.base.digits import ratio_words
+from accelsweep.base.documents import sha256_text
 from accelsweep.core.findings import CellFinding, Findings
 from accelsweep.core.metrics import MEMORY_METRICS
 from accelsweep.publish import saved_view

@@ -15,9 +15,9 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
+from accelsweep.base.documents import sha256_text
+from accelsweep.base.secrets import masked
 from accelsweep.core.cell import as_typed
-from accelsweep.core.documents import sha256_text
-from accelsweep.core.secrets import masked
 
 KEY = "accelsweep.key"
 SOURCE = "accelsweep.source"

@@ -9,9 +9,9 @@ import re
 import traceback
 from pathlib import Path
 
-from accelsweep.core.errors import InputError, Unsupported
+from accelsweep.base.errors import InputError, Unsupported
+from accelsweep.base.secrets import masked
 from accelsweep.core.outcome import Outcome
-from accelsweep.core.secrets import masked
 from accelsweep.rank.spec import ErrorKind
 
 _MEMORY = re.compile(

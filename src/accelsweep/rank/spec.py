@@ -12,9 +12,9 @@ from typing import Any, ClassVar, Literal
 
 from pydantic import Field
 
+from accelsweep.base.documents import Document
 from accelsweep.core.breakdown import Breakdown
 from accelsweep.core.config import CellConfig
-from accelsweep.core.documents import Document
 from accelsweep.core.outcome import Outcome
 from accelsweep.core.plans import Run
 from accelsweep.core.record import Doubt, Effective, Metric

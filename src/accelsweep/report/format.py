@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from accelsweep.core.digits import UNKNOWN, interval_digits, ratio_words, says_nothing, significant
+from accelsweep.base.digits import UNKNOWN, interval_digits, ratio_words, says_nothing, significant
 from accelsweep.core.findings import Estimate, Recommendation, Summary
 from accelsweep.core.outcome import Outcome
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
-from accelsweep.core.documents import sha256_text
+from accelsweep.base.documents import sha256_text
 from accelsweep.state.folders import SweepFolder
 
 LONGEST = 120

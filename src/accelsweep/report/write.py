@@ -8,8 +8,8 @@ from pathlib import Path
 
 import vl_convert
 
-from accelsweep.core.documents import clear_place
-from accelsweep.core.errors import AccelsweepError, InputError
+from accelsweep.base.documents import clear_place
+from accelsweep.base.errors import AccelsweepError, InputError
 from accelsweep.core.findings import Findings
 from accelsweep.report.captions import CAPTIONS
 from accelsweep.report.content import Content, build_content

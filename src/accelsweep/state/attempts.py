@@ -13,8 +13,8 @@ import os
 from pathlib import Path
 from typing import ClassVar
 
-from accelsweep.core.documents import Document, remove, set_aside
-from accelsweep.core.errors import DamagedFile
+from accelsweep.base.documents import Document, remove, set_aside
+from accelsweep.base.errors import DamagedFile
 from accelsweep.core.record import Record
 from accelsweep.state.records import read_record_at
 

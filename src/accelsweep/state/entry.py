@@ -7,9 +7,9 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-from accelsweep.core.errors import EXIT_INCOMPLETE, EXIT_OK, AccelsweepError
-from accelsweep.core.secrets import masked
-from accelsweep.core.terminal import escaped
+from accelsweep.base.errors import EXIT_INCOMPLETE, EXIT_OK, AccelsweepError
+from accelsweep.base.secrets import masked
+from accelsweep.base.terminal import escaped
 from accelsweep.state.folders import SweepFolder, existing_sweep
 
 

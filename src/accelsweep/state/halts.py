@@ -14,8 +14,8 @@ from collections.abc import Mapping
 from enum import StrEnum
 from typing import ClassVar
 
-from accelsweep.core.documents import Document, remove
-from accelsweep.core.errors import DamagedFile
+from accelsweep.base.documents import Document, remove
+from accelsweep.base.errors import DamagedFile
 from accelsweep.core.plans import Manifest
 from accelsweep.state.folders import SweepFolder
 from accelsweep.state.living import living, read_hold

@@ -19,8 +19,8 @@ from pathlib import Path
 
 import psutil
 
-from accelsweep.core.documents import clear_place, sha256_text
-from accelsweep.core.errors import AccelsweepError
+from accelsweep.base.documents import clear_place, sha256_text
+from accelsweep.base.errors import AccelsweepError
 from accelsweep.core.plans import Hold
 from accelsweep.core.record import now
 from accelsweep.machine.locks import lease_folder

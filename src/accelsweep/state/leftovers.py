@@ -1,6 +1,6 @@
 """Files that a kill left half written: swept up once no process can still be writing them.
 
-Every file is written under a temporary name first and then renamed (`core.documents`, `rank.steps`, `report.write`). A
+Every file is written under a temporary name first and then renamed (`base.documents`, `rank.steps`, `report.write`). A
 SIGKILL between the two leaves the temporary file behind. It is never read. It is removed here if its name, its owner
 and its kind show that it is ours. It must also be old by the clock of its own file system.
 """

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import psutil
 
-from accelsweep.core.errors import DamagedFile
+from accelsweep.base.errors import DamagedFile
 from accelsweep.core.plans import Hold
 from accelsweep.state.leftovers import now_on
 

@@ -6,8 +6,8 @@ import mmap
 import struct
 from pathlib import Path
 
-from accelsweep.core.documents import read_whole
-from accelsweep.core.errors import DamagedFile
+from accelsweep.base.documents import read_whole
+from accelsweep.base.errors import DamagedFile
 from accelsweep.state.attempts import RunFolder
 from accelsweep.state.folders import SweepFolder
 

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from pathlib import Path
 
-from accelsweep.core.errors import DamagedFile
+from accelsweep.base.errors import DamagedFile
 from accelsweep.core.plans import Run
 from accelsweep.core.record import Record
 from accelsweep.state.folders import SweepFolder

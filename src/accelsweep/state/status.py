@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from accelsweep.core.errors import DamagedFile
+from accelsweep.base.errors import DamagedFile
 from accelsweep.core.outcome import Outcome
 from accelsweep.core.plans import Hold, Manifest
 from accelsweep.core.record import Doubt, Record

@@ -6,8 +6,8 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 
-from accelsweep.core.documents import clear_place
-from accelsweep.core.errors import DamagedFile
+from accelsweep.base.documents import clear_place
+from accelsweep.base.errors import DamagedFile
 from accelsweep.state.folders import SweepFolder
 
 _SUFFIXES = frozenset({".json", ".parquet", ".log", ".done"})

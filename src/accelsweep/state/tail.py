@@ -6,9 +6,9 @@ import os
 from pathlib import Path
 from typing import IO
 
-from accelsweep.core.documents import open_regular
-from accelsweep.core.errors import DamagedFile
-from accelsweep.core.secrets import masked
+from accelsweep.base.documents import open_regular
+from accelsweep.base.errors import DamagedFile
+from accelsweep.base.secrets import masked
 
 
 def last_lines(log: Path | IO[bytes], count: int | None = None, most_bytes: int = 16_384) -> list[str]:

@@ -8,8 +8,8 @@ import sys
 import time
 from pathlib import Path
 
-from accelsweep.core.secrets import masked
-from accelsweep.core.terminal import escaped
+from accelsweep.base.secrets import masked
+from accelsweep.base.terminal import escaped
 from accelsweep.state.entry import answer, parser_for
 from accelsweep.supervise.processes.launchers import Launchers
 from accelsweep.supervise.supervisor import supervise

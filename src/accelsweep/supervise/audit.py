@@ -13,8 +13,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from accelsweep.core.documents import set_aside, sha256_file
-from accelsweep.core.errors import DamagedFile
+from accelsweep.base.documents import set_aside, sha256_file
+from accelsweep.base.errors import DamagedFile
 from accelsweep.core.outcome import Outcome
 from accelsweep.core.plans import Block, Done, Manifest
 from accelsweep.core.record import Record, steps_damage

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator
 
 import psutil
 
-from accelsweep.core.errors import AccelsweepError
+from accelsweep.base.errors import AccelsweepError
 from accelsweep.core.plans import Hold
 from accelsweep.state.folders import SweepFolder
 from accelsweep.state.holding import Holder, take

@@ -11,7 +11,7 @@ import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from accelsweep.core.errors import InputError
+from accelsweep.base.errors import InputError
 from accelsweep.core.plans import Block, Manifest, Run
 from accelsweep.plan.blocks.resources import threads_per_rank
 from accelsweep.rank.spec import RankResult, RunSpec

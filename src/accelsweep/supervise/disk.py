@@ -6,7 +6,7 @@ import errno
 import shutil
 from pathlib import Path
 
-from accelsweep.core.errors import AccelsweepError
+from accelsweep.base.errors import AccelsweepError
 from accelsweep.state.halts import Why
 
 _REFUSALS = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EPERM, errno.EIO})

@@ -5,8 +5,8 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Iterator
 
-from accelsweep.core.errors import AccelsweepError
-from accelsweep.core.secrets import masked
+from accelsweep.base.errors import AccelsweepError
+from accelsweep.base.secrets import masked
 from accelsweep.state.folders import SweepFolder
 from accelsweep.state.halts import Halt, Why
 from accelsweep.supervise.disk import refusal

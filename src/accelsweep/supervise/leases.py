@@ -14,8 +14,8 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 
+from accelsweep.base.errors import AccelsweepError
 from accelsweep.core.config import CellConfig
-from accelsweep.core.errors import AccelsweepError
 from accelsweep.machine import devices
 from accelsweep.machine.locks import lease_folder
 from accelsweep.supervise.signals import Interrupted, Pause

@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from accelsweep.core.outcome import Outcome
-from accelsweep.core.plans import Limits
+from accelsweep.core.settings import Limits
 from accelsweep.rank.spec import PRECEDENCE, ErrorKind, RankResult
 from accelsweep.supervise.processes.watching import Ending
 from accelsweep.supervise.slurm_job import memory_lines

@@ -10,10 +10,10 @@ import sys
 import traceback
 from typing import Any
 
+from accelsweep.base.documents import canonical_json, parsed_json, read_whole, sha256_text, write_bytes_atomically
+from accelsweep.base.errors import DamagedFile
 from accelsweep.core.cell import brings_own_data
 from accelsweep.core.config import CellConfig
-from accelsweep.core.documents import canonical_json, parsed_json, read_whole, sha256_text, write_bytes_atomically
-from accelsweep.core.errors import DamagedFile
 from accelsweep.core.plans import Block, Manifest
 from accelsweep.state.entry import answer, planned_sweep, sweep_parser
 from accelsweep.state.folders import SweepFolder

@@ -9,11 +9,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from accelsweep.core.documents import sha256_file
-from accelsweep.core.errors import DamagedFile
+from accelsweep.base.documents import sha256_file
+from accelsweep.base.errors import DamagedFile
+from accelsweep.base.secrets import masked, without_secrets
 from accelsweep.core.outcome import Outcome
 from accelsweep.core.record import Doubt, Effective, Fingerprint, Record, now
-from accelsweep.core.secrets import masked, without_secrets
 from accelsweep.rank.spec import RankResult, RunSpec
 from accelsweep.supervise.outcomes import Conclusion
 from accelsweep.supervise.processes.watching import Ending

@@ -9,8 +9,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
 from accelsweep.core.outcome import Outcome
-from accelsweep.core.plans import Block, Limits, Run, Site
+from accelsweep.core.plans import Block, Run
 from accelsweep.core.record import Doubt, now
+from accelsweep.core.settings import Limits, Site
 from accelsweep.machine import linux
 from accelsweep.plan.blocks.resources import threads_per_rank
 from accelsweep.rank.spec import RankResult, RunSpec

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable
 from pathlib import Path
 
+from accelsweep.base.documents import canonical_json
+from accelsweep.base.errors import InputError
 from accelsweep.core.config import CellConfig
-from accelsweep.core.documents import canonical_json
-from accelsweep.core.errors import InputError
-from accelsweep.core.plans import Site
 from accelsweep.core.record import Fingerprint, Record
+from accelsweep.core.settings import Site
 from accelsweep.measure.surroundings.fingerprint import fingerprint
 from accelsweep.plan.sources import source_digests, targets
 

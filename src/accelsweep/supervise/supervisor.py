@@ -8,8 +8,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from accelsweep.core.documents import remove, sha256_file
-from accelsweep.core.errors import EXIT_INCOMPLETE, EXIT_OK, DamagedFile, InputError
+from accelsweep.base.documents import remove, sha256_file
+from accelsweep.base.errors import EXIT_INCOMPLETE, EXIT_OK, DamagedFile, InputError
 from accelsweep.core.outcome import Outcome
 from accelsweep.core.plans import Block, Done, Manifest, Run
 from accelsweep.core.record import steps_damage

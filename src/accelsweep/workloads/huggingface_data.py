@@ -15,7 +15,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from accelsweep.core.errors import InputError, nearest
+from accelsweep.base.errors import InputError, nearest
 from accelsweep.workloads.loading.finite import Delivery, FiniteData
 from accelsweep.workloads.loading.pictures import picture_bytes
 from accelsweep.workloads.loading.rows import Items, Rows, Tensors

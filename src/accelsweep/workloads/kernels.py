@@ -15,7 +15,7 @@ import torch
 from hydra.utils import instantiate
 from torch import Tensor
 
-from accelsweep.core.errors import InputError, nearest
+from accelsweep.base.errors import InputError, nearest
 from accelsweep.measure.ceiling import torch_format, torch_product
 
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import lightning.pytorch as pl
 
-from accelsweep.core.errors import InputError
+from accelsweep.base.errors import InputError
 
 
 class ModuleData(pl.LightningDataModule):

@@ -20,7 +20,7 @@ from torch.utils.data import (
     get_worker_info,
 )
 
-from accelsweep.core.errors import InputError
+from accelsweep.base.errors import InputError
 from accelsweep.workloads.loading.stream import loader_of, rank_and_size
 
 Collate = Callable[[list[Any]], Any]

@@ -11,7 +11,7 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from accelsweep.core.errors import InputError
+from accelsweep.base.errors import InputError
 from accelsweep.workloads.building.network_module import NetworkModule
 
 

@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from accelsweep.core.errors import InputError, nearest
+from accelsweep.base.errors import InputError, nearest
 from accelsweep.workloads.loading.finite import Delivery, FiniteData
 from accelsweep.workloads.loading.rows import Rows, Tensors
 from accelsweep.workloads.loading.shipped import shipped_file

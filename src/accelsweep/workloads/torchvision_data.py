@@ -13,7 +13,7 @@ import torch
 from hydra.utils import get_class
 from torch import Tensor
 
-from accelsweep.core.errors import InputError, nearest
+from accelsweep.base.errors import InputError, nearest
 from accelsweep.workloads.loading.finite import Delivery, FiniteData
 from accelsweep.workloads.loading.pictures import picture_bytes
 from accelsweep.workloads.loading.rows import Items, Rows

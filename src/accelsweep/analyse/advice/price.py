@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from accelsweep.analyse.advice.situation import Situation
 from accelsweep.analyse.advice.words import against_baseline, more_blocks, setting
 from accelsweep.analyse.findings.quality import FASTER_BUT_WORSE
-from accelsweep.core.digits import interval_digits, significant
+from accelsweep.base.digits import interval_digits, significant
 from accelsweep.core.findings import CellFinding, Recommendation
 
 BEYOND_REPEATS = (

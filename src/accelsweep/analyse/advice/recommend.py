@@ -11,7 +11,7 @@ from accelsweep.analyse.advice.words import against_baseline, command, memory, m
 from accelsweep.analyse.findings.pareto import cost_of, memory_of_all, money_of, one_energy_scope, value_of
 from accelsweep.analyse.findings.quality import FASTER_BUT_WORSE, NOT_MEASURED, shown_not_worse
 from accelsweep.analyse.statistics.intervals import significant
-from accelsweep.core.digits import count_of
+from accelsweep.base.digits import count_of
 from accelsweep.core.findings import CellFinding, Choice, Recommendation, Verdict
 from accelsweep.plan.blocks.power import repeats_needed
 

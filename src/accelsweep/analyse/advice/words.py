@@ -7,9 +7,10 @@ from collections.abc import Mapping
 from typing import Any
 
 from accelsweep.analyse.findings.pareto import memory_of_all, value_of
-from accelsweep.core.digits import UNKNOWN, ratio_words, says_nothing
+from accelsweep.base.digits import UNKNOWN, ratio_words, says_nothing
 from accelsweep.core.findings import CellFinding, Estimate
-from accelsweep.core.plans import Manifest, Site
+from accelsweep.core.plans import Manifest
+from accelsweep.core.settings import Site
 
 _SAID = ("accelerator", "devices", "num_nodes", "precision", "batch_size")
 

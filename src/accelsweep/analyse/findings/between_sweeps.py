@@ -17,8 +17,8 @@ from accelsweep.analyse.findings.doubts import cell_doubts, outlying_runs, overl
 from accelsweep.analyse.likeness import build_doubt, difference, source_doubt
 from accelsweep.analyse.runs import CellRuns, RunRow, group, in_order, rate_metric_of
 from accelsweep.analyse.statistics.intervals import Family, exponential_estimate, verdict, welch_interval
-from accelsweep.core.documents import Frozen
-from accelsweep.core.errors import InputError
+from accelsweep.base.documents import Frozen
+from accelsweep.base.errors import InputError
 from accelsweep.core.findings import Estimate, Verdict
 from accelsweep.core.plans import Manifest
 from accelsweep.core.record import Doubt

@@ -27,8 +27,8 @@ from accelsweep.analyse.statistics.intervals import (
     t_interval,
 )
 from accelsweep.analyse.statistics.shares import share
+from accelsweep.base.digits import count_of
 from accelsweep.core.claims import Bounds, Claim, ClaimFigure, ClaimVerdict, Factor, bounds, factors
-from accelsweep.core.digits import count_of
 from accelsweep.core.findings import ClaimFinding, Estimate
 from accelsweep.core.outcome import Outcome
 

@@ -17,7 +17,7 @@ from accelsweep.analyse.findings.noise_doubts import noisy_baseline
 from accelsweep.analyse.findings.series import ranks
 from accelsweep.analyse.runs import CellRuns, RunRow
 from accelsweep.analyse.statistics.intervals import mean
-from accelsweep.core.documents import canonical_json
+from accelsweep.base.documents import canonical_json
 from accelsweep.core.record import Doubt
 
 REPEATS_FOR_PUBLISHING = 5

@@ -15,7 +15,7 @@ from accelsweep.analyse.hardware import HardwareKind
 from accelsweep.analyse.likeness import difference
 from accelsweep.analyse.runs import CellRuns
 from accelsweep.analyse.statistics.intervals import Family
-from accelsweep.core.documents import canonical_json
+from accelsweep.base.documents import canonical_json
 from accelsweep.core.findings import Rung, Verdict
 
 

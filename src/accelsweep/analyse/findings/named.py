@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from accelsweep.analyse.runs import CellRuns
+from accelsweep.base.lookup import looked_up
 from accelsweep.core.config import CellConfig
-from accelsweep.core.lookup import looked_up
 
 _UNTOLD = object()
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Any
 
 from accelsweep.analyse.runs import CellRuns
-from accelsweep.core.documents import canonical_json
+from accelsweep.base.documents import canonical_json
 
 
 def series(

@@ -13,10 +13,11 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from accelsweep.base.documents import canonical_json, sha256_text
+from accelsweep.base.errors import InputError
 from accelsweep.core.cell import Cell
-from accelsweep.core.documents import canonical_json, sha256_text
-from accelsweep.core.errors import InputError
-from accelsweep.core.plans import Block, PlannedBlock, Resources, Run, Settings, Site
+from accelsweep.core.plans import Block, PlannedBlock, Resources, Run
+from accelsweep.core.settings import Settings, Site
 from accelsweep.plan.blocks.resources import fits, most_runs, needs, resource_class, together
 
 

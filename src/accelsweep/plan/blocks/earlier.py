@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
-from accelsweep.core.errors import DamagedFile
+from accelsweep.base.errors import DamagedFile
 from accelsweep.core.plans import Block, Manifest
 from accelsweep.state.folders import SweepFolder
 

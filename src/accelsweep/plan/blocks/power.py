@@ -13,7 +13,7 @@ from bisect import bisect_left
 
 from scipy import special
 
-from accelsweep.core.plans import CONFIDENCE, THRESHOLD
+from accelsweep.core.settings import CONFIDENCE, THRESHOLD
 
 MOST_REPEATS = 100
 """The limit of `repeats_needed`: an answer that takes more repeats than this is no plan."""

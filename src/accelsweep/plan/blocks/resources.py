@@ -11,7 +11,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from accelsweep.core.config import CellConfig
-from accelsweep.core.plans import Limits, Resources, Site
+from accelsweep.core.plans import Resources
+from accelsweep.core.settings import Limits, Site
 
 START_UP_SECONDS = 120.0
 """Allowed for starting a block: an upper bound for imports over a slow shared file system, not a measurement."""

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import shlex
 
-from accelsweep.core.plans import Resources, Slurm
+from accelsweep.core.plans import Resources
+from accelsweep.core.settings import Slurm
 
 Value = str | int | None
 

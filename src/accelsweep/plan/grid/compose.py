@@ -28,8 +28,8 @@ from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 from yaml import YAMLError
 
-from accelsweep.core.errors import InputError
-from accelsweep.core.shipped import shipped_root
+from accelsweep.base.errors import InputError
+from accelsweep.base.shipped import shipped_root
 from accelsweep.plan.grid.expansion import refuse_endless_aliases, refuse_endless_interpolations
 from accelsweep.plan.grid.explain import explain
 from accelsweep.plan.grid.hydra_keys import refuse_launcher, refuse_variables

@@ -16,10 +16,10 @@ from typing import Any
 from hydra.core.override_parser.types import Override, OverrideType
 from omegaconf import AnyNode, OmegaConf, open_dict
 
+from accelsweep.base.errors import InputError
+from accelsweep.base.lookup import ABSENT, looked_up
 from accelsweep.core.cell import PLAN_KEYS
 from accelsweep.core.config import CellConfig
-from accelsweep.core.errors import InputError
-from accelsweep.core.lookup import ABSENT, looked_up
 from accelsweep.plan.grid.compose import Composer, Grid
 from accelsweep.plan.grid.interpolation import nodes, plain_data, referred_words, refuse_missing, refuse_resolvers
 

@@ -14,7 +14,7 @@ from pathlib import Path
 import yaml
 from omegaconf import DictConfig
 
-from accelsweep.core.errors import InputError
+from accelsweep.base.errors import InputError
 from accelsweep.plan.grid.interpolation import nodes
 
 MOST_VALUES = 1_000_000

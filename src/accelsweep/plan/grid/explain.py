@@ -18,7 +18,7 @@ from omegaconf import OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 from yaml import YAMLError
 
-from accelsweep.core.errors import InputError, nearest
+from accelsweep.base.errors import InputError, nearest
 from accelsweep.plan.trainer import trainer_arguments, trainers_place
 
 _CLOSED = ("measure.", "limits.", "analysis.", "block.", "trainer.", "data.batch_size")

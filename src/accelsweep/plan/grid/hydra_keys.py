@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from hydra.core.override_parser.types import Override
 from omegaconf import DictConfig
 
-from accelsweep.core.errors import InputError
+from accelsweep.base.errors import InputError
 
 _USED = ("hydra.sweeper", "hydra/sweeper", "hydra.searchpath", "hydra.mode")
 _INSTEAD = {

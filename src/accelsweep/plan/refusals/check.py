@@ -13,10 +13,10 @@ from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field, StrictStr
 
+from accelsweep.base.errors import InputError, nearest
 from accelsweep.core.config import CellConfig, Measure
-from accelsweep.core.errors import InputError, nearest
-from accelsweep.core.plans import PILOT, Analysis, BlockSettings, Limits, Settings, Site
 from accelsweep.core.prices import Prices
+from accelsweep.core.settings import PILOT, Analysis, BlockSettings, Limits, Settings, Site
 from accelsweep.plan.blocks.resolution import FEWEST
 from accelsweep.plan.refusals.wording import FileOf, parsed
 from accelsweep.plan.trainer import trainers_place

@@ -13,8 +13,8 @@ from collections.abc import Iterable, Iterator
 from importlib import metadata
 from pathlib import Path
 
+from accelsweep.base.errors import InputError, nearest
 from accelsweep.core.config import CellConfig
-from accelsweep.core.errors import InputError, nearest
 from accelsweep.plan.sources import find_package, is_installed, places_of, stated_targets
 
 _FORM = "`_target_` is package.module.Class"

@@ -7,11 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from accelsweep.base.documents import canonical_json
+from accelsweep.base.errors import InputError, nearest
 from accelsweep.core.cell import PLAN_KEYS
 from accelsweep.core.config import CellConfig, Measure
-from accelsweep.core.documents import canonical_json
-from accelsweep.core.errors import InputError, nearest
-from accelsweep.core.plans import Limits
+from accelsweep.core.settings import Limits
 from accelsweep.core.trainer import DECIDED_HERE, decided_words
 from accelsweep.plan.grid.expand import CheckedPoint
 from accelsweep.plan.refusals.wording import FileOf

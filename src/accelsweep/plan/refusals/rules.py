@@ -7,7 +7,7 @@ decided where the run happens.
 from __future__ import annotations
 
 from accelsweep.core.config import CellConfig
-from accelsweep.core.plans import Site
+from accelsweep.core.settings import Site
 
 _UNITS = {"cpu": "CPU cores", "cuda": "CUDA devices", "mps": "Apple GPUs"}
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from accelsweep.base.documents import canonical_json
+from accelsweep.base.errors import InputError
 from accelsweep.core.config import CellConfig, Measure
-from accelsweep.core.documents import canonical_json
-from accelsweep.core.errors import InputError
 from accelsweep.core.tasks import RATES_OF
 from accelsweep.plan.refusals.wording import FileOf
 

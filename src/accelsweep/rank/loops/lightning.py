@@ -13,7 +13,7 @@ from lightning.fabric.plugins.environments.lightning import LightningEnvironment
 from lightning.fabric.utilities.exceptions import MisconfigurationException
 from torch.nn.parallel import DistributedDataParallel
 
-from accelsweep.core.errors import InputError, Unsupported, nearest
+from accelsweep.base.errors import InputError, Unsupported, nearest
 from accelsweep.core.trainer import DECIDED_HERE, decided_words
 from accelsweep.measure.breakdown import PhaseTimer
 from accelsweep.rank.loops.loop import Examiner, Listener, learning_rate_of

@@ -9,7 +9,7 @@ from __future__ import annotations
 import lightning.pytorch as pl
 import torch
 
-from accelsweep.core.errors import Unsupported
+from accelsweep.base.errors import Unsupported
 
 _ALLOWED = {
     "64-true": (torch.float64,),

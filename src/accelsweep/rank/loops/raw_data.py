@@ -12,7 +12,7 @@ from lightning.pytorch.core.hooks import DataHooks
 from torch import Tensor
 from torch.utils.data import DataLoader, DistributedSampler, IterableDataset, RandomSampler
 
-from accelsweep.core.errors import InputError, Unsupported
+from accelsweep.base.errors import InputError, Unsupported
 from accelsweep.rank.process import RankPlace
 
 

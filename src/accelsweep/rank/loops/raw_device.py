@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from accelsweep.core.errors import Unsupported
+from accelsweep.base.errors import Unsupported
 from accelsweep.rank.process import RankPlace
 from accelsweep.rank.spec import RunSpec
 

@@ -14,7 +14,7 @@ import torch
 from lightning.pytorch.utilities.data import extract_batch_size
 from torchmetrics import Metric
 
-from accelsweep.core.errors import Unsupported
+from accelsweep.base.errors import Unsupported
 
 _MEANS = ("mean", "avg", torch.mean)
 

@@ -17,7 +17,7 @@ from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data import DataLoader
 
-from accelsweep.core.errors import InputError, Unsupported
+from accelsweep.base.errors import InputError, Unsupported
 from accelsweep.measure.breakdown import PhaseTimer
 from accelsweep.rank.loops.loop import (
     NO_LOSS,

@@ -14,7 +14,7 @@ from lightning.pytorch.core.hooks import ModelHooks
 from lightning.pytorch.loggers.logger import DummyLogger
 from lightning.pytorch.utilities.signature_utils import is_param_in_hook_signature
 
-from accelsweep.core.errors import Unsupported
+from accelsweep.base.errors import Unsupported
 from accelsweep.rank.process import RankPlace
 
 _ELSEWHERE = ("on_test_", "on_predict_", "on_validation_model_", "configure_model", "configure_sharded_model")

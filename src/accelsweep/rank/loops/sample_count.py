@@ -11,7 +11,7 @@ import inspect
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from accelsweep.core.errors import InputError
+from accelsweep.base.errors import InputError
 from accelsweep.measure.samples import Path, length_at, places, readings, stated_size
 
 _REMEDY = "define samples(self, batch) in the LightningModule, which returns their number"

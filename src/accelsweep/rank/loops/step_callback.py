@@ -6,7 +6,7 @@ from typing import Any
 
 import lightning.pytorch as pl
 
-from accelsweep.core.errors import InputError
+from accelsweep.base.errors import InputError
 from accelsweep.rank.loops.loop import NO_LOSS, NO_VALIDATION, Examiner, Listener, loss_in, on_meta
 from accelsweep.rank.loops.loss_scale import LossScale
 from accelsweep.rank.loops.number_formats import refuse_other_formats

@@ -14,8 +14,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from accelsweep.base.errors import InputError
 from accelsweep.core.config import CellConfig
-from accelsweep.core.errors import InputError
 from accelsweep.core.record import Metric
 from accelsweep.measure.clock import Clock, WaitedDevice, monotonic
 from accelsweep.measure.group import Group

@@ -14,8 +14,8 @@ import lightning.pytorch as pl
 import torch
 from torch.utils.data import DataLoader
 
+from accelsweep.base.errors import InputError
 from accelsweep.core.config import Measure
-from accelsweep.core.errors import InputError
 from accelsweep.core.record import Metric
 from accelsweep.measure.clock import Clock, monotonic
 from accelsweep.measure.device import measured_device

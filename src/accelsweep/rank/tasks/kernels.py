@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import torch
 
-from accelsweep.core.errors import Unsupported
+from accelsweep.base.errors import Unsupported
 from accelsweep.core.record import Metric
 from accelsweep.measure.ceiling import number_format, torch_format
 from accelsweep.rank.account import Account

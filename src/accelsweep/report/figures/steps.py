@@ -9,7 +9,7 @@ import altair as alt
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from accelsweep.core.errors import DamagedFile
+from accelsweep.base.errors import DamagedFile
 from accelsweep.core.findings import Findings, RunPoint
 from accelsweep.core.outcome import Outcome
 from accelsweep.core.record import steps_damage

@@ -9,7 +9,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from accelsweep.core.secrets import masked
+from accelsweep.base.secrets import masked
 from accelsweep.state.tail import last_lines
 
 _CHUNK_BYTES = 65536

@@ -18,9 +18,9 @@ from functools import partial
 from pathlib import Path
 from typing import ClassVar
 
+from accelsweep.base.documents import Document
+from accelsweep.base.errors import DamagedFile
 from accelsweep.core.config import CellConfig
-from accelsweep.core.documents import Document
-from accelsweep.core.errors import DamagedFile
 from accelsweep.machine import linux
 from accelsweep.rank.spec import RunSpec
 from accelsweep.supervise.leases import NotEnoughDevices

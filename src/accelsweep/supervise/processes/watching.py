@@ -12,8 +12,8 @@ from typing import Literal, Protocol
 
 import psutil
 
-from accelsweep.core.errors import DamagedFile
-from accelsweep.core.plans import Limits
+from accelsweep.base.errors import DamagedFile
+from accelsweep.core.settings import Limits
 from accelsweep.machine import linux
 from accelsweep.rank.spec import RankResult, RunSpec
 from accelsweep.supervise.processes.logs import RunLog

@@ -12,7 +12,7 @@ import lightning.pytorch as pl
 import torch
 from torch import Tensor, nn
 
-from accelsweep.core.errors import Unsupported
+from accelsweep.base.errors import Unsupported
 
 AUTO = "auto"
 

@@ -15,7 +15,7 @@ from torch import nn
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LambdaLR
 
-from accelsweep.core.errors import InputError, Unsupported, nearest
+from accelsweep.base.errors import InputError, Unsupported, nearest
 
 OURS = ("lr_scaling", "base_batch_size", "warmup_steps")
 """Keys of `optimizer` that are not handed to the class."""

@@ -13,7 +13,7 @@ import lightning.pytorch as pl
 import torch
 from torch.utils.data import DataLoader
 
-from accelsweep.core.errors import InputError, Unsupported, nearest
+from accelsweep.base.errors import InputError, Unsupported, nearest
 from accelsweep.workloads.loading.preprocess import Preprocess
 from accelsweep.workloads.loading.rows import Items, Rows, Tensors
 from accelsweep.workloads.loading.stream import EndlessBatches, WholeSet, loader_of

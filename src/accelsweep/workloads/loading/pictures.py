@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from accelsweep.core.errors import InputError
+from accelsweep.base.errors import InputError
 
 if TYPE_CHECKING:
     from PIL.Image import Image

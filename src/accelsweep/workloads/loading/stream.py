@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 from torch.utils.data import DataLoader, IterableDataset, get_worker_info
 
-from accelsweep.core.errors import InputError
+from accelsweep.base.errors import InputError
 from accelsweep.workloads.loading.preprocess import Preprocess
 from accelsweep.workloads.loading.rows import Rows
 

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from accelsweep.core.digits import interval_digits, ratio_words, significant
+from accelsweep.base.digits import interval_digits, ratio_words, significant
 
 
 @pytest.mark.parametrize(

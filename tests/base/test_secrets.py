@@ -4,7 +4,7 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from accelsweep.core.secrets import masked, without_secrets
+from accelsweep.base.secrets import masked, without_secrets
 
 word = st.text(st.characters(categories=("L", "N")), min_size=1)
 

@@ -1,6 +1,6 @@
 """Messages help: the nearest known word is offered, and nothing when nothing is near."""
 
-from accelsweep.core.errors import nearest
+from accelsweep.base.errors import nearest
 
 
 def test_the_nearest_word_is_offered():

@@ -18,7 +18,7 @@ from typing import Any, ClassVar, NoReturn, Self
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from accelsweep.core.errors import DamagedFile
+from accelsweep.base.errors import DamagedFile
 
 MOST_BYTES = 256 * 2**20
 """No document of ours comes near this size; a larger file is none of them."""

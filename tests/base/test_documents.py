@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from accelsweep.core import documents
-from accelsweep.core.documents import Document, canonical_json, set_aside, write_bytes_atomically
-from accelsweep.core.errors import DamagedFile
+from accelsweep.base import documents
+from accelsweep.base.documents import Document, canonical_json, set_aside, write_bytes_atomically
+from accelsweep.base.errors import DamagedFile
 
 
 class Note(Document):

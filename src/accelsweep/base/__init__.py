@@ -1,0 +1,1 @@
+"""What knows nothing of sweeps: documents, errors, printed numbers, secrets."""

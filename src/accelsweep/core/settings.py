@@ -1,0 +1,144 @@
+"""The settings of a sweep and its site: they steer the sweep, and nothing in them changes a measurement."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+from pydantic import ConfigDict, Field
+
+from accelsweep.base.bounds import AtLeast0, AtLeast1, JobMemory, NotNegative, Positive, Share, ShareFrom0
+from accelsweep.base.documents import Frozen
+from accelsweep.core.claims import ReportSettings
+from accelsweep.core.config import Accelerator
+from accelsweep.core.prices import PlannedPrices, Prices
+from accelsweep.core.tasks import Rate
+
+PILOT = 3
+"""The blocks that `repeats: auto` begins with."""
+
+THRESHOLD, CONFIDENCE = 0.02, 0.95
+"""The default rules of verdicts."""
+
+
+class Limits(Frozen):
+    """Bounds on a run and a block; they may be raised without measuring anything again.
+
+    `block_seconds` is for one supervisor of a block: once it is spent no further run of the block is started.
+    """
+
+    run_seconds: Positive = 600.0
+    block_seconds: Positive | None = None
+    stop_grace_seconds: NotNegative = 5.0
+    retries: AtLeast0 = 1
+    log_bytes: AtLeast1 = 5_000_000
+    free_disk_bytes: AtLeast0 = 200_000_000
+
+
+class Analysis(Frozen):
+    """How verdicts are reached: the practical threshold, the family's confidence and the quality margin.
+
+    `rate` names the metric that cells are compared by; None takes that of the task (`core.tasks`). `resolution` is the
+    half width, as a share of the ratio, that the intervals are to have on average where `repeats` is `auto`.
+    """
+
+    threshold: ShareFrom0 = THRESHOLD
+    confidence: Share = CONFIDENCE
+    quality_margin: NotNegative = 0.01
+    across: tuple[str, ...] = ()
+    rate: Rate | None = None
+    resolution: Positive = 0.1
+
+
+class Device(Frozen):
+    """Devices of one model that a site offers on one node. `count` is cores for `cpu`, devices otherwise."""
+
+    accelerator: Accelerator
+    model: str
+    count: int
+    memory_bytes: int | None = None
+
+
+class Slurm(Frozen):
+    """How blocks become Slurm jobs at a site. Where a value is None, the cluster's default holds.
+
+    `partition` takes every block, or those with GPUs where `cpu_partition` takes the others. `gpu_model` is the
+    cluster's name of the GPU type. `mem_mb` is per node. `max_minutes` bounds a job's time limit, `max_gpus` the GPUs
+    that the sweep holds at once, `max_jobs` its jobs in the queue. `scratch` is a node-local folder that becomes
+    TMPDIR. `modules` are loaded before a block. `container` is the command that starts a program in the blocks'
+    container, and `container_python` the Python in it. `interface` is the network interface between nodes. `exclusive`
+    keeps other jobs off the nodes of a block, and `extra` is handed to sbatch unchanged. `fake_gpus` is for tests
+    alone: a CPU cell asks for so many GPUs per node and uses none of them.
+    """
+
+    model_config = ConfigDict(coerce_numbers_to_str=True)
+
+    partition: str | None = None
+    cpu_partition: str | None = None
+    account: str | None = None
+    qos: str | None = None
+    constraint: str | None = None
+    gpu_model: str | None = None
+    cpus_per_gpu: AtLeast1 = 1
+    mem_mb: JobMemory | None = None
+    max_minutes: AtLeast1 | None = None
+    max_gpus: AtLeast1 | None = None
+    max_jobs: AtLeast1 | None = None
+    scratch: str | None = None
+    modules: tuple[str, ...] = ()
+    container: str | None = None
+    container_python: str = "python3"
+    interface: str | None = None
+    exclusive: bool = True
+    extra: str | None = None
+    fake_gpus: AtLeast0 = 0
+
+
+class Site(Frozen):
+    """The place of a sweep: the declared inventory of a node, and how jobs are submitted there."""
+
+    name: str
+    probe: bool = False
+    nodes: AtLeast1 = 1
+    inventory: tuple[Device, ...] = ()
+    scheduler: Literal["local", "slurm"] = "local"
+    slurm: Slurm = Slurm()
+
+    def count(self, accelerator: str) -> int:
+        """Return how many devices (cores for `cpu`) of this kind one node of the site has."""
+        return sum(device.count for device in self.inventory if device.accelerator == accelerator)
+
+
+class BlockSettings(Frozen):
+    """How runs are cut into blocks: at most `size` runs, at most `minutes` of estimated time; None is no bound.
+
+    `baseline_runs` is the number of runs of the baseline in each block that has as many other cells.
+    """
+
+    size: AtLeast1 | None = None
+    minutes: Positive | None = None
+    baseline_runs: AtLeast1 = 2
+
+
+class Settings(Frozen):
+    """The plan-level part of the config: everything in it steers the sweep and nothing in it changes a measurement.
+
+    `repeats` is how many blocks the plan wants of each cell; `added_repeats` says how many of them `--add-repeats`
+    added. More than `repeats_most` are never advised. With `auto_repeats` the config says `auto`: `repeats` is that of
+    the pilot at first, then the number that its noise asks for.
+    """
+
+    repeats: AtLeast1 = 3
+    added_repeats: int = 0
+    repeats_most: AtLeast1 = 20
+    auto_repeats: bool = False
+    baseline: dict[str, Any] = Field(default_factory=dict)
+    block: BlockSettings = BlockSettings()
+    limits: Limits = Limits()
+    analysis: Analysis = Analysis()
+    prices: PlannedPrices = Prices()
+    report: ReportSettings = ReportSettings()
+
+    @property
+    def pilot(self) -> bool:
+        """Whether these are the pilot's blocks, whose noise is yet to say how many follow."""
+        return self.auto_repeats and self.repeats == PILOT
