@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import copy
 import os
+import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -16,6 +18,8 @@ from hypothesis import settings as hypothesis_settings
 from accelsweep.state.folders import SweepFolder
 
 if TYPE_CHECKING:
+    from hydra.types import RunMode
+    from omegaconf import DictConfig
     from tiny_supervisor import Supervised
 
 sys.path.insert(0, str(Path(__file__).parent / "fakes"))
@@ -94,6 +98,49 @@ def supervised(tmp_path: Path) -> Supervised:
     from tiny_supervisor import Supervised
 
     return Supervised(tmp_path / "home", tmp_path / "leases")
+
+
+@pytest.fixture(scope="session", autouse=True)
+def shipped_compositions_are_kept() -> Iterator[None]:
+    """Let Hydra compose the same lines of the shipped config once a worker: it takes a tenth of a second each time.
+
+    Nothing changes that folder while tests run. Whoever asks again gets a copy of what Hydra composed.
+    """
+    from accelsweep.base.shipped import shipped_root
+    from accelsweep.plan.grid.compose import Composer
+
+    composed: dict[tuple[object, ...], DictConfig] = {}
+    compose = Composer._load
+
+    def kept(composer: Composer, lines: Sequence[str], mode: RunMode) -> DictConfig:
+        if composer.folders != (shipped_root() / "conf",):
+            return compose(composer, lines, mode)
+        asked = (*lines, mode)
+        if asked not in composed:
+            composed[asked] = compose(composer, lines, mode)
+        return copy.deepcopy(composed[asked])
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Composer, "_load", kept)
+        yield
+
+
+MAKE_DATABASE = """
+import sys
+from pathlib import Path
+from accelsweep.publish.store import create_database
+create_database(f"sqlite:///{sys.argv[1]}/mlflow.db", Path(sys.argv[1]))
+"""
+
+
+@pytest.fixture(scope="session")
+def empty_database(once: Callable[[str, Callable[[Path], None]], Path]) -> Path:
+    """A SQLite store of MLflow's without an experiment of ours, to copy: making one takes MLflow two seconds."""
+
+    def make(folder: Path) -> None:
+        subprocess.run([sys.executable, "-c", MAKE_DATABASE, str(folder)], check=True)
+
+    return once("database", make) / "mlflow.db"
 
 
 @pytest.fixture(scope="session")

@@ -238,6 +238,7 @@ def test_the_report_opens_in_the_artifact_viewer(site: Site) -> None:
     site.keep("report")
 
 
+@pytest.mark.long  # publish/test_follow.py sees them in the store, the tests above see such a store in the page
 def test_runs_appear_while_the_sweep_goes_on(site: Site) -> None:
     going = build_example_sweep(site.folder.home, "going")
     waiting = going.home / "not yet"

@@ -76,6 +76,7 @@ def test_a_claim_that_fails_or_is_being_run_costs_no_other_its_row(three, capsys
 
 
 @pytest.mark.real
+@pytest.mark.long  # analyse/test_claims.py judges, the test above keeps the other rows; only here runs are measured
 def test_a_claim_is_run_and_judged_and_the_others_stay_as_rows(home):
     """Tests that run beside this one may disturb it: it is judged then as well, by that."""
     assert put_to_the_test(home, ["own"], 5.0) == EXIT_OK

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -20,10 +21,11 @@ def supervised(tmp_path: Path) -> Supervised:
 
 
 @pytest.fixture
-def home(tmp_path: Path) -> Iterator[Home]:
+def home(tmp_path: Path, empty_database: Path) -> Iterator[Home]:
     """A user's working directory with the experiment `tiny`, and locks of its own (see fakes/home.py)."""
     made = Home(tmp_path / "home", ACCELSWEEP_LEASES=str(tmp_path / "leases"))
     made.experiment("tiny", TINY)
+    shutil.copy(empty_database, made.path)
     yield made
     made.end_processes()
 

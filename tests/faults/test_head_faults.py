@@ -24,10 +24,10 @@ Inject = Callable[[str], None]
 ALL = ("cli", "snakemake", "publisher", "supervisor")
 KILLS = {"all of them": ALL, "the publisher": ("publisher",), "the supervisor": ("supervisor",)}
 KILLS |= {"the CLI": ("cli",), "Snakemake": ("snakemake",)}
-COMMANDS = (("all of them",), ("the publisher", "the supervisor"), ("the CLI",), ("Snakemake",))
+COMMANDS = (("all of them",), ("the publisher", "the supervisor", "Snakemake"))
 """Who is killed in which command of a storm: one goes on without its publisher, so that more can be killed in it."""
 
-STEADY = ("repeats=4", "measure.min_seconds=0.3", "measure.max_steps=2000")
+STEADY = ("repeats=3", "measure.min_seconds=0.3", "measure.max_steps=2000")
 ONE_RUN = ("repeats=1", "batch_size=16", "model._target_=mine.Slow")
 
 MINE = """\
@@ -124,6 +124,7 @@ def test_cancel_old_ends_the_living_head_and_its_supervisor(home: Home, inject: 
     inject("living head ended by --cancel-old")
 
 
+@pytest.mark.long  # faults/test_supervisor_faults.py and publish/test_follow.py meet each; here they meet in one road
 def test_what_hangs_dies_or_does_not_answer_costs_its_own_row_only(home: Home, inject: Inject) -> None:
     home.module("mine", MINE)
     home.environment["MLFLOW_TRACKING_URI"] = "http://me:hunter2@127.0.0.1:9"
@@ -171,6 +172,7 @@ def spoil(ledger: HeadLedger, what: str, dice: random.Random) -> None:
             del ledger.finished[name]
 
 
+@pytest.mark.long  # plan/test_make.py and supervise/test_supervisor.py meet each damage; here one road meets all
 def test_damaged_and_deleted_files_are_never_used_and_cost_their_own_runs_only(
     ledger: HeadLedger, inject: Inject
 ) -> None:
@@ -178,7 +180,7 @@ def test_damaged_and_deleted_files_are_never_used_and_cost_their_own_runs_only(
     for what in ("record", "done file", "block", "run folder", "steps", "manifest"):
         spoil(ledger, what, dice)
         inject(f"damaged {what}")
-    assert len(ledger.finished) >= 5
+    assert len(ledger.finished) >= 3
     ledger.complete()
 
 

@@ -44,16 +44,6 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         yield running.address
 
 
-@pytest.fixture(scope="session")
-def empty_database(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A SQLite store without an experiment of ours, to copy: making one takes MLflow over a second."""
-    from accelsweep.publish.store import create_database
-
-    home = tmp_path_factory.mktemp("empty")
-    create_database(f"sqlite:///{home / 'mlflow.db'}", home)
-    return home / "mlflow.db"
-
-
 @pytest.fixture
 def uri(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     """The address of a store: the folder's own SQLite file, or a server over HTTP."""

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from stores import BOTH_STORES
+from stores import BOTH_STORES, BOTH_STORES_AT_LENGTH
 
 from accelsweep.base.errors import InputError
 from accelsweep.core.config import CellConfig
@@ -214,14 +214,14 @@ def test_a_report_published_again_leaves_nothing_of_the_earlier_one_and_no_other
     assert artifacts(client, run_id) == (before - gone) | new
 
 
-@BOTH_STORES
+@BOTH_STORES_AT_LENGTH
 def test_publishing_twice_writes_nothing(sweep: SweepFolder, uri: str, with_findings: Callable[..., Any]) -> None:
     with_findings(sweep)
     assert publish(sweep, uri).written == 34
     assert publish(sweep, uri).written == 0
 
 
-@BOTH_STORES
+@BOTH_STORES_AT_LENGTH
 def test_a_repeat_measured_again_replaces_the_old_one_which_stays_restorable(
     sweep: SweepFolder, uri: str, read_store: ReadStore
 ) -> None:

@@ -20,8 +20,9 @@ def leases(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 
 @pytest.fixture
-def home(tmp_path: Path, leases: str) -> Iterator[Home]:
+def home(tmp_path: Path, leases: str, empty_database: Path) -> Iterator[Home]:
     made = Home(tmp_path, ACCELSWEEP_LEASES=leases)
+    shutil.copy(empty_database, tmp_path)  # `finished` makes one of its own
     made.experiment("tiny", TINY)
     yield made
     made.end_processes()

@@ -7,7 +7,10 @@ import pytest
 from accelsweep.core.plans import Manifest
 from accelsweep.state.folders import SweepFolder
 
-pytestmark = pytest.mark.real
+pytestmark = [
+    pytest.mark.real,
+    pytest.mark.long,  # commands/test_pilot.py decides and plans what follows; only here one command measures both
+]
 
 AUTO = ("run", "experiment=tiny", "repeats=auto", "repeats_most=5")
 

@@ -54,6 +54,7 @@ def test_the_same_command_again_measures_nothing(continued):
     assert continued.records("tiny") == before
 
 
+@pytest.mark.long  # plan/test_make.py plans those blocks, and the next test measures added blocks beside old records
 def test_another_batch_size_runs_only_new_blocks_with_a_fresh_baseline(continued):
     before = continued.records("tiny")
     old_blocks = {name: stamp for name, stamp in continued.files().items() if re.search(r"blocks/b\w+\.json$", name)}

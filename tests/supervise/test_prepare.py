@@ -52,12 +52,16 @@ class Mine(pl.LightningModule):
 """
 
 
+def home_with_modules(folder):
+    (folder / "mydata.py").write_text(DATA)
+    (folder / "mymodule.py").write_text(MODULE)
+    return folder
+
+
 @pytest.fixture
 def home(tmp_path, monkeypatch):
-    (tmp_path / "mydata.py").write_text(DATA)
-    (tmp_path / "mymodule.py").write_text(MODULE)
     monkeypatch.chdir(tmp_path)
-    return tmp_path
+    return home_with_modules(tmp_path)
 
 
 def run_prepare(home):
@@ -65,39 +69,40 @@ def run_prepare(home):
     return subprocess.run(command, cwd=home, capture_output=True, text=True, check=False)
 
 
-def test_each_data_module_prepares_once_however_many_cells_share_it(home):
-    data = {"_target_": "mydata.Mine"}
-    plan_sweep(home, [{"data": data, "batch_size": 8}, {"data": data, "batch_size": 16}])
-    for _ in range(2):
-        result = run_prepare(home)
-        assert result.returncode == 0, result.stderr
-    assert (home / "prepared").read_text() == "once\n"
+@pytest.fixture(scope="module")
+def prepared(tmp_path_factory):
+    """A home whose data was prepared twice, and how both ended: data that two cells share, that fails, and that exits.
 
-
-def test_a_failing_data_module_is_shown_and_tried_again_and_does_not_stop_the_others(home):
-    plan_sweep(home, [{"data": {"_target_": "mydata.Mine", "fails": fails}} for fails in (True, False)])
-    first = run_prepare(home)
-    assert first.returncode == 0
-    assert "the download failed" in first.stderr
-    assert (home / "prepared").read_text() == "once\n"
-    assert "the download failed" in run_prepare(home).stderr
-
-
-def test_a_module_that_brings_its_data_prepares_each_that_it_is_asked_for(home):
-    data = {"_target_": "accelsweep.workloads.module_data.ModuleData"}
+    Two modules bring data of their own, each for two cells. The processes load torch, so all tests look at these two.
+    """
+    home = home_with_modules(tmp_path_factory.mktemp("prepared"))
+    shared = {"_target_": "mydata.Mine"}
+    brought = {"_target_": "accelsweep.workloads.module_data.ModuleData"}
     models = [{"_target_": "mymodule.Mine", "dataset": name} for name in ("first", "second")]
-    plan_sweep(home, [{"data": data, "model": model, "batch_size": size} for model in models for size in (8, 16)])
-    result = run_prepare(home)
-    assert result.returncode == 0, result.stderr
-    assert sorted((home / "prepared").read_text().split()) == ["first", "second"]
+    cells = [{"data": shared | {"fails": fails}} for fails in (True, "leaves")]
+    cells += [{"data": shared, "batch_size": size} for size in (8, 16)]
+    cells += [{"data": brought, "model": model, "batch_size": size} for model in models for size in (8, 16)]
+    plan_sweep(home, cells)
+    return home, run_prepare(home), run_prepare(home)
 
 
-def test_data_that_exits_does_not_stop_the_others(home):
-    plan_sweep(home, [{"data": {"_target_": "mydata.Mine", "fails": fails}} for fails in ("leaves", False)])
-    result = run_prepare(home)
-    assert (result.returncode, result.stdout) == (0, "1 data modules are ready\n")
-    assert "SystemExit: no token, no data" in result.stderr
-    assert (home / "prepared").read_text() == "once\n"
+def test_each_data_module_and_each_module_that_brings_data_prepares_once_however_many_cells_share_it(prepared):
+    home, first, again = prepared
+    assert (first.returncode, again.returncode) == (0, 0), first.stderr + again.stderr
+    assert sorted((home / "prepared").read_text().split()) == ["first", "once", "second"]
+
+
+def test_a_failing_data_module_is_shown_and_tried_again_and_does_not_stop_the_others(prepared):
+    _, first, again = prepared
+    assert first.stdout == "3 data modules are ready\n"
+    assert "the download failed" in first.stderr
+    assert "the download failed" in again.stderr
+
+
+def test_data_that_exits_does_not_stop_the_others(prepared):
+    _, first, again = prepared
+    for result in (first, again):
+        assert "SystemExit: no token, no data" in result.stderr
 
 
 def test_nothing_is_imported_when_nothing_is_left_to_prepare(home):

@@ -228,7 +228,9 @@ def test_channels_last_may_be_left_to_the_network(name, laid_out):
 
 @pytest.mark.real
 @pytest.mark.skipif(shutil.which("c++") is None, reason="torch.compile needs a C++ compiler on a CPU, and none is here")
-@pytest.mark.parametrize("name", ["small_cnn", pytest.param("gpt2", marks=pytest.mark.long)])  # one compiler for both
+@pytest.mark.parametrize(
+    "name", ["mlp", *(pytest.param(name, marks=pytest.mark.long) for name in ("small_cnn", "gpt2"))]
+)
 def test_a_compiled_model_is_the_same_model(name, tmp_path, monkeypatch):
     monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path))
     torch._dynamo.reset()

@@ -10,6 +10,7 @@ import ast
 import re
 import sys
 from collections.abc import Iterable, Iterator
+from functools import lru_cache
 from importlib import metadata
 from pathlib import Path
 
@@ -59,14 +60,17 @@ def _module_in(place: Path, name: str) -> Path | None:
 
 def _names(source: Path, package: str) -> frozenset[str] | None:
     """Return the names that a module binds at its top, submodules apart; None where only importing it would tell."""
-    if not source.is_file():
-        return frozenset()
+    return _bound_at_top(source.read_bytes(), package) if source.is_file() else frozenset()
+
+
+@lru_cache(maxsize=64)  # every setting names the same few modules
+def _bound_at_top(source: bytes, package: str) -> frozenset[str] | None:
     try:
-        tree = ast.parse(source.read_bytes())
+        tree = ast.parse(source)
     except (SyntaxError, ValueError):
         return None
     bound = set(_bound(tree.body, package))
-    made = re.search(rb"\b(globals|vars|setattr|exec|sys\.modules)\b", source.read_bytes())
+    made = re.search(rb"\b(globals|vars|setattr|exec|sys\.modules)\b", source)
     return None if made or bound & {"*", "__getattr__"} else frozenset(bound)
 
 
