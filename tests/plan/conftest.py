@@ -1,5 +1,7 @@
 """Small config folders of the tests' own, and a working directory that sees the shipped ones."""
 
+from collections.abc import Callable, Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -7,6 +9,7 @@ import pytest
 from accelsweep.core.settings import Device
 from accelsweep.machine import devices
 from accelsweep.plan.grid.compose import Composer
+from accelsweep.plan.make import Plan, make_plan
 
 CONF = {
     "config.yaml": "defaults: [base, {model: small}, {optimizer: sgd}, {experiment: null}, _self_]\n",
@@ -64,11 +67,24 @@ def composer(conf: Path) -> Composer:
     return Composer([conf])
 
 
+def declare_two_cores(monkeypatch: pytest.MonkeyPatch) -> None:
+    cpu = Device(accelerator="cpu", model="Test CPU", count=2, memory_bytes=8 * 2**30)
+    monkeypatch.setattr(devices, "inventory", lambda: (cpu,))
+
+
 @pytest.fixture
 def two_cores(monkeypatch: pytest.MonkeyPatch) -> None:
     """A machine with two CPU cores and no GPU, whatever the tests run on."""
-    cpu = Device(accelerator="cpu", model="Test CPU", count=2, memory_bytes=8 * 2**30)
-    monkeypatch.setattr(devices, "inventory", lambda: (cpu,))
+    declare_two_cores(monkeypatch)
+
+
+@pytest.fixture(scope="module")
+def plan_of(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[..., Plan]]:
+    """A function that plans these overrides of the shipped config on two cores; each plan is made once and shared."""
+    home = tmp_path_factory.mktemp("planned")
+    with pytest.MonkeyPatch.context() as patch:
+        declare_two_cores(patch)
+        yield cache(lambda *overrides: make_plan(home, overrides))
 
 
 @pytest.fixture

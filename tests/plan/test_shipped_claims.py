@@ -5,9 +5,9 @@ from typing import Any
 import pytest
 
 from accelsweep.base.shipped import shipped_root
-from accelsweep.plan.make import Plan, make_plan
+from accelsweep.plan.make import Plan
 
-pytestmark = pytest.mark.exhaustive
+pytestmark = [pytest.mark.exhaustive, pytest.mark.xdist_group("shipped claims")]  # its tests share plans
 
 CONF = shipped_root() / "conf"
 NAMES = sorted(path.stem for path in (CONF / "experiment" / "claims").glob("*.yaml"))
@@ -49,8 +49,8 @@ def test_every_claim_that_can_be_put_to_the_test_is_shipped():
     assert set(NAMES) == STATED
 
 
-def test_a_claim_is_named_as_its_file_and_has_a_statement_a_source_and_reasons_to_differ(home, name):
-    (claim,) = make_plan(home, [f"experiment=claims/{name}"]).manifest.settings.report.claims
+def test_a_claim_is_named_as_its_file_and_has_a_statement_a_source_and_reasons_to_differ(plan_of, name):
+    (claim,) = plan_of(f"experiment=claims/{name}", "site=local").manifest.settings.report.claims
     assert claim.id == name
     assert len(claim.statement.split()) >= 5
     assert len(claim.source.split()) >= 5
@@ -58,27 +58,27 @@ def test_a_claim_is_named_as_its_file_and_has_a_statement_a_source_and_reasons_t
 
 
 @pytest.mark.parametrize("site", ["gpu_node", "local"])
-def test_every_figure_names_exactly_one_cell_of_its_grid(home, name, site):
-    plan = make_plan(home, [f"experiment=claims/{name}", f"site={site}"])
+def test_every_figure_names_exactly_one_cell_of_its_grid(plan_of, name, site):
+    plan = plan_of(f"experiment=claims/{name}", f"site={site}")
     for selection in [*selections(plan, analogue=False), *selections(plan, analogue=True)]:
         assert len(named(plan, selection)) == 1, selection
 
 
-def test_on_a_declared_node_with_gpus_every_figure_can_be_tested(home, name):
-    plan = make_plan(home, [f"experiment=claims/{name}", "site=gpu_node"])
+def test_on_a_declared_node_with_gpus_every_figure_can_be_tested(plan_of, name):
+    plan = plan_of(f"experiment=claims/{name}", "site=gpu_node")
     for selection in selections(plan, analogue=False):
         assert [cell.unsupported for cell in named(plan, selection)] == [None], selection
 
 
-def test_without_a_gpu_a_figure_or_an_analogue_is_left_to_measure(home, name):
-    plan = make_plan(home, [f"experiment=claims/{name}"])
+def test_without_a_gpu_a_figure_or_an_analogue_is_left_to_measure(plan_of, name):
+    plan = plan_of(f"experiment=claims/{name}", "site=local")
     for selection in selections(plan, analogue=True):
         assert [cell.unsupported for cell in named(plan, selection)] == [None], selection
     assert any(cell.unsupported is None for cell in plan.manifest.cells)
 
 
-def test_the_published_figures_of_dlbench_are_those_of_the_paper(home):
-    (claim,) = make_plan(home, ["experiment=claims/dlbench"]).manifest.settings.report.claims
+def test_the_published_figures_of_dlbench_are_those_of_the_paper(plan_of):
+    (claim,) = plan_of("experiment=claims/dlbench").manifest.settings.report.claims
     published = {figure.name: list(figure.published.values()) for figure in claim.figures if figure.published}
     assert published == {
         "FCN-5": [0.037, 0.031, 0.027, 0.024, 0.026],
@@ -94,7 +94,7 @@ def test_the_published_figures_of_dlbench_are_those_of_the_paper(home):
             assert figure.claimed == f"{min(values):g} to {max(values):g}"
 
 
-def test_the_mini_batches_of_dlbench_are_those_of_the_paper(home):
-    plan = make_plan(home, ["experiment=claims/dlbench", "accelerator=cpu"])
+def test_the_mini_batches_of_dlbench_are_those_of_the_paper(plan_of):
+    plan = plan_of("experiment=claims/dlbench", "accelerator=cpu")
     sizes = [cell.config.batch_size for cell in plan.cells]
     assert sizes == [64, 64, 16, 16, 128, 128]
