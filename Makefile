@@ -38,11 +38,12 @@ claims: setup ## put well-known claims to the test on this machine: CLAIMS_MINUT
 ui: setup ## browse the results in MLflow's UI
 	@$(RUN)/accelsweep ui
 
-check: setup ## formatting, lint, types, layers, workflow lint
+check: setup ## formatting, lint, types, layers, security, workflow lint
 	@$(RUN)/ruff format --check .
 	@$(RUN)/ruff check .
 	@$(RUN)/mypy
 	@$(RUN)/lint-imports
+	@$(RUN)/bandit --quiet --configfile pyproject.toml --recursive src
 	@$(RUN)/snakefmt --check Snakefile workflows
 	@$(RUN)/python tests/lint_workflow.py
 
