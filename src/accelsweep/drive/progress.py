@@ -129,10 +129,10 @@ class SweepProgress:
             self.last = str(record.outcome)
         reason = "" if record.outcome is Outcome.measured else f": {record.reason}".splitlines()[0]
         again = f" (attempt {record.attempt})" if record.attempt > 1 else ""
-        text = f"[{self.done}/{self.total}] {self.labels[run]}{again}  {self.last}{reason}"
+        text = f"{self.labels[run]}{again}  {self.last}{reason}"
         if not record.outcome.settled and self.failure is None:
             self.failure = text
-        self.console.print(escaped(text), markup=False, highlight=False, soft_wrap=True)
+        self.console.print(escaped(f"[{self.done}/{self.total}] {text}"), markup=False, highlight=False, soft_wrap=True)
 
     def _line(self) -> str:
         now = [self.labels.get(hold.run, "") for hold in self._holds() if hold.run]
