@@ -13,7 +13,7 @@ BESIDE = -n $(TEST_WORKERS) --dist loadgroup
 export MLFLOW_DISABLE_TELEMETRY := true
 
 .DEFAULT_GOAL := help
-.PHONY: help setup sweep claims ui check format test test-fast test-long system example example-report gpu gpu-pack pictures docs wheel clean
+.PHONY: help setup sweep claims ui check audit format test test-fast test-long system example example-report gpu gpu-pack pictures docs wheel clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -38,13 +38,17 @@ claims: setup ## put well-known claims to the test on this machine: CLAIMS_MINUT
 ui: setup ## browse the results in MLflow's UI
 	@$(RUN)/accelsweep ui
 
-check: setup ## formatting, lint, types, layers, workflow lint
+check: setup ## formatting, lint, types, layers, security, workflow lint
 	@$(RUN)/ruff format --check .
 	@$(RUN)/ruff check .
 	@$(RUN)/mypy
 	@$(RUN)/lint-imports
+	@$(RUN)/bandit --quiet --configfile pyproject.toml --recursive src
 	@$(RUN)/snakefmt --check Snakefile workflows
 	@$(RUN)/python tests/lint_workflow.py
+
+audit: ## look the pinned set up among the known vulnerabilities (needs the network and pipx)
+	@pipx run --spec pip-audit==2.10.1 pip-audit --requirement constraints.txt --no-deps --disable-pip --strict
 
 format: setup ## put every file into the agreed form
 	@$(RUN)/ruff format .

@@ -14,6 +14,9 @@ from accelsweep import __version__
 from accelsweep.base.errors import EXIT_INTERRUPTED, AccelsweepError, InputError
 from accelsweep.base.terminal import escaped
 
+NOTIFY_VARIABLE = "ACCELSWEEP_NOTIFY"
+"""The environment variable that holds an address for notices. No list of processes shows it, and no run inherits it."""
+
 
 class _OfHydra(TyperCommand):
     """A command that takes Hydra's overrides; its users try Hydra's options, too."""
@@ -66,6 +69,12 @@ def run(
     cancel_old: Annotated[
         bool, typer.Option("--cancel-old", help="end the remains of an earlier command on this machine")
     ] = False,
+    notify: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="tell of the end, the first failure and a standstill: 'command: ...' or an address of apprise",
+        ),
+    ] = None,
     cfg: Cfg = None,
 ) -> None:
     """Plan a sweep, measure its missing runs, and write its report. The same command again resumes it."""
@@ -84,6 +93,7 @@ def run(
         time_budget=time_budget,
         tracking_uri=tracking_uri,
         cancel_old=cancel_old,
+        notify=tuple(notify or filter(None, [os.environ.pop(NOTIFY_VARIABLE, None)])),
     )
     if dry_run:
         planning.print_plan(Path.cwd(), request.overrides, name=name, add_repeats=add_repeats, profile=profile)

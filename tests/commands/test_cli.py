@@ -10,7 +10,7 @@ HEAVY = ("torch", "lightning", "mlflow", "pandas", "hydra", "altair", "snakemake
 SURFACE = {
     "init": "FOLDER",
     "run": "OVERRIDES --name --profile --jobs -j --dry-run -n --add-repeats --time-budget --tracking-uri "
-    "--cancel-old --cfg",
+    "--cancel-old --notify --cfg",
     "plan": "OVERRIDES --name --profile --add-repeats --cfg",
     "status": "NAME",
     "runs": "NAME --outcome",

@@ -32,3 +32,8 @@ def test_an_unknown_profile_is_refused_with_the_known_ones():
 def test_the_command_to_resume_with_adds_no_repeats_again():
     request = Request(overrides=("experiment=tiny", "note=a b"), name="mine", add_repeats=2)
     assert request.again() == "accelsweep run experiment=tiny 'note=a b' --name mine"
+
+
+def test_the_command_to_resume_with_shows_no_address_of_notices():
+    request = Request(overrides=("experiment=tiny",), notify=("slack://T0K3N/T0K3N", "command: mail -s T0K3N me"))
+    assert request.again() == "accelsweep run experiment=tiny --notify 'slack://***' --notify command:mail"

@@ -45,7 +45,9 @@ def test_every_error_that_ends_a_command_is_listed_with_its_exit_code():
     assert "| `InputError` | The user's input (override, config, name, price) is wrong." in page
     assert "| `StoreUnreachable` |" in page, "subclasses elsewhere count"
     assert "| 130 | Ctrl-C" in page
-    assert "| `timed_out` | It reached `limits.run_seconds`. | no |" in page
+    assert (
+        "| `timed_out` | It reached `limits.run_seconds`, or had no step for `limits.silence_seconds`. | no |" in page
+    )
     assert page.count("| `InputError` |") > 100
 
 

@@ -1,5 +1,7 @@
 """What a user reads while runs end: each once, counted from what was measured before."""
 
+import itertools
+
 import pytest
 
 from accelsweep.core.outcome import Outcome
@@ -62,6 +64,21 @@ def test_a_run_that_ended_badly_after_its_window_is_shown_with_its_word_and_with
     shown = capsys.readouterr().out
     assert "diverged: the loss was not finite at step 9" in shown
     assert "samples/s" not in shown
+
+
+def test_the_first_failure_is_a_run_without_an_answer_and_every_new_record_is_a_movement(interrupted):
+    ended = measured(interrupted)[:3]
+    progress = SweepProgress.begin(interrupted)
+    seen = [progress.signs()]
+    for record, outcome in zip(ended, (Outcome.out_of_memory, Outcome.timed_out, Outcome.crashed), strict=True):
+        bad = {"outcome": outcome, "reason": f"this is how it {outcome}", "attempt": 2}
+        record.model_copy(update=bad).write(interrupted.record(record.run))
+        progress.update()
+        seen.append(progress.signs())
+    assert progress.failure is not None
+    assert progress.failure.endswith("timed_out: this is how it timed_out")
+    assert all(before != after for before, after in itertools.pairwise(seen))
+    assert progress.signs() == seen[-1]
 
 
 def test_a_run_measured_anew_is_shown_and_not_counted_twice(interrupted, capsys):

@@ -23,9 +23,11 @@ from tiny_sweep import plan_sweep
 from accelsweep.core.outcome import Outcome
 from accelsweep.core.plans import Manifest
 from accelsweep.core.record import Metric, Record
+from accelsweep.rank.process import show_stacks_when_asked
 from accelsweep.rank.spec import RankResult, RunSpec
 from accelsweep.state import holding
 from accelsweep.state.folders import SweepFolder
+from accelsweep.state.pulse import Pulse
 from accelsweep.supervise.__main__ import main as supervise
 from accelsweep.supervise.processes.launchers import Launchers, call
 
@@ -171,6 +173,56 @@ def stubborn(spec: RunSpec, rank: int) -> None:
     """Hang and ignore SIGTERM."""
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     time.sleep(1000)
+
+
+def stall(spec: RunSpec, rank: int) -> None:
+    """Do a step, say a line and do no other step, as in a read from a dead file server; so does a worker of it."""
+    show_stacks_when_asked()
+    Pulse(spec.pulse(rank)).beat()
+    tell("the last line before the silence")
+    if rank == 0 and os.fork() == 0:
+        read_for_ever()
+    read_for_ever()
+
+
+def read_for_ever() -> None:
+    """Wait in a read that never ends."""
+    os.read(os.pipe()[0], 1)
+
+
+def stall_deaf(spec: RunSpec, rank: int) -> None:
+    """Do a step and no other one, under a handler of SIGTERM that does nothing."""
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    stall(spec, rank)
+
+
+def second_rank_stalls(spec: RunSpec, rank: int) -> None:
+    """Rank 1 does a step and no other one; rank 0 goes on, rests, and would wait for it for ever."""
+    if rank == 1:
+        stall(spec, rank)
+    pulse = Pulse(spec.pulse(rank))
+    for _ in range(3):
+        pulse.beat()
+    pulse.rest()
+    hang(spec, rank)
+
+
+def lively(spec: RunSpec, rank: int) -> None:
+    """Do steps for two seconds."""
+    pulse = Pulse(spec.pulse(rank))
+    for _ in range(400):
+        time.sleep(0.005)
+        pulse.beat()
+    measured(spec, rank)
+
+
+def long_rest(spec: RunSpec, rank: int) -> None:
+    """Do a step, and then for two seconds something that has no steps."""
+    pulse = Pulse(spec.pulse(rank))
+    pulse.beat()
+    pulse.rest()
+    time.sleep(2.0)
+    measured(spec, rank)
 
 
 def confess_on_sigterm(spec: RunSpec, rank: int) -> None:

@@ -10,6 +10,7 @@ from torch.utils.data import DataLoader
 
 from accelsweep.rank.loops.loss_scale import LossScale
 from accelsweep.rank.loops.step_callback import StepCallback
+from accelsweep.state.pulse import Pulse
 
 BIG = 2.0**16
 
@@ -90,7 +91,7 @@ class ManySteps:
 
 def trained(module, **settings):
     """Train two epochs of four batches with Lightning; return the metrics."""
-    callback = StepCallback(batch_size=1)
+    callback = StepCallback(1, Pulse())
     callback.listener = ManySteps()
     precision = MixedPrecision("16-mixed", "cpu", torch.amp.GradScaler("cpu", init_scale=BIG))
     none = dict.fromkeys(("logger", "enable_checkpointing", "enable_progress_bar", "enable_model_summary"), False)

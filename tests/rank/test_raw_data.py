@@ -13,6 +13,7 @@ from torch.utils.data import DataLoader, IterableDataset, TensorDataset
 from accelsweep.base.errors import InputError
 from accelsweep.core.outcome import Outcome
 from accelsweep.rank.loops.raw_data import endless, epoch_samples, moved, mover
+from accelsweep.state.pulse import Pulse
 
 CPU = torch.device("cpu")
 
@@ -138,11 +139,11 @@ def test_the_length_of_a_pass_is_what_the_data_says_or_how_many_rows_it_has():
 
 def test_a_loader_begins_again_and_says_where_it_ended():
     ends = []
-    batches = endless(DataLoader(TensorDataset(torch.arange(6)), 2), ends)
+    batches = endless(DataLoader(TensorDataset(torch.arange(6)), 2), ends, Pulse())
     assert [next(batches)[0].tolist() for _ in range(7)] == [[0, 1], [2, 3], [4, 5]] * 2 + [[0, 1]]
     assert ends == [3, 6]
     with pytest.raises(InputError, match="empty"):
-        next(endless(DataLoader(TensorDataset(torch.arange(3)), 4, drop_last=True), []))
+        next(endless(DataLoader(TensorDataset(torch.arange(3)), 4, drop_last=True), [], Pulse()))
 
 
 def test_every_training_record_says_how_long_a_pass_is_and_that_nothing_was_scaled(run):

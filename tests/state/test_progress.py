@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from accelsweep.state.progress import StepCount, read_progress
+from accelsweep.state.attempts import RunFolder
+from accelsweep.state.folders import SweepFolder
+from accelsweep.state.progress import StepCount, read_progress, signs_of
+from accelsweep.state.pulse import Pulse
 
 
 def test_what_is_told_is_read_at_once(tmp_path):
@@ -12,6 +15,28 @@ def test_what_is_told_is_read_at_once(tmp_path):
     assert read_progress(tmp_path / "progress") == 0
     progress(12345678901)
     assert read_progress(tmp_path / "progress") == 12345678901
+
+
+def test_a_step_a_phase_or_a_line_of_the_log_is_a_sign(tmp_path):
+    folder = SweepFolder(tmp_path, "mine")
+    place = RunFolder(folder.run("run"), "run")
+    seen = [signs_of(folder, "run")]
+
+    def moved() -> bool:
+        seen.append(signs_of(folder, "run"))
+        return seen[-1] != seen[-2]
+
+    attempt = place.attempt(place.begin("host", "2026-01-01T00:00:00+00:00"))
+    assert moved()
+    steps, pulse = StepCount(attempt / "progress"), Pulse(attempt / "pulse-0")
+    assert not moved()
+    steps(1)
+    assert moved()
+    pulse.beat()
+    assert moved()
+    (attempt / "run.log").write_text("val_accuracy 0.8\n")
+    assert moved()
+    assert not moved()
 
 
 @pytest.mark.parametrize("content", [None, b"", b"123"])

@@ -17,18 +17,21 @@ from accelsweep.commands.pilot import plan_after_pilot, refuse_short_budget
 from accelsweep.commands.plan import show_plan
 from accelsweep.drive import slurm
 from accelsweep.drive.console import say
+from accelsweep.drive.delivery import Target
 from accelsweep.drive.head import held
 from accelsweep.drive.last_word import why_snakemake_ended
+from accelsweep.drive.notices import Notices
 from accelsweep.drive.processes import Child
 from accelsweep.drive.profiles import check_profile, find_profile
 from accelsweep.drive.progress import SweepProgress
 from accelsweep.drive.ready import make_ready
 from accelsweep.drive.results import print_results
 from accelsweep.state.folders import SweepFolder
-from accelsweep.state.holding import Holder
 from accelsweep.state.tail import last_lines
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from accelsweep.plan.make import Plan
 
 _POLL_SECONDS = 0.5
@@ -46,20 +49,27 @@ class Request:
     time_budget: str | None = None
     tracking_uri: str | None = None
     cancel_old: bool = False
+    notify: tuple[str, ...] = ()
 
     def again(self) -> str:
-        """Return the command that continues this sweep; added repeats are in the plan already."""
+        """Return the command that continues this sweep; added repeats are in the plan already.
+
+        The addresses of notices are cut, because they hold secrets.
+        """
         options = {"--name": self.name, "--jobs": self.jobs, "--tracking-uri": self.tracking_uri}
         options |= {"--profile": self.profile if self.profile != "local" else None}
         given = [part for option, value in options.items() if value is not None for part in (option, str(value))]
+        given += [part for address in self.notify for part in ("--notify", Target(address).shown)]
         return shlex.join(["accelsweep", "run", *self.overrides, *given])
 
 
 def run(home: Path, request: Request) -> int:
     """Run the sweep to its report; return 0 if every planned run is settled, 1 if not, 130 if interrupted."""
-    from accelsweep.plan.make import make_plan, write_plan
+    from accelsweep.plan.make import make_plan
 
-    profile = find_profile(request.profile)
+    profile, targets = find_profile(request.profile), tuple(map(Target, request.notify))
+    for target in targets:
+        target.check()
     budget_seconds = seconds_of(request.time_budget)
     plan = make_plan(home, request.overrides, name=request.name, add_repeats=request.add_repeats)
     site = plan.manifest.site
@@ -67,22 +77,40 @@ def run(home: Path, request: Request) -> int:
     refuse_short_budget(home, plan, budget_seconds)
     show_plan(home, plan)
     folder = SweepFolder(home, plan.manifest.sweep)
+    notices = Notices(folder, targets, _warn)
+    with notices.at_the_end():
+        code = _measured(folder, request, plan, budget_seconds, notices)
+        if code == EXIT_INTERRUPTED:
+            say(f"\ninterrupted; every finished run is kept. Resume with: {request.again()}")
+        else:
+            code = _conclude(folder, code)
+    notices.ended(code)
+    return code
+
+
+def _measured(folder: SweepFolder, request: Request, plan: Plan, budget_seconds: float | None, notices: Notices) -> int:
+    """Run Snakemake until every planned run was tried; return its exit code."""
+    from accelsweep.plan.make import write_plan
+
+    home, site = folder.home, plan.manifest.site
     with held(folder, cancel_old=request.cancel_old) as head:
+
+        def watch(progress: SweepProgress) -> None:
+            head.beat()
+            notices.look(progress)
+
         if site.scheduler == "slurm":
             slurm.settle_old_jobs(folder, say, cancel=request.cancel_old, beat=head.beat)
         write_plan(home, plan)  # only now: the plan of a sweep that is being run belongs to its head
         make_ready(folder, _warn)
         deadline = None if budget_seconds is None else time.monotonic() + budget_seconds
-        code = _drive(folder, request, _snakemake_options(request, profile, plan), deadline, head)
+        code = _drive(folder, request, _snakemake_options(request, plan), deadline, watch)
         while further := _further(folder, request, plan, code, deadline):
             plan = further
             show_plan(home, plan)
             write_plan(home, plan)
-            code = _drive(folder, request, _snakemake_options(request, profile, plan), deadline, head)
-    if code == EXIT_INTERRUPTED:
-        say(f"\ninterrupted; every finished run is kept. Resume with: {request.again()}")
-        return code
-    return _conclude(folder, code)
+            code = _drive(folder, request, _snakemake_options(request, plan), deadline, watch)
+    return code
 
 
 def _warn(line: str) -> None:
@@ -107,19 +135,29 @@ def _further(folder: SweepFolder, request: Request, plan: Plan, code: int, deadl
     return plan_after_pilot(folder.home, plan, request.overrides, request.name, left)
 
 
-def _drive(folder: SweepFolder, request: Request, options: list[str], deadline: float | None, head: Holder) -> int:
-    """Run Snakemake and the publisher to their ends; no run begins after `deadline`, on the monotonic clock."""
+def _drive(
+    folder: SweepFolder,
+    request: Request,
+    options: list[str],
+    deadline: float | None,
+    watch: Callable[[SweepProgress], None],
+) -> int:
+    """Run Snakemake and the publisher to their ends, and call `watch` twice a second meanwhile.
+
+    No run begins after `deadline`, on the monotonic clock.
+    """
     progress, jobs = SweepProgress.begin(folder), slurm.Stranded(folder, say)
     with _publisher(folder, request) as publisher, _snakemake(folder, options) as snakemake:
         try:
             with progress.shown():
                 while snakemake.running():
-                    head.beat()
                     progress.update()
+                    watch(progress)
                     jobs.update()
                     deadline = _stop_at(folder, deadline)
                     time.sleep(_POLL_SECONDS)
                 progress.update()
+                watch(progress)
         except KeyboardInterrupt:
             say("\nstopping: ending the current run, keeping the finished ones ...", err=True)
             snakemake.interrupt()
@@ -145,8 +183,8 @@ def _stop_at(folder: SweepFolder, deadline: float | None) -> float | None:
     return None
 
 
-def _snakemake_options(request: Request, profile: Path, plan: Plan) -> list[str]:
-    options = ["--profile", str(profile)]
+def _snakemake_options(request: Request, plan: Plan) -> list[str]:
+    options = ["--profile", str(find_profile(request.profile))]
     site = plan.manifest.site
     jobs = request.jobs or (site.slurm.max_jobs if site.scheduler == "slurm" else None)
     options += ["--jobs", str(jobs)] if jobs else []

@@ -17,7 +17,7 @@ class Outcome(StrEnum):
     unsupported = "unsupported"
     """It cannot be done with this config, on this device or with this model."""
     timed_out = "timed_out"
-    """It reached `limits.run_seconds`."""
+    """It reached `limits.run_seconds`, or had no step for `limits.silence_seconds`."""
     crashed = "crashed"
     """It ended with an error, or without a message."""
     not_run = "not_run"

@@ -20,13 +20,19 @@ THRESHOLD, CONFIDENCE = 0.02, 0.95
 """The default rules of verdicts."""
 
 
+SILENCE_SECONDS = 300.0
+"""How long a rank may be without a step by default: far longer than a step that anybody compares, and half a run."""
+
+
 class Limits(Frozen):
     """Bounds on a run and a block; they may be raised without measuring anything again.
 
     `block_seconds` is for one supervisor of a block: once it is spent no further run of the block is started.
+    `silence_seconds` bounds the time from one step to the next; None lets a silent run be until `run_seconds` are over.
     """
 
     run_seconds: Positive = 600.0
+    silence_seconds: Positive | None = SILENCE_SECONDS
     block_seconds: Positive | None = None
     stop_grace_seconds: NotNegative = 5.0
     retries: AtLeast0 = 1

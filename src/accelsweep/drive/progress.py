@@ -20,6 +20,7 @@ from accelsweep.drive.console import duration
 from accelsweep.report.format import number
 from accelsweep.state.folders import SweepFolder
 from accelsweep.state.living import read_hold
+from accelsweep.state.progress import signs_of
 from accelsweep.state.records import readable_records, record_or_none
 from accelsweep.supervise.skips import standing
 
@@ -30,7 +31,7 @@ class SweepProgress:
 
     A block is `finished` while its done file exists, and `pending` while it has none. Snakemake's audit comes later
     than `begin` and removes done files that are no longer true. `standing` names the runs of pending blocks that need
-    no further attempt.
+    no further attempt. `failure` tells of the first run that ended badly.
     """
 
     folder: SweepFolder
@@ -45,6 +46,7 @@ class SweepProgress:
     standing: set[str] = field(default_factory=set)
     fresh_seconds: list[float] = field(default_factory=list)
     last: str = ""
+    failure: str | None = None
     console: Console = field(default_factory=Console)
     bar: Bar | None = None
 
@@ -108,6 +110,11 @@ class SweepProgress:
         if self.bar is not None:
             self.bar.update(self.bar.task_ids[0], completed=self.done, description=escaped(self._line()))
 
+    def signs(self) -> object:
+        """Return what differs from the last time whenever a run has moved or ended."""
+        running = [hold.run for hold in self._holds() if hold.run]
+        return self.done, dict(self.before), {run: signs_of(self.folder, run) for run in running}
+
     def _tell(self, run: str) -> None:
         self.done += run not in self.standing
         self.standing.add(run)  # tried again it is told again, and not counted twice
@@ -122,8 +129,10 @@ class SweepProgress:
             self.last = str(record.outcome)
         reason = "" if record.outcome is Outcome.measured else f": {record.reason}".splitlines()[0]
         again = f" (attempt {record.attempt})" if record.attempt > 1 else ""
-        text = f"[{self.done}/{self.total}] {self.labels[run]}{again}  {self.last}{reason}"
-        self.console.print(escaped(text), markup=False, highlight=False, soft_wrap=True)
+        text = f"{self.labels[run]}{again}  {self.last}{reason}"
+        if not record.outcome.settled and self.failure is None:
+            self.failure = text
+        self.console.print(escaped(f"[{self.done}/{self.total}] {text}"), markup=False, highlight=False, soft_wrap=True)
 
     def _line(self) -> str:
         now = [self.labels.get(hold.run, "") for hold in self._holds() if hold.run]

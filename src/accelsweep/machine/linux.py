@@ -45,6 +45,15 @@ def volunteer_for_oom_kill() -> None:
         Path("/proc/self/oom_score_adj").write_text(str(_FIRST_TO_BE_KILLED))
 
 
+def handles(pid: int, number: signal.Signals) -> bool | None:
+    """Return whether process `pid` has a handler for signal `number`; None where that cannot be read."""
+    with contextlib.suppress(OSError):
+        for line in Path(f"/proc/{pid}/status").read_text().splitlines():
+            if line.startswith("SigCgt:"):
+                return bool(int(line.split()[1], 16) >> (number - 1) & 1)
+    return None
+
+
 def oom_kills() -> int:
     """Return how many processes the kernel has killed for lack of memory, on this host and in our own control group.
 

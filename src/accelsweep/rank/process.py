@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import faulthandler
 import os
 import random
+import signal
 import sys
 from dataclasses import dataclass
 from datetime import timedelta
@@ -12,7 +14,13 @@ from accelsweep.machine.cpu import usable_cores
 from accelsweep.rank.spec import RunSpec
 
 COLLECTIVE_TIMEOUT = timedelta(minutes=5)
-"""How long a collective waits for a rank that is alive but silent. A rank that dies is noticed at once."""
+"""How long a collective waits at least for a rank that is alive but silent. A rank that dies is noticed at once."""
+
+AFTER_SILENCE = timedelta(minutes=1)
+"""How much longer than the watch for silence it waits: the watch comes first, because it can say which step hung."""
+
+STACKS_SIGNAL = signal.SIGUSR2
+"""The signal that makes a rank print the stacks of its threads. A module that handles it itself gets it instead."""
 
 
 @dataclass(frozen=True)
@@ -61,20 +69,39 @@ def seed_all(seed: int) -> None:
     torch.manual_seed(seed)
 
 
-def join_group(place: RankPlace, accelerator: str, num_nodes: int) -> None:
-    """Initialise torch.distributed's process group from MASTER_ADDR and MASTER_PORT; Lightning then uses this one."""
+def show_stacks_when_asked() -> None:
+    """Print the stacks of all threads to stderr on STACKS_SIGNAL, also in a C call that never returns to Python.
+
+    Loader workers that are forked from this process inherit it.
+    """
+    faulthandler.register(STACKS_SIGNAL, file=2, all_threads=True, chain=False)
+
+
+def collective_timeout(spec: RunSpec) -> timedelta:
+    """Return how long a collective waits for a rank that is alive but silent."""
+    if spec.silence_seconds is None:
+        return COLLECTIVE_TIMEOUT
+    return max(COLLECTIVE_TIMEOUT, timedelta(seconds=spec.silence_seconds) + AFTER_SILENCE)
+
+
+def join_group(place: RankPlace, spec: RunSpec, accelerator: str) -> None:
+    """Initialise torch.distributed's process group from MASTER_ADDR and MASTER_PORT; Lightning then uses this one.
+
+    `accelerator` is the kind of device, as it was chosen.
+    """
     import torch
     import torch.distributed as distributed
 
     if place.size == 1 or distributed.is_initialized():
         return
+    timeout = collective_timeout(spec)
     if accelerator == "cuda":
         torch.cuda.set_device(place.local_rank)
-        distributed.init_process_group("nccl", timeout=COLLECTIVE_TIMEOUT, rank=place.rank, world_size=place.size)
+        distributed.init_process_group("nccl", timeout=timeout, rank=place.rank, world_size=place.size)
         return
-    if num_nodes == 1:
+    if spec.config.num_nodes == 1:
         os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo0" if sys.platform == "darwin" else "lo")
-    distributed.init_process_group("gloo", timeout=COLLECTIVE_TIMEOUT, rank=place.rank, world_size=place.size)
+    distributed.init_process_group("gloo", timeout=timeout, rank=place.rank, world_size=place.size)
 
 
 def leave_group() -> None:

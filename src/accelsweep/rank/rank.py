@@ -21,6 +21,7 @@ from accelsweep.rank.process import (
     RankPlace,
     leave_group,
     share_of_cores,
+    show_stacks_when_asked,
     use_threads,
 )
 from accelsweep.rank.spec import RunSpec
@@ -47,6 +48,7 @@ def run_rank(spec: RunSpec) -> None:
     """
     place = RankPlace.of(spec)
     account = Account()
+    show_stacks_when_asked()
     with fresh_caches(spec):
         try:
             _measure(spec, place, account)

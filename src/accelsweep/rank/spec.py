@@ -40,6 +40,7 @@ class RunSpec(Document):
     `world_size` is the number of ranks on all nodes. `attempt_folder` is an absolute path, the same on every node.
     `threads` are the CPU threads of each rank if the plan fixes them; None shares the cores of a node among ranks.
     `ceilings` is the file in which the runs of a block keep their measured matmul ceilings; None keeps none.
+    `silence_seconds` is how long the supervisor lets a rank be without a step; None lets it be.
     """
 
     kind: ClassVar[str] = "run-spec"
@@ -55,6 +56,7 @@ class RunSpec(Document):
     attempt_folder: str
     threads: int | None = None
     ceilings: str | None = None
+    silence_seconds: float | None = None
 
     def file(self) -> Path:
         """The path of the spec itself: `run-spec.json` in the attempt's folder."""
@@ -71,6 +73,10 @@ class RunSpec(Document):
     def progress(self) -> Path:
         """The path of rank 0's number of finished steps: 8 bytes, a little-endian signed integer."""
         return Path(self.attempt_folder) / "progress"
+
+    def pulse(self, rank: int) -> Path:
+        """The path of rank `rank`'s signs of life (`state.pulse`)."""
+        return Path(self.attempt_folder) / f"pulse-{rank}"
 
 
 class RankResult(Document):

@@ -10,6 +10,7 @@ from accelsweep.base.documents import read_whole
 from accelsweep.base.errors import DamagedFile
 from accelsweep.state.attempts import RunFolder
 from accelsweep.state.folders import SweepFolder
+from accelsweep.state.pulse import Heard
 
 _COUNT = struct.Struct("<q")
 
@@ -33,6 +34,22 @@ def steps_done(folder: SweepFolder, run: str) -> int | None:
     place = RunFolder(folder.run(run), run)
     number = place.latest()
     return read_progress(place.attempt(number) / "progress") if place.is_open(number) else None
+
+
+def signs_of(folder: SweepFolder, run: str) -> tuple[int, ...]:
+    """Return numbers of which one changes whenever the present attempt at `run` moves.
+
+    They are the attempt's, the steps in the window and in the present phase, and the bytes in its log. What another
+    machine has mapped into its memory may not be seen here.
+    """
+    place = RunFolder(folder.run(run), run)
+    number = place.latest()
+    attempt = place.attempt(number)
+    try:
+        log_bytes = (attempt / "run.log").stat().st_size
+    except OSError:
+        log_bytes = 0
+    return number, read_progress(attempt / "progress") or 0, Heard(attempt / "pulse-0").steps, log_bytes
 
 
 def read_progress(path: Path) -> int | None:

@@ -61,12 +61,27 @@ def classify(ending: Ending, results: Mapping[int, RankResult], last_words: str,
     explained = any(candidate.order < _DIED for candidate in candidates)
     if not explained and ending.cause == "time_limit":
         return Conclusion(Outcome.timed_out, _time_limit(ending, limits, last_words))
+    if not explained and ending.cause == "silence":
+        return Conclusion(Outcome.timed_out, _silence(ending, limits))
     return min(candidates, key=lambda candidate: (candidate.order, candidate.rank)).verdict
 
 
 def _time_limit(ending: Ending, limits: Limits, last_words: str) -> str:
-    stubborn = " and ignored SIGTERM, so it was killed" if ending.ignored_sigterm else ""
-    return f"it ran longer than {limits.run_seconds:g} s (limits.run_seconds){stubborn}{_quoted(last_words)}"
+    longer = f"it ran longer than {limits.run_seconds:g} s (limits.run_seconds)"
+    return f"{longer}{_stubborn(ending)}{_quoted(last_words)}"
+
+
+def _silence(ending: Ending, limits: Limits) -> str:
+    ranks = ", ".join(map(str, sorted(ending.silent)))
+    some = len(ending.silent) < len(ending.statuses)
+    whose = f" of rank{'s' if len(ending.silent) > 1 else ''} {ranks}" if some else ""
+    stacks = "the end of run.log says where it hung" if ending.stacks else "no process could say where it hung"
+    remedy = "raise limits.silence_seconds if one step may take so long"
+    return f"no step{whose} for {limits.silence_seconds:g} s{_stubborn(ending)}; {stacks}; {remedy}"
+
+
+def _stubborn(ending: Ending) -> str:
+    return " and ignored SIGTERM, so it was killed" if ending.ignored_sigterm else ""
 
 
 def _reported(ending: Ending, results: Mapping[int, RankResult]) -> Iterator[_Candidate]:

@@ -152,6 +152,7 @@ class Runner:
         place.promote(spec.attempt)
         for rank in range(spec.world_size):
             spec.rank_steps(rank).unlink(missing_ok=True)
+            spec.pulse(rank).unlink(missing_ok=True)
         self.say(f"{spec.run.name}: {verdict.outcome} after {known.wall_seconds:.1f} s" + _because(verdict))
 
     def _circumstances(self, spec: RunSpec, launcher: str) -> Circumstances:
@@ -176,6 +177,7 @@ class Runner:
             attempt_folder=str(self._place(run).attempt(attempt)),
             threads=threads_per_rank(config, self.site),
             ceilings=str(self.folder.ceilings(self.block.name)),
+            silence_seconds=self.limits.silence_seconds,
         )
 
 

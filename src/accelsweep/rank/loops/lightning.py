@@ -24,6 +24,7 @@ from accelsweep.rank.loops.run_trainer import RunTrainer, leave_out_endings, mos
 from accelsweep.rank.loops.step_callback import StepCallback
 from accelsweep.rank.process import RankPlace, join_group, seed_all
 from accelsweep.rank.spec import RunSpec
+from accelsweep.state.pulse import Pulse
 from accelsweep.workloads.building.build import build_module
 from accelsweep.workloads.loading.fake_loader import build_training_data
 
@@ -35,7 +36,7 @@ class LightningLoop:
         """Build the Trainer. Raises Unsupported where Lightning or the machine refuses the combination."""
         self._spec = spec
         self.name = "lightning"
-        self._callback = StepCallback(spec.config.batch_size)
+        self._callback = StepCallback(spec.config.batch_size, Pulse(spec.pulse(RankPlace.of(spec).rank)))
         self._trainer = _build_trainer(spec, self._callback)
         self._data: pl.LightningDataModule | None = None
         self.device = self._trainer.strategy.root_device
@@ -131,7 +132,7 @@ def _build_trainer(spec: RunSpec, callback: pl.Callback) -> pl.Trainer:
     config, place = spec.config, RankPlace.of(spec)
     settings = _trainer_settings(config.trainer)
     if isinstance(settings.get("strategy", "auto"), str):
-        join_group(place, config.accelerator, config.num_nodes)
+        join_group(place, spec, config.accelerator)
     callbacks = [*(settings.pop("callbacks", None) or ()), callback]
     plugins = [*(settings.pop("plugins", None) or ()), _RanksStartedAlready()]
     try:

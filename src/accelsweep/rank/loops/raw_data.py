@@ -14,6 +14,7 @@ from torch.utils.data import DataLoader, DistributedSampler, IterableDataset, Ra
 
 from accelsweep.base.errors import InputError, Unsupported
 from accelsweep.rank.process import RankPlace
+from accelsweep.state.pulse import Pulse
 
 
 def set_up(data: pl.LightningDataModule, module: pl.LightningModule, place: RankPlace, stage: str = "fit") -> None:
@@ -48,8 +49,11 @@ def one_loader(loader: Any, place: RankPlace) -> DataLoader[Any]:
     )
 
 
-def endless(loader: DataLoader[Any], epoch_ends: list[int]) -> Iterator[Any]:
-    """Yield the loader's batches again and again; each time it ends, the number of batches so far is noted."""
+def endless(loader: DataLoader[Any], epoch_ends: list[int], pulse: Pulse) -> Iterator[Any]:
+    """Yield the loader's batches again and again; each time it ends, the number of batches so far is noted.
+
+    `pulse` rests while the loader starts anew.
+    """
     passes = steps = 0
     while True:
         if isinstance(loader.sampler, DistributedSampler):
@@ -61,6 +65,7 @@ def endless(loader: DataLoader[Any], epoch_ends: list[int]) -> Iterator[Any]:
         if steps == before:
             raise InputError("the training loader is empty: lower batch_size, or keep short batches")
         epoch_ends.append(steps)
+        pulse.rest()
         passes += 1
 
 

@@ -37,6 +37,7 @@ from accelsweep.rank.loops.raw_module import do_without_trainer, numbered, refus
 from accelsweep.rank.loops.sample_count import SampleCount
 from accelsweep.rank.process import RankPlace, join_group, seed_all
 from accelsweep.rank.spec import RunSpec
+from accelsweep.state.pulse import Pulse
 from accelsweep.workloads.building.build import build_module
 from accelsweep.workloads.loading.fake_loader import build_training_data
 
@@ -52,7 +53,8 @@ class RawLoop:
         self.device = device_of(spec.config.accelerator, self._place)
         self.precision = precision_of(spec, self.device, "loop=raw")
         refuse_trainer_arguments(spec, "loop=raw")
-        join_group(self._place, self.device.type, spec.config.num_nodes)
+        join_group(self._place, spec, self.device.type)
+        self._pulse = Pulse(spec.pulse(self._place.rank))
         self.strategy = "ddp" if spec.world_size > 1 else "single_device"
         self.name, self.optimizer, self.accumulate = "raw", "none", 1
         self.epoch_ends: list[int] = []
@@ -97,7 +99,7 @@ class RawLoop:
         self.epoch_samples = epoch_samples(self._data, loader)
         if examiner is not None and not self._validates():
             raise InputError(NO_VALIDATION)
-        parts, batches = self._parts(_Step(self._module)), endless(loader, self.epoch_ends)
+        parts, batches = self._parts(_Step(self._module)), endless(loader, self.epoch_ends, self._pulse)
         self._log.begin(validating=False)
         listener.begin()
         if self._timer is None:
@@ -146,7 +148,9 @@ class RawLoop:
                 self.example = on_meta(there)
             samples = count.of(batch, self._loader, self._module)
             enough = listener.step_done(samples, None if loss is None else loss.detach())
-            if examiner is not None and (enough or (number + 1) % examiner.every_steps == 0):
+            validates = examiner is not None and (enough or (number + 1) % examiner.every_steps == 0)
+            self._pulse.beat(rests=enough or validates)
+            if examiner is not None and validates:
                 enough = self._examined(examiner) or enough
             if enough:
                 break

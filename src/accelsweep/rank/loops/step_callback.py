@@ -11,6 +11,7 @@ from accelsweep.rank.loops.loop import NO_LOSS, NO_VALIDATION, Examiner, Listene
 from accelsweep.rank.loops.loss_scale import LossScale
 from accelsweep.rank.loops.number_formats import refuse_other_formats
 from accelsweep.rank.loops.sample_count import SampleCount
+from accelsweep.state.pulse import Pulse
 
 
 class StepCallback(pl.Callback):
@@ -19,8 +20,9 @@ class StepCallback(pl.Callback):
     An examiner, if there is one, gets the logged values of each validation.
     """
 
-    def __init__(self, batch_size: int) -> None:
-        """`batch_size` is the size that the first batch must have."""
+    def __init__(self, batch_size: int, pulse: Pulse) -> None:
+        """`batch_size` is the size that the first batch must have; `pulse` gets a beat for each step."""
+        self._pulse = pulse
         self.listener: Listener | None = None
         self.examiner: Examiner | None = None
         self.loss_scale = LossScale("")
@@ -67,8 +69,14 @@ class StepCallback(pl.Callback):
         self._steps += 1
         loss = loss_in(outputs)
         self._has_loss = self._has_loss or loss is not None
-        if self.listener.step_done(samples, None if loss is None else loss.detach()):
+        enough = self.listener.step_done(samples, None if loss is None else loss.detach())
+        self._pulse.beat(rests=enough or trainer.is_last_batch)  # after the last batch the loader starts anew
+        if enough:
             trainer.should_stop = self._ended = True
+
+    def on_validation_start(self, *_: Any) -> None:
+        """Rest: validation has no steps."""
+        self._pulse.rest()
 
     def on_validation_end(self, trainer: pl.Trainer, *_: Any) -> None:
         """Show the logged values of validation to the examiner."""

@@ -30,6 +30,7 @@ from accelsweep.rank.loops.sample_count import SampleCount
 from accelsweep.rank.measuring import Measurement
 from accelsweep.rank.process import RankPlace, join_group, seed_all
 from accelsweep.rank.spec import RunSpec
+from accelsweep.state.pulse import Pulse
 from accelsweep.workloads.building.build import build_module
 from accelsweep.workloads.loading.fake_loader import build_training_data
 
@@ -47,7 +48,8 @@ class Answering:
         self.device = device_of(spec.config.accelerator, place)
         self.precision = precision_of(spec, self.device, "task=inference")
         refuse_trainer_arguments(spec, "task=inference")
-        join_group(place, self.device.type, spec.config.num_nodes)
+        join_group(place, spec, self.device.type)
+        self._pulse = Pulse(spec.pulse(place.rank))
         self.epoch_ends: list[int] = []
         self.example: Any = None
         self.query_seconds: list[float] = []
@@ -60,7 +62,7 @@ class Answering:
         autocast, synchronise = autocast_of(self.precision, self.device), measured_device(self.device).synchronise
         with torch.inference_mode():
             listener.begin()
-            for number, batch in enumerate(endless(loader, self.epoch_ends)):
+            for number, batch in enumerate(endless(loader, self.epoch_ends, self._pulse)):
                 asked_at = self._clock()
                 there = move(batch)
                 with autocast():
@@ -70,7 +72,9 @@ class Answering:
                     self.query_seconds.append(self._clock() - asked_at)
                 if number == 0:
                     self.example = on_meta(there)
-                if listener.step_done(count.of(batch, loader, module), None):
+                enough = listener.step_done(count.of(batch, loader, module), None)
+                self._pulse.beat(rests=enough)
+                if enough:
                     return
 
     def _prepared(self) -> tuple[pl.LightningModule, DataLoader[Any], Callable[[Any], Any]]:

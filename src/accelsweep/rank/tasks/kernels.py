@@ -17,6 +17,7 @@ from accelsweep.rank.loops.raw_device import device_of, precision_of, refuse_tra
 from accelsweep.rank.measuring import Measurement
 from accelsweep.rank.process import RankPlace, join_group, seed_all
 from accelsweep.rank.spec import RunSpec
+from accelsweep.state.pulse import Pulse
 from accelsweep.workloads.kernels import Kernel, build_kernel
 
 
@@ -36,7 +37,8 @@ class Calling:
         if found is None:
             raise Unsupported(f"no number format is known for precision={self.precision}")
         self.format_name = found
-        join_group(place, self.device.type, spec.config.num_nodes)
+        join_group(place, spec, self.device.type)
+        self._pulse = Pulse(spec.pulse(place.rank))
         self.epoch_ends = []
         self.kernel: Kernel = build_kernel(spec.config.raw)
 
@@ -49,7 +51,9 @@ class Calling:
             while True:
                 for _ in calls:
                     call()
-                if listener.step_done(self._calls, None):
+                enough = listener.step_done(self._calls, None)
+                self._pulse.beat(rests=enough)
+                if enough:
                     return
 
 

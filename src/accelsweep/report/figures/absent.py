@@ -6,7 +6,7 @@ Snakemake expects every figure of `captions.CAPTIONS`, so its report shows this 
 from __future__ import annotations
 
 import textwrap
-from xml.sax.saxutils import escape
+from xml.sax.saxutils import escape  # nosec B406 # it writes, and parses nothing
 
 from accelsweep.report.figures.figure import STATIC_WIDTH, Skipped
 from accelsweep.report.figures.theme import FONT, LIGHT

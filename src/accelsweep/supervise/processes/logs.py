@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 from collections import deque
+from itertools import takewhile
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -20,6 +21,9 @@ _NOTHING_SAID = ("\N{ELECTRIC LIGHT BULB} Tip: ", "GPU available: ", "TPU availa
 """How the lines begin that Lightning prints at every start; the first advertises a service."""
 
 _FATAL = "Fatal Python error:"
+
+STACKS_OF = "accelsweep: stacks of"
+"""How the lines begin that we put before the stacks of a process; the log's last words stand before the first."""
 
 
 class RunLog:
@@ -38,6 +42,7 @@ class RunLog:
         self._tail: deque[bytes] = deque()
         self._tail_bytes = 0
         self._dropped_bytes = 0
+        self.bytes_taken = 0
 
     def __enter__(self) -> Self:
         """Open the file and the pipe."""
@@ -81,7 +86,12 @@ class RunLog:
                 self.ended = not chunk
                 self._take(chunk)
 
+    def say(self, text: str) -> None:
+        """Add `text` of our own."""
+        self._take(text.encode())
+
     def _take(self, chunk: bytes) -> None:
+        self.bytes_taken += len(chunk)
         lines, end, self._line = (self._line + chunk).rpartition(b"\n")
         if len(self._line) > _CHUNK_BYTES:
             lines, end, self._line = lines + end + self._line, b"", b""
@@ -115,7 +125,8 @@ def _safe(output: bytes) -> bytes:
 
 def last_words(path: Path, count: int = 5, most_characters: int = 800) -> str:
     """Return the last telling lines of a run's log, joined by ` | `; empty if there are none."""
-    lines = [line.strip() for line in last_lines(path) if line.strip(" \t^~")]  # without a traceback's carets
+    lines = list(takewhile(lambda line: not line.startswith(STACKS_OF), last_lines(path)))
+    lines = [line.strip() for line in lines if line.strip(" \t^~")]  # without a traceback's carets
     lines = [line for line in lines if not line.startswith(_NOTHING_SAID)]
     fatal = next((number for number, line in enumerate(lines) if line.startswith(_FATAL)), None)
     if fatal is not None:

@@ -17,9 +17,11 @@ from accelsweep.core.settings import Limits
 from accelsweep.machine import linux
 from accelsweep.rank.spec import RankResult, RunSpec
 from accelsweep.supervise.processes.logs import RunLog
+from accelsweep.supervise.processes.silence import Silence
+from accelsweep.supervise.processes.stacks import write_stacks
 from accelsweep.supervise.signals import Signals
 
-Cause = Literal["interrupted", "time_limit", "rank_ended", "lingering"]
+Cause = Literal["interrupted", "time_limit", "silence", "rank_ended", "lingering"]
 """Why the supervisor ended a run that did not end by itself."""
 
 REPORT_SECONDS = 3.0
@@ -38,7 +40,8 @@ class Ending:
 
     `statuses` are exit codes by rank, negative for the signal that ended one, None for a rank that was `lost` with its
     node. `reported` are the ranks whose results stood before we sent any signal (later ones describe our signal).
-    `signalled` are those that were alive when we sent it. `lost` says where a rank without a status was.
+    `signalled` are those that were alive when we sent it. `lost` says where a rank without a status was. `silent` are
+    those that had been without a step for too long. `stacks` says whether the log has the stacks of the ranks.
     """
 
     statuses: tuple[int | None, ...]
@@ -49,6 +52,8 @@ class Ending:
     oom_kills: int
     wall_seconds: float
     lost: Mapping[int, str] = field(default_factory=dict)
+    silent: frozenset[int] = frozenset()
+    stacks: bool = False
 
 
 class Ranks(Protocol):
@@ -126,7 +131,7 @@ class Watch:
         self._begin()
         while not self.ranks.gone:
             self._decide()
-            self.signals.wait(self._next_look(), self.log.descriptors())
+            self._wait(self._next_look())
             self.log.pump()
             self.ranks.look()
             self.tick()
@@ -142,6 +147,8 @@ class Watch:
             oom_kills=linux.oom_kills() - oom_kills_before + self.ranks.oom_kills,
             wall_seconds=wall_seconds,
             lost=self.ranks.lost,
+            silent=self._silent,
+            stacks=self._stacks,
         )
 
     def _begin(self) -> None:
@@ -151,7 +158,9 @@ class Watch:
         self._signalled_at: float | None = None
         self._signalled: frozenset[int] = frozenset()
         self._reported: frozenset[int] = frozenset()
-        self._killed = False
+        self._killed = self._stacks = False
+        self._silence = Silence(self.spec, self.limits.silence_seconds)
+        self._silent: frozenset[int] = frozenset()
         self._failures: dict[int, bool] = {}
 
     def _decide(self) -> None:
@@ -162,7 +171,9 @@ class Watch:
         if self._signalled_at is None and now >= self._signal_at:
             self._reported = self._results()
             self._signalled = self._alive()
-            self._signalled_at = now
+            if self._cause in ("time_limit", "silence"):
+                self._stacks = write_stacks(self._silence.processes(), self.log, self._wait)
+            self._signalled_at = self.clock()
             self.ranks.signal(signal.SIGTERM)
         elif self._signalled_at is not None and now >= self._signalled_at + self._grace():
             self._killed = True
@@ -180,7 +191,13 @@ class Watch:
             return "rank_ended", REPORT_SECONDS
         if self._cause is None and len(reported) == self.spec.world_size:
             return "lingering", LINGER_SECONDS
+        if silent := self._silence.broken_by(now) - reported:
+            self._silent = silent
+            return "silence", 0.0
         return None, 0.0
+
+    def _wait(self, seconds: float) -> None:
+        self.signals.wait(seconds, self.log.descriptors())
 
     def _failed(self, rank: int) -> bool:
         if rank not in self._failures:

@@ -1,0 +1,190 @@
+"""Ranks without a step: when they have been silent for too long, how such a run is ended, and what its log says."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from hand_clock import FakeClock
+from patience import PATIENCE_SECONDS
+from tiny_supervisor import Supervised
+from tiny_sweep import measure_sweep, plan_sweep
+
+from accelsweep.core.outcome import Outcome
+from accelsweep.state.pulse import Pulse
+from accelsweep.supervise.processes.silence import Silence
+
+_SHORT = {"silence_seconds": 0.5, "retries": 0, "stop_grace_seconds": 0.5}
+
+
+@pytest.fixture
+def clock() -> FakeClock:
+    return FakeClock()
+
+
+def watched(silence: Silence, clock: FakeClock, seconds: int) -> frozenset[int]:
+    """Look once a second for so many seconds; return who has been silent for too long then."""
+    found: frozenset[int] = frozenset()
+    for _ in range(seconds):
+        clock.advance(1.0)
+        found |= silence.broken_by(clock())
+    return found
+
+
+def test_a_rank_is_silent_when_no_step_came_for_the_whole_limit(spec, clock: FakeClock) -> None:
+    made = spec()
+    silence, pulse = Silence(made, 60.0), Pulse(made.pulse(0))
+    assert not watched(silence, clock, 600), "nothing has begun"
+    pulse.beat()
+    assert not watched(silence, clock, 59)
+    pulse.beat()
+    assert not watched(silence, clock, 59)
+    assert watched(silence, clock, 15) == {0}
+
+
+def test_a_rank_at_rest_is_never_silent(spec, clock: FakeClock) -> None:
+    made = spec()
+    silence, pulse = Silence(made, 60.0), Pulse(made.pulse(0))
+    pulse.beat()
+    assert not watched(silence, clock, 30)
+    pulse.rest()
+    assert not watched(silence, clock, 600)
+
+
+def test_without_a_limit_nobody_is_silent(spec, clock: FakeClock) -> None:
+    made = spec()
+    silence = Silence(made, None)
+    Pulse(made.pulse(0)).beat()
+    assert not watched(silence, clock, 10_000)
+
+
+def test_time_in_which_nobody_could_look_is_no_silence(spec, clock: FakeClock) -> None:
+    """A suspended job stands still together with its supervisor, and both go on together."""
+    made = spec()
+    silence = Silence(made, 60.0)
+    Pulse(made.pulse(0)).beat()
+    assert not watched(silence, clock, 20)
+    clock.advance(3600.0)
+    assert not silence.broken_by(clock())
+    assert watched(silence, clock, 60) == {0}
+
+
+def test_of_several_ranks_each_is_listened_to(spec, clock: FakeClock) -> None:
+    made = spec(devices=3)
+    silence, pulses = Silence(made, 60.0), [Pulse(made.pulse(rank)) for rank in range(3)]
+    for pulse in pulses:
+        pulse.beat()
+    pulses[2].rest()
+    found: frozenset[int] = frozenset()
+    for _ in range(10):
+        pulses[0].beat()
+        found |= watched(silence, clock, 10)
+    assert found == {1}
+    assert set(silence.processes()) == {0, 1, 2}
+
+
+def test_files_that_another_node_maps_are_not_listened_to(spec, clock: FakeClock) -> None:
+    made = spec(devices=2, num_nodes=2)
+    silence = Silence(made, 60.0)
+    for rank in range(4):
+        Pulse(made.pulse(rank)).beat()
+    assert watched(silence, clock, 100) == {0, 1}
+
+
+def test_a_silent_run_is_timed_out_and_names_the_limit(supervised: Supervised) -> None:
+    supervised.plan("stall", limits=_SHORT)
+    supervised.run()
+    record = supervised.record()
+    assert record.outcome is Outcome.timed_out
+    assert str(record.reason).startswith("no step for 0.5 s")
+    assert "raise limits.silence_seconds if one step may take so long" in str(record.reason)
+    assert record.wall_seconds < PATIENCE_SECONDS, "left alone it would have gone on for ever"
+    assert not supervised.attempt().joinpath("pulse-0").exists()
+
+
+def test_the_log_of_a_silent_run_has_the_stacks_of_all_its_processes(supervised: Supervised) -> None:
+    supervised.plan("stall", devices=2, limits=_SHORT)
+    supervised.run()
+    _, *stacks = supervised.log().split("accelsweep: stacks of ")
+    assert [one.partition(",")[0] for one in stacks] == ["rank 0", "a child of rank 0", "rank 1"]
+    for one in stacks:
+        assert "in read_for_ever" in one
+        assert "in behave" in one
+    assert "the end of run.log says where it hung" in str(supervised.record().reason)
+
+
+def test_a_silent_run_that_ignores_sigterm_is_killed(supervised: Supervised) -> None:
+    supervised.plan("stall_deaf", limits=_SHORT)
+    supervised.run()
+    assert supervised.record().outcome is Outcome.timed_out
+    assert "ignored SIGTERM" in str(supervised.record().reason)
+
+
+def test_one_silent_rank_of_several_is_named(supervised: Supervised) -> None:
+    supervised.plan("second_rank_stalls", devices=2, limits=_SHORT)
+    supervised.run()
+    assert str(supervised.record().reason).startswith("no step of rank 1 for 0.5 s")
+
+
+@pytest.mark.parametrize("task", ["lively", "long_rest"])
+def test_steps_keep_a_run_alive_and_work_without_steps_is_let_be(supervised: Supervised, task: str) -> None:
+    supervised.plan(task, limits=_SHORT | {"silence_seconds": 1.0})
+    supervised.run()
+    assert supervised.record().outcome is Outcome.measured
+
+
+def test_a_run_over_its_time_limit_shows_its_stacks_and_quotes_what_it_said(supervised: Supervised) -> None:
+    supervised.plan("stall", limits=_SHORT | {"silence_seconds": None, "run_seconds": 1.0})
+    supervised.run()
+    assert str(supervised.record().reason).endswith("last lines of its log: the last line before the silence")
+    assert "accelsweep: stacks of rank 0" in supervised.log()
+
+
+def test_py_spy_is_asked_too_where_it_is_installed(supervised: Supervised, tmp_path: Path) -> None:
+    program = tmp_path / "py-spy"
+    program.write_text('#!/bin/sh\necho "asked for $*"\n')
+    program.chmod(0o755)
+    supervised.plan("second_rank_stalls", devices=2, limits=_SHORT)
+    supervised.run(PATH=f"{tmp_path}:/usr/bin:/bin")
+    assert "py-spy:\nasked for dump --pid " in supervised.log()
+
+
+_HANGING = """
+import time
+from accelsweep.workloads.models import SmallCNN
+
+class Hanging(SmallCNN):
+    def training_step(self, batch, number):
+        if number == 8 and self.global_rank == self.trainer.world_size - 1:
+            wait_for_a_dead_file_server()
+        return super().training_step(batch, number)
+
+def wait_for_a_dead_file_server():
+    time.sleep(1000)
+"""
+
+
+@pytest.mark.real
+def test_a_module_that_hangs_alone_or_while_its_peer_waits_in_an_exchange_is_ended(tmp_path: Path) -> None:
+    cells = [
+        {
+            "loop": "lightning",
+            "devices": devices,
+            "launcher": launcher,
+            "model": {"_target_": "hanging.Hanging", "width": 8, "depth": 2},
+        }
+        for devices, launcher in ((1, "spawn"), (2, "fork"))
+    ]
+    home = tmp_path / "home"
+    home.mkdir()
+    (home / "hanging.py").write_text(_HANGING)
+    folder, block = plan_sweep(home, cells, limits=_SHORT | {"silence_seconds": 5.0})
+    alone, together = measure_sweep(folder, block, within_seconds=PATIENCE_SECONDS, fresh=True)[0]
+    for record in (alone, together):
+        assert record.outcome is Outcome.timed_out, record.reason
+        assert str(record.reason).startswith("no step for 5 s")
+        assert "in wait_for_a_dead_file_server" in (folder.run(record.run) / "run.log").read_text()
+    _, waiting, hanging = (folder.run(together.run) / "run.log").read_text().split("accelsweep: stacks of ")
+    assert "in wait_for_a_dead_file_server" in hanging
+    assert "in backward" in waiting
+    assert "in wait_for_a_dead_file_server" not in waiting
