@@ -29,7 +29,7 @@ def whole(**given):
 def test_runs_count_alike():
     found = bottleneck_of(cell(whole(forward=0.9, data_wait=0.1), whole(forward=0.3, data_wait=0.7)))
     assert found.shares["forward"] == pytest.approx(0.6)
-    assert (found.verdict, found.count) == ("compute-bound", 2)
+    assert (found.verdict, found.count) == ("compute-bound and input-bound", 2)
 
 
 def test_a_cell_without_a_probe_pass_has_no_bottleneck():

@@ -2,7 +2,7 @@
 
 import pytest
 
-from accelsweep.core.breakdown import BEHIND, PARTS, bottleneck
+from accelsweep.core.breakdown import BEHIND, PARTS, SUBSTANTIAL, bottleneck
 
 
 def shares(**given):
@@ -30,8 +30,18 @@ def test_the_largest_part_names_the_bottleneck_and_stands_in_the_evidence(part, 
 
 
 def test_forward_backward_and_optimizer_are_one_candidate():
-    assert bottleneck(shares(forward=0.2, backward=0.2, optimizer=0.1, data_wait=0.4))[0] == "compute-bound"
-    assert bottleneck(shares(forward=0.1, backward=0.1, optimizer=0.1, data_wait=0.4))[0] == "input-bound"
+    assert bottleneck(shares(forward=0.2, backward=0.2, optimizer=0.2, data_wait=0.2))[0] == "compute-bound"
+    assert bottleneck(shares(forward=0.08, backward=0.08, optimizer=0.08, data_wait=0.6))[0] == "input-bound"
+
+
+def test_a_second_part_of_three_tenths_is_named_beside_the_first_with_its_share():
+    """58 % of computing is no whole truth where 39 % are waiting for data."""
+    verdict, evidence = bottleneck(shares(forward=0.3, backward=0.2, optimizer=0.08, data_wait=0.39))
+    assert verdict == "compute-bound and input-bound"
+    assert "58 %" in evidence
+    assert "waiting for data with 39 %" in evidence
+    assert bottleneck(shares(forward=0.7, data_wait=SUBSTANTIAL - 0.01))[0] == "compute-bound"
+    assert bottleneck(shares(data_wait=0.6, forward=0.32))[0] == "input-bound and compute-bound"
 
 
 def test_a_largest_part_without_a_majority_says_so():

@@ -112,7 +112,7 @@ def test_what_becomes_shorter_without_the_exchange_is_communication(clock):
     found = breakdown_of([listener.halves, listener.halves], 5)
     assert found.shares["communication"] == pytest.approx(10 / 15)
     assert found.shares["backward"] == pytest.approx(3 / 15)
-    assert found.verdict == "communication-bound"
+    assert found.verdict == "communication-bound and compute-bound"
 
 
 def test_a_strategy_that_always_exchanges_leaves_communication_open_with_a_reason(clock):

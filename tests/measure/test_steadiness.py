@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 
+from accelsweep.measure import steadiness
 from accelsweep.measure.steadiness import level_shift
 
 
@@ -44,6 +45,35 @@ def test_the_level_is_what_most_steps_take():
 def test_a_shift_too_small_to_matter_is_left_alone():
     rng = random.Random(4)
     assert level_shift(noise(rng, 3000, spread=0.01) + noise(rng, 3000, level=1.02, spread=0.01)) is None
+
+
+def drifting(rng, whole, spread=0.02, count=600):
+    return [1.0 + whole * step / count + rng.gauss(0, spread) for step in range(count)]
+
+
+def wandering(rng, whole, spread=0.02, count=600):
+    """A step time that walks at random, by `whole` (one sigma) from the first step to the last."""
+    level, found = 1.0, []
+    for _ in range(count):
+        level += rng.gauss(0, whole / count**0.5)
+        found.append(level + rng.gauss(0, spread))
+    return found
+
+
+def test_a_drift_over_the_whole_window_is_seen_from_an_eighth_of_the_step_on():
+    """A drift differs between two levels by half of itself only: 3 % are never seen, 13 % nearly always."""
+    rng = random.Random(6)
+    assert sum(level_shift(drifting(rng, 0.03)) is not None for _ in range(100)) == 0
+    assert sum(level_shift(drifting(rng, 0.13)) is not None for _ in range(100)) >= 95
+
+
+def test_a_threshold_that_sees_a_drift_of_three_percent_would_cry_wolf(monkeypatch):
+    """A machine whose pace wanders by 1 % is no reason to doubt a window. At 1 % it is called unsteady too often."""
+    rng = random.Random(7)
+    walks = [wandering(rng, 0.01) for _ in range(200)]
+    assert sum(level_shift(walk) is not None for walk in walks) == 0
+    monkeypatch.setattr(steadiness, "SMALLEST_SHIFT", 0.01)
+    assert sum(level_shift(walk) is not None for walk in walks) > 0.05 * len(walks)
 
 
 def test_too_few_steps_give_no_verdict():

@@ -112,6 +112,30 @@ def test_runs_appear_while_the_sweep_goes_on_and_the_end_is_a_full_pass(
     assert "RUNNING" not in {entry["status"] for entry in held.values()}
 
 
+def test_a_sweep_that_the_database_has_is_left_alone_until_something_is_missing(
+    sweep: SweepFolder, uri: str, read_store: ReadStore, with_findings: Callable[..., Any]
+) -> None:
+    """A finished sweep is run again by a head that ends at once. A database that was deleted is written anew."""
+    from accelsweep.publish.publisher import publish
+
+    with_findings(sweep)
+    publish(sweep, uri)
+
+    def said() -> str:
+        head = subprocess.Popen(["true"])
+        head.wait()
+        command = [sys.executable, "-m", "accelsweep.publish", str(sweep.root), "--follow", "--tracking-uri", uri]
+        command += ["--until-pid", str(head.pid)]
+        done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=PATIENCE_SECONDS)
+        return done.stdout
+
+    assert said() == f"{sweep.name}: MLflow has everything already\n"
+    (sweep.home / "mlflow.db").unlink(missing_ok=True)
+    Path(uri.removeprefix("sqlite:///")).unlink(missing_ok=True)
+    assert "entries written" in said()
+    assert len(read_store(sweep, uri)) == 34
+
+
 def test_a_run_whose_sweep_was_killed_does_not_stay_running(
     sweep: SweepFolder, uri: str, read_store: ReadStore
 ) -> None:

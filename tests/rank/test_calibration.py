@@ -13,7 +13,7 @@ from one_rank import BOTH_LOOPS, DIGITS, MEASURE, MLP, TIMED, TIMED_DATA, run_ra
 
 from accelsweep.core.breakdown import PARTS
 from accelsweep.core.outcome import Outcome
-from accelsweep.rank.probing import steps_of_pass
+from accelsweep.measure.breakdown import steps_of_pass
 
 PROBED = {**MEASURE, "min_seconds": 0.5, "max_steps": 400, "probe_steps": 20}
 TOLERANCE = 0.05

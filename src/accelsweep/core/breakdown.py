@@ -18,6 +18,9 @@ COMPUTE = ("forward", "backward", "optimizer")
 BEHIND = 0.5
 """An asynchronous device that is behind the host at the end of fewer steps than this share waits for the host."""
 
+SUBSTANTIAL = 0.3
+"""A second part that takes this share of the step is named in the verdict too: without it the first reads as all."""
+
 MAJORITY = 0.5
 """A bottleneck that takes a smaller share of the step is said to take no majority of it."""
 
@@ -43,6 +46,7 @@ def bottleneck(shares: Mapping[str, float], device_behind: float | None = None) 
     The verdict is `input-bound`, `transfer-bound`, `communication-bound`, `compute-bound` or `overhead-bound`. The
     largest part of the step decides; forward, backward and optimizer count together as compute. Compute on an
     asynchronous device that waits for the host (`BEHIND`) is `overhead-bound`: its time is that of launching the work.
+    A second part that is `SUBSTANTIAL` is named after the first: `compute-bound and input-bound`.
     """
     compute = sum(shares.get(part, 0.0) for part in COMPUTE)
     parts = {
@@ -52,16 +56,16 @@ def bottleneck(shares: Mapping[str, float], device_behind: float | None = None) 
         "communication-bound": ("exchanging gradients", shares.get("communication", 0.0)),
         "overhead-bound": ("the loop around the model", shares.get("overhead", 0.0)),
     }
-    verdict = max(parts, key=lambda name: parts[name][1])
+    verdict, rest = sorted(parts, key=lambda name: -parts[name][1])[:2]
     words, share = parts[verdict]
     evidence = f"{words} took {_percent(share)} of a step"
     if verdict == "compute-bound" and device_behind is not None and device_behind < BEHIND:
         behind = f"the device was behind the host at the end of only {_percent(device_behind)} of the steps"
         return "overhead-bound", f"{evidence}, but {behind}, so it waits for work to be launched"
-    rest = max((part for part in parts if part != verdict), key=lambda name: parts[name][1])
     if share < MAJORITY:
         evidence += ", less than half of it"
-    return verdict, f"{evidence}; next came {parts[rest][0]} with {_percent(parts[rest][1])}"
+    both = f"{verdict} and {rest}" if parts[rest][1] >= SUBSTANTIAL else verdict
+    return both, f"{evidence}; next came {parts[rest][0]} with {_percent(parts[rest][1])}"
 
 
 def _percent(share: float) -> str:

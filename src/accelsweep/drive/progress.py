@@ -13,14 +13,16 @@ from rich.progress import Progress as Bar
 from accelsweep.base.terminal import escaped
 from accelsweep.core.cell import label
 from accelsweep.core.outcome import Outcome
-from accelsweep.core.plans import Hold, Manifest, Run
+from accelsweep.core.plans import Block, Hold, Manifest, Run
 from accelsweep.core.settings import Site
 from accelsweep.core.tasks import compared_rate
 from accelsweep.drive.console import duration
+from accelsweep.drive.forecast import LONG_SECONDS, Forecast, Pace, announcement
+from accelsweep.plan.grid.measures import measure_options
 from accelsweep.report.format import number
 from accelsweep.state.folders import SweepFolder
 from accelsweep.state.living import read_hold
-from accelsweep.state.progress import signs_of
+from accelsweep.state.progress import signs_of, steps_done
 from accelsweep.state.records import readable_records, record_or_none
 from accelsweep.supervise.skips import standing
 
@@ -45,6 +47,9 @@ class SweepProgress:
     before: dict[str, int] = field(default_factory=dict)
     standing: set[str] = field(default_factory=set)
     fresh_seconds: list[float] = field(default_factory=list)
+    overrides: tuple[str, ...] = ()
+    pace: Pace = field(default_factory=Pace)
+    forecast: Forecast | None = None
     last: str = ""
     failure: str | None = None
     console: Console = field(default_factory=Console)
@@ -65,6 +70,7 @@ class SweepProgress:
             total=len(runs),
             done=len(runs),
             wanted_rate=manifest.settings.analysis.rate,
+            overrides=manifest.overrides,
         )
         progress._look_for_open_blocks()
         return progress
@@ -107,6 +113,8 @@ class SweepProgress:
                 self._tell(run)
             if self.folder.done(block).exists() and not ended:
                 del self.pending[block]  # until then a run may be tried again; the rest was measured before
+        if self.forecast is None and not self.fresh_seconds:
+            self._foretell()
         if self.bar is not None:
             self.bar.update(self.bar.task_ids[0], completed=self.done, description=escaped(self._line()))
 
@@ -134,6 +142,22 @@ class SweepProgress:
             self.failure = text
         self.console.print(escaped(f"[{self.done}/{self.total}] {text}"), markup=False, highlight=False, soft_wrap=True)
 
+    def _foretell(self) -> None:
+        """Tell what the first run takes as soon as its steps show it, where that is long."""
+        for block in self.pending:
+            hold = read_hold(self.folder.hold(block))
+            if hold is None or hold.run is None:
+                continue
+            if (seconds := self.pace.look(hold.run, steps_done(self.folder, hold.run))) is None:
+                return
+            config = Block.read(self.folder.block(block)).configs[Run.parse(hold.run).cell]
+            self.forecast = Forecast.of(config, config.measure, seconds)
+            if self.forecast.seconds > LONG_SECONDS:
+                options = measure_options(self.folder.home, self.overrides)
+                text = announcement(config, self.forecast, self.total - self.done, options)
+                self.console.print(escaped(text), markup=False, highlight=False, soft_wrap=True)
+            return
+
     def _line(self) -> str:
         now = [self.labels.get(hold.run, "") for hold in self._holds() if hold.run]
         parts = [now[0] if now else "preparing", f"last {self.last}" if self.last else "", self._eta()]
@@ -144,10 +168,10 @@ class SweepProgress:
         return (hold for hold in holds if hold is not None)
 
     def _eta(self) -> str:
-        if not self.fresh_seconds:
-            return ""
-        left = (self.total - self.done) * sum(self.fresh_seconds) / len(self.fresh_seconds)
-        return f"about {duration(left)} left"
+        runs = self.total - self.done
+        if self.fresh_seconds:
+            return f"about {duration(runs * sum(self.fresh_seconds) / len(self.fresh_seconds))} left"
+        return "" if self.forecast is None else f"at least {duration(runs * self.forecast.seconds)} left"
 
 
 def _stamp(folder: SweepFolder, run: str) -> int:

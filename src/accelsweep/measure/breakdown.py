@@ -24,6 +24,9 @@ from accelsweep.measure.clock import Clock, Marks, WaitedDevice, monotonic
 SETTLING_STEPS = 3
 """Steps before each half that do not count: first calls, allocations, a changed exchange."""
 
+FEWEST_STEPS = 3
+"""Steps of a pass whose steps are so long that more would not fit into `measure.min_seconds`."""
+
 T = TypeVar("T")
 
 
@@ -140,6 +143,12 @@ class ProbePass:
         self.halves.append(self._timer.end())
         self._done = 0
         return len(self.halves) == 2 or self._stop_exchange is None or not self._stop_exchange()
+
+
+def steps_of_pass(asked: int, seconds: float, step_seconds: float, multiple_of: int) -> int:
+    """Return `asked`, or as many steps as fit into `seconds` (at least a few), rounded up to whole optimiser steps."""
+    fitting = max(FEWEST_STEPS, int(seconds / step_seconds))
+    return -(-min(asked, fitting) // multiple_of) * multiple_of
 
 
 def seconds_of(halves: list[Half]) -> dict[str, float]:

@@ -16,6 +16,7 @@ from accelsweep.base.errors import InputError
 from accelsweep.core.config import Measure
 from accelsweep.measure.clock import Clock, Marks, WaitedDevice, monotonic
 from accelsweep.measure.group import Group
+from accelsweep.measure.growth import MemoryWatch, part_ends
 from accelsweep.measure.losses import Losses
 
 MARGIN = 1.1
@@ -117,21 +118,21 @@ class Window:
         group: Group,
         clock: Clock = monotonic,
         probes: Sequence[Probe] = (),
+        watch: MemoryWatch | None = None,
         progress: Callable[[int], object] | None = None,
     ) -> None:
-        """`progress` is called with the number of finished steps after each one; it must be a fast memory write."""
+        """`watch` looks at both ends of the window and a few times between.
+
+        `progress` is called with the number of finished steps after each one; it must be a fast memory write.
+        """
         self._rules, self._device, self._group, self._clock, self._probes = rules, device, group, clock, probes
-        self._progress = progress
+        self._watch, self._progress = watch or MemoryWatch({}), progress
         self._losses, self._samples = Losses(), list[int]()
         self._done, self._next_turn = 0, 1
+        self._later_turns: list[int] = []
         self._warmup_seconds: list[float] = []
         self._began_at = self._first_step_seconds = self._opened = self._seconds = math.nan
         self._marks: Marks | None = None
-
-    @property
-    def window_steps(self) -> int | None:
-        """The number of steps of the window, or None while that is open."""
-        return self._next_turn - self._rules.warmup if self._warmup_seconds else None
 
     def begin(self) -> None:
         """Call once, before the first batch is fetched."""
@@ -159,6 +160,10 @@ class Window:
         if self._done == self._rules.warmup:
             self._open()
             return False
+        if self._later_turns:
+            self._watch.look(self._done - self._rules.warmup)
+            self._next_turn = self._later_turns.pop(0)
+            return False
         self._close()
         return True
 
@@ -167,7 +172,9 @@ class Window:
         self._device.synchronise()
         self._warmup_seconds = self._marks.seconds()
         steps = self._group.broadcast(self._rules.window_steps(self._warmup_seconds))
-        self._next_turn = self._rules.warmup + steps
+        ends = [*part_ends(steps, self._rules.multiple_of), steps]
+        self._next_turn, *self._later_turns = (self._rules.warmup + end for end in ends)
+        self._watch.look(0)
         for probe in self._probes:
             probe.start()
         self._group.barrier()
@@ -179,6 +186,7 @@ class Window:
         self._seconds = self._clock() - self._opened
         for probe in reversed(self._probes):  # the last probe read before the window is read first after it
             probe.stop()
+        self._watch.look(self._done - self._rules.warmup)
         self._group.barrier()
 
     def result(self) -> RankWindow:

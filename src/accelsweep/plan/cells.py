@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from functools import partial
+from functools import cache, partial
 from typing import Any
 
 from hydra.core.object_type import ObjectType
@@ -52,7 +52,7 @@ def checked_grid(composer: Composer, overrides: Sequence[str]) -> CheckedGrid:
     _refuse_foreign_config(composer, master)
     grid = composer.grid(master)
     choices = dict(master.hydra.runtime.choices)
-    file_of = partial(defining_file, folders=composer.folders, choices=choices)
+    file_of = cache(partial(defining_file, folders=composer.folders, choices=choices))
     steering = steering_of(composer, grid.jobs[0])
     settings, site, exclude = check.steering(steering, file_of)
     site = site.model_copy(update={"inventory": devices.inventory()}) if site.probe else site

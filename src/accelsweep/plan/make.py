@@ -73,8 +73,7 @@ def make_plan(
     past = earlier.read(folder)
     settings = _with_repeats(grid.settings, past.manifest.settings if past.manifest else None, add_repeats, decided)
     baseline, notes = choose_baseline(grid)
-    for cell in grid.cells.values():
-        classes.refuse_missing(cell.config, home)
+    classes.refuse_missing((cell.config for cell in grid.cells.values()), home)
     blocks = _blocks(folder.name, grid, settings, baseline, past.blocks)
     manifest = _manifest(folder, past.revision + 1, overrides, grid, settings, baseline, blocks)
     if past.manifest and manifest.model_copy(update={"revision": past.manifest.revision}) == past.manifest:

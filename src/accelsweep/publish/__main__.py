@@ -8,6 +8,7 @@ import sys
 import typer
 
 from accelsweep.state.entry import answer, planned_sweep, sweep_parser
+from accelsweep.state.folders import SweepFolder
 from accelsweep.state.stamps import bring_all_back
 
 
@@ -26,17 +27,22 @@ def _publish(options: argparse.Namespace) -> None:
     if options.follow:
         from accelsweep.publish.follow import follow
 
-        typer.echo(follow(folder, options.tracking_uri, until_pid=options.until_pid, tell=typer.echo))
+        done = follow(folder, options.tracking_uri, until_pid=options.until_pid, tell=typer.echo)
+        typer.echo(done or _nothing_to_do(folder))
         return
     from accelsweep.publish.state import up_to_date
 
     bring_all_back(folder)
     if up_to_date(folder, options.tracking_uri):
-        typer.echo(f"{folder.name}: MLflow has everything already")
+        typer.echo(_nothing_to_do(folder))
         return
     from accelsweep.publish.publisher import publish
 
     typer.echo(publish(folder, options.tracking_uri, tell=typer.echo))
+
+
+def _nothing_to_do(folder: SweepFolder) -> str:
+    return f"{folder.name}: MLflow has everything already"
 
 
 if __name__ == "__main__":

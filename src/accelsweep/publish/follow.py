@@ -18,9 +18,10 @@ import psutil
 from accelsweep.base.errors import AccelsweepError
 from accelsweep.base.secrets import masked
 from accelsweep.publish.contents import run_key
-from accelsweep.publish.location import resolve
+from accelsweep.publish.location import database_file, resolve
 from accelsweep.publish.publisher import Publication, Tell, bring_about_runs, publish
 from accelsweep.publish.snapshot import Snapshot, take
+from accelsweep.publish.state import up_to_date
 from accelsweep.publish.store import connect, refuse_foreign
 from accelsweep.state.folders import SweepFolder
 
@@ -88,9 +89,10 @@ class Follower:
 
 def follow(
     folder: SweepFolder, tracking_uri: str | None = None, *, until_pid: int | None = None, tell: Tell = print
-) -> Publication:
+) -> Publication | None:
     """Publish the sweep until the process `until_pid` ends or this one is told to stop; then publish all and return.
 
+    Returns None, and never imports mlflow, where a database has everything already and no block begins meanwhile.
     A store that was silent until the end is asked once more without waiting, because the sweep's user waits for this.
     Must run in the main thread of a process of its own: it lowers the process's priority and takes over its signals.
     Raises StoreUnreachable if the store does not answer at the end, InputError if it holds another sweep of that name.
@@ -98,6 +100,11 @@ def follow(
     os.nice(19)
     stop = _stop_on_signals()
     ended = _ended(until_pid)
+    if _has_all(folder, tracking_uri):
+        while not (stop.is_set() or ended() or folder.holds()):
+            stop.wait(POLL_SECONDS)
+        if not folder.holds() and _has_all(folder, tracking_uri):
+            return None
     follower = Follower(folder, resolve(folder.home, tracking_uri), tell)
     try:
         while not stop.is_set() and not ended():
@@ -107,6 +114,12 @@ def follow(
         tell(str(error))
         raise
     return publish(folder, tracking_uri, patience_seconds=0.0 if follower.silent else _PATIENCE_SECONDS, tell=tell)
+
+
+def _has_all(folder: SweepFolder, tracking_uri: str | None) -> bool:
+    """Return whether a database holds the whole sweep. A server cannot be asked without mlflow, so it never does."""
+    in_a_file = database_file(resolve(folder.home, tracking_uri)) is not None
+    return in_a_file and folder.manifest.exists() and up_to_date(folder, tracking_uri)
 
 
 def _stop_on_signals() -> threading.Event:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from accelsweep.core.record import Doubt, Effective, Metric
 from accelsweep.measure.group import group_of
+from accelsweep.measure.growth import MemoryWatch, kinds_of
 from accelsweep.measure.losses import first_not_finite
 from accelsweep.measure.metrics.energy import GpuEnergy, PackageEnergy, energy_metrics
 from accelsweep.measure.metrics.memory import RankMemory, memory_metrics, rank_memory
@@ -49,7 +50,8 @@ def measure(spec: RunSpec, driver: Driver, place: RankPlace, progress: Callable[
     watches = [DeviceWatch(uuid) for uuid in device_uuids(driver.device)]
     probes: list[Probe] = [*watches, *energy.values(), cpu]
     group = group_of(spec.world_size)
-    window = Window(rules, device=measured_device(driver.device), group=group, probes=probes, progress=progress)
+    device, watch = measured_device(driver.device), MemoryWatch(kinds_of(driver.device))
+    window = Window(rules, device=device, group=group, probes=probes, watch=watch, progress=progress)
     driver.drive(window)
     seen = window.result()
     ranks = group.gather(
@@ -58,6 +60,7 @@ def measure(spec: RunSpec, driver: Driver, place: RankPlace, progress: Callable[
             "samples": seen.samples,
             "diverged_at": first_not_finite(seen.losses),
             "memory": asdict(rank_memory(driver.device)),
+            "grown": watch.grown(),
             "energy": {name: [probe.joules, probe.reason] for name, probe in energy.items()},
             "cpu": cpu.reading,
             "device": _name(driver.device),
@@ -114,6 +117,7 @@ def _conclude(
         doubts.short_window(seen_seconds=rates["window_seconds"].value or 0.0, asked=spec.config.measure.min_seconds),
         doubts.unsteady(seen.window_step_seconds),
         *machine_doubts(cpu, place.local_size),
+        doubts.memory_grows(fastest_growth([rank["grown"] for rank in ranks])),
         doubts.epoch_boundary(boundaries),
     ]
     effective = _effective(spec, driver, seen, ranks)
@@ -132,6 +136,12 @@ def machine_doubts(cpu: list[dict[str, float]], local_size: int) -> list[Doubt |
         doubts.swapping(max(reading["swapped_bytes"] for reading in cpu)),
         doubts.page_faults(*max((reading["major_faults"], reading["seconds"]) for reading in cpu)),
     ]
+
+
+def fastest_growth(ranks: list[dict[str, tuple[int, int]]]) -> tuple[str, int, int] | None:
+    """Return where memory grew the most, with bytes and steps, given every rank's `MemoryWatch.grown`."""
+    found = [(place, grown, steps) for rank in ranks for place, (grown, steps) in rank.items()]
+    return max(found, key=lambda one: one[1], default=None)
 
 
 def _foreign_metric(foreign: float | None) -> Metric:

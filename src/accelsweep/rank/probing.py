@@ -12,7 +12,7 @@ import torch
 
 from accelsweep.core.breakdown import Breakdown
 from accelsweep.core.record import Metric
-from accelsweep.measure.breakdown import PhaseTimer, ProbePass, breakdown_of, share_metrics
+from accelsweep.measure.breakdown import PhaseTimer, ProbePass, breakdown_of, share_metrics, steps_of_pass
 from accelsweep.measure.device import measured_device
 from accelsweep.measure.group import group_of
 from accelsweep.rank.loops.make import make_loop
@@ -34,10 +34,6 @@ def release(device: torch.device) -> None:
         torch.cuda.empty_cache()
 
 
-FEWEST_STEPS = 3
-"""Steps of a pass whose steps are so long that more would not fit into `measure.min_seconds`."""
-
-
 def probe(spec: RunSpec, step_seconds: float) -> Probed:
     """Train at most `measure.probe_steps` steps and break them down. Raises the errors of the user's code.
 
@@ -55,9 +51,3 @@ def probe(spec: RunSpec, step_seconds: float) -> Probed:
     loop.drive(listener)
     found = breakdown_of(group_of(spec.world_size).gather(listener.halves), steps)
     return Probed(found, share_metrics(found))
-
-
-def steps_of_pass(asked: int, seconds: float, step_seconds: float, multiple_of: int) -> int:
-    """Return `asked`, or as many steps as fit into `seconds` (at least a few), rounded up to whole optimiser steps."""
-    fitting = max(FEWEST_STEPS, int(seconds / step_seconds))
-    return -(-min(asked, fitting) // multiple_of) * multiple_of

@@ -74,8 +74,8 @@ CAPTIONS: dict[str, Caption] = {
         "Where the time of a step goes",
         "Shares of a step, from a probe pass after the timed window. The parts are waiting for data, moving batches, "
         "forward, backward, optimizer, exchanging gradients, and the loop around them. Exchanging gradients includes "
-        "waiting for the slowest rank. The largest part is the bottleneck; forward, backward and optimizer count as "
-        "one part.",
+        "waiting for the slowest rank. The largest part is the bottleneck, and a second one of three tenths is named "
+        "too. Forward, backward and optimizer count as one part.",
     ),
     "quality": Caption(
         "Quality",

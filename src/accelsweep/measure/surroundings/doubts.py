@@ -90,6 +90,21 @@ def page_faults(faults: float, seconds: float) -> Doubt | None:
     )
 
 
+def memory_grows(found: tuple[str, int, int] | None) -> Doubt | None:
+    """Doubt a window in which a rank's memory grew throughout: where, by how many bytes, over how many steps."""
+    if found is None:
+        return None
+    place, grown, steps = found
+    return Doubt(
+        code="memory_grows",
+        message=(
+            f"a rank's memory on {place} grew throughout the window, by {grown / 2**20:.0f} MiB "
+            f"({grown / steps / 2**20:.2g} MiB a step)"
+        ),
+        remedy="keep nothing of earlier steps (store loss.item(), not loss); let a cache fill in measure.warmup_steps",
+    )
+
+
 def epoch_boundary(count: int) -> Doubt | None:
     """Doubt a window that restarted the training data."""
     if count == 0:

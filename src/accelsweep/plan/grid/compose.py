@@ -87,6 +87,7 @@ class Composer:
         self.loader = ConfigLoaderImpl(config_search_path=search_path)
         self._parser = OverridesParser(functions=_functions(), config_loader=self.loader)
         self._parsed: dict[str, Override] = {}
+        self._groups: dict[str, bool] = {}
         self._hydra_lines: tuple[str, ...] = ()
         self._masters: dict[tuple[str, ...], DictConfig] = {}
 
@@ -101,7 +102,10 @@ class Composer:
 
     def is_group_choice(self, override: Override) -> bool:
         """Return whether Hydra takes this override for a choice of a config group rather than for a value."""
-        return not isinstance(override.value(), dict) and self.loader.repository.group_exists(override.key_or_group)
+        key = override.key_or_group
+        if key not in self._groups:  # Hydra looks into every folder each time, and a grid asks for each of its cells
+            self._groups[key] = self.loader.repository.group_exists(key)
+        return self._groups[key] and not isinstance(override.value(), dict)
 
     def compose(self, lines: Sequence[str]) -> DictConfig:
         """Compose one job through Hydra, `hydra` node included; raise InputError for anything that is wrong."""

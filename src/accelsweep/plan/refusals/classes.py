@@ -21,9 +21,13 @@ from accelsweep.plan.sources import find_package, is_installed, places_of, state
 _FORM = "`_target_` is package.module.Class"
 
 
-def refuse_missing(config: CellConfig, home: Path) -> None:
-    """Raise InputError, naming the key, for a `_target_` that is no class's name, or whose class is not there."""
-    for key, target in stated_targets(config):
+def refuse_missing(configs: Iterable[CellConfig], home: Path) -> None:
+    """Raise InputError, naming the key, for a `_target_` that is no class's name, or whose class is not there.
+
+    A grid has many settings and few classes: each is looked up once, because its sources are read for that.
+    """
+    stated = (pair for config in configs for pair in stated_targets(config))
+    for key, target in {repr(pair): pair for pair in stated}.values():
         if not isinstance(target, str) or not all(part.isidentifier() for part in target.split(".")):
             raise InputError(f"{key}={'null' if target is None else target}: this names no class; {_FORM}")
         _look_up(key, target, home)

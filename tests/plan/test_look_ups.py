@@ -1,0 +1,45 @@
+"""A large grid has few keys and few classes: files are read once for each of those, and not for every setting."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import pytest
+from hydra._internal.config_repository import CachingConfigRepository
+
+from accelsweep.plan import cells
+from accelsweep.plan.make import make_plan
+from accelsweep.plan.refusals import classes
+
+
+@pytest.fixture
+def looked_up(monkeypatch):
+    """How often a class's source, Hydra's folders, and the file that defines a key were looked for."""
+    counts = Counter()
+
+    def counted(owner, name):
+        real = getattr(owner, name)
+
+        def count(*arguments, **options):
+            counts[name] += 1
+            return real(*arguments, **options)
+
+        monkeypatch.setattr(owner, name, count)
+
+    counted(classes, "_look_up")
+    counted(CachingConfigRepository, "group_exists")
+    counted(cells, "defining_file")
+    return counts
+
+
+def looks(home, looked_up, settings):
+    looked_up.clear()
+    given = [f"batch_size=range(1,{settings // 4 + 1})", "model=mlp,small_cnn", "precision=32-true,bf16-mixed"]
+    assert len(make_plan(home, ["accelerator=cpu", *given]).cells) == settings
+    return dict(looked_up)
+
+
+def test_twenty_times_as_many_settings_are_planned_with_as_many_look_ups(home, looked_up):
+    few, many = looks(home, looked_up, 8), looks(home, looked_up, 160)
+    assert few == many
+    assert set(few) == {"_look_up", "group_exists", "defining_file"}
