@@ -13,29 +13,39 @@ BESIDE = -n $(TEST_WORKERS) --dist loadgroup
 export MLFLOW_DISABLE_TELEMETRY := true
 
 .DEFAULT_GOAL := help
-.PHONY: help setup sweep claims ui check audit format test test-fast test-long system example example-report gpu gpu-pack pictures docs wheel clean
+.PHONY: help setup package sweep claims ui check audit format test test-fast test-long system example example-report gpu gpu-pack pictures docs wheel clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
-setup: $(VENV)/.installed ## create .venv from the pinned set and install accelsweep into it
+setup: $(VENV)/.installed ## create .venv with the pinned set and all that development needs
 
-$(VENV)/.installed: constraints.txt pyproject.toml
+package: $(VENV)/.package ## create .venv with accelsweep and the pinned packages that it needs, and no more
+
+# Modules are compiled when they are first imported: most of those that lie in the packages never are.
+PIP_INSTALL = PIP_CONSTRAINT=constraints.txt $(RUN)/python -m pip install --quiet --disable-pip-version-check --no-compile
+
+$(VENV)/.package: constraints.txt pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
 	  { echo "accelsweep needs Python 3.11 or later; $$($(PYTHON) --version) found. Try: make PYTHON=python3.12 $(MAKECMDGOALS)"; exit 2; }
 	@echo "setting up $(VENV): a virtual environment and the pinned packages, once"
 	@test -x $(RUN)/python || $(PYTHON) -m venv $(VENV)
-	@PIP_CONSTRAINT=constraints.txt $(RUN)/python -m pip install --quiet --disable-pip-version-check -e '.[dev]'
+	@$(PIP_INSTALL) -e .
 	@touch $@
 	@echo "$(VENV) is ready"
 
-sweep: setup ## measure the quickstart on this machine, to a report and a filled MLflow store
+$(VENV)/.installed: $(VENV)/.package
+	@echo "adding to $(VENV) what development needs"
+	@$(PIP_INSTALL) -e '.[dev]'
+	@touch $@
+
+sweep: package ## measure the quickstart on this machine, to a report and a filled MLflow store
 	@$(RUN)/accelsweep run experiment=quickstart
 
-claims: setup ## put well-known claims to the test on this machine: CLAIMS_MINUTES (30) at most, to reports/claims
+claims: package ## put well-known claims to the test on this machine: CLAIMS_MINUTES (30) at most, to reports/claims
 	@$(RUN)/accelsweep claims --minutes $(CLAIMS_MINUTES)
 
-ui: setup ## browse the results in MLflow's UI
+ui: package ## browse the results in MLflow's UI
 	@$(RUN)/accelsweep ui
 
 check: setup ## formatting, lint, types, layers, security, workflow lint

@@ -392,6 +392,7 @@ hostile = st.text(st.characters(exclude_categories=["Cs"]), max_size=20).filter(
 
 
 @pytest.mark.exhaustive
+@pytest.mark.exhaustive
 @settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     st.lists(

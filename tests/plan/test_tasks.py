@@ -33,6 +33,7 @@ def test_what_does_not_fit_is_refused_with_what_to_do(home, overrides, words):
     assert not (home / "sweeps").exists()
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize(
     "overrides",
     [
@@ -75,6 +76,7 @@ def test_a_swept_key_that_the_task_does_not_use_is_refused(home, overrides, key)
         make_plan(home, [*QUICK, *overrides])
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize(
     "overrides",
     [

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import socket
 import uuid
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -28,6 +29,18 @@ from accelsweep.publish.wanted import KEY, PARENT
 from accelsweep.state.attempts import RunFolder
 from accelsweep.state.folders import SweepFolder
 from accelsweep.state.progress import StepCount
+
+
+@pytest.fixture(scope="module")
+def free_port() -> int:
+    """A port on loopback that nobody uses."""
+    return _free_port()
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
 
 
 @pytest.fixture(scope="session")
@@ -171,6 +184,7 @@ def _finding(cell: str, axes: dict[str, Any], rate: float | None, unsupported: s
         rate=_estimate(rate, "1/s") if known and rate else None,
         speedup=Speedup(ratio=_estimate(1.5, "1"), paired=True) if known else None,
         quality=_estimate(0.95, "val_accuracy") if known else None, quality_verdict="quality: undecided",
+        quality_difference=_estimate(0.01, "val_accuracy") if known else None,
         metrics={"host_pss_bytes": memory, "energy_joules": energy}, effective={"precision": "32-true"},
         doubts=(Doubt(code="busy_cpu", message="Others used the CPU.", remedy="Stop them."),), runs=(),
     )  # fmt: skip
@@ -178,11 +192,3 @@ def _finding(cell: str, axes: dict[str, Any], rate: float | None, unsupported: s
 
 def _estimate(value: float, unit: str) -> Estimate:
     return Estimate(value=value, low=0.9 * value, high=1.1 * value, unit=unit, confidence=0.99, count=3)
-
-
-def _free_port() -> int:
-    import socket
-
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])

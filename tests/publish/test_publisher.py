@@ -13,6 +13,7 @@ import pytest
 from stores import BOTH_STORES, BOTH_STORES_AT_LENGTH
 
 from accelsweep.base.errors import InputError
+from accelsweep.core.cell import label
 from accelsweep.core.config import CellConfig
 from accelsweep.core.outcome import Outcome
 from accelsweep.core.plans import Manifest
@@ -134,6 +135,9 @@ def test_a_cell_carries_the_findings_and_nothing_else(published: Published, read
         "quality": 0.95,
         "quality_low": pytest.approx(0.855),
         "quality_high": pytest.approx(1.045),
+        "quality_difference": 0.01,
+        "quality_difference_low": pytest.approx(0.009),
+        "quality_difference_high": pytest.approx(0.011),
         "host_pss_bytes": 5e7,
         "runs_planned": 3,
         "runs_finished": 3,
@@ -147,6 +151,26 @@ def test_a_cell_carries_the_findings_and_nothing_else(published: Published, read
     }
     assert cell["params"] == {"devices": "1", "batch_size": "32", "precision": "32-true"}
     assert "`energy_joules`: RAPL is not readable here" in cell["tags"]["mlflow.note.content"]
+
+
+def test_a_search_alone_tells_model_data_versions_commit_and_the_rules_of_the_verdict(published: Published) -> None:
+    sweep, uri = published
+    record = record_of(sweep, devices=2, batch_size=32)
+    expected = {
+        "cell": label(record.axes),
+        "cell_id": record.cell,
+        "model": record.config.model_target,
+        "data": record.config.data_target,
+        "torch": record.fingerprint.software["torch"],
+        "mlflow.source.git.commit": record.git["commit"],
+        "mlflow.source.git.dirty": "false",
+    }
+    assert None not in expected.values()
+    for kind in ("cell", "run"):
+        for run in search(sweep, uri, f"tags.kind = '{kind}' and tags.cell_id = '{record.cell}'"):
+            assert {name: run.data.tags[name] for name in expected} == expected
+    for cell in search(sweep, uri, f"tags.kind = 'cell' and tags.cell_id = '{record.cell}'"):
+        assert (cell.data.tags["confidence"], cell.data.tags["threshold"]) == ("0.95", "0.02")
 
 
 def test_aggregates_follow_the_findings_and_vanish_with_them(

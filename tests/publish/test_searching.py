@@ -116,7 +116,7 @@ def test_every_search_of_the_page_finds_what_it_says(sweep: SweepFolder) -> None
         named = {cell.cell for cell in cells if query in CELLS and CELLS[query](cell)}
         hits = found(sweep, query)
         assert {run.data.tags["run"] for run in hits if run.data.tags["kind"] == "run"} == runs, query
-        assert {run.data.tags["cell"] for run in hits if run.data.tags["kind"] == "cell"} == named, query
+        assert {run.data.tags["cell_id"] for run in hits if run.data.tags["kind"] == "cell"} == named, query
         assert hits, f"{query} finds nothing in the example, so nothing is shown"
 
 
@@ -144,8 +144,8 @@ def test_a_cell_has_the_median_of_its_rates_beside_their_mean(sweep: SweepFolder
         if record.outcome is Outcome.measured:
             rates.setdefault(record.cell, []).append(record.metrics["samples_per_second"].value or 0.0)
     cells = [run for run in found(sweep, "tags.kind = 'cell'") if "samples_per_second" in run.data.metrics]
-    assert {run.data.tags["cell"] for run in cells} == rates.keys()
+    assert {run.data.tags["cell_id"] for run in cells} == rates.keys()
     for run in cells:
-        own = rates[run.data.tags["cell"]]
+        own = rates[run.data.tags["cell_id"]]
         assert run.data.metrics["samples_per_second_median"] == pytest.approx(median(own), rel=1e-5)
         assert run.data.metrics["samples_per_second"] == pytest.approx(geometric_mean(own), rel=1e-5)

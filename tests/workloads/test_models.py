@@ -89,6 +89,7 @@ def test_parameter_counts_of_our_own_networks_are_those_of_the_arithmetic():
     assert mlp == (64 + 1) * 256 + (256 + 1) * 256 + (256 + 1) * 10
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("model", ["fcn5", "fcn8", "fcn5_mnist", *sorted({*TINY} - {"fcn"})])
 def test_every_models_config_builds_it_and_has_the_execution_axes(model):
     settings = OmegaConf.to_container(OmegaConf.load(MODELS / f"{model}.yaml"))
@@ -113,6 +114,7 @@ def test_every_parameter_gets_a_gradient_and_a_few_steps_lower_the_loss(name):
     assert losses[-1] < losses[0]
 
 
+@pytest.mark.exhaustive
 @EVERY
 def test_the_operations_of_every_model_are_counted(name):
     with torch.device("meta"):
@@ -128,6 +130,7 @@ def test_a_perceptrons_operations_are_six_per_weight_and_sample():
     assert training_flops(lambda: module.training_step(batch, 0)) == 4 * (4 * first + 6 * rest)
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize(
     ("model", "size", "billions"), [(ResNet50, 224, 4.1), (VGG16, 224, 15.5), (ResNetCifar, 32, 0.126)]
 )

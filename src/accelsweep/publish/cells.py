@@ -14,9 +14,20 @@ from accelsweep.base.documents import canonical_json, sha256_text
 from accelsweep.core.findings import CellFinding, Estimate, Verdict
 from accelsweep.core.outcome import Outcome
 from accelsweep.core.plans import PlannedCell
-from accelsweep.publish.contents import cell_key, doubt_codes, doubt_lines, run_name
+from accelsweep.publish.contents import cell_key, cell_tags, doubt_codes, doubt_lines, run_name
+from accelsweep.publish.origin import common
 from accelsweep.publish.snapshot import Finished, Snapshot
 from accelsweep.publish.wanted import NOTE, Wanted, metrics, milliseconds, params, tags
+
+_COLORS = {
+    Verdict.baseline: "#3b6fb6",
+    Verdict.faster: "#2e8b57",
+    Verdict.slower: "#c0504d",
+    Verdict.same: "#7f6fb0",
+    Verdict.disturbed: "#d98e04",
+    None: "#9e9e9e",
+}
+"""A cell's colour in MLflow's charts and lists; grey where nothing is decided."""
 
 
 def cell_run(snapshot: Snapshot, cell: PlannedCell) -> Wanted | None:
@@ -31,7 +42,7 @@ def cell_run(snapshot: Snapshot, cell: PlannedCell) -> Wanted | None:
     ended = max((milliseconds(item.finished_at) for item in finished), default=snapshot.planned)
     found = snapshot.findings_of(cell.name)
     numbers = {"runs_planned": float(len(runs)), "runs_finished": float(len(finished))} | _aggregates(snapshot, found)
-    words = tags(_tags(snapshot, cell, finished, found))
+    words = tags(_tags(snapshot, cell, finished, found)) | cell_tags(cell)
     name, axes = run_name(cell.axes), params(cell.axes)
     return Wanted(
         key=cell_key(cell.name),
@@ -72,6 +83,7 @@ def _aggregates(snapshot: Snapshot, found: Sequence[CellFinding]) -> dict[str, f
     numbers |= _interval("speedup", only.speedup.ratio if only.speedup else None)
     numbers |= {"speedup": 1.0} if only.verdict is Verdict.baseline and only.rate else {}
     numbers |= _interval("quality", only.quality)
+    numbers |= _interval("quality_difference", only.quality_difference)
     return numbers | measured
 
 
@@ -88,15 +100,17 @@ def _tags(
     counted = {outcome.value: outcomes.count(outcome) for outcome in outcomes if outcome}
     known = {
         "kind": "cell",
-        "cell": cell.name,
         "baseline": "yes" if cell.name == snapshot.manifest.baseline else "no",
         "outcome": next(iter(counted)) if len(counted) == 1 else None,
         "outcomes": ", ".join(f"{outcome} {count}" for outcome, count in counted.items()),
         "reason": cell.unsupported,
         "mlflow.source.name": "accelsweep",
+        **common(item.origin for item in finished),
     }
     if not found:
-        return known | {NOTE: cell.unsupported and f"**unsupported**: {cell.unsupported}"}
+        note = cell.unsupported and f"**unsupported**: {cell.unsupported}"
+        return known | {"mlflow.runColor": _COLORS[None], NOTE: note}
+    rules = snapshot.manifest.settings.analysis
     return {
         **known,
         "reason": cell.unsupported or "; ".join(_reasons(found)),
@@ -104,6 +118,9 @@ def _tags(
         "doubts": doubt_codes(tuple(doubt for one in found for doubt in one.doubts)),
         **_verdict(found),
         "recommended": _recommended(snapshot, found),
+        "confidence": rules.confidence,
+        "threshold": rules.threshold,
+        "mlflow.runColor": _COLORS.get(found[0].verdict if len(found) == 1 else None, _COLORS[None]),
         NOTE: _note(found),
     }
 

@@ -61,7 +61,7 @@ def finished_run(folder: SweepFolder, finished: Finished, cell: PlannedCell) -> 
         status=_STATUS.get(record.outcome, "FAILED"),
         started=started,
         ended=milliseconds(record.finished_at),
-        tags=_run_tags(record, finished.sha256, damage),
+        tags=_run_tags(record, finished, damage) | cell_tags(cell),
         params=params(_settings(record, cell.axes)),
         metrics=metrics(
             {name: metric.value for name, metric in record.metrics.items()} | {"wall_seconds": record.wall_seconds}
@@ -84,7 +84,7 @@ def running_run(running: RunningRun, cell: PlannedCell) -> Wanted:
         status="RUNNING",
         started=milliseconds(running.since),
         ended=None,
-        tags=tags({"kind": "run", "outcome": "running", "cell": cell.name, "run": running.run, "block": running.block}),
+        tags=tags({"kind": "run", "outcome": "running", "run": running.run, "block": running.block}) | cell_tags(cell),
         params=params(cell.axes),
         parent=cell_key(cell.name),
     )
@@ -146,14 +146,18 @@ def _settings(record: Record, axes: dict[str, Any]) -> dict[str, Any]:
     return fixed | axes | {"seed": record.seed} | in_force
 
 
-def _run_tags(record: Record, sha256: str, damage: DamagedFile | None) -> dict[str, str]:
+def cell_tags(cell: PlannedCell) -> dict[str, str]:
+    """Return the tags by which a cell and its repeats are grouped: its readable name, and its own."""
+    return tags({"cell": run_name(cell.axes), "cell_id": cell.name})
+
+
+def _run_tags(record: Record, finished: Finished, damage: DamagedFile | None) -> dict[str, str]:
     quality = record.metrics.get("quality")
     return tags(
         {
             "kind": "run",
             "outcome": record.outcome.value,
             "reason": record.reason,
-            "cell": record.cell,
             "run": record.run,
             "repeat": record.repeat,
             "block": record.block,
@@ -162,11 +166,11 @@ def _run_tags(record: Record, sha256: str, damage: DamagedFile | None) -> dict[s
             "hardware": hardware(record),
             "host": record.environment.get("before", {}).get("host"),
             "fingerprint": _fingerprint(record.fingerprint),
-            "record_sha256": sha256,
+            "record_sha256": finished.sha256,
             "doubts": doubt_codes(record.doubts),
             "quality_metric": quality.unit if quality else None,
             "mlflow.source.name": "accelsweep",
-            "mlflow.source.git.commit": record.git.get("commit"),
+            **finished.origin,
             NOTE: _run_note(record, damage),
         }
     )

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from accelsweep.base.errors import AccelsweepError, DamagedFile
+from accelsweep.base.errors import AccelsweepError, DamagedFile, InputError
 from accelsweep.base.secrets import masked
 from accelsweep.base.shipped import shipped_root
 from accelsweep.publish.cells import cell_run
@@ -33,6 +33,11 @@ Tell = Callable[[str], None]
 _FIRST_PAUSE_SECONDS = 0.5
 _LONGEST_PAUSE_SECONDS = 10.0
 _MAX_PASSES = 5
+_REFUSALS = ("UNAUTHENTICATED", "PERMISSION_DENIED", "CUSTOMER_UNAUTHORIZED")
+"""MLflow's codes for HTTP 401 and 403: asking again would not help."""
+
+_DRIVERS = {"psycopg2": "psycopg2-binary", "MySQLdb": "mysqlclient"}
+"""The packages of database drivers that are not named as their modules."""
 
 
 class StoreUnreachable(AccelsweepError):
@@ -146,6 +151,18 @@ def _constraints(folder: SweepFolder) -> Path | None:
     return None
 
 
+def _refused(uri: str, why: str) -> str:
+    return (
+        f"MLflow at {masked(uri)} refused us ({why}). Set MLFLOW_TRACKING_USERNAME and MLFLOW_TRACKING_PASSWORD, or "
+        "MLFLOW_TRACKING_TOKEN, of somebody who may write there. All records are safe; publish again then"
+    )
+
+
+def _lacks(uri: str, module: str) -> str:
+    package = _DRIVERS.get(module, module)
+    return f"MLflow at {masked(uri)} needs the Python package {module}: pip install {package}"
+
+
 def _patiently(converge: Callable[[], Publication], uri: str, patience_seconds: float, tell: Tell) -> Publication:
     from mlflow.exceptions import MlflowException
 
@@ -153,8 +170,12 @@ def _patiently(converge: Callable[[], Publication], uri: str, patience_seconds: 
     while True:
         try:
             return converge()
+        except ModuleNotFoundError as error:
+            raise InputError(_lacks(uri, str(error.name))) from error
         except (MlflowException, OSError) as error:
             why = masked(str(error).splitlines()[0])
+            if getattr(error, "error_code", None) in _REFUSALS:
+                raise StoreUnreachable(_refused(uri, why)) from error
             deadline = min(deadline, time.monotonic() + patience_seconds)  # the time before the first failure is free
             if time.monotonic() + pause > deadline:
                 raise StoreUnreachable(

@@ -12,6 +12,7 @@ from accelsweep.base.errors import DamagedFile
 from accelsweep.core.findings import CellFinding, Findings
 from accelsweep.core.outcome import Outcome
 from accelsweep.core.plans import Hold, Manifest, Run
+from accelsweep.publish.origin import origin
 from accelsweep.state.folders import SweepFolder
 from accelsweep.state.living import living_hold
 from accelsweep.state.progress import steps_done
@@ -21,9 +22,13 @@ Stamp = tuple[int, int]
 """A file's modification time in nanoseconds and its size: these change when a file is written anew."""
 
 
+_FORM = 2
+"""Raised whenever a repeat gets other tags, params or metrics: copies of an earlier version are then completed."""
+
+
 @dataclass(frozen=True)
 class Finished:
-    """A run that left a record. `stamp` is its file's; times are ISO 8601."""
+    """A run that left a record. `stamp` is its file's; times are ISO 8601; `origin` are its tags of that name."""
 
     run: str
     cell: str
@@ -32,6 +37,7 @@ class Finished:
     started_at: str
     finished_at: str
     stamp: Stamp
+    origin: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -116,12 +122,12 @@ def take(folder: SweepFolder, previous: Snapshot | None = None, *, live: bool = 
 
 
 def run_digest(source: str, axes: Mapping[str, Any]) -> str:
-    """Return the digest of a repeat's MLflow run: of its sources, and of its cell's axes, which name it.
+    """Return the digest of a repeat's MLflow run: of its form, its sources, and its cell's axes, which name it.
 
     A later revision of the plan may have one more axis. The record stays as it is, and the run gets the name of its
     cell.
     """
-    return sha256_text(canonical_json([source, axes]))
+    return sha256_text(canonical_json([_FORM, source, axes]))
 
 
 def report_digest(folder: SweepFolder) -> str:
@@ -157,7 +163,16 @@ def _finished(folder: SweepFolder, run: str, known: Finished | None) -> Finished
     if known is not None and known.stamp == stamp:
         return known
     record = read_record(folder, run)
-    return Finished(run, record.cell, sha256_file(path), record.outcome, record.started_at, record.finished_at, stamp)
+    return Finished(
+        run=run,
+        cell=record.cell,
+        sha256=sha256_file(path),
+        outcome=record.outcome,
+        started_at=record.started_at,
+        finished_at=record.finished_at,
+        stamp=stamp,
+        origin=origin(record),
+    )
 
 
 def _running(folder: SweepFolder, holds: list[Hold]) -> list[RunningRun]:
