@@ -10,9 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from accelsweep import __version__
 from accelsweep.base import documents
 from accelsweep.base.documents import Document, canonical_json, set_aside, write_bytes_atomically
-from accelsweep.base.errors import DamagedFile
+from accelsweep.base.errors import DamagedFile, NewerFile
 
 
 class Note(Document):
@@ -121,6 +122,56 @@ def test_a_document_of_another_format_is_refused_with_both_numbers(tmp_path):
 
     with pytest.raises(DamagedFile, match="format 1; this version reads 2"):
         Newer.read(written(tmp_path))
+
+
+def by_a_later_version(path, version="99.0", **changes):
+    """Rewrite a note as a later version may write it: whole, with its own version, and with other values in it."""
+    envelope = json.loads(path.read_text())
+    body = envelope["body"] | changes
+    seal = documents.sha256_text(canonical_json(body))
+    path.write_text(json.dumps(envelope | {"version": version, "body": body, "sha256": seal}))
+    return path
+
+
+@pytest.mark.parametrize(
+    ("changes", "unknown"),
+    [({"weather": "fine"}, "its 'weather'"), ({"numbers": ["one"]}, "its 'numbers.0'")],
+)
+def test_a_whole_document_that_a_later_version_wrote_is_refused_with_that_version_and_is_no_damage(
+    tmp_path, changes, unknown
+):
+    path = by_a_later_version(written(tmp_path), **changes)
+    before = path.read_bytes()
+    with pytest.raises(NewerFile, match=r"install accelsweep 99\.0") as caught:
+        Note.read(path)
+    assert f"accelsweep 99.0 wrote it, and this is {__version__}, which does not know {unknown}" in str(caught.value)
+    assert not isinstance(caught.value, DamagedFile), "what is damaged is set aside and made again"
+    assert path.read_bytes() == before
+
+
+def test_a_later_format_is_refused_and_names_its_version(tmp_path):
+    class Older(Note):
+        format: ClassVar[int] = 0
+
+    with pytest.raises(NewerFile, match=r"which does not know format 1 of a note; install accelsweep 99\.0"):
+        Older.read(by_a_later_version(written(tmp_path)))
+
+
+def test_a_document_of_a_later_version_that_has_what_we_know_is_read(tmp_path):
+    assert Note.read(by_a_later_version(written(tmp_path), text="new")).text == "new"
+
+
+@pytest.mark.parametrize("version", [None, "0.0.1", __version__, "no version"])
+def test_a_wrong_value_that_no_later_version_wrote_is_damage(tmp_path, version):
+    with pytest.raises(DamagedFile, match="not a valid note: numbers"):
+        Note.read(by_a_later_version(written(tmp_path), version, numbers=["one"]))
+
+
+def test_a_document_of_a_later_version_with_a_broken_seal_is_damage(tmp_path):
+    path = by_a_later_version(written(tmp_path), weather="fine")
+    path.write_text(path.read_text().replace("fine", "rain"))
+    with pytest.raises(DamagedFile, match="do not match its checksum"):
+        Note.read(path)
 
 
 def test_a_failed_write_leaves_the_old_file_and_no_litter(tmp_path, monkeypatch):

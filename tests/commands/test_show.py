@@ -1,5 +1,6 @@
 """What the commands print is true to the files: plan, status, results, comparison."""
 
+import json
 import os
 import re
 import shutil
@@ -133,6 +134,19 @@ def test_status_names_what_is_damaged_in_one_sweep_and_goes_on_to_the_next(examp
     assert f"aaa: damaged: {before.manifest}: not a whole JSON document (NaN is no JSON)" in shown
     assert f"{example_sweep.name}: " in shown
     assert f"damaged: {after.record(run)}: it is no file: something else stands in its place" in shown
+
+
+def test_status_names_the_sweep_that_a_later_version_wrote_and_goes_on_to_the_next(example_sweep, capsys):
+    later = SweepFolder(example_sweep.home, "aaa")
+    shutil.copytree(example_sweep.root, later.root)
+    envelope = json.loads(later.manifest.read_text())
+    later.manifest.write_text(json.dumps(envelope | {"format": 2, "version": "99.0"}))
+    with pytest.raises(typer.Exit):
+        print_status(example_sweep.home, None)
+    shown = capsys.readouterr().out
+    assert f"aaa: {later.manifest}: accelsweep 99.0 wrote it" in shown
+    assert "install accelsweep 99.0" in shown
+    assert f"{example_sweep.name}: " in shown
 
 
 def test_status_of_an_empty_folder_says_how_to_begin(tmp_path, capsys):

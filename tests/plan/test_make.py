@@ -10,6 +10,7 @@ from hydra.core.override_parser.types import Quote, QuotedString
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from accelsweep.base.documents import canonical_json, sha256_text
 from accelsweep.base.errors import EXIT_INPUT, DamagedFile, InputError
 from accelsweep.core.plans import Block, Manifest
 from accelsweep.core.settings import Device
@@ -361,6 +362,21 @@ def test_a_damaged_block_is_named_set_aside_and_planned_again(home):
     assert path.with_name(path.name + ".damaged-1").exists()
     assert Block.read(path) == first.new_blocks[1]
     assert not make_plan(home, QUICKSTART).changed
+
+
+@pytest.mark.parametrize("which", ["manifest.json", "blocks"])
+def test_a_plan_of_a_later_version_is_refused_and_nothing_of_it_is_touched(home, which):
+    planned(home, *QUICKSTART)
+    root = SweepFolder(home, "quickstart").root
+    path = root / which if which.endswith("json") else next(root.glob("blocks/b*.json"))
+    envelope = json.loads(path.read_text())
+    body = envelope["body"] | {"weather": "fine"}
+    seal = sha256_text(canonical_json(body))
+    path.write_text(json.dumps(envelope | {"version": "99.0", "body": body, "sha256": seal}))
+    before = {file: file.read_bytes() for file in root.rglob("*") if file.is_file()}
+    with pytest.raises(InputError, match=r"does not know its 'weather'; install accelsweep 99\.0"):
+        planned(home, *QUICKSTART)
+    assert {file: file.read_bytes() for file in root.rglob("*") if file.is_file()} == before
 
 
 def test_a_damaged_manifest_is_set_aside_and_its_blocks_stand(home):

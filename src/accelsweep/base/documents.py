@@ -1,7 +1,8 @@
 """The one way to write and read JSON documents: sealed by a checksum, renamed into place, validated before use.
 
-A document on disk is `{"accelsweep": KIND, "format": N, "sha256": SEAL, "body": {...}}`. The seal is the SHA-256 of the
-body's canonical JSON. A truncated file, a flipped bit or a hand edit is noticed and named, and the file is not used.
+A document on disk is `{"accelsweep": KIND, "format": N, "version": WRITER, "sha256": SEAL, "body": {...}}`. The seal is
+the SHA-256 of the body's canonical JSON. A truncated file, a flipped bit or a hand edit is noticed and named, and the
+file is not used. A whole file that a later version wrote is refused, and stays where it is.
 Only regular files are read, so that a FIFO or a device in the place of one stops nobody.
 """
 
@@ -16,9 +17,11 @@ from io import BufferedReader
 from pathlib import Path
 from typing import Any, ClassVar, NoReturn, Self
 
+from packaging.version import InvalidVersion, Version
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from accelsweep.base.errors import DamagedFile
+from accelsweep import __version__
+from accelsweep.base.errors import DamagedFile, NewerFile
 
 MOST_BYTES = 256 * 2**20
 """No document of ours comes near this size; a larger file is none of them."""
@@ -134,14 +137,16 @@ class Document(Frozen):
         """Write the sealed document to `path`, atomically; what stands there and is no file is set aside."""
         clear_place(path)
         body = canonical_json(self.model_dump(mode="json"))
-        head = f'{{"accelsweep":"{self.kind}","format":{self.format},"sha256":"{sha256_text(body)}","body":'
+        head = f'{{"accelsweep":"{self.kind}","format":{self.format},"version":"{__version__}",'
+        head += f'"sha256":"{sha256_text(body)}","body":'
         write_bytes_atomically(path, (head + body + "}\n").encode("utf-8", "surrogatepass"))
 
     @classmethod
     def read(cls, path: Path) -> Self:
         """Read and validate the document at `path`.
 
-        Raises DamagedFile if it is truncated, altered, of another kind or format; FileNotFoundError if it is absent.
+        Raises DamagedFile if it is truncated, altered or of another kind; NewerFile if it is whole, and a later version
+        wrote it; FileNotFoundError if it is absent.
         """
         try:
             envelope = parsed_json(read_whole(path).decode("utf-8", "surrogatepass"))
@@ -153,17 +158,29 @@ class Document(Frozen):
         except ValidationError as error:
             first = error.errors()[0]
             where = ".".join(str(part) for part in first["loc"])
+            if first["type"] == "extra_forbidden" or _is_later(envelope.get("version")):
+                raise NewerFile(path, envelope.get("version"), __version__, f"its {where!r}") from None
             raise DamagedFile(path, f"not a valid {cls.kind}: {where}: {first['msg']}") from None
 
 
 def _unseal(path: Path, envelope: Any, kind: str, known_format: int) -> Any:
     if not isinstance(envelope, dict) or envelope.get("accelsweep") != kind:
         raise DamagedFile(path, f"not an accelsweep {kind}")
-    if envelope.get("format") != known_format:
-        raise DamagedFile(path, f"{kind} of format {envelope.get('format')!r}; this version reads {known_format}")
+    found = envelope.get("format")
+    if found != known_format and _is_later(envelope.get("version")):
+        raise NewerFile(path, envelope.get("version"), __version__, f"format {found} of a {kind}")
+    if found != known_format:
+        raise DamagedFile(path, f"{kind} of format {found!r}; this version reads {known_format}")
     if "body" not in envelope or envelope.get("sha256") != sha256_text(canonical_json(envelope["body"])):
         raise DamagedFile(path, "its contents do not match its checksum")
     return envelope["body"]
+
+
+def _is_later(version: Any) -> bool:
+    try:
+        return Version(str(version)) > Version(__version__)
+    except InvalidVersion:
+        return False
 
 
 def set_aside(path: Path) -> Path:

@@ -44,6 +44,15 @@ class DamagedFile(AccelsweepError):
         self.why = why
 
 
+class NewerFile(InputError):
+    """A file of ours is whole, but a later version of accelsweep wrote it. It is refused, and never set aside."""
+
+    def __init__(self, path: Path, version: object, ours: str, what: str) -> None:
+        """`version` wrote the file at `path`, `ours` is this version, which cannot read `what`."""
+        needed = f"accelsweep {version}" if version not in (None, ours) else "a later accelsweep"
+        super().__init__(f"{path}: {needed} wrote it, and this is {ours}, which does not know {what}; install {needed}")
+
+
 class Unsupported(Exception):
     """A run that cannot be done here; the message says why. It is an answer, not a failure."""
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import typer
 
 from accelsweep.base.digits import count_of
-from accelsweep.base.errors import EXIT_INCOMPLETE, AccelsweepError, DamagedFile
+from accelsweep.base.errors import EXIT_INCOMPLETE, AccelsweepError, DamagedFile, NewerFile
 from accelsweep.core.cell import label
 from accelsweep.core.plans import Manifest, Run
 from accelsweep.drive import slurm
@@ -32,6 +32,9 @@ def print_status(home: Path, name: str | None) -> None:
         except DamagedFile as error:
             damaged += 1
             say(f"{found}: damaged: {error}")
+        except NewerFile as error:
+            damaged += 1
+            say(f"{found}: {error}")
     if damaged:
         raise typer.Exit(EXIT_INCOMPLETE)
 
