@@ -7,7 +7,10 @@ from pathlib import Path
 import pytest
 from home import TINY, Home
 
-pytestmark = pytest.mark.real
+pytestmark = [
+    pytest.mark.real,
+    pytest.mark.long,  # drive/test_notices.py delivers each notice, commands/test_run.py reads the option
+]
 
 _FAILING = """
 from accelsweep.workloads.models import SmallCNN
