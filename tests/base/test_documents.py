@@ -157,6 +157,11 @@ def test_a_later_format_is_refused_and_names_its_version(tmp_path):
         Older.read(by_a_later_version(written(tmp_path)))
 
 
+def test_a_whole_document_with_an_unknown_key_is_not_said_to_be_later_where_that_is_not_known(tmp_path):
+    with pytest.raises(NewerFile, match="another version of accelsweep wrote it"):
+        Note.read(by_a_later_version(written(tmp_path), "0.0.1", weather="fine"))
+
+
 def test_a_document_of_a_later_version_that_has_what_we_know_is_read(tmp_path):
     assert Note.read(by_a_later_version(written(tmp_path), text="new")).text == "new"
 

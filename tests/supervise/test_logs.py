@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from accelsweep.supervise.processes.logs import RunLog, last_words
+from accelsweep.supervise.processes.logs import STACKS_OF, RunLog, last_words
 
 SECRET = b"fetching postgresql://me:hunter2@db/labels\n"
 SHOWN = b"fetching postgresql://***@db/labels\n"
@@ -63,3 +63,9 @@ def test_what_lightning_prints_at_every_start_is_no_last_word(tmp_path: Path) ->
 
 def test_the_last_words_of_a_missing_log_are_empty(tmp_path: Path) -> None:
     assert last_words(tmp_path / "none") == ""
+
+
+def test_the_last_words_stand_before_stacks_however_long_these_are(tmp_path):
+    path = tmp_path / "run.log"
+    path.write_text(f"step 7 began\n{STACKS_OF} rank 0\n" + "  File model.py, line 3 in forward\n" * 5000)
+    assert last_words(path) == "step 7 began"

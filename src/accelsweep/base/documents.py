@@ -158,8 +158,9 @@ class Document(Frozen):
         except ValidationError as error:
             first = error.errors()[0]
             where = ".".join(str(part) for part in first["loc"])
-            if first["type"] == "extra_forbidden" or _is_later(envelope.get("version")):
-                raise NewerFile(path, envelope.get("version"), __version__, f"its {where!r}") from None
+            later = _later(envelope)
+            if later is not None or first["type"] == "extra_forbidden":
+                raise NewerFile(path, __version__, later, f"its {where!r}") from None
             raise DamagedFile(path, f"not a valid {cls.kind}: {where}: {first['msg']}") from None
 
 
@@ -167,8 +168,8 @@ def _unseal(path: Path, envelope: Any, kind: str, known_format: int) -> Any:
     if not isinstance(envelope, dict) or envelope.get("accelsweep") != kind:
         raise DamagedFile(path, f"not an accelsweep {kind}")
     found = envelope.get("format")
-    if found != known_format and _is_later(envelope.get("version")):
-        raise NewerFile(path, envelope.get("version"), __version__, f"format {found} of a {kind}")
+    if found != known_format and (later := _later(envelope)) is not None:
+        raise NewerFile(path, __version__, later, f"format {found} of a {kind}")
     if found != known_format:
         raise DamagedFile(path, f"{kind} of format {found!r}; this version reads {known_format}")
     if "body" not in envelope or envelope.get("sha256") != sha256_text(canonical_json(envelope["body"])):
@@ -176,11 +177,13 @@ def _unseal(path: Path, envelope: Any, kind: str, known_format: int) -> Any:
     return envelope["body"]
 
 
-def _is_later(version: Any) -> bool:
+def _later(envelope: dict[str, Any]) -> str | None:
+    """Return the version that wrote the document, if it is known and later than this one."""
+    version = str(envelope.get("version"))
     try:
-        return Version(str(version)) > Version(__version__)
+        return version if Version(version) > Version(__version__) else None
     except InvalidVersion:
-        return False
+        return None
 
 
 def set_aside(path: Path) -> Path:

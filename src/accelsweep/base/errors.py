@@ -45,12 +45,13 @@ class DamagedFile(AccelsweepError):
 
 
 class NewerFile(InputError):
-    """A file of ours is whole, but a later version of accelsweep wrote it. It is refused, and never set aside."""
+    """A file of ours is whole, but this version cannot read it. It is refused, and never set aside."""
 
-    def __init__(self, path: Path, version: object, ours: str, what: str) -> None:
-        """`version` wrote the file at `path`, `ours` is this version, which cannot read `what`."""
-        needed = f"accelsweep {version}" if version not in (None, ours) else "a later accelsweep"
-        super().__init__(f"{path}: {needed} wrote it, and this is {ours}, which does not know {what}; install {needed}")
+    def __init__(self, path: Path, ours: str, later: str | None, what: str) -> None:
+        """`later` is the version that wrote the file at `path`, None where it is not known to be later than `ours`."""
+        writer = f"accelsweep {later}" if later else "another version of accelsweep"
+        remedy = f"install accelsweep {later}" if later else "use the version that measured this sweep"
+        super().__init__(f"{path}: {writer} wrote it, and this is {ours}, which does not know {what}; {remedy}")
 
 
 class Unsupported(Exception):

@@ -19,16 +19,6 @@ from accelsweep.publish.origin import common
 from accelsweep.publish.snapshot import Finished, Snapshot
 from accelsweep.publish.wanted import NOTE, Wanted, metrics, milliseconds, params, tags
 
-_COLORS = {
-    Verdict.baseline: "#3b6fb6",
-    Verdict.faster: "#2e8b57",
-    Verdict.slower: "#c0504d",
-    Verdict.same: "#7f6fb0",
-    Verdict.disturbed: "#d98e04",
-    None: "#9e9e9e",
-}
-"""A cell's colour in MLflow's charts and lists; grey where nothing is decided."""
-
 
 def cell_run(snapshot: Snapshot, cell: PlannedCell) -> Wanted | None:
     """Return the parent run of a supported cell, or None while it has no record and no running repeat."""
@@ -109,7 +99,7 @@ def _tags(
     }
     if not found:
         note = cell.unsupported and f"**unsupported**: {cell.unsupported}"
-        return known | {"mlflow.runColor": _COLORS[None], NOTE: note}
+        return known | {NOTE: note}
     rules = snapshot.manifest.settings.analysis
     return {
         **known,
@@ -120,7 +110,6 @@ def _tags(
         "recommended": _recommended(snapshot, found),
         "confidence": rules.confidence,
         "threshold": rules.threshold,
-        "mlflow.runColor": _COLORS.get(found[0].verdict if len(found) == 1 else None, _COLORS[None]),
         NOTE: _note(found),
     }
 

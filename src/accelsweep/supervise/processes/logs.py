@@ -26,6 +26,10 @@ STACKS_OF = "accelsweep: stacks of"
 """How the lines begin that we put before the stacks of a process; the log's last words stand before the first."""
 
 
+_MOST_STACKS_BYTES = 1_000_000
+"""Stacks of many ranks are long, and the last words stand before them."""
+
+
 class RunLog:
     """The file `path` and the pipe that feeds it: the first half of `limit_bytes` as it comes, the last at the end.
 
@@ -125,7 +129,9 @@ def _safe(output: bytes) -> bytes:
 
 def last_words(path: Path, count: int = 5, most_characters: int = 800) -> str:
     """Return the last telling lines of a run's log, joined by ` | `; empty if there are none."""
-    lines = list(takewhile(lambda line: not line.startswith(STACKS_OF), last_lines(path)))
+    lines = list(
+        takewhile(lambda line: not line.startswith(STACKS_OF), last_lines(path, most_bytes=_MOST_STACKS_BYTES))
+    )
     lines = [line.strip() for line in lines if line.strip(" \t^~")]  # without a traceback's carets
     lines = [line for line in lines if not line.startswith(_NOTHING_SAID)]
     fatal = next((number for number, line in enumerate(lines) if line.startswith(_FATAL)), None)
