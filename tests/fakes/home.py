@@ -12,6 +12,8 @@ from pathlib import Path
 import psutil
 from patience import PATIENCE_SECONDS
 
+from accelsweep.state.living import living_hold
+
 REPOSITORY = Path(__file__).resolve().parents[2]
 
 TINY = """\
@@ -34,12 +36,15 @@ measure:
 
 
 MODULES = {
-    "cli": "accelsweep",
-    "snakemake": "snakemake",
-    "publisher": "accelsweep.publish",
-    "supervisor": "accelsweep.supervise",
+    "cli": {"accelsweep"},
+    "snakemake": {"snakemake"},
+    "publisher": {"accelsweep.publish"},
+    "supervisor": {"accelsweep.supervise", "accelsweep.supervise.fork_server"},
 }
-"""The module of each kind of process that drives a sweep: `python -m MODULE ...`."""
+"""The modules of each kind of process that drives a sweep: `python -m MODULE ...`.
+
+To the supervisors belong the jobs that ask for them, and the process that they are forked from.
+"""
 
 
 class Home:
@@ -121,17 +126,21 @@ class Home:
                 psutil.Process(pid).kill()
 
     def processes(self, *kinds: str) -> list[int]:
-        """The processes of these `MODULES` that work here (a supervisor's ranks, which are forks of it, apart)."""
-        wanted = {MODULES[kind] for kind in kinds}
-        found = {
-            process.pid: process.info["ppid"]
-            for process in psutil.process_iter(["cwd", "cmdline", "ppid", "status"])
+        """The processes of these `MODULES` that work here, and their forks: a supervisor's ranks, too."""
+        wanted = set().union(*(MODULES[kind] for kind in kinds))
+        return [
+            process.pid
+            for process in psutil.process_iter(["cwd", "cmdline", "status"])
             if process.info["cwd"] == str(self.path)
             and process.info["status"] != psutil.STATUS_ZOMBIE
             and (process.info["cmdline"] or [])[1:2] == ["-m"]
             and process.info["cmdline"][2] in wanted
-        }
-        return [pid for pid, parent in found.items() if parent not in found or len(kinds) > 1]
+        ]
+
+    def supervisors(self) -> list[int]:
+        """The processes that hold a block of a sweep here."""
+        holds = (living_hold(path) for path in self.path.glob("sweeps/*/blocks/*.claim.json"))
+        return [hold.pid for hold in holds if hold is not None]
 
 
 def _heed_ctrl_c() -> None:

@@ -28,7 +28,7 @@ from accelsweep.rank.spec import RankResult, RunSpec
 from accelsweep.state import holding
 from accelsweep.state.folders import SweepFolder
 from accelsweep.state.pulse import Pulse
-from accelsweep.supervise.__main__ import main as supervise
+from accelsweep.supervise.command import main as supervise
 from accelsweep.supervise.processes.launchers import Launchers, call
 
 HERE = Path(__file__).resolve()

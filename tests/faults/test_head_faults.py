@@ -106,7 +106,7 @@ def test_a_second_head_is_refused_and_a_supervisor_that_outlived_its_head_is_wai
     assert ledger.folder.manifest.read_bytes() == planned, "a refused command changed the plan of another"
     head.kill()
     head.wait()
-    (orphan,) = home.processes("supervisor")
+    (orphan,) = home.supervisors()
     ledger.complete()
     assert [record.attempt for record in ledger.records()] == [1], f"the run of orphan {orphan} was not waited for"
     inject("orphan supervisor waited for")

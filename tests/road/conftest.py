@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 from home import TINY, Home
+from shared_fork_server import beside_the_server
 from unusual_home import measure_unusual_cells
 
 Finished = tuple[Home, "subprocess.CompletedProcess[str]"]
@@ -21,7 +22,7 @@ def leases(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 @pytest.fixture
 def home(tmp_path: Path, leases: str, empty_database: Path) -> Iterator[Home]:
-    made = Home(tmp_path, ACCELSWEEP_LEASES=leases)
+    made = Home(tmp_path, ACCELSWEEP_LEASES=leases, **beside_the_server())
     shutil.copy(empty_database, tmp_path)  # `finished` makes one of its own
     made.experiment("tiny", TINY)
     yield made
@@ -45,7 +46,7 @@ def continued(finished: Finished, tmp_path: Path, leases: str) -> Home:
     """A copy of the finished home that a test may go on with."""
     source, _ = finished
     shutil.copytree(source.path, tmp_path, dirs_exist_ok=True, copy_function=shutil.copy2)
-    return Home(tmp_path, ACCELSWEEP_LEASES=leases)
+    return Home(tmp_path, ACCELSWEEP_LEASES=leases, **beside_the_server())
 
 
 @pytest.fixture(scope="session")

@@ -30,6 +30,15 @@ def test_one_command_leaves_every_file_of_the_road(finished):
     assert (home.path / "mlflow.db").exists()
 
 
+def test_its_blocks_are_forked_from_one_process_in_the_surroundings_that_snakemake_gives(finished):
+    home, _ = finished
+    logs = SweepFolder(home.path, "tiny").root / "logs"
+    assert (logs / "fork_server.log").read_text() == ""
+    blocks = [path.read_text() for path in logs.glob("b*.log")]
+    assert len(blocks) == 2
+    assert not [log for log in blocks if "imports torch itself" in log]
+
+
 def test_its_last_words_are_a_table_the_report_and_the_ui(finished):
     _, result = finished
     assert re.search(r"cpu|batch 16", result.stdout)

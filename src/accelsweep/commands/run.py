@@ -18,6 +18,7 @@ from accelsweep.commands.plan import show_plan
 from accelsweep.drive import slurm
 from accelsweep.drive.console import say
 from accelsweep.drive.delivery import Target
+from accelsweep.drive.fork_server import fork_server
 from accelsweep.drive.head import held
 from accelsweep.drive.last_word import why_snakemake_ended
 from accelsweep.drive.notices import Notices
@@ -104,12 +105,13 @@ def _measured(folder: SweepFolder, request: Request, plan: Plan, budget_seconds:
         write_plan(home, plan)  # only now: the plan of a sweep that is being run belongs to its head
         make_ready(folder, _warn)
         deadline = None if budget_seconds is None else time.monotonic() + budget_seconds
-        code = _drive(folder, request, _snakemake_options(request, plan), deadline, watch)
-        while further := _further(folder, request, plan, code, deadline):
-            plan = further
-            show_plan(home, plan)
-            write_plan(home, plan)
+        with fork_server(folder, plan):
             code = _drive(folder, request, _snakemake_options(request, plan), deadline, watch)
+            while further := _further(folder, request, plan, code, deadline):
+                plan = further
+                show_plan(home, plan)
+                write_plan(home, plan)
+                code = _drive(folder, request, _snakemake_options(request, plan), deadline, watch)
     return code
 
 

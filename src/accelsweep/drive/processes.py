@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from types import TracebackType
@@ -25,10 +25,19 @@ class Child:
         self.log = log
 
     @classmethod
-    def start(cls, command: list[str], *, cwd: Path, log: Path, variables: Mapping[str, str] | None = None) -> Child:
+    def start(
+        cls,
+        command: list[str],
+        *,
+        cwd: Path,
+        log: Path,
+        variables: Mapping[str, str] | None = None,
+        descriptors: Sequence[int] = (),
+    ) -> Child:
         """Start `command` in `cwd` with stdout and stderr written to `log` (made anew).
 
         `variables` are added to the environment: a list of processes does not show them, so secrets go there.
+        `descriptors` stay open in it under the same numbers.
         """
         log.parent.mkdir(parents=True, exist_ok=True)
         with log.open("wb") as output:
@@ -40,6 +49,7 @@ class Child:
                 stdout=output,
                 stderr=subprocess.STDOUT,
                 start_new_session=True,
+                pass_fds=descriptors,
                 # A dead head must not leave a second, unwatched one behind. Supervisors outlive it and are waited for.
                 preexec_fn=partial(linux.die_with_parent, os.getpid()),  # noqa: PLW1509 - we have one thread
             )

@@ -150,6 +150,11 @@ class SweepFolder:
         return self.root / "logs" / f"{block}.log"
 
     @property
+    def fork_server_log(self) -> Path:
+        """The output of the process that supervisors are forked from, during the last invocation."""
+        return self.root / "logs" / "fork_server.log"
+
+    @property
     def publish_log(self) -> Path:
         """The output of the publisher during the last invocation."""
         return self.root / "logs" / "publish.log"

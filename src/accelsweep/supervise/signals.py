@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Sequence
 from types import FrameType
 from typing import Any
 
-_STOPPING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1)  # schedulers and srun warn by the last one
+STOPPING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1)  # schedulers and srun warn by the last one
 
 Pause = Callable[[float], bool]
 """Sleeps for at most so many seconds and returns whether to give up waiting."""
@@ -36,7 +36,7 @@ class Signals:
         self._read_end, write_end = os.pipe()
         for end in (self._read_end, write_end):
             os.set_blocking(end, False)
-        before: dict[int, Any] = {number: signal.signal(number, self._note) for number in (*_STOPPING, signal.SIGCHLD)}
+        before: dict[int, Any] = {number: signal.signal(number, self._note) for number in (*STOPPING, signal.SIGCHLD)}
         wakeup = signal.set_wakeup_fd(write_end, warn_on_full_buffer=False)
         try:
             yield
@@ -48,7 +48,7 @@ class Signals:
             os.close(write_end)
 
     def _note(self, number: int, _frame: FrameType | None) -> None:
-        if number in _STOPPING and self.stop is None:
+        if number in STOPPING and self.stop is None:
             self.stop = signal.Signals(number)
 
     def wait(self, seconds: float, descriptors: Sequence[int] = ()) -> None:
@@ -69,7 +69,7 @@ class Signals:
     @contextlib.contextmanager
     def held_back() -> Iterator[None]:
         """Keep signals waiting until the block ends: a fork must not happen while one is about to be handled."""
-        before = signal.pthread_sigmask(signal.SIG_BLOCK, _STOPPING)
+        before = signal.pthread_sigmask(signal.SIG_BLOCK, STOPPING)
         try:
             yield
         finally:
@@ -79,7 +79,7 @@ class Signals:
     def reset_in_child() -> None:
         """Give a forked child the system's own signal handling back, and the signals held back at the fork."""
         signal.set_wakeup_fd(-1)
-        for number in (*_STOPPING, signal.SIGCHLD):
+        for number in (*STOPPING, signal.SIGCHLD):
             signal.signal(number, signal.SIG_DFL)
         signal.signal(signal.SIGINT, signal.default_int_handler)
-        signal.pthread_sigmask(signal.SIG_UNBLOCK, _STOPPING)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, STOPPING)

@@ -93,25 +93,28 @@ class Launch:
 
 @dataclass
 class Launchers:
-    """How ranks are started: a forked one calls `entry`, a fresh interpreter runs `spawn_command`."""
+    """How ranks are started: a forked one calls `entry`, a fresh interpreter runs `spawn_command`.
+
+    `safe` says whether this process may fork them; None until it has prepared itself.
+    """
 
     entry: Entry = run_rank
     spawn_command: tuple[str, ...] = SPAWN_COMMAND
     preload: Callable[[], None] = preload
-    _safe: bool | None = None
+    safe: bool | None = None
 
     def kind_for(self, config: CellConfig, say: Callable[[str], None]) -> Kind:
         """Return how a cell's ranks are started; `say` is told if a fork was wanted but would not be safe."""
         if config.launcher == "spawn" or config.env:
             return "spawn"  # variables such as OMP_NUM_THREADS are read when libraries load: too late in a fork
-        if self._safe is None:
+        if self.safe is None:
             try:
                 prepare_to_fork(self.preload)
-                self._safe = True
+                self.safe = True
             except UnsafeFork as error:
                 say(f"forking is not safe here ({error}); every run gets a fresh interpreter")
-                self._safe = False
-        return "fork" if self._safe else "spawn"
+                self.safe = False
+        return "fork" if self.safe else "spawn"
 
     def start(self, launch: Launch, ranks: range | None = None) -> list[int]:
         """Start `ranks` (all of them by default) in one new process group; return their process ids, its leader first.

@@ -1,0 +1,57 @@
+"""The fork server of a local sweep: torch and Lightning are imported once, not once in each block."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import secrets
+import socket
+import sys
+import tempfile
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+from accelsweep.drive.processes import Child
+from accelsweep.plan.make import Plan
+from accelsweep.state.folders import SweepFolder
+from accelsweep.supervise.fork_server.messages import VARIABLE, address
+
+
+@contextlib.contextmanager
+def fork_server(folder: SweepFolder, plan: Plan) -> Iterator[None]:
+    """Run a fork server for the jobs that are started in the with-block, if the plan's runs are forked on this machine.
+
+    A server that an outer process runs is used instead of another one.
+    """
+    forked = any(cell.config.launcher == "fork" for cell in plan.cells)
+    if sys.platform != "linux" or VARIABLE in os.environ or plan.manifest.site.scheduler != "local" or not forked:
+        yield
+        return
+    name, server = start(folder.home, folder.fork_server_log, job_variables())
+    os.environ[VARIABLE] = name
+    try:
+        yield
+    finally:
+        del os.environ[VARIABLE]
+        server.finish()
+
+
+def start(home: Path, log: Path, variables: Mapping[str, str]) -> tuple[str, Child]:
+    """Start a fork server in `home` with `variables` in its environment; return the name of its socket and its process.
+
+    It can be asked at once, and answers when it has imported torch.
+    """
+    name = f"accelsweep-{secrets.token_hex(16)}"
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(address(name))
+        listener.listen()
+        command = [sys.executable, "-m", "accelsweep.supervise.fork_server", str(listener.fileno())]
+        descriptors = (listener.fileno(),)
+        return name, Child.start(command, cwd=home, log=log, variables=variables, descriptors=descriptors)
+
+
+def job_variables() -> dict[str, str]:
+    """Return the variables that Snakemake gives to a job of one thread (snakemake/shell.py), as a block is one."""
+    libraries = ("OMP_NUM", "GOTO_NUM", "OPENBLAS_NUM", "MKL_NUM", "VECLIB_MAXIMUM", "NUMEXPR_NUM")
+    threads = {f"{library}_THREADS": "1" for library in libraries}
+    return threads | dict.fromkeys(("TMPDIR", "TMP", "TEMPDIR", "TEMP"), tempfile.gettempdir())

@@ -1,0 +1,60 @@
+"""What is said between a job of Snakemake's and the fork server, over an abstract Unix socket of this machine.
+
+The job asks with its standard streams and its surroundings, and is answered with the number of a supervisor's process
+or with a refusal. Later the supervisor answers with its exit code. Each message is a line of JSON. The connection ends
+with the death of either side, so that each notices the other's.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import struct
+from typing import Any
+
+VARIABLE = "ACCELSWEEP_FORK_SERVER"
+"""The environment variable with the name of the socket, for the jobs of the head that started the server."""
+
+_STREAMS = (0, 1, 2)
+
+
+def address(name: str) -> str:
+    """Return the address of the abstract socket `name`. It has no file, so nothing is left after a kill."""
+    return f"\0{name}"
+
+
+def same_user(connection: socket.socket) -> bool:
+    """Return whether a process of this process's user is at the other end: abstract sockets have no permissions."""
+    peer = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i"))
+    return bool(struct.unpack("3i", peer)[1] == os.geteuid())
+
+
+def send(connection: socket.socket, message: dict[str, Any]) -> None:
+    """Send one message. Raises OSError if nobody is at the other end."""
+    connection.sendall(json.dumps(message).encode() + b"\n")
+
+
+def receive(connection: socket.socket) -> dict[str, Any] | None:
+    """Return the next message; None if the other side has died."""
+    line = b""
+    while not line.endswith(b"\n"):
+        try:
+            more = connection.recv(65536)
+        except ConnectionResetError:
+            more = b""
+        if not more:
+            return None
+        line += more
+    found = json.loads(line)
+    return found if isinstance(found, dict) else None
+
+
+def send_streams(connection: socket.socket) -> None:
+    """Send this process's standard streams."""
+    socket.send_fds(connection, [b"\0"], _STREAMS)
+
+
+def receive_streams(connection: socket.socket) -> list[int]:
+    """Return the descriptors of the other side's standard streams; fewer than three if it died."""
+    return socket.recv_fds(connection, 1, len(_STREAMS))[1]

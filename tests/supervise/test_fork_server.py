@@ -1,0 +1,189 @@
+"""A block's supervisor is forked from a process with torch loaded, and is to its job what the job's own would be."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+from patience import PATIENCE_SECONDS
+from shared_fork_server import beside_the_server
+from tiny_supervisor import until
+from tiny_sweep import CONFIG, plan_sweep
+
+from accelsweep.core.outcome import Outcome
+from accelsweep.core.record import Record
+from accelsweep.drive.fork_server import job_variables
+from accelsweep.machine.locks import FOLDER_VARIABLE
+from accelsweep.state.folders import SweepFolder
+from accelsweep.state.living import living_hold
+from accelsweep.supervise.fork_server import messages
+from accelsweep.supervise.fork_server.messages import VARIABLE, address
+from accelsweep.supervise.fork_server.surroundings import differences, surroundings
+
+LASTING = {
+    "model": {"_target_": "mine.Slow"},
+    "measure": {**CONFIG["measure"], "min_steps": 100_000, "max_steps": 100_000},
+}
+SLOW = """\
+import time
+from accelsweep.workloads.models import SmallCNN
+
+class Slow(SmallCNN):
+    def training_step(self, batch, batch_index):
+        time.sleep(0.01)
+        return super().training_step(batch, batch_index)
+"""
+
+
+class Job:
+    """`python -m accelsweep.supervise ARGUMENTS`, as Snakemake starts it beside a fork server."""
+
+    def __init__(self, home: Path, *arguments: object, server: str | None = None, **variables: str) -> None:
+        home.mkdir(exist_ok=True)
+        variables |= beside_the_server() | ({} if server is None else {VARIABLE: server})
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", "accelsweep.supervise", *map(str, arguments)],
+            cwd=home,
+            env={**os.environ, **job_variables(), FOLDER_VARIABLE: str(home / "leases"), **variables},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        )
+
+    def end(self) -> tuple[int, str]:
+        """Wait for the end; return the exit code and all output."""
+        output, _ = self.process.communicate(timeout=PATIENCE_SECONDS)
+        return self.process.returncode, output
+
+
+@pytest.fixture
+def working(tmp_path: Path) -> Iterator[tuple[Job, SweepFolder, psutil.Process]]:
+    """A job, its sweep, and the supervisor that was forked for it and measures a run without end."""
+    home = tmp_path / "home"
+    folder, block = plan_sweep(home, [LASTING])
+    (home / "mine.py").write_text(SLOW)
+    job = Job(home, block)
+    until(lambda: job.process.poll() is not None or list(folder.root.glob("runs/*/attempts/1/progress*")))
+    assert job.process.poll() is None, job.end()
+    hold = living_hold(folder.hold(block.stem))
+    assert hold is not None
+    assert hold.pid != job.process.pid
+    yield job, folder, psutil.Process(hold.pid)
+    job.process.kill()
+    job.process.communicate()
+
+
+@pytest.mark.real
+def test_a_block_is_measured_with_the_users_own_modules_and_the_code_comes_back(tmp_path: Path) -> None:
+    home = tmp_path / "home"
+    folder, block = plan_sweep(home, [{"model": {"_target_": "mine.Slow"}}])
+    (home / "mine.py").write_text(SLOW)
+    code, output = Job(home, block).end()
+    assert (code, "imports torch itself" in output) == (0, False), output
+    (record,) = [Record.read(path) for path in folder.root.glob("runs/*/record.json")]
+    assert (record.outcome, record.reason) == (Outcome.measured, None)
+    assert record.effective is not None
+    assert record.effective.launcher == "fork"
+
+
+@pytest.mark.real
+def test_wrong_input_is_answered_on_the_jobs_own_streams_with_its_own_code(tmp_path: Path) -> None:
+    code, output = Job(tmp_path, "sweeps/none/blocks/b.json").end()
+    assert code == 2
+    assert "sweeps/none/blocks/b.json" in output
+    code, output = Job(tmp_path, "--wrong").end()
+    assert code == 2
+    assert "usage: python -m accelsweep.supervise" in output
+
+
+@pytest.mark.real
+def test_a_signal_for_the_job_is_one_for_its_supervisor(
+    working: tuple[Job, SweepFolder, psutil.Process],
+) -> None:
+    job, folder, supervisor = working
+    job.process.send_signal(signal.SIGINT)
+    code, output = job.end()
+    assert code == 128 + signal.SIGINT, output
+    assert "SIGINT" in output
+    until(lambda: not supervisor.is_running())  # it exits when it has told its code
+    assert not list(folder.holds())
+
+
+@pytest.mark.real
+def test_a_supervisor_ends_politely_with_its_job(working: tuple[Job, SweepFolder, psutil.Process]) -> None:
+    job, folder, supervisor = working
+    ranks = supervisor.children()
+    job.process.kill()
+    until(lambda: not supervisor.is_running())
+    assert not [rank for rank in ranks if rank.is_running()]
+    assert not list(folder.holds())
+
+
+@pytest.mark.real
+def test_a_supervisor_that_is_killed_is_told_by_its_job(working: tuple[Job, SweepFolder, psutil.Process]) -> None:
+    job, _, supervisor = working
+    supervisor.kill()
+    code, output = job.end()
+    assert code == 1
+    assert f"the supervisor, process {supervisor.pid}, was killed" in output
+
+
+@pytest.mark.real
+@pytest.mark.parametrize("variable", ["LD_LIBRARY_PATH", "MKL_NUM_THREADS", "CUDA_VISIBLE_DEVICES"])
+def test_a_job_in_other_surroundings_supervises_by_itself_and_says_why(tmp_path: Path, variable: str) -> None:
+    code, output = Job(tmp_path, "--wrong", **{variable: "7"}).end()
+    assert code == 2
+    assert f"the fork server has other surroundings: variable {variable}\n" in output
+
+
+@pytest.mark.real
+def test_a_job_whose_server_is_gone_supervises_by_itself(tmp_path: Path) -> None:
+    assert Job(tmp_path, "--wrong", server="accelsweep-nobody").end()[0] == 2
+
+
+@pytest.mark.real
+def test_a_job_whose_server_dies_before_it_answers_supervises_by_itself(tmp_path: Path) -> None:
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(address("accelsweep-dying"))
+        listener.listen()
+        job = Job(tmp_path, "--wrong", server="accelsweep-dying")
+        listener.accept()[0].close()
+        assert job.end()[0] == 2
+
+
+def test_surroundings_differ_by_what_a_fork_inherits(monkeypatch: pytest.MonkeyPatch) -> None:
+    before = surroundings()
+    monkeypatch.setenv("OMP_NUM_THREADS", "7")
+    monkeypatch.setenv("ACCELSWEEP_SOMETHING", "heeded by nobody's import")
+    umask = os.umask(0o077)
+    try:
+        assert differences(before, surroundings()) == ["umask", "variable OMP_NUM_THREADS"]
+    finally:
+        os.umask(umask)
+
+
+def test_only_processes_of_the_same_user_are_served(monkeypatch: pytest.MonkeyPatch) -> None:
+    ours, _theirs = socket.socketpair()
+    assert messages.same_user(ours)
+    monkeypatch.setattr(os, "geteuid", lambda: os.getuid() + 1)
+    assert not messages.same_user(ours)
+
+
+def test_a_message_arrives_whole_in_however_many_pieces_and_a_death_is_no_message() -> None:
+    ours, theirs = socket.socketpair()
+    long = {"arguments": ["x" * 1_000_000]}
+    sender = threading.Thread(target=messages.send, args=(theirs, long))
+    sender.start()
+    assert messages.receive(ours) == long
+    sender.join()
+    theirs.sendall(b'{"pid": 1')
+    theirs.close()
+    assert messages.receive(ours) is None
