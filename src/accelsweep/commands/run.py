@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import shlex
@@ -27,6 +28,7 @@ from accelsweep.drive.profiles import check_profile, find_profile
 from accelsweep.drive.progress import SweepProgress
 from accelsweep.drive.ready import make_ready
 from accelsweep.drive.results import print_results
+from accelsweep.drive.standing import note_standing, stands
 from accelsweep.state.folders import SweepFolder
 from accelsweep.state.tail import last_lines
 
@@ -95,23 +97,29 @@ def _measured(folder: SweepFolder, request: Request, plan: Plan, budget_seconds:
 
     home, site = folder.home, plan.manifest.site
     with held(folder, cancel_old=request.cancel_old) as head:
+        deadline = None if budget_seconds is None else time.monotonic() + budget_seconds
 
         def watch(progress: SweepProgress) -> None:
             head.beat()
             notices.look(progress)
 
+        def drive(plan: Plan) -> int:
+            return _drive(folder, request, _snakemake_options(request, plan), deadline, watch)
+
         if site.scheduler == "slurm":
             slurm.settle_old_jobs(folder, say, cancel=request.cancel_old, beat=head.beat)
         write_plan(home, plan)  # only now: the plan of a sweep that is being run belongs to its head
         make_ready(folder, _warn)
-        deadline = None if budget_seconds is None else time.monotonic() + budget_seconds
-        with fork_server(folder, plan):
-            code = _drive(folder, request, _snakemake_options(request, plan), deadline, watch)
+        whole = stands(folder, request.tracking_uri)
+        with contextlib.nullcontext() if whole else fork_server(folder, plan):
+            code = EXIT_OK if whole else drive(plan)
             while further := _further(folder, request, plan, code, deadline):
                 plan = further
                 show_plan(home, plan)
                 write_plan(home, plan)
-                code = _drive(folder, request, _snakemake_options(request, plan), deadline, watch)
+                code = drive(plan)
+    if code == EXIT_OK:
+        note_standing(folder)
     return code
 
 

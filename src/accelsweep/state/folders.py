@@ -141,6 +141,11 @@ class SweepFolder:
         return self.root / "stop"
 
     @property
+    def standing(self) -> Path:
+        """The digest of what Snakemake made, when it had made everything (`drive.standing`)."""
+        return self.root / "standing.json"
+
+    @property
     def snakemake_log(self) -> Path:
         """The output of Snakemake during the last invocation."""
         return self.root / "logs" / "snakemake.log"

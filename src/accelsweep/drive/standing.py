@@ -1,0 +1,61 @@
+"""A finished sweep that stands as it is: Snakemake, which takes seconds to find that out, need not be asked.
+
+When Snakemake has made everything, a digest is noted of what it made it from, by which code, and of what it made. The
+same digest, and records that are true, tell the next command that nothing is left to make.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from typing import ClassVar
+
+from accelsweep.base.documents import Document, canonical_json, sha256_file, sha256_text
+from accelsweep.base.errors import DamagedFile
+from accelsweep.base.shipped import shipped_root
+from accelsweep.core.plans import Manifest
+from accelsweep.drive.workflow import Sweep
+from accelsweep.publish.state import up_to_date
+from accelsweep.report.captions import CAPTIONS
+from accelsweep.state.folders import SweepFolder
+from accelsweep.supervise.audit import audit
+
+
+class Standing(Document):
+    """The digest of a sweep that Snakemake had nothing left to do for."""
+
+    kind: ClassVar[str] = "standing"
+
+    digest: str
+
+
+def note_standing(folder: SweepFolder) -> None:
+    """Note that Snakemake has made everything, if it has."""
+    with contextlib.suppress(FileNotFoundError):
+        Standing(digest=_digest(Sweep(folder, Manifest.read(folder.manifest)))).write(folder.standing)
+
+
+def stands(folder: SweepFolder, tracking_uri: str | None = None) -> bool:
+    """Return whether nothing has changed since everything was made, and whether the store of MLflow has it all.
+
+    Each record must be true and still count here.
+    """
+    try:
+        noted = Standing.read(folder.standing).digest
+        sweep = Sweep(folder, Manifest.read(folder.manifest))
+        if noted != _digest(sweep) or not up_to_date(folder, tracking_uri):
+            return False
+    except (FileNotFoundError, DamagedFile):
+        return False
+    found = audit(folder, check_present=sweep.manifest.site.scheduler == "local")
+    return not (found.reopened or found.damaged or found.unsettled)
+
+
+def _digest(sweep: Sweep) -> str:
+    """Return the digest of inputs, outputs and code. Raises FileNotFoundError if one is missing."""
+    folder, root = sweep.folder, shipped_root()
+    names = ("index.html", *(f"{name}.svg" for name in CAPTIONS))
+    rules = sorted([root / "Snakefile", *(root / "workflows").rglob("*.*")])
+    made = [folder.done(block.name) for block in sweep.manifest.blocks] + [folder.report / name for name in names]
+    files = [folder.manifest, folder.records, folder.findings, *made, *rules]
+    code = [sweep.software, sweep.code_of("analyse"), sweep.code_of("report")]
+    return sha256_text(canonical_json([*code, *map(sha256_file, files)]))

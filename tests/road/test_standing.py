@@ -1,0 +1,92 @@
+"""A finished sweep is told from its files alone; whatever is missing or changed in it, Snakemake is asked again."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from home import Home
+from shared_fork_server import beside_the_server
+
+from accelsweep.drive.standing import note_standing, stands
+from accelsweep.state.folders import SweepFolder
+
+pytestmark = pytest.mark.real
+
+
+@pytest.fixture(scope="module")
+def kept(finished: tuple[Home, object], leases: str, tmp_path_factory: pytest.TempPathFactory) -> tuple[Home, Path]:
+    """A finished sweep that was published where it lies, and a copy of all its files."""
+    home = Home(tmp_path_factory.mktemp("home"), ACCELSWEEP_LEASES=leases, **beside_the_server())
+    shutil.copytree(finished[0].path, home.path, dirs_exist_ok=True)
+    result = home.accelsweep("run", "experiment=tiny")
+    assert result.returncode == 0, result.stdout
+    copy = tmp_path_factory.mktemp("copy")
+    shutil.copytree(home.path, copy, dirs_exist_ok=True)
+    return home, copy
+
+
+@pytest.fixture
+def home(kept: tuple[Home, Path]) -> Home:
+    """The finished sweep as it was."""
+    home, copy = kept
+    shutil.rmtree(home.path)
+    shutil.copytree(copy, home.path)
+    assert stands(SweepFolder(home.path, "tiny"))
+    return home
+
+
+def test_a_finished_sweep_stands_and_its_command_asks_no_snakemake_and_says_the_same(home: Home) -> None:
+    folder = SweepFolder(home.path, "tiny")
+    folder.snakemake_log.unlink()
+    before = home.files()
+    result = home.accelsweep("run", "experiment=tiny")
+    assert result.returncode == 0, result.stdout
+    assert not folder.snakemake_log.exists()
+    assert "report: " in result.stdout
+    changed = {name for name, stamp in home.files().items() if before.get(name) != stamp}
+    assert changed <= {"sweeps/tiny/standing.json"}
+
+
+def first(pattern: str) -> Callable[[Path], Path]:
+    return lambda home: sorted(home.glob(pattern))[0]
+
+
+LOSSES = {
+    "a figure": first("reports/tiny/*.svg"),
+    "the page": first("reports/tiny/index.html"),
+    "the findings": first("sweeps/tiny/findings.json"),
+    "a record": first("sweeps/tiny/runs/*/record.json"),
+    "the steps of a run": first("sweeps/tiny/runs/*/steps.parquet"),
+    "a done file": first("sweeps/tiny/blocks/*.done.json"),
+    "the database": first("mlflow.db"),
+    "the note": first("sweeps/tiny/standing.json"),
+}
+
+
+@pytest.mark.parametrize("loss", LOSSES)
+def test_a_sweep_that_lost_something_does_not_stand(home: Home, loss: str) -> None:
+    LOSSES[loss](home.path).unlink()
+    assert not stands(SweepFolder(home.path, "tiny"))
+
+
+@pytest.mark.parametrize("change", ["the page", "the findings", "a record", "a done file"])
+def test_a_sweep_in_which_something_changed_does_not_stand(home: Home, change: str) -> None:
+    path = LOSSES[change](home.path)
+    path.write_bytes(path.read_bytes() + b"\n")
+    assert not stands(SweepFolder(home.path, "tiny"))
+
+
+def test_a_sweep_that_was_made_by_other_code_does_not_stand(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("accelsweep.drive.workflow.Sweep.code_of", staticmethod(lambda room: f"another {room}"))
+    assert not stands(SweepFolder(home.path, "tiny"))
+
+
+def test_nothing_is_noted_of_a_sweep_without_a_report(home: Home) -> None:
+    folder = SweepFolder(home.path, "tiny")
+    folder.standing.unlink()
+    (folder.report / "index.html").unlink()
+    note_standing(folder)
+    assert not folder.standing.exists()
