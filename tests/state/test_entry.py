@@ -14,7 +14,7 @@ from accelsweep.state.entry import answer
 from accelsweep.state.folders import SweepFolder
 
 OF_A_SWEEP = ["analyse.__main__", "report.__main__", "publish.__main__", "supervise.prepare", "drive.finish"]
-OTHERS = ["supervise.command", "supervise.processes.node", "report.captions"]
+OTHERS = ["supervise.__main__", "supervise.processes.node", "report.captions"]
 
 
 def main_of(module: str) -> Callable[..., int]:
