@@ -29,7 +29,7 @@ rule all:
 # Data is prepared where there is a network, before any job starts.
 onstart:
     SWEEP.check_executor(local=workflow.local_exec)
-    shell("{sys.executable:q} -m accelsweep.supervise.prepare {SWEEP.root:q}")
+    shell("{sys.executable:q} -m accelsweep.supervise --prepare {SWEEP.root:q}")
 
 
 # A block that failed must never cost the report: what there is gets collected, the rest becomes `not_run` rows.

@@ -7,7 +7,7 @@ import tempfile
 from functools import cache
 from pathlib import Path
 
-from accelsweep.drive.fork_server import job_variables, start
+from accelsweep.drive.fork_server import JOB_VARIABLES, start
 from accelsweep.supervise.fork_server.messages import VARIABLE
 
 _ALIKE = {"PYTHONUNBUFFERED": "1", "PYTEST_CURRENT_TEST": ""}
@@ -17,7 +17,7 @@ _ALIKE = {"PYTHONUNBUFFERED": "1", "PYTEST_CURRENT_TEST": ""}
 @cache
 def _server() -> str:
     folder = Path(tempfile.mkdtemp(prefix="accelsweep-tests-"))
-    name, server = start(folder, folder / "log", {**job_variables(), **_ALIKE})
+    name, server = start(folder, folder / "log", {**JOB_VARIABLES, **_ALIKE})
     atexit.register(server.finish)
     return name
 

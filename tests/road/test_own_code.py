@@ -4,6 +4,7 @@ import pytest
 from unusual_home import records_by_case
 
 from accelsweep.core.outcome import Outcome
+from accelsweep.state.folders import SweepFolder
 
 pytestmark = pytest.mark.real
 
@@ -16,3 +17,10 @@ def test_modules_and_data_of_ones_own_run_by_their_names_alone(unusual):
     assert (record.config.model["_target_"], record.config.data["_target_"]) == ("mine.Module", "mine.Data")
     assert record.effective.optimizer == "AdamW"
     assert "case=well" in ended.stdout
+
+
+def test_their_data_is_prepared_by_a_fork_of_the_one_process_that_imports_torch(unusual):
+    home, _ = unusual
+    log = SweepFolder(home.path, "unusual").snakemake_log.read_text()
+    assert "data modules are ready" in log
+    assert "imports torch itself" not in log

@@ -20,7 +20,7 @@ from tiny_sweep import CONFIG, plan_sweep
 
 from accelsweep.core.outcome import Outcome
 from accelsweep.core.record import Record
-from accelsweep.drive.fork_server import job_variables
+from accelsweep.drive.fork_server import JOB_VARIABLES
 from accelsweep.machine.locks import FOLDER_VARIABLE
 from accelsweep.state.folders import SweepFolder
 from accelsweep.state.living import living_hold
@@ -52,7 +52,7 @@ class Job:
         self.process = subprocess.Popen(
             [sys.executable, "-m", "accelsweep.supervise", *map(str, arguments)],
             cwd=home,
-            env={**os.environ, **job_variables(), FOLDER_VARIABLE: str(home / "leases"), **variables},
+            env={**os.environ, **JOB_VARIABLES, FOLDER_VARIABLE: str(home / "leases"), **variables},
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,
@@ -92,6 +92,14 @@ def test_a_block_is_measured_with_the_users_own_modules_and_the_code_comes_back(
     assert (record.outcome, record.reason) == (Outcome.measured, None)
     assert record.effective is not None
     assert record.effective.launcher == "fork"
+
+
+@pytest.mark.real
+def test_data_is_prepared_by_a_fork_too(tmp_path: Path) -> None:
+    home = tmp_path / "home"
+    plan_sweep(home, [{"model": {"_target_": "mine.Slow"}}])
+    (home / "mine.py").write_text(SLOW)
+    assert Job(home, "--prepare", "sweeps/tiny").end() == (0, "1 data modules are ready\n")
 
 
 @pytest.mark.real

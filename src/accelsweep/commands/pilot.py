@@ -38,13 +38,13 @@ def plan_after_pilot(
     Effects do not enter, and the answer stays the same when it is asked again. So resuming chooses nothing anew. With
     `seconds_left` there are as many blocks as fit by the wall times of the runs so far.
     """
+    manifest, settings = plan.manifest, plan.manifest.settings
+    if not settings.auto_repeats:
+        return None
     from accelsweep.analyse.collect import collect
     from accelsweep.analyse.pilot import repeats_from_pilot
     from accelsweep.plan.make import make_plan
 
-    manifest, settings = plan.manifest, plan.manifest.settings
-    if not settings.auto_repeats:
-        return None
     records = collect(SweepFolder(home, manifest.sweep))
     needed = repeats_from_pilot(records, manifest, settings.analysis.resolution, settings.repeats_most)
     if needed is None:

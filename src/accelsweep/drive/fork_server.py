@@ -7,14 +7,20 @@ import os
 import secrets
 import socket
 import sys
-import tempfile
 from collections.abc import Iterator, Mapping
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from accelsweep.drive.processes import Child
-from accelsweep.plan.make import Plan
 from accelsweep.state.folders import SweepFolder
 from accelsweep.supervise.fork_server.messages import VARIABLE, address
+
+if TYPE_CHECKING:
+    from accelsweep.plan.make import Plan
+
+_LIBRARIES = ("OMP_NUM", "GOTO_NUM", "OPENBLAS_NUM", "MKL_NUM", "VECLIB_MAXIMUM", "NUMEXPR_NUM")
+JOB_VARIABLES = {f"{library}_THREADS": "1" for library in _LIBRARIES}
+"""The variables that Snakemake gives to a job of one thread (snakemake/shell.py), as a block is one."""
 
 
 @contextlib.contextmanager
@@ -27,7 +33,7 @@ def fork_server(folder: SweepFolder, plan: Plan) -> Iterator[None]:
     if sys.platform != "linux" or VARIABLE in os.environ or plan.manifest.site.scheduler != "local" or not forked:
         yield
         return
-    name, server = start(folder.home, folder.fork_server_log, job_variables())
+    name, server = start(folder.home, folder.fork_server_log, JOB_VARIABLES)
     os.environ[VARIABLE] = name
     try:
         yield
@@ -48,10 +54,3 @@ def start(home: Path, log: Path, variables: Mapping[str, str]) -> tuple[str, Chi
         command = [sys.executable, "-m", "accelsweep.supervise.fork_server", str(listener.fileno())]
         descriptors = (listener.fileno(),)
         return name, Child.start(command, cwd=home, log=log, variables=variables, descriptors=descriptors)
-
-
-def job_variables() -> dict[str, str]:
-    """Return the variables that Snakemake gives to a job of one thread (snakemake/shell.py), as a block is one."""
-    libraries = ("OMP_NUM", "GOTO_NUM", "OPENBLAS_NUM", "MKL_NUM", "VECLIB_MAXIMUM", "NUMEXPR_NUM")
-    threads = {f"{library}_THREADS": "1" for library in libraries}
-    return threads | dict.fromkeys(("TMPDIR", "TMP", "TEMPDIR", "TEMP"), tempfile.gettempdir())

@@ -10,6 +10,7 @@ from pathlib import Path
 from accelsweep.base.secrets import masked
 from accelsweep.base.terminal import escaped
 from accelsweep.state.entry import answer, parser_for
+from accelsweep.supervise.prepare import main as prepare_data
 from accelsweep.supervise.processes.launchers import Launchers
 from accelsweep.supervise.supervisor import supervise
 
@@ -26,11 +27,15 @@ def _head_line() -> None:
 
 
 def main(launchers: Launchers | None = None) -> int:
-    """Read the command line, supervise the block, return the exit code. `launchers` replaces how ranks are started."""
+    """Read the command line, do what it says, return the exit code. `launchers` replaces how ranks are started."""
     parser = parser_for("supervise", __doc__)
-    parser.add_argument("block_file", type=Path, help="sweeps/NAME/blocks/BLOCK.json")
+    what = parser.add_mutually_exclusive_group(required=True)
+    what.add_argument("block_file", type=Path, nargs="?", help="sweeps/NAME/blocks/BLOCK.json")
+    what.add_argument("--prepare", metavar="sweeps/NAME", help="prepare the data of a sweep instead")
     parser.add_argument("--cancel-old", action="store_true", help="end a supervisor that works on this block already")
     arguments = parser.parse_args()
+    if arguments.prepare:
+        return prepare_data([arguments.prepare])
     _head_line()
     return answer(
         lambda: supervise(arguments.block_file, say=say, launchers=launchers, cancel_old=arguments.cancel_old), tell=say
