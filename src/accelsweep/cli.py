@@ -45,6 +45,7 @@ SweepName = Annotated[str, typer.Argument(help="the sweep's name, as in sweeps/N
 Name = Annotated[str | None, typer.Option("--name", help="name the sweep (default: the experiment's name)")]
 Cfg = Annotated[str | None, typer.Option("--cfg", help="print the composed config and stop; the only choice is `job`")]
 AddRepeats = Annotated[int, typer.Option("--add-repeats", min=0, help="add K whole blocks to the plan")]
+AsJson = Annotated[bool, typer.Option("--json", help="answer with one JSON object, for scripts")]
 TrackingUri = Annotated[str | None, typer.Option("--tracking-uri", help="MLflow store (default: sqlite:///mlflow.db)")]
 
 
@@ -108,33 +109,42 @@ def plan(
     profile: Annotated[str | None, typer.Option(help="as for `run`: refused if it does not fit the site")] = None,
     add_repeats: AddRepeats = 0,
     cfg: Cfg = None,
+    as_json: AsJson = False,
 ) -> None:
     """Preview a sweep: settings, unsupported ones with reasons, time and cost. Writes nothing."""
     from accelsweep.commands import plan as planning
 
     if cfg is not None:
+        if as_json:
+            raise InputError("--cfg prints YAML, and --json the plan: leave one of them out")
         planning.print_config(Path.cwd(), overrides or [], cfg)
         return
-    planning.print_plan(Path.cwd(), tuple(overrides or ()), name=name, add_repeats=add_repeats, profile=profile)
+    given = tuple(overrides or ())
+    planning.print_plan(Path.cwd(), given, name=name, add_repeats=add_repeats, profile=profile, as_json=as_json)
 
 
 @app.command()
-def status(name: Annotated[str | None, typer.Argument(help="the sweep's name (default: all)")] = None) -> None:
-    """Show planned, running and finished runs; on a cluster, the jobs in Slurm's queue too."""
+def status(
+    name: Annotated[str | None, typer.Argument(help="the sweep's name (default: all)")] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Show planned, running and finished runs, results and reports; on a cluster, the jobs in Slurm's queue too."""
     from accelsweep.commands.status import print_status
 
-    print_status(Path.cwd(), name)
+    raise typer.Exit(print_status(Path.cwd(), name, as_json=as_json))
 
 
 @app.command()
 def runs(
     name: SweepName,
     outcome: Annotated[str | None, typer.Option(help="only these, e.g. crashed or not_run")] = None,
+    sort: Annotated[str, typer.Option(help="plan, rate, seconds, doubts, outcome, setting or start")] = "plan",
+    as_json: AsJson = False,
 ) -> None:
-    """List the sweep's runs with outcome, reason, setting and folder. Writes nothing."""
+    """List the sweep's runs with outcome, reason, rate, doubts, setting and folder. Writes nothing."""
     from accelsweep.commands.runs import print_runs
 
-    print_runs(Path.cwd(), name, outcome)
+    print_runs(Path.cwd(), name, outcome, sort=sort, as_json=as_json)
 
 
 @app.command()
@@ -171,11 +181,12 @@ def compare(
     before: Annotated[str, typer.Argument(help="the sweep to compare with")],
     after: Annotated[str, typer.Argument(help="the sweep that may have changed")],
     fail_if: Annotated[str | None, typer.Option(help="exit 3 on a supported regression, e.g. slower:2%")] = None,
+    as_json: AsJson = False,
 ) -> None:
     """Compare two sweeps setting by setting, with intervals and verdicts."""
     from accelsweep.commands.compare import compare_sweeps
 
-    raise typer.Exit(compare_sweeps(Path.cwd(), before, after, fail_if))
+    raise typer.Exit(compare_sweeps(Path.cwd(), before, after, fail_if, as_json=as_json))
 
 
 @app.command()
@@ -202,11 +213,11 @@ def ui(
 
 
 @app.command()
-def doctor() -> None:
+def doctor(as_json: AsJson = False) -> None:
     """Check whether this machine can measure, and list its devices and versions."""
     from accelsweep.commands.doctor import examine
 
-    raise typer.Exit(examine(Path.cwd()))
+    raise typer.Exit(examine(Path.cwd(), as_json=as_json))
 
 
 @app.command()
