@@ -97,7 +97,7 @@ def _findings(home: Path, plan: Plan) -> Findings | None:
 
 def known_claims(home: Path) -> list[str]:
     """Return the names of the experiments that test a claim, the user's own among them, in order."""
-    from accelsweep.plan.grid.compose import config_folders
+    from accelsweep.base.shipped import config_folders
 
     folders = [folder / "experiment" / GROUP for folder in config_folders(home)]
     return sorted({path.stem for folder in folders for path in folder.glob("*.yaml")})
