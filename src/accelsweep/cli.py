@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from typer.core import TyperCommand
+from typer.core import TyperCommand, TyperGroup
 
 from accelsweep import __version__
 from accelsweep.base.errors import EXIT_INTERRUPTED, AccelsweepError, InputError
@@ -50,8 +50,22 @@ class _OfHydra(TyperCommand):
         return super().parse_args(ctx, args)
 
 
+class _Commands(TyperGroup):
+    """The list of commands, in which the first sentence of each is whole: Typer cuts it to the terminal's width."""
+
+    def format_commands(self, ctx: Any, formatter: Any) -> None:
+        """Write every command with its sentence, on as many lines as that takes."""
+        commands = [(name, self.commands[name]) for name in self.list_commands(ctx)]
+        rows = [(name, command.get_short_help_str(_NO_LIMIT)) for name, command in commands if not command.hidden]
+        with formatter.section("Commands"):
+            formatter.write_dl(rows)
+
+
+_NO_LIMIT = 1000
+
 app = typer.Typer(
     name="accelsweep",
+    cls=_Commands,
     help="Does a GPU, a bigger batch or a lower precision pay off for your model? One command measures and tells.",
     no_args_is_help=True,
     rich_markup_mode=None,

@@ -48,6 +48,14 @@ def test_help_lists_every_command(tmp_path):
     assert [name for name in SURFACE if name not in words] == []
 
 
+@pytest.mark.parametrize("columns", ["40", "80"])
+def test_help_cuts_no_sentence_in_a_narrow_terminal(columns, tmp_path, monkeypatch):
+    monkeypatch.setenv("COLUMNS", columns)
+    shown = accelsweep("--help", cwd=tmp_path).stdout.partition("Commands:")[2]
+    assert "..." not in shown
+    assert "and list its devices and versions." in " ".join(shown.split())
+
+
 def test_help_imports_nothing_heavy():
     code = (
         "import sys\nfrom typer.testing import CliRunner\nfrom accelsweep.cli import app\n"

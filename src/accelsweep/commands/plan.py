@@ -3,27 +3,23 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from accelsweep.base.errors import InputError
 from accelsweep.drive.console import Listing, rough, say, show
 from accelsweep.drive.profiles import check_profile, find_profile
-from accelsweep.state.folders import SweepFolder, known_sweeps
+from accelsweep.state.folders import SweepFolder
 
 if TYPE_CHECKING:
     from accelsweep.core.plans import Manifest
-    from accelsweep.core.record import Record
     from accelsweep.drive.answers.planned import PlanAnswer
     from accelsweep.plan.estimate import PlanEstimate
     from accelsweep.plan.make import Plan
     from accelsweep.plan.table import PlanTable, ReasonRow
 
 _MOST_ROWS = 40
-_MOST_SWEEPS = 3
-_MOST_RECORDS = 50
-"""Of each of so many earlier sweeps: enough to know how long runs take, and quickly read."""
 
 
 def print_config(home: Path, overrides: Sequence[str], what: str) -> None:
@@ -77,25 +73,14 @@ def what_is_left(home: Path, plan: Plan) -> PlanEstimate:
 
 
 def _table(home: Path, plan: Plan) -> PlanTable:
+    from accelsweep.drive.remaining import time_taken
     from accelsweep.plan.table import plan_table
-    from accelsweep.plan.took import Took
     from accelsweep.state.records import readable_records
     from accelsweep.supervise.skips import standing
 
     folder = SweepFolder(home, plan.manifest.sweep)
     records = list(readable_records(folder, plan.manifest.wanted_runs()))
-    took = Took.by(records, "earlier runs of this sweep") or Took.by(_elsewhere(home, folder), "earlier sweeps here")
-    return plan_table(plan, standing(records, home, plan.manifest.site), took)
-
-
-def _elsewhere(home: Path, folder: SweepFolder) -> Iterator[Record]:
-    """Yield some records of the sweeps that were written last, this one left out."""
-    from accelsweep.state.records import readable_records
-
-    others = [SweepFolder(home, name) for name in known_sweeps(home) if name != folder.name]
-    for other in sorted(others, key=lambda other: other.manifest.stat().st_mtime, reverse=True)[:_MOST_SWEEPS]:
-        runs = [path.parent.name for path in other.records_on_top()[:_MOST_RECORDS]]
-        yield from readable_records(other, runs)
+    return plan_table(plan, standing(records, home, plan.manifest.site), time_taken(folder, records))
 
 
 def _others_now(manifest: Manifest) -> list[str]:

@@ -23,7 +23,7 @@ from accelsweep.base.terminal import escaped
 from accelsweep.drive.looks import Look
 
 _WIDTH_OF_A_FILE = 140
-_WIDE = 100
+WIDE = 100
 """From this width on, a table's names may take several lines; below, a table that does not fit is stacked."""
 _SHORTEST_NAME = 12
 """The characters that a name has in a line of a table, however narrow it is."""
@@ -85,7 +85,7 @@ def show(listing: Listing) -> None:
     shown = console()
     table = _table(listing, shown)
     size = Measurement.get(shown, shown.options.update_width(10_000), table)
-    if size.maximum <= shown.width or (shown.width >= _WIDE and _least_width(listing, shown) <= shown.width):
+    if size.maximum <= shown.width or (shown.width >= WIDE and _least_width(listing, shown) <= shown.width):
         shown.print(table)
         return
     shown.print(plain(listing.title))

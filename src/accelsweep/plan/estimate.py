@@ -13,7 +13,7 @@ from accelsweep.core.settings import Limits, Settings
 from accelsweep.plan.blocks.power import smallest_visible_effect
 from accelsweep.plan.make import Plan
 from accelsweep.plan.prices import usd_per_hour
-from accelsweep.plan.took import Took
+from accelsweep.plan.took import ASSUMED_AROUND_SECONDS, Took
 
 ASSUMED_NOISE = 0.01
 """Standard deviation of a run's log rate, assumed until runs show it; it is printed beside each such estimate."""
@@ -31,7 +31,7 @@ class Span(NamedTuple):
 
 @dataclass(frozen=True)
 class PlanEstimate:
-    """The time of the runs that are left, one after another. Minutes hold the breaks between blocks, too.
+    """The time of the runs that are left, one after another. Expected minutes hold the breaks, too.
 
     `basis` states the source of the expected figures. `usd` is None with `usd_reason`.
     """
@@ -62,7 +62,7 @@ def estimate(plan: Plan, settled: Collection[str] = (), took: Took | None = None
     left = [cells[Run.parse(run).cell] for run in plan.manifest.wanted_runs() if run not in settled]
     seconds = [_seconds(cell, took, plan.manifest.settings.limits) for cell in left]
     blocks = sum(any(run not in settled for run in block.runs) for block in plan.manifest.blocks)
-    breaks = (0.0, blocks * took.between_blocks, 0.0)
+    breaks = (0.0, blocks * took.between_blocks + ASSUMED_AROUND_SECONDS * bool(left), 0.0)
     gpus = [cell.config.world_size * cell.config.on_gpu for cell in left]
     prices = [usd_per_hour(plan.manifest.settings.prices, cell.config, plan.manifest.site) for cell in left]
     known = [price for price in prices if price is not None]

@@ -22,6 +22,9 @@ ASSUMED_BESIDE_SECONDS = 2.0
 ASSUMED_BETWEEN_SECONDS = 5.0
 """The time between two blocks, for a new supervisor and its imports, assumed until blocks show it."""
 
+ASSUMED_AROUND_SECONDS = 15.0
+"""The time of a command before its first block and after its last: Snakemake's start, the analysis and the report."""
+
 _LONGEST_BREAK_SECONDS = 60.0
 """Blocks that lie further apart were measured by different commands."""
 
