@@ -10,8 +10,9 @@ from accelsweep.cli import app
 
 HEAD = """# Commands
 
-`accelsweep COMMAND --help` shows the same. `accelsweep --install-completion` completes commands and options in your
-shell. [Exit codes](errors.md#exit-codes) are the same for all commands.
+`accelsweep COMMAND --help` shows the same. `accelsweep --install-completion` completes commands, options, sweeps and
+experiments in your shell. [Exit codes](errors.md#exit-codes) are the same for all commands. `--json` is described in
+[JSON answers](json.md).
 
 """
 

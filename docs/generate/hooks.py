@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import answers
 import api
 import commands
 import config_keys
@@ -15,6 +16,7 @@ from sources import ROOT
 
 REFERENCE = {
     "Commands": ("reference/commands.md", commands.page),
+    "JSON answers": ("reference/json.md", answers.page),
     "Config keys": ("reference/config.md", config_keys.page),
     "Metrics": ("reference/metrics.md", metrics.page),
     "Doubts": ("reference/doubts.md", doubts.page),

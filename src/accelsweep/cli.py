@@ -8,11 +8,31 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from typer.core import TyperCommand
+from typer.core import TyperCommand, TyperGroup
 
 from accelsweep import __version__
 from accelsweep.base.errors import EXIT_INTERRUPTED, AccelsweepError, InputError
 from accelsweep.base.terminal import escaped
+from accelsweep.commands.arguments import (
+    AddRepeats,
+    After,
+    AnySweep,
+    AsJson,
+    Before,
+    Cfg,
+    Claims,
+    ListedOutcome,
+    Name,
+    Overrides,
+    Profile,
+    ProfileToCheck,
+    RetriedOutcome,
+    Setting,
+    Sort,
+    SweepName,
+    Sweeps,
+    TrackingUri,
+)
 
 NOTIFY_VARIABLE = "ACCELSWEEP_NOTIFY"
 """The environment variable that holds an address for notices. No list of processes shows it, and no run inherits it."""
@@ -25,27 +45,32 @@ class _OfHydra(TyperCommand):
         """Say what each of Hydra's options is here. Raises InputError."""
         from accelsweep.commands.hydra_options import refuse_options
 
-        refuse_options(args)
+        if not ctx.resilient_parsing:  # else a shell asks for completions, and an error would break its user's line
+            refuse_options(args)
         return super().parse_args(ctx, args)
 
 
+class _Commands(TyperGroup):
+    """The list of commands, in which the first sentence of each is whole: Typer cuts it to the terminal's width."""
+
+    def format_commands(self, ctx: Any, formatter: Any) -> None:
+        """Write every command with its sentence, on as many lines as that takes."""
+        commands = [(name, self.commands[name]) for name in self.list_commands(ctx)]
+        rows = [(name, command.get_short_help_str(_NO_LIMIT)) for name, command in commands if not command.hidden]
+        with formatter.section("Commands"):
+            formatter.write_dl(rows)
+
+
+_NO_LIMIT = 1000
+
 app = typer.Typer(
     name="accelsweep",
+    cls=_Commands,
     help="Does a GPU, a bigger batch or a lower precision pay off for your model? One command measures and tells.",
     no_args_is_help=True,
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
 )
-
-Overrides = Annotated[
-    list[str] | None,
-    typer.Argument(help="Hydra overrides, e.g. experiment=quickstart batch_size=32,64", show_default=False),
-]
-SweepName = Annotated[str, typer.Argument(help="the sweep's name, as in sweeps/NAME")]
-Name = Annotated[str | None, typer.Option("--name", help="name the sweep (default: the experiment's name)")]
-Cfg = Annotated[str | None, typer.Option("--cfg", help="print the composed config and stop; the only choice is `job`")]
-AddRepeats = Annotated[int, typer.Option("--add-repeats", min=0, help="add K whole blocks to the plan")]
-TrackingUri = Annotated[str | None, typer.Option("--tracking-uri", help="MLflow store (default: sqlite:///mlflow.db)")]
 
 
 @app.command()
@@ -60,7 +85,7 @@ def init(folder: Annotated[Path, typer.Argument(help="the folder; it is made whe
 def run(
     overrides: Overrides = None,
     name: Name = None,
-    profile: Annotated[str, typer.Option(help="a profile in workflows/profiles/, or a path to one")] = "local",
+    profile: Profile = "local",
     jobs: Annotated[int | None, typer.Option("--jobs", "-j", min=1, help="Snakemake jobs at once")] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", "-n", help="show the plan and write nothing")] = False,
     add_repeats: AddRepeats = 0,
@@ -105,42 +130,51 @@ def run(
 def plan(
     overrides: Overrides = None,
     name: Name = None,
-    profile: Annotated[str | None, typer.Option(help="as for `run`: refused if it does not fit the site")] = None,
+    profile: ProfileToCheck = None,
     add_repeats: AddRepeats = 0,
     cfg: Cfg = None,
+    as_json: AsJson = False,
 ) -> None:
     """Preview a sweep: settings, unsupported ones with reasons, time and cost. Writes nothing."""
     from accelsweep.commands import plan as planning
 
     if cfg is not None:
+        if as_json:
+            raise InputError("--cfg prints YAML, and --json the plan: leave one of them out")
         planning.print_config(Path.cwd(), overrides or [], cfg)
         return
-    planning.print_plan(Path.cwd(), tuple(overrides or ()), name=name, add_repeats=add_repeats, profile=profile)
+    given = tuple(overrides or ())
+    planning.print_plan(Path.cwd(), given, name=name, add_repeats=add_repeats, profile=profile, as_json=as_json)
 
 
 @app.command()
-def status(name: Annotated[str | None, typer.Argument(help="the sweep's name (default: all)")] = None) -> None:
-    """Show planned, running and finished runs; on a cluster, the jobs in Slurm's queue too."""
+def status(
+    name: AnySweep = None,
+    as_json: AsJson = False,
+) -> None:
+    """Show planned, running and finished runs, results and reports; on a cluster, the jobs in Slurm's queue too."""
     from accelsweep.commands.status import print_status
 
-    print_status(Path.cwd(), name)
+    raise typer.Exit(print_status(Path.cwd(), name, as_json=as_json))
 
 
 @app.command()
 def runs(
     name: SweepName,
-    outcome: Annotated[str | None, typer.Option(help="only these, e.g. crashed or not_run")] = None,
+    outcome: ListedOutcome = None,
+    sort: Sort = "plan",
+    as_json: AsJson = False,
 ) -> None:
-    """List the sweep's runs with outcome, reason, setting and folder. Writes nothing."""
+    """List the sweep's runs with outcome, reason, rate, doubts, setting and folder. Writes nothing."""
     from accelsweep.commands.runs import print_runs
 
-    print_runs(Path.cwd(), name, outcome)
+    print_runs(Path.cwd(), name, outcome, sort=sort, as_json=as_json)
 
 
 @app.command()
 def retry(
     name: SweepName,
-    outcome: Annotated[str, typer.Option(help="re-open the runs that ended so: out_of_memory, disturbed, ...")],
+    outcome: RetriedOutcome,
 ) -> None:
     """Open runs again for the next `accelsweep run`. Their records are kept as attempts."""
     from accelsweep.commands.retry import retry_runs
@@ -149,7 +183,7 @@ def retry(
 
 
 @app.command()
-def report(names: Annotated[list[str], typer.Argument(help="sweeps; several are merged by hardware")]) -> None:
+def report(names: Sweeps) -> None:
     """Write the report again from the records. Several sweeps get one report, reports/A+B."""
     from accelsweep.drive import finish
     from accelsweep.drive.console import say
@@ -168,19 +202,20 @@ def publish(name: SweepName, tracking_uri: TrackingUri = None) -> None:
 
 @app.command()
 def compare(
-    before: Annotated[str, typer.Argument(help="the sweep to compare with")],
-    after: Annotated[str, typer.Argument(help="the sweep that may have changed")],
+    before: Before,
+    after: After,
     fail_if: Annotated[str | None, typer.Option(help="exit 3 on a supported regression, e.g. slower:2%")] = None,
+    as_json: AsJson = False,
 ) -> None:
     """Compare two sweeps setting by setting, with intervals and verdicts."""
     from accelsweep.commands.compare import compare_sweeps
 
-    raise typer.Exit(compare_sweeps(Path.cwd(), before, after, fail_if))
+    raise typer.Exit(compare_sweeps(Path.cwd(), before, after, fail_if, as_json=as_json))
 
 
 @app.command()
 def claims(
-    names: Annotated[list[str] | None, typer.Argument(help="of conf/experiment/claims (default: all)")] = None,
+    names: Claims = None,
     minutes: Annotated[float, typer.Option(min=0, help="start no run after this time")] = 30.0,
 ) -> None:
     """Put well-known claims about GPUs to the test on this machine, and write reports/claims."""
@@ -202,17 +237,15 @@ def ui(
 
 
 @app.command()
-def doctor() -> None:
+def doctor(as_json: AsJson = False) -> None:
     """Check whether this machine can measure, and list its devices and versions."""
     from accelsweep.commands.doctor import examine
 
-    raise typer.Exit(examine(Path.cwd()))
+    raise typer.Exit(examine(Path.cwd(), as_json=as_json))
 
 
 @app.command()
-def debug(
-    name: SweepName, setting: Annotated[str, typer.Argument(help="the setting's name, or its beginning")]
-) -> None:
+def debug(name: SweepName, setting: Setting) -> None:
     """Run one setting in the foreground, in a throw-away folder; breakpoint() and pdb work. Records stay untouched."""
     from accelsweep.commands.debug import debug_in_foreground
 

@@ -11,16 +11,16 @@ SURFACE = {
     "init": "FOLDER",
     "run": "OVERRIDES --name --profile --jobs -j --dry-run -n --add-repeats --time-budget --tracking-uri "
     "--cancel-old --notify --cfg",
-    "plan": "OVERRIDES --name --profile --add-repeats --cfg",
-    "status": "NAME",
-    "runs": "NAME --outcome",
+    "plan": "OVERRIDES --name --profile --add-repeats --cfg --json",
+    "status": "NAME --json",
+    "runs": "NAME --outcome --sort --json",
     "retry": "NAME --outcome",
     "report": "NAMES",
     "publish": "NAME --tracking-uri",
-    "compare": "BEFORE AFTER --fail-if",
+    "compare": "BEFORE AFTER --fail-if --json",
     "claims": "NAMES --minutes",
     "ui": "--port --tracking-uri",
-    "doctor": "",
+    "doctor": "--json",
     "debug": "NAME SETTING",
     "clean": "NAME --yes -y",
 }
@@ -46,6 +46,14 @@ def test_commands_arguments_and_options_are_the_ones_that_were_promised():
 def test_help_lists_every_command(tmp_path):
     words = accelsweep("--help", cwd=tmp_path).stdout.split()
     assert [name for name in SURFACE if name not in words] == []
+
+
+@pytest.mark.parametrize("columns", ["40", "80"])
+def test_help_cuts_no_sentence_in_a_narrow_terminal(columns, tmp_path, monkeypatch):
+    monkeypatch.setenv("COLUMNS", columns)
+    shown = accelsweep("--help", cwd=tmp_path).stdout.partition("Commands:")[2]
+    assert "..." not in shown
+    assert "and list its devices and versions." in " ".join(shown.split())
 
 
 def test_help_imports_nothing_heavy():

@@ -1,6 +1,7 @@
 """`runs` lists every row with its reason, `retry` re-opens those that ended badly, and neither loses a record."""
 
 import os
+import re
 import socket
 import time
 from pathlib import Path
@@ -29,7 +30,9 @@ def sweep(tmp_path: Path) -> Supervised:
 def test_every_run_is_listed_with_outcome_reason_cell_and_folder(sweep, capsys):
     print_runs(sweep.home, "tiny", None)
     shown = capsys.readouterr().out
-    assert "measured       devices x2 | act=measured, repeat 0  sweeps/tiny/runs/" in shown
+    assert re.search(
+        r"measured       devices x2 \| act=measured, repeat 0  [\d.,k]+ samples/s  sweeps/tiny/runs/", shown
+    )
     assert "out_of_memory  devices x2 | act=memory_on_rank_1, repeat 0  sweeps/tiny/runs/" in shown
     assert "rank 1: CUDA out of memory" in shown
 

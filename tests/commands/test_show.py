@@ -6,7 +6,6 @@ import re
 import shutil
 
 import pytest
-import typer
 
 from accelsweep.analyse.analyse import analyse
 from accelsweep.analyse.collect import collect
@@ -44,7 +43,7 @@ def test_a_plan_names_cells_reasons_blocks_and_what_it_can_show(tmp_path, capsys
 def test_a_priced_plan_tells_its_cost_also_where_no_gpu_is_used(tmp_path, capsys):
     priced = ["experiment=quickstart", "accelerator=cpu", "devices=1", "prices=dawnbench_2018", "repeats=100"]
     print_plan(tmp_path, priced, name=None, add_repeats=0)
-    assert re.search(r"^ +at least \d\.\d\d USD$", capsys.readouterr().out, re.MULTILINE)
+    assert re.search(r"^ +about \d\.\d\d USD$", capsys.readouterr().out, re.MULTILINE)
 
 
 def test_what_was_measured_with_other_software_is_still_to_be_measured(tmp_path, example_sweep, capsys):
@@ -128,8 +127,7 @@ def test_status_names_what_is_damaged_in_one_sweep_and_goes_on_to_the_next(examp
     run = next(run for run in Manifest.read(after.manifest).wanted_runs() if after.record(run).exists())
     after.record(run).unlink()
     os.mkfifo(after.record(run))
-    with pytest.raises(typer.Exit):
-        print_status(example_sweep.home, None)
+    assert print_status(example_sweep.home, None) == 1
     shown = capsys.readouterr().out
     assert f"aaa: damaged: {before.manifest}: not a whole JSON document (NaN is no JSON)" in shown
     assert f"{example_sweep.name}: " in shown
@@ -141,8 +139,7 @@ def test_status_names_the_sweep_that_a_later_version_wrote_and_goes_on_to_the_ne
     shutil.copytree(example_sweep.root, later.root)
     envelope = json.loads(later.manifest.read_text())
     later.manifest.write_text(json.dumps(envelope | {"format": 2, "version": "99.0"}))
-    with pytest.raises(typer.Exit):
-        print_status(example_sweep.home, None)
+    assert print_status(example_sweep.home, None) == 1
     shown = capsys.readouterr().out
     assert f"aaa: {later.manifest}: accelsweep 99.0 wrote it" in shown
     assert "install accelsweep 99.0" in shown

@@ -57,7 +57,10 @@ def test_no_sentence_is_too_long_to_read_aloud(page):
 
 @pytest.mark.parametrize(
     ("name", "limit"),
-    [*((name, LONGEST) for name in ("commands", "config_keys", "doubts", "metrics")), ("errors", IN_MESSAGES)],
+    [
+        *((name, LONGEST) for name in ("answers", "commands", "config_keys", "doubts", "metrics")),
+        ("errors", IN_MESSAGES),
+    ],
 )
 def test_no_sentence_of_a_page_made_from_the_code_is_too_long(name, limit, monkeypatch):
     monkeypatch.syspath_prepend(str(ROOT / "docs" / "generate"))

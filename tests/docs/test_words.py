@@ -89,7 +89,7 @@ def test_no_page_has_an_older_word(page):
     assert [line for line in prose.split("\n\n") if replaced(line)] == []
 
 
-@pytest.mark.parametrize("name", ["commands", "config_keys", "doubts", "errors", "metrics"])
+@pytest.mark.parametrize("name", ["answers", "commands", "config_keys", "doubts", "errors", "metrics"])
 def test_no_page_that_is_made_from_the_code_has_an_older_word(name, monkeypatch):
     monkeypatch.syspath_prepend(str(ROOT / "docs" / "generate"))
     assert [line for line in importlib.import_module(name).page().splitlines() if replaced(line)] == []

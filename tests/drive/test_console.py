@@ -2,14 +2,23 @@
 
 from __future__ import annotations
 
+import contextlib
+import fcntl
+import os
+import pty
 import re
+import struct
+import subprocess
+import sys
+import termios
 from pathlib import Path
 
 import pytest
 
 import accelsweep
 from accelsweep.base.terminal import escaped
-from accelsweep.drive.console import new_table, plain, say, show
+from accelsweep.drive.console import Listing, Marked, rough, say, say_parts, show
+from accelsweep.drive.looks import Look
 
 SOURCES = Path(accelsweep.__file__).parent
 HOSTILE = "\x1b[2J\x1b]0;title\x07\r\x9b1m\u202e\udc80"
@@ -21,24 +30,135 @@ def test_characters_that_a_terminal_obeys_are_shown_as_escapes(capsys):
     assert capsys.readouterr().out == shown
 
 
+@pytest.mark.parametrize("width", ["120", "20"])
 @pytest.mark.parametrize("text", ["[/foo]", "[bold]x", "[link=file:///etc]x[/link]", ":smile:"])
-def test_markup_in_a_title_a_heading_or_a_cell_is_text(text, capsys, monkeypatch):
-    monkeypatch.setenv("COLUMNS", "120")
-    table = new_table(f"title {text}")
-    table.add_column(plain(f"heading {text}"))
-    table.add_row(plain(f"cell {text}"))
-    show(table)
-    shown = capsys.readouterr().out
-    assert all(f"{place} {text}" in shown for place in ("title", "heading", "cell"))
+def test_markup_in_a_title_a_heading_or_a_cell_is_text(text, width, capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", width)
+    show(Listing(f"t {text}", ("name", f"h{text}"), ((f"c {text}", f"v {text}"), ("long " * 5, "long " * 40))))
+    shown = re.sub(r"\s", "", capsys.readouterr().out)
+    assert all(f"{place}{text}" in shown for place in "thcv")
 
 
-def test_a_table_cell_obeys_no_control_character(capsys, monkeypatch):
-    monkeypatch.setenv("COLUMNS", "120")
-    table = new_table("t")
-    table.add_column("c")
-    table.add_row(plain(HOSTILE))
-    show(table)
+@pytest.mark.parametrize("width", ["120", "20"])
+def test_a_table_cell_obeys_no_control_character(width, capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", width)
+    show(Listing("t", ("c", "d"), ((HOSTILE, HOSTILE), ("", "long " * 40))))
     assert escaped(shown := capsys.readouterr().out) == shown
+
+
+WIDE = Listing(
+    "results",
+    ("setting", "samples/s", "verdict", "doubts"),
+    (
+        ("cpu x1 | 32-true | batch 32", "15,132 [13,773, 16,625]", "baseline", "unsteady_window, busy_cpu"),
+        ("cpu x2 | 32-true | " + "model.width=64 | " * 9, "9,559 [9,001, 10,152]", Marked("slower", Look.bad), "-"),
+    ),
+    numbers=("samples/s",),
+)
+
+
+@pytest.mark.parametrize("width", [20, 40, 60, 80, 99, 100, 120, 300])
+def test_no_width_cuts_a_word_of_a_table(width, capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", str(width))
+    show(WIDE)
+    shown = capsys.readouterr().out
+    texts = [item.text if isinstance(item, Marked) else item for row in WIDE.rows for item in row]
+    missing = [word for word in " ".join([*texts, *WIDE.headings[1:]]).split() if word not in shown]
+    assert missing == []
+    assert "…" not in shown
+    assert max(map(len, shown.splitlines())) <= width
+
+
+def test_rows_stand_one_below_the_other_where_a_table_does_not_fit(capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "40")
+    show(
+        Listing(
+            "t", ("setting", "", "rate"), (("a", "baseline", "12 [11, 13] and so on, and so forth"), ("b", "", "2"))
+        )
+    )
+    assert capsys.readouterr().out == (
+        "t\na\n  baseline\n  rate  12 [11, 13] and so on, and so\n        forth\nb\n  rate  2\n"
+    )
+
+
+def test_a_table_that_fits_stays_a_table_in_a_narrow_terminal(capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "40")
+    show(Listing("t", ("setting", "rate"), (("a", "1"), ("b", "2"))))
+    assert "│ a       │ 1    │" in capsys.readouterr().out
+
+
+def in_a_terminal(code, width, **variables):
+    """Return what Python prints in a terminal of this width."""
+    master, slave = pty.openpty()
+    fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", 40, width, 0, 0))
+    environment = {name: text for name, text in os.environ.items() if name not in ("COLUMNS", "NO_COLOR")}
+    environment |= {"TERM": "xterm-256color", "PYTHONUTF8": "1", **variables}
+    done = subprocess.run(
+        [sys.executable, "-c", code], check=False, stdin=slave, stdout=slave, stderr=slave, env=environment
+    )
+    os.close(slave)
+    said = b""
+    with contextlib.suppress(OSError):  # Linux' end of a terminal that nobody writes to any more
+        while read := os.read(master, 65536):
+            said += read
+    os.close(master)
+    assert done.returncode == 0, said
+    return said.decode().replace("\r\n", "\n")
+
+
+SHOW_A_VERDICT = """
+from accelsweep.drive.console import Listing, Marked, show
+from accelsweep.drive.looks import Look
+show(Listing("t", ("setting", "verdict"), (("a", Marked("faster", Look.good)),)))
+"""
+
+
+def test_a_terminal_has_colour_and_symbol_for_a_verdict_and_its_word():
+    assert "\x1b[32m▲ faster" in in_a_terminal(SHOW_A_VERDICT, 80)
+
+
+def test_no_color_leaves_symbol_and_word():
+    shown = in_a_terminal(SHOW_A_VERDICT, 80, NO_COLOR="1")
+    assert "▲ faster" in shown
+    assert "\x1b[3" not in shown
+
+
+def test_a_terminal_without_such_characters_has_the_word_alone():
+    shown = in_a_terminal(SHOW_A_VERDICT, 80, PYTHONUTF8="0", PYTHONIOENCODING="ascii")
+    assert "faster" in shown
+    assert "▲" not in shown
+
+
+def test_a_file_has_the_word_alone(capsys):
+    show(Listing("t", ("setting", "verdict"), (("a", Marked("faster", Look.good)),)))
+    shown = capsys.readouterr().out
+    assert "│ faster" in shown
+    assert "\x1b" not in shown
+
+
+PARTS = 'from accelsweep.drive.console import say_parts\nsay_parts("measured  ", ["a setting", "", "12 samples/s"])'
+
+
+def test_parts_of_a_line_stand_on_lines_of_their_own_in_a_narrow_terminal_and_never_in_a_file(capsys):
+    assert in_a_terminal(PARTS, 20) == "measured  a setting\n          12 samples/s\n"
+    assert in_a_terminal(PARTS, 80) == "measured  a setting  12 samples/s\n"
+    say_parts("measured  ", ["a setting", "12 samples/s " * 40])
+    assert capsys.readouterr().out.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("seconds", "words"),
+    [
+        (1, "10 seconds"),
+        (11, "20 seconds"),
+        (90, "90 seconds"),
+        (91, "2 minutes"),
+        (5400, "90 minutes"),
+        (5401, "2 hours"),
+    ],
+)
+def test_estimates_are_rounded_up_to_what_one_would_say(seconds, words):
+    assert rough(seconds) == words
 
 
 def test_commands_print_in_no_other_way():
@@ -48,11 +168,14 @@ def test_commands_print_in_no_other_way():
         (path.name, line.strip())
         for path in files
         for line in path.read_text().splitlines()
-        if re.search(r"typer\.echo|\.print\(|add_row\((?!plain|\*map\(plain)", line) and "escaped(" not in line
+        if re.search(r"typer\.echo|\.print\(|add_row\(", line) and "escaped(" not in line
     }
     assert found <= {
         ("cli.py", 'typer.echo(f"accelsweep {__version__}")'),
-        ("console.py", "console().print(table)"),
-        ("plan.py", 'shown.add_row(f"... and {len(table.cells) - _MOST_ROWS} more", "", "", "")'),
-        ("claims.py", 'table.add_row(sweep, "", "-", "-", plain(f"not run: {why_not[sweep]}"), "-")'),
+        ("console.py", "shown.print(table)"),
+        ("console.py", "shown.print(plain(listing.title))"),
+        ("console.py", 'shown.print(plain(f"  {heading}"))'),
+        ("console.py", "shown.print(_text(row[0], shown))"),
+        ("console.py", "shown.print(Text(head).append(line), soft_wrap=True)"),
+        ("console.py", "table.add_row(*(_text(item, shown) for item in row))"),
     }

@@ -1,13 +1,23 @@
 """What a user reads while runs end: each once, counted from what was measured before."""
 
+import io
 import itertools
+import os
+import re
+import socket
 
+import psutil
 import pytest
+from rich.console import Console
 
 from accelsweep.core.outcome import Outcome
-from accelsweep.core.plans import Manifest
-from accelsweep.core.record import Record
+from accelsweep.core.plans import Hold, Manifest, Run
+from accelsweep.core.record import Doubt, Record
+from accelsweep.drive.console import rough
 from accelsweep.drive.progress import SweepProgress
+from accelsweep.plan.took import ASSUMED_BETWEEN_SECONDS
+from accelsweep.state.attempts import RunFolder
+from accelsweep.state.progress import StepCount
 from accelsweep.supervise.skips import Present
 
 
@@ -135,3 +145,80 @@ def test_a_run_that_is_tried_again_and_measured_is_shown_as_measured_last_and_co
     assert "samples/s" in second
     assert {line.split()[0] for line in (first, second)} == {f"[{before + 1}/{progress.total}]"}
     assert progress.done == before + 1
+
+
+def test_a_line_has_the_runs_doubts_and_the_kind_of_device_that_is_not_swept(interrupted, capsys):
+    record = measured(interrupted)[0]
+    progress = SweepProgress.begin(interrupted)
+    doubt = Doubt(code="busy_cpu", message="others", remedy="stop them")
+    record.model_copy(update={"doubts": (doubt,), "attempt": 2}).write(interrupted.record(record.run))
+    progress.update()
+    shown = capsys.readouterr().out
+    assert re.search(r"\] cpu x[12] \| .* samples/s  doubts: busy_cpu$", shown, re.MULTILINE)
+
+
+@pytest.fixture
+def begun(finished):
+    """A sweep of which the last two blocks have no records."""
+    for block in Manifest.read(finished.manifest).blocks[1:]:
+        finished.done(block.name).unlink()
+        for run in block.runs:
+            finished.record(run).unlink(missing_ok=True)
+    return finished
+
+
+def test_what_is_left_is_foretold_by_the_runs_of_finished_blocks(begun):
+    took = {record.cell: record.wall_seconds for record in records(begun)}
+    progress = SweepProgress.begin(begun)
+    left = [run for runs in progress.pending.values() for run in runs]
+    known = sum(took[Run.parse(run).cell] for run in left)
+    assert len(left) == 16
+    assert progress._eta() == f"about {rough(known + 2 * ASSUMED_BETWEEN_SECONDS)} left"
+
+
+def test_the_run_that_goes_on_shortens_what_is_left(begun):
+    progress = SweepProgress.begin(begun)
+    before = progress.remaining.seconds([run for runs in progress.pending.values() for run in runs], 2)
+    hold(begun, *begun_block(progress), since="2020-01-01T00:00:00+00:00")
+    after = progress.remaining.seconds([run for runs in progress.pending.values() for run in runs], 1)
+    running = next(progress._holds())
+    assert progress._spent(running) == progress.remaining.seconds([running.run], 0) > 0, "no more than it should take"
+    assert progress._eta() == f"about {rough(after - progress._spent(running))} left"
+    assert after < before
+
+
+def begun_block(progress):
+    block, runs = next(iter(progress.pending.items()))
+    return block, runs[0]
+
+
+def hold(folder, block, run=None, since=None):
+    me = {"host": socket.gethostname(), "pid": os.getpid(), "process_started": psutil.Process().create_time()}
+    Hold(block=block, since="then", run=run, run_since=since, **me).write(folder.hold(block))
+
+
+def test_what_is_being_prepared_is_named(begun):
+    progress = SweepProgress.begin(begun)
+    block, run = begun_block(progress)
+    assert progress._line().startswith("preparing block 2 of 3: Snakemake starts its supervisor | about ")
+    hold(begun, block)
+    assert progress._line().startswith("preparing block 2 of 3: libraries and data | about ")
+    hold(begun, block, run)
+    assert progress._line().startswith(f"starting {progress.labels[run]} | about ")
+    place = RunFolder(begun.run(run), run)
+    StepCount(place.attempt(place.begin("here", "then")) / "progress")(3)
+    assert progress._line().startswith(f"{progress.labels[run]} | about ")
+
+
+@pytest.mark.parametrize("width", [40, 60, 80, 120])
+def test_no_width_cuts_the_line_below_the_bar(begun, width):
+    screen = io.StringIO()
+    progress = SweepProgress.begin(begun)
+    progress.console = Console(file=screen, force_terminal=True, width=width, color_system=None)
+    hold(begun, *begun_block(progress))
+    with progress.shown():
+        progress.update()
+        progress.bar.refresh()
+    words = progress._line().replace("|", "").split()
+    assert [word for word in words if word not in screen.getvalue()] == []
+    assert "…" not in screen.getvalue()

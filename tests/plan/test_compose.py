@@ -12,7 +12,8 @@ from hydra.core.global_hydra import GlobalHydra
 from omegaconf import OmegaConf, open_dict
 
 from accelsweep.base.errors import InputError
-from accelsweep.plan.grid.compose import MOST_CELLS, Composer, config_folders
+from accelsweep.base.shipped import config_folders
+from accelsweep.plan.grid.compose import MOST_CELLS, Composer
 from accelsweep.plan.grid.expand import expand
 from accelsweep.plan.grid.job import composed_yaml
 

@@ -7,7 +7,9 @@ import pytest
 from accelsweep.plan.blocks.power import smallest_visible_effect
 from accelsweep.plan.estimate import ASSUMED_NOISE, estimate, visible_effect
 from accelsweep.plan.make import make_plan
+from accelsweep.plan.took import ASSUMED_AROUND_SECONDS, ASSUMED_BESIDE_SECONDS, ASSUMED_BETWEEN_SECONDS, Took
 
+AROUND = ASSUMED_AROUND_SECONDS / 60
 GPUS = [
     "site=gpu_node",
     "accelerator=cuda",
@@ -28,31 +30,35 @@ def test_without_records_it_lies_between_windows_and_time_limits(gpu_plan):
     found = estimate(gpu_plan())
     runs = 2 * 2 + 0
     assert found.runs_left == len(gpu_plan().manifest.wanted_runs()) >= runs
-    assert found.minutes == pytest.approx((found.runs_left * 9 / 60, found.runs_left * 100 / 60))
-    assert "windows" in found.basis
+    blocks = len(gpu_plan().manifest.blocks)
+    expected = (found.runs_left * (9 + ASSUMED_BESIDE_SECONDS) + blocks * ASSUMED_BETWEEN_SECONDS) / 60 + AROUND
+    assert found.minutes == pytest.approx((found.runs_left * 9 / 60, expected, found.runs_left * 100 / 60))
+    assert "assumed" in found.basis
 
 
 def test_gpu_hours_count_every_gpu(gpu_plan):
     plan = gpu_plan()
     four = sum(run.rpartition("-r")[0] == plan.cells[1].name for run in plan.manifest.wanted_runs())
     one = len(plan.manifest.wanted_runs()) - four
-    assert estimate(plan).gpu_hours == pytest.approx(((one + 4 * four) * 9 / 3600, (one + 4 * four) * 100 / 3600))
+    seconds = (9, 9 + ASSUMED_BESIDE_SECONDS, 100)
+    assert estimate(plan).gpu_hours == pytest.approx([(one + 4 * four) * each / 3600 for each in seconds])
 
 
 def test_cpu_cells_take_no_gpu_hours(home):
-    assert estimate(make_plan(home, ["accelerator=cpu"])).gpu_hours == (0.0, 0.0)
+    assert estimate(make_plan(home, ["accelerator=cpu"])).gpu_hours == (0.0, 0.0, 0.0)
 
 
 def test_earlier_runs_replace_the_guess_and_settled_ones_are_left_out(gpu_plan):
     plan = gpu_plan()
     one, four = plan.cells
     settled = [run for run in plan.manifest.wanted_runs() if run.startswith(four.name)]
-    found = estimate(plan, settled, {one.name: [20.0, 22.0]})
+    took = Took("earlier runs", {one.name: [20.0, 22.0]}, {("cuda", "train_throughput"): [5.0, 7.0]}, [3.0])
+    found, blocks = estimate(plan, settled, took), len(plan.manifest.blocks)
     assert found.runs_left == len(plan.manifest.wanted_runs()) - 2
-    assert found.minutes[0] == pytest.approx(found.runs_left * 21 / 60)
-    assert "earlier runs" in found.basis
-    unseen = estimate(plan, (), {one.name: [20.0, 22.0]})
-    assert unseen.minutes[0] == pytest.approx(len(plan.manifest.wanted_runs()) * 21 / 60)
+    assert found.minutes.expected == pytest.approx((found.runs_left * 21 + blocks * 3) / 60 + AROUND)
+    assert found.basis == "earlier runs"
+    both = estimate(plan, (), took)
+    assert both.minutes.expected - found.minutes.expected == pytest.approx(2 * (9 + 6) / 60)
 
 
 def test_no_price_no_cost_and_the_reason(gpu_plan, home):
@@ -75,8 +81,10 @@ def test_a_model_has_precedence_over_its_accelerator(gpu_plan, own_conf):
 
 
 def test_a_cpu_run_costs_the_whole_machine(home):
-    found = estimate(make_plan(home, ["accelerator=cpu", "devices=2", "+prices.devices.cpu=6"]))
-    assert found.usd == pytest.approx(tuple(minutes / 60 * 6 for minutes in found.minutes))
+    plan = make_plan(home, ["accelerator=cpu", "devices=2", "+prices.devices.cpu=6"])
+    found, breaks = estimate(plan), (0.0, len(plan.manifest.blocks) * ASSUMED_BETWEEN_SECONDS / 60 + AROUND, 0.0)
+    ours = [minutes - extra for minutes, extra in zip(found.minutes, breaks, strict=True)]
+    assert found.usd == pytest.approx([minutes / 60 * 6 for minutes in ours])
 
 
 def test_the_smallest_effect_states_its_assumption(home):

@@ -6,8 +6,9 @@ import pytest
 import yaml
 
 from accelsweep.base.errors import InputError
+from accelsweep.base.shipped import config_folders
 from accelsweep.plan.cells import checked_grid
-from accelsweep.plan.grid.compose import Composer, config_folders
+from accelsweep.plan.grid.compose import Composer
 from accelsweep.plan.grid.job import composed_yaml
 
 MINE = """

@@ -16,3 +16,9 @@ def shipped_root() -> Path:
         if (candidate / "Snakefile").is_file() and (candidate / "conf").is_dir():
             return candidate
     raise FileNotFoundError(f"accelsweep's conf/ and Snakefile are missing beside {_PACKAGE}; install it again")
+
+
+def config_folders(home: Path) -> tuple[Path, ...]:
+    """Return the folders on Hydra's search path: the user's `conf/` in `home` if there is one, then the shipped one."""
+    own, shipped = home / "conf", shipped_root() / "conf"
+    return (own, shipped) if own.is_dir() and own.resolve() != shipped.resolve() else (shipped,)

@@ -18,8 +18,9 @@ from accelsweep.base.errors import (
     nearest,
 )
 from accelsweep.core.findings import Findings
-from accelsweep.drive.console import new_table, plain, say, show
+from accelsweep.drive.console import Listing, Marked, say, show
 from accelsweep.drive.head import held
+from accelsweep.drive.looks import look_of_claim
 from accelsweep.state.folders import SweepFolder
 
 if TYPE_CHECKING:
@@ -42,7 +43,7 @@ def put_to_the_test(home: Path, names: Sequence[str], minutes: float) -> int:
     plans, failed = _plans(home, known)
     left = {name: what_is_left(home, plan) for name, plan in plans.items()}
     why_not = {}
-    for name in sorted(plans, key=lambda name: left[name].minutes):
+    for name in sorted(plans, key=lambda name: left[name].minutes.expected):
         asked, sweep = not names or name in names, plans[name].manifest.sweep
         seconds = deadline - time.monotonic() if left[name].runs_left and asked and not interrupted else 0.0
         code = EXIT_OK
@@ -96,7 +97,7 @@ def _findings(home: Path, plan: Plan) -> Findings | None:
 
 def known_claims(home: Path) -> list[str]:
     """Return the names of the experiments that test a claim, the user's own among them, in order."""
-    from accelsweep.plan.grid.compose import config_folders
+    from accelsweep.base.shipped import config_folders
 
     folders = [folder / "experiment" / GROUP for folder in config_folders(home)]
     return sorted({path.stem for folder in folders for path in folder.glob("*.yaml")})
@@ -122,16 +123,15 @@ def _tell(home: Path, found: Sequence[Findings], why_not: Mapping[str, str]) -> 
     from accelsweep.report.verdicts import write_verdicts
 
     page = write_verdicts(home, found, why_not)
-    table = new_table("claims put to the test")
-    for heading in ("claim", "figure", "claimed", "measured here", "verdict", "doubts"):
-        table.add_column(heading)
+    headings = ("claim", "figure", "claimed", "measured here", "verdict", "doubts")
+    rows: list[tuple[str | Marked, ...]] = []
     for claim in (claim for one in found for claim in one.claims):
         measured = value_words(claim) if claim.measured else "-"
         kind = f"{claim.id} (analogue)" if claim.analogue else claim.id
         doubts = ", ".join(dict.fromkeys(doubt.code for doubt in claim.doubts)) or "-"
-        row = (kind, claim.figure or "", claim.claimed, measured, claim.verdict.value, doubts)
-        table.add_row(*map(plain, row))
-    for sweep in sorted(why_not.keys() - {one.sweep for one in found}):
-        table.add_row(sweep, "", "-", "-", plain(f"not run: {why_not[sweep]}"), "-")
-    show(table)
+        verdict = Marked(claim.verdict, look_of_claim(claim.verdict))
+        rows.append((kind, claim.figure or "", claim.claimed, measured, verdict, doubts))
+    absent = sorted(why_not.keys() - {one.sweep for one in found})
+    rows += [(sweep, "", "-", "-", f"not run: {why_not[sweep]}", "-") for sweep in absent]
+    show(Listing("claims put to the test", headings, tuple(rows)))
     say(f"report: {page}")

@@ -2,32 +2,45 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from accelsweep.base.errors import EXIT_OK, EXIT_REGRESSION
 from accelsweep.core.plans import Manifest
-from accelsweep.drive.console import new_table, plain, say, show
+from accelsweep.drive.console import Listing, Marked, say, show
+from accelsweep.drive.looks import look_of
 from accelsweep.report.format import bare_text, ratio_text, unit_word
 from accelsweep.state.folders import existing_sweep
 
 if TYPE_CHECKING:
     from accelsweep.analyse.findings.between_sweeps import CellInBoth, SweepComparison
     from accelsweep.analyse.runs import RunRow
+    from accelsweep.drive.answers.compared import CompareAnswer
 
 
-def compare_sweeps(home: Path, before: str, after: str, fail_if: str | None) -> int:
+def compare_sweeps(home: Path, before: str, after: str, fail_if: str | None, *, as_json: bool = False) -> int:
     """Print the comparison; return 3 if a regression that `fail_if` names is supported by the intervals, else 0."""
     from accelsweep.analyse.findings import between_sweeps as versus
 
     gate = versus.parse_gate(fail_if) if fail_if is not None else None
     comparison = versus.compare_sweeps(_collected(home, before), _collected(home, after))
-    _print(comparison)
     failing = versus.failing(comparison, gate) if gate else ()
+    if as_json:
+        say(_answer(comparison, fail_if, failing).text())
+        return EXIT_REGRESSION if failing else EXIT_OK
+    _print(comparison)
     if gate:
         names = ", ".join(row.label for row in failing)
         say(f"{fail_if}: {f'failed by {names}' if failing else 'no such regression is supported'}")
     return EXIT_REGRESSION if failing else EXIT_OK
+
+
+def _answer(comparison: SweepComparison, fail_if: str | None, failing: Sequence[CellInBoth]) -> CompareAnswer:
+    from accelsweep.drive.answers.compared import CompareAnswer
+
+    told = {"fail_if": fail_if, "failing": tuple(row.cell for row in failing)}
+    return CompareAnswer.model_validate({**dict(comparison), **told})
 
 
 def _collected(home: Path, name: str) -> tuple[list[RunRow], Manifest]:
@@ -38,16 +51,10 @@ def _collected(home: Path, name: str) -> tuple[list[RunRow], Manifest]:
 
 
 def _print(comparison: SweepComparison) -> None:
-    table = new_table(f"{comparison.after} against {comparison.before}")
-    table.add_column("setting", overflow="fold")
     unit = unit_word(comparison.rate_unit)
-    for heading in (f"before, {unit}", f"after, {unit}", "ratio"):
-        table.add_column(plain(heading), justify="right", no_wrap=True)
-    table.add_column("verdict", no_wrap=True)
-    table.add_column("doubts")
-    for row in comparison.rows:
-        table.add_row(*map(plain, _row(row)))
-    show(table)
+    headings = ("setting", f"before, {unit}", f"after, {unit}", "ratio", "verdict", "doubts")
+    title = f"{comparison.after} against {comparison.before}"
+    show(Listing(title, headings, tuple(map(_row, comparison.rows)), numbers=headings[1:4]))
     for row in comparison.rows:
         if row.ratio is None:
             say(f"{row.label}: {row.reason}")
@@ -58,8 +65,8 @@ def _print(comparison: SweepComparison) -> None:
             say(f"only in {side}: {', '.join(labels)}")
 
 
-def _row(row: CellInBoth) -> list[str]:
+def _row(row: CellInBoth) -> tuple[str | Marked, ...]:
     before, after = (bare_text(rate) if rate else "-" for rate in (row.before, row.after))
     ratio = ratio_text(row.ratio) if row.ratio else "-"
     doubts = ", ".join(sorted({doubt.code for doubt in row.doubts})) or "-"
-    return [row.label, before, after, ratio, str(row.verdict), doubts]
+    return row.label, before, after, ratio, Marked(row.verdict, look_of(row.verdict)), doubts

@@ -5,88 +5,80 @@ from __future__ import annotations
 import importlib.metadata
 import shutil
 import sys
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from accelsweep.base.errors import EXIT_INCOMPLETE, EXIT_OK, AccelsweepError
 from accelsweep.base.shipped import shipped_root
-from accelsweep.drive.console import say
+from accelsweep.commands.machine_now import machine_now
+from accelsweep.drive.answers.checked import CheckResult, DoctorAnswer
+from accelsweep.drive.console import say, say_marked
+from accelsweep.drive.looks import Look
 
 _PACKAGES = ("torch", "lightning", "hydra-core", "snakemake", "mlflow", "pandas")
-_LEAST_FREE_BYTES = 2_000_000_000
+
+_MARKS = {True: ("ok  ", Look.good), False: ("FAIL", Look.bad), None: ("    ", Look.plain)}
 
 
-@dataclass(frozen=True)
-class Check:
-    """One check. `ok` None means: for information."""
-
-    ok: bool | None
-    what: str
-    found: str
-    remedy: str = ""
-
-
-def examine(home: Path) -> int:
+def examine(home: Path, *, as_json: bool = False) -> int:
     """Print every check; return 0 if all hold, else 1."""
-    failed = 0
-    for check in _checks(home):
-        mark = {True: "ok  ", False: "FAIL", None: "    "}[check.ok]
-        failed += check.ok is False
-        say(f"{mark} {check.what}: {check.found}" + (f" -> {check.remedy}" if check.ok is False else ""))
-    return EXIT_INCOMPLETE if failed else EXIT_OK
+    if as_json:
+        answer = DoctorAnswer(able=_able(checks := tuple(_checks(home))), checks=checks)
+        say(answer.text())
+        return EXIT_OK if answer.able else EXIT_INCOMPLETE
+    done = []
+    for check in _checks(home):  # told one by one: some take a moment
+        done.append(check)
+        mark, look = ("note", Look.doubtful) if check.ok is None and check.remedy else _MARKS[check.ok]
+        say_marked(mark, look, f" {check.what}: {check.found}" + (f" -> {check.remedy}" if check.remedy else ""))
+    return EXIT_OK if _able(done) else EXIT_INCOMPLETE
 
 
-def _checks(home: Path) -> Iterator[Check]:
+def _able(checks: Sequence[CheckResult]) -> bool:
+    return all(check.ok is not False for check in checks)
+
+
+def _checks(home: Path) -> Iterator[CheckResult]:
     version = sys.version.split()[0]
-    yield Check(sys.version_info >= (3, 11), "Python", version, "use Python 3.11 or later")
+    yield _check(sys.version_info >= (3, 11), "Python", version, "use Python 3.11 or later")
     for package in _PACKAGES:
         yield _package(package)
     yield _shipped()
-    free = shutil.disk_usage(home).free
-    yield Check(free > _LEAST_FREE_BYTES, "free disk", f"{free / 1e9:.1f} GB in {home}", "free some, or work elsewhere")
     yield from _devices()
-    yield from _others()
-    yield from _programs()
+    yield from machine_now(home)
+    for program, use in (("git", "commits in records"), ("sbatch", "submitting to Slurm")):
+        found = shutil.which(program) or f"not installed (only needed for {use})"
+        yield CheckResult(ok=None, what=program, found=found)
 
 
-def _package(name: str) -> Check:
+def _check(holds: bool, what: str, found: str, remedy: str) -> CheckResult:
+    return CheckResult(ok=holds, what=what, found=found, remedy=None if holds else remedy)
+
+
+def _package(name: str) -> CheckResult:
     try:
-        return Check(True, name, importlib.metadata.version(name))
+        return CheckResult(ok=True, what=name, found=importlib.metadata.version(name))
     except importlib.metadata.PackageNotFoundError:
-        return Check(False, name, "missing", "make setup, or pip install accelsweep again")
+        return _check(False, name, "missing", "make setup, or pip install accelsweep again")
 
 
-def _shipped() -> Check:
+def _shipped() -> CheckResult:
+    what = "conf/ and Snakefile"
     try:
-        return Check(True, "conf/ and Snakefile", str(shipped_root()))
+        return CheckResult(ok=True, what=what, found=str(shipped_root()))
     except FileNotFoundError as error:
-        return Check(False, "conf/ and Snakefile", str(error), "install accelsweep again")
+        return _check(False, what, str(error), "install accelsweep again")
 
 
-def _devices() -> Iterator[Check]:
+def _devices() -> Iterator[CheckResult]:
     from accelsweep.machine.devices import inventory
 
     try:
         devices = inventory()
     except AccelsweepError as error:
-        yield Check(False, "devices", str(error), "see the message")
+        yield _check(False, "devices", str(error), "see the message")
         return
     for device in devices:
         memory = f", {device.memory_bytes / 2**30:.0f} GiB" if device.memory_bytes else ""
-        yield Check(None, "device", f"{device.count} x {device.accelerator}: {device.model}{memory}")
-
-
-def _others() -> Iterator[Check]:
-    from accelsweep.measure.surroundings.busy_now import busy_now
-
-    busy = busy_now()
-    for sentence in busy:
-        yield Check(None, "other work", f"{sentence}: stop them before you measure")
-    if not busy:
-        yield Check(True, "other work", "none seen")
-
-
-def _programs() -> Iterator[Check]:
-    for program, use in (("git", "commits in records"), ("sbatch", "submitting to Slurm")):
-        yield Check(None, program, shutil.which(program) or f"not installed (only needed for {use})")
+        found = f"{device.count} x {device.accelerator}: {device.model}{memory}"
+        yield CheckResult(ok=None, what="device", found=found)

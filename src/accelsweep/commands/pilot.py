@@ -23,10 +23,10 @@ def refuse_short_budget(home: Path, plan: Plan, budget_seconds: float | None) ->
     if budget_seconds is None or not settings.pilot:
         return
     left = what_is_left(home, plan)
-    if left.runs_left and (least := 60.0 * left.minutes[0]) > budget_seconds:
+    if left.runs_left and (least := 60.0 * left.minutes.least) > budget_seconds:
         raise InputError(
             f"--time-budget {budget_seconds:g}s is too short for the pilot of repeats=auto: its {left.runs_left} runs "
-            f"take {least:.0f} s at least ({left.basis}); allow more time, or give a number: repeats=N"
+            f"take {least:.0f} s at least (their windows alone); allow more time, or give a number: repeats=N"
         )
 
 
@@ -63,7 +63,7 @@ def plan_after_pilot(
 def _affordable(home: Path, further: Plan, measured: int, seconds_left: float | None) -> int:
     """Return how many blocks in all the seconds that are left allow, no more than `further` has."""
     repeats = further.manifest.settings.repeats
-    seconds = 60.0 * what_is_left(home, further).minutes[0]
+    seconds = 60.0 * what_is_left(home, further).minutes.expected
     if seconds_left is None or seconds <= seconds_left:
         return repeats
     return measured + max(0, math.floor(seconds_left * (repeats - measured) / seconds))

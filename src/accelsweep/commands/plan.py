@@ -7,15 +7,14 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from rich.table import Table
-
 from accelsweep.base.errors import InputError
-from accelsweep.drive.console import new_table, plain, say, show
+from accelsweep.drive.console import Listing, rough, say, show
 from accelsweep.drive.profiles import check_profile, find_profile
 from accelsweep.state.folders import SweepFolder
 
 if TYPE_CHECKING:
     from accelsweep.core.plans import Manifest
+    from accelsweep.drive.answers.planned import PlanAnswer
     from accelsweep.plan.estimate import PlanEstimate
     from accelsweep.plan.make import Plan
     from accelsweep.plan.table import PlanTable, ReasonRow
@@ -33,7 +32,13 @@ def print_config(home: Path, overrides: Sequence[str], what: str) -> None:
 
 
 def print_plan(
-    home: Path, overrides: Sequence[str], *, name: str | None, add_repeats: int, profile: str | None = None
+    home: Path,
+    overrides: Sequence[str],
+    *,
+    name: str | None,
+    add_repeats: int,
+    profile: str | None = None,
+    as_json: bool = False,
 ) -> None:
     """Make the plan, print it, and write nothing. Raises InputError for a `profile` that does not fit the site."""
     from accelsweep.plan.make import make_plan
@@ -41,14 +46,25 @@ def print_plan(
     plan = make_plan(home, overrides, name=name, add_repeats=add_repeats)
     if profile is not None:
         check_profile(find_profile(profile), plan.manifest.site)
-    show_plan(home, plan)
+    if as_json:
+        say(_answer(_table(home, plan), _others_now(plan.manifest)).text())
+    else:
+        show_plan(home, plan)
 
 
 def show_plan(home: Path, plan: Plan) -> None:
     """Print a plan with the runs that are settled already, and with others who disturb this machine now."""
     _print(_table(home, plan))
-    for line in (*_others_now(plan.manifest), *_jobs(plan.manifest)):
+    for sentence in _others_now(plan.manifest):
+        say(f"warning: {sentence}")
+    for line in _jobs(plan.manifest):
         say(line)
+
+
+def _answer(table: PlanTable, warnings: Sequence[str]) -> PlanAnswer:
+    from accelsweep.drive.answers.planned import PlanAnswer
+
+    return PlanAnswer.model_validate({**vars(table), "warnings": tuple(warnings)})
 
 
 def what_is_left(home: Path, plan: Plan) -> PlanEstimate:
@@ -57,16 +73,14 @@ def what_is_left(home: Path, plan: Plan) -> PlanEstimate:
 
 
 def _table(home: Path, plan: Plan) -> PlanTable:
+    from accelsweep.drive.remaining import time_taken
     from accelsweep.plan.table import plan_table
     from accelsweep.state.records import readable_records
     from accelsweep.supervise.skips import standing
 
     folder = SweepFolder(home, plan.manifest.sweep)
     records = list(readable_records(folder, plan.manifest.wanted_runs()))
-    wall_seconds: dict[str, list[float]] = defaultdict(list)
-    for record in records:
-        wall_seconds[record.cell].append(record.wall_seconds)
-    return plan_table(plan, standing(records, home, plan.manifest.site), wall_seconds)
+    return plan_table(plan, standing(records, home, plan.manifest.site), time_taken(folder, records))
 
 
 def _others_now(manifest: Manifest) -> list[str]:
@@ -75,7 +89,7 @@ def _others_now(manifest: Manifest) -> list[str]:
         return []
     from accelsweep.measure.surroundings.busy_now import busy_now
 
-    return [f"warning: {sentence}: stop them, or they will disturb the runs" for sentence in busy_now()]
+    return [f"{sentence}: stop them, or they will disturb the runs" for sentence in busy_now()]
 
 
 def _jobs(manifest: Manifest) -> list[str]:
@@ -100,18 +114,16 @@ def _print(table: PlanTable) -> None:
         say(line)
 
 
-def _cells(table: PlanTable) -> Table:
-    shown = new_table(f"{table.sweep}, revision {table.revision}: {len(table.cells)} settings")
-    shown.add_column("setting", overflow="fold")
-    shown.add_column("")
-    shown.add_column("runs", justify="right")
-    shown.add_column("measured already", justify="right")
-    for row in table.cells[:_MOST_ROWS]:
-        role = "baseline" if row.baseline else ""
-        shown.add_row(plain(row.label), role, str(row.wanted), str(row.settled))
+def _cells(table: PlanTable) -> Listing:
+    rows = [
+        (row.label, "baseline" if row.baseline else "", str(row.wanted), str(row.settled))
+        for row in table.cells[:_MOST_ROWS]
+    ]
     if len(table.cells) > _MOST_ROWS:
-        shown.add_row(f"... and {len(table.cells) - _MOST_ROWS} more", "", "", "")
-    return shown
+        rows.append((f"... and {len(table.cells) - _MOST_ROWS} more", "", "", ""))
+    headings = ("setting", "", "runs", "measured already")
+    title = f"{table.sweep}, revision {table.revision}: {len(table.cells)} settings"
+    return Listing(title, headings, tuple(rows), numbers=headings[2:])
 
 
 def _by_reason(rows: Sequence[ReasonRow]) -> list[str]:
@@ -128,14 +140,17 @@ def _summary(table: PlanTable) -> list[str]:
     new = sum(block.new for block in table.blocks)
     lines = [f"{len(table.blocks)} blocks ({new} new), {table.wanted} runs, {table.settled} settled already"]
     if estimate.runs_left:
-        least, most = estimate.minutes
-        basis = f"at least {least:.1f} minutes ({estimate.basis})"
-        lines.append(f"left: {estimate.runs_left} runs, {basis}; their time limits allow {most:.0f}")
-        gpus = f"at least {estimate.gpu_hours[0]:.2f} GPU-hours, " if estimate.gpu_hours[1] else ""
-        if estimate.usd:
-            lines.append(f"      {gpus}at least {estimate.usd[0]:.2f} USD")
-        elif gpus:
-            lines.append(f"      {gpus}cost unknown: {estimate.usd_reason}")
+        lines.append(
+            f"left: {estimate.runs_left} runs, about {rough(60 * estimate.minutes.expected)} ({estimate.basis})"
+        )
+        lines += _costs(estimate)
     shown = f"{effect.effect:.1%}" if effect.effect is not None else f"unknown: {effect.reason}"
     lines.append(f"smallest difference that these repeats can show: {shown} ({effect.assumption})")
     return lines + [f"note: {note}" for note in table.notes]
+
+
+def _costs(estimate: PlanEstimate) -> list[str]:
+    gpus = f"about {estimate.gpu_hours.expected:.2f} GPU-hours" if estimate.gpu_hours.most else ""
+    if estimate.usd:
+        return [f"      {f'{gpus}, ' if gpus else ''}about {estimate.usd.expected:.2f} USD"]
+    return [f"      {gpus}, cost unknown: {estimate.usd_reason}"] if gpus else []

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from accelsweep.base.errors import InputError
-from accelsweep.commands.runs import outcome_named, rows_of
+from accelsweep.commands.runs import in_words, listed, outcome_named
 from accelsweep.core.outcome import Outcome
 from accelsweep.core.plans import Manifest
 from accelsweep.drive.console import say
@@ -33,15 +33,15 @@ def retry_runs(home: Path, name: str, outcome: str) -> None:
     folder = existing_sweep(home, name)
     refuse_while_run(folder)
     opened = 0
-    for row in list(rows_of(folder)):
+    for row in listed(folder).runs:
         reason = row.disturbed if wanted == DISTURBED else row.reason
         if reason is None if wanted == DISTURBED else row.outcome is not wanted:
             continue
-        if row.run is None or row.folder is None:
-            say(f"stays {wanted}: {row.what}: {reason}")
+        if row.run is None:
+            say(f"stays {wanted}: {in_words(row)}: {reason}")
         else:
-            opened += RunFolder(row.folder, row.run).reopen()
-            say(f"re-opened: {row.what} (was {wanted}: {reason})")
+            opened += RunFolder(folder.run(row.run), row.run).reopen()
+            say(f"re-opened: {in_words(row)} (was {wanted}: {reason})")
     _forget_done(folder)
     say(f"{name}: {opened} runs re-opened" + ("; the same `accelsweep run` measures them" if opened else ""))
 

@@ -1,47 +1,69 @@
-"""`accelsweep runs`: every run of a sweep with its outcome, reason, cell and folder, from files alone."""
+"""`accelsweep runs`: every run of a sweep with outcome, reason, rate, doubts and folder, from files alone."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 from accelsweep.base.errors import DamagedFile, InputError, nearest
 from accelsweep.core.cell import label
 from accelsweep.core.outcome import Outcome
-from accelsweep.core.plans import Manifest, Run
-from accelsweep.drive.console import say
+from accelsweep.core.plans import Manifest, PlannedCell, Run
+from accelsweep.core.record import Record
+from accelsweep.core.tasks import UNIT_OF, compared_rate
+from accelsweep.drive.answers.listed import ListedRun, RunsAnswer
+from accelsweep.drive.console import say, say_parts
+from accelsweep.report.format import number
 from accelsweep.state.attempts import RunFolder
 from accelsweep.state.folders import SweepFolder, existing_sweep
 from accelsweep.state.halts import why_not_run
 
+SORTS: dict[str, Callable[[ListedRun], Any]] = {
+    "plan": lambda _: 0,
+    "rate": lambda row: -row.rate if row.rate is not None else float("inf"),
+    "seconds": lambda row: -row.wall_seconds if row.wall_seconds is not None else float("inf"),
+    "doubts": lambda row: -len(row.doubts),
+    "outcome": lambda row: list(Outcome).index(row.outcome),
+    "setting": lambda row: row.label,
+    "start": lambda row: (row.started_at is None, row.started_at or ""),
+}
+"""Orders of the rows by name; rows that are equal in one stay in plan order, and absent values come last."""
 
-@dataclass(frozen=True)
-class ListedRun:
-    """One run, or one cell that the plan marks as unsupported (then `run` and `folder` are None).
+_INDENT = 15
 
-    `disturbed` says how others used the machine while the run was measured.
+
+def print_runs(home: Path, name: str, outcome: str | None, *, sort: str = "plan", as_json: bool = False) -> None:
+    """Print a line for each run of the sweep, or for those with this outcome, with reason and doubts below it.
+
+    `sort` is one of `SORTS`. Raises InputError for an unknown outcome or order.
     """
-
-    run: str | None
-    outcome: Outcome
-    reason: str | None
-    what: str
-    folder: Path | None
-    disturbed: str | None = None
-
-
-def print_runs(home: Path, name: str, outcome: str | None) -> None:
-    """Print a line for each run of the sweep, or for those with this outcome, with the reason below it."""
     wanted = None if outcome is None else outcome_named(outcome)
-    rows = [row for row in rows_of(existing_sweep(home, name)) if wanted in (None, row.outcome)]
+    if sort not in SORTS:
+        raise InputError(f"--sort {sort!r} is not known{nearest(sort, SORTS)}; there are: {', '.join(SORTS)}")
+    answer = listed(existing_sweep(home, name))
+    rows = sorted((row for row in answer.runs if wanted in (None, row.outcome)), key=SORTS[sort])
+    if as_json:
+        say(answer.model_copy(update={"runs": tuple(rows)}).text())
+        return
     for row in rows:
-        where = f"  {row.folder.relative_to(home)}" if row.folder is not None else ""
-        say(f"{row.outcome:<13}  {row.what}{where}")
-        for line in (row.reason or "").splitlines():
-            say(f"{'':<13}  {line}")
+        _print(row, answer.rate_unit or "")
     if not rows:
         say(f"{name}: no run is {wanted}" if wanted else f"{name}: no runs")
+
+
+def _print(row: ListedRun, unit: str) -> None:
+    rate = number(row.rate, unit) if row.rate is not None else ""
+    say_parts(f"{row.outcome:<13}  ", [in_words(row), rate, row.folder or ""])
+    for line in (row.reason or "").splitlines():
+        say(f"{'':<{_INDENT}}{line}")
+    if row.doubts:
+        say(f"{'':<{_INDENT}}doubts: {', '.join(doubt.code for doubt in row.doubts)}")
+
+
+def in_words(row: ListedRun) -> str:
+    """Return the row's setting and repeat: `cpu x2 | batch 32, repeat 0`."""
+    return row.label if row.repeat is None else f"{row.label}, repeat {row.repeat}"
 
 
 def outcome_named(name: str) -> Outcome:
@@ -53,26 +75,72 @@ def outcome_named(name: str) -> Outcome:
         raise InputError(f"no outcome {name!r}{nearest(name, known)}; there are: {', '.join(known)}") from None
 
 
-def rows_of(folder: SweepFolder) -> Iterator[ListedRun]:
-    """Yield a row for each wanted run in plan order, then one for each cell that the plan marks as unsupported."""
+def listed(folder: SweepFolder) -> RunsAnswer:
+    """Return a row for each wanted run in plan order, then one for each cell that the plan marks as unsupported."""
     manifest = Manifest.read(folder.manifest)
-    labels = {cell.name: label(cell.axes) for cell in manifest.cells}
-    for block in manifest.blocks:
-        for run in block.runs:
-            cell, repeat = Run.parse(run)
-            outcome, reason, disturbed = _ending(folder, block.name, run)
-            what = f"{labels.get(cell, cell)}, repeat {repeat}"
-            yield ListedRun(run, outcome, reason, what, folder.run(run), disturbed)
-    for planned in manifest.cells:
-        if planned.unsupported is not None:
-            yield ListedRun(None, Outcome.unsupported, planned.unsupported, labels[planned.name], None)
+    records: dict[str, Record | DamagedFile | None] = {run: _read(folder, run) for run in manifest.wanted_runs()}
+    found = [record for record in records.values() if isinstance(record, Record)]
+    found.sort(key=lambda record: record.cell != manifest.baseline)
+    rate = compared_rate(manifest.settings.analysis.rate, [found[0].config.task]) if found else None
+    cells = {cell.name: cell for cell in manifest.cells}
+    planned = [(block.name, run) for block in manifest.blocks for run in block.runs]
+    rows = [_row(folder, block, run, cells, records[run], rate) for block, run in planned]
+    return RunsAnswer(
+        sweep=folder.name,
+        rate_metric=rate,
+        rate_unit=None if rate is None else _unit(found, rate),
+        runs=(*rows, *_unsupported(manifest)),
+    )
 
 
-def _ending(folder: SweepFolder, block: str, run: str) -> tuple[Outcome, str | None, str | None]:
+def _read(folder: SweepFolder, run: str) -> Record | DamagedFile | None:
     try:
-        record = RunFolder(folder.run(run), run).record()
+        return RunFolder(folder.run(run), run).record()
     except DamagedFile as error:
-        return Outcome.not_run, f"its record is damaged: {error.why}", None
-    if record is None:
-        return Outcome.not_run, f"{why_not_run(folder, block)}; the same `accelsweep run` measures it", None
-    return record.outcome, record.reason, next((one.message for one in record.doubts if one.disturbing), None)
+        return error
+
+
+def _unit(records: Sequence[Record], rate: str) -> str:
+    units = (record.metrics[rate].unit for record in records if rate in record.metrics)
+    return next(units, UNIT_OF.get(rate, ""))
+
+
+def _row(
+    folder: SweepFolder,
+    block: str,
+    run: str,
+    cells: dict[str, PlannedCell],
+    record: Record | DamagedFile | None,
+    rate: str | None,
+) -> ListedRun:
+    name, repeat = Run.parse(run)
+    axes = cells[name].axes if name in cells else {}
+    place = {"run": run, "block": block, "repeat": repeat, "folder": str(folder.run(run).relative_to(folder.home))}
+    same: dict[str, Any] = {"cell": name, "label": label(axes) if name in cells else name, "axes": axes, **place}
+    if not isinstance(record, Record):
+        return ListedRun(outcome=Outcome.not_run, reason=_why_absent(folder, block, record), **same)
+    metric = record.metrics.get(rate or "") if record.outcome is Outcome.measured else None
+    return ListedRun(
+        attempt=record.attempt,
+        outcome=record.outcome,
+        reason=record.reason,
+        rate=None if metric is None else metric.value,
+        doubts=record.doubts,
+        disturbed=next((one.message for one in record.doubts if one.disturbing), None),
+        started_at=record.started_at,
+        wall_seconds=record.wall_seconds,
+        **same,
+    )
+
+
+def _why_absent(folder: SweepFolder, block: str, damaged: DamagedFile | None) -> str:
+    if damaged is not None:
+        return f"its record is damaged: {damaged.why}"
+    return f"{why_not_run(folder, block)}; the same `accelsweep run` measures it"
+
+
+def _unsupported(manifest: Manifest) -> Iterator[ListedRun]:
+    for cell in manifest.cells:
+        if cell.unsupported is not None:
+            named = {"cell": cell.name, "label": label(cell.axes), "axes": cell.axes}
+            yield ListedRun(outcome=Outcome.unsupported, reason=cell.unsupported, **named)

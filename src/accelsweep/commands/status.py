@@ -2,89 +2,171 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 
-import typer
-
 from accelsweep.base.digits import count_of
-from accelsweep.base.errors import EXIT_INCOMPLETE, AccelsweepError, DamagedFile, NewerFile
+from accelsweep.base.errors import EXIT_INCOMPLETE, EXIT_OK, AccelsweepError, DamagedFile, NewerFile
 from accelsweep.core.cell import label
+from accelsweep.core.findings import Findings
+from accelsweep.core.outcome import Outcome
 from accelsweep.core.plans import Manifest, Run
 from accelsweep.drive import slurm
+from accelsweep.drive.answers.state import (
+    BlockAtWork,
+    HeadAtWork,
+    JobInQueue,
+    RunDoubt,
+    StatusAnswer,
+    SweepState,
+    UnreadableSweep,
+)
 from accelsweep.drive.console import duration, say
 from accelsweep.drive.head import living_head
 from accelsweep.state.folders import SweepFolder, existing_sweep, known_sweeps
 from accelsweep.state.status import Status, WorkedBlock, status
 
 
-def print_status(home: Path, name: str | None) -> None:
-    """Print the state of one sweep, or of all of them in this folder; one that is damaged hides no other."""
+def print_status(home: Path, name: str | None, *, as_json: bool = False) -> int:
+    """Print the state of one sweep, or of all of them in this folder; one that is damaged hides no other.
+
+    Returns 1 if the plan of one of several sweeps cannot be read, else 0.
+    """
     if name is not None:
-        _print(existing_sweep(home, name))
-        return
-    names = known_sweeps(home)
-    if not names:
-        say(f"no sweeps in {home / 'sweeps'} yet; begin with: accelsweep run experiment=quickstart")
-    damaged = 0
-    for found in names:
+        found = StatusAnswer(sweeps=(_state(existing_sweep(home, name)),), unreadable=())
+    else:
+        found = _states(home)
+    if as_json:
+        say(found.text())
+        for unreadable in found.unreadable:
+            say(f"accelsweep: error: {unreadable.sweep}: {unreadable.why}", err=True)
+    else:
+        _print(home, found)
+    return EXIT_INCOMPLETE if found.unreadable else EXIT_OK
+
+
+def _states(home: Path) -> StatusAnswer:
+    states, unreadable = [], []
+    for name in known_sweeps(home):
         try:
-            _print(SweepFolder(home, found))
+            states.append(_state(SweepFolder(home, name)))
         except DamagedFile as error:
-            damaged += 1
-            say(f"{found}: damaged: {error}")
+            unreadable.append(UnreadableSweep(sweep=name, why=f"damaged: {error}"))
         except NewerFile as error:
-            damaged += 1
-            say(f"{found}: {error}")
-    if damaged:
-        raise typer.Exit(EXIT_INCOMPLETE)
+            unreadable.append(UnreadableSweep(sweep=name, why=str(error)))
+    return StatusAnswer(sweeps=tuple(states), unreadable=tuple(unreadable))
 
 
-def _print(folder: SweepFolder) -> None:
-    state = status(folder)
-    say(f"{folder.name}: {state.planned} runs planned, {state.planned - state.remaining} settled{_counts(state)}")
-    manifest = Manifest.read(folder.manifest)
+def _state(folder: SweepFolder) -> SweepState:
+    state, manifest = status(folder), Manifest.read(folder.manifest)
     labels = {cell.name: label(cell.axes) for cell in manifest.cells}
     head = living_head(folder)
-    say(f"  head: process {head.pid} on {head.host} since {head.since}" if head else "  head: none")
-    if manifest.site.scheduler == "slurm":
-        _print_jobs(folder)
-    for running in state.running:
-        say(f"  {_running(running, labels)}")
+    jobs, jobs_reason = _jobs(folder) if manifest.site.scheduler == "slurm" else (None, None)
+    findings, page = _findings(folder), folder.report / "index.html"
+    return SweepState(
+        sweep=folder.name,
+        revision=manifest.revision,
+        planned=state.planned,
+        settled=state.planned - state.remaining,
+        remaining=state.remaining,
+        outcomes=dict(sorted(state.outcomes.items())),
+        seconds_left=state.seconds_left if state.remaining else None,
+        head=HeadAtWork.model_validate(head) if head else None,
+        running=tuple(_working(running, labels) for running in state.running),
+        jobs=jobs,
+        jobs_reason=jobs_reason,
+        kept=dict(state.kept),
+        doubts=tuple(RunDoubt(run=run, doubt=doubt) for run, doubt in state.doubts),
+        damaged=tuple(map(str, state.damaged)),
+        recommendation=findings.recommendation.sentence if findings else None,
+        report=str(page.relative_to(folder.home)) if page.is_file() else None,
+        report_outdated=findings is not None and _outdated(findings, manifest, state),
+    )
+
+
+def _findings(folder: SweepFolder) -> Findings | None:
+    try:
+        return Findings.read(folder.findings)
+    except (FileNotFoundError, DamagedFile, NewerFile):
+        return None  # they are made from the records whenever the report is
+
+
+def _outdated(findings: Findings, manifest: Manifest, state: Status) -> bool:
+    """Return whether runs have ended, were re-opened or were planned since the findings were made."""
+    derived = (Outcome.not_run, Outcome.unsupported)  # those of settings that never run are counted there, too
+    then = {outcome: count for outcome, count in findings.outcomes.items() if outcome not in derived}
+    now = {outcome: count for outcome, count in state.outcomes.items() if outcome not in derived}
+    return findings.revision != manifest.revision or then != now
+
+
+def _jobs(folder: SweepFolder) -> tuple[tuple[JobInQueue, ...] | None, str | None]:
+    try:
+        return tuple(map(JobInQueue.model_validate, slurm.jobs(folder))), None
+    except AccelsweepError as error:
+        return None, str(error)
+
+
+def _working(running: WorkedBlock, labels: dict[str, str]) -> BlockAtWork:
+    hold = running.hold
+    return BlockAtWork(
+        block=hold.block,
+        alive=running.alive,
+        host=hold.host,
+        pid=hold.pid,
+        job=hold.job,
+        since=hold.since,
+        run=hold.run,
+        label=labels.get(Run.parse(hold.run).cell, hold.run) if hold.run else None,
+        run_since=hold.run_since,
+        step=running.step,
+    )
+
+
+def _print(home: Path, found: StatusAnswer) -> None:
+    for state in found.sweeps:
+        counts = ", ".join(f"{count} {outcome}" for outcome, count in state.outcomes.items())
+        ended = f" ({counts})" if counts else ""
+        say(f"{state.sweep}: {state.planned} runs planned, {state.settled} settled{ended}")
+        for line in _lines(state):
+            say(f"  {line}")
+    for unreadable in found.unreadable:
+        say(f"{unreadable.sweep}: {unreadable.why}")
+    if not (found.sweeps or found.unreadable):
+        say(f"no sweeps in {home / 'sweeps'} yet; begin with: accelsweep run experiment=quickstart")
+
+
+def _lines(state: SweepState) -> Iterator[str]:
+    head = state.head
+    yield f"head: process {head.pid} on {head.host} since {head.since}" if head else "head: none"
+    if state.jobs_reason is not None:
+        yield f"Slurm was not asked: {state.jobs_reason}"
+    if state.jobs is not None:
+        yield from map(_queued, state.jobs)
+        if not state.jobs:
+            yield "no job of this sweep waits or runs in Slurm"
+    yield from map(_running, state.running)
     if state.remaining:
         left = "" if state.seconds_left is None else f", about {duration(state.seconds_left)}"
-        say(f"  remaining: {state.remaining} runs{left}")
-    for why, count in state.kept.items():
-        say(f"  not_run: {count_of(count, 'run')}: {why}")
-    for run, doubt in state.doubts:
-        say(f"  doubt: {run}: {doubt.message}")
-    for damaged in state.damaged:
-        say(f"  damaged: {damaged}")
+        yield f"remaining: {state.remaining} runs{left}"
+    yield from (f"not_run: {count_of(count, 'run')}: {why}" for why, count in state.kept.items())
+    yield from (f"doubt: {one.run}: {one.doubt.message}" for one in state.doubts)
+    yield from (f"damaged: {damaged}" for damaged in state.damaged)
+    older = " (older than the last runs or the plan)" if state.report_outdated else ""
+    if state.recommendation is not None:
+        yield f"result{older}: {state.recommendation}"
+    if state.report is not None:
+        yield f"report: {state.report}"
 
 
-def _print_jobs(folder: SweepFolder) -> None:
-    try:
-        found = slurm.jobs(folder)
-    except AccelsweepError as error:
-        say(f"  Slurm was not asked: {error}")
-        return
-    for job in found:
-        say(f"  {job}")
-    if not found:
-        say("  no job of this sweep waits or runs in Slurm")
+def _queued(job: JobInQueue) -> str:
+    return str(slurm.Job(**job.model_dump()))
 
 
-def _counts(state: Status) -> str:
-    counts = ", ".join(f"{count} {outcome}" for outcome, count in sorted(state.outcomes.items()))
-    return f" ({counts})" if counts else ""
-
-
-def _running(running: WorkedBlock, labels: dict[str, str]) -> str:
-    hold = running.hold
-    life = "running" if running.alive else "left by a dead process"
-    job = f"job {hold.job}, " if hold.job else ""
-    where = f"block {hold.block} {life} on {hold.host}, {job}process {hold.pid}, since {hold.since}"
-    if hold.run is None:
+def _running(one: BlockAtWork) -> str:
+    life = "running" if one.alive else "left by a dead process"
+    job = f"job {one.job}, " if one.job else ""
+    where = f"block {one.block} {life} on {one.host}, {job}process {one.pid}, since {one.since}"
+    if one.run is None:
         return where
-    cell = labels.get(Run.parse(hold.run).cell, hold.run)
-    step = "" if running.step is None else f", step {running.step}"
-    return f"{where}: {cell} since {hold.run_since}{step}"
+    step = "" if one.step is None else f", step {one.step}"
+    return f"{where}: {one.label} since {one.run_since}{step}"

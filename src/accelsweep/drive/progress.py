@@ -1,23 +1,28 @@
-"""Live progress of a sweep, read from its files alone: runs done, the current cell, the last rate, the time left."""
+"""Live progress of a sweep, read from its files alone: runs done, what goes on, the last rate, the time left."""
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from datetime import datetime
 
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn
+from rich.progress import BarColumn, MofNCompleteColumn, ProgressColumn, TextColumn, TimeElapsedColumn
 from rich.progress import Progress as Bar
+from rich.table import Column
 
 from accelsweep.base.terminal import escaped
 from accelsweep.core.cell import label
+from accelsweep.core.config import CellConfig
 from accelsweep.core.outcome import Outcome
-from accelsweep.core.plans import Block, Hold, Manifest, Run
+from accelsweep.core.plans import Block, Hold, Manifest, PlannedCell, Run
 from accelsweep.core.settings import Site
 from accelsweep.core.tasks import compared_rate
-from accelsweep.drive.console import duration
+from accelsweep.drive.console import WIDE, rough
 from accelsweep.drive.forecast import LONG_SECONDS, Forecast, Pace, announcement
+from accelsweep.drive.remaining import Remaining, configs_of
 from accelsweep.plan.grid.measures import measure_options
 from accelsweep.report.format import number
 from accelsweep.state.folders import SweepFolder
@@ -25,6 +30,9 @@ from accelsweep.state.living import read_hold
 from accelsweep.state.progress import signs_of, steps_done
 from accelsweep.state.records import readable_records, record_or_none
 from accelsweep.supervise.skips import standing
+
+_MOST_EARLIER = 200
+"""Runs of finished blocks whose time is looked at: enough for an estimate, and quickly read."""
 
 
 @dataclass
@@ -39,6 +47,7 @@ class SweepProgress:
     folder: SweepFolder
     site: Site
     labels: dict[str, str]
+    remaining: Remaining
     finished: dict[str, tuple[str, ...]]
     total: int
     done: int
@@ -46,7 +55,7 @@ class SweepProgress:
     pending: dict[str, list[str]] = field(default_factory=dict)
     before: dict[str, int] = field(default_factory=dict)
     standing: set[str] = field(default_factory=set)
-    fresh_seconds: list[float] = field(default_factory=list)
+    fresh: int = 0
     overrides: tuple[str, ...] = ()
     pace: Pace = field(default_factory=Pace)
     forecast: Forecast | None = None
@@ -60,12 +69,14 @@ class SweepProgress:
         """Note the present record of each run; runs that need no further attempt count as done."""
         manifest = Manifest.read(folder.manifest)
         runs = manifest.wanted_runs()
-        cells = {cell.name: label(cell.axes) for cell in manifest.cells}
+        configs = configs_of(folder, manifest)
+        cells = {cell.name: _label(cell, configs.get(cell.name)) for cell in manifest.cells}
         names = {run: Run.parse(run) for run in runs}
         progress = cls(
             folder=folder,
             site=manifest.site,
             labels={run: f"{cells[name.cell]}, repeat {name.repeat}" for run, name in names.items()},
+            remaining=Remaining(folder, configs),
             finished={block.name: block.runs for block in manifest.blocks},
             total=len(runs),
             done=len(runs),
@@ -73,6 +84,8 @@ class SweepProgress:
             overrides=manifest.overrides,
         )
         progress._look_for_open_blocks()
+        earlier = [run for block in progress.finished.values() for run in block]
+        progress.remaining.add(readable_records(folder, earlier[-_MOST_EARLIER:]))
         return progress
 
     def _look_for_open_blocks(self) -> None:
@@ -80,7 +93,9 @@ class SweepProgress:
         for block in opened:
             self.pending[block] = list(self.finished.pop(block))
         runs = [run for block in opened for run in self.pending[block]]
-        stood = standing(readable_records(self.folder, runs), self.folder.home, self.site) if runs else set()
+        records = list(readable_records(self.folder, runs))
+        stood = standing(records, self.folder.home, self.site) if runs else set()
+        self.remaining.add(records)
         self.before |= {run: _stamp(self.folder, run) for run in runs}
         self.standing |= stood
         self.done -= len(runs) - len(stood)
@@ -91,13 +106,7 @@ class SweepProgress:
         if not self.console.is_terminal or not self.pending:
             yield
             return
-        columns = (
-            BarColumn(),
-            MofNCompleteColumn(),
-            TimeElapsedColumn(),
-            TextColumn("{task.description}", markup=False),
-        )
-        with Bar(*columns, console=self.console, transient=True) as self.bar:
+        with Bar(*_columns(self.console), console=self.console, transient=True) as self.bar:
             self.bar.add_task("starting", total=self.total, completed=self.done)
             yield
         self.bar = None
@@ -113,7 +122,8 @@ class SweepProgress:
                 self._tell(run)
             if self.folder.done(block).exists() and not ended:
                 del self.pending[block]  # until then a run may be tried again; the rest was measured before
-        if self.forecast is None and not self.fresh_seconds:
+                self._tell_of_the_rest()
+        if self.forecast is None and not self.fresh:
             self._foretell()
         if self.bar is not None:
             self.bar.update(self.bar.task_ids[0], completed=self.done, description=escaped(self._line()))
@@ -129,7 +139,8 @@ class SweepProgress:
         record = record_or_none(self.folder, run)
         if record is None:
             return
-        self.fresh_seconds.append(record.wall_seconds)
+        self.fresh += 1
+        self.remaining.add([record])
         rate = record.metrics.get(compared_rate(self.wanted_rate, [record.config.task]))
         if record.outcome is Outcome.measured and rate is not None and rate.value is not None:
             self.last = number(rate.value, rate.unit)
@@ -137,7 +148,8 @@ class SweepProgress:
             self.last = str(record.outcome)
         reason = "" if record.outcome is Outcome.measured else f": {record.reason}".splitlines()[0]
         again = f" (attempt {record.attempt})" if record.attempt > 1 else ""
-        text = f"{self.labels[run]}{again}  {self.last}{reason}"
+        doubts = ", ".join(doubt.code for doubt in record.doubts)
+        text = f"{self.labels[run]}{again}  {self.last}{reason}{f'  doubts: {doubts}' if doubts else ''}"
         if not record.outcome.settled and self.failure is None:
             self.failure = text
         self.console.print(escaped(f"[{self.done}/{self.total}] {text}"), markup=False, highlight=False, soft_wrap=True)
@@ -158,20 +170,66 @@ class SweepProgress:
                 self.console.print(escaped(text), markup=False, highlight=False, soft_wrap=True)
             return
 
+    def _tell_of_the_rest(self) -> None:
+        """Say after a block what is left, where no bar says so all the time."""
+        if self.bar is None and self.fresh and (left := self._eta()):
+            self.console.print(escaped(left), markup=False, highlight=False, soft_wrap=True)
+
     def _line(self) -> str:
-        now = [self.labels.get(hold.run, "") for hold in self._holds() if hold.run]
-        parts = [now[0] if now else "preparing", f"last {self.last}" if self.last else "", self._eta()]
+        parts = [self._now(), f"last {self.last}" if self.last else "", self._eta()]
         return " | ".join(part for part in parts if part)
+
+    def _now(self) -> str:
+        """Return what goes on: the run that is measured, or what is being prepared for it."""
+        holds = list(self._holds())
+        runs = [hold.run for hold in holds if hold.run]
+        if runs:
+            name = self.labels.get(runs[0], runs[0])
+            return name if steps_done(self.folder, runs[0]) else f"starting {name}"
+        number = len(self.finished) + 1
+        block = f"block {number} of {len(self.finished) + len(self.pending)}"
+        if holds:
+            return f"preparing {block}: libraries and data"
+        if self.site.scheduler == "slurm":
+            return f"waiting for Slurm to begin {block}"
+        return f"preparing {block}: Snakemake starts its supervisor" if self.pending else "writing the report"
 
     def _holds(self) -> Iterator[Hold]:
         holds = (read_hold(self.folder.hold(block)) for block in self.pending)
         return (hold for hold in holds if hold is not None)
 
     def _eta(self) -> str:
-        runs = self.total - self.done
-        if self.fresh_seconds:
-            return f"about {duration(runs * sum(self.fresh_seconds) / len(self.fresh_seconds))} left"
-        return "" if self.forecast is None else f"at least {duration(runs * self.forecast.seconds)} left"
+        """Return the time that is left, by what runs took; a forecast from the first steps may say that it is more."""
+        left = {block: [run for run in runs if run not in self.standing] for block, runs in self.pending.items()}
+        runs = [run for block in left.values() for run in block]
+        if not runs:
+            return ""
+        holds = [hold for hold in self._holds() if hold.run in runs]
+        waiting = max(0, sum(map(bool, left.values())) - len(holds))
+        seconds = self.remaining.seconds(runs, waiting) - sum(map(self._spent, holds))
+        if self.forecast is not None and not self.fresh:
+            seconds = max(seconds, len(runs) * self.forecast.seconds)
+        return f"about {rough(seconds / max(1, len(holds)))} left"  # jobs on a cluster run side by side
+
+    def _spent(self, hold: Hold) -> float:
+        """Return the seconds that the holder's run has taken, at most those that it is expected to take."""
+        if hold.run is None or hold.run_since is None:
+            return 0.0
+        since = time.time() - datetime.fromisoformat(hold.run_since).timestamp()
+        return min(max(0.0, since), self.remaining.seconds([hold.run], 0))
+
+
+def _label(cell: PlannedCell, config: CellConfig | None) -> str:
+    """Return a setting's label with its kind and number of devices, swept or not."""
+    devices = {} if config is None else {"accelerator": config.accelerator, "devices": config.devices}
+    return label({**devices, **cell.axes})
+
+
+def _columns(shown: Console) -> tuple[ProgressColumn, ...]:
+    """Return the columns of the bar. The words take a second line where there is no room, and the bar gives way."""
+    words = TextColumn("{task.description}", markup=False, table_column=Column(overflow="fold", ratio=1))
+    counts = (MofNCompleteColumn(), TimeElapsedColumn(), words)
+    return (BarColumn(), *counts) if shown.width >= WIDE else counts
 
 
 def _stamp(folder: SweepFolder, run: str) -> int:

@@ -5,21 +5,16 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from rich.console import JustifyMethod
-from rich.table import Table
-
 from accelsweep.base.digits import count_of
 from accelsweep.core.findings import CellFinding, Findings
 from accelsweep.core.outcome import Outcome
 from accelsweep.core.plans import Manifest
-from accelsweep.drive.console import new_table, plain, say, show
+from accelsweep.drive.console import Listing, Marked, say, show
+from accelsweep.drive.looks import look_of
 from accelsweep.report import claims, ladder
 from accelsweep.report.format import bare_text, in_about, ratio_text, unit_word
 from accelsweep.state.folders import SweepFolder
 from accelsweep.state.halts import reasons_not_run
-
-_SHORTEST_NAME = 12
-"""The characters that a setting's name has in a line, however narrow the terminal."""
 
 
 @dataclass(frozen=True)
@@ -71,32 +66,24 @@ def _lines(kept: Mapping[str, int]) -> list[str]:
     return [f"not_run: {count_of(count, 'run')}: {why}" for why, count in kept.items()]
 
 
-def _table(findings: Findings) -> Table:
-    table = new_table(f"{findings.sweep}: {findings.repeats} repeats")
-    rows = [_row(cell) for cell in filter(_was_tried, findings.cells)]
-    headings = ["setting", unit_word(findings.rate_unit), "speed-up", "verdict", findings.quality_metric or "quality"]
-    for heading, *texts in zip(headings, *(row[: len(headings)] for row in rows), strict=True):
-        numbers = heading in headings[1:3]
-        # Names and doubts take as many lines as they need. What else stands here keeps room for its longest word.
-        least = _SHORTEST_NAME if heading == "setting" else max(map(len, " ".join([heading, *texts]).split()))
-        align: JustifyMethod = "right" if numbers else "left"
-        table.add_column(plain(heading), justify=align, min_width=least, overflow="fold")
-    table.add_column("doubts", overflow="fold")
-    for row in rows:
-        table.add_row(*map(plain, row))
-    return table
+def _table(findings: Findings) -> Listing:
+    rate, quality = unit_word(findings.rate_unit), findings.quality_metric or "quality"
+    headings = ("setting", rate, "speed-up", "verdict", quality, "doubts")
+    rows = tuple(_row(cell) for cell in filter(_was_tried, findings.cells))
+    title = f"{findings.sweep}: {findings.repeats} repeats"
+    return Listing(title, headings, rows, numbers=headings[1:3])
 
 
 def _was_tried(cell: CellFinding) -> bool:
     return set(cell.outcomes) != {Outcome.unsupported}
 
 
-def _row(cell: CellFinding) -> list[str]:
+def _row(cell: CellFinding) -> tuple[str | Marked, ...]:
     speedup = ratio_text(cell.speedup.ratio) if cell.speedup else "-"
     quality = bare_text(cell.quality) if cell.quality else "-"
     doubts = ", ".join(sorted({doubt.code for doubt in cell.doubts})) or "-"
     rate = bare_text(cell.rate) if cell.rate else _failure(cell)
-    return [cell.label, rate, speedup, str(cell.verdict), quality, doubts]
+    return cell.label, rate, speedup, Marked(cell.verdict, look_of(cell.verdict)), quality, doubts
 
 
 def _failure(cell: CellFinding) -> str:

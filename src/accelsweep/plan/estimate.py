@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
-from statistics import fmean, median
+from typing import NamedTuple
 
 from accelsweep.core.cell import Cell
 from accelsweep.core.plans import Run
-from accelsweep.core.settings import Settings
+from accelsweep.core.settings import Limits, Settings
 from accelsweep.plan.blocks.power import smallest_visible_effect
 from accelsweep.plan.make import Plan
 from accelsweep.plan.prices import usd_per_hour
+from accelsweep.plan.took import ASSUMED_AROUND_SECONDS, Took
 
 ASSUMED_NOISE = 0.01
 """Standard deviation of a run's log rate, assumed until runs show it; it is printed beside each such estimate."""
@@ -20,17 +21,25 @@ ASSUMED_NOISE = 0.01
 POWER = 0.8
 
 
+class Span(NamedTuple):
+    """An amount: that of the measuring windows alone, the one to reckon with, and what the time limits allow."""
+
+    least: float
+    expected: float
+    most: float
+
+
 @dataclass(frozen=True)
 class PlanEstimate:
-    """The time of the runs that are left, one after another: at least, and at most by their time limits.
+    """The time of the runs that are left, one after another. Expected minutes hold the breaks, too.
 
-    `basis` states the source of the lower figures. `usd` is (at least, at most), or None with `usd_reason`.
+    `basis` states the source of the expected figures. `usd` is None with `usd_reason`.
     """
 
     runs_left: int
-    minutes: tuple[float, float]
-    gpu_hours: tuple[float, float]
-    usd: tuple[float, float] | None
+    minutes: Span
+    gpu_hours: Span
+    usd: Span | None
     usd_reason: str | None
     basis: str
 
@@ -44,40 +53,40 @@ class VisibleEffect:
     reason: str | None = None
 
 
-def estimate(
-    plan: Plan, settled: Collection[str] = (), wall_seconds: Mapping[str, Sequence[float]] | None = None
-) -> PlanEstimate:
+def estimate(plan: Plan, settled: Collection[str] = (), took: Took | None = None) -> PlanEstimate:
     """Return the estimate for the wanted runs that are not among the `settled` ones.
 
-    `wall_seconds` maps cell names to the seconds that earlier runs of them took, start and end included.
+    `took` is the time that earlier runs took, start and end included.
     """
-    cells = {cell.name: cell for cell in plan.cells}
+    cells, took = {cell.name: cell for cell in plan.cells}, took or Took()
     left = [cells[Run.parse(run).cell] for run in plan.manifest.wanted_runs() if run not in settled]
-    limits = plan.manifest.settings.limits
-    seen = {name: fmean(seconds) for name, seconds in (wall_seconds or {}).items() if seconds}
-    least = [_least_seconds(cell, seen) for cell in left]
-    most = [max(low, limits.run_seconds + limits.stop_grace_seconds) for low in least]
+    seconds = [_seconds(cell, took, plan.manifest.settings.limits) for cell in left]
+    blocks = sum(any(run not in settled for run in block.runs) for block in plan.manifest.blocks)
+    breaks = (0.0, blocks * took.between_blocks + ASSUMED_AROUND_SECONDS * bool(left), 0.0)
     gpus = [cell.config.world_size * cell.config.on_gpu for cell in left]
     prices = [usd_per_hour(plan.manifest.settings.prices, cell.config, plan.manifest.site) for cell in left]
     known = [price for price in prices if price is not None]
+    sums = [sum(column) for column in zip(*seconds, strict=True)] or [0.0, 0.0, 0.0]
     return PlanEstimate(
         runs_left=len(left),
-        minutes=(sum(least) / 60, sum(most) / 60),
-        gpu_hours=(_hours(least, gpus), _hours(most, gpus)),
-        usd=(_hours(least, known), _hours(most, known)) if left and len(known) == len(left) else None,
+        minutes=Span(*((each + extra) / 60 for each, extra in zip(sums, breaks, strict=True))),
+        gpu_hours=_hours(seconds, gpus),
+        usd=_hours(seconds, known) if left and len(known) == len(left) else None,
         usd_reason=_why_no_cost(plan, left, prices),
-        basis="earlier runs of this sweep" if seen else "measuring windows alone, without start-up",
+        basis=took.basis,
     )
 
 
-def _least_seconds(cell: Cell, seen: Mapping[str, float]) -> float:
-    if cell.name in seen:
-        return seen[cell.name]
-    return max(median(seen.values()) if seen else 0.0, cell.config.measure.min_seconds)
+def _seconds(cell: Cell, took: Took, limits: Limits) -> Span:
+    """Return the seconds of one run. One that was seen to take less than its window takes no more at least."""
+    expected = took.seconds(cell.name, cell.config)
+    most = max(expected, limits.run_seconds + limits.stop_grace_seconds)
+    return Span(min(expected, cell.config.measure.min_seconds), expected, most)
 
 
-def _hours(seconds: Sequence[float], weights: Sequence[float]) -> float:
-    return sum(each * weight for each, weight in zip(seconds, weights, strict=True)) / 3600
+def _hours(seconds: Sequence[Span], weights: Sequence[float]) -> Span:
+    weighted = [[part * weight for part in each] for each, weight in zip(seconds, weights, strict=True)]
+    return Span(*(sum(column) / 3600 for column in zip(*weighted, strict=True))) if weighted else Span(0.0, 0.0, 0.0)
 
 
 def _why_no_cost(plan: Plan, left: Sequence[Cell], prices: Sequence[float | None]) -> str | None:

@@ -13,6 +13,7 @@ from pathlib import Path
 from accelsweep.base.documents import set_aside, write_bytes_atomically
 from accelsweep.base.errors import InputError
 from accelsweep.base.secrets import without_secrets
+from accelsweep.base.shipped import config_folders
 from accelsweep.core.cell import Cell
 from accelsweep.core.plans import Block, Manifest, PlannedCell
 from accelsweep.core.settings import Settings
@@ -21,7 +22,7 @@ from accelsweep.plan.blocks import earlier
 from accelsweep.plan.blocks.cut import Cutting, Design, design
 from accelsweep.plan.blocks.resolution import FEWEST
 from accelsweep.plan.cells import CheckedGrid, checked_grid
-from accelsweep.plan.grid.compose import Composer, config_folders
+from accelsweep.plan.grid.compose import Composer
 from accelsweep.plan.refusals import classes
 from accelsweep.plan.sources import source_digests, targets, versions
 from accelsweep.state.folders import SweepFolder

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
+from typing import Any
 
 from accelsweep.core.cell import label
 from accelsweep.core.plans import Resources, Run
 from accelsweep.plan.estimate import PlanEstimate, VisibleEffect, estimate, visible_effect
 from accelsweep.plan.make import Plan
+from accelsweep.plan.took import Took
 
 
 @dataclass(frozen=True)
@@ -18,6 +20,7 @@ class CellRow:
 
     cell: str
     label: str
+    axes: dict[str, Any]
     baseline: bool
     wanted: int
     settled: int
@@ -29,6 +32,7 @@ class ReasonRow:
 
     cell: str | None
     label: str
+    axes: dict[str, Any]
     reason: str
 
 
@@ -61,15 +65,12 @@ class PlanTable:
 
 
 def plan_table(
-    plan: Plan,
-    settled: Collection[str] = (),
-    wall_seconds: Mapping[str, Sequence[float]] | None = None,
-    noise: float | None = None,
+    plan: Plan, settled: Collection[str] = (), took: Took | None = None, noise: float | None = None
 ) -> PlanTable:
     """Return the rows of a plan.
 
-    The caller brings the results of earlier runs: names of `settled` runs, `wall_seconds` per cell, and `noise`, the
-    standard deviation of a run's log rate.
+    The caller brings the results of earlier runs: names of `settled` runs, what they `took`, and `noise`, the standard
+    deviation of a run's log rate.
     """
     manifest, done = plan.manifest, set(settled)
     runs = manifest.wanted_runs()
@@ -77,12 +78,18 @@ def plan_table(
         sweep=manifest.sweep,
         revision=manifest.revision,
         cells=tuple(_cell_rows(plan, done)),
-        unsupported=tuple(ReasonRow(c.name, label(c.axes), c.unsupported) for c in manifest.cells if c.unsupported),
-        excluded=tuple(ReasonRow(None, label(dropped.axes), dropped.because) for dropped in manifest.excluded),
+        unsupported=tuple(
+            ReasonRow(cell.name, label(cell.axes), cell.axes, cell.unsupported)
+            for cell in manifest.cells
+            if cell.unsupported
+        ),
+        excluded=tuple(
+            ReasonRow(None, label(dropped.axes), dropped.axes, dropped.because) for dropped in manifest.excluded
+        ),
         blocks=tuple(_block_rows(plan, done)),
         wanted=len(runs),
         settled=sum(run in done for run in runs),
-        estimate=estimate(plan, done, wall_seconds),
+        estimate=estimate(plan, done, took),
         visible_effect=visible_effect(plan, noise),
         notes=plan.notes,
     )
@@ -95,7 +102,7 @@ def _cell_rows(plan: Plan, done: Collection[str]) -> Iterator[CellRow]:
     for cell in plan.manifest.cells:
         if cell.unsupported is None:
             baseline = cell.name == plan.manifest.baseline
-            yield CellRow(cell.name, label(cell.axes), baseline, wanted[cell.name], settled[cell.name])
+            yield CellRow(cell.name, label(cell.axes), cell.axes, baseline, wanted[cell.name], settled[cell.name])
 
 
 def _block_rows(plan: Plan, done: Collection[str]) -> Iterator[BlockRow]:

@@ -29,7 +29,6 @@ from omegaconf.errors import OmegaConfBaseException
 from yaml import YAMLError
 
 from accelsweep.base.errors import InputError
-from accelsweep.base.shipped import shipped_root
 from accelsweep.plan.grid.expansion import refuse_endless_aliases, refuse_endless_interpolations
 from accelsweep.plan.grid.explain import explain
 from accelsweep.plan.grid.hydra_keys import refuse_launcher, refuse_variables
@@ -60,12 +59,6 @@ class Grid:
 
     jobs: tuple[tuple[str, ...], ...]
     swept: tuple[int, ...]
-
-
-def config_folders(home: Path) -> tuple[Path, ...]:
-    """Return the folders on Hydra's search path: the user's `conf/` in `home` if there is one, then the shipped one."""
-    own, shipped = home / "conf", shipped_root() / "conf"
-    return (own, shipped) if own.is_dir() and own.resolve() != shipped.resolve() else (shipped,)
 
 
 class Composer:

@@ -7,7 +7,8 @@ from pathlib import Path
 
 from omegaconf import OmegaConf, open_dict
 
-from accelsweep.plan.grid.compose import Composer, config_folders
+from accelsweep.base.shipped import config_folders
+from accelsweep.plan.grid.compose import Composer
 from accelsweep.plan.grid.own import with_own_targets
 
 

@@ -8,8 +8,9 @@ from pathlib import Path
 from omegaconf import OmegaConf
 
 from accelsweep.base.errors import InputError
+from accelsweep.base.shipped import config_folders
 from accelsweep.core.config import Measure
-from accelsweep.plan.grid.compose import Composer, config_folders
+from accelsweep.plan.grid.compose import Composer
 
 GROUP = "measure"
 

@@ -1,0 +1,93 @@
+"""The page of JSON answers: the keys of each, from the models that make them."""
+
+from __future__ import annotations
+
+import types
+from collections.abc import Iterator, Mapping
+from enum import Enum
+from typing import Any, Union, get_args, get_origin
+
+from pydantic import BaseModel
+from tables import cell, code, plain, table
+
+from accelsweep.core.findings import Estimate
+from accelsweep.core.plans import Resources
+from accelsweep.core.record import Doubt
+from accelsweep.drive.answers.all import ANSWERS
+
+HEAD = """# JSON answers
+
+`plan`, `status`, `runs`, `compare` and `doctor` take `--json`, for scripts and dashboards.
+
+* Standard output holds one JSON object and nothing else. It is written whole or, after Ctrl-C, not at all.
+* Messages go to standard error. An error is one line there, with nothing on standard output.
+* [Exit codes](errors.md#exit-codes) are the same as without `--json`.
+* Each object begins with `accelsweep` (its kind), `format` and `version`. Within a format keys are only added.
+* Names are those of records and of `findings.json`. Times are UTC in ISO 8601. What is not known is `null`.
+
+```sh
+accelsweep status --json | jq -r '.sweeps[] | [.sweep, .remaining, .report] | @tsv'
+accelsweep runs quickstart --json | jq '[.runs[] | select(.doubts == []).rate | numbers] | add / length'
+```
+
+"""
+ELSEWHERE = {
+    Doubt: "A reason to distrust a number. `code` is stable, and `remedy` says what to do.",
+    Estimate: "A value with its interval. Without one, `low` and `high` are null, and `reason` says why.",
+    Resources: "What a block needs of a machine or a cluster.",
+}
+"""Parts that come from records and plans; their own descriptions are for readers of the code."""
+
+_KINDS = {str: "text", int: "whole number", float: "number", bool: "true or false", Any: "anything", type(None): "null"}
+
+
+def page() -> str:
+    """Return the page, in Markdown."""
+    parts = [HEAD]
+    for answer in ANSWERS:
+        said = (answer.__doc__ or "").replace("\n", " ")
+        parts.append(f"## {answer.kind}\n\n{said} Format {answer.format}.\n\n{_keys(answer)}\n")
+    parts.append("## Parts\n\n")
+    for part in dict.fromkeys(inner for answer in ANSWERS for inner in _parts(answer)):
+        said = ELSEWHERE.get(part, (part.__doc__ or "").replace("\n", " "))
+        parts.append(f"### {part.__name__}\n\n{said}\n\n{_keys(part)}\n")
+    return "".join(parts)
+
+
+def _keys(model: type[BaseModel]) -> str:
+    rows = [
+        [code(name), cell(_kind(field.annotation)), plain(field.description or "")]
+        for name, field in model.model_fields.items()
+    ]
+    return table(["key", "value", "meaning"], rows)
+
+
+def _kind(kind: Any) -> str:
+    """Return the kind of a value in words, with links to parts."""
+    origin, inner = get_origin(kind), get_args(kind)
+    if origin in (Union, types.UnionType):
+        return " or ".join(map(_kind, inner))
+    if origin is tuple:
+        return f"list of {_kind(inner[0])}"
+    if origin in (dict, Mapping):
+        return f"object: {_kind(inner[0])} to {_kind(inner[1])}"
+    if isinstance(kind, type) and issubclass(kind, Enum):
+        return ", ".join(code(str(one.value)) for one in kind)
+    if isinstance(kind, type) and issubclass(kind, BaseModel):
+        return f"[{kind.__name__}](#{kind.__name__.lower()})"
+    return _KINDS[kind]
+
+
+def _parts(model: type[BaseModel]) -> Iterator[type[BaseModel]]:
+    """Yield the models that `model` is made of, at any depth."""
+    for field in model.model_fields.values():
+        for part in _models(field.annotation):
+            yield part
+            yield from _parts(part)
+
+
+def _models(kind: Any) -> Iterator[type[BaseModel]]:
+    if isinstance(kind, type) and issubclass(kind, BaseModel):
+        yield kind
+    for inner in get_args(kind):
+        yield from _models(inner)

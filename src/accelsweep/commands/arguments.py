@@ -1,0 +1,86 @@
+"""Arguments and options of the commands, with what a shell completes for them. `cli` is made of them.
+
+Completing imports what it needs when a shell asks, so that `--help` is quick.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Annotated, Any
+
+import typer
+
+
+def _completing(words: str) -> Callable[[str], Any]:
+    """Return the function that completes these `words`, by its name in `commands/completions.py`."""
+
+    def complete(incomplete: str) -> Any:
+        from accelsweep.commands import completions
+
+        return getattr(completions, words)(incomplete)
+
+    return complete
+
+
+def _override(ctx: typer.Context, incomplete: str) -> Any:
+    from accelsweep.commands.completions import overrides
+
+    return overrides(ctx.params.get("overrides") or (), incomplete)
+
+
+def _setting(ctx: typer.Context, incomplete: str) -> Any:
+    from accelsweep.commands.completions import settings
+
+    return settings(ctx.params.get("name"), incomplete)
+
+
+_SWEEPS = _completing("sweeps")
+_PROFILES = _completing("profiles")
+
+Overrides = Annotated[
+    list[str] | None,
+    typer.Argument(
+        help="Hydra overrides, e.g. experiment=quickstart batch_size=32,64",
+        show_default=False,
+        autocompletion=_override,
+    ),
+]
+SweepName = Annotated[str, typer.Argument(help="the sweep's name, as in sweeps/NAME", autocompletion=_SWEEPS)]
+AnySweep = Annotated[str | None, typer.Argument(help="the sweep's name (default: all)", autocompletion=_SWEEPS)]
+Sweeps = Annotated[list[str], typer.Argument(help="sweeps; several are merged by hardware", autocompletion=_SWEEPS)]
+Before = Annotated[str, typer.Argument(help="the sweep to compare with", autocompletion=_SWEEPS)]
+After = Annotated[str, typer.Argument(help="the sweep that may have changed", autocompletion=_SWEEPS)]
+Setting = Annotated[str, typer.Argument(help="the setting's name, or its beginning", autocompletion=_setting)]
+Claims = Annotated[
+    list[str] | None,
+    typer.Argument(help="of conf/experiment/claims (default: all)", autocompletion=_completing("claims")),
+]
+Name = Annotated[str | None, typer.Option("--name", help="name the sweep (default: the experiment's name)")]
+Cfg = Annotated[str | None, typer.Option("--cfg", help="print the composed config and stop; the only choice is `job`")]
+Profile = Annotated[
+    str,
+    typer.Option(help="a profile in workflows/profiles/, or a path to one", autocompletion=_PROFILES),
+]
+ProfileToCheck = Annotated[
+    str | None,
+    typer.Option("--profile", help="as for `run`: refused if it does not fit the site", autocompletion=_PROFILES),
+]
+AddRepeats = Annotated[int, typer.Option("--add-repeats", min=0, help="add K whole blocks to the plan")]
+AsJson = Annotated[bool, typer.Option("--json", help="answer with one JSON object, for scripts")]
+TrackingUri = Annotated[str | None, typer.Option("--tracking-uri", help="MLflow store (default: sqlite:///mlflow.db)")]
+ListedOutcome = Annotated[
+    str | None,
+    typer.Option("--outcome", help="only these, e.g. crashed or not_run", autocompletion=_completing("outcomes")),
+]
+RetriedOutcome = Annotated[
+    str,
+    typer.Option(
+        "--outcome",
+        help="re-open the runs that ended so: out_of_memory, disturbed, ...",
+        autocompletion=_completing("retried"),
+    ),
+]
+Sort = Annotated[
+    str,
+    typer.Option(help="plan, rate, seconds, doubts, outcome, setting or start", autocompletion=_completing("sorts")),
+]

@@ -1,0 +1,13 @@
+"""All answers, for the reference."""
+
+from __future__ import annotations
+
+from accelsweep.drive.answers.answer import Answer
+from accelsweep.drive.answers.checked import DoctorAnswer
+from accelsweep.drive.answers.compared import CompareAnswer
+from accelsweep.drive.answers.listed import RunsAnswer
+from accelsweep.drive.answers.planned import PlanAnswer
+from accelsweep.drive.answers.state import StatusAnswer
+
+ANSWERS: tuple[type[Answer], ...] = (PlanAnswer, StatusAnswer, RunsAnswer, CompareAnswer, DoctorAnswer)
+"""In the order of the commands."""

@@ -1,0 +1,87 @@
+"""The time that earlier runs took, and what a further one will take by that.
+
+A run of the same setting tells it best. Otherwise a run takes its window and the time beside it: start, warm-up, probe
+pass, quality phase and end. Runs of the same task on the same kind of device tell that, those of this sweep first.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from itertools import pairwise
+from statistics import fmean, median
+
+from accelsweep.core.config import CellConfig
+from accelsweep.core.outcome import Outcome
+from accelsweep.core.record import Record
+
+ASSUMED_BESIDE_SECONDS = 2.0
+"""The time of a run beside its window, assumed until runs show it; small models on a processor take about this."""
+ASSUMED_BETWEEN_SECONDS = 5.0
+"""The time between two blocks, for a new supervisor and its imports, assumed until blocks show it."""
+
+ASSUMED_AROUND_SECONDS = 15.0
+"""The time of a command before its first block and after its last: Snakemake's start, the analysis and the report."""
+
+_LONGEST_BREAK_SECONDS = 60.0
+"""Blocks that lie further apart were measured by different commands."""
+
+_Kind = tuple[str, str]
+"""An accelerator and a task."""
+
+
+@dataclass(frozen=True)
+class Took:
+    """The wall seconds of earlier runs by setting, and the seconds beside their windows by kind of run.
+
+    `between` are the seconds from the end of one block to the beginning of the next. `basis` says whose runs they are.
+    """
+
+    basis: str = "assumed, until a first run has ended"
+    runs: Mapping[str, Sequence[float]] = field(default_factory=dict)
+    beside: Mapping[_Kind, Sequence[float]] = field(default_factory=dict)
+    between: Sequence[float] = ()
+
+    @classmethod
+    def by(cls, records: Iterable[Record], basis: str) -> Took | None:
+        """Return what these records show; None if none of them took time."""
+        runs: dict[str, list[float]] = defaultdict(list)
+        beside: dict[_Kind, list[float]] = defaultdict(list)
+        timed = [record for record in records if record.outcome is not Outcome.unsupported]
+        for record in timed:
+            runs[record.cell].append(record.wall_seconds)
+            if record.outcome is Outcome.measured:
+                over = record.wall_seconds - record.config.measure.min_seconds
+                beside[_kind(record.config)].append(max(0.0, over))
+        return cls(basis, runs, beside, _between(timed)) if timed else None
+
+    def seconds(self, cell: str, config: CellConfig) -> float:
+        """Return the seconds that a further run of the setting `cell` will take."""
+        if found := self.runs.get(cell):
+            return fmean(found)
+        beside = self.beside.get(_kind(config))
+        return config.measure.min_seconds + (median(beside) if beside else ASSUMED_BESIDE_SECONDS)
+
+    @property
+    def between_blocks(self) -> float:
+        """The seconds before the first run of each block."""
+        return median(self.between) if self.between else ASSUMED_BETWEEN_SECONDS
+
+
+def _kind(config: CellConfig) -> _Kind:
+    return config.accelerator, config.task
+
+
+def _between(records: Sequence[Record]) -> list[float]:
+    blocks: dict[str, list[float]] = defaultdict(list)
+    for record in records:
+        blocks[f"{record.sweep}/{record.block}"] += [_time(record.started_at), _time(record.finished_at)]
+    spans = sorted((min(times), max(times)) for times in blocks.values())
+    breaks = [later[0] - earlier[1] for earlier, later in pairwise(spans)]
+    return [seconds for seconds in breaks if 0.0 <= seconds <= _LONGEST_BREAK_SECONDS]
+
+
+def _time(text: str) -> float:
+    return datetime.fromisoformat(text).timestamp()

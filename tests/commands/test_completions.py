@@ -1,0 +1,104 @@
+"""A shell completes sweeps, experiments and outcomes, quickly, and an error never breaks the user's line."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from accelsweep.commands.completions import overrides
+from accelsweep.core.plans import Manifest
+
+HEAVY = ("torch", "lightning", "mlflow", "pandas", "hydra", "snakemake", "scipy")
+
+IN_BASH = """
+eval "$(accelsweep --show-completion bash)"
+COMP_LINE=$1 COMP_WORDS=("${@:2}") COMP_CWORD=$(($# - 2))
+_accelsweep_completion accelsweep
+printf '%s\\n' "${COMPREPLY[@]}"
+"""
+
+
+@pytest.fixture
+def home(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def in_bash(*words, home):
+    """Return what bash offers for the last of these words, as its own script asks for it."""
+    environment = {**os.environ, "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
+    command = ["bash", "-c", IN_BASH, "bash", " ".join(words), *words]
+    done = subprocess.run(command, cwd=home, env=environment, capture_output=True, text=True, check=False)
+    assert done.stderr == ""
+    return done.stdout.split()
+
+
+def test_bash_completes_an_experiment_before_and_after_the_equals_sign_that_breaks_its_words(home):
+    assert "experiment=quickstart" in in_bash("accelsweep", "run", "experi", home=home)
+    assert in_bash("accelsweep", "run", "experiment", "=", "quick", home=home) == ["quickstart"]
+    assert "claims/matmul" in in_bash("accelsweep", "plan", "experiment", "=", home=home)
+
+
+def test_bash_completes_sweeps_of_the_folder_and_outcomes(example_sweep):
+    assert in_bash("accelsweep", "status", "ex", home=example_sweep.home) == ["example"]
+    assert in_bash("accelsweep", "compare", "example", "", home=example_sweep.home) == ["example"]
+    assert in_bash("accelsweep", "runs", "example", "--outcome", "cra", home=example_sweep.home) == ["crashed"]
+    assert in_bash("accelsweep", "retry", "example", "--outcome", "di", home=example_sweep.home) == [
+        "diverged",
+        "disturbed",
+    ]
+
+
+def test_bash_completes_the_settings_of_the_sweep_that_was_named(example_sweep):
+    cells = [cell.name for cell in Manifest.read(example_sweep.manifest).cells if cell.unsupported is None]
+    assert in_bash("accelsweep", "debug", "example", "", home=example_sweep.home) == cells
+
+
+@pytest.mark.parametrize("words", [("run", "-m", "experiment", "=", "nothing"), ("debug", "no/such/sweep", "")])
+def test_where_nothing_fits_or_something_is_wrong_nothing_is_said(words, home):
+    assert in_bash("accelsweep", *words, home=home) == []
+
+
+def test_a_damaged_plan_completes_nothing(example_sweep):
+    example_sweep.manifest.write_text("{")
+    assert in_bash("accelsweep", "debug", "example", "", home=example_sweep.home) == []
+
+
+@pytest.mark.parametrize("kind", ["overrides", "sweeps"])
+def test_completing_imports_nothing_heavy(kind, home):
+    ask = {"overrides": "((), 'experiment=')", "sweeps": "('')"}[kind]
+    code = (
+        "import sys\nfrom accelsweep.commands import completions\n"
+        f"completions.{kind}{ask}\nprint([name for name in {HEAVY!r} if name in sys.modules])"
+    )
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert result.stdout.strip() == "[]"
+
+
+def test_the_users_own_experiments_and_groups_are_completed_too(home):
+    own = home / "conf" / "experiment" / "mine.yaml"
+    own.parent.mkdir(parents=True)
+    own.touch()
+    assert overrides((), "experiment=m") == ["experiment=mine"]
+    assert overrides((), "experiment=quick") == ["experiment=quickstart"]
+
+
+def test_after_a_comma_the_next_value_is_completed(home):
+    assert overrides((), "experiment=ladder,quick") == ["experiment=ladder,quickstart"]
+    assert overrides(("experiment", "="), "ladder,quick") == ["ladder,quickstart"]
+
+
+def test_a_word_that_is_no_group_completes_nothing(home):
+    assert overrides((), "batch_size=3") == []
+    assert overrides(("batch_size", "="), "3") == []
+
+
+def test_at_the_beginning_experiments_are_offered(home):
+    offered = overrides((), "")
+    assert "experiment=quickstart" in offered
+    assert {override.partition("=")[0] for override in offered} == {"experiment"}
+    assert overrides(("experiment", "=", "quickstart"), "model=resn")[0].startswith("model=resn")

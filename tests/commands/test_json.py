@@ -1,0 +1,192 @@
+"""`--json`: one object on standard output, in a form that scripts can rest on; everything else is elsewhere."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import sys
+
+import pytest
+
+from accelsweep import cli
+from accelsweep.commands.doctor import examine
+from accelsweep.commands.plan import print_plan
+from accelsweep.commands.runs import print_runs
+from accelsweep.commands.status import print_status
+from accelsweep.core.outcome import Outcome
+from accelsweep.core.plans import Manifest
+from accelsweep.core.record import Record
+from accelsweep.drive.answers.all import ANSWERS
+from accelsweep.drive.answers.listed import ListedRun, RunsAnswer
+from accelsweep.drive.finish import finish
+from accelsweep.state.folders import SweepFolder
+
+COMMANDS = {
+    "plan": ["experiment=quickstart", "accelerator=cpu", "--name", "next"],
+    "status": [],
+    "runs": ["example"],
+    "compare": ["example", "example"],
+    "doctor": [],
+}
+
+HEAD = ["accelsweep", "format", "version"]
+
+
+def accelsweep(*arguments, cwd):
+    return subprocess.run(
+        [sys.executable, "-m", "accelsweep", *arguments], cwd=cwd, capture_output=True, text=True, check=False
+    )
+
+
+def told(capsys):
+    captured = capsys.readouterr()
+    assert captured.err == ""
+    return json.loads(captured.out)
+
+
+def test_every_answer_has_a_command():
+    assert [answer.kind for answer in ANSWERS] == list(COMMANDS)
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_standard_output_is_one_object_of_the_promised_form_and_nothing_else(command, example_sweep):
+    done = accelsweep(command, *COMMANDS[command], "--json", cwd=example_sweep.home)
+    assert (done.returncode, done.stderr) == (0, "")
+    found = json.loads(done.stdout)
+    assert list(found)[:3] == HEAD
+    assert (found["accelsweep"], found["format"]) == (command, 1)
+    answer = next(answer for answer in ANSWERS if answer.kind == command)
+    rest = {key: value for key, value in found.items() if key not in HEAD}
+    assert answer.model_validate(rest).model_dump(mode="json") == rest
+
+
+def test_a_plan_holds_what_its_table_shows(tmp_path, capsys):
+    print_plan(tmp_path, ["experiment=quickstart"], name=None, add_repeats=0, as_json=True)
+    found = told(capsys)
+    assert [cell["label"] for cell in found["cells"] if cell["baseline"]] == ["cpu x1 | 32-true | batch 32"]
+    assert found["cells"][0]["axes"]["batch_size"] == 32
+    estimate = found["estimate"]
+    assert estimate["minutes"]["least"] < estimate["minutes"]["expected"] < estimate["minutes"]["most"]
+    assert (estimate["usd"], estimate["usd_reason"]) == (None, "no prices are given")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_status_holds_the_headline_and_the_report_of_a_finished_sweep(example_sweep, capsys):
+    finish(example_sweep)
+    print_status(example_sweep.home, "example", as_json=True)
+    (state,) = told(capsys)["sweeps"]
+    assert state["report"] == "reports/example/index.html"
+    assert "samples" in state["recommendation"] or "rate" in state["recommendation"]
+    assert not state["report_outdated"]
+    assert state["planned"] == state["settled"] + state["remaining"] == 24
+    assert sum(state["outcomes"].values()) == 23, "one run has left no record"
+
+
+def test_a_report_from_before_the_last_run_is_said_to_be_outdated(example_sweep, capsys):
+    finish(example_sweep)
+    run = next(run for run in Manifest.read(example_sweep.manifest).wanted_runs() if example_sweep.record(run).exists())
+    example_sweep.record(run).unlink()
+    print_status(example_sweep.home, "example", as_json=True)
+    assert told(capsys)["sweeps"][0]["report_outdated"]
+
+
+def test_a_sweep_that_cannot_be_read_is_in_the_answer_and_on_standard_error(example_sweep, capsys):
+    shutil.copytree(example_sweep.root, SweepFolder(example_sweep.home, "torn").root)
+    SweepFolder(example_sweep.home, "torn").manifest.write_text("{")
+    assert print_status(example_sweep.home, None, as_json=True) == 1
+    captured = capsys.readouterr()
+    found = json.loads(captured.out)
+    assert [state["sweep"] for state in found["sweeps"]] == ["example"]
+    assert [one["sweep"] for one in found["unreadable"]] == ["torn"]
+    assert captured.err.startswith("accelsweep: error: torn: damaged: ")
+    assert captured.err.count("\n") == 1
+
+
+def test_runs_hold_rates_doubts_and_reasons(example_sweep, capsys):
+    print_runs(example_sweep.home, "example", None, as_json=True)
+    found = told(capsys)
+    assert (found["rate_metric"], found["rate_unit"]) == ("samples_per_second", "1/s")
+    rows = {row["run"]: row for row in found["runs"] if row["run"]}
+    for run in Manifest.read(example_sweep.manifest).wanted_runs():
+        if not example_sweep.record(run).exists():
+            assert rows[run]["outcome"] == "not_run"
+            continue
+        record = Record.read(example_sweep.record(run))
+        measured = record.outcome is Outcome.measured
+        assert rows[run]["rate"] == (record.metrics["samples_per_second"].value if measured else None)
+        assert [doubt["code"] for doubt in rows[run]["doubts"]] == [doubt.code for doubt in record.doubts]
+        assert (rows[run]["reason"] is None) == measured
+    assert {row["outcome"] for row in found["runs"] if row["run"] is None} == {"unsupported"}
+
+
+def test_a_failed_gate_names_its_settings_and_exits_with_3(example_sweep):
+    slow = SweepFolder(example_sweep.home, "slow")
+    shutil.copytree(example_sweep.root, slow.root)
+    for path in slow.root.glob("runs/*/record.json"):
+        record = Record.read(path)
+        if (rate := record.metrics.get("samples_per_second")) is not None and rate.value is not None:
+            halved = rate.model_copy(update={"value": rate.value / 2})
+            record.model_copy(update={"metrics": {**record.metrics, "samples_per_second": halved}}).write(path)
+    manifest = Manifest.read(slow.manifest)
+    manifest.model_copy(update={"sweep": "slow"}).write(slow.manifest)
+    done = accelsweep("compare", "example", "slow", "--fail-if", "slower:2%", "--json", cwd=example_sweep.home)
+    assert (done.returncode, done.stderr) == (3, "")
+    found = json.loads(done.stdout)
+    assert found["fail_if"] == "slower:2%"
+    slower = [row["cell"] for row in found["rows"] if row["verdict"] == "slower"]
+    assert slower
+    assert found["failing"] == slower
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["status", "nothing"],
+        ["runs", "nothing"],
+        ["compare", "a", "b"],
+        ["plan", "experiment=nothing"],
+        ["plan", "--cfg", "job"],
+    ],
+)
+def test_wrong_input_is_one_line_on_standard_error(arguments, tmp_path):
+    done = accelsweep(*arguments, "--json", cwd=tmp_path)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr.startswith("accelsweep: wrong input: ")
+    assert done.stderr.count("\n") == 1
+
+
+def test_ctrl_c_leaves_no_half_of_an_answer(tmp_path, monkeypatch, capsys):
+    def interrupted(home):
+        raise KeyboardInterrupt
+        yield home
+
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("MLFLOW_DISABLE_TELEMETRY", "true")  # as `main` sets it
+    monkeypatch.setattr("accelsweep.commands.doctor.machine_now", interrupted)
+    monkeypatch.setattr(sys, "argv", ["accelsweep", "doctor", "--json"])
+    with pytest.raises(SystemExit) as ended:
+        cli.main()
+    assert ended.value.code == 130
+    assert capsys.readouterr().out == ""
+
+
+@pytest.mark.parametrize("text", ["\x1b[2J\x7f\x9b\u202e", "\ud800", "é 東", 'quote " and \\'])
+def test_no_label_breaks_the_form_or_reaches_the_terminal(text, capsys):
+    row = ListedRun(run="a-r0", cell="a", label=text, axes={"key": text}, outcome=Outcome.not_run)
+    from accelsweep.drive.console import say
+
+    say(RunsAnswer(sweep="s", rate_metric=None, rate_unit=None, runs=(row,)).text())
+    shown = capsys.readouterr().out
+    assert set(shown) <= {"\n", *map(chr, range(32, 127))}
+    (read,) = json.loads(shown)["runs"]
+    assert (read["label"], read["axes"]) == (text, {"key": text})
+
+
+def test_doctor_says_whether_the_machine_is_able(tmp_path, capsys):
+    code = examine(tmp_path, as_json=True)
+    found = told(capsys)
+    assert found["able"] == (code == 0)
+    assert found["able"] == all(check["ok"] is not False for check in found["checks"])
+    assert {"free disk", "free memory", "load", "clock", "other work"} <= {check["what"] for check in found["checks"]}
+    assert all(check["remedy"] for check in found["checks"] if check["ok"] is False)

@@ -1,0 +1,59 @@
+"""What earlier runs took tells what further ones will take: the same setting first, then others of its kind."""
+
+from __future__ import annotations
+
+import pytest
+from example_sweep import config_of
+
+from accelsweep.core.config import CellConfig
+from accelsweep.core.outcome import Outcome
+from accelsweep.core.record import Record
+from accelsweep.plan.took import ASSUMED_BESIDE_SECONDS, ASSUMED_BETWEEN_SECONDS, Took
+
+CONFIG = CellConfig.model_validate(config_of({"devices": 1, "batch_size": 64, "precision": "32-true"}))
+"""Of a setting that the example lacks; its window is to last a second."""
+
+
+@pytest.fixture
+def records(example_sweep):
+    """The example's records: three blocks, ten minutes from start to start, 20 s from run to run in each."""
+    return [Record.read(path) for path in example_sweep.records_on_top()]
+
+
+def test_a_run_of_the_same_setting_takes_the_mean_of_those_before(records):
+    cell = records[0].cell
+    mine = [record.wall_seconds for record in records if record.cell == cell]
+    assert Took.by(records, "x").seconds(cell, CONFIG) == pytest.approx(sum(mine) / len(mine))
+
+
+def test_another_setting_takes_its_window_and_what_others_of_its_kind_take_beside_theirs(records):
+    window = CONFIG.measure.min_seconds
+    timed = [record.model_copy(update={"wall_seconds": window + 4.0}) for record in records]
+    took = Took.by(timed, "x")
+    longer = CONFIG.model_validate({**CONFIG.raw, "measure": {**CONFIG.raw["measure"], "min_seconds": 30.0}})
+    assert took.seconds("other", CONFIG) == pytest.approx(window + 4.0)
+    assert took.seconds("other", longer) == pytest.approx(34.0)
+    elsewhere = CONFIG.model_validate({**CONFIG.raw, "accelerator": "cuda"})
+    assert took.seconds("other", elsewhere) == pytest.approx(window + ASSUMED_BESIDE_SECONDS)
+
+
+def test_what_was_never_begun_shows_nothing(records):
+    unsupported = {"outcome": Outcome.unsupported, "reason": "no such device", "wall_seconds": 0.0}
+    assert Took.by([record.model_copy(update=unsupported) for record in records], "x") is None
+    assert Took.by([], "x") is None
+
+
+def test_blocks_of_one_command_show_the_time_between_them_and_those_of_different_commands_do_not(records):
+    assert Took.by(records, "x").between_blocks == ASSUMED_BETWEEN_SECONDS, "minutes lie between the example's blocks"
+    first, second = (dict(zip(("started_at", "finished_at"), times, strict=True)) for times in SPANS)
+    two = [
+        records[0].model_copy(update={"block": "a", **first}),
+        records[1].model_copy(update={"block": "b", **second}),
+    ]
+    assert Took.by(two, "x").between_blocks == pytest.approx(7.0)
+
+
+SPANS = (
+    ("2026-01-05T09:00:00.000+00:00", "2026-01-05T09:00:30.000+00:00"),
+    ("2026-01-05T09:00:37.000+00:00", "2026-01-05T09:00:50.000+00:00"),
+)
