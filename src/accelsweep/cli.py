@@ -158,6 +158,28 @@ def report(names: Annotated[list[str], typer.Argument(help="sweeps; several are 
 
 
 @app.command()
+def export(
+    name: SweepName,
+    to: Annotated[Path | None, typer.Option(help="the file to write (default: NAME.zip)", show_default=False)] = None,
+) -> None:
+    """Pack a sweep into one file: plan, records, findings, report, versions, checksums. Writes its report again."""
+    from accelsweep.commands.archives import export_sweep
+
+    export_sweep(Path.cwd(), name, to)
+
+
+@app.command("import")
+def import_(
+    file: Annotated[Path, typer.Argument(help="the archive that `export` wrote")],
+    name: Annotated[str | None, typer.Option("--name", help="the sweep's name here (default: as exported)")] = None,
+) -> None:
+    """Bring an exported sweep into this folder. All of it is checked before anything is written."""
+    from accelsweep.commands.archives import import_archive
+
+    import_archive(Path.cwd(), file, name)
+
+
+@app.command()
 def publish(name: SweepName, tracking_uri: TrackingUri = None) -> None:
     """Copy the sweep's records to MLflow. Only missing and changed runs are sent."""
     from accelsweep.commands.publishing import publish_now
