@@ -10,9 +10,9 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperCommand
 
-from accelsweep import __version__
 from accelsweep.base.errors import EXIT_INTERRUPTED, AccelsweepError, InputError
 from accelsweep.base.terminal import escaped
+from accelsweep.base.version import __version__
 
 NOTIFY_VARIABLE = "ACCELSWEEP_NOTIFY"
 """The environment variable that holds an address for notices. No list of processes shows it, and no run inherits it."""

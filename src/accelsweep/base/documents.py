@@ -20,8 +20,8 @@ from typing import Any, ClassVar, NoReturn, Self
 from packaging.version import InvalidVersion, Version
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from accelsweep import __version__
 from accelsweep.base.errors import DamagedFile, NewerFile
+from accelsweep.base.version import __version__
 
 MOST_BYTES = 256 * 2**20
 """No document of ours comes near this size; a larger file is none of them."""

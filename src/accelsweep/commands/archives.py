@@ -13,17 +13,15 @@ from pathlib import Path
 from accelsweep.base.digits import count_of
 from accelsweep.base.documents import sha256_file
 from accelsweep.base.errors import InputError
+from accelsweep.base.version import __version__
 from accelsweep.core.findings import Findings
 from accelsweep.drive.console import say
 from accelsweep.drive.finish import finished_files
 from accelsweep.drive.head import refuse_while_run
 from accelsweep.state.archive.check import CheckedArchive, checked
-from accelsweep.state.archive.contents import written_in_order
 from accelsweep.state.archive.pack import pack
+from accelsweep.state.archive.unpack import unpacked
 from accelsweep.state.folders import SweepFolder, check_sweep_name, existing_sweep
-
-_REMADE = ("sweep/findings.json", "report/")
-"""Places of what is made again from the records."""
 
 _MOST_NAMED = 5
 
@@ -65,14 +63,6 @@ def import_archive(home: Path, path: Path, name: str | None) -> SweepFolder:
             differing = list(_differing(archive, staged, finished_files(staged)))
             _bring(staged, folder)
         _tell(folder, archive, differing)
-    return folder
-
-
-def unpacked(archive: CheckedArchive, home: Path, name: str) -> SweepFolder:
-    """Write a checked archive's sweep below `home`, without what is made from its records; return its folder."""
-    folder = SweepFolder(home, name)
-    kept = [place for place in archive.contents.files if not place.startswith(_REMADE)]
-    archive.unpack(written_in_order(kept), folder.root)
     return folder
 
 
@@ -121,7 +111,6 @@ def _why_different(archive: CheckedArchive) -> str:
 
 
 def _versions() -> dict[str, str]:
-    from accelsweep import __version__
     from accelsweep.report.drawn_with import drawn_with
 
     return {"accelsweep": __version__, **drawn_with()}

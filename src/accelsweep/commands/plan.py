@@ -139,3 +139,20 @@ def _summary(table: PlanTable) -> list[str]:
     shown = f"{effect.effect:.1%}" if effect.effect is not None else f"unknown: {effect.reason}"
     lines.append(f"smallest difference that these repeats can show: {shown} ({effect.assumption})")
     return lines + [f"note: {note}" for note in table.notes]
+
+
+def planned(
+    home: Path, overrides: Sequence[str], *, name: str | None, add_repeats: int, profile: str | None = None
+) -> PlanTable:
+    """Return what `print_plan` prints, as rows. Raises as it does."""
+    from accelsweep.plan.make import make_plan
+
+    plan = make_plan(home, overrides, name=name, add_repeats=add_repeats)
+    if profile is not None:
+        check_profile(find_profile(profile), plan.manifest.site)
+    return _table(home, plan)
+
+
+def in_short(table: PlanTable) -> list[str]:
+    """Return the lines below the table of settings: blocks, runs, time, cost, the smallest visible difference."""
+    return _summary(table)
