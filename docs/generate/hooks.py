@@ -9,6 +9,7 @@ import config_keys
 import doubts
 import errors
 import metrics
+import notebook
 from links import EXAMPLES, PLAIN, SHOWN, for_the_site
 from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.structure.files import File, Files
@@ -46,6 +47,12 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
         files.append(File.generated(config, path, content=text))
     for report, page in EXAMPLES.items():
         files.append(File.generated(config, page, abs_src_path=str((ROOT / report).with_name("index.html"))))
+    run = notebook.executed()
+    for path in list(files.src_paths):
+        if path == notebook.SOURCE.name:
+            files.remove(files.src_paths[path])  # the one with outputs takes its place
+    files.append(File.generated(config, notebook.SOURCE.name, content=notebook.written(run)))
+    files.append(File.generated(config, "example.md", content=notebook.page(run)))
     for name in PLAIN:
         files.append(File.generated(config, name, content=(ROOT / name).read_text()))
     return files

@@ -11,28 +11,15 @@ import csv
 import io
 import json
 import math
-import platform
 import shutil
 import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
-from importlib import metadata
 from pathlib import Path
 from typing import Any
 
 HERE = Path(__file__).resolve().parent
-DRAWERS = (
-    "altair",
-    "jinja2",
-    "markupsafe",
-    "numpy",
-    "pandas",
-    "pyarrow",
-    "pydantic",
-    "scipy",
-    "vl-convert-python",
-)
 KEPT = ("manifest.json", "blocks/*.json", "runs/*/record.json", "runs/*/steps.parquet")
 """What is committed of a sweep: everything that the report is made from. Logs and earlier attempts are not."""
 
@@ -47,8 +34,9 @@ MEASURED = {
 
 def built_with() -> dict[str, str]:
     """Return what decides the bytes of a report beside its records and our own code."""
-    versions = {name: metadata.version(name) for name in DRAWERS}
-    return {"python": platform.python_version(), "system": platform.system(), "machine": platform.machine(), **versions}
+    from accelsweep.report.drawn_with import drawn_with
+
+    return drawn_with()
 
 
 def rebuild(home: Path, name: str) -> Path:

@@ -10,9 +10,9 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperCommand, TyperGroup
 
-from accelsweep import __version__
 from accelsweep.base.errors import EXIT_INTERRUPTED, AccelsweepError, InputError
 from accelsweep.base.terminal import escaped
+from accelsweep.base.version import __version__
 from accelsweep.commands.arguments import (
     AddRepeats,
     After,
@@ -189,6 +189,28 @@ def report(names: Sweeps) -> None:
     from accelsweep.drive.console import say
 
     say(finish.report(Path.cwd(), names))
+
+
+@app.command()
+def export(
+    name: SweepName,
+    to: Annotated[Path | None, typer.Option(help="the file to write (default: NAME.zip)", show_default=False)] = None,
+) -> None:
+    """Pack a sweep into one file: plan, records, findings, report, versions, checksums. Writes its report again."""
+    from accelsweep.commands.archives import export_sweep
+
+    export_sweep(Path.cwd(), name, to)
+
+
+@app.command("import")
+def import_(
+    file: Annotated[Path, typer.Argument(help="the archive that `export` wrote")],
+    name: Annotated[str | None, typer.Option("--name", help="the sweep's name here (default: as exported)")] = None,
+) -> None:
+    """Bring an exported sweep into this folder. All of it is checked before anything is written."""
+    from accelsweep.commands.archives import import_archive
+
+    import_archive(Path.cwd(), file, name)
 
 
 @app.command()

@@ -16,6 +16,8 @@ SURFACE = {
     "runs": "NAME --outcome --sort --json",
     "retry": "NAME --outcome",
     "report": "NAMES",
+    "export": "NAME --to",
+    "import": "FILE --name",
     "publish": "NAME --tracking-uri",
     "compare": "BEFORE AFTER --fail-if --json",
     "claims": "NAMES --minutes",
@@ -79,7 +81,7 @@ def test_a_mistyped_option_exits_with_2_and_offers_the_right_one(tmp_path):
     assert "--name" in result.stderr
 
 
-@pytest.mark.parametrize("command", ["report", "publish", "clean"])
+@pytest.mark.parametrize("command", ["report", "export", "publish", "clean"])
 def test_an_unknown_sweep_exits_with_2_and_leaves_no_trace(command, tmp_path):
     result = accelsweep(command, "nothing", cwd=tmp_path)
     assert result.returncode == 2

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import subprocess
@@ -31,6 +32,20 @@ def test_it_has_the_pages_that_the_code_writes(site):
     for page in ("index", "changelog", "reference/config", "reference/doubts", "api/accelsweep.core", "design/index"):
         assert (site / f"{page}.html").is_file()
     assert "short_window" in (site / "reference/doubts.html").read_text()
+
+
+def test_the_example_notebook_has_the_outputs_of_a_kernel(site):
+    page = (site / "example.html").read_text()
+    for output in ("accelsweep-first-screen", "<svg", "speedup_ratio_high", "settled already", "measured       40"):
+        assert output in page
+    cells = json.loads((site / "example.ipynb").read_text())["cells"]
+    assert all(cell["outputs"] for cell in cells if cell["cell_type"] == "code")
+
+
+def test_the_notebook_is_kept_without_outputs():
+    cells = json.loads((ROOT / "docs" / "example.ipynb").read_text())["cells"]
+    assert len(cells) > 10
+    assert [cell for cell in cells if cell.get("outputs") or cell.get("execution_count")] == []
 
 
 def test_no_page_loads_anything_from_another_server(site):

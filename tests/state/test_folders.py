@@ -53,6 +53,13 @@ def test_no_accepted_name_leaves_the_folder(name):
         assert Path(*path.parts).resolve().is_relative_to(home)
 
 
+@pytest.mark.parametrize("name", ["../../victim-r0", "/etc/passwd", "..", ".", "", "a\0b"])
+@pytest.mark.parametrize("of", ["block", "done", "hold", "halt", "ceilings", "run", "record", "steps", "log"])
+def test_no_name_in_a_plan_leaves_the_folder(name, of):
+    with pytest.raises(InputError, match="no block or run can have"):
+        getattr(SweepFolder(Path("/home/someone"), "mine"), of)(name)
+
+
 def test_an_unknown_sweep_is_refused_with_those_that_exist(tmp_path):
     (tmp_path / "sweeps" / "known").mkdir(parents=True)
     (tmp_path / "sweeps" / "known" / "manifest.json").write_text("{}")

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 from typing import Any, TypeVar
@@ -44,30 +44,49 @@ class _Once:
 
 
 def collect(folder: SweepFolder) -> list[RunRow]:
-    """Return one row per wanted run, in block order, and per unsupported cell of the sweep; write `records.parquet`.
-
-    The values on the axes come from the plan, so an axis that was added later has values for earlier runs too.
-    """
+    """Return the rows of `look_up`, after damaged records were set aside, and write `records.parquet`."""
     manifest = Manifest.read(folder.manifest)
-    axes = {cell.name: cell.axes for cell in manifest.cells}
-    configs, once = cache(lambda block: _configs(folder.block(block))), _Once()
-    wanted = [_wanted(folder, block.name, run, configs, once) for block in manifest.blocks for run in block.runs]
-    rows = [replace(row, axes=axes.get(row.cell, row.axes)) for row in wanted]
-    rows += [_unsupported(manifest.sweep, cell) for cell in manifest.cells if cell.unsupported is not None]
+    rows = look_up(folder, manifest, on_damage=lambda error: set_aside(error.path))
     write_table(folder.records, rows, manifest.axes)
     return rows
 
 
-def _wanted(
-    folder: SweepFolder, block: str, run: str, configs: Callable[[str], Mapping[str, CellConfig]], once: _Once
-) -> RunRow:
-    """Return the row of a run; `configs` gives those of a block, for a run that left no record."""
+def look_up(
+    folder: SweepFolder, manifest: Manifest, *, on_damage: Callable[[DamagedFile], object] | None = None
+) -> list[RunRow]:
+    """Return one row per wanted run, in block order, and per unsupported cell of the sweep; write nothing.
+
+    The values on the axes come from the plan, so an axis that was added later has values for earlier runs too.
+    `on_damage` gets each record that cannot be used, before the reason of its row is looked for.
+    """
+    axes = {cell.name: cell.axes for cell in manifest.cells}
+    lookup = _LookUp(folder, on_damage, cache(lambda block: _configs(folder.block(block))), _Once())
+    wanted = [_wanted(lookup, block.name, run) for block in manifest.blocks for run in block.runs]
+    rows = [replace(row, axes=axes.get(row.cell, row.axes)) for row in wanted]
+    rows += [_unsupported(manifest.sweep, cell) for cell in manifest.cells if cell.unsupported is not None]
+    return rows
+
+
+@dataclass(frozen=True)
+class _LookUp:
+    """One look-up of a sweep's rows. `configs` gives those of a block, for a run that left no record."""
+
+    folder: SweepFolder
+    on_damage: Callable[[DamagedFile], object] | None
+    configs: Callable[[str], Mapping[str, CellConfig]]
+    once: _Once
+
+
+def _wanted(lookup: _LookUp, block: str, run: str) -> RunRow:
+    folder, damage = lookup.folder, None
     try:
-        return _recorded(read_record(folder, run), sha256_file(folder.record(run)), once)
+        return _recorded(read_record(folder, run), sha256_file(folder.record(run)), lookup.once)
     except FileNotFoundError:
         pass
     except DamagedFile as error:
-        set_aside(error.path)
+        damage = error
+        if lookup.on_damage is not None:
+            lookup.on_damage(error)
     cell, repeat = Run.parse(run)
     return RunRow(
         sweep=folder.name,
@@ -77,8 +96,8 @@ def _wanted(
         run=run,
         block=block,
         repeat=repeat,
-        reason=in_utf8(_why_absent(folder, block, run)),
-        config=configs(block).get(cell),
+        reason=in_utf8(_why_absent(folder, block, run, damage)),
+        config=lookup.configs(block).get(cell),
     )
 
 
@@ -91,7 +110,9 @@ def _configs(block: Path) -> dict[str, CellConfig]:
     return {cell: CellConfig.model_validate(without_secrets(config.raw)) for cell, config in configs.items()}
 
 
-def _why_absent(folder: SweepFolder, block: str, run: str) -> str:
+def _why_absent(folder: SweepFolder, block: str, run: str, damage: DamagedFile | None) -> str:
+    if damage is not None and damage.path.exists():
+        return f"its record is damaged ({damage.why}); the same command measures it again"
     damaged = sorted(folder.run(run).glob("record.json.damaged-*"))
     if not damaged:
         return f"{why_not_run(folder, block)}; the same command measures it"

@@ -20,8 +20,8 @@ from typing import Any, ClassVar, NoReturn, Self
 from packaging.version import InvalidVersion, Version
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from accelsweep import __version__
 from accelsweep.base.errors import DamagedFile, NewerFile
+from accelsweep.base.version import __version__
 
 MOST_BYTES = 256 * 2**20
 """No document of ours comes near this size; a larger file is none of them."""
@@ -136,10 +136,14 @@ class Document(Frozen):
     def write(self, path: Path) -> None:
         """Write the sealed document to `path`, atomically; what stands there and is no file is set aside."""
         clear_place(path)
+        write_bytes_atomically(path, self.sealed())
+
+    def sealed(self) -> bytes:
+        """Return the bytes of the document's file: its contents with their checksum."""
         body = canonical_json(self.model_dump(mode="json"))
         head = f'{{"accelsweep":"{self.kind}","format":{self.format},"version":"{__version__}",'
         head += f'"sha256":"{sha256_text(body)}","body":'
-        write_bytes_atomically(path, (head + body + "}\n").encode("utf-8", "surrogatepass"))
+        return (head + body + "}\n").encode("utf-8", "surrogatepass")
 
     @classmethod
     def read(cls, path: Path) -> Self:
@@ -148,8 +152,13 @@ class Document(Frozen):
         Raises DamagedFile if it is truncated, altered or of another kind; NewerFile if it is whole, and a later version
         wrote it; FileNotFoundError if it is absent.
         """
+        return cls.unsealed(read_whole(path), path)
+
+    @classmethod
+    def unsealed(cls, content: bytes, path: Path) -> Self:
+        """Return the document whose file, called `path` in errors, holds `content`. Raises as `read` does."""
         try:
-            envelope = parsed_json(read_whole(path).decode("utf-8", "surrogatepass"))
+            envelope = parsed_json(content.decode("utf-8", "surrogatepass"))
         except ValueError as error:
             raise DamagedFile(path, f"not a whole JSON document ({error})") from None
         body = _unseal(path, envelope, cls.kind, cls.format)

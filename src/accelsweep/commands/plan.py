@@ -41,11 +41,7 @@ def print_plan(
     as_json: bool = False,
 ) -> None:
     """Make the plan, print it, and write nothing. Raises InputError for a `profile` that does not fit the site."""
-    from accelsweep.plan.make import make_plan
-
-    plan = make_plan(home, overrides, name=name, add_repeats=add_repeats)
-    if profile is not None:
-        check_profile(find_profile(profile), plan.manifest.site)
+    plan = _made(home, overrides, name, add_repeats, profile)
     if as_json:
         say(_answer(_table(home, plan), _others_now(plan.manifest)).text())
     else:
@@ -154,3 +150,24 @@ def _costs(estimate: PlanEstimate) -> list[str]:
     if estimate.usd:
         return [f"      {f'{gpus}, ' if gpus else ''}about {estimate.usd.expected:.2f} USD"]
     return [f"      {gpus}, cost unknown: {estimate.usd_reason}"] if gpus else []
+
+
+def planned(
+    home: Path, overrides: Sequence[str], *, name: str | None, add_repeats: int, profile: str | None = None
+) -> PlanTable:
+    """Return what `print_plan` prints, as rows. Raises as it does."""
+    return _table(home, _made(home, overrides, name, add_repeats, profile))
+
+
+def _made(home: Path, overrides: Sequence[str], name: str | None, add_repeats: int, profile: str | None) -> Plan:
+    from accelsweep.plan.make import make_plan
+
+    plan = make_plan(home, overrides, name=name, add_repeats=add_repeats)
+    if profile is not None:
+        check_profile(find_profile(profile), plan.manifest.site)
+    return plan
+
+
+def in_short(table: PlanTable) -> list[str]:
+    """Return the lines below the table of settings: blocks, runs, time, cost, the smallest visible difference."""
+    return _summary(table)

@@ -66,8 +66,21 @@ class Request:
         return shlex.join(["accelsweep", "run", *self.overrides, *given])
 
 
+@dataclass(frozen=True)
+class Ended:
+    """How `run` ended: the sweep's name, and 0 if every planned run is settled, 1 if not, 130 if interrupted."""
+
+    sweep: str
+    code: int
+
+
 def run(home: Path, request: Request) -> int:
-    """Run the sweep to its report; return 0 if every planned run is settled, 1 if not, 130 if interrupted."""
+    """Run the sweep to its report; return the exit code."""
+    return carried_out(home, request).code
+
+
+def carried_out(home: Path, request: Request) -> Ended:
+    """Run the sweep to its report; return how that ended."""
     from accelsweep.plan.make import make_plan
 
     profile, targets = find_profile(request.profile), tuple(map(Target, request.notify))
@@ -88,7 +101,7 @@ def run(home: Path, request: Request) -> int:
         else:
             code = _conclude(folder, code)
     notices.ended(code)
-    return code
+    return Ended(folder.name, code)
 
 
 def _measured(folder: SweepFolder, request: Request, plan: Plan, budget_seconds: float | None, notices: Notices) -> int:

@@ -14,13 +14,21 @@ from accelsweep.state.folders import SweepFolder, existing_sweep
 
 def finish(folder: SweepFolder) -> Path:
     """Write the sweep's records.parquet, findings.json and report; return the path of the page."""
+    from accelsweep.report.write import PAGE
+
+    finished_files(folder)
+    return folder.report / PAGE
+
+
+def finished_files(folder: SweepFolder) -> list[str]:
+    """Do as `finish` does; return the names of the report's files."""
     from accelsweep.analyse.analyse import analyse
     from accelsweep.analyse.collect import collect
-    from accelsweep.report.write import write_report
+    from accelsweep.report.write import write_files
 
     manifest = Manifest.read(folder.manifest)
     analyse(collect(folder), manifest).write(folder.findings)
-    return write_report(folder)
+    return write_files(folder)
 
 
 def report(home: Path, names: Sequence[str]) -> Path:

@@ -16,9 +16,9 @@ from importlib.machinery import ModuleSpec, PathFinder
 from pathlib import Path
 from typing import Any
 
-from accelsweep import __version__
 from accelsweep.base.documents import sha256_text
 from accelsweep.base.errors import InputError, nearest
+from accelsweep.base.version import __version__
 from accelsweep.core.config import CellConfig
 
 OWN_WORKLOADS = "accelsweep.workloads"

@@ -14,7 +14,7 @@ from accelsweep.report.cells import ENERGY, absent_metrics, metric_entry, qualit
 from accelsweep.report.clean import printable_findings
 from accelsweep.report.figures.build import build_figures
 from accelsweep.report.figures.figure import Figure, Skipped
-from accelsweep.report.place import ReportPlace
+from accelsweep.report.place import RunsPlace
 from accelsweep.report.table import ReportTable
 from accelsweep.report.tables import build_tables
 
@@ -81,7 +81,7 @@ def sentence(text: str) -> str:
     return text[0].upper() + text[1:].rstrip(".") + "."
 
 
-def build_content(raw: Findings, folder: ReportPlace) -> Content:
+def build_content(raw: Findings, folder: RunsPlace) -> Content:
     """Return the content of the report of these findings; `folder` is only read for the raw steps of some runs."""
     findings = _told_apart(printable_findings(raw))
     figures = build_figures(findings, folder)

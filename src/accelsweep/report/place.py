@@ -14,7 +14,17 @@ LONGEST = 120
 """A folder of more characters than this would not fit every file system."""
 
 
-class ReportPlace(Protocol):
+class RunsPlace(Protocol):
+    """Where the runs of a report have their files; a `SweepFolder` is one."""
+
+    def steps(self, run: str) -> Path:
+        """Return the raw step times of the run with this name in the findings."""
+
+    def record(self, run: str) -> Path:
+        """Return the record of the run with this name in the findings."""
+
+
+class ReportPlace(RunsPlace, Protocol):
     """The inputs and the output of a report; a `SweepFolder` is one."""
 
     @property
@@ -24,12 +34,6 @@ class ReportPlace(Protocol):
     @property
     def report(self) -> Path:
         """The folder of the report."""
-
-    def steps(self, run: str) -> Path:
-        """Return the raw step times of the run with this name in the findings."""
-
-    def record(self, run: str) -> Path:
-        """Return the record of the run with this name in the findings."""
 
 
 @dataclass(frozen=True)

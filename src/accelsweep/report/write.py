@@ -24,7 +24,13 @@ PAGE = "index.html"
 
 
 def write_report(folder: ReportPlace) -> Path:
-    """Write `reports/NAME/` from the findings of a sweep, or of several, and return the path of its page.
+    """Write `reports/NAME/` as `write_files` does, and return the path of its page."""
+    write_files(folder)
+    return folder.report / PAGE
+
+
+def write_files(folder: ReportPlace) -> list[str]:
+    """Write `reports/NAME/` from the findings of a sweep, or of several, and return the names of its files.
 
     The same findings and steps give the same bytes. Files of others in the folder are left alone. Raises InputError if
     there are no findings yet, DamagedFile if they are damaged, AccelsweepError if the folder cannot be written.
@@ -33,8 +39,9 @@ def write_report(folder: ReportPlace) -> Path:
         raise InputError(
             f"{folder.findings} is missing; make it with `python -m accelsweep.analyse {folder.findings.parent}`"
         )
-    replace_files(render_files(build_content(Findings.read(folder.findings), folder)), folder.report)
-    return folder.report / PAGE
+    files = render_files(build_content(Findings.read(folder.findings), folder))
+    replace_files(files, folder.report)
+    return list(files)
 
 
 def replace_files(files: dict[str, str], target: Path) -> None:

@@ -23,6 +23,16 @@ def check_sweep_name(name: str) -> str:
     return name
 
 
+def inside(name: str) -> str:
+    """Return the name of a block or run if it can name a file in its folder; raise InputError if a path could leave it.
+
+    Plans come from elsewhere, too.
+    """
+    if not name or "/" in name or "\0" in name or name in (".", ".."):
+        raise InputError(f"the plan holds the name {name!r}, which no block or run can have; the plan was altered")
+    return name
+
+
 def sweep_name_in(text: str) -> str:
     """Return the sweep's name, given NAME or the path of its folder, sweeps/NAME."""
     return PurePath(text).name
@@ -73,15 +83,15 @@ class SweepFolder:
 
     def block(self, name: str) -> Path:
         """A block's immutable file."""
-        return self.root / "blocks" / f"{name}.json"
+        return self.root / "blocks" / f"{inside(name)}.json"
 
     def done(self, block: str) -> Path:
         """The file that Snakemake waits for: the list of a finished block's records."""
-        return self.root / "blocks" / f"{block}.done.json"
+        return self.root / "blocks" / f"{inside(block)}.done.json"
 
     def hold(self, block: str) -> Path:
         """The present holder of the block."""
-        return self.root / "blocks" / f"{block}.claim.json"
+        return self.root / "blocks" / f"{inside(block)}.claim.json"
 
     def holds(self) -> list[Path]:
         """The holds of all blocks, present and old ones."""
@@ -89,7 +99,7 @@ class SweepFolder:
 
     def halt(self, block: str) -> Path:
         """Why the block's last supervisor ended early; absent where it did not."""
-        return self.root / "blocks" / f"{block}.halt.json"
+        return self.root / "blocks" / f"{inside(block)}.halt.json"
 
     def halts(self) -> list[Path]:
         """The halts of all blocks."""
@@ -97,11 +107,11 @@ class SweepFolder:
 
     def ceilings(self, block: str) -> Path:
         """The matmul ceilings that a block's runs measured, once for all of them."""
-        return self.root / "ceilings" / f"{block}.json"
+        return self.root / "ceilings" / f"{inside(block)}.json"
 
     def run(self, name: str) -> Path:
         """A run's folder: record.json, steps.parquet, run.log, and `attempts/` with earlier ones."""
-        return self.root / "runs" / name
+        return self.root / "runs" / inside(name)
 
     def record(self, run: str) -> Path:
         """A run's record."""
@@ -152,7 +162,7 @@ class SweepFolder:
 
     def log(self, block: str) -> Path:
         """What the supervisors of a block said."""
-        return self.root / "logs" / f"{block}.log"
+        return self.root / "logs" / f"{inside(block)}.log"
 
     @property
     def fork_server_log(self) -> Path:

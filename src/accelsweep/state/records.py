@@ -37,7 +37,11 @@ def readable_records(folder: SweepFolder, runs: Iterable[str]) -> Iterator[Recor
 
 def read_record_at(path: Path, run: str) -> Record:
     """Return the record at `path`, which may be that of an earlier attempt. Raises as `read_record` does."""
-    record = Record.read(path)
+    return own_record(Record.read(path), path, run)
+
+
+def own_record(record: Record, path: Path, run: str) -> Record:
+    """Return `record`, which was read from `path`; raise DamagedFile if it is not of the run named `run`."""
     if record.run != run:
         raise DamagedFile(path, f"it is the record of another run, {record.run!r}")
     if record.cell != Run.parse(run).cell:

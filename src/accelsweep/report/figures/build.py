@@ -12,10 +12,10 @@ from accelsweep.report.figures.scaling import efficiency_figure, scaling_figure
 from accelsweep.report.figures.speedup import speedup_figure
 from accelsweep.report.figures.steps import steps_figure
 from accelsweep.report.figures.tradeoff import tradeoff_figures
-from accelsweep.report.place import ReportPlace
+from accelsweep.report.place import RunsPlace
 
 
-def build_figures(findings: Findings, folder: ReportPlace) -> list[Figure | Skipped]:
+def build_figures(findings: Findings, folder: RunsPlace) -> list[Figure | Skipped]:
     """Return every figure of `captions.CAPTIONS`, drawn or skipped with a reason, in reading order."""
     return [
         speedup_figure(findings),

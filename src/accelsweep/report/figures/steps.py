@@ -16,7 +16,7 @@ from accelsweep.core.record import steps_damage
 from accelsweep.report import format as fmt
 from accelsweep.report.figures.figure import ROWS, Chart, Figure, Row, Skipped
 from accelsweep.report.figures.theme import Palette
-from accelsweep.report.place import ReportPlace, own_name
+from accelsweep.report.place import RunsPlace, own_name
 from accelsweep.state.records import read_record_at
 
 COLUMNS = ("run", "cell", "rank", "step", "phase", "step_seconds")
@@ -25,7 +25,7 @@ MOST_STEPS = 300
 """Steps shown of one run; of a longer run every second, third, ... step is shown, and the note says so."""
 
 
-def steps_figure(findings: Findings, folder: ReportPlace) -> Figure | Skipped:
+def steps_figure(findings: Findings, folder: RunsPlace) -> Figure | Skipped:
     """Return the step times of the chosen runs, or why there are none. A file that is damaged is left out."""
     rows: list[Row] = []
     thinned = False
@@ -68,7 +68,7 @@ def _measured(findings: Findings) -> int:
     return findings.outcomes.get(Outcome.measured, 0)
 
 
-def _read(folder: ReportPlace, run: str) -> list[dict[str, Any]]:
+def _read(folder: RunsPlace, run: str) -> list[dict[str, Any]]:
     path, record = folder.steps(run), folder.record(run)
     try:
         if record.exists() and steps_damage(read_record_at(record, own_name(run)), path) is not None:

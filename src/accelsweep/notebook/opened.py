@@ -1,0 +1,139 @@
+"""A sweep in a notebook: frames of its runs and settings, its findings, raw steps and charts, and its first screen."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from pathlib import Path
+
+import altair as alt
+import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from accelsweep.analyse.analyse import analyse
+from accelsweep.analyse.collect import look_up
+from accelsweep.analyse.merge import Part, analyse_together
+from accelsweep.base.errors import DamagedFile, InputError, nearest
+from accelsweep.core.findings import Findings
+from accelsweep.core.plans import Manifest
+from accelsweep.core.record import steps_damage
+from accelsweep.notebook.frames import runs_frame, settings_frame
+from accelsweep.report.content import Content, build_content
+from accelsweep.report.page import render_static
+from accelsweep.report.place import merged_name, own_name
+from accelsweep.state.folders import SweepFolder
+from accelsweep.state.records import read_record_at
+
+
+@dataclass(frozen=True)
+class _RunFiles:
+    """The files of runs in folders that lie anywhere. In one folder runs have their own names, in several SWEEP/RUN."""
+
+    folders: Sequence[SweepFolder]
+
+    def name(self, sweep: str, run: str) -> str:
+        return run if len(self.folders) == 1 else f"{sweep}/{run}"
+
+    def steps(self, run: str) -> Path:
+        return self._folder(run).steps(own_name(run))
+
+    def record(self, run: str) -> Path:
+        return self._folder(run).record(own_name(run))
+
+    def _folder(self, run: str) -> SweepFolder:
+        return next(folder for folder in self.folders if self.name(folder.name, own_name(run)) == run)
+
+
+class OpenedSweep:
+    """One sweep, or several merged ones, as their records were when they were opened. Nothing is ever written.
+
+    `name` is the sweep's name, `A+B` of several, whose runs are named SWEEP/RUN. As the last line of a notebook's cell
+    it shows the report's first screen.
+    """
+
+    def __init__(self, folders: Sequence[SweepFolder]) -> None:
+        """`folders` are the sweeps' folders; the first gives the baseline. `accelsweep.open` makes one for you."""
+        self.name = merged_name([folder.name for folder in folders])
+        self._files = _RunFiles(folders)
+        self._parts = [_part(folder) for folder in folders]
+
+    @cached_property
+    def findings(self) -> Findings:
+        """All numbers of the report, made from the records: with intervals, verdicts and doubts."""
+        if len(self._parts) > 1:
+            return analyse_together(self.name, self._parts)
+        return analyse(self._parts[0].runs, self._parts[0].manifest)
+
+    @cached_property
+    def runs(self) -> pd.DataFrame:
+        """A row for each planned run: outcome and reason, axes (`axis.KEY`), metrics with their units in the names."""
+        rows = ((part.name, row) for part in self._parts for row in part.runs)
+        named = (
+            replace(row, sweep=sweep, run=None if row.run is None else self._files.name(sweep, row.run))
+            for sweep, row in rows
+        )
+        return runs_frame(named, dict.fromkeys(axis for part in self._parts for axis in part.manifest.axes))
+
+    @cached_property
+    def settings(self) -> pd.DataFrame:
+        """A row for each setting: rate, speed-up and verdict with intervals, quality, costs, medians of all metrics."""
+        return settings_frame(self.findings)
+
+    @property
+    def figures(self) -> tuple[str, ...]:
+        """The names of the figures that can be drawn of this sweep, in the order of the report."""
+        return tuple(figure.name for figure in self._content.figures)
+
+    def figure(self, name: str) -> alt.LayerChart:
+        """Return a figure of the report, such as `speedup`, as an Altair chart with its data in it.
+
+        Raises InputError for a figure that there is not, or that cannot be drawn of this sweep, with the reason.
+        """
+        drawn = {figure.name: figure for figure in self._content.figures}
+        if name in drawn:
+            return alt.LayerChart.from_dict(drawn[name].static_specification())
+        reason = next((skipped.reason for skipped in self._content.skipped if skipped.name == name), None)
+        if reason is not None:
+            raise InputError(f"the figure {name!r} cannot be drawn of {self.name}: {reason}")
+        raise InputError(f"no figure {name!r}{nearest(name, drawn)}; of {self.name} there are: {', '.join(drawn)}")
+
+    def steps(self, run: str) -> pd.DataFrame:
+        """Return a run's raw steps, one row for each step of each rank; `phase` is `warmup` or `window`.
+
+        The other columns are `rank`, `step`, `step_seconds`, `samples` and `train_loss`.
+        Raises InputError for a run that the plan does not have or that left no steps; DamagedFile if they are damaged.
+        """
+        outcomes = {row.run: row for row in self.runs.itertuples() if isinstance(row.run, str)}
+        if run not in outcomes:
+            raise InputError(
+                f"no run {run!r} in {self.name}{nearest(run, outcomes)}; its column .runs.run has them all"
+            )
+        path, record = self._files.steps(run), self._files.record(run)
+        if not (path.is_file() and record.is_file()):
+            raise InputError(f"the run {run!r} left no steps: {outcomes[run].outcome}: {outcomes[run].reason}")
+        damage = steps_damage(read_record_at(record, own_name(run)), path)
+        if damage is not None:
+            raise damage
+        try:
+            frame: pd.DataFrame = pq.read_table(path).to_pandas()
+        except pa.ArrowInvalid as error:
+            raise DamagedFile(path, f"it is no table of steps ({error})") from None
+        return frame
+
+    @cached_property
+    def _content(self) -> Content:
+        return build_content(self.findings, self._files)
+
+    def __repr__(self) -> str:
+        outcomes = ", ".join(f"{count} {outcome}" for outcome, count in self.findings.outcomes.items())
+        return f"<OpenedSweep {self.name}: {len(self.findings.cells)} settings; runs: {outcomes}>"
+
+    def _repr_html_(self) -> str:
+        return render_static("first_screen.html.j2", content=self._content, findings=self._content.findings)
+
+
+def _part(folder: SweepFolder) -> Part:
+    manifest = Manifest.read(folder.manifest)
+    return Part(folder.name, look_up(folder, manifest), manifest)

@@ -1,0 +1,213 @@
+"""A sweep that is opened in a notebook has the numbers of its report, under names with units, and is left as it was."""
+
+from __future__ import annotations
+
+import gc
+import shutil
+
+import altair as alt
+import pandas as pd
+import pytest
+import vl_convert
+from example_sweep import build_example_sweep
+
+import accelsweep
+from accelsweep.base.errors import DamagedFile, InputError
+from accelsweep.commands.archives import export_sweep
+from accelsweep.core.findings import Findings
+from accelsweep.core.metrics import METRICS
+from accelsweep.core.plans import Manifest
+from accelsweep.core.record import Record
+from accelsweep.drive.finish import finish, report
+from accelsweep.notebook import opening
+from accelsweep.report.page import vega_lite_version
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """The example sweep with its report; tests must not change it."""
+    made = build_example_sweep(tmp_path_factory.mktemp("opened"))
+    finish(made)
+    return made
+
+
+@pytest.fixture(scope="module")
+def sweep(folder):
+    return accelsweep.open(folder.root)
+
+
+def stamps(root):
+    return {path: path.stat().st_mtime_ns for path in sorted(root.rglob("*"))}
+
+
+def test_its_findings_are_those_of_the_report(sweep, folder):
+    assert sweep.findings == Findings.read(folder.findings)
+    assert sweep.name == "example"
+
+
+def test_its_runs_are_those_of_the_table_of_records(sweep, folder):
+    table = pd.read_parquet(folder.records)
+    assert list(sweep.runs["run"].dropna()) == list(table["run"].dropna())
+    assert list(sweep.runs["outcome"]) == list(table["outcome"])
+    measured = sweep.runs[sweep.runs["outcome"] == "measured"]
+    pd.testing.assert_series_equal(
+        measured["samples_per_second"], table.loc[measured.index, "samples_per_second"], check_names=False
+    )
+    assert set(sweep.runs.loc[sweep.runs["outcome"] != "measured", "reason"].isna()) == {False}
+    assert sweep.runs["started_at"].dt.tz is not None
+    assert sorted(set(measured["axis.batch_size"])) == [32, 128]
+
+
+def test_a_metric_without_a_value_is_missing_and_never_zero(sweep, folder):
+    failed = sweep.runs[sweep.runs["outcome"] != "measured"]
+    metrics = [column for column in sweep.runs.columns if column in METRICS]
+    assert metrics
+    assert len(failed) > 0
+    assert failed[metrics].isna().all().all()
+
+
+def test_a_setting_has_its_rate_its_ratio_and_the_ends_of_their_intervals(sweep):
+    settings = sweep.settings.set_index("setting")
+    assert len(settings) == len(sweep.findings.cells)
+    for cell in sweep.findings.cells:
+        row = settings.loc[cell.cell]
+        assert row["verdict"] == cell.verdict
+        if cell.rate is not None:
+            found = [row[f"samples_per_second{end}"] for end in ("_low", "", "_high")]
+            stated = (cell.rate.low, cell.rate.value, cell.rate.high)
+            assert found == pytest.approx([float("nan") if end is None else end for end in stated], nan_ok=True)
+        if cell.speedup is not None and cell.speedup.ratio.low is not None:
+            assert row["speedup_ratio_low"] <= row["speedup_ratio"] == cell.speedup.ratio.value
+        elif cell.speedup is None:
+            assert pd.isna(row["speedup_ratio"])
+
+
+def test_steps_are_those_of_the_runs_file(sweep, folder):
+    run = sweep.runs.loc[sweep.runs["outcome"] == "measured", "run"].iloc[0]
+    steps = sweep.steps(run)
+    assert len(steps) == len(pd.read_parquet(folder.steps(run)))
+    assert set(steps["phase"]) == {"warmup", "window"}
+    assert (steps["step_seconds"] > 0).all()
+
+
+def test_a_run_without_steps_says_why(sweep):
+    failed = sweep.runs[sweep.runs["outcome"] == "not_run"].iloc[0]
+    with pytest.raises(InputError, match="left no steps: not_run: "):
+        sweep.steps(failed["run"])
+    name = sweep.runs["run"].iloc[0]
+    with pytest.raises(InputError, match=f"did you mean '{name}'"):
+        sweep.steps(name.replace("-r", "-"))
+
+
+def test_every_figure_of_the_report_is_an_altair_chart_that_draws_the_same(sweep, folder):
+    assert {"speedup", "throughput", "steps"} <= set(sweep.figures)
+    for name in sweep.figures:
+        chart = sweep.figure(name)
+        assert isinstance(chart, alt.LayerChart)
+    drawn = vl_convert.vegalite_to_svg(sweep.figure("speedup").to_dict(), vega_lite_version())
+    assert f"{drawn}\n" == (folder.report / "speedup.svg").read_text()
+
+
+def test_a_figure_that_is_not_there_says_why(sweep):
+    with pytest.raises(InputError, match="did you mean 'speedup'"):
+        sweep.figure("speedups")
+    with pytest.raises(InputError, match="'ladder' cannot be drawn of example: "):
+        sweep.figure("ladder")
+
+
+def test_it_shows_the_first_screen_of_the_report(sweep, folder):
+    shown = sweep._repr_html_()
+    page = (folder.report / "index.html").read_text()
+    for words in (sweep.findings.recommendation.sentence, "busy_cpu", "Speed-up", "accelsweep run"):
+        assert words in shown
+        assert words in page
+    assert "<script" not in shown
+    assert "example" in repr(sweep)
+
+
+def test_hostile_text_is_shown_as_text(tmp_path):
+    folder = build_example_sweep(tmp_path)
+    manifest = Manifest.read(folder.manifest)
+    manifest.model_copy(update={"experiment": "<img src=x onerror=alert(1)>"}).write(folder.manifest)
+    shown = accelsweep.open(folder.root)._repr_html_()
+    assert "<img" not in shown
+    assert "&lt;img" in shown
+
+
+def test_nothing_is_written_not_even_for_a_damaged_record(tmp_path):
+    folder = build_example_sweep(tmp_path)
+    damaged = folder.records_on_top()[0]
+    damaged.write_text("{")
+    before = stamps(tmp_path)
+    sweep = accelsweep.open(folder.root)
+    row = sweep.runs[sweep.runs["run"] == damaged.parent.name].iloc[0]
+    assert row["outcome"] == "not_run"
+    assert row["reason"].startswith("its record is damaged (not a whole JSON document")
+    sweep._repr_html_()
+    sweep.figure("steps")
+    assert stamps(tmp_path) == before
+
+
+def test_damaged_steps_are_an_error_and_not_a_table(tmp_path):
+    folder = build_example_sweep(tmp_path)
+    run = next(run.parent.name for run in folder.records_on_top() if folder.steps(run.parent.name).exists())
+    record = Record.read(folder.record(run))
+    record.model_copy(update={"steps_sha256": "0" * 64}).write(folder.record(run))
+    with pytest.raises(DamagedFile, match="do not match the checksum in its record"):
+        accelsweep.open(folder.root).steps(run)
+
+
+def test_an_archive_opens_like_its_folder_and_leaves_nothing_behind(folder, sweep, tmp_path, monkeypatch):
+    archive = export_sweep(folder.home, "example", tmp_path / "sent.zip")
+    monkeypatch.setattr(opening.tempfile, "tempdir", str(tmp_path))
+    opened = accelsweep.open(str(archive))
+    assert opened.findings == sweep.findings
+    pd.testing.assert_frame_equal(opened.runs, sweep.runs)
+    pd.testing.assert_frame_equal(opened.settings, sweep.settings)
+    run = sweep.runs.loc[sweep.runs["outcome"] == "measured", "run"].iloc[0]
+    pd.testing.assert_frame_equal(opened.steps(run), sweep.steps(run))
+    assert opened._repr_html_() == sweep._repr_html_()
+    del opened
+    gc.collect()
+    assert [path.name for path in tmp_path.iterdir()] == ["sent.zip"]
+
+
+def test_an_archive_that_cannot_be_used_leaves_nothing_behind(folder, tmp_path, monkeypatch):
+    archive = export_sweep(folder.home, "example", tmp_path / "sent.zip")
+    monkeypatch.setattr(opening.tempfile, "tempdir", str(tmp_path))
+    with pytest.raises(InputError, match="two of these sweeps are called 'example': bring one in under another name"):
+        accelsweep.open([archive, folder.root])
+    archive.write_bytes(archive.read_bytes()[:-50])
+    with pytest.raises(InputError, match="is no archive that can be used"):
+        accelsweep.open(archive)
+    assert [path.name for path in tmp_path.iterdir()] == ["sent.zip"]
+
+
+def test_several_sweeps_are_merged_as_the_report_merges_them(folder, tmp_path):
+    shutil.copytree(folder.root, tmp_path / "sweeps" / "example")
+    shutil.copytree(folder.root, tmp_path / "sweeps" / "second")
+    both = accelsweep.open([folder.root, tmp_path / "sweeps" / "second"])
+    report(tmp_path, ["example", "second"])
+    assert both.findings == Findings.read(tmp_path / "reports" / "example+second" / "findings.json")
+    assert both.name == "example+second"
+    assert set(both.runs["sweep"]) == {"example", "second"}
+    run = next(run for run in both.runs["run"].dropna() if run.startswith("second/"))
+    assert len(both.steps(run)) > 0
+    with pytest.raises(InputError, match="no run"):
+        both.steps(run.removeprefix("second/"))
+
+
+def test_a_sweep_here_is_opened_by_its_name(folder, monkeypatch):
+    monkeypatch.chdir(folder.home)
+    (folder.home / "example").mkdir(exist_ok=True)
+    assert accelsweep.open("example").name == accelsweep.open("sweeps/example").name == "example"
+
+
+@pytest.mark.parametrize(
+    ("source", "message"),
+    [("nothing", "the sweeps here are: example"), ("sweeps", "is not a sweep's folder"), ([], "nothing to open")],
+)
+def test_what_is_no_sweep_is_refused_with_what_there_is(folder, monkeypatch, source, message):
+    monkeypatch.chdir(folder.home)
+    with pytest.raises(InputError, match=message):
+        accelsweep.open(source)
