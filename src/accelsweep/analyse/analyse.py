@@ -21,13 +21,14 @@ from accelsweep.analyse.findings.claims import judge_claims
 from accelsweep.analyse.findings.cost import costs, gaps, note, time_to_target, used
 from accelsweep.analyse.findings.doubts import cell_doubts, outlying_runs, overlapping_runs, sweep_doubts
 from accelsweep.analyse.findings.ladder import ladders
+from accelsweep.analyse.findings.memory import memory_share
 from accelsweep.analyse.findings.noise_doubts import two_levels
 from accelsweep.analyse.findings.pareto import candidates, front, objectives
 from accelsweep.analyse.findings.quality import Asked, CellQuality, QualityMeasure, measure_of, qualities
 from accelsweep.analyse.findings.rivals import not_told_apart
 from accelsweep.analyse.findings.scaling import scaling
 from accelsweep.analyse.hardware import HardwareKind, names_of
-from accelsweep.analyse.origin import environment, hardware_of, records_digest
+from accelsweep.analyse.origin import environment, hardware_of, origin_of, records_digest
 from accelsweep.analyse.runs import CellRuns, RunRow, group, in_order, rate_metric_of
 from accelsweep.analyse.statistics.intervals import Family, pooled_noise, significant
 from accelsweep.analyse.statistics.repeats import planned_repeats
@@ -37,6 +38,7 @@ from accelsweep.core.outcome import Outcome
 from accelsweep.core.plans import Manifest
 from accelsweep.core.prices import PriceUsed
 from accelsweep.core.record import Doubt
+from accelsweep.core.settings import Site
 from accelsweep.plan.blocks.power import smallest_visible_effect
 
 
@@ -50,7 +52,7 @@ def analyse(runs: Iterable[RunRow], manifest: Manifest) -> Findings:
     baselines = [one for one in groups if one.cell == manifest.baseline]
     comparisons = against_baseline(groups, baselines, rules)
     priced, money = _costs(groups, manifest, Family(1, rules.family.confidence))
-    context = _Context(names, rules.family, outlying_runs(groups), overlapping_runs(rows))
+    context = _Context(names, rules.family, outlying_runs(groups), overlapping_runs(rows), manifest.site)
     asked = [Asked(one, found.partner, found.verdict) for one, found in zip(groups, comparisons, strict=True)]
     good, levels = qualities(asked, rules.family, measure), two_levels(groups)
     cells = tuple(_finding(*parts, context) for parts in zip(groups, comparisons, priced, good, levels, strict=True))
@@ -92,6 +94,7 @@ def analyse(runs: Iterable[RunRow], manifest: Manifest) -> Findings:
         prices=money.prices,
         claims=_claims(manifest, groups),
         ladder=ladders(groups, manifest.settings.report.ladder, rules, names),
+        origin=origin_of(rows),
     )
 
 
@@ -179,6 +182,7 @@ class _Context:
     family: Family
     outlying: Collection[str]
     overlapping: Collection[str]
+    site: Site
 
 
 def _finding(
@@ -190,6 +194,7 @@ def _finding(
     context: _Context,
 ) -> CellFinding:
     own = cell_doubts(one, context.outlying, context.overlapping)
+    metrics = summaries(one)
     return CellFinding(
         cell=one.cell,
         label=one.label,
@@ -205,7 +210,8 @@ def _finding(
         verdict_reason=comparison.reason,
         quality=quality.mean,
         quality_verdict=quality.verdict,
-        metrics=summaries(one),
+        metrics=metrics,
+        memory_share=memory_share(metrics, one.effective, context.site),
         effective=one.effective.model_dump(mode="json") if one.effective else {},
         doubts=(*comparison.doubts, *own, *([levels] if levels is not None else [])),
         runs=tuple(_point(run, one.rate(run)) for run in one.runs if run.run is not None),
