@@ -14,7 +14,14 @@ from accelsweep.analyse.advice.minutes import block_seconds
 from accelsweep.analyse.advice.recommend import recommend
 from accelsweep.analyse.advice.situation import Situation
 from accelsweep.analyse.advice.words import command
-from accelsweep.analyse.findings.against_baseline import Comparison, Rules, against_baseline, family_size, own_rate
+from accelsweep.analyse.findings.against_baseline import (
+    Comparison,
+    Rules,
+    against_baseline,
+    family_size,
+    over,
+    own_rate,
+)
 from accelsweep.analyse.findings.batch import batch_curves
 from accelsweep.analyse.findings.bottleneck import bottleneck_of
 from accelsweep.analyse.findings.claims import judge_claims
@@ -214,7 +221,7 @@ def _finding(
         memory_share=memory_share(metrics, one.effective, context.site),
         effective=one.effective.model_dump(mode="json") if one.effective else {},
         doubts=(*comparison.doubts, *own, *([levels] if levels is not None else [])),
-        runs=tuple(_point(run, one.rate(run)) for run in one.runs if run.run is not None),
+        runs=tuple(_point(run, one.rate(run), comparison.partner) for run in one.runs if run.run is not None),
         quality_difference=quality.difference,
         costs=priced,
         bottleneck=bottleneck_of(one),
@@ -222,7 +229,8 @@ def _finding(
     )
 
 
-def _point(run: RunRow, rate: float | None) -> RunPoint:
+def _point(run: RunRow, rate: float | None, partner: CellRuns | None) -> RunPoint:
+    ratio = over(partner, rate, run.block) if partner is not None and rate else None
     quality = run.value("quality")
     return RunPoint(
         run=run.run or "",
@@ -235,6 +243,7 @@ def _point(run: RunRow, rate: float | None) -> RunPoint:
         quality=None if quality is None else significant(quality),
         started_at=run.started_at,
         doubts=run.doubts,
+        ratio=None if ratio is None else significant(ratio),
     )
 
 

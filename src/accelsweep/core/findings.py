@@ -71,7 +71,10 @@ class Summary(Frozen):
 
 
 class RunPoint(Frozen):
-    """One planned run as figures show it. `rate` (in `Findings.rate_unit`) is None unless the run was measured."""
+    """One planned run as figures show it. `rate` (in `Findings.rate_unit`) is None unless the run was measured.
+
+    `ratio` is that rate over the baseline's in the same block, or over its mean where they share none, or None.
+    """
 
     run: str
     repeat: int
@@ -83,6 +86,7 @@ class RunPoint(Frozen):
     quality: float | None
     started_at: str | None
     doubts: tuple[Doubt, ...] = ()
+    ratio: float | None = None
 
 
 class StepBottleneck(Frozen):
