@@ -11,7 +11,7 @@ import pytest
 from accelsweep.analyse.advice.words import against_baseline
 from accelsweep.analyse.analyse import analyse
 from accelsweep.analyse.runs import RunRow
-from accelsweep.core.findings import Estimate, Findings, Verdict
+from accelsweep.core.findings import Certainty, Estimate, Findings, Verdict
 from accelsweep.core.outcome import Outcome
 from accelsweep.core.plans import Manifest
 from accelsweep.core.settings import Device, Site
@@ -56,16 +56,17 @@ def test_the_fastest_sound_cell_is_recommended_in_one_sentence(simulated: Module
     advice = _analysed(simulated, (1.0, 1.5, 1.2, 2.1), site=site).recommendation
     assert advice.choice is not None
     assert advice.choice.cell == simulated.name_of(CELLS[3])
-    assert advice.sentence == (
-        "Train on 1 CPU process (Xeon) in bf16-mixed at batch 256: "
-        "2.100x [2.093, 2.107] the rate of your baseline; memory 61 %; quality not measured."
-    )
+    assert advice.headline == "bf16-mixed, batch 256 is 2.100x faster"
+    assert advice.detail == "Between 2.093x and 2.107x, against 32-bit, batch 32. Accuracy was not measured."
+    assert advice.sentence == f"{advice.headline}. {advice.detail}"
+    assert advice.certainty is Certainty.sure
     assert advice.settle is None
 
 
 def test_a_rival_that_cannot_be_told_from_the_best_is_named(simulated: ModuleType) -> None:
     advice = _analysed(simulated, (1.0, 1.5, 2.1, 2.101)).recommendation
-    assert "Not told apart from 32-true | batch 256." in advice.sentence
+    assert "Not told apart from: 32-bit, batch 256." in advice.sentence
+    assert advice.certainty is Certainty.not_told_apart
 
 
 def test_a_rival_counts_whatever_its_verdict_against_the_baseline_is(simulated: ModuleType) -> None:
@@ -77,7 +78,7 @@ def test_a_rival_counts_whatever_its_verdict_against_the_baseline_is(simulated: 
         rows.append(simulated.make_run(CELLS[2], block, 1300.0 * (1 + 300 * wobble)))
     findings = analyse(rows, simulated.make_manifest(CELLS[:3], 5))
     assert [cell.verdict for cell in findings.cells[1:]] == [Verdict.faster, Verdict.undecided]
-    assert "Not told apart from 32-true | batch 256." in findings.recommendation.sentence
+    assert "Not told apart from: 32-bit, batch 256." in findings.recommendation.sentence
 
 
 BUSY = [{"code": "busy_cpu", "message": "other processes kept 1.33 of 2 cores busy", "remedy": "stop them"}]
@@ -97,7 +98,8 @@ def test_what_was_measured_on_a_busy_machine_has_no_verdict_and_is_not_recommend
     assert findings.cells[1].verdict is Verdict.disturbed
     assert "3 of 5 runs: other processes kept 1.33 of 2 cores busy" in findings.cells[1].verdict_reason
     assert findings.recommendation.choice is None
-    assert findings.recommendation.sentence.startswith("Nothing can be recommended: 1 of 1 comparison disturbed")
+    assert findings.recommendation.sentence.startswith("Nothing can be recommended: 1 of 1 comparison was disturbed.")
+    assert findings.recommendation.certainty is Certainty.disturbed
     assert findings.recommendation.settle is not None
     assert findings.recommendation.settle.startswith("accelsweep retry simulated --outcome disturbed && accelsweep run")
 
@@ -105,17 +107,17 @@ def test_what_was_measured_on_a_busy_machine_has_no_verdict_and_is_not_recommend
 @pytest.mark.parametrize(
     ("low", "high", "words"),
     [
-        (2.9, 327.0, "faster than your baseline, by how much is not known yet"),
-        (0.01, 0.5, "slower than your baseline, by how much is not known yet"),
-        (0.1, 8.0, "its rate beside that of your baseline is not known yet"),
-        (2.0, 2.2, "2.1x [2.0, 2.2] the rate of your baseline"),
+        (2.9, 327.0, "faster than batch 32, by how much is not known yet"),
+        (0.01, 0.5, "slower than batch 32, by how much is not known yet"),
+        (0.1, 8.0, "its rate beside that of batch 32 is not known yet"),
+        (2.0, 2.2, "2.1x [2.0, 2.2] the rate of batch 32"),
     ],
 )
 def test_a_sentence_gives_no_number_whose_interval_spans_more_than_a_factor_of_twenty(
     low: float, high: float, words: str
 ) -> None:
     ratio = Estimate(value=2.1, low=low, high=high, unit="1", confidence=0.95, count=3)
-    assert against_baseline(ratio) == words
+    assert against_baseline(ratio, "batch 32") == words
 
 
 def test_half_of_the_runs_disturbed_leave_a_verdict_and_the_doubt(simulated: ModuleType) -> None:
@@ -168,7 +170,8 @@ def test_two_hosts_with_one_block_each_have_no_verdict_yet(
 def test_undecided_cells_lead_to_the_command_that_settles_them(simulated: ModuleType) -> None:
     advice = _analysed(simulated, (1.0, 1.05, 1.04, 1.06), noise=20.0).recommendation
     assert advice.choice is None
-    assert advice.sentence.startswith("Nothing can be recommended yet: 3 of 3 comparisons undecided at 5 repeats; ")
+    assert advice.sentence.startswith("Nothing can be recommended yet: 3 of 3 comparisons undecided. There are 5 ")
+    assert advice.certainty is Certainty.not_yet
     assert advice.settle is not None
     assert "more repeats would settle it" in advice.sentence
     assert "`" not in advice.sentence
@@ -214,7 +217,9 @@ def test_the_baseline_is_recommended_when_nothing_beats_it(simulated: ModuleType
     advice = _analysed(simulated, (1.0, 0.5, 1.0005, 0.8)).recommendation
     assert advice.choice is not None
     assert advice.choice.cell == simulated.name_of(CELLS[0])
-    assert "none of 3 other settings" in advice.sentence
+    assert advice.headline == "Stay with 32-bit, batch 32: nothing is faster"
+    assert advice.certainty is Certainty.sure
+    assert "None of 3 other settings" in advice.sentence
     assert "2 % faster" in advice.sentence
 
 

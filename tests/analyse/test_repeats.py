@@ -50,7 +50,7 @@ def test_the_baseline_in_blocks_that_were_added_later_does_not_make_repeats_of_t
     assert findings.repeats == 3
     assert [doubt.code for doubt in findings.doubts] == ["few_repeats"]
     assert findings.doubts[0].remedy.endswith("--add-repeats 2")
-    assert "at 3 repeats" in findings.recommendation.sentence
+    assert "There are 3 repeats" in findings.recommendation.sentence
 
 
 def test_what_is_advised_and_what_can_be_seen_rest_on_the_repeats_of_the_compared_cells(

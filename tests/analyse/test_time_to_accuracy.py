@@ -91,7 +91,7 @@ def test_samples_and_epochs_cost_what_the_samples_rate_makes_them_cost(simulated
 
 def test_the_advice_weighs_the_cost_of_a_result(simulated: ModuleType) -> None:
     findings = analysed(simulated, [97.0, 98.0, 97.5], [9.0, 9.1, 9.05])
-    assert "at 0.17x its cost" in findings.recommendation.sentence
+    assert "The same work costs 0.17x as much." in findings.recommendation.sentence
     assert "usd_per_result" in findings.pareto_objectives
 
 

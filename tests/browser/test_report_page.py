@@ -29,7 +29,19 @@ FLAGS = (
 )
 EXAMPLES = Path(__file__).resolve().parents[2] / "reports" / "examples"
 HOSTILE = "</script><script>window.hacked=1</script><img src=x onerror='window.hacked=2'>\"'&" + "x" * 300
-KEPT = {"sweep", "run", "cell", "baseline", "outcome", "verdict", "unit", "kind", "records_sha256", "started_at"}
+KEPT = {
+    "certainty",
+    "sweep",
+    "run",
+    "cell",
+    "baseline",
+    "outcome",
+    "verdict",
+    "unit",
+    "kind",
+    "records_sha256",
+    "started_at",
+}
 
 LOOKS = [("light", 1280, "report"), ("dark", 1280, "report-dark"), ("light", 375, "report-phone")]
 """Preference, width in pixels, and the picture's name in docs/images."""
@@ -151,11 +163,17 @@ def test_the_finished_example_looks_as_the_documentation_shows_it(reader, scheme
     assert reader.requests == [example.as_uri()]
 
 
-def test_the_first_screen_holds_the_advice_its_numbers_and_the_sweeps_size(reader, report):
-    page = reader.open(report)
-    for selector in (".advice", ".facts", ".scope"):
-        box = page.query_selector(selector).bounding_box()
-        assert box["y"] + box["height"] < 900, selector
+@pytest.mark.parametrize(("scheme", "width", "height"), [("light", 1280, 900), ("dark", 390, 844)])
+def test_the_whole_answer_fits_the_first_screen(reader, scheme, width, height):
+    """Verdict, forest plot, tiles, the main doubt and where the numbers come from, on a laptop and on a phone."""
+    for name in ("quickstart", "ladder"):
+        page = reader.open(EXAMPLES / name / "reports" / name / "index.html", scheme=scheme, width=width)
+        for selector in (".advice", "#chart-speedup svg", ".facts", ".amber", ".strip"):
+            box = page.query_selector(selector).bounding_box()
+            assert box["y"] + box["height"] <= height, (name, selector)
+            assert box["x"] >= 0, (name, selector)
+            assert box["x"] + box["width"] <= width, (name, selector)
+    assert reader.complaints == []
 
 
 def test_a_reader_who_prefers_dark_gets_a_dark_page_with_dark_charts_and_may_change_their_mind(reader, report):

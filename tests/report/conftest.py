@@ -12,10 +12,12 @@ import pytest
 from accelsweep.core.cell import label
 from accelsweep.core.findings import (
     CellFinding,
+    Certainty,
     Choice,
     Estimate,
     Findings,
     Hardware,
+    Origin,
     Recommendation,
     Rung,
     RunPoint,
@@ -70,6 +72,7 @@ def cell(
             rate=rate and rate * (1 + 0.002 * repeat),
             quality=0.95 + 0.004 * repeat if rate else None,
             started_at=f"2026-01-05T09:0{repeat}:00+00:00",
+            ratio=ratio.value * (1 + 0.01 * (repeat - 1)) if rate and ratio else None,
         )
         for repeat in range(3)
     )
@@ -176,8 +179,11 @@ def ordinary_findings(**changes: Any) -> Findings:
         ),
         "recommendation": Recommendation(
             choice=Choice(cell=cells[6].cell, title="Fastest", sentence="2.25x the baseline."),
-            sentence="Train on 2 CPU devices in 32-true at batch 128: 2.25x [2.22, 2.29] the rate of your baseline; "
-            "quality undecided at 3 repeats.",
+            headline="32-bit, 2 processes, batch 128 is 2.25x faster",
+            detail="Between 2.22x and 2.29x, against 32-bit, 1 process, batch 32. Accuracy undecided at 3 repeats.",
+            sentence="32-bit, 2 processes, batch 128 is 2.25x faster. Between 2.22x and 2.29x, against 32-bit, "
+            "1 process, batch 32. Accuracy undecided at 3 repeats.",
+            certainty=Certainty.sure,
             alternatives=(
                 Choice(
                     cell=cells[2].cell,
@@ -192,15 +198,24 @@ def ordinary_findings(**changes: Any) -> Findings:
             ),
             settle="accelsweep run experiment=quickstart --add-repeats 2",
         ),
-        "environment": {"python": "3.11", "torch": "2.13.0", "lightning": "2.6.6"},
+        "environment": {"accelsweep": "0.1.0", "python": "3.11", "torch": "2.13.0", "lightning": "2.6.6"},
         "records_sha256": "ab" * 32,
+        "origin": Origin(
+            model=("SmallCNN",),
+            data=("Digits",),
+            threads=(4,),
+            memory_bytes=(2**34,),
+            commits=("c7a8931213",),
+            changed=True,
+            dates=("2026-01-05",),
+        ),
     }
     return Findings.model_validate(values | changes)
 
 
 def _hostile(value: Any, key: str = "") -> Any:
     """Put the hostile text behind every free text, leaving names of files, enumerated values and units as they are."""
-    if key in ("sweep", "run", "outcome", "verdict", "unit", "cell", "kind", "baseline") or value is None:
+    if key in ("sweep", "run", "outcome", "verdict", "unit", "cell", "kind", "baseline", "certainty") or value is None:
         return value
     if type(value) is str:
         return f"{value} {HOSTILE}{'x' * 300}"

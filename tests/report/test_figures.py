@@ -16,8 +16,9 @@ from accelsweep.report.figures.figure import Figure, Skipped
 from accelsweep.report.figures.ladder import ladder_figure
 from accelsweep.report.figures.quality import quality_figure
 from accelsweep.report.figures.rate import MOST_LINES, heatmap_figure, throughput_figure
+from accelsweep.report.figures.ratios import ratio_domain, ratio_ticks
 from accelsweep.report.figures.scaling import efficiency_figure, scaling_figure
-from accelsweep.report.figures.speedup import MOST_CELLS, ratio_domain, ratio_ticks, speedup_figure
+from accelsweep.report.figures.speedup import FIRST_CELLS, MOST_CELLS, speedup_figure
 from accelsweep.report.figures.steps import MOST_RUNS, chosen_runs, steps_figure
 from accelsweep.report.figures.theme import DARK, LIGHT, SHAPES, Palette
 from accelsweep.report.figures.tradeoff import round_ticks, tradeoff_figures
@@ -55,7 +56,7 @@ def test_each_figure_becomes_a_picture_in_both_palettes(name, findings, sweep):
 
 def test_the_forest_shows_each_verdict_by_shape_as_well_as_by_colour(findings):
     figure = speedup_figure(findings)
-    assert [row["verdict"] for row in figure.rows] == [
+    assert [row["verdict"] for row in figure.rows if row["kind"] == "setting"] == [
         "faster",
         "faster",
         "faster",
@@ -80,8 +81,35 @@ def test_the_baseline_stands_in_the_forest_even_without_a_ratio(findings):
 def test_the_forest_of_many_cells_shows_the_fastest_and_the_baseline(findings):
     cells = (*findings.cells[:1], *findings.cells[2:3] * (MOST_CELLS + 20))
     figure = speedup_figure(findings.model_copy(update={"cells": cells}))
+    settings = [row for row in figure.rows if row["kind"] == "setting"]
     assert figure.note == f"The {MOST_CELLS + 1} fastest of {MOST_CELLS + 21} settings; all stand in the data."
-    assert sum(row["shown"] for row in figure.rows) == MOST_CELLS + 1
+    assert sum(row["shown"] for row in settings) == MOST_CELLS + 1
+    assert sum(row["first"] for row in settings) == FIRST_CELLS
+    assert [row["first"] for row in settings if row["verdict"] == "baseline"] == [True]
+
+
+def test_the_forest_shows_every_repeat_and_the_settings_without_a_rate_as_one_line(findings):
+    figure = speedup_figure(findings)
+    dots = [row for row in figure.rows if row["kind"] == "repeat"]
+    measured = [point for cell in findings.cells for point in cell.runs if point.ratio is not None]
+    assert sorted(row["run"] for row in dots) == sorted(point.run for point in measured)
+    (grey,) = (row for row in figure.rows if row["kind"] == "absent")
+    assert grey["label"] == "1 setting not measured"
+    assert {"1 setting not measured", "no run was measured"} <= texts(svg_of(figure))
+
+
+def test_an_interval_that_leaves_the_axis_ends_in_an_arrow(findings):
+    wide = findings.cells[2].speedup.ratio.model_copy(update={"low": 0.001, "high": 3500.0})
+    speedup = findings.cells[2].speedup.model_copy(update={"ratio": wide})
+    cells = [
+        cell.model_copy(update={"speedup": speedup}) if cell is findings.cells[2] else cell for cell in findings.cells
+    ]
+    figure = speedup_figure(findings.model_copy(update={"cells": tuple(cells)}))
+    (row,) = (row for row in figure.rows if row["cell"] == findings.cells[2].cell and row["kind"] == "setting")
+    assert (row["low"], row["high"]) == (0.001, 3500.0), "the data keep both ends"
+    assert 0.2 < row["from"] == row["left"] < row["to"] == row["right"] < 6
+    others = [other for other in figure.rows if other["kind"] == "setting" and other is not row]
+    assert {(other["left"], other["right"]) for other in others} == {(None, None)}
 
 
 def test_without_a_comparison_there_is_no_forest(findings):

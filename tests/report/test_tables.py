@@ -79,7 +79,7 @@ def test_energy_says_that_it_is_per_sample_what_it_covers_and_how_it_was_average
     assert words(table.rows[0])[place] == ("120 mJ/sample", "[110, 130] CPU packages of all nodes")
     assert (table.data[0]["joules_per_sample.unit"], table.data[0]["energy_joules.unit"]) == ("J/sample", "J")
     assert "energy and costs are geometric means over the repeats" in table.caption
-    fact = next(fact for fact in build_content(metered, sweep).facts if fact.name == "Energy")
+    fact = next(tile for tile in build_content(metered, sweep).tiles if tile.name == "Energy")
     assert fact.value == "120 mJ/sample"
 
 
@@ -142,7 +142,7 @@ def test_runs_show_where_their_records_are_and_the_csv_has_all_of_them(findings)
 
 
 def test_the_environment_lists_machines_and_software(findings):
-    assert [words(row)[0][0] for row in environment_table(findings).rows] == ["example-host"] * 2 + ["software"] * 3
+    assert [words(row)[0][0] for row in environment_table(findings).rows] == ["example-host"] * 2 + ["software"] * 4
 
 
 def test_an_empty_table_has_a_sentence_instead(findings):

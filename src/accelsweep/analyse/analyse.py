@@ -14,20 +14,28 @@ from accelsweep.analyse.advice.minutes import block_seconds
 from accelsweep.analyse.advice.recommend import recommend
 from accelsweep.analyse.advice.situation import Situation
 from accelsweep.analyse.advice.words import command
-from accelsweep.analyse.findings.against_baseline import Comparison, Rules, against_baseline, family_size, own_rate
+from accelsweep.analyse.findings.against_baseline import (
+    Comparison,
+    Rules,
+    against_baseline,
+    family_size,
+    over,
+    own_rate,
+)
 from accelsweep.analyse.findings.batch import batch_curves
 from accelsweep.analyse.findings.bottleneck import bottleneck_of
 from accelsweep.analyse.findings.claims import judge_claims
 from accelsweep.analyse.findings.cost import costs, gaps, note, time_to_target, used
 from accelsweep.analyse.findings.doubts import cell_doubts, outlying_runs, overlapping_runs, sweep_doubts
 from accelsweep.analyse.findings.ladder import ladders
+from accelsweep.analyse.findings.memory import memory_share
 from accelsweep.analyse.findings.noise_doubts import two_levels
 from accelsweep.analyse.findings.pareto import candidates, front, objectives
 from accelsweep.analyse.findings.quality import Asked, CellQuality, QualityMeasure, measure_of, qualities
 from accelsweep.analyse.findings.rivals import not_told_apart
 from accelsweep.analyse.findings.scaling import scaling
 from accelsweep.analyse.hardware import HardwareKind, names_of
-from accelsweep.analyse.origin import environment, hardware_of, records_digest
+from accelsweep.analyse.origin import environment, hardware_of, origin_of, records_digest
 from accelsweep.analyse.runs import CellRuns, RunRow, group, in_order, rate_metric_of
 from accelsweep.analyse.statistics.intervals import Family, pooled_noise, significant
 from accelsweep.analyse.statistics.repeats import planned_repeats
@@ -37,6 +45,7 @@ from accelsweep.core.outcome import Outcome
 from accelsweep.core.plans import Manifest
 from accelsweep.core.prices import PriceUsed
 from accelsweep.core.record import Doubt
+from accelsweep.core.settings import Site
 from accelsweep.plan.blocks.power import smallest_visible_effect
 
 
@@ -50,7 +59,7 @@ def analyse(runs: Iterable[RunRow], manifest: Manifest) -> Findings:
     baselines = [one for one in groups if one.cell == manifest.baseline]
     comparisons = against_baseline(groups, baselines, rules)
     priced, money = _costs(groups, manifest, Family(1, rules.family.confidence))
-    context = _Context(names, rules.family, outlying_runs(groups), overlapping_runs(rows))
+    context = _Context(names, rules.family, outlying_runs(groups), overlapping_runs(rows), manifest.site)
     asked = [Asked(one, found.partner, found.verdict) for one, found in zip(groups, comparisons, strict=True)]
     good, levels = qualities(asked, rules.family, measure), two_levels(groups)
     cells = tuple(_finding(*parts, context) for parts in zip(groups, comparisons, priced, good, levels, strict=True))
@@ -92,6 +101,7 @@ def analyse(runs: Iterable[RunRow], manifest: Manifest) -> Findings:
         prices=money.prices,
         claims=_claims(manifest, groups),
         ladder=ladders(groups, manifest.settings.report.ladder, rules, names),
+        origin=origin_of(rows),
     )
 
 
@@ -179,6 +189,7 @@ class _Context:
     family: Family
     outlying: Collection[str]
     overlapping: Collection[str]
+    site: Site
 
 
 def _finding(
@@ -190,6 +201,7 @@ def _finding(
     context: _Context,
 ) -> CellFinding:
     own = cell_doubts(one, context.outlying, context.overlapping)
+    metrics = summaries(one)
     return CellFinding(
         cell=one.cell,
         label=one.label,
@@ -205,10 +217,11 @@ def _finding(
         verdict_reason=comparison.reason,
         quality=quality.mean,
         quality_verdict=quality.verdict,
-        metrics=summaries(one),
+        metrics=metrics,
+        memory_share=memory_share(metrics, one.effective, context.site),
         effective=one.effective.model_dump(mode="json") if one.effective else {},
         doubts=(*comparison.doubts, *own, *([levels] if levels is not None else [])),
-        runs=tuple(_point(run, one.rate(run)) for run in one.runs if run.run is not None),
+        runs=tuple(_point(run, one.rate(run), comparison.partner) for run in one.runs if run.run is not None),
         quality_difference=quality.difference,
         costs=priced,
         bottleneck=bottleneck_of(one),
@@ -216,7 +229,8 @@ def _finding(
     )
 
 
-def _point(run: RunRow, rate: float | None) -> RunPoint:
+def _point(run: RunRow, rate: float | None, partner: CellRuns | None) -> RunPoint:
+    ratio = over(partner, rate, run.block) if partner is not None and rate else None
     quality = run.value("quality")
     return RunPoint(
         run=run.run or "",
@@ -229,6 +243,7 @@ def _point(run: RunRow, rate: float | None) -> RunPoint:
         quality=None if quality is None else significant(quality),
         started_at=run.started_at,
         doubts=run.doubts,
+        ratio=None if ratio is None else significant(ratio),
     )
 
 

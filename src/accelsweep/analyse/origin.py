@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import Any
 
 from accelsweep.analyse.hardware import HardwareKind
 from accelsweep.analyse.runs import RunRow
 from accelsweep.base.documents import canonical_json, sha256_text
-from accelsweep.core.findings import Hardware
+from accelsweep.core.findings import Hardware, Origin
 from accelsweep.core.plans import Manifest
 
 _HOST_FACTS = ("system", "python", "cores_usable", "governor")
@@ -36,3 +37,26 @@ def environment(manifest: Manifest, runs: Iterable[RunRow]) -> dict[str, str]:
 def records_digest(runs: Iterable[RunRow]) -> str:
     """Return the SHA-256 over the names of all runs and the SHA-256 of each one's record file."""
     return sha256_text(canonical_json(sorted([run.run or run.cell, run.record_sha256 or ""] for run in runs)))
+
+
+def origin_of(runs: Sequence[RunRow]) -> Origin:
+    """Return model, data, machine, commit and days of the runs that were recorded."""
+    known = [run for run in runs if run.recorded]
+    before: list[Mapping[str, Any]] = [run.environment.get("before", {}) for run in known]
+    changes = {run.git.get("dirty") for run in known} - {None}
+    days = sorted(run.started_at[:10] for run in known if run.started_at)
+    return Origin(
+        model=_names(run.config.model_target for run in known if run.config),
+        data=_names(run.config.data_target for run in known if run.config),
+        threads=tuple(sorted({int(facts["cores_usable"]) for facts in before if facts.get("cores_usable")})),
+        memory_bytes=tuple(sorted({int(facts["memory_bytes"]) for facts in before if facts.get("memory_bytes")})),
+        commits=tuple(sorted({str(run.git["commit"])[:10] for run in known if run.git.get("commit")})),
+        changed=any(changes) if changes else None,
+        dates=tuple(dict.fromkeys((days[0], days[-1]))) if days else (),
+    )
+
+
+def _names(targets: Iterable[str]) -> tuple[str, ...]:
+    """Return the classes' own names, each once, in alphabetical order."""
+    found: Collection[str] = {target.rpartition(".")[2] for target in targets if target}
+    return tuple(sorted(found))

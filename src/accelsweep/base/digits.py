@@ -78,3 +78,9 @@ def _magnitude(value: float) -> int:
 def count_of(number: int, noun: str) -> str:
     """Return `1 cell` or `3 cells`."""
     return f"{number} {noun}{'' if number == 1 else 's'}"
+
+
+def part_of(share: float, whole: str) -> str:
+    """Return a share of a whole in full percent: `1 % of the machine`, or `less than 1 % of the machine`."""
+    percent = round(100 * share)
+    return f"{percent or 'less than 1'} % of the {whole}"

@@ -92,3 +92,32 @@ def label(axes: Mapping[str, Any]) -> str:
         parts.append(f"batch {batch_size}")
     parts += [f"{key}={as_typed(value)}" for key, value in rest.items()]
     return masked(" | ".join(parts)) if parts else "the only setting"
+
+
+_IN_BITS = {"32-true": "32-bit", "64-true": "64-bit", "16-true": "16-bit"}
+
+
+def words_of(axes: Mapping[str, Any]) -> tuple[str, ...]:
+    """Return the parts of a setting's name as prose: `32-bit`, `1 process`, `batch 128`, `model.width=64`."""
+    rest = dict(axes)
+    accelerator, devices = rest.pop("accelerator", None), rest.pop("devices", None)
+    precision, batch_size = rest.pop("precision", None), rest.pop("batch_size", None)
+    parts = [] if precision is None else [_IN_BITS.get(str(precision), str(precision))]
+    parts += [] if accelerator is None and devices is None else [_devices(accelerator, devices)]
+    parts += [] if batch_size is None else [f"batch {batch_size}"]
+    parts += [f"{key}={as_typed(value)}" for key, value in rest.items()]
+    return tuple(map(masked, parts))
+
+
+def in_words(axes: Mapping[str, Any]) -> str:
+    """Return a setting's name as prose: `32-bit, 1 process, batch 128`."""
+    return ", ".join(words_of(axes)) or "the only setting"
+
+
+def _devices(accelerator: Any, devices: Any) -> str:
+    """Return the devices of a setting: `2 processes` on a CPU, `1 GPU`, `4 devices` where their kind is not swept."""
+    count = 1 if devices is None else devices
+    one, many = {"cpu": ("process", "processes"), "cuda": ("GPU", "GPUs"), "mps": ("Apple GPU", "Apple GPUs")}.get(
+        str(accelerator), ("device", "devices")
+    )
+    return f"{count} {one if count == 1 else many}"

@@ -10,6 +10,7 @@ from typing import Any, ClassVar
 
 from pydantic import Field
 
+from accelsweep.base.digits import part_of
 from accelsweep.base.documents import Document, Frozen
 from accelsweep.core.claims import ClaimVerdict
 from accelsweep.core.outcome import Outcome
@@ -70,7 +71,10 @@ class Summary(Frozen):
 
 
 class RunPoint(Frozen):
-    """One planned run as figures show it. `rate` (in `Findings.rate_unit`) is None unless the run was measured."""
+    """One planned run as figures show it. `rate` (in `Findings.rate_unit`) is None unless the run was measured.
+
+    `ratio` is that rate over the baseline's in the same block, or over its mean where they share none, or None.
+    """
 
     run: str
     repeat: int
@@ -82,6 +86,7 @@ class RunPoint(Frozen):
     quality: float | None
     started_at: str | None
     doubts: tuple[Doubt, ...] = ()
+    ratio: float | None = None
 
 
 class StepBottleneck(Frozen):
@@ -97,7 +102,8 @@ class CellFinding(Frozen):
     """All that is known of one cell on one kind of machine; `hardware` names that kind, None where nothing ran.
 
     A cell that was measured on machines of two kinds has two findings. `rate` is the compared metric, with its unit.
-    `quality_difference` is its quality minus the baseline's, paired by seed. `costs` maps `usd_per_hour`,
+    `quality_difference` is its quality minus the baseline's, paired by seed. `memory_share` is its memory over that of
+    the machine or the device, None where the inventory does not state that. `costs` maps `usd_per_hour`,
     `usd_per_million_samples`, `usd_per_epoch`, `usd_per_result`, `joules_per_sample`, `co2_grams_per_million_samples`
     to their values; a cost without a price or a reading is absent, never 0. `measured` counts runs, also those without
     a rate because they missed their target; `time_to_target` is that of the runs that reached it.
@@ -125,6 +131,14 @@ class CellFinding(Frozen):
     costs: dict[str, Estimate] = Field(default_factory=dict)
     bottleneck: StepBottleneck | None = None
     time_to_target: Estimate | None = None
+    memory_share: float | None = None
+
+    @property
+    def memory_words(self) -> str:
+        """The share of memory as prose: `1 % of the machine`, `15 % of the device`. Empty where it is not known."""
+        if self.memory_share is None:
+            return ""
+        return part_of(self.memory_share, "device" if self.effective.get("accelerator") == "cuda" else "machine")
 
 
 class Hardware(Frozen):
@@ -150,10 +164,20 @@ class Choice(Frozen):
         return finding.cell == self.cell and self.hardware in (None, finding.hardware)
 
 
+class Certainty(StrEnum):
+    """How far a headline can be trusted: one word beside it."""
+
+    sure = "sure"
+    not_told_apart = "not told apart"
+    not_yet = "not yet"
+    disturbed = "disturbed"
+
+
 class Recommendation(Frozen):
     """The advice. `settle` is the command that would settle open questions, or None where there are none.
 
-    `settle_blocks` is the number of blocks that this command adds, 0 where it adds none. `settle_minutes` is their
+    `headline` is the answer in at most twelve words, and `detail` what belongs beside it; `sentence` is both.
+    `settle_blocks` is the number of blocks that the command adds, 0 where it adds none. `settle_minutes` is their
     estimated time by the wall times of the runs so far, or None.
     """
 
@@ -163,6 +187,9 @@ class Recommendation(Frozen):
     settle: str | None
     settle_blocks: int = 0
     settle_minutes: float | None = None
+    headline: str = ""
+    detail: str = ""
+    certainty: Certainty = Certainty.not_yet
 
 
 class ScalingPoint(Frozen):
@@ -241,6 +268,23 @@ class Rung(Frozen):
     reason: str
 
 
+class Origin(Frozen):
+    """Where the numbers come from, for one glance; several values of one fact stand side by side.
+
+    `model` and `data` are names of classes, `commits` short ones of the user's repository (empty without one).
+    `changed` says whether it had local changes, None where that is not known. `threads` are usable ones of a machine,
+    `memory_bytes` is its memory. `dates` are the first and the last day of a measurement, in UTC.
+    """
+
+    model: tuple[str, ...] = ()
+    data: tuple[str, ...] = ()
+    threads: tuple[int, ...] = ()
+    memory_bytes: tuple[int, ...] = ()
+    commits: tuple[str, ...] = ()
+    changed: bool | None = None
+    dates: tuple[str, ...] = ()
+
+
 class Findings(Document):
     """All numbers of one sweep's report.
 
@@ -289,3 +333,4 @@ class Findings(Document):
     rate_unit: str = "1/s"
     claims: tuple[ClaimFinding, ...] = ()
     ladder: tuple[Rung, ...] = ()
+    origin: Origin = Field(default_factory=Origin)

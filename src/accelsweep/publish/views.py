@@ -10,6 +10,7 @@ from typing import Any
 
 from accelsweep.base.digits import ratio_words
 from accelsweep.base.documents import sha256_text
+from accelsweep.core.cell import in_words
 from accelsweep.core.findings import CellFinding, Findings
 from accelsweep.core.metrics import MEMORY_METRICS
 from accelsweep.publish import saved_view
@@ -164,5 +165,10 @@ def _note(experiment_id: str, findings: Findings | None) -> str:
 def _row(cell: CellFinding) -> str:
     assert cell.speedup is not None
     ratio = cell.speedup.ratio
-    words = [cell.label, ratio_words(ratio.value, ratio.low, ratio.high), str(cell.verdict), doubt_codes(cell.doubts)]
+    words = [
+        in_words(cell.axes),
+        ratio_words(ratio.value, ratio.low, ratio.high),
+        str(cell.verdict),
+        doubt_codes(cell.doubts),
+    ]
     return "| " + " | ".join(word.replace("|", "·") for word in words) + " |"

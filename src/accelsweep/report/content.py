@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from accelsweep.core.cell import in_words
 from accelsweep.core.findings import CellFinding, Choice, Findings
-from accelsweep.core.metrics import MEMORY_METRICS
 from accelsweep.core.outcome import Outcome
 from accelsweep.core.record import Doubt
 from accelsweep.report import format as fmt
-from accelsweep.report.cells import ENERGY, absent_metrics, metric_entry, quality_words
+from accelsweep.report.cells import absent_metrics
 from accelsweep.report.clean import printable_findings
 from accelsweep.report.figures.build import build_figures
 from accelsweep.report.figures.figure import Figure, Skipped
 from accelsweep.report.place import RunsPlace
+from accelsweep.report.screen import Amber, Tile, amber, strip, tiles
 from accelsweep.report.table import ReportTable
 from accelsweep.report.tables import build_tables
 
@@ -34,18 +36,11 @@ METHOD = (
 """The method in ten lines; `docs/method.md` has the rest."""
 
 
+FIRST = "speedup"
+"""The figure of the first screen."""
+
 MUCH = 1.0
 """An effect of this size doubles the rate; where nothing smaller can be seen, more digits would say nothing."""
-
-
-@dataclass(frozen=True)
-class Fact:
-    """One figure of the first screen: its name, its value, and a smaller line such as the interval."""
-
-    name: str
-    value: str
-    detail: str = ""
-    tone: str = ""
 
 
 @dataclass(frozen=True)
@@ -53,13 +48,31 @@ class Content:
     """The words, tables and figures of one report."""
 
     findings: Findings
-    facts: tuple[Fact, ...]
+    tiles: tuple[Tile, ...]
+    amber: Amber | None
+    strip: tuple[str, ...]
     scope: tuple[str, ...]
     doubts: tuple[Doubt, ...]
     absent: tuple[str, ...]
     figures: tuple[Figure, ...]
     skipped: tuple[Skipped, ...]
     tables: tuple[ReportTable, ...]
+
+    @property
+    def headline(self) -> str:
+        """The answer in at most twelve words; findings of an older version have a sentence only."""
+        return self.findings.recommendation.headline or self.findings.recommendation.sentence
+
+    @property
+    def first(self) -> Figure | Skipped:
+        """The figure of the first screen."""
+        drawn = (figure for figure in self.figures if figure.name == FIRST)
+        return next(drawn, None) or next(skipped for skipped in self.skipped if skipped.name == FIRST)
+
+    @property
+    def others(self) -> list[Figure]:
+        """The figures below the first screen."""
+        return [figure for figure in self.figures if figure.name != FIRST]
 
     @property
     def alternatives(self) -> list[tuple[str, str, str]]:
@@ -86,11 +99,14 @@ def build_content(raw: Findings, folder: RunsPlace) -> Content:
     findings = _told_apart(printable_findings(raw))
     figures = build_figures(findings, folder)
     chosen = _chosen(findings)
+    weakening = _weakening(findings, chosen)
     return Content(
         findings=findings,
-        facts=_facts(findings, chosen) if chosen else (),
+        tiles=tiles(findings, chosen),
+        amber=amber(findings.recommendation, weakening),
+        strip=strip(findings),
         scope=tuple(_scope(findings)),
-        doubts=_weakening(findings, chosen),
+        doubts=weakening,
         absent=tuple(absent_metrics(findings)),
         figures=tuple(figure for figure in figures if isinstance(figure, Figure)),
         skipped=tuple(figure for figure in figures if isinstance(figure, Skipped)),
@@ -99,10 +115,10 @@ def build_content(raw: Findings, folder: RunsPlace) -> Content:
 
 
 def _told_apart(findings: Findings) -> Findings:
-    """Return the findings with the machine in the label of every cell that was measured on machines of two kinds."""
-    names = [cell.cell for cell in findings.cells]
+    """Return the findings with prose as labels, as in the headline, and the machine where a cell ran on two kinds."""
+    names = Counter(cell.cell for cell in findings.cells)
     cells = tuple(
-        cell.model_copy(update={"label": f"{cell.label} | {cell.hardware}"}) if names.count(cell.cell) > 1 else cell
+        cell.model_copy(update={"label": in_words(cell.axes) + (f", {cell.hardware}" if names[cell.cell] > 1 else "")})
         for cell in findings.cells
     )
     return findings.model_copy(update={"cells": cells})
@@ -117,55 +133,29 @@ def _chosen(findings: Findings) -> CellFinding | None:
     return next((cell for cell in findings.cells if choice and choice.chooses(cell)), None)
 
 
-def _facts(findings: Findings, cell: CellFinding) -> tuple[Fact, ...]:
-    ratio = cell.speedup.ratio if cell.speedup else None
-    facts = [_fact("Rate", fmt.estimate_text(cell.rate, cell.verdict_reason))]
-    if cell.cell != findings.baseline:
-        facts.append(_fact("Speed-up", fmt.ratio_text(ratio, cell.verdict_reason), tone=cell.verdict.value))
-    for name, metrics in _FIRST_SCREEN:
-        entry = metric_entry(cell, metrics)
-        if entry.order is not None:
-            facts.append(Fact(name, entry.text, entry.detail))
-    if cell.quality is not None:
-        words = fmt.estimate_text(cell.quality.model_copy(update={"unit": ""}))
-        facts.append(_fact(f"Quality: {findings.quality_metric or 'quality'}", words, quality_words(cell)))
-    return tuple(facts)
-
-
-_FIRST_SCREEN: tuple[tuple[str, tuple[str, ...]], ...] = (
-    ("Time to target", ("time_to_target",)),
-    ("Median latency", ("query_seconds_p50",)),
-    ("Cost of a result", ("usd_per_result",)),
-    ("Cost of 1M samples", ("usd_per_million_samples",)),
-    ("Energy", (ENERGY, "energy_joules")),
-    ("Memory", MEMORY_METRICS),
-)
-
-
-def _fact(name: str, words: str, more: str = "", tone: str = "") -> Fact:
-    value, bracket, rest = words.partition(" [")
-    detail = f"[{rest}" if bracket else ""
-    return Fact(name, value, ", ".join(part for part in (detail, more) if part), tone)
-
-
 def _scope(findings: Findings) -> Sequence[str]:
     measured = findings.outcomes.get(Outcome.measured, 0)
     lines = [
         f"{measured:,} of {fmt.count(findings.planned_runs, 'run')} measured",
         fmt.count(len(findings.cells), "setting"),
         fmt.count(findings.repeats, "repeat") + " planned",
-        f"{fmt.share(findings.confidence)} intervals, {findings.family} together",
-        f"threshold {fmt.share(findings.threshold)}",
+        f"{fmt.share(findings.confidence)} sure of {_all(findings.family)}",
+        f"differences below {fmt.share(findings.threshold)} count as none",
     ]
     if findings.smallest_visible_effect is not None:
-        lines.append(f"smallest visible effect {_effect(findings.smallest_visible_effect)}")
+        lines.append(f"can only see {_effect(findings.smallest_visible_effect)}")
     return lines
 
 
+def _all(comparisons: int) -> str:
+    return "the comparison" if comparisons == 1 else f"all {comparisons} comparisons at once"
+
+
 def _effect(effect: float) -> str:
-    return fmt.share(effect) if effect < MUCH else "more than double the rate"
+    return f"differences above {fmt.share(effect)}" if effect < MUCH else "rates that more than double"
 
 
 def _weakening(findings: Findings, chosen: CellFinding | None) -> tuple[Doubt, ...]:
-    """Return the doubts of the recommended cell and of the whole sweep, each once."""
-    return tuple(dict.fromkeys([*(chosen.doubts if chosen else ()), *findings.doubts]))
+    """Return the doubts of the recommended cell, of the baseline where there is none, and of the whole sweep."""
+    told = chosen or next((cell for cell in findings.cells if cell.cell == findings.baseline), None)
+    return tuple(dict.fromkeys([*(told.doubts if told else ()), *findings.doubts]))

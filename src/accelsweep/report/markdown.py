@@ -5,9 +5,11 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 
+from accelsweep.core.doubt_words import in_words
 from accelsweep.report.content import METHOD, Content, sentence
 from accelsweep.report.figures.figure import Figure
 from accelsweep.report.format import in_about
+from accelsweep.report.screen import Amber
 from accelsweep.report.table import Entry, ReportTable
 
 _SPECIAL = re.compile(r"([\\`*_{}\[\]()<>#+!|~$&@])")
@@ -29,7 +31,7 @@ def render_markdown(content: Content) -> str:
     """Return the whole `report.md`."""
     findings = content.findings
     parts = [f"# {escape(findings.sweep)}", *_first_screen(content), "## Figures"]
-    parts += [_figure(figure) for figure in content.figures]
+    parts += [_figure(figure) for figure in content.others]
     parts += _listed(f"{skipped.caption.title}: not drawn, {skipped.reason}" for skipped in content.skipped)
     for table in content.tables:
         parts += [f"## {table.title}", table_text(table)]
@@ -44,21 +46,38 @@ def render_markdown(content: Content) -> str:
 
 def _first_screen(content: Content) -> list[str]:
     advice = content.findings.recommendation
-    parts = [f"**{escape(advice.sentence)}**", f"_{escape(' · '.join(content.scope))}_"]
-    if content.facts:
-        head = " | ".join(escape(fact.name) for fact in content.facts)
-        values = " | ".join(escape(f"{fact.value} {fact.detail}") for fact in content.facts)
-        parts.append(f"| {head} |\n|{' --- |' * len(content.facts)}\n| {values} |")
-    if advice.alternatives:
-        parts.append("### Alternatives" if advice.choice else "### On each kind of hardware")
-        parts += _bullets(f"**{escape(title)}**: {escape(words)}" for title, _, words in content.alternatives)
+    parts = [f"**{escape(content.headline)}** ({advice.certainty})", escape(advice.detail)]
+    parts += [_figure(content.first)] if isinstance(content.first, Figure) else []
+    if content.tiles:
+        head = " | ".join(escape(tile.name) for tile in content.tiles)
+        values = " | ".join(escape(" ".join((tile.value, tile.detail))) for tile in content.tiles)
+        parts.append(f"| {head} |\n|{' --- |' * len(content.tiles)}\n| {values} |")
+    parts += [_amber(content.amber)] if content.amber else []
+    parts += [f"_{escape(' · '.join(content.strip))}_", *_how_sure(content)]
+    return [part for part in parts if part]
+
+
+def _amber(amber: Amber) -> str:
+    code = f" (`{amber.code}`)" if amber.code else ""
+    rest = f": {escape(amber.remedy)}" if amber.remedy else ""
+    minutes = f"; {escape(amber.minutes)}" if amber.minutes else ""
+    return f"**{escape(amber.words)}**{code}{rest}{minutes}."
+
+
+def _how_sure(content: Content) -> list[str]:
+    advice = content.findings.recommendation
+    parts = ["## How sure this is", escape(" · ".join(content.scope))]
     if content.doubts:
         parts.append("### Reasons to doubt this")
         parts += _listed(
-            f"{doubt.code}: {sentence(doubt.message)} {sentence(doubt.remedy)}" for doubt in content.doubts
+            f"{in_words(doubt)} ({doubt.code}): {sentence(doubt.message)} {sentence(doubt.remedy)}"
+            for doubt in content.doubts
         )
     if advice.settle:
         parts += [f"How to settle it{in_about(advice)}:", code_block(advice.settle)]
+    if advice.alternatives:
+        parts.append("### Alternatives" if advice.choice else "### On each kind of hardware")
+        parts += _bullets(f"**{escape(title)}**: {escape(words)}" for title, _, words in content.alternatives)
     return parts
 
 

@@ -20,6 +20,7 @@ import jinja2
 import vl_convert
 from markupsafe import Markup
 
+from accelsweep.core.doubt_words import in_words
 from accelsweep.report.content import METHOD, Content, sentence
 from accelsweep.report.figures.figure import Figure, Row
 from accelsweep.report.format import in_about
@@ -120,4 +121,6 @@ def _environment() -> jinja2.Environment:
     )
     environment.filters["sentence"] = sentence
     environment.filters["in_about"] = in_about
+    environment.filters["in_words"] = in_words
+    environment.filters["capital"] = lambda text: text[:1].upper() + text[1:]
     return environment

@@ -5,11 +5,12 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
+from accelsweep.analyse.advice.headline import advice, name_of
 from accelsweep.analyse.advice.situation import Situation
-from accelsweep.analyse.advice.words import against_baseline, more_blocks, setting
+from accelsweep.analyse.advice.words import against_baseline, more_blocks
 from accelsweep.analyse.findings.quality import FASTER_BUT_WORSE
 from accelsweep.base.digits import interval_digits, significant
-from accelsweep.core.findings import CellFinding, Recommendation
+from accelsweep.core.findings import CellFinding, Certainty, Recommendation
 
 BEYOND_REPEATS = (
     "More repeats would hardly settle it: train longer before validation, or accept a wider analysis.quality_margin."
@@ -22,22 +23,23 @@ def traded(situation: Situation, faster: Sequence[CellFinding]) -> Recommendatio
     `faster` holds one setting at least, the fastest first.
     """
     fastest = faster[0]
-    none = "the only faster one is not" if len(faster) == 1 else f"none of the {len(faster)} faster ones is"
-    sentence = f"No setting is recommended: {none} shown to keep its {_name(situation)}. {price_of(situation, fastest)}"
     added = _repeats_to_settle(situation, fastest)
-    if added > situation.room:
-        sentence += f" {BEYOND_REPEATS}"
     more = added if added <= situation.room else 0
-    settle = more_blocks(situation.manifest, more)
-    return Recommendation(choice=None, sentence=sentence, alternatives=(), settle=settle, settle_blocks=more)
+    return advice(
+        f"No setting is recommended: none faster is shown to keep its {quality_name(situation)}",
+        Certainty.not_yet,
+        price_of(situation, fastest),
+        BEYOND_REPEATS if added > situation.room else "",
+        settle=more_blocks(situation.manifest, more),
+        settle_blocks=more,
+    )
 
 
 def price_of(situation: Situation, cell: CellFinding) -> str:
     """Return gain and loss of a faster cell in one sentence: `2.9x ..., and accuracy falls from 0.97 to 0.92`."""
     assert cell.speedup is not None
-    gain = f"Training {setting(cell)}: {against_baseline(cell.speedup.ratio)}"
-    name = _name(situation)
-    base = situation.baseline
+    base, name = situation.baseline, quality_name(situation)
+    gain = f"Faster is {name_of(cell)}: {against_baseline(cell.speedup.ratio, situation.baseline_name)}"
     if cell.quality is None or base is None or base.quality is None:
         return f"{gain}, and its {name} could not be compared."
     before, after = significant(base.quality.value), significant(cell.quality.value)
@@ -50,8 +52,23 @@ def price_of(situation: Situation, cell: CellFinding) -> str:
     return f"{gain}; {name} not settled ({after}, was {before}; {_difference(cell)})."
 
 
-def _name(situation: Situation) -> str:
+def quality_name(situation: Situation) -> str:
+    """Return the metric of quality as a word: `accuracy`."""
     return (situation.quality.metric or "quality").removeprefix("val_")
+
+
+def kept_quality(situation: Situation, cell: CellFinding) -> str:
+    """Return what became of a sound cell's quality, such as `Accuracy the same (0.988, was 0.990).`."""
+    name, base = quality_name(situation), situation.baseline
+    name = name[0].upper() + name[1:]
+    if cell.quality is None:
+        return f"{name} was not measured."
+    verdict, bracket, why = cell.quality_verdict.removeprefix("quality: ").partition(" (")
+    words = "the same" if verdict == "same" else verdict
+    if bracket:
+        return f"{name} {words} ({why}."
+    was = f", was {significant(base.quality.value)}" if base is not None and base.quality is not None else ""
+    return f"{name} {words} ({significant(cell.quality.value)}{was})."
 
 
 def _is_worse(situation: Situation, cell: CellFinding) -> bool:

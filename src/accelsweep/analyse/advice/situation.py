@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from accelsweep.analyse.findings.against_baseline import Rules
 from accelsweep.analyse.findings.quality import QualityMeasure
 from accelsweep.analyse.statistics.repeats import planned_repeats
+from accelsweep.core.cell import in_words
 from accelsweep.core.findings import CellFinding, Verdict
 from accelsweep.core.plans import Manifest
 
@@ -44,6 +45,11 @@ class Situation:
     def baseline(self) -> CellFinding | None:
         """The measured baseline, or None."""
         return next((cell for cell in self.cells if cell.verdict is Verdict.baseline), None)
+
+    @property
+    def baseline_name(self) -> str:
+        """The baseline's name as prose."""
+        return in_words(self.baseline.axes) if self.baseline is not None else "the baseline"
 
     def having(self, verdict: Verdict) -> list[CellFinding]:
         """Return the cells with this verdict."""

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
+from statistics import fmean
 
 from accelsweep.analyse.findings.disturbance import disturbance
 from accelsweep.analyse.findings.noise_doubts import uneven_noise
@@ -125,6 +127,14 @@ def own_rate(group: CellRuns, confidence: float) -> Estimate | None:
         return None
     alone = Family(1, confidence)
     return exponential_estimate(t_interval(list(group.log_rates.values()), alone), group.rate_unit, alone)
+
+
+def over(partner: CellRuns, rate: float, block: str | None) -> float | None:
+    """Return a rate over the partner's in that block, or over its mean where it has none there; None without rates."""
+    logs = partner.log_rates
+    if not logs:
+        return None
+    return math.exp(math.log(rate) - logs.get(block or "", fmean(logs.values())))
 
 
 def endings(group: CellRuns) -> str:

@@ -10,7 +10,7 @@ import altair as alt
 from accelsweep.core.findings import Findings, Rung, Verdict
 from accelsweep.report import format as fmt
 from accelsweep.report.figures.figure import ROW_PIXELS, ROWS, Chart, Figure, Row, Skipped, have
-from accelsweep.report.figures.speedup import ratio_domain, ratio_ticks
+from accelsweep.report.figures.ratios import arrows, clipped, ratio_domain, ratio_ticks
 from accelsweep.report.figures.theme import Palette
 from accelsweep.report.ladder import step_words
 
@@ -23,20 +23,22 @@ def ladder_figure(findings: Findings) -> Figure | Skipped:
     """Return the rungs against their speed-up over the first one, or why there is nothing to draw."""
     if not findings.ladder:
         return Skipped("ladder", "the experiment names no ladder (report.ladder)")
-    rows = [_row(rung) for rung in findings.ladder]
+    rows = [{**_row(rung), "place": place} for place, rung in enumerate(findings.ladder)]
     if sum(row["ratio"] is not None for row in rows) < 2:
         measured = sum(rung.rate is not None for rung in findings.ladder)
         return Skipped("ladder", f"fewer than two rungs {'were measured' if measured < 2 else 'can be compared'}")
     lines = list(dict.fromkeys(row["line"] for row in rows))
     for row in rows:
         row["shown"] = row["line"] in lines[:MOST_LADDERS] and row["ratio"] is not None
+    domain = ratio_domain([row for row in rows if row["shown"]], 1.0)
+    rows = [clipped(row, domain) for row in rows]
     note = "" if len(lines) <= MOST_LADDERS else f"{MOST_LADDERS} of {len(lines)} ladders; all stand in the data."
     return Figure(
         name="ladder",
         alt=f"Speed-up over the first rung: {_words(rows)}.",
         rows=rows,
         columns=COLUMNS,
-        draw=lambda palette: _draw(palette, rows),
+        draw=lambda palette: _draw(palette, rows, domain),
         note=note,
     )
 
@@ -74,10 +76,9 @@ def _words(rows: Sequence[Row]) -> str:
     return "; ".join(f"{row['name']} {row['words']}" for row in rows if row["shown"])
 
 
-def _draw(palette: Palette, rows: Sequence[Row]) -> Chart:
+def _draw(palette: Palette, rows: Sequence[Row], domain: tuple[float, float]) -> Chart:
     shown = [row for row in rows if row["shown"]]
     names = list(dict.fromkeys(row["name"] for row in rows))
-    domain = ratio_domain(shown, 1.0)
     axis = alt.Axis(values=ratio_ticks(domain), labelExpr="format(datum.value, '~r') + 'x'")
     scale = alt.Scale(type="log", domain=list(domain), nice=False)
     x = alt.X("ratio:Q", scale=scale, axis=axis, title="rate relative to the first rung")
@@ -88,11 +89,12 @@ def _draw(palette: Palette, rows: Sequence[Row]) -> Chart:
     tooltip = [alt.Tooltip(f"{key}:N", title=title) for key, title in _TOOLTIP.items()]
     base = alt.Chart(ROWS).transform_filter("datum.shown").encode(y=y, color=colour, tooltip=tooltip)
     one = alt.Chart(alt.InlineData(values=[{}])).mark_rule(color=palette.muted, strokeDash=[3, 3])
-    intervals = base.mark_rule(strokeWidth=2).encode(x=alt.X("low:Q", scale=scale), x2="high:Q")
+    intervals = base.mark_rule(strokeWidth=2).encode(x=alt.X("from:Q", scale=scale), x2="to:Q")
     return alt.layer(
         one.encode(x=alt.XDatum(1, type="quantitative", scale=scale)),
-        base.mark_line(strokeWidth=1).encode(x=x, order=alt.Order("step:N")),
+        base.mark_line(strokeWidth=1).encode(x=x, order=alt.Order("place:Q")),
         *([intervals] if have(shown, "low") else []),
+        *arrows(base, shown, scale),
         base.mark_point(filled=True, size=95).encode(x=x),
     ).properties(height=ROW_PIXELS * len(names), usermeta={"rows": len(names)})
 

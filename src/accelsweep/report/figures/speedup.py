@@ -1,24 +1,28 @@
-"""The forest plot: each cell's speed-up against the baseline, with its interval and its verdict."""
+"""The forest plot: each setting's speed-up with its interval and every repeat, against the baseline."""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from typing import Any
 
 import altair as alt
 
-from accelsweep.core.findings import CellFinding, Findings, Verdict
+from accelsweep.core.findings import CellFinding, Findings, RunPoint, Verdict
 from accelsweep.report import format as fmt
-from accelsweep.report.figures.figure import ROW_PIXELS, ROWS, Chart, Figure, Row, Skipped, have
+from accelsweep.report.figures.figure import ROWS, Chart, Figure, Row, Skipped, have
+from accelsweep.report.figures.ratios import arrows, clipped, ratio_domain, ratio_ticks
 from accelsweep.report.figures.theme import SHAPES, Palette, verdict_colours
 
 MOST_CELLS = 60
 """A forest of more lines than this is no picture any more; the rest stands in the CSV and the table."""
 
-COLUMNS = ("cell", "label", "verdict", "ratio", "low", "high", "confidence", "count", "paired")
-_TICKS = (0.01, 0.02, 0.05, 0.1, 0.2, 0.25, 0.33, 0.5, 0.67, 0.8, 0.9, 0.95, 1, 1.05, 1.1, 1.25, 1.5, 2, 3, 4, 6, 8, 12)
-_FINE_TICKS = (0.96, 0.97, 0.98, 0.99, 1, 1.01, 1.02, 1.03, 1.04)
+FIRST_CELLS = 8
+"""So many lines fit the first screen; the page draws the others when a box is ticked, pictures draw them all."""
+
+ROW_STEP = 24
+"""Height of one line, in pixels."""
+
+COLUMNS = ("kind", "cell", "label", "verdict", "ratio", "low", "high", "confidence", "count", "paired", "run")
 
 
 def speedup_figure(findings: Findings) -> Figure | Skipped:
@@ -27,19 +31,34 @@ def speedup_figure(findings: Findings) -> Figure | Skipped:
     if all(cell.verdict is Verdict.baseline for cell in compared):
         return Skipped("speedup", "no setting could be compared with the baseline")
     compared.sort(key=lambda cell: -_ratio(cell))
-    rows = [_row(cell, position) for position, cell in enumerate(compared)]
-    drawn = [row for row in rows if row["shown"]]
-    note = (
-        "" if len(drawn) == len(rows) else f"The {len(drawn)} fastest of {len(rows)} settings; all stand in the data."
+    settings = [_row(cell, position) for position, cell in enumerate(compared)]
+    settings = _first(settings)
+    drawn = [row for row in settings if row["shown"]]
+    domain = ratio_domain(drawn, 1 / (1 + findings.threshold), 1 + findings.threshold)
+    rows = [clipped(row, domain) for row in settings]
+    repeats = [_repeat(row, point, domain) for row, cell in zip(settings, compared, strict=True) for point in cell.runs]
+    rows += [row for row in repeats if row["ratio"] is not None]
+    rows += _absent(findings)
+    beyond = (
+        ""
+        if len(drawn) == len(settings)
+        else f"The {len(drawn)} fastest of {len(settings)} settings; all stand in the data."
     )
     return Figure(
         name="speedup",
         alt=f"Forest plot of {fmt.count(len(drawn), 'setting')}: {_verdict_counts(compared)}.",
         rows=rows,
         columns=COLUMNS,
-        draw=lambda palette: _draw(palette, drawn, findings.threshold),
-        note=note,
+        draw=lambda palette: _draw(palette, rows, domain, findings),
+        note=beyond,
     )
+
+
+def _first(settings: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Mark the lines of the first screen: the fastest ones, and the baseline for the last of them."""
+    others = [row for row in settings if row["verdict"] != Verdict.baseline.value]
+    first = {row["key"] for row in others[: FIRST_CELLS - (len(settings) - len(others))]}
+    return [{**row, "first": row["key"] in first or row["verdict"] == Verdict.baseline.value} for row in settings]
 
 
 def _ratio(cell: CellFinding) -> float:
@@ -55,6 +74,7 @@ def _row(cell: CellFinding, position: int) -> dict[str, Any]:
     """Return a row of the forest; the baseline stands at 1x by definition, without an interval."""
     ratio = cell.speedup.ratio if cell.speedup else None
     return {
+        "kind": "setting",
         "cell": cell.cell,
         "label": cell.label,
         "key": f"{position} {cell.label}",
@@ -65,56 +85,96 @@ def _row(cell: CellFinding, position: int) -> dict[str, Any]:
         "confidence": ratio.confidence if ratio else None,
         "count": ratio.count if ratio else cell.measured,
         "paired": cell.speedup.paired if cell.speedup else None,
+        "run": None,
         "shown": position < MOST_CELLS or cell.verdict is Verdict.baseline,
         "words": fmt.ratio_text(ratio) if ratio else "1x by definition",
         "rate": fmt.estimate_text(cell.rate),
     }
 
 
-def ratio_domain(rows: Sequence[Row], *bounds: float) -> tuple[float, float]:
-    """Return a domain for a logarithmic axis that holds every interval and the given bounds, with a little air."""
-    values = [row[key] for row in rows for key in ("low", "ratio", "high") if row[key] is not None and row[key] > 0]
-    low, high = min([*values, *bounds]), max([*values, *bounds])
-    air = max((high / low) ** 0.06, 1.01)
-    return float(f"{low / air:.6g}"), float(f"{high * air:.6g}")
+def _repeat(row: Row, point: RunPoint, domain: tuple[float, float]) -> dict[str, Any]:
+    """Return a repeat's row; one that lies beyond the axis is in the data only."""
+    ratio = point.ratio
+    inside = ratio is not None and domain[0] <= ratio <= domain[1]
+    nothing = dict.fromkeys(("low", "high", "from", "to", "left", "right", "confidence", "count", "paired"))
+    words = "" if ratio is None else f"{fmt.number(ratio, 'x')} in repeat {point.repeat}"
+    own = {"kind": "repeat", "ratio": ratio, "run": point.run, "shown": row["shown"] and inside, "words": words}
+    return {**row, **nothing, **own}
 
 
-def ratio_ticks(domain: tuple[float, float]) -> list[float]:
-    """Return round values for a logarithmic axis of ratios; at least two unless the domain is tiny."""
-    low, high = domain
-    known = _FINE_TICKS if high / low < 1.12 else _TICKS
-    inside = [tick for tick in known if low <= tick <= high]
-    powers = [2.0**power for power in range(4, math.ceil(math.log2(high)) + 1) if high > 16 and 2.0**power <= high]
-    wide = [tick for tick in inside if high / low < 2.5 or tick not in (0.95, 1.05, 0.9, 1.1)]
-    return wide + powers
+def _absent(findings: Findings) -> list[dict[str, Any]]:
+    """Return one row for all settings without a rate, with the first reason; none where each has one."""
+    without = [cell for cell in findings.cells if cell.verdict is Verdict.not_measured]
+    if not without:
+        return []
+    reasons = list(dict.fromkeys(cell.verdict_reason for cell in without))
+    more = f", and {fmt.count(len(reasons) - 1, 'other reason')}" if len(reasons) > 1 else ""
+    label = f"{fmt.count(len(without), 'setting')} not measured"
+    nothing = dict.fromkeys(
+        ("cell", "low", "high", "from", "to", "left", "right", "confidence", "count", "paired", "run")
+    )
+    own = {"kind": "absent", "label": label, "key": f"{len(findings.cells)} {label}", "words": f"{reasons[0]}{more}"}
+    return [
+        {**nothing, **own, "verdict": Verdict.not_measured.value, "ratio": None, "rate": ""}
+        | {"shown": True, "first": True}
+    ]
 
 
-def _draw(palette: Palette, drawn: Sequence[Row], threshold: float) -> Chart:
-    domain = ratio_domain(drawn, 1 / (1 + threshold), 1 + threshold)
+def _draw(palette: Palette, rows: Sequence[Row], domain: tuple[float, float], findings: Findings) -> Chart:
+    drawn = [row for row in rows if row["shown"]]
+    settings = [row for row in drawn if row["kind"] == "setting"]
+    keys = list(dict.fromkeys(row["key"] for row in drawn if row["kind"] != "repeat"))
     axis = alt.Axis(values=ratio_ticks(domain), labelExpr="format(datum.value, '~r') + 'x'")
     scale = alt.Scale(type="log", domain=list(domain), nice=False)
     x = alt.X("ratio:Q", scale=scale, axis=axis, title="rate relative to the baseline")
     y = alt.Y(
         "key:N",
-        sort=[row["key"] for row in drawn],
+        sort=keys,
         title=None,
         scale=alt.Scale(type="point", padding=0.5),
         axis=alt.Axis(labelExpr="slice(datum.label, indexof(datum.label, ' ') + 1)", grid=False),
     )
-    colour, shape = _verdict_marks(palette, drawn)
+    colour, shape = _verdict_marks(palette, settings)
     tooltip = [alt.Tooltip(f"{key}:N", title=title) for key, title in _TOOLTIP.items()]
     base = alt.Chart(ROWS).transform_filter("datum.shown").encode(y=y)
-    band = alt.Chart(alt.InlineData(values=[{}])).mark_rect(color=palette.band)
-    one = alt.Chart(alt.InlineData(values=[{}])).mark_rule(color=palette.muted, strokeDash=[3, 3])
-    intervals = base.mark_rule(strokeWidth=2).encode(
-        x=alt.X("low:Q", scale=scale), x2="high:Q", color=colour, tooltip=tooltip
+    of = {kind: base.transform_filter(f"datum.kind == '{kind}'") for kind in ("setting", "repeat", "absent")}
+    intervals = (
+        of["setting"]
+        .mark_rule(strokeWidth=2)
+        .encode(x=alt.X("from:Q", scale=scale), x2="to:Q", color=colour, tooltip=tooltip)
     )
-    return alt.layer(
+    chart: Chart = alt.layer(
+        *_ground(palette, findings.threshold, scale),
+        *([_grey_line(palette, of["absent"])] if any(row["kind"] == "absent" for row in drawn) else []),
+        *([intervals] if have(settings, "low") else []),
+        *arrows(of["setting"], settings, scale, color=colour, tooltip=tooltip),
+        of["setting"].mark_point(filled=True, size=95).encode(x=x, color=colour, shape=shape, tooltip=tooltip),
+        _dots(palette, of["repeat"]).encode(x=x, tooltip=tooltip),
+    ).properties(height=ROW_STEP * len(keys), usermeta={"step": ROW_STEP})
+    return chart
+
+
+def _dots(palette: Palette, base: alt.Chart) -> alt.Chart:
+    dots: alt.Chart = base.mark_circle(size=22, opacity=1, stroke=palette.page, strokeWidth=0.5, color=palette.ink)
+    return dots
+
+
+def _ground(palette: Palette, threshold: float, scale: alt.Scale) -> list[alt.Chart]:
+    """Return the band of differences that count as none, and the line of the baseline."""
+    nothing = alt.Chart(alt.InlineData(values=[{}]))
+    band = nothing.mark_rect(color=palette.band)
+    one = nothing.mark_rule(color=palette.muted, strokeDash=[3, 3])
+    return [
         band.encode(x=alt.XDatum(1 / (1 + threshold), type="quantitative", scale=scale), x2=alt.X2Datum(1 + threshold)),
         one.encode(x=alt.XDatum(1, type="quantitative", scale=scale)),
-        *([intervals] if have(drawn, "low") else []),
-        base.mark_point(filled=True, size=95).encode(x=x, color=colour, shape=shape, tooltip=tooltip),
-    ).properties(height=ROW_PIXELS * len(drawn), usermeta={"rows": len(drawn)})
+    ]
+
+
+def _grey_line(palette: Palette, base: alt.Chart) -> alt.Chart:
+    """Return the words of the settings without a rate, in grey at the left end of their line."""
+    words = base.mark_text(align="left", baseline="middle", color=palette.muted, fontSize=12, limit=400)
+    line: alt.Chart = words.encode(x=alt.value(4), text="words:N")
+    return line
 
 
 _TOOLTIP = {"label": "setting", "verdict": "verdict", "words": "speed-up", "rate": "rate"}

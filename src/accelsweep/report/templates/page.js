@@ -17,6 +17,7 @@
     const spec = structuredClone(dark.matches ? chart.dark : chart.light);
     spec.datasets = { ...spec.datasets, rows: unpack(chart.rows) };
     if (phone.matches) narrow(spec);
+    if (spec.usermeta?.step) keepLines(name, spec);
     return spec;
   }
 
@@ -24,9 +25,19 @@
   function narrow(spec) {
     spec.config.axis.labelLimit = 120;
     spec.config.axis.titlePadding = 6;
-    spec.config.legend.columns = 2;
+    spec.config.legend.columns = spec.usermeta?.step ? 4 : 2;
+    spec.config.legend.columnPadding = 8;
     spec.config.axisYPoint = { labelAlign: "left", labelPadding: 0, labelOffset: -14, labelLimit: 330, grid: false, zindex: 1 };
     if (spec.usermeta?.rows) spec.height = 46 * spec.usermeta.rows;
+    if (spec.usermeta?.step) spec.usermeta.step = 27;
+  }
+
+  // Of many lines the first screen holds the first ones; the others are drawn when their box is ticked.
+  function keepLines(name, spec) {
+    const box = document.getElementById(`every-${name}`);
+    spec.datasets.rows = spec.datasets.rows.filter((row) => row.first || box?.checked);
+    spec.height = spec.usermeta.step * new Set(spec.datasets.rows.map((row) => row.key)).size;
+    if (box) box.closest("label").hidden = spec.datasets.rows.length === unpack(charts[name].rows).length && !box.checked;
   }
 
   async function draw(place) {
@@ -147,6 +158,9 @@
   }
 
   document.querySelectorAll(".copy").forEach(offerCopying);
+  for (const box of document.querySelectorAll("[id^=every-]")) {
+    box.addEventListener("change", () => draw(document.getElementById(`chart-${box.id.replace("every-", "")}`)));
+  }
   for (const input of document.querySelectorAll("[data-filters]")) {
     const live = liveTable(document.getElementById(input.dataset.filters));
     offerFilter(input, live);
