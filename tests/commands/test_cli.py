@@ -68,6 +68,17 @@ def test_help_imports_nothing_heavy():
     assert result.stdout.strip() == "[]"
 
 
+def test_status_imports_nothing_heavy(example_sweep):
+    """It is asked often, and answers within half a second."""
+    code = (
+        "import sys\nfrom pathlib import Path\nfrom accelsweep.commands.status import print_status\n"
+        f"print_status(Path.cwd(), None)\nprint([name for name in {HEAVY!r} if name in sys.modules])"
+    )
+    command = [sys.executable, "-c", code]
+    result = subprocess.run(command, cwd=example_sweep.home, capture_output=True, text=True, check=True)
+    assert result.stdout.splitlines()[-1] == "[]"
+
+
 @pytest.mark.parametrize("command", SURFACE)
 def test_every_command_explains_itself(command, tmp_path):
     result = accelsweep(command, "--help", cwd=tmp_path)

@@ -40,6 +40,22 @@ def test_a_plan_names_cells_reasons_blocks_and_what_it_can_show(tmp_path, capsys
     assert list(tmp_path.iterdir()) == []
 
 
+def test_the_time_that_a_plan_takes_rests_on_earlier_sweeps_of_the_folder(example_sweep, capsys):
+    """Each run of the example took an hour, and its window was to last a second."""
+    paths = example_sweep.records_on_top()
+    for path in paths:
+        Record.read(path).model_copy(update={"wall_seconds": 3601.0}).write(path)
+    others = ["accelerator=cpu", "devices=1", "batch_size=32,64", "repeats=1", "measure.min_seconds=1"]
+    print_plan(example_sweep.home, others, name="other", add_repeats=0)
+    shown = capsys.readouterr().out
+    assert "left: 2 runs, about 2 hours (by earlier sweeps in this folder)" in re.findall("left: .*", shown)
+    later = json.loads(paths[0].read_text()) | {"format": 2, "version": "99.0"}
+    for path in paths:
+        path.write_text(json.dumps(later))
+    print_plan(example_sweep.home, others, name="other", add_repeats=0)
+    assert "(assumed, until a first run has ended)" in capsys.readouterr().out
+
+
 def test_a_priced_plan_tells_its_cost_also_where_no_gpu_is_used(tmp_path, capsys):
     priced = ["experiment=quickstart", "accelerator=cpu", "devices=1", "prices=dawnbench_2018", "repeats=100"]
     print_plan(tmp_path, priced, name=None, add_repeats=0)

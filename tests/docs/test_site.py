@@ -29,7 +29,15 @@ def site(tmp_path_factory):
 
 
 def test_it_has_the_pages_that_the_code_writes(site):
-    for page in ("index", "changelog", "reference/config", "reference/doubts", "api/accelsweep.core", "design/index"):
+    for page in (
+        "index",
+        "changelog",
+        "reference/config",
+        "reference/json",
+        "reference/doubts",
+        "api/accelsweep.core",
+        "design/index",
+    ):
         assert (site / f"{page}.html").is_file()
     assert "short_window" in (site / "reference/doubts.html").read_text()
 

@@ -153,11 +153,12 @@ def test_parts_of_a_line_stand_on_lines_of_their_own_in_a_narrow_terminal_and_ne
         (11, "20 seconds"),
         (90, "90 seconds"),
         (91, "2 minutes"),
+        (200, "3 minutes"),
         (5400, "90 minutes"),
         (5401, "2 hours"),
     ],
 )
-def test_estimates_are_rounded_up_to_what_one_would_say(seconds, words):
+def test_estimates_are_rounded_to_what_one_would_say(seconds, words):
     assert rough(seconds) == words
 
 

@@ -173,6 +173,7 @@ def test_what_is_left_is_foretold_by_the_runs_of_finished_blocks(begun):
     left = [run for runs in progress.pending.values() for run in runs]
     known = sum(took[Run.parse(run).cell] for run in left)
     assert len(left) == 16
+    assert progress.seconds_left() == pytest.approx(known + 2 * ASSUMED_BETWEEN_SECONDS)
     assert progress._eta() == f"about {rough(known + 2 * ASSUMED_BETWEEN_SECONDS)} left"
 
 
@@ -183,7 +184,7 @@ def test_the_run_that_goes_on_shortens_what_is_left(begun):
     after = progress.remaining.seconds([run for runs in progress.pending.values() for run in runs], 1)
     running = next(progress._holds())
     assert progress._spent(running) == progress.remaining.seconds([running.run], 0) > 0, "no more than it should take"
-    assert progress._eta() == f"about {rough(after - progress._spent(running))} left"
+    assert progress.seconds_left() == pytest.approx(after - progress._spent(running))
     assert after < before
 
 

@@ -156,8 +156,8 @@ def duration(seconds: float) -> str:
 
 
 def rough(seconds: float) -> str:
-    """Return an estimate of so many seconds in words, rounded up: `20 seconds`, `3 minutes`, `5 hours`, `2 days`."""
+    """Return an estimate of so many seconds in words: `20 seconds`, `3 minutes`, `5 hours`, `2 days`."""
     for size, word in ((86400, "day"), (3600, "hour"), (60, "minute")):
         if seconds > 1.5 * size:
-            return count_of(math.ceil(seconds / size), word)
+            return count_of(round(seconds / size), word)
     return count_of(max(10, 10 * math.ceil(seconds / 10)), "second")

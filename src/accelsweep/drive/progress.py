@@ -199,17 +199,18 @@ class SweepProgress:
         return (hold for hold in holds if hold is not None)
 
     def _eta(self) -> str:
-        """Return the time that is left, by what runs took; a forecast from the first steps may say that it is more."""
+        return f"about {rough(seconds)} left" if (seconds := self.seconds_left()) else ""
+
+    def seconds_left(self) -> float:
+        """Return the seconds until the last run ends, by what runs took, or by the first steps where that is more."""
         left = {block: [run for run in runs if run not in self.standing] for block, runs in self.pending.items()}
         runs = [run for block in left.values() for run in block]
-        if not runs:
-            return ""
         holds = [hold for hold in self._holds() if hold.run in runs]
         waiting = max(0, sum(map(bool, left.values())) - len(holds))
         seconds = self.remaining.seconds(runs, waiting) - sum(map(self._spent, holds))
         if self.forecast is not None and not self.fresh:
             seconds = max(seconds, len(runs) * self.forecast.seconds)
-        return f"about {rough(seconds / max(1, len(holds)))} left"  # jobs on a cluster run side by side
+        return seconds / max(1, len(holds))  # jobs on a cluster run side by side
 
     def _spent(self, hold: Hold) -> float:
         """Return the seconds that the holder's run has taken, at most those that it is expected to take."""

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-from accelsweep.base.errors import DamagedFile
+from accelsweep.base.errors import DamagedFile, InputError
 from accelsweep.core.config import CellConfig
 from accelsweep.core.plans import Block, Manifest, Run
 from accelsweep.core.record import Record
@@ -27,7 +28,8 @@ def _elsewhere(folder: SweepFolder) -> Iterator[Record]:
     others = [SweepFolder(folder.home, name) for name in known_sweeps(folder.home) if name != folder.name]
     for other in sorted(others, key=lambda other: other.manifest.stat().st_mtime, reverse=True)[:_MOST_SWEEPS]:
         runs = [path.parent.name for path in other.records_on_top()[:_MOST_RECORDS]]
-        yield from readable_records(other, runs)
+        with contextlib.suppress(InputError):  # a later version's: none of this sweep's business
+            yield from readable_records(other, runs)
 
 
 class Remaining:

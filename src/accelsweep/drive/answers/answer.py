@@ -33,5 +33,4 @@ class Answer(AnswerPart):
         Raises ValueError for a number that JSON does not have.
         """
         head: dict[str, Any] = {"accelsweep": self.kind, "format": self.format, "version": __version__}
-        told = json.dumps(head | self.model_dump(mode="json"), indent=2, allow_nan=False)
-        return told.replace("\x7f", "\\u007f")
+        return json.dumps(head | self.model_dump(mode="json"), indent=2, ensure_ascii=True, allow_nan=False)

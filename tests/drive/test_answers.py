@@ -1,0 +1,76 @@
+"""The keys of the JSON answers are promised: one that goes, or is renamed, makes a new format."""
+
+from __future__ import annotations
+
+from typing import get_args
+
+import pytest
+from pydantic import BaseModel
+
+from accelsweep.drive.answers.all import ANSWERS
+
+FORM = {
+    "PlanAnswer": (
+        "sweep revision cells unsupported excluded blocks wanted settled estimate visible_effect notes warnings"
+    ),
+    "PlannedSetting": "cell label axes baseline wanted settled",
+    "NotPlanned": "cell label axes reason",
+    "BlockInPlan": "block new runs settled resources",
+    "Resources": "nodes tasks cpus gpus gpu_model mem_mb minutes",
+    "PlannedTime": "runs_left minutes gpu_hours usd usd_reason basis",
+    "PlannedRange": "least expected most",
+    "PlannedEffect": "effect assumption reason",
+    "StatusAnswer": "sweeps unreadable",
+    "SweepState": (
+        "sweep revision planned settled remaining outcomes seconds_left head running jobs jobs_reason kept "
+        "doubts damaged recommendation report report_outdated"
+    ),
+    "HeadAtWork": "host pid since",
+    "BlockAtWork": "block alive host pid job since run label run_since step",
+    "JobInQueue": "number block state reason nodes elapsed",
+    "RunDoubt": "run doubt",
+    "Doubt": "code message remedy",
+    "UnreadableSweep": "sweep why",
+    "RunsAnswer": "sweep rate_metric rate_unit runs",
+    "ListedRun": (
+        "run cell label axes repeat block attempt outcome reason rate doubts disturbed started_at wall_seconds folder"
+    ),
+    "CompareAnswer": ("before after family confidence threshold rate_unit rows only_before only_after fail_if failing"),
+    "ComparedSetting": "cell label axes before after ratio verdict reason doubts",
+    "Estimate": "value low high unit confidence count reason",
+    "DoctorAnswer": "able checks",
+    "CheckResult": "ok what found remedy",
+}
+"""Every object of every answer with its keys. Keys may be added here; nothing else may change within a format."""
+
+
+def parts(model):
+    yield model
+    for field in model.model_fields.values():
+        kinds = [field.annotation]
+        while kinds:
+            kind = kinds.pop()
+            kinds += get_args(kind)
+            if isinstance(kind, type) and issubclass(kind, BaseModel):
+                yield from parts(kind)
+
+
+def found():
+    return {part.__name__: " ".join(part.model_fields) for answer in ANSWERS for part in parts(answer)}
+
+
+def test_every_key_is_there_that_was_promised():
+    assert found() == FORM
+
+
+@pytest.mark.parametrize("answer", ANSWERS, ids=lambda answer: answer.kind)
+def test_the_format_is_the_first(answer):
+    assert answer.format == 1
+
+
+def test_every_key_of_an_answer_says_what_it_means():
+    ours = [part for answer in ANSWERS for part in parts(answer) if part.__module__.startswith("accelsweep.drive")]
+    silent = [
+        (part.__name__, name) for part in ours for name, field in part.model_fields.items() if not field.description
+    ]
+    assert silent == []
