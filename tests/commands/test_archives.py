@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import os
 import shutil
 import stat
@@ -9,6 +10,8 @@ import subprocess
 import sys
 import zipfile
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from archives import changed, contents_of, members, relisted, write
 from example_sweep import build_example_sweep
@@ -252,6 +255,12 @@ def _record_of_another_run(path, target):
     relisted(path, target, {first: members(path)[contents_of(path).member(second)]})
 
 
+def _record_of_no_time(path, target):
+    place = place_of(path, "record.json")
+    record = Record.unsealed(members(path)[contents_of(path).member(place)], path)
+    relisted(path, target, {place: changed(record, started_at="yesterday")})
+
+
 def _block_of_another_name(path, target):
     block = members(path)[contents_of(path).member(place_of(path, ".done.json"))]
     relisted(path, target, {"sweep/blocks/b0.done.json": block})
@@ -289,6 +298,7 @@ HARMFUL = {
     _other_checksum: "does not match its checksum",
     _broken_seal: "do not match their checksum|do not match its checksum",
     _record_of_another_run: "it is the record of another run",
+    _record_of_no_time: "'yesterday' is no time in ISO 8601",
     _block_of_another_name: "it is of another block",
     _plan_that_leaves_the_folder: "the plan holds the name '../../../victim-r0'",
     _no_plan: "it holds no sweeps/example/manifest.json",
@@ -322,6 +332,37 @@ def test_a_small_file_that_unpacks_to_a_very_large_one_is_refused_by_what_it_say
     assert bomb.stat().st_size < 2**20
     with pytest.raises(RefusedArchive, match=r"'archive\.json' is larger than 256 MiB"):
         import_archive(tmp_path, bomb, None)
+
+
+def _parquet(rows, phase):
+    table = pa.table({"step": [0] * rows, "phase": pa.array([phase or "window"] * rows).dictionary_encode()})
+    buffer = io.BytesIO()
+    pq.write_table(table, buffer, compression="zstd")
+    return buffer.getvalue()
+
+
+@pytest.mark.parametrize(
+    ("rows", "phase", "message"),
+    [(6_000_000, None, "it has 6000000 rows"), (10, "x" * 1_000_000, "it names phases that no run has")],
+    ids=["rows", "words"],
+)
+def test_a_small_table_that_unpacks_to_a_very_large_one_is_refused(archive, tmp_path, rows, phase, message):
+    bomb = _parquet(rows, phase)
+    assert len(bomb) < 100_000
+    relisted(archive, tmp_path / "x.zip", {place_of(archive, "steps.parquet"): bomb})
+    (tmp_path / "home").mkdir()
+    with pytest.raises(RefusedArchive, match=message):
+        import_archive(tmp_path / "home", tmp_path / "x.zip", None)
+
+
+def test_steps_that_are_no_table_are_left_out_here_as_where_they_were_packed(tmp_path):
+    folder = build_example_sweep(tmp_path / "here")
+    run = next(path.parent.name for path in folder.records_on_top() if folder.steps(path.parent.name).exists())
+    folder.steps(run).write_bytes(b"PAR1 and no more")
+    archive = export_sweep(folder.home, "example", None)
+    (tmp_path / "there").mkdir()
+    brought = import_archive(tmp_path / "there", archive, None)
+    assert files_below(brought.report) == files_below(folder.report)
 
 
 def test_an_archive_of_a_later_version_names_the_version_to_install(archive, tmp_path):

@@ -14,6 +14,7 @@ import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from datetime import datetime
 from io import BufferedReader
 from pathlib import Path, PurePosixPath
 
@@ -31,6 +32,7 @@ from accelsweep.state.archive.contents import (
     document_at,
     is_place,
 )
+from accelsweep.state.archive.raw_steps import excess
 from accelsweep.state.folders import inside
 from accelsweep.state.halts import Halt
 from accelsweep.state.records import own_record
@@ -160,8 +162,10 @@ def _check(path: Path, archive: zipfile.ZipFile, contents: Contents) -> None:
         member, kind = contents.member(place), document_at(place)
         chunks = _whole(path, archive, member, described)
         if kind is None:
-            for _ in chunks:
-                pass
+            content = b"".join(chunks)
+            why = excess(content) if place.endswith("steps.parquet") else None
+            if why is not None:
+                raise RefusedArchive(path, f"{member}: {why}")
             continue
         try:
             _check_names(kind.unsealed(b"".join(chunks), path / member), path / member, place)
@@ -174,6 +178,8 @@ def _check_names(document: Document, path: Path, place: str) -> None:
     parts = PurePosixPath(place).parts
     if isinstance(document, Record):
         own_record(document, path, parts[2])
+        _check_time(document.started_at, path)
+        _check_time(document.finished_at, path)
     elif isinstance(document, Block | Done | Halt):
         named = document.name if isinstance(document, Block) else document.block
         if named != parts[-1].partition(".")[0]:
@@ -183,6 +189,15 @@ def _check_names(document: Document, path: Path, place: str) -> None:
             inside(block.name)
             for run in block.runs:
                 Run.parse(inside(run))
+
+
+def _check_time(text: str, path: Path) -> None:
+    try:
+        known = datetime.fromisoformat(text).tzinfo is not None
+    except ValueError:
+        known = False
+    if not known:
+        raise DamagedFile(path, f"{text!r} is no time in ISO 8601 with its offset to UTC")
 
 
 def _whole(path: Path, archive: zipfile.ZipFile, member: str, described: ArchivedFile) -> Iterator[bytes]:
