@@ -190,12 +190,16 @@ def test_a_reader_who_prefers_dark_gets_a_dark_page_with_dark_charts_and_may_cha
 
 
 @pytest.mark.parametrize("width", [375, 320])
-def test_a_phone_scrolls_tables_inside_themselves_and_never_the_page(reader, report, width):
+def test_a_phone_sets_the_settings_in_its_width_and_scrolls_other_tables_inside_themselves(reader, report, width):
     page = reader.open(report, width=width)
     assert scroll_width(page) == width
-    table = page.query_selector("#table-cells").bounding_box()
-    assert table["width"] > width
-    assert page.query_selector("#cells .scroll").bounding_box()["width"] < width
+    assert page.query_selector("#table-cells").bounding_box()["width"] < width
+    beyond = (
+        "(() => { const box = document.querySelector('#cells .scroll'); return box.scrollWidth > box.clientWidth })()"
+    )
+    assert not page.evaluate(beyond)
+    assert page.query_selector("#table-unmeasured").bounding_box()["width"] > width
+    assert page.query_selector("#unmeasured .scroll").bounding_box()["width"] < width
     for chart in page.query_selector_all(".chart svg"):
         assert chart.bounding_box()["width"] <= width
 
@@ -235,6 +239,29 @@ def test_tables_sort_by_number_and_filter_by_words(reader, report):
     page.click("#runs summary")
     page.fill("#runs input", "crashed")
     assert page.inner_text("#runs [role=status]") == "1 of 24 rows"
+
+
+@pytest.mark.parametrize("scripts", [True, False])
+def test_a_row_of_a_setting_opens_to_the_rest_that_is_known_of_it(reader, report, scripts):
+    page = reader.open(report, scripts=scripts)
+    closed = page.locator("#table-cells tr.more").first
+    assert not closed.is_visible()
+    page.click("#table-cells tbody tr:first-child summary")
+    assert closed.is_visible()
+    for words in ("Memory", "Verdict", "accelsweep run", "Trainer("):
+        assert words in closed.inner_text()
+    assert page.locator("#table-cells tr.more:visible").count() == 1
+
+
+def test_sorting_keeps_what_a_row_opens_to_below_it(reader, report):
+    page = reader.open(report)
+    last = page.inner_text("#table-cells tbody tr:nth-last-child(2) th")
+    page.click("#table-cells thead th:nth-child(2) button")
+    page.click("#table-cells thead th:nth-child(2) button")
+    first = page.locator("#table-cells tbody tr:first-child")
+    assert first.locator("th").inner_text() == last
+    first.locator("summary").click()
+    assert page.locator("#table-cells tbody tr:nth-child(2)").is_visible()
 
 
 def test_without_scripts_the_pictures_and_tables_are_there(reader, report):

@@ -2,6 +2,7 @@
 (() => {
   const charts = JSON.parse(document.getElementById("charts").textContent);
   const beyond = JSON.parse(document.getElementById("beyond").textContent);
+  const opened = JSON.parse(document.getElementById("opened").textContent);
   const dark = window.matchMedia("(prefers-color-scheme: dark)");
   const phone = window.matchMedia("(max-width: 40rem)");
   const views = new Map();
@@ -79,16 +80,17 @@
 
   function liveTable(table) {
     const heads = [...table.tHead.rows[0].cells];
-    const rows = [...table.tBodies[0].rows].map(rowOf);
+    const rows = [...table.tBodies[0].rows].filter((row) => !row.classList.contains("more")).map(rowOf);
     const most = rows.length;
-    for (const entries of entriesBeyond(table.id.replace("table-", ""))) {
-      rows.push({ entries, words: wordsOf(entries.flatMap((entry) => [entry.text, entry.detail ?? ""])) });
-    }
+    const name = table.id.replace("table-", "");
+    entriesBeyond(name).forEach((entries, place) => {
+      const words = wordsOf(entries.flatMap((entry) => [entry.text, entry.detail ?? ""]));
+      rows.push({ entries, lines: opened[name]?.[place], words });
+    });
     let words = [];
     const show = () => {
       const matching = rows.filter((row) => words.every((word) => row.words.includes(word)));
-      const elements = matching.slice(0, most).map((row) => (row.element ??= elementOf(row.entries, heads)));
-      table.tBodies[0].replaceChildren(...elements);
+      table.tBodies[0].replaceChildren(...matching.slice(0, most).flatMap((row) => elementsOf(row, heads)));
       return `${matching.length} of ${rows.length} rows` + (matching.length > most ? `, ${most} shown` : "");
     };
     return {
@@ -112,20 +114,47 @@
   const wordsOf = (texts) => texts.join(" ").toLowerCase();
   const keyOfEntry = (entry) => entry.order ?? entry.text;
   const keyOfCell = (cell) => (cell.dataset.order === undefined ? cell.textContent.trim() : Number(cell.dataset.order));
-  const rowOf = (element) => ({ element, words: wordsOf([...element.querySelectorAll("span, small, code")].map((part) => part.textContent)) });
+  const rowOf = (element) => ({ element, more: moreOf(element), words: wordsOf([...element.querySelectorAll("span, small, code")].map((part) => part.textContent)) });
+
+  function moreOf(element) {
+    const next = element.nextElementSibling;
+    return next?.classList.contains("more") ? next : undefined;
+  }
+
+  function elementsOf(row, heads) {
+    row.element ??= elementOf(row.entries, heads, row.lines);
+    if (row.lines) row.more ??= moreElement(row.lines, heads.length);
+    return row.more ? [row.element, row.more] : [row.element];
+  }
+
+  function moreElement(lines, columns) {
+    const row = document.createElement("tr");
+    row.className = "more";
+    const list = row.appendChild(Object.assign(document.createElement("td"), { colSpan: columns })).appendChild(document.createElement("dl"));
+    for (const line of lines) {
+      list.appendChild(document.createElement("dt")).textContent = line.name;
+      const words = list.appendChild(document.createElement("dd"));
+      const place = line.code ? words.appendChild(document.createElement("pre")).appendChild(document.createElement("code")) : words;
+      place.textContent = line.text;
+    }
+    return row;
+  }
 
   function entriesBeyond(name) {
     const columns = (beyond[name] ?? []).map(unpack);
     return columns.length ? columns[0].map((_, row) => columns.map((column) => column[row])) : [];
   }
 
-  function elementOf(entries, heads) {
+  function elementOf(entries, heads, lines) {
     const row = document.createElement("tr");
     entries.forEach((entry, column) => {
       const cell = row.appendChild(document.createElement(column ? "td" : "th"));
       if (!column) cell.scope = "row";
       cell.className = heads[column].className;
-      const words = cell.appendChild(document.createElement(entry.code ? "code" : "span"));
+      if (column) cell.dataset.head = heads[column].textContent;
+      const opens = !column && lines;
+      const place = opens ? cell.appendChild(document.createElement("details")).appendChild(document.createElement("summary")) : cell;
+      const words = place.appendChild(document.createElement(entry.code ? "code" : "span"));
       words.textContent = entry.text;
       if (entry.tone) words.className = `tone ${entry.tone.replaceAll(" ", "-")}`;
       if (entry.detail) cell.appendChild(document.createElement("small")).textContent = entry.detail;
