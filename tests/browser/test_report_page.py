@@ -301,6 +301,33 @@ def _pointlike(value: object) -> object:
     return value
 
 
+FRAMED = """html => {
+  const frame = Object.assign(document.createElement("iframe"), { width: 1100, height: 800 });
+  frame.setAttribute("sandbox", "allow-scripts");
+  frame.src = URL.createObjectURL(new Blob([html], { type: "text/html" }));
+  document.body.append(frame);
+}"""
+"""Shows a page as MLflow's viewer of artifacts does: from a Blob, in a frame that may run scripts and nothing else."""
+
+
+def test_in_a_sandboxed_frame_sections_scroll_and_files_are_shown(browser, report):
+    page = browser.new_page(viewport={"width": 1200, "height": 900})
+    page.goto("about:blank")
+    page.evaluate(FRAMED, report.read_text("utf-8"))
+    page.wait_for_function("window.frames.length === 1")
+    frame = page.frames[1]
+    frame.wait_for_selector("html[data-drawn]", timeout=30_000)
+    frame.click("nav a[href='#runs']")
+    frame.wait_for_function("window.scrollY > 1000")
+    for address, first in (("quality.csv", "cell,label,"), ("cells.csv", "Setting,Rate,"), ("speedup.svg", "<svg ")):
+        frame.click(f"a[href='{address}']")
+        assert frame.input_value("dialog textarea").startswith(first)
+        assert frame.get_attribute("dialog a", "download") == address
+        frame.click("dialog button")
+        assert frame.locator("dialog").count() == 0
+    page.close()
+
+
 def test_text_has_contrast_enough_in_both_schemes(reader, report):
     for scheme in ("light", "dark"):
         page = reader.open(report, scheme=scheme)

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 from accelsweep.core.cell import in_words
 from accelsweep.core.findings import CellFinding, Choice, Findings
@@ -57,6 +59,7 @@ class Content:
     figures: tuple[Figure, ...]
     skipped: tuple[Skipped, ...]
     tables: tuple[ReportTable, ...]
+    method: str | None
 
     @property
     def headline(self) -> str:
@@ -103,7 +106,17 @@ def build_content(raw: Findings, folder: ReportPlace) -> Content:
         figures=tuple(figure for figure in figures if isinstance(figure, Figure)),
         skipped=tuple(figure for figure in figures if isinstance(figure, Skipped)),
         tables=tuple(build_tables(findings)),
+        method=_method(folder.report),
     )
+
+
+def _method(report: Path) -> str | None:
+    """Return the way from the report to `docs/method.md` of the checkout that it lies in; None outside of one."""
+    for above in report.parents:
+        page = above / "docs" / "method.md"
+        if page.is_file() and (above / "src" / "accelsweep").is_dir():
+            return os.path.relpath(page, report)
+    return None
 
 
 def _told_apart(findings: Findings) -> Findings:

@@ -39,7 +39,8 @@ def render_markdown(content: Content) -> str:
     if findings.refusals:
         parts += ["## Refused comparisons", *_listed(findings.refusals)]
     parts += ["## Method", "\n".join(f"{number}. {escape(line)}" for number, line in enumerate(METHOD, 1))]
-    parts += ["More in [docs/method.md](../../docs/method.md).", "## How to reproduce", code_block(findings.command)]
+    parts += [f"More in [docs/method.md]({content.method})."] if content.method else []
+    parts += ["## How to reproduce", code_block(findings.command)]
     parts.append(f"Records: SHA-256 `{findings.records_sha256}`, plan revision {findings.revision}.")
     return "\n\n".join(parts) + "\n"
 

@@ -82,7 +82,7 @@ def vega_lite_version() -> str:
 
 
 def _chart(figure: Figure) -> dict[str, Any]:
-    return {**figure.fluid_specifications(), "rows": pack(figure.drawn)}
+    return {**figure.fluid_specifications(), "columns": list(figure.columns), "rows": pack(figure.drawn)}
 
 
 def _packed_rows(table: ReportTable) -> list[dict[str, Any]]:

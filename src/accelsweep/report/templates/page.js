@@ -6,6 +6,7 @@
   const dark = window.matchMedia("(prefers-color-scheme: dark)");
   const phone = window.matchMedia("(max-width: 40rem)");
   const views = new Map();
+  const tables = new Map();
 
   function unpack(columns) {
     const expand = (column) => (Array.isArray(column) ? column : column.at.map((place) => column.of[place]));
@@ -96,6 +97,8 @@
     return {
       heads,
       size: rows.length,
+      titles: heads.map((head) => head.textContent),
+      texts: () => rows.map((row) => (row.entries ? row.entries.map(entryText) : [...row.element.cells].map(cellText))),
       filter(text) {
         words = text.toLowerCase().split(/\s+/).filter(Boolean);
         return show();
@@ -111,6 +114,8 @@
     };
   }
 
+  const entryText = (entry) => [entry.text, entry.detail].filter(Boolean).join(" ");
+  const cellText = (cell) => [...cell.querySelectorAll("span, small, code")].map((part) => part.textContent).join(" ");
   const wordsOf = (texts) => texts.join(" ").toLowerCase();
   const keyOfEntry = (entry) => entry.order ?? entry.text;
   const keyOfCell = (cell) => (cell.dataset.order === undefined ? cell.textContent.trim() : Number(cell.dataset.order));
@@ -186,12 +191,65 @@
     });
   }
 
+  // In a sandboxed frame, such as MLflow's viewer of artifacts, links to a file or to a section lead nowhere. There the
+  // page scrolls by script, and makes the file from what it holds: to save where the frame may, to copy where it may not.
+  const framed = window.self !== window.top;
+
+  function followLink(event) {
+    const link = event.target.closest("a[href]");
+    const address = link?.getAttribute("href") ?? "";
+    if (!framed || !address) return;
+    const text = address.startsWith("#") ? undefined : fileText(address);
+    if (!address.startsWith("#") && text === undefined) return;
+    event.preventDefault();
+    if (text === undefined) document.getElementById(address.slice(1))?.scrollIntoView();
+    else offerFile(address, text);
+  }
+
+  function fileText(address) {
+    const [, name, kind] = /^([\w-]+)\.(csv|svg)$/.exec(address) ?? [];
+    if (kind === "svg") return pictureOf(name);
+    if (kind === "csv" && charts[name]) return asCsv(charts[name].columns, unpack(charts[name].rows).map((row) => charts[name].columns.map((key) => row[key])));
+    const live = kind === "csv" ? tables.get(name) : undefined;
+    return live && asCsv(live.titles, live.texts());
+  }
+
+  function pictureOf(name) {
+    const words = document.querySelector(`#figure-${name} noscript`)?.textContent ?? "";
+    return words.slice(words.indexOf("<svg"), words.lastIndexOf("</svg>") + 6) || undefined;
+  }
+
+  function asCsv(titles, rows) {
+    const quoted = (value) => (/[",\n]/.test(value) ? `"${value.replaceAll('"', '""')}"` : value);
+    return [titles, ...rows].map((row) => row.map((value) => quoted(String(value ?? ""))).join(",")).join("\n") + "\n";
+  }
+
+  function offerFile(address, text) {
+    const save = document.createElement("a");
+    save.href = URL.createObjectURL(new Blob([text], { type: address.endsWith("svg") ? "image/svg+xml" : "text/csv" }));
+    save.download = address;
+    save.textContent = `Save ${address}`;
+    const shown = document.createElement("dialog");
+    const words = document.createElement("textarea");
+    Object.assign(words, { value: text, readOnly: true, rows: 16 });
+    words.setAttribute("aria-label", address);
+    const close = Object.assign(document.createElement("button"), { type: "button", textContent: "Close" });
+    close.addEventListener("click", () => shown.close());
+    shown.addEventListener("close", () => shown.remove());
+    shown.append(words, save, close);
+    document.body.append(shown);
+    shown.showModal();
+    words.select();
+  }
+
+  document.addEventListener("click", followLink);
   document.querySelectorAll(".copy").forEach(offerCopying);
   for (const box of document.querySelectorAll("[id^=every-]")) {
     box.addEventListener("change", () => draw(document.getElementById(`chart-${box.id.replace("every-", "")}`)));
   }
   for (const input of document.querySelectorAll("[data-filters]")) {
     const live = liveTable(document.getElementById(input.dataset.filters));
+    tables.set(input.dataset.filters.replace("table-", ""), live);
     offerFilter(input, live);
     offerSorting(live);
   }
