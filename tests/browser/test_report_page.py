@@ -147,6 +147,8 @@ def test_the_page_opens_offline_draws_every_chart_and_complains_about_nothing(re
     for place in places:
         marks = place.query_selector_all("svg .mark-symbol path, svg .mark-rect path")
         assert marks, place.get_attribute("id")
+        told = place.query_selector("[role='graphics-document']") or place
+        assert told.get_attribute("aria-label").endswith("."), "the alternative text is still there"
     assert reader.complaints == []
     assert reader.requests == [report.as_uri()]
 
@@ -202,6 +204,21 @@ def test_a_phone_sets_the_settings_in_its_width_and_scrolls_other_tables_inside_
     assert page.query_selector("#unmeasured .scroll").bounding_box()["width"] < width
     for chart in page.query_selector_all(".chart svg"):
         assert chart.bounding_box()["width"] <= width
+
+
+@pytest.mark.parametrize("width", [1280, 718])
+def test_nothing_is_cut_on_paper(reader, width):
+    """718 pixels are A4 without its margins; tables cannot be scrolled there."""
+    page = reader.open(EXAMPLES / "quickstart" / "reports" / "quickstart" / "index.html", width=width)
+    page.emulate_media(media="print")
+    page.evaluate("document.querySelectorAll('details').forEach((one) => (one.open = true))")
+    assert page.evaluate(CUT, width) == []
+
+
+CUT = """width => [...document.querySelectorAll("main *")]
+  .filter((one) => one.checkVisibility() && !one.closest(".unseen") && one.getBoundingClientRect().right > width + 1)
+  .map((one) => one.tagName + one.className)"""
+"""Returns what reaches beyond the right edge."""
 
 
 def test_the_keyboard_reaches_the_content_the_tables_and_the_choice_of_a_run(reader, report):
