@@ -23,6 +23,9 @@ HERE = Path(__file__).resolve().parent
 KEPT = ("manifest.json", "blocks/*.json", "runs/*/record.json", "runs/*/steps.parquet")
 """What is committed of a sweep: everything that the report is made from. Logs and earlier attempts are not."""
 
+METHOD = "../../../../../docs/method.md"
+"""The way from `EXAMPLE/reports/NAME` to the page about the method."""
+
 DIGITS = 1e-5
 
 MEASURED = {
@@ -41,11 +44,17 @@ def built_with() -> dict[str, str]:
 
 def rebuild(home: Path, name: str) -> Path:
     """Write findings and report of the example in `home` from its records; return the report's folder."""
-    from accelsweep.drive.finish import report
+    from accelsweep.analyse.analyse import analyse
+    from accelsweep.analyse.collect import look_up
+    from accelsweep.core.plans import Manifest
+    from accelsweep.report.write import write_files
+    from accelsweep.state.folders import existing_sweep
 
-    folder = report(home, [name]).parent
-    (home / "sweeps" / name / "records.parquet").unlink()
-    return folder
+    folder = existing_sweep(home, name)
+    manifest = Manifest.read(folder.manifest)
+    analyse(look_up(folder, manifest), manifest).write(folder.findings)
+    write_files(folder, METHOD)
+    return folder.report
 
 
 def keep(measured: Path, home: Path, name: str) -> None:

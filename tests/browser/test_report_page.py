@@ -147,6 +147,8 @@ def test_the_page_opens_offline_draws_every_chart_and_complains_about_nothing(re
     for place in places:
         marks = place.query_selector_all("svg .mark-symbol path, svg .mark-rect path")
         assert marks, place.get_attribute("id")
+        told = place.query_selector("[role='graphics-document']") or place
+        assert told.get_attribute("aria-label").endswith("."), "the alternative text is still there"
     assert reader.complaints == []
     assert reader.requests == [report.as_uri()]
 
@@ -190,14 +192,33 @@ def test_a_reader_who_prefers_dark_gets_a_dark_page_with_dark_charts_and_may_cha
 
 
 @pytest.mark.parametrize("width", [375, 320])
-def test_a_phone_scrolls_tables_inside_themselves_and_never_the_page(reader, report, width):
+def test_a_phone_sets_the_settings_in_its_width_and_scrolls_other_tables_inside_themselves(reader, report, width):
     page = reader.open(report, width=width)
     assert scroll_width(page) == width
-    table = page.query_selector("#table-cells").bounding_box()
-    assert table["width"] > width
-    assert page.query_selector("#cells .scroll").bounding_box()["width"] < width
+    assert page.query_selector("#table-cells").bounding_box()["width"] < width
+    beyond = (
+        "(() => { const box = document.querySelector('#cells .scroll'); return box.scrollWidth > box.clientWidth })()"
+    )
+    assert not page.evaluate(beyond)
+    assert page.query_selector("#table-unmeasured").bounding_box()["width"] > width
+    assert page.query_selector("#unmeasured .scroll").bounding_box()["width"] < width
     for chart in page.query_selector_all(".chart svg"):
         assert chart.bounding_box()["width"] <= width
+
+
+@pytest.mark.parametrize("width", [1280, 718])
+def test_nothing_is_cut_on_paper(reader, width):
+    """718 pixels are A4 without its margins; tables cannot be scrolled there."""
+    page = reader.open(EXAMPLES / "quickstart" / "reports" / "quickstart" / "index.html", width=width)
+    page.emulate_media(media="print")
+    page.evaluate("document.querySelectorAll('details').forEach((one) => (one.open = true))")
+    assert page.evaluate(CUT, width) == []
+
+
+CUT = """width => [...document.querySelectorAll("main *")]
+  .filter((one) => one.checkVisibility() && !one.closest(".unseen") && one.getBoundingClientRect().right > width + 1)
+  .map((one) => one.tagName + one.className)"""
+"""Returns what reaches beyond the right edge."""
 
 
 def test_the_keyboard_reaches_the_content_the_tables_and_the_choice_of_a_run(reader, report):
@@ -237,6 +258,29 @@ def test_tables_sort_by_number_and_filter_by_words(reader, report):
     assert page.inner_text("#runs [role=status]") == "1 of 24 rows"
 
 
+@pytest.mark.parametrize("scripts", [True, False])
+def test_a_row_of_a_setting_opens_to_the_rest_that_is_known_of_it(reader, report, scripts):
+    page = reader.open(report, scripts=scripts)
+    closed = page.locator("#table-cells tr.more").first
+    assert not closed.is_visible()
+    page.click("#table-cells tbody tr:first-child summary")
+    assert closed.is_visible()
+    for words in ("Memory", "Verdict", "accelsweep run", "Trainer("):
+        assert words in closed.inner_text()
+    assert page.locator("#table-cells tr.more:visible").count() == 1
+
+
+def test_sorting_keeps_what_a_row_opens_to_below_it(reader, report):
+    page = reader.open(report)
+    last = page.inner_text("#table-cells tbody tr:nth-last-child(2) th")
+    page.click("#table-cells thead th:nth-child(2) button")
+    page.click("#table-cells thead th:nth-child(2) button")
+    first = page.locator("#table-cells tbody tr:first-child")
+    assert first.locator("th").inner_text() == last
+    first.locator("summary").click()
+    assert page.locator("#table-cells tbody tr:nth-child(2)").is_visible()
+
+
 def test_without_scripts_the_pictures_and_tables_are_there(reader, report):
     page = reader.open(report, scripts=False)
     assert len(page.query_selector_all("noscript .picture svg")) >= 7
@@ -272,6 +316,33 @@ def _pointlike(value: object) -> object:
     if isinstance(value, list | tuple):
         return [_pointlike(item) for item in value]
     return value
+
+
+FRAMED = """html => {
+  const frame = Object.assign(document.createElement("iframe"), { width: 1100, height: 800 });
+  frame.setAttribute("sandbox", "allow-scripts");
+  frame.src = URL.createObjectURL(new Blob([html], { type: "text/html" }));
+  document.body.append(frame);
+}"""
+"""Shows a page as MLflow's viewer of artifacts does: from a Blob, in a frame that may run scripts and nothing else."""
+
+
+def test_in_a_sandboxed_frame_sections_scroll_and_files_are_shown(browser, report):
+    page = browser.new_page(viewport={"width": 1200, "height": 900})
+    page.goto("about:blank")
+    page.evaluate(FRAMED, report.read_text("utf-8"))
+    page.wait_for_function("window.frames.length === 1")
+    frame = page.frames[1]
+    frame.wait_for_selector("html[data-drawn]", timeout=30_000)
+    frame.click("nav a[href='#runs']")
+    frame.wait_for_function("window.scrollY > 1000")
+    for address, first in (("quality.csv", "cell,label,"), ("cells.csv", "Setting,Rate,"), ("speedup.svg", "<svg ")):
+        frame.click(f"a[href='{address}']")
+        assert frame.input_value("dialog textarea").startswith(first)
+        assert frame.get_attribute("dialog a", "download") == address
+        frame.click("dialog button")
+        assert frame.locator("dialog").count() == 0
+    page.close()
 
 
 def test_text_has_contrast_enough_in_both_schemes(reader, report):

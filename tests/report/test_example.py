@@ -2,6 +2,7 @@
 
 import importlib.util
 import json
+import re
 import shutil
 from pathlib import Path
 
@@ -32,12 +33,21 @@ def kept(example, tmp_path):
 @pytest.mark.real
 @pytest.mark.parametrize("home", FINISHED, ids=lambda home: home.name)
 def test_the_report_of_a_finished_example_is_reproduced_from_its_records(example, home, tmp_path):
+    place = tmp_path / "reports" / "examples" / home.name
     for sweep in (home / "sweeps").iterdir():
-        shutil.copytree(sweep, tmp_path / "sweeps" / sweep.name, ignore=shutil.ignore_patterns("findings.json"))
-        example.rebuild(tmp_path, sweep.name)
+        shutil.copytree(sweep, place / "sweeps" / sweep.name, ignore=shutil.ignore_patterns("findings.json"))
+        example.rebuild(place, sweep.name)
         exact = json.loads((home / "built.json").read_text()) == example.built_with()
-        found = list(example.differences(home, tmp_path, sweep.name, exact=exact))
+        found = list(example.differences(home, place, sweep.name, exact=exact))
         assert found == [], "if the change is meant, run `make example-report`"
+
+
+@pytest.mark.parametrize("home", FINISHED, ids=lambda home: home.name)
+def test_the_way_from_an_example_to_the_method_leads_there(home):
+    for report in (home / "reports").iterdir():
+        page, text = ((report / name).read_text() for name in ("index.html", "report.md"))
+        (way,) = set(re.findall(r'[("]([./]+docs/method\.md)[)"]', page + text))
+        assert (report / way).resolve() == EXAMPLES.parents[1] / "docs" / "method.md"
 
 
 @pytest.mark.parametrize("home", FINISHED, ids=lambda home: home.name)

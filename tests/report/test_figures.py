@@ -149,19 +149,19 @@ def test_the_knee_is_ringed(findings):
         series="x",
         hardware="example-host",
         cells=(small.cell, large.cell),
-        knee=large.cell,
+        knee=small.cell,
         largest_measured=128,
         smallest_out_of_memory=None,
     )
     figure = throughput_figure(findings.model_copy(update={"batch_curves": (curve,)}))
-    assert [row["cell"] for row in figure.rows if row["knee"]] == [large.cell]
+    assert [row["cell"] for row in figure.rows if row["knee"]] == [small.cell]
 
     host = findings.hardware[0].model_copy(update={"name": "other-host"})
     twins = [cell.model_copy(update={"hardware": "other-host"}) for cell in (small, large)]
-    curves = (curve, curve.model_copy(update={"hardware": "other-host", "knee": small.cell}))
+    curves = (curve, curve.model_copy(update={"hardware": "other-host", "knee": large.cell}))
     changes = {"cells": (small, large, *twins), "hardware": (*findings.hardware, host), "batch_curves": curves}
     figure = throughput_figure(findings.model_copy(update=changes))
-    assert [row["knee"] for row in figure.rows] == [False, True, True, False], "each machine has its own"
+    assert [row["knee"] for row in figure.rows] == [True, False, False, False], "the largest batch is no knee"
 
 
 def test_one_batch_size_makes_no_plane_and_no_line(findings):
@@ -389,3 +389,15 @@ def test_a_step_that_may_not_be_compared_has_no_ratio_but_its_reason(findings, r
     assert figure.alt.count("by definition") == 1
     alone = ladder_figure(findings.model_copy(update={"ladder": (rungs[0], other)}))
     assert alone.reason == "fewer than two rungs can be compared"
+
+
+def test_each_chart_carries_its_alternative_text(findings, sweep):
+    for figure in build_figures(findings, sweep):
+        if isinstance(figure, Figure):
+            assert {chart["description"] for chart in figure.fluid_specifications().values()} == {figure.alt}
+
+
+def test_the_segments_of_a_step_are_named_in_the_bars_where_they_have_room(findings, sweep):
+    figure = next(figure for figure in build_figures(findings, sweep) if figure.name == "breakdown")
+    assert {"backward 40 %", "forward 30 %", "10 %"} <= texts(svg_of(figure))
+    assert not {"2 %", "3 %", "host to device 2 %"} & texts(svg_of(figure))

@@ -6,8 +6,9 @@ from accelsweep.core.outcome import Outcome
 from accelsweep.core.prices import PriceUsed
 from accelsweep.core.record import Doubt
 from accelsweep.report import claims, ladder
-from accelsweep.report.cells import absent_metrics, cells_table, cost_words
+from accelsweep.report.cells import cells_table
 from accelsweep.report.content import build_content
+from accelsweep.report.readings import absent_metrics, cost_words
 from accelsweep.report.tables import build_tables, doubts_table, environment_table, failures_table, runs_table
 
 
@@ -22,20 +23,16 @@ def test_a_cell_has_rate_and_speed_up_with_intervals_and_its_verdict(findings):
         "Rate",
         "Speed-up",
         "Verdict",
-        "Memory",
-        "Bottleneck",
-        "Quality (val_accuracy)",
+        "Accuracy",
         "Doubts",
     ]
     assert words(table.rows[0]) == [
-        ("cpu x2 | 32-true | batch 128", "2128a0000000 3/3 repeats"),
+        ("cpu x2 | 32-true | batch 128", ""),
         ("18.0k samples/s", "[17.8k, 18.3k]"),
         ("2.25x", "[2.22, 2.29]"),
         ("faster", ""),
-        ("81.6 MiB", "process group"),
-        ("compute-bound", "forward took most"),
         ("0.954", "[0.948, 0.960] undecided"),
-        ("busy_cpu", ""),
+        ("other work kept the processor busy", ""),
     ]
 
 
@@ -45,18 +42,42 @@ def test_cells_stand_fastest_first_and_only_measured_ones(findings):
     assert len(rates) == 7
 
 
-def test_the_reason_stands_beside_a_verdict_that_the_interval_does_not_explain(findings):
-    verdicts = {row[3].text: row[3].detail for row in cells_table(findings).rows}
-    assert verdicts["undecided"] == "the interval lies beyond the threshold"
-    assert verdicts["faster"] == verdicts["baseline"] == ""
+def opened(table, row=0):
+    return {line.name: line.text for line in table.more[row]}
+
+
+def test_a_row_opens_to_readings_bottleneck_reasons_and_what_to_type(findings):
+    told = {"again": "accelsweep run batch_size=128", "trainer": "Trainer(devices=2)", "memory_share": 0.012}
+    cells = [cell.model_copy(update=told) for cell in findings.cells]
+    table = cells_table(findings.model_copy(update={"cells": tuple(cells)}))
+    assert opened(table) == {
+        "Memory": "81.6 MiB, 1 % of the machine",
+        "Bottleneck": "compute-bound: forward took most",
+        "Verdict": "faster: the interval lies beyond the threshold",
+        "Doubt": "other work kept the processor busy (busy_cpu): other processes used 35 % of the CPU. "
+        "Stop other work and measure again.",
+        "Repeats": "3 of 3 measured; the setting is 2128a0000000 in files",
+        "Measure it again": "accelsweep run batch_size=128",
+        "Trainer": "Trainer(devices=2)",
+    }
+    assert {line.name for line in table.more[0] if line.code} == {"Measure it again", "Trainer"}
+    assert "Memory: process group." in table.caption, "what is the same in each row stands once"
+
+
+def test_a_scope_that_differs_between_rows_stands_in_each(findings):
+    memory = findings.cells[0].metrics["host_pss_bytes"].model_copy(update={"scope": "rank 0"})
+    other = findings.cells[0].model_copy(update={"metrics": {"host_pss_bytes": memory}})
+    table = cells_table(findings.model_copy(update={"cells": (other, *findings.cells[1:])}))
+    assert "Memory" not in table.caption.partition("medians.")[2]
+    assert {opened(table, row)["Memory"].partition(", ")[2] for row in range(7)} == {"rank 0", "process group"}
 
 
 def test_a_rate_without_an_interval_says_so_once_with_the_reason(findings):
     lone = Estimate(value=8000.0, low=None, high=None, unit="1/s", confidence=0.95, count=1, reason="one repeat")
     cell = findings.cells[0].model_copy(update={"rate": lone})
-    row = cells_table(findings.model_copy(update={"cells": (cell,)})).rows[0]
-    assert words(row)[1] == ("8,000 samples/s", "no interval")
-    assert words(row)[3] == ("baseline", "one repeat")
+    table = cells_table(findings.model_copy(update={"cells": (cell,)}))
+    assert words(table.rows[0])[1] == ("8,000 samples/s", "no interval")
+    assert opened(table)["No interval"] == "one repeat"
 
 
 def test_a_column_that_nobody_can_fill_is_left_out_and_told_in_one_line(findings):
@@ -65,18 +86,18 @@ def test_a_column_that_nobody_can_fill_is_left_out_and_told_in_one_line(findings
     assert absent_metrics(noted)[-1] == "Cost: no prices were given."
 
 
-def test_costs_have_a_column_where_there_are_prices(findings):
+def test_costs_are_told_where_there_are_prices(findings):
     cost = Estimate(value=0.41, low=0.40, high=0.42, unit="USD", confidence=0.95, count=3)
     cells = (findings.cells[0].model_copy(update={"costs": {"usd_per_million_samples": cost}}), *findings.cells[1:])
     table = cells_table(findings.model_copy(update={"cells": cells}))
-    place = [column.title for column in table.columns].index("Cost of 1M samples")
-    assert [words(row)[place] for row in table.rows][-2:] == [("0.41 USD", "[0.40, 0.42]"), ("not measured", "")]
+    assert opened(table, -2)["Cost of 1M samples"] == "0.41 USD, [0.40, 0.42]"
+    assert "Cost of 1M samples" not in opened(table, -1)
 
 
 def test_energy_says_that_it_is_per_sample_what_it_covers_and_how_it_was_averaged(metered, sweep):
     table = cells_table(metered)
-    place = [column.title for column in table.columns].index("Energy")
-    assert words(table.rows[0])[place] == ("120 mJ/sample", "[110, 130] CPU packages of all nodes")
+    assert opened(table)["Energy"] == "120 mJ/sample, [110, 130]"
+    assert "Energy: CPU packages of all nodes." in table.caption
     assert (table.data[0]["joules_per_sample.unit"], table.data[0]["energy_joules.unit"]) == ("J/sample", "J")
     assert "energy and costs are geometric means over the repeats" in table.caption
     fact = next(tile for tile in build_content(metered, sweep).tiles if tile.name == "Energy")

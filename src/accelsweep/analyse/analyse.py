@@ -14,6 +14,7 @@ from accelsweep.analyse.advice.minutes import block_seconds
 from accelsweep.analyse.advice.recommend import recommend
 from accelsweep.analyse.advice.situation import Situation
 from accelsweep.analyse.advice.words import command
+from accelsweep.analyse.findings.again import command_again, trainer_call
 from accelsweep.analyse.findings.against_baseline import (
     Comparison,
     Rules,
@@ -45,7 +46,6 @@ from accelsweep.core.outcome import Outcome
 from accelsweep.core.plans import Manifest
 from accelsweep.core.prices import PriceUsed
 from accelsweep.core.record import Doubt
-from accelsweep.core.settings import Site
 from accelsweep.plan.blocks.power import smallest_visible_effect
 
 
@@ -59,7 +59,7 @@ def analyse(runs: Iterable[RunRow], manifest: Manifest) -> Findings:
     baselines = [one for one in groups if one.cell == manifest.baseline]
     comparisons = against_baseline(groups, baselines, rules)
     priced, money = _costs(groups, manifest, Family(1, rules.family.confidence))
-    context = _Context(names, rules.family, outlying_runs(groups), overlapping_runs(rows), manifest.site)
+    context = _Context(names, rules.family, outlying_runs(groups), overlapping_runs(rows), manifest)
     asked = [Asked(one, found.partner, found.verdict) for one, found in zip(groups, comparisons, strict=True)]
     good, levels = qualities(asked, rules.family, measure), two_levels(groups)
     cells = tuple(_finding(*parts, context) for parts in zip(groups, comparisons, priced, good, levels, strict=True))
@@ -189,7 +189,7 @@ class _Context:
     family: Family
     outlying: Collection[str]
     overlapping: Collection[str]
-    site: Site
+    manifest: Manifest
 
 
 def _finding(
@@ -218,7 +218,7 @@ def _finding(
         quality=quality.mean,
         quality_verdict=quality.verdict,
         metrics=metrics,
-        memory_share=memory_share(metrics, one.effective, context.site),
+        memory_share=memory_share(metrics, one.effective, context.manifest.site),
         effective=one.effective.model_dump(mode="json") if one.effective else {},
         doubts=(*comparison.doubts, *own, *([levels] if levels is not None else [])),
         runs=tuple(_point(run, one.rate(run), comparison.partner) for run in one.runs if run.run is not None),
@@ -226,6 +226,8 @@ def _finding(
         costs=priced,
         bottleneck=bottleneck_of(one),
         time_to_target=time_to_target(one, Family(1, context.family.confidence)),
+        again=command_again(context.manifest, one.planned),
+        trainer=trainer_call(one.config) if one.config else None,
     )
 
 

@@ -55,7 +55,9 @@ def analyse_together(name: str, parts: Sequence[Part]) -> Findings:
         )
     names = tuple(part.name for part in parts)
     reproduce = " ".join(("accelsweep report", *names))
-    return findings.model_copy(update={"command": reproduce, "recommendation": advice, "merged": names})
+    cells = tuple(cell.model_copy(update={"again": None}) for cell in findings.cells)  # each sweep has its own command
+    changes = {"command": reproduce, "recommendation": advice, "merged": names, "cells": cells}
+    return findings.model_copy(update=changes)
 
 
 def _sharing(findings: Findings) -> int:

@@ -103,7 +103,8 @@ class CellFinding(Frozen):
 
     A cell that was measured on machines of two kinds has two findings. `rate` is the compared metric, with its unit.
     `quality_difference` is its quality minus the baseline's, paired by seed. `memory_share` is its memory over that of
-    the machine or the device, None where the inventory does not state that. `costs` maps `usd_per_hour`,
+    the machine or the device, None where the inventory does not state that. `again` is the command that measures this
+    setting alone, `trainer` the call of Lightning's Trainer; None where there is none. `costs` maps `usd_per_hour`,
     `usd_per_million_samples`, `usd_per_epoch`, `usd_per_result`, `joules_per_sample`, `co2_grams_per_million_samples`
     to their values; a cost without a price or a reading is absent, never 0. `measured` counts runs, also those without
     a rate because they missed their target; `time_to_target` is that of the runs that reached it.
@@ -132,6 +133,8 @@ class CellFinding(Frozen):
     bottleneck: StepBottleneck | None = None
     time_to_target: Estimate | None = None
     memory_share: float | None = None
+    again: str | None = None
+    trainer: str | None = None
 
     @property
     def memory_words(self) -> str:

@@ -131,7 +131,9 @@ class OpenedSweep:
         return f"<OpenedSweep {self.name}: {len(self.findings.cells)} settings; runs: {outcomes}>"
 
     def _repr_html_(self) -> str:
-        return render_static("first_screen.html.j2", content=self._content, findings=self._content.findings)
+        content = self._content
+        advice = content.findings.recommendation
+        return render_static("first_screen.html.j2", content=content, findings=content.findings, advice=advice)
 
 
 def _part(folder: SweepFolder) -> Part:

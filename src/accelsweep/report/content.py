@@ -11,11 +11,11 @@ from accelsweep.core.findings import CellFinding, Choice, Findings
 from accelsweep.core.outcome import Outcome
 from accelsweep.core.record import Doubt
 from accelsweep.report import format as fmt
-from accelsweep.report.cells import absent_metrics
 from accelsweep.report.clean import printable_findings
 from accelsweep.report.figures.build import build_figures
 from accelsweep.report.figures.figure import Figure, Skipped
 from accelsweep.report.place import RunsPlace
+from accelsweep.report.readings import absent_metrics
 from accelsweep.report.screen import Amber, Tile, amber, strip, tiles
 from accelsweep.report.table import ReportTable
 from accelsweep.report.tables import build_tables
@@ -57,6 +57,7 @@ class Content:
     figures: tuple[Figure, ...]
     skipped: tuple[Skipped, ...]
     tables: tuple[ReportTable, ...]
+    method: str | None
 
     @property
     def headline(self) -> str:
@@ -78,7 +79,7 @@ class Content:
     def alternatives(self) -> list[tuple[str, str, str]]:
         """Title, label and sentence of each alternative; the sentence does not begin with the title again."""
         return [
-            (choice.title, self._label(choice), sentence(_without_title(choice)))
+            (choice.title, self._label(choice), fmt.sentence(_without_title(choice)))
             for choice in self.findings.recommendation.alternatives
         ]
 
@@ -86,16 +87,11 @@ class Content:
         return next((cell.label for cell in self.findings.cells if choice.chooses(cell)), choice.cell)
 
 
-def sentence(text: str) -> str:
-    """Return `text` with a capital first and one full stop last; a command stays as it is."""
-    text = text.strip()
-    if not text or text.startswith("accelsweep "):  # a command is no sentence
-        return text
-    return text[0].upper() + text[1:].rstrip(".") + "."
+def build_content(raw: Findings, folder: RunsPlace, method: str | None = None) -> Content:
+    """Return the content of the report of these findings; `folder` is only read for the raw steps of some runs.
 
-
-def build_content(raw: Findings, folder: RunsPlace) -> Content:
-    """Return the content of the report of these findings; `folder` is only read for the raw steps of some runs."""
+    `method` is the link to `docs/method.md`, where the report lies beside it.
+    """
     findings = _told_apart(printable_findings(raw))
     figures = build_figures(findings, folder)
     chosen = _chosen(findings)
@@ -111,6 +107,7 @@ def build_content(raw: Findings, folder: RunsPlace) -> Content:
         figures=tuple(figure for figure in figures if isinstance(figure, Figure)),
         skipped=tuple(figure for figure in figures if isinstance(figure, Skipped)),
         tables=tuple(build_tables(findings)),
+        method=method,
     )
 
 

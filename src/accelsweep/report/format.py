@@ -101,6 +101,14 @@ def outcome_words(outcome: Outcome) -> str:
     return outcome.value.replace("_", " ")
 
 
+def sentence(text: str) -> str:
+    """Return `text` with a capital first and one full stop last; a command stays as it is."""
+    text = text.strip()
+    if not text or text.startswith("accelsweep "):  # a command is no sentence
+        return text
+    return text[0].upper() + text[1:].rstrip(".") + "."
+
+
 def _trimmed(digits: str) -> str:
     return digits.rstrip("0").rstrip(".") if "." in digits else digits
 

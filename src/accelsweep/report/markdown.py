@@ -6,11 +6,11 @@ import re
 from collections.abc import Iterable
 
 from accelsweep.core.doubt_words import in_words
-from accelsweep.report.content import METHOD, Content, sentence
+from accelsweep.report.content import METHOD, Content
 from accelsweep.report.figures.figure import Figure
-from accelsweep.report.format import in_about
+from accelsweep.report.format import in_about, sentence
 from accelsweep.report.screen import Amber
-from accelsweep.report.table import Entry, ReportTable
+from accelsweep.report.table import Entry, More, ReportTable
 
 _SPECIAL = re.compile(r"([\\`*_{}\[\]()<>#+!|~$&@])")
 
@@ -39,7 +39,8 @@ def render_markdown(content: Content) -> str:
     if findings.refusals:
         parts += ["## Refused comparisons", *_listed(findings.refusals)]
     parts += ["## Method", "\n".join(f"{number}. {escape(line)}" for number, line in enumerate(METHOD, 1))]
-    parts += ["More in [docs/method.md](../../docs/method.md).", "## How to reproduce", code_block(findings.command)]
+    parts += [f"More in [docs/method.md]({content.method})."] if content.method else []
+    parts += ["## How to reproduce", code_block(findings.command)]
     parts.append(f"Records: SHA-256 `{findings.records_sha256}`, plan revision {findings.revision}.")
     return "\n\n".join(parts) + "\n"
 
@@ -101,7 +102,20 @@ def table_text(table: ReportTable) -> str:
     rule = "|" + "|".join(" ---: " if column.numeric else " --- " for column in table.columns) + "|"
     rows = ["| " + " | ".join(_entry(entry) for entry in row) + " |" for row in table.shown]
     words = " ".join(part for part in (table.caption, table.extent) if part)
-    return "\n".join([f"{escape(words)} [CSV]({table.name}.csv)\n", head, rule, *rows])
+    more = _bullets(_opened(row[0], lines) for row, lines in zip(table.shown, table.opened, strict=False))
+    return "\n".join([f"{escape(words)} [CSV]({table.name}.csv)\n", head, rule, *rows, *(["", *more] if more else [])])
+
+
+def _opened(first: Entry, lines: Iterable[More]) -> str:
+    """Return what a row opens to as one item of a list; what is to be typed stands in code."""
+    said = [f"{escape(line.name)}: {_inline_code(line.text) if line.code else escape(line.text)}" for line in lines]
+    return f"**{escape(first.text)}**: {'; '.join(said)}."
+
+
+def _inline_code(text: str) -> str:
+    """Return `text` in a span of code, with more ticks around it than any in it has."""
+    fence = "`" * (1 + max((len(ticks) for ticks in re.findall(r"`+", text)), default=0))
+    return f"{fence} {' '.join(text.split())} {fence}"
 
 
 def _entry(entry: Entry) -> str:

@@ -21,9 +21,9 @@ import vl_convert
 from markupsafe import Markup
 
 from accelsweep.core.doubt_words import in_words
-from accelsweep.report.content import METHOD, Content, sentence
+from accelsweep.report.content import METHOD, Content
 from accelsweep.report.figures.figure import Figure, Row
-from accelsweep.report.format import in_about
+from accelsweep.report.format import in_about, sentence
 from accelsweep.report.table import Entry, ReportTable
 
 TEMPLATES = Path(__file__).with_name("templates")
@@ -42,6 +42,9 @@ def render_page(content: Content, pictures: dict[str, str]) -> str:
             method=METHOD,
             charts=embed_json({figure.name: _chart(figure) for figure in content.figures}),
             beyond=embed_json({table.name: _packed_rows(table) for table in content.tables if table.beyond}),
+            opened=embed_json(
+                {table.name: _packed_more(table) for table in content.tables if table.beyond and table.more}
+            ),
             pictures={name: Markup(svg) for name, svg in pictures.items()},  # noqa: S704 (made by vl-convert, which escapes)
             style=_style(),
             scripts=[Markup(script) for script in scripts],  # noqa: S704 (our own file and the bundled libraries)
@@ -79,7 +82,7 @@ def vega_lite_version() -> str:
 
 
 def _chart(figure: Figure) -> dict[str, Any]:
-    return {**figure.fluid_specifications(), "rows": pack(figure.drawn)}
+    return {**figure.fluid_specifications(), "columns": list(figure.columns), "rows": pack(figure.drawn)}
 
 
 def _packed_rows(table: ReportTable) -> list[dict[str, Any]]:
@@ -90,6 +93,11 @@ def _packed_rows(table: ReportTable) -> list[dict[str, Any]]:
         used = [name for name in empty if name == "text" or any(field[name] != empty[name] for field in fields)]
         columns.append(pack([{name: field[name] for name in used} for field in fields]))
     return columns
+
+
+def _packed_more(table: ReportTable) -> list[list[dict[str, Any]]]:
+    """Return what the rows open to that are not set."""
+    return [[asdict(line) for line in lines] for lines in table.more[len(table.shown) :]]
 
 
 def pack(rows: Sequence[Row]) -> dict[str, Any]:

@@ -30,8 +30,20 @@ class Entry:
 
 
 @dataclass(frozen=True)
+class More:
+    """One line of what a row opens to: its name and its words, which are set as they are typed if `code`."""
+
+    name: str
+    text: str
+    code: bool = False
+
+
+@dataclass(frozen=True)
 class ReportTable:
-    """A table with its caption and, for the CSV `NAME.csv`, its raw rows; `empty` are its words if it has none."""
+    """A table with its caption and, for the CSV `NAME.csv`, its raw rows; `empty` are its words if it has none.
+
+    `more` has, for each row, the lines that the row opens to; it is empty if the rows do not open.
+    """
 
     name: str
     title: str
@@ -40,11 +52,17 @@ class ReportTable:
     rows: tuple[tuple[Entry, ...], ...]
     data: Sequence[Mapping[str, Any]]
     empty: str
+    more: tuple[tuple[More, ...], ...] = ()
 
     @property
     def shown(self) -> tuple[tuple[Entry, ...], ...]:
         """The rows that are set in the page and in Markdown."""
         return self.rows[:MOST_ROWS]
+
+    @property
+    def opened(self) -> tuple[tuple[More, ...], ...]:
+        """What the rows open to that are set."""
+        return self.more[:MOST_ROWS]
 
     @property
     def beyond(self) -> tuple[tuple[Entry, ...], ...]:

@@ -29,17 +29,17 @@ def write_report(folder: ReportPlace) -> Path:
     return folder.report / PAGE
 
 
-def write_files(folder: ReportPlace) -> list[str]:
+def write_files(folder: ReportPlace, method: str | None = None) -> list[str]:
     """Write `reports/NAME/` from the findings of a sweep, or of several, and return the names of its files.
 
-    The same findings and steps give the same bytes. Files of others in the folder are left alone. Raises InputError if
+    The same findings and steps give the same bytes, with the same link to the `method`'s page. Files of others in the folder are left alone. Raises InputError if
     there are no findings yet, DamagedFile if they are damaged, AccelsweepError if the folder cannot be written.
     """
     if not folder.findings.exists():
         raise InputError(
             f"{folder.findings} is missing; make it with `python -m accelsweep.analyse {folder.findings.parent}`"
         )
-    files = render_files(build_content(Findings.read(folder.findings), folder))
+    files = render_files(build_content(Findings.read(folder.findings), folder, method))
     replace_files(files, folder.report)
     return list(files)
 

@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 
 from pydantic import ConfigDict
 
-from accelsweep import __version__
+from accelsweep.base.version import __version__
 from accelsweep.base.documents import Frozen
 
 

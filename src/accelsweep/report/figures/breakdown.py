@@ -14,6 +14,9 @@ from accelsweep.report.figures.theme import Palette
 
 COLUMNS = ("cell", "label", "part", "share", "verdict", "count")
 MOST_CELLS = 40
+LETTER = 0.017
+"""A letter's share of a bar on a phone."""
+
 _WORDS = {part: part.replace("_", " ") for part in PARTS}
 
 
@@ -45,12 +48,20 @@ def _rows(position: int, cell: CellFinding, found: StepBottleneck) -> list[dict[
             "order": PARTS.index(part),
             "share": share,
             "words": fmt.share(share),
+            "inside": _inside(_WORDS[part], share),
             "verdict": found.verdict,
             "evidence": found.evidence,
             "count": found.count,
         }
         for part, share in found.shares.items()
     ]
+
+
+def _inside(part: str, share: float) -> str:
+    """Return the words that fit a segment of this share: its part, in grey print too, or nothing."""
+    number = f"{round(100 * share)} %"
+    fitting = (words for words in (f"{part} {number}", number) if share >= LETTER * len(words))
+    return next(fitting, "")
 
 
 def _draw(palette: Palette, rows: list[dict[str, Any]]) -> Chart:
@@ -68,4 +79,7 @@ def _draw(palette: Palette, rows: list[dict[str, Any]]) -> Chart:
     tooltip = [alt.Tooltip(f"{key}:N", title=words) for key, words in titles.items()]
     bars = alt.Chart(ROWS).mark_bar(height=ROW_PIXELS * 0.6, stroke=palette.page, strokeWidth=1)
     chart = bars.encode(x=x, y=y, color=colour, order="order:O", tooltip=tooltip)
-    return alt.layer(chart).properties(height=ROW_PIXELS * len(keys), usermeta={"rows": len(keys)})
+    words = alt.Chart(ROWS).mark_text(color=palette.page, fontSize=11)
+    middle = alt.X("share:Q", stack="zero", bandPosition=0.5)
+    labels = words.encode(x=middle, y=y, order="order:O", detail="part:N", text="inside:N")
+    return alt.layer(chart, labels).properties(height=ROW_PIXELS * len(keys), usermeta={"rows": len(keys)})

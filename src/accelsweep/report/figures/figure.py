@@ -63,7 +63,11 @@ class Figure:
     def specifications(self) -> dict[str, dict[str, Any]]:
         """Vega-Lite specifications by palette name, without rows and width. Tests validate them, reports need not."""
         return {
-            palette.name: {**self.draw(palette).to_dict(validate=False), "config": theme(palette)}
+            palette.name: {
+                **self.draw(palette).to_dict(validate=False),
+                "description": self.alt,  # the drawn picture keeps it where scripts replace the page's own words
+                "config": theme(palette),
+            }
             for palette in (LIGHT, DARK)
         }
 

@@ -93,7 +93,12 @@ def _values(findings: Findings, axis: str) -> set[str]:
 
 
 def _rows(findings: Findings) -> list[dict[str, Any]]:
-    knees = {(curve.knee, curve.hardware) for curve in findings.batch_curves}
+    sizes = {cell.cell: cell.axes.get("batch_size") for cell in findings.cells}
+    knees = {
+        (curve.knee, curve.hardware)
+        for curve in findings.batch_curves
+        if curve.knee is not None and sizes.get(curve.knee) != curve.largest_measured  # there nothing flattens yet
+    }
     placed = (cell for cell in findings.cells if "batch_size" in cell.axes)
     return [_row(cell, findings, (cell.cell, cell.hardware) in knees) for cell in placed]
 

@@ -13,9 +13,9 @@ from accelsweep.analyse.findings.pareto import one_energy_scope
 from accelsweep.core.findings import CellFinding, Findings
 from accelsweep.core.metrics import MEMORY_METRICS
 from accelsweep.report import format as fmt
-from accelsweep.report.cells import ENERGY, cost_of
 from accelsweep.report.figures.figure import ROWS, SI_AXIS, Chart, Figure, Skipped
 from accelsweep.report.figures.theme import Palette
+from accelsweep.report.readings import ENERGY, cost_of
 
 COLUMNS = ("cell", "label", "rate", "metric", "value", "unit", "role")
 

@@ -2,9 +2,11 @@
 (() => {
   const charts = JSON.parse(document.getElementById("charts").textContent);
   const beyond = JSON.parse(document.getElementById("beyond").textContent);
+  const opened = JSON.parse(document.getElementById("opened").textContent);
   const dark = window.matchMedia("(prefers-color-scheme: dark)");
   const phone = window.matchMedia("(max-width: 40rem)");
   const views = new Map();
+  const tables = new Map();
 
   function unpack(columns) {
     const expand = (column) => (Array.isArray(column) ? column : column.at.map((place) => column.of[place]));
@@ -79,21 +81,24 @@
 
   function liveTable(table) {
     const heads = [...table.tHead.rows[0].cells];
-    const rows = [...table.tBodies[0].rows].map(rowOf);
+    const rows = [...table.tBodies[0].rows].filter((row) => !row.classList.contains("more")).map(rowOf);
     const most = rows.length;
-    for (const entries of entriesBeyond(table.id.replace("table-", ""))) {
-      rows.push({ entries, words: wordsOf(entries.flatMap((entry) => [entry.text, entry.detail ?? ""])) });
-    }
+    const name = table.id.replace("table-", "");
+    entriesBeyond(name).forEach((entries, place) => {
+      const words = wordsOf(entries.flatMap((entry) => [entry.text, entry.detail ?? ""]));
+      rows.push({ entries, lines: opened[name]?.[place], words });
+    });
     let words = [];
     const show = () => {
       const matching = rows.filter((row) => words.every((word) => row.words.includes(word)));
-      const elements = matching.slice(0, most).map((row) => (row.element ??= elementOf(row.entries, heads)));
-      table.tBodies[0].replaceChildren(...elements);
+      table.tBodies[0].replaceChildren(...matching.slice(0, most).flatMap((row) => elementsOf(row, heads)));
       return `${matching.length} of ${rows.length} rows` + (matching.length > most ? `, ${most} shown` : "");
     };
     return {
       heads,
       size: rows.length,
+      titles: heads.map((head) => head.textContent),
+      texts: () => rows.map((row) => (row.entries ? row.entries.map(entryText) : [...row.element.cells].map(cellText))),
       filter(text) {
         words = text.toLowerCase().split(/\s+/).filter(Boolean);
         return show();
@@ -109,23 +114,52 @@
     };
   }
 
+  const entryText = (entry) => [entry.text, entry.detail].filter(Boolean).join(" ");
+  const cellText = (cell) => [...cell.querySelectorAll("span, small, code")].map((part) => part.textContent).join(" ");
   const wordsOf = (texts) => texts.join(" ").toLowerCase();
   const keyOfEntry = (entry) => entry.order ?? entry.text;
   const keyOfCell = (cell) => (cell.dataset.order === undefined ? cell.textContent.trim() : Number(cell.dataset.order));
-  const rowOf = (element) => ({ element, words: wordsOf([...element.querySelectorAll("span, small, code")].map((part) => part.textContent)) });
+  const rowOf = (element) => ({ element, more: moreOf(element), words: wordsOf([...element.querySelectorAll("span, small, code")].map((part) => part.textContent)) });
+
+  function moreOf(element) {
+    const next = element.nextElementSibling;
+    return next?.classList.contains("more") ? next : undefined;
+  }
+
+  function elementsOf(row, heads) {
+    row.element ??= elementOf(row.entries, heads, row.lines);
+    if (row.lines) row.more ??= moreElement(row.lines, heads.length);
+    return row.more ? [row.element, row.more] : [row.element];
+  }
+
+  function moreElement(lines, columns) {
+    const row = document.createElement("tr");
+    row.className = "more";
+    const list = row.appendChild(Object.assign(document.createElement("td"), { colSpan: columns })).appendChild(document.createElement("dl"));
+    for (const line of lines) {
+      list.appendChild(document.createElement("dt")).textContent = line.name;
+      const words = list.appendChild(document.createElement("dd"));
+      const place = line.code ? words.appendChild(document.createElement("pre")).appendChild(document.createElement("code")) : words;
+      place.textContent = line.text;
+    }
+    return row;
+  }
 
   function entriesBeyond(name) {
     const columns = (beyond[name] ?? []).map(unpack);
     return columns.length ? columns[0].map((_, row) => columns.map((column) => column[row])) : [];
   }
 
-  function elementOf(entries, heads) {
+  function elementOf(entries, heads, lines) {
     const row = document.createElement("tr");
     entries.forEach((entry, column) => {
       const cell = row.appendChild(document.createElement(column ? "td" : "th"));
       if (!column) cell.scope = "row";
       cell.className = heads[column].className;
-      const words = cell.appendChild(document.createElement(entry.code ? "code" : "span"));
+      if (column) cell.dataset.head = heads[column].textContent;
+      const opens = !column && lines;
+      const place = opens ? cell.appendChild(document.createElement("details")).appendChild(document.createElement("summary")) : cell;
+      const words = place.appendChild(document.createElement(entry.code ? "code" : "span"));
       words.textContent = entry.text;
       if (entry.tone) words.className = `tone ${entry.tone.replaceAll(" ", "-")}`;
       if (entry.detail) cell.appendChild(document.createElement("small")).textContent = entry.detail;
@@ -157,12 +191,65 @@
     });
   }
 
+  // In a sandboxed frame, such as MLflow's viewer of artifacts, links to a file or to a section lead nowhere. There the
+  // page scrolls by script, and makes the file from what it holds: to save where the frame may, to copy where it may not.
+  const framed = window.self !== window.top;
+
+  function followLink(event) {
+    const link = event.target.closest("a[href]");
+    const address = link?.getAttribute("href") ?? "";
+    if (!framed || !address) return;
+    const text = address.startsWith("#") ? undefined : fileText(address);
+    if (!address.startsWith("#") && text === undefined) return;
+    event.preventDefault();
+    if (text === undefined) document.getElementById(address.slice(1))?.scrollIntoView();
+    else offerFile(address, text);
+  }
+
+  function fileText(address) {
+    const [, name, kind] = /^([\w-]+)\.(csv|svg)$/.exec(address) ?? [];
+    if (kind === "svg") return pictureOf(name);
+    if (kind === "csv" && charts[name]) return asCsv(charts[name].columns, unpack(charts[name].rows).map((row) => charts[name].columns.map((key) => row[key])));
+    const live = kind === "csv" ? tables.get(name) : undefined;
+    return live && asCsv(live.titles, live.texts());
+  }
+
+  function pictureOf(name) {
+    const words = document.querySelector(`#figure-${name} noscript`)?.textContent ?? "";
+    return words.slice(words.indexOf("<svg"), words.lastIndexOf("</svg>") + 6) || undefined;
+  }
+
+  function asCsv(titles, rows) {
+    const quoted = (value) => (/[",\n]/.test(value) ? `"${value.replaceAll('"', '""')}"` : value);
+    return [titles, ...rows].map((row) => row.map((value) => quoted(String(value ?? ""))).join(",")).join("\n") + "\n";
+  }
+
+  function offerFile(address, text) {
+    const save = document.createElement("a");
+    save.href = URL.createObjectURL(new Blob([text], { type: address.endsWith("svg") ? "image/svg+xml" : "text/csv" }));
+    save.download = address;
+    save.textContent = `Save ${address}`;
+    const shown = document.createElement("dialog");
+    const words = document.createElement("textarea");
+    Object.assign(words, { value: text, readOnly: true, rows: 16 });
+    words.setAttribute("aria-label", address);
+    const close = Object.assign(document.createElement("button"), { type: "button", textContent: "Close" });
+    close.addEventListener("click", () => shown.close());
+    shown.addEventListener("close", () => shown.remove());
+    shown.append(words, save, close);
+    document.body.append(shown);
+    shown.showModal();
+    words.select();
+  }
+
+  document.addEventListener("click", followLink);
   document.querySelectorAll(".copy").forEach(offerCopying);
   for (const box of document.querySelectorAll("[id^=every-]")) {
     box.addEventListener("change", () => draw(document.getElementById(`chart-${box.id.replace("every-", "")}`)));
   }
   for (const input of document.querySelectorAll("[data-filters]")) {
     const live = liveTable(document.getElementById(input.dataset.filters));
+    tables.set(input.dataset.filters.replace("table-", ""), live);
     offerFilter(input, live);
     offerSorting(live);
   }

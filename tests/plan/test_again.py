@@ -1,0 +1,15 @@
+"""The command that a report gives for a setting plans exactly this setting: its name is the hash of its config."""
+
+import shlex
+
+from accelsweep.analyse.findings.again import command_again
+from accelsweep.plan.make import make_plan
+
+
+def test_the_command_for_a_setting_plans_that_setting_alone(home):
+    for overrides in (["experiment=quickstart", "batch_size=32,64"], ["experiment=ladder"]):
+        manifest = make_plan(home, overrides).manifest
+        for cell in [cell for cell in manifest.cells if cell.unsupported is None][::3]:
+            typed = shlex.split(command_again(manifest, cell))
+            again = make_plan(home, typed[2 : typed.index("--name")], name=typed[-1]).manifest
+            assert [one.name for one in again.cells] == [cell.name]
