@@ -29,10 +29,12 @@ class Caption:
 CAPTIONS: dict[str, Caption] = {
     "speedup": Caption(
         "Speed-up against the baseline",
-        "Each mark is the ratio of a setting's rate to the baseline's rate, measured in the same blocks. The line is "
-        "its interval, widened so that all intervals hold together. The shaded band is the practical threshold. "
-        "An interval wholly right of it is faster, wholly left of it slower, wholly inside it the same. Anything "
-        "else is undecided; more repeats may settle it. The axis is logarithmic: 2x and 0.5x lie equally far from 1x.",
+        "Each mark is the ratio of a setting's rate to the baseline's rate, measured in the same blocks. The dots are "
+        "its repeats. The line is its interval, widened so that all of them are sure at once. It ends in an arrow "
+        "where it leaves the axis. The shaded band holds the differences that count as none. An interval wholly right "
+        "of it is faster, wholly left of it slower, wholly inside it the same. Anything else is undecided; more "
+        "repeats may settle it. Settings without a rate share one grey line. The axis is logarithmic: 2x and 0.5x lie "
+        "equally far from 1x.",
     ),
     "ladder": Caption(
         "Ladder of optimisations",
@@ -51,7 +53,8 @@ CAPTIONS: dict[str, Caption] = {
         "Rate against batch size",
         "The rate of all ranks together, with the interval over repeats. Where a line flattens, a "
         "larger batch no longer pays. A ring marks the knee, the smallest batch that comes close to the line's "
-        "best rate. A cross at the foot of the chart is a setting without a rate. It ran out of memory, failed, is "
+        "best rate, if a larger one was measured."
+        " A cross at the foot of the chart is a setting without a rate. It ran out of memory, failed, is "
         "not supported or has not run.",
     ),
     "scaling": Caption(
