@@ -118,7 +118,8 @@ def test_a_figure_that_is_not_there_says_why(sweep):
 def test_it_shows_the_first_screen_of_the_report(sweep, folder):
     shown = sweep._repr_html_()
     page = (folder.report / "index.html").read_text()
-    for words in (sweep.findings.recommendation.sentence, "busy_cpu", "Speed-up", "accelsweep run"):
+    advice = sweep.findings.recommendation
+    for words in (advice.headline, advice.detail, advice.certainty, "busy_cpu", "Memory", "accelsweep run"):
         assert words in shown
         assert words in page
     assert "<script" not in shown

@@ -6,6 +6,9 @@ deleted through the store's artifact repository, after the new files stand.
 
 from __future__ import annotations
 
+import accelsweep.publish.mlflow_settings  # noqa: F401 - before mlflow
+
+# isort: split
 import contextlib
 from collections.abc import Iterator
 from pathlib import Path

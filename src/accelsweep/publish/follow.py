@@ -7,6 +7,9 @@ costs the sweep nothing: this is reported once, and the store is tried again, ev
 
 from __future__ import annotations
 
+import accelsweep.publish.mlflow_settings  # noqa: F401 - before mlflow
+
+# isort: split
 import os
 import signal
 import threading

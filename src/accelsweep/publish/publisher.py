@@ -6,6 +6,9 @@ It serves a first copy, a resumed one, a repeat measured again and two publisher
 
 from __future__ import annotations
 
+import accelsweep.publish.mlflow_settings  # noqa: F401 - before mlflow
+
+# isort: split
 import math
 import time
 from collections.abc import Callable

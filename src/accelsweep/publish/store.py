@@ -6,6 +6,9 @@ temporary name and linked into place when it is complete. The first process wins
 
 from __future__ import annotations
 
+import accelsweep.publish.mlflow_settings  # noqa: F401 - before mlflow
+
+# isort: split
 import logging
 import tempfile
 from collections.abc import Iterable, Mapping

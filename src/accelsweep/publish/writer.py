@@ -7,6 +7,9 @@ record's metric points carry the record's times.
 
 from __future__ import annotations
 
+import accelsweep.publish.mlflow_settings  # noqa: F401 - before mlflow
+
+# isort: split
 import time
 from collections.abc import Collection, Iterator, Mapping
 from datetime import UTC, datetime

@@ -32,8 +32,9 @@ def write_report(folder: ReportPlace) -> Path:
 def write_files(folder: ReportPlace, method: str | None = None) -> list[str]:
     """Write `reports/NAME/` from the findings of a sweep, or of several, and return the names of its files.
 
-    The same findings and steps give the same bytes, with the same link to the `method`'s page. Files of others in the folder are left alone. Raises InputError if
-    there are no findings yet, DamagedFile if they are damaged, AccelsweepError if the folder cannot be written.
+    The same findings and steps, with the same link to the page about the `method`, give the same bytes. Files of others
+    in the folder are left alone. Raises InputError if there are no findings yet, DamagedFile if they are damaged,
+    AccelsweepError if the folder cannot be written.
     """
     if not folder.findings.exists():
         raise InputError(

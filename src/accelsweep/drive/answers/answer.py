@@ -11,8 +11,8 @@ from typing import Any, ClassVar
 
 from pydantic import ConfigDict
 
-from accelsweep.base.version import __version__
 from accelsweep.base.documents import Frozen
+from accelsweep.base.version import __version__
 
 
 class AnswerPart(Frozen):
