@@ -10,7 +10,7 @@ import doubts
 import errors
 import metrics
 import notebook
-from links import EXAMPLES, PLAIN, SHOWN, for_the_site
+from links import EXAMPLES, METHOD, PLAIN, SHOWN, for_the_site
 from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.structure.files import File, Files
 from sources import ROOT
@@ -46,7 +46,8 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
     for path, text in texts.items():
         files.append(File.generated(config, path, content=text))
     for report, page in EXAMPLES.items():
-        files.append(File.generated(config, page, abs_src_path=str((ROOT / report).with_name("index.html"))))
+        text = (ROOT / report).with_name("index.html").read_text("utf-8")
+        files.append(File.generated(config, page, content=text.replace(METHOD, "../method.html")))
     run = notebook.executed()
     for path in list(files.src_paths):
         if path == notebook.SOURCE.name:

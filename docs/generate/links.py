@@ -20,6 +20,9 @@ EXAMPLES = {
 }
 """The reports that the site shows as they are, each one self-contained page."""
 
+METHOD = "../../../../../docs/method.md"
+"""The way from an example's report to the page about the method, in the repository."""
+
 PLAIN = ("LICENSE", "CITATION.cff")
 """Files that the site offers as they are."""
 
