@@ -249,13 +249,17 @@ def claims(
 @app.command()
 def ui(
     port: Annotated[int | None, typer.Option(min=1, max=65535, help="port on 127.0.0.1 (default: a free one)")] = None,
+    browser: Annotated[
+        bool | None,
+        typer.Option("--open/--no-open", help="open the latest sweep in the browser (default: on a desktop)"),
+    ] = None,
     tracking_uri: TrackingUri = None,
 ) -> None:
     """Open MLflow's UI on this folder's results, on loopback, until Ctrl-C."""
     from accelsweep.drive.console import say
     from accelsweep.publish.ui import serve_ui
 
-    raise typer.Exit(serve_ui(Path.cwd(), port=port, tracking_uri=tracking_uri, tell=say))
+    raise typer.Exit(serve_ui(Path.cwd(), port=port, tracking_uri=tracking_uri, browser=browser, tell=say))
 
 
 @app.command()

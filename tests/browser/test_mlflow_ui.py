@@ -36,8 +36,8 @@ FLAGS = (
     " --disable-component-update --disable-sync"
 )
 SECONDS = 1000
-CELL = "devices x2 | 32-true | batch 32"
-OTHER = "devices x1 | 32-true | batch 32"
+CELL = "x2, fp32, b32"
+OTHER = "x1, fp32, b32"
 
 pytestmark = [
     pytest.mark.browser,
@@ -128,10 +128,10 @@ def test_the_list_shows_cells_by_name_and_their_repeats_below_them(site: Site) -
     page = site.open()
     expect(site.row(CELL)).to_be_visible()
     until(lambda: len(cells_of(site)) == 10)
-    assert not any("repeat" in name for name in cells_of(site)), "repeats stay folded below their cell"
+    assert not any("#" in name for name in cells_of(site)), "repeats stay folded below their cell"
     site.row(CELL).get_by_role("button").first.click()
     for repeat in range(3):
-        expect(site.row(f"{CELL} | repeat {repeat}")).to_be_visible()
+        expect(site.row(f"{CELL} #{repeat}")).to_be_visible()
     site.keep("runs")
     expect(page.get_by_text("34 matching runs")).to_be_visible()
 
@@ -169,8 +169,8 @@ def test_the_charts_of_both_views_are_drawn(site: Site) -> None:
 def test_a_repeat_shows_its_reason_params_curves_and_artifacts(site: Site) -> None:
     page = site.open()
     site.row(CELL).get_by_role("button").first.click()
-    page.get_by_role("link", name=f"{CELL} | repeat 0", exact=True).click()
-    expect(page.get_by_role("heading", name=f"{CELL} | repeat 0")).to_be_visible()
+    page.get_by_role("link", name=f"{CELL} #0", exact=True).click()
+    expect(page.get_by_role("heading", name=f"{CELL} #0")).to_be_visible()
     expect(page.get_by_text("effective.strategy", exact=True)).to_be_visible()
     expect(page.get_by_text("unavailable: RAPL is not readable here")).to_be_visible()
     expect(page.get_by_text("Digits (").first).to_be_visible()
@@ -201,8 +201,8 @@ def test_runs_are_filtered_by_a_param(site: Site) -> None:
     page.get_by_test_id("search-box").fill("params.batch_size = '128' and tags.outcome = 'out_of_memory'")
     page.get_by_test_id("search-box").press("Enter")
     expect(page.get_by_text(re.compile(r"\b4 matching runs"))).to_be_visible()
-    found = {"devices x2 | 32-true | batch 128"}
-    until(lambda: {name.partition(" | repeat")[0] for name in site.names()} == found)
+    found = {"x2, fp32, b128"}
+    until(lambda: {name.partition(" #")[0] for name in site.names()} == found)
 
 
 def test_two_cells_are_compared_in_a_chart(site: Site) -> None:
@@ -232,8 +232,8 @@ def test_the_report_opens_in_the_artifact_viewer(site: Site) -> None:
     page.get_by_text("report", exact=True).last.click()
     page.get_by_text("index.html", exact=True).click()
     report = page.frame_locator("iframe.mlflow-html-iframe")
-    sentence = Findings.read(site.folder.findings).recommendation.sentence
-    expect(report.get_by_text(sentence.split(":")[0]).first).to_be_visible()
+    headline = Findings.read(site.folder.findings).recommendation.headline
+    expect(report.get_by_text(headline).first).to_be_visible()
     expect(report.locator("svg").first).to_be_visible()
     site.keep("report")
 
@@ -249,10 +249,10 @@ def test_runs_appear_while_the_sweep_goes_on(site: Site) -> None:
     follower = subprocess.Popen(command, stdout=subprocess.DEVNULL)
     try:
         shutil.copytree(waiting / f"{cell}-r0", going.run(f"{cell}-r0"))
-        _until(lambda: f"{OTHER} | repeat 0" in _opened(site, "going"))
+        _until(lambda: f"{OTHER} #0" in _opened(site, "going"))
         shutil.copytree(waiting / f"{cell}-r1", going.run(f"{cell}-r1"))
-        _until(lambda: f"{OTHER} | repeat 1" in _opened(site, "going"))
-        assert f"{OTHER} | repeat 2" not in site.names()
+        _until(lambda: f"{OTHER} #1" in _opened(site, "going"))
+        assert f"{OTHER} #2" not in site.names()
     finally:
         follower.send_signal(signal.SIGTERM)
         assert follower.wait(PATIENCE_SECONDS) == 0
@@ -264,9 +264,9 @@ def _opened(site: Site, name: str) -> list[str]:
         site.page.set_default_timeout(4 * SECONDS)
         site.open(name)
         expect(site.row(OTHER)).to_be_visible()
-        if f"{OTHER} | repeat 0" not in site.names():
+        if f"{OTHER} #0" not in site.names():
             site.row(OTHER).get_by_role("button").first.click()
-            expect(site.row(f"{OTHER} | repeat 0")).to_be_visible()
+            expect(site.row(f"{OTHER} #0")).to_be_visible()
     except sync_api.TimeoutError:
         return []
     return site.names()

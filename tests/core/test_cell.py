@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from accelsweep.core.cell import PLAN_KEYS, cell_name, label, scientific
+from accelsweep.core.cell import PLAN_KEYS, cell_name, in_short, label, scientific
 
 CONFIG = {"accelerator": "cpu", "batch_size": 32, "model": {"_target_": "m.Net", "width": 8}, "site": {"name": "local"}}
 
@@ -65,3 +65,17 @@ def test_scientific_keeps_user_keys():
 )
 def test_a_label_reads_well(axes, text):
     assert label(axes) == text
+
+
+@pytest.mark.parametrize(
+    ("axes", "text"),
+    [
+        ({"accelerator": "cuda", "devices": 2, "precision": "bf16-mixed", "batch_size": 256}, "cuda x2, bf16, b256"),
+        ({"devices": 1, "precision": "16-true"}, "x1, 16-true"),
+        ({"accelerator": "cpu"}, "cpu"),
+        ({"model.width": 64, "optimizer.lr": 0.1}, "width=64, lr=0.1"),
+        ({}, "the only setting"),
+    ],
+)
+def test_a_short_name_fits_a_narrow_column(axes, text):
+    assert in_short(axes) == text

@@ -26,7 +26,7 @@ pytestmark = pytest.mark.real
 
 Published = tuple[SweepFolder, str]
 ReadStore = Callable[[SweepFolder, str], dict[str, dict[str, Any]]]
-BASELINE = "devices x1 | 32-true | batch 32"
+BASELINE = "x1, fp32, b32"
 
 
 def record_of(folder: SweepFolder, **axes: Any) -> Record:
@@ -57,7 +57,12 @@ def test_a_cell_is_a_parent_run_and_each_repeat_a_child_with_its_true_ending(
     sweep, uri = published
     held = read_store(sweep, uri)
     manifest = Manifest.read(sweep.manifest)
-    assert {held[f"cell:{cell.name}"]["name"] for cell in manifest.cells} >= {BASELINE}
+    names = {key: entry["name"] for key, entry in held.items() if not key.startswith("report:")}
+    assert names[f"cell:{manifest.baseline}"] == BASELINE
+    assert len(set(names.values())) == len(names)
+    assert max(map(len, names.values())) <= 24, "the UI would cut it"
+    whole = {held[f"cell:{cell.name}"]["tags"]["cell"] for cell in manifest.cells}
+    assert whole >= {"devices x1 | 32-true | batch 32"}
     statuses = {}
     for run in manifest.wanted_runs():
         if sweep.record(run).exists():

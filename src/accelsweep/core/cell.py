@@ -114,6 +114,23 @@ def in_words(axes: Mapping[str, Any]) -> str:
     return ", ".join(words_of(axes)) or "the only setting"
 
 
+_IN_LETTERS = {"32-true": "fp32", "64-true": "fp64", "16-mixed": "fp16", "bf16-mixed": "bf16"}
+
+
+def in_short(axes: Mapping[str, Any]) -> str:
+    """Return a setting's name for a narrow column: `cuda x2, bf16, b256, width=64`."""
+    rest = dict(axes)
+    accelerator, devices = rest.pop("accelerator", None), rest.pop("devices", None)
+    precision, batch_size = rest.pop("precision", None), rest.pop("batch_size", None)
+    counted = [str(accelerator)] if accelerator is not None else []
+    counted += [f"x{devices}"] if devices is not None else []
+    parts = [" ".join(counted)] if counted else []
+    parts += [] if precision is None else [_IN_LETTERS.get(str(precision), str(precision))]
+    parts += [] if batch_size is None else [f"b{batch_size}"]
+    parts += [f"{key.rpartition('.')[2]}={as_typed(value)}" for key, value in rest.items()]
+    return masked(", ".join(parts)) or "the only setting"
+
+
 def _devices(accelerator: Any, devices: Any) -> str:
     """Return the devices of a setting: `2 processes` on a CPU, `1 GPU`, `4 devices` where their kind is not swept."""
     count = 1 if devices is None else devices

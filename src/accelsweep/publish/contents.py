@@ -13,7 +13,7 @@ from typing import Any
 
 from accelsweep.base.documents import canonical_json, sha256_text
 from accelsweep.base.errors import DamagedFile
-from accelsweep.core.cell import label
+from accelsweep.core.cell import in_short, label
 from accelsweep.core.config import CellConfig
 from accelsweep.core.outcome import Outcome
 from accelsweep.core.plans import PlannedCell, Run
@@ -26,7 +26,8 @@ from accelsweep.state.records import read_record
 
 _STATUS = {Outcome.measured: "FINISHED", Outcome.timed_out: "KILLED"}
 RUNNING_SOURCE = "running"
-_MAX_RUN_NAME = 250
+_MOST_SHOWN = 24
+_LONGEST_TAG = 250
 
 
 def run_key(run: str) -> str:
@@ -40,9 +41,13 @@ def cell_key(cell: str) -> str:
 
 
 def run_name(axes: Mapping[str, Any], repeat: int | None = None) -> str:
-    """Return the name of a cell or of one of its repeats, numbered as its folder: `cuda x2 | batch 256 | repeat 2`."""
-    ending = "" if repeat is None else f" | repeat {repeat}"
-    return plain(label(axes), limit=_MAX_RUN_NAME - len(ending)) + ending
+    """Return the name of a setting or of one of its repeats, numbered as its folder: `cuda x2, bf16, b256 #2`.
+
+    The UI shows the first 24 characters or so. The tag `cell` has the whole name.
+    """
+    ending = "" if repeat is None else f" #{repeat}"
+    name, most = plain(in_short(axes)), _MOST_SHOWN - len(ending)
+    return (name if len(name) <= most else name[: most - 1].rstrip(" ,") + "\N{HORIZONTAL ELLIPSIS}") + ending
 
 
 def finished_run(folder: SweepFolder, finished: Finished, cell: PlannedCell) -> Wanted:
@@ -148,7 +153,7 @@ def _settings(record: Record, axes: dict[str, Any]) -> dict[str, Any]:
 
 def cell_tags(cell: PlannedCell) -> dict[str, str]:
     """Return the tags by which a cell and its repeats are grouped: its readable name, and its own."""
-    return tags({"cell": run_name(cell.axes), "cell_id": cell.name})
+    return tags({"cell": plain(label(cell.axes), limit=_LONGEST_TAG), "cell_id": cell.name})
 
 
 def _run_tags(record: Record, finished: Finished, damage: DamagedFile | None) -> dict[str, str]:

@@ -22,8 +22,8 @@ Stamp = tuple[int, int]
 """A file's modification time in nanoseconds and its size: these change when a file is written anew."""
 
 
-_FORM = 2
-"""Raised whenever a repeat gets other tags, params or metrics: copies of an earlier version are then completed."""
+_FORM = 3
+"""Raised whenever a repeat gets another name, tags, params or metrics: earlier copies are then completed."""
 
 
 @dataclass(frozen=True)

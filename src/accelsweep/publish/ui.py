@@ -23,6 +23,7 @@ import psutil
 from accelsweep.base.errors import EXIT_INCOMPLETE, EXIT_OK, AccelsweepError, InputError
 from accelsweep.base.secrets import masked
 from accelsweep.machine import linux
+from accelsweep.publish.browser import open_in_browser
 from accelsweep.publish.location import is_server, resolve
 from accelsweep.publish.publisher import Tell
 from accelsweep.publish.state import copies
@@ -37,12 +38,19 @@ _START_SECONDS = 90.0
 _STOP_SECONDS = 5.0
 
 
-def serve_ui(home: Path, port: int | None = None, tracking_uri: str | None = None, *, tell: Tell = print) -> int:
+def serve_ui(
+    home: Path,
+    port: int | None = None,
+    tracking_uri: str | None = None,
+    *,
+    browser: bool | None = False,
+    tell: Tell = print,
+) -> int:
     """Serve the UI on 127.0.0.1 until Ctrl-C or SIGTERM, and return the exit code.
 
     Without a `port`, MLflow's usual 5000 is taken if it is free, else any free one. Where the store is a tracking
-    server, nothing is started, and its address is printed. Raises InputError if the asked port is taken. Main thread
-    only.
+    server, nothing is started, and its address is printed. The first view of the latest sweep is opened in the user's
+    `browser`; None opens it where there is one. Raises InputError if the asked port is taken. Main thread only.
     """
     uri = resolve(home, tracking_uri)
     if is_server(uri):
@@ -52,8 +60,13 @@ def serve_ui(home: Path, port: int | None = None, tracking_uri: str | None = Non
     stop = threading.Event()
     with _signals(stop), running_server(home, uri, port) as server:
         tell(f"MLflow's UI on {masked(uri)}: {server.address} (Ctrl-C stops it)")
-        for name, copied in list(copies(home, uri).items())[:_MAX_LINKS]:
-            tell(f"  {name}: {server.address}{link(copied.experiment_id, SETTINGS_VIEW if copied.views else None)}")
+        links = {
+            name: f"{server.address}{link(copied.experiment_id, SETTINGS_VIEW if copied.views else None)}"
+            for name, copied in list(copies(home, uri).items())[:_MAX_LINKS]
+        }
+        for name, address in links.items():
+            tell(f"  {name}: {address}")
+        open_in_browser(next(iter(links.values()), server.address), browser, tell)
         while server.process.poll() is None:
             if stop.wait(0.2):
                 tell("stopped")
