@@ -1,6 +1,22 @@
-"""`python -m accelsweep` is `accelsweep`."""
+"""`python -m accelsweep` is `accelsweep`. Ctrl-C ends it in one line also while it is still being imported."""
 
-from accelsweep.cli import main
+from __future__ import annotations
+
+import sys
+
+from accelsweep.base.errors import EXIT_INTERRUPTED
+
+
+def main() -> None:
+    """Import the command line and run it."""
+    try:
+        from accelsweep.cli import main as command_line
+
+        command_line()
+    except KeyboardInterrupt:
+        sys.stderr.write("accelsweep: interrupted\n")
+        sys.exit(EXIT_INTERRUPTED)
+
 
 if __name__ == "__main__":
     main()
