@@ -22,6 +22,7 @@ from patience import PATIENCE_SECONDS
 
 from accelsweep.core.findings import Findings
 from accelsweep.core.plans import Manifest
+from accelsweep.publish.contents import run_name
 from accelsweep.publish.state import copies
 from accelsweep.publish.views import REPEATS_VIEW, SETTINGS_VIEW, link
 from accelsweep.state.folders import SweepFolder
@@ -140,13 +141,13 @@ def test_the_first_view_answers_without_a_click(site: Site) -> None:
     """The settings stand there by their speed-up, with interval, verdict, doubts, rate and quality beside them."""
     page = site.view(SETTINGS_VIEW)
     cells = [cell for cell in Findings.read(site.folder.findings).cells if cell.speedup is not None]
-    ratios = {cell.label: cell.speedup.ratio.value for cell in cells if cell.speedup}
+    ratios = {run_name(cell.axes): cell.speedup.ratio.value for cell in cells if cell.speedup}
     expect(site.row(max(ratios, key=ratios.__getitem__))).to_be_visible()
     shown = [name for name in site.names() if name in ratios]
     assert shown == sorted(ratios, key=ratios.__getitem__, reverse=True)
     headings = {"speedup", "speedup_low", "speedup_high", "verdict", "doubts", "samples_per_second"}
     until(lambda: headings <= {text.strip() for text in page.locator(".ag-header-cell").all_inner_texts()})
-    assert not [name for name in site.names() if "repeat" in name or name.startswith("report")]
+    assert not [name for name in site.names() if "#" in name or name.startswith("report")]
     expect(page.get_by_text(Findings.read(site.folder.findings).recommendation.sentence[:30]).first).to_be_visible()
     site.keep("view")
     page.get_by_role("button", name="1 Settings").click()

@@ -341,7 +341,7 @@ def test_in_a_sandboxed_frame_sections_scroll_and_files_are_shown(browser, repor
         assert frame.input_value("dialog textarea").startswith(first)
         assert frame.get_attribute("dialog a", "download") == address
         frame.click("dialog button")
-        assert frame.locator("dialog").count() == 0
+        frame.wait_for_selector("dialog", state="detached")
     page.close()
 
 

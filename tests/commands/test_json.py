@@ -14,6 +14,7 @@ from accelsweep.commands.doctor import examine
 from accelsweep.commands.plan import print_plan
 from accelsweep.commands.runs import print_runs
 from accelsweep.commands.status import print_status
+from accelsweep.core.findings import Findings
 from accelsweep.core.outcome import Outcome
 from accelsweep.core.plans import Manifest
 from accelsweep.core.record import Record
@@ -77,7 +78,7 @@ def test_status_holds_the_headline_and_the_report_of_a_finished_sweep(example_sw
     print_status(example_sweep.home, "example", as_json=True)
     (state,) = told(capsys)["sweeps"]
     assert state["report"] == "reports/example/index.html"
-    assert "samples" in state["recommendation"] or "rate" in state["recommendation"]
+    assert state["recommendation"] == Findings.read(example_sweep.findings).recommendation.sentence
     assert not state["report_outdated"]
     assert state["planned"] == state["settled"] + state["remaining"] == 24
     assert sum(state["outcomes"].values()) == 23, "one run has left no record"

@@ -37,10 +37,7 @@ WORKLOADS = "workloads"
 
 NOT_A_CONFIG = {
     ("core/config.py", "self.data"): "a data set's own key, which is called like one of ours",
-    ("analyse/advice/words.py", "axes"): "swept keys with their values, whichever keys the user swept",
-    ("analyse/advice/words.py", "cell.axes"): "swept keys with their values",
-    ("analyse/advice/words.py", "effective"): "the settings really in force, a column of the findings",
-    ("analyse/advice/words.py", "cell.effective"): "the settings really in force, a column of the findings",
+    ("core/findings.py", "self.effective"): "the settings really in force, a column of the findings",
     ("core/cell.py", "rest"): "swept keys with their values, for the cell's label",
     ("core/cell.py", "config"): "`workloads` asks about plain mappings, see WORKLOADS",
     ("measure/surroundings/doubts.py", "before"): "the state of the devices around a run",
