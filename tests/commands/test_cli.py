@@ -21,7 +21,7 @@ SURFACE = {
     "publish": "NAME --tracking-uri",
     "compare": "BEFORE AFTER --fail-if --json",
     "claims": "NAMES --minutes",
-    "ui": "--port --tracking-uri",
+    "ui": "--port --open --tracking-uri",
     "doctor": "--json",
     "debug": "NAME SETTING",
     "clean": "NAME --yes -y",
