@@ -23,7 +23,7 @@ setup: $(VENV)/.installed ## create .venv with the pinned set and all that devel
 package: $(VENV)/.package ## create .venv with accelsweep and the pinned packages that it needs, and no more
 
 # Modules are compiled when they are first imported: most of those that lie in the packages never are. That only pays if
-# what was compiled may be kept. Else each process would compile torch anew, for ten seconds.
+# what was compiled may be kept. Else each process would compile torch anew.
 unexport PYTHONDONTWRITEBYTECODE
 PIP_INSTALL = PIP_CONSTRAINT=constraints.txt $(RUN)/python -m pip install --quiet --disable-pip-version-check --no-compile
 

@@ -108,7 +108,10 @@ def table_text(table: ReportTable) -> str:
 
 def _opened(first: Entry, lines: Iterable[More]) -> str:
     """Return what a row opens to as one item of a list; what is to be typed stands in code."""
-    said = [f"{escape(line.name)}: {_inline_code(line.text) if line.code else escape(line.text)}" for line in lines]
+    said = [
+        f"{escape(line.name)}: {_inline_code(line.text) if line.code else escape(line.text.rstrip('.'))}"
+        for line in lines
+    ]
     return f"**{escape(first.text)}**: {'; '.join(said)}."
 
 

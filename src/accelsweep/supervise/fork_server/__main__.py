@@ -65,8 +65,8 @@ def _serve(connection: socket.socket, listener: socket.socket, here: Surrounding
             listener.close()
             asked["environment"] |= added
             _live(connection, streams, asked)
-    except OSError:
-        traceback.print_exc()  # the job has died, or finds out now that it must do without us
+    except (OSError, ValueError, KeyError):  # the job has died, or what it said is no question: it must do without us
+        traceback.print_exc()
     finally:
         for stream in streams:
             os.close(stream)
