@@ -122,9 +122,9 @@ def test_a_command_that_fails_is_said_with_its_last_words(tmp_path: Path, clock:
 
 
 def test_a_command_that_hangs_is_ended_with_its_children(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(delivery, "TIMEOUT_SECONDS", 0.5)
+    monkeypatch.setattr(delivery, "TIMEOUT_SECONDS", 5.0)  # on a busy machine a shell needs a second to begin
     why = Target(f"command: sh -c 'echo $$ > {tmp_path}/pid; exec sleep 1000' & wait").send(MESSAGE)
-    assert why == "it took longer than 0.5 s"
+    assert why == "it took longer than 5 s"
     child = int((tmp_path / "pid").read_text())
     state = Path(f"/proc/{child}/stat")
     assert not state.exists() or " Z " in state.read_text()
