@@ -20,7 +20,7 @@ from accelsweep.core.plans import Manifest
 from accelsweep.core.record import Record
 from accelsweep.drive.finish import finish, report
 from accelsweep.notebook import opening
-from accelsweep.report.page import vega_lite_version
+from accelsweep.report.libraries import vega_lite_version
 
 
 @pytest.fixture(scope="module")

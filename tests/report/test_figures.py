@@ -22,7 +22,7 @@ from accelsweep.report.figures.speedup import FIRST_CELLS, MOST_CELLS, speedup_f
 from accelsweep.report.figures.steps import MOST_RUNS, chosen_runs, steps_figure
 from accelsweep.report.figures.theme import DARK, LIGHT, SHAPES, Palette
 from accelsweep.report.figures.tradeoff import round_ticks, tradeoff_figures
-from accelsweep.report.page import vega_lite_version
+from accelsweep.report.libraries import vega_lite_version
 
 NAMES = {"breakdown", "speedup", "heatmap", "throughput", "scaling", "efficiency", "steps", "quality", "pareto-memory"}
 

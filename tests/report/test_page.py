@@ -11,8 +11,9 @@ import pytest
 from accelsweep.core.findings import Recommendation
 from accelsweep.core.record import Doubt
 from accelsweep.report.content import build_content
+from accelsweep.report.libraries import chart_libraries
 from accelsweep.report.markdown import render_markdown
-from accelsweep.report.page import chart_libraries, render_page
+from accelsweep.report.page import render_page
 from accelsweep.report.table import MOST_ROWS
 
 VOID = {"meta", "img", "br", "input", "link", "hr"}

@@ -1,4 +1,4 @@
-"""The folder of this machine's locks: node-local, and only its owner can write to it."""
+"""The folder that a user has on a machine: locks, and what takes long to make. Only its owner can write to it."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from pathlib import Path
 from accelsweep.base.errors import AccelsweepError
 
 FOLDER_VARIABLE = "ACCELSWEEP_LEASES"
-"""Environment variable that names another node-local folder for the locks."""
+"""Environment variable that names another node-local folder."""
 
 
 def lease_folder() -> Path:
-    """Return the node-local folder of the locks, made if need be. Refuses one that another user could tamper with."""
+    """Return the node-local folder, made if need be. Refuses one that another user could tamper with."""
     folder = Path(os.environ.get(FOLDER_VARIABLE) or f"/tmp/accelsweep-{os.getuid()}")  # noqa: S108 - owner checked below
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     found = folder.lstat()

@@ -15,15 +15,14 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-import altair as alt
 import jinja2
-import vl_convert
 from markupsafe import Markup
 
 from accelsweep.core.doubt_words import in_words
 from accelsweep.report.content import METHOD, Content
 from accelsweep.report.figures.figure import Figure, Row
 from accelsweep.report.format import in_about, sentence
+from accelsweep.report.libraries import chart_libraries
 from accelsweep.report.table import Entry, ReportTable
 
 TEMPLATES = Path(__file__).with_name("templates")
@@ -68,17 +67,6 @@ def embed_json(value: Any) -> Markup:
     for character in "<>&\u2028\u2029":
         text = text.replace(character, f"\\u{ord(character):04x}")
     return Markup(text)  # noqa: S704 (every character that HTML gives a meaning is escaped above)
-
-
-@cache
-def chart_libraries() -> str:
-    """Return Vega, Vega-Lite and Vega-Embed as one script that defines `vegaEmbed`; about 0.9 MB, no request."""
-    return str(vl_convert.javascript_bundle("window.vegaEmbed = vegaEmbed;", vega_lite_version()))
-
-
-def vega_lite_version() -> str:
-    """Return the Vega-Lite version that altair writes, as vl-convert names it: `6.4`."""
-    return ".".join(alt.SCHEMA_VERSION.removeprefix("v").split(".")[:2])
 
 
 def _chart(figure: Figure) -> dict[str, Any]:

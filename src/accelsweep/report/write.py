@@ -16,8 +16,9 @@ from accelsweep.report.content import Content, build_content
 from accelsweep.report.csvs import to_csv
 from accelsweep.report.figures.absent import absent_picture
 from accelsweep.report.figures.figure import Figure
+from accelsweep.report.libraries import vega_lite_version
 from accelsweep.report.markdown import render_markdown
-from accelsweep.report.page import render_page, vega_lite_version
+from accelsweep.report.page import render_page
 from accelsweep.report.place import ReportPlace
 
 PAGE = "index.html"
