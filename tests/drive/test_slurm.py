@@ -8,7 +8,7 @@ from accelsweep.commands.plan import print_plan
 from accelsweep.core.plans import Manifest
 from accelsweep.core.settings import Site
 from accelsweep.drive.profiles import check_profile
-from accelsweep.drive.slurm import Stranded, read_jobs
+from accelsweep.drive.slurm.jobs import read_jobs
 from accelsweep.state.folders import SweepFolder
 
 
@@ -58,18 +58,3 @@ def test_a_plan_for_a_cluster_tells_its_jobs(tmp_path, capsys):
 def test_a_plan_for_a_cluster_refuses_a_profile_for_one_machine(tmp_path):
     with pytest.raises(InputError, match="--profile slurm"):
         print_plan(tmp_path, ["site=slurm_example", "accelerator=cuda"], name=None, add_repeats=0, profile="local")
-
-
-def test_jobs_that_slurm_leaves_standing_are_set_going_again(example_sweep: SweepFolder):
-    stranded = Stranded(example_sweep, print)
-    listing = "3|PREEMPTED|None\n4|NODE_FAIL|NodeDown\n5|PENDING|launch failed requeued held\n6|PENDING|Priority\n"
-    commands = [command for command, _ in stranded.remedies(listing)]
-    assert commands == [("scontrol", "requeue", "3"), ("scontrol", "requeue", "4"), ("scontrol", "release", "5")]
-
-
-def test_a_job_that_no_node_can_start_is_given_up(example_sweep: SweepFolder):
-    stranded = Stranded(example_sweep, print)
-    held = "5|PENDING|launch failure limit exceeded requeued held\n"
-    commands = [command for _ in range(4) for command, _ in stranded.remedies(held)]
-    assert commands == [("scontrol", "release", "5")] * 3 + [("scancel", "5")]
-    assert [command for command, _ in stranded.remedies("5|PENDING|JobHeldUser\n")] == []  # somebody's wish

@@ -41,6 +41,34 @@ def test_a_cancelled_job_is_submitted_again_and_keeps_what_it_had_measured(home)
     assert len(home.submitted()) == 2
 
 
+@pytest.mark.parametrize(
+    ("override", "words"),
+    [
+        ("+site.slurm.modules=[cuda/12]", "module: command not found"),
+        ("+site.slurm.scratch=/proc/nowhere", "cannot create directory"),
+        ("+site.slurm.container=nocontainer", "nocontainer: command not found"),
+    ],
+)
+def test_a_node_that_cannot_be_prepared_is_told_in_the_shells_words(home, override, words):
+    output = home.finished(home.start(override), code=1)
+    last = output.splitlines()[-1]
+    assert last.startswith("not_run: 2 runs: its job ")
+    assert "ended as FAILED" in last
+    assert words in last
+
+
+def test_a_job_that_waits_too_long_is_left_out_with_the_reason_and_the_same_command_measures_it(home):
+    command = ("site.slurm.partition=scrap", "limits.queue_minutes=0.3")
+    home.slurm("scontrol", "update", "partitionname=scrap", "state=down")
+    try:
+        output = home.finished(home.start(*command), code=1)
+    finally:
+        home.slurm("scontrol", "update", "partitionname=scrap", "state=up")
+    assert "jobs wait in Slurm's queue: 1 x PartitionDown" in output
+    assert "more than limits.queue_minutes (0.3) in Slurm's queue, which says: Part" in output.splitlines()[-1]
+    assert "[2/2]" in home.run(*command)
+
+
 def test_a_new_head_waits_for_the_jobs_of_a_killed_one(home):
     head = home.start(*SLOW)
     claim = home.in_a_run()

@@ -56,6 +56,15 @@ def test_a_sweep_goes_through_slurm_to_its_report(home):
     assert home.submitted() == jobs
 
 
+def test_a_job_that_slurm_refuses_is_told_in_its_words_in_the_last_line_the_list_and_the_report(home):
+    output = home.finished(home.start("site.slurm.partition=nonesuch"), code=1)
+    words = "Slurm refused its job (invalid partition specified: nonesuch; "
+    assert output.splitlines()[-1].startswith(f"not_run: 2 runs: {words}")
+    assert words in home.say("runs", "tiny")
+    assert words in (home.folder.report / "index.html").read_text()
+    assert "[2/2]" in home.run()  # the right partition, the same sweep
+
+
 CONTAINER = """\
 #!/bin/sh
 # stands for `apptainer exec --nv IMAGE`: something of another's making that starts what comes after its own arguments

@@ -16,7 +16,6 @@ from accelsweep.base.errors import EXIT_INCOMPLETE, EXIT_INTERRUPTED, EXIT_OK, I
 from accelsweep.base.shipped import shipped_root
 from accelsweep.commands.pilot import plan_after_pilot, refuse_short_budget
 from accelsweep.commands.plan import show_plan
-from accelsweep.drive import slurm
 from accelsweep.drive.console import say
 from accelsweep.drive.delivery import Target
 from accelsweep.drive.fork_server import fork_server
@@ -28,6 +27,9 @@ from accelsweep.drive.profiles import check_profile, find_profile
 from accelsweep.drive.progress import SweepProgress
 from accelsweep.drive.ready import make_ready
 from accelsweep.drive.results import print_results
+from accelsweep.drive.slurm.ask import refuse_without_slurm
+from accelsweep.drive.slurm.jobs import settle_old_jobs
+from accelsweep.drive.slurm.queue import Queue
 from accelsweep.drive.standing import note_standing, stands
 from accelsweep.state.folders import SweepFolder
 from accelsweep.state.tail import last_lines
@@ -90,6 +92,8 @@ def carried_out(home: Path, request: Request) -> Ended:
     plan = make_plan(home, request.overrides, name=request.name, add_repeats=request.add_repeats)
     site = plan.manifest.site
     check_profile(profile, site)
+    if site.scheduler == "slurm":
+        refuse_without_slurm(site.name)
     refuse_short_budget(home, plan, budget_seconds)
     show_plan(home, plan)
     folder = SweepFolder(home, plan.manifest.sweep)
@@ -117,10 +121,13 @@ def _measured(folder: SweepFolder, request: Request, plan: Plan, budget_seconds:
             notices.look(progress)
 
         def drive(plan: Plan) -> int:
-            return _drive(folder, request, _snakemake_options(request, plan), deadline, watch)
+            queue = Queue(folder, say, plan.manifest.settings.limits.queue_minutes)
+            options = _snakemake_options(request, plan)
+            code = _drive(folder, request, options, queue, deadline, watch)
+            return _drive(folder, request, options, queue.anew(), deadline, watch) if queue.forgotten else code
 
         if site.scheduler == "slurm":
-            slurm.settle_old_jobs(folder, say, cancel=request.cancel_old, beat=head.beat)
+            settle_old_jobs(folder, say, cancel=request.cancel_old, beat=head.beat)
         write_plan(home, plan)  # only now: the plan of a sweep that is being run belongs to its head
         make_ready(folder, _warn)
         whole = stands(folder, request.tracking_uri)
@@ -162,21 +169,26 @@ def _drive(
     folder: SweepFolder,
     request: Request,
     options: list[str],
+    queue: Queue,
     deadline: float | None,
     watch: Callable[[SweepProgress], None],
 ) -> int:
     """Run Snakemake and the publisher to their ends, and call `watch` twice a second meanwhile.
 
-    No run begins after `deadline`, on the monotonic clock.
+    No run begins after `deadline`, on the monotonic clock. Snakemake is ended where it waits for jobs that Slurm has
+    forgotten.
     """
-    progress, jobs = SweepProgress.begin(folder), slurm.Stranded(folder, say)
+    progress = SweepProgress.begin(folder)
     with _publisher(folder, request) as publisher, _snakemake(folder, options) as snakemake:
         try:
             with progress.shown():
                 while snakemake.running():
                     progress.update()
                     watch(progress)
-                    jobs.update()
+                    queue.update()
+                    if queue.forgotten:
+                        say("Slurm has forgotten the jobs that Snakemake waits for (MinJobAge): starting it again")
+                        snakemake.interrupt()
                     deadline = _stop_at(folder, deadline)
                     time.sleep(_POLL_SECONDS)
                 progress.update()

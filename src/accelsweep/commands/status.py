@@ -11,7 +11,6 @@ from accelsweep.core.cell import label
 from accelsweep.core.findings import Findings
 from accelsweep.core.outcome import Outcome
 from accelsweep.core.plans import Manifest, Run
-from accelsweep.drive import slurm
 from accelsweep.drive.answers.state import (
     BlockAtWork,
     HeadAtWork,
@@ -23,6 +22,7 @@ from accelsweep.drive.answers.state import (
 )
 from accelsweep.drive.console import duration, say
 from accelsweep.drive.head import living_head
+from accelsweep.drive.slurm.jobs import Job, jobs
 from accelsweep.state.folders import SweepFolder, existing_sweep, known_sweeps
 from accelsweep.state.status import Status, WorkedBlock, status
 
@@ -101,7 +101,7 @@ def _outdated(findings: Findings, manifest: Manifest, state: Status) -> bool:
 
 def _jobs(folder: SweepFolder) -> tuple[tuple[JobInQueue, ...] | None, str | None]:
     try:
-        return tuple(map(JobInQueue.model_validate, slurm.jobs(folder))), None
+        return tuple(map(JobInQueue.model_validate, jobs(folder))), None
     except AccelsweepError as error:
         return None, str(error)
 
@@ -159,7 +159,7 @@ def _lines(state: SweepState) -> Iterator[str]:
 
 
 def _queued(job: JobInQueue) -> str:
-    return str(slurm.Job(**job.model_dump()))
+    return str(Job(**job.model_dump()))
 
 
 def _running(one: BlockAtWork) -> str:

@@ -29,10 +29,12 @@ class Limits(Frozen):
 
     `block_seconds` is for one supervisor of a block: once it is spent no further run of the block is started.
     `silence_seconds` bounds the time from one step to the next; None lets a silent run be until `run_seconds` are over.
+    `queue_minutes` is for a job in Slurm's queue: one that waits longer is left out; None lets it wait.
     """
 
     run_seconds: Positive = 600.0
     silence_seconds: Positive | None = SILENCE_SECONDS
+    queue_minutes: Positive | None = None
     block_seconds: Positive | None = None
     stop_grace_seconds: NotNegative = 5.0
     retries: AtLeast0 = 1

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from accelsweep.core.plans import Manifest
 from accelsweep.drive.results import not_run_lines
+from accelsweep.drive.slurm.failures import note_failed_jobs
 from accelsweep.state.entry import answer, planned_sweep, sweep_parser
 from accelsweep.state.folders import SweepFolder, existing_sweep
 
@@ -51,11 +52,15 @@ def _merged(home: Path, folders: Sequence[SweepFolder]) -> Path:
 
 def main(arguments: list[str] | None = None) -> int:
     """Finish the sweep named on the command line, print the page's path and return the exit code."""
-    root = sweep_parser("drive.finish", __doc__).parse_args(arguments).sweep
-    return answer(lambda: _tell(planned_sweep(root)))
+    parser = sweep_parser("drive.finish", __doc__)
+    parser.add_argument("--log", type=Path, help="Snakemake's log, where it failed")
+    given = parser.parse_args(arguments)
+    return answer(lambda: _tell(planned_sweep(given.sweep), given.log))
 
 
-def _tell(folder: SweepFolder) -> None:
+def _tell(folder: SweepFolder, log: Path | None) -> None:
+    if log is not None:
+        note_failed_jobs(folder, log)
     print(finish(folder), *not_run_lines(folder), sep="\n")  # noqa: T201 - a command's answer
 
 
