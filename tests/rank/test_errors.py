@@ -9,8 +9,8 @@ import pytest
 import torch
 from hydra.utils import get_object, instantiate
 
-from accelsweep.base.errors import InputError, Unsupported
-from accelsweep.rank.errors import Diverged, classify, reason_of, traceback_of
+from accelsweep.base.errors import AbsentDevice, InputError, Unsupported
+from accelsweep.rank.errors import OUTCOME_OF, Diverged, classify, reason_of, traceback_of
 
 
 def really_raised(call):
@@ -97,6 +97,12 @@ def test_ours_speak_for_themselves_and_others_by_type_and_first_line():
     assert classify(Diverged("at step 3")) == "diverged"
     assert classify(Unsupported("no such device")) == "unsupported"
     assert reason_of(Unsupported("no such device")) == "no such device"
+
+
+def test_a_device_that_was_promised_and_is_not_there_is_a_fault_that_is_tried_again():
+    error = AbsentDevice("accelerator=cuda: torch finds no CUDA device here")
+    assert (classify(error), OUTCOME_OF[classify(error)].settled) == ("user_exception", False)
+    assert reason_of(error) == str(error)
 
 
 def test_what_we_say_is_the_reason_also_where_a_library_wraps_it():

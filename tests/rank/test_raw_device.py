@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import pytest
+import torch
 
-from accelsweep.base.errors import Unsupported
+from accelsweep.base.errors import AbsentDevice, Unsupported
+from accelsweep.rank.loops.make import make_loop
 from accelsweep.rank.loops.raw_device import refuse_trainer_arguments
 
 
@@ -36,3 +38,10 @@ def test_what_a_bare_loop_would_not_do_is_refused(spec, trainer, named) -> None:
 )
 def test_what_it_does_anyway_may_be_said(spec, trainer) -> None:
     refuse_trainer_arguments(spec(trainer=trainer), "loop=raw")
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU here")
+@pytest.mark.parametrize("loop", ["raw", "lightning"])
+def test_a_gpu_that_torch_does_not_find_is_no_answer_but_a_fault_of_the_machine(spec, loop) -> None:
+    with pytest.raises(AbsentDevice, match=r"accelerator=cuda: torch .* finds no CUDA device here: it was built"):
+        make_loop(spec(accelerator="cuda", loop=loop))

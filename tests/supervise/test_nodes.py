@@ -132,5 +132,7 @@ def test_a_node_makes_the_scratch_folder_that_the_job_made_on_the_first_node_onl
     leases = {"ACCELSWEEP_LEASES": str(tmp_path / "leases")}
     done = subprocess.run(command, env={**os.environ, **node, **leases}, check=False, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
-    assert RankResult.read(made.rank_result(1)).outcome is Outcome.unsupported
+    refused = RankResult.read(made.rank_result(1))
+    assert refused.outcome is Outcome.crashed, "the inventory promised them: a fault of the node, to be tried again"
+    assert "less than its site's inventory promises" in (refused.reason or "")
     assert scratch.is_dir()

@@ -40,6 +40,19 @@ def test_every_wanted_run_gets_a_record_and_the_done_file_lists_their_digests(su
     assert not supervised.folder.hold(supervised.block.stem).exists()
 
 
+def test_promised_devices_that_are_not_there_are_asked_for_again_by_the_next_command(
+    supervised: Supervised,
+) -> None:
+    """A GPU that a node has lost is no answer about the setting, which would settle it for good."""
+    cells = [{"act": "measured", "accelerator": "cuda", "devices": 64}]
+    supervised.folder, supervised.block = plan_sweep(supervised.home, cells)
+    for attempt in (1, 2):
+        supervised.run()
+        record = supervised.record(0)
+        assert (record.outcome, record.attempt) == (Outcome.crashed, attempt)
+    assert "less than its site's inventory promises" in (record.reason or "")
+
+
 def test_a_record_carries_the_place_of_its_run_and_the_results_of_rank_0(supervised: Supervised) -> None:
     supervised.plan("silent", "measured")
     supervised.run()

@@ -58,6 +58,10 @@ class Unsupported(Exception):
     """A run that cannot be done here; the message says why. It is an answer, not a failure."""
 
 
+class AbsentDevice(Exception):
+    """A device that the plan's inventory promises is not there: a fault of the machine, so the run is tried again."""
+
+
 def nearest(word: str, known: Iterable[str]) -> str:
     """Return ` (did you mean 'x'?)` for the known word closest to `word`, or an empty string if none is close."""
     close = difflib.get_close_matches(word, list(known), n=1, cutoff=0.6)

@@ -9,7 +9,7 @@ import re
 import traceback
 from pathlib import Path
 
-from accelsweep.base.errors import InputError, Unsupported
+from accelsweep.base.errors import AbsentDevice, InputError, Unsupported
 from accelsweep.base.secrets import masked
 from accelsweep.core.outcome import Outcome
 from accelsweep.rank.spec import ErrorKind
@@ -44,6 +44,10 @@ _LIBRARIES = ("lightning", "torch", "hydra", "omegaconf")
 
 class Diverged(Exception):
     """The loss became NaN or infinite; the message says where."""
+
+
+_COMPLETE = InputError | Unsupported | AbsentDevice | Diverged
+"""Errors whose message is a whole sentence."""
 
 
 OUTCOME_OF: dict[ErrorKind, Outcome] = {
@@ -102,7 +106,7 @@ def reason_of(error: BaseException, target: str | None = None) -> str:
     Hydra wraps is told as it was raised. Hydra's own first line says only that a constructor failed. For an error in a
     loader's worker torch raises one of the same type, whose last line holds the original.
     """
-    ours = next((link for link in _chain(error) if isinstance(link, InputError | Unsupported | Diverged)), None)
+    ours = next((link for link in _chain(error) if isinstance(link, _COMPLETE)), None)
     told = ours or unwrapped(error)
     lines = str(told).strip().splitlines() or [""]
     first = lines[0]

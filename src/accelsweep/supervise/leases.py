@@ -97,7 +97,8 @@ def _wanted_devices(accelerator: str, count: int) -> _Wanted:
         return _Wanted(accelerator, {}, 0)
     if count > len(candidates):
         raise NotEnoughDevices(
-            f"it asks for {count} {accelerator.upper()} devices; this machine shows {len(candidates)}"
+            f"it asks for {count} {accelerator.upper()} devices; this machine shows {len(candidates)}, which is less "
+            "than its site's inventory promises"
         )
     return _Wanted(accelerator, candidates, count)
 

@@ -70,7 +70,7 @@ class Runner:
             with leased(config, holder, self._pause, self.say) as lease:
                 return self._on(lease, run, self.launchers.kind_for(config, self.say))
         except NotEnoughDevices as error:
-            return self.without_launch(run, Conclusion(Outcome.unsupported, str(error)))
+            return self.without_launch(run, Conclusion(Outcome.crashed, f"{socket.gethostname()}: {error}"))
         finally:
             self.hold.idle()
 

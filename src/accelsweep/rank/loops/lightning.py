@@ -20,6 +20,7 @@ from accelsweep.rank.loops.loop import Examiner, Listener, learning_rate_of
 from accelsweep.rank.loops.loss_scale import LossScale
 from accelsweep.rank.loops.phases import PhaseProfiler
 from accelsweep.rank.loops.raw_data import epoch_samples
+from accelsweep.rank.loops.raw_device import refuse_absent
 from accelsweep.rank.loops.run_trainer import RunTrainer, leave_out_endings, most_steps
 from accelsweep.rank.loops.step_callback import StepCallback
 from accelsweep.rank.process import RankPlace, join_group, seed_all
@@ -130,6 +131,7 @@ class _RanksStartedAlready(LightningEnvironment):
 
 def _build_trainer(spec: RunSpec, callback: pl.Callback) -> pl.Trainer:
     config, place = spec.config, RankPlace.of(spec)
+    refuse_absent(config.accelerator)
     settings = _trainer_settings(config.trainer)
     if isinstance(settings.get("strategy", "auto"), str):
         join_group(place, spec, config.accelerator)

@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from accelsweep.base.errors import Unsupported
+from accelsweep.base.errors import AbsentDevice, Unsupported
 from accelsweep.rank.process import RankPlace
 from accelsweep.rank.spec import RunSpec
 
@@ -25,15 +25,24 @@ _DONE_ANYWAY: dict[str, tuple[Any, ...]] = {
 
 
 def device_of(accelerator: str, place: RankPlace) -> torch.device:
-    """Return this rank's device. Raises Unsupported where there is none of that kind."""
+    """Return this rank's device. Raises AbsentDevice where torch finds none of that kind."""
+    refuse_absent(accelerator)
     if accelerator == "cuda":
-        if not torch.cuda.is_available():
-            raise Unsupported("accelerator=cuda: torch finds no CUDA device here")
         torch.cuda.set_device(place.local_rank)
         return torch.device("cuda", place.local_rank)
-    if accelerator == "mps" and not torch.backends.mps.is_available():
-        raise Unsupported("accelerator=mps: torch finds no Apple GPU here")
     return torch.device(accelerator)
+
+
+def refuse_absent(accelerator: str) -> None:
+    """Raise AbsentDevice where torch finds no device of this kind. It was planned, so somebody promised one."""
+    if accelerator == "cuda" and not torch.cuda.is_available():
+        built = torch.version.cuda
+        why = (
+            "it was built without CUDA" if built is None else f"it was built for CUDA {built}; nvidia-smi may say more"
+        )
+        raise AbsentDevice(f"accelerator=cuda: torch {torch.__version__} finds no CUDA device here: {why}")
+    if accelerator == "mps" and not torch.backends.mps.is_available():
+        raise AbsentDevice(f"accelerator=mps: torch {torch.__version__} finds no Apple GPU here")
 
 
 def precision_of(spec: RunSpec, device: torch.device, what: str) -> str:

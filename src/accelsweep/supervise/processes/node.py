@@ -54,7 +54,7 @@ def run_node(spec_path: Path) -> None:
             with leased(spec.config, f"{spec.run.name} of {spec.sweep}", _patience(signals), _say) as lease:
                 _run(spec, report, ranks, lease, signals)
         except NotEnoughDevices as error:
-            _refuse(spec, report, ranks, Outcome.unsupported, "unsupported", f"{host}: {error}")
+            _refuse(spec, report, ranks, Outcome.crashed, "none", f"{host}: {error}")
         except Interrupted:
             if signals.stop is None:
                 reason = f"{host} was busy with another run for {BUSY_SECONDS:g} s"
