@@ -8,7 +8,7 @@ from accelsweep.commands.plan import print_plan
 from accelsweep.core.plans import Manifest
 from accelsweep.core.settings import Site
 from accelsweep.drive.profiles import check_profile
-from accelsweep.drive.slurm.jobs import read_jobs
+from accelsweep.drive.slurm.jobs import job_name_prefix, read_jobs
 from accelsweep.state.folders import SweepFolder
 
 
@@ -31,6 +31,11 @@ def test_the_jobs_of_a_sweep_are_known_although_its_plan_and_a_block_are_damaged
     set_aside(example_sweep.block(block))
     listing = f"12|RUNNING|None|gpu1|1:03|{example_sweep.home}|rule_block_wildcards_x_{block}\n"
     assert [job.block for job in read_jobs(listing, example_sweep)] == [block]
+
+
+def test_the_names_of_a_sweeps_jobs_begin_with_its_own():
+    assert job_name_prefix("a.sweep") == "accelsweep-a-sweep"
+    assert len(job_name_prefix("x" * 90)) == 50
 
 
 def test_a_waiting_job_says_why_it_waits(example_sweep: SweepFolder):

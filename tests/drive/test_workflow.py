@@ -12,7 +12,7 @@ from snakemake.exceptions import WorkflowError
 from snakemake.settings.types import ConfigSettings, ResourceSettings
 
 from accelsweep.drive.head import held
-from accelsweep.drive.workflow import SWEEP_VARIABLE, Sweep, open_sweep
+from accelsweep.drive.workflow import GPUS_HELD, SWEEP_VARIABLE, Sweep, open_sweep
 from accelsweep.plan.make import make_plan, write_plan
 from accelsweep.state.folders import SweepFolder
 
@@ -125,12 +125,12 @@ def test_snakemake_alone_keeps_to_the_sites_limits(tmp_path, monkeypatch):
     monkeypatch.setenv(SWEEP_VARIABLE, "another")
     limits = ("site.slurm.max_gpus=8", "site.slurm.max_jobs=3")
     told_nothing = main_snakemake(tmp_path, limits, nodes=50)
-    assert (told_nothing.nodes, told_nothing.global_resources["gpu"].value) == (3, 8)
-    told_less = main_snakemake(tmp_path, limits, nodes=2, resources={"gpu": 4})
-    assert (told_less.nodes, told_less.global_resources["gpu"].value) == (2, 4)
+    assert (told_nothing.nodes, told_nothing.global_resources[GPUS_HELD].value) == (3, 8)
+    told_less = main_snakemake(tmp_path, limits, nodes=2, resources={GPUS_HELD: 4})
+    assert (told_less.nodes, told_less.global_resources[GPUS_HELD].value) == (2, 4)
     no_limits = main_snakemake(tmp_path, ("site.slurm.max_gpus=null", "site.slurm.max_jobs=null"), nodes=50)
     assert no_limits.nodes == 50
-    assert "gpu" not in no_limits.global_resources
+    assert GPUS_HELD not in no_limits.global_resources
 
 
 def planned(home, *overrides):

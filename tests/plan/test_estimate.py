@@ -12,6 +12,7 @@ from accelsweep.plan.took import ASSUMED_AROUND_SECONDS, ASSUMED_BESIDE_SECONDS,
 AROUND = ASSUMED_AROUND_SECONDS / 60
 GPUS = [
     "site=gpu_node",
+    "+site.slurm.exclusive=false",
     "accelerator=cuda",
     "devices=1,4",
     "repeats=2",
@@ -37,11 +38,41 @@ def test_without_records_it_lies_between_windows_and_time_limits(gpu_plan):
 
 
 def test_gpu_hours_count_every_gpu(gpu_plan):
-    plan = gpu_plan()
-    four = sum(run.rpartition("-r")[0] == plan.cells[1].name for run in plan.manifest.wanted_runs())
-    one = len(plan.manifest.wanted_runs()) - four
-    seconds = (9, 9 + ASSUMED_BESIDE_SECONDS, 100)
-    assert estimate(plan).gpu_hours == pytest.approx([(one + 4 * four) * each / 3600 for each in seconds])
+    """A run on one GPU in a job with four, the baseline's for example, holds all four."""
+    blocks = gpu_plan().manifest.blocks
+    assert {block.resources.gpus for block in blocks} == {4}
+    held = [(block.resources.gpus, len(block.runs), block.resources.minutes) for block in blocks]
+    least, expected = (sum(gpus * runs * each for gpus, runs, _ in held) for each in (9, 9 + ASSUMED_BESIDE_SECONDS))
+    most = sum(gpus * 60 * minutes for gpus, _, minutes in held)
+    assert estimate(gpu_plan()).gpu_hours == pytest.approx([each / 3600 for each in (least, expected, most)])
+
+
+def test_on_a_cluster_whole_nodes_count_for_as_long_as_their_jobs_may_last(home):
+    """One-GPU jobs on exclusive nodes of eight GPUs: eight times what they ask for."""
+    command = [
+        "site=slurm_example",
+        "accelerator=cuda",
+        "devices=1",
+        "+prices.devices.cuda=2.0",
+        "measure.min_seconds=9",
+    ]
+    plan = make_plan(home, command)
+    found, minutes = estimate(plan), sum(block.resources.minutes for block in plan.manifest.blocks)
+    runs = len(plan.manifest.wanted_runs())
+    assert found.gpu_hours.most == pytest.approx(8 * minutes / 60)
+    assert found.gpu_hours.least == pytest.approx(8 * runs * 9 / 3600)
+    assert found.usd == pytest.approx([2.0 * hours for hours in found.gpu_hours])
+    shared = estimate(make_plan(home, [*command, "site.slurm.exclusive=false"]))
+    assert shared.gpu_hours == pytest.approx([hours / 8 for hours in found.gpu_hours])
+    assert shared.minutes == found.minutes
+
+
+def test_a_job_without_gpus_costs_what_its_cpu_nodes_do(home):
+    command = ["site=slurm_example", "accelerator=cpu", "threads=4", "+prices.devices.cpu=3.0"]
+    plan = make_plan(home, command)
+    found, minutes = estimate(plan), sum(block.resources.minutes for block in plan.manifest.blocks)
+    assert found.gpu_hours == (0.0, 0.0, 0.0)
+    assert found.usd.most == pytest.approx(3.0 * minutes / 60)
 
 
 def test_cpu_cells_take_no_gpu_hours(home):

@@ -7,6 +7,7 @@ import pytest
 from accelsweep.base.errors import InputError
 from accelsweep.core.plans import Resources
 from accelsweep.core.settings import Slurm
+from accelsweep.plan.blocks.resources import held_gpus
 from accelsweep.plan.blocks.slurm import across_nodes, before_block, in_words, job_resources, python, sbatch_options
 from accelsweep.plan.make import make_plan
 
@@ -78,6 +79,9 @@ def test_a_job_is_told_in_words():
         ("++site.slurm.acount=me", ["site.slurm.acount", "'account'"]),
         ("site.slurm.mem_mb=300", ["site.slurm.mem_mb=300", "at least 1500"]),
         ("site.slurm.gpu_model='h100:4'", ["site.slurm.gpu_model", "sinfo"]),
+        ("site.slurm.extra='--gres=gpu:1'", ["generic resources (GRES)", "use devices, and site.slurm.gpu_model"]),
+        ("site.slurm.extra='--reservation=mine --mem 5G'", ["must not state the memory", "site.slurm.mem_mb"]),
+        ("site.slurm.extra='-A mine'", ["must not state the account", "use site.slurm.account"]),
         (
             "site.slurm.gpu_model=nvidia_a100-sxm4-80gb",
             ["Snakemake's slurm executor plugin", "gpu_model to null", "site.slurm.constraint or site.slurm.partition"],
@@ -104,9 +108,23 @@ def test_the_partitions_time_limit_cuts_blocks(home):
 
 def test_more_gpus_than_the_sweep_may_hold_are_unsupported(home):
     command = ["site=slurm_example", "accelerator=cuda", "devices=2,4", "site.slurm.max_gpus=2"]
-    reasons = [cell.unsupported for cell in make_plan(home, command).manifest.cells]
-    assert reasons[0] is None
-    assert "max_gpus" in reasons[1]
+    shared = make_plan(home, [*command, "site.slurm.exclusive=false"]).manifest.cells
+    assert [cell.unsupported for cell in shared] == [
+        None,
+        "4 GPUs are asked for; site.slurm.max_gpus of the site 'slurm_example' allows 2",
+    ]
+    [whole, _] = make_plan(home, command).manifest.cells
+    assert "and 1 whole nodes hold 8 (site.slurm.exclusive)" in whole.unsupported
+
+
+def test_a_job_holds_all_gpus_of_its_nodes_where_these_are_exclusive(home):
+    site = make_plan(home, ["site=slurm_example", "accelerator=cuda"]).manifest.site
+    shared = site.model_copy(update={"slurm": site.slurm.model_copy(update={"exclusive": False})})
+    no_other = site.model_copy(update={"slurm": site.slurm.model_copy(update={"cpu_partition": None})})
+    one, wide, none = Resources(gpus=1), Resources(nodes=2, tasks=2, gpus=2), Resources()
+    assert [held_gpus(needs, site) for needs in (one, wide, none)] == [8, 16, 0]
+    assert [held_gpus(needs, shared) for needs in (one, wide, none)] == [1, 2, 0]
+    assert held_gpus(none, no_other) == 8, "a GPU node on which only the processor works"
 
 
 def test_a_cpu_cell_asks_for_gpus_only_in_tests(home):

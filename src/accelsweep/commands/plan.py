@@ -146,9 +146,11 @@ def _summary(table: PlanTable) -> list[str]:
 
 
 def _costs(estimate: PlanEstimate) -> list[str]:
-    gpus = f"about {estimate.gpu_hours.expected:.2f} GPU-hours" if estimate.gpu_hours.most else ""
+    hours = estimate.gpu_hours
+    gpus = f"about {hours.expected:.2f} GPU-hours (at most {hours.most:.2f})" if hours.most else ""
     if estimate.usd:
-        return [f"      {f'{gpus}, ' if gpus else ''}about {estimate.usd.expected:.2f} USD"]
+        usd = f"about {estimate.usd.expected:.2f} USD (at most {estimate.usd.most:.2f})"
+        return [f"      {f'{gpus}, ' if gpus else ''}{usd}"]
     return [f"      {gpus}, cost unknown: {estimate.usd_reason}"] if gpus else []
 
 

@@ -28,7 +28,7 @@ from accelsweep.drive.progress import SweepProgress
 from accelsweep.drive.ready import make_ready
 from accelsweep.drive.results import print_results
 from accelsweep.drive.slurm.ask import refuse_without_slurm
-from accelsweep.drive.slurm.jobs import settle_old_jobs
+from accelsweep.drive.slurm.jobs import job_name_prefix, settle_old_jobs
 from accelsweep.drive.slurm.queue import Queue
 from accelsweep.drive.standing import note_standing, stands
 from accelsweep.state.folders import SweepFolder
@@ -223,6 +223,8 @@ def _snakemake_options(request: Request, plan: Plan) -> list[str]:
     site = plan.manifest.site
     jobs = request.jobs or (site.slurm.max_jobs if site.scheduler == "slurm" else None)
     options += ["--jobs", str(jobs)] if jobs else []
+    if site.scheduler == "slurm":
+        options += ["--slurm-jobname-prefix", job_name_prefix(plan.manifest.sweep)]
     slots = max((cell.config.measure.concurrency for cell in plan.cells), default=1)
     if site.scheduler == "local" and slots > 1:
         options += ["--resources", f"timing={slots}"]

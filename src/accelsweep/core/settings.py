@@ -70,12 +70,12 @@ class Slurm(Frozen):
     """How blocks become Slurm jobs at a site. Where a value is None, the cluster's default holds.
 
     `partition` takes every block, or those with GPUs where `cpu_partition` takes the others. `gpu_model` is the
-    cluster's name of the GPU type. `mem_mb` is per node. `max_minutes` bounds a job's time limit, `max_gpus` the GPUs
-    that the sweep holds at once, `max_jobs` its jobs in the queue. `scratch` is a node-local folder that becomes
-    TMPDIR. `modules` are loaded before a block. `container` is the command that starts a program in the blocks'
-    container, and `container_python` the Python in it. `interface` is the network interface between nodes. `exclusive`
-    keeps other jobs off the nodes of a block, and `extra` is handed to sbatch unchanged. `fake_gpus` is for tests
-    alone: a CPU cell asks for so many GPUs per node and uses none of them.
+    cluster's name of the GPU type. `mem_mb` is per node. `max_minutes` bounds a job's time limit, `max_gpus` the
+    GPUs that the sweep keeps from others at once, `max_jobs` its jobs in the queue. `scratch` is a node-local
+    folder that becomes TMPDIR. `modules` are loaded before a block. `container` is the command that starts a
+    program in the blocks' container, and `container_python` the Python in it. `interface` is the network interface
+    between nodes. `exclusive` keeps other jobs off the nodes of a block, and `extra` is handed to sbatch unchanged.
+    `fake_gpus` is for tests alone: a CPU cell asks for so many GPUs per node and uses none of them.
     """
 
     model_config = ConfigDict(coerce_numbers_to_str=True)

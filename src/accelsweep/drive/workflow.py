@@ -21,10 +21,14 @@ from accelsweep.core.settings import PILOT
 from accelsweep.drive.head import living_head
 from accelsweep.drive.profiles import check_executor
 from accelsweep.drive.ready import make_ready
+from accelsweep.plan.blocks.resources import held_gpus
 from accelsweep.plan.blocks.slurm import RESTARTS_VARIABLE, Value, across_nodes, before_block, job_resources, python
 from accelsweep.state.folders import SweepFolder, existing_sweep, sweep_name_in
 
 _PACKAGE = Path(__file__).resolve().parents[1]
+
+GPUS_HELD = "gpus_held"
+"""The resource of a job that `site.slurm.max_gpus` bounds."""
 
 SWEEP_VARIABLE = "ACCELSWEEP_SWEEP"
 """Environment variable that names the sweep of its `experiment`: the main process sets it for its jobs."""
@@ -73,7 +77,12 @@ class Sweep:
         if self.manifest.site.scheduler != "slurm":
             return {}
         slurm = self.manifest.site.slurm
-        return self._asked(lambda needs: job_resources(needs, slurm))
+        return self._asked(lambda needs: {**job_resources(needs, slurm), GPUS_HELD: self._held(needs)})
+
+    def _held(self, needs: Resources) -> int:
+        """Return the GPUs that count for `max_gpus`, which a job without GPUs of its own never exceeds."""
+        held, most = held_gpus(needs, self.manifest.site), self.manifest.site.slurm.max_gpus
+        return held if most is None else min(held, most)
 
     @property
     def job_across_nodes(self) -> dict[str, Callable[[Any], Value]]:
@@ -105,7 +114,7 @@ class Sweep:
     def hold_limits(self, workflow: Any) -> None:
         """Hold every main Snakemake to the site's limits: GPUs at once, jobs in the queue."""
         slurm = self.manifest.site.slurm
-        for name, most in {"gpu": slurm.max_gpus, "_nodes": slurm.max_jobs}.items():
+        for name, most in {GPUS_HELD: slurm.max_gpus, "_nodes": slurm.max_jobs}.items():
             if workflow.is_main_process and most is not None:
                 given = workflow.global_resources.get(name)
                 workflow.register_resource(name, min(most, given.value) if given and given.value else most)

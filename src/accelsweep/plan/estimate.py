@@ -8,9 +8,10 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from accelsweep.core.cell import Cell
-from accelsweep.core.plans import Run
+from accelsweep.core.plans import PlannedBlock, Run
 from accelsweep.core.settings import Limits, Settings
 from accelsweep.plan.blocks.power import smallest_visible_effect
+from accelsweep.plan.blocks.resources import held_gpus
 from accelsweep.plan.make import Plan
 from accelsweep.plan.prices import usd_per_hour
 from accelsweep.plan.took import ASSUMED_AROUND_SECONDS, Took
@@ -32,6 +33,9 @@ class Span(NamedTuple):
 @dataclass(frozen=True)
 class PlanEstimate:
     """The time of the runs that are left, one after another. Expected minutes hold the breaks, too.
+
+    GPU-hours and dollars are of what is held: a run's devices on one machine, on a cluster all that a job keeps from
+    others. At most a job lasts as long as its time limit.
 
     `basis` states the source of the expected figures. `usd` is None with `usd_reason`.
     """
@@ -59,22 +63,63 @@ def estimate(plan: Plan, settled: Collection[str] = (), took: Took | None = None
     `took` is the time that earlier runs took, start and end included.
     """
     cells, took = {cell.name: cell for cell in plan.cells}, took or Took()
-    left = [cells[Run.parse(run).cell] for run in plan.manifest.wanted_runs() if run not in settled]
+    blocks = {
+        block: tuple(cells[Run.parse(run).cell] for run in block.runs if run not in settled)
+        for block in plan.manifest.blocks
+    }
+    left = [cell for runs in blocks.values() for cell in runs]
     seconds = [_seconds(cell, took, plan.manifest.settings.limits) for cell in left]
-    blocks = sum(any(run not in settled for run in block.runs) for block in plan.manifest.blocks)
-    breaks = (0.0, blocks * took.between_blocks + ASSUMED_AROUND_SECONDS * bool(left), 0.0)
-    gpus = [cell.config.world_size * cell.config.on_gpu for cell in left]
-    prices = [usd_per_hour(plan.manifest.settings.prices, cell.config, plan.manifest.site) for cell in left]
-    known = [price for price in prices if price is not None]
-    sums = [sum(column) for column in zip(*seconds, strict=True)] or [0.0, 0.0, 0.0]
+    begun = sum(map(bool, blocks.values()))
+    breaks = Span(0.0, begun * took.between_blocks + ASSUMED_AROUND_SECONDS * bool(left), 0.0)
+    held = [one for block, runs in blocks.items() if runs for one in _holdings(plan, block, runs, took)]
+    priced = [one for one in held if one.usd_per_hour is not None]
     return PlanEstimate(
         runs_left=len(left),
-        minutes=Span(*((each + extra) / 60 for each, extra in zip(sums, breaks, strict=True))),
-        gpu_hours=_hours(seconds, gpus),
-        usd=_hours(seconds, known) if left and len(known) == len(left) else None,
-        usd_reason=_why_no_cost(plan, left, prices),
+        minutes=Span(*((each + extra) / 60 for each, extra in zip(_sum(seconds), breaks, strict=True))),
+        gpu_hours=_hours([one.seconds for one in held], [one.gpus for one in held]),
+        usd=_hours([one.seconds for one in held], [one.usd_per_hour or 0.0 for one in held])
+        if held and len(priced) == len(held)
+        else None,
+        usd_reason=_why_no_cost(plan, held),
         basis=took.basis,
     )
+
+
+class _Holding(NamedTuple):
+    """A time for which devices are paid: a run's on one machine, a job's on a cluster."""
+
+    seconds: Span
+    accelerator: str
+    gpus: int
+    usd_per_hour: float | None
+
+
+def _holdings(plan: Plan, block: PlannedBlock, runs: Sequence[Cell], took: Took) -> list[_Holding]:
+    """Return what the `runs` that are left of a block hold. A job may last as long as its time limit says."""
+    manifest = plan.manifest
+    limits, prices, site = manifest.settings.limits, manifest.settings.prices, manifest.site
+    each = [_seconds(cell, took, limits) for cell in runs]
+    if site.scheduler == "local":
+        return [
+            _Holding(
+                seconds,
+                cell.config.accelerator,
+                cell.config.world_size * cell.config.on_gpu,
+                usd_per_hour(prices, cell.config, site),
+            )
+            for seconds, cell in zip(each, runs, strict=True)
+        ]
+    whole = _sum(each)
+    most = max(whole.most, 60.0 * block.resources.minutes) if block.resources.minutes else whole.most
+    wide = max(runs, key=lambda cell: (cell.config.on_gpu, cell.config.world_size))
+    gpus, usd = held_gpus(block.resources, site), usd_per_hour(prices, wide.config, site)
+    if usd is not None and wide.config.on_gpu:
+        usd *= gpus / wide.config.world_size
+    return [_Holding(whole._replace(most=most), wide.config.accelerator, gpus, usd)]
+
+
+def _sum(spans: Sequence[Span]) -> Span:
+    return Span(*map(sum, zip(*spans, strict=True))) if spans else Span(0.0, 0.0, 0.0)
 
 
 def _seconds(cell: Cell, took: Took, limits: Limits) -> Span:
@@ -89,10 +134,10 @@ def _hours(seconds: Sequence[Span], weights: Sequence[float]) -> Span:
     return Span(*(sum(column) / 3600 for column in zip(*weighted, strict=True))) if weighted else Span(0.0, 0.0, 0.0)
 
 
-def _why_no_cost(plan: Plan, left: Sequence[Cell], prices: Sequence[float | None]) -> str | None:
-    unpriced = sorted({cell.config.accelerator for cell, price in zip(left, prices, strict=True) if price is None})
+def _why_no_cost(plan: Plan, held: Sequence[_Holding]) -> str | None:
+    unpriced = sorted({one.accelerator for one in held if one.usd_per_hour is None})
     if not unpriced:
-        return None if left else "no run is left"
+        return None if held else "no run is left"
     if not plan.manifest.settings.prices.raw:
         return "no prices are given"
     return f"no price is given for {' and '.join(unpriced)}"

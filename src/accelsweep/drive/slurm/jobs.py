@@ -37,6 +37,11 @@ class Job:
         return f"job {self.number} {self.state}{where}, block {self.block}"
 
 
+def job_name_prefix(sweep: str) -> str:
+    """Return the beginning of the names of a sweep's jobs, in the at most 50 characters that the plugin takes."""
+    return f"accelsweep-{re.sub(r'[^A-Za-z0-9_-]', '-', sweep)}"[:50]
+
+
 def block_in(comment: str) -> str | None:
     """Return the name of the block in a job's comment, or None."""
     found = _BLOCK.search(comment)

@@ -46,6 +46,16 @@ def needs(config: CellConfig, site: Site) -> Resources:
     )
 
 
+def held_gpus(needs: Resources, site: Site) -> int:
+    """Return how many GPUs a job with these `needs` keeps from others: all of its nodes where these are exclusive.
+
+    A job without GPUs holds those of its nodes, too, where the site has no other partition for it.
+    """
+    if not site.slurm.exclusive or (not needs.gpus and site.slurm.cpu_partition is not None):
+        return needs.gpus
+    return max(needs.gpus, needs.nodes * site.count("cuda"))
+
+
 def threads_per_rank(config: CellConfig, site: Site) -> int | None:
     """Return the CPU threads of each rank of this cell; None lets the ranks of a node share the available cores.
 

@@ -16,7 +16,7 @@ from pydantic import BaseModel, ConfigDict, Field, StrictStr
 from accelsweep.base.errors import InputError, nearest
 from accelsweep.core.config import CellConfig, Measure
 from accelsweep.core.prices import Prices
-from accelsweep.core.settings import PILOT, Analysis, BlockSettings, Limits, Settings, Site
+from accelsweep.core.settings import PILOT, Analysis, BlockSettings, Limits, Settings, Site, Slurm
 from accelsweep.plan.blocks.resolution import FEWEST
 from accelsweep.plan.refusals.wording import FileOf, parsed
 from accelsweep.plan.trainer import trainers_place
@@ -132,3 +132,36 @@ def _refuse_unfit_site(site: Site, file_of: FileOf) -> None:
             "name its nodes by site.slurm.constraint or site.slurm.partition; look in "
             + file_of("site.slurm.gpu_model")
         )
+    _refuse_extra(site.slurm, file_of)
+
+
+def _refuse_extra(slurm: Slurm, file_of: FileOf) -> None:
+    """Raise InputError for options that the executor plugin sets itself. It would refuse them only at submission."""
+    if not slurm.extra:
+        return
+    from snakemake_executor_plugin_slurm.validation import get_forbidden_slurm_options
+
+    for pattern, what in get_forbidden_slurm_options().items():
+        if re.search(pattern, f"{slurm.extra} "):
+            known = _KEYS_FOR.get(what)
+            remedy = f"use {known}" if known else "leave it out"
+            raise InputError(
+                f"site.slurm.extra={slurm.extra}: must not state the {what}, which Snakemake's slurm executor plugin "
+                f"sets itself: {remedy}; look in {file_of('site.slurm.extra')}"
+            )
+
+
+_KEYS_FOR = {
+    "account": "site.slurm.account",
+    "partition": "site.slurm.partition",
+    "memory": "site.slurm.mem_mb",
+    "CPUs per task": "threads, or site.slurm.cpus_per_gpu",
+    "CPUs per GPU": "site.slurm.cpus_per_gpu",
+    "runtime/time limit": "limits.run_seconds and block.size",
+    "node constraints": "site.slurm.constraint",
+    "quality of service": "site.slurm.qos",
+    "number of nodes": "num_nodes",
+    "generic resources (GRES)": "devices, and site.slurm.gpu_model",
+    "GPU allocation": "devices, and site.slurm.gpu_model",
+}
+"""The keys of ours for what the plugin calls so."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from accelsweep.core.config import CellConfig
 from accelsweep.core.settings import Site
+from accelsweep.plan.blocks.resources import held_gpus, needs
 
 _UNITS = {"cpu": "CPU cores", "cuda": "CUDA devices", "mps": "Apple GPUs"}
 
@@ -49,6 +50,9 @@ def _by_inventory(config: CellConfig, site: Site) -> str | None:
     if nodes > 1 and site.slurm.container is not None:
         return f"num_nodes={nodes}: srun, which starts the ranks, is not inside site.slurm.container"
     most = site.slurm.max_gpus
-    if accelerator == "cuda" and most is not None and config.world_size > most:
-        return f"{config.world_size} GPUs are asked for, site.slurm.max_gpus of the site '{site.name}' allows {most}"
+    held = held_gpus(needs(config, site), site)
+    if accelerator == "cuda" and most is not None and held > most:
+        why = "" if held == config.world_size else f", and {nodes} whole nodes hold {held} (site.slurm.exclusive)"
+        asked = f"{config.world_size} GPUs are asked for{why}"
+        return f"{asked}; site.slurm.max_gpus of the site '{site.name}' allows {most}"
     return None
