@@ -1,6 +1,8 @@
 """A block's resources in the words of the slurm executor plugin."""
 
+import os
 import shlex
+import subprocess
 
 import pytest
 
@@ -39,14 +41,40 @@ def test_a_block_without_gpus_names_no_model_and_takes_the_other_partition():
 def test_a_node_is_shared_only_where_the_site_says_so():
     assert job_resources(ONE_NODE, BOX)["slurm_extra"] == "--exclusive"
     shared = Slurm(exclusive=False, extra="--reservation=mine")
-    assert job_resources(ONE_NODE, shared)["slurm_extra"] == "--reservation=mine"
+    alone = "--dependency=singleton --reservation=mine"
+    assert job_resources(ONE_NODE, shared)["slurm_extra"] == alone, "our own jobs take turns before they hold a node"
 
 
 def test_modules_and_scratch_come_before_the_block_and_are_quoted():
     prepared = before_block(Slurm(modules=("cuda/12.4", "a b"), scratch="/local/me"))
     assert prepared.endswith(
-        "module load cuda/12.4 && module load 'a b' && mkdir -p /local/me && export TMPDIR=/local/me && "
+        'module load cuda/12.4 && module load \'a b\' && mkdir -p "/local/me" && export TMPDIR="/local/me" && '
     )
+
+
+@pytest.mark.parametrize(
+    ("scratch", "folder"),
+    [
+        ("HERE/$ME-$SLURM_JOB_ID", "me-7"),
+        ("HERE/${ME}x", "mex"),
+        ("HERE/a b", "a b"),
+        ("HERE/$(touch hacked)`touch hacked`", "$(touch hacked)`touch hacked`"),
+        ('HERE/"; touch hacked; "', '"; touch hacked; "'),
+        ("HERE/back\\\\slash$", "back\\\\slash$"),
+    ],
+)
+def test_scratch_is_a_folder_whose_variables_a_shell_on_the_node_expands_and_nothing_else(tmp_path, scratch, folder):
+    """A folder of the job's own is removed with the job; another one may hold what others have there."""
+    prepared = before_block(Slurm(scratch=scratch.replace("HERE", str(tmp_path))))
+    command = ["bash", "-c", f'{prepared}printf %s "$TMPDIR"']
+    variables = {"ME": "me", "SLURM_JOB_ID": "7", "PATH": os.environ["PATH"]}
+    told = subprocess.run(command, env=variables, cwd=tmp_path, capture_output=True, text=True, check=True).stdout
+    assert told == f"{tmp_path}/{folder}"
+    del variables["SLURM_JOB_ID"]
+    without = subprocess.run(command, env=variables, cwd=tmp_path, capture_output=True, check=False)
+    assert (without.returncode == 0) == ("JOB_ID" not in scratch), "or the folder above it would be removed"
+    left = [path.name for path in tmp_path.iterdir()]
+    assert left == ([] if "JOB_ID" in scratch else [folder])
 
 
 def test_blocks_start_in_the_sites_container():

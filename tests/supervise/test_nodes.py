@@ -136,3 +136,6 @@ def test_a_node_makes_the_scratch_folder_that_the_job_made_on_the_first_node_onl
     assert refused.outcome is Outcome.crashed, "the inventory promised them: a fault of the node, to be tried again"
     assert "less than its site's inventory promises" in (refused.reason or "")
     assert scratch.is_dir()
+    own = {"ACCELSWEEP_SCRATCH": str(scratch)}
+    subprocess.run(command, env={**os.environ, **node, **leases, **own}, check=True, capture_output=True)
+    assert not scratch.exists(), "it is the job's own"

@@ -6,6 +6,7 @@ would be capped at the login node's own cores, `cpus_per_task` is not.
 
 from __future__ import annotations
 
+import re
 import shlex
 
 from accelsweep.core.plans import Resources
@@ -20,12 +21,21 @@ INTERFACE_VARIABLE = "ACCELSWEEP_INTERFACE"
 """Names the network interface between nodes, for runs of several."""
 
 
+_ONE_AT_A_TIME = "--dependency=singleton"
+"""Of jobs of one name, such as those of a command, one runs. On a shared node they would wait for each other."""
+
+SCRATCH_VARIABLE = "ACCELSWEEP_SCRATCH"
+"""Names the scratch folder of one job, which ends with it: one whose name holds the job's number."""
+
+_JOB_ID = re.compile(r"\$(SLURM_JOB_ID(?![A-Za-z0-9_])|\{SLURM_JOB_ID\})")
+
+
 def job_resources(needs: Resources, slurm: Slurm) -> dict[str, Value]:
     """Return the resources in Snakemake's rule for a block with these `needs`; None leaves out an option of sbatch.
 
     `runtime` is in minutes, `mem_mb` per node, `gpu` the sum over all nodes (or 0). See `across_nodes` for more.
     """
-    extra = [*["--exclusive"] * slurm.exclusive, *_gpus_per_node(needs), slurm.extra or ""]
+    extra = ["--exclusive" if slurm.exclusive else _ONE_AT_A_TIME, *_gpus_per_node(needs), slurm.extra or ""]
     return {
         "slurm_partition": _partition(needs, slurm),
         "slurm_account": slurm.account,
@@ -64,8 +74,22 @@ def before_block(slurm: Slurm) -> str:
     if slurm.interface:
         commands.append(f"export {INTERFACE_VARIABLE}={shlex.quote(slurm.interface)}")
     if slurm.scratch:
-        commands += [f"mkdir -p {shlex.quote(slurm.scratch)}", f"export TMPDIR={shlex.quote(slurm.scratch)}"]
+        folder = _with_variables(slurm.scratch)
+        commands += [f"mkdir -p {folder}", f"export TMPDIR={folder}"]
+        if _JOB_ID.search(slurm.scratch):
+            own = f'"${SCRATCH_VARIABLE}"'
+            commands.insert(0, ': "${SLURM_JOB_ID:?}"')  # without a number the name would be that of another folder
+            commands += [f"export {SCRATCH_VARIABLE}={folder}", f"trap 'rm -rf -- {own}' EXIT"]
     return "".join(f"{command} && " for command in commands)
+
+
+def _with_variables(text: str) -> str:
+    """Return `text` as one shell word in which only `$NAME` and `${NAME}` are expanded, on the node."""
+    return '"' + _SPECIAL.sub(r"\\\g<0>", text) + '"'
+
+
+_SPECIAL = re.compile(r'[\\"`]|\$(?![A-Za-z_]|\{[A-Za-z_][A-Za-z0-9_]*\})')
+"""What means something between double quotes, variables apart."""
 
 
 def python(slurm: Slurm, own: str) -> str:

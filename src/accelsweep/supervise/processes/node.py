@@ -7,16 +7,19 @@ decides everything else.
 
 from __future__ import annotations
 
+import contextlib
 import os
+import shutil
 import signal
 import socket
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 from accelsweep.core.outcome import Outcome
 from accelsweep.machine import linux
+from accelsweep.plan.blocks.slurm import SCRATCH_VARIABLE
 from accelsweep.rank.spec import ErrorKind, RankResult, RunSpec
 from accelsweep.state.entry import answer, parser_for
 from accelsweep.supervise.leases import Lease, NotEnoughDevices, leased
@@ -46,10 +49,9 @@ def run_node(spec_path: Path) -> None:
     ranks = range(node * local_size, (node + 1) * local_size)
     host = os.environ.get("SLURMD_NODENAME", socket.gethostname())
     linux.adopt_orphans()
-    _make_scratch()
     report = NodeReport(node=node, host=host, statuses={})
     report.write(report_file(spec, node))
-    with signals.caught():
+    with signals.caught(), _scratch(node):
         try:
             with leased(spec.config, f"{spec.run.name} of {spec.sweep}", _patience(signals), _say) as lease:
                 _run(spec, report, ranks, lease, signals)
@@ -61,13 +63,19 @@ def run_node(spec_path: Path) -> None:
                 _refuse(spec, report, ranks, Outcome.crashed, "none", reason)
 
 
-def _make_scratch() -> None:
-    """Make the folder that TMPDIR names: the job's script made `site.slurm.scratch` on the first node only."""
-    if folder := os.environ.get("TMPDIR"):
-        try:
-            Path(folder).mkdir(parents=True, exist_ok=True)
-        except OSError as error:  # programs then use another folder; this one may exist on a login node only
-            _say(f"TMPDIR cannot be made on this node: {error}")
+@contextlib.contextmanager
+def _scratch(node: int) -> Iterator[None]:
+    """Make the folder that TMPDIR names: the job's script made `site.slurm.scratch` on the first node only.
+
+    One that is the job's own is removed again. On the first node the script does that.
+    """
+    try:
+        Path(os.environ.get("TMPDIR", "")).mkdir(parents=True, exist_ok=True)
+    except OSError as error:  # programs then use another folder; this one may exist on a login node only
+        _say(f"TMPDIR cannot be made on this node: {error}")
+    yield
+    if node and (own := os.environ.get(SCRATCH_VARIABLE)):
+        shutil.rmtree(own, ignore_errors=True)
 
 
 def _run(spec: RunSpec, report: NodeReport, ranks: range, lease: Lease, signals: Signals) -> None:
