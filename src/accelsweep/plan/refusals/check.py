@@ -55,7 +55,7 @@ def _refuse_unknown(config: Mapping[str, Any], added: frozenset[str], groups: Se
     for key in config:
         if key not in CellConfig.model_fields and key not in added and key not in groups:
             raise InputError(
-                f"unknown key '{key}'{nearest(str(key), CellConfig.model_fields)}; look in {file_of(key)}. "
+                f"unknown key '{key}'{nearest(str(key), CellConfig.model_fields)}; look in {file_of(str(key))}. "
                 + (
                     f"An argument of Lightning's Trainer stands below `trainer`. {place}"
                     if (place := trainers_place(str(key)))
