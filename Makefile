@@ -7,6 +7,7 @@ DEVICE ?= cuda
 GPU_OPTIONS ?=
 PACK ?= dist/gpu
 MINUTES ?= 10
+RUNS ?= 10000
 RUN := $(VENV)/bin
 PYTEST := $(RUN)/python -m pytest
 TEST_WORKERS ?= 3
@@ -14,7 +15,7 @@ BESIDE = -n $(TEST_WORKERS) --dist loadgroup
 export MLFLOW_DISABLE_TELEMETRY := true
 
 .DEFAULT_GOAL := help
-.PHONY: help setup package sweep claims ui check audit format test test-fast test-long system example example-report fuzz gpu gpu-pack pictures docs wheel clean
+.PHONY: help setup package sweep claims ui check audit format test test-fast test-long system example example-report fuzz soak gpu gpu-pack pictures docs wheel clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -91,6 +92,9 @@ example-report: setup ## write the examples' reports again from their records, a
 
 fuzz: setup ## read files that were made to harm for MINUTES (10), and count what becomes of them
 	@$(RUN)/python benchmarks/fuzz.py --minutes $(MINUTES)
+
+soak: setup ## RUNS (10000) tiny runs in one sweep, with kills in between: curves and judgement to docs/evidence
+	@$(RUN)/python benchmarks/soak.py --runs $(RUNS)
 
 gpu: setup ## accept a device within 9 minutes: DEVICE (cuda; cpu at small scale), evidence to docs/evidence
 	@$(RUN)/python benchmarks/gpu --device $(DEVICE) $(GPU_OPTIONS)
