@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import re
 import shlex
 import sys
@@ -25,11 +26,11 @@ from accelsweep.drive.notices import Notices
 from accelsweep.drive.processes import Child
 from accelsweep.drive.profiles import check_profile, find_profile
 from accelsweep.drive.progress import SweepProgress
-from accelsweep.drive.publishing import Publishing
 from accelsweep.drive.ready import make_ready
 from accelsweep.drive.results import print_results
 from accelsweep.drive.standing import note_standing, stands
 from accelsweep.state.folders import SweepFolder
+from accelsweep.state.tail import last_lines
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -169,14 +170,13 @@ def _drive(
     No run begins after `deadline`, on the monotonic clock.
     """
     progress, jobs = SweepProgress.begin(folder), slurm.Stranded(folder, say)
-    with Publishing(folder, request.tracking_uri) as publishing, _snakemake(folder, options) as snakemake:
+    with _publisher(folder, request) as publisher, _snakemake(folder, options) as snakemake:
         try:
             with progress.shown():
                 while snakemake.running():
                     progress.update()
                     watch(progress)
                     jobs.update()
-                    publishing.look()
                     deadline = _stop_at(folder, deadline)
                     time.sleep(_POLL_SECONDS)
                 progress.update()
@@ -184,10 +184,18 @@ def _drive(
         except KeyboardInterrupt:
             say("\nstopping: ending the current run, keeping the finished ones ...", err=True)
             snakemake.interrupt()
-            publishing.interrupt()
+            publisher.finish()
             return EXIT_INTERRUPTED
-        publishing.finish()
+        publisher.finish()
+        _tell_of_publishing(publisher, folder)
     return snakemake.code
+
+
+def _tell_of_publishing(publisher: Child, folder: SweepFolder) -> None:
+    if publisher.code != 0:
+        said = [line for line in last_lines(publisher.log) if line.strip()]
+        why = said[-1].removeprefix("error: ") if said else f"the publisher ended with {publisher.code}"
+        say(f"MLflow has not got everything ({why}). To catch up: accelsweep publish {folder.name}", err=True)
 
 
 def _stop_at(folder: SweepFolder, deadline: float | None) -> float | None:
@@ -222,6 +230,20 @@ def _snakemake(folder: SweepFolder, options: list[str]) -> Child:
     # With its folder, because Snakemake reads a bare 1e3 or 007 as a number.
     command += ["--config", f"sweep=sweeps/{folder.name}", "--", "told"]
     return Child.start(command, cwd=folder.home, log=folder.snakemake_log)
+
+
+def _publisher(folder: SweepFolder, request: Request) -> Child:
+    command = [
+        sys.executable,
+        "-m",
+        "accelsweep.publish",
+        str(folder.root),
+        "--follow",
+        "--until-pid",
+        str(os.getpid()),
+    ]
+    variables = {"MLFLOW_TRACKING_URI": request.tracking_uri} if request.tracking_uri else {}
+    return Child.start(command, cwd=folder.home, log=folder.publish_log, variables=variables)
 
 
 def _conclude(folder: SweepFolder, code: int) -> int:
