@@ -6,6 +6,8 @@ CLAIMS_MINUTES ?= 30
 DEVICE ?= cuda
 GPU_OPTIONS ?=
 PACK ?= dist/gpu
+MINUTES ?= 10
+RUNS ?= 10000
 RUN := $(VENV)/bin
 PYTEST := $(RUN)/python -m pytest
 TEST_WORKERS ?= 3
@@ -13,7 +15,7 @@ BESIDE = -n $(TEST_WORKERS) --dist loadgroup
 export MLFLOW_DISABLE_TELEMETRY := true
 
 .DEFAULT_GOAL := help
-.PHONY: help setup package sweep claims ui check audit format test test-fast test-long system example example-report gpu gpu-pack pictures docs wheel clean
+.PHONY: help setup package sweep claims ui check audit format test test-fast test-long system example example-report fuzz soak gpu gpu-pack pictures docs wheel clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -87,6 +89,12 @@ example: setup ## measure reports/examples anew: some minutes on a machine that 
 
 example-report: setup ## write the examples' reports again from their records, after a change of the report
 	@$(RUN)/python reports/examples/example.py rebuild
+
+fuzz: setup ## read files that were made to harm for MINUTES (10), and count what becomes of them
+	@$(RUN)/python benchmarks/fuzz.py --minutes $(MINUTES)
+
+soak: setup ## RUNS (10000) tiny runs in one sweep, with kills in between: curves and judgement to docs/evidence
+	@$(RUN)/python benchmarks/soak.py --runs $(RUNS)
 
 gpu: setup ## accept a device within 9 minutes: DEVICE (cuda; cpu at small scale), evidence to docs/evidence
 	@$(RUN)/python benchmarks/gpu --device $(DEVICE) $(GPU_OPTIONS)

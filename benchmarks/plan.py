@@ -2,9 +2,12 @@
 
 Plans `--cells` cells (make_plan, then write_plan, in a temporary folder). Then composes a sample of the same cells
 through Hydra one by one, as its sweeper would. Asserts that the configs are equal, and extrapolates. Both halves run in
-one process on the same machine. Prints seconds, the ratio with the sample's spread, and the memory above the imports.
+one process on the same machine. Prints the ratio with the sample's spread, and the memory above the imports. Seconds
+are processor time, which others on the machine lengthen least.
 
-    python benchmarks/plan.py [--cells 10000] [--sample 200]
+With `--added` one axis is a key that no config has, as in `+model.note=range(0,25)`.
+
+    python benchmarks/plan.py [--cells 10000] [--sample 200] [--added]
 """
 
 from __future__ import annotations
@@ -26,8 +29,11 @@ from accelsweep.plan.grid.compose import Composer
 from accelsweep.plan.make import make_plan, write_plan
 
 
-def grid(cells: int) -> list[str]:
-    """Return overrides of about `cells` cells: config groups, and plain values that other keys may refer to."""
+def grid(cells: int, *, added: bool = False) -> list[str]:
+    """Return overrides of about `cells` cells: config groups, and plain values that other keys may refer to.
+
+    The last axis is the longest: a key of the shipped models, or one that is `added` to them.
+    """
     widths = max(1, cells // (2 * 2 * 2 * 25))
     return [
         "accelerator=cpu",
@@ -35,7 +41,7 @@ def grid(cells: int) -> list[str]:
         "optimizer=sgd,adamw",
         "precision=32-true,bf16-mixed",
         "batch_size=range(8,208,8)",
-        f"model.width=range(1,{widths + 1})",
+        f"{'+model.note' if added else 'model.width'}=range(1,{widths + 1})",
     ]
 
 
@@ -50,12 +56,12 @@ def compose_through_hydra(home: Path, overrides: list[str], sample: int) -> dict
     jobs = composer.grid(composer.master(overrides)).jobs
     composed = {}
     for job in random.Random(0).sample(jobs, min(sample, len(jobs))):
-        begin = time.perf_counter()
+        begin = time.process_time()
         config = composer.compose(job)
         with open_dict(config):
             del config["hydra"]
         plain = cast("dict[str, object]", OmegaConf.to_container(config, resolve=True))
-        seconds = time.perf_counter() - begin
+        seconds = time.process_time() - begin
         composed[cell_name(plain)] = (seconds, scientific(plain))
     return composed
 
@@ -65,18 +71,19 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--cells", type=int, default=10_000)
     parser.add_argument("--sample", type=int, default=200)
+    parser.add_argument("--added", action="store_true")
     options = parser.parse_args()
-    overrides = grid(options.cells)
+    overrides = grid(options.cells, added=options.added)
     with tempfile.TemporaryDirectory() as folder:
         home = Path(folder)
         make_plan(home, ["accelerator=cpu"])
         before = peak_mib()
-        begin = time.perf_counter()
+        begin = time.process_time()
         plan = make_plan(home, overrides)
-        made = time.perf_counter()
+        made = time.process_time()
         planning_mib = peak_mib() - before
         write_plan(home, plan)
-        written = time.perf_counter()
+        written = time.process_time()
         writing_mib = peak_mib() - before
         composed = compose_through_hydra(home, overrides, options.sample)
     cells = {cell.name: cell.config.raw for cell in plan.cells}

@@ -355,6 +355,13 @@ def test_a_small_table_that_unpacks_to_a_very_large_one_is_refused(archive, tmp_
         import_archive(tmp_path / "home", tmp_path / "x.zip", None)
 
 
+def test_an_archive_without_its_beginning_is_refused(archive, tmp_path):
+    (tmp_path / "rest.zip").write_bytes(archive.read_bytes()[500:])
+    (tmp_path / "home").mkdir()
+    with pytest.raises(RefusedArchive, match="cannot be unpacked"):
+        import_archive(tmp_path / "home", tmp_path / "rest.zip", None)
+
+
 def test_steps_that_are_no_table_are_left_out_here_as_where_they_were_packed(tmp_path):
     folder = build_example_sweep(tmp_path / "here")
     run = next(path.parent.name for path in folder.records_on_top() if folder.steps(path.parent.name).exists())

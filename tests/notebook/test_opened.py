@@ -12,6 +12,7 @@ import vl_convert
 from example_sweep import build_example_sweep
 
 import accelsweep
+from accelsweep.base.documents import sha256_file
 from accelsweep.base.errors import DamagedFile, InputError
 from accelsweep.commands.archives import export_sweep
 from accelsweep.core.findings import Findings
@@ -155,6 +156,19 @@ def test_damaged_steps_are_an_error_and_not_a_table(tmp_path):
     record = Record.read(folder.record(run))
     record.model_copy(update={"steps_sha256": "0" * 64}).write(folder.record(run))
     with pytest.raises(DamagedFile, match="do not match the checksum in its record"):
+        accelsweep.open(folder.root).steps(run)
+
+
+@pytest.mark.parametrize("place", [4, -60], ids=["a page", "the list of columns"])
+def test_steps_that_cannot_be_unpacked_are_an_error_although_their_record_vouches_for_them(tmp_path, place):
+    folder = build_example_sweep(tmp_path)
+    run = next(run.parent.name for run in folder.records_on_top() if folder.steps(run.parent.name).exists())
+    content = bytearray(folder.steps(run).read_bytes())
+    content[place : place + 40] = b"\xff" * 40
+    folder.steps(run).write_bytes(content)
+    record = Record.read(folder.record(run))
+    record.model_copy(update={"steps_sha256": sha256_file(folder.steps(run))}).write(folder.record(run))
+    with pytest.raises(DamagedFile, match="it is no table of steps"):
         accelsweep.open(folder.root).steps(run)
 
 

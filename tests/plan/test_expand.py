@@ -22,7 +22,7 @@ scalar = st.one_of(
 structure = st.sampled_from(["{a: 1}", "[1, 2]", "{b: {c: x}}"])
 
 CHANGED = ["seed", "note", "batch_size", "model.width", "model.rate", "model.size", "trainer.strategy", "doubled"]
-ADDED = ["+fresh", "+model.extra", "++note", "++trainer.max_time", "+env.NAME"]
+ADDED = ["+fresh", "+fresh.deep", "fresh", "+model.extra", "++note", "++model.width", "++trainer.max_time", "+env.NAME"]
 
 
 def sweep(values: st.SearchStrategy[str]) -> st.SearchStrategy[str]:
@@ -31,7 +31,7 @@ def sweep(values: st.SearchStrategy[str]) -> st.SearchStrategy[str]:
 
 override = st.one_of(
     st.builds("{}={}".format, st.sampled_from(CHANGED), st.one_of(scalar, sweep(scalar))),
-    st.builds("{}={}".format, st.sampled_from(ADDED), st.one_of(scalar, structure)),
+    st.builds("{}={}".format, st.sampled_from(ADDED), st.one_of(scalar, structure, sweep(scalar))),
     st.sampled_from(["model=small,big", "optimizer=sgd,adam", "~optimizer", "~trainer.strategy", "model=other"]),
     st.sampled_from(
         ["+twin=${model}", "+twin=${.note}", "+deep='${model.${word}}'", "+word=width", "pair.1=5,6", "model.inner=7"]
@@ -90,6 +90,29 @@ def test_hydra_composes_once_per_choice_of_groups(composer, monkeypatch):
     points = points_of(composer, "model=small,big", "batch_size=range(1,21)", "trainer.max_time=1,2")
     assert len(points) == 80
     assert len(composed) == 2
+
+
+def test_values_of_an_added_key_need_no_composition_of_their_own(composer, monkeypatch):
+    composed = []
+    compose = composer.compose
+    monkeypatch.setattr(composer, "compose", lambda lines: composed.append(lines) or compose(lines))
+    points = points_of(
+        composer, "model=small,big", "+model.extra=range(0,20)", "++env.NAME=a,b", "+twin=${model.extra}"
+    )
+    assert len(points) == 80
+    assert len(composed) == 2
+    assert [(p.science["model"]["extra"], p.science["twin"], p.science["env"]["NAME"]) for p in points[1:4]] == [
+        (0, 0, "b"),
+        (1, 1, "a"),
+        (1, 1, "b"),
+    ]
+
+
+def test_an_added_key_and_another_override_of_it_are_left_to_hydra(composer):
+    points = points_of(composer, "+fresh.deep=1,2", "++fresh.deep=3,4")
+    assert [point.science["fresh"] for point in points] == [{"deep": 3}, {"deep": 4}] * 2
+    with pytest.raises(InputError, match="'seed' is there already"):
+        points_of(composer, "+fresh=1,2", "+fresh=3,4", "+seed=5,6")
 
 
 def test_points_share_what_they_have_in_common(composer):

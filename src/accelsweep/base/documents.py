@@ -140,10 +140,14 @@ class Document(Frozen):
 
     def sealed(self) -> bytes:
         """Return the bytes of the document's file: its contents with their checksum."""
-        body = canonical_json(self.model_dump(mode="json"))
+        body = canonical_json(self.body())
         head = f'{{"accelsweep":"{self.kind}","format":{self.format},"version":"{__version__}",'
         head += f'"sha256":"{sha256_text(body)}","body":'
         return (head + body + "}\n").encode("utf-8", "surrogatepass")
+
+    def body(self) -> dict[str, Any]:
+        """Return the contents of the document as plain data."""
+        return self.model_dump(mode="json")
 
     @classmethod
     def read(cls, path: Path) -> Self:

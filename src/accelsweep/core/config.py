@@ -10,6 +10,7 @@ here, once, and unknown keys are ignored. The plan is strict where it checks new
 
 from __future__ import annotations
 
+from functools import cached_property
 from typing import Annotated, Any, Literal
 
 from pydantic import (
@@ -23,6 +24,7 @@ from pydantic import (
     StrictStr,
 )
 
+from accelsweep.base.documents import canonical_json, sha256_text
 from accelsweep.base.errors import nearest
 from accelsweep.base.verbatim import Verbatim
 from accelsweep.core.tasks import Task
@@ -138,6 +140,11 @@ class CellConfig(Verbatim):
     optimizer: Node | None = None
     trainer: Annotated[Node, BeforeValidator(_empty_for_none)] = Field(default_factory=dict)
     measure: Measure
+
+    @cached_property
+    def digest(self) -> str:
+        """The SHA-256 of the mapping, which names the blocks that hold it."""
+        return sha256_text(canonical_json(self.raw))
 
     @property
     def world_size(self) -> int:

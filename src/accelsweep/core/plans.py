@@ -74,6 +74,11 @@ class Block(Document):
     axes: dict[str, dict[str, Any]]
     resources: Resources
 
+    def body(self) -> dict[str, Any]:
+        """Return the contents as plain data. The configs are plain as they are, and large: none of them is copied."""
+        configs = {name: config.raw for name, config in self.configs.items()}
+        return {**self.model_dump(mode="json", exclude={"configs"}), "configs": configs}
+
 
 class Done(Document):
     """A finished block: for each run that was wanted, the SHA-256 of its record file."""

@@ -118,7 +118,7 @@ class OpenedSweep:
             raise damage
         try:
             frame: pd.DataFrame = pq.read_table(path).to_pandas()
-        except pa.ArrowInvalid as error:
+        except (pa.ArrowException, OSError) as error:  # pyarrow calls a page that it cannot unpack an OSError
             raise DamagedFile(path, f"it is no table of steps ({error})") from None
         return frame
 

@@ -6,7 +6,9 @@ that bad input leaves no trace. `write_plan` then writes blocks first and the ma
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import gc
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -66,7 +68,22 @@ def make_plan(
     """
     if add_repeats < 0:
         raise InputError(f"--add-repeats {add_repeats}: repeats can only be added; `repeats=N` wants fewer")
-    home = home.resolve()
+    with _seldom_collected():
+        return _made(home.resolve(), overrides, name, add_repeats, decided)
+
+
+@contextmanager
+def _seldom_collected() -> Iterator[None]:
+    """Look for cycles of garbage seldom: thousands of settings hold none, and each look goes through all of them."""
+    usual = gc.get_threshold()
+    gc.set_threshold(100_000, *usual[1:])
+    try:
+        yield
+    finally:
+        gc.set_threshold(*usual)
+
+
+def _made(home: Path, overrides: Sequence[str], name: str | None, add_repeats: int, decided: int | None) -> Plan:
     classes.refuse_shadows(home)
     grid = checked_grid(Composer(config_folders(home)), overrides)
     default = (grid.experiment or "sweep").replace("/", "-")

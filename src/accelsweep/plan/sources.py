@@ -9,7 +9,7 @@ from __future__ import annotations
 import ast
 import hashlib
 import sys
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cache, lru_cache
 from importlib import metadata
 from importlib.machinery import ModuleSpec, PathFinder
@@ -59,18 +59,16 @@ def stated_targets(config: CellConfig) -> Iterator[tuple[str, Any]]:
     """Yield the dotted key and the value, whatever it is, of every `_target_` below what is a user's to state."""
     places = {"model": config.model, "data": config.data, "optimizer": config.optimizer, "trainer": config.trainer}
     for key, value in places.items():
-        yield from _stated(value, key)
+        yield from _stated(value or {}, key)
 
 
-def _stated(value: Any, key: str) -> Iterator[tuple[str, Any]]:
-    if isinstance(value, Mapping):
-        if "_target_" in value:
-            yield f"{key}._target_", value["_target_"]
-        for name, item in value.items():
+def _stated(value: Mapping[str, Any] | Sequence[Any], key: str) -> Iterator[tuple[str, Any]]:
+    if isinstance(value, Mapping) and "_target_" in value:
+        yield f"{key}._target_", value["_target_"]
+    items = value.items() if isinstance(value, Mapping) else enumerate(value)
+    for name, item in items:
+        if isinstance(item, Mapping | list | tuple):
             yield from _stated(item, f"{key}.{name}")
-    elif isinstance(value, list | tuple):
-        for index, item in enumerate(value):
-            yield from _stated(item, f"{key}.{index}")
 
 
 def source_digests(wanted: Iterable[tuple[str, str]], home: Path) -> dict[str, str]:

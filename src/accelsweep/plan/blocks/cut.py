@@ -140,7 +140,7 @@ class _Numbers:
 
     def _next_run(self, cell: Cell, seed: int) -> Run:
         number = _unused(self._repeats.setdefault(cell.name, set()), 0)
-        return Run.of(cell.name, number, cell.config.seed).model_copy(update={"seed": seed})
+        return Run.of(cell.name, number, seed - number)
 
 
 def _unused(used: set[int], first: int) -> int:
@@ -216,7 +216,7 @@ def in_random_order(runs: Sequence[Run], order_seed: int) -> list[Run]:
 
 def _named(block: Block) -> Block:
     """Return the block under the name of its content. Resources are no part of it: limits may change, runs may not."""
-    configs = {name: sha256_text(canonical_json(config.raw)) for name, config in block.configs.items()}
+    configs = {name: config.digest for name, config in block.configs.items()}
     usual = {run.name: block.configs[run.cell].seed + run.repeat for run in block.runs}
     runs = [run.name if run.seed == usual[run.name] else f"{run.name}/{run.seed}" for run in block.runs]
     content = canonical_json([block.sweep, block.order_seed, runs, configs])

@@ -159,6 +159,11 @@ class Composer:
     def _explained(self, lines: Sequence[str]) -> Iterator[None]:
         try:
             yield
+        except RecursionError:
+            raise InputError(
+                "the config is nested too deeply to be read: look for a value with dozens of brackets or levels, in "
+                f"{' '.join(lines) or 'your files'} or below {self.folders[0]}"
+            ) from None
         except _HYDRA_ERRORS as error:
             raise explain(error, lines, self.loader, self.folders) from None
 

@@ -1,8 +1,9 @@
 """One resolved config per point of the grid, without composing each point through Hydra.
 
 Hydra composes once per distinct choice of config groups, and of any other override that changes the config's structure.
-A plain value then replaces a leaf in a copy that shares everything else. Interpolations are resolved again only for
-values that some interpolation may refer to. A property test holds both ways to the same configs.
+A plain value, of a known key or of an added one, then replaces a leaf in a copy that shares everything else.
+Interpolations are resolved again only for values that some interpolation may refer to. A property test holds both ways
+to the same configs.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ import copy
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 from hydra.core.override_parser.types import Override, OverrideType
 from omegaconf import AnyNode, OmegaConf, open_dict
@@ -24,6 +25,9 @@ from accelsweep.plan.grid.compose import Composer, Grid
 from accelsweep.plan.grid.interpolation import nodes, plain_data, referred_words, refuse_missing, refuse_resolvers
 
 _KEY = re.compile(r"[A-Za-z_][\w-]*(\.[A-Za-z_][\w-]*)*")
+_GIVES_A_VALUE = (OverrideType.CHANGE, OverrideType.ADD, OverrideType.FORCE_ADD)
+_Sort = Literal["choice", "plain", "other"]
+"""Of an override: the choice of a config group, a plain value that may replace a leaf, or what Hydra must compose."""
 
 
 @dataclass(frozen=True)
@@ -60,13 +64,12 @@ def expand(composer: Composer, grid: Grid, auto: str) -> Iterator[GridPoint]:
     Raises InputError for an override that does not fit the config, a missing value, a resolver, or a swept plan key.
     """
     _refuse_swept_plan_keys(composer, grid)
-    bases: dict[tuple[str, ...], _Base] = {}
+    bases = _Bases(composer, grid)
     for job in grid.jobs:
-        overrides = [composer.parse(line) for line in job]
-        structural, plain = _split(composer, bases, job, overrides)
-        base = _base(composer, bases, structural)
-        science, steering = base.resolved(plain, auto)
-        axes = {axis_of(overrides[index]): _axis_value(composer, overrides[index], science) for index in grid.swept}
+        base, values = bases.of(job)
+        science, steering = base.resolved(values, auto)
+        swept = [composer.parse(job[index]) for index in grid.swept]
+        axes = {axis_of(override): _axis_value(composer, override, science) for override in swept}
         yield GridPoint(axes, science, steering, base.choices, base.added)
 
 
@@ -93,26 +96,63 @@ def _axis_value(composer: Composer, override: Override, science: Mapping[str, An
     return override.value()
 
 
-def _split(
-    composer: Composer, bases: dict[tuple[str, ...], _Base], job: tuple[str, ...], overrides: Sequence[Override]
-) -> tuple[tuple[str, ...], list[Override]]:
-    """Split a job into the overrides that Hydra must compose, in order, and the plain values that replace a leaf."""
-    candidates = [_may_be_plain(override) and not composer.is_group_choice(override) for override in overrides]
-    rest = [o for o, plain in zip(overrides, candidates, strict=True) if not plain]
-    changed = [override.key_or_group for override in rest if not composer.is_group_choice(override)]
-    for index, override in enumerate(overrides):
-        candidates[index] = candidates[index] and not any(_overlap(override.key_or_group, key) for key in changed)
-    structural = tuple(line for line, plain in zip(job, candidates, strict=True) if not plain)
-    leaves = _base(composer, bases, structural).leaves
-    candidates = [plain and o.key_or_group in leaves for o, plain in zip(overrides, candidates, strict=True)]
-    structural = tuple(line for line, plain in zip(job, candidates, strict=True) if not plain)
-    return structural, [o for o, plain in zip(overrides, candidates, strict=True) if plain]
+class _Bases:
+    """The compositions of a grid: one for all jobs that differ in plain values only, added keys' values included.
+
+    It is that of the first of these jobs as it stands. So it fails as that job would, and in the words for it.
+    """
+
+    def __init__(self, composer: Composer, grid: Grid) -> None:
+        self._composer = composer
+        self._keys = [composer.parse(line).key_or_group for line in grid.jobs[0]]
+        self._sorts: dict[str, _Sort] = {}
+        self._plain: dict[tuple[_Sort, ...], tuple[int, ...]] = {}
+        self._first: dict[int, str] = {}
+        self._bases: dict[tuple[str, ...], _Base] = {}
+
+    def of(self, job: Sequence[str]) -> tuple[_Base, dict[str, Any]]:
+        """Return the composition for a job, and the values that replace leaves of it, by key."""
+        plain = self._plain_in(job)
+        base = self._alike(job, plain)
+        leaves = [index for index in plain if self._keys[index] in base.leaves]
+        if len(leaves) < len(plain):
+            base = self._alike(job, leaves)
+        return base, {self._keys[index]: self._composer.parse(job[index]).value() for index in leaves}
+
+    def _alike(self, job: Sequence[str], plain: Sequence[int]) -> _Base:
+        """Return the composition of the first job that differs from this one in the values at `plain` only."""
+        lines = list(job)
+        for index in plain:
+            lines[index] = self._first.setdefault(index, job[index])
+        if (first := tuple(lines)) not in self._bases:
+            self._bases[first] = _Base(self._composer, first)
+        return self._bases[first]
+
+    def _plain_in(self, job: Sequence[str]) -> tuple[int, ...]:
+        """Return where the job has a plain value for a key that no other override than a group's choice touches."""
+        sorts = tuple(self._sort_of(line) for line in job)
+        if sorts not in self._plain:
+            keys = [(index, self._keys[index]) for index, sort in enumerate(sorts) if sort != "choice"]
+            self._plain[sorts] = tuple(
+                index
+                for index, key in keys
+                if sorts[index] == "plain" and not any(_overlap(key, other) for at, other in keys if at != index)
+            )
+        return self._plain[sorts]
+
+    def _sort_of(self, line: str) -> _Sort:
+        if line not in self._sorts:
+            override = self._composer.parse(line)
+            self._sorts[line] = (
+                "choice" if self._composer.is_group_choice(override) else "plain" if _is_plain(override) else "other"
+            )
+        return self._sorts[line]
 
 
-def _may_be_plain(override: Override) -> bool:
+def _is_plain(override: Override) -> bool:
     value = override.value()
     return (
-        override.type is OverrideType.CHANGE
+        override.type in _GIVES_A_VALUE
         and override.package is None
         and _KEY.fullmatch(override.key_or_group) is not None
         and (value is None or isinstance(value, int | float | str))
@@ -123,12 +163,6 @@ def _may_be_plain(override: Override) -> bool:
 def _overlap(one: str, other: str) -> bool:
     plain = _KEY.fullmatch(other) is not None
     return not plain or one == other or one.startswith(f"{other}.") or other.startswith(f"{one}.")
-
-
-def _base(composer: Composer, bases: dict[tuple[str, ...], _Base], lines: tuple[str, ...]) -> _Base:
-    if lines not in bases:
-        bases[lines] = _Base(composer, lines)
-    return bases[lines]
 
 
 class _Base:
@@ -152,11 +186,10 @@ class _Base:
         self._referred = referred_words(self._interpolations.values())
         self._resolved: dict[tuple[Any, ...], tuple[dict[str, Any], dict[str, Any]]] = {}
 
-    def resolved(self, plain: Sequence[Override], auto: str) -> tuple[dict[str, Any], dict[str, Any]]:
-        """Return the resolved scientific and plan-level configs with the plain values in place."""
-        values = {o.key_or_group: o.value() for o in plain}
+    def resolved(self, values: dict[str, Any], auto: str) -> tuple[dict[str, Any], dict[str, Any]]:
+        """Return the resolved scientific and plan-level configs with the plain `values` in place."""
         if values.get("accelerator") == "auto":
-            values["accelerator"] = auto
+            values = {**values, "accelerator": auto}
         deep = tuple((key, type(value), value) for key, value in values.items() if self._is_deep(key))
         if deep not in self._resolved:
             self._resolved[deep] = self._resolve(values, auto)

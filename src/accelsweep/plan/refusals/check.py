@@ -43,7 +43,10 @@ def science(config: dict[str, Any], added: frozenset[str], groups: Sequence[str]
     parsed(Measure, config["measure"], "measure", file_of, extra="forbid")
     checked = parsed(CellConfig, config, "", file_of)
     refuse_unwritable(config)
-    return CellConfig.model_validate({**config, "precision": checked.precision, "env": checked.env})
+    typed = {"precision": checked.precision, "env": checked.env}
+    if all(config[key] == value for key, value in typed.items()):
+        return checked
+    return CellConfig.model_validate({**config, **typed})
 
 
 def _refuse_unknown(config: Mapping[str, Any], added: frozenset[str], groups: Sequence[str], file_of: FileOf) -> None:
@@ -52,7 +55,7 @@ def _refuse_unknown(config: Mapping[str, Any], added: frozenset[str], groups: Se
     for key in config:
         if key not in CellConfig.model_fields and key not in added and key not in groups:
             raise InputError(
-                f"unknown key '{key}'{nearest(str(key), CellConfig.model_fields)}; look in {file_of(key)}. "
+                f"unknown key '{key}'{nearest(str(key), CellConfig.model_fields)}; look in {file_of(str(key))}. "
                 + (
                     f"An argument of Lightning's Trainer stands below `trainer`. {place}"
                     if (place := trainers_place(str(key)))
@@ -64,6 +67,8 @@ def _refuse_unknown(config: Mapping[str, Any], added: frozenset[str], groups: Se
 
 def refuse_unwritable(value: Any, key: str = "") -> None:
     """Raise InputError, naming the key, for a value that JSON cannot hold or that would not come back the same."""
+    if value is None or isinstance(value, str | int):
+        return
     if isinstance(value, Mapping):
         for name, item in value.items():
             if not isinstance(name, str):
@@ -72,12 +77,12 @@ def refuse_unwritable(value: Any, key: str = "") -> None:
     elif isinstance(value, list | tuple):
         for index, item in enumerate(value):
             refuse_unwritable(item, f"{key}{index}.")
-    elif isinstance(value, float) and not math.isfinite(value):
-        raise InputError(f"'{key[:-1]}' is {value}: a setting's values must be finite numbers")
-    elif value is not None and not isinstance(value, str | int | float):
+    elif not isinstance(value, float):
         raise InputError(
             f"'{key[:-1]}' is of type {type(value).__name__}; only text, numbers, lists and mappings can be planned"
         )
+    elif not math.isfinite(value):
+        raise InputError(f"'{key[:-1]}' is {value}: a setting's values must be finite numbers")
 
 
 def steering(values: Mapping[str, Any], file_of: FileOf) -> tuple[Settings, Site, list[Rule]]:

@@ -45,7 +45,9 @@ _ANOTHER_END = 20
 _MOST_LISTED = 300
 """Bytes of the ZIP file's own list for each member; the longest of our names fits."""
 
-_UNREADABLE = (zipfile.BadZipFile, zlib.error, struct.error, EOFError, ValueError, NotImplementedError, RuntimeError)
+_UNREADABLE = (
+    zipfile.BadZipFile, zlib.error, struct.error, EOFError, OSError, ValueError, NotImplementedError, RuntimeError,
+)  # fmt: skip
 """What Python's reader of ZIP files may say of one that is damaged or made to harm."""
 
 

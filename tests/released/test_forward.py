@@ -1,0 +1,144 @@
+"""A file of a later version is refused with the version that reads it, by every command, and nothing is changed."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from archives import contents_of, members, relisted, write
+from released import PACKED, unpacked
+
+import accelsweep
+from accelsweep.base.documents import canonical_json, sha256_text
+from accelsweep.base.errors import EXIT_INCOMPLETE, NewerFile
+from accelsweep.commands.archives import export_sweep, import_archive
+from accelsweep.commands.compare import compare_sweeps
+from accelsweep.commands.retry import retry_runs
+from accelsweep.commands.runs import print_runs
+from accelsweep.commands.status import print_status
+from accelsweep.core.findings import Findings
+from accelsweep.core.plans import Manifest
+from accelsweep.drive.finish import report
+from accelsweep.drive.standing import Standing, stands
+from accelsweep.plan.make import make_plan
+from accelsweep.publish import snapshot
+from accelsweep.state.archive.contents import LISTING
+from accelsweep.state.folders import SweepFolder
+from accelsweep.supervise.audit import audit
+
+COMMANDS: dict[str, Callable[[SweepFolder], object]] = {
+    "status": lambda folder: print_status(folder.home, folder.name),
+    "runs": lambda folder: print_runs(folder.home, folder.name, None),
+    "report": lambda folder: report(folder.home, [folder.name]),
+    "compare": lambda folder: compare_sweeps(folder.home, folder.name, folder.name, None),
+    "export": lambda folder: export_sweep(folder.home, folder.name, None),
+    "open": lambda folder: accelsweep.open(folder.root).findings,
+    "retry": lambda folder: retry_runs(folder.home, folder.name, "crashed"),
+    "publish": snapshot.take,
+    "run": audit,
+}
+"""What each command does with a sweep's files: `run` looks at all of them before anything is measured, `publish` before
+anything is sent."""
+
+
+def later(content: bytes, **head: object) -> bytes:
+    """A document as version 99.0 may write it: whole, and with a key that this version does not know."""
+    envelope = json.loads(content)
+    body = envelope["body"] | {"weather": "fine"}
+    return json.dumps({**envelope, "version": "99.0", **head, "body": body, "sha256": seal(body)}).encode()
+
+
+def seal(body: object) -> str:
+    return sha256_text(canonical_json(body))
+
+
+def files_below(root: Path) -> dict[str, bytes]:
+    return {str(path.relative_to(root)): path.read_bytes() for path in sorted(root.rglob("*")) if path.is_file()}
+
+
+@pytest.fixture(params=[{}, {"format": 2}], ids=["another key", "another format"])
+def head(request):
+    return request.param
+
+
+@pytest.fixture
+def folder(tmp_path):
+    return unpacked(PACKED[-1], tmp_path)
+
+
+def refused(folder: SweepFolder, command: Callable[[SweepFolder], object]) -> None:
+    before = files_below(folder.home)
+    with pytest.raises(NewerFile, match=r"install accelsweep 99\.0") as caught:
+        command(folder)
+    assert files_below(folder.home) == before
+    assert caught.value.exit_code == 2
+
+
+@pytest.mark.parametrize("command", COMMANDS.values(), ids=COMMANDS)
+def test_a_later_plan_is_refused(folder, command, head):
+    folder.manifest.write_bytes(later(folder.manifest.read_bytes(), **head))
+    refused(folder, command)
+
+
+@pytest.mark.parametrize("command", COMMANDS.values(), ids=COMMANDS)
+def test_a_later_record_is_refused(folder, command, head):
+    record = folder.records_on_top()[0]
+    record.write_bytes(later(record.read_bytes(), **head))
+    refused(folder, command)
+
+
+@pytest.mark.parametrize("name", ["manifest", "block"])
+def test_a_plan_over_later_files_is_refused(folder, name, head):
+    manifest = Manifest.read(folder.manifest)
+    path = folder.manifest if name == "manifest" else folder.block(manifest.blocks[0].name)
+    path.write_bytes(later(path.read_bytes(), **head))
+    refused(folder, lambda folder: make_plan(folder.home, manifest.overrides, name=folder.name))
+
+
+def test_the_mark_of_a_finished_sweep_is_refused(folder, head):
+    folder.standing.write_bytes(later(Standing(digest="0").sealed(), **head))
+    refused(folder, stands)
+
+
+def test_later_findings_are_not_copied_to_mlflow(folder, head):
+    folder.findings.write_bytes(later(folder.findings.read_bytes(), **head))
+    refused(folder, snapshot.take)
+
+
+def test_later_findings_hide_no_state_and_are_made_anew_from_the_records(folder, head, capsys):
+    folder.findings.write_bytes(later(folder.findings.read_bytes(), **head))
+    assert print_status(folder.home, folder.name) == 0
+    report(folder.home, [folder.name])
+    assert Findings.read(folder.findings).cells
+
+
+def test_a_sweep_of_a_later_version_hides_no_other(folder, head, capsys):
+    other = SweepFolder(folder.home, "newer")
+    other.manifest.parent.mkdir()
+    other.manifest.write_bytes(later(folder.manifest.read_bytes(), **head))
+    assert print_status(folder.home, None) == EXIT_INCOMPLETE
+    told = capsys.readouterr().out
+    assert "old: 12 runs planned" in told
+    assert "install accelsweep 99.0" in told
+
+
+@pytest.mark.parametrize("ending", [LISTING, "sweep/manifest.json", "sweep/findings.json", "record.json"])
+def test_a_later_archive_is_refused_and_nothing_is_written(folder, head, ending, tmp_path):
+    report(folder.home, [folder.name])
+    archive = export_sweep(folder.home, folder.name, None)
+    target = tmp_path / "later.zip"
+    if ending == LISTING:
+        named = members(archive)
+        write(target, {**named, LISTING: later(named[LISTING], **head)})
+    else:
+        contents = contents_of(archive)
+        place = next(place for place in contents.files if place.endswith(ending))
+        relisted(archive, target, {place: later(members(archive)[contents.member(place)], **head)})
+    there = tmp_path / "there"
+    there.mkdir()
+    for read in (lambda: import_archive(there, target, None), lambda: accelsweep.open(target)):
+        with pytest.raises(NewerFile, match=r"install accelsweep 99\.0"):
+            read()
+    assert list(there.iterdir()) == []

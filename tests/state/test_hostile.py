@@ -1,0 +1,50 @@
+"""What others' files hold is data: it is read, set aside or refused by name, and never run."""
+
+from __future__ import annotations
+
+import os
+import pickle
+import subprocess
+from collections import Counter
+
+import pytest
+from fuzzing import KINDS, Bench, kind_of, one_try
+from guard import Forbidden, watched
+
+TRIES = 24
+
+
+@pytest.fixture(scope="module")
+def bench(tmp_path_factory):
+    return Bench.made(tmp_path_factory.mktemp("bench"))
+
+
+def test_files_made_to_harm_do_none(bench, tmp_path):
+    became = Counter()
+    for number in range(TRIES):
+        became[one_try(bench, number, tmp_path)] += 1
+    assert set(became) == {"read", "set aside", "refused"}
+    assert {kind_of(number) for number in range(TRIES)} == set(KINDS)
+
+
+class Canary:
+    def __reduce__(self):
+        return os.mkdir, ("canary",)
+
+
+@pytest.mark.parametrize(
+    "harm",
+    [
+        lambda _: pickle.loads(pickle.dumps(Canary())),
+        lambda _: subprocess.run(["true"], check=True),
+        lambda folder: (folder.parent / "elsewhere").write_text("mine"),
+        lambda folder: exec(compile("x = 1", str(folder / "theirs.py"), "exec")),
+    ],
+    ids=["unpickling", "starting a process", "writing elsewhere", "running a file"],
+)
+def test_the_guard_sees(harm, tmp_path):
+    folder = tmp_path / "folder"
+    folder.mkdir()
+    with pytest.raises(Forbidden), watched(folder):
+        harm(folder)
+    assert not list(tmp_path.rglob("canary"))
