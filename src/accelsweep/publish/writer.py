@@ -59,8 +59,7 @@ class Writer:
             return
         matching = [entry for entry in self.held.get(wanted.key, []) if _continues(entry, wanted)]
         entry = matching[0] if matching else self._create(wanted)
-        if entry.parent_id != (parent := self._id_of(wanted.parent)) and parent is not None:
-            self._client.set_tag(entry.run_id, PARENT, parent)
+        parent = self._place(entry, wanted)
         if (entry.source, entry.published) != (wanted.source, wanted.digest):
             self._fill(entry, wanted)
         for other in self.held.get(wanted.key, []):
@@ -69,6 +68,13 @@ class Writer:
         self.written += 1
         self.held[wanted.key] = [_as_wanted(entry, wanted, parent)]
         self._ids[wanted.key] = entry.run_id
+
+    def remove(self, key: str) -> None:
+        """Delete the run under a key, if there is one (restorable in MLflow)."""
+        for entry in self.held.pop(key, []):
+            self._delete(entry.run_id)
+            self.written += 1
+        self._ids.pop(key, None)
 
     def progress(self, key: str, step: int) -> None:
         """Log how many steps a running run has done, under `steps_done`."""
@@ -113,6 +119,15 @@ class Writer:
             none,
             none,
         )
+
+    def _place(self, entry: StoredRun, wanted: Wanted) -> str | None:
+        """Put the run below its parent, or at the top if it is to have none; return its parent's id."""
+        parent = self._id_of(wanted.parent)
+        if parent is not None and parent != entry.parent_id:
+            self._client.set_tag(entry.run_id, PARENT, parent)
+        elif wanted.parent is None and entry.parent_id is not None:
+            self._client.delete_tag(entry.run_id, PARENT)
+        return parent
 
     def _fill(self, entry: StoredRun, wanted: Wanted) -> None:
         if entry.source != wanted.source:
