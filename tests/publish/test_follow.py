@@ -20,6 +20,7 @@ from patience import PATIENCE_SECONDS
 
 from accelsweep.core.plans import Hold, Manifest
 from accelsweep.core.record import Record
+from accelsweep.publish.publisher import publish
 from accelsweep.state.folders import SweepFolder
 
 pytestmark = pytest.mark.real
@@ -117,8 +118,6 @@ def test_a_sweep_that_the_database_has_is_left_alone_until_something_is_missing(
     sweep: SweepFolder, uri: str, read_store: ReadStore, with_findings: Callable[..., Any]
 ) -> None:
     """A finished sweep is run again by a head that ends at once. A database that was deleted is written anew."""
-    from accelsweep.publish.publisher import publish
-
     with_findings(sweep)
     publish(sweep, uri)
 

@@ -174,6 +174,7 @@ def _lacks(uri: str, module: str) -> str:
 
 def _patiently(converge: Callable[[], Publication], uri: str, patience_seconds: float, tell: Tell) -> Publication:
     from mlflow.exceptions import MlflowException
+    from sqlalchemy.exc import SQLAlchemyError  # escapes mlflow where a connection ends while it is rolled back
 
     deadline, pause, told = math.inf, _FIRST_PAUSE_SECONDS, False
     while True:
@@ -181,7 +182,7 @@ def _patiently(converge: Callable[[], Publication], uri: str, patience_seconds: 
             return converge()
         except ModuleNotFoundError as error:
             raise InputError(_lacks(uri, str(error.name))) from error
-        except (MlflowException, OSError) as error:
+        except (MlflowException, OSError, SQLAlchemyError) as error:
             why = masked(str(error).splitlines()[0])
             if getattr(error, "error_code", None) in _REFUSALS:
                 raise StoreUnreachable(_refused(uri, why)) from error

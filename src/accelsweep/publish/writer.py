@@ -18,7 +18,7 @@ from typing import Any
 from mlflow.entities import Dataset, DatasetInput, InputTag, Metric, Param, RunTag
 from mlflow.exceptions import MlflowException
 
-from accelsweep.publish.artifacts import store_artifact
+from accelsweep.publish.artifacts import store_artifacts
 from accelsweep.publish.contents import RUNNING_SOURCE
 from accelsweep.publish.store import Store, StoredRun
 from accelsweep.publish.wanted import CREATED, KEY, PARENT, PUBLISHED, SOURCE, Wanted
@@ -112,6 +112,7 @@ class Writer:
             wanted.source,
             None,
             created,
+            run.info.artifact_uri,
             "RUNNING",
             wanted.started,
             parent,
@@ -132,8 +133,8 @@ class Writer:
     def _fill(self, entry: StoredRun, wanted: Wanted) -> None:
         if entry.source != wanted.source:
             self._client.set_tag(entry.run_id, SOURCE, wanted.source)
-        for artifact in wanted.artifacts:
-            store_artifact(self._client, entry.run_id, artifact)
+        if wanted.artifacts:
+            store_artifacts(entry.artifacts, self._store.uri, wanted.artifacts)
         if wanted.data is not None:
             data = Dataset(wanted.data.name, wanted.data.digest, "config", wanted.data.source)
             context = [InputTag("mlflow.data.context", "training")]
@@ -198,6 +199,7 @@ def _as_wanted(entry: StoredRun, wanted: Wanted, parent: str | None) -> StoredRu
         source=wanted.source,
         published=wanted.digest,
         created=entry.created,
+        artifacts=entry.artifacts,
         status=wanted.status,
         started=entry.started,
         parent_id=parent,
