@@ -7,7 +7,13 @@ import pytest
 from accelsweep.plan.blocks.power import smallest_visible_effect
 from accelsweep.plan.estimate import ASSUMED_NOISE, estimate, visible_effect
 from accelsweep.plan.make import make_plan
-from accelsweep.plan.took import ASSUMED_AROUND_SECONDS, ASSUMED_BESIDE_SECONDS, ASSUMED_BETWEEN_SECONDS, Took
+from accelsweep.plan.took import (
+    ASSUMED_AROUND_SECONDS,
+    ASSUMED_BESIDE_SECONDS,
+    ASSUMED_BETWEEN_SECONDS,
+    ASSUMED_PROCESS_SECONDS,
+    Took,
+)
 
 AROUND = ASSUMED_AROUND_SECONDS / 60
 GPUS = [
@@ -31,7 +37,9 @@ def test_without_records_it_lies_between_windows_and_time_limits(gpu_plan):
     runs = 2 * 2 + 0
     assert found.runs_left == len(gpu_plan().manifest.wanted_runs()) >= runs
     blocks = len(gpu_plan().manifest.blocks)
-    expected = (found.runs_left * (9 + ASSUMED_BESIDE_SECONDS) + blocks * ASSUMED_BETWEEN_SECONDS) / 60 + AROUND
+    further = 3 * sum(run.startswith(gpu_plan().cells[1].name) for run in gpu_plan().manifest.wanted_runs())
+    seconds = found.runs_left * (9 + ASSUMED_BESIDE_SECONDS) + further * ASSUMED_PROCESS_SECONDS
+    expected = (seconds + blocks * ASSUMED_BETWEEN_SECONDS) / 60 + AROUND
     assert found.minutes == pytest.approx((found.runs_left * 9 / 60, expected, found.runs_left * 100 / 60))
     assert "assumed" in found.basis
 
@@ -40,8 +48,10 @@ def test_gpu_hours_count_every_gpu(gpu_plan):
     plan = gpu_plan()
     four = sum(run.rpartition("-r")[0] == plan.cells[1].name for run in plan.manifest.wanted_runs())
     one = len(plan.manifest.wanted_runs()) - four
-    seconds = (9, 9 + ASSUMED_BESIDE_SECONDS, 100)
-    assert estimate(plan).gpu_hours == pytest.approx([(one + 4 * four) * each / 3600 for each in seconds])
+    beside = ASSUMED_BESIDE_SECONDS, ASSUMED_BESIDE_SECONDS + 3 * ASSUMED_PROCESS_SECONDS
+    of_one, of_four = (9, 9 + beside[0], 100), (9, 9 + beside[1], 100)
+    hours = [(one * short + 4 * four * long) / 3600 for short, long in zip(of_one, of_four, strict=True)]
+    assert estimate(plan).gpu_hours == pytest.approx(hours)
 
 
 def test_cpu_cells_take_no_gpu_hours(home):

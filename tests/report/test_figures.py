@@ -300,7 +300,7 @@ def test_one_processor_cut_into_more_parts_has_a_speedup_without_an_ideal_and_no
     cut = tuple(point.model_copy(update={"efficiency": None}) for point in findings.scaling)
     drawn = scaling_figure(findings.model_copy(update={"scaling": cut}))
     assert [row["added"] for row in drawn.rows] == [False] * 4
-    assert "on one machine" in drawn.rows[0]["line"]
+    assert "on one machine" in drawn.note + drawn.rows[0]["line"]
     dashed = ".//*[@stroke-dasharray]"
     assert svg_of(scaling_figure(findings)).find(dashed) is not None
     assert svg_of(drawn).find(dashed) is None
@@ -464,7 +464,7 @@ def test_of_many_lines_the_fastest_are_drawn_and_those_that_scale_best(findings)
     ]
     scaled = scaling_figure(findings.model_copy(update={"scaling": tuple(points)}))
     assert {row["series"] for row in scaled.rows if row["shown"]} == {f"width {width}" for width in range(12, 20)}
-    assert scaled.note == "The 8 of 20 lines that scale best are drawn; all stand in the data."
+    assert scaled.note == "All lines: weak scaling. The 8 of 20 lines that scale best are drawn; all stand in the data."
 
 
 def test_a_line_over_batch_sizes_alone_is_named_for_what_it_is(findings):

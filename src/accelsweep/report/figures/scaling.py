@@ -60,6 +60,7 @@ def _columns(value: str) -> tuple[str, ...]:
 
 def _rows(findings: Findings, value: str) -> list[dict[str, Any]]:
     rows = []
+    kinds = {_kind(point) for point in findings.scaling}
     for point in findings.scaling:
         shown: Estimate | None = getattr(point, value)
         if shown is None:
@@ -68,7 +69,8 @@ def _rows(findings: Findings, value: str) -> list[dict[str, Any]]:
             {
                 "series": point.series,
                 "kind": point.kind,
-                "line": f"{point.series} ({_kind(point)})",
+                "line": f"{point.series} ({_kind(point)})" if len(kinds) > 1 else point.series,
+                "kinds": _kind(point),
                 "added": point.efficiency is not None,
                 "cell": point.cell,
                 "devices": point.devices,
@@ -84,7 +86,7 @@ def _rows(findings: Findings, value: str) -> list[dict[str, Any]]:
 
 
 def _kind(point: ScalingPoint) -> str:
-    return point.kind if point.efficiency else f"{point.kind}, on one machine"
+    return f"{point.kind} scaling" + ("" if point.efficiency else ", on one machine")
 
 
 def _marked(rows: Sequence[dict[str, Any]], value: str) -> list[dict[str, Any]]:
@@ -101,11 +103,13 @@ def _domain(rows: Sequence[Row], value: str) -> tuple[float, float]:
 
 
 def _note(rows: Sequence[Row]) -> str:
+    """Return the kind of scaling that all lines share, which no line then names, and what is left out."""
     every = {row["line"] for row in rows}
     drawn = {row["line"] for row in rows if row["shown"]}
-    if drawn == every:
-        return ""
-    return f"The {len(drawn)} of {len(every)} lines that scale best are drawn; all stand in the data."
+    kinds = sorted({row["kinds"] for row in rows})
+    shared = f"All lines: {kinds[0]}." if len(kinds) == 1 else ""
+    left_out = f"The {len(drawn)} of {len(every)} lines that scale best are drawn; all stand in the data."
+    return " ".join(part for part in (shared, left_out if drawn != every else "") if part)
 
 
 def _best(rows: Sequence[Row]) -> str:
