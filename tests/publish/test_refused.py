@@ -25,7 +25,7 @@ def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     from mlflow.server import get_app_client
 
     with (
-        guarded_server(tmp_path_factory.mktemp("guarded")) as address,
+        guarded_server(tmp_path_factory.mktemp("guarded"), remember_seconds=60) as address,
         pytest.MonkeyPatch.context() as patch,
     ):
         log_in(patch, ADMIN)
