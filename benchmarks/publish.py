@@ -1,16 +1,19 @@
-"""The cost of publishing: milliseconds per run into a SQLite file and into a server over HTTP.
+"""The cost of publishing: milliseconds per run into a SQLite file, and into servers with and without passwords.
 
     python benchmarks/publish.py [--runs 500] [--repeats 3]
 
 Each run has 30 metrics, at least 20 params, two curves of 100 points and four artifacts. The time is that of a whole
 `publish()` of finished records into an empty store, divided by the number of runs. The import of mlflow and the
-creation of the database are printed apart. So is a publish with nothing left to do. The two kinds of store are measured
-in turn, so that a busy machine disturbs both; the publisher's CPU time tells how busy.
+creation of the database are printed apart. So is a publish with nothing left to do. The stores are measured in
+turn, so that a busy machine disturbs all; the publisher's CPU time tells how busy. The last lines are ratios.
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
+import os
+import shutil
 import statistics
 import sys
 import tempfile
@@ -22,10 +25,17 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests" / "fakes"))
 import pyarrow as pa
 import pyarrow.parquet as parquet
 from example_sweep import build_example_sweep
+from guarded_server import ADMIN, guarded_server
 
 from accelsweep.core.outcome import Outcome
 from accelsweep.core.record import Metric, Record
+from accelsweep.publish.store import create_database
+from accelsweep.publish.ui import running_server
 from accelsweep.state.folders import SweepFolder
+
+HTTP = "HTTP"
+ASKED = "HTTP, each password checked"
+REMEMBERED = "HTTP, passwords remembered for 60 s"
 
 METRICS = 30
 POINTS = 100
@@ -88,33 +98,32 @@ def main() -> None:
     options = parser.parse_args()
     begin = time.perf_counter()
     from accelsweep.publish import writer  # noqa: F401
-    from accelsweep.publish.store import create_database
-    from accelsweep.publish.ui import running_server
 
     print(f"import of mlflow: {time.perf_counter() - begin:.1f} s")
-    with tempfile.TemporaryDirectory() as temporary:
+    with tempfile.TemporaryDirectory() as temporary, contextlib.ExitStack() as servers:
         home = Path(temporary)
         folder = build(home, "bench", options.runs)
         begin = time.perf_counter()
         create_database(f"sqlite:///{home / 'server.db'}", home)
         print(f"creation of a SQLite store: {time.perf_counter() - begin:.1f} s")
-        with running_server(home, f"sqlite:///{home / 'server.db'}") as server:
-            _compare(folder, server.address, options.repeats)
+        stores = {HTTP: servers.enter_context(running_server(home, f"sqlite:///{home / 'server.db'}")).address}
+        for name, seconds in ((ASKED, 0), (REMEMBERED, 60)):
+            (home / f"guarded-{seconds}").mkdir()
+            stores[name] = servers.enter_context(guarded_server(home / f"guarded-{seconds}", remember_seconds=seconds))
+        os.environ["MLFLOW_TRACKING_USERNAME"], os.environ["MLFLOW_TRACKING_PASSWORD"] = ADMIN
+        _compare(folder, stores, options.repeats)
 
 
-def _compare(folder: SweepFolder, server: str, repeats: int) -> None:
-    import shutil
-
-    from accelsweep.publish.store import create_database
-
-    times: dict[str, list[tuple[float, float, float, int]]] = {"SQLite": [], "HTTP": []}
+def _compare(folder: SweepFolder, servers: dict[str, str], repeats: int) -> None:
+    times: dict[str, list[tuple[float, float, float, int]]] = {name: [] for name in ("SQLite", *servers)}
     for repeat in range(repeats):
         database = f"sqlite:///{folder.home / f'local-{repeat}.db'}"
         create_database(database, folder.home)
         times["SQLite"].append(seconds_of_publishing(folder, database))
         again = SweepFolder(folder.home, f"{folder.name}-{repeat}")
         shutil.copytree(folder.root, again.root, dirs_exist_ok=True)
-        times["HTTP"].append(seconds_of_publishing(again, server))
+        for name, address in servers.items():
+            times[name].append(seconds_of_publishing(again, address))
     for store, measured in times.items():
         first = sorted(1000 * seconds / count for seconds, _, _, count in measured)
         cpu = statistics.median(1000 * seconds / count for _, seconds, _, count in measured)
@@ -123,6 +132,9 @@ def _compare(folder: SweepFolder, server: str, repeats: int) -> None:
             f"{store}: {statistics.median(first):.1f} ms per run ({first[0]:.1f} to {first[-1]:.1f} in {repeats}; "
             f"CPU {cpu:.1f} ms), {measured[0][3]} runs; nothing to do: {idle:.2f} s in all"
         )
+    for store in (ASKED, REMEMBERED):  # within one turn, which is disturbed alike
+        ratios = sorted(one[0] / other[0] for one, other in zip(times[store], times[HTTP], strict=True))
+        print(f"{store} against {HTTP}: {statistics.median(ratios):.2f}x ({ratios[0]:.2f} to {ratios[-1]:.2f})")
 
 
 if __name__ == "__main__":

@@ -39,6 +39,7 @@ FLAGS = (
 SECONDS = 1000
 CELL = "x2, fp32, b32"
 OTHER = "x1, fp32, b32"
+UNSUPPORTED = "x2, fp16, b32"
 
 pytestmark = [
     pytest.mark.browser,
@@ -87,6 +88,12 @@ class Site:
         """Return the names of the runs that the list shows, in the order of the page's source."""
         return self.page.locator(".ag-row a[href*='/runs/']").all_inner_texts()
 
+    def in_order(self) -> list[str]:
+        """Return the names of the runs that the list shows, from top to bottom."""
+        links = self.page.locator(".ag-row a[href*='/runs/']").all()
+        places = [(box["y"], link.inner_text()) for link in links if (box := link.bounding_box()) is not None]
+        return [name for _, name in sorted(places)]
+
     def keep(self, name: str) -> None:
         """Keep a screenshot, if screenshots are asked for."""
         if folder := os.environ.get("ACCELSWEEP_SCREENSHOTS"):
@@ -129,13 +136,26 @@ def cells_of(site: Site) -> set[str]:
 def test_the_list_shows_cells_by_name_and_their_repeats_below_them(site: Site) -> None:
     page = site.open()
     expect(site.row(CELL)).to_be_visible()
-    until(lambda: len(cells_of(site)) == 10)
+    until(lambda: len(cells_of(site)) == 9)
     assert not any("#" in name for name in cells_of(site)), "repeats stay folded below their cell"
     site.row(CELL).get_by_role("button").first.click()
     for repeat in range(3):
         expect(site.row(f"{CELL} #{repeat}")).to_be_visible()
     site.keep("runs")
-    expect(page.get_by_text("34 matching runs")).to_be_visible()
+    expect(page.get_by_text("35 matching runs")).to_be_visible()
+
+
+def test_settings_that_cannot_run_are_one_folded_group_at_the_end_and_no_failures(site: Site) -> None:
+    page = site.open()
+    group = site.row("cannot run here (2)")
+    expect(group).to_be_visible()
+    assert site.in_order()[-1] == "cannot run here (2)"
+    expect(page.get_by_role("link", name=UNSUPPORTED, exact=True)).to_have_count(0)
+    group.get_by_role("button").first.click()
+    expect(site.row(UNSUPPORTED)).to_be_visible()
+    site.keep("unsupported")
+    group.get_by_role("link", name="cannot run here (2)", exact=True).click()
+    expect(page.get_by_text("16-mixed is not available on a CPU").first).to_be_visible()
 
 
 def test_the_first_view_answers_without_a_click(site: Site) -> None:
@@ -199,7 +219,7 @@ def test_a_cell_shows_its_verdict_and_the_way_to_its_repeats(site: Site) -> None
 
 def test_runs_are_filtered_by_a_param(site: Site) -> None:
     page = site.open()
-    expect(page.get_by_text("34 matching runs")).to_be_visible()
+    expect(page.get_by_text("35 matching runs")).to_be_visible()
     page.get_by_test_id("search-box").fill("params.batch_size = '128' and tags.outcome = 'out_of_memory'")
     page.get_by_test_id("search-box").press("Enter")
     expect(page.get_by_text(re.compile(r"\b4 matching runs"))).to_be_visible()

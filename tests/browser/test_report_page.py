@@ -19,6 +19,7 @@ from accelsweep.report.write import write_report
 from accelsweep.state.folders import SweepFolder
 
 sync_api = pytest.importorskip("playwright.sync_api", reason="playwright is not installed: make test-setup")
+Axe = pytest.importorskip("axe_playwright_python.sync_playwright", reason="axe is not installed: make setup").Axe
 Browser = sync_api.Browser
 Page = sync_api.Page
 
@@ -145,7 +146,7 @@ def test_the_page_opens_offline_draws_every_chart_and_complains_about_nothing(re
     places = page.query_selector_all(".chart")
     assert len(places) >= 7
     for place in places:
-        marks = place.query_selector_all("svg .mark-symbol path, svg .mark-rect path")
+        marks = place.query_selector_all("svg .mark-symbol path, svg .mark-rect path, svg .mark-line path")
         assert marks, place.get_attribute("id")
         told = place.query_selector("[role='graphics-document']") or place
         assert told.get_attribute("aria-label").endswith("."), "the alternative text is still there"
@@ -163,6 +164,14 @@ def test_the_finished_example_looks_as_the_documentation_shows_it(reader, scheme
     assert scroll_width(page) == width
     assert reader.complaints == []
     assert reader.requests == [example.as_uri()]
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_axe_finds_nothing_serious_in_either_theme(reader, report, scheme):
+    """Names of charts, contrast, headings, labels and landmarks, as axe-core judges them."""
+    for page in (report, *(EXAMPLES / name / "reports" / name / "index.html" for name in ("quickstart", "ladder"))):
+        found = Axe().run(reader.open(page, scheme=scheme)).response["violations"]
+        assert [(one["id"], one["nodes"]) for one in found if one["impact"] in ("serious", "critical")] == [], page
 
 
 @pytest.mark.parametrize(("scheme", "width", "height"), [("light", 1280, 900), ("dark", 390, 844)])
@@ -236,12 +245,17 @@ def test_the_keyboard_reaches_the_content_the_tables_and_the_choice_of_a_run(rea
     assert outline != "none"
 
 
-def test_choosing_a_run_shows_its_steps(reader, report):
+def test_choosing_a_run_lets_the_others_fade(reader, report):
     page = reader.open(report)
     before = page.inner_html("#chart-steps")
     page.select_option("#controls-steps select", index=3)
     page.wait_for_function("before => document.querySelector('#chart-steps').innerHTML !== before", arg=before)
-    assert page.query_selector_all("#chart-steps svg .mark-symbol path")
+    faint = (
+        "[...document.querySelectorAll('#chart-steps svg .mark-line path')].map((line) => line.getAttribute('opacity'))"
+    )
+    shown = page.evaluate(faint)
+    assert shown.count("0.9") == 1
+    assert set(shown) == {"0.9", "0.08"}
 
 
 def test_tables_sort_by_number_and_filter_by_words(reader, report):

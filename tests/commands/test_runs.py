@@ -30,6 +30,7 @@ def sweep(tmp_path: Path) -> Supervised:
 def test_every_run_is_listed_with_outcome_reason_cell_and_folder(sweep, capsys):
     print_runs(sweep.home, "tiny", None)
     shown = capsys.readouterr().out
+    assert shown.startswith("tiny: on cpu\n"), "what is not swept is told once"
     assert re.search(
         r"measured       devices x2 \| act=measured, repeat 0  [\d.,k]+ samples/s  sweeps/tiny/runs/", shown
     )

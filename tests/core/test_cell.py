@@ -5,8 +5,10 @@ import subprocess
 import sys
 
 import pytest
+from example_sweep import config_of
 
-from accelsweep.core.cell import PLAN_KEYS, cell_name, in_short, label, scientific
+from accelsweep.core.cell import PLAN_KEYS, cell_name, in_short, label, scientific, shared_devices
+from accelsweep.core.config import CellConfig
 
 CONFIG = {"accelerator": "cpu", "batch_size": 32, "model": {"_target_": "m.Net", "width": 8}, "site": {"name": "local"}}
 
@@ -79,3 +81,25 @@ def test_a_label_reads_well(axes, text):
 )
 def test_a_short_name_fits_a_narrow_column(axes, text):
     assert in_short(axes) == text
+
+
+@pytest.mark.parametrize(
+    ("axes", "devices", "said"),
+    [
+        (("batch_size",), [("cpu", 1)], " on cpu x1"),
+        (("devices",), [("cuda", 1), ("cuda", 2)], " on cuda"),
+        (("accelerator", "devices"), [("cuda", 1), ("cpu", 2)], ""),
+        (("accelerator",), [("cuda", 2), ("cpu", 2)], " on 2 devices"),
+        (("accelerator",), [("cuda", 1), ("cpu", 1)], ""),
+        (("rung",), [("cuda", 1), ("cuda", 2)], " on cuda"),
+        (("rung",), [], ""),
+    ],
+)
+def test_a_heading_tells_the_devices_that_all_settings_share_and_that_no_label_has(axes, devices, said):
+    configs = [
+        CellConfig.model_validate(
+            config_of({"batch_size": 32, "precision": "32-true", "devices": count}) | {"accelerator": kind}
+        )
+        for kind, count in devices
+    ]
+    assert shared_devices(axes, configs) == said

@@ -22,7 +22,6 @@ SAID_BY = {"add_column", "Column", "count", "count_of", "Tooltip"}
 """Calls that show even a single word to the reader: heads of columns, counted things, heads in tooltips."""
 
 KEPT = {
-    ("publish/cells.py", "cell"): "the value of the tag `kind`, which searches in MLflow name",
     ("publish/views.py", "tags.kind = 'cell'"): "a search in MLflow for that tag",
 }
 

@@ -7,7 +7,13 @@ import pytest
 from accelsweep.plan.blocks.power import smallest_visible_effect
 from accelsweep.plan.estimate import ASSUMED_NOISE, estimate, visible_effect
 from accelsweep.plan.make import make_plan
-from accelsweep.plan.took import ASSUMED_AROUND_SECONDS, ASSUMED_BESIDE_SECONDS, ASSUMED_BETWEEN_SECONDS, Took
+from accelsweep.plan.took import (
+    ASSUMED_AROUND_SECONDS,
+    ASSUMED_BESIDE_SECONDS,
+    ASSUMED_BETWEEN_SECONDS,
+    ASSUMED_PROCESS_SECONDS,
+    Took,
+)
 
 AROUND = ASSUMED_AROUND_SECONDS / 60
 GPUS = [
@@ -32,7 +38,9 @@ def test_without_records_it_lies_between_windows_and_time_limits(gpu_plan):
     runs = 2 * 2 + 0
     assert found.runs_left == len(gpu_plan().manifest.wanted_runs()) >= runs
     blocks = len(gpu_plan().manifest.blocks)
-    expected = (found.runs_left * (9 + ASSUMED_BESIDE_SECONDS) + blocks * ASSUMED_BETWEEN_SECONDS) / 60 + AROUND
+    further = 3 * sum(run.startswith(gpu_plan().cells[1].name) for run in gpu_plan().manifest.wanted_runs())
+    seconds = found.runs_left * (9 + ASSUMED_BESIDE_SECONDS) + further * ASSUMED_PROCESS_SECONDS
+    expected = (seconds + blocks * ASSUMED_BETWEEN_SECONDS) / 60 + AROUND
     assert found.minutes == pytest.approx((found.runs_left * 9 / 60, expected, found.runs_left * 100 / 60))
     assert "assumed" in found.basis
 
@@ -41,10 +49,14 @@ def test_gpu_hours_count_every_gpu(gpu_plan):
     """A run on one GPU in a job with four, the baseline's for example, holds all four."""
     blocks = gpu_plan().manifest.blocks
     assert {block.resources.gpus for block in blocks} == {4}
-    held = [(block.resources.gpus, len(block.runs), block.resources.minutes) for block in blocks]
-    least, expected = (sum(gpus * runs * each for gpus, runs, _ in held) for each in (9, 9 + ASSUMED_BESIDE_SECONDS))
-    most = sum(gpus * 60 * minutes for gpus, _, minutes in held)
-    assert estimate(gpu_plan()).gpu_hours == pytest.approx([each / 3600 for each in (least, expected, most)])
+    four = gpu_plan().cells[1].name
+    runs = [run for block in blocks for run in block.runs]
+    expected = sum(
+        9 + ASSUMED_BESIDE_SECONDS + 3 * ASSUMED_PROCESS_SECONDS * (run.rpartition("-r")[0] == four) for run in runs
+    )
+    most = sum(60 * block.resources.minutes for block in blocks)
+    hours = [4 * each / 3600 for each in (9 * len(runs), expected, most)]
+    assert estimate(gpu_plan()).gpu_hours == pytest.approx(hours)
 
 
 def test_on_a_cluster_whole_nodes_count_for_as_long_as_their_jobs_may_last(home):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 from example_sweep import config_of
 
@@ -9,6 +11,8 @@ from accelsweep.core.config import CellConfig
 from accelsweep.core.outcome import Outcome
 from accelsweep.core.record import Record
 from accelsweep.plan.took import ASSUMED_BESIDE_SECONDS, ASSUMED_BETWEEN_SECONDS, Took
+
+EXAMPLES = Path(__file__).resolve().parents[2] / "reports" / "examples"
 
 CONFIG = CellConfig.model_validate(config_of({"devices": 1, "batch_size": 64, "precision": "32-true"}))
 """Of a setting that the example lacks; its window is to last a second."""
@@ -35,6 +39,18 @@ def test_another_setting_takes_its_window_and_what_others_of_its_kind_take_besid
     assert took.seconds("other", longer) == pytest.approx(34.0)
     elsewhere = CONFIG.model_validate({**CONFIG.raw, "accelerator": "cuda"})
     assert took.seconds("other", elsewhere) == pytest.approx(window + ASSUMED_BESIDE_SECONDS)
+
+
+def test_what_is_assumed_before_a_first_run_is_what_the_finished_examples_took():
+    """All of their runs and breaks together, within a fifth: what was measured on a machine that did nothing else."""
+    for name in ("quickstart", "ladder"):
+        files = sorted((EXAMPLES / name / "sweeps" / name / "runs").glob("*/record.json"))
+        records = [Record.read(file) for file in files]
+        took = Took.by(records, "x")
+        seconds = sum(record.wall_seconds for record in records) + sum(took.between)
+        assumed = sum(Took().seconds("never measured", record.config) for record in records)
+        assumed += len(took.between) * ASSUMED_BETWEEN_SECONDS
+        assert assumed == pytest.approx(seconds, rel=0.2), name
 
 
 def test_what_was_never_begun_shows_nothing(records):

@@ -40,8 +40,10 @@ RUNS: dict[str, Of] = {
 }
 """The page's searches for repeats, and which records each must find."""
 
+SETTINGS = ("cell", "unsupported")
+
 CELLS: dict[str, Of] = {
-    "tags.kind = 'cell'": lambda _: True,
+    "tags.kind = 'cell'": lambda found: Outcome.unsupported not in found.outcomes,
     "tags.kind = 'cell' and tags.verdict = 'faster'": lambda found: found.verdict == "faster",
     "tags.kind = 'cell' and metrics.speedup_low > 1.5": lambda found: (
         found.speedup is not None and (found.speedup.ratio.low or 0.0) > 1.5
@@ -49,6 +51,7 @@ CELLS: dict[str, Of] = {
     "params.batch_size = '128' and params.precision = 'bf16-mixed'": lambda found: (
         (found.axes["batch_size"], found.axes["precision"]) == (128, "bf16-mixed")
     ),
+    "tags.kind = 'unsupported'": lambda found: Outcome.unsupported in found.outcomes,
     "tags.outcome = 'out_of_memory'": lambda found: set(found.outcomes) == {Outcome.out_of_memory},
     "tags.doubts LIKE '%throttled%'": lambda found: any(doubt.code == "throttled" for doubt in found.doubts),
 }
@@ -106,7 +109,7 @@ def found(sweep: SweepFolder, query: str, order: str | None = None) -> list[Any]
 
 def test_every_search_of_the_page_is_tried_here() -> None:
     assert set(documented()) == RUNS.keys() | CELLS.keys()
-    assert len(documented()) == 8
+    assert len(documented()) == 9
 
 
 def test_every_search_of_the_page_finds_what_it_says(sweep: SweepFolder) -> None:
@@ -116,7 +119,7 @@ def test_every_search_of_the_page_finds_what_it_says(sweep: SweepFolder) -> None
         named = {cell.cell for cell in cells if query in CELLS and CELLS[query](cell)}
         hits = found(sweep, query)
         assert {run.data.tags["run"] for run in hits if run.data.tags["kind"] == "run"} == runs, query
-        assert {run.data.tags["cell_id"] for run in hits if run.data.tags["kind"] == "cell"} == named, query
+        assert {run.data.tags["cell_id"] for run in hits if run.data.tags["kind"] in SETTINGS} == named, query
         assert hits, f"{query} finds nothing in the example, so nothing is shown"
 
 

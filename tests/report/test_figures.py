@@ -1,10 +1,15 @@
 """Figures: drawn where the data allow, otherwise skipped with a reason; failed cells stay visible."""
 
+import io
 import xml.etree.ElementTree as ElementTree
+from pathlib import Path
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 import vl_convert
 from example_sweep import build_example_sweep
+from PIL import Image
 
 from accelsweep.base.documents import sha256_file
 from accelsweep.core.findings import BatchCurve, Estimate, Verdict
@@ -12,19 +17,23 @@ from accelsweep.core.plans import Run
 from accelsweep.core.record import Record
 from accelsweep.report.captions import CAPTIONS
 from accelsweep.report.figures.build import build_figures
+from accelsweep.report.figures.drift import drift_figure
 from accelsweep.report.figures.figure import Figure, Skipped
 from accelsweep.report.figures.ladder import ladder_figure
+from accelsweep.report.figures.memory import memory_figure
 from accelsweep.report.figures.quality import quality_figure
 from accelsweep.report.figures.rate import MOST_LINES, heatmap_figure, throughput_figure
 from accelsweep.report.figures.ratios import ratio_domain, ratio_ticks
 from accelsweep.report.figures.scaling import efficiency_figure, scaling_figure
 from accelsweep.report.figures.speedup import FIRST_CELLS, MOST_CELLS, speedup_figure
-from accelsweep.report.figures.steps import MOST_RUNS, chosen_runs, steps_figure
+from accelsweep.report.figures.steps import MOST_RUNS, MOST_SETTINGS, chosen_runs, steps_figure
 from accelsweep.report.figures.theme import DARK, LIGHT, SHAPES, Palette
 from accelsweep.report.figures.tradeoff import round_ticks, tradeoff_figures
 from accelsweep.report.libraries import vega_lite_version
 
+EXAMPLES = Path(__file__).resolve().parents[2] / "reports" / "examples"
 NAMES = {"breakdown", "speedup", "heatmap", "throughput", "scaling", "efficiency", "steps", "quality", "pareto-memory"}
+NAMES |= {"memory", "drift"}
 
 
 def svg_of(figure: Figure, palette: Palette = LIGHT) -> ElementTree.Element:
@@ -107,9 +116,104 @@ def test_an_interval_that_leaves_the_axis_ends_in_an_arrow(findings):
     figure = speedup_figure(findings.model_copy(update={"cells": tuple(cells)}))
     (row,) = (row for row in figure.rows if row["cell"] == findings.cells[2].cell and row["kind"] == "setting")
     assert (row["low"], row["high"]) == (0.001, 3500.0), "the data keep both ends"
-    assert 0.2 < row["from"] == row["left"] < row["to"] == row["right"] < 6
+    assert 0.2 < row["from"] == row["under"] < row["to"] == row["over"] < 6
     others = [other for other in figure.rows if other["kind"] == "setting" and other is not row]
-    assert {(other["left"], other["right"]) for other in others} == {(None, None)}
+    assert {(other["under"], other["over"]) for other in others} == {(None, None)}
+
+
+def arrows_in(figure: Figure, shape: str) -> int:
+    """Return how many layers of the figure draw marks of this shape."""
+    layers = figure.specifications["light"]["layer"]
+    return sum(layer["mark"].get("shape") == shape for layer in layers if isinstance(layer["mark"], dict))
+
+
+def with_interval(findings, place, **changes):
+    """Return the findings with one setting's interval as wide as that of two repeats may be."""
+    cells = list(findings.cells)
+    wide = {"low": -350.0, "high": 350.0}
+    cells[place] = cells[place].model_copy(
+        update={name: getattr(cells[place], name).model_copy(update=wide) for name in changes}
+    )
+    return findings.model_copy(update={"cells": tuple(cells)})
+
+
+def domain_of(figure: Figure, channel: str) -> list[float]:
+    """Return the domain of an axis that some layer states."""
+    layers = (layer["encoding"].get(channel, {}) for layer in figure.specifications["light"]["layer"])
+    return next(layer["scale"]["domain"] for layer in layers if "domain" in (layer.get("scale") or {}))
+
+
+def test_an_interval_of_350_000_percent_ends_in_arrows_in_the_quality_figure(findings):
+    figure = quality_figure(with_interval(findings, 1, quality=True))
+    assert (arrows_in(figure, "triangle-left"), arrows_in(figure, "triangle-right")) == (1, 1)
+    low, high = domain_of(figure, "x")
+    qualities = [row["quality"] for row in figure.rows]
+    assert high - low < 4 * (max(qualities) - min(qualities) or 1)
+    assert figure.rows[1]["high"] == 350.0, "the data keep both ends"
+
+
+def test_an_axis_of_rates_and_efficiencies_begins_at_zero_and_ends_near_its_marks(findings):
+    huge = findings.cells[0].rate.model_copy(update={"low": -1e9, "high": 1e9})
+    cells = (findings.cells[0].model_copy(update={"rate": huge}), *findings.cells[1:])
+    figure = throughput_figure(findings.model_copy(update={"cells": cells}))
+    low, high = domain_of(figure, "y")
+    assert (low, high < 3 * max(row["rate"] for row in figure.rows if row["rate"])) == (0, True)
+    assert (arrows_in(figure, "triangle-down"), arrows_in(figure, "triangle-up")) == (1, 1)
+    points = [
+        point.model_copy(update={"efficiency": point.efficiency.model_copy(update={"low": -350.0, "high": 350.0})})
+        if point.efficiency
+        else point
+        for point in findings.scaling
+    ]
+    figure = efficiency_figure(findings.model_copy(update={"scaling": tuple(points)}))
+    assert domain_of(figure, "y")[1] < 3
+    assert arrows_in(figure, "triangle-up") == 1
+
+
+def test_memory_is_drawn_with_the_limit_where_that_is_near(findings):
+    used = {cell.cell: cell.metrics["host_pss_bytes"].median for cell in findings.cells if cell.measured}
+    most = max(used.values())
+
+    def limited(limit):
+        cells = [
+            cell.model_copy(update={"memory_share": used[cell.cell] / limit if cell.measured else None})
+            for cell in findings.cells
+        ]
+        return memory_figure(findings.model_copy(update={"cells": tuple(cells)}))
+
+    near, far = limited(1.5 * most), limited(50 * most)
+    assert any(text.startswith("limit: ") for text in texts(svg_of(near)))
+    assert not any(text.startswith("limit: ") for text in texts(svg_of(far)))
+    assert far.note.endswith("is far above this axis.")
+    assert memory_figure(findings).note.endswith("The device's memory is not known.")
+    ended = [row["ended"] for row in near.rows if row["outcome"] == "out_of_memory"]
+    assert ended == [True], "a setting that ran out of memory is a cross at the top"
+
+
+def test_the_machine_over_time_shows_each_repeat_of_the_baseline_by_its_block(findings):
+    figure = drift_figure(findings)
+    baseline = next(cell for cell in findings.cells if cell.cell == findings.baseline)
+    assert [row["run"] for row in figure.rows] == [point.run for point in baseline.runs]
+    runs = [point.model_copy(update={"rate": 90 * point.rate}) for point in baseline.runs[:1]]
+    one = baseline.model_copy(update={"runs": (*runs, *baseline.runs[1:])})
+    cells = tuple(one if cell is baseline else cell for cell in findings.cells)
+    jumped = drift_figure(findings.model_copy(update={"cells": cells}))
+    assert arrows_in(jumped, "triangle-up") == 1
+    assert domain_of(jumped, "y")[1] < 2 * baseline.rate.value
+    few = baseline.model_copy(update={"runs": baseline.runs[:2]})
+    cells = tuple(few if cell is baseline else cell for cell in findings.cells)
+    skipped = drift_figure(findings.model_copy(update={"cells": cells}))
+    assert skipped == Skipped("drift", "the baseline has fewer than 3 measured runs")
+
+
+@pytest.mark.parametrize("name", ["quickstart", "ladder"])
+def test_no_picture_of_the_examples_has_a_blank_band(name):
+    """A row of 60 blank pixels would be a mark or a label that is missing, or an axis that holds too much."""
+    for file in sorted((EXAMPLES / name / "reports" / name).glob("*.svg")):
+        picture = Image.open(io.BytesIO(vl_convert.svg_to_png(file.read_text("utf-8")))).convert("L")
+        lines = [picture.crop((0, row, picture.width, row + 1)).getextrema() for row in range(picture.height)]
+        blank = "".join(" " if low == high else "#" for low, high in lines).strip()
+        assert " " * 60 not in blank, file.name
 
 
 def test_without_a_comparison_there_is_no_forest(findings):
@@ -196,7 +300,7 @@ def test_one_processor_cut_into_more_parts_has_a_speedup_without_an_ideal_and_no
     cut = tuple(point.model_copy(update={"efficiency": None}) for point in findings.scaling)
     drawn = scaling_figure(findings.model_copy(update={"scaling": cut}))
     assert [row["added"] for row in drawn.rows] == [False] * 4
-    assert "one machine cut into more parts" in drawn.rows[0]["line"]
+    assert "on one machine" in drawn.note + drawn.rows[0]["line"]
     dashed = ".//*[@stroke-dasharray]"
     assert svg_of(scaling_figure(findings)).find(dashed) is not None
     assert svg_of(drawn).find(dashed) is None
@@ -274,9 +378,24 @@ def test_ticks_are_round_and_cover_the_values(low, high, ticks):
 def test_steps_show_the_recommended_run_first_and_doubted_runs_before_the_rest(findings, sweep):
     figure = steps_figure(findings, sweep)
     assert figure.rows[0]["title"] == "cpu x2 | 32-true | batch 128 (repeat 0)"
-    assert len({row["run"] for row in figure.rows}) == MOST_RUNS == len(chosen_runs(findings))
-    assert figure.note == "Of 21 measured runs, 12 can be chosen here."
+    assert len(chosen_runs(findings)) == MOST_RUNS
+    assert len({row["cell"] for row in figure.rows}) == MOST_SETTINGS
+    assert figure.note.endswith(" Of 21 measured runs, 11 are drawn.")
     assert {row["rank"] for row in figure.rows} == {0, 1}
+
+
+def test_a_step_far_beyond_all_others_ends_in_an_arrow_and_leaves_the_bands_as_they_are(findings, sweep):
+    usual = steps_figure(findings, sweep)
+    path = sweep.steps(chosen_runs(findings)[0][1].run)
+    table = pq.read_table(path)
+    seconds = table["step_seconds"].to_pylist()
+    column = table.schema.get_field_index("step_seconds")
+    pq.write_table(table.set_column(column, "step_seconds", pa.array([1e4 * seconds[0], *seconds[1:]])), path)
+    stalled = steps_figure(findings, sweep)
+    assert arrows_in(usual, "triangle-up") == 0
+    assert arrows_in(stalled, "triangle-up") == 1
+    top = stalled.note.partition(" to ")[2].partition(". ")[0]
+    assert top.endswith(" ms"), "a band would reach to minutes otherwise"
 
 
 def test_runs_of_merged_sweeps_can_be_chosen_apart(findings, sweep):
@@ -345,7 +464,7 @@ def test_of_many_lines_the_fastest_are_drawn_and_those_that_scale_best(findings)
     ]
     scaled = scaling_figure(findings.model_copy(update={"scaling": tuple(points)}))
     assert {row["series"] for row in scaled.rows if row["shown"]} == {f"width {width}" for width in range(12, 20)}
-    assert scaled.note == "The 8 of 20 lines that scale best are drawn; all stand in the data."
+    assert scaled.note == "All lines: weak scaling. The 8 of 20 lines that scale best are drawn; all stand in the data."
 
 
 def test_a_line_over_batch_sizes_alone_is_named_for_what_it_is(findings):

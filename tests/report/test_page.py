@@ -142,8 +142,8 @@ def test_without_a_recommendation_the_page_says_why_and_shows_the_baseline(rende
 def test_each_figure_has_a_caption_an_alternative_text_its_data_and_a_picture_without_scripts(render, findings):
     page = Page(render(findings))
     figures = page.all("figure")
-    assert len(figures) == len(page.all("noscript")) == 9
-    assert len(page.all("figcaption")) == 8, "the first figure is explained below the first screen"
+    assert len(figures) == len(page.all("noscript")) == 11
+    assert len(page.all("figcaption")) == 10, "the first figure is explained below the first screen"
     for name in (figure[1]["id"].removeprefix("figure-") for figure in figures):
         assert page.all("div", id=f"chart-{name}", role="img")[0][1]["aria-label"].endswith(".")
         assert page.all("a", href=f"{name}.csv")

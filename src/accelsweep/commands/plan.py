@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from accelsweep.base.errors import InputError
+from accelsweep.core.cell import shared_devices
 from accelsweep.drive.console import Listing, rough, say, show
 from accelsweep.drive.profiles import check_profile, find_profile
 from accelsweep.state.folders import SweepFolder
@@ -50,7 +51,7 @@ def print_plan(
 
 def show_plan(home: Path, plan: Plan) -> None:
     """Print a plan with the runs that are settled already, and with others who disturb this machine now."""
-    _print(_table(home, plan))
+    _print(_table(home, plan), shared_devices(plan.manifest.axes, (cell.config for cell in plan.cells)))
     for sentence in _others_now(plan.manifest):
         say(f"warning: {sentence}")
     for line in _jobs(plan.manifest):
@@ -101,8 +102,8 @@ def _jobs(manifest: Manifest) -> list[str]:
     return [f"Slurm: {count} x {size}\n       sbatch {options}" for (size, options), count in sizes.items()]
 
 
-def _print(table: PlanTable) -> None:
-    show(_cells(table))
+def _print(table: PlanTable, devices: str) -> None:
+    show(_cells(table, devices))
     for heading, rows in (("unsupported", table.unsupported), ("excluded", table.excluded)):
         for line in _by_reason(rows):
             say(f"{heading}: {line}")
@@ -110,7 +111,7 @@ def _print(table: PlanTable) -> None:
         say(line)
 
 
-def _cells(table: PlanTable) -> Listing:
+def _cells(table: PlanTable, devices: str) -> Listing:
     rows = [
         (row.label, "baseline" if row.baseline else "", str(row.wanted), str(row.settled))
         for row in table.cells[:_MOST_ROWS]
@@ -118,7 +119,7 @@ def _cells(table: PlanTable) -> Listing:
     if len(table.cells) > _MOST_ROWS:
         rows.append((f"... and {len(table.cells) - _MOST_ROWS} more", "", "", ""))
     headings = ("setting", "", "runs", "measured already")
-    title = f"{table.sweep}, revision {table.revision}: {len(table.cells)} settings"
+    title = f"{table.sweep}, revision {table.revision}: {len(table.cells)} settings{devices}"
     return Listing(title, headings, tuple(rows), numbers=headings[2:])
 
 

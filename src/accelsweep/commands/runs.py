@@ -14,6 +14,7 @@ from accelsweep.core.record import Record
 from accelsweep.core.tasks import UNIT_OF, compared_rate
 from accelsweep.drive.answers.listed import ListedRun, RunsAnswer
 from accelsweep.drive.console import say, say_parts
+from accelsweep.drive.devices import devices_of
 from accelsweep.report.format import number
 from accelsweep.state.attempts import RunFolder
 from accelsweep.state.folders import SweepFolder, existing_sweep
@@ -41,11 +42,14 @@ def print_runs(home: Path, name: str, outcome: str | None, *, sort: str = "plan"
     wanted = None if outcome is None else outcome_named(outcome)
     if sort not in SORTS:
         raise InputError(f"--sort {sort!r} is not known{nearest(sort, SORTS)}; there are: {', '.join(SORTS)}")
-    answer = listed(existing_sweep(home, name))
+    folder = existing_sweep(home, name)
+    answer = listed(folder)
     rows = sorted((row for row in answer.runs if wanted in (None, row.outcome)), key=SORTS[sort])
     if as_json:
         say(answer.model_copy(update={"runs": tuple(rows)}).text())
         return
+    if rows and (devices := devices_of(folder, Manifest.read(folder.manifest))):
+        say(f"{name}:{devices}")
     for row in rows:
         _print(row, answer.rate_unit or "")
     if not rows:

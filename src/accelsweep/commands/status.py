@@ -21,6 +21,7 @@ from accelsweep.drive.answers.state import (
     UnreadableSweep,
 )
 from accelsweep.drive.console import duration, say
+from accelsweep.drive.devices import devices_of
 from accelsweep.drive.head import living_head
 from accelsweep.drive.slurm.jobs import Job, jobs
 from accelsweep.state.folders import SweepFolder, existing_sweep, known_sweeps
@@ -126,13 +127,18 @@ def _print(home: Path, found: StatusAnswer) -> None:
     for state in found.sweeps:
         counts = ", ".join(f"{count} {outcome}" for outcome, count in state.outcomes.items())
         ended = f" ({counts})" if counts else ""
-        say(f"{state.sweep}: {state.planned} runs planned, {state.settled} settled{ended}")
+        say(f"{state.sweep}: {state.planned} runs planned{_devices(home, state.sweep)}, {state.settled} settled{ended}")
         for line in _lines(state):
             say(f"  {line}")
     for unreadable in found.unreadable:
         say(f"{unreadable.sweep}: {unreadable.why}")
     if not (found.sweeps or found.unreadable):
         say(f"no sweeps in {home / 'sweeps'} yet; begin with: accelsweep run experiment=quickstart")
+
+
+def _devices(home: Path, name: str) -> str:
+    folder = SweepFolder(home, name)
+    return devices_of(folder, Manifest.read(folder.manifest))
 
 
 def _lines(state: SweepState) -> Iterator[str]:

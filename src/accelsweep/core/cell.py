@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Iterable, Mapping
 from pathlib import PurePath
 from typing import Any
 
@@ -96,6 +96,20 @@ def label(axes: Mapping[str, Any]) -> str:
         parts.append(f"batch {batch_size}")
     parts += [f"{key}={as_typed(value)}" for key, value in rest.items()]
     return masked(" | ".join(parts)) if parts else "the only setting"
+
+
+def shared_devices(axes: Collection[str], configs: Iterable[CellConfig]) -> str:
+    """Return the kind and number of devices that no axis sweeps: ` on cpu x1`, ` on cpu`, ` on 2 devices`, or nothing.
+
+    Settings' labels leave them out, so a heading tells them once. What differs between the `configs` is left out too.
+    """
+    known = list(configs)
+    kinds = set() if "accelerator" in axes else {config.accelerator for config in known}
+    counts = set() if "devices" in axes else {config.devices for config in known}
+    kind, count = (found.pop() if len(found) == 1 else None for found in (kinds, counts))
+    if kind is not None:
+        return f" on {kind}" + (f" x{count}" if count is not None else "")
+    return f" on {count} devices" if count not in (None, 1) else ""
 
 
 _IN_BITS = {"32-true": "32-bit", "64-true": "64-bit", "16-true": "16-bit"}

@@ -1,7 +1,8 @@
 """Files of an MLflow run: after a folder is stored, it holds the new files and none of an earlier one.
 
-A report that is published again may have lost a figure. MLflow's client adds files and deletes none. So old files are
-deleted through the store's artifact repository, after the new files stand.
+Files go to the run's artifact repository, whose address is known since the run was created. MLflow's client would ask
+the server for that address once more for each run. A repository adds files and deletes none. So what a report has lost
+since is deleted after the new files stand.
 """
 
 from __future__ import annotations
@@ -10,42 +11,48 @@ import accelsweep.publish.mlflow_settings  # noqa: F401 - before mlflow
 
 # isort: split
 import contextlib
-from collections.abc import Iterator
+import tempfile
+from collections.abc import Iterable, Iterator
 from pathlib import Path
+from typing import Any
 
-from mlflow import MlflowClient
 from mlflow.exceptions import MlflowException
 from mlflow.store.artifact.artifact_repository_registry import get_artifact_repository
 
 from accelsweep.publish.wanted import Artifact
 
 
-def store_artifact(client: MlflowClient, run_id: str, artifact: Artifact) -> None:
-    """Store a text, a file or a folder with the run. Files of the run outside of that folder are left alone."""
+def store_artifacts(address: str, tracking_uri: str, artifacts: Iterable[Artifact]) -> None:
+    """Store texts, files and folders at a run's address. Files of the run outside of those folders are left alone."""
+    repository = get_artifact_repository(address, tracking_uri)
+    for artifact in artifacts:
+        _store(repository, artifact)
+
+
+def _store(repository: Any, artifact: Artifact) -> None:
     if isinstance(artifact.source, str):
-        client.log_text(run_id, artifact.source, artifact.target)
+        with tempfile.TemporaryDirectory() as folder:
+            path = Path(folder) / artifact.target
+            path.write_text(artifact.source, "utf-8")
+            repository.log_artifact(str(path))
     elif artifact.source.is_dir():
-        client.log_artifacts(run_id, str(artifact.source), artifact.target)
-        _delete_left_over(client, run_id, artifact.source, artifact.target)
+        repository.log_artifacts(str(artifact.source), artifact.target)
+        _delete_left_over(repository, artifact.source, artifact.target)
     else:
-        client.log_artifact(run_id, str(artifact.source), artifact.target or None)
+        repository.log_artifact(str(artifact.source), artifact.target or None)
 
 
-def _delete_left_over(client: MlflowClient, run_id: str, source: Path, target: str) -> None:
+def _delete_left_over(repository: Any, source: Path, target: str) -> None:
     """Delete files of the run's folder `target` that are not in `source`; a store that cannot delete keeps them."""
     wanted = {f"{target}/{path.relative_to(source).as_posix()}" for path in source.rglob("*") if path.is_file()}
-    stale = [path for path in _files(client, run_id, target) if path not in wanted]
-    if not stale:
-        return
-    repository = get_artifact_repository(client.get_run(run_id).info.artifact_uri, client.tracking_uri)
-    for path in stale:
+    for path in [path for path in _files(repository, target) if path not in wanted]:
         with contextlib.suppress(NotImplementedError, MlflowException, OSError):
-            repository.delete_artifacts(path)  # type: ignore[no-untyped-call]  # mlflow has no type hints there
+            repository.delete_artifacts(path)
 
 
-def _files(client: MlflowClient, run_id: str, folder: str) -> Iterator[str]:
-    for item in client.list_artifacts(run_id, folder):
+def _files(repository: Any, folder: str) -> Iterator[str]:
+    for item in repository.list_artifacts(folder):
         if item.is_dir:
-            yield from _files(client, run_id, item.path)
+            yield from _files(repository, item.path)
         else:
             yield item.path

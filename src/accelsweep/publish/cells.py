@@ -17,22 +17,24 @@ from accelsweep.core.plans import PlannedCell
 from accelsweep.publish.contents import cell_key, cell_tags, doubt_codes, doubt_lines, run_name
 from accelsweep.publish.origin import common
 from accelsweep.publish.snapshot import Finished, Snapshot
+from accelsweep.publish.unsupported import GROUP_KEY, SETTING_KIND, unsupported_reason
 from accelsweep.publish.wanted import NOTE, Wanted, metrics, milliseconds, params, tags
 
 
 def cell_run(snapshot: Snapshot, cell: PlannedCell) -> Wanted | None:
-    """Return the parent run of a supported cell, or None while it has no record and no running repeat."""
+    """Return the parent run of a cell, or None while a supported one has no record and no running repeat."""
     runs = snapshot.runs_of.get(cell.name, ())
     finished = [snapshot.finished[run] for run in runs if run in snapshot.finished]
     starts = [item.started_at for item in finished]
     starts += [snapshot.running[run].since for run in runs if run in snapshot.running]
     if not starts and cell.unsupported is None:
         return None
-    status = _status(snapshot, cell, runs, finished)
+    cannot = unsupported_reason(snapshot, cell)
+    status = "FINISHED" if cannot is not None else _status(snapshot, runs, finished)
     ended = max((milliseconds(item.finished_at) for item in finished), default=snapshot.planned)
     found = snapshot.findings_of(cell.name)
     numbers = {"runs_planned": float(len(runs)), "runs_finished": float(len(finished))} | _aggregates(snapshot, found)
-    words = tags(_tags(snapshot, cell, finished, found)) | cell_tags(cell)
+    words = tags(_tags(snapshot, cell, finished, found, cannot)) | cell_tags(cell)
     name, axes = run_name(cell.axes), params(cell.axes)
     return Wanted(
         key=cell_key(cell.name),
@@ -45,13 +47,12 @@ def cell_run(snapshot: Snapshot, cell: PlannedCell) -> Wanted | None:
         tags=words,
         params=axes,
         metrics=metrics(numbers),
+        parent=GROUP_KEY if cannot is not None else None,
     )
 
 
-def _status(snapshot: Snapshot, cell: PlannedCell, runs: tuple[str, ...], finished: list[Finished]) -> str:
+def _status(snapshot: Snapshot, runs: tuple[str, ...], finished: list[Finished]) -> str:
     """Return RUNNING while a repeat is measured, KILLED if some are missing, FAILED if none was measured."""
-    if cell.unsupported is not None:
-        return "FAILED"
     if any(run in snapshot.running for run in runs):
         return "RUNNING"
     if len(finished) < len(runs):
@@ -84,26 +85,29 @@ def _interval(name: str, estimate: Estimate | None) -> dict[str, float | None]:
 
 
 def _tags(
-    snapshot: Snapshot, cell: PlannedCell, finished: list[Finished], found: Sequence[CellFinding]
+    snapshot: Snapshot,
+    cell: PlannedCell,
+    finished: list[Finished],
+    found: Sequence[CellFinding],
+    cannot: str | None,
 ) -> dict[str, Any]:
     outcomes = [cell.unsupported and Outcome.unsupported, *(item.outcome for item in finished)]
     counted = {outcome.value: outcomes.count(outcome) for outcome in outcomes if outcome}
     known = {
-        "kind": "cell",
+        "kind": "cell" if cannot is None else SETTING_KIND,
         "baseline": "yes" if cell.name == snapshot.manifest.baseline else "no",
         "outcome": next(iter(counted)) if len(counted) == 1 else None,
         "outcomes": ", ".join(f"{outcome} {count}" for outcome, count in counted.items()),
-        "reason": cell.unsupported,
+        "reason": cannot,
         "mlflow.source.name": "accelsweep",
         **common(item.origin for item in finished),
     }
     if not found:
-        note = cell.unsupported and f"**unsupported**: {cell.unsupported}"
-        return known | {NOTE: note}
+        return known | {NOTE: cannot and f"**unsupported**: {cannot}"}
     rules = snapshot.manifest.settings.analysis
     return {
         **known,
-        "reason": cell.unsupported or "; ".join(_reasons(found)),
+        "reason": cannot or "; ".join(_reasons(found)),
         "hardware": "; ".join(one.hardware for one in found if one.hardware),
         "doubts": doubt_codes(tuple(doubt for one in found for doubt in one.doubts)),
         **_verdict(found),

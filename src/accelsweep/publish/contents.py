@@ -24,7 +24,7 @@ from accelsweep.publish.wanted import NOTE, Artifact, DataSet, Wanted, metrics, 
 from accelsweep.state.folders import SweepFolder
 from accelsweep.state.records import read_record
 
-_STATUS = {Outcome.measured: "FINISHED", Outcome.timed_out: "KILLED"}
+_STATUS = {Outcome.measured: "FINISHED", Outcome.unsupported: "FINISHED", Outcome.timed_out: "KILLED"}
 RUNNING_SOURCE = "running"
 _MOST_SHOWN = 24
 _LONGEST_TAG = 250

@@ -53,6 +53,7 @@ class Follower:
     def poll(self) -> None:
         """Publish the changes since the last poll, or nothing while a store that did not answer is left alone."""
         from mlflow.exceptions import MlflowException
+        from sqlalchemy.exc import SQLAlchemyError
 
         if time.monotonic() < self._not_before:
             return
@@ -60,7 +61,7 @@ class Follower:
             self._publish_changes()
             self._pause = POLL_SECONDS
             self.silent = False
-        except (MlflowException, OSError) as error:
+        except (MlflowException, OSError, SQLAlchemyError) as error:
             self._writer = None
             self._snapshot = None
             self.silent = True

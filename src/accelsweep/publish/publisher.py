@@ -25,6 +25,7 @@ from accelsweep.publish.location import resolve
 from accelsweep.publish.snapshot import Snapshot, report_digest, run_digest, take
 from accelsweep.publish.state import Copied, remember, run_digests
 from accelsweep.publish.store import Store, connect, refuse_foreign
+from accelsweep.publish.unsupported import GROUP_KEY, group_run
 from accelsweep.publish.views import show_first
 from accelsweep.state.folders import SweepFolder
 
@@ -115,10 +116,15 @@ def bring_about_runs(writer: Writer, snapshot: Snapshot) -> set[str]:
     """Bring about the cells and runs of a snapshot, parents first; return their keys."""
     planned = {cell.name: cell for cell in snapshot.manifest.cells}
     keys = {run_key(run) for run in snapshot.running.keys() | snapshot.finished.keys()}
+    group = group_run(snapshot)
+    if group is not None:
+        writer.bring_about(group)
     for cell in planned.values():
         if (wanted := cell_run(snapshot, cell)) is not None:
             writer.bring_about(wanted)
             keys.add(wanted.key)
+    if group is None:
+        writer.remove(GROUP_KEY)  # only now, since no setting stands below it any more
     for running in snapshot.running.values():
         writer.bring_about(running_run(running, planned[running.cell]))
     for item in snapshot.finished.values():
@@ -168,6 +174,7 @@ def _lacks(uri: str, module: str) -> str:
 
 def _patiently(converge: Callable[[], Publication], uri: str, patience_seconds: float, tell: Tell) -> Publication:
     from mlflow.exceptions import MlflowException
+    from sqlalchemy.exc import SQLAlchemyError  # escapes mlflow where a connection ends while it is rolled back
 
     deadline, pause, told = math.inf, _FIRST_PAUSE_SECONDS, False
     while True:
@@ -175,7 +182,7 @@ def _patiently(converge: Callable[[], Publication], uri: str, patience_seconds: 
             return converge()
         except ModuleNotFoundError as error:
             raise InputError(_lacks(uri, str(error.name))) from error
-        except (MlflowException, OSError) as error:
+        except (MlflowException, OSError, SQLAlchemyError) as error:
             why = masked(str(error).splitlines()[0])
             if getattr(error, "error_code", None) in _REFUSALS:
                 raise StoreUnreachable(_refused(uri, why)) from error

@@ -22,8 +22,8 @@ Stamp = tuple[int, int]
 """A file's modification time in nanoseconds and its size: these change when a file is written anew."""
 
 
-_FORM = 3
-"""Raised whenever a repeat gets another name, tags, params or metrics: earlier copies are then completed."""
+_FORM = 4
+"""Raised whenever a run gets another name, place, status, tag, param or metric: earlier copies are then completed."""
 
 
 @dataclass(frozen=True)
@@ -38,6 +38,7 @@ class Finished:
     finished_at: str
     stamp: Stamp
     origin: Mapping[str, str] = field(default_factory=dict)
+    reason: str | None = None
 
 
 @dataclass(frozen=True)
@@ -172,6 +173,7 @@ def _finished(folder: SweepFolder, run: str, known: Finished | None) -> Finished
         finished_at=record.finished_at,
         stamp=stamp,
         origin=origin(record),
+        reason=record.reason,
     )
 
 

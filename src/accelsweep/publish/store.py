@@ -9,6 +9,7 @@ from __future__ import annotations
 import accelsweep.publish.mlflow_settings  # noqa: F401 - before mlflow
 
 # isort: split
+import contextlib
 import logging
 import tempfile
 from collections.abc import Iterable, Mapping
@@ -18,7 +19,8 @@ from typing import TYPE_CHECKING
 
 from accelsweep.base.errors import InputError
 from accelsweep.base.secrets import masked
-from accelsweep.publish.location import artifact_location, database_file
+from accelsweep.publish.database import alone_in_database
+from accelsweep.publish.location import artifact_location, database_file, is_server
 from accelsweep.publish.wanted import CREATED, KEY, NOTE, PARENT, PUBLISHED, SOURCE
 from accelsweep.state.folders import SweepFolder
 from accelsweep.state.leftovers import NEW_DATABASE, sweep_up_databases
@@ -41,7 +43,7 @@ _EXPERIMENT_TAGS = {
 
 @dataclass(frozen=True)
 class StoredRun:
-    """A run of ours as the store holds it. `started` is in milliseconds since 1970."""
+    """A run of ours as the store holds it. `started` is in milliseconds since 1970, `artifacts` where its files lie."""
 
     run_id: str
     key: str
@@ -49,6 +51,7 @@ class StoredRun:
     source: str
     published: str | None
     created: str
+    artifacts: str
     status: str
     started: int
     parent_id: str | None
@@ -88,25 +91,25 @@ class Store:
 def connect(folder: SweepFolder, uri: str, experiment: str | None = None) -> Store:
     """Return the sweep's experiment in the store at `uri`, making both where they do not exist.
 
-    Raises mlflow's MlflowException when the store does not answer.
+    Raises mlflow's MlflowException or OSError when the store does not answer.
     """
     from mlflow import MlflowClient
 
     create_database(uri, folder.home)
-    client = MlflowClient(tracking_uri=uri)
-    return Store(client, _experiment(client, folder, uri, experiment or folder.name), uri)
+    with contextlib.nullcontext() if is_server(uri) or database_file(uri) else alone_in_database(uri):
+        client = MlflowClient(tracking_uri=uri)
+        return Store(client, _experiment(client, folder, uri, experiment or folder.name), uri)
 
 
 def create_database(uri: str, home: Path) -> None:
-    """Make the file of a SQLite store if there is none, whole or not at all. Does nothing for any other store."""
+    """Make the file of a SQLite store if there is none, whole or not at all. Makes nothing for any other store."""
+    _quiet()
     path = database_file(uri)
     if path is None:
         return
     sweep_up_databases(path)
     if path.exists():
         return
-    for noisy in ("alembic", "mlflow.store.db"):
-        logging.getLogger(noisy).setLevel(logging.WARNING)  # otherwise each of some 50 migrations is announced
     from mlflow.store.tracking.sqlalchemy_store import SqlAlchemyStore
 
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -120,6 +123,13 @@ def create_database(uri: str, home: Path) -> None:
             path.hardlink_to(made)
         except FileExistsError:
             return
+
+
+def _quiet() -> None:
+    """Leave it to the publisher to tell what a database refuses. Otherwise each of some 50 migrations is announced."""
+    for noisy in ("alembic", "mlflow.store.db"):
+        logging.getLogger(noisy).setLevel(logging.WARNING)
+    logging.getLogger("mlflow.store.db.utils").setLevel(logging.CRITICAL)  # it logs each failed query with a traceback
 
 
 def refuse_foreign(store: Store, held: Mapping[str, list[StoredRun]], ours: Iterable[str]) -> None:
@@ -166,6 +176,7 @@ def _entry(run: Run) -> StoredRun:
         source=tags.get(SOURCE, ""),
         published=tags.get(PUBLISHED),
         created=tags.get(CREATED, ""),
+        artifacts=run.info.artifact_uri,
         status=run.info.status,
         started=run.info.start_time,
         parent_id=tags.get(PARENT),

@@ -18,7 +18,7 @@ from typing import Any
 from mlflow.entities import Dataset, DatasetInput, InputTag, Metric, Param, RunTag
 from mlflow.exceptions import MlflowException
 
-from accelsweep.publish.artifacts import store_artifact
+from accelsweep.publish.artifacts import store_artifacts
 from accelsweep.publish.contents import RUNNING_SOURCE
 from accelsweep.publish.store import Store, StoredRun
 from accelsweep.publish.wanted import CREATED, KEY, PARENT, PUBLISHED, SOURCE, Wanted
@@ -59,8 +59,7 @@ class Writer:
             return
         matching = [entry for entry in self.held.get(wanted.key, []) if _continues(entry, wanted)]
         entry = matching[0] if matching else self._create(wanted)
-        if entry.parent_id != (parent := self._id_of(wanted.parent)) and parent is not None:
-            self._client.set_tag(entry.run_id, PARENT, parent)
+        parent = self._place(entry, wanted)
         if (entry.source, entry.published) != (wanted.source, wanted.digest):
             self._fill(entry, wanted)
         for other in self.held.get(wanted.key, []):
@@ -69,6 +68,13 @@ class Writer:
         self.written += 1
         self.held[wanted.key] = [_as_wanted(entry, wanted, parent)]
         self._ids[wanted.key] = entry.run_id
+
+    def remove(self, key: str) -> None:
+        """Delete the run under a key, if there is one (restorable in MLflow)."""
+        for entry in self.held.pop(key, []):
+            self._delete(entry.run_id)
+            self.written += 1
+        self._ids.pop(key, None)
 
     def progress(self, key: str, step: int) -> None:
         """Log how many steps a running run has done, under `steps_done`."""
@@ -106,6 +112,7 @@ class Writer:
             wanted.source,
             None,
             created,
+            run.info.artifact_uri,
             "RUNNING",
             wanted.started,
             parent,
@@ -114,11 +121,20 @@ class Writer:
             none,
         )
 
+    def _place(self, entry: StoredRun, wanted: Wanted) -> str | None:
+        """Put the run below its parent, or at the top if it is to have none; return its parent's id."""
+        parent = self._id_of(wanted.parent)
+        if parent is not None and parent != entry.parent_id:
+            self._client.set_tag(entry.run_id, PARENT, parent)
+        elif wanted.parent is None and entry.parent_id is not None:
+            self._client.delete_tag(entry.run_id, PARENT)
+        return parent
+
     def _fill(self, entry: StoredRun, wanted: Wanted) -> None:
         if entry.source != wanted.source:
             self._client.set_tag(entry.run_id, SOURCE, wanted.source)
-        for artifact in wanted.artifacts:
-            store_artifact(self._client, entry.run_id, artifact)
+        if wanted.artifacts:
+            store_artifacts(entry.artifacts, self._store.uri, wanted.artifacts)
         if wanted.data is not None:
             data = Dataset(wanted.data.name, wanted.data.digest, "config", wanted.data.source)
             context = [InputTag("mlflow.data.context", "training")]
@@ -183,6 +199,7 @@ def _as_wanted(entry: StoredRun, wanted: Wanted, parent: str | None) -> StoredRu
         source=wanted.source,
         published=wanted.digest,
         created=entry.created,
+        artifacts=entry.artifacts,
         status=wanted.status,
         started=entry.started,
         parent_id=parent,

@@ -51,7 +51,8 @@ CAPTIONS: dict[str, Caption] = {
     ),
     "throughput": Caption(
         "Rate against batch size",
-        "The rate of all ranks together, with the interval over repeats. Where a line flattens, a "
+        "The rate of all ranks together, with the interval over repeats, which ends in an arrow where it leaves the "
+        "axis. Where a line flattens, a "
         "larger batch no longer pays. A ring marks the knee, the smallest batch that comes close to the line's "
         "best rate, if a larger one was measured."
         " A cross at the foot of the chart is a setting without a rate. It ran out of memory, failed, is "
@@ -66,12 +67,27 @@ CAPTIONS: dict[str, Caption] = {
     "efficiency": Caption(
         "Scaling efficiency",
         "The speed-up divided by the ratio of the numbers of devices. At 100 %, every added device brings its full "
-        "share. The line through each mark is its interval.",
+        "share. The line through each mark is its interval, which ends in an arrow where it leaves the axis.",
+    ),
+    "memory": Caption(
+        "Memory against batch size",
+        "The memory that each setting took; the axis names its kind. The dashed line is the limit of the device, or of "
+        "the machine on a CPU, where the site states it and it is near. A cross at the top is a setting that ran out "
+        "of memory.",
+    ),
+    "drift": Caption(
+        "The machine over time",
+        "The rate of each repeat of the baseline by the time at which it began. A line joins the repeats of one block. "
+        "The shaded band holds the differences from their mean that count as none. An arrow is a run beyond the axis. "
+        "Where whole blocks lie higher or lower, the machine drifts. Speed-ups are taken within blocks, so that costs "
+        "no comparison. Where a line is steep, the machine changes within a block, and intervals widen.",
     ),
     "steps": Caption(
         "Steps over time",
-        "The seconds that each step of one run took, warm-up included. Warm-up steps are crosses; only the dots "
-        "count. A steady run is a level band; a slope, a jump or regular spikes are reasons to doubt its rate.",
+        "The seconds that each step of the slowest rank took, as a thin line for each run and a band for each setting. "
+        "The warm-up is drawn too, and does not count. A steady run is level; a slope, a jump or regular spikes are "
+        "reasons to doubt its rate. All bands share one logarithmic axis, so equal heights are equal ratios. An arrow "
+        "is a step beyond it.",
     ),
     "breakdown": Caption(
         "Where the time of a step goes",
@@ -83,8 +99,8 @@ CAPTIONS: dict[str, Caption] = {
     "quality": Caption(
         "Quality",
         "The quality of the trained model after a fixed number of samples, or at the end of training to a target. The "
-        "lines are intervals over repeats. A setting that gains speed by losing quality shows it here. With few "
-        "repeats the intervals are wide, and the verdict is often undecided.",
+        "lines are intervals over repeats, with an arrow where they leave the axis. A setting that gains speed by "
+        "losing quality shows it here. With few repeats the intervals are wide, and the verdict is often undecided.",
     ),
     "pareto-cost": Caption(
         "Rate against cost",

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from accelsweep.core.findings import Findings
 from accelsweep.report.figures.breakdown import breakdown_figure
+from accelsweep.report.figures.drift import drift_figure
 from accelsweep.report.figures.figure import Figure, Skipped
 from accelsweep.report.figures.ladder import ladder_figure
+from accelsweep.report.figures.memory import memory_figure
 from accelsweep.report.figures.quality import quality_figure
 from accelsweep.report.figures.rate import heatmap_figure, throughput_figure
 from accelsweep.report.figures.scaling import efficiency_figure, scaling_figure
@@ -24,6 +26,8 @@ def build_figures(findings: Findings, folder: RunsPlace) -> list[Figure | Skippe
         throughput_figure(findings),
         scaling_figure(findings),
         efficiency_figure(findings),
+        memory_figure(findings),
+        drift_figure(findings),
         steps_figure(findings, folder),
         breakdown_figure(findings),
         quality_figure(findings),

@@ -10,7 +10,8 @@ import altair as alt
 from accelsweep.core.findings import Findings, Rung, Verdict
 from accelsweep.report import format as fmt
 from accelsweep.report.figures.figure import ROW_PIXELS, ROWS, Chart, Figure, Row, Skipped, have
-from accelsweep.report.figures.ratios import arrows, clipped, ratio_domain, ratio_ticks
+from accelsweep.report.figures.ratios import ratio_domain, ratio_ticks
+from accelsweep.report.figures.reach import arrows, clipped
 from accelsweep.report.figures.theme import Palette
 from accelsweep.report.ladder import step_words
 
@@ -88,7 +89,7 @@ def _draw(palette: Palette, rows: Sequence[Row], domain: tuple[float, float]) ->
     colour = alt.Color("line:N", scale=alt.Scale(domain=lines), legend=legend)
     tooltip = [alt.Tooltip(f"{key}:N", title=title) for key, title in _TOOLTIP.items()]
     base = alt.Chart(ROWS).transform_filter("datum.shown").encode(y=y, color=colour, tooltip=tooltip)
-    one = alt.Chart(alt.InlineData(values=[{}])).mark_rule(color=palette.muted, strokeDash=[3, 3])
+    one = alt.Chart(alt.InlineData(values=[{}])).mark_rule(color=palette.muted, strokeDash=[3, 3], aria=False)
     intervals = base.mark_rule(strokeWidth=2).encode(x=alt.X("from:Q", scale=scale), x2="to:Q")
     return alt.layer(
         one.encode(x=alt.XDatum(1, type="quantitative", scale=scale)),

@@ -9,6 +9,7 @@ import altair as alt
 from accelsweep.core.findings import CellFinding, Findings, Verdict
 from accelsweep.report import format as fmt
 from accelsweep.report.figures.figure import ROW_PIXELS, ROWS, Chart, Figure, Skipped, have
+from accelsweep.report.figures.reach import arrows, clipped, linear_domain
 from accelsweep.report.figures.theme import Palette
 
 COLUMNS = ("cell", "label", "quality", "low", "high", "confidence", "count", "quality_verdict")
@@ -22,6 +23,8 @@ def quality_figure(findings: Findings) -> Figure | Skipped:
     if not judged:
         return Skipped("quality", "no run recorded a quality")
     rows = [_row(cell, position) for position, cell in enumerate(judged)]
+    domain = linear_domain([row for row in rows if row["shown"]], "quality", zero=False)
+    rows = [clipped(row, domain) for row in rows]
     metric = findings.quality_metric or "quality"
     better = _BETTER.get(findings.quality_better or "", "")
     note = f"The first {MOST_CELLS} of {len(rows)} settings; all stand in the data." if len(rows) > MOST_CELLS else ""
@@ -30,7 +33,7 @@ def quality_figure(findings: Findings) -> Figure | Skipped:
         alt=f"{metric} of {fmt.count(len(rows), 'setting')} with intervals.",
         rows=rows,
         columns=COLUMNS,
-        draw=lambda palette: _draw(palette, rows, f"{metric}{better}"),
+        draw=lambda palette: _draw(palette, rows, domain, f"{metric}{better}"),
         note=note,
     )
 
@@ -53,7 +56,7 @@ def _row(cell: CellFinding, position: int) -> dict[str, Any]:
     }
 
 
-def _draw(palette: Palette, rows: list[dict[str, Any]], title: str) -> Chart:
+def _draw(palette: Palette, rows: list[dict[str, Any]], domain: tuple[float, float], title: str) -> Chart:
     shown = [row for row in rows if row["shown"]]
     y = alt.Y(
         "key:N",
@@ -62,15 +65,17 @@ def _draw(palette: Palette, rows: list[dict[str, Any]], title: str) -> Chart:
         scale=alt.Scale(type="point", padding=0.5),
         axis=alt.Axis(labelExpr="slice(datum.label, indexof(datum.label, ' ') + 1)", grid=True),
     )
-    x = alt.X("quality:Q", title=title, scale=alt.Scale(zero=False, padding=12), axis=alt.Axis(tickCount=6, grid=False))
+    reach = alt.Scale(domain=list(domain), nice=False)
+    x = alt.X("quality:Q", title=title, scale=reach, axis=alt.Axis(tickCount=6, grid=False))
     scale = alt.Scale(domain=["baseline", "compared"], range=[palette.ink, palette.accent])
     colour = alt.Color("role:N", scale=scale)
     shape = alt.Shape("role:N", scale=alt.Scale(domain=["baseline", "compared"], range=["circle", "square"]))
     titles = {"label": "setting", "words": title, "quality_verdict": "against the baseline"}
     tooltip = [alt.Tooltip(f"{key}:N", title=words) for key, words in titles.items()]
     base = alt.Chart(ROWS).transform_filter("datum.shown").encode(y=y, color=colour, tooltip=tooltip)
-    intervals = base.mark_rule(strokeWidth=2).encode(x="low:Q", x2="high:Q")
+    intervals = base.mark_rule(strokeWidth=2).encode(x=alt.X("from:Q", scale=reach), x2="to:Q")
     return alt.layer(
         *([intervals] if have(shown, "low") else []),
+        *arrows(base, shown, reach),
         base.mark_point(filled=True, size=80).encode(x=x, shape=shape),
     ).properties(height=ROW_PIXELS * len(shown), usermeta={"rows": len(shown)})

@@ -11,6 +11,7 @@ from accelsweep.core.findings import CellFinding, Findings
 from accelsweep.core.outcome import Outcome
 from accelsweep.report import format as fmt
 from accelsweep.report.figures.figure import ROWS, SI_AXIS, Chart, Figure, Skipped, have
+from accelsweep.report.figures.reach import clipped, linear_domain, upright_arrows
 from accelsweep.report.figures.theme import Palette
 
 COLUMNS = ("cell", "series", "batch_size", "rate", "low", "high", "confidence", "count", "outcome", "knee")
@@ -61,8 +62,8 @@ def throughput_figure(findings: Findings) -> Figure | Skipped:
     names = _fastest(rows, series)
     if not names:
         return Skipped("throughput", "no setting has a rate")
-    for row in rows:
-        row["shown"] = row["series"] in names
+    domain = linear_domain([row for row in rows if row["series"] in names], "rate", zero=True)
+    rows = [{**clipped(row, domain), "shown": row["series"] in names} for row in rows]
     failed = sum(row["rate"] is None for row in rows if row["shown"])
     note = ""
     if len(names) < len(series):
@@ -73,7 +74,7 @@ def throughput_figure(findings: Findings) -> Figure | Skipped:
         f"with {fmt.count(failed, 'setting')} without a rate.",
         rows=rows,
         columns=COLUMNS,
-        draw=lambda palette: _draw_throughput(palette, rows, fmt.unit_word(findings.rate_unit)),
+        draw=lambda palette: _draw_throughput(palette, rows, domain, fmt.unit_word(findings.rate_unit)),
         note=note,
     )
 
@@ -103,7 +104,7 @@ def _rows(findings: Findings) -> list[dict[str, Any]]:
     return [_row(cell, findings, (cell.cell, cell.hardware) in knees) for cell in placed]
 
 
-def _series(cell: CellFinding, findings: Findings) -> str:
+def series_of(cell: CellFinding, findings: Findings) -> str:
     """Return the common values of the cells on one line: every axis but the batch size, and their hardware."""
     axes = {key: value for key, value in cell.axes.items() if key != "batch_size"}
     name = label(axes or _everywhere(findings))
@@ -123,7 +124,7 @@ def _row(cell: CellFinding, findings: Findings, is_knee: bool) -> dict[str, Any]
     reason = cell.reasons[0] if cell.reasons else cell.verdict_reason
     return {
         "cell": cell.cell,
-        "series": _series(cell, findings),
+        "series": series_of(cell, findings),
         "batch_size": cell.axes["batch_size"],
         "rate": rate.value if rate else None,
         "low": rate.low if rate else None,
@@ -169,22 +170,24 @@ def _draw_heatmap(palette: Palette, rows: list[dict[str, Any]]) -> Chart:
     ).properties(height=44 * len(lines))
 
 
-def _draw_throughput(palette: Palette, rows: list[dict[str, Any]], unit: str) -> Chart:
+def _draw_throughput(palette: Palette, rows: list[dict[str, Any]], domain: tuple[float, float], unit: str) -> Chart:
     shown = [row for row in rows if row["shown"]]
     names = list(dict.fromkeys(row["series"] for row in shown))
     x = alt.X("batch_size:O", title="batch size per device", axis=alt.Axis(labelAngle=0))
-    y = alt.Y("rate:Q", title=f"rate ({unit})", axis=SI_AXIS)
+    reach = alt.Scale(domain=list(domain), nice=False)
+    y = alt.Y("rate:Q", title=f"rate ({unit})", axis=SI_AXIS, scale=reach)
     scale = alt.Scale(domain=names, range=list(palette.series[: len(names)]))
     colour = alt.Color("series:N", scale=scale, legend=alt.Legend(columns=2, symbolType="circle"))
     base = alt.Chart(ROWS).transform_filter("datum.shown").encode(x=x, color=colour, tooltip=_TOOLTIP)
     measured = base.transform_filter(_MEASURED)
     failed = base.transform_filter(_FAILED).mark_point(shape="cross", size=110, angle=45, filled=True)
-    intervals = measured.mark_rule(strokeWidth=2).encode(y="low:Q", y2="high:Q")
+    intervals = measured.mark_rule(strokeWidth=2).encode(y=alt.Y("from:Q", scale=reach), y2="to:Q")
     knees = measured.transform_filter("datum.knee").mark_point(filled=False, size=260, strokeWidth=1.5).encode(y=y)
     return alt.layer(
         measured.mark_line().encode(y=y),
         *([intervals] if have(shown, "low") else []),
+        *upright_arrows(measured, shown, reach),
         measured.mark_point(filled=True, size=70).encode(y=y),
         *([knees] if have(shown, "knee") else []),
-        failed.encode(y=alt.datum(0), yOffset=alt.value(-8)),
+        *([failed.encode(y=alt.datum(0), yOffset=alt.value(-8))] if any(row["rate"] is None for row in shown) else []),
     ).properties(height=320)

@@ -1,14 +1,11 @@
-"""The logarithmic axis of ratios: what it holds, its ticks, and intervals that go on beyond it."""
+"""The logarithmic axis of ratios: what it holds, and its ticks."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any
 
-import altair as alt
-
-from accelsweep.report.figures.figure import Row, have
+from accelsweep.report.figures.figure import Row
 
 REACH = 2.0
 """The axis goes so far beyond the outermost mark, as a factor; an interval that goes further ends in an arrow."""
@@ -31,20 +28,6 @@ def ratio_domain(rows: Sequence[Row], *bounds: float) -> tuple[float, float]:
     return float(f"{low / air:.6g}"), float(f"{high * air:.6g}")
 
 
-def clipped(row: Row, domain: tuple[float, float]) -> dict[str, Any]:
-    """Return the row with the part of its interval that the axis holds, and where an arrow says that it goes on."""
-    low, high = row["low"], row["high"]
-    if low is None or high is None:
-        return {**row, "from": None, "to": None, "left": None, "right": None}
-    return {
-        **row,
-        "from": max(low, domain[0]),
-        "to": min(high, domain[1]),
-        "left": domain[0] if low < domain[0] else None,
-        "right": domain[1] if high > domain[1] else None,
-    }
-
-
 def ratio_ticks(domain: tuple[float, float]) -> list[float]:
     """Return round values for a logarithmic axis of ratios; at least two unless the domain is tiny."""
     low, high = domain
@@ -53,14 +36,3 @@ def ratio_ticks(domain: tuple[float, float]) -> list[float]:
     powers = [2.0**power for power in range(4, math.ceil(math.log2(high)) + 1) if high > 16 and 2.0**power <= high]
     wide = [tick for tick in inside if high / low < 2.5 or tick not in (0.95, 1.05, 0.9, 1.1)]
     return wide + powers
-
-
-def arrows(base: alt.Chart, rows: Sequence[Row], scale: alt.Scale, **encodings: Any) -> list[alt.Chart]:
-    """Return an arrow at each end of the axis that some interval goes beyond."""
-    return [
-        base.transform_filter(f"isValid(datum.{side})")
-        .mark_point(shape=f"triangle-{side}", filled=True, size=50)
-        .encode(x=alt.X(f"{side}:Q", scale=scale), **encodings)
-        for side in ("left", "right")
-        if have(rows, side)
-    ]

@@ -10,6 +10,7 @@ import altair as alt
 from accelsweep.core.findings import Estimate, Findings, ScalingPoint
 from accelsweep.report import format as fmt
 from accelsweep.report.figures.figure import ROWS, Chart, Figure, Row, Skipped, have
+from accelsweep.report.figures.reach import clipped, linear_domain, upright_arrows
 from accelsweep.report.figures.theme import Palette
 
 MOST_LINES = 8
@@ -21,32 +22,34 @@ _CUT = "no device was added: more ranks on one processor cut the same machine in
 
 def scaling_figure(findings: Findings) -> Figure | Skipped:
     """Return the speed-up against the number of devices, with ideal scaling beside it, or why there is none."""
-    rows = _rows(findings, "speedup")
-    _mark_best(rows, "speedup")
+    rows = _marked(_rows(findings, "speedup"), "speedup")
     if not rows:
         return Skipped("scaling", _NOTHING)
+    domain = _domain(rows, "speedup")
+    rows = [clipped(row, domain) for row in rows]
     return Figure(
         name="scaling",
         alt=f"Speed-up against devices: {_best(rows)}.",
         rows=rows,
         columns=_columns("speedup"),
-        draw=lambda palette: _draw(palette, rows, "speedup", "speed-up over the fewest devices", "~r"),
+        draw=lambda palette: _draw(palette, rows, domain, "speedup", "speed-up over the fewest devices", "~r"),
         note=_note(rows),
     )
 
 
 def efficiency_figure(findings: Findings) -> Figure | Skipped:
     """Return the scaling efficiency against the number of devices, or why there is none."""
-    rows = _rows(findings, "efficiency")
-    _mark_best(rows, "efficiency")
+    rows = _marked(_rows(findings, "efficiency"), "efficiency")
     if not rows:
         return Skipped("efficiency", _NOTHING if not findings.scaling else _CUT)
+    domain = _domain(rows, "efficiency")
+    rows = [clipped(row, domain) for row in rows]
     return Figure(
         name="efficiency",
         alt=f"Scaling efficiency against devices: {_best(rows)}.",
         rows=rows,
         columns=_columns("efficiency"),
-        draw=lambda palette: _draw(palette, rows, "efficiency", "efficiency", "~%"),
+        draw=lambda palette: _draw(palette, rows, domain, "efficiency", "efficiency", "~%"),
         note=_note(rows),
     )
 
@@ -57,6 +60,7 @@ def _columns(value: str) -> tuple[str, ...]:
 
 def _rows(findings: Findings, value: str) -> list[dict[str, Any]]:
     rows = []
+    kinds = {_kind(point) for point in findings.scaling}
     for point in findings.scaling:
         shown: Estimate | None = getattr(point, value)
         if shown is None:
@@ -65,7 +69,8 @@ def _rows(findings: Findings, value: str) -> list[dict[str, Any]]:
             {
                 "series": point.series,
                 "kind": point.kind,
-                "line": f"{point.series} ({_kind(point)})",
+                "line": f"{point.series} ({_kind(point)})" if len(kinds) > 1 else point.series,
+                "kinds": _kind(point),
                 "added": point.efficiency is not None,
                 "cell": point.cell,
                 "devices": point.devices,
@@ -81,23 +86,30 @@ def _rows(findings: Findings, value: str) -> list[dict[str, Any]]:
 
 
 def _kind(point: ScalingPoint) -> str:
-    return point.kind if point.efficiency else f"{point.kind}, one machine cut into more parts"
+    return f"{point.kind} scaling" + ("" if point.efficiency else ", on one machine")
 
 
-def _mark_best(rows: Sequence[dict[str, Any]], value: str) -> None:
-    """Mark in each row whether its line is drawn: those that end highest, as many as there are colours."""
+def _marked(rows: Sequence[dict[str, Any]], value: str) -> list[dict[str, Any]]:
+    """Say in each row whether its line is drawn: those that end highest, as many as there are colours."""
     reached = {row["line"]: row[value] for row in sorted(rows, key=lambda row: int(row["devices"]))}
     kept = sorted(reached, key=lambda line: -reached[line])[:MOST_LINES]
-    for row in rows:
-        row["shown"] = row["line"] in kept
+    return [{**row, "shown": row["line"] in kept} for row in rows]
+
+
+def _domain(rows: Sequence[Row], value: str) -> tuple[float, float]:
+    """Return the ends of the vertical axis, which holds ideal scaling too."""
+    ideal = [point["ideal"] for point in _perfect(rows, value)]
+    return linear_domain([row for row in rows if row["shown"]], value, zero=True, bounds=ideal)
 
 
 def _note(rows: Sequence[Row]) -> str:
+    """Return the kind of scaling that all lines share, which no line then names, and what is left out."""
     every = {row["line"] for row in rows}
     drawn = {row["line"] for row in rows if row["shown"]}
-    if drawn == every:
-        return ""
-    return f"The {len(drawn)} of {len(every)} lines that scale best are drawn; all stand in the data."
+    kinds = sorted({row["kinds"] for row in rows})
+    shared = f"All lines: {kinds[0]}." if len(kinds) == 1 else ""
+    left_out = f"The {len(drawn)} of {len(every)} lines that scale best are drawn; all stand in the data."
+    return " ".join(part for part in (shared, left_out if drawn != every else "") if part)
 
 
 def _best(rows: Sequence[Row]) -> str:
@@ -107,10 +119,13 @@ def _best(rows: Sequence[Row]) -> str:
     )
 
 
-def _draw(palette: Palette, rows: Sequence[Row], value: str, title: str, number_format: str) -> Chart:
+def _draw(
+    palette: Palette, rows: Sequence[Row], domain: tuple[float, float], value: str, title: str, number_format: str
+) -> Chart:
     names = list(dict.fromkeys(row["line"] for row in rows if row["shown"]))
     x = alt.X("devices:O", title="devices", axis=alt.Axis(labelAngle=0))
-    y = alt.Y(f"{value}:Q", title=title, axis=alt.Axis(format=number_format, tickCount=6), scale=alt.Scale(zero=True))
+    scale = alt.Scale(domain=list(domain), nice=False)
+    y = alt.Y(f"{value}:Q", title=title, axis=alt.Axis(format=number_format, tickCount=6), scale=scale)
     colour = alt.Color("line:N", scale=alt.Scale(domain=names), legend=alt.Legend(columns=1, symbolType="circle"))
     tooltip = [
         alt.Tooltip("line:N", title="series"),
@@ -118,19 +133,25 @@ def _draw(palette: Palette, rows: Sequence[Row], value: str, title: str, number_
         alt.Tooltip("words:N", title=title),
     ]
     base = alt.Chart(ROWS).transform_filter("datum.shown").encode(x=x, color=colour, tooltip=tooltip)
-    intervals = base.mark_rule(strokeWidth=2).encode(y="low:Q", y2="high:Q")
+    intervals = base.mark_rule(strokeWidth=2).encode(y=alt.Y("from:Q", scale=scale), y2="to:Q")
     return alt.layer(
         *([_ideal(palette, rows, value)] if any(row["added"] for row in rows) else []),
         base.mark_line().encode(y=y),
         *([intervals] if have(rows, "low") else []),
+        *upright_arrows(base, rows, scale),
         base.mark_point(filled=True, size=80).encode(y=y),
     ).properties(height=280)
 
 
 def _ideal(palette: Palette, rows: Sequence[Row], value: str) -> alt.Chart:
-    """Draw perfect scaling where devices were added: the device ratio for a speed-up, 1 for an efficiency."""
-    devices = sorted({row["devices"] for row in rows if row["added"]})
-    perfect = [{"devices": count, "ideal": count / devices[0] if value == "speedup" else 1} for count in devices]
-    line = alt.Chart(alt.InlineData(values=perfect)).mark_line(color=palette.muted, strokeDash=[4, 4], strokeWidth=1.5)
+    line = alt.Chart(alt.InlineData(values=_perfect(rows, value))).mark_line(
+        color=palette.muted, strokeDash=[4, 4], strokeWidth=1.5, aria=False
+    )
     ideal: alt.Chart = line.encode(x="devices:O", y="ideal:Q")
     return ideal
+
+
+def _perfect(rows: Sequence[Row], value: str) -> list[dict[str, float]]:
+    """Return perfect scaling where devices were added: the device ratio for a speed-up, 1 for an efficiency."""
+    devices = sorted({row["devices"] for row in rows if row["added"]})
+    return [{"devices": count, "ideal": count / devices[0] if value == "speedup" else 1} for count in devices]

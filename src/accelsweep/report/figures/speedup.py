@@ -10,7 +10,8 @@ import altair as alt
 from accelsweep.core.findings import CellFinding, Findings, RunPoint, Verdict
 from accelsweep.report import format as fmt
 from accelsweep.report.figures.figure import ROWS, Chart, Figure, Row, Skipped, have
-from accelsweep.report.figures.ratios import arrows, clipped, ratio_domain, ratio_ticks
+from accelsweep.report.figures.ratios import ratio_domain, ratio_ticks
+from accelsweep.report.figures.reach import arrows, clipped
 from accelsweep.report.figures.theme import SHAPES, Palette, verdict_colours
 
 MOST_CELLS = 60
@@ -96,7 +97,7 @@ def _repeat(row: Row, point: RunPoint, domain: tuple[float, float]) -> dict[str,
     """Return a repeat's row; one that lies beyond the axis is in the data only."""
     ratio = point.ratio
     inside = ratio is not None and domain[0] <= ratio <= domain[1]
-    nothing = dict.fromkeys(("low", "high", "from", "to", "left", "right", "confidence", "count", "paired"))
+    nothing = dict.fromkeys(("low", "high", "from", "to", "under", "over", "confidence", "count", "paired"))
     words = "" if ratio is None else f"{fmt.number(ratio, 'x')} in repeat {point.repeat}"
     own = {"kind": "repeat", "ratio": ratio, "run": point.run, "shown": row["shown"] and inside, "words": words}
     return {**row, **nothing, **own}
@@ -111,7 +112,7 @@ def _absent(findings: Findings) -> list[dict[str, Any]]:
     more = f", and {fmt.count(len(reasons) - 1, 'other reason')}" if len(reasons) > 1 else ""
     label = f"{fmt.count(len(without), 'setting')} not measured"
     nothing = dict.fromkeys(
-        ("cell", "low", "high", "from", "to", "left", "right", "confidence", "count", "paired", "run")
+        ("cell", "low", "high", "from", "to", "under", "over", "confidence", "count", "paired", "run")
     )
     own = {"kind": "absent", "label": label, "key": f"{len(findings.cells)} {label}", "words": f"{reasons[0]}{more}"}
     return [
@@ -162,8 +163,8 @@ def _dots(palette: Palette, base: alt.Chart) -> alt.Chart:
 def _ground(palette: Palette, threshold: float, scale: alt.Scale) -> list[alt.Chart]:
     """Return the band of differences that count as none, and the line of the baseline."""
     nothing = alt.Chart(alt.InlineData(values=[{}]))
-    band = nothing.mark_rect(color=palette.band)
-    one = nothing.mark_rule(color=palette.muted, strokeDash=[3, 3])
+    band = nothing.mark_rect(color=palette.band, aria=False)
+    one = nothing.mark_rule(color=palette.muted, strokeDash=[3, 3], aria=False)
     return [
         band.encode(x=alt.XDatum(1 / (1 + threshold), type="quantitative", scale=scale), x2=alt.X2Datum(1 + threshold)),
         one.encode(x=alt.XDatum(1, type="quantitative", scale=scale)),

@@ -1,8 +1,10 @@
-"""Steps over time: the raw step times of a few runs, the ones a reader is most likely to doubt."""
+"""Steps over time: the raw step times of several runs at once, the ones a reader is most likely to doubt."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
+from statistics import median
 from typing import Any
 
 import altair as alt
@@ -19,8 +21,19 @@ from accelsweep.report.figures.theme import Palette
 from accelsweep.report.place import RunsPlace, own_name
 from accelsweep.state.records import read_record_at
 
+ALL = "all"
+"""What the list of runs begins with."""
+
 COLUMNS = ("run", "cell", "rank", "step", "phase", "step_seconds")
 MOST_RUNS = 12
+MOST_SETTINGS = 6
+"""More bands than that fill a screen."""
+
+REACH = 10.0
+"""A band holds this many times the median step of the slowest run at most; a longer step is an arrow at its end."""
+
+BAND_PIXELS = 64
+"""The height of one setting's band."""
 MOST_STEPS = 300
 """Steps shown of one run; of a longer run every second, third, ... step is shown, and the note says so."""
 
@@ -29,7 +42,7 @@ def steps_figure(findings: Findings, folder: RunsPlace) -> Figure | Skipped:
     """Return the step times of the chosen runs, or why there are none. A file that is damaged is left out."""
     rows: list[Row] = []
     thinned = False
-    for label, point in chosen_runs(findings):
+    for label, point in _told_apart(chosen_runs(findings)):
         steps = _read(folder, point.run)
         stride = max(1, math.ceil(len({step["step"] for step in steps}) / MOST_STEPS))
         thinned = thinned or stride > 1
@@ -38,14 +51,17 @@ def steps_figure(findings: Findings, folder: RunsPlace) -> Figure | Skipped:
     if not rows:
         return Skipped("steps", "no steps.parquet of a measured run could be read")
     titles = list(dict.fromkeys(str(row["title"]) for row in rows))
-    shown = f"Of {fmt.count(_measured(findings), 'measured run')}, {len(titles)} can be chosen here"
+    labels = list(dict.fromkeys(str(row["cell"]) for row in rows))
+    domain = _domain(rows)
+    shown = f"Of {fmt.count(_measured(findings), 'measured run')}, {len(titles)} are drawn"
+    reach = f"Each band reaches from {fmt.number(domain[0], 's')} to {fmt.number(domain[1], 's')}."
     return Figure(
         name="steps",
-        alt=f"Step times of one run at a time, {fmt.count(len(titles), 'run')} to choose from.",
+        alt=f"Step times of {fmt.count(len(titles), 'run')} of {fmt.count(len(labels), 'setting')}.",
         rows=rows,
         columns=COLUMNS,
-        draw=lambda palette: _draw(palette, titles),
-        note=f"{shown}; of long runs not every step is drawn." if thinned else f"{shown}.",
+        draw=lambda palette: _draw(palette, rows, titles, labels),
+        note=f"{reach} {shown}; of long runs not every step is drawn." if thinned else f"{reach} {shown}.",
     )
 
 
@@ -62,6 +78,12 @@ def chosen_runs(findings: Findings) -> list[tuple[str, RunPoint]]:
     ]
     ordered = sorted(measured, key=lambda entry: (entry[2] > 0 and entry[1], *entry[:4]))
     return [(entry[4], entry[5]) for entry in ordered[:MOST_RUNS]]
+
+
+def _told_apart(runs: list[tuple[str, RunPoint]]) -> list[tuple[str, RunPoint]]:
+    """Return the runs of the first settings, as many as there are colours."""
+    kept = list(dict.fromkeys(label for label, _ in runs))[:MOST_SETTINGS]
+    return [(label, point) for label, point in runs if label in kept]
 
 
 def _measured(findings: Findings) -> int:
@@ -90,6 +112,7 @@ def _row(label: str, title: str, point: RunPoint, step: dict[str, Any]) -> dict[
         "run": point.run,
         "cell": label,
         "title": title,
+        "number": str(point.repeat),
         "rank": step["rank"],
         "step": step["step"],
         "phase": step["phase"],
@@ -97,24 +120,40 @@ def _row(label: str, title: str, point: RunPoint, step: dict[str, Any]) -> dict[
     }
 
 
-def _draw(palette: Palette, titles: list[str]) -> Chart:
-    chosen = alt.param(name="run_title", value=titles[0], bind=alt.binding_select(options=titles, name="Run "))
-    tooltip = [
-        alt.Tooltip("step:Q", title="step"),
-        alt.Tooltip("step_seconds:Q", title="seconds"),
-        alt.Tooltip("rank:N", title="rank"),
-        alt.Tooltip("phase:N", title="phase"),
-    ]
-    base = alt.Chart(ROWS).transform_filter("datum.title == run_title")
-    marks = base.mark_point(filled=True, size=22).encode(
-        x=alt.X("step:Q", title="step", axis=alt.Axis(grid=False, tickMinStep=1, tickCount=8)),
-        y=alt.Y(
-            "step_seconds:Q",
-            title="time per step",
-            axis=alt.Axis(labelExpr="format(datum.value, '~s') + 's'", tickCount=6),
-        ),
-        color=alt.Color("rank:N", scale=alt.Scale(range=list(palette.series)), legend=alt.Legend(title="rank")),
-        shape=alt.condition("datum.phase == 'warmup'", alt.value("cross"), alt.value("circle")),
-        tooltip=tooltip,
+def _domain(rows: Sequence[Row]) -> tuple[float, float]:
+    """Return the shortest step, and the longest within `REACH` times the slowest run's median, in seconds."""
+    seconds: dict[str, list[float]] = {}
+    for row in rows:
+        seconds.setdefault(str(row["run"]), []).append(row["step_seconds"])
+    top = REACH * max(map(median, seconds.values()))
+    return min(map(min, seconds.values())), min(top, max(map(max, seconds.values())))
+
+
+def _draw(palette: Palette, rows: Sequence[Row], titles: list[str], labels: list[str]) -> Chart:
+    domain = _domain(rows)
+    chosen = alt.param(name="run_title", value=ALL, bind=alt.binding_select(options=[ALL, *titles], name="Run "))
+    shown = {"title": "run", "step": "step", "step_seconds": "seconds", "phase": "phase"}
+    scale = alt.Scale(type="log", domain=list(domain), nice=False, clamp=True, reverse=True)
+    base = (
+        alt.Chart(ROWS)
+        .transform_aggregate(step_seconds="max(step_seconds)", groupby=["title", "cell", "number", "step", "phase"])
+        .encode(
+            x=alt.X("step:Q", title="step", axis=alt.Axis(grid=False, tickMinStep=1, tickCount=8)),
+            y=alt.Y("cell:N", sort=labels, title=None, scale=alt.Scale(paddingInner=0.2)),
+            yOffset=alt.YOffset("step_seconds:Q", scale=scale),
+            color=alt.Color("number:N", legend=None, scale=alt.Scale(range=list(palette.series))),
+            opacity=alt.condition(f"run_title == {ALL!r} || datum.title == run_title", alt.value(0.9), alt.value(0.08)),
+            tooltip=[alt.Tooltip(f"{key}:N", title=words) for key, words in shown.items()],
+        )
     )
-    return alt.layer(marks).add_params(chosen).properties(height=280)
+    lines = base.mark_line(strokeWidth=1).encode(detail="title:N", order="step:Q")
+    beyond = base.transform_filter(f"datum.step_seconds > {domain[1]!r}").mark_point(
+        shape="triangle-up", filled=True, size=40
+    )
+    cut = any(row["step_seconds"] > domain[1] for row in rows)
+    height = BAND_PIXELS * len(labels)
+    return (
+        alt.layer(lines, *([beyond] if cut else []))
+        .add_params(chosen)
+        .properties(height=height, usermeta={"bands": len(labels)})
+    )

@@ -30,7 +30,7 @@ class TradeOff:
 
     def title_of(self, metric: str) -> str:
         """Return the name of the axis that shows this metric: not every memory is a peak."""
-        return _MEMORIES.get(metric, self.title)
+        return MEMORIES.get(metric, self.title)
 
 
 PRICES = (
@@ -38,7 +38,7 @@ PRICES = (
     TradeOff("pareto-energy", "energy", (ENERGY,)),
     TradeOff("pareto-memory", "memory", MEMORY_METRICS),
 )
-_MEMORIES = {
+MEMORIES = {
     "peak_memory_reserved_bytes": "peak memory, reserved",
     "peak_memory_allocated_bytes": "peak memory, allocated",
     "device_memory_used_bytes": "device memory after the window",

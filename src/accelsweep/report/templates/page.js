@@ -32,6 +32,10 @@
     spec.config.axisYPoint = { labelAlign: "left", labelPadding: 0, labelOffset: -14, labelLimit: 330, grid: false, zindex: 1 };
     if (spec.usermeta?.rows) spec.height = 46 * spec.usermeta.rows;
     if (spec.usermeta?.step) spec.usermeta.step = 27;
+    if (spec.usermeta?.bands) {
+      spec.height = 84 * spec.usermeta.bands;
+      spec.config.axisYBand = { ...spec.config.axisYPoint, labelOffset: -38 };
+    }
   }
 
   // Of many lines the first screen holds the first ones; the others are drawn when their box is ticked.
