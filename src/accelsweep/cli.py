@@ -11,6 +11,7 @@ import typer
 from typer.core import TyperCommand, TyperGroup
 
 from accelsweep.base.errors import EXIT_INTERRUPTED, AccelsweepError, InputError
+from accelsweep.base.interrupts import end_as_by_ctrl_c
 from accelsweep.base.terminal import escaped
 from accelsweep.base.version import __version__
 from accelsweep.commands.arguments import (
@@ -307,6 +308,7 @@ def _root(
 def main() -> None:
     """Run the command line; turn our errors into one message and an exit code, and never show a traceback for them."""
     os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")
+    end_as_by_ctrl_c()
     try:
         app()
     except AccelsweepError as error:

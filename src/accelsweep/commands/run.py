@@ -29,6 +29,7 @@ from accelsweep.drive.progress import SweepProgress
 from accelsweep.drive.ready import make_ready
 from accelsweep.drive.results import print_results
 from accelsweep.drive.standing import note_standing, stands
+from accelsweep.drive.temporary import own_temporary_folder
 from accelsweep.state.folders import SweepFolder
 from accelsweep.state.tail import last_lines
 
@@ -109,7 +110,7 @@ def _measured(folder: SweepFolder, request: Request, plan: Plan, budget_seconds:
     from accelsweep.plan.make import write_plan
 
     home, site = folder.home, plan.manifest.site
-    with held(folder, cancel_old=request.cancel_old) as head:
+    with held(folder, cancel_old=request.cancel_old) as head, own_temporary_folder(folder, site):
         deadline = None if budget_seconds is None else time.monotonic() + budget_seconds
 
         def watch(progress: SweepProgress) -> None:
