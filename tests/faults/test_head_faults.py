@@ -206,7 +206,8 @@ def test_a_full_disk_is_a_clear_error_and_loses_nothing(ledger: HeadLedger, tmp_
         assert there.finished == ledger.finished
         result = there.home.accelsweep(*there.command, "--add-repeats", "1")
         assert result.returncode == 1
-        assert "No space left on device" in result.stdout
+        assert f"No space left on device: '{there.folder.root}" in result.stdout
+        assert "make room" in result.stdout
         assert "Traceback" not in result.stdout
         there.look()
 
