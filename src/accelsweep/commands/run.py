@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import os
 import re
 import shlex
 import sys
@@ -16,7 +15,7 @@ from accelsweep.base.errors import EXIT_INCOMPLETE, EXIT_INTERRUPTED, EXIT_OK, I
 from accelsweep.base.shipped import shipped_root
 from accelsweep.commands.pilot import plan_after_pilot, refuse_short_budget
 from accelsweep.commands.plan import show_plan
-from accelsweep.drive import slurm
+from accelsweep.drive import publisher, slurm
 from accelsweep.drive.console import say
 from accelsweep.drive.delivery import Target
 from accelsweep.drive.fork_server import fork_server
@@ -31,7 +30,6 @@ from accelsweep.drive.results import print_results
 from accelsweep.drive.standing import note_standing, stands
 from accelsweep.drive.temporary import own_temporary_folder
 from accelsweep.state.folders import SweepFolder
-from accelsweep.state.tail import last_lines
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -171,7 +169,8 @@ def _drive(
     No run begins after `deadline`, on the monotonic clock.
     """
     progress, jobs = SweepProgress.begin(folder), slurm.Stranded(folder, say)
-    with _publisher(folder, request) as publisher, _snakemake(folder, options) as snakemake:
+    uri = request.tracking_uri
+    with publisher.follow(folder, uri) as following, _snakemake(folder, options) as snakemake:
         try:
             with progress.shown():
                 while snakemake.running():
@@ -185,18 +184,10 @@ def _drive(
         except KeyboardInterrupt:
             say("\nstopping: ending the current run, keeping the finished ones ...", err=True)
             snakemake.interrupt()
-            publisher.finish()
+            following.finish()
             return EXIT_INTERRUPTED
-        publisher.finish()
-        _tell_of_publishing(publisher, folder)
+        publisher.finish(following, folder, uri, _warn)
     return snakemake.code
-
-
-def _tell_of_publishing(publisher: Child, folder: SweepFolder) -> None:
-    if publisher.code != 0:
-        said = [line for line in last_lines(publisher.log) if line.strip()]
-        why = said[-1].removeprefix("error: ") if said else f"the publisher ended with {publisher.code}"
-        say(f"MLflow has not got everything ({why}). To catch up: accelsweep publish {folder.name}", err=True)
 
 
 def _stop_at(folder: SweepFolder, deadline: float | None) -> float | None:
@@ -231,20 +222,6 @@ def _snakemake(folder: SweepFolder, options: list[str]) -> Child:
     # With its folder, because Snakemake reads a bare 1e3 or 007 as a number.
     command += ["--config", f"sweep=sweeps/{folder.name}", "--", "told"]
     return Child.start(command, cwd=folder.home, log=folder.snakemake_log)
-
-
-def _publisher(folder: SweepFolder, request: Request) -> Child:
-    command = [
-        sys.executable,
-        "-m",
-        "accelsweep.publish",
-        str(folder.root),
-        "--follow",
-        "--until-pid",
-        str(os.getpid()),
-    ]
-    variables = {"MLFLOW_TRACKING_URI": request.tracking_uri} if request.tracking_uri else {}
-    return Child.start(command, cwd=folder.home, log=folder.publish_log, variables=variables)
 
 
 def _conclude(folder: SweepFolder, code: int) -> int:
