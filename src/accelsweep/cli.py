@@ -10,7 +10,7 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperCommand, TyperGroup
 
-from accelsweep.base.errors import EXIT_INTERRUPTED, AccelsweepError, InputError
+from accelsweep.base.errors import EXIT_INTERRUPTED, AccelsweepError, InputError, words_of
 from accelsweep.base.interrupts import end_as_by_ctrl_c
 from accelsweep.base.terminal import escaped
 from accelsweep.base.version import __version__
@@ -52,7 +52,14 @@ class _OfHydra(TyperCommand):
 
 
 class _Commands(TyperGroup):
-    """The list of commands, in which the first sentence of each is whole: Typer cuts it to the terminal's width."""
+    """All commands. The first sentence of each is whole in their list: Typer cuts it to the terminal's width."""
+
+    def invoke(self, ctx: Any) -> Any:
+        """Carry a command out. One that is interrupted says so: Typer would end it without a word."""
+        try:
+            return super().invoke(ctx)
+        except KeyboardInterrupt:
+            raise typer.Exit(_fail(_INTERRUPTED, EXIT_INTERRUPTED)) from None
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:
         """Write every command with its sentence, on as many lines as that takes."""
@@ -63,6 +70,7 @@ class _Commands(TyperGroup):
 
 
 _NO_LIMIT = 1000
+_INTERRUPTED = "accelsweep: interrupted"
 
 app = typer.Typer(
     name="accelsweep",
@@ -315,9 +323,9 @@ def main() -> None:
         kind = "wrong input" if isinstance(error, InputError) else "error"
         sys.exit(_fail(f"accelsweep: {kind}: {error}", error.exit_code))
     except KeyboardInterrupt:
-        sys.exit(_fail("accelsweep: interrupted", EXIT_INTERRUPTED))
+        sys.exit(_fail(_INTERRUPTED, EXIT_INTERRUPTED))
     except OSError as error:
-        sys.exit(_fail(f"accelsweep: error: {error}", 1))
+        sys.exit(_fail(f"accelsweep: error: {words_of(error)}", 1))
 
 
 def _fail(message: str, code: int) -> int:
