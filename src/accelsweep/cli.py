@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -51,15 +53,27 @@ class _OfHydra(TyperCommand):
         return super().parse_args(ctx, args)
 
 
+@contextlib.contextmanager
+def _saying_of_interrupts() -> Iterator[None]:
+    """Say that a command was interrupted: Typer would end it without a word."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        raise typer.Exit(_fail(_INTERRUPTED, EXIT_INTERRUPTED)) from None
+
+
 class _Commands(TyperGroup):
     """All commands. The first sentence of each is whole in their list: Typer cuts it to the terminal's width."""
 
+    def make_context(self, *arguments: Any, **options: Any) -> Any:
+        """Read the command line."""
+        with _saying_of_interrupts():
+            return super().make_context(*arguments, **options)
+
     def invoke(self, ctx: Any) -> Any:
-        """Carry a command out. One that is interrupted says so: Typer would end it without a word."""
-        try:
+        """Carry a command out."""
+        with _saying_of_interrupts():
             return super().invoke(ctx)
-        except KeyboardInterrupt:
-            raise typer.Exit(_fail(_INTERRUPTED, EXIT_INTERRUPTED)) from None
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:
         """Write every command with its sentence, on as many lines as that takes."""
