@@ -64,6 +64,6 @@ def test_the_same_command_completes_a_sweep_through_any_faults(
         raise
     finally:
         for fault in storm.struck:
-            for kind in (fault.what, fault.whom, fault.when):
+            for kind in (f"fault: {fault.what}", f"upon: {fault.whom}", f"when: {fault.when}"):
                 record_property("injected", kind)
         print(*storm.log, sep="\n")  # noqa: T201 - the same
