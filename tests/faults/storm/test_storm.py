@@ -1,6 +1,6 @@
 """Faults drawn from a grammar over real sweeps: whatever happens, the same command completes the sweep.
 
-`make storm SEEDS=0-999` draws other cases. Each is made again by its number alone: STORM_SEEDS=17-17.
+`make storm SEEDS=0-999` draws other cases. Each is made again by its number alone: STORM_SEEDS=17.
 """
 
 from __future__ import annotations
@@ -25,11 +25,10 @@ SMALL = SMALL.replace("batch_size: 16,32", "devices: 1,2").replace("{batch_size:
 
 
 def seeds() -> list[object]:
-    """Return the numbers that STORM_SEEDS gives as FIRST-LAST, else those that every test run has and the long ones."""
-    asked = os.environ.get("STORM_SEEDS")
+    """Return the numbers that STORM_SEEDS gives, such as `7,20-29`, else those of every test run and the long ones."""
+    asked = [part.partition("-") for part in os.environ.get("STORM_SEEDS", "").split(",") if part]
     if asked:
-        first, _, last = asked.partition("-")
-        return list(range(int(first), int(last or first) + 1))
+        return [seed for first, _, last in asked for seed in range(int(first), int(last or first) + 1)]
     return [*ALWAYS, *(pytest.param(seed, marks=pytest.mark.long) for seed in LONG if seed not in ALWAYS)]
 
 
