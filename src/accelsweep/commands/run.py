@@ -27,7 +27,7 @@ from accelsweep.drive.profiles import check_profile, find_profile
 from accelsweep.drive.progress import SweepProgress
 from accelsweep.drive.ready import make_ready
 from accelsweep.drive.results import print_results
-from accelsweep.drive.standing import note_standing, stands
+from accelsweep.drive.standing import forget_altered_report, note_standing, stands
 from accelsweep.drive.temporary import own_temporary_folder
 from accelsweep.state.folders import SweepFolder
 
@@ -122,6 +122,7 @@ def _measured(folder: SweepFolder, request: Request, plan: Plan, budget_seconds:
             slurm.settle_old_jobs(folder, say, cancel=request.cancel_old, beat=head.beat)
         write_plan(home, plan)  # only now: the plan of a sweep that is being run belongs to its head
         make_ready(folder, _warn)
+        forget_altered_report(folder)
         whole = stands(folder, request.tracking_uri)
         with contextlib.nullcontext() if whole else fork_server(folder, plan):
             code = EXIT_OK if whole else drive(plan)
