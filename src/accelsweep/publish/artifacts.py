@@ -25,10 +25,20 @@ def store_artifact(client: MlflowClient, run_id: str, artifact: Artifact) -> Non
     if isinstance(artifact.source, str):
         client.log_text(run_id, artifact.source, artifact.target)
     elif artifact.source.is_dir():
-        client.log_artifacts(run_id, str(artifact.source), artifact.target)
+        _store_folder(client, run_id, artifact.source, artifact.target)
         _delete_left_over(client, run_id, artifact.source, artifact.target)
     else:
         client.log_artifact(run_id, str(artifact.source), artifact.target or None)
+
+
+def _store_folder(client: MlflowClient, run_id: str, source: Path, target: str) -> None:
+    """Store the files of a folder. What is none is left out: a FIFO would be waited for, and a device has no end."""
+    inside = sorted(source.rglob("*"))
+    if all(path.is_file() or path.is_dir() for path in inside):
+        client.log_artifacts(run_id, str(source), target)
+        return
+    for path in filter(Path.is_file, inside):
+        client.log_artifact(run_id, str(path), (Path(target) / path.relative_to(source).parent).as_posix())
 
 
 def _delete_left_over(client: MlflowClient, run_id: str, source: Path, target: str) -> None:
