@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import os
+import resource
 import shutil
 import tempfile
 from collections.abc import Callable, Iterator
@@ -20,6 +21,8 @@ pytestmark = [pytest.mark.real, pytest.mark.storm, pytest.mark.timeout(1200)]
 
 ALWAYS = (25, 26, 58, 84)
 LONG = range(100)
+MOST_BYTES = 2**30
+"""No file of a case grows larger: a copy of /dev/zero would fill the disk."""
 SMALL = TINY + "limits: {free_disk_bytes: 1000000}\n"
 SMALL = SMALL.replace("batch_size: 16,32", "devices: 1,2").replace("{batch_size: 16}", "{devices: 1}")
 
@@ -37,6 +40,8 @@ def storm_place(tmp_path_factory: pytest.TempPathFactory, empty_database: Path) 
     """A worker's place with a measured sweep of one block, made at the path where all cases happen."""
     from shared_fork_server import beside_the_server
 
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (MOST_BYTES, limits[1]))
     folder = tmp_path_factory.mktemp("storm")
     made = Place(folder, Path(tempfile.mkdtemp(prefix="storm-", dir="/tmp")), beside_the_server())
     home = Home(made.home, **made.environment())
@@ -48,6 +53,7 @@ def storm_place(tmp_path_factory: pytest.TempPathFactory, empty_database: Path) 
     made.home.rename(made.base)
     yield made
     shutil.rmtree(made.temporary, ignore_errors=True)
+    resource.setrlimit(resource.RLIMIT_FSIZE, limits)
 
 
 @pytest.mark.parametrize("seed", seeds())
