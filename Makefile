@@ -8,6 +8,7 @@ GPU_OPTIONS ?=
 PACK ?= dist/gpu
 MINUTES ?= 10
 RUNS ?= 10000
+SEEDS ?= 0-199
 RUN := $(VENV)/bin
 PYTEST := $(RUN)/python -m pytest
 TEST_WORKERS ?= 3
@@ -15,7 +16,7 @@ BESIDE = -n $(TEST_WORKERS) --dist loadgroup
 export MLFLOW_DISABLE_TELEMETRY := true
 
 .DEFAULT_GOAL := help
-.PHONY: help setup package sweep claims ui check audit format test test-fast test-long system example example-report fuzz soak gpu gpu-pack pictures docs wheel clean
+.PHONY: help setup package sweep claims ui check audit format test test-fast test-long storm system example example-report fuzz soak gpu gpu-pack pictures docs wheel clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -83,6 +84,9 @@ test: setup system ## all tests, real parts included: first side by side, then t
 
 test-long: setup system ## the long suites
 	@$(PYTEST) -m long
+
+storm: setup system ## draw faults over real sweeps: SEEDS (0-199), one case each; prints what was tried and survived
+	@STORM_SEEDS=$(SEEDS) $(PYTEST) -m storm tests/faults/storm
 
 example: setup ## measure reports/examples anew: some minutes on a machine that does nothing else
 	@$(RUN)/python reports/examples/example.py measure

@@ -39,10 +39,10 @@ SETTINGS = ("ACCELSWEEP_", "MLFLOW_")
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 sys.dont_write_bytecode = False
 
-LONGEST_FIRST = ("slurm", "road", "faults", "browser", "publish", "rank", "supervise", "drive")
+LONGEST_FIRST = ("slurm", "road", "faults", "storm", "browser", "publish", "rank", "supervise", "drive")
 """The rooms that take minutes: parallel workers begin with them, so that none works on when the others are done."""
 
-TOGETHER = ("cluster", "server", "storm", "published", "searched")
+TOGETHER = ("cluster", "server", "storm_place", "published", "searched")
 """Fixtures too expensive to be made by several workers: one worker runs all tests that want one of them."""
 
 STORES = ("uri", "published", "searched")

@@ -18,10 +18,11 @@ rule findings:
         "{params.python:q} -m accelsweep.analyse sweeps/{wildcards.sweep:q} > {log:q} 2>&1"
 
 
-# What a sweep is run for. The done files are named too, because Snakemake does not make a missing file again as long as
-# what was made from it still stands.
+# What a sweep is run for. The files in between are named too, because Snakemake does not make a missing file again as
+# long as what was made from it still stands.
 rule told:
     input:
         SWEEP.done_files,
+        SWEEP.concluded,
         SWEEP.report,
     localrule: True

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 from typer.core import TyperCommand, TyperGroup
 
-from accelsweep.base.errors import EXIT_INTERRUPTED, AccelsweepError, InputError
+from accelsweep.base.errors import EXIT_INTERRUPTED, AccelsweepError, InputError, words_of
+from accelsweep.base.interrupts import end_as_by_ctrl_c
 from accelsweep.base.terminal import escaped
 from accelsweep.base.version import __version__
 from accelsweep.commands.arguments import (
@@ -50,8 +53,27 @@ class _OfHydra(TyperCommand):
         return super().parse_args(ctx, args)
 
 
+@contextlib.contextmanager
+def _saying_of_interrupts() -> Iterator[None]:
+    """Say that a command was interrupted: Typer would end it without a word."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        raise typer.Exit(_fail(_INTERRUPTED, EXIT_INTERRUPTED)) from None
+
+
 class _Commands(TyperGroup):
-    """The list of commands, in which the first sentence of each is whole: Typer cuts it to the terminal's width."""
+    """All commands. The first sentence of each is whole in their list: Typer cuts it to the terminal's width."""
+
+    def make_context(self, *arguments: Any, **options: Any) -> Any:
+        """Read the command line."""
+        with _saying_of_interrupts():
+            return super().make_context(*arguments, **options)
+
+    def invoke(self, ctx: Any) -> Any:
+        """Carry a command out."""
+        with _saying_of_interrupts():
+            return super().invoke(ctx)
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:
         """Write every command with its sentence, on as many lines as that takes."""
@@ -62,6 +84,7 @@ class _Commands(TyperGroup):
 
 
 _NO_LIMIT = 1000
+_INTERRUPTED = "accelsweep: interrupted"
 
 app = typer.Typer(
     name="accelsweep",
@@ -307,15 +330,16 @@ def _root(
 def main() -> None:
     """Run the command line; turn our errors into one message and an exit code, and never show a traceback for them."""
     os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")
+    end_as_by_ctrl_c()
     try:
         app()
     except AccelsweepError as error:
         kind = "wrong input" if isinstance(error, InputError) else "error"
         sys.exit(_fail(f"accelsweep: {kind}: {error}", error.exit_code))
     except KeyboardInterrupt:
-        sys.exit(_fail("accelsweep: interrupted", EXIT_INTERRUPTED))
+        sys.exit(_fail(_INTERRUPTED, EXIT_INTERRUPTED))
     except OSError as error:
-        sys.exit(_fail(f"accelsweep: error: {error}", 1))
+        sys.exit(_fail(f"accelsweep: error: {words_of(error)}", 1))
 
 
 def _fail(message: str, code: int) -> int:

@@ -186,7 +186,7 @@ def test_a_failed_write_leaves_the_old_file_and_no_litter(tmp_path, monkeypatch)
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(os, "fsync", full_disk)
-    with pytest.raises(OSError, match="No space left"):
+    with pytest.raises(OSError, match=f"No space left on device: '{path}'"):
         write_bytes_atomically(path, b"new")
     assert Note.read(path).text == "seven"
     assert list(tmp_path.iterdir()) == [path]

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import random
-import signal
 import sqlite3
 import subprocess
 import time
@@ -44,27 +41,6 @@ class HeadLedger:
             with suppress(DamagedFile):
                 if Record.read(path).outcome.settled:
                     self.finished[path.parent.name] = sha256_file(path)
-
-    def strike(self, dice: random.Random, *victims: tuple[str, ...], within_seconds: float = 6.0) -> list[bool]:
-        """Start the command and wait for its end; meanwhile SIGKILL each victim in turn, at a random instant.
-
-        A victim is the set of process kinds that are killed together, once the last kind lives. For each victim,
-        returns whether one of its processes still lived then.
-        """
-        process = self.home.start(*self.command)
-        hits = []
-        for kinds in victims:
-            last = kinds[-1]
-            until(lambda: process.poll() is not None or self.home.processes(last))  # noqa: B023 - called before the next
-            time.sleep(dice.uniform(0.0, within_seconds))
-            living = self.home.processes(*kinds)
-            for pid in living:
-                with suppress(ProcessLookupError):
-                    os.kill(pid, signal.SIGKILL)
-            hits.append(bool(living))
-        process.communicate(timeout=PATIENCE_SECONDS)
-        self.look()
-        return hits
 
     def running(self) -> Hold | None:
         """Return the hold of a supervisor that is measuring a run now."""
@@ -124,16 +100,6 @@ def until(condition: Callable[[], object], seconds: float = PATIENCE_SECONDS) ->
     while not condition():
         assert time.monotonic() < deadline, "it never happened"
         time.sleep(0.05)
-
-
-def damage(path: Path, dice: random.Random) -> None:
-    """Cut the file somewhere, or flip a bit in it."""
-    content = bytearray(path.read_bytes())
-    if dice.random() < 0.5:
-        del content[dice.randrange(len(content) - 1) :]
-    else:
-        content[dice.randrange(len(content) - 1)] ^= 1 << dice.randrange(8)
-    path.write_bytes(bytes(content))
 
 
 @contextmanager

@@ -37,9 +37,18 @@ def inject(record_property: Callable[[str, object], None]) -> Callable[[str], No
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    """Print how many faults were injected and survived, by kind."""
-    survived: Counter[str] = Counter()
-    for report in terminalreporter.stats.get("passed", []):
+    """Print how many faults were tried and survived, by kind."""
+    tried, survived = _tally(terminalreporter, "passed", "failed"), _tally(terminalreporter, "passed")
+    if tried:
+        terminalreporter.section("faults: tried, survived")
+        for what in sorted(tried):
+            terminalreporter.write_line(f"{tried[what]:5} {survived[what]:5}  {what}")
+
+
+def _tally(terminalreporter: pytest.TerminalReporter, *ends: str) -> Counter[str]:
+    reports = [report for end in ends for report in terminalreporter.stats.get(end, [])]
+    tally: Counter[str] = Counter()
+    for report in reports:
         if report.when == "call" and "faults/" in report.nodeid:
             own_name = (
                 report.nodeid.split("::")[-1]
@@ -48,9 +57,5 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
                 .removeprefix("test_")
                 .replace("_", " ")
             )
-            survived.update([what for key, what in report.user_properties if key == _PROPERTY] or [own_name])
-    if survived:
-        terminalreporter.section("faults injected and survived")
-        for what, count in sorted(survived.items()):
-            terminalreporter.write_line(f"{count:4}  {what}")
-        terminalreporter.write_line(f"{survived.total():4}  in all")
+            tally.update([str(what) for key, what in report.user_properties if key == _PROPERTY] or [own_name])
+    return tally

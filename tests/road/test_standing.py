@@ -47,11 +47,22 @@ def test_a_finished_sweep_stands_and_its_command_asks_no_snakemake_and_says_the_
     assert not folder.snakemake_log.exists()
     assert "report: " in result.stdout
     changed = {name for name, stamp in home.files().items() if before.get(name) != stamp}
-    assert changed <= {"sweeps/tiny/standing.json"}
+    assert changed <= {"sweeps/tiny/standing.json", "sweeps/tiny/drawn.json"}
 
 
 def first(pattern: str) -> Callable[[Path], Path]:
     return lambda home: sorted(home.glob(pattern))[0]
+
+
+@pytest.mark.parametrize("lost", ["sweeps/tiny/findings.json", "reports/tiny/speedup.svg"])
+def test_what_is_missing_while_the_page_stands_is_made_again_and_so_is_what_was_altered(home: Home, lost: str) -> None:
+    table, gone = home.path / "reports" / "tiny" / "runs.csv", home.path / lost
+    before = table.read_bytes(), gone.read_bytes()
+    table.write_bytes(before[0][:-9])
+    gone.unlink()
+    result = home.accelsweep("run", "experiment=tiny")
+    assert result.returncode == 0, result.stdout
+    assert (table.read_bytes(), gone.read_bytes()) == before
 
 
 LOSSES = {

@@ -75,6 +75,16 @@ def test_steps_and_half_built_reports_are_swept_up_by_the_audit_before_every_run
     assert not report.exists()
 
 
+def test_what_a_killed_import_unpacked_and_a_hold_that_was_being_written_are_swept_up(folder: SweepFolder) -> None:
+    unpacked = folder.home / ".import.abc_1234.part"
+    (unpacked / "sweeps").mkdir(parents=True)
+    hold = folder.root / "..head.claim.json.00865e23.part.abc_1234.part"
+    hold.touch()
+    for left in (unpacked, hold):
+        age(left)
+    assert set(sweep_up(folder)) == {unpacked, hold}
+
+
 def test_files_of_others_are_left_alone_however_old(folder: SweepFolder) -> None:
     run = next(folder.root.glob("runs/*"))
     names = ("notes.part", ".record.json.part", ".record.json.ABCDEFGH.part", "record.json.abcd1234.part", ".mine.part")

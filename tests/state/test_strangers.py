@@ -82,7 +82,10 @@ def test_a_block_with_strangers_in_the_places_of_its_files_is_measured_again(sup
 def test_what_is_in_the_way_of_files_that_others_write_is_set_aside_first(folder: SweepFolder, kind: str) -> None:
     logs = folder.root / "logs"
     logs.mkdir()
-    paths = [folder.root / "published.done", logs / "snakemake.log", folder.stop]
+    notes = folder.home / ".snakemake" / "metadata"
+    notes.mkdir(parents=True)
+    (notes / "@of-a-long-name").mkdir()
+    paths = [folder.root / "published.done", logs / "snakemake.log", folder.stop, notes / "cmVwb3J0"]
     for path in paths:
         replaced(path, kind)
     kept = folder.root / "runs" / "mine"
@@ -90,6 +93,7 @@ def test_what_is_in_the_way_of_files_that_others_write_is_set_aside_first(folder
     assert {damaged.path for damaged in set_strangers_aside(folder)} == set(paths)
     assert not any(os.path.lexists(path) for path in paths)
     assert kept.is_dir()
+    assert (notes / "@of-a-long-name").is_dir()
     assert set_strangers_aside(folder) == []
 
 

@@ -42,6 +42,16 @@ class Slow(SmallCNN):
         return super().training_step(batch, batch_index)
 """
 
+TELLING = """\
+import tempfile
+from accelsweep.workloads.models import SmallCNN
+
+class Telling(SmallCNN):
+    def __init__(self, *arguments, **options):
+        print("its files lie in", tempfile.gettempdir())
+        super().__init__(*arguments, **options)
+"""
+
 
 class Job:
     """`python -m accelsweep.supervise ARGUMENTS`, as Snakemake starts it beside a fork server."""
@@ -92,6 +102,18 @@ def test_a_block_is_measured_with_the_users_own_modules_and_the_code_comes_back(
     assert (record.outcome, record.reason) == (Outcome.measured, None)
     assert record.effective is not None
     assert record.effective.launcher == "fork"
+
+
+@pytest.mark.real
+def test_the_jobs_own_temporary_folder_is_the_supervisors(tmp_path: Path) -> None:
+    home = tmp_path / "home"
+    folder, block = plan_sweep(home, [{"model": {"_target_": "mine.Telling"}}])
+    (home / "mine.py").write_text(TELLING)
+    (tmp_path / "own").mkdir()
+    code, output = Job(home, block, TMPDIR=str(tmp_path / "own")).end()
+    assert (code, "imports torch itself" in output) == (0, False), output
+    (log,) = folder.root.glob("runs/*/run.log")
+    assert f"its files lie in {tmp_path}/own" in log.read_text()
 
 
 @pytest.mark.real

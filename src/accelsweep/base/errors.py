@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import errno
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -20,6 +21,10 @@ EXIT_REGRESSION = 3
 
 EXIT_INTERRUPTED = 130
 """Ctrl-C; the same command goes on."""
+
+
+REFUSALS = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EACCES, errno.EPERM, errno.EIO})
+"""What a disk says that does not read or write: all of these have the same remedy."""
 
 
 class AccelsweepError(Exception):
@@ -60,6 +65,12 @@ class Unsupported(Exception):
 
 class AbsentDevice(Exception):
     """A device that the plan's inventory promises is not there: a fault of the machine, so the run is tried again."""
+
+
+def words_of(error: OSError) -> str:
+    """Return what the operating system said, with the remedy where a disk refused."""
+    remedy = "; make the folder writable or make room on its disk" if error.errno in REFUSALS else ""
+    return f"{error}{remedy}"
 
 
 def nearest(word: str, known: Iterable[str]) -> str:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import os
 import re
 import shlex
 import sys
@@ -16,6 +15,7 @@ from accelsweep.base.errors import EXIT_INCOMPLETE, EXIT_INTERRUPTED, EXIT_OK, I
 from accelsweep.base.shipped import shipped_root
 from accelsweep.commands.pilot import plan_after_pilot, refuse_short_budget
 from accelsweep.commands.plan import show_plan
+from accelsweep.drive import publisher
 from accelsweep.drive.console import say
 from accelsweep.drive.delivery import Target
 from accelsweep.drive.fork_server import fork_server
@@ -30,9 +30,9 @@ from accelsweep.drive.results import print_results
 from accelsweep.drive.slurm.ask import refuse_without_slurm
 from accelsweep.drive.slurm.jobs import job_name_prefix, settle_old_jobs
 from accelsweep.drive.slurm.queue import Queue
-from accelsweep.drive.standing import note_standing, stands
+from accelsweep.drive.standing import forget_altered_report, note_standing, stands
+from accelsweep.drive.temporary import own_temporary_folder
 from accelsweep.state.folders import SweepFolder
-from accelsweep.state.tail import last_lines
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -113,7 +113,7 @@ def _measured(folder: SweepFolder, request: Request, plan: Plan, budget_seconds:
     from accelsweep.plan.make import write_plan
 
     home, site = folder.home, plan.manifest.site
-    with held(folder, cancel_old=request.cancel_old) as head:
+    with held(folder, cancel_old=request.cancel_old) as head, own_temporary_folder(folder, site):
         deadline = None if budget_seconds is None else time.monotonic() + budget_seconds
 
         def watch(progress: SweepProgress) -> None:
@@ -130,6 +130,7 @@ def _measured(folder: SweepFolder, request: Request, plan: Plan, budget_seconds:
             settle_old_jobs(folder, say, cancel=request.cancel_old, beat=head.beat)
         write_plan(home, plan)  # only now: the plan of a sweep that is being run belongs to its head
         make_ready(folder, _warn)
+        forget_altered_report(folder)
         whole = stands(folder, request.tracking_uri)
         with contextlib.nullcontext() if whole else fork_server(folder, plan):
             code = EXIT_OK if whole else drive(plan)
@@ -178,8 +179,8 @@ def _drive(
     No run begins after `deadline`, on the monotonic clock. Snakemake is ended where it waits for jobs that Slurm has
     forgotten.
     """
-    progress = SweepProgress.begin(folder)
-    with _publisher(folder, request) as publisher, _snakemake(folder, options) as snakemake:
+    progress, uri = SweepProgress.begin(folder), request.tracking_uri
+    with publisher.follow(folder, uri) as following, _snakemake(folder, options) as snakemake:
         try:
             with progress.shown():
                 while snakemake.running():
@@ -196,18 +197,10 @@ def _drive(
         except KeyboardInterrupt:
             say("\nstopping: ending the current run, keeping the finished ones ...", err=True)
             snakemake.interrupt()
-            publisher.finish()
+            following.finish()
             return EXIT_INTERRUPTED
-        publisher.finish()
-        _tell_of_publishing(publisher, folder)
+        publisher.finish(following, folder, uri, _warn)
     return snakemake.code
-
-
-def _tell_of_publishing(publisher: Child, folder: SweepFolder) -> None:
-    if publisher.code != 0:
-        said = [line for line in last_lines(publisher.log) if line.strip()]
-        why = said[-1].removeprefix("error: ") if said else f"the publisher ended with {publisher.code}"
-        say(f"MLflow has not got everything ({why}). To catch up: accelsweep publish {folder.name}", err=True)
 
 
 def _stop_at(folder: SweepFolder, deadline: float | None) -> float | None:
@@ -244,20 +237,6 @@ def _snakemake(folder: SweepFolder, options: list[str]) -> Child:
     # With its folder, because Snakemake reads a bare 1e3 or 007 as a number.
     command += ["--config", f"sweep=sweeps/{folder.name}", "--", "told"]
     return Child.start(command, cwd=folder.home, log=folder.snakemake_log)
-
-
-def _publisher(folder: SweepFolder, request: Request) -> Child:
-    command = [
-        sys.executable,
-        "-m",
-        "accelsweep.publish",
-        str(folder.root),
-        "--follow",
-        "--until-pid",
-        str(os.getpid()),
-    ]
-    variables = {"MLFLOW_TRACKING_URI": request.tracking_uri} if request.tracking_uri else {}
-    return Child.start(command, cwd=folder.home, log=folder.publish_log, variables=variables)
 
 
 def _conclude(folder: SweepFolder, code: int) -> int:

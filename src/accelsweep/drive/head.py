@@ -29,7 +29,10 @@ def refuse_while_run(folder: SweepFolder) -> None:
     supervisors = (living_hold(path) for path in folder.holds())
     for working in filter(None, (living_head(folder), *supervisors)):
         who = f"process {working.pid} on {working.host}"
-        raise AccelsweepError(f"sweep {folder.name!r} is being run by {who}; wait for it or stop it first")
+        raise AccelsweepError(
+            f"sweep {folder.name!r} is being run by {who}; wait for it (accelsweep status "
+            f"{folder.name}) or stop it first"
+        )
 
 
 @contextlib.contextmanager

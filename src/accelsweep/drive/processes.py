@@ -64,6 +64,10 @@ class Child:
         """Return whether the process still runs."""
         return self._process.poll() is None
 
+    def wait(self) -> None:
+        """Wait until the process ends by itself."""
+        self._process.wait()
+
     def interrupt(self) -> None:
         """Send SIGINT to the process and its group, as Ctrl-C would, and wait; kill it if it ignores that."""
         self._signal_group(signal.SIGINT)

@@ -7,9 +7,10 @@ same digest, and records that are true, tell the next command that nothing is le
 from __future__ import annotations
 
 import contextlib
+from pathlib import Path
 from typing import ClassVar
 
-from accelsweep.base.documents import Document, canonical_json, sha256_file, sha256_text
+from accelsweep.base.documents import Document, canonical_json, remove, sha256_file, sha256_text
 from accelsweep.base.errors import DamagedFile
 from accelsweep.base.shipped import shipped_root
 from accelsweep.core.plans import Manifest
@@ -18,6 +19,8 @@ from accelsweep.publish.state import up_to_date
 from accelsweep.report.captions import CAPTIONS
 from accelsweep.state.folders import SweepFolder
 from accelsweep.supervise.audit import audit
+
+_DRAWN = (".html", ".svg", ".csv", ".md")
 
 
 class Standing(Document):
@@ -28,10 +31,38 @@ class Standing(Document):
     digest: str
 
 
+class Drawn(Document):
+    """The checksum of each file of the report, by its name."""
+
+    kind: ClassVar[str] = "drawn"
+
+    files: dict[str, str]
+
+
 def note_standing(folder: SweepFolder) -> None:
     """Note that Snakemake has made everything, if it has."""
     with contextlib.suppress(FileNotFoundError):
         Standing(digest=_digest(Sweep(folder, Manifest.read(folder.manifest)))).write(folder.standing)
+        drawn = [path for path in folder.report.iterdir() if path.suffix in _DRAWN and path.is_file()]
+        Drawn(files={path.name: sha256_file(path) for path in drawn}).write(folder.drawn)
+
+
+def forget_altered_report(folder: SweepFolder) -> None:
+    """Remove the report's page where a file of the report is missing or altered, so that Snakemake makes all anew.
+
+    Snakemake would keep them: it asks for the page and the pictures alone, and not what is in them.
+    """
+    with contextlib.suppress(FileNotFoundError, DamagedFile):
+        noted = Drawn.read(folder.drawn).files
+        if any(_altered(folder.report / name, digest) for name, digest in noted.items()):
+            remove(folder.report / "index.html")
+
+
+def _altered(path: Path, digest: str) -> bool:
+    try:
+        return sha256_file(path) != digest
+    except (FileNotFoundError, DamagedFile):
+        return True
 
 
 def stands(folder: SweepFolder, tracking_uri: str | None = None) -> bool:

@@ -52,6 +52,11 @@ class Sweep:
         return f"reports/{self.folder.name}/index.html"
 
     @property
+    def concluded(self) -> list[str]:
+        """The table of all records, and the findings."""
+        return [f"{self.root}/records.parquet", f"{self.root}/findings.json"]
+
+    @property
     def published(self) -> str:
         """The mark that the records were copied to MLflow."""
         return f"{self.root}/published.done"

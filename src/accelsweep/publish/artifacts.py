@@ -36,10 +36,20 @@ def _store(repository: Any, artifact: Artifact) -> None:
             path.write_text(artifact.source, "utf-8")
             repository.log_artifact(str(path))
     elif artifact.source.is_dir():
-        repository.log_artifacts(str(artifact.source), artifact.target)
+        _store_folder(repository, artifact.source, artifact.target)
         _delete_left_over(repository, artifact.source, artifact.target)
     else:
         repository.log_artifact(str(artifact.source), artifact.target or None)
+
+
+def _store_folder(repository: Any, source: Path, target: str) -> None:
+    """Store the files of a folder. What is none is left out: a FIFO would be waited for, and a device has no end."""
+    inside = sorted(source.rglob("*"))
+    if all(path.is_file() or path.is_dir() for path in inside):
+        repository.log_artifacts(str(source), target)
+        return
+    for path in filter(Path.is_file, inside):
+        repository.log_artifact(str(path), (Path(target) / path.relative_to(source).parent).as_posix())
 
 
 def _delete_left_over(repository: Any, source: Path, target: str) -> None:

@@ -201,7 +201,7 @@ def _run_artifacts(folder: SweepFolder, record: Record, damage: DamagedFile | No
     config = Artifact(plain(_indented(record.config.raw), limit=10_000_000), "config.json")
     files = [folder.record(record.run), folder.run(record.run) / "run.log"]
     files += [] if damage else [folder.steps(record.run)]
-    return (config, *(Artifact(path) for path in files if path.exists()))
+    return (config, *(Artifact(path) for path in files if path.is_file()))  # a link to a device has no end
 
 
 def _indented(config: Mapping[str, Any]) -> str:

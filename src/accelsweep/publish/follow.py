@@ -25,7 +25,7 @@ from accelsweep.publish.location import database_file, resolve
 from accelsweep.publish.publisher import Publication, Tell, bring_about_runs, publish
 from accelsweep.publish.snapshot import Snapshot, take
 from accelsweep.publish.state import up_to_date
-from accelsweep.publish.store import connect, refuse_foreign
+from accelsweep.publish.store import connect, refuse_damaged, refuse_foreign, store_errors
 from accelsweep.state.folders import SweepFolder
 
 POLL_SECONDS = 2.0
@@ -52,16 +52,14 @@ class Follower:
 
     def poll(self) -> None:
         """Publish the changes since the last poll, or nothing while a store that did not answer is left alone."""
-        from mlflow.exceptions import MlflowException
-        from sqlalchemy.exc import SQLAlchemyError
-
         if time.monotonic() < self._not_before:
             return
         try:
             self._publish_changes()
             self._pause = POLL_SECONDS
             self.silent = False
-        except (MlflowException, OSError, SQLAlchemyError) as error:
+        except store_errors() as error:
+            refuse_damaged(self._uri, error)
             self._writer = None
             self._snapshot = None
             self.silent = True

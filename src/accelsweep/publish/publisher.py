@@ -24,7 +24,7 @@ from accelsweep.publish.contents import cell_key, finished_run, report_run, run_
 from accelsweep.publish.location import resolve
 from accelsweep.publish.snapshot import Snapshot, report_digest, run_digest, take
 from accelsweep.publish.state import Copied, remember, run_digests
-from accelsweep.publish.store import Store, connect, refuse_foreign
+from accelsweep.publish.store import Store, connect, refuse_damaged, refuse_foreign, store_errors
 from accelsweep.publish.unsupported import GROUP_KEY, group_run
 from accelsweep.publish.views import show_first
 from accelsweep.state.folders import SweepFolder
@@ -173,16 +173,14 @@ def _lacks(uri: str, module: str) -> str:
 
 
 def _patiently(converge: Callable[[], Publication], uri: str, patience_seconds: float, tell: Tell) -> Publication:
-    from mlflow.exceptions import MlflowException
-    from sqlalchemy.exc import SQLAlchemyError  # escapes mlflow where a connection ends while it is rolled back
-
     deadline, pause, told = math.inf, _FIRST_PAUSE_SECONDS, False
     while True:
         try:
             return converge()
         except ModuleNotFoundError as error:
             raise InputError(_lacks(uri, str(error.name))) from error
-        except (MlflowException, OSError, SQLAlchemyError) as error:
+        except store_errors() as error:
+            refuse_damaged(uri, error)
             why = masked(str(error).splitlines()[0])
             if getattr(error, "error_code", None) in _REFUSALS:
                 raise StoreUnreachable(_refused(uri, why)) from error

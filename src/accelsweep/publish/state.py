@@ -87,7 +87,7 @@ def _still_there(uri: str, copied: Copied) -> bool:
     database = database_file(uri)
     if database is None:
         return True
-    if not database.exists():
+    if not database.is_file():  # a FIFO waits for its writer
         return False
     count = (
         "select count(*) from runs join experiments using (experiment_id) where experiment_id = ?"

@@ -17,7 +17,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from accelsweep.base.errors import InputError
+from accelsweep.base.documents import is_occupied
+from accelsweep.base.errors import DamagedFile, InputError
 from accelsweep.base.secrets import masked
 from accelsweep.publish.database import alone_in_database
 from accelsweep.publish.location import artifact_location, database_file, is_server
@@ -39,6 +40,33 @@ _EXPERIMENT_TAGS = {
     "mlflow.experimentKind": "custom_model_development",  # the UI then shows runs first, not traces
     NOTE: FIRST_NOTE,
 }
+
+
+_DAMAGE = ("malformed", "not a database", "unsupported file format")
+"""What SQLite says of a file that it can never read, and nothing else does."""
+
+
+class StoreDamaged(DamagedFile):
+    """The file of a SQLite store cannot be read. It may hold more than our copies, so it is left alone."""
+
+    def __init__(self, path: Path, why: str) -> None:
+        """`path` is the file, `why` its fault."""
+        super().__init__(path, f"{why}; move it away, and the same command fills a new one. All records are safe")
+
+
+def store_errors() -> tuple[type[Exception], ...]:
+    """Return what a store raises that does not answer. MLflow lets some errors of its database's driver through."""
+    from mlflow.exceptions import MlflowException
+    from sqlalchemy.exc import SQLAlchemyError
+
+    return MlflowException, SQLAlchemyError, OSError
+
+
+def refuse_damaged(uri: str, error: Exception) -> None:
+    """Raise StoreDamaged if `error` says that the database at `uri` is damaged: asking again would not help."""
+    path = database_file(uri)
+    if path is not None and any(word in str(error) for word in _DAMAGE):
+        raise StoreDamaged(path, "MLflow's store is damaged") from error
 
 
 @dataclass(frozen=True)
@@ -102,12 +130,17 @@ def connect(folder: SweepFolder, uri: str, experiment: str | None = None) -> Sto
 
 
 def create_database(uri: str, home: Path) -> None:
-    """Make the file of a SQLite store if there is none, whole or not at all. Makes nothing for any other store."""
+    """Make the file of a SQLite store if there is none, whole or not at all. Makes nothing for any other store.
+
+    Raises StoreDamaged where something else stands in its place.
+    """
     _quiet()
     path = database_file(uri)
     if path is None:
         return
     sweep_up_databases(path)
+    if is_occupied(path):  # before it is opened: a FIFO waits for its writer there
+        raise StoreDamaged(path, "it is no file: something else stands in its place")
     if path.exists():
         return
     from mlflow.store.tracking.sqlalchemy_store import SqlAlchemyStore

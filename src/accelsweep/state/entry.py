@@ -7,7 +7,7 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-from accelsweep.base.errors import EXIT_INCOMPLETE, EXIT_OK, AccelsweepError
+from accelsweep.base.errors import EXIT_INCOMPLETE, EXIT_OK, AccelsweepError, words_of
 from accelsweep.base.secrets import masked
 from accelsweep.base.terminal import escaped
 from accelsweep.state.folders import SweepFolder, existing_sweep
@@ -44,7 +44,7 @@ def answer(work: Callable[[], int | None], tell: Callable[[str], None] | None = 
         (tell or _tell)(f"error: {masked(str(error))}")
         return error.exit_code
     except OSError as error:
-        (tell or _tell)(f"error: {masked(str(error))}")
+        (tell or _tell)(f"error: {masked(words_of(error))}")
         return EXIT_INCOMPLETE
 
 

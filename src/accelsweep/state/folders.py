@@ -156,6 +156,11 @@ class SweepFolder:
         return self.root / "standing.json"
 
     @property
+    def drawn(self) -> Path:
+        """The checksums of the report's files, when all had been made (`drive.standing`)."""
+        return self.root / "drawn.json"
+
+    @property
     def snakemake_log(self) -> Path:
         """The output of Snakemake during the last invocation."""
         return self.root / "logs" / "snakemake.log"

@@ -25,12 +25,13 @@ NEW_DATABASE = "new.db"
 """What a database is called until it is whole."""
 
 _RANDOM = r"[a-z0-9_]{8}"
-_FILE = re.compile(rf"\.[\w.-]+\.(json\.{_RANDOM}|parquet(\.{_RANDOM})?)\.part", re.ASCII)
+_FILE = re.compile(rf"\.[\w.-]+\.(json\.{_RANDOM}(\.part\.{_RANDOM})?|parquet(\.{_RANDOM})?)\.part", re.ASCII)
+"""Twice over where a hold was being written before it is linked into its place."""
 
 
 def sweep_up(folder: SweepFolder) -> list[Path]:
-    """Remove the stale half-written files of a sweep and of its report; return their paths."""
-    found = [*_files(folder), *_reports(folder)]
+    """Remove the stale half-written files of a sweep, of its report and of imports beside it; return their paths."""
+    found = [*_files(folder), *_reports(folder), *_imports(folder.home)]
     if not found or (now := now_on(folder.root)) is None:
         return []
     stale = [path for path, changed in found if abs(now - changed) > STALE_SECONDS]
@@ -75,6 +76,13 @@ def _reports(folder: SweepFolder) -> Iterator[tuple[Path, float]]:
     building = re.compile(rf"\.{re.escape(folder.name)}\.{_RANDOM}\.part")
     for path in folder.report.parent.glob(f".{folder.name}.*.part"):
         if building.fullmatch(path.name):
+            yield from _ours(path, stat.S_ISDIR)
+
+
+def _imports(home: Path) -> Iterator[tuple[Path, float]]:
+    unpacking = re.compile(rf"\.import\.{_RANDOM}\.part")
+    for path in home.glob(".import.*.part"):
+        if unpacking.fullmatch(path.name):
             yield from _ours(path, stat.S_ISDIR)
 
 

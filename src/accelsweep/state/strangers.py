@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -13,13 +14,19 @@ from accelsweep.state.folders import SweepFolder
 _SUFFIXES = frozenset({".json", ".parquet", ".log", ".done"})
 """Those of the files that we write; no folder of ours has one."""
 
+_DRAWN = frozenset({".html", ".svg", ".csv", ".md"})
+"""Those of the report's files."""
+
 _LEFT_ALONE = "attempts"
 """Folders in which runs may leave what they like."""
+
+_LEFT_IN_NOTES = re.compile(r"^@|\.damaged-")
+"""Snakemake's own folders, for outputs with long names, and what was set aside before."""
 
 
 def set_strangers_aside(folder: SweepFolder) -> list[DamagedFile]:
     """Set aside what stands where files of the sweep belong; return what it was, with its new name."""
-    places = [*_places(folder), folder.stop, folder.report / "index.html"]
+    places = [*_places(folder), folder.stop, *_drawn(folder), *_notes(folder)]
     return [
         DamagedFile(path, f"it is no file: something else stood there; set aside as {aside.name}")
         for path in places
@@ -32,3 +39,14 @@ def _places(folder: SweepFolder) -> Iterator[Path]:
         names = [name for name in (*folders, *files) if Path(name).suffix in _SUFFIXES]
         folders[:] = [name for name in folders if name not in names and name != _LEFT_ALONE]
         yield from (Path(place, name) for name in names)
+
+
+def _drawn(folder: SweepFolder) -> Iterator[Path]:
+    yield from (path for path in folder.report.glob("*") if path.suffix in _DRAWN)
+
+
+def _notes(folder: SweepFolder) -> Iterator[Path]:
+    """Yield Snakemake's notes on what it made: it waits for ever at a FIFO, and fails at a folder in their place."""
+    for place in ("metadata", "incomplete"):
+        noted = (folder.home / ".snakemake" / place).glob("*")
+        yield from (path for path in noted if not _LEFT_IN_NOTES.search(path.name))

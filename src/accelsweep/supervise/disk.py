@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import errno
 import shutil
 from pathlib import Path
 
-from accelsweep.base.errors import AccelsweepError
+from accelsweep.base.errors import REFUSALS, AccelsweepError
 from accelsweep.state.halts import Why
-
-_REFUSALS = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EPERM, errno.EIO})
 
 
 class NoRoom(AccelsweepError):
@@ -26,6 +23,6 @@ def check_room(folder: Path, free_disk_bytes: int) -> None:
 
 def refusal(error: OSError, folder: Path) -> str | None:
     """Return the user's message where the system refused to read or write, or None for an error of another sort."""
-    if error.errno not in _REFUSALS:
+    if error.errno not in REFUSALS:
         return None
     return Why.disk_refused.format(where=error.filename or folder, error=error.strerror)

@@ -14,6 +14,7 @@ import os
 import signal
 import socket
 import sys
+import tempfile
 import traceback
 from typing import Any, NoReturn
 
@@ -116,6 +117,7 @@ def _become(streams: list[int], asked: dict[str, Any]) -> None:
     os.environ.update(asked["environment"])
     sys.path[:] = asked["path"]
     importlib.invalidate_caches()
+    tempfile.tempdir = None  # the job's TMPDIR counts, not the one that the server's imports asked for
     sys.argv = ["accelsweep.supervise", *asked["arguments"]]
 
 

@@ -6,12 +6,11 @@ import os
 import re
 import resource
 import sys
-import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 
 _FREE = re.compile(r"(ACCELSWEEP|MLFLOW|SNAKEMAKE)_.*|PWD|OLDPWD|SHLVL|_|COLUMNS|LINES|TMP|TEMP|TMPDIR|TEMPDIR")
-"""The variables that no library reads when it is imported, or of which only the folder counts: they may differ."""
+"""The variables that no library heeds when it is imported: they may differ."""
 
 Surroundings = dict[str, str]
 
@@ -25,7 +24,6 @@ def surroundings() -> Surroundings:
         **{name: str(resource.getrlimit(number)) for name, number in limits.items()},
         "interpreter": f"{sys.executable} {sys.version} {sys.flags}",
         "user": f"{os.getuid()} {os.getgid()} {sorted(os.getgroups())}",
-        "temporary folder": tempfile.gettempdir(),
         "cores": str(sorted(os.sched_getaffinity(0))),
         "priority": str(os.getpriority(os.PRIO_PROCESS, 0)),
         "control group": Path("/proc/self/cgroup").read_text(),

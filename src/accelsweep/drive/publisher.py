@@ -1,0 +1,46 @@
+"""The publisher of a head: it follows the sweep into MLflow, and whatever ends it early costs no run of the copy."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sys
+from collections.abc import Callable
+
+from accelsweep.base.errors import DamagedFile
+from accelsweep.drive.processes import Child
+from accelsweep.publish.state import up_to_date
+from accelsweep.state.folders import SweepFolder
+from accelsweep.state.tail import last_lines
+
+
+def follow(folder: SweepFolder, tracking_uri: str | None) -> Child:
+    """Start a publisher that goes on until it is finished, or until this process ends."""
+    return _start(folder, tracking_uri, "--follow", "--until-pid", str(os.getpid()))
+
+
+def finish(publisher: Child, folder: SweepFolder, tracking_uri: str | None, tell: Callable[[str], None]) -> None:
+    """Have the publisher copy what is left, and end. Where a signal ended it early, another one does the rest.
+
+    `tell` gets a line where MLflow has not got everything.
+    """
+    publisher.finish()
+    if publisher.code <= 0 and not _has_all(folder, tracking_uri):
+        with _start(folder, tracking_uri) as publisher:
+            publisher.wait()
+    if publisher.code != 0:
+        said = [line for line in last_lines(publisher.log) if line.strip()]
+        why = said[-1].removeprefix("error: ") if said else f"the publisher ended with {publisher.code}"
+        tell(f"MLflow has not got everything ({why}). To catch up: accelsweep publish {folder.name}")
+
+
+def _start(folder: SweepFolder, tracking_uri: str | None, *options: str) -> Child:
+    command = [sys.executable, "-m", "accelsweep.publish", str(folder.root), *options]
+    variables = {"MLFLOW_TRACKING_URI": tracking_uri} if tracking_uri else {}
+    return Child.start(command, cwd=folder.home, log=folder.publish_log, variables=variables)
+
+
+def _has_all(folder: SweepFolder, tracking_uri: str | None) -> bool:
+    with contextlib.suppress(FileNotFoundError, DamagedFile):
+        return up_to_date(folder, tracking_uri)
+    return True  # there is nothing to copy

@@ -1,0 +1,84 @@
+"""Temporary files of a sweep's processes lie in a folder of its own, which is empty before a command and gone after."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from accelsweep.core.settings import Site
+from accelsweep.drive.temporary import own_temporary_folder
+from accelsweep.state.folders import SweepFolder
+from accelsweep.state.holding import Holder, take
+
+LOCAL = Site(name="here", scheduler="local")
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[SweepFolder]:
+    monkeypatch.setenv("ACCELSWEEP_LEASES", str(tmp_path / "leases"))
+    made = SweepFolder(tmp_path, "tiny")
+    (made.root / "blocks").mkdir(parents=True)
+    with tempfile.TemporaryDirectory(prefix="t-", dir="/tmp") as short:  # pytest's own is too long
+        monkeypatch.setenv("TMPDIR", short)
+        monkeypatch.setattr(tempfile, "tempdir", None)
+        yield made
+
+
+def left() -> list[Path]:
+    return list(Path(os.environ["TMPDIR"]).rglob("*"))
+
+
+def test_children_get_a_folder_of_the_sweeps_own_that_only_its_user_can_read(folder: SweepFolder) -> None:
+    before = os.environ["TMPDIR"]
+    with own_temporary_folder(folder, LOCAL):
+        given = Path(os.environ["TMPDIR"])
+        assert given.parent == Path(before)
+        assert given.stat().st_mode & 0o777 == 0o700
+    assert os.environ["TMPDIR"] == before
+    assert left() == []
+
+
+def test_what_processes_left_that_were_killed_is_gone_before_the_next_command_begins(folder: SweepFolder) -> None:
+    with own_temporary_folder(folder, LOCAL):
+        given = Path(os.environ["TMPDIR"])
+    (given / "pymp-left").mkdir(parents=True)
+    with own_temporary_folder(folder, LOCAL):
+        assert list(given.iterdir()) == []
+
+
+def test_files_of_a_supervisor_that_outlived_its_head_stay_until_it_has_ended(folder: SweepFolder) -> None:
+    with own_temporary_folder(folder, LOCAL):
+        given = Path(os.environ["TMPDIR"])
+        orphan = take(folder.hold("b000000000000"), "b000000000000")
+        assert isinstance(orphan, Holder)
+        (given / "in-use").touch()
+    with own_temporary_folder(folder, LOCAL):
+        assert (given / "in-use").exists()
+        orphan.release()
+    assert left() == []
+
+
+def test_where_it_cannot_be_private_or_is_too_long_or_jobs_run_elsewhere_nothing_changes(
+    folder: SweepFolder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = os.environ["TMPDIR"]
+    with own_temporary_folder(folder, LOCAL):
+        given = Path(os.environ["TMPDIR"])
+    with own_temporary_folder(folder, Site(name="there", scheduler="slurm")):
+        assert os.environ["TMPDIR"] == before
+    foreign = Path(before, "foreign")
+    foreign.mkdir()
+    (foreign / "theirs").touch()
+    given.symlink_to(foreign)
+    with own_temporary_folder(folder, LOCAL):
+        assert os.environ["TMPDIR"] == before
+    assert (foreign / "theirs").exists()
+    deep = foreign / ("x" * 60)
+    deep.mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(deep))
+    with own_temporary_folder(folder, LOCAL):
+        assert os.environ["TMPDIR"] == before

@@ -1,0 +1,154 @@
+"""A command of the user's while it runs: its processes as the system shows them, and the moments on its way."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import psutil
+
+from accelsweep.core.plans import Hold
+from accelsweep.state.folders import SweepFolder
+from accelsweep.state.living import living_hold
+
+LONGEST_SECONDS = 240.0
+"""A command that takes longer hangs."""
+
+_WAITS_SECONDS = {
+    "while it plans": 2.0,
+    "while data is prepared": 0.5,
+    "while a run is measured": 0.5,
+    "after its block": 0.5,
+    "while it collects": 1.5,
+    "while it reports": 1.5,
+    "while it publishes": 2.0,
+    "somewhere on its way": 15.0,
+}
+"""How far into the moment a fault strikes at most; what is absent strikes at once."""
+
+_MODULES = {
+    "snakemake": "snakemake",
+    "publisher": "accelsweep.publish",
+    "collecting step": "accelsweep.analyse",
+    "reporting step": "accelsweep.report",
+    "job": "accelsweep.supervise",
+    "fork server": "accelsweep.supervise.fork_server",
+}
+
+
+class Scene:
+    """The command `arguments`, started in `home` with `environment`; its output goes to the file `output`."""
+
+    def __init__(self, home: Path, sweep: str, arguments: list[str], environment: dict[str, str], output: Path) -> None:
+        """Start it."""
+        self.home, self.folder, self.output = home, SweepFolder(home, sweep), output
+        self._old = set(self._made())
+        with output.open("wb") as file:
+            self.head = subprocess.Popen(
+                [sys.executable, "-m", "accelsweep", *arguments],
+                cwd=home,
+                env=environment,
+                stdin=subprocess.DEVNULL,
+                stdout=file,
+                stderr=subprocess.STDOUT,
+                preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL) and None,  # noqa: PLW1509 - one thread
+            )
+        self._began = time.monotonic()
+        self._since: dict[str, float] = {}
+        self._old_page = self._page()
+
+    def goes_on(self) -> bool:
+        """Return whether the command has not ended."""
+        return self.head.poll() is None
+
+    def reached(self, moment: str, share: float) -> bool:
+        """Return whether the command is so far into the moment."""
+        if moment not in self._since:
+            if not _MOMENTS[moment](self):
+                return False
+            self._since[moment] = time.monotonic()
+        return time.monotonic() - self._since[moment] >= share * _WAITS_SECONDS.get(moment, 0.0)
+
+    def ended(self) -> int:
+        """Wait for the end; return the exit code. A command that hangs is killed and an AssertionError."""
+        try:
+            return self.head.wait(LONGEST_SECONDS)
+        except subprocess.TimeoutExpired:
+            self.head.kill()
+            raise AssertionError(f"the command hangs: {self.output.read_text()}") from None
+
+    def find(self, who: str) -> psutil.Process | None:
+        """Return the process that plays this part now, if there is one."""
+        if who == "head":
+            return psutil.Process(self.head.pid) if self.goes_on() else None
+        held = {hold.pid for hold in self._holds()}
+        found = sorted(self._players(who, held), key=lambda process: process.pid)
+        if who == "second rank":
+            found = found[1:]
+        return found[0] if found else None
+
+    def _players(self, who: str, held: set[int]) -> Iterator[psutil.Process]:
+        for process in working_in(self.home):
+            parent, words = process.info["ppid"], process.info["cmdline"]
+            if who == "supervisor":
+                fits = process.pid in held
+            elif who.endswith("rank"):
+                fits = parent in held
+            elif who == "preparation":
+                fits = "--prepare" in words
+            else:
+                fits = words[1:3] == ["-m", _MODULES[who]] and process.pid not in held and "--prepare" not in words
+                fits = fits and (who != "fork server" or parent == self.head.pid)
+            if fits:
+                yield process
+
+    def _holds(self) -> Iterator[Hold]:
+        return filter(None, map(living_hold, self.folder.holds()))
+
+    def reported(self) -> bool:
+        """Return whether this command has written the report."""
+        return self._page() not in (0, self._old_page)
+
+    def _page(self) -> int:
+        page = self.folder.report / "index.html"
+        return page.lstat().st_mtime_ns if page.is_file() else 0
+
+    def _made(self) -> list[Path]:
+        return [*self.folder.root.glob("runs/*/record.json"), *self.folder.root.glob("blocks/*.done.json")]
+
+    def _new(self, name: str) -> int:
+        """Return how many new records, or done files of blocks, there are (an old record has a run of another name)."""
+        return sum(1 for path in self._made() if path not in self._old and path.name.endswith(name))
+
+
+def working_in(home: Path) -> Iterator[psutil.Process]:
+    """Yield the living processes whose working directory is `home`, with parent and command line as `info`."""
+    for process in psutil.process_iter(["cwd", "cmdline", "ppid", "status"]):
+        if process.info["cwd"] == str(home) and process.info["status"] != psutil.STATUS_ZOMBIE:
+            process.info["cmdline"] = process.info["cmdline"] or []
+            yield process
+
+
+_MOMENTS: dict[str, Callable[[Scene], bool]] = {
+    "while it plans": lambda _: True,
+    "while data is prepared": lambda scene: scene.find("preparation") is not None,
+    "while a run is measured": lambda scene: any(hold.run is not None for hold in scene._holds()),
+    "after its first record": lambda scene: scene._new("record.json") >= 1,
+    "after its second record": lambda scene: scene._new("record.json") >= 2,
+    "after its block": lambda scene: scene._new(".done.json") >= 1,
+    "while it collects": lambda scene: scene.find("collecting step") is not None,
+    "while it reports": lambda scene: scene.find("reporting step") is not None,
+    "while it publishes": lambda scene: scene.reported() and scene.find("snakemake") is None,
+    "somewhere on its way": lambda _: True,
+}
+
+
+def environment_of(temporary: Path, leases: Path, **variables: str) -> dict[str, str]:
+    """Return the environment of a user whose temporary files and locks lie there."""
+    own = {"PYTHONUNBUFFERED": "1", "COLUMNS": "300", "TMPDIR": str(temporary), "ACCELSWEEP_LEASES": str(leases)}
+    return {**os.environ, **own, **variables}

@@ -1,0 +1,74 @@
+"""Faults drawn from a grammar over real sweeps: whatever happens, the same command completes the sweep.
+
+`make storm SEEDS=0-999` draws other cases. Each is made again by its number alone: STORM_SEEDS=17.
+"""
+
+from __future__ import annotations
+
+import os
+import resource
+import shutil
+import tempfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from grammar import case_of
+from home import TINY, Home
+from storm import Place, Storm
+
+pytestmark = [pytest.mark.real, pytest.mark.storm, pytest.mark.timeout(1200)]
+
+ALWAYS = (25, 26, 58, 84)
+LONG = range(100)
+MOST_BYTES = 2**30
+"""No file of a case grows larger: a copy of /dev/zero would fill the disk."""
+SMALL = TINY + "limits: {free_disk_bytes: 1000000}\n"
+SMALL = SMALL.replace("batch_size: 16,32", "devices: 1,2").replace("{batch_size: 16}", "{devices: 1}")
+
+
+def seeds() -> list[object]:
+    """Return the numbers that STORM_SEEDS gives, such as `7,20-29`, else those of every test run and the long ones."""
+    asked = [part.partition("-") for part in os.environ.get("STORM_SEEDS", "").split(",") if part]
+    if asked:
+        return [seed for first, _, last in asked for seed in range(int(first), int(last or first) + 1)]
+    return [*ALWAYS, *(pytest.param(seed, marks=pytest.mark.long) for seed in LONG if seed not in ALWAYS)]
+
+
+@pytest.fixture(scope="module")
+def storm_place(tmp_path_factory: pytest.TempPathFactory, empty_database: Path) -> Iterator[Place]:
+    """A worker's place with a measured sweep of one block, made at the path where all cases happen."""
+    from shared_fork_server import beside_the_server
+
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (MOST_BYTES, limits[1]))
+    folder = tmp_path_factory.mktemp("storm")
+    made = Place(folder, Path(tempfile.mkdtemp(prefix="storm-", dir="/tmp")), beside_the_server())
+    home = Home(made.home, **made.environment())
+    home.experiment("tiny", SMALL)
+    shutil.copy(empty_database, folder / "empty.db")
+    shutil.copy(empty_database, home.path / "mlflow.db")
+    result = home.accelsweep("run", "experiment=tiny", "repeats=1")
+    assert result.returncode == 0, result.stdout
+    made.home.rename(made.base)
+    yield made
+    shutil.rmtree(made.temporary, ignore_errors=True)
+    resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+
+
+@pytest.mark.parametrize("seed", seeds())
+def test_the_same_command_completes_a_sweep_through_any_faults(
+    storm_place: Place, seed: int, record_property: Callable[[str, object], None]
+) -> None:
+    storm = Storm(storm_place, case_of(seed))
+    print(storm.case)  # noqa: T201 - pytest shows it where the case fails
+    try:
+        storm.happen()
+    except Exception:
+        storm.keep_evidence(storm_place.folder / f"failed-{seed}")
+        raise
+    finally:
+        for fault in storm.struck:
+            for kind in (f"fault: {fault.what}", f"upon: {fault.whom}", f"when: {fault.when}"):
+                record_property("injected", kind)
+        print(*storm.log, sep="\n")  # noqa: T201 - the same
