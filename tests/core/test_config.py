@@ -46,6 +46,8 @@ NOT_A_CONFIG = {
     ("plan/refusals/check.py", "config"): "the module that parses: it looks for keys that nobody knows",
     ("plan/refusals/check.py", "values"): "the module that parses",
     ("rank/loops/raw_loop.py", "found"): "what a module's configure_optimizers returned",
+    ("report/figures/drift.py", "row"): "a row of a chart",
+    ("report/figures/memory.py", "cell.axes"): "swept keys with their values",
     ("report/figures/rate.py", "cell.axes"): "swept keys with their values",
     ("report/figures/rate.py", "best"): "a row of a chart",
     ("report/figures/rate.py", "row"): "a row of a chart",

@@ -346,4 +346,4 @@ def test_an_experiment_deleted_in_the_ui_is_restored(sweep: SweepFolder, uri: st
     client = MlflowClient(uri)
     client.delete_experiment(client.get_experiment_by_name(sweep.name).experiment_id)
     publish(sweep, uri)
-    assert len(read_store(sweep, uri)) == 33
+    assert len(read_store(sweep, uri)) == 34

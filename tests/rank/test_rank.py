@@ -142,11 +142,12 @@ def test_half_precision_with_scaling_on_a_cpu_is_unsupported_rather_than_another
 
 
 @BOTH_LOOPS
-def test_an_accelerator_that_is_not_there_is_unsupported(run, loop):
+def test_an_accelerator_that_is_not_there_is_a_fault_of_the_machine(run, loop):
     if torch.cuda.is_available():
         pytest.skip("this machine has a CUDA device")
     result = run(loop=loop, accelerator="cuda")
-    assert (result.outcome, result.error_kind) == (Outcome.unsupported, "unsupported")
+    assert (result.outcome, result.error_kind) == (Outcome.crashed, "user_exception")
+    assert "torch" in result.reason
 
 
 @BOTH_LOOPS

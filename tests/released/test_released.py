@@ -65,7 +65,7 @@ def test_its_report_has_the_numbers_that_were_found_then(old):
 
 def test_its_state_and_its_runs_are_listed(old, capsys):
     assert print_status(old.home, old.name) == 0
-    assert "old: 12 runs planned, 12 settled (6 measured, 6 out_of_memory)" in capsys.readouterr().out
+    assert "old: 12 runs planned on cpu x1, 12 settled (6 measured, 6 out_of_memory)" in capsys.readouterr().out
     outcomes = [row.outcome for row in listed(old).runs]
     assert {outcome: outcomes.count(outcome) for outcome in set(outcomes)} == {**COUNTS, Outcome.unsupported: 4}
     assert not list(old.root.rglob("*.damaged-*"))

@@ -114,7 +114,7 @@ def test_snakemake_alone_goes_through_slurm_too_in_the_sites_container_whatever_
         check=False,
     )
     assert done.returncode == 0, done.stderr
-    assert re.search(r"^Provided resources: gpu=\D*\b1\b", done.stderr, re.MULTILINE), done.stderr
+    assert re.search(r"^Provided resources: gpus_held=\D*\b1\b", done.stderr, re.MULTILINE), done.stderr
     runs = Manifest.read(folder.manifest).wanted_runs()
     assert {Record.read(folder.record(run)).outcome for run in runs} == {Outcome.measured}
     assert len(home.submitted()) == 1
