@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import sys
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
-from typer.core import TyperCommand, TyperGroup
 
 from accelsweep.base.errors import EXIT_INTERRUPTED, AccelsweepError, InputError, words_of
 from accelsweep.base.interrupts import end_as_by_ctrl_c
-from accelsweep.base.terminal import escaped
 from accelsweep.base.version import __version__
 from accelsweep.commands.arguments import (
     AddRepeats,
@@ -36,59 +32,15 @@ from accelsweep.commands.arguments import (
     Sweeps,
     TrackingUri,
 )
+from accelsweep.commands.command_line import INTERRUPTED, Commands, OfHydra, fail
 
 NOTIFY_VARIABLE = "ACCELSWEEP_NOTIFY"
 """The environment variable that holds an address for notices. No list of processes shows it, and no run inherits it."""
 
 
-class _OfHydra(TyperCommand):
-    """A command that takes Hydra's overrides; its users try Hydra's options, too."""
-
-    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """Say what each of Hydra's options is here. Raises InputError."""
-        from accelsweep.commands.hydra_options import refuse_options
-
-        if not ctx.resilient_parsing:  # else a shell asks for completions, and an error would break its user's line
-            refuse_options(args)
-        return super().parse_args(ctx, args)
-
-
-@contextlib.contextmanager
-def _saying_of_interrupts() -> Iterator[None]:
-    """Say that a command was interrupted: Typer would end it without a word."""
-    try:
-        yield
-    except KeyboardInterrupt:
-        raise typer.Exit(_fail(_INTERRUPTED, EXIT_INTERRUPTED)) from None
-
-
-class _Commands(TyperGroup):
-    """All commands. The first sentence of each is whole in their list: Typer cuts it to the terminal's width."""
-
-    def make_context(self, *arguments: Any, **options: Any) -> Any:
-        """Read the command line."""
-        with _saying_of_interrupts():
-            return super().make_context(*arguments, **options)
-
-    def invoke(self, ctx: Any) -> Any:
-        """Carry a command out."""
-        with _saying_of_interrupts():
-            return super().invoke(ctx)
-
-    def format_commands(self, ctx: Any, formatter: Any) -> None:
-        """Write every command with its sentence, on as many lines as that takes."""
-        commands = [(name, self.commands[name]) for name in self.list_commands(ctx)]
-        rows = [(name, command.get_short_help_str(_NO_LIMIT)) for name, command in commands if not command.hidden]
-        with formatter.section("Commands"):
-            formatter.write_dl(rows)
-
-
-_NO_LIMIT = 1000
-_INTERRUPTED = "accelsweep: interrupted"
-
 app = typer.Typer(
     name="accelsweep",
-    cls=_Commands,
+    cls=Commands,
     help="Does a GPU, a bigger batch or a lower precision pay off for your model? One command measures and tells.",
     no_args_is_help=True,
     rich_markup_mode=None,
@@ -104,7 +56,7 @@ def init(folder: Annotated[Path, typer.Argument(help="the folder; it is made whe
     write_starter(folder)
 
 
-@app.command(cls=_OfHydra)
+@app.command(cls=OfHydra)
 def run(
     overrides: Overrides = None,
     name: Name = None,
@@ -149,7 +101,7 @@ def run(
     raise typer.Exit(running.run(Path.cwd(), request))
 
 
-@app.command(cls=_OfHydra)
+@app.command(cls=OfHydra)
 def plan(
     overrides: Overrides = None,
     name: Name = None,
@@ -335,13 +287,8 @@ def main() -> None:
         app()
     except AccelsweepError as error:
         kind = "wrong input" if isinstance(error, InputError) else "error"
-        sys.exit(_fail(f"accelsweep: {kind}: {error}", error.exit_code))
+        sys.exit(fail(f"accelsweep: {kind}: {error}", error.exit_code))
     except KeyboardInterrupt:
-        sys.exit(_fail(_INTERRUPTED, EXIT_INTERRUPTED))
+        sys.exit(fail(INTERRUPTED, EXIT_INTERRUPTED))
     except OSError as error:
-        sys.exit(_fail(f"accelsweep: error: {words_of(error)}", 1))
-
-
-def _fail(message: str, code: int) -> int:
-    typer.echo(escaped(message), err=True)
-    return code
+        sys.exit(fail(f"accelsweep: error: {words_of(error)}", 1))

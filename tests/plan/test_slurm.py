@@ -142,7 +142,7 @@ def test_more_gpus_than_the_sweep_may_hold_are_unsupported(home):
         "4 GPUs are asked for; site.slurm.max_gpus of the site 'slurm_example' allows 2",
     ]
     [whole, _] = make_plan(home, command).manifest.cells
-    assert "and 1 whole nodes hold 8 (site.slurm.exclusive)" in whole.unsupported
+    assert "and 1 exclusive node would keep 8 from others" in whole.unsupported
 
 
 def test_a_job_holds_all_gpus_of_its_nodes_where_these_are_exclusive(home):

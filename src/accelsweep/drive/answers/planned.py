@@ -45,7 +45,7 @@ class PlannedRange(AnswerPart):
 
     least: float = Field(description="that of the measuring windows alone")
     expected: float = Field(description="the amount to reckon with")
-    most: float = Field(description="what the runs' time limits allow")
+    most: float = Field(description="what the time limits of runs and jobs allow")
 
 
 class PlannedTime(AnswerPart):
@@ -53,7 +53,7 @@ class PlannedTime(AnswerPart):
 
     runs_left: int = Field(description="the runs without an answer")
     minutes: PlannedRange = Field(description="their time, one after another")
-    gpu_hours: PlannedRange = Field(description="that time on GPUs, times their number")
+    gpu_hours: PlannedRange = Field(description="that time, times the GPUs that are kept from others")
     usd: PlannedRange | None = Field(description="their cost, null where a price is missing")
     usd_reason: str | None = Field(description="why there is no cost")
     basis: str = Field(description="what the expected amounts rest on")

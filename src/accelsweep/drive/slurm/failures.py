@@ -13,6 +13,7 @@ from pathlib import Path
 
 from accelsweep.base.documents import read_whole
 from accelsweep.base.errors import DamagedFile
+from accelsweep.base.secrets import masked
 from accelsweep.state.folders import SweepFolder
 from accelsweep.state.halts import Halt, Why
 from accelsweep.state.tail import last_lines
@@ -90,4 +91,4 @@ def _of_a_job(folder: SweepFolder, block: str, number: str, state: str, log: re.
 
 def _in_one_line(text: str) -> str:
     lines = [_CHATTER.sub("", line.strip()).rstrip(".'") for line in text.splitlines() if line.strip()]
-    return "; ".join(dict.fromkeys(lines)) or "it gave no reason"
+    return masked("; ".join(dict.fromkeys(lines))) or "it gave no reason"

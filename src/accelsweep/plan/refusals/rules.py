@@ -6,6 +6,7 @@ decided where the run happens.
 
 from __future__ import annotations
 
+from accelsweep.base.digits import count_of
 from accelsweep.core.config import CellConfig
 from accelsweep.core.settings import Site
 from accelsweep.plan.blocks.resources import held_gpus, needs
@@ -52,7 +53,11 @@ def _by_inventory(config: CellConfig, site: Site) -> str | None:
     most = site.slurm.max_gpus
     held = held_gpus(needs(config, site), site)
     if accelerator == "cuda" and most is not None and held > most:
-        why = "" if held == config.world_size else f", and {nodes} whole nodes hold {held} (site.slurm.exclusive)"
+        why = (
+            ""
+            if held == config.world_size
+            else f", and {count_of(nodes, 'exclusive node')} would keep {held} from others"
+        )
         asked = f"{config.world_size} GPUs are asked for{why}"
         return f"{asked}; site.slurm.max_gpus of the site '{site.name}' allows {most}"
     return None
