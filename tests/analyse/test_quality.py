@@ -153,6 +153,22 @@ def test_a_loss_that_is_shown_but_may_be_within_the_margin_is_told_as_a_loss(sim
     )
 
 
+@pytest.mark.parametrize(("rate", "named"), [(2005.0, "batch 128"), (4000.0, "batch 64")])
+def test_of_settings_as_fast_the_one_without_a_shown_loss_is_named(
+    simulated: ModuleType, rate: float, named: str
+) -> None:
+    """Batch 64 loses accuracy and batch 128 may not: a reader gains nothing from the loss unless it is faster."""
+    rows, third = [], {"batch_size": 128}
+    for block in range(5):
+        noise = 15 * (block - 2)
+        rows.append(simulated.make_run(BASE, block, 1000.0, quality=0.9))
+        rows.append(simulated.make_run(OTHER, block, rate + noise, quality=0.8905 + 3 * NOISE[block]))
+        rows.append(simulated.make_run(third, block, 2000.0 - noise, quality=0.9 + 80 * NOISE[block]))
+    advice = analyse(rows, simulated.make_manifest([BASE, OTHER, third], 5)).recommendation
+    assert advice.choice is None
+    assert f"Faster is {named}:" in advice.sentence
+
+
 def test_the_differences_in_quality_share_what_their_seeds_show_of_the_noise(simulated: ModuleType) -> None:
     """Three seeds show little; with other rows beside it the same differences give a narrower interval."""
 

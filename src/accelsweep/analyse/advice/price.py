@@ -18,21 +18,28 @@ BEYOND_REPEATS = (
 
 
 def traded(situation: Situation, faster: Sequence[CellFinding]) -> Recommendation:
-    """Return the advice where every faster setting loses quality, or may: no choice, and what the fastest trades.
+    """Return the advice where every faster setting loses quality, or may: no choice, and what a fast one trades.
 
     `faster` holds one setting at least, the fastest first.
     """
-    fastest = faster[0]
-    added = _repeats_to_settle(situation, fastest)
+    named = _least_loss(situation, faster)
+    added = _repeats_to_settle(situation, named)
     more = added if added <= situation.room else 0
     return advice(
         f"No setting is recommended: none faster is shown to keep its {quality_name(situation)}",
         Certainty.not_yet,
-        price_of(situation, fastest),
+        price_of(situation, named),
         BEYOND_REPEATS if added > situation.room else "",
         settle=more_blocks(situation.manifest, more),
         settle_blocks=more,
     )
+
+
+def _least_loss(situation: Situation, faster: Sequence[CellFinding]) -> CellFinding:
+    """Return the fastest setting, or one as fast for all that is known whose loss is not shown."""
+    level = {cell.cell for cell in situation.rivals(faster[0])} | {faster[0].cell}
+    kept = [cell for cell in faster if cell.cell in level and not _is_worse(situation, cell)]
+    return kept[0] if kept else faster[0]
 
 
 def price_of(situation: Situation, cell: CellFinding) -> str:
