@@ -12,6 +12,7 @@ from patience import PATIENCE_SECONDS
 from accelsweep.base.errors import InputError
 from accelsweep.base.shipped import shipped_root
 from accelsweep.commands.init import FILES, write_starter
+from accelsweep.plan.make import make_plan
 
 
 def test_every_file_of_the_starter_is_written_and_no_other(tmp_path):
@@ -60,6 +61,14 @@ def test_the_command_says_what_comes_next_and_exits_with_2_where_it_cannot(tmp_p
     assert "try: accelsweep init ANOTHER_FOLDER" in again.stderr
 
 
+def test_the_starter_can_be_planned_as_it_is_written(tmp_path):
+    write_starter(tmp_path)
+    plan = make_plan(tmp_path, ["experiment=mine"])
+    assert len(plan.manifest.cells) == 4
+    assert [cell.unsupported for cell in plan.manifest.cells] == [None] * 4
+
+
+@pytest.mark.long  # the test above plans what is written; only here it is measured
 @pytest.mark.real
 def test_the_starter_runs_to_a_report_and_its_own_test_passes(tmp_path):
     """Shortened: one repeat and short windows; everything else is as it is written."""

@@ -47,6 +47,7 @@ class Dying(SmallCNN):
 BOTH = "{when:{model._target_:mine.Dying,data._target_:mine.Hanging},because:one_fault_at_a_time}"
 
 
+@pytest.mark.long  # drive/test_head.py refuses it, storms kill heads
 def test_a_second_head_is_refused_and_a_supervisor_that_outlived_its_head_is_waited_for(
     home: Home, inject: Inject
 ) -> None:

@@ -120,6 +120,7 @@ def test_three_publishers_at_once_leave_every_run_once(
     assert publish(sweep, uri).written == 0
 
 
+@pytest.mark.long  # the next test measures its patience
 def test_a_store_that_answers_late_is_waited_for_and_that_is_told_once(sweep: SweepFolder, tmp_path: Path) -> None:
     port, said = refused_port(), list[str]()
     published = []

@@ -113,6 +113,7 @@ def test_the_answer_of_another_server_on_the_port_is_not_taken_for_ours(tmp_path
         theirs.shutdown()
 
 
+@pytest.mark.long  # the two tests above meet a taken port; only here both are ours
 def test_two_that_start_at_the_same_time_both_get_a_port(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Both find the usual port free, since a server takes seconds to take it."""
     with socket.socket() as free:

@@ -16,6 +16,7 @@ from tiny_supervisor import until
 pytestmark = pytest.mark.real
 
 
+@pytest.mark.long  # drive/test_last_word.py tells it, storms fill disks
 def test_a_disk_with_too_little_room_is_told_in_the_last_line_and_in_the_report(home: Home) -> None:
     result = home.accelsweep("run", "experiment=tiny", "repeats=1", "limits.free_disk_bytes=1000000000000000000")
     assert result.returncode == 1, result.stdout
@@ -49,6 +50,7 @@ def test_a_clock_that_was_set_back_is_named_and_costs_no_result(continued: Home)
     assert continued.records("tiny") == before
 
 
+@pytest.mark.long  # storms put folders into the places of all files
 def test_folders_in_the_places_of_files_are_set_aside_and_named(continued: Home) -> None:
     before = continued.records("tiny")
     sweep = continued.path / "sweeps/tiny"
@@ -85,6 +87,7 @@ def test_a_manifest_that_is_emptied_during_a_run_is_told_in_a_sentence_and_the_s
     assert {run: stamp for run, stamp in home.records("tiny").items() if run in kept} == kept
 
 
+@pytest.mark.long  # drive/test_last_word.py tells it, storms stop it
 def test_a_snakemake_that_is_stopped_from_outside_is_told_in_a_sentence(home: Home) -> None:
     process = begun(home)
     for pid in home.processes("snakemake"):

@@ -105,6 +105,7 @@ def test_data_that_exits_does_not_stop_the_others(prepared):
         assert "SystemExit: no token, no data" in result.stderr
 
 
+@pytest.mark.long  # the last test asks without torch what is ready
 def test_nothing_is_imported_when_nothing_is_left_to_prepare(home):
     folder, _ = plan_sweep(home, [{"data": {"_target_": "mydata.Mine"}}])
     assert run_prepare(home).returncode == 0
