@@ -133,7 +133,7 @@ def test_a_leak_is_found_through_the_noise_of_the_counter():
 
 
 def test_what_this_process_keeps_for_itself_is_read_and_what_it_maps_is_not(tmp_path):
-    """32 MiB of a file in memory are no growth (Linux); 32 MiB of its own are. A heap could have had them from before."""
+    """32 MiB of a file in memory are no growth (Linux); 32 MiB of its own, which no heap had before, are."""
     (tmp_path / "mapped").write_bytes(bytes(32 * MIB))
     read = kinds_of(torch.device("cpu"))["the host"]
     begin = read()
