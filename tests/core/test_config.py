@@ -40,6 +40,7 @@ NOT_A_CONFIG = {
     ("core/findings.py", "self.effective"): "the settings really in force, a column of the findings",
     ("core/cell.py", "rest"): "swept keys with their values, for the cell's label",
     ("core/cell.py", "config"): "`workloads` asks about plain mappings, see WORKLOADS",
+    ("machine/peaks.py", "row"): "a row of the table of boards",
     ("measure/surroundings/doubts.py", "before"): "the state of the devices around a run",
     ("measure/surroundings/doubts.py", "after"): "the state of the devices around a run",
     ("plan/grid/expand.py", "values"): "overrides of the grid, before there is a config",
