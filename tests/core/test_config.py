@@ -53,6 +53,9 @@ NOT_A_CONFIG = {
     ("report/figures/rate.py", "best"): "a row of a chart",
     ("report/figures/rate.py", "row"): "a row of a chart",
     ("report/figures/scaling.py", "row"): "a row of a chart",
+    ("state/external/lambda_labs.py", "found"): "parts of a system's name in Lambda's table",
+    ("state/external/timm.py", "found"): "parts of the name of a file of timm's",
+    ("state/external/timm.py", "row"): "a row of timm's table",
 }
 """(file, what is read) -> why it is no config, although the word between its brackets is a key of ours."""
 
