@@ -61,6 +61,7 @@ def test_dawnbenchs_pair_is_advised_by_the_cost_of_a_result(together) -> None:
     assert "On 16 vCPU (batch 32) it costs 51.8 USD" in advice.sentence
     assert "5.9x as much" in advice.sentence
     assert [one.title for one in advice.alternatives] == ["On 16 vCPU", "On Tesla K80"]
+    assert advice.alternatives_title == "On each kind of hardware"
 
 
 def test_the_faster_machine_is_not_preferred_where_its_result_costs_more(together) -> None:

@@ -94,7 +94,7 @@ def _of_each_kind(each: Mapping[str, Own]) -> tuple[Choice, ...]:
             cell=own.given.choice.cell if own.given.choice else "",
             title=f"On {hardware}",
             sentence=own.given.sentence,
-            hardware=own.given.choice.hardware if own.given.choice else None,
+            hardware=hardware,
         )
         for hardware, own in each.items()
     )
