@@ -179,10 +179,23 @@ def export(
 
 @app.command("import")
 def import_(
-    file: Annotated[Path, typer.Argument(help="the archive that `export` wrote")],
-    name: Annotated[str | None, typer.Option("--name", help="the sweep's name here (default: as exported)")] = None,
+    file: Annotated[Path, typer.Argument(help="the archive that `export` wrote, or with --from a published file")],
+    name: Annotated[str | None, typer.Option("--name", help="its name here (default: as exported)")] = None,
+    source: Annotated[
+        str | None, typer.Option("--from", help="who published it: timm, lambda, mlperf, milabench")
+    ] = None,
+    device: Annotated[
+        str | None, typer.Option("--device", help="with --from: the device, where the file has none")
+    ] = None,
 ) -> None:
-    """Bring an exported sweep into this folder. All of it is checked before anything is written."""
+    """Bring an exported sweep, or others' published results, into this folder. All is checked before it is written."""
+    if source is not None:
+        from accelsweep.commands.external import import_rows
+
+        import_rows(Path.cwd(), file, source, device, name)
+        return
+    if device is not None:
+        raise InputError("--device is for published results: say with --from who published them")
     from accelsweep.commands.archives import import_archive
 
     import_archive(Path.cwd(), file, name)

@@ -17,7 +17,7 @@ SURFACE = {
     "retry": "NAME --outcome",
     "report": "NAMES",
     "export": "NAME --to",
-    "import": "FILE --name",
+    "import": "FILE --name --from --device",
     "publish": "NAME --tracking-uri",
     "compare": "BEFORE AFTER --fail-if --json",
     "claims": "NAMES --minutes",

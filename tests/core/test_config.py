@@ -40,6 +40,7 @@ NOT_A_CONFIG = {
     ("core/findings.py", "self.effective"): "the settings really in force, a column of the findings",
     ("core/cell.py", "rest"): "swept keys with their values, for the cell's label",
     ("core/cell.py", "config"): "`workloads` asks about plain mappings, see WORKLOADS",
+    ("machine/peaks.py", "row"): "a row of the table of boards",
     ("measure/surroundings/doubts.py", "before"): "the state of the devices around a run",
     ("measure/surroundings/doubts.py", "after"): "the state of the devices around a run",
     ("plan/grid/expand.py", "values"): "overrides of the grid, before there is a config",
@@ -52,6 +53,9 @@ NOT_A_CONFIG = {
     ("report/figures/rate.py", "best"): "a row of a chart",
     ("report/figures/rate.py", "row"): "a row of a chart",
     ("report/figures/scaling.py", "row"): "a row of a chart",
+    ("state/external/lambda_labs.py", "found"): "parts of a system's name in Lambda's table",
+    ("state/external/timm.py", "found"): "parts of the name of a file of timm's",
+    ("state/external/timm.py", "row"): "a row of timm's table",
 }
 """(file, what is read) -> why it is no config, although the word between its brackets is a key of ours."""
 

@@ -5,10 +5,11 @@ import re
 import yaml
 
 from accelsweep.base.shipped import shipped_root
-from accelsweep.core.claims import ReportSettings
+from accelsweep.core.claims import ClaimFigure, ReportSettings
 
 ROOT = shipped_root()
 PAGE = (ROOT / "docs" / "claims.md").read_text()
+EXAMPLES = re.findall(r"```yaml\n(.*?)```", PAGE, re.DOTALL)
 
 
 def test_the_page_lists_every_shipped_claim():
@@ -17,7 +18,16 @@ def test_the_page_lists_every_shipped_claim():
 
 
 def test_the_pages_example_is_a_claim():
-    (example,) = re.findall(r"```yaml\n(.*?)```", PAGE, re.DOTALL)
+    example, _ = EXAMPLES
     stated = yaml.safe_load(example.replace("figures: [...]", "figures: [{cell: {batch_size: 8}, unit: s}]"))
     (claim,) = ReportSettings.model_validate(stated["report"]).claims
     assert [figure.words for figure in claim.figures] == ["3x", "no figure"]
+
+
+def test_the_pages_example_of_rows_of_others_is_a_figure():
+    _, example = EXAMPLES
+    (figure,) = (ClaimFigure.model_validate(one) for one in yaml.safe_load(example))
+    assert [one.rows for one in figure.published.values()] == [
+        "timm-benchmark-train-amp-nhwc-pt112-cu113-rtx3090",
+        "lambda-fp16",
+    ]

@@ -8,6 +8,7 @@ from accelsweep.base.errors import InputError
 from accelsweep.base.shipped import shipped_root
 from accelsweep.core.config import CellConfig
 from accelsweep.core.prices import Prices
+from accelsweep.machine.peaks import datasheets
 from accelsweep.plan.make import make_plan
 from accelsweep.plan.prices import price_lines, usd_per_hour_on
 
@@ -17,11 +18,22 @@ SHIPPED = sorted((shipped_root() / "conf" / "prices").glob("*.yaml"))
 @pytest.mark.parametrize("path", SHIPPED, ids=lambda path: path.stem)
 def test_every_shipped_price_has_a_date_and_a_source(path, home):
     prices = Prices.model_validate(yaml.safe_load(path.read_text()))
-    lines = price_lines(prices, [*prices.devices, "electricity", "carbon"])
+    lines = price_lines(prices, [*prices.hourly, "electricity", "carbon"])
     assert lines
     assert all(line.date and line.source for line in lines)
     planned = make_plan(home, [f"prices={path.stem}"]).manifest.settings.prices
     assert planned == prices
+
+
+@pytest.mark.parametrize("path", SHIPPED, ids=lambda path: path.stem)
+def test_every_shipped_price_is_for_a_board_that_is_known(path):
+    """A name with a typing error would never meet its device. A card that is bought draws its board's power."""
+    prices = Prices.model_validate(yaml.safe_load(path.read_text()))
+    if path.stem != "dawnbench_2018":
+        assert set(prices.hourly) <= set(datasheets())
+    assert {name: one.watts for name, one in prices.purchase.items()} == {
+        name: datasheets()[name].power_watts for name in prices.purchase
+    }
 
 
 def test_without_prices_a_plan_has_none(home):
@@ -38,6 +50,9 @@ def test_without_prices_a_plan_has_none(home):
         ("devices: {cpu: {usd_per_hour: '1'}}", ["prices.devices.cpu.usd_per_hour='1'", "valid number"]),
         ("devices: {cpu: {source: a list}}", ["prices.devices.cpu.usd_per_hour", "missing"]),
         ("devices: {cpu: {usd_per_hour: 1, when: 2020}}", ["unknown key 'prices.devices.cpu.when'"]),
+        ("purchase: {t4: {usd: 1, lifetime_years: 3}}", ["prices.purchase.t4.utilisation", "missing"]),
+        ("purchase: {t4: {usd: 1, lifetime_years: 0, utilisation: 1}}", ["prices.purchase.t4.lifetime_years=0"]),
+        ("purchase: {t4: {usd: 1, lifetime_years: 3, utilisation: 2}}", ["prices.purchase.t4.utilisation=2"]),
         ("devices: [1]", ["prices.devices=[1]", "dictionary"]),
         ("cpu: 1", ["unknown key 'prices.cpu'"]),
         ("electricity: free", ["prices.electricity='free'", "usd_per_kwh"]),
@@ -78,6 +93,44 @@ def test_a_bare_number_stands_for_the_amount_and_a_model_goes_before_its_acceler
     assert usd_per_hour_on(prices, other, []) is None
     assert prices.electricity is not None
     assert prices.electricity.usd_per_kwh == 0.3
+
+
+CARD = {"usd": 1600, "lifetime_years": 3, "utilisation": 0.25, "watts": 450, "date": 2022, "source": "a shop"}
+
+
+def on_cuda(**changes):
+    plain = {
+        "accelerator": "cuda", "devices": 1, "num_nodes": 1, "batch_size": 1, "precision": "32-true", "seed": 1,
+        "loop": "raw", "model": {}, "data": {},
+        "measure": {"warmup_steps": 2, "min_steps": 1, "min_seconds": 1.0, "max_steps": 1},
+    }  # fmt: skip
+    return CellConfig.model_validate(plain | changes)
+
+
+def test_a_device_that_is_bought_costs_its_share_of_the_price_and_its_electricity():
+    """1600 USD over 3 * 8766 * 0.25 = 6574.5 hours, and 0.45 kW at 0.2 USD/kWh."""
+    prices = Prices.model_validate({"purchase": {"rtx4090": CARD}, "electricity": 0.2})
+    rent = usd_per_hour_on(prices, on_cuda(devices=2), ["NVIDIA GeForce RTX 4090"])
+    assert rent == pytest.approx(2 * (1600 / 6574.5 + 0.09))
+    (line,) = price_lines(prices, ["rtx4090"])
+    assert (line.unit, line.date) == ("USD per hour", "2022")
+    assert line.source == "bought for 1600 USD, working 25 % of 3 years, 450 W; a shop"
+
+
+def test_without_a_price_of_electricity_a_bought_device_says_that_none_is_counted():
+    prices = Prices.model_validate({"purchase": {"rtx4090": CARD}})
+    assert prices.hourly["rtx4090"].usd_per_hour == pytest.approx(1600 / 6574.5)
+    assert "without electricity" in str(prices.hourly["rtx4090"].source)
+
+
+def test_a_devices_own_name_goes_before_its_key_and_the_key_before_the_accelerator():
+    both = Prices.model_validate({"devices": {"cuda": 9, "t4": 2, "Tesla T4": 1}})
+    key = Prices.model_validate({"devices": {"cuda": 9, "t4": 2}})
+    assert usd_per_hour_on(both, on_cuda(), ["Tesla T4"]) == 1
+    assert usd_per_hour_on(key, on_cuda(), ["Tesla T4"]) == 2
+    assert usd_per_hour_on(key, on_cuda(), ["Tesla T40"]) == 9
+    rented = Prices.model_validate({"devices": {"rtx4090": 0.5}, "purchase": {"rtx4090": CARD}})
+    assert usd_per_hour_on(rented, on_cuda(), ["NVIDIA GeForce RTX 4090"]) == 0.5
 
 
 def test_a_date_may_be_a_year_or_a_day():

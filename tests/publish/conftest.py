@@ -187,6 +187,7 @@ def _finding(cell: str, axes: dict[str, Any], rate: float | None, unsupported: s
         quality_difference=_estimate(0.01, "val_accuracy") if known else None,
         metrics={"host_pss_bytes": memory, "energy_joules": energy}, effective={"precision": "32-true"},
         doubts=(Doubt(code="busy_cpu", message="Others used the CPU.", remedy="Stop them."),), runs=(),
+        costs={"usd_per_epoch": _estimate(0.5, "USD")} if known else {},
     )  # fmt: skip
 
 

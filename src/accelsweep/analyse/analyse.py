@@ -22,6 +22,7 @@ from accelsweep.analyse.findings.cost import costs, gaps, note, used
 from accelsweep.analyse.findings.doubts import outlying_runs, overlapping_runs, sweep_doubts
 from accelsweep.analyse.findings.ladder import ladders
 from accelsweep.analyse.findings.noise_doubts import two_levels
+from accelsweep.analyse.findings.priced import priced
 from accelsweep.analyse.findings.quality import Asked, measure_of, qualities
 from accelsweep.analyse.findings.scaling import scaling
 from accelsweep.analyse.hardware import names_of
@@ -114,5 +115,6 @@ def _costs(groups: Sequence[CellRuns], manifest: Manifest, family: Family) -> tu
 
 
 def _claims(manifest: Manifest, groups: Sequence[CellRuns]) -> tuple[ClaimFinding, ...]:
-    rules = manifest.settings.analysis
-    return judge_claims(manifest.settings.report.claims, groups, rules.confidence, rules.across)
+    rules, prices = manifest.settings.analysis, manifest.settings.prices
+    known = [priced(one, prices) for one in groups]
+    return judge_claims(manifest.settings.report.claims, known, rules.confidence, rules.across)

@@ -188,7 +188,7 @@ def _prices(parts: Sequence[Part]) -> Prices:
         return unusable
     devices: dict[str, Price] = {}
     for prices, runs in reversed(given):
-        devices |= _by_model(prices.devices, runs)
+        devices |= _by_model(prices.hourly, runs)
     return Prices(
         devices=devices,
         electricity=next((prices.electricity for prices, _ in given if prices.electricity is not None), None),

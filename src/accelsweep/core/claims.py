@@ -14,6 +14,7 @@ from typing import Annotated, Any, NamedTuple
 from pydantic import AfterValidator, Field, field_validator, model_validator
 
 from accelsweep.base.documents import Frozen
+from accelsweep.core.external import Quoted
 from accelsweep.core.outcome import Outcome
 
 Words = Annotated[str, Field(min_length=1)]
@@ -119,7 +120,7 @@ class ClaimFigure(Frozen):
     Cells are named by values of their axes or configs. `metric` is an expression (`factors`), or the share of the runs
     with an outcome (`outcome.diverged`). `claimed` is read by `bounds`; None claims nothing, and the value is only
     measured. A figure of a single cell states its `unit`. `published` are the values that others measured, by their
-    names. They are shown beside ours.
+    names, or the external rows that hold them. They are shown beside ours. A plan holds values only.
     """
 
     name: Words | None = None
@@ -129,12 +130,17 @@ class ClaimFigure(Frozen):
     against: Selection | None = None
     unit: Words | None = None
     tolerance: Annotated[float | None, Field(gt=0, lt=1)] = None
-    published: dict[str, float] = Field(default_factory=dict)
+    published: dict[str, float | Quoted] = Field(default_factory=dict)
 
     @property
     def metrics(self) -> tuple[str, ...]:
         """The names of the metrics in the expression."""
         return tuple(factor.of for factor in factors(self.metric) if isinstance(factor.of, str))
+
+    @property
+    def others(self) -> dict[str, float]:
+        """The published values by their names."""
+        return {name: value for name, value in self.published.items() if not isinstance(value, Quoted)}
 
     @property
     def outcome(self) -> Outcome | None:

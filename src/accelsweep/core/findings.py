@@ -194,6 +194,12 @@ class Recommendation(Frozen):
     detail: str = ""
     certainty: Certainty = Certainty.not_yet
 
+    @property
+    def alternatives_title(self) -> str:
+        """The heading of the alternatives: on several kinds of hardware, they are the advice on each."""
+        each = self.choice is None or any(one.title == f"On {one.hardware}" for one in self.alternatives)
+        return "On each kind of hardware" if each else "Alternatives"
+
 
 class ScalingPoint(Frozen):
     """A cell against the same cell on the fewest devices: `efficiency` is the speed-up over the device ratio.

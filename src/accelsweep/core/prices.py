@@ -1,8 +1,9 @@
 """Prices of a device-hour and of a kilowatt-hour, and its carbon. Prices are the user's or come from a dated list.
 
-None is ever made up. `prices.devices` maps a device's model, or an accelerator for all its models, to USD per hour.
-That is the price of one device for GPUs. For `cpu` it is that of the whole machine, because a timed run has the machine
-to itself. `prices.electricity.usd_per_kwh` and `prices.carbon.grams_per_kwh` turn a measured energy into money and
+None is ever made up. `prices.devices` maps a device's model, the key of a board in the table of datasheets, or an
+accelerator for all its models, to USD per hour. That is the price of one device for GPUs. For `cpu` it is that of the
+whole machine, because a timed run has the machine to itself. `prices.purchase` maps the same names to the price of a
+device that is bought. `prices.electricity.usd_per_kwh` and `prices.carbon.grams_per_kwh` turn an energy into money and
 carbon.
 """
 
@@ -22,10 +23,13 @@ from pydantic import (
     WrapValidator,
 )
 
+from accelsweep.base.bounds import Positive
 from accelsweep.base.documents import Frozen
 from accelsweep.base.verbatim import Verbatim
 
 Amount = Annotated[float, Field(ge=0, allow_inf_nan=False, strict=True)]
+
+HOURS_OF_A_YEAR = 8766.0
 
 
 def _from_number(key: str, unit: str) -> BeforeValidator:
@@ -62,6 +66,33 @@ class Electricity(Stated):
     usd_per_kwh: Amount
 
 
+class Purchase(Stated):
+    """What a device costs that is bought: `usd`, spread over the hours that it works in `lifetime_years`.
+
+    `utilisation` is the share of all hours in which it works. `watts` is what it draws then, such as its board power;
+    None counts no electricity. The machine around it, its room and its idle power are not in it.
+    """
+
+    usd: Amount
+    lifetime_years: Positive
+    utilisation: Annotated[float, Field(gt=0, le=1)]
+    watts: Amount | None = None
+
+    def usd_per_hour(self, usd_per_kwh: float | None) -> float:
+        """Return USD for one hour of work: usd / (years * 8766 h * utilisation) + watts / 1000 * USD per kWh.
+
+        Without `watts` or without a price of electricity, the second term is left out.
+        """
+        energy = (self.watts or 0.0) / 1000 * (usd_per_kwh or 0.0)
+        return self.usd / (self.lifetime_years * HOURS_OF_A_YEAR * self.utilisation) + energy
+
+    def words(self, powered: bool) -> str:
+        """Return the terms of the price in words; `powered` says whether a price of electricity is known."""
+        power = f", {self.watts:g} W" if self.watts and powered else ", without electricity"
+        share = f"{self.utilisation * 100:g} % of {self.lifetime_years:g} years"
+        return f"bought for {self.usd:g} USD, working {share}{power}"
+
+
 class Carbon(Stated):
     """Grams of CO2 equivalent that one kilowatt-hour costs: the carbon intensity of the grid."""
 
@@ -78,6 +109,7 @@ class Prices(Verbatim):
     )
     electricity: Annotated[Electricity | None, _from_number("usd_per_kwh", "USD per kWh")] = None
     carbon: Annotated[Carbon | None, _from_number("grams_per_kwh", "grams of CO2 per kWh")] = None
+    purchase: dict[str, Purchase] = Field(default_factory=dict)
 
     _unusable: str | None = PrivateAttr(default=None)
 
@@ -86,9 +118,24 @@ class Prices(Verbatim):
         """Why these prices cannot be used: a plan of an older version may hold prices that this version cannot read."""
         return self._unusable
 
+    @property
+    def hourly(self) -> dict[str, Price]:
+        """The price of an hour of each named device: those that are bought, and the stated ones, which go before."""
+        power = self.electricity.usd_per_kwh if self.electricity is not None else None
+        bought = {
+            name: Price(
+                usd_per_hour=one.usd_per_hour(power),
+                date=one.date,
+                source="; ".join(text for text in (one.words(power is not None), one.source) if text),
+            )
+            for name, one in self.purchase.items()
+        }
+        return bought | self.devices
+
     def of_device(self, accelerator: str, models: Sequence[str]) -> tuple[str, Price] | None:
         """Return the priced name of devices of one of these `models`, and the price; None if there is no price."""
-        return next(((name, self.devices[name]) for name in [*models, accelerator] if name in self.devices), None)
+        hourly = self.hourly
+        return next(((name, hourly[name]) for name in [*models, accelerator] if name in hourly), None)
 
 
 def _or_unusable(value: Any, handler: ValidatorFunctionWrapHandler) -> Any:

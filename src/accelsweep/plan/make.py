@@ -25,6 +25,7 @@ from accelsweep.plan.blocks.cut import Cutting, Design, design
 from accelsweep.plan.blocks.resolution import FEWEST
 from accelsweep.plan.cells import CheckedGrid, checked_grid
 from accelsweep.plan.grid.compose import Composer
+from accelsweep.plan.published import with_published
 from accelsweep.plan.refusals import classes
 from accelsweep.plan.sources import source_digests, targets, versions
 from accelsweep.state.folders import SweepFolder
@@ -90,6 +91,7 @@ def _made(home: Path, overrides: Sequence[str], name: str | None, add_repeats: i
     folder = SweepFolder(home, next(given for given in (name, grid.name, default) if given is not None))
     past = earlier.read(folder)
     settings = _with_repeats(grid.settings, past.manifest.settings if past.manifest else None, add_repeats, decided)
+    settings = with_published(settings, home)
     baseline, notes = choose_baseline(grid)
     classes.refuse_missing((cell.config for cell in grid.cells.values()), home)
     blocks = _blocks(folder.name, grid, settings, baseline, past.blocks)

@@ -75,6 +75,8 @@ def _aggregates(snapshot: Snapshot, found: Sequence[CellFinding]) -> dict[str, f
     numbers |= {"speedup": 1.0} if only.verdict is Verdict.baseline and only.rate else {}
     numbers |= _interval("quality", only.quality)
     numbers |= _interval("quality_difference", only.quality_difference)
+    for name, cost in only.costs.items():
+        numbers |= _interval(name, cost)
     return numbers | measured
 
 

@@ -116,6 +116,13 @@ CAPTIONS: dict[str, Caption] = {
         "the fullest device. On a CPU it is the host memory of all ranks when the window closed. That is no peak, and "
         "leaves out the processes that load data. " + _FRONT,
     ),
+    "others": Caption(
+        "Published values beside ours",
+        "Each line is a figure of a claim. The dot is the value measured here, with its interval. A hollow diamond is "
+        "a value that others published, relative to ours and without an interval. They used other machines, software "
+        "and often other data, so no verdict is made of the distance. The table of published figures names them. The "
+        "axis is logarithmic.",
+    ),
 }
 """Figure name -> caption, in the order of the report. A figure's files are `NAME.svg` and `NAME.csv`."""
 

@@ -77,7 +77,7 @@ def _how_sure(content: Content) -> list[str]:
     if advice.settle:
         parts += [f"How to settle it{in_about(advice)}:", code_block(advice.settle)]
     if advice.alternatives:
-        parts.append("### Alternatives" if advice.choice else "### On each kind of hardware")
+        parts.append(f"### {advice.alternatives_title}")
         parts += _bullets(f"**{escape(title)}**: {escape(words)}" for title, _, words in content.alternatives)
     return parts
 

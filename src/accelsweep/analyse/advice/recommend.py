@@ -5,6 +5,7 @@ from __future__ import annotations
 import shlex
 from collections.abc import Mapping, Sequence
 
+from accelsweep.analyse.advice.across import Own, side_by_side
 from accelsweep.analyse.advice.alternatives import alternatives_to
 from accelsweep.analyse.advice.headline import MOST_WORDS, advice, between, faster, name_of, short_name, whole
 from accelsweep.analyse.advice.nothing import nothing_to_compare, nothing_without_baseline
@@ -15,7 +16,7 @@ from accelsweep.analyse.findings.pareto import cost_of, money_of
 from accelsweep.analyse.findings.quality import FASTER_BUT_WORSE, NOT_MEASURED, shown_not_worse
 from accelsweep.analyse.statistics.intervals import significant
 from accelsweep.base.digits import count_of
-from accelsweep.core.findings import CellFinding, Certainty, Choice, Recommendation, Verdict
+from accelsweep.core.findings import CellFinding, Certainty, Recommendation, Verdict
 from accelsweep.plan.blocks.power import repeats_needed
 
 MORE_REPEATS = "more repeats would settle it"
@@ -28,35 +29,12 @@ def recommend(situations: Mapping[str, Situation]) -> Recommendation:
     """Return the recommendation, in words whose numbers stand in the cells' findings.
 
     `situations` are by the hardware of the baseline. Ratios to baselines on different hardware cannot be compared. So
-    with several situations none is preferred: each has its own advice, among the alternatives.
+    several situations are weighed by what a result costs, and each has its own advice, among the alternatives.
     """
-    each = {hardware: _timed(situation, _recommend(situation)) for hardware, situation in situations.items()}
+    each = {hardware: Own(one, _timed(one, _recommend(one))) for hardware, one in situations.items()}
     if len(each) == 1:
-        return next(iter(each.values()))
-    return _side_by_side(each)
-
-
-def _side_by_side(each: Mapping[str, Recommendation]) -> Recommendation:
-    """Return the advice on several kinds of hardware: that of each kind, and the least certain word of them."""
-    longest = max((one for one in each.values() if one.settle), key=lambda one: one.settle_blocks, default=None)
-    together = advice(
-        f"Each of {len(each)} kinds of hardware has its own recommendation",
-        max((one.certainty for one in each.values()), key=list(Certainty).index),
-        f"Measured side by side on {count_of(len(each), 'kind')} of hardware.",
-        "A speed-up holds on its own hardware.",
-        alternatives=tuple(
-            Choice(
-                cell=one.choice.cell if one.choice else "",
-                title=f"On {hardware}",
-                sentence=one.sentence,
-                hardware=one.choice.hardware if one.choice else None,
-            )
-            for hardware, one in each.items()
-        ),
-        settle=longest.settle if longest else None,
-        settle_blocks=longest.settle_blocks if longest else 0,
-    )
-    return together.model_copy(update={"settle_minutes": longest.settle_minutes if longest else None})
+        return next(iter(each.values())).given
+    return side_by_side(each)
 
 
 def _timed(situation: Situation, given: Recommendation) -> Recommendation:

@@ -239,5 +239,5 @@ def _finding(
         against=names[1],
         labels=tuple(group.label for group in cells),
         doubts=tuple(dict.fromkeys(doubt for group in cells for run in _measured(group) for doubt in run.doubts)),
-        published=one.figure.published,
+        published=one.figure.others,
     )

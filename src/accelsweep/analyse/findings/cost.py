@@ -14,7 +14,7 @@ from accelsweep.analyse.runs import CellRuns
 from accelsweep.analyse.statistics.intervals import Family, Interval, exponential_estimate, significant, t_interval
 from accelsweep.core.findings import Estimate
 from accelsweep.core.prices import Prices, PriceUsed
-from accelsweep.plan.prices import price_lines, usd_per_hour_on
+from accelsweep.plan.prices import price_lines, price_on, usd_per_hour_on
 
 SAMPLES = 1e6
 SECONDS_PER_HOUR = 3600.0
@@ -75,7 +75,7 @@ def epoch_samples(group: CellRuns) -> float | None:
 def used(groups: Sequence[CellRuns], found: Sequence[Mapping[str, Estimate]], prices: Prices) -> tuple[PriceUsed, ...]:
     """Return the prices that the costs `found` of these cells were computed with."""
     measured = [(one.config, _models(one)) for one in groups if one.measured]
-    devices = [prices.of_device(config.accelerator, models) for config, models in measured if config is not None]
+    devices = [price_on(prices, config, models) for config, models in measured if config is not None]
     names = {device[0] for device in devices if device is not None}
     given = {name for one in found for name in one}
     energy = {"electricity": "energy_usd_per_million_samples", "carbon": "co2_grams_per_million_samples"}
@@ -122,8 +122,8 @@ def note(prices: Prices, found: Sequence[Mapping[str, Estimate]]) -> str | None:
     """Return why there is no cost in money, or None if at least one cell has one."""
     if any("usd_per_million_samples" in one for one in found):
         return None
-    if not prices.devices:
+    if not prices.hourly:
         return (
             "no prices were given, so there are no costs; add prices=NAME from conf/prices/ or +prices.devices.cuda=USD"
         )
-    return f"no price matches the devices that were measured; prices.devices has {', '.join(sorted(prices.devices))}"
+    return f"no price matches the devices that were measured; prices.devices has {', '.join(sorted(prices.hourly))}"

@@ -8,6 +8,7 @@ from accelsweep.report.figures.drift import drift_figure
 from accelsweep.report.figures.figure import Figure, Skipped
 from accelsweep.report.figures.ladder import ladder_figure
 from accelsweep.report.figures.memory import memory_figure
+from accelsweep.report.figures.others import others_figure
 from accelsweep.report.figures.quality import quality_figure
 from accelsweep.report.figures.rate import heatmap_figure, throughput_figure
 from accelsweep.report.figures.scaling import efficiency_figure, scaling_figure
@@ -32,4 +33,5 @@ def build_figures(findings: Findings, folder: RunsPlace) -> list[Figure | Skippe
         breakdown_figure(findings),
         quality_figure(findings),
         *tradeoff_figures(findings),
+        others_figure(findings),
     ]

@@ -1,0 +1,156 @@
+"""Files of others' results become rows with their source; a damaged or a foreign file is refused with its place."""
+
+import json
+
+import pytest
+
+from accelsweep.base.errors import InputError
+from accelsweep.core.external import ExternalResults
+from accelsweep.state.external.files import READERS, external_file, kept, read_published
+
+TIMM = "benchmark-infer-amp-nhwc-pt240-cu124-rtx4090.csv"
+TIMM_ROWS = (
+    "model,infer_img_size,infer_samples_per_sec,infer_step_time,infer_batch_size,param_count\n"
+    "resnet50,224,4000.5,60.1,256.0,25.56\n"
+    "resnet50,288,2400,,256,25.56\n"
+    "vit_giant,224,,,,1000\n"
+)
+LAMBDA = "pytorch-train-throughput-fp16.csv"
+LAMBDA_ROWS = """name_gpu,num_gpu,watt,price,resnet50,gnmt
+RTX 3090,1.0,350,2750,905,86080
+Dell 2x H100 80GB SXM5,2.0,1400,73437,5179,0
+"""
+NEWER_LAMBDA = "pytorch-train-throughput-v2-fp32.csv"
+NEWER_ROWS = (
+    ",ssd,resnet50\nLambdaBM_ENG04_HTOff_8xH200_140GB_SXM_h200_v2,4769,16643\nLambdaOD_1xGH200_96GB_host_v2,0,2844\n"
+)
+MILABENCH = {
+    "resnet50": {"successes": 1, "train_rate": {"mean": 212.5, "std": 44.8}, "per_gpu": {"0": {}, "1": {}}},
+    "bert": {"successes": 0, "train_rate": {"mean": 98.9}},
+    "reformer": {"successes": 0, "failures": 1},
+}
+
+
+def event(key, value=None, time=0, **metadata):
+    return ":::MLLOG " + json.dumps({"key": key, "value": value, "time_ms": time, "metadata": metadata})
+
+
+MLPERF = "\n".join(
+    (
+        "loading",
+        event("submission_benchmark", "resnet"),
+        event("submission_org", "somebody"),
+        "0: " + event("submission_platform", "8xMI325X"),
+        event("global_batch_size", 3264),
+        event("run_start", time=1_000),
+        event("run_stop", time=1_280_241, status="success"),
+    )
+)
+
+
+@pytest.fixture
+def rows(tmp_path):
+    """Write a file, and return its rows as `source` publishes them."""
+
+    def read(source, name, text, device=None):
+        path = tmp_path / name
+        path.write_text(text)
+        return read_published(path, source, device).rows
+
+    return read
+
+
+def test_timms_rows_have_the_facts_that_stand_in_the_files_name(rows):
+    first, second = rows("timm", TIMM, TIMM_ROWS)
+    assert (first.model, first.task, first.value, first.unit) == ("resnet50", "inference", 4000.5, "1/s")
+    assert (first.board, first.devices, first.precision, first.batch_size) == ("rtx4090", 1, "amp", 256)
+    assert (first.image_size, second.image_size) == (224, 288)
+    assert first.circumstances == "1 x rtx4090, amp, batch 256, 224 pixels, layout nhwc, torch 2.4.0"
+
+
+def test_timms_training_on_an_older_torch_and_compiled_models_are_told_apart(rows):
+    train = TIMM_ROWS.replace("infer_", "train_")
+    (row, *_) = rows("timm", "benchmark-train-amp-nchw-pt112-cu113-rtx3090-dynamo.csv", train)
+    assert (row.task, row.conditions) == ("training", {"layout": "nchw", "torch": "1.12", "compiled": "yes"})
+    (row, *_) = rows("timm", "benchmark-infer-fp32-nchw-pt240-cpu-i9_10940x.csv", TIMM_ROWS)
+    assert (row.device, row.board) == ("i9_10940x", None)
+
+
+def test_lambdas_rows_have_units_of_their_own_and_what_was_not_measured_has_none(rows):
+    found = rows("lambda", LAMBDA, LAMBDA_ROWS)
+    assert [(row.model, row.value, row.unit, row.board, row.devices) for row in found] == [
+        ("gnmt", 86080, "tokens/s", "rtx3090", 1),
+        ("resnet50", 905, "1/s", "rtx3090", 1),
+        ("resnet50", 5179, "1/s", "h100-sxm", 2),
+    ]
+    assert {row.precision for row in found} == {"fp16"}
+
+
+def test_lambdas_second_form_tells_the_devices_in_a_systems_name(rows):
+    found = rows("lambda", NEWER_LAMBDA, NEWER_ROWS)
+    assert [(row.model, row.device, row.board, row.devices) for row in found] == [
+        ("ssd", "H200 140GB SXM", "h200", 8),
+        ("resnet50", "H200 140GB SXM", "h200", 8),
+        ("resnet50", "GH200 96GB", "gh200", 1),
+    ]
+
+
+def test_an_mlperf_log_is_one_time_to_its_target(rows):
+    (row,) = rows("mlperf", "result_0.txt", MLPERF)
+    assert (row.model, row.value, row.unit) == ("resnet", 1279.241, "s")
+    assert (row.device, row.board, row.devices) == ("MI325X", "mi325x", 8)
+    assert row.conditions["global batch"] == "3264"
+
+
+def test_milabenchs_summary_needs_a_device_and_its_failed_benchmarks_are_left_out(rows):
+    (row,) = rows("milabench", "summary.json", json.dumps(MILABENCH), device="NVIDIA L40S")
+    assert (row.model, row.value, row.board, row.devices) == ("resnet50", 212.5, "l40s", 2)
+    with pytest.raises(InputError, match="--device"):
+        rows("milabench", "summary.json", json.dumps(MILABENCH))
+
+
+@pytest.mark.parametrize(
+    ("source", "name", "text", "words"),
+    [
+        ("timm", "mine.csv", TIMM_ROWS, "no name of timm's"),
+        ("timm", TIMM, LAMBDA_ROWS, "has no column 'model'"),
+        ("timm", TIMM, TIMM_ROWS[:-9], "line 4: it has 2 values for 6 columns"),
+        ("timm", TIMM, TIMM_ROWS.replace("4000.5", "fast"), "line 2: 'fast' is no number"),
+        ("timm", TIMM, TIMM_ROWS.replace("4000.5", "nan"), "line 2: 'nan' is no rate"),
+        ("timm", TIMM, TIMM_ROWS.replace("256.0", "25.5"), "no whole number"),
+        ("timm", TIMM, TIMM_ROWS.replace("resnet50", ""), "model"),
+        ("timm", TIMM, "", "it has: nothing"),
+        ("lambda", "throughput.csv", LAMBDA_ROWS, "does not end in fp16.csv"),
+        ("lambda", NEWER_LAMBDA, NEWER_ROWS.replace("8xH200", "many"), "is no system of Lambda's"),
+        ("mlperf", "result_0.txt", MLPERF.replace("success", "aborted"), "ended as 'aborted'"),
+        ("mlperf", "result_0.txt", MLPERF[:-40], "is no JSON"),
+        ("mlperf", "result_0.txt", "loading\n", "no submission_benchmark"),
+        ("mlperf", "result_0.txt", MLPERF.replace("1280241", "0"), "wrong order"),
+        ("milabench", "summary.json", "{", "is no JSON"),
+        ("milabench", "summary.json", "[1]", "no summary"),
+        ("milabench", "summary.json", '{"a": {"b": 1}}', "no benchmark has a train_rate"),
+        ("tim", TIMM, TIMM_ROWS, "did you mean 'timm'"),
+    ],
+)
+def test_a_damaged_or_foreign_file_is_refused_with_what_is_wrong(rows, source, name, text, words):
+    with pytest.raises(InputError) as caught:
+        rows(source, name, text, device="l4" if source == "milabench" else None)
+    assert words in str(caught.value)
+
+
+@pytest.mark.parametrize("source", READERS)
+def test_a_program_is_no_text(tmp_path, source):
+    path = tmp_path / {"timm": TIMM, "lambda": LAMBDA}.get(source, "file")
+    path.write_bytes(b"\x7fELF\xff\xfe")
+    with pytest.raises(InputError, match="no text in UTF-8"):
+        read_published(path, source, "l4")
+
+
+def test_rows_are_found_again_by_name_and_others_by_the_nearest(tmp_path, rows):
+    found = ExternalResults(source="timm", file=TIMM, sha256="0", rows=rows("timm", TIMM, TIMM_ROWS))
+    with pytest.raises(InputError, match="there are none"):
+        kept(tmp_path, "timm-4090")
+    found.write(external_file(tmp_path, "timm-4090"))
+    assert kept(tmp_path, "timm-4090") == found
+    with pytest.raises(InputError, match="did you mean 'timm-4090'"):
+        kept(tmp_path, "timm-4080")
