@@ -259,6 +259,17 @@ def doctor(as_json: AsJson = False) -> None:
 
 
 @app.command()
+def site(
+    name: Annotated[str, typer.Argument(help="the site's name: conf/site/NAME.yaml")],
+    from_slurm: Annotated[bool, typer.Option("--from-slurm", help="from what sinfo lists on this login node")] = False,
+) -> None:
+    """Draft a site file for this cluster into conf/site, with comments on what Slurm does not know."""
+    from accelsweep.commands.site import write_draft
+
+    write_draft(Path.cwd(), name, from_slurm=from_slurm)
+
+
+@app.command()
 def debug(name: SweepName, setting: Setting) -> None:
     """Run one setting in the foreground, in a throw-away folder; breakpoint() and pdb work. Records stay untouched."""
     from accelsweep.commands.debug import debug_in_foreground

@@ -116,6 +116,24 @@ def test_fewer_than_three_shared_blocks_are_compared_unpaired_with_a_doubt(simul
     assert "unpaired" in {doubt.code for doubt in finding.doubts}
 
 
+@pytest.mark.parametrize(("blocks", "found"), [(2, Verdict.not_yet), (3, Verdict.faster)])
+def test_settings_on_unlike_nodes_are_compared_although_no_block_can_hold_both(
+    simulated: ModuleType, blocks: int, found: Verdict
+) -> None:
+    """A GPU's node has another processor, too. Where the settings name their devices, that is the question."""
+    base, other = {"accelerator": "cpu"}, {"accelerator": "cuda:h100"}
+    gpu = {"host": "EPYC", "device": "H100", "driver": "570"}
+    rows = [simulated.make_run(base, block, 100.0 + block % 3) for block in range(3)]
+    rows += [
+        replace(simulated.make_run(other, block, 2000.0 + block, hardware=gpu), block=f"g{block}")
+        for block in range(blocks)
+    ]
+    finding = _second(analyse(rows, simulated.make_manifest([base, other], 3)))
+    assert finding.verdict is found
+    (doubt,) = (doubt for doubt in finding.doubts if doubt.code == "unlike_nodes")
+    assert "measured on 1 node of one kind, the baseline on 1 node of another" in doubt.message
+
+
 def test_runs_that_share_a_block_count_as_one_unit(simulated: ModuleType) -> None:
     runs = [simulated.make_run(axes, block, rate) for axes in (BASE, OTHER) for block, rate in enumerate(RATES)]
     rows = [replace(run, block="b0") for run in runs]

@@ -23,6 +23,7 @@ SURFACE = {
     "claims": "NAMES --minutes",
     "ui": "--port --open --tracking-uri",
     "doctor": "--json",
+    "site": "NAME --from-slurm",
     "debug": "NAME SETTING",
     "clean": "NAME --yes -y",
 }

@@ -36,6 +36,7 @@ WORKLOADS = "workloads"
 """What is trained is handed plain mappings: its source is part of each record's fingerprint, so it knows no types."""
 
 NOT_A_CONFIG = {
+    ("core/config.py", "self.raw"): "the module that parses: the model behind the accelerator",
     ("core/config.py", "self.data"): "a data set's own key, which is called like one of ours",
     ("core/findings.py", "self.effective"): "the settings really in force, a column of the findings",
     ("core/cell.py", "rest"): "swept keys with their values, for the cell's label",

@@ -16,7 +16,7 @@ FORM = {
     "PlannedSetting": "cell label axes baseline wanted settled",
     "NotPlanned": "cell label axes reason",
     "BlockInPlan": "block new runs settled resources",
-    "Resources": "nodes tasks cpus gpus gpu_model mem_mb minutes",
+    "Resources": "nodes tasks cpus gpus gpu_model mem_mb minutes node_kind",
     "PlannedTime": "runs_left minutes gpu_hours usd usd_reason basis",
     "PlannedRange": "least expected most",
     "PlannedEffect": "effect assumption reason",

@@ -103,4 +103,17 @@ def test_minutes_are_the_time_limits_plus_start_up():
 def test_one_machine_has_one_class_and_a_cluster_one_per_kind_of_job():
     local = Site(name="local", inventory=NODE)
     assert resource_class(config("cpu"), local) == resource_class(config("cuda", 8), local)
-    assert resource_class(config("cuda", 4), CLUSTER) != resource_class(config("cuda", 8), CLUSTER)
+    assert resource_class(config("cuda", 4), CLUSTER) != resource_class(config("cuda", 8, 2), CLUSTER)
+
+
+def test_a_job_that_holds_whole_nodes_is_shared_by_settings_with_fewer_devices():
+    """On shared nodes they have jobs of their own: a setting with one GPU would keep the other seven idle."""
+    shared = CLUSTER.model_copy(update={"slurm": CLUSTER.slurm.model_copy(update={"exclusive": False})})
+    one, all_of_it = config("cuda", 1), config("cuda", 8)
+    assert resource_class(one, CLUSTER) == resource_class(all_of_it, CLUSTER)
+    assert resource_class(one, shared) != resource_class(all_of_it, shared)
+
+
+@pytest.mark.parametrize(("nodes", "has_a_place"), [(1, True), (2, True), (3, False), (16, False)])
+def test_a_baseline_of_one_node_never_leaves_more_than_half_of_the_nodes_idle(nodes, has_a_place):
+    assert fits(Resources(gpus=1), Resources(nodes=nodes, gpus=8 * nodes)) is has_a_place

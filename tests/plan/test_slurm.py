@@ -32,6 +32,22 @@ def test_gpus_of_several_nodes_are_asked_for_per_node_and_one_task_on_each():
     assert job_resources(Resources(nodes=2, tasks=2), BOX)["slurm_extra"] == "--exclusive"
 
 
+@pytest.mark.parametrize(
+    ("request_by", "gpu", "gres", "extra"),
+    [
+        ("gpus", 4, "", "--exclusive"),
+        ("gres", 0, "gpu:h100:4", "--exclusive"),
+        ("per_node", 0, "", "--exclusive --gpus-per-node=h100:4"),
+    ],
+)
+def test_gpus_are_asked_for_in_the_words_that_the_site_takes(request_by, gpu, gres, extra):
+    slurm = BOX.model_copy(update={"gpu_request": request_by})
+    asked = job_resources(ONE_NODE, slurm)
+    assert (asked["gpu"], asked["gres"], asked["slurm_extra"]) == (gpu, gres, extra)
+    printed = sbatch_options(ONE_NODE, slurm)
+    assert [printed.count(word) for word in ("h100:4", "--gres=gpu:", "--gpus=")] == [1, bool(gres), bool(gpu)]
+
+
 def test_a_block_without_gpus_names_no_model_and_takes_the_other_partition():
     asked = job_resources(Resources(cpus=2), BOX)
     assert (asked["gpu"], asked["gpu_model"], asked["slurm_partition"]) == (0, None, "cpu")
@@ -112,7 +128,7 @@ def test_a_job_is_told_in_words():
         ("site.slurm.extra='-A mine'", ["must not state the account", "use site.slurm.account"]),
         (
             "site.slurm.gpu_model=nvidia_a100-sxm4-80gb",
-            ["Snakemake's slurm executor plugin", "gpu_model to null", "site.slurm.constraint or site.slurm.partition"],
+            ["executor plugin", "gpu_request to per_node", "gpu_model to null", "site.slurm.constraint or"],
         ),
         ("site.slurm.max_minutes=5", ["site.slurm.max_minutes=5", "limits.run_seconds"]),
         ("site.probe=true", ["site.probe", "machine that plans"]),

@@ -2,8 +2,8 @@
 # cluster.sh up | down | status | pids | controller-away SECONDS | sick NODE | well NODE | limit [JOBS]
 # A real Slurm on this machine, on loopback, without systemd, cgroups or containers.
 #
-# Virtual nodes gpu1, gpu2 (4 simulated GPUs each, which run no CUDA) and cpu1. Partitions: `cpu` and `gpu`; on the GPU
-# nodes also `spare` (its jobs are requeued when `urgent` needs their node) and `scrap` (its jobs are cancelled then).
+# Virtual nodes gpu1, gpu2 (4 simulated h100 each, which run no CUDA), gpu3 (4 a100) and cpu1. Partitions: `cpu` and
+# `gpu`; on gpu1 also `spare` (its jobs are requeued when `urgent` needs their node) and `scrap` (its jobs are cancelled then).
 # `sick` makes a node fail to launch jobs, `limit` bounds the jobs of a user (without JOBS: no bound).
 # No accounting daemon: like a site without sacct. Needs root. All state lies under $ACCELSWEEP_SLURM_ROOT; outside it
 # there are only one symlink (/etc/slurm/slurm.conf) and one marked line in /etc/hosts, both removed by `down`.
@@ -12,7 +12,7 @@ set -euo pipefail
 
 ROOT=${ACCELSWEEP_SLURM_ROOT:-${TMPDIR:-/tmp}/accelsweep-slurm}
 PORT=${ACCELSWEEP_SLURM_PORT:-17817} # slurmctld; slurmd from +100 on
-NODES=(gpu1 gpu2 cpu1)
+NODES=(gpu1 gpu2 gpu3 cpu1)
 GPUS=4
 CPUS=8     # declared, not real: Slurm counts them, the machine shares its own
 MEM=64000  # MB, declared
@@ -50,6 +50,10 @@ forget_hosts() { # rewritten in place, since /etc/hosts may be a mount
   grep -q "$MARK\$" /etc/hosts || return 0
   rest=$(grep -v "$MARK\$" /etc/hosts)
   printf '%s\n' "$rest" >/etc/hosts
+}
+
+model() { # NODE
+  if [ "$1" = gpu3 ]; then echo a100; else echo h100; fi
 }
 
 configure() {
@@ -107,10 +111,10 @@ C
     for node in "${NODES[@]}"; do
       mkdir -p "$ROOT/spool/$node"
       echo "NodeName=$node NodeHostname=$HOST NodeAddr=127.0.0.1 Port=$((port++)) CPUs=$CPUS RealMemory=$MEM" \
-        "$([[ $node = gpu* ]] && echo "Gres=gpu:h100:$GPUS")"
+        "$([[ $node = gpu* ]] && echo "Gres=gpu:$(model "$node"):$GPUS")"
     done
     echo "PartitionName=cpu Nodes=cpu1 Default=YES MaxTime=INFINITE State=UP PreemptMode=OFF"
-    echo "PartitionName=gpu Nodes=gpu1,gpu2 MaxTime=INFINITE State=UP PriorityTier=5 PreemptMode=OFF"
+    echo "PartitionName=gpu Nodes=gpu[1-3] MaxTime=INFINITE State=UP PriorityTier=5 PreemptMode=OFF"
     echo "PartitionName=spare Nodes=gpu1 MaxTime=INFINITE State=UP PriorityTier=1 PreemptMode=REQUEUE GraceTime=0"
     echo "PartitionName=scrap Nodes=gpu1 MaxTime=INFINITE State=UP PriorityTier=1 PreemptMode=CANCEL GraceTime=0"
     echo "PartitionName=urgent Nodes=gpu1 MaxTime=INFINITE State=UP PriorityTier=10 PreemptMode=OFF"
@@ -136,7 +140,9 @@ end
 function slurm_job_modify() return slurm.SUCCESS end
 C
   # looked up beside the slurm.conf in use
-  echo "NodeName=gpu[1-2] Name=gpu Type=h100 File=$ROOT/dev/nvidia[0-$((GPUS - 1))]" >"$ROOT/etc/gres.conf"
+  for node in gpu1 gpu2 gpu3; do
+    echo "NodeName=$node Name=gpu Type=$(model $node) File=$ROOT/dev/nvidia[0-$((GPUS - 1))]"
+  done >"$ROOT/etc/gres.conf"
   # Snakemake's jobstep plugin takes SLURM_CONF from the inner srun, so the file has to be where Slurm looks by itself
   mkdir -p "$(dirname $CONF)"
   if [ -e $CONF ] && ! head -1 $CONF | grep -qF "$MARK"; then die "$CONF is another cluster's: left alone"; fi

@@ -36,7 +36,7 @@ limits: {run_seconds: 600}
 measure: {warmup_steps: 3, min_steps: 10, max_steps: 100000, min_seconds: 0.05, quality_samples: null, probe_steps: 1}
 """
 
-SITE = CLUSTER.with_name("site.yaml")
+SITE, KINDS = CLUSTER.with_name("site.yaml"), CLUSTER.with_name("kinds.yaml")
 
 
 def wait_for(condition: Callable[[], object], what: str, seconds: float = PATIENCE_SECONDS) -> None:
@@ -60,7 +60,11 @@ class Home:
         self.path = path
         self.heads: list[subprocess.Popen[str]] = []
         self.environment = os.environ | {"ACCELSWEEP_LEASES": str(path / "leases"), "COLUMNS": "200"}
-        for name, text in {"experiment/tiny.yaml": EXPERIMENT, "site/box.yaml": SITE.read_text("utf-8")}.items():
+        for name, text in {
+            "experiment/tiny.yaml": EXPERIMENT,
+            "site/box.yaml": SITE.read_text("utf-8"),
+            "site/kinds.yaml": KINDS.read_text("utf-8"),
+        }.items():
             file = path / "conf" / name
             file.parent.mkdir(parents=True, exist_ok=True)
             file.write_text(text)

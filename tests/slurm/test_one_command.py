@@ -20,18 +20,15 @@ pytestmark = pytest.mark.slurm
 
 
 def test_a_sweep_goes_through_slurm_to_its_report(home):
-    """Settings of one and of two ranks make two blocks, each a job.
-
-    On a node of two cores the baseline has both of them, alone in its job and beside a setting of two ranks.
-    """
+    """Settings of one and of two ranks share the job of a whole node, in which each has the threads of its own."""
     sizes = ("threads=null", "devices=1,2", "site.inventory=[{accelerator: cpu, model: virtual, count: 2}]")
     output = home.run(*sizes)
-    assert "[6/6]" in output
+    assert "[5/5]" in output
     records = home.records()
     assert {record.outcome for record in records.values()} == {Outcome.measured}
     assert (home.folder.report / "index.html").exists()
     assert (home.path / "mlflow.db").exists()
-    assert len(home.submitted()) == 2
+    assert len(home.submitted()) == 1
     gpus = set()
     for job in home.submitted():
         told = home.told(job)
@@ -49,11 +46,29 @@ def test_a_sweep_goes_through_slurm_to_its_report(home):
     threads = {
         (record.block, record.effective.threads_per_rank) for record in records.values() if record.cell == baseline
     }
-    assert [number for _, number in threads] == [2, 2]
+    assert [number for _, number in threads] == [2]
     jobs, before = home.submitted(), {run: record.started_at for run, record in records.items()}
     assert "0 new" in home.run(*sizes)  # nothing is submitted again
     assert {run: record.started_at for run, record in home.records().items()} == before
     assert home.submitted() == jobs
+
+
+def test_one_command_measures_on_three_kinds_of_node_and_tells_them_apart(home):
+    """Two kinds of GPU, which the plugin's options ask for in two ways, and nodes without one."""
+    kinds = ("accelerator=cpu:plain,cpu:h100,cpu:a100", "+baseline.accelerator=cpu:plain", "site=kinds")
+    home.run(*kinds, "batch_size=16", "threads=1")
+    records = home.records().values()
+    assert {record.outcome for record in records} == {Outcome.measured}
+    assert {record.axes["accelerator"] for record in records} == {"cpu:plain", "cpu:h100", "cpu:a100"}
+    jobs = [home.told(job) for job in home.submitted()]
+    places = {re.search(r"\bNodeList=(\w+)", told)[1]: re.findall(r"gpu:\w+:\d", told) for told in jobs}
+    assert len(places) == len(jobs) == 3
+    assert set(places.pop("gpu3")) == {"gpu:a100:2"}
+    assert places.pop("cpu1") == []
+    assert [set(asked) for asked in places.values()] == [{"gpu:h100:1"}]
+    listed = home.say("runs", "tiny")
+    assert "cpu:h100" in listed
+    assert "cpu:a100" in listed
 
 
 def test_a_job_that_slurm_refuses_is_told_in_its_words_in_the_last_line_the_list_and_the_report(home):

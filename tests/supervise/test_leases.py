@@ -31,8 +31,9 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def gpus(monkeypatch: pytest.MonkeyPatch) -> Any:
     """Put boards with these UUIDs into the machine, none of them granted by anybody."""
 
-    def put(*uuids: str) -> None:
-        monkeypatch.setattr(cuda, "nvml", FakeNvml(*map(FakeGpu, uuids)).opened)
+    def put(*uuids: str, **models: str) -> None:
+        boards = [*map(FakeGpu, uuids), *(FakeGpu(uuid, model) for uuid, model in models.items())]
+        monkeypatch.setattr(cuda, "nvml", FakeNvml(*boards).opened)
         monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
 
     return put
@@ -52,6 +53,17 @@ def quiet(_line: str) -> None:
 
 def lease(config: dict[str, Any], **changes: Any) -> Any:
     return leased(config_with(**config, **changes), "me", give_up, quiet)
+
+
+def test_a_run_is_shown_devices_of_the_models_that_it_may_use_and_of_no_other(gpus: Any) -> None:
+    gpus(one="NVIDIA A100-SXM4-80GB", two="NVIDIA H100 80GB HBM3", three="NVIDIA A100-SXM4-80GB")
+    both = config_with(accelerator="cuda:a100", devices=2)
+    with leased(both, "me", give_up, quiet, ("NVIDIA A100",)) as found:
+        assert found.names == ("0", "2")
+    missing = leased(config_with(accelerator="cuda:h200", devices=1), "me", give_up, quiet, ("NVIDIA H200",))
+    with pytest.raises(NotEnoughDevices) as refused, missing:
+        pass
+    assert "of the model NVIDIA H200; this machine shows 0 (NVIDIA A100-SXM4-80GB, NVIDIA H100" in str(refused.value)
 
 
 def test_two_timed_runs_never_share_the_machine_whatever_devices_they_use() -> None:

@@ -18,6 +18,9 @@ _Part = Callable[[RunRow], Mapping[str, str]]
 FOLLOWS_THE_ACCELERATOR = frozenset({"device", "driver"})
 """Fields of the hardware that must differ when the accelerator does: a CPU run has no GPU in its fingerprint."""
 
+FOLLOWS_THE_MODEL = FOLLOWS_THE_ACCELERATOR | {"host"}
+"""Fields that differ when settings name devices of different models, which stand in different nodes."""
+
 
 def difference(a: CellRuns, b: CellRuns, axes: Collection[str], across: Collection[str] = ()) -> str | None:
     """Return a sentence naming the first field, and both values, in which `a` and `b` may not differ; None if none.
@@ -59,9 +62,9 @@ def _differences(a: CellRuns, b: CellRuns, axes: Collection[str]) -> Iterator[tu
     for field, ours, theirs in () if overlaid else _config_differences(_raw(a), _raw(b)):
         if not any(_below(field, axis) for axis in swept):
             yield field, ours, theirs
-    same_accelerator = _accelerator(a) == _accelerator(b)
+    following = _following(a, b)
     for field, ours, theirs in _varying(lambda run: run.hardware.details, a.measured, b.measured):
-        if same_accelerator or field not in FOLLOWS_THE_ACCELERATOR:
+        if field not in following:
             yield field, ours, theirs
     yield from _varying(lambda run: run.software, a.measured, b.measured)
     for field, ours, theirs in _varying(lambda run: run.sources, a.measured, b.measured):
@@ -73,8 +76,13 @@ def _raw(group: CellRuns) -> dict[str, Any]:
     return {} if group.config is None else group.config.raw
 
 
-def _accelerator(group: CellRuns) -> str | None:
-    return None if group.config is None else group.config.accelerator
+def _following(a: CellRuns, b: CellRuns) -> frozenset[str]:
+    """Return the fields of the hardware that may differ because the settings ask for other devices."""
+    ours, theirs = a.config, b.config
+    if (ours and ours.device_model) != (theirs and theirs.device_model):
+        return FOLLOWS_THE_MODEL
+    same = (ours and ours.accelerator) == (theirs and theirs.accelerator)
+    return frozenset() if same else FOLLOWS_THE_ACCELERATOR
 
 
 def _config_differences(a: Any, b: Any, at: str = "") -> Iterator[tuple[str, Any, Any]]:

@@ -144,7 +144,7 @@ def _told(config: Mapping[str, Any], axis: str) -> Any:
 def _manifest(name: str, parts: Sequence[Part], axes: tuple[str, ...], cells: tuple[PlannedCell, ...]) -> Manifest:
     plans = [part.manifest for part in parts]
     experiments = {plan.experiment for plan in plans}
-    inventory = dict.fromkeys(device for plan in plans for device in plan.site.inventory)
+    inventory = dict.fromkeys(device for plan in plans for device in plan.site.devices)
     return plans[0].model_copy(
         update={
             "sweep": name,
@@ -156,7 +156,7 @@ def _manifest(name: str, parts: Sequence[Part], axes: tuple[str, ...], cells: tu
             "baseline": next((plan.baseline for plan in plans if plan.baseline is not None), None),
             "blocks": tuple(_block(part.name, block) for part in parts for block in part.manifest.blocks),
             "settings": _settings(parts),
-            "site": plans[0].site.model_copy(update={"inventory": tuple(inventory)}),
+            "site": plans[0].site.model_copy(update={"inventory": tuple(inventory), "kinds": ()}),
             "versions": _versions(plans),
         }
     )

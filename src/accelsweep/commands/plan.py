@@ -93,12 +93,10 @@ def _jobs(manifest: Manifest) -> list[str]:
     """Return the number and the size of a plan's jobs on a cluster."""
     from accelsweep.plan.blocks.slurm import in_words, sbatch_options
 
-    slurm = manifest.site.slurm
     if manifest.site.scheduler != "slurm":
         return []
-    sizes = Counter(
-        (in_words(block.resources, slurm), sbatch_options(block.resources, slurm)) for block in manifest.blocks
-    )
+    asked = ((block.resources, manifest.site.of_kind(block.resources.node_kind).slurm) for block in manifest.blocks)
+    sizes = Counter((in_words(needs, slurm), sbatch_options(needs, slurm)) for needs, slurm in asked)
     return [f"Slurm: {count} x {size}\n       sbatch {options}" for (size, options), count in sizes.items()]
 
 

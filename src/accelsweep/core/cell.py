@@ -150,9 +150,13 @@ def in_short(axes: Mapping[str, Any]) -> str:
 
 
 def _devices(accelerator: Any, devices: Any) -> str:
-    """Return the devices of a setting: `2 processes` on a CPU, `1 GPU`, `4 devices` where their kind is not swept."""
+    """Return the devices of a setting: `2 processes` on a CPU, `1 GPU`, `2 a100 GPUs`, `4 devices` of no swept kind."""
     count = 1 if devices is None else devices
+    kind, _, model = str(accelerator).partition(":")
     one, many = {"cpu": ("process", "processes"), "cuda": ("GPU", "GPUs"), "mps": ("Apple GPU", "Apple GPUs")}.get(
-        str(accelerator), ("device", "devices")
+        kind, ("device", "devices")
     )
-    return f"{count} {one if count == 1 else many}"
+    units = one if count == 1 else many
+    if not model:
+        return f"{count} {units}"
+    return f"{count} {units} on {model}" if kind == "cpu" else f"{count} {model} {units}"

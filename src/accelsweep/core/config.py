@@ -56,6 +56,11 @@ def _text(value: Any) -> Any:
     return str(value) if isinstance(value, int | float) and not isinstance(value, bool) else value
 
 
+def _kind(value: Any) -> Any:
+    kind, _, model = value.partition(":") if isinstance(value, str) else (value, "", "")
+    return kind if model.strip() else value
+
+
 def _empty_for_none(value: Any) -> Any:
     return {} if value is None else value
 
@@ -122,7 +127,7 @@ class CellConfig(Verbatim):
     the machine. `env` are environment variables of the run.
     """
 
-    accelerator: Accelerator
+    accelerator: Annotated[Accelerator, BeforeValidator(_kind)]
     devices: Count
     num_nodes: Count = 1
     batch_size: Count
@@ -155,6 +160,11 @@ class CellConfig(Verbatim):
     def samples_per_step(self) -> int:
         """The samples of one batch on all ranks together; an optimiser step may accumulate several."""
         return self.batch_size * self.world_size
+
+    @property
+    def device_model(self) -> str | None:
+        """What stands behind the accelerator (`cuda:a100`): a kind of node, or words of the device's name."""
+        return str(self.raw["accelerator"]).partition(":")[2] or None
 
     @property
     def on_gpu(self) -> bool:

@@ -33,6 +33,7 @@ WORDS = {
     "two_levels": "the rate has two levels",
     "uneven_noise": "it is noisier than the rest",
     "unpaired": "compared without common blocks",
+    "unlike_nodes": "compared across unlike nodes",
     "unsteady_window": "speed changed while timing",
 }
 """Code -> words, for each doubt that accelsweep raises."""

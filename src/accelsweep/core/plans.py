@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from typing import Any, ClassVar, NamedTuple
 
+from pydantic import SerializerFunctionWrapHandler, model_serializer
+
 from accelsweep.base.documents import Document, Frozen
 from accelsweep.base.errors import InputError
 from accelsweep.core.config import CellConfig
@@ -47,7 +49,10 @@ class Run(Frozen):
 
 
 class Resources(Frozen):
-    """The needs of a block's allocation. `minutes` is the sum of its runs' time limits plus start-up."""
+    """The needs of a block's allocation. `minutes` is the sum of its runs' time limits plus start-up.
+
+    `node_kind` is the kind of node where a site has several; blocks of other sites do not hold it.
+    """
 
     nodes: int = 1
     tasks: int = 1
@@ -56,6 +61,16 @@ class Resources(Frozen):
     gpu_model: str | None = None
     mem_mb: int | None = None
     minutes: int | None = None
+    node_kind: str | None = None
+
+    @model_serializer(mode="wrap")
+    def _as_before(self, written: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        found: dict[str, Any] = written(self)
+        return found if self.node_kind is not None else {name: value for name, value in found.items() if name != _LATE}
+
+
+_LATE = "node_kind"
+"""A field that came later: a block's file from before is written back byte for byte."""
 
 
 class Block(Document):

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, Literal
 
-from pydantic import ConfigDict, Field
+from pydantic import ConfigDict, Field, model_validator
 
 from accelsweep.base.bounds import AtLeast0, AtLeast1, JobMemory, NotNegative, Positive, Share, ShareFrom0
 from accelsweep.base.documents import Frozen
@@ -70,7 +71,8 @@ class Slurm(Frozen):
     """How blocks become Slurm jobs at a site. Where a value is None, the cluster's default holds.
 
     `partition` takes every block, or those with GPUs where `cpu_partition` takes the others. `gpu_model` is the
-    cluster's name of the GPU type. `mem_mb` is per node. `max_minutes` bounds a job's time limit, `max_gpus` the
+    cluster's name of the GPU type, and `gpu_request` the option of sbatch that asks for GPUs: `--gpus`,
+    `--gres=gpu:...` or `--gpus-per-node`. `mem_mb` is per node. `max_minutes` bounds a job's time limit, `max_gpus` the
     GPUs that the sweep keeps from others at once, `max_jobs` its jobs in the queue. `scratch` is a node-local
     folder that becomes TMPDIR. `modules` are loaded before a block. `container` is the command that starts a
     program in the blocks' container, and `container_python` the Python in it. `interface` is the network interface
@@ -86,6 +88,7 @@ class Slurm(Frozen):
     qos: str | None = None
     constraint: str | None = None
     gpu_model: str | None = None
+    gpu_request: Literal["gpus", "gres", "per_node"] = "gpus"
     cpus_per_gpu: AtLeast1 = 1
     mem_mb: JobMemory | None = None
     max_minutes: AtLeast1 | None = None
@@ -101,8 +104,23 @@ class Slurm(Frozen):
     fake_gpus: AtLeast0 = 0
 
 
+class NodeKind(Frozen):
+    """Nodes of one kind at a site: how many, the inventory of one, and how jobs reach them.
+
+    `slurm` inherits what it leaves out from the site's.
+    """
+
+    name: str
+    nodes: AtLeast1 = 1
+    inventory: tuple[Device, ...]
+    slurm: Slurm = Slurm()
+
+
 class Site(Frozen):
-    """The place of a sweep: the declared inventory of a node, and how jobs are submitted there."""
+    """The place of a sweep: the declared inventory of a node, and how jobs are submitted there.
+
+    A cluster of unlike nodes has `kinds` in place of `nodes` and `inventory`.
+    """
 
     name: str
     probe: bool = False
@@ -110,10 +128,40 @@ class Site(Frozen):
     inventory: tuple[Device, ...] = ()
     scheduler: Literal["local", "slurm"] = "local"
     slurm: Slurm = Slurm()
+    kinds: tuple[NodeKind, ...] = ()
+
+    @model_validator(mode="before")
+    @classmethod
+    def _inherited(cls, value: Any) -> Any:
+        if not isinstance(value, Mapping) or not isinstance(kinds := value.get("kinds"), list | tuple):
+            return value
+        shared = value.get("slurm") or {}
+        if not isinstance(shared, Mapping):
+            return value
+        return {**value, "kinds": [_with_shared(kind, shared) for kind in kinds]}
+
+    @property
+    def devices(self) -> tuple[Device, ...]:
+        """The devices of a node of every kind that the site has."""
+        return (*self.inventory, *(device for kind in self.kinds for device in kind.inventory))
 
     def count(self, accelerator: str) -> int:
         """Return how many devices (cores for `cpu`) of this kind one node of the site has."""
         return sum(device.count for device in self.inventory if device.accelerator == accelerator)
+
+    def of_kind(self, name: str | None) -> Site:
+        """Return the site as if it had nodes of this kind alone; itself for None."""
+        kind = next((kind for kind in self.kinds if kind.name == name), None)
+        if kind is None:
+            return self
+        own = {"nodes": kind.nodes, "inventory": kind.inventory, "slurm": kind.slurm, "kinds": ()}
+        return self.model_copy(update={"name": f"{self.name}: {kind.name}", **own})
+
+
+def _with_shared(kind: Any, shared: Mapping[str, Any]) -> Any:
+    if not isinstance(kind, Mapping) or not isinstance(own := kind.get("slurm") or {}, Mapping):
+        return kind
+    return {**kind, "slurm": {**shared, **own}}
 
 
 class BlockSettings(Frozen):

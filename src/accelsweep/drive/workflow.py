@@ -17,7 +17,7 @@ from typing import Any
 from accelsweep.base.documents import canonical_json, sha256_text
 from accelsweep.base.errors import AccelsweepError, InputError
 from accelsweep.core.plans import Manifest, PlannedBlock, Resources
-from accelsweep.core.settings import PILOT
+from accelsweep.core.settings import PILOT, Slurm
 from accelsweep.drive.head import living_head
 from accelsweep.drive.profiles import check_executor
 from accelsweep.drive.ready import make_ready
@@ -81,8 +81,10 @@ class Sweep:
         """The resources of a block's Slurm job, by name; nothing where no job is submitted."""
         if self.manifest.site.scheduler != "slurm":
             return {}
-        slurm = self.manifest.site.slurm
-        return self._asked(lambda needs: {**job_resources(needs, slurm), GPUS_HELD: self._held(needs)})
+        return self._asked(lambda needs: {**job_resources(needs, self._slurm(needs)), GPUS_HELD: self._held(needs)})
+
+    def _slurm(self, needs: Resources) -> Slurm:
+        return self.manifest.site.of_kind(needs.node_kind).slurm
 
     def _held(self, needs: Resources) -> int:
         """Return the GPUs that count for `max_gpus`, which a job without GPUs of its own never exceeds."""
@@ -105,16 +107,17 @@ class Sweep:
         wide = "|".join(block.name for block in self.manifest.blocks if block.resources.nodes > 1) or "none"
         return f"(?:{wide})" if across_nodes else rf"(?!(?:{wide})\b)b[0-9a-f]{{12}}"
 
-    @property
-    def python(self) -> str:
-        """The shell words that start Python for a block."""
-        site = self.manifest.site
-        return python(site.slurm, sys.executable) if site.scheduler == "slurm" else shlex.quote(sys.executable)
+    def python(self, wildcards: Any) -> str:
+        """Return the shell words that start Python for a block."""
+        if self.manifest.site.scheduler != "slurm":
+            return shlex.quote(sys.executable)
+        return python(self._slurm(self._block(wildcards).resources), sys.executable)
 
-    @property
-    def before_block(self) -> str:
-        """Shell commands that prepare the node for a block."""
-        return before_block(self.manifest.site.slurm) if self.manifest.site.scheduler == "slurm" else ""
+    def before_block(self, wildcards: Any) -> str:
+        """Return shell commands that prepare the node for a block."""
+        if self.manifest.site.scheduler != "slurm":
+            return ""
+        return before_block(self._slurm(self._block(wildcards).resources))
 
     def hold_limits(self, workflow: Any) -> None:
         """Hold every main Snakemake to the site's limits: GPUs at once, jobs in the queue."""

@@ -35,6 +35,10 @@ class CpuKind:
     def named(self) -> None:
         """Return None: cores are not handed out one by one."""
 
+    def models(self) -> dict[str, str]:
+        """Return nothing: cores are not handed out one by one."""
+        return {}
+
     def variables(self, names: Sequence[str]) -> dict[str, str]:
         """Return no variable: nothing hides a processor."""
         del names

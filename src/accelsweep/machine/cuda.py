@@ -64,6 +64,10 @@ class CudaKind:
         """Return the visible devices: the name for CUDA_VISIBLE_DEVICES, and the UUID."""
         return {gpu.name: gpu.uuid for gpu in visible_gpus()}
 
+    def models(self) -> dict[str, str]:
+        """Return the models of the visible devices, by the names of `named`."""
+        return {gpu.name: gpu.model for gpu in visible_gpus()}
+
     def variables(self, names: Sequence[str]) -> dict[str, str]:
         """Return the variable that shows a process these devices and no other of this kind."""
         return {VARIABLE: ",".join(names)}

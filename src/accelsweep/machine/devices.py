@@ -31,6 +31,9 @@ class DeviceKind(Protocol):
         `variables` takes the names. An identity is the same in every process of this machine.
         """
 
+    def models(self) -> Mapping[str, str]:
+        """Return the models of the devices that `named` names; empty for a kind whose devices are not handed out."""
+
     def variables(self, names: Sequence[str]) -> Mapping[str, str]:
         """Return the environment variables that show a process the devices with these names, and no other."""
 

@@ -25,6 +25,10 @@ class MpsKind:
     def named(self) -> None:
         """Return None: the only one needs no name."""
 
+    def models(self) -> dict[str, str]:
+        """Return nothing: the only one needs no name."""
+        return {}
+
     def variables(self, names: Sequence[str]) -> dict[str, str]:
         """Return no variable: none hides Apple's GPU."""
         del names

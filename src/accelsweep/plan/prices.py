@@ -8,11 +8,12 @@ from accelsweep.core.config import CellConfig
 from accelsweep.core.prices import Price, Prices, PriceUsed, Stated
 from accelsweep.core.settings import Site
 from accelsweep.machine.peaks import datasheet_of
+from accelsweep.plan.nodes import serving
 
 
 def usd_per_hour(prices: Prices, config: CellConfig, site: Site) -> float | None:
     """Return the price of an hour of a cell with this config at `site` in USD, or None if no price is given for it."""
-    models = [device.model for device in site.inventory if device.accelerator == config.accelerator]
+    models = [device.model for device in serving(config, site).inventory if device.accelerator == config.accelerator]
     return usd_per_hour_on(prices, config, models)
 
 

@@ -41,6 +41,7 @@ class RunSpec(Document):
     `threads` are the CPU threads of each rank if the plan fixes them; None shares the cores of a node among ranks.
     `ceilings` is the file in which the runs of a block keep their measured matmul ceilings; None keeps none.
     `silence_seconds` is how long the supervisor lets a rank be without a step; None lets it be.
+    `device_models` are the models of devices that may run it; empty for any.
     """
 
     kind: ClassVar[str] = "run-spec"
@@ -57,6 +58,7 @@ class RunSpec(Document):
     threads: int | None = None
     ceilings: str | None = None
     silence_seconds: float | None = None
+    device_models: tuple[str, ...] = ()
 
     def file(self) -> Path:
         """The path of the spec itself: `run-spec.json` in the attempt's folder."""

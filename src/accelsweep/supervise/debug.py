@@ -14,6 +14,7 @@ from pathlib import Path
 from accelsweep.base.errors import InputError
 from accelsweep.core.plans import Block, Manifest, Run
 from accelsweep.plan.blocks.resources import threads_per_rank
+from accelsweep.plan.nodes import models_for
 from accelsweep.rank.spec import RankResult, RunSpec
 from accelsweep.state.folders import SweepFolder
 from accelsweep.supervise.leases import Lease, leased
@@ -32,7 +33,9 @@ def debug_cell(folder: SweepFolder, cell: str, launchers: Launchers | None = Non
     with tempfile.TemporaryDirectory(prefix="accelsweep-debug-") as attempt:
         spec = _spec(folder, cell, Path(attempt))
         spec.write(spec.file())
-        with leased(spec.config, f"process {os.getpid()} (debugging {cell})", _pause, _say) as lease:
+        with leased(
+            spec.config, f"process {os.getpid()} (debugging {cell})", _pause, _say, spec.device_models
+        ) as lease:
             _run(spec, lease, launchers)
         return RankResult.read(spec.rank_result(0))
 
@@ -74,6 +77,7 @@ def _spec(folder: SweepFolder, cell: str, attempt: Path) -> RunSpec:
                 world_size=config.world_size,
                 attempt_folder=str(attempt),
                 threads=threads_per_rank(config, manifest.site),
+                device_models=models_for(config, manifest.site),
             )
     raise InputError(f"no block of sweep {folder.name!r} holds setting {cell!r}")
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import fcntl
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 
@@ -18,6 +18,7 @@ from accelsweep.base.errors import AccelsweepError
 from accelsweep.core.config import CellConfig
 from accelsweep.machine import devices
 from accelsweep.machine.locks import lease_folder
+from accelsweep.machine.naming import meant
 from accelsweep.supervise.signals import Interrupted, Pause
 
 _LOOK_SECONDS = 0.05
@@ -46,13 +47,15 @@ NOTHING = Lease("cpu", (), ())
 
 
 @contextmanager
-def leased(config: CellConfig, holder: str, pause: Pause, say: Callable[[str], None]) -> Iterator[Lease]:
+def leased(
+    config: CellConfig, holder: str, pause: Pause, say: Callable[[str], None], models: Sequence[str] = ()
+) -> Iterator[Lease]:
     """Hold the machine, and the devices that the cell `config` asks for, for the length of the block.
 
-    `holder` is shown to others that wait; `say` gets the reason for waiting once. Raises NotEnoughDevices, and
-    Interrupted if `pause` says that the supervisor is to stop.
+    `holder` is shown to others that wait; `say` gets the reason for waiting once. `models` are those that the devices
+    may be of; empty for any. Raises NotEnoughDevices, and Interrupted if `pause` says that the supervisor is to stop.
     """
-    wanted = _wanted_devices(config.accelerator, config.devices)
+    wanted = _wanted_devices(config.accelerator, config.devices, models)
     told = False
     with ExitStack() as stack:
         while (lease := _try_all(stack, wanted, holder, shared=config.measure.shared)) is None:
@@ -90,15 +93,21 @@ def _try_all(stack: ExitStack, wanted: _Wanted, holder: str, *, shared: bool) ->
         return Lease(wanted.accelerator, tuple(held), (machine, *held.values()))
 
 
-def _wanted_devices(accelerator: str, count: int) -> _Wanted:
+def _wanted_devices(accelerator: str, count: int, models: Sequence[str]) -> _Wanted:
     """Return the devices that a run of `count` devices leases: none by name if those of its kind are not handed out."""
-    candidates = devices.kind_of(accelerator).named()
-    if candidates is None:
+    kind = devices.kind_of(accelerator)
+    shown = kind.named()
+    if shown is None:
         return _Wanted(accelerator, {}, 0)
+    found = kind.models()
+    fitting = {name for name, model in found.items() if not models or any(meant(one, model) for one in models)}
+    candidates = {name: identity for name, identity in shown.items() if name in fitting}
     if count > len(candidates):
+        of = f" of the model {' or '.join(models)}" if models else ""
+        others = f" ({', '.join(sorted(set(found.values())))})" if models and found else ""
         raise NotEnoughDevices(
-            f"it asks for {count} {accelerator.upper()} devices; this machine shows {len(candidates)}, which is less "
-            "than its site's inventory promises"
+            f"it asks for {count} {accelerator.upper()} devices{of}; this machine shows {len(candidates)}{others}, "
+            "which is less than its site's inventory promises"
         )
     return _Wanted(accelerator, candidates, count)
 

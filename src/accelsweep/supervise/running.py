@@ -14,6 +14,7 @@ from accelsweep.core.record import Doubt, now
 from accelsweep.core.settings import Limits, Site
 from accelsweep.machine import linux
 from accelsweep.plan.blocks.resources import threads_per_rank
+from accelsweep.plan.nodes import models_for
 from accelsweep.rank.spec import RankResult, RunSpec
 from accelsweep.state.attempts import RunFolder
 from accelsweep.state.folders import SweepFolder
@@ -67,7 +68,7 @@ class Runner:
                 check_job(config)
                 return self._on(NOTHING, run, "srun")  # each node leases its own devices
             holder = f"process {os.getpid()} ({run.name} of {self.folder.name})"
-            with leased(config, holder, self._pause, self.say) as lease:
+            with leased(config, holder, self._pause, self.say, models_for(config, self.site)) as lease:
                 return self._on(lease, run, self.launchers.kind_for(config, self.say))
         except NotEnoughDevices as error:
             return self.without_launch(run, Conclusion(Outcome.crashed, f"{socket.gethostname()}: {error}"))
@@ -178,6 +179,7 @@ class Runner:
             threads=threads_per_rank(config, self.site),
             ceilings=str(self.folder.ceilings(self.block.name)),
             silence_seconds=self.limits.silence_seconds,
+            device_models=models_for(config, self.site),
         )
 
 

@@ -21,9 +21,13 @@ from accelsweep.analyse.statistics.intervals import (
     verdict,
 )
 from accelsweep.analyse.statistics.pools import Pair, Values, intervals
+from accelsweep.base.digits import count_of
 from accelsweep.core.findings import Estimate, Speedup, Verdict
 from accelsweep.core.outcome import Outcome
 from accelsweep.core.record import Doubt
+
+FEWEST_APART = 3
+"""The blocks of each side that a verdict across unlike nodes rests on: as many as pairs need."""
 
 
 @dataclass(frozen=True)
@@ -115,10 +119,20 @@ def _decided(group: CellRuns, partner: CellRuns, ratio: Estimate, threshold: flo
     for side, whose in ((group, "its own"), (partner, "those of the other side")):
         if (found := disturbance(side)) is not None:
             return Verdict.disturbed, f"{whose} runs were disturbed: {found}"
+    if apart(group, partner):
+        fewest = min(len(group.log_rates), len(partner.log_rates))
+        if fewest < FEWEST_APART:
+            return Verdict.not_yet, f"a verdict across hardware needs {FEWEST_APART} blocks of each side, not {fewest}"
+        return verdict(ratio, threshold)
     if not pairs_up(group.log_rates, partner.log_rates):
         shared = len(group.blocks & partner.blocks)
         return Verdict.not_yet, f"a verdict needs 3 blocks that hold both sides, and there are {shared}"
     return verdict(ratio, threshold)
+
+
+def apart(group: CellRuns, partner: CellRuns) -> bool:
+    """Return whether the two sides ran on unlike nodes, which no block can hold together."""
+    return group.hardware != partner.hardware and not group.blocks & partner.blocks
 
 
 def own_rate(group: CellRuns, confidence: float) -> Estimate | None:
@@ -171,6 +185,14 @@ def _partner(group: CellRuns, baselines: Sequence[CellRuns], rules: Rules) -> tu
 
 
 def _unpaired(group: CellRuns, partner: CellRuns) -> Doubt:
+    if apart(group, partner):
+        ours, theirs = (len({run.machine for run in side.rated}) for side in (group, partner))
+        return Doubt(
+            code="unlike_nodes",
+            message=f"measured on {count_of(ours, 'node')} of one kind, the baseline on {count_of(theirs, 'node')} of "
+            "another; differences between nodes are not removed",
+            remedy="let more repeats run on more nodes of each kind: nodes of one kind differ, too",
+        )
     shared = len(group.blocks & partner.blocks)
     return Doubt(
         code="unpaired",

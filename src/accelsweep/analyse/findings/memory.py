@@ -18,9 +18,7 @@ def memory_share(metrics: Mapping[str, Summary], effective: Effective | None, si
         return None
     models = effective.device_names
     fitting = [
-        one
-        for one in site.inventory
-        if one.accelerator == effective.accelerator and (not models or one.model in models)
+        one for one in site.devices if one.accelerator == effective.accelerator and (not models or one.model in models)
     ]
     if len(fitting) != 1 or not fitting[0].memory_bytes:
         return None

@@ -50,6 +50,8 @@ _TELLING = (
     "TORCH_",
     "LD_PRELOAD",
     "SLURM_JOB_ID",
+    "SLURM_JOB_PARTITION",
+    "SLURMD_NODENAME",
 )
 """Beginnings of the environment variables that can change a measurement; others may hold secrets and are not kept."""
 

@@ -50,7 +50,8 @@ def design(task: Cutting, existing: Sequence[Block]) -> Design:
 
     Raises InputError if `block.minutes` is too short for a single run.
     """
-    _most_runs(task)
+    for kind in {need.node_kind for need in task.needs.values()}:
+        _most_runs(task, task.site.of_kind(kind))
     known = {block.name: block for block in (_moved(block, task) for block in existing)}
     wanted = _wanted_of(list(known.values()), task)
     numbers = _Numbers(known.values())
@@ -159,8 +160,8 @@ def _chunks(cells: Sequence[str], layer: int, task: Cutting) -> Iterator[list[st
     classes: dict[tuple[object, ...], list[str]] = {}
     for name in cells:
         classes.setdefault(resource_class(task.cells[name].config, task.site), []).append(name)
-    most = _most_runs(task)
     for members in classes.values():
+        most = _most_runs(task, task.site.of_kind(task.needs[members[0]].node_kind))
         allocation = together([task.needs[name] for name in members], 1, task.settings.limits)
         with_baseline = fits(task.needs[task.baseline], allocation)
         baselines = int(min(task.settings.block.baseline_runs, most / 2)) if with_baseline else 0
@@ -172,12 +173,13 @@ def _chunks(cells: Sequence[str], layer: int, task: Cutting) -> Iterator[list[st
             yield [task.baseline] * min(baselines, len(chunk)) + chunk
 
 
-def _most_runs(task: Cutting) -> float:
+def _most_runs(task: Cutting, site: Site) -> float:
+    """Return how many runs a block may have on the nodes of `site`, which is of one kind."""
     size, limits = task.settings.block.size, task.settings.limits
     most = size or math.inf
     for key, limit in {
         "block.minutes": task.settings.block.minutes,
-        "site.slurm.max_minutes": _job_minutes(task),
+        "site.slurm.max_minutes": _job_minutes(site),
     }.items():
         by_time = math.inf if limit is None else most_runs(limits, limit)
         if by_time < 1:
@@ -189,8 +191,8 @@ def _most_runs(task: Cutting) -> float:
     return most
 
 
-def _job_minutes(task: Cutting) -> int | None:
-    return task.site.slurm.max_minutes if task.site.scheduler == "slurm" else None
+def _job_minutes(site: Site) -> int | None:
+    return site.slurm.max_minutes if site.scheduler == "slurm" else None
 
 
 def _block(runs: Sequence[Run], task: Cutting) -> Block:

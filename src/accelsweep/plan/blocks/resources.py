@@ -13,16 +13,23 @@ from typing import Any
 from accelsweep.core.config import CellConfig
 from accelsweep.core.plans import Resources
 from accelsweep.core.settings import Limits, Site
+from accelsweep.plan.nodes import kind_for, serving
 
 START_UP_SECONDS = 120.0
 """Allowed for starting a block: an upper bound for imports over a slow shared file system, not a measurement."""
 
 
 def resource_class(config: CellConfig, site: Site) -> tuple[Any, ...]:
-    """Return the common feature of cells that may share a block: nothing on one machine, their devices on a cluster."""
+    """Return the common feature of cells that may share a block: nothing on one machine, the same nodes on a cluster.
+
+    A job that holds whole nodes has all their devices, so cells with fewer share it. On shared nodes a cell with one
+    device would keep the others' devices idle.
+    """
     if site.scheduler == "local":
         return ()
-    return (config.accelerator, config.devices, config.num_nodes)
+    kind = kind_for(config, site).name if site.kinds else None
+    devices = None if site.of_kind(kind).slurm.exclusive else config.devices
+    return (config.accelerator, kind, devices, config.num_nodes)
 
 
 def needs(config: CellConfig, site: Site) -> Resources:
@@ -32,6 +39,8 @@ def needs(config: CellConfig, site: Site) -> Resources:
     value it takes its share of all the node's cores, as on a machine of one's own. Against a single core every GPU
     would look good. A CPU cell asks for `site.slurm.fake_gpus` GPUs per node, in tests alone.
     """
+    kind = kind_for(config, site).name if site.kinds else None
+    site = serving(config, site)
     accelerator, devices, nodes = config.accelerator, config.devices, config.num_nodes
     share = max(1, site.count("cpu") // devices)
     per_rank = config.threads or (site.slurm.cpus_per_gpu if accelerator == "cuda" else share)
@@ -43,6 +52,7 @@ def needs(config: CellConfig, site: Site) -> Resources:
         gpus=gpus,
         gpu_model=site.slurm.gpu_model if gpus else None,
         mem_mb=site.slurm.mem_mb,
+        node_kind=kind,
     )
 
 
@@ -51,6 +61,7 @@ def held_gpus(needs: Resources, site: Site) -> int:
 
     A job without GPUs holds those of its nodes, too, where the site has no other partition for it.
     """
+    site = site.of_kind(needs.node_kind)
     if not site.slurm.exclusive or (not needs.gpus and site.slurm.cpu_partition is not None):
         return needs.gpus
     return max(needs.gpus, needs.nodes * site.count("cuda"))
@@ -67,9 +78,14 @@ def threads_per_rank(config: CellConfig, site: Site) -> int | None:
 
 
 def fits(cell: Resources, block: Resources) -> bool:
-    """Return whether a run with the needs of `cell` can be measured in an allocation that offers `block`."""
+    """Return whether a run with the needs of `cell` can be measured in an allocation that offers `block`.
+
+    It must not leave more than half of the nodes idle: a baseline of one node has no place among sixteen.
+    """
     gpus_fit = cell.gpus * block.nodes <= block.gpus * cell.nodes  # per node
-    return cell.nodes <= block.nodes and cell.cpus <= block.cpus and gpus_fit
+    if cell.node_kind != block.node_kind:
+        return False
+    return cell.nodes <= block.nodes <= 2 * cell.nodes and cell.cpus <= block.cpus and gpus_fit
 
 
 def together(each: Sequence[Resources], runs: int, limits: Limits) -> Resources:
@@ -83,6 +99,7 @@ def together(each: Sequence[Resources], runs: int, limits: Limits) -> Resources:
         gpu_model=next((need.gpu_model for need in each if need.gpu_model), None),
         mem_mb=max(memory, default=None),
         minutes=minutes(runs, limits),
+        node_kind=each[0].node_kind,
     )
 
 

@@ -33,9 +33,11 @@ _JOB_ID = re.compile(r"\$(SLURM_JOB_ID(?![A-Za-z0-9_])|\{SLURM_JOB_ID\})")
 def job_resources(needs: Resources, slurm: Slurm) -> dict[str, Value]:
     """Return the resources in Snakemake's rule for a block with these `needs`; None leaves out an option of sbatch.
 
-    `runtime` is in minutes, `mem_mb` per node, `gpu` the sum over all nodes (or 0). See `across_nodes` for more.
+    `runtime` is in minutes, `mem_mb` per node, `gpu` the sum over all nodes (or 0), and `gres` of one node. See
+    `across_nodes` for more.
     """
-    extra = ["--exclusive" if slurm.exclusive else _ONE_AT_A_TIME, *_gpus_per_node(needs), slurm.extra or ""]
+    extra = ["--exclusive" if slurm.exclusive else _ONE_AT_A_TIME, *_gpus_per_node(needs, slurm), slurm.extra or ""]
+    summed = needs.gpus > 0 and slurm.gpu_request == "gpus"
     return {
         "slurm_partition": _partition(needs, slurm),
         "slurm_account": slurm.account,
@@ -45,8 +47,9 @@ def job_resources(needs: Resources, slurm: Slurm) -> dict[str, Value]:
         "mem_mb": needs.mem_mb,
         "nodes": needs.nodes,
         "cpus_per_task": needs.cpus,
-        "gpu": needs.gpus,
-        "gpu_model": needs.gpu_model if needs.gpus else None,
+        "gpu": needs.gpus if summed else 0,
+        "gpu_model": needs.gpu_model if summed else None,
+        "gres": f"gpu:{_of_one_node(needs)}" if needs.gpus and slurm.gpu_request == "gres" else "",
         "slurm_extra": " ".join(extra).strip(),
     }
 
@@ -60,11 +63,15 @@ def across_nodes(needs: Resources) -> dict[str, Value]:
     return {"mpi": "srun", "tasks": needs.tasks, "tasks_per_gpu": 0}
 
 
-def _gpus_per_node(needs: Resources) -> list[str]:
-    if needs.nodes == 1 or not needs.gpus:
+def _gpus_per_node(needs: Resources, slurm: Slurm) -> list[str]:
+    """Return the option that asks for GPUs by node; the sum over several nodes alone could be shared out unevenly."""
+    if not needs.gpus or slurm.gpu_request == "gres" or (slurm.gpu_request == "gpus" and needs.nodes == 1):
         return []
-    model = f"{needs.gpu_model}:" if needs.gpu_model else ""
-    return [f"--gpus-per-node={model}{needs.gpus // needs.nodes}"]  # the sum alone could be shared out unevenly
+    return [shlex.quote(f"--gpus-per-node={_of_one_node(needs)}")]
+
+
+def _of_one_node(needs: Resources) -> str:
+    return f"{needs.gpu_model}:{needs.gpus // needs.nodes}" if needs.gpu_model else str(needs.gpus // needs.nodes)
 
 
 def before_block(slurm: Slurm) -> str:
@@ -114,6 +121,7 @@ def sbatch_options(needs: Resources, slurm: Slurm) -> str:
     """Return the options of sbatch that ask for a block's job, quoted for a shell; `extra` is there as it stands."""
     asked = job_resources(needs, slurm)
     gpus = f"{needs.gpu_model}:{needs.gpus}" if needs.gpu_model else str(needs.gpus)
+    summed = needs.gpus > 0 and slurm.gpu_request == "gpus"
     options = {
         "--partition": asked["slurm_partition"],
         "--account": asked["slurm_account"],
@@ -124,7 +132,8 @@ def sbatch_options(needs: Resources, slurm: Slurm) -> str:
         "--nodes": asked["nodes"],
         "--ntasks": needs.tasks,
         "--cpus-per-task": asked["cpus_per_task"],
-        "--gpus": gpus if needs.gpus else None,
+        "--gpus": gpus if summed else None,
+        "--gres": asked["gres"] or None,
     }
     stated = [shlex.quote(f"{name}={value}") for name, value in options.items() if value is not None]
     return " ".join([*stated, str(asked["slurm_extra"])]).strip()

@@ -129,15 +129,34 @@ def _refuse_unfit_site(site: Site, file_of: FileOf) -> None:
             "site.probe=True: must be false where jobs go to Slurm: the machine that plans is not the one that "
             f"measures; look in {file_of('site.probe')}"
         )
-    model = site.slurm.gpu_model
-    if model is not None and re.fullmatch(r"[A-Za-z0-9_.]+", model) is None:
+    if site.kinds and site.inventory:
+        raise InputError(
+            "site.inventory and site.kinds are both given: where a site has several kinds of node, each has its own "
+            f"inventory; look in {file_of('site.inventory')}"
+        )
+    if site.kinds and site.scheduler == "local":
+        raise InputError(
+            "site.kinds: needs site.scheduler=slurm, because one machine is one kind of node; its devices of several "
+            f"models stand in site.inventory; look in {file_of('site.kinds')}"
+        )
+    twice = [kind.name for kind in site.kinds if [other.name for other in site.kinds].count(kind.name) > 1]
+    if twice:
+        raise InputError(f"site.kinds: two kinds of node are called '{twice[0]}'; look in {file_of('site.kinds')}")
+    for slurm in (site.slurm, *(kind.slurm for kind in site.kinds)):
+        _refuse_unfit_slurm(slurm, file_of)
+
+
+def _refuse_unfit_slurm(slurm: Slurm, file_of: FileOf) -> None:
+    model = slurm.gpu_model
+    allowed = r"[A-Za-z0-9_.-]+" if slurm.gpu_request == "per_node" else r"[A-Za-z0-9_.]+"
+    if model is not None and re.fullmatch(allowed, model) is None:
         raise InputError(
             f"site.slurm.gpu_model={model}: must be letters, digits, '_' and '.' only, because Snakemake's slurm "
-            "executor plugin takes no others. For a GPU that `sinfo -o %G` calls otherwise, set gpu_model to null, and "
-            "name its nodes by site.slurm.constraint or site.slurm.partition; look in "
-            + file_of("site.slurm.gpu_model")
+            "executor plugin takes no others. For a GPU that `sinfo -o %G` calls otherwise, set "
+            "site.slurm.gpu_request to per_node; or set gpu_model to null, and name its nodes by "
+            "site.slurm.constraint or site.slurm.partition; look in " + file_of("site.slurm.gpu_model")
         )
-    _refuse_extra(site.slurm, file_of)
+    _refuse_extra(slurm, file_of)
 
 
 def _refuse_extra(slurm: Slurm, file_of: FileOf) -> None:

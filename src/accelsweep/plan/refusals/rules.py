@@ -10,17 +10,22 @@ from accelsweep.base.digits import count_of
 from accelsweep.core.config import CellConfig
 from accelsweep.core.settings import Site
 from accelsweep.plan.blocks.resources import held_gpus, needs
+from accelsweep.plan.nodes import serving
 
 _UNITS = {"cpu": "CPU cores", "cuda": "CUDA devices", "mps": "Apple GPUs"}
 
 
 def resolve_auto(site: Site) -> str:
     """Return the accelerator for `accelerator: auto`: the first of cuda, mps and cpu that the site has."""
-    return next((accelerator for accelerator in ("cuda", "mps") if site.count(accelerator)), "cpu")
+    present = {device.accelerator for device in site.devices if device.count}
+    return next((accelerator for accelerator in ("cuda", "mps") if accelerator in present), "cpu")
 
 
 def unsupported(config: CellConfig, site: Site) -> str | None:
-    """Return why a cell with this checked config cannot run at `site`, or None if nothing speaks against it."""
+    """Return why a cell with this checked config cannot run at `site`, or None if nothing speaks against it.
+
+    Raises InputError where the config names a kind of node that the site lacks, or none of several.
+    """
     return _by_config(config) or _by_inventory(config, site)
 
 
@@ -39,7 +44,11 @@ def _by_config(config: CellConfig) -> str | None:
 
 def _by_inventory(config: CellConfig, site: Site) -> str | None:
     accelerator, devices, nodes = config.accelerator, config.devices, config.num_nodes
+    others = [device.model for device in site.devices if device.accelerator == accelerator]
+    site = serving(config, site)
     have = site.count(accelerator)
+    if not have and others and config.device_model:
+        return f"the site '{site.name}' has no {accelerator}:{config.device_model}; it has: {', '.join(others)}"
     if not have:
         return f"the site '{site.name}' has no {_UNITS[accelerator]}"
     if devices > have:

@@ -53,7 +53,8 @@ def run_node(spec_path: Path) -> None:
     report.write(report_file(spec, node))
     with signals.caught(), _scratch(node):
         try:
-            with leased(spec.config, f"{spec.run.name} of {spec.sweep}", _patience(signals), _say) as lease:
+            holder, models = f"{spec.run.name} of {spec.sweep}", spec.device_models
+            with leased(spec.config, holder, _patience(signals), _say, models) as lease:
                 _run(spec, report, ranks, lease, signals)
         except NotEnoughDevices as error:
             _refuse(spec, report, ranks, Outcome.crashed, "none", f"{host}: {error}")
