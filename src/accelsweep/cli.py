@@ -18,10 +18,13 @@ from accelsweep.commands.arguments import (
     AnySweep,
     AsJson,
     Before,
+    CancelOld,
     Cfg,
     Claims,
+    Jobs,
     ListedOutcome,
     Name,
+    Notify,
     Overrides,
     Profile,
     ProfileToCheck,
@@ -30,7 +33,9 @@ from accelsweep.commands.arguments import (
     Sort,
     SweepName,
     Sweeps,
+    TimeBudget,
     TrackingUri,
+    Versions,
 )
 from accelsweep.commands.command_line import INTERRUPTED, Commands, OfHydra, fail
 
@@ -48,6 +53,11 @@ app = typer.Typer(
 )
 
 
+def _addresses(given: list[str] | None) -> tuple[str, ...]:
+    """Return where notices go: the addresses that were given, or that of the environment."""
+    return tuple(given or filter(None, [os.environ.pop(NOTIFY_VARIABLE, None)]))
+
+
 @app.command()
 def init(folder: Annotated[Path, typer.Argument(help="the folder; it is made where there is none")] = Path()) -> None:
     """Write a model, its data, an experiment and a test of your own to begin with. Overwrites nothing."""
@@ -61,20 +71,13 @@ def run(
     overrides: Overrides = None,
     name: Name = None,
     profile: Profile = "local",
-    jobs: Annotated[int | None, typer.Option("--jobs", "-j", min=1, help="Snakemake jobs at once")] = None,
+    jobs: Jobs = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", "-n", help="show the plan and write nothing")] = False,
     add_repeats: AddRepeats = 0,
-    time_budget: Annotated[str | None, typer.Option(help="start no run after this time: 90s, 30m, 2h")] = None,
+    time_budget: TimeBudget = None,
     tracking_uri: TrackingUri = None,
-    cancel_old: Annotated[
-        bool, typer.Option("--cancel-old", help="end the remains of an earlier command on this machine")
-    ] = False,
-    notify: Annotated[
-        list[str] | None,
-        typer.Option(
-            help="tell of the end, the first failure and a standstill: 'command: ...' or an address of apprise",
-        ),
-    ] = None,
+    cancel_old: CancelOld = False,
+    notify: Notify = None,
     cfg: Cfg = None,
 ) -> None:
     """Plan a sweep, measure its missing runs, and write its report. The same command again resumes it."""
@@ -93,12 +96,44 @@ def run(
         time_budget=time_budget,
         tracking_uri=tracking_uri,
         cancel_old=cancel_old,
-        notify=tuple(notify or filter(None, [os.environ.pop(NOTIFY_VARIABLE, None)])),
+        notify=_addresses(notify),
     )
     if dry_run:
         planning.print_plan(Path.cwd(), request.overrides, name=name, add_repeats=add_repeats, profile=profile)
         return
     raise typer.Exit(running.run(Path.cwd(), request))
+
+
+@app.command(cls=OfHydra)
+def ab(
+    words: Versions,
+    name: Name = None,
+    profile: Profile = "local",
+    jobs: Jobs = None,
+    add_repeats: AddRepeats = 0,
+    time_budget: TimeBudget = None,
+    tracking_uri: TrackingUri = None,
+    cancel_old: CancelOld = False,
+    notify: Notify = None,
+) -> None:
+    """Compare commits of your repository, or . for its files as they are now, measured side by side in each block."""
+    from accelsweep.commands.ab import compare_versions, words_apart
+    from accelsweep.commands.run import Request
+
+    versions, overrides = words_apart(words)
+    request = Request(
+        overrides=overrides,
+        versions=versions,
+        name=name,
+        profile=profile,
+        jobs=jobs,
+        add_repeats=add_repeats,
+        time_budget=time_budget,
+        tracking_uri=tracking_uri,
+        cancel_old=cancel_old,
+        notify=_addresses(notify),
+    )
+    raise typer.Exit(compare_versions(Path.cwd(), request))
 
 
 @app.command(cls=OfHydra)

@@ -55,6 +55,21 @@ Claims = Annotated[
     list[str] | None,
     typer.Argument(help="of conf/experiment/claims (default: all)", autocompletion=_completing("claims")),
 ]
+Versions = Annotated[
+    list[str],
+    typer.Argument(
+        help="two or more commits, the baseline first, or . for the files as they are now; then Hydra overrides",
+        show_default=False,
+        autocompletion=_override,
+    ),
+]
+Jobs = Annotated[int | None, typer.Option("--jobs", "-j", min=1, help="Snakemake jobs at once")]
+TimeBudget = Annotated[str | None, typer.Option(help="start no run after this time: 90s, 30m, 2h")]
+CancelOld = Annotated[bool, typer.Option("--cancel-old", help="end the remains of an earlier command on this machine")]
+Notify = Annotated[
+    list[str] | None,
+    typer.Option(help="tell of the end, the first failure and a standstill: 'command: ...' or an address of apprise"),
+]
 Name = Annotated[str | None, typer.Option("--name", help="name the sweep (default: the experiment's name)")]
 Cfg = Annotated[str | None, typer.Option("--cfg", help="print the composed config and stop; the only choice is `job`")]
 Profile = Annotated[

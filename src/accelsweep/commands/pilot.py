@@ -52,12 +52,14 @@ def plan_after_pilot(
         return None
     if needed.repeats <= settings.repeats:
         return None
-    further = make_plan(home, overrides, name=name, decided=needed.repeats)
+    further = make_plan(home, overrides, name=name, decided=needed.repeats, trees=plan.trees)
     affordable = _affordable(home, further, settings.repeats, seconds_left)
     say(_in_words(needed, settings.repeats, affordable))
     if affordable <= settings.repeats:
         return None
-    return further if affordable >= needed.repeats else make_plan(home, overrides, name=name, decided=affordable)
+    if affordable >= needed.repeats:
+        return further
+    return make_plan(home, overrides, name=name, decided=affordable, trees=plan.trees)
 
 
 def _affordable(home: Path, further: Plan, measured: int, seconds_left: float | None) -> int:

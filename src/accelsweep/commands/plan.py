@@ -77,7 +77,7 @@ def _table(home: Path, plan: Plan) -> PlanTable:
 
     folder = SweepFolder(home, plan.manifest.sweep)
     records = list(readable_records(folder, plan.manifest.wanted_runs()))
-    return plan_table(plan, standing(records, home, plan.manifest.site), time_taken(folder, records))
+    return plan_table(plan, standing(records, folder, plan.manifest.site), time_taken(folder, records))
 
 
 def _others_now(manifest: Manifest) -> list[str]:

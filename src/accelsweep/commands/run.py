@@ -44,9 +44,10 @@ _POLL_SECONDS = 0.5
 
 @dataclass(frozen=True)
 class Request:
-    """The user's arguments of `run`."""
+    """The user's arguments of `run`, and of `ab` the names of the `versions` that it compares."""
 
     overrides: tuple[str, ...]
+    versions: tuple[str, ...] = ()
     name: str | None = None
     profile: str = "local"
     jobs: int | None = None
@@ -65,7 +66,8 @@ class Request:
         options |= {"--profile": self.profile if self.profile != "local" else None}
         given = [part for option, value in options.items() if value is not None for part in (option, str(value))]
         given += [part for address in self.notify for part in ("--notify", Target(address).shown)]
-        return shlex.join(["accelsweep", "run", *self.overrides, *given])
+        command = ["ab", *self.versions] if self.versions else ["run"]
+        return shlex.join(["accelsweep", *command, *self.overrides, *given])
 
 
 @dataclass(frozen=True)
@@ -83,13 +85,11 @@ def run(home: Path, request: Request) -> int:
 
 def carried_out(home: Path, request: Request) -> Ended:
     """Run the sweep to its report; return how that ended."""
-    from accelsweep.plan.make import make_plan
-
     profile, targets = find_profile(request.profile), tuple(map(Target, request.notify))
     for target in targets:
         target.check()
     budget_seconds = seconds_of(request.time_budget)
-    plan = make_plan(home, request.overrides, name=request.name, add_repeats=request.add_repeats)
+    plan = _planned(home, request)
     site = plan.manifest.site
     check_profile(profile, site)
     if site.scheduler == "slurm":
@@ -106,6 +106,22 @@ def carried_out(home: Path, request: Request) -> Ended:
             code = _conclude(folder, code)
     notices.ended(code)
     return Ended(folder.name, code)
+
+
+def _planned(home: Path, request: Request) -> Plan:
+    """Return the plan, after the trees of its versions were made."""
+    from accelsweep.plan.make import make_plan
+
+    if not request.versions:
+        return make_plan(home, request.overrides, name=request.name, add_repeats=request.add_repeats)
+    from accelsweep.drive.versions.repository import Repository
+    from accelsweep.drive.versions.trees import trees_made, versions_named
+
+    assert request.name is not None, "`ab` names its sweep"
+    repository = Repository.around(home)
+    versions = versions_named(repository, request.versions)
+    with trees_made(SweepFolder(home, request.name), repository, versions) as trees:
+        return make_plan(home, request.overrides, name=request.name, add_repeats=request.add_repeats, trees=trees)
 
 
 def _measured(folder: SweepFolder, request: Request, plan: Plan, budget_seconds: float | None, notices: Notices) -> int:

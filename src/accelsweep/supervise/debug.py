@@ -18,6 +18,7 @@ from accelsweep.rank.spec import RankResult, RunSpec
 from accelsweep.state.folders import SweepFolder
 from accelsweep.supervise.leases import Lease, leased
 from accelsweep.supervise.processes.launchers import Launch, Launchers, rendezvous
+from accelsweep.supervise.versions import VersionAtHand, Versions
 
 _FIRST_RANK = {"RANK": "0", "LOCAL_RANK": "0"}
 
@@ -33,12 +34,13 @@ def debug_cell(folder: SweepFolder, cell: str, launchers: Launchers | None = Non
         spec = _spec(folder, cell, Path(attempt))
         spec.write(spec.file())
         with leased(spec.config, f"process {os.getpid()} (debugging {cell})", _pause, _say) as lease:
-            _run(spec, lease, launchers)
+            _run(spec, lease, launchers, Versions(folder).needed(spec.config))
         return RankResult.read(spec.rank_result(0))
 
 
-def _run(spec: RunSpec, lease: Lease, launchers: Launchers) -> None:
-    shared = {**lease.environment, **rendezvous(spec), **spec.config.env}
+def _run(spec: RunSpec, lease: Lease, launchers: Launchers, version: VersionAtHand | None) -> None:
+    own = {} if version is None else version.environment
+    shared = {**lease.environment, **rendezvous(spec), **own, **spec.config.env}
     sys.stderr.flush()
     peers = launchers.start(
         Launch(spec, "spawn", shared, sys.stderr.fileno(), lease.descriptors), range(1, spec.world_size)

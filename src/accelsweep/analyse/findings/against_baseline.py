@@ -23,6 +23,7 @@ from accelsweep.analyse.statistics.intervals import (
 from accelsweep.analyse.statistics.pools import Pair, Values, intervals
 from accelsweep.core.findings import Estimate, Speedup, Verdict
 from accelsweep.core.outcome import Outcome
+from accelsweep.core.plans import Manifest
 from accelsweep.core.record import Doubt
 
 
@@ -52,21 +53,26 @@ class Rules:
     across: Collection[str]
 
 
-def family_size(groups: Sequence[CellRuns], baseline: str | None) -> int:
+def family_size(groups: Sequence[CellRuns], manifest: Manifest) -> int:
     """Return the number of ratios that a sweep prints: one per supported row that is not the baseline's.
 
     Rows that were not measured count too, so that a failure, or looking early, does not make the others' intervals
     narrower.
     """
-    return max(1, sum(group.cell != baseline and group.planned.unsupported is None for group in groups))
+    baselines = manifest.baselines
+    return max(1, sum(one.cell not in baselines and one.planned.unsupported is None for one in groups))
 
 
-def against_baseline(groups: Sequence[CellRuns], baselines: Sequence[CellRuns], rules: Rules) -> list[Comparison]:
-    """Compare each row with the baseline; `baselines` are the baseline's rows, one per kind of hardware.
+def against_baseline(groups: Sequence[CellRuns], manifest: Manifest, rules: Rules) -> list[Comparison]:
+    """Compare each row with its baseline, which has a row for each kind of hardware.
 
     All rows are compared at once, because the noise of the other rows goes into each interval.
     """
-    found = [_beforehand(group, baselines, rules) for group in groups]
+    rows: dict[str, list[CellRuns]] = {}
+    partners = manifest.partners
+    for one in groups:
+        rows.setdefault(one.cell, []).append(one)
+    found = [_beforehand(group, rows.get(partners.get(group.cell, ""), []), rules) for group in groups]
     asked = [(group, one) for group, one in zip(groups, found, strict=True) if isinstance(one, CellRuns)]
     compared = iter(compare(asked, rules))
     return [one if isinstance(one, Comparison) else next(compared) for one in found]
