@@ -21,6 +21,7 @@ from accelsweep.commands.arguments import (
     CancelOld,
     Cfg,
     Claims,
+    FailIf,
     Jobs,
     ListedOutcome,
     Name,
@@ -115,6 +116,8 @@ def ab(
     tracking_uri: TrackingUri = None,
     cancel_old: CancelOld = False,
     notify: Notify = None,
+    fail_if: FailIf = None,
+    as_json: AsJson = False,
 ) -> None:
     """Compare commits of your repository, or . for its files as they are now, measured side by side in each block."""
     from accelsweep.commands.ab import compare_versions, words_apart
@@ -133,7 +136,7 @@ def ab(
         cancel_old=cancel_old,
         notify=_addresses(notify),
     )
-    raise typer.Exit(compare_versions(Path.cwd(), request))
+    raise typer.Exit(compare_versions(Path.cwd(), request, fail_if, as_json=as_json))
 
 
 @app.command(cls=OfHydra)
@@ -236,7 +239,7 @@ def publish(name: SweepName, tracking_uri: TrackingUri = None) -> None:
 def compare(
     before: Before,
     after: After,
-    fail_if: Annotated[str | None, typer.Option(help="exit 3 on a supported regression, e.g. slower:2%")] = None,
+    fail_if: FailIf = None,
     as_json: AsJson = False,
 ) -> None:
     """Compare two sweeps setting by setting, with intervals and verdicts."""

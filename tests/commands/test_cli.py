@@ -11,7 +11,8 @@ SURFACE = {
     "init": "FOLDER",
     "run": "OVERRIDES --name --profile --jobs -j --dry-run -n --add-repeats --time-budget --tracking-uri "
     "--cancel-old --notify --cfg",
-    "ab": "WORDS --name --profile --jobs -j --add-repeats --time-budget --tracking-uri --cancel-old --notify",
+    "ab": "WORDS --name --profile --jobs -j --add-repeats --time-budget --tracking-uri --cancel-old --notify "
+    "--fail-if --json",
     "plan": "OVERRIDES --name --profile --add-repeats --cfg --json",
     "status": "NAME --json",
     "runs": "NAME --outcome --sort --json",

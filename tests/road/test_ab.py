@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -33,7 +35,7 @@ def measured(tmp_path_factory: pytest.TempPathFactory, leases: str) -> tuple[Hom
     home = Home(tmp_path_factory.mktemp("home") / "für mich", ACCELSWEEP_LEASES=leases, **beside_the_server())
     slower = MODULE.replace("return self.layer", "import time; time.sleep(0.001)\n        return self.layer")
     repository(home.path, {"toy.py": slower}, {"toy.py": f"import nothing_at_all\n{MODULE}"})
-    return home, home.accelsweep("ab", "HEAD~2", "HEAD~1", "HEAD", *COMMAND)
+    return home, home.accelsweep("ab", "HEAD~2", "HEAD~1", "HEAD", *COMMAND, "--fail-if", "slower:2%")
 
 
 def test_a_commit_that_breaks_the_import_is_a_row_with_its_reason_and_the_others_are_measured(measured) -> None:
@@ -46,6 +48,7 @@ def test_a_commit_that_breaks_the_import_is_a_row_with_its_reason_and_the_others
     assert second.rate is not None
     assert broken.outcomes == {Outcome.crashed: 1}
     assert "nothing_at_all" in broken.reasons[0]
+    assert "slower:2%: 2 of 2 comparisons could not be judged" in result.stdout
 
 
 def test_each_run_had_the_sources_of_its_commit_and_says_which(measured) -> None:
@@ -65,8 +68,11 @@ def test_a_deleted_worktree_loses_nothing_and_is_made_again(measured) -> None:
     before = {path: path.stat().st_mtime_ns for path in folder.records_on_top()}
     for tree in trees:
         without(tree)
-    result = home.accelsweep("ab", "HEAD~2", "HEAD~1", *COMMAND)
-    assert result.returncode == 0, result.stdout
+    command = [sys.executable, "-m", "accelsweep", "ab", "HEAD~2", "HEAD~1", *COMMAND, "--json"]
+    result = subprocess.run(command, cwd=home.path, env=home.environment, capture_output=True, text=True, check=False)
+    assert result.returncode == 0, result.stderr
+    told = json.loads(result.stdout)
+    assert [row["axes"] for row in told["rows"]] == [{"version": "HEAD~1"}]
     assert {path: path.stat().st_mtime_ns for path in folder.records_on_top()} == before
     assert [tree for tree in trees if not tree.is_dir()] == [folder.version(git(home.path, "rev-parse", "HEAD")[:12])]
 

@@ -81,6 +81,7 @@ ProfileToCheck = Annotated[
     typer.Option("--profile", help="as for `run`: refused if it does not fit the site", autocompletion=_PROFILES),
 ]
 AddRepeats = Annotated[int, typer.Option("--add-repeats", min=0, help="add K whole blocks to the plan")]
+FailIf = Annotated[str | None, typer.Option(help="exit 3 on a supported regression, e.g. slower:2%")]
 AsJson = Annotated[bool, typer.Option("--json", help="answer with one JSON object, for scripts")]
 TrackingUri = Annotated[str | None, typer.Option("--tracking-uri", help="MLflow store (default: sqlite:///mlflow.db)")]
 ListedOutcome = Annotated[
