@@ -29,6 +29,7 @@ from accelsweep.commands.arguments import (
     Overrides,
     Profile,
     ProfileToCheck,
+    Pythons,
     RetriedOutcome,
     Setting,
     Sort,
@@ -107,7 +108,8 @@ def run(
 
 @app.command(cls=OfHydra)
 def ab(
-    words: Versions,
+    words: Versions = None,
+    python: Pythons = None,
     name: Name = None,
     profile: Profile = "local",
     jobs: Jobs = None,
@@ -119,14 +121,16 @@ def ab(
     fail_if: FailIf = None,
     as_json: AsJson = False,
 ) -> None:
-    """Compare commits of your repository, or . for its files as they are now, measured side by side in each block."""
+    """Compare commits of your repository, or environments, measured side by side in each block."""
     from accelsweep.commands.ab import compare_versions, words_apart
     from accelsweep.commands.run import Request
 
-    versions, overrides = words_apart(words)
+    versions, overrides = words_apart(words or ())
     request = Request(
         overrides=overrides,
         versions=versions,
+        pythons=tuple(python or ()),
+        compares=True,
         name=name,
         profile=profile,
         jobs=jobs,

@@ -42,6 +42,8 @@ def difference(a: CellRuns, b: CellRuns, axes: Collection[str], across: Collecti
 
 def build_doubt(a: CellRuns, b: CellRuns) -> Doubt | None:
     """Return the doubt that the compared runs used different builds of the same version, or None."""
+    if "environment" in _version_kinds(a, b):
+        return None
     message, remedy = "the build tag of {} differs", "measure both with the same build of {}"
     return _doubt(lambda run: run.builds, "build_differs", message, remedy, a, b)
 

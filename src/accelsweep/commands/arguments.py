@@ -55,8 +55,12 @@ Claims = Annotated[
     list[str] | None,
     typer.Argument(help="of conf/experiment/claims (default: all)", autocompletion=_completing("claims")),
 ]
+Pythons = Annotated[
+    list[str] | None,
+    typer.Option("--python", help="an environment's interpreter instead of a commit; give two or more"),
+]
 Versions = Annotated[
-    list[str],
+    list[str] | None,
     typer.Argument(
         help="two or more commits, the baseline first, or . for the files as they are now; then Hydra overrides",
         show_default=False,

@@ -44,10 +44,12 @@ _POLL_SECONDS = 0.5
 
 @dataclass(frozen=True)
 class Request:
-    """The user's arguments of `run`, and of `ab` the names of the `versions` that it compares."""
+    """The user's arguments of `run`, or of `ab`, which `compares` `versions` or the environments of `pythons`."""
 
     overrides: tuple[str, ...]
     versions: tuple[str, ...] = ()
+    pythons: tuple[str, ...] = ()
+    compares: bool = False
     name: str | None = None
     profile: str = "local"
     jobs: int | None = None
@@ -66,7 +68,8 @@ class Request:
         options |= {"--profile": self.profile if self.profile != "local" else None}
         given = [part for option, value in options.items() if value is not None for part in (option, str(value))]
         given += [part for address in self.notify for part in ("--notify", Target(address).shown)]
-        command = ["ab", *self.versions] if self.versions else ["run"]
+        environments = [part for path in self.pythons for part in ("--python", path)]
+        command = ["ab", *self.versions, *environments] if self.compares else ["run"]
         return shlex.join(["accelsweep", *command, *self.overrides, *given])
 
 
@@ -112,15 +115,12 @@ def _planned(home: Path, request: Request) -> Plan:
     """Return the plan, after the trees of its versions were made."""
     from accelsweep.plan.make import make_plan
 
-    if not request.versions:
+    if not request.compares:
         return make_plan(home, request.overrides, name=request.name, add_repeats=request.add_repeats)
-    from accelsweep.drive.versions.repository import Repository
-    from accelsweep.drive.versions.trees import trees_made, versions_named
+    from accelsweep.drive.versions.trees import trees_of
 
     assert request.name is not None, "`ab` names its sweep"
-    repository = Repository.around(home)
-    versions = versions_named(repository, request.versions)
-    with trees_made(SweepFolder(home, request.name), repository, versions) as trees:
+    with trees_of(SweepFolder(home, request.name), request.versions, request.pythons) as trees:
         return make_plan(home, request.overrides, name=request.name, add_repeats=request.add_repeats, trees=trees)
 
 

@@ -39,6 +39,8 @@ def debug_cell(folder: SweepFolder, cell: str, launchers: Launchers | None = Non
 
 
 def _run(spec: RunSpec, lease: Lease, launchers: Launchers, version: VersionAtHand | None) -> None:
+    if version is not None and version.known.version.python is not None:
+        raise InputError(f"debug runs in this environment: give the command with {version.known.version.python}")
     own = {} if version is None else version.environment
     shared = {**lease.environment, **rendezvous(spec), **own, **spec.config.env}
     sys.stderr.flush()

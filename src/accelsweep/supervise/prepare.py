@@ -86,7 +86,7 @@ def _prepared_each(configs: Mapping[str, CellConfig], versions: Versions) -> lis
     done = _prepared(parts.pop(None, {}))
     for part in parts.values():
         version = versions.of(next(iter(part.values())))
-        if version is not None and not version.needs_own_interpreter:
+        if version is not None:
             done += _prepared_apart(part, version)
     return done
 
@@ -97,7 +97,8 @@ def _prepared_apart(configs: Mapping[str, CellConfig], version: VersionAtHand) -
     child = os.fork()
     if child == 0:
         try:
-            os.environ.update(version.environment)
+            if not version.needs_own_interpreter:  # else its data is prepared by the modules that are here
+                os.environ.update(version.environment)
             if (own_tree := OwnTree.of_this_run()) is not None:
                 own_tree.put_first()
             with os.fdopen(theirs, "w") as answer:

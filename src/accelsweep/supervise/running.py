@@ -134,7 +134,8 @@ class Runner:
         environment = {**lease.environment, **rendezvous(spec), **own, **spec.config.env}
         path = self._place(spec.run).attempt(spec.attempt) / "run.log"
         with RunLog(path, self.limits.log_bytes) as log:
-            launch = Launch(spec, kind, environment, log.write_end, lease.descriptors)
+            python = None if version is None else version.known.version.python
+            launch = Launch(spec, kind, environment, log.write_end, lease.descriptors, python)
             ranks: Ranks
             if kind == "srun":
                 ranks = start_across_nodes(launch, self.block.resources.cpus)

@@ -37,7 +37,9 @@ class Present:
 
     def read(self, config: CellConfig) -> Fingerprint:
         """Return the fingerprint, read anew: a block lasts long enough for its user to edit a source meanwhile."""
-        found = self._known[_key(config)] = fingerprint(self._sources(config), config.accelerator)
+        version = self._version(config)
+        software = version.known.software if version is not None else {}
+        found = self._known[_key(config)] = fingerprint(self._sources(config), config.accelerator, software)
         return found
 
     def _sources(self, config: CellConfig) -> dict[str, str]:

@@ -18,6 +18,7 @@ from accelsweep.base.errors import AccelsweepError, DamagedFile, InputError
 from accelsweep.core.plans import Manifest
 from accelsweep.core.versions import Tree, Version
 from accelsweep.drive.versions.copying import WORKING_TREE, copy_working_tree, is_whole_copy, version_of
+from accelsweep.drive.versions.environments import environments
 from accelsweep.drive.versions.repository import GitFailed, Repository, git
 from accelsweep.drive.versions.worktrees import add_worktree, is_whole_worktree, remove_worktree
 from accelsweep.machine.locks import lease_folder
@@ -55,6 +56,19 @@ def trees_made(folder: SweepFolder, repository: Repository, versions: Iterable[V
             with contextlib.suppress(OSError):
                 folder.root.rmdir()
         raise
+
+
+@contextlib.contextmanager
+def trees_of(folder: SweepFolder, names: Sequence[str], pythons: Sequence[str]) -> Iterator[tuple[Tree, ...]]:
+    """Give the trees of commits, or what is known of environments, to the with-block, which plans the sweep."""
+    if pythons and names:
+        raise InputError(f"{names[0]} is a commit and --python an environment: compare the ones or the others")
+    if pythons:
+        yield environments(folder.home, pythons)
+        return
+    repository = Repository.around(folder.home)
+    with trees_made(folder, repository, versions_named(repository, names)) as trees:
+        yield trees
 
 
 def _made(folder: SweepFolder, repository: Repository, version: Version) -> Tree:
