@@ -37,6 +37,7 @@ from accelsweep.commands.arguments import (
     Sweeps,
     TimeBudget,
     TrackingUri,
+    UntilDecided,
     Versions,
 )
 from accelsweep.commands.command_line import INTERRUPTED, Commands, OfHydra, fail
@@ -77,6 +78,7 @@ def run(
     dry_run: Annotated[bool, typer.Option("--dry-run", "-n", help="show the plan and write nothing")] = False,
     add_repeats: AddRepeats = 0,
     time_budget: TimeBudget = None,
+    until_decided: UntilDecided = False,
     tracking_uri: TrackingUri = None,
     cancel_old: CancelOld = False,
     notify: Notify = None,
@@ -96,12 +98,20 @@ def run(
         jobs=jobs,
         add_repeats=add_repeats,
         time_budget=time_budget,
+        until_decided=until_decided,
         tracking_uri=tracking_uri,
         cancel_old=cancel_old,
         notify=_addresses(notify),
     )
     if dry_run:
-        planning.print_plan(Path.cwd(), request.overrides, name=name, add_repeats=add_repeats, profile=profile)
+        planning.print_plan(
+            Path.cwd(),
+            request.overrides,
+            name=name,
+            add_repeats=add_repeats,
+            profile=profile,
+            until_decided=until_decided,
+        )
         return
     raise typer.Exit(running.run(Path.cwd(), request))
 
@@ -115,6 +125,7 @@ def ab(
     jobs: Jobs = None,
     add_repeats: AddRepeats = 0,
     time_budget: TimeBudget = None,
+    until_decided: UntilDecided = False,
     tracking_uri: TrackingUri = None,
     cancel_old: CancelOld = False,
     notify: Notify = None,
@@ -136,6 +147,7 @@ def ab(
         jobs=jobs,
         add_repeats=add_repeats,
         time_budget=time_budget,
+        until_decided=until_decided,
         tracking_uri=tracking_uri,
         cancel_old=cancel_old,
         notify=_addresses(notify),

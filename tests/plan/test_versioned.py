@@ -81,6 +81,22 @@ def test_more_repeats_add_blocks_and_keep_the_old_ones(home: Path, two: tuple[Tr
     assert all(len(block.runs) == 3 for block in third.manifest.blocks), "no old block holds all three"
 
 
+def test_a_decided_setting_is_wanted_in_no_further_block_in_any_version(home: Path, two: tuple[Tree, Tree]) -> None:
+    sizes = ("batch_size=8,16",)
+    names = settings(planned(home, *two, overrides=sizes))
+    plan = make_plan(
+        home,
+        [*TOY, *sizes],
+        name="ab",
+        trees=two,
+        until_decided=True,
+        decided=5,
+        decided_at={names[8, "HEAD"]: 3},
+    )
+    counted = Counter(Run.parse(run).cell for run in plan.manifest.wanted_runs())
+    assert counted == {name: 3 if size == 8 else 5 for (size, _), name in names.items()}
+
+
 def test_each_setting_has_its_baseline_in_the_first_version(home: Path, two: tuple[Tree, Tree]) -> None:
     plan = planned(home, *two, overrides=("batch_size=8,16",))
     names, partners = settings(plan), plan.manifest.partners

@@ -85,13 +85,15 @@ def analyse(runs: Iterable[RunRow], manifest: Manifest) -> Findings:
         claims=_claims(manifest, groups),
         ladder=ladders(groups, manifest.settings.report.ladder, rules, names),
         origin=origin_of(rows),
+        looks=tuple(rules.looks),
     )
 
 
 def _rules(manifest: Manifest, groups: Sequence[CellRuns]) -> Rules:
     analysis = manifest.settings.analysis
     family = Family(family_size(groups, manifest), analysis.confidence)
-    return Rules(family, analysis.threshold, manifest.axes, analysis.across)
+    looks = manifest.settings.looks if manifest.settings.until_decided else ()
+    return Rules(family, analysis.threshold, manifest.axes, analysis.across, looks)
 
 
 @dataclass(frozen=True)

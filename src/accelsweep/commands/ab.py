@@ -34,13 +34,17 @@ def words_apart(words: Sequence[str]) -> tuple[tuple[str, ...], tuple[str, ...]]
 def compare_versions(home: Path, request: Request, fail_if: str | None = None, *, as_json: bool = False) -> int:
     """Measure the versions that `request` names, and write the report; return the exit code.
 
-    With `fail_if` that is 3 for a supported regression, 1 where a setting could not be judged, and 0 otherwise.
+    With `fail_if` that is 3 for a supported regression, 1 where a setting could not be judged, and 0 otherwise. Where
+    looks decide about more blocks, the gate's threshold is that of the verdicts.
     """
     from accelsweep.analyse.findings.between_sweeps import parse_gate
     from accelsweep.analyse.findings.gate import gated, worst
     from accelsweep.plan.versioned import usual_name
 
     gate = parse_gate(fail_if) if fail_if is not None else None
+    if gate is not None and request.until_decided and not any(map(_is_threshold, request.overrides)):
+        decides = f"analysis.threshold={gate.threshold:g}"  # else blocks would be spent on another question
+        request = replace(request, overrides=(*request.overrides, decides))
     name = request.name or usual_name(home, request.overrides)
     with contextlib.redirect_stdout(sys.stderr) if as_json else contextlib.nullcontext():
         ended = carried_out(home, replace(request, name=name))
@@ -57,6 +61,10 @@ def compare_versions(home: Path, request: Request, fail_if: str | None = None, *
     elif fail_if is not None and state is not None:
         say(f"{fail_if}: {_in_words(settings, state)}")
     return _code(ended, state)
+
+
+def _is_threshold(override: str) -> bool:
+    return override.lstrip("+").partition("=")[0] == "analysis.threshold"
 
 
 def _code(ended: Ended, state: GateState | None) -> int:

@@ -69,6 +69,10 @@ Versions = Annotated[
 ]
 Jobs = Annotated[int | None, typer.Option("--jobs", "-j", min=1, help="Snakemake jobs at once")]
 TimeBudget = Annotated[str | None, typer.Option(help="start no run after this time: 90s, 30m, 2h")]
+UntilDecided = Annotated[
+    bool,
+    typer.Option("--until-decided", help="look after 3, 5, 8, 12 and 20 blocks, and go on with what is undecided"),
+]
 CancelOld = Annotated[bool, typer.Option("--cancel-old", help="end the remains of an earlier command on this machine")]
 Notify = Annotated[
     list[str] | None,

@@ -156,7 +156,10 @@ class Manifest(Document):
 
     def body(self) -> dict[str, Any]:
         """Return the contents as plain data; a sweep without versions has the file that it always had."""
-        return self.model_dump(mode="json", exclude=None if self.compared else {"compared"})
+        later: dict[str, Any] = {} if self.compared else {"compared": True}
+        if not self.settings.until_decided:
+            later["settings"] = {"until_decided", "decided_at"}
+        return self.model_dump(mode="json", exclude=later)
 
     @property
     def partners(self) -> dict[str, str]:

@@ -7,7 +7,7 @@ that bad input leaves no trace. `write_plan` then writes blocks first and the ma
 from __future__ import annotations
 
 import gc
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,7 +18,7 @@ from accelsweep.base.secrets import without_secrets
 from accelsweep.base.shipped import config_folders
 from accelsweep.core.cell import Cell
 from accelsweep.core.plans import Block, Manifest, PlannedCell
-from accelsweep.core.settings import BlockSettings, Settings
+from accelsweep.core.settings import LOOKS, BlockSettings, Settings
 from accelsweep.core.versions import VERSION, Tree, Version
 from accelsweep.plan import select
 from accelsweep.plan.blocks import earlier
@@ -64,20 +64,25 @@ def make_plan(
     name: str | None = None,
     add_repeats: int = 0,
     decided: int | None = None,
+    until_decided: bool = False,
+    decided_at: Mapping[str, int] | None = None,
     trees: Sequence[Tree] = (),
 ) -> Plan:
     """Return the plan for Hydra overrides given in the working directory `home`; write nothing.
 
     `name` is the sweep's name, by default the config's `name`, else the experiment's. `add_repeats` adds so many whole
     blocks to those of the earlier plan of this name. Later plans keep them while the config's `repeats` stays the same.
-    `decided` is the number of blocks that a pilot asks for, where `repeats` is `auto`; later plans keep it too. `trees`
-    are those of the versions that the sweep compares, the baseline first. Raises InputError for anything that is wrong
-    with the input.
+    `decided` is the number of blocks that a pilot asks for, where `repeats` is `auto`; later plans keep it too. With
+    `until_decided` it is that of the next look, and `decided_at` are the settings that were decided before. `trees` are
+    those of the versions that the sweep compares, the baseline first. Raises InputError for anything that is wrong with
+    the input.
     """
     if add_repeats < 0:
         raise InputError(f"--add-repeats {add_repeats}: repeats can only be added; `repeats=N` wants fewer")
     with _seldom_collected():
-        return _made(home.resolve(), overrides, name, add_repeats, decided, tuple(trees))
+        return _made(
+            home.resolve(), overrides, name, _Asked(add_repeats, decided, until_decided, decided_at), tuple(trees)
+        )
 
 
 @contextmanager
@@ -95,8 +100,7 @@ def _made(
     home: Path,
     overrides: Sequence[str],
     name: str | None,
-    add_repeats: int,
-    decided: int | None,
+    asked: _Asked,
     trees: tuple[Tree, ...],
 ) -> Plan:
     if trees:
@@ -108,7 +112,7 @@ def _made(
     default = (grid.experiment or "sweep").replace("/", "-")
     folder = SweepFolder(home, next(given for given in (name, grid.name, default) if given is not None))
     past = earlier.read(folder)
-    settings = _with_repeats(grid.settings, past.manifest.settings if past.manifest else None, add_repeats, decided)
+    settings = _with_repeats(grid.settings, past.manifest.settings if past.manifest else None, asked)
     baseline, notes = choose_baseline(grid)
     if trees:  # each setting has a baseline of its own, and none of them stands in every block
         settings, notes = settings.model_copy(update={"block": _once_each(settings.block)}), ()
@@ -191,17 +195,46 @@ def write_plan(home: Path, plan: Plan) -> SweepFolder:
     return folder
 
 
-def _with_repeats(settings: Settings, before: Settings | None, add: int, decided: int | None) -> Settings:
+@dataclass(frozen=True)
+class _Asked:
+    """How many blocks are asked for, as `make_plan` takes it."""
+
+    add: int
+    decided: int | None
+    until_decided: bool
+    decided_at: Mapping[str, int] | None
+
+
+def _with_repeats(settings: Settings, before: Settings | None, asked: _Asked) -> Settings:
     """Return `settings` with the number of blocks that the sweep is to have."""
+    if asked.until_decided:
+        return _until_decided(settings, before, asked)
     if not settings.auto_repeats:
-        return with_added_repeats(settings, before, add)
-    if add:
+        return with_added_repeats(settings, before, asked.add)
+    if asked.add:
         raise InputError(
-            f"--add-repeats {add} and repeats=auto are two answers to one question: leave one out, or give the number "
-            "of repeats, as repeats=N"
+            f"--add-repeats {asked.add} and repeats=auto are two answers to one question: leave one out, or give the "
+            "number of repeats, as repeats=N"
         )
     kept = before.repeats if before and before.auto_repeats else settings.repeats
-    return settings.model_copy(update={"repeats": decided or kept})
+    return settings.model_copy(update={"repeats": asked.decided or kept})
+
+
+def _until_decided(settings: Settings, before: Settings | None, asked: _Asked) -> Settings:
+    """Return `settings` with the blocks of the present look: the first one, or that of the earlier plan."""
+    if settings.auto_repeats or asked.add:
+        other = "repeats=auto" if settings.auto_repeats else f"--add-repeats {asked.add}"
+        raise InputError(f"--until-decided and {other} are two answers to one question: leave one out")
+    if not settings.looks:
+        raise InputError(f"repeats_most={settings.repeats_most}: --until-decided takes {LOOKS[0]} blocks at least")
+    kept = before if before is not None and before.until_decided and before.repeats in settings.looks else None
+    return settings.model_copy(
+        update={
+            "until_decided": True,
+            "repeats": asked.decided or (kept.repeats if kept else settings.looks[0]),
+            "decided_at": dict(asked.decided_at if asked.decided_at is not None else kept.decided_at if kept else {}),
+        }
+    )
 
 
 def with_added_repeats(settings: Settings, before: Settings | None, add: int) -> Settings:

@@ -68,10 +68,8 @@ def _measure(spec: RunSpec, place: RankPlace, account: Account) -> None:
     from accelsweep.rank.tasks.task import task_of
     from accelsweep.workloads.building.build import make_importable
 
-    own_tree = OwnTree.of_this_run()
-    if own_tree is None:
-        make_importable()
-    else:
+    make_importable()
+    if (own_tree := OwnTree.of_this_run()) is not None:
         own_tree.put_first()
     began = monotonic()
     use_threads(share_of_cores(spec, place))

@@ -37,6 +37,8 @@ def more_blocks(manifest: Manifest, added: int) -> str | None:
     """
     if not added or manifest.settings.pilot:
         return command(manifest) if added else None
+    if manifest.settings.until_decided:
+        return command(manifest)
     if manifest.settings.auto_repeats:
         return f"{command(manifest)} repeats={manifest.settings.repeats + added}"
     return f"{command(manifest)} --add-repeats {added}"
@@ -46,5 +48,6 @@ def command(manifest: Manifest) -> str:
     """Return the command line that makes this sweep go on, to paste."""
     own = ("ab-" if manifest.compared else "") + (manifest.experiment or "").replace("/", "-")
     named = [] if manifest.sweep == own else ["--name", manifest.sweep]
+    named += ["--until-decided"] if manifest.settings.until_decided else []
     submitted = ["--profile", "slurm"] if manifest.site.scheduler == "slurm" else []
     return shlex.join(["accelsweep", *words_for(manifest.compared), *manifest.overrides, *named, *submitted])

@@ -21,6 +21,7 @@ from accelsweep.analyse.statistics.intervals import (
     verdict,
 )
 from accelsweep.analyse.statistics.pools import Pair, Values, intervals
+from accelsweep.analyse.statistics.sequential import repeated_interval
 from accelsweep.core.findings import Estimate, Speedup, Verdict
 from accelsweep.core.outcome import Outcome
 from accelsweep.core.plans import Manifest
@@ -45,12 +46,16 @@ class Comparison:
 
 @dataclass(frozen=True)
 class Rules:
-    """The rules for verdicts: the family, the practical threshold, the swept axes, the fields to compare across."""
+    """The rules for verdicts: the family, the practical threshold, the swept axes, the fields to compare across.
+
+    `looks` are the numbers of blocks after which verdicts are looked at, where they decide about more blocks.
+    """
 
     family: Family
     threshold: float
     axes: Collection[str]
     across: Collection[str]
+    looks: Sequence[int] = ()
 
 
 def family_size(groups: Sequence[CellRuns], manifest: Manifest) -> int:
@@ -97,8 +102,15 @@ def compare(asked: Sequence[tuple[CellRuns, CellRuns]], rules: Rules) -> list[Co
     The pairs on one kind of hardware share a pool of variances; the family of `rules` is one over all of them.
     """
     pairs = [pair_of(group, partner, group.log_rates, partner.log_rates) for group, partner in asked]
-    found = zip(asked, intervals(pairs, rules.family, log_ratio), uneven_noise(pairs, rules.family.size), strict=True)
+    found = zip(asked, _intervals(pairs, rules), uneven_noise(pairs, rules.family.size), strict=True)
     return [_comparison(*sides, interval, uneven, rules) for sides, interval, uneven in found]
+
+
+def _intervals(pairs: Sequence[Pair], rules: Rules) -> list[Interval]:
+    """Return the intervals of all pairs; each stands alone where looks have decided about its number of blocks."""
+    if rules.looks:
+        return [repeated_interval(pair.a, pair.b, rules.family, tuple(rules.looks)) for pair in pairs]
+    return intervals(pairs, rules.family, log_ratio)
 
 
 def pair_of(group: CellRuns, partner: CellRuns, ours: Values, theirs: Values) -> Pair:

@@ -55,7 +55,9 @@ def design(task: Cutting, existing: Sequence[Block]) -> Design:
     wanted = _wanted_of(list(known.values()), task)
     numbers = Numbers(known.values())
     layers = list(_layers(task, wanted, numbers))
-    missing = task.settings.repeats - _holding(task.baseline, [*wanted.values(), *(block.runs for block in layers)])
+    most = max((task.settings.repeats_of(name) for name in task.cells if name != task.baseline), default=None)
+    repeats = task.settings.repeats if most is None else most
+    missing = repeats - _holding(task.baseline, [*wanted.values(), *(block.runs for block in layers)])
     spare = _spare_baselines(list(known.values()), wanted, task)[: max(0, missing)]
     wanted.update(spare)
     alone = [new_block(numbers.next_runs([task.cells[task.baseline]]), task) for _ in range(missing - len(spare))]
@@ -85,7 +87,7 @@ def _wanted_of(known: Sequence[Block], task: Cutting) -> dict[str, tuple[Run, ..
     for block in known:
         first: dict[str, Run] = {}
         for run in sorted(block.runs, key=lambda run: run.repeat):
-            if run.cell in count and run.cell != task.baseline and count[run.cell] < task.settings.repeats:
+            if run.cell in count and run.cell != task.baseline and count[run.cell] < task.settings.repeats_of(run.cell):
                 first.setdefault(run.cell, run)
         count.update({cell: count[cell] + 1 for cell in first})
         wanted[block.name] = (*first.values(), *(_baselines(block, task) if first else ()))
@@ -111,7 +113,8 @@ def _spare_baselines(
 def _layers(task: Cutting, wanted: Mapping[str, tuple[Run, ...]], numbers: Numbers) -> Iterator[Block]:
     """Yield new blocks until every cell but the baseline has its repeats."""
     have = Counter(run.cell for runs in wanted.values() for run in runs)
-    missing = {name: task.settings.repeats - have[name] for name in task.cells if name != task.baseline}
+    repeats_of = task.settings.repeats_of
+    missing = {name: repeats_of(name) - have[name] for name in task.cells if name != task.baseline}
     for layer in range(max(missing.values(), default=0)):
         cells = [name for name, count in missing.items() if count > layer]
         for chunk in _chunks(cells, len(wanted) + layer, task):

@@ -27,9 +27,10 @@ def paired_design(task: Cutting, units: Sequence[Unit], existing: Sequence[Block
     """
     known = {block.name: block for block in (moved(block, task) for block in existing)}
     have: Counter[Unit] = Counter()
-    wanted = {name: _wanted(block, units, have, task.settings.repeats) for name, block in known.items()}
+    repeats = {unit: max(map(task.settings.repeats_of, unit[1:] or unit)) for unit in units}
+    wanted = {name: _wanted(block, repeats, have) for name, block in known.items()}
     numbers, on_disk = Numbers(known.values()), {block.name for block in existing}
-    missing = {unit: task.settings.repeats - have[unit] for unit in units}
+    missing = {unit: count - have[unit] for unit, count in repeats.items()}
     for block in _layers(task, missing, sum(map(bool, wanted.values())), numbers):
         known[block.name], wanted[block.name] = block, block.runs
     blocks = [block for block in known.values() if wanted[block.name]]
@@ -39,10 +40,10 @@ def paired_design(task: Cutting, units: Sequence[Unit], existing: Sequence[Block
     )
 
 
-def _wanted(block: Block, units: Sequence[Unit], have: Counter[Unit], repeats: int) -> tuple[Run, ...]:
+def _wanted(block: Block, repeats: Mapping[Unit, int], have: Counter[Unit]) -> tuple[Run, ...]:
     """Return the runs of a block whose settings still lack repeats, and count them in `have`."""
     runs = {run.cell: run for run in sorted(block.runs, key=lambda run: -run.repeat)}
-    found = [unit for unit in units if have[unit] < repeats and all(cell in runs for cell in unit)]
+    found = [unit for unit, count in repeats.items() if have[unit] < count and all(cell in runs for cell in unit)]
     have.update(found)
     return tuple(runs[cell] for unit in found for cell in unit)
 
