@@ -131,6 +131,7 @@ def ab(
     notify: Notify = None,
     fail_if: FailIf = None,
     as_json: AsJson = False,
+    form: Annotated[str, typer.Option("--format", help="text, or github for annotations and a summary")] = "text",
 ) -> None:
     """Compare commits of your repository, or environments, measured side by side in each block."""
     from accelsweep.commands.ab import compare_versions, words_apart
@@ -152,7 +153,7 @@ def ab(
         cancel_old=cancel_old,
         notify=_addresses(notify),
     )
-    raise typer.Exit(compare_versions(Path.cwd(), request, fail_if, as_json=as_json))
+    raise typer.Exit(compare_versions(Path.cwd(), request, fail_if, as_json=as_json, form=form))
 
 
 @app.command(cls=OfHydra)

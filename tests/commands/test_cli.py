@@ -12,7 +12,7 @@ SURFACE = {
     "run": "OVERRIDES --name --profile --jobs -j --dry-run -n --add-repeats --time-budget --until-decided "
     "--tracking-uri --cancel-old --notify --cfg",
     "ab": "WORDS --python --name --profile --jobs -j --add-repeats --time-budget --until-decided "
-    "--tracking-uri --cancel-old --notify --fail-if --json",
+    "--tracking-uri --cancel-old --notify --fail-if --json --format",
     "plan": "OVERRIDES --name --profile --add-repeats --cfg --json",
     "status": "NAME --json",
     "runs": "NAME --outcome --sort --json",

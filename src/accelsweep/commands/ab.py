@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from accelsweep.base.digits import count_of
 from accelsweep.base.errors import EXIT_INCOMPLETE, EXIT_INTERRUPTED, EXIT_OK, EXIT_REGRESSION
+from accelsweep.commands.forge import annotate, check_format
 from accelsweep.commands.run import Ended, Request, carried_out
 from accelsweep.core.findings import Findings
 from accelsweep.core.plans import Manifest
@@ -31,16 +32,20 @@ def words_apart(words: Sequence[str]) -> tuple[tuple[str, ...], tuple[str, ...]]
     return tuple(word for word in words if word not in overrides), overrides
 
 
-def compare_versions(home: Path, request: Request, fail_if: str | None = None, *, as_json: bool = False) -> int:
+def compare_versions(
+    home: Path, request: Request, fail_if: str | None = None, *, as_json: bool = False, form: str = "text"
+) -> int:
     """Measure the versions that `request` names, and write the report; return the exit code.
 
     With `fail_if` that is 3 for a supported regression, 1 where a setting could not be judged, and 0 otherwise. Where
-    looks decide about more blocks, the gate's threshold is that of the verdicts.
+    looks decide about more blocks, the gate's threshold is that of the verdicts. `form` is `text`, or `github` for
+    annotations.
     """
     from accelsweep.analyse.findings.between_sweeps import parse_gate
     from accelsweep.analyse.findings.gate import gated, worst
     from accelsweep.plan.versioned import usual_name
 
+    check_format(form)
     gate = parse_gate(fail_if) if fail_if is not None else None
     if gate is not None and request.until_decided and not any(map(_is_threshold, request.overrides)):
         decides = f"analysis.threshold={gate.threshold:g}"  # else blocks would be spent on another question
@@ -56,9 +61,13 @@ def compare_versions(home: Path, request: Request, fail_if: str | None = None, *
         return ended.code
     settings = gated(findings, manifest.baselines, gate) if gate is not None else ()
     state = worst(settings) if gate is not None else None
+    answer = _answer(findings, manifest, fail_if, settings, state)
     if as_json:
-        say(_answer(findings, manifest, fail_if, settings, state).text())
-    elif fail_if is not None and state is not None:
+        say(answer.text())
+        return _code(ended, state)
+    if form == "github":
+        annotate(answer)
+    if fail_if is not None and state is not None:
         say(f"{fail_if}: {_in_words(settings, state)}")
     return _code(ended, state)
 
@@ -87,7 +96,7 @@ def _in_words(settings: Sequence[Gated], state: GateState) -> str:
         why = here[0].verdict_reason if here else "no version could be compared"
         return f"{of} could not be judged: {why}"
     if state is GateState.none_found:
-        return f"none was found, but {of} could still hide one: more blocks would tell (--add-repeats)"
+        return f"none was found, but {of} could still hide one: more blocks would tell"
     return f"shown absent in {'the only comparison' if len(settings) == 1 else f'all {len(settings)} comparisons'}"
 
 
