@@ -18,19 +18,27 @@ from accelsweep.commands.arguments import (
     AnySweep,
     AsJson,
     Before,
+    CancelOld,
     Cfg,
     Claims,
+    FailIf,
+    Jobs,
     ListedOutcome,
     Name,
+    Notify,
     Overrides,
     Profile,
     ProfileToCheck,
+    Pythons,
     RetriedOutcome,
     Setting,
     Sort,
     SweepName,
     Sweeps,
+    TimeBudget,
     TrackingUri,
+    UntilDecided,
+    Versions,
 )
 from accelsweep.commands.command_line import INTERRUPTED, Commands, OfHydra, fail
 
@@ -48,6 +56,11 @@ app = typer.Typer(
 )
 
 
+def _addresses(given: list[str] | None) -> tuple[str, ...]:
+    """Return where notices go: the addresses that were given, or that of the environment."""
+    return tuple(given or filter(None, [os.environ.pop(NOTIFY_VARIABLE, None)]))
+
+
 @app.command()
 def init(folder: Annotated[Path, typer.Argument(help="the folder; it is made where there is none")] = Path()) -> None:
     """Write a model, its data, an experiment and a test of your own to begin with. Overwrites nothing."""
@@ -61,20 +74,14 @@ def run(
     overrides: Overrides = None,
     name: Name = None,
     profile: Profile = "local",
-    jobs: Annotated[int | None, typer.Option("--jobs", "-j", min=1, help="Snakemake jobs at once")] = None,
+    jobs: Jobs = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", "-n", help="show the plan and write nothing")] = False,
     add_repeats: AddRepeats = 0,
-    time_budget: Annotated[str | None, typer.Option(help="start no run after this time: 90s, 30m, 2h")] = None,
+    time_budget: TimeBudget = None,
+    until_decided: UntilDecided = False,
     tracking_uri: TrackingUri = None,
-    cancel_old: Annotated[
-        bool, typer.Option("--cancel-old", help="end the remains of an earlier command on this machine")
-    ] = False,
-    notify: Annotated[
-        list[str] | None,
-        typer.Option(
-            help="tell of the end, the first failure and a standstill: 'command: ...' or an address of apprise",
-        ),
-    ] = None,
+    cancel_old: CancelOld = False,
+    notify: Notify = None,
     cfg: Cfg = None,
 ) -> None:
     """Plan a sweep, measure its missing runs, and write its report. The same command again resumes it."""
@@ -91,14 +98,62 @@ def run(
         jobs=jobs,
         add_repeats=add_repeats,
         time_budget=time_budget,
+        until_decided=until_decided,
         tracking_uri=tracking_uri,
         cancel_old=cancel_old,
-        notify=tuple(notify or filter(None, [os.environ.pop(NOTIFY_VARIABLE, None)])),
+        notify=_addresses(notify),
     )
     if dry_run:
-        planning.print_plan(Path.cwd(), request.overrides, name=name, add_repeats=add_repeats, profile=profile)
+        planning.print_plan(
+            Path.cwd(),
+            request.overrides,
+            name=name,
+            add_repeats=add_repeats,
+            profile=profile,
+            until_decided=until_decided,
+        )
         return
     raise typer.Exit(running.run(Path.cwd(), request))
+
+
+@app.command(cls=OfHydra)
+def ab(
+    words: Versions = None,
+    python: Pythons = None,
+    name: Name = None,
+    profile: Profile = "local",
+    jobs: Jobs = None,
+    add_repeats: AddRepeats = 0,
+    time_budget: TimeBudget = None,
+    until_decided: UntilDecided = False,
+    tracking_uri: TrackingUri = None,
+    cancel_old: CancelOld = False,
+    notify: Notify = None,
+    fail_if: FailIf = None,
+    as_json: AsJson = False,
+    form: Annotated[str, typer.Option("--format", help="text, or github for annotations and a summary")] = "text",
+) -> None:
+    """Compare commits of your repository, or environments, measured side by side in each block."""
+    from accelsweep.commands.ab import compare_versions, words_apart
+    from accelsweep.commands.run import Request
+
+    versions, overrides = words_apart(words or ())
+    request = Request(
+        overrides=overrides,
+        versions=versions,
+        pythons=tuple(python or ()),
+        compares=True,
+        name=name,
+        profile=profile,
+        jobs=jobs,
+        add_repeats=add_repeats,
+        time_budget=time_budget,
+        until_decided=until_decided,
+        tracking_uri=tracking_uri,
+        cancel_old=cancel_old,
+        notify=_addresses(notify),
+    )
+    raise typer.Exit(compare_versions(Path.cwd(), request, fail_if, as_json=as_json, form=form))
 
 
 @app.command(cls=OfHydra)
@@ -214,7 +269,7 @@ def publish(name: SweepName, tracking_uri: TrackingUri = None) -> None:
 def compare(
     before: Before,
     after: After,
-    fail_if: Annotated[str | None, typer.Option(help="exit 3 on a supported regression, e.g. slower:2%")] = None,
+    fail_if: FailIf = None,
     as_json: AsJson = False,
 ) -> None:
     """Compare two sweeps setting by setting, with intervals and verdicts."""

@@ -9,8 +9,10 @@ import typer
 HEAVY = ("torch", "lightning", "mlflow", "pandas", "hydra", "altair", "snakemake")
 SURFACE = {
     "init": "FOLDER",
-    "run": "OVERRIDES --name --profile --jobs -j --dry-run -n --add-repeats --time-budget --tracking-uri "
-    "--cancel-old --notify --cfg",
+    "run": "OVERRIDES --name --profile --jobs -j --dry-run -n --add-repeats --time-budget --until-decided "
+    "--tracking-uri --cancel-old --notify --cfg",
+    "ab": "WORDS --python --name --profile --jobs -j --add-repeats --time-budget --until-decided "
+    "--tracking-uri --cancel-old --notify --fail-if --json --format",
     "plan": "OVERRIDES --name --profile --add-repeats --cfg --json",
     "status": "NAME --json",
     "runs": "NAME --outcome --sort --json",

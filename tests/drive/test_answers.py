@@ -10,6 +10,9 @@ from pydantic import BaseModel
 from accelsweep.drive.answers.all import ANSWERS
 
 FORM = {
+    "AbAnswer": "sweep headline versions family confidence threshold rate_unit rows fail_if gate failing",
+    "ComparedVersion": "name kind digest",
+    "VersionedSetting": "cell against label axes rate ratio verdict reason blocks gate doubts",
     "PlanAnswer": (
         "sweep revision cells unsupported excluded blocks wanted settled estimate visible_effect notes warnings"
     ),

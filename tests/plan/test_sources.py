@@ -9,11 +9,12 @@ from tiny_sweep import config_with
 
 from accelsweep.base.errors import InputError
 from accelsweep.plan import sources
+from accelsweep.plan.import_path import ImportPath
 from accelsweep.plan.sources import OWN_WORKLOADS, source_digests, targets, versions
 
 
 def digest(home, target):
-    return source_digests([("model._target_", target)], home)
+    return source_digests([("model._target_", target)], ImportPath.of_home(home))
 
 
 def test_targets_are_found_at_any_depth():
@@ -58,7 +59,7 @@ def test_a_package_counts_with_all_its_source_files_and_their_names(tmp_path):
 
 def test_own_workloads_are_included_and_what_versions_cover_is_not(tmp_path):
     pairs = [("model._target_", "accelsweep.workloads.models.MLP"), ("optimizer._target_", "torch.optim.SGD")]
-    assert set(source_digests(pairs, tmp_path)) == {OWN_WORKLOADS}
+    assert set(source_digests(pairs, ImportPath.of_home(tmp_path))) == {OWN_WORKLOADS}
 
 
 def test_an_installed_distribution_counts_with_its_list_of_files(tmp_path):

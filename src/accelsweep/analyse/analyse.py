@@ -41,8 +41,7 @@ def analyse(runs: Iterable[RunRow], manifest: Manifest) -> Findings:
     rules = _rules(manifest, groups)
     names = names_of(one.hardware for one in groups)
     measure = measure_of(groups, manifest.settings.analysis.quality_margin)
-    baselines = [one for one in groups if one.cell == manifest.baseline]
-    comparisons = against_baseline(groups, baselines, rules)
+    comparisons = against_baseline(groups, manifest, rules)
     priced, money = _costs(groups, manifest, Family(1, rules.family.confidence))
     context = Context(names, rules.family, outlying_runs(groups), overlapping_runs(rows), manifest)
     asked = [Asked(one, found.partner, found.verdict) for one, found in zip(groups, comparisons, strict=True)]
@@ -87,13 +86,15 @@ def analyse(runs: Iterable[RunRow], manifest: Manifest) -> Findings:
         claims=_claims(manifest, groups),
         ladder=ladders(groups, manifest.settings.report.ladder, rules, names),
         origin=origin_of(rows),
+        looks=tuple(rules.looks),
     )
 
 
 def _rules(manifest: Manifest, groups: Sequence[CellRuns]) -> Rules:
     analysis = manifest.settings.analysis
-    family = Family(family_size(groups, manifest.baseline), analysis.confidence)
-    return Rules(family, analysis.threshold, manifest.axes, analysis.across)
+    family = Family(family_size(groups, manifest), analysis.confidence)
+    looks = manifest.settings.looks if manifest.settings.until_decided else ()
+    return Rules(family, analysis.threshold, manifest.axes, analysis.across, looks)
 
 
 @dataclass(frozen=True)

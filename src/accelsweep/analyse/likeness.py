@@ -9,6 +9,7 @@ from accelsweep.analyse.runs import CellRuns, RunRow
 from accelsweep.base.documents import canonical_json
 from accelsweep.core.cell import as_typed
 from accelsweep.core.record import Doubt
+from accelsweep.core.versions import VERSION, version_id
 
 _ABSENT = "none"
 
@@ -20,6 +21,10 @@ FOLLOWS_THE_ACCELERATOR = frozenset({"device", "driver"})
 
 FOLLOWS_THE_MODEL = FOLLOWS_THE_ACCELERATOR | {"host"}
 """Fields that differ when settings name devices of different models, which stand in different nodes."""
+
+
+THEIR_OWN = frozenset({"model", "data", "optimizer", "trainer", "loop", "precision", "batch_size", "seed"})
+"""What two versions may configure differently, because their `conf/` is compared too. How runs are timed is not."""
 
 
 def difference(a: CellRuns, b: CellRuns, axes: Collection[str], across: Collection[str] = ()) -> str | None:
@@ -40,6 +45,8 @@ def difference(a: CellRuns, b: CellRuns, axes: Collection[str], across: Collecti
 
 def build_doubt(a: CellRuns, b: CellRuns) -> Doubt | None:
     """Return the doubt that the compared runs used different builds of the same version, or None."""
+    if "environment" in _version_kinds(a, b):
+        return None
     message, remedy = "the build tag of {} differs", "measure both with the same build of {}"
     return _doubt(lambda run: run.builds, "build_differs", message, remedy, a, b)
 
@@ -57,19 +64,29 @@ def _doubt(part: _Part, code: str, message: str, remedy: str, a: CellRuns, b: Ce
 
 
 def _differences(a: CellRuns, b: CellRuns, axes: Collection[str]) -> Iterator[tuple[str, Any, Any]]:
+    asked = _version_kinds(a, b)
     swept = [_path(axis) for axis in axes]
     overlaid = any(_overlays(axis, a, b) for axis in swept)
     for field, ours, theirs in () if overlaid else _config_differences(_raw(a), _raw(b)):
-        if not any(_below(field, axis) for axis in swept):
+        if not any(_below(field, axis) for axis in swept) and not (asked and field.partition(".")[0] in THEIR_OWN):
             yield field, ours, theirs
     following = _following(a, b)
     for field, ours, theirs in _varying(lambda run: run.hardware.details, a.measured, b.measured):
         if field not in following:
             yield field, ours, theirs
-    yield from _varying(lambda run: run.software, a.measured, b.measured)
+    if "environment" not in asked:
+        yield from _varying(lambda run: run.software, a.measured, b.measured)
+    if asked:
+        return  # two versions are compared on purpose: their sources are what is asked about
     for field, ours, theirs in _varying(lambda run: run.sources, a.measured, b.measured):
         if _ABSENT not in (ours, theirs):  # a run without the package has another config, which was swept
             yield field, ours, theirs
+
+
+def _version_kinds(a: CellRuns, b: CellRuns) -> Collection[str]:
+    """Return the kinds of version that two settings of different ones have; nothing for other settings."""
+    ours, theirs = version_id(_raw(a)), version_id(_raw(b))
+    return () if None in (ours, theirs) or ours == theirs else {*_raw(a)[VERSION], *_raw(b)[VERSION]}
 
 
 def _raw(group: CellRuns) -> dict[str, Any]:

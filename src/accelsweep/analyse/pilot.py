@@ -22,13 +22,12 @@ def repeats_from_pilot(runs: Iterable[RunRow], manifest: Manifest, resolution: f
     """
     groups = group(manifest, in_order(runs))
     analysis = manifest.settings.analysis
-    family = Family(family_size(groups, manifest.baseline), analysis.confidence)
+    family = Family(family_size(groups, manifest), analysis.confidence)
     rules = Rules(family, analysis.threshold, manifest.axes, analysis.across)
-    baselines = [one for one in groups if one.cell == manifest.baseline]
     order = [block.name for block in manifest.blocks]
     pairs = [
         _first_blocks(one, found.partner, order)
-        for one, found in zip(groups, against_baseline(groups, baselines, rules), strict=True)
+        for one, found in zip(groups, against_baseline(groups, manifest, rules), strict=True)
         if found.partner is not None and found.partner is not one
     ]
     return repeats_for(_noise(pairs), family.size, resolution=resolution, most=most, confidence=family.confidence)

@@ -55,6 +55,29 @@ Claims = Annotated[
     list[str] | None,
     typer.Argument(help="of conf/experiment/claims (default: all)", autocompletion=_completing("claims")),
 ]
+Pythons = Annotated[
+    list[str] | None,
+    typer.Option("--python", help="an environment's interpreter instead of a commit; give two or more"),
+]
+Versions = Annotated[
+    list[str] | None,
+    typer.Argument(
+        help="two or more commits, the baseline first, or . for the files as they are now; then Hydra overrides",
+        show_default=False,
+        autocompletion=_override,
+    ),
+]
+Jobs = Annotated[int | None, typer.Option("--jobs", "-j", min=1, help="Snakemake jobs at once")]
+TimeBudget = Annotated[str | None, typer.Option(help="start no run after this time: 90s, 30m, 2h")]
+UntilDecided = Annotated[
+    bool,
+    typer.Option("--until-decided", help="look after 3, 5, 8, 12 and 20 blocks, and go on with what is undecided"),
+]
+CancelOld = Annotated[bool, typer.Option("--cancel-old", help="end the remains of an earlier command on this machine")]
+Notify = Annotated[
+    list[str] | None,
+    typer.Option(help="tell of the end, the first failure and a standstill: 'command: ...' or an address of apprise"),
+]
 Name = Annotated[str | None, typer.Option("--name", help="name the sweep (default: the experiment's name)")]
 Cfg = Annotated[str | None, typer.Option("--cfg", help="print the composed config and stop; the only choice is `job`")]
 Profile = Annotated[
@@ -66,6 +89,7 @@ ProfileToCheck = Annotated[
     typer.Option("--profile", help="as for `run`: refused if it does not fit the site", autocompletion=_PROFILES),
 ]
 AddRepeats = Annotated[int, typer.Option("--add-repeats", min=0, help="add K whole blocks to the plan")]
+FailIf = Annotated[str | None, typer.Option(help="exit 3 on a supported regression, e.g. slower:2%")]
 AsJson = Annotated[bool, typer.Option("--json", help="answer with one JSON object, for scripts")]
 TrackingUri = Annotated[str | None, typer.Option("--tracking-uri", help="MLflow store (default: sqlite:///mlflow.db)")]
 ListedOutcome = Annotated[

@@ -9,6 +9,7 @@ from pathlib import Path
 from accelsweep.base.errors import InputError
 from accelsweep.drive.console import say
 from accelsweep.drive.head import refuse_while_run
+from accelsweep.drive.versions.trees import remove_trees
 from accelsweep.state.folders import existing_sweep
 
 
@@ -28,6 +29,7 @@ def delete_sweep(home: Path, name: str, ask: Callable[[str], bool] | None) -> No
     if ask is not None and not ask(question):
         say("nothing was deleted")
         return
+    remove_trees(folder)
     for path in doomed:
         shutil.rmtree(path)
         say(f"deleted {path}")

@@ -52,15 +52,17 @@ def plan_after_pilot(
         return None
     if needed.repeats <= settings.repeats:
         return None
-    further = make_plan(home, overrides, name=name, decided=needed.repeats)
-    affordable = _affordable(home, further, settings.repeats, seconds_left)
+    further = make_plan(home, overrides, name=name, decided=needed.repeats, trees=plan.trees)
+    affordable = affordable_blocks(home, further, settings.repeats, seconds_left)
     say(_in_words(needed, settings.repeats, affordable))
     if affordable <= settings.repeats:
         return None
-    return further if affordable >= needed.repeats else make_plan(home, overrides, name=name, decided=affordable)
+    if affordable >= needed.repeats:
+        return further
+    return make_plan(home, overrides, name=name, decided=affordable, trees=plan.trees)
 
 
-def _affordable(home: Path, further: Plan, measured: int, seconds_left: float | None) -> int:
+def affordable_blocks(home: Path, further: Plan, measured: int, seconds_left: float | None) -> int:
     """Return how many blocks in all the seconds that are left allow, no more than `further` has."""
     repeats = further.manifest.settings.repeats
     seconds = 60.0 * what_is_left(home, further).minutes.expected

@@ -40,9 +40,10 @@ def print_plan(
     add_repeats: int,
     profile: str | None = None,
     as_json: bool = False,
+    until_decided: bool = False,
 ) -> None:
     """Make the plan, print it, and write nothing. Raises InputError for a `profile` that does not fit the site."""
-    plan = _made(home, overrides, name, add_repeats, profile)
+    plan = _made(home, overrides, name, add_repeats, profile, until_decided=until_decided)
     if as_json:
         say(_answer(_table(home, plan), _others_now(plan.manifest)).text())
     else:
@@ -77,7 +78,7 @@ def _table(home: Path, plan: Plan) -> PlanTable:
 
     folder = SweepFolder(home, plan.manifest.sweep)
     records = list(readable_records(folder, plan.manifest.wanted_runs()))
-    return plan_table(plan, standing(records, home, plan.manifest.site), time_taken(folder, records))
+    return plan_table(plan, standing(records, folder, plan.manifest.site), time_taken(folder, records))
 
 
 def _others_now(manifest: Manifest) -> list[str]:
@@ -160,10 +161,18 @@ def planned(
     return _table(home, _made(home, overrides, name, add_repeats, profile))
 
 
-def _made(home: Path, overrides: Sequence[str], name: str | None, add_repeats: int, profile: str | None) -> Plan:
+def _made(
+    home: Path,
+    overrides: Sequence[str],
+    name: str | None,
+    add_repeats: int,
+    profile: str | None,
+    *,
+    until_decided: bool = False,
+) -> Plan:
     from accelsweep.plan.make import make_plan
 
-    plan = make_plan(home, overrides, name=name, add_repeats=add_repeats)
+    plan = make_plan(home, overrides, name=name, add_repeats=add_repeats, until_decided=until_decided)
     if profile is not None:
         check_profile(find_profile(profile), plan.manifest.site)
     return plan

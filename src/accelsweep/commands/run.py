@@ -8,11 +8,13 @@ import shlex
 import sys
 import time
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from accelsweep.base.errors import EXIT_INCOMPLETE, EXIT_INTERRUPTED, EXIT_OK, InputError
 from accelsweep.base.shipped import shipped_root
+from accelsweep.commands.looks import plan_after_look
 from accelsweep.commands.pilot import plan_after_pilot, refuse_short_budget
 from accelsweep.commands.plan import show_plan
 from accelsweep.drive import publisher
@@ -44,9 +46,13 @@ _POLL_SECONDS = 0.5
 
 @dataclass(frozen=True)
 class Request:
-    """The user's arguments of `run`."""
+    """The user's arguments of `run`, or of `ab`, which `compares` `versions` or the environments of `pythons`."""
 
     overrides: tuple[str, ...]
+    versions: tuple[str, ...] = ()
+    pythons: tuple[str, ...] = ()
+    compares: bool = False
+    until_decided: bool = False
     name: str | None = None
     profile: str = "local"
     jobs: int | None = None
@@ -64,8 +70,11 @@ class Request:
         options = {"--name": self.name, "--jobs": self.jobs, "--tracking-uri": self.tracking_uri}
         options |= {"--profile": self.profile if self.profile != "local" else None}
         given = [part for option, value in options.items() if value is not None for part in (option, str(value))]
+        given += ["--until-decided"] if self.until_decided else []
         given += [part for address in self.notify for part in ("--notify", Target(address).shown)]
-        return shlex.join(["accelsweep", "run", *self.overrides, *given])
+        environments = [part for path in self.pythons for part in ("--python", path)]
+        command = ["ab", *self.versions, *environments] if self.compares else ["run"]
+        return shlex.join(["accelsweep", *command, *self.overrides, *given])
 
 
 @dataclass(frozen=True)
@@ -83,13 +92,11 @@ def run(home: Path, request: Request) -> int:
 
 def carried_out(home: Path, request: Request) -> Ended:
     """Run the sweep to its report; return how that ended."""
-    from accelsweep.plan.make import make_plan
-
     profile, targets = find_profile(request.profile), tuple(map(Target, request.notify))
     for target in targets:
         target.check()
     budget_seconds = seconds_of(request.time_budget)
-    plan = make_plan(home, request.overrides, name=request.name, add_repeats=request.add_repeats)
+    plan = _planned(home, request)
     site = plan.manifest.site
     check_profile(profile, site)
     if site.scheduler == "slurm":
@@ -106,6 +113,27 @@ def carried_out(home: Path, request: Request) -> Ended:
             code = _conclude(folder, code)
     notices.ended(code)
     return Ended(folder.name, code)
+
+
+def _planned(home: Path, request: Request) -> Plan:
+    """Return the plan, after the trees of its versions were made."""
+    from accelsweep.plan.make import make_plan
+
+    plan = partial(
+        make_plan,
+        home,
+        request.overrides,
+        name=request.name,
+        add_repeats=request.add_repeats,
+        until_decided=request.until_decided,
+    )
+    if not request.compares:
+        return plan()
+    from accelsweep.drive.versions.trees import trees_of
+
+    assert request.name is not None, "`ab` names its sweep"
+    with trees_of(SweepFolder(home, request.name), request.versions, request.pythons) as trees:
+        return plan(trees=trees)
 
 
 def _measured(folder: SweepFolder, request: Request, plan: Plan, budget_seconds: float | None, notices: Notices) -> int:
@@ -163,7 +191,8 @@ def _further(folder: SweepFolder, request: Request, plan: Plan, code: int, deadl
     if code == EXIT_INTERRUPTED or folder.stop.exists():
         return None
     left = None if deadline is None else deadline - time.monotonic()
-    return plan_after_pilot(folder.home, plan, request.overrides, request.name, left)
+    after = plan_after_look if request.until_decided else plan_after_pilot
+    return after(folder.home, plan, request.overrides, request.name, left)
 
 
 def _drive(

@@ -301,7 +301,8 @@ class Findings(Document):
     whose intervals hold together. `pareto` names the cells that no other beats in all of `pareto_objectives`.
     `costs_note` says why there are no costs, None where there are some. `prices` are those that the costs were computed
     with, `cost_gaps` says which costs no record of this sweep can give. `merged` names the sweeps that these findings
-    were made of, where there are several; runs are then named SWEEP/RUN.
+    were made of, where there are several; runs are then named SWEEP/RUN. `looks` are the numbers of blocks after which
+    verdicts decided about more of them, empty where the number was fixed.
     """
 
     kind: ClassVar[str] = "findings"
@@ -343,3 +344,8 @@ class Findings(Document):
     claims: tuple[ClaimFinding, ...] = ()
     ladder: tuple[Rung, ...] = ()
     origin: Origin = Field(default_factory=Origin)
+    looks: tuple[int, ...] = ()
+
+    def body(self) -> dict[str, Any]:
+        """Return the contents as plain data; those of a fixed number of blocks are what they always were."""
+        return self.model_dump(mode="json", exclude=None if self.looks else {"looks"})

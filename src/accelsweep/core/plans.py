@@ -7,10 +7,11 @@ from typing import Any, ClassVar, NamedTuple
 
 from pydantic import SerializerFunctionWrapHandler, model_serializer
 
-from accelsweep.base.documents import Document, Frozen
+from accelsweep.base.documents import Document, Frozen, canonical_json
 from accelsweep.base.errors import InputError
 from accelsweep.core.config import CellConfig
 from accelsweep.core.settings import Settings, Site
+from accelsweep.core.versions import VERSION, Version
 
 _RUN_NAME = re.compile(r"(.+)-r([0-9]+)")
 
@@ -147,7 +148,8 @@ class Manifest(Document):
     """One revision of a sweep's plan, with everything that a job, a reader or a later revision needs from it.
 
     `cells` are in grid order and include the unsupported ones; `blocks` are in the order in which they were planned.
-    `sources` maps each user package to the digest of its source files when the plan was made.
+    `sources` maps each user package to the digest of its source files when the plan was made. `compared` are the
+    versions of a sweep that has that axis, the one that the others are compared with first.
     """
 
     kind: ClassVar[str] = "manifest"
@@ -165,7 +167,33 @@ class Manifest(Document):
     site: Site
     sources: dict[str, str]
     versions: dict[str, str]
+    compared: tuple[Version, ...] = ()
+
+    def body(self) -> dict[str, Any]:
+        """Return the contents as plain data; a sweep without versions has the file that it always had."""
+        later: dict[str, Any] = {} if self.compared else {"compared": True}
+        if not self.settings.until_decided:
+            later["settings"] = {"until_decided", "decided_at"}
+        return self.model_dump(mode="json", exclude=later)
+
+    @property
+    def partners(self) -> dict[str, str]:
+        """The baseline of each setting that has one: the setting in the first version, or that of the sweep."""
+        if not self.compared:
+            return {} if self.baseline is None else {cell.name: self.baseline for cell in self.cells}
+        firsts = {_apart(cell): cell.name for cell in self.cells if cell.axes.get(VERSION) == self.compared[0].name}
+        return {cell.name: firsts[_apart(cell)] for cell in self.cells if _apart(cell) in firsts}
+
+    @property
+    def baselines(self) -> frozenset[str]:
+        """The settings that others are compared with: one of the sweep, or one for each setting of several versions."""
+        return frozenset(self.partners.values())
 
     def wanted_runs(self) -> list[str]:
         """Return the names of all runs that this revision wants, in block order."""
         return [run for block in self.blocks for run in block.runs]
+
+
+def _apart(cell: PlannedCell) -> str:
+    """Return the values of a setting's axes, its version apart."""
+    return canonical_json({key: value for key, value in cell.axes.items() if key != VERSION})

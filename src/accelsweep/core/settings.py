@@ -17,6 +17,9 @@ from accelsweep.core.tasks import Rate
 PILOT = 3
 """The blocks that `repeats: auto` begins with."""
 
+LOOKS = (3, 5, 8, 12, 20)
+"""The numbers of blocks after which `--until-decided` looks at the verdicts; the last ends it."""
+
 THRESHOLD, CONFIDENCE = 0.02, 0.95
 """The default rules of verdicts."""
 
@@ -180,19 +183,31 @@ class Settings(Frozen):
 
     `repeats` is how many blocks the plan wants of each cell; `added_repeats` says how many of them `--add-repeats`
     added. More than `repeats_most` are never advised. With `auto_repeats` the config says `auto`: `repeats` is that of
-    the pilot at first, then the number that its noise asks for.
+    the pilot at first, then the number that its noise asks for. With `until_decided` it is that of the present look,
+    and `decided_at` holds the settings that were decided, each with the number of its blocks.
     """
 
     repeats: AtLeast1 = 3
     added_repeats: int = 0
     repeats_most: AtLeast1 = 20
     auto_repeats: bool = False
+    until_decided: bool = False
+    decided_at: dict[str, int] = Field(default_factory=dict)
     baseline: dict[str, Any] = Field(default_factory=dict)
     block: BlockSettings = BlockSettings()
     limits: Limits = Limits()
     analysis: Analysis = Analysis()
     prices: PlannedPrices = Prices()
     report: ReportSettings = ReportSettings()
+
+    @property
+    def looks(self) -> tuple[int, ...]:
+        """The numbers of blocks after which a sweep until it is decided is looked at, within `repeats_most`."""
+        return tuple(look for look in LOOKS if look <= self.repeats_most)
+
+    def repeats_of(self, cell: str) -> int:
+        """Return how many blocks the plan wants of this setting."""
+        return min(self.repeats, self.decided_at.get(cell, self.repeats))
 
     @property
     def pilot(self) -> bool:

@@ -94,7 +94,7 @@ class SweepProgress:
             self.pending[block] = list(self.finished.pop(block))
         runs = [run for block in opened for run in self.pending[block]]
         records = list(readable_records(self.folder, runs))
-        stood = standing(records, self.folder.home, self.site) if runs else set()
+        stood = standing(records, self.folder, self.site) if runs else set()
         self.remaining.add(records)
         self.before |= {run: _stamp(self.folder, run) for run in runs}
         self.standing |= stood

@@ -150,7 +150,8 @@ def visible_effect(plan: Plan, noise: float | None = None) -> VisibleEffect:
     `ASSUMED_NOISE`. Then the mean of several runs of the baseline in a block is quieter than one run.
     """
     settings: Settings = plan.manifest.settings
-    family = sum(cell.unsupported is None for cell in plan.cells) - 1
+    baselines = plan.manifest.baselines
+    family = sum(cell.unsupported is None and cell.name not in baselines for cell in plan.cells)
     spread = ASSUMED_NOISE if noise is None else noise
     paired = spread if noise is not None else spread * math.sqrt((1.0 + 1.0 / _baseline_runs(plan)) / 2.0)
     source = "assumed" if noise is None else "seen in earlier runs"

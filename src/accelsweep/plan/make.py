@@ -7,7 +7,7 @@ that bad input leaves no trace. `write_plan` then writes blocks first and the ma
 from __future__ import annotations
 
 import gc
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,16 +18,20 @@ from accelsweep.base.secrets import without_secrets
 from accelsweep.base.shipped import config_folders
 from accelsweep.core.cell import Cell
 from accelsweep.core.plans import Block, Manifest, PlannedCell
-from accelsweep.core.settings import Settings
+from accelsweep.core.settings import LOOKS, BlockSettings, Settings
+from accelsweep.core.versions import VERSION, Tree, Version
 from accelsweep.plan import select
 from accelsweep.plan.blocks import earlier
 from accelsweep.plan.blocks.cut import Cutting, Design, design
+from accelsweep.plan.blocks.paired import paired_design
 from accelsweep.plan.blocks.resolution import FEWEST
 from accelsweep.plan.cells import CheckedGrid, checked_grid
 from accelsweep.plan.grid.compose import Composer
+from accelsweep.plan.import_path import ImportPath
 from accelsweep.plan.published import with_published
 from accelsweep.plan.refusals import classes
 from accelsweep.plan.sources import source_digests, targets, versions
+from accelsweep.plan.versioned import units, versioned_grid
 from accelsweep.state.folders import SweepFolder
 
 
@@ -36,7 +40,8 @@ class Plan:
     """A plan before it is written: the manifest, the blocks that no file holds yet, every cell with its config.
 
     `notes` are sentences for the user. `previous` is the revision that this one follows, None for the first. `damaged`
-    are files of the earlier plan that cannot be read. They are set aside when this plan is written.
+    are files of the earlier plan that cannot be read. They are set aside when this plan is written. `trees`
+    are those of the versions that are compared.
     """
 
     manifest: Manifest
@@ -45,6 +50,7 @@ class Plan:
     notes: tuple[str, ...] = ()
     previous: Manifest | None = None
     damaged: tuple[Path, ...] = ()
+    trees: tuple[Tree, ...] = ()
 
     @property
     def changed(self) -> bool:
@@ -59,18 +65,25 @@ def make_plan(
     name: str | None = None,
     add_repeats: int = 0,
     decided: int | None = None,
+    until_decided: bool = False,
+    decided_at: Mapping[str, int] | None = None,
+    trees: Sequence[Tree] = (),
 ) -> Plan:
     """Return the plan for Hydra overrides given in the working directory `home`; write nothing.
 
     `name` is the sweep's name, by default the config's `name`, else the experiment's. `add_repeats` adds so many whole
     blocks to those of the earlier plan of this name. Later plans keep them while the config's `repeats` stays the same.
-    `decided` is the number of blocks that a pilot asks for, where `repeats` is `auto`; later plans keep it too. Raises
-    InputError for anything that is wrong with the input.
+    `decided` is the number of blocks that a pilot asks for, where `repeats` is `auto`; later plans keep it too. With
+    `until_decided` it is that of the next look, and `decided_at` are the settings that were decided before. `trees` are
+    those of the versions that the sweep compares, the baseline first. Raises InputError for anything that is wrong with
+    the input.
     """
     if add_repeats < 0:
         raise InputError(f"--add-repeats {add_repeats}: repeats can only be added; `repeats=N` wants fewer")
     with _seldom_collected():
-        return _made(home.resolve(), overrides, name, add_repeats, decided)
+        return _made(
+            home.resolve(), overrides, name, _Asked(add_repeats, decided, until_decided, decided_at), tuple(trees)
+        )
 
 
 @contextmanager
@@ -84,23 +97,44 @@ def _seldom_collected() -> Iterator[None]:
         gc.set_threshold(*usual)
 
 
-def _made(home: Path, overrides: Sequence[str], name: str | None, add_repeats: int, decided: int | None) -> Plan:
-    classes.refuse_shadows(home)
-    grid = checked_grid(Composer(config_folders(home)), overrides)
+def _made(
+    home: Path,
+    overrides: Sequence[str],
+    name: str | None,
+    asked: _Asked,
+    trees: tuple[Tree, ...],
+) -> Plan:
+    if trees:
+        assert name is not None, "the trees lie in the sweep's folder already"
+        found = versioned_grid(SweepFolder(home, name), trees, overrides)
+        grid, sources, trees = found.grid, found.sources, found.trees
+    else:
+        grid, sources = _grid_of(home, overrides)
     default = (grid.experiment or "sweep").replace("/", "-")
     folder = SweepFolder(home, next(given for given in (name, grid.name, default) if given is not None))
     past = earlier.read(folder)
-    settings = _with_repeats(grid.settings, past.manifest.settings if past.manifest else None, add_repeats, decided)
+    settings = _with_repeats(grid.settings, past.manifest.settings if past.manifest else None, asked)
     settings = with_published(settings, home)
     baseline, notes = choose_baseline(grid)
-    classes.refuse_missing((cell.config for cell in grid.cells.values()), home)
+    if trees:  # each setting has a baseline of its own, and none of them stands in every block
+        settings, notes = settings.model_copy(update={"block": _once_each(settings.block)}), ()
     blocks = _blocks(folder.name, grid, settings, baseline, past.blocks)
-    manifest = _manifest(folder, past.revision + 1, overrides, grid, settings, baseline, blocks)
+    compared = tuple(tree.version for tree in trees)
+    manifest = _manifest(folder.name, past.revision + 1, overrides, grid, settings, baseline, blocks, sources, compared)
     if past.manifest and manifest.model_copy(update={"revision": past.manifest.revision}) == past.manifest:
         manifest = past.manifest
     cells = tuple(grid.cells.values())
     said = (*grid.notes, *notes, *_pilot_note(settings), *past.notes)
-    return Plan(manifest, blocks.new, cells, said, past.manifest, past.damaged)
+    return Plan(manifest, blocks.new, cells, said, past.manifest, past.damaged, trees)
+
+
+def _grid_of(home: Path, overrides: Sequence[str]) -> tuple[CheckedGrid, dict[str, str]]:
+    """Return the grid of the working directory, and the digests of the sources that it measures."""
+    classes.refuse_shadows(home)
+    grid, path = checked_grid(Composer(config_folders(home)), overrides), ImportPath.of_home(home)
+    configs = [cell.config for cell in grid.cells.values()]
+    classes.refuse_missing(configs, path)
+    return grid, source_digests(sorted({pair for config in configs for pair in targets(config)}), path)
 
 
 def _pilot_note(settings: Settings) -> tuple[str, ...]:
@@ -113,17 +147,19 @@ def _pilot_note(settings: Settings) -> tuple[str, ...]:
 
 
 def _manifest(
-    folder: SweepFolder,
+    sweep: str,
     revision: int,
     overrides: Sequence[str],
     grid: CheckedGrid,
     settings: Settings,
     baseline: str | None,
     blocks: Design,
+    sources: dict[str, str],
+    compared: tuple[Version, ...],
 ) -> Manifest:
     cells = grid.cells.values()
     manifest = Manifest(
-        sweep=folder.name,
+        sweep=sweep,
         revision=revision,
         experiment=grid.experiment,
         overrides=tuple(overrides),
@@ -134,8 +170,9 @@ def _manifest(
         blocks=blocks.planned,
         settings=settings,
         site=grid.site,
-        sources=source_digests(sorted({pair for cell in cells for pair in targets(cell.config)}), folder.home),
+        sources=sources,
         versions=versions(),
+        compared=compared,
     )
     # Everyone may read a manifest, and it is copied to MLflow. The blocks hold the unmasked values for the runs.
     return Manifest.model_validate(without_secrets(manifest.model_dump(mode="json")))
@@ -149,6 +186,8 @@ def write_plan(home: Path, plan: Plan) -> SweepFolder:
     folder = SweepFolder(home, plan.manifest.sweep)
     for path in plan.damaged:
         set_aside(path)
+    for tree in plan.trees:
+        tree.write(folder.version_file(tree.version.id))
     for block in plan.new_blocks:
         block.write(folder.block(block.name))
     if plan.manifest != plan.previous:
@@ -158,17 +197,46 @@ def write_plan(home: Path, plan: Plan) -> SweepFolder:
     return folder
 
 
-def _with_repeats(settings: Settings, before: Settings | None, add: int, decided: int | None) -> Settings:
+@dataclass(frozen=True)
+class _Asked:
+    """How many blocks are asked for, as `make_plan` takes it."""
+
+    add: int
+    decided: int | None
+    until_decided: bool
+    decided_at: Mapping[str, int] | None
+
+
+def _with_repeats(settings: Settings, before: Settings | None, asked: _Asked) -> Settings:
     """Return `settings` with the number of blocks that the sweep is to have."""
+    if asked.until_decided:
+        return _until_decided(settings, before, asked)
     if not settings.auto_repeats:
-        return with_added_repeats(settings, before, add)
-    if add:
+        return with_added_repeats(settings, before, asked.add)
+    if asked.add:
         raise InputError(
-            f"--add-repeats {add} and repeats=auto are two answers to one question: leave one out, or give the number "
-            "of repeats, as repeats=N"
+            f"--add-repeats {asked.add} and repeats=auto are two answers to one question: leave one out, or give the "
+            "number of repeats, as repeats=N"
         )
     kept = before.repeats if before and before.auto_repeats else settings.repeats
-    return settings.model_copy(update={"repeats": decided or kept})
+    return settings.model_copy(update={"repeats": asked.decided or kept})
+
+
+def _until_decided(settings: Settings, before: Settings | None, asked: _Asked) -> Settings:
+    """Return `settings` with the blocks of the present look: the first one, or that of the earlier plan."""
+    if settings.auto_repeats or asked.add:
+        other = "repeats=auto" if settings.auto_repeats else f"--add-repeats {asked.add}"
+        raise InputError(f"--until-decided and {other} are two answers to one question: leave one out")
+    if not settings.looks:
+        raise InputError(f"repeats_most={settings.repeats_most}: --until-decided takes {LOOKS[0]} blocks at least")
+    kept = before if before is not None and before.until_decided and before.repeats in settings.looks else None
+    return settings.model_copy(
+        update={
+            "until_decided": True,
+            "repeats": asked.decided or (kept.repeats if kept else settings.looks[0]),
+            "decided_at": dict(asked.decided_at if asked.decided_at is not None else kept.decided_at if kept else {}),
+        }
+    )
 
 
 def with_added_repeats(settings: Settings, before: Settings | None, add: int) -> Settings:
@@ -195,10 +263,18 @@ def choose_baseline(grid: CheckedGrid) -> tuple[str | None, tuple[str, ...]]:
     return first.name, (f"{why}: speed-ups are relative to the first supported setting, {first.axes or first.name}",)
 
 
+def _once_each(block: BlockSettings) -> BlockSettings:
+    """Return the rules of blocks in which every setting runs once, those that others are compared with too."""
+    return block.model_copy(update={"baseline_runs": 1})
+
+
 def _blocks(
     sweep: str, grid: CheckedGrid, settings: Settings, baseline: str | None, existing: Sequence[Block]
 ) -> Design:
     if baseline is None:
         return Design((), ())
     supported = {cell.name: cell for cell in grid.cells.values() if cell.unsupported is None}
-    return design(Cutting(sweep, supported, baseline, settings, grid.site), existing)
+    task = Cutting(sweep, supported, baseline, settings, grid.site)
+    if VERSION in grid.axes:
+        return paired_design(task, units(supported.values()), existing)
+    return design(task, existing)

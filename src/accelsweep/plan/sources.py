@@ -20,6 +20,7 @@ from accelsweep.base.documents import sha256_text
 from accelsweep.base.errors import InputError, nearest
 from accelsweep.base.version import __version__
 from accelsweep.core.config import CellConfig
+from accelsweep.plan.import_path import ImportPath, in_installed
 
 OWN_WORKLOADS = "accelsweep.workloads"
 FIRST_SOURCES = "c2b38fa8a9acb7e01846d30cbdf05135f69c5f7103bd9a0b5c081a04593bedb5"
@@ -71,12 +72,12 @@ def _stated(value: Mapping[str, Any] | Sequence[Any], key: str) -> Iterator[tupl
             yield from _stated(item, f"{key}.{name}")
 
 
-def source_digests(wanted: Iterable[tuple[str, str]], home: Path) -> dict[str, str]:
+def source_digests(wanted: Iterable[tuple[str, str]], path: ImportPath) -> dict[str, str]:
     """Return a digest of the source files of each top-level package among the `(key, target)` pairs `wanted`.
 
-    `home` comes first on the path, as it does when a run starts. Modules in `home` that those import have entries of
-    their own. Packages that `versions` covers are left out. An installed distribution counts with its list of files and
-    their hashes. Raises InputError for a package that is nowhere to be found.
+    The user's folders come first on the path, as they do when a run starts. Modules there that those import have
+    entries of their own. Packages that `versions` covers are left out. An installed distribution counts with its list
+    of files and their hashes. Raises InputError for a package that is nowhere to be found.
     """
     digests: dict[str, str] = {}
     waiting = list(wanted)
@@ -85,12 +86,12 @@ def source_digests(wanted: Iterable[tuple[str, str]], home: Path) -> dict[str, s
         package = target.partition(".")[0]
         if package in digests or package in _NAMED_BY_VERSION:
             continue
-        if package == "accelsweep":
+        if package == "accelsweep" and not brings(path, package):
             digests[OWN_WORKLOADS] = own_workloads()
             continue
-        spec = _find(package, key, target, home)
+        spec = _find(package, key, target, path)
         digests[package] = _digest(spec, package)
-        waiting += [(f"import in {package}", name) for name in _imported_from(home, spec)]
+        waiting += [(f"import in {package}", name) for name in _imported_from(path, spec)]
     return dict(sorted(digests.items()))
 
 
@@ -103,9 +104,10 @@ def own_workloads() -> str:
     return FIRST_SOURCES if found in SAME_AS_FIRST else found
 
 
-def _find(package: str, key: str, target: str, home: Path) -> ModuleSpec:
-    spec = find_package(package, home)
+def _find(package: str, key: str, target: str, path: ImportPath) -> ModuleSpec:
+    spec = find_package(package, path)
     if spec is None and package not in sys.builtin_module_names:
+        home = path.folders[0]
         near = nearest(package, [entry.stem for entry in home.iterdir() if entry.suffix == ".py" or entry.is_dir()])
         raise InputError(
             f"{key}={target}: there is no module or package '{package}'{near}, neither in {home} nor installed; "
@@ -114,26 +116,39 @@ def _find(package: str, key: str, target: str, home: Path) -> ModuleSpec:
     return spec or ModuleSpec(package, None)
 
 
-def find_package(package: str, home: Path) -> ModuleSpec | None:
+def brings(path: ImportPath, package: str) -> bool:
+    """Return whether a package lies in one of the user's folders."""
+    spec = find_package(package, path)
+    return spec is not None and any(map(path.is_users, places_of(spec)))
+
+
+def lies_below(folder: Path, package: str, path: ImportPath) -> bool:
+    """Return whether a package lies below `folder`, where pip did not put it."""
+    spec = find_package(package, path)
+    places = places_of(spec) if spec is not None else []
+    return any(folder in place.parents and not in_installed(place.relative_to(folder)) for place in places)
+
+
+def find_package(package: str, path: ImportPath) -> ModuleSpec | None:
     """Return where a package lies, also one whose editable installation brings a finder of its own."""
-    found = PathFinder.find_spec(package, [str(home), *(entry for entry in sys.path if entry)])
+    found = PathFinder.find_spec(package, path.entries)
     others = (finder for finder in sys.meta_path if finder is not PathFinder and hasattr(finder, "find_spec"))
     return found or next(filter(None, (finder.find_spec(package, None) for finder in others)), None)
 
 
-def _imported_from(home: Path, spec: ModuleSpec) -> list[str]:
-    """Return the modules and packages in `home` that the sources of a package import, in order."""
+def _imported_from(path: ImportPath, spec: ModuleSpec) -> list[str]:
+    """Return the user's modules and packages that the sources of a package import, in order."""
     if is_installed(spec):
         return []
-    texts = (path.read_bytes() for path in _source_files(spec) if path.suffix == ".py")
-    return [name for name in sorted(set().union(*map(_imports, texts))) if _lies_in(home, name)]
+    texts = (source.read_bytes() for source in _source_files(spec) if source.suffix == ".py")
+    return [name for name in sorted(set().union(*map(_imports, texts))) if _lies_in(path, name)]
 
 
-def _lies_in(home: Path, name: str) -> bool:
-    if not ((home / f"{name}.py").exists() or (home / name).is_dir()):
+def _lies_in(path: ImportPath, name: str) -> bool:
+    if not any((folder / f"{name}.py").exists() or (folder / name).is_dir() for folder in path.folders):
         return False
-    spec = find_package(name, home)
-    return spec is not None and any(place.is_relative_to(home) for place in places_of(spec)) and not is_installed(spec)
+    spec = find_package(name, path)
+    return spec is not None and any(map(path.is_users, places_of(spec))) and not is_installed(spec)
 
 
 @lru_cache(maxsize=4096)
@@ -168,7 +183,7 @@ def places_of(spec: ModuleSpec) -> list[Path]:
 
 def is_installed(spec: ModuleSpec) -> bool:
     """Return whether a package lies among those that pip installed."""
-    return any(part in ("site-packages", "dist-packages") for place in places_of(spec) for part in place.parts)
+    return any(map(in_installed, places_of(spec)))
 
 
 @cache

@@ -99,9 +99,10 @@ def _cell_rows(plan: Plan, done: Collection[str]) -> Iterator[CellRow]:
     runs = plan.manifest.wanted_runs()
     wanted = Counter(Run.parse(run).cell for run in runs)
     settled = Counter(Run.parse(run).cell for run in runs if run in done)
+    baselines = plan.manifest.baselines
     for cell in plan.manifest.cells:
         if cell.unsupported is None:
-            baseline = cell.name == plan.manifest.baseline
+            baseline = cell.name in baselines
             yield CellRow(cell.name, label(cell.axes), cell.axes, baseline, wanted[cell.name], settled[cell.name])
 
 

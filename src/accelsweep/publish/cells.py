@@ -97,7 +97,7 @@ def _tags(
     counted = {outcome.value: outcomes.count(outcome) for outcome in outcomes if outcome}
     known = {
         "kind": "cell" if cannot is None else SETTING_KIND,
-        "baseline": "yes" if cell.name == snapshot.manifest.baseline else "no",
+        "baseline": "yes" if cell.name in snapshot.manifest.baselines else "no",
         "outcome": next(iter(counted)) if len(counted) == 1 else None,
         "outcomes": ", ".join(f"{outcome} {count}" for outcome, count in counted.items()),
         "reason": cannot,

@@ -17,6 +17,7 @@ from accelsweep.measure.surroundings.environment import environment
 from accelsweep.rank.account import Account
 from accelsweep.rank.compile_cache import fresh_caches, is_warm
 from accelsweep.rank.errors import Diverged, interrupted
+from accelsweep.rank.own_tree import OwnTree
 from accelsweep.rank.process import (
     RankPlace,
     leave_group,
@@ -68,15 +69,21 @@ def _measure(spec: RunSpec, place: RankPlace, account: Account) -> None:
     from accelsweep.workloads.building.build import make_importable
 
     make_importable()
+    if (own_tree := OwnTree.of_this_run()) is not None:
+        own_tree.put_first()
     began = monotonic()
     use_threads(share_of_cores(spec, place))
     task = task_of(spec, place)
     driver = task.driver()
+    if own_tree is not None:
+        own_tree.refuse_other_modules()
     uuids = device_uuids(driver.device)
     account.environment["before"] = environment(uuids)
     measured = measure(spec, driver, place, StepCount(spec.progress()) if place.rank == 0 else None)
     del driver
     account.environment["after"] = environment(uuids)
+    if own_tree is not None:
+        own_tree.refuse_other_modules()
     account.window_closed(measured)
     account.metrics["load_seconds"] = _seconds(measured.window.began_at - began)
     account.metrics["first_step_seconds"] = _named(account.metrics["first_step_seconds"], spec)

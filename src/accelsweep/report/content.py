@@ -36,6 +36,18 @@ METHOD = (
 """The method in ten lines; `docs/method.md` has the rest."""
 
 
+def method_of(findings: Findings) -> tuple[str, ...]:
+    """Return the method in lines; one more where looks decided about the number of blocks."""
+    if not findings.looks:
+        return METHOD
+    looks = ", ".join(map(str, findings.looks))
+    line = (
+        f"Verdicts were looked at after {looks} blocks, and what was undecided got more. The intervals are repeated "
+        "confidence intervals, which hold at every look."
+    )
+    return (*METHOD[:7], line, *METHOD[7:])
+
+
 FIRST = "speedup"
 """The figure of the first screen."""
 

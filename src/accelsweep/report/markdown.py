@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable
 
 from accelsweep.core.doubt_words import in_words
-from accelsweep.report.content import METHOD, Content
+from accelsweep.report.content import Content, method_of
 from accelsweep.report.figures.figure import Figure
 from accelsweep.report.format import in_about, sentence
 from accelsweep.report.screen import Amber
@@ -38,7 +38,10 @@ def render_markdown(content: Content) -> str:
         parts += _listed(content.absent) if table.name == "cells" else []
     if findings.refusals:
         parts += ["## Refused comparisons", *_listed(findings.refusals)]
-    parts += ["## Method", "\n".join(f"{number}. {escape(line)}" for number, line in enumerate(METHOD, 1))]
+    parts += [
+        "## Method",
+        "\n".join(f"{number}. {escape(line)}" for number, line in enumerate(method_of(content.findings), 1)),
+    ]
     parts += [f"More in [docs/method.md]({content.method})."] if content.method else []
     parts += ["## How to reproduce", code_block(findings.command)]
     parts.append(f"Records: SHA-256 `{findings.records_sha256}`, plan revision {findings.revision}.")

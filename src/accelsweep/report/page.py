@@ -19,7 +19,7 @@ import jinja2
 from markupsafe import Markup
 
 from accelsweep.core.doubt_words import in_words
-from accelsweep.report.content import METHOD, Content
+from accelsweep.report.content import Content, method_of
 from accelsweep.report.figures.figure import Figure, Row
 from accelsweep.report.format import in_about, sentence
 from accelsweep.report.libraries import chart_libraries
@@ -38,7 +38,7 @@ def render_page(content: Content, pictures: dict[str, str]) -> str:
             content=content,
             findings=content.findings,
             advice=content.findings.recommendation,
-            method=METHOD,
+            method=method_of(content.findings),
             charts=embed_json({figure.name: _chart(figure) for figure in content.figures}),
             beyond=embed_json({table.name: _packed_rows(table) for table in content.tables if table.beyond}),
             opened=embed_json(

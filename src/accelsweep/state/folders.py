@@ -126,6 +126,19 @@ class SweepFolder:
         return self.run(run) / "steps.parquet"
 
     @property
+    def versions(self) -> Path:
+        """The trees of the versions that a sweep compares, each beside the file that describes it."""
+        return self.root / "versions"
+
+    def version(self, name: str) -> Path:
+        """The tree of a version, which is named by its id."""
+        return self.versions / inside(name)
+
+    def version_file(self, name: str) -> Path:
+        """What is known of a version's tree."""
+        return self.versions / f"{inside(name)}.json"
+
+    @property
     def records(self) -> Path:
         """All records as one table."""
         return self.root / "records.parquet"

@@ -70,7 +70,7 @@ def audit(folder: SweepFolder, *, check_present: bool = False) -> Audit:
     """
     manifest = _manifest(folder)
     sweep_up(folder)
-    present = Present(folder.home) if check_present else None
+    present = Present(folder.home, folder.name) if check_present else None
     runs: list[RunState] = []
     reopened: list[str] = []
     damaged: list[DamagedFile] = []

@@ -19,6 +19,7 @@ from accelsweep.rank.spec import RankResult, RunSpec
 from accelsweep.state.folders import SweepFolder
 from accelsweep.supervise.leases import Lease, leased
 from accelsweep.supervise.processes.launchers import Launch, Launchers, rendezvous
+from accelsweep.supervise.versions import VersionAtHand, Versions
 
 _FIRST_RANK = {"RANK": "0", "LOCAL_RANK": "0"}
 
@@ -33,15 +34,17 @@ def debug_cell(folder: SweepFolder, cell: str, launchers: Launchers | None = Non
     with tempfile.TemporaryDirectory(prefix="accelsweep-debug-") as attempt:
         spec = _spec(folder, cell, Path(attempt))
         spec.write(spec.file())
-        with leased(
-            spec.config, f"process {os.getpid()} (debugging {cell})", _pause, _say, spec.device_models
-        ) as lease:
-            _run(spec, lease, launchers)
+        holder, models = f"process {os.getpid()} (debugging {cell})", spec.device_models
+        with leased(spec.config, holder, _pause, _say, models) as lease:
+            _run(spec, lease, launchers, Versions(folder).needed(spec.config))
         return RankResult.read(spec.rank_result(0))
 
 
-def _run(spec: RunSpec, lease: Lease, launchers: Launchers) -> None:
-    shared = {**lease.environment, **rendezvous(spec), **spec.config.env}
+def _run(spec: RunSpec, lease: Lease, launchers: Launchers, version: VersionAtHand | None) -> None:
+    if version is not None and version.known.version.python is not None:
+        raise InputError(f"debug runs in this environment: give the command with {version.known.version.python}")
+    own = {} if version is None else version.environment
+    shared = {**lease.environment, **rendezvous(spec), **own, **spec.config.env}
     sys.stderr.flush()
     peers = launchers.start(
         Launch(spec, "spawn", shared, sys.stderr.fileno(), lease.descriptors), range(1, spec.world_size)

@@ -6,8 +6,10 @@ here does not stop the sweep. Its runs will report the failure, and the others g
 
 from __future__ import annotations
 
+import os
 import sys
 import traceback
+from collections.abc import Mapping
 from typing import Any
 
 from accelsweep.base.documents import canonical_json, parsed_json, read_whole, sha256_text, write_bytes_atomically
@@ -15,8 +17,11 @@ from accelsweep.base.errors import DamagedFile
 from accelsweep.core.cell import brings_own_data
 from accelsweep.core.config import CellConfig
 from accelsweep.core.plans import Block, Manifest
+from accelsweep.core.versions import version_id
+from accelsweep.rank.own_tree import OwnTree
 from accelsweep.state.entry import answer, planned_sweep, sweep_parser
 from accelsweep.state.folders import SweepFolder
+from accelsweep.supervise.versions import VersionAtHand, Versions
 
 MADE_IN_MEMORY = frozenset(
     {"accelsweep.workloads.digits.Digits"}
@@ -33,7 +38,7 @@ def prepare(folder: SweepFolder) -> list[str]:
     for digest in ready:
         del waiting[digest]
     if waiting:
-        ready += _prepared(waiting)
+        ready += _prepared_each(waiting, Versions(folder))
         write_bytes_atomically(folder.prepared, canonical_json(sorted(ready)).encode())
     return sorted(ready)
 
@@ -48,7 +53,9 @@ def _data_configs(folder: SweepFolder, manifest: Manifest) -> dict[str, CellConf
             sys.stderr.write(f"{error}\n")
             continue
         for config in block.configs.values():
-            distinct[sha256_text(canonical_json([config.data, _module_part(config), manifest.sources]))] = config
+            decisive = [config.data, _module_part(config), manifest.sources]
+            name = version_id(config.raw)
+            distinct[sha256_text(canonical_json(decisive if name is None else [*decisive, name]))] = config
     return distinct
 
 
@@ -71,10 +78,47 @@ def _ready(folder: SweepFolder) -> list[str]:
     return found if isinstance(found, list) else []
 
 
-def _prepared(configs: dict[str, CellConfig]) -> list[str]:
+def _prepared_each(configs: Mapping[str, CellConfig], versions: Versions) -> list[str]:
+    """Prepare the data of each version in a process of its own: modules of two versions have the same names."""
+    parts: dict[str | None, dict[str, CellConfig]] = {}
+    for digest, config in configs.items():
+        parts.setdefault(version_id(config.raw), {})[digest] = config
+    done = _prepared(parts.pop(None, {}))
+    for part in parts.values():
+        version = versions.of(next(iter(part.values())))
+        if version is not None:
+            done += _prepared_apart(part, version)
+    return done
+
+
+def _prepared_apart(configs: Mapping[str, CellConfig], version: VersionAtHand) -> list[str]:
+    """Prepare the data of one version in a forked child; return the digests of what is ready."""
+    ours, theirs = os.pipe()
+    child = os.fork()
+    if child == 0:
+        try:
+            if not version.needs_own_interpreter:  # else its data is prepared by the modules that are here
+                os.environ.update(version.environment)
+            if (own_tree := OwnTree.of_this_run()) is not None:
+                own_tree.put_first()
+            with os.fdopen(theirs, "w") as answer:
+                answer.write("\n".join(_prepared(configs)))
+        finally:
+            os._exit(0)
+    os.close(theirs)
+    with os.fdopen(ours) as answer:
+        done = answer.read().splitlines()
+    os.waitpid(child, 0)
+    return done
+
+
+def _prepared(configs: Mapping[str, CellConfig]) -> list[str]:
+    if not configs:
+        return []
     from accelsweep.workloads.building.build import make_importable, prepare_once
 
-    make_importable()
+    if OwnTree.of_this_run() is None:
+        make_importable()
     done = []
     for digest, config in configs.items():
         try:

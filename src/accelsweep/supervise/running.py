@@ -7,7 +7,9 @@ import signal
 import socket
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from functools import cached_property
 
+from accelsweep.core.config import CellConfig
 from accelsweep.core.outcome import Outcome
 from accelsweep.core.plans import Block, Run
 from accelsweep.core.record import Doubt, now
@@ -38,6 +40,7 @@ from accelsweep.supervise.records import (
 from accelsweep.supervise.signals import Signals
 from accelsweep.supervise.skips import Present
 from accelsweep.supervise.slurm_job import job_log
+from accelsweep.supervise.versions import Versions
 
 _NO_STEPS = Doubt(
     code="no_steps",
@@ -60,6 +63,11 @@ class Runner:
     hold: Holder
     say: Callable[[str], None]
 
+    @cached_property
+    def versions(self) -> Versions:
+        """The versions of the sweep."""
+        return Versions(self.folder)
+
     def attempt(self, run: Run) -> Conclusion | None:
         """Make one attempt at `run` and leave its record; None if it was interrupted before it came to an end."""
         config = self.block.configs[run.cell]
@@ -69,11 +77,17 @@ class Runner:
                 return self._on(NOTHING, run, "srun")  # each node leases its own devices
             holder = f"process {os.getpid()} ({run.name} of {self.folder.name})"
             with leased(config, holder, self._pause, self.say, models_for(config, self.site)) as lease:
-                return self._on(lease, run, self.launchers.kind_for(config, self.say))
+                return self._on(lease, run, self._kind(config))
         except NotEnoughDevices as error:
             return self.without_launch(run, Conclusion(Outcome.crashed, f"{socket.gethostname()}: {error}"))
         finally:
             self.hold.idle()
+
+    def _kind(self, config: CellConfig) -> Kind:
+        version = self.versions.needed(config)
+        if version is not None and version.needs_own_interpreter:
+            return "spawn"
+        return self.launchers.kind_for(config, self.say)
 
     def _pause(self, seconds: float) -> bool:
         self.hold.beat()
@@ -116,10 +130,13 @@ class Runner:
 
     def _processes(self, lease: Lease, spec: RunSpec, kind: Kind) -> Ending:
         before, strangers = linux.oom_kills(), children()
-        environment = {**lease.environment, **rendezvous(spec), **spec.config.env}
+        version = self.versions.needed(spec.config)
+        own = {} if version is None else version.environment
+        environment = {**lease.environment, **rendezvous(spec), **own, **spec.config.env}
         path = self._place(spec.run).attempt(spec.attempt) / "run.log"
         with RunLog(path, self.limits.log_bytes) as log:
-            launch = Launch(spec, kind, environment, log.write_end, lease.descriptors)
+            python = None if version is None else version.known.version.python
+            launch = Launch(spec, kind, environment, log.write_end, lease.descriptors, python)
             ranks: Ranks
             if kind == "srun":
                 ranks = start_across_nodes(launch, self.block.resources.cpus)
@@ -158,8 +175,9 @@ class Runner:
 
     def _circumstances(self, spec: RunSpec, launcher: str) -> Circumstances:
         """Return the present facts, just before the ranks import the user's code; the duration is added later."""
-        fingerprint, git = self.present.read(spec.config), git_state(self.folder.home)
-        return Circumstances(launcher, now(), 0.0, fingerprint, git)
+        version = self.versions.of(spec.config)
+        git = git_state(self.folder.home if version is None else version.folder)
+        return Circumstances(launcher, now(), 0.0, self.present.read(spec.config), git)
 
     def _place(self, run: Run) -> RunFolder:
         return RunFolder(self.folder.run(run.name), run.name)

@@ -10,15 +10,24 @@ from accelsweep.base.errors import InputError
 from accelsweep.core.config import CellConfig
 from accelsweep.core.record import Fingerprint, Record
 from accelsweep.core.settings import Site
+from accelsweep.core.versions import version_id
 from accelsweep.measure.surroundings.fingerprint import fingerprint
+from accelsweep.plan.import_path import ImportPath
 from accelsweep.plan.sources import source_digests, targets
+from accelsweep.state.folders import SweepFolder
+from accelsweep.supervise.versions import VersionAtHand, Versions
 
 
 class Present:
-    """The present conditions of a measurement. Packages of the user's are looked for in `home` first."""
+    """The present conditions of a measurement.
 
-    def __init__(self, home: Path) -> None:
+    Packages of the user's are looked for in `home` first, or in the tree of the version that a config holds.
+    """
+
+    def __init__(self, home: Path, sweep: str | None = None) -> None:
+        """`sweep` names the sweep whose versions are looked for."""
         self._home = home
+        self._versions = None if sweep is None else Versions(SweepFolder(home, sweep))
         self._known: dict[str, Fingerprint] = {}
 
     def fingerprint(self, config: CellConfig) -> Fingerprint:
@@ -28,12 +37,16 @@ class Present:
 
     def read(self, config: CellConfig) -> Fingerprint:
         """Return the fingerprint, read anew: a block lasts long enough for its user to edit a source meanwhile."""
-        found = self._known[_key(config)] = fingerprint(self._sources(config), config.accelerator)
+        version = self._version(config)
+        software = version.known.software if version is not None else {}
+        found = self._known[_key(config)] = fingerprint(self._sources(config), config.accelerator, software)
         return found
 
     def _sources(self, config: CellConfig) -> dict[str, str]:
+        version = self._version(config)
+        path = ImportPath.of_home(self._home) if version is None else version.path
         try:
-            return source_digests(targets(config), self._home)
+            return source_digests(targets(config), path)
         except InputError:
             return {}  # a package was removed after the plan: the run itself reports that better
 
@@ -42,22 +55,31 @@ class Present:
         if not record.outcome.settled:
             return f"it ended as {record.outcome}, which is no answer"
         now = self.fingerprint(record.config)
+        if self._is_gone(record.config):
+            now = now.model_copy(update={"sources": record.fingerprint.sources})
         return None if record.fingerprint.matches(now) else difference(record.fingerprint, now)
 
+    def _version(self, config: CellConfig) -> VersionAtHand | None:
+        return None if self._versions is None else self._versions.of(config)
 
-def standing(records: Iterable[Record], home: Path, site: Site) -> set[str]:
+    def _is_gone(self, config: CellConfig) -> bool:
+        """Return whether a config's version has no tree any more: what its digest names cannot have changed."""
+        return version_id(config.raw) is not None and self._version(config) is None
+
+
+def standing(records: Iterable[Record], folder: SweepFolder, site: Site) -> set[str]:
     """Return the names of the runs whose records stand, as far as this machine can tell.
 
     On a cluster every settled record stands, because only the nodes can tell whether they have changed.
     """
     if site.scheduler != "local":
         return {record.run for record in records if record.outcome.settled}
-    present = Present(home)
+    present = Present(folder.home, folder.name)
     return {record.run for record in records if present.why_again(record) is None}
 
 
 def _key(config: CellConfig) -> str:
-    return canonical_json([config.accelerator, sorted(targets(config))])
+    return canonical_json([config.accelerator, sorted(targets(config)), version_id(config.raw)])
 
 
 def difference(then: Fingerprint, now: Fingerprint) -> str:

@@ -128,7 +128,7 @@ class _Supervisor:
         self._hold = hold
         self._say = say
         self._launchers = launchers
-        self._present = Present(job.folder.home)
+        self._present = Present(job.folder.home, job.folder.name)
         self._began = 0.0
 
     def measure_all(self) -> str | None:

@@ -11,6 +11,7 @@ from accelsweep.analyse.advice.headline import MOST_WORDS, advice, between, fast
 from accelsweep.analyse.advice.nothing import nothing_to_compare, nothing_without_baseline
 from accelsweep.analyse.advice.price import kept_quality, price_of, quality_name, traded
 from accelsweep.analyse.advice.situation import Situation
+from accelsweep.analyse.advice.versions import about_versions
 from accelsweep.analyse.advice.words import command, more_blocks
 from accelsweep.analyse.findings.pareto import cost_of, money_of
 from accelsweep.analyse.findings.quality import FASTER_BUT_WORSE, NOT_MEASURED, shown_not_worse
@@ -46,6 +47,8 @@ def _timed(situation: Situation, given: Recommendation) -> Recommendation:
 
 
 def _recommend(situation: Situation) -> Recommendation:
+    if situation.manifest.compared:
+        return about_versions(situation, _more_repeats(situation, list(map(_ratio, _open(situation)))))
     quicker = sorted(situation.having(Verdict.faster), key=lambda cell: (-_ratio(cell), cell.cell))
     sound = [cell for cell in quicker if _sound(cell)]
     if sound:
@@ -56,10 +59,13 @@ def _recommend(situation: Situation) -> Recommendation:
         return nothing_without_baseline(situation)
     if disturbed := situation.having(Verdict.disturbed):
         return _disturbed(situation, disturbed)
-    open_ones = [*situation.having(Verdict.undecided), *situation.having(Verdict.not_yet)]
-    if open_ones:
+    if open_ones := _open(situation):
         return _not_yet(situation, open_ones, quicker)
     return _stay(situation, situation.baseline, quicker)
+
+
+def _open(situation: Situation) -> list[CellFinding]:
+    return [*situation.having(Verdict.undecided), *situation.having(Verdict.not_yet)]
 
 
 def _sound(cell: CellFinding) -> bool:

@@ -8,6 +8,7 @@ from accelsweep.analyse.findings.pareto import memory_of_all, value_of
 from accelsweep.base.digits import UNKNOWN, ratio_words, says_nothing
 from accelsweep.core.findings import CellFinding, Estimate
 from accelsweep.core.plans import Manifest
+from accelsweep.core.versions import words_for
 
 
 def against_baseline(ratio: Estimate, name: str) -> str:
@@ -36,6 +37,8 @@ def more_blocks(manifest: Manifest, added: int) -> str | None:
     """
     if not added or manifest.settings.pilot:
         return command(manifest) if added else None
+    if manifest.settings.until_decided:
+        return command(manifest)
     if manifest.settings.auto_repeats:
         return f"{command(manifest)} repeats={manifest.settings.repeats + added}"
     return f"{command(manifest)} --add-repeats {added}"
@@ -43,7 +46,8 @@ def more_blocks(manifest: Manifest, added: int) -> str | None:
 
 def command(manifest: Manifest) -> str:
     """Return the command line that makes this sweep go on, to paste."""
-    own = (manifest.experiment or "").replace("/", "-")
+    own = ("ab-" if manifest.compared else "") + (manifest.experiment or "").replace("/", "-")
     named = [] if manifest.sweep == own else ["--name", manifest.sweep]
+    named += ["--until-decided"] if manifest.settings.until_decided else []
     submitted = ["--profile", "slurm"] if manifest.site.scheduler == "slurm" else []
-    return shlex.join(["accelsweep", "run", *manifest.overrides, *named, *submitted])
+    return shlex.join(["accelsweep", *words_for(manifest.compared), *manifest.overrides, *named, *submitted])

@@ -10,6 +10,7 @@ from typing import Any
 from accelsweep.core.cell import as_typed
 from accelsweep.core.config import CellConfig
 from accelsweep.core.plans import Manifest, PlannedCell
+from accelsweep.core.versions import VERSION, words_for
 
 _PLAIN = re.compile(r"[\w.+/:-]+")
 _KEY = re.compile(r"([+~]*)([\w.@/-]+)")
@@ -21,14 +22,16 @@ def command_again(manifest: Manifest, cell: PlannedCell) -> str:
     """Return the command that measures this setting alone, in a sweep of its own; the cell's name stays the same.
 
     The overrides of the axes give way to this setting's values. No baseline is named, because only one setting is left.
+    Where versions are compared, all of them are measured.
     """
     signs = {key: sign for sign, key in map(_parts, manifest.overrides)}
     kept = [one for one in manifest.overrides if _parts(one)[1] not in manifest.axes]
     kept = [one for one in kept if _parts(one)[1].partition(".")[0] != "baseline"]
-    values = [f"{signs.get(key, '')}{key}={_override(value)}" for key, value in cell.axes.items()]
+    values = [f"{signs.get(key, '')}{key}={_override(value)}" for key, value in cell.axes.items() if key != VERSION]
+    words, alone = words_for(manifest.compared, exactly=True), [] if manifest.compared else ["baseline=null"]
     name = f"{manifest.sweep}-{cell.name[:6]}"
     submitted = ["--profile", "slurm"] if manifest.site.scheduler == "slurm" else []
-    return shlex.join(["accelsweep", "run", *kept, *values, "baseline=null", "--name", name, *submitted])
+    return shlex.join(["accelsweep", *words, *kept, *values, *alone, "--name", name, *submitted])
 
 
 def _parts(override: str) -> tuple[str, str]:

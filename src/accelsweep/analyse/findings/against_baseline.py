@@ -21,9 +21,11 @@ from accelsweep.analyse.statistics.intervals import (
     verdict,
 )
 from accelsweep.analyse.statistics.pools import Pair, Values, intervals
+from accelsweep.analyse.statistics.sequential import repeated_interval
 from accelsweep.base.digits import count_of
 from accelsweep.core.findings import Estimate, Speedup, Verdict
 from accelsweep.core.outcome import Outcome
+from accelsweep.core.plans import Manifest
 from accelsweep.core.record import Doubt
 
 FEWEST_APART = 3
@@ -48,29 +50,38 @@ class Comparison:
 
 @dataclass(frozen=True)
 class Rules:
-    """The rules for verdicts: the family, the practical threshold, the swept axes, the fields to compare across."""
+    """The rules for verdicts: the family, the practical threshold, the swept axes, the fields to compare across.
+
+    `looks` are the numbers of blocks after which verdicts are looked at, where they decide about more blocks.
+    """
 
     family: Family
     threshold: float
     axes: Collection[str]
     across: Collection[str]
+    looks: Sequence[int] = ()
 
 
-def family_size(groups: Sequence[CellRuns], baseline: str | None) -> int:
+def family_size(groups: Sequence[CellRuns], manifest: Manifest) -> int:
     """Return the number of ratios that a sweep prints: one per supported row that is not the baseline's.
 
     Rows that were not measured count too, so that a failure, or looking early, does not make the others' intervals
     narrower.
     """
-    return max(1, sum(group.cell != baseline and group.planned.unsupported is None for group in groups))
+    baselines = manifest.baselines
+    return max(1, sum(one.cell not in baselines and one.planned.unsupported is None for one in groups))
 
 
-def against_baseline(groups: Sequence[CellRuns], baselines: Sequence[CellRuns], rules: Rules) -> list[Comparison]:
-    """Compare each row with the baseline; `baselines` are the baseline's rows, one per kind of hardware.
+def against_baseline(groups: Sequence[CellRuns], manifest: Manifest, rules: Rules) -> list[Comparison]:
+    """Compare each row with its baseline, which has a row for each kind of hardware.
 
     All rows are compared at once, because the noise of the other rows goes into each interval.
     """
-    found = [_beforehand(group, baselines, rules) for group in groups]
+    rows: dict[str, list[CellRuns]] = {}
+    partners = manifest.partners
+    for one in groups:
+        rows.setdefault(one.cell, []).append(one)
+    found = [_beforehand(group, rows.get(partners.get(group.cell, ""), []), rules) for group in groups]
     asked = [(group, one) for group, one in zip(groups, found, strict=True) if isinstance(one, CellRuns)]
     compared = iter(compare(asked, rules))
     return [one if isinstance(one, Comparison) else next(compared) for one in found]
@@ -95,8 +106,15 @@ def compare(asked: Sequence[tuple[CellRuns, CellRuns]], rules: Rules) -> list[Co
     The pairs on one kind of hardware share a pool of variances; the family of `rules` is one over all of them.
     """
     pairs = [pair_of(group, partner, group.log_rates, partner.log_rates) for group, partner in asked]
-    found = zip(asked, intervals(pairs, rules.family, log_ratio), uneven_noise(pairs, rules.family.size), strict=True)
+    found = zip(asked, _intervals(pairs, rules), uneven_noise(pairs, rules.family.size), strict=True)
     return [_comparison(*sides, interval, uneven, rules) for sides, interval, uneven in found]
+
+
+def _intervals(pairs: Sequence[Pair], rules: Rules) -> list[Interval]:
+    """Return the intervals of all pairs; each stands alone where looks have decided about its number of blocks."""
+    if rules.looks:
+        return [repeated_interval(pair.a, pair.b, rules.family, tuple(rules.looks)) for pair in pairs]
+    return intervals(pairs, rules.family, log_ratio)
 
 
 def pair_of(group: CellRuns, partner: CellRuns, ours: Values, theirs: Values) -> Pair:

@@ -13,13 +13,16 @@ PACKAGES = ("torch", "lightning")
 """Packages whose public version is part of the fingerprint."""
 
 
-def fingerprint(sources: Mapping[str, str], accelerator: str | None = None) -> Fingerprint:
+def fingerprint(
+    sources: Mapping[str, str], accelerator: str | None = None, software: Mapping[str, str] | None = None
+) -> Fingerprint:
     """Return this machine's fingerprint for runs on `accelerator`; `sources` are the digests of the user's packages.
 
     For `cpu` the GPUs of the machine are left out. So the same nodes with and without a granted GPU are one hardware.
-    None takes the devices of every kind.
+    None takes the devices of every kind. `software` are the versions of an environment that runs are started with;
+    None or none takes those of this one.
     """
-    versions = {package: metadata.version(package) for package in PACKAGES}
+    versions = {package: (software or {}).get(package) or metadata.version(package) for package in PACKAGES}
     split = {package: version.partition("+") for package, version in versions.items()}
     return Fingerprint(
         hardware={"host": cpu_model(), **hardware(accelerator)},

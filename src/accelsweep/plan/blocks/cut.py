@@ -50,27 +50,29 @@ def design(task: Cutting, existing: Sequence[Block]) -> Design:
 
     Raises InputError if `block.minutes` is too short for a single run.
     """
-    for kind in {need.node_kind for need in task.needs.values()}:
-        _most_runs(task, task.site.of_kind(kind))
-    known = {block.name: block for block in (_moved(block, task) for block in existing)}
+    for cell in task.cells:
+        most_runs_in_a_block(task, cell)
+    known = {block.name: block for block in (moved(block, task) for block in existing)}
     wanted = _wanted_of(list(known.values()), task)
-    numbers = _Numbers(known.values())
+    numbers = Numbers(known.values())
     layers = list(_layers(task, wanted, numbers))
-    missing = task.settings.repeats - _holding(task.baseline, [*wanted.values(), *(block.runs for block in layers)])
+    most = max((task.settings.repeats_of(name) for name in task.cells if name != task.baseline), default=None)
+    repeats = task.settings.repeats if most is None else most
+    missing = repeats - _holding(task.baseline, [*wanted.values(), *(block.runs for block in layers)])
     spare = _spare_baselines(list(known.values()), wanted, task)[: max(0, missing)]
     wanted.update(spare)
-    alone = [_block(numbers.next_runs([task.cells[task.baseline]]), task) for _ in range(missing - len(spare))]
+    alone = [new_block(numbers.next_runs([task.cells[task.baseline]]), task) for _ in range(missing - len(spare))]
     for block in [*layers, *alone]:
         known[block.name], wanted[block.name] = block, block.runs
     on_disk = {block.name for block in existing}
     blocks = [block for block in known.values() if wanted[block.name]]
     return Design(
-        planned=tuple(_planned(block, wanted[block.name], task) for block in blocks),
+        planned=tuple(planned(block, wanted[block.name], task) for block in blocks),
         new=tuple(block for block in blocks if block.name not in on_disk),
     )
 
 
-def _moved(block: Block, task: Cutting) -> Block:
+def moved(block: Block, task: Cutting) -> Block:
     """Return the block itself, or its twin if a frozen config names a file by a root that the plan has since left."""
     now = {name: task.cells[name].config if name in task.cells else old for name, old in block.configs.items()}
     return block if now == block.configs else _named(block.model_copy(update={"configs": now}))
@@ -86,7 +88,7 @@ def _wanted_of(known: Sequence[Block], task: Cutting) -> dict[str, tuple[Run, ..
     for block in known:
         first: dict[str, Run] = {}
         for run in sorted(block.runs, key=lambda run: run.repeat):
-            if run.cell in count and run.cell != task.baseline and count[run.cell] < task.settings.repeats:
+            if run.cell in count and run.cell != task.baseline and count[run.cell] < task.settings.repeats_of(run.cell):
                 first.setdefault(run.cell, run)
         count.update({cell: count[cell] + 1 for cell in first})
         wanted[block.name] = (*first.values(), *(_baselines(block, task) if first else ()))
@@ -109,17 +111,18 @@ def _spare_baselines(
     return [(name, runs) for name, runs in spare if runs]
 
 
-def _layers(task: Cutting, wanted: Mapping[str, tuple[Run, ...]], numbers: _Numbers) -> Iterator[Block]:
+def _layers(task: Cutting, wanted: Mapping[str, tuple[Run, ...]], numbers: Numbers) -> Iterator[Block]:
     """Yield new blocks until every cell but the baseline has its repeats."""
     have = Counter(run.cell for runs in wanted.values() for run in runs)
-    missing = {name: task.settings.repeats - have[name] for name in task.cells if name != task.baseline}
+    repeats_of = task.settings.repeats_of
+    missing = {name: repeats_of(name) - have[name] for name in task.cells if name != task.baseline}
     for layer in range(max(missing.values(), default=0)):
         cells = [name for name, count in missing.items() if count > layer]
         for chunk in _chunks(cells, len(wanted) + layer, task):
-            yield _block(numbers.next_runs([task.cells[name] for name in chunk]), task)
+            yield new_block(numbers.next_runs([task.cells[name] for name in chunk]), task)
 
 
-class _Numbers:
+class Numbers:
     """Numbers the repeats of each cell, and deals out its seeds: each time the smallest that no block has used."""
 
     def __init__(self, known: Iterable[Block]) -> None:
@@ -161,7 +164,7 @@ def _chunks(cells: Sequence[str], layer: int, task: Cutting) -> Iterator[list[st
     for name in cells:
         classes.setdefault(resource_class(task.cells[name].config, task.site), []).append(name)
     for members in classes.values():
-        most = _most_runs(task, task.site.of_kind(task.needs[members[0]].node_kind))
+        most = most_runs_in_a_block(task, members[0])
         allocation = together([task.needs[name] for name in members], 1, task.settings.limits)
         with_baseline = fits(task.needs[task.baseline], allocation)
         baselines = int(min(task.settings.block.baseline_runs, most / 2)) if with_baseline else 0
@@ -173,8 +176,12 @@ def _chunks(cells: Sequence[str], layer: int, task: Cutting) -> Iterator[list[st
             yield [task.baseline] * min(baselines, len(chunk)) + chunk
 
 
-def _most_runs(task: Cutting, site: Site) -> float:
-    """Return how many runs a block may have on the nodes of `site`, which is of one kind."""
+def most_runs_in_a_block(task: Cutting, cell: str) -> float:
+    """Return how many runs a block may hold on nodes of the kind that this cell needs.
+
+    Raises InputError where its time is too short for one.
+    """
+    site = task.site.of_kind(task.needs[cell].node_kind)
     size, limits = task.settings.block.size, task.settings.limits
     most = size or math.inf
     for key, limit in {
@@ -195,7 +202,8 @@ def _job_minutes(site: Site) -> int | None:
     return site.slurm.max_minutes if site.scheduler == "slurm" else None
 
 
-def _block(runs: Sequence[Run], task: Cutting) -> Block:
+def new_block(runs: Sequence[Run], task: Cutting) -> Block:
+    """Return the block of these runs, in its random order and under the name of its content."""
     order_seed = int(sha256_text(canonical_json([task.sweep, sorted(run.name for run in runs)]))[:8], 16)
     cells = [task.cells[run.cell] for run in runs]
     return _named(
@@ -225,7 +233,8 @@ def _named(block: Block) -> Block:
     return block.model_copy(update={"name": f"b{sha256_text(content)[:12]}"})
 
 
-def _planned(block: Block, wanted: Sequence[Run], task: Cutting) -> PlannedBlock:
+def planned(block: Block, wanted: Sequence[Run], task: Cutting) -> PlannedBlock:
+    """Return a block as the manifest lists it, with the `wanted` ones of its runs."""
     names = {run.name for run in wanted}
     runs = [run for run in block.runs if run.name in names]
     each = list({run.cell: task.needs[run.cell] for run in runs}.values())

@@ -16,12 +16,13 @@ from pathlib import Path
 
 from accelsweep.base.errors import InputError, nearest
 from accelsweep.core.config import CellConfig
-from accelsweep.plan.sources import find_package, is_installed, places_of, stated_targets
+from accelsweep.plan.import_path import ImportPath
+from accelsweep.plan.sources import find_package, places_of, stated_targets
 
 _FORM = "`_target_` is package.module.Class"
 
 
-def refuse_missing(configs: Iterable[CellConfig], home: Path) -> None:
+def refuse_missing(configs: Iterable[CellConfig], path: ImportPath) -> None:
     """Raise InputError, naming the key, for a `_target_` that is no class's name, or whose class is not there.
 
     A grid has many settings and few classes: each is looked up once, because its sources are read for that.
@@ -30,15 +31,15 @@ def refuse_missing(configs: Iterable[CellConfig], home: Path) -> None:
     for key, target in {repr(pair): pair for pair in stated}.values():
         if not isinstance(target, str) or not all(part.isidentifier() for part in target.split(".")):
             raise InputError(f"{key}={'null' if target is None else target}: this names no class; {_FORM}")
-        _look_up(key, target, home)
+        _look_up(key, target, path)
 
 
-def _look_up(key: str, target: str, home: Path) -> None:
+def _look_up(key: str, target: str, path: ImportPath) -> None:
     package, *parts = target.split(".")
-    spec = find_package(package, home)
+    spec = find_package(package, path)
     if spec is None or not (places := places_of(spec)):
         return  # nowhere, which is said elsewhere, or built in
-    ours = home in places[0].parents and not is_installed(spec)
+    ours = path.is_users(places[0])
     place = places[0]
     for part in parts:
         source = place / "__init__.py" if place.is_dir() else place

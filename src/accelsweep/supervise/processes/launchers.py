@@ -82,13 +82,17 @@ def _trial_fork() -> None:
 
 @dataclass(frozen=True)
 class Launch:
-    """The common arguments of one attempt's ranks: spec, environment (with `rendezvous`), log and lease descriptors."""
+    """The common arguments of one attempt's ranks: spec, environment (with `rendezvous`), log and lease descriptors.
+
+    `python` is the interpreter that ranks are spawned with, None for this process's own.
+    """
 
     spec: RunSpec
     kind: Kind
     environment: Mapping[str, str]
     log: int
     leases: tuple[int, ...] = ()
+    python: str | None = None
 
 
 @dataclass
@@ -168,7 +172,8 @@ def _become(command: Sequence[str], launch: Launch) -> NoReturn:
     for lease in launch.leases:
         os.set_inheritable(lease, True)
     fresh = {**os.environ, "PYTHONUNBUFFERED": "1", "PYTHONFAULTHANDLER": "1"}
-    os.execve(command[0], [*command, str(launch.spec.file())], fresh)  # noqa: S606 - arguments, no shell
+    program = launch.python or command[0]
+    os.execve(program, [program, *command[1:], str(launch.spec.file())], fresh)  # noqa: S606 - arguments, no shell
 
 
 def call(entry: Entry, spec: RunSpec) -> int:

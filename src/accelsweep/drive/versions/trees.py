@@ -1,0 +1,158 @@
+"""The trees below `sweeps/NAME/versions`: made before the plan, made again where they are lost, removed by `clean`.
+
+They are named by what they hold, and read-only. So a tree that is there is the right one, unless somebody altered it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import shutil
+import stat
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from pathlib import Path
+
+from accelsweep.base.documents import sha256_text
+from accelsweep.base.errors import AccelsweepError, DamagedFile, InputError
+from accelsweep.core.plans import Manifest
+from accelsweep.core.versions import Tree, Version
+from accelsweep.drive.versions.copying import WORKING_TREE, copy_working_tree, is_whole_copy, version_of
+from accelsweep.drive.versions.environments import environments
+from accelsweep.drive.versions.repository import GitFailed, Repository, git
+from accelsweep.drive.versions.worktrees import add_worktree, is_whole_worktree, remove_worktree
+from accelsweep.machine.locks import lease_folder
+from accelsweep.state.folders import SweepFolder
+
+
+def versions_named(repository: Repository, names: Sequence[str]) -> tuple[Version, ...]:
+    """Return what the names stand for. Raises InputError for fewer than two, and for two names of one version."""
+    if len(names) < 2:
+        raise InputError(
+            "ab compares versions, so it needs two or more: commits by name, such as `main HEAD`, or . for the files "
+            "as they are now"
+        )
+    found = tuple(version_of(repository) if name == WORKING_TREE else repository.version(name) for name in names)
+    for number, version in enumerate(found):
+        if (twin := next((one for one in found[:number] if one.digest == version.digest), None)) is not None:
+            raise InputError(
+                f"{twin.name} and {version.name} are one commit ({version.id}), so there is nothing to compare"
+            )
+    return found
+
+
+@contextlib.contextmanager
+def trees_made(folder: SweepFolder, repository: Repository, versions: Iterable[Version]) -> Iterator[tuple[Tree, ...]]:
+    """Make the trees that are missing or altered; give them to the with-block, which plans the sweep.
+
+    If that fails and there is no plan, the trees are removed again, so that wrong input leaves no trace.
+    """
+    try:
+        with _alone(folder):
+            yield tuple(_made(folder, repository, version) for version in versions)
+    except BaseException:
+        if not folder.manifest.exists():
+            remove_trees(folder, repository.checkout)
+            with contextlib.suppress(OSError):
+                folder.root.rmdir()
+        raise
+
+
+@contextlib.contextmanager
+def trees_of(folder: SweepFolder, names: Sequence[str], pythons: Sequence[str]) -> Iterator[tuple[Tree, ...]]:
+    """Give the trees of commits, or what is known of environments, to the with-block, which plans the sweep."""
+    if pythons and names:
+        raise InputError(f"{names[0]} is a commit and --python an environment: compare the ones or the others")
+    if pythons:
+        yield environments(folder.home, pythons)
+        return
+    repository = Repository.around(folder.home)
+    with trees_made(folder, repository, versions_named(repository, names)) as trees:
+        yield trees
+
+
+def _made(folder: SweepFolder, repository: Repository, version: Version) -> Tree:
+    target = folder.version(version.id)
+    tree = Tree(version=version, checkout=str(repository.checkout), place=repository.place)
+    if not _is_whole(version, target):
+        _remake(tree, target)
+    if not (target / repository.place).is_dir():
+        raise InputError(f"{version.in_words} has no folder {repository.place}, where this command was given")
+    return tree
+
+
+def _is_whole(version: Version, target: Path) -> bool:
+    if not target.is_dir():
+        return False
+    return is_whole_worktree(version, target) if version.kind == "commit" else is_whole_copy(version, target)
+
+
+def _remake(tree: Tree, target: Path) -> None:
+    checkout = Path(tree.checkout)
+    _make_writable(target)
+    target.parent.mkdir(parents=True, exist_ok=True)
+    if tree.version.kind == "commit":
+        remove_worktree(checkout, target)
+        add_worktree(checkout, tree.version, target)
+    else:
+        shutil.rmtree(target, ignore_errors=True)
+        copy_working_tree(Repository(checkout, tree.place), tree.version, target)
+    _make_read_only(target)
+
+
+def restore_trees(folder: SweepFolder, manifest: Manifest) -> list[str]:
+    """Make lost trees of the plan's commits again; return a sentence for each version that cannot be."""
+    missing = []
+    for version in manifest.compared:
+        with contextlib.suppress(FileNotFoundError, DamagedFile):
+            tree = Tree.read(folder.version_file(version.id))
+            target = folder.version(version.id)
+            if not tree.checkout or target.is_dir():
+                continue
+            try:
+                with _alone(folder):
+                    _remake(tree, target)
+            except (AccelsweepError, OSError) as error:
+                missing.append(f"version {version.name} cannot be made again: {error}")
+    return missing
+
+
+def remove_trees(folder: SweepFolder, checkout: Path | None = None) -> None:
+    """Remove all trees of a sweep, and take them off git's list of worktrees."""
+    checkouts = {checkout} if checkout is not None else set()
+    for path in sorted(folder.versions.glob("*.json")):
+        with contextlib.suppress(DamagedFile, FileNotFoundError):
+            checkouts.add(Path(Tree.read(path).checkout or os.curdir))
+    _make_writable(folder.versions)
+    shutil.rmtree(folder.versions, ignore_errors=True)
+    for one in checkouts:
+        with contextlib.suppress(GitFailed, InputError, OSError):  # the repository may be gone, and the trees are
+            git(one, "worktree", "prune")
+
+
+@contextlib.contextmanager
+def _alone(folder: SweepFolder) -> Iterator[None]:
+    """Keep a second command for this sweep on this machine waiting while trees are made."""
+    lock = lease_folder() / f"versions-{sha256_text(str(folder.root.resolve()))[:16]}.lock"
+    with lock.open("w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield
+
+
+def _make_read_only(tree: Path) -> None:
+    _change_modes(tree, lambda mode: mode & ~0o222)
+
+
+def _make_writable(tree: Path) -> None:
+    _change_modes(tree, lambda mode: mode | stat.S_IWUSR)
+
+
+def _change_modes(tree: Path, to: Callable[[int], int]) -> None:
+    """Change the modes of a tree and all that is in it, links apart; folders first, so that those inside are found."""
+    if not tree.is_dir() or tree.is_symlink():
+        return
+    tree.chmod(to(tree.stat().st_mode))
+    for parent, folders, files in os.walk(tree):
+        for path in (Path(parent, name) for name in (*folders, *files)):
+            if not path.is_symlink():
+                path.chmod(to(path.stat().st_mode))

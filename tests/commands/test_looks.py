@@ -1,0 +1,118 @@
+"""`--until-decided` gives further blocks to undecided settings alone, look by look, and never asks twice."""
+
+from __future__ import annotations
+
+import math
+import random
+from collections import Counter
+
+import pytest
+
+from accelsweep.base.errors import InputError
+from accelsweep.commands.looks import plan_after_look
+from accelsweep.core.outcome import Outcome
+from accelsweep.core.plans import Block, Run
+from accelsweep.core.record import Record
+from accelsweep.core.settings import LOOKS
+from accelsweep.plan.make import make_plan, write_plan
+from accelsweep.supervise.skips import Present
+
+OVERRIDES = ("experiment=quickstart", "accelerator=cpu", "devices=1", "precision=32-true", "batch_size=32,64,128")
+RATES = {32: 1000.0, 64: 2000.0, 128: 1030.0}
+"""Batch 64 is far from the baseline; the noise leaves 128 undecided for long."""
+
+
+@pytest.fixture
+def looked(tmp_path, example_sweep):
+    """A function that measures every look of a sweep in records of this noise, and returns its plans."""
+    earlier = (Record.read(path) for path in example_sweep.root.glob("runs/*/record.json"))
+    template = next(record for record in earlier if record.outcome is Outcome.measured)
+    home = tmp_path / "home"
+    home.mkdir()
+
+    def record(block, run, rate):
+        config = block.configs[run.cell]
+        metric = template.metrics["samples_per_second"].model_copy(update={"value": rate})
+        return template.model_copy(
+            update={
+                "run": run.name,
+                "cell": run.cell,
+                "repeat": run.repeat,
+                "block": block.name,
+                "config": config,
+                "doubts": (),
+                "metrics": {**template.metrics, "samples_per_second": metric},
+                "wall_seconds": 30.0,
+                "fingerprint": Present(home).read(config),
+            }
+        )
+
+    def measure(noise=0.02, seconds_left=None):
+        plans, generator = [make_plan(home, OVERRIDES, until_decided=True)], random.Random(5)
+        while plans[-1] is not None:
+            folder = write_plan(home, plans[-1])
+            for new in plans[-1].new_blocks:
+                for run in new.runs:
+                    rate = RATES[new.configs[run.cell].batch_size] * math.exp(generator.gauss(0.0, noise))
+                    record(new, run, rate).write(folder.record(run.name))
+            plans.append(plan_after_look(home, plans[-1], OVERRIDES, None, seconds_left))
+        return home, plans[:-1]
+
+    return measure
+
+
+def runs_of(plan):
+    sizes = {cell.name: cell.config.batch_size for cell in plan.cells}
+    return Counter(sizes[Run.parse(run).cell] for block in plan.manifest.blocks for run in set(block.runs))
+
+
+def test_a_decided_setting_gets_no_further_block_and_the_others_go_on_to_the_last_look(looked, capsys):
+    _, plans = looked()
+    assert [plan.manifest.settings.repeats for plan in plans] == list(LOOKS)
+    last = runs_of(plans[-1])
+    assert last[128] == LOOKS[-1]
+    assert last[64] < last[128]
+    assert last[64] in LOOKS
+    told = capsys.readouterr().out
+    assert "until decided: after 3 blocks, 2 of 2 settings undecided; the next look is after 5" in told
+    assert "after 20 blocks, 1 setting without a verdict; no further look follows" in told
+
+
+def test_quiet_settings_are_decided_early(looked, capsys):
+    _, plans = looked(noise=0.0005)
+    assert plans[-1].manifest.settings.repeats < LOOKS[-1]
+    assert "everything decided" in capsys.readouterr().out
+
+
+def test_the_same_command_again_plans_what_is_there(looked):
+    home, plans = looked()
+    again = make_plan(home, OVERRIDES, until_decided=True)
+    assert again.manifest == plans[-1].manifest
+    assert not again.new_blocks
+
+
+def test_a_look_that_the_time_has_no_room_for_is_not_begun(looked, capsys):
+    _, plans = looked(seconds_left=10.0)
+    assert len(plans) == 1
+    assert "the time budget has no room for 5" in capsys.readouterr().out
+
+
+def test_every_undecided_setting_stands_beside_the_baseline_in_each_new_block(looked):
+    _, plans = looked()
+    baseline = plans[-1].manifest.baseline
+    for block in plans[-1].new_blocks:
+        assert isinstance(block, Block)
+        assert baseline in {run.cell for run in block.runs}
+
+
+@pytest.mark.parametrize(
+    ("more", "options", "words"),
+    [
+        (["repeats=auto"], {}, "--until-decided and repeats=auto"),
+        ([], {"add_repeats": 2}, "--until-decided and --add-repeats 2"),
+        (["repeats_most=2"], {}, "takes 3 blocks at least"),
+    ],
+)
+def test_two_answers_to_how_many_blocks_are_refused(tmp_path, more, options, words):
+    with pytest.raises(InputError, match=words):
+        make_plan(tmp_path, [*OVERRIDES, *more], until_decided=True, **options)

@@ -1,0 +1,45 @@
+"""Environments are versions by what is installed in them."""
+
+from __future__ import annotations
+
+from importlib import metadata
+from pathlib import Path
+
+import pytest
+from environments import environment
+
+from accelsweep.base.errors import InputError
+from accelsweep.drive.versions.environments import environments
+from accelsweep.drive.versions.trees import trees_of
+from accelsweep.state.folders import SweepFolder
+
+
+def test_an_environment_is_known_by_its_packages_and_keeps_its_own_interpreter(tmp_path: Path) -> None:
+    environment(tmp_path / "old", "first")
+    environment(tmp_path / "new", "second")
+    old, new = environments(tmp_path, ("old/bin/python", str(tmp_path / "new/bin/python")))
+    assert old.version.digest != new.version.digest
+    assert (old.version.name, old.version.python) == ("old/bin/python", str(tmp_path / "old/bin/python"))
+    assert old.software["torch"] == metadata.version("torch")
+    assert (old.software["first"], new.software["second"]) == ("1.0", "1.0")
+
+
+def test_environments_that_cannot_be_compared_are_refused_with_the_reason(tmp_path: Path) -> None:
+    same = environment(tmp_path / "a", None), environment(tmp_path / "b", None)
+    bare = environment(tmp_path / "c", None, shares=False)
+    for names, words in (
+        (same, "have the same Python and packages"),
+        ((same[0], bare), "lacks accelsweep and torch and lightning"),
+        ((same[0], str(tmp_path / "none")), "did not say what is installed there"),
+        (same[:1], "give it twice"),
+    ):
+        with pytest.raises(InputError, match=words):
+            environments(tmp_path, names)
+
+
+def test_commits_and_environments_are_not_mixed(tmp_path: Path) -> None:
+    with (
+        pytest.raises(InputError, match="compare the ones or the others"),
+        trees_of(SweepFolder(tmp_path, "s"), ("HEAD",), ("a", "b")),
+    ):
+        pass

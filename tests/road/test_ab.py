@@ -1,0 +1,83 @@
+"""Three commits from the command to the report: one is broken, its neighbours are measured beside it."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from home import Home
+from own_repository import MODULE, git, repository
+from shared_fork_server import beside_the_server
+
+from accelsweep.core.findings import Findings, Verdict
+from accelsweep.core.outcome import Outcome
+from accelsweep.core.plans import Manifest
+from accelsweep.state.folders import SweepFolder
+from accelsweep.state.records import readable_records
+
+pytestmark = pytest.mark.real
+
+COMMAND = ("experiment=toy", "repeats=1", "--name", "ab")
+
+
+def without(tree: Path) -> None:
+    subprocess.run(["chmod", "-R", "u+w", str(tree)], check=True)
+    shutil.rmtree(tree)
+
+
+@pytest.fixture(scope="module")
+def measured(tmp_path_factory: pytest.TempPathFactory, leases: str) -> tuple[Home, subprocess.CompletedProcess[str]]:
+    """A repository whose last commit breaks an import, and the command that compared its commits."""
+    home = Home(tmp_path_factory.mktemp("home") / "für mich", ACCELSWEEP_LEASES=leases, **beside_the_server())
+    slower = MODULE.replace("return self.layer", "import time; time.sleep(0.001)\n        return self.layer")
+    repository(home.path, {"toy.py": slower}, {"toy.py": f"import nothing_at_all\n{MODULE}"})
+    return home, home.accelsweep("ab", "HEAD~2", "HEAD~1", "HEAD", *COMMAND, "--fail-if", "slower:2%")
+
+
+def test_a_commit_that_breaks_the_import_is_a_row_with_its_reason_and_the_others_are_measured(measured) -> None:
+    home, result = measured
+    folder = SweepFolder(home.path, "ab")
+    found = Findings.read(folder.findings)
+    first, second, broken = found.cells
+    assert result.returncode == 1, result.stdout
+    assert (first.verdict, broken.verdict) == (Verdict.baseline, Verdict.not_measured)
+    assert second.rate is not None
+    assert broken.outcomes == {Outcome.crashed: 1}
+    assert "nothing_at_all" in broken.reasons[0]
+    assert "slower:2%: 2 of 2 comparisons could not be judged" in result.stdout
+
+
+def test_each_run_had_the_sources_of_its_commit_and_says_which(measured) -> None:
+    home, _ = measured
+    folder = SweepFolder(home.path, "ab")
+    wanted = Manifest.read(folder.manifest).wanted_runs()
+    commits = {record.axes["version"]: record.git["commit"] for record in readable_records(folder, wanted)}
+    assert commits == {name: git(home.path, "rev-parse", name) for name in ("HEAD~2", "HEAD~1", "HEAD")}
+    sources = {record.fingerprint.sources["toy"] for record in readable_records(folder, wanted)}
+    assert len(sources) == 3
+
+
+def test_a_deleted_worktree_loses_nothing_and_is_made_again(measured) -> None:
+    home, _ = measured
+    folder = SweepFolder(home.path, "ab")
+    trees = sorted(path for path in folder.versions.iterdir() if path.is_dir())
+    before = {path: path.stat().st_mtime_ns for path in folder.records_on_top()}
+    for tree in trees:
+        without(tree)
+    command = [sys.executable, "-m", "accelsweep", "ab", "HEAD~2", "HEAD~1", *COMMAND, "--json"]
+    result = subprocess.run(command, cwd=home.path, env=home.environment, capture_output=True, text=True, check=False)
+    assert result.returncode == 0, result.stderr
+    told = json.loads(result.stdout)
+    assert [row["axes"] for row in told["rows"]] == [{"version": "HEAD~1"}]
+    assert {path: path.stat().st_mtime_ns for path in folder.records_on_top()} == before
+    assert [tree for tree in trees if not tree.is_dir()] == [folder.version(git(home.path, "rev-parse", "HEAD")[:12])]
+
+
+def test_clean_takes_the_worktrees_off_gits_list(measured) -> None:
+    home, _ = measured
+    assert home.accelsweep("clean", "ab", "--yes").returncode == 0
+    assert git(home.path, "worktree", "list").count("\n") == 0
