@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING
 
 from accelsweep.base.digits import count_of
 from accelsweep.base.errors import EXIT_INCOMPLETE, EXIT_INTERRUPTED, EXIT_OK, EXIT_REGRESSION
-from accelsweep.commands.forge import annotate, check_format
 from accelsweep.commands.run import Ended, Request, carried_out
 from accelsweep.core.findings import Findings
 from accelsweep.core.plans import Manifest
 from accelsweep.drive.console import say
+from accelsweep.drive.versions.forge import annotate, check_format
 from accelsweep.state.folders import SweepFolder
 
 if TYPE_CHECKING:

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from accelsweep.base.errors import InputError
-from accelsweep.commands.forge import SUMMARY_VARIABLE, annotate, annotation, check_format, summary
 from accelsweep.core.findings import Estimate, Verdict
 from accelsweep.drive.answers.versions import AbAnswer, ComparedVersion, VersionedSetting
+from accelsweep.drive.versions.forge import SUMMARY_VARIABLE, annotate, annotation, check_format, summary
 
 RATIO = Estimate(value=0.97, low=0.96, high=0.98, unit="1", confidence=0.95, count=8)
 
