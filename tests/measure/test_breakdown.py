@@ -12,7 +12,7 @@ from accelsweep.measure.breakdown import (
     seconds_of,
     share_metrics,
 )
-from accelsweep.measure.device import CpuDevice
+from accelsweep.measure.devices.cpu import CpuDevice
 
 
 def half(behind=None, **seconds):

@@ -9,7 +9,7 @@ import pynvml
 import pytest
 
 from accelsweep.base.documents import canonical_json
-from accelsweep.measure.surroundings import device_state as room
+from accelsweep.machine.drivers import nvml_telemetry as room
 from accelsweep.measure.surroundings.device_state import DeviceWatch, device_state
 from accelsweep.measure.surroundings.doubts import between
 

@@ -8,6 +8,7 @@ from typing import Any
 
 from accelsweep.base.documents import Frozen, canonical_json, sha256_text
 from accelsweep.base.secrets import masked
+from accelsweep.core.accelerators import words_for
 from accelsweep.core.config import CellConfig
 
 PLAN_KEYS = frozenset(
@@ -152,7 +153,5 @@ def in_short(axes: Mapping[str, Any]) -> str:
 def _devices(accelerator: Any, devices: Any) -> str:
     """Return the devices of a setting: `2 processes` on a CPU, `1 GPU`, `4 devices` where their kind is not swept."""
     count = 1 if devices is None else devices
-    one, many = {"cpu": ("process", "processes"), "cuda": ("GPU", "GPUs"), "mps": ("Apple GPU", "Apple GPUs")}.get(
-        str(accelerator), ("device", "devices")
-    )
-    return f"{count} {one if count == 1 else many}"
+    words = words_for(accelerator)
+    return f"{count} {words.one if count == 1 else words.many}"
