@@ -57,7 +57,7 @@ def main(arguments: list[str] | None = None) -> int:
 
 def _options(arguments: list[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="benchmarks/gpu", description=__doc__)
-    parser.add_argument("--device", default="cuda", help="what the sweeps are run on: cuda or cpu")
+    parser.add_argument("--device", default="cuda", help="what the sweeps are run on: cuda, simulated or cpu")
     parser.add_argument("--minutes", type=float, default=9.0, help="no check begins that would take longer")
     parser.add_argument("--only", default="", help="a regular expression that `group: check` must match")
     parser.add_argument("--out", type=Path, help="the folder of the evidence (default: docs/evidence/gpu-DEVICE-DATE)")

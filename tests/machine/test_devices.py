@@ -16,7 +16,7 @@ from accelsweep.measure.devices.kinds import device_name
 
 def test_each_kind_is_found_by_the_word_that_configs_have():
     assert [kind_of(kind.accelerator) for kind in KINDS] == list(KINDS)
-    with pytest.raises(ValueError, match="no kind of device is called 'gpu'; known are cpu, cuda, xpu, mps"):
+    with pytest.raises(ValueError, match="no kind of device is called 'gpu'; known are cpu, cuda, xpu, mps, simulated"):
         kind_of("gpu")
 
 
@@ -43,7 +43,13 @@ def test_the_hardware_of_a_cpu_run_is_the_same_with_a_gpu_beside_it(gpus):
 
 def test_only_kinds_whose_devices_are_handed_out_have_names_for_them(gpus):
     gpus()
-    assert {kind.accelerator: kind.named() for kind in KINDS} == {"cpu": None, "cuda": {}, "xpu": {}, "mps": None}
+    assert {kind.accelerator: kind.named() for kind in KINDS} == {
+        "cpu": None,
+        "cuda": {},
+        "xpu": {},
+        "mps": None,
+        "simulated": {},
+    }
 
 
 @pytest.mark.parametrize(("system", "machine"), [("Darwin", "x86_64"), ("Linux", "aarch64")])

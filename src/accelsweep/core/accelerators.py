@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-Accelerator = Literal["cpu", "cuda", "mps", "xpu"]
-"""`cuda` is NVIDIA's and, with a ROCm build of torch, AMD's."""
+Accelerator = Literal["cpu", "cuda", "mps", "xpu", "simulated"]
+"""`cuda` is NVIDIA's and, with a ROCm build of torch, AMD's. `simulated` is a device for tests (docs/devices.md)."""
 
 
 @dataclass(frozen=True)
@@ -28,10 +28,11 @@ WORDS: dict[str, Words] = {
     "cuda": Words("GPU", "GPUs", "CUDA devices", own_memory=True, scheduled=True),
     "mps": Words("Apple GPU", "Apple GPUs", "Apple GPUs"),
     "xpu": Words("Intel GPU", "Intel GPUs", "XPU devices", own_memory=True, scheduled=True),
+    "simulated": Words("simulated device", "simulated devices", "simulated devices", own_memory=True),
 }
 
 AUTOMATIC: tuple[str, ...] = ("cuda", "xpu", "mps")
-"""What `accelerator: auto` looks for, in this order, before it takes the CPU."""
+"""What `accelerator: auto` looks for, in this order, before it takes the CPU. A simulated device is never found so."""
 
 UNKNOWN = Words("device", "devices", "devices")
 """The words where the kind is not known, as in a table whose kinds differ."""

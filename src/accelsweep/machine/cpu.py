@@ -18,7 +18,7 @@ import psutil
 
 from accelsweep.core.settings import Device
 from accelsweep.machine import cgroup
-from accelsweep.machine.drivers.telemetry import Watched
+from accelsweep.machine.drivers.telemetry import KnownDevice
 from accelsweep.machine.precisions import not_nvidia
 
 CPUINFO = Path("/proc/cpuinfo")
@@ -48,7 +48,7 @@ class CpuKind:
         """Return nothing: the processor is in every fingerprint as its host."""
         return {}
 
-    def watched(self) -> tuple[Watched, ...]:
+    def watched(self) -> tuple[KnownDevice, ...]:
         """Return nothing: the processor's own state is read with its host's."""
         return ()
 

@@ -18,7 +18,7 @@ from typing import Any
 from accelsweep.core.settings import Device
 from accelsweep.machine.drivers.nvml import NoNvml, ask, nvml, text
 from accelsweep.machine.drivers.nvml_telemetry import NvmlTelemetry
-from accelsweep.machine.drivers.telemetry import Telemetry, Watched
+from accelsweep.machine.drivers.telemetry import KnownDevice, Telemetry
 
 VARIABLE = "CUDA_VISIBLE_DEVICES"
 
@@ -80,9 +80,9 @@ class CudaKind:
             return {}
         return {"device": ", ".join(models), "driver": driver} if models else {}
 
-    def watched(self) -> tuple[Watched, ...]:
+    def watched(self) -> tuple[KnownDevice, ...]:
         """Return the visible devices."""
-        return tuple(Watched(self.accelerator, gpu.uuid, gpu.model) for gpu in visible_gpus())
+        return tuple(KnownDevice(self.accelerator, gpu.uuid, gpu.model) for gpu in visible_gpus())
 
     def refuses(self, precision: str) -> str | None:
         """Return None: NVIDIA's devices differ, and which of them has which format is seen where the run is."""

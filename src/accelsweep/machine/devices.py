@@ -1,7 +1,7 @@
 """The kinds of devices that this machine may have, behind one interface. Only this module lists all of them.
 
-Each kind has a file of its own (`cpu`, `cuda`, `rocm`, `xpu`, `mps`). Another kind is one more file, and its line in
-`KINDS`. None of them imports torch or touches a GPU's memory. torch's side of a kind is in `measure.devices`.
+Each kind has a file of its own (`cpu`, `cuda`, `rocm`, `xpu`, `mps`, `simulated`). Another kind is one more file, and
+its line in `KINDS`. None of them imports torch or touches a GPU's memory. `measure.devices` has torch's side of a kind.
 """
 
 from __future__ import annotations
@@ -12,9 +12,10 @@ from typing import Protocol
 from accelsweep.core.settings import Device
 from accelsweep.machine.cpu import CpuKind
 from accelsweep.machine.cuda import CudaKind
-from accelsweep.machine.drivers.telemetry import NoReading, Telemetry, Watched
+from accelsweep.machine.drivers.telemetry import KnownDevice, NoReading, Telemetry
 from accelsweep.machine.mps import MpsKind
 from accelsweep.machine.rocm import RocmKind, rocm_torch
+from accelsweep.machine.simulated import SimulatedKind
 from accelsweep.machine.xpu import XpuKind
 
 
@@ -48,14 +49,20 @@ class DeviceKind(Protocol):
     def hardware(self) -> Mapping[str, str]:
         """Return this kind's part of a fingerprint, beside the host's processor."""
 
-    def watched(self) -> tuple[Watched, ...]:
+    def watched(self) -> tuple[KnownDevice, ...]:
         """Return the devices whose state `telemetry` tells and that this process may use."""
 
     def refuses(self, precision: str) -> str | None:
         """Return why no device of this kind can have `precision`; None where nothing is known to speak against it."""
 
 
-KINDS: tuple[DeviceKind, ...] = (CpuKind(), RocmKind() if rocm_torch() else CudaKind(), XpuKind(), MpsKind())
+KINDS: tuple[DeviceKind, ...] = (
+    CpuKind(),
+    RocmKind() if rocm_torch() else CudaKind(),
+    XpuKind(),
+    MpsKind(),
+    SimulatedKind(),
+)
 """A build of torch is for NVIDIA's devices or for AMD's, and both are its `cuda`."""
 
 
@@ -90,7 +97,7 @@ def hardware(accelerator: str | None) -> dict[str, str]:
     return {name: value for kind in kinds for name, value in kind.hardware().items()}
 
 
-def watched() -> tuple[Watched, ...]:
+def watched() -> tuple[KnownDevice, ...]:
     """Return every device of this machine that can be asked for its state and that this process may use."""
     return tuple(device for kind in KINDS for device in kind.watched())
 

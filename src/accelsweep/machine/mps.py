@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from accelsweep.core.settings import Device
 from accelsweep.machine.cpu import cpu_model, memory_bytes
-from accelsweep.machine.drivers.telemetry import Watched
+from accelsweep.machine.drivers.telemetry import KnownDevice
 from accelsweep.machine.precisions import not_nvidia
 
 
@@ -38,7 +38,7 @@ class MpsKind:
         """Return nothing: the host's name in the fingerprint identifies this GPU too."""
         return {}
 
-    def watched(self) -> tuple[Watched, ...]:
+    def watched(self) -> tuple[KnownDevice, ...]:
         """Return nothing: macOS tells the state of the GPU to root alone."""
         return ()
 

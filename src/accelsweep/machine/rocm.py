@@ -15,7 +15,7 @@ from importlib import metadata
 
 from accelsweep.core.settings import Device
 from accelsweep.machine.drivers.amdsmi import AmdSmiTelemetry, NoAmdSmi, address, amdsmi, ask, model, total_bytes
-from accelsweep.machine.drivers.telemetry import Telemetry, Watched
+from accelsweep.machine.drivers.telemetry import KnownDevice, Telemetry
 from accelsweep.machine.precisions import not_nvidia
 
 VARIABLE, OTHERS = "HIP_VISIBLE_DEVICES", ("CUDA_VISIBLE_DEVICES",)
@@ -67,9 +67,9 @@ class RocmKind:
             return {}
         return {"device": ", ".join(models), "driver": driver} if models else {}
 
-    def watched(self) -> tuple[Watched, ...]:
+    def watched(self) -> tuple[KnownDevice, ...]:
         """Return the visible devices."""
-        return tuple(Watched(self.accelerator, gpu.address, gpu.model) for gpu in visible_gpus())
+        return tuple(KnownDevice(self.accelerator, gpu.address, gpu.model) for gpu in visible_gpus())
 
     def refuses(self, precision: str) -> str | None:
         """Return why an AMD GPU cannot have a precision; None where nothing speaks against it."""

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from accelsweep.core.settings import Device
-from accelsweep.machine.drivers.telemetry import Watched
+from accelsweep.machine.drivers.telemetry import KnownDevice
 from accelsweep.machine.precisions import not_nvidia
 
 DRM = Path("/sys/class/drm")
@@ -72,7 +72,7 @@ class XpuKind:
         models = sorted({gpu.model for gpu in gpus()})
         return {"intel_device": ", ".join(models)} if models else {}
 
-    def watched(self) -> tuple[Watched, ...]:
+    def watched(self) -> tuple[KnownDevice, ...]:
         """Return nothing: no state of these devices is read."""
         return ()
 

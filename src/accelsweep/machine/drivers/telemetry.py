@@ -23,7 +23,7 @@ class Telemetry(Protocol):
         """Return the device's energy counter. Only differences mean something. Raises NoReading."""
 
 
-class Watched(NamedTuple):
+class KnownDevice(NamedTuple):
     """A device that can be asked: its kind, its identity and its model."""
 
     accelerator: str

@@ -22,7 +22,7 @@ class CpuDevice:
         return ClockMarks(clock)
 
 
-class CpuKind:
+class TorchCpu:
     """The processor. Its ranks share its cores and its memory."""
 
     collectives, pins, tf32, known_to_lightning = "gloo", False, False, True

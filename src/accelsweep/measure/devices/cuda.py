@@ -13,7 +13,7 @@ import torch
 from accelsweep.measure.devices.interface import QueueKind
 
 
-class CudaKind(QueueKind):
+class TorchCuda(QueueKind):
     """CUDA devices. On AMD's the collectives are RCCL's, which goes by the same name."""
 
     collectives, tf32, known_to_lightning = "nccl", True, True
@@ -32,7 +32,7 @@ class CudaKind(QueueKind):
         return f"finds no CUDA device here: it was built for CUDA {built}; nvidia-smi may say more"
 
 
-class RocmKind(CudaKind):
+class TorchRocm(TorchCuda):
     """AMD's devices. HIP's UUIDs are in no form that AMD SMI knows, so they are found by their PCI address."""
 
     tf32 = False
@@ -49,6 +49,6 @@ class RocmKind(CudaKind):
         return f"{seen.pci_domain_id:04x}:{seen.pci_bus_id:02x}:{seen.pci_device_id:02x}.0"
 
 
-def cuda_kind() -> CudaKind:
+def cuda_kind() -> TorchCuda:
     """Return the kind that this build of torch is for."""
-    return CudaKind() if torch.version.hip is None else RocmKind()
+    return TorchCuda() if torch.version.hip is None else TorchRocm()

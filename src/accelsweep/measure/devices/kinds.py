@@ -7,17 +7,20 @@ from functools import cache
 import torch
 
 from accelsweep.measure.clock import WaitedDevice
-from accelsweep.measure.devices.cpu import CpuKind
+from accelsweep.measure.devices.cpu import TorchCpu
 from accelsweep.measure.devices.cuda import cuda_kind
 from accelsweep.measure.devices.interface import TorchKind
-from accelsweep.measure.devices.mps import MpsKind
-from accelsweep.measure.devices.xpu import XpuKind
+from accelsweep.measure.devices.mps import TorchMps
+from accelsweep.measure.devices.simulated import TorchSimulated
+from accelsweep.measure.devices.xpu import TorchXpu
 
 
 @cache
 def kinds() -> dict[str, TorchKind]:
     """Return every kind by its name in configs, which is torch's name for the type of device."""
-    return {"cpu": CpuKind(), "cuda": cuda_kind(), "xpu": XpuKind(), "mps": MpsKind()}
+    found: dict[str, TorchKind] = {"cpu": TorchCpu(), "cuda": cuda_kind(), "xpu": TorchXpu(), "mps": TorchMps()}
+    found["simulated"] = TorchSimulated()
+    return found
 
 
 def torch_kind(name: str) -> TorchKind:

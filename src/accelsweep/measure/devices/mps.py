@@ -24,7 +24,7 @@ class MpsDevice:
         return EventMarks(torch.mps.Event)
 
 
-class MpsKind:
+class TorchMps:
     """Apple's GPU: there is one, so its name has no number."""
 
     collectives, pins, tf32, known_to_lightning = "gloo", False, False, True

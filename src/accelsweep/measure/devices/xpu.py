@@ -10,7 +10,7 @@ import torch
 from accelsweep.measure.devices.interface import QueueKind
 
 
-class XpuKind(QueueKind):
+class TorchXpu(QueueKind):
     """Intel's GPUs."""
 
     collectives = "xccl"
