@@ -12,7 +12,7 @@ from accelsweep.machine.drivers.simulated import UUID, VARIABLE, SimulatedTeleme
 
 SPEC = Spec(
     model="Simulated device of the acceptance",
-    memory_bytes=192 * 2**20,
+    memory_bytes=64 * 2**20,
     kernel_seconds=1e-6,
     flops_per_second=5e8,
     watts_idle=60.0,

@@ -99,6 +99,16 @@ def test_adam_takes_the_same_steps_in_its_two_forms(simulated, fused):
     assert losses("simulated", mlp, adam) == pytest.approx(losses("cpu", mlp, adam), rel=1e-5)
 
 
+@pytest.mark.parametrize("mode", [torch.no_grad, torch.inference_mode])
+def test_answers_are_the_cpus_too(simulated, mode):
+    simulated()
+    torch.manual_seed(0)
+    network, images = convolutions().eval(), torch.randn(4, 1, 8, 8)
+    with mode():
+        expected = network(images)
+        assert torch.allclose(network.to("simulated")(images.to("simulated")).cpu(), expected)
+
+
 def test_the_host_goes_on_while_the_device_works_and_waits_when_it_reads(simulated):
     device = simulated(launch_seconds=1e-3)
     began = device.clock.now()

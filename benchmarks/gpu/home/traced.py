@@ -27,8 +27,9 @@ class TracedMLP(MLP):
     def training_step(self, *arguments: Any) -> Any:
         """Open the trace at one step and close it at a later one; both lie outside of the counted steps."""
         self._steps += 1
-        if self._steps == FIRST:
-            self._counted = _counted(self.device.type)
+        if self._steps in (FIRST, LAST) and self.device.type == "simulated":
+            self._count()
+        elif self._steps == FIRST:
             self._profile = profile()
             self._profile.start()
         elif self._steps == LAST and self._profile is not None:
@@ -38,9 +39,6 @@ class TracedMLP(MLP):
             return super().training_step(*arguments)
 
     def _write(self, traced: profile) -> None:
-        if self.device.type == "simulated":
-            self._write_counted()
-            return
         events = list(traced.events() or ())
         steps = [event.time_range for event in events if event.name == "acceptance_step"]
         first, last = min(step.start for step in steps), max(step.end for step in steps)
@@ -49,17 +47,12 @@ class TracedMLP(MLP):
         launches = sum(name.startswith(("cudaLaunchKernel", "cuLaunchKernel")) for name in inside)
         self._file.write_text(json.dumps({"waits": waits, "launches": launches, "steps": len(steps)}), "utf-8")
 
-    def _write_counted(self) -> None:
-        """Write what the simulated device counted itself: torch's profiler does not know it."""
-        waits, launches = (now - then for now, then in zip(_counted("simulated"), self._counted, strict=True))
-        found = {"waits": {"waits": waits}, "launches": launches, "steps": LAST - FIRST}
-        self._file.write_text(json.dumps(found), "utf-8")
+    def _count(self) -> None:
+        """Take what the simulated device counted itself: torch's profiler does not know it, and waits for it."""
+        from accelsweep.simulated.current import current
 
-
-def _counted(kind: str) -> tuple[int, int]:
-    """Return how often somebody waited for the simulated device so far, and what was launched on it."""
-    if kind != "simulated":
-        return 0, 0
-    from accelsweep.simulated.current import current
-
-    return len(current().waits), current().launched
+        waits, launches = len(current().waits) - self._counted[0], current().launched - self._counted[1]
+        self._counted = (waits, launches)
+        if self._steps == LAST:
+            found = {"waits": {"waits": waits}, "launches": launches, "steps": LAST - FIRST}
+            self._file.write_text(json.dumps(found), "utf-8")

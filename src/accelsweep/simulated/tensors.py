@@ -44,7 +44,11 @@ def buffer(tensor: Tensor) -> Buffer:
 
 
 def handle(slot: Slot, meta: Tensor, allocation: Allocation) -> Tensor:
-    """Return a new tensor on the device. For torch it is contiguous, whatever the strides of the numbers are."""
-    made: Tensor = torch._C._acc.create_empty_tensor(tuple(meta.shape), meta.dtype)
+    """Return a new tensor on the device. For torch it is contiguous, whatever the strides of the numbers are.
+
+    A view of a weight is no inference tensor, not even in inference mode. No tensor here is one, which costs little.
+    """
+    with torch.inference_mode(mode=False):
+        made: Tensor = torch._C._acc.create_empty_tensor(tuple(meta.shape), meta.dtype)
     made.untyped_storage().simulated = Buffer(slot, meta, allocation)  # type: ignore[attr-defined]
     return made
