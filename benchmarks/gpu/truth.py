@@ -125,7 +125,8 @@ def ladder(place: Place, findings: Findings) -> None:
 
 def quickstart(place: Place, findings: Findings) -> None:
     """The quickstart has a number on both devices and a verdict on whether the GPU pays off."""
-    records = place.sweep("quickstart", "experiment=quickstart", f"accelerator={_both(place)}", "devices=1")
+    small = (*window(place), "batch_size=32", "precision=32-true") if place.small else ()
+    records = place.sweep("quickstart", "experiment=quickstart", f"accelerator={_both(place)}", "devices=1", *small)
     rows = [(str(one.body["axes"]), one.outcome, one.metric("samples_per_second")) for one in records]
     findings.table("Quickstart", ("setting", "outcome", "samples/s"), rows)
     bad = [row for row in rows if row[1] != "measured"]

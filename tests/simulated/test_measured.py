@@ -59,6 +59,15 @@ def test_a_step_that_reads_its_loss_is_seen_to_wait(simulated, run, monkeypatch)
 
 
 @BOTH_LOOPS
+def test_loss_scaling_waits_once_a_step_and_that_is_torchs_own(simulated, run, loop):
+    """`GradScaler` asks whether a gradient is infinite before it lets the optimiser step."""
+    simulated()
+    run(measure=STEPS, loop=loop, precision="16-mixed", **TRUTH)
+    inside = device_work.WAITS[INSIDE]
+    assert {later - earlier for earlier, later in itertools.pairwise(inside)} == {1}
+
+
+@BOTH_LOOPS
 def test_the_parts_of_a_step_are_those_that_were_programmed(simulated, run, loop):
     simulated()
     found = run(measure=STEPS | {"probe_steps": 20, "min_seconds": 5.0}, loop=loop, **TRUTH).breakdown
@@ -131,6 +140,7 @@ def test_only_data_that_lie_on_the_host_are_copied_inside_the_window(simulated, 
     assert found.outcome is Outcome.measured, found.traceback
     assert found.metrics["host_to_device_share"].value > 0.8 if copied else True
     assert (found.metrics["step_seconds"].value > 0.002) is copied
+    assert len(set(device_work.WAITS[INSIDE])) == 1, "nothing waits, wherever the data lie"
     copies = device_work.COPIES[INSIDE]
     assert (copies[-1] - copies[0]) == (19 * 2 if copied else 0), "pictures and classes of each step"
 
