@@ -100,7 +100,7 @@ fuzz: setup ## read files that were made to harm for MINUTES (10), and count wha
 soak: setup ## RUNS (10000) tiny runs in one sweep, with kills in between: curves and judgement to docs/evidence
 	@$(RUN)/python benchmarks/soak.py --runs $(RUNS)
 
-gpu: setup ## accept a device within 9 minutes: DEVICE (cuda; cpu at small scale), evidence to docs/evidence
+gpu: setup ## accept a device within 9 minutes: DEVICE (cuda; simulated or cpu at small scale), evidence to docs/evidence
 	@$(RUN)/python benchmarks/gpu --device $(DEVICE) $(GPU_OPTIONS)
 
 gpu-pack: setup ## pack the acceptance for a bare machine with a torch image into PACK (dist/gpu), and print how to start it

@@ -98,7 +98,7 @@ def probe_cost(rounds: int = 30, steps: int = 5000) -> list[float]:
     """Return the microseconds that a step costs in the window, the progress count and the batch's count, per round."""
     import torch
 
-    from accelsweep.measure.device import CpuDevice
+    from accelsweep.measure.devices.cpu import CpuDevice
     from accelsweep.measure.group import Alone
     from accelsweep.measure.window import Window, WindowRules
     from accelsweep.rank.loops.loop import loss_in

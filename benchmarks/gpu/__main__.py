@@ -49,7 +49,8 @@ def main(arguments: list[str] | None = None) -> int:
             evidence.write(out, environment, results, place)
             _tell(results[-1])
 
-        results = run_all(wanted, place, 60 * options.minutes, written)
+        minutes = options.minutes if options.minutes is not None else 20.0 if place.small else 9.0
+        results = run_all(wanted, place, 60 * minutes, written)
     refused = [result for result in results if not result.accepted]
     print(f"{len(results) - len(refused)} of {len(results)} checks accepted; evidence in {out}")
     return 1 if refused or not results else 0
@@ -57,8 +58,8 @@ def main(arguments: list[str] | None = None) -> int:
 
 def _options(arguments: list[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="benchmarks/gpu", description=__doc__)
-    parser.add_argument("--device", default="cuda", help="what the sweeps are run on: cuda or cpu")
-    parser.add_argument("--minutes", type=float, default=9.0, help="no check begins that would take longer")
+    parser.add_argument("--device", default="cuda", help="what the sweeps are run on: cuda, simulated or cpu")
+    parser.add_argument("--minutes", type=float, help="no check begins that would take longer (9; at small scale 20)")
     parser.add_argument("--only", default="", help="a regular expression that `group: check` must match")
     parser.add_argument("--out", type=Path, help="the folder of the evidence (default: docs/evidence/gpu-DEVICE-DATE)")
     parser.add_argument("--home", type=Path, help="where the sweeps are kept (default: a folder that is deleted)")

@@ -70,7 +70,7 @@ def nothing_waits(place: Place, findings: Findings) -> None:
         case = cases.chosen("mlp", "random_images", model=model, loop=loop, batch_size=64)
         place.cases({loop: case | {"data": {"placement": "resident"}}})
         steps = ("measure.warmup_steps=10", "measure.min_steps=80", "measure.max_steps=80", "measure.min_seconds=0")
-        by_case(place.sweep(f"trace_{loop}", "experiment=cases", f"case={loop}", *window(place), *steps))
+        by_case(place.sweep(f"trace_{loop}", "experiment=cases", f"case={loop}", *window(place), *steps), loop)
         seen = json.loads(file.read_text("utf-8"))
         waits = sum(seen["waits"].values())
         rows.append((loop, seen["steps"], seen["launches"], *seen["waits"].values()))

@@ -49,6 +49,14 @@ def gpt2(batch_size: int) -> Case:
     return chosen("gpt2", "random_tokens", batch_size=batch_size, precision="bf16-mixed", data=data)
 
 
+def too_large(small: bool) -> Case:
+    """Return a case for which no device has enough memory."""
+    if not small:
+        return gpt2(1024)
+    case = _shrunk(_resnet(precision="32-true"))
+    return {**case, "batch_size": 2048, "data": {**case["data"], "samples": 2048}}
+
+
 def _shrunk(case: Case) -> Case:
     """Return a case that takes a second on two cores: the same code, without a meaningful number."""
     model, data = dict(case.get("model", {})), dict(case["data"])

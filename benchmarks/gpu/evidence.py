@@ -22,7 +22,7 @@ COLUMNS = ("samples_per_second", "window_seconds", "mfu", "peak_memory_allocated
 def describe(place: Place) -> dict[str, Any]:
     """Return the facts behind the results: versions, processor, and the device as its driver names it."""
     device: dict[str, Any] = {"kind": place.device}
-    if place.device == "cuda":
+    if place.device in ("cuda", "simulated"):
         device |= place.board().facts()
     versions = {name: _version(name) for name in PACKAGES}
     machine = {"python": platform.python_version(), "system": platform.platform(), "processor": _processor()}

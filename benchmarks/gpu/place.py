@@ -1,6 +1,6 @@
 """The place of the acceptance: its device, full or small size, and how its sweeps are run by the command line.
 
-Nothing here imports accelsweep: a user gets the command and its files, so the acceptance tests these.
+Nothing here imports accelsweep, the simulated device apart: a user gets the command and its files.
 """
 
 from __future__ import annotations
@@ -76,7 +76,11 @@ class Place:
         return self.device != "cpu"
 
     def board(self) -> Board:
-        """Return the GPU's management interface. Raises CannotApply where the device has none."""
+        """Return the device's management interface. Raises CannotApply where it has none."""
+        if self.device == "simulated":
+            from simulated_board import SimulatedBoard
+
+            return SimulatedBoard()
         if self.device != "cuda":
             raise CannotApply(f"a {self.device} device has no NVML")
         return Board()
@@ -86,6 +90,10 @@ class Place:
         self.home.mkdir(parents=True, exist_ok=True)
         for file in (HERE / "home").glob("*.py"):
             shutil.copyfile(file, self.home / file.name)
+        if self.device == "simulated":
+            from simulated_board import make
+
+            make(self.home / "device")
 
     def cases(self, cases: Mapping[str, Mapping[str, Any]]) -> None:
         """Make each case a value of the axis `case`: an overlay of the config, as a user writes one."""

@@ -22,10 +22,15 @@ LONG_SECONDS = 3.0
 def batch_growth(place: Place, findings: Findings) -> None:
     """Batches grow until the memory is full; the rows say so, and the next run is as fast as before."""
     board = _needs_memory(place)
-    sizes = (128, 256, 512, 1024, 2048, 4096)
-    case = cases.truth(small=False)["resnet50_bf16"]
+    sizes = (8, 32, 128, 512) if place.small else (128, 256, 512, 1024, 2048, 4096)
+    case = cases.truth(place.small)["resnet50_bf16"]
     place.cases({"growth": {key: value for key, value in case.items() if key != "batch_size"}})
-    overrides = ("experiment=cases", "case=growth", f"batch_size={','.join(map(str, sizes))}", "data.samples=8192")
+    overrides = (
+        "experiment=cases",
+        "case=growth",
+        f"batch_size={','.join(map(str, sizes))}",
+        f"data.samples={2 * sizes[-1]}",
+    )
     records = place.sweep("growth", *overrides, *window(place), "measure.warmup_steps=3", "measure.min_steps=5")
     by_size = {int(record.body["axes"]["batch_size"]): record for record in records}
     rows = [
@@ -46,7 +51,7 @@ def batch_growth(place: Place, findings: Findings) -> None:
 def out_of_memory_often(place: Place, findings: Findings) -> None:
     """Ten runs in a row without enough memory say so and leave nothing behind; the run after them is measured."""
     board = _needs_memory(place)
-    place.cases({"far_too_large": cases.gpt2(1024), "fits": cases.known(0.005)})
+    place.cases({"far_too_large": cases.too_large(place.small), "fits": cases.known(0.005)})
     records = place.sweep("too_large", "experiment=cases", "case=far_too_large", *window(place, repeats=TIMES))
     outcomes = [record.outcome for record in records]
     findings.table(
@@ -108,7 +113,7 @@ def _endings(place: Place, name: str) -> str:
 
 
 def _board_or_none(place: Place) -> Board | None:
-    return place.board() if place.device == "cuda" else None
+    return place.board() if place.asynchronous else None
 
 
 def _nothing_left(place: Place, board: Board | None, findings: Findings, rank: int, when: str) -> None:

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import socket
+import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -58,6 +61,21 @@ def make_spec(
         attempt_folder=str(folder),
         ceilings=str(ceilings) if ceilings else None,
     )
+
+
+@contextlib.contextmanager
+def place_of_a_rank(folder: Path) -> Iterator[None]:
+    """Let this process be the only rank of a run in `folder`."""
+    import torch
+
+    threads = torch.get_num_threads()
+    with pytest.MonkeyPatch.context() as patch:
+        for name, value in {"RANK": "0", "LOCAL_RANK": "0", "WORLD_SIZE": "1", "OMP_NUM_THREADS": "1"}.items():
+            patch.setenv(name, value)
+        patch.setattr(sys, "path", list(sys.path))
+        patch.chdir(folder)
+        yield
+    torch.set_num_threads(threads)
 
 
 def free_port() -> int:

@@ -11,12 +11,12 @@ from fake_nvml import FakeGpu
 from accelsweep.machine import devices, mps
 from accelsweep.machine.devices import KINDS, hardware, inventory, kind_of, variables
 from accelsweep.machine.mps import MpsKind
-from accelsweep.measure.device import device_name
+from accelsweep.measure.devices.kinds import device_name
 
 
 def test_each_kind_is_found_by_the_word_that_configs_have():
     assert [kind_of(kind.accelerator) for kind in KINDS] == list(KINDS)
-    with pytest.raises(ValueError, match="no kind of device is called 'gpu'; known are cpu, cuda, mps"):
+    with pytest.raises(ValueError, match="no kind of device is called 'gpu'; known are cpu, cuda, xpu, mps, simulated"):
         kind_of("gpu")
 
 
@@ -43,7 +43,13 @@ def test_the_hardware_of_a_cpu_run_is_the_same_with_a_gpu_beside_it(gpus):
 
 def test_only_kinds_whose_devices_are_handed_out_have_names_for_them(gpus):
     gpus()
-    assert {kind.accelerator: kind.named() for kind in KINDS} == {"cpu": None, "cuda": {}, "mps": None}
+    assert {kind.accelerator: kind.named() for kind in KINDS} == {
+        "cpu": None,
+        "cuda": {},
+        "xpu": {},
+        "mps": None,
+        "simulated": {},
+    }
 
 
 @pytest.mark.parametrize(("system", "machine"), [("Darwin", "x86_64"), ("Linux", "aarch64")])
@@ -66,24 +72,24 @@ def test_an_apple_gpu_has_one_name_in_plan_and_record_and_its_processors_memory(
 
 
 def test_another_kind_of_device_is_one_more_entry(monkeypatch):
-    class Xpu:
-        accelerator = "xpu"
+    class Npu:
+        accelerator = "npu"
 
         def inventory(self):
             return ()
 
         def named(self):
-            return {"0": "XPU-0"}
+            return {"0": "NPU-0"}
 
         def variables(self, names):
-            return {"ZE_AFFINITY_MASK": ",".join(names)}
+            return {"NPU_VISIBLE": ",".join(names)}
 
         def hardware(self):
-            return {"device": "Max 1550"}
+            return {"npu": "one"}
 
-    monkeypatch.setattr(devices, "KINDS", (*KINDS, Xpu()))
-    assert devices.variables("xpu", ["0"]) == {"CUDA_VISIBLE_DEVICES": "", "ZE_AFFINITY_MASK": "0"}
-    assert devices.hardware("xpu") == {"device": "Max 1550"}
+    monkeypatch.setattr(devices, "KINDS", (*KINDS, Npu()))
+    assert devices.variables("npu", ["0"]) == {"CUDA_VISIBLE_DEVICES": "", "NPU_VISIBLE": "0"}
+    assert devices.hardware("npu") == {"npu": "one"}
 
 
 def test_looking_at_the_machine_imports_no_torch():

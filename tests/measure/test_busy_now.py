@@ -51,12 +51,12 @@ def test_a_machine_whose_counters_stand_still_is_not_busy(monkeypatch):
 
 
 def test_processes_of_others_on_a_gpu_are_named(monkeypatch):
-    from accelsweep.machine.cuda import Gpu
+    from accelsweep.machine.drivers.telemetry import KnownDevice
 
     monkeypatch.setattr(module, "busy_seconds", lambda *_: 7.0)
-    monkeypatch.setattr(module, "visible_gpus", lambda: (Gpu("0", "GPU-1", "H200", None),))
+    monkeypatch.setattr(module, "watched", lambda: (KnownDevice("cuda", "GPU-1", "H200"),))
     state = {"name": "NVIDIA H200", "foreign_processes": [os.getpid(), 2**22 + 1]}
-    monkeypatch.setattr(module, "device_state", lambda _: state)
+    monkeypatch.setattr(module, "device_state", lambda *_: state)
     (sentence,) = busy_now(0.05)
     assert sentence.startswith("other processes compute on NVIDIA H200 now (")
     assert sentence.endswith(f"with id {os.getpid()}, id {2**22 + 1})")

@@ -5,7 +5,7 @@ import torch
 
 from accelsweep.measure import ceiling as room
 from accelsweep.measure.ceiling import Ceiling, matmul_ceiling, number_format, remembered, torch_product
-from accelsweep.measure.device import CpuDevice
+from accelsweep.measure.devices.cpu import CpuDevice
 
 
 def test_the_ceiling_is_the_devices_speed_at_the_size_that_it_does_best(clock, device):

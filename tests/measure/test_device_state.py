@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from contextlib import contextmanager
 from types import SimpleNamespace
 
@@ -9,7 +12,7 @@ import pynvml
 import pytest
 
 from accelsweep.base.documents import canonical_json
-from accelsweep.measure.surroundings import device_state as room
+from accelsweep.machine.drivers import nvml_telemetry as room
 from accelsweep.measure.surroundings.device_state import DeviceWatch, device_state
 from accelsweep.measure.surroundings.doubts import between
 
@@ -19,8 +22,9 @@ class FakeNvml:
 
     NVML_CLOCK_SM, NVML_CLOCK_MEM, NVML_TEMPERATURE_GPU = 1, 2, 0
 
-    def __init__(self, hot=0.0, silent=()):
+    def __init__(self, hot=0.0, silent=(), pids=()):
         self.seconds, self.hot, self.silent, self.asked = 1000.0, hot, silent, 0
+        self.pids = pids
 
     def __getattr__(self, name):
         answers = {
@@ -32,7 +36,7 @@ class FakeNvml:
             "nvmlDeviceGetClockInfo": lambda *_: 1980,
             "nvmlDeviceGetMaxClockInfo": lambda *_: 1980,
             "nvmlDeviceGetTemperature": lambda *_: 60,
-            "nvmlDeviceGetComputeRunningProcesses": lambda _: [],
+            "nvmlDeviceGetComputeRunningProcesses": lambda _: [SimpleNamespace(pid=pid) for pid in self.pids],
             "nvmlDeviceGetViolationStatus": self._violation,
         }
         if name in self.silent:
@@ -98,3 +102,37 @@ def test_a_driver_without_these_counters_is_no_doubt(device):
     watch.stop()
     assert set(watch.states["closed"]["devices"][0]["held_back"].values()) == {None}
     assert between(watch.states["opened"], watch.states["closed"]) == []
+
+
+@pytest.fixture
+def other():
+    """A function that starts a process, in this process's group or in one of its own; all are ended with the test."""
+    started = []
+
+    def start(*, apart):
+        command = [sys.executable, "-c", "input()"]
+        started.append(subprocess.Popen(command, stdin=subprocess.PIPE, start_new_session=apart))
+        return started[-1].pid
+
+    yield start
+    for process in started:
+        process.kill()
+        process.communicate()
+
+
+def test_two_processes_of_others_are_named_and_those_of_the_run_are_not(device, other):
+    theirs, ours = [other(apart=True), other(apart=True)], [os.getpid(), other(apart=False)]
+    device(pids=[*theirs, *ours])
+    state = device_state("GPU-0")
+    assert state["foreign_processes"] == theirs
+    (doubt,) = between({"devices": [state]}, {"devices": [state]})
+    assert (doubt.code, str(theirs[0]) in doubt.message, str(theirs[1]) in doubt.message) == (
+        "foreign_process",
+        True,
+        True,
+    )
+
+
+def test_ids_of_the_host_inside_a_container_name_nobody(device):
+    device(pids=[os.getpid(), 2**22 + 1])
+    assert device_state("GPU-0")["foreign_processes"] is None

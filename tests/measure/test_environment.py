@@ -42,7 +42,7 @@ def test_a_device_that_cannot_be_asked_has_a_reason():
 
 def test_a_device_is_read_as_the_window_opens_and_as_it_closes(monkeypatch):
     """Idle before and after, throttled only while it works: the window's own two readings see it."""
-    monkeypatch.setattr(device_state_room, "device_state", lambda uuid: {"uuid": uuid, "reading": next(readings)})
+    monkeypatch.setattr(device_state_room, "device_state", lambda uuid, _: {"uuid": uuid, "reading": next(readings)})
     readings = iter([1, 2])
     watch = DeviceWatch("GPU-0")
     watch.start()

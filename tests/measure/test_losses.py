@@ -37,6 +37,12 @@ def test_no_step_reads_a_loss_back():
         losses.add(torch.empty((), device="meta"))
 
 
+def test_a_gap_makes_no_step_read_the_others_back():
+    losses = Losses()
+    for step in range(COMPACT_EVERY + 1):
+        losses.add(None if step % 3 == 0 else torch.empty((), device="meta"))
+
+
 def test_the_first_nan_or_infinity_is_found():
     assert first_not_finite([1.0, None, math.inf, math.nan]) == 2
     assert first_not_finite([1.0, None, 0.0]) is None

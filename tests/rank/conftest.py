@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import gc
 import itertools
-import sys
 import time
 
 import pytest
-from one_rank import make_spec
+from one_rank import make_spec, place_of_a_rank
 
 from accelsweep.rank.spec import RankResult
 
@@ -18,21 +16,6 @@ NUMBERS = itertools.count()
 
 
 LOOK_SECONDS = 1e-5
-
-
-@contextlib.contextmanager
-def place_of_a_rank(folder):
-    """Let this process be the only rank of a run in `folder`."""
-    import torch
-
-    threads = torch.get_num_threads()
-    with pytest.MonkeyPatch.context() as patch:
-        for name, value in {"RANK": "0", "LOCAL_RANK": "0", "WORLD_SIZE": "1", "OMP_NUM_THREADS": "1"}.items():
-            patch.setenv(name, value)
-        patch.setattr(sys, "path", list(sys.path))
-        patch.chdir(folder)
-        yield
-    torch.set_num_threads(threads)
 
 
 @pytest.fixture(scope="session")

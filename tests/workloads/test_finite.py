@@ -166,7 +166,7 @@ def test_the_set_is_read_once_and_its_size_is_known_then():
 @pytest.mark.parametrize(
     ("delivery", "why"),
     [
-        ({"placement": "pinned"}, "copies to CUDA"),
+        ({"placement": "pinned"}, "copies to a GPU"),
         ({"placement": "resident", "num_workers": 1}, r"data\.num_workers cannot"),
         ({"placement": "resident", "preprocess": "cpu"}, r"data\.preprocess=cpu cannot"),
     ],

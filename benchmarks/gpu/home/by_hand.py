@@ -16,11 +16,14 @@ from typing import Any
 import torch
 from torch.nn import functional
 
+from accelsweep.simulated.register import register
 from accelsweep.workloads.resnet import ResNet50
 
 
 def rate(spec: dict[str, Any]) -> float:
     """Return samples per second over a number of steps that is fixed before the clock is read."""
+    if spec["device"] == "simulated":
+        register()
     device = torch.device(spec["device"])
     torch.manual_seed(1)
     layout = torch.channels_last
@@ -40,8 +43,8 @@ def rate(spec: dict[str, Any]) -> float:
                 loss = functional.cross_entropy(network(images), classes)
             loss.backward()
             optimizer.step()
-        if device.type == "cuda":
-            torch.cuda.synchronize()
+        if device.type != "cpu":
+            torch.get_device_module(device).synchronize()
         return time.perf_counter() - begin
 
     steps(spec["warmup_steps"])

@@ -24,8 +24,9 @@ class Known:
     def on(self, device: torch.device, format_name: str) -> Callable[[], object]:
         """Return a function that takes the known time."""
         del format_name
-        spin = self._on_cuda(device) if device.type == "cuda" else self._on_host
-        return self._marked(spin)
+        if device.type == "simulated":
+            return self._marked(lambda: torch.simulated.work(self._seconds))
+        return self._marked(self._on_cuda(device) if device.type == "cuda" else self._on_host)
 
     def _marked(self, spin: Callable[[], object]) -> Callable[[], object]:
         marks = [Path(self._mark)] if self._mark else []

@@ -19,8 +19,8 @@ from accelsweep.analyse.hardware import HardwareKind
 from accelsweep.analyse.runs import RunRow
 from accelsweep.base.documents import canonical_json
 from accelsweep.base.lookup import ABSENT, looked_up
+from accelsweep.core.accelerators import Accelerator
 from accelsweep.core.claims import Claim
-from accelsweep.core.config import Accelerator
 from accelsweep.core.findings import Findings
 from accelsweep.core.outcome import Outcome
 from accelsweep.core.plans import Manifest, PlannedBlock, PlannedCell

@@ -11,7 +11,7 @@ from typing import Any
 
 from accelsweep.drive.answers.checked import CheckResult
 from accelsweep.machine.cpu import allowed_cores
-from accelsweep.machine.cuda import visible_gpus
+from accelsweep.machine.devices import watched
 from accelsweep.measure.surroundings.busy_now import busy_now
 from accelsweep.measure.surroundings.device_state import device_state
 from accelsweep.measure.surroundings.doubts import FOREIGN, POWER_CAPS
@@ -44,8 +44,8 @@ def machine_now(home: Path) -> Iterator[CheckResult]:
         yield CheckResult(ok=None, what="other work", found=sentence, remedy="stop it before you measure")
     if not busy:
         yield CheckResult(ok=True, what="other work", found="none seen")
-    for gpu in visible_gpus():
-        yield from _gpu(device_state(gpu.uuid), gpu.model)
+    for gpu in watched():
+        yield from _gpu(device_state(gpu.identity, gpu.accelerator), gpu.model)
 
 
 def _folder(home: Path) -> Iterator[CheckResult]:

@@ -8,6 +8,7 @@ from typing import Any
 
 from accelsweep.base.documents import Frozen, canonical_json, sha256_text
 from accelsweep.base.secrets import masked
+from accelsweep.core.accelerators import words_for
 from accelsweep.core.config import CellConfig
 
 PLAN_KEYS = frozenset(
@@ -153,10 +154,8 @@ def _devices(accelerator: Any, devices: Any) -> str:
     """Return the devices of a setting: `2 processes` on a CPU, `1 GPU`, `2 a100 GPUs`, `4 devices` of no swept kind."""
     count = 1 if devices is None else devices
     kind, _, model = str(accelerator).partition(":")
-    one, many = {"cpu": ("process", "processes"), "cuda": ("GPU", "GPUs"), "mps": ("Apple GPU", "Apple GPUs")}.get(
-        kind, ("device", "devices")
-    )
-    units = one if count == 1 else many
+    words = words_for(kind)
+    units = words.one if count == 1 else words.many
     if not model:
         return f"{count} {units}"
     return f"{count} {units} on {model}" if kind == "cpu" else f"{count} {model} {units}"

@@ -27,6 +27,7 @@ from pydantic import (
 from accelsweep.base.documents import canonical_json, sha256_text
 from accelsweep.base.errors import nearest
 from accelsweep.base.verbatim import Verbatim
+from accelsweep.core.accelerators import Accelerator
 from accelsweep.core.tasks import Task
 
 PRECISIONS = (
@@ -77,7 +78,6 @@ def _no_nul(value: str) -> str:
     return value
 
 
-Accelerator = Literal["cpu", "cuda", "mps"]
 Count = Annotated[StrictInt, Field(ge=1)]
 Natural = Annotated[StrictInt, Field(ge=0)]
 Seconds = Annotated[float, Field(ge=0, allow_inf_nan=False, strict=True)]

@@ -12,6 +12,7 @@ from pydantic import Field
 
 from accelsweep.base.digits import part_of
 from accelsweep.base.documents import Document, Frozen
+from accelsweep.core.accelerators import words_for
 from accelsweep.core.claims import ClaimVerdict
 from accelsweep.core.outcome import Outcome
 from accelsweep.core.prices import PriceUsed
@@ -141,7 +142,9 @@ class CellFinding(Frozen):
         """The share of memory as prose: `1 % of the machine`, `15 % of the device`. Empty where it is not known."""
         if self.memory_share is None:
             return ""
-        return part_of(self.memory_share, "device" if self.effective.get("accelerator") == "cuda" else "machine")
+        return part_of(
+            self.memory_share, "device" if words_for(self.effective.get("accelerator")).own_memory else "machine"
+        )
 
 
 class Hardware(Frozen):

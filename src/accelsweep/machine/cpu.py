@@ -18,6 +18,8 @@ import psutil
 
 from accelsweep.core.settings import Device
 from accelsweep.machine import cgroup
+from accelsweep.machine.drivers.telemetry import KnownDevice
+from accelsweep.machine.precisions import not_nvidia
 
 CPUINFO = Path("/proc/cpuinfo")
 
@@ -27,6 +29,8 @@ class CpuKind:
     """The processor as a kind of device: one model, its cores are counted, and every run may use all of them."""
 
     accelerator: str = "cpu"
+    most: int | None = None
+    telemetry: None = None
 
     def inventory(self) -> tuple[Device, ...]:
         """Return the processor with the number of cores that this process may use."""
@@ -47,6 +51,16 @@ class CpuKind:
     def hardware(self) -> dict[str, str]:
         """Return nothing: the processor is in every fingerprint as its host."""
         return {}
+
+    def watched(self) -> tuple[KnownDevice, ...]:
+        """Return nothing: the processor's own state is read with its host's."""
+        return ()
+
+    def refuses(self, precision: str) -> str | None:
+        """Return why a CPU cannot train at a precision; None where nothing speaks against it."""
+        if precision == "16-mixed":
+            return "16-mixed needs a GPU: torch's fp16 autocast does not train on a CPU (bf16-mixed does)"
+        return not_nvidia(precision, self.accelerator)
 
 
 @functools.cache

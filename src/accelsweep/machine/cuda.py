@@ -11,14 +11,14 @@ from __future__ import annotations
 import os
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from importlib import metadata
 from typing import Any
 
-import pynvml
-
 from accelsweep.core.settings import Device
-from accelsweep.machine.nvml import NoNvml, ask, nvml, text
+from accelsweep.machine.drivers.nvml import NoNvml, ask, nvml, text
+from accelsweep.machine.drivers.nvml_telemetry import NvmlTelemetry
+from accelsweep.machine.drivers.telemetry import KnownDevice, Telemetry
 
 VARIABLE = "CUDA_VISIBLE_DEVICES"
 
@@ -51,6 +51,8 @@ class CudaKind:
     """CUDA devices as a kind of device: each is leased by its name, and a run sees only its own."""
 
     accelerator: str = "cuda"
+    most: int | None = None
+    telemetry: Telemetry = field(default_factory=NvmlTelemetry)
 
     def inventory(self) -> tuple[Device, ...]:
         """Return the visible devices, grouped by model and memory; none where torch is a build for CPUs alone."""
@@ -81,6 +83,15 @@ class CudaKind:
         except NoNvml:
             return {}
         return {"device": ", ".join(models), "driver": driver} if models else {}
+
+    def watched(self) -> tuple[KnownDevice, ...]:
+        """Return the visible devices."""
+        return tuple(KnownDevice(self.accelerator, gpu.uuid, gpu.model) for gpu in visible_gpus())
+
+    def refuses(self, precision: str) -> str | None:
+        """Return None: NVIDIA's devices differ, and which of them has which format is seen where the run is."""
+        del precision
+        return None
 
 
 def visible_gpus() -> tuple[Gpu, ...]:
@@ -168,16 +179,3 @@ def _memory(library: Any, handle: Any) -> int | None:
         return int(ask(library.nvmlDeviceGetMemoryInfo, handle).total)
     except NoNvml:
         return None  # boards that share the host's memory have none of their own
-
-
-def handle_of(uuid: str) -> Any:
-    """Return NVML's handle of the device that CUDA calls `uuid` (device numbers differ between CUDA and NVML).
-
-    torch gives UUIDs without the word before them, which tells boards (`GPU-`) from slices (`MIG-`). Raises NoNvml.
-    """
-    if uuid.startswith(("GPU-", "MIG-")):
-        return ask(pynvml.nvmlDeviceGetHandleByUUID, uuid)
-    try:
-        return ask(pynvml.nvmlDeviceGetHandleByUUID, f"GPU-{uuid}")
-    except NoNvml:
-        return ask(pynvml.nvmlDeviceGetHandleByUUID, f"MIG-{uuid}")

@@ -1,7 +1,7 @@
 """The kinds of devices that this machine may have, behind one interface. Only this module lists all of them.
 
-Each kind has a file of its own (`cpu`, `cuda`, `mps`). Another kind (XPU, ROCm) is one more file, and its line in
-`KINDS`. None of them imports torch or touches a GPU's memory.
+Each kind has a file of its own (`cpu`, `cuda`, `rocm`, `xpu`, `mps`, `simulated`). Another kind is one more file, and
+its line in `KINDS`. None of them imports torch or touches a GPU's memory. `measure.devices` has torch's side of a kind.
 """
 
 from __future__ import annotations
@@ -12,7 +12,11 @@ from typing import Protocol
 from accelsweep.core.settings import Device
 from accelsweep.machine.cpu import CpuKind
 from accelsweep.machine.cuda import CudaKind
+from accelsweep.machine.drivers.telemetry import KnownDevice, NoReading, Telemetry
 from accelsweep.machine.mps import MpsKind
+from accelsweep.machine.rocm import RocmKind, rocm_torch
+from accelsweep.machine.simulated import SimulatedKind
+from accelsweep.machine.xpu import XpuKind
 
 
 class DeviceKind(Protocol):
@@ -21,6 +25,14 @@ class DeviceKind(Protocol):
     @property
     def accelerator(self) -> str:
         """The word that configs have for this kind."""
+
+    @property
+    def most(self) -> int | None:
+        """How many of them a machine can have; None for any number."""
+
+    @property
+    def telemetry(self) -> Telemetry | None:
+        """What tells their state; None where nothing does."""
 
     def inventory(self) -> tuple[Device, ...]:
         """Return the devices of this kind that this process may use, one entry a model; empty where there is none."""
@@ -40,8 +52,21 @@ class DeviceKind(Protocol):
     def hardware(self) -> Mapping[str, str]:
         """Return this kind's part of a fingerprint, beside the host's processor."""
 
+    def watched(self) -> tuple[KnownDevice, ...]:
+        """Return the devices whose state `telemetry` tells and that this process may use."""
 
-KINDS: tuple[DeviceKind, ...] = (CpuKind(), CudaKind(), MpsKind())
+    def refuses(self, precision: str) -> str | None:
+        """Return why no device of this kind can have `precision`; None where nothing is known to speak against it."""
+
+
+KINDS: tuple[DeviceKind, ...] = (
+    CpuKind(),
+    RocmKind() if rocm_torch() else CudaKind(),
+    XpuKind(),
+    MpsKind(),
+    SimulatedKind(),
+)
+"""A build of torch is for NVIDIA's devices or for AMD's, and both are its `cuda`."""
 
 
 def kind_of(accelerator: str) -> DeviceKind:
@@ -73,3 +98,16 @@ def hardware(accelerator: str | None) -> dict[str, str]:
     """Return the devices of this kind as a fingerprint states them; of all kinds for None."""
     kinds = KINDS if accelerator is None else (kind_of(accelerator),)
     return {name: value for kind in kinds for name, value in kind.hardware().items()}
+
+
+def watched() -> tuple[KnownDevice, ...]:
+    """Return every device of this machine that can be asked for its state and that this process may use."""
+    return tuple(device for kind in KINDS for device in kind.watched())
+
+
+def telemetry_of(accelerator: str) -> Telemetry:
+    """Return what tells the state of this kind's devices. Raises NoReading where nothing does."""
+    found = kind_of(accelerator).telemetry
+    if found is None:
+        raise NoReading(f"no state is read of a {accelerator} device")
+    return found

@@ -8,6 +8,8 @@ from dataclasses import dataclass
 
 from accelsweep.core.settings import Device
 from accelsweep.machine.cpu import cpu_model, memory_bytes
+from accelsweep.machine.drivers.telemetry import KnownDevice
+from accelsweep.machine.precisions import not_nvidia
 
 
 @dataclass(frozen=True)
@@ -15,6 +17,8 @@ class MpsKind:
     """Apple's GPU as a kind of device: one or none; it cannot be hidden, and it is not leased by name."""
 
     accelerator: str = "mps"
+    most: int | None = 1
+    telemetry: None = None
 
     def inventory(self) -> tuple[Device, ...]:
         """Return the GPU, or nothing on any other machine."""
@@ -37,6 +41,16 @@ class MpsKind:
     def hardware(self) -> dict[str, str]:
         """Return nothing: the host's name in the fingerprint identifies this GPU too."""
         return {}
+
+    def watched(self) -> tuple[KnownDevice, ...]:
+        """Return nothing: macOS tells the state of the GPU to root alone."""
+        return ()
+
+    def refuses(self, precision: str) -> str | None:
+        """Return why Apple's GPU cannot have a precision; None where nothing speaks against it."""
+        if precision == "64-true":
+            return "64-true is impossible on mps: Apple's GPUs have no 64-bit floating point"
+        return not_nvidia(precision, self.accelerator)
 
 
 def mps_model() -> str:

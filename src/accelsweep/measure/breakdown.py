@@ -105,7 +105,8 @@ class PhaseTimer:
         for phase, stretch in zip(self._phases, self._marks.seconds(), strict=True):
             seconds[phase] += stretch / steps
         self._marks = None
-        return Half(seconds, sum(self._behind) / steps if self._device.asynchronous else None)
+        later = self._behind[1:]  # before the first step there is none that the device could be behind with
+        return Half(seconds, sum(later) / len(later) if later and self._device.asynchronous else None)
 
     def _cut(self) -> None:
         if self._marks is not None:

@@ -17,6 +17,7 @@ import torch
 from accelsweep.base.documents import canonical_json, parsed_json, read_whole, write_bytes_atomically
 from accelsweep.base.errors import DamagedFile
 from accelsweep.measure.clock import Clock, WaitedDevice, monotonic
+from accelsweep.measure.devices.kinds import torch_kind
 
 SMALLEST, LARGEST = 256, 8192
 TRIES = 4
@@ -46,7 +47,7 @@ def number_format(precision: str, device_type: str) -> str | None:
     dtype = FORMATS.get(precision.partition("-")[0])
     if dtype is None:
         return None
-    if dtype is torch.float32 and device_type == "cuda" and torch.get_float32_matmul_precision() != "highest":
+    if dtype is torch.float32 and torch_kind(device_type).tf32 and torch.get_float32_matmul_precision() != "highest":
         return "tf32"
     return str(dtype).removeprefix("torch.")
 

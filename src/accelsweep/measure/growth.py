@@ -75,15 +75,12 @@ def kinds_of(device: Any) -> dict[str, Callable[[], int]]:
     In the host's, pages of files and memory shared with others are left out where the system tells them (Linux): they
     grow as data is read. A device's is what torch's allocator has handed out, which does not wait for the device.
     """
+    from accelsweep.measure.devices.kinds import torch_kind
+
     kinds: dict[str, Callable[[], int]] = {"the host": _private_bytes}
-    if device.type == "cuda":
-        import torch
-
-        kinds["the device"] = lambda: int(torch.cuda.memory_allocated(device))
-    if device.type == "mps":
-        import torch
-
-        kinds["the device"] = lambda: int(torch.mps.current_allocated_memory())
+    kind = torch_kind(device.type)
+    if kind.allocated_bytes(device) is not None:
+        kinds["the device"] = lambda: kind.allocated_bytes(device) or 0
     return kinds
 
 

@@ -11,9 +11,10 @@ import torch
 
 from accelsweep.core.record import Effective, Metric
 from accelsweep.measure.ceiling import Ceiling, matmul_ceiling, number_format, remembered, torch_product
-from accelsweep.measure.device import measured_device
+from accelsweep.measure.devices.kinds import measured_device
 from accelsweep.measure.metrics.flops import NotCounted, forward_flops, training_flops
 from accelsweep.measure.metrics.utilisation import utilisation_metrics
+from accelsweep.rank.errors import classify
 from accelsweep.rank.loops.loop import loss_in
 from accelsweep.rank.loops.raw_module import numbered
 from accelsweep.rank.spec import RunSpec
@@ -90,5 +91,7 @@ def _ceiling(spec: RunSpec, device: torch.device, form: str, effective: Effectiv
     path = None if spec.ceilings is None else Path(spec.ceilings)
     try:
         return remembered(path, key, lambda: matmul_ceiling(torch_product(device, form), measured_device(device)))
-    except torch.OutOfMemoryError:
+    except Exception as error:  # the kinds of device raise errors of different classes, and `classify` knows them
+        if classify(error) != "out_of_memory":
+            raise
         return "the device has no memory left for the product of two matrices"

@@ -43,11 +43,11 @@ class Measurement:
 
 def measure(spec: RunSpec, driver: Driver, place: RankPlace, progress: Callable[[int], object] | None) -> Measurement:
     """Drive steps through the window. Raises the errors of the user's code."""
-    from accelsweep.measure.device import measured_device
+    from accelsweep.measure.devices.kinds import measured_device
 
     rules = WindowRules.from_config(spec.config.measure, driver.accumulate)
     cpu, energy = CpuUse(), _energy_probes(driver.device, place)
-    watches = [DeviceWatch(uuid) for uuid in device_uuids(driver.device)]
+    watches = [DeviceWatch(one, driver.device.type) for one in identities(driver.device)]
     probes: list[Probe] = [*watches, *energy.values(), cpu]
     group = group_of(spec.world_size)
     device, watch = measured_device(driver.device), MemoryWatch(kinds_of(driver.device))
@@ -72,22 +72,23 @@ def measure(spec: RunSpec, driver: Driver, place: RankPlace, progress: Callable[
 
 def _energy_probes(device: torch.device, place: RankPlace) -> dict[str, GpuEnergy | PackageEnergy]:
     probes: dict[str, GpuEnergy | PackageEnergy] = {}
-    if device.type == "cuda":
-        probes["gpu"] = GpuEnergy(device_uuids(device)[0])
+    for identity in identities(device):
+        probes["gpu"] = GpuEnergy(identity, device.type)
     if place.local_rank == 0:
         probes["package"] = PackageEnergy()
     return probes
 
 
-def device_uuids(device: torch.device) -> tuple[str, ...]:
-    """Return the UUID of a CUDA device, which NVML uses too; nothing for other devices."""
-    import torch
+def identities(device: torch.device) -> tuple[str, ...]:
+    """Return the name by which the driver knows the device; nothing where no driver is asked about it."""
+    from accelsweep.measure.devices.kinds import torch_kind
 
-    return (str(torch.cuda.get_device_properties(device).uuid),) if device.type == "cuda" else ()
+    found = torch_kind(device.type).identity(device)
+    return () if found is None else (found,)
 
 
 def _name(device: torch.device) -> str:
-    from accelsweep.measure.device import device_name
+    from accelsweep.measure.devices.kinds import device_name
 
     return device_name(device)
 

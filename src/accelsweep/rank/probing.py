@@ -13,7 +13,7 @@ import torch
 from accelsweep.core.breakdown import Breakdown
 from accelsweep.core.record import Metric
 from accelsweep.measure.breakdown import PhaseTimer, ProbePass, breakdown_of, share_metrics, steps_of_pass
-from accelsweep.measure.device import measured_device
+from accelsweep.measure.devices.kinds import measured_device, torch_kind
 from accelsweep.measure.group import group_of
 from accelsweep.rank.loops.make import make_loop
 from accelsweep.rank.spec import RunSpec
@@ -30,8 +30,7 @@ class Probed:
 def release(device: torch.device) -> None:
     """Free the memory that an earlier phase left on the device, so that no phase has less than the window had."""
     gc.collect()
-    if device.type == "cuda":
-        torch.cuda.empty_cache()
+    torch_kind(device.type).release(device)
 
 
 def probe(spec: RunSpec, step_seconds: float) -> Probed:

@@ -89,19 +89,17 @@ def join_group(place: RankPlace, spec: RunSpec, accelerator: str) -> None:
 
     `accelerator` is the kind of device, as it was chosen.
     """
-    import torch
     import torch.distributed as distributed
+
+    from accelsweep.measure.devices.kinds import torch_kind
 
     if place.size == 1 or distributed.is_initialized():
         return
-    timeout = collective_timeout(spec)
-    if accelerator == "cuda":
-        torch.cuda.set_device(place.local_rank)
-        distributed.init_process_group("nccl", timeout=timeout, rank=place.rank, world_size=place.size)
-        return
-    if spec.config.num_nodes == 1:
+    kind, timeout = torch_kind(accelerator), collective_timeout(spec)
+    kind.of_rank(place.local_rank)
+    if kind.collectives == "gloo" and spec.config.num_nodes == 1:
         os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo0" if sys.platform == "darwin" else "lo")
-    distributed.init_process_group("gloo", timeout=timeout, rank=place.rank, world_size=place.size)
+    distributed.init_process_group(kind.collectives, timeout=timeout, rank=place.rank, world_size=place.size)
 
 
 def leave_group() -> None:

@@ -63,7 +63,7 @@ def run_rank(spec: RunSpec) -> None:
 
 def _measure(spec: RunSpec, place: RankPlace, account: Account) -> None:
     preload()
-    from accelsweep.rank.measuring import device_uuids, measure
+    from accelsweep.rank.measuring import identities, measure
     from accelsweep.rank.steps import write_steps
     from accelsweep.rank.tasks.task import task_of
     from accelsweep.workloads.building.build import make_importable
@@ -77,11 +77,11 @@ def _measure(spec: RunSpec, place: RankPlace, account: Account) -> None:
     driver = task.driver()
     if own_tree is not None:
         own_tree.refuse_other_modules()
-    uuids = device_uuids(driver.device)
-    account.environment["before"] = environment(uuids)
+    kind, asked = driver.device.type, identities(driver.device)
+    account.environment["before"] = environment(asked, kind)
     measured = measure(spec, driver, place, StepCount(spec.progress()) if place.rank == 0 else None)
     del driver
-    account.environment["after"] = environment(uuids)
+    account.environment["after"] = environment(asked, kind)
     if own_tree is not None:
         own_tree.refuse_other_modules()
     account.window_closed(measured)

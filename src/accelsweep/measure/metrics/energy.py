@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from accelsweep.core.record import Metric
-from accelsweep.machine.cuda import handle_of
-from accelsweep.machine.nvml import NoNvml, ask, nvml
+from accelsweep.machine.devices import kind_of, telemetry_of
+from accelsweep.machine.drivers.telemetry import NoReading
 
 BOARD = "GPU boards of all ranks"
 PACKAGE = "CPU packages of all nodes"
@@ -25,28 +25,27 @@ SHORTEST_SECONDS = 1.0
 class GpuEnergy:
     """Joules of one GPU board between `start` and `stop`; `joules` is None with a `reason` where it cannot be known."""
 
-    def __init__(self, uuid: str) -> None:
-        """`uuid` names the device as CUDA does."""
-        self._uuid = uuid
-        self._before: int | None = None
+    def __init__(self, identity: str, accelerator: str = "cuda") -> None:
+        """`identity` names the device as its kind does."""
+        self._identity, self._accelerator = identity, accelerator
+        self._before: float | None = None
         self.joules: float | None = None
         self.reason: str | None = "unavailable: the window never closed"
 
     def start(self) -> None:
         """Read the counter before the window."""
-        self._before = self._millijoules()
+        self._before = self._counted()
 
     def stop(self) -> None:
         """Read the counter after the window."""
-        after = self._millijoules()
+        after = self._counted()
         if self._before is not None and after is not None:
-            self.joules, self.reason = (after - self._before) / 1000.0, None
+            self.joules, self.reason = after - self._before, None
 
-    def _millijoules(self) -> int | None:
+    def _counted(self) -> float | None:
         try:
-            with nvml() as library:
-                return int(ask(library.nvmlDeviceGetTotalEnergyConsumption, handle_of(self._uuid)))
-        except NoNvml as error:
+            return telemetry_of(self._accelerator).joules(self._identity)
+        except NoReading as error:
             self.reason = f"unavailable: {error}"
             return None
 
@@ -109,7 +108,8 @@ def summed(readings: list[tuple[float | None, str | None]], scope: str) -> Metri
 def energy_metrics(accelerator: str, ranks: list[dict[str, Any]], window_seconds: float) -> dict[str, Metric]:
     """Return `energy_joules` of the accelerator itself and `host_energy_joules` of the CPU packages.
 
-    Each rank's dictionary may hold `gpu` (every CUDA rank) and `package` (one rank per host): `[joules, reason]`.
+    Each rank's dictionary may hold `gpu` (a rank on a device that is asked) and `package` (one rank per host): each is
+    `[joules, reason]`.
     A GPU's energy is withheld for a window shorter than `SHORTEST_SECONDS`.
     """
     if window_seconds < SHORTEST_SECONDS:
@@ -120,7 +120,7 @@ def energy_metrics(accelerator: str, ranks: list[dict[str, Any]], window_seconds
     host = summed([tuple(rank["package"]) for rank in ranks if "package" in rank], PACKAGE)
     if accelerator == "cpu":
         return {"energy_joules": host}
-    if accelerator == "cuda":
+    if kind_of(accelerator).telemetry is not None:
         return {"energy_joules": summed(boards, BOARD), "host_energy_joules": host}
     reason = f"unavailable: no energy counter is known for accelerator={accelerator}"
     return {"energy_joules": Metric(value=None, unit="J", reason=reason), "host_energy_joules": host}

@@ -30,23 +30,12 @@ class RankMemory:
 
 def rank_memory(device: Any) -> RankMemory:
     """Read the memory of this rank; `device` is a torch.device. Peaks are since the process began."""
+    from accelsweep.measure.devices.kinds import torch_kind
+
     reasons: dict[str, str] = {}
     pss = _pss(reasons)
-    if device.type == "cuda":
-        import torch
-
-        free, total = torch.cuda.mem_get_info(device)
-        allocated, reserved = torch.cuda.max_memory_allocated(device), torch.cuda.max_memory_reserved(device)
-        return RankMemory(allocated, reserved, total - free, pss, reasons)
-    if device.type == "mps":
-        import torch
-
-        reasons["allocated"] = "the MPS allocator keeps no peak"
-        driver = torch.mps.driver_allocated_memory()
-        return RankMemory(None, driver, driver, pss, reasons | {"device": "this process only"})
-    for name in ("allocated", "reserved", "device"):
-        reasons[name] = "a CPU has no device allocator; see host_pss_bytes"
-    return RankMemory(None, None, None, pss, reasons)
+    seen = torch_kind(device.type).memory(device)
+    return RankMemory(seen.allocated, seen.reserved, seen.device, pss, reasons | seen.reasons)
 
 
 def _pss(reasons: dict[str, str]) -> int | None:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import psutil
 
 from accelsweep.machine.cpu import allowed_cores
-from accelsweep.machine.cuda import visible_gpus
+from accelsweep.machine.devices import watched
 from accelsweep.measure.surroundings.cpu_use import busy_by_core, busy_seconds
 from accelsweep.measure.surroundings.device_state import device_state
 from accelsweep.measure.surroundings.doubts import FOREIGN
@@ -74,8 +74,8 @@ def _names(shares: dict[psutil.Process, float]) -> str:
 
 
 def _gpus() -> Iterator[str]:
-    for gpu in visible_gpus():
-        state = device_state(gpu.uuid)
+    for gpu in watched():
+        state = device_state(gpu.identity, gpu.accelerator)
         if others := state.get("foreign_processes"):
             names = ", ".join(_name_of(pid) for pid in others[:_MOST_NAMES])
             yield f"other processes compute on {state.get('name') or gpu.model} now ({names})"

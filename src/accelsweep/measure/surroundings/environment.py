@@ -17,8 +17,8 @@ from accelsweep.machine.host import host_facts
 from accelsweep.measure.surroundings.device_state import device_state
 
 
-def environment(uuids: tuple[str, ...] = ()) -> dict[str, Any]:
-    """Return the present state of the host and of the CUDA devices named by `uuids`."""
+def environment(identities: tuple[str, ...] = (), accelerator: str = "cuda") -> dict[str, Any]:
+    """Return the present state of the host and of the devices that their kind calls `identities`."""
     swap = psutil.swap_memory()
     return {
         **host_facts(),
@@ -31,7 +31,7 @@ def environment(uuids: tuple[str, ...] = ()) -> dict[str, Any]:
         "cpu_mhz": _mhz(),
         "cpu_celsius": _celsius(),
         "variables": {name: os.environ[name] for name in sorted(os.environ) if name.startswith(_TELLING)},
-        "devices": [device_state(uuid) for uuid in uuids],
+        "devices": [device_state(identity, accelerator) for identity in identities],
     }
 
 
@@ -42,6 +42,9 @@ _TELLING = (
     "OPENBLAS_",
     "NVIDIA_TF32_OVERRIDE",
     "CUDA_VISIBLE_DEVICES",
+    "HIP_VISIBLE_DEVICES",
+    "ROCR_VISIBLE_DEVICES",
+    "ZE_",
     "CUBLAS_",
     "CUDNN_",
     "NCCL_",

@@ -10,6 +10,7 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
+from accelsweep.core.accelerators import WORDS, words_for
 from accelsweep.core.config import CellConfig
 from accelsweep.core.plans import Resources
 from accelsweep.core.settings import Limits, Site
@@ -42,9 +43,10 @@ def needs(config: CellConfig, site: Site) -> Resources:
     kind = kind_for(config, site).name if site.kinds else None
     site = serving(config, site)
     accelerator, devices, nodes = config.accelerator, config.devices, config.num_nodes
+    scheduled = words_for(accelerator).scheduled
     share = max(1, site.count("cpu") // devices)
-    per_rank = config.threads or (site.slurm.cpus_per_gpu if accelerator == "cuda" else share)
-    gpus = nodes * (devices if accelerator == "cuda" else site.slurm.fake_gpus)
+    per_rank = config.threads or (site.slurm.cpus_per_gpu if scheduled else share)
+    gpus = nodes * (devices if scheduled else site.slurm.fake_gpus)
     return Resources(
         nodes=nodes,
         tasks=nodes,
@@ -64,7 +66,8 @@ def held_gpus(needs: Resources, site: Site) -> int:
     site = site.of_kind(needs.node_kind)
     if not site.slurm.exclusive or (not needs.gpus and site.slurm.cpu_partition is not None):
         return needs.gpus
-    return max(needs.gpus, needs.nodes * site.count("cuda"))
+    on_a_node = sum(site.count(kind) for kind, words in WORDS.items() if words.scheduled)
+    return max(needs.gpus, needs.nodes * on_a_node)
 
 
 def threads_per_rank(config: CellConfig, site: Site) -> int | None:

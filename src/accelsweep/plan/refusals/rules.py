@@ -7,18 +7,18 @@ decided where the run happens.
 from __future__ import annotations
 
 from accelsweep.base.digits import count_of
+from accelsweep.core.accelerators import AUTOMATIC, words_for
 from accelsweep.core.config import CellConfig
 from accelsweep.core.settings import Site
+from accelsweep.machine.devices import kind_of
 from accelsweep.plan.blocks.resources import held_gpus, needs
 from accelsweep.plan.nodes import serving
 
-_UNITS = {"cpu": "CPU cores", "cuda": "CUDA devices", "mps": "Apple GPUs"}
-
 
 def resolve_auto(site: Site) -> str:
-    """Return the accelerator for `accelerator: auto`: the first of cuda, mps and cpu that the site has."""
+    """Return the accelerator for `accelerator: auto`: the first of cuda, xpu, mps and cpu that the site has."""
     present = {device.accelerator for device in site.devices if device.count}
-    return next((accelerator for accelerator in ("cuda", "mps") if accelerator in present), "cpu")
+    return next((accelerator for accelerator in AUTOMATIC if accelerator in present), "cpu")
 
 
 def unsupported(config: CellConfig, site: Site) -> str | None:
@@ -30,15 +30,12 @@ def unsupported(config: CellConfig, site: Site) -> str | None:
 
 
 def _by_config(config: CellConfig) -> str | None:
-    accelerator, precision = config.accelerator, config.precision
-    if accelerator == "cpu" and precision == "16-mixed":
-        return "16-mixed needs a GPU: torch's fp16 autocast does not train on a CPU (bf16-mixed does)"
-    if accelerator != "cuda" and precision.startswith("transformer-engine"):
-        return f"{precision} needs cuda: NVIDIA's Transformer Engine has no {accelerator} backend"
-    if accelerator == "mps" and precision == "64-true":
-        return "64-true is impossible on mps: Apple's GPUs have no 64-bit floating point"
-    if accelerator == "mps" and config.devices > 1:
-        return "mps has one device per machine"
+    kind = kind_of(config.accelerator)
+    if refused := kind.refuses(config.precision):
+        return refused
+    if kind.most is not None and config.devices > kind.most:
+        in_words = "one device" if kind.most == 1 else f"{kind.most} devices"
+        return f"{kind.accelerator} has {in_words} per machine"
     return None
 
 
@@ -46,13 +43,13 @@ def _by_inventory(config: CellConfig, site: Site) -> str | None:
     accelerator, devices, nodes = config.accelerator, config.devices, config.num_nodes
     others = [device.model for device in site.devices if device.accelerator == accelerator]
     site = serving(config, site)
-    have = site.count(accelerator)
+    have, units = site.count(accelerator), words_for(accelerator).units
     if not have and others and config.device_model:
         return f"the site '{site.name}' has no {accelerator}:{config.device_model}; it has: {', '.join(others)}"
     if not have:
-        return f"the site '{site.name}' has no {_UNITS[accelerator]}"
+        return f"the site '{site.name}' has no {units}"
     if devices > have:
-        return f"{devices} {_UNITS[accelerator]} per node are asked for, a node of the site '{site.name}' has {have}"
+        return f"{devices} {units} per node are asked for, a node of the site '{site.name}' has {have}"
     if nodes > 1 and site.scheduler == "local":
         return f"num_nodes={nodes} needs a cluster; the site '{site.name}' is a single machine"
     if nodes > site.nodes:
@@ -61,7 +58,7 @@ def _by_inventory(config: CellConfig, site: Site) -> str | None:
         return f"num_nodes={nodes}: srun, which starts the ranks, is not inside site.slurm.container"
     most = site.slurm.max_gpus
     held = held_gpus(needs(config, site), site)
-    if accelerator == "cuda" and most is not None and held > most:
+    if words_for(accelerator).scheduled and most is not None and held > most:
         why = (
             ""
             if held == config.world_size

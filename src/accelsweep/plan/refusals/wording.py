@@ -17,8 +17,8 @@ from accelsweep.base.errors import InputError, nearest
 FileOf = Callable[[str], str]
 """Names the config file to look in for a dotted key."""
 
-_ACCELERATOR_ALIASES = {"gpu": "cuda"}
-"""Lightning's name for whichever GPU there is; a cell names its kind."""
+_ACCELERATOR_ALIASES = {"gpu": "cuda", "rocm": "cuda", "hip": "cuda"}
+"""Lightning's name for whichever GPU there is, and AMD's names; a cell names its kind as torch does."""
 
 _IN_WORDS = {"ge": "at least", "gt": "more than", "le": "at most", "lt": "less than"}
 _OUT_OF_RANGE = ("greater_than_equal", "greater_than", "less_than_equal", "less_than")

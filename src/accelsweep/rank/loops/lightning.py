@@ -23,6 +23,7 @@ from accelsweep.rank.loops.raw_data import epoch_samples
 from accelsweep.rank.loops.raw_device import refuse_absent
 from accelsweep.rank.loops.run_trainer import RunTrainer, leave_out_endings, most_steps
 from accelsweep.rank.loops.step_callback import StepCallback
+from accelsweep.rank.loops.trainer_device import settings_for
 from accelsweep.rank.process import RankPlace, join_group, seed_all
 from accelsweep.rank.spec import RunSpec
 from accelsweep.state.pulse import Pulse
@@ -133,17 +134,17 @@ def _build_trainer(spec: RunSpec, callback: pl.Callback) -> pl.Trainer:
     config, place = spec.config, RankPlace.of(spec)
     refuse_absent(config.accelerator)
     settings = _trainer_settings(config.trainer)
-    if isinstance(settings.get("strategy", "auto"), str):
+    by_name = isinstance(settings.get("strategy", "auto"), str)
+    settings = settings_for(config.accelerator, config.precision, place, settings)
+    if by_name:
         join_group(place, spec, config.accelerator)
     callbacks = [*(settings.pop("callbacks", None) or ()), callback]
     plugins = [*(settings.pop("plugins", None) or ()), _RanksStartedAlready()]
     try:
         trainer = RunTrainer(
             most_steps(config),
-            accelerator=config.accelerator,
             devices=place.local_size,
             num_nodes=config.num_nodes,
-            precision=config.precision,
             max_epochs=-1,
             limit_val_batches=0,
             num_sanity_val_steps=0,

@@ -10,6 +10,7 @@ from typing import Any
 import torch
 
 from accelsweep.base.errors import AbsentDevice, Unsupported
+from accelsweep.measure.devices.kinds import torch_kind
 from accelsweep.rank.process import RankPlace
 from accelsweep.rank.spec import RunSpec
 
@@ -27,22 +28,13 @@ _DONE_ANYWAY: dict[str, tuple[Any, ...]] = {
 def device_of(accelerator: str, place: RankPlace) -> torch.device:
     """Return this rank's device. Raises AbsentDevice where torch finds none of that kind."""
     refuse_absent(accelerator)
-    if accelerator == "cuda":
-        torch.cuda.set_device(place.local_rank)
-        return torch.device("cuda", place.local_rank)
-    return torch.device(accelerator)
+    return torch_kind(accelerator).of_rank(place.local_rank)
 
 
 def refuse_absent(accelerator: str) -> None:
     """Raise AbsentDevice where torch finds no device of this kind. It was planned, so somebody promised one."""
-    if accelerator == "cuda" and not torch.cuda.is_available():
-        built = torch.version.cuda
-        why = (
-            "it was built without CUDA" if built is None else f"it was built for CUDA {built}; nvidia-smi may say more"
-        )
-        raise AbsentDevice(f"accelerator=cuda: torch {torch.__version__} finds no CUDA device here: {why}")
-    if accelerator == "mps" and not torch.backends.mps.is_available():
-        raise AbsentDevice(f"accelerator=mps: torch {torch.__version__} finds no Apple GPU here")
+    if why := torch_kind(accelerator).absent():
+        raise AbsentDevice(f"accelerator={accelerator}: torch {torch.__version__} {why}")
 
 
 def precision_of(spec: RunSpec, device: torch.device, what: str) -> str:

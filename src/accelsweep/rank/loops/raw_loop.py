@@ -163,7 +163,7 @@ class RawLoop:
         self._optimizer = optimizer
         self.optimizer = type(optimizer).__name__
         if self._place.size > 1:
-            devices = [self.device.index] if self.device.type == "cuda" else None
+            devices = None if self.device.index is None else [self.device.index]
             step = self._parallel = DistributedDataParallel(step, device_ids=devices)
         scaler = torch.amp.GradScaler(self.device.type, enabled=self.precision == "16-mixed")
         self.loss_scale = LossScale(self.precision, scaler, optimizer)

@@ -18,7 +18,7 @@ from accelsweep.base.errors import InputError
 from accelsweep.core.config import Measure
 from accelsweep.core.record import Metric
 from accelsweep.measure.clock import Clock, monotonic
-from accelsweep.measure.device import measured_device
+from accelsweep.measure.devices.kinds import measured_device
 from accelsweep.measure.metrics.rates import percentile
 from accelsweep.rank.account import Account
 from accelsweep.rank.counting import count_operations

@@ -5,7 +5,7 @@ The window comes first, so that rates, memory, energy and doubts are those of th
 
 from __future__ import annotations
 
-from accelsweep.measure.device import measured_device
+from accelsweep.measure.devices.kinds import measured_device
 from accelsweep.measure.group import group_of
 from accelsweep.rank.loops.make import make_loop
 from accelsweep.rank.quality import QualityPhase

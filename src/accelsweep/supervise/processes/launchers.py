@@ -63,9 +63,11 @@ def prepare_to_fork(preload: Callable[[], None] = preload) -> None:
         preload()
     finally:
         gc.enable()
-    torch = sys.modules.get("torch")
-    if torch is not None and torch.cuda.is_initialized():
-        raise UnsafeFork("CUDA was initialised by an import")
+    if "torch" in sys.modules:
+        from accelsweep.measure.devices.kinds import kinds
+
+        if used := [name for name, kind in kinds().items() if kind.initialised()]:
+            raise UnsafeFork(f"{', '.join(used)} was initialised by an import")
     _trial_fork()
     if len(linux.thread_names()) > 1:
         raise UnsafeFork(f"an import left threads behind: {', '.join(linux.thread_names())}")

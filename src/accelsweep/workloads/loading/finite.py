@@ -14,6 +14,7 @@ import torch
 from torch.utils.data import DataLoader
 
 from accelsweep.base.errors import InputError, Unsupported, nearest
+from accelsweep.measure.devices.kinds import torch_kind
 from accelsweep.workloads.loading.preprocess import Preprocess
 from accelsweep.workloads.loading.rows import Items, Rows, Tensors
 from accelsweep.workloads.loading.stream import EndlessBatches, WholeSet, loader_of
@@ -123,8 +124,10 @@ class FiniteData(pl.LightningDataModule):
         self._sets = self._placed(training), self._placed(validation)
 
     def _check(self) -> None:
-        if self.placement == "pinned" and (self.device is None or self.device.type != "cuda"):
-            raise Unsupported("data.placement=pinned: pinned memory is for copies to CUDA, and this run has none")
+        if self.placement == "pinned" and (self.device is None or not torch_kind(self.device.type).pins):
+            raise Unsupported(
+                "data.placement=pinned: pinned memory is for copies to a GPU's own memory, and this run has none"
+            )
         if self.placement != "resident":
             return
         if self.device is None:

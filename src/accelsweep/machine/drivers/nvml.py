@@ -12,8 +12,10 @@ from typing import Any
 
 import pynvml
 
+from accelsweep.machine.drivers.telemetry import NoReading
 
-class NoNvml(Exception):
+
+class NoNvml(NoReading):
     """NVML has no answer; the message is the reason to show."""
 
 
@@ -41,3 +43,16 @@ def ask(question: Callable[..., Any], *arguments: Any) -> Any:
 def text(value: str | bytes) -> str:
     """Return NVML's text as str: older bindings give bytes."""
     return value.decode() if isinstance(value, bytes) else value
+
+
+def handle_of(uuid: str) -> Any:
+    """Return NVML's handle of the device that CUDA calls `uuid` (device numbers differ between CUDA and NVML).
+
+    torch gives UUIDs without the word before them, which tells boards (`GPU-`) from slices (`MIG-`). Raises NoNvml.
+    """
+    if uuid.startswith(("GPU-", "MIG-")):
+        return ask(pynvml.nvmlDeviceGetHandleByUUID, uuid)
+    try:
+        return ask(pynvml.nvmlDeviceGetHandleByUUID, f"GPU-{uuid}")
+    except NoNvml:
+        return ask(pynvml.nvmlDeviceGetHandleByUUID, f"MIG-{uuid}")

@@ -1,0 +1,65 @@
+"""The simulated device by its driver's files: what `Board` is for NVIDIA's, for the same checks."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+from board import Board
+
+from accelsweep.machine.drivers.simulated import UUID, VARIABLE, SimulatedTelemetry, Spec, living
+
+SPEC = Spec(
+    model="Simulated device of the acceptance",
+    memory_bytes=64 * 2**20,
+    kernel_seconds=1e-6,
+    flops_per_second=5e8,
+    watts_idle=60.0,
+    watts_busy=260.0,
+)
+"""Slower than two cores at products, so that its own time is what counts; little memory, which soon ends."""
+
+
+class SimulatedBoard(Board):
+    """The simulated device. It is the only one, and every process of the machine sees it."""
+
+    def __init__(self) -> None:
+        """Note the device's use while it is idle."""
+        self._folder, self._driver = Path(os.environ[VARIABLE]), SimulatedTelemetry()
+        self.idle_bytes = self.used_bytes()
+        self.idle_processes = frozenset(self.processes())
+
+    def used_bytes(self) -> int:
+        """Return the memory in use on the whole device."""
+        return int(self._driver.state(UUID)["memory_used_bytes"])
+
+    def processes(self) -> list[int]:
+        """Return the ids of the processes that compute on the device."""
+        return list(living(self._folder))
+
+    def joules(self) -> float:
+        """Return the energy counter."""
+        return self._driver.joules(UUID)
+
+    def watts(self) -> float:
+        """Return the power draw."""
+        return float(self._driver.state(UUID)["watts"])
+
+    def watts_limit(self) -> float:
+        """Return the power at full work."""
+        return float(self._driver.state(UUID)["watts_limit"])
+
+    def held_back_seconds(self) -> dict[str, float | None]:
+        """Return for how long heat held the device back so far."""
+        return {"heat": self._driver.state(UUID)["held_back"]["heat"][0]}
+
+    def facts(self) -> dict[str, Any]:
+        """Return what the device was told to be."""
+        return {"name": SPEC.model, "simulated": True, **{key: str(value) for key, value in SPEC.__dict__.items()}}
+
+
+def make(folder: Path) -> None:
+    """Make the device, and let every command to come find it."""
+    SPEC.write(folder)
+    os.environ[VARIABLE] = str(folder)

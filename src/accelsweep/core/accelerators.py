@@ -1,0 +1,43 @@
+"""The kinds of device that a config can name, and the words for them. What a machine has of them is `machine`'s."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+Accelerator = Literal["cpu", "cuda", "mps", "xpu", "simulated"]
+"""`cuda` is NVIDIA's and, with a ROCm build of torch, AMD's. `simulated` is a device for tests (docs/devices.md)."""
+
+
+@dataclass(frozen=True)
+class Words:
+    """The words for a kind: one rank's share, several of them, and what a site has.
+
+    `own_memory` says whether its memory is apart from the host's. `scheduled` says whether clusters hand it out as GPU.
+    """
+
+    one: str
+    many: str
+    units: str
+    own_memory: bool = False
+    scheduled: bool = False
+
+
+WORDS: dict[str, Words] = {
+    "cpu": Words("process", "processes", "CPU cores"),
+    "cuda": Words("GPU", "GPUs", "CUDA devices", own_memory=True, scheduled=True),
+    "mps": Words("Apple GPU", "Apple GPUs", "Apple GPUs"),
+    "xpu": Words("Intel GPU", "Intel GPUs", "XPU devices", own_memory=True, scheduled=True),
+    "simulated": Words("simulated device", "simulated devices", "simulated devices", own_memory=True),
+}
+
+AUTOMATIC: tuple[str, ...] = ("cuda", "xpu", "mps")
+"""What `accelerator: auto` looks for, in this order, before it takes the CPU. A simulated device is never found so."""
+
+UNKNOWN = Words("device", "devices", "devices")
+"""The words where the kind is not known, as in a table whose kinds differ."""
+
+
+def words_for(accelerator: object) -> Words:
+    """Return the words for a kind; neutral ones for any other value."""
+    return WORDS.get(str(accelerator), UNKNOWN)

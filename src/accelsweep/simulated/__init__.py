@@ -1,0 +1,1 @@
+"""A simulated asynchronous device: results of a CPU, a queue of its own, and costs that are programmed."""

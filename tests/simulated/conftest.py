@@ -1,0 +1,82 @@
+"""A simulated device of the test's own, on a clock that only goes on by what the simulation does."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from accelsweep.machine.drivers.simulated import PRESENCES, VARIABLE, Spec
+from accelsweep.simulated import current
+from accelsweep.simulated.clock import SimulatedClock
+from accelsweep.simulated.register import register, unavailable
+from accelsweep.simulated.simulator import Simulator
+
+ROOM = Path(__file__).parent
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """Collect this room's tests only where no other room's are asked for: `test_room.py` runs them there.
+
+    torch counts the devices at the first backward pass of a process, and a new type of device stays for ever.
+    """
+    asked = [(config.invocation_params.dir / arg.partition("::")[0]).resolve() for arg in config.args]
+    alone = all(path.is_relative_to(ROOM) for path in asked)
+    return None if alone != (collection_path.name == "test_room.py") else True
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Skip this room, with the reason, where torch cannot have such a device."""
+    if why := unavailable():
+        for item in items:
+            if item.path.parent == ROOM and item.path.name != "test_room.py":
+                item.add_marker(pytest.mark.skip(reason=why))
+
+
+@pytest.fixture
+def simulated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
+    """A function that puts a device with this spec into the process, in the place of any earlier one."""
+    folder, threads = tmp_path / "device", torch.get_num_threads()
+    monkeypatch.setenv(VARIABLE, str(folder))
+    torch.set_num_threads(1)  # sums are taken in the same order by the host and by the device's thread
+
+    def put(clock: Any = None, **spec: Any) -> Simulator:
+        Spec(**spec).write(folder)
+        register()
+        clock = clock or SimulatedClock()
+        if clock.simulated:
+            monkeypatch.setattr(time, "perf_counter", clock)
+        return current.put(Simulator(Spec.read(folder), folder, clock))
+
+    yield put
+    current._CURRENT.clear()
+    PRESENCES.pop(folder, None)
+    torch.set_num_threads(threads)
+
+
+@pytest.fixture
+def run(tmp_path: Path, simulated: Any) -> Any:
+    """Run a single rank on the simulated device in this process; return its result."""
+    import device_work
+    from one_rank import MEASURE, TIMED_DATA, make_spec, place_of_a_rank
+
+    from accelsweep.rank.rank import run_rank
+    from accelsweep.rank.spec import RankResult
+
+    def go(measure: dict[str, Any] | None = None, data: Any = TIMED_DATA, **config: Any) -> RankResult:
+        told = {"forward", "backward", "optimizer", "bytes_in", "kept", "small"} & config.keys()
+        model = {"_target_": "device_work.Worked", **{key: config.pop(key) for key in told}}
+        rules = {**MEASURE, "probe_steps": None, **(measure or {})}
+        made = make_spec(
+            tmp_path, accelerator="simulated", optimizer=None, model=model, data=data, measure=rules, **config
+        )
+        device_work.WAITS.clear()
+        device_work.COPIES.clear()
+        run_rank(made)
+        return RankResult.read(made.rank_result(0))
+
+    with place_of_a_rank(tmp_path):
+        yield go
