@@ -13,6 +13,7 @@ from accelsweep.base.errors import DamagedFile
 from accelsweep.core.breakdown import Breakdown
 from accelsweep.core.config import CellConfig
 from accelsweep.core.outcome import Outcome
+from accelsweep.core.traits import Traits
 
 
 def now() -> str:
@@ -104,7 +105,8 @@ class Record(Document):
 
     `metrics` maps names that carry unit and scope (`samples_per_second`, `host_pss_bytes`) to their values or reasons.
     `environment` holds the state of the machine `before` and `after`. Times are UTC in ISO 8601. `breakdown` is None
-    where no probe pass ran; `steps_sha256` is that of `steps.parquet`, None without one and in old records.
+    where no probe pass ran; `steps_sha256` is that of `steps.parquet`, None without one and in old records. `traits`
+    are the counts of a forward pass, or the reason why there are none; None in old records.
     """
 
     kind: ClassVar[str] = "record"
@@ -132,6 +134,7 @@ class Record(Document):
     doubts: tuple[Doubt, ...]
     breakdown: Breakdown | None = None
     steps_sha256: str | None = None
+    traits: Traits | str | None = None
 
     @model_validator(mode="after")
     def _reason_for_every_failure(self) -> Record:
