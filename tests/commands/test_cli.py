@@ -20,6 +20,7 @@ SURFACE = {
     "import": "FILE --name",
     "publish": "NAME --tracking-uri",
     "compare": "BEFORE AFTER --fail-if --json",
+    "project": "NAME --onto --prices --json",
     "claims": "NAMES --minutes",
     "ui": "--port --open --tracking-uri",
     "doctor": "--json",

@@ -15,6 +15,7 @@ from accelsweep.base.documents import Document, Frozen
 from accelsweep.core.claims import ClaimVerdict
 from accelsweep.core.outcome import Outcome
 from accelsweep.core.prices import PriceUsed
+from accelsweep.core.projections import Elsewhere
 from accelsweep.core.record import Doubt
 
 
@@ -295,7 +296,8 @@ class Findings(Document):
     whose intervals hold together. `pareto` names the cells that no other beats in all of `pareto_objectives`.
     `costs_note` says why there are no costs, None where there are some. `prices` are those that the costs were computed
     with, `cost_gaps` says which costs no record of this sweep can give. `merged` names the sweeps that these findings
-    were made of, where there are several; runs are then named SWEEP/RUN.
+    were made of, where there are several; runs are then named SWEEP/RUN. `elsewhere` holds projections, which are no
+    findings; None where there is nothing to project.
     """
 
     kind: ClassVar[str] = "findings"
@@ -337,3 +339,4 @@ class Findings(Document):
     claims: tuple[ClaimFinding, ...] = ()
     ladder: tuple[Rung, ...] = ()
     origin: Origin = Field(default_factory=Origin)
+    elsewhere: Elsewhere | None = None

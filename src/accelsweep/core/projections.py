@@ -20,6 +20,16 @@ class Range(Frozen):
     low: float
     high: float
 
+    @property
+    def words(self) -> str:
+        """The range as prose, `about 2,800, 1,900 to 4,100`: no measured number is written like this."""
+        return f"about {two_digits(self.value)}, {two_digits(self.low)} to {two_digits(self.high)}"
+
+
+def two_digits(value: float) -> str:
+    """Return a projected value, which has two digits already, without an exponent."""
+    return f"{value:,.12f}".rstrip("0").rstrip(".")
+
 
 class Room(StrEnum):
     """Whether a batch fits in a device's memory, by bounds on what is kept there."""
@@ -66,6 +76,8 @@ class Unseen(Frozen):
 
     form: str
     count: int
+    networks: int
+    devices: int
     median_error: float
     coverage: float
 
@@ -74,7 +86,7 @@ class Elsewhere(Frozen):
     """What the chosen setting of a sweep would do on devices that were not measured; `reason` says why nothing is said.
 
     `cell` and `label` name the setting, `here` the device that it was measured on, `batch` its batch per device and
-    `rate_here` its measured rate in samples per second.
+    `rate_here` its measured rate in samples per second. Where that was `disturbed`, no projection is compared with it.
     """
 
     reason: str | None = None
@@ -83,6 +95,7 @@ class Elsewhere(Frozen):
     here: str = ""
     batch: int = 0
     rate_here: float | None = None
+    disturbed: bool = False
     devices: tuple[Projected, ...] = ()
     unseen: tuple[Unseen, ...] = ()
     sources: tuple[str, ...] = ()

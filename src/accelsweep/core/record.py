@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, ClassVar
 
-from pydantic import model_validator
+from pydantic import Field, model_validator
 
 from accelsweep.base.documents import Document, Frozen, sha256_file
 from accelsweep.base.errors import DamagedFile
@@ -134,7 +134,7 @@ class Record(Document):
     doubts: tuple[Doubt, ...]
     breakdown: Breakdown | None = None
     steps_sha256: str | None = None
-    traits: Traits | str | None = None
+    traits: Traits | str | None = Field(default=None, exclude_if=lambda traits: traits is None)
 
     @model_validator(mode="after")
     def _reason_for_every_failure(self) -> Record:

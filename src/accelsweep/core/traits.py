@@ -10,7 +10,7 @@ from enum import StrEnum
 from accelsweep.base.documents import Frozen
 
 
-class Family(StrEnum):
+class NetworkFamily(StrEnum):
     """A kind of network, named by the modules that do most of its work."""
 
     convolution = "convolutions"

@@ -13,14 +13,14 @@ from collections.abc import Callable
 import numpy as np
 from scipy.stats import t
 
-from accelsweep.core.traits import Family
-from accelsweep.project.fit import FAMILY_PRIOR, Coefficients, Table, Vector, fit
+from accelsweep.core.traits import NetworkFamily
+from accelsweep.project.fit import FAMILY_PRIOR, Coefficients, RateTable, Vector, fit
 from accelsweep.project.fitted import Spread
 
 KNOWN = 10
 """A family of fewer models is as good as not seen: its interval is that of an unseen family."""
 
-Refit = Callable[[Table], Coefficients]
+Refit = Callable[[RateTable], Coefficients]
 
 
 def refit_with(prior: Vector) -> Refit:
@@ -28,7 +28,7 @@ def refit_with(prior: Vector) -> Refit:
     return lambda table: fit(table, prior)
 
 
-def without_each_device(table: Table, refit: Refit) -> Vector:
+def without_each_device(table: RateTable, refit: Refit) -> Vector:
     """Return the logarithms of projected over published time, each from a fit without its device."""
     errors = np.empty(len(table.log_seconds))
     for name in sorted(set(table.devices.tolist())):
@@ -37,7 +37,7 @@ def without_each_device(table: Table, refit: Refit) -> Vector:
     return errors
 
 
-def without_each_family(table: Table, refit: Refit) -> Vector:
+def without_each_family(table: RateTable, refit: Refit) -> Vector:
     """Return the same from fits without the family; a family of all rates has no such error (NaN)."""
     errors = np.full(len(table.log_seconds), np.nan)
     for kind in sorted(set(table.families.tolist())):
@@ -48,14 +48,14 @@ def without_each_family(table: Table, refit: Refit) -> Vector:
     return errors
 
 
-def spread_of(table: Table, by_device: Vector, by_family: Vector, transfer: float | None) -> Spread:
+def spread_of(table: RateTable, by_device: Vector, by_family: Vector, transfer: float | None) -> Spread:
     """Return the half-widths of 90 % intervals, from errors on unseen devices and families."""
     names = sorted(set(table.devices.tolist()))
     medians = {name: float(np.median(by_device[table.devices == name])) for name in names}
     centred = by_device - np.array([medians[name] for name in table.devices.tolist()])
     within = _half(centred)
     families = {}
-    for kind in Family:
+    for kind in NetworkFamily:
         held = table.families == kind.value
         own = centred[held]
         if len(set(table.models[held].tolist())) >= KNOWN:

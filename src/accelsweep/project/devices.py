@@ -20,7 +20,7 @@ FORMATS = ("float64", "float32", "tf32", "bfloat16", "float16")
 
 
 @dataclass(frozen=True)
-class Device:
+class TargetBoard:
     """One board. `flops_per_second` maps formats to operations a second; figures that the maker does not state lack.
 
     `reported` holds the names by which the driver may call it.
@@ -37,27 +37,27 @@ class Device:
 
 
 @cache
-def devices() -> Mapping[str, Device]:
+def devices() -> Mapping[str, TargetBoard]:
     """Return all boards of the table by their keys, such as `h100-sxm` or `l4`."""
     with TABLE.open(encoding="utf-8", newline="") as file:
         return MappingProxyType({row["key"]: _device(row) for row in csv.DictReader(file)})
 
 
-def device(key: str) -> Device:
+def device(key: str) -> TargetBoard:
     """Return the board with this key; raise InputError that names the nearest key if there is none."""
     if key not in devices():
         raise InputError(f"no board {key!r}{nearest(key.lower(), devices())}; there are: {', '.join(devices())}")
     return devices()[key]
 
 
-def device_called(name: str) -> Device | None:
+def device_called(name: str) -> TargetBoard | None:
     """Return the board that the driver calls `name`, or None."""
     return next((one for one in devices().values() if name in one.reported), None)
 
 
-def _device(row: Mapping[str, str]) -> Device:
+def _device(row: Mapping[str, str]) -> TargetBoard:
     flops = {name: float(row[name]) * 1e12 for name in FORMATS if row[name]}
-    return Device(
+    return TargetBoard(
         key=row["key"],
         name=row["name"].removeprefix("NVIDIA "),
         reported=tuple(name for name in row["reported"].split("|") if name),

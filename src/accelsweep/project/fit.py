@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 from scipy.optimize import least_squares
 
-from accelsweep.core.traits import Family
+from accelsweep.core.traits import NetworkFamily
 from accelsweep.project.devices import devices
 from accelsweep.project.parts import FORMS, seconds
 from accelsweep.project.published import Rate
@@ -31,7 +31,7 @@ FEW = 60
 
 
 @dataclass(frozen=True)
-class Table:
+class RateTable:
     """Published rates as arrays: the parts of each, the logarithm of its seconds per sample, its device, its family."""
 
     parts: Vector
@@ -41,9 +41,9 @@ class Table:
     families: npt.NDArray[np.str_]
     models: npt.NDArray[np.str_]
 
-    def only(self, keep: npt.NDArray[np.bool_]) -> Table:
+    def only(self, keep: npt.NDArray[np.bool_]) -> RateTable:
         """Return the rates for which `keep` is true."""
-        return Table(*(getattr(self, name)[keep] for name in Table.__annotations__))
+        return RateTable(*(getattr(self, name)[keep] for name in RateTable.__annotations__))
 
 
 @dataclass(frozen=True)
@@ -51,22 +51,22 @@ class Coefficients:
     """A fit: the coefficients of the parts, and the families' terms."""
 
     values: Vector
-    families: Mapping[Family, float]
+    families: Mapping[NetworkFamily, float]
 
-    def log_seconds(self, table: Table, *, with_families: bool = True) -> Vector:
+    def log_seconds(self, table: RateTable, *, with_families: bool = True) -> Vector:
         """Return the projected logarithms of the seconds per sample."""
-        terms = [self.families.get(Family(kind), 0.0) if with_families else 0.0 for kind in table.families]
+        terms = [self.families.get(NetworkFamily(kind), 0.0) if with_families else 0.0 for kind in table.families]
         found: Vector = np.log(table.parts @ self.values) + np.array(terms)
         return found
 
 
-def table_of(rates: Sequence[Rate]) -> Table:
+def table_of(rates: Sequence[Rate]) -> RateTable:
     """Return the rates of one form as arrays. All devices together weigh as much as their square roots of counts."""
     parts = [seconds(one.traits, one.batch, devices()[one.device], FORMS[one.form]) for one in rates]
     names = np.array([one.device for one in rates])
     counts = {name: int((names == name).sum()) for name in set(names.tolist())}
     largest = max(counts.values())
-    return Table(
+    return RateTable(
         parts=np.array(parts),
         log_seconds=-np.log([one.samples_per_second for one in rates]),
         weights=np.array([min((largest / counts[name]) ** 0.5, 4.0) for name in names.tolist()]),
@@ -76,7 +76,7 @@ def table_of(rates: Sequence[Rate]) -> Table:
     )
 
 
-def fit(table: Table, prior: Vector) -> Coefficients:
+def fit(table: RateTable, prior: Vector) -> Coefficients:
     """Return the fit of `table`, drawn to the coefficients `prior`."""
     strength = (WEAK if len(table.log_seconds) >= FEW else STRONG) * np.sqrt((table.weights**2).sum())
     start = np.log(prior)
@@ -95,9 +95,9 @@ def fit(table: Table, prior: Vector) -> Coefficients:
     return Coefficients(values, _family_terms(table, np.log(table.parts @ values) - table.log_seconds))
 
 
-def _family_terms(table: Table, residuals: Vector) -> dict[Family, float]:
+def _family_terms(table: RateTable, residuals: Vector) -> dict[NetworkFamily, float]:
     terms = {}
-    for kind in Family:
+    for kind in NetworkFamily:
         own = -np.clip(residuals[table.families == kind.value], -1.0, 1.0)
         if len(own):
             terms[kind] = float(own.sum() / (len(own) + FAMILY_PRIOR))

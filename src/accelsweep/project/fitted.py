@@ -9,7 +9,7 @@ from functools import cache
 from pathlib import Path
 
 from accelsweep.base.documents import Frozen
-from accelsweep.core.traits import Family
+from accelsweep.core.traits import NetworkFamily
 from accelsweep.project.parts import PARTS
 
 FITTED = Path(__file__).parent / "data" / "fitted.json"
@@ -25,11 +25,11 @@ class Spread(Frozen):
 
     device: float
     within: float
-    families: Mapping[Family, float]
+    families: Mapping[NetworkFamily, float]
     family: float
     transfer: float | None
 
-    def half(self, kind: Family) -> float:
+    def half(self, kind: NetworkFamily) -> float:
         """Return the half-width of the 90 % interval of a model's log rate on a device that was not seen."""
         if kind in self.families:
             return math.hypot(self.device, self.families[kind])
@@ -37,9 +37,11 @@ class Spread(Frozen):
 
 
 class Held(Frozen):
-    """What was reached on devices, or on families, that the fit had not seen."""
+    """What was reached on devices, or on families, that the fit had not seen: `count` rates of so many `networks`."""
 
     count: int
+    networks: int
+    devices: int
     median_error: float
     coverage: float
 
@@ -49,7 +51,7 @@ class Fitted(Frozen):
 
     form: str
     coefficients: tuple[float, ...]
-    families: Mapping[Family, float]
+    families: Mapping[NetworkFamily, float]
     spread: Spread
     unseen_devices: Held
     unseen_families: Held
@@ -59,7 +61,7 @@ class Fitted(Frozen):
         own = [factor * part for factor, part in zip(self.coefficients, parts, strict=True)]
         return {name: value / sum(own) for name, value in zip(PARTS, own, strict=True)}
 
-    def log_seconds(self, parts: tuple[float, ...], kind: Family) -> float:
+    def log_seconds(self, parts: tuple[float, ...], kind: NetworkFamily) -> float:
         """Return the natural logarithm of the seconds per sample."""
         total = sum(factor * part for factor, part in zip(self.coefficients, parts, strict=True))
         return math.log(total) + self.families.get(kind, 0.0)

@@ -10,8 +10,8 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from accelsweep.core.traits import Family, Traits
-from accelsweep.project.devices import Device
+from accelsweep.core.traits import NetworkFamily, Traits
+from accelsweep.project.devices import TargetBoard
 
 PARTS = ("convolutions", "products", "attention", "grouped", "activations", "others", "kernels", "parameters")
 """The parts in the order of all vectors here."""
@@ -44,7 +44,7 @@ class Form:
 
 INFERENCE = Form("inference-amp", "inference, mixed precision", ("float16",), 2)
 TRAINING = Form("training-amp", "training, mixed precision", ("float16",), 2)
-TRAINING_32 = Form("training-fp32", "training, 32 bits (TF32 where the board has it)", ("tf32", "float32"), 4)
+TRAINING_32 = Form("training-fp32", "training, 32 bits (TF32)", ("tf32",), 4)
 FORMS = {form.key: form for form in (INFERENCE, TRAINING, TRAINING_32)}
 
 
@@ -52,20 +52,20 @@ class NotProjected(Exception):
     """There is no projection, and the message says why."""
 
 
-def family(traits: Traits) -> Family:
+def family(traits: Traits) -> NetworkFamily:
     """Return the kind of network, by the operations that do most of its work."""
     if traits.recurrent:
-        return Family.recurrent
+        return NetworkFamily.recurrent
     products = (traits.flops_product + traits.flops_attention) / traits.flops
     if products > RARE:
         attends = traits.flops_attention > ATTENTION * traits.flops or traits.others > traits.activations
-        return Family.attention if attends else Family.dense
+        return NetworkFamily.attention if attends else NetworkFamily.dense
     if traits.flops_grouped > GROUPED * traits.flops:
-        return Family.depthwise
-    return Family.convolution if traits.flops_convolution > RARE * traits.flops else Family.hybrid
+        return NetworkFamily.depthwise
+    return NetworkFamily.convolution if traits.flops_convolution > RARE * traits.flops else NetworkFamily.hybrid
 
 
-def seconds(traits: Traits, batch: float, device: Device, form: Form) -> tuple[float, ...]:
+def seconds(traits: Traits, batch: float, device: TargetBoard, form: Form) -> tuple[float, ...]:
     """Return each part's seconds per sample before its coefficient, in the order of `PARTS`.
 
     Raises NotProjected where the datasheet lacks a figure.

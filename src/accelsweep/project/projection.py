@@ -12,8 +12,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from accelsweep.core.projections import Projected, Range
-from accelsweep.core.traits import Family, Traits
-from accelsweep.project.devices import Device
+from accelsweep.core.traits import NetworkFamily, Traits
+from accelsweep.project.devices import TargetBoard
 from accelsweep.project.fitted import Fitted, fitted
 from accelsweep.project.memory import room
 from accelsweep.project.parts import Form, NotProjected, family, seconds
@@ -59,7 +59,7 @@ class Anchor:
     """
 
     rate: float
-    device: Device | None = None
+    device: TargetBoard | None = None
     form: str | None = None
     usd_per_hour: float | None = None
     epoch_samples: float | None = None
@@ -76,7 +76,7 @@ class _Time:
 
 
 def project(
-    workload: Workload, anchor: Anchor, device: Device, form: Form, usd_per_hour: float | None = None
+    workload: Workload, anchor: Anchor, device: TargetBoard, form: Form, usd_per_hour: float | None = None
 ) -> Projected:
     """Return the projection of `workload` onto one `device` in one `form`; `usd_per_hour` is the device's price."""
     try:
@@ -105,13 +105,13 @@ def project(
     )
 
 
-def _time(workload: Workload, anchor: Anchor, device: Device, model: Fitted, form: Form) -> _Time:
+def _time(workload: Workload, anchor: Anchor, device: TargetBoard, model: Fitted, form: Form) -> _Time:
     traits, kind = workload.traits, _family(workload, form)
     parts = seconds(traits, workload.batch, device, form)
     shares, log = model.shares(parts), model.log_seconds(parts, kind)
     half, notes = model.spread.half(kind), []
     if kind not in model.spread.families:
-        notes.append(f"few published rates of {kind}, so the interval is that of an unseen kind of network")
+        notes.append(f"few rates of {kind} were published in this form, so the interval is that of an unseen kind")
     if anchor.device is not None and anchor.form == form.key:
         known = model.log_seconds(seconds(traits, workload.batch, anchor.device, form), kind)
         log += math.log(max(1 / anchor.rate - (workload.wait_seconds or 0.0), 0.1 / anchor.rate)) - known
@@ -120,13 +120,14 @@ def _time(workload: Workload, anchor: Anchor, device: Device, model: Fitted, for
         notes.append(f"starts from the rate measured on the {anchor.device.name}")
     if shares["kernels"] > 0.2:
         half = math.hypot(half, shares["kernels"] * HOST)
+    if shares["kernels"] > 0.5:
         notes.append(
             "mostly waits for the host to start kernels, which no published rate tells of: take a larger batch"
         )
     return _Time(log, half, shares, notes)
 
 
-def _family(workload: Workload, form: Form) -> Family:
+def _family(workload: Workload, form: Form) -> NetworkFamily:
     """Return the kind of network. Raises NotProjected for what no published rate speaks of."""
     traits = workload.traits
     if traits.unknown_share > MOST_UNKNOWN:
@@ -135,7 +136,7 @@ def _family(workload: Workload, form: Form) -> Family:
     if traits.flops == 0:
         raise NotProjected("no operation with a known formula was counted")
     kind = family(traits)
-    if kind is Family.recurrent:
+    if kind is NetworkFamily.recurrent:
         raise NotProjected("recurrent networks: too few rates were published")
     times = None if workload.step_flops is None else workload.step_flops / traits.flops
     if form.trains and times is not None and not USUAL_BACKWARD[0] <= times <= USUAL_BACKWARD[1]:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from accelsweep.core.traits import Family, Traits
+from accelsweep.core.traits import NetworkFamily, Traits
 from accelsweep.project.parts import family
 
 MODELS = Path(__file__).parent / "data" / "models.csv"
@@ -40,7 +40,7 @@ class Rate:
     batch: float
     samples_per_second: float
     traits: Traits
-    family: Family
+    family: NetworkFamily
 
 
 def published() -> list[Rate]:

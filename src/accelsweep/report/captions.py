@@ -116,6 +116,12 @@ CAPTIONS: dict[str, Caption] = {
         "the fullest device. On a CPU it is the host memory of all ranks when the window closed. That is no peak, and "
         "leaves out the processes that load data. " + _FRONT,
     ),
+    "elsewhere": Caption(
+        "Projected rates on other devices",
+        "Nobody measured these rates. Each dashed bar is the 90 % interval of a projection, with a tick at its middle. "
+        "The upright line is the rate that was measured here. The axis is logarithmic. A bar has no verdict: only a "
+        "measurement on that device can give one.",
+    ),
 }
 """Figure name -> caption, in the order of the report. A figure's files are `NAME.svg` and `NAME.csv`."""
 

@@ -7,7 +7,8 @@ from accelsweep.drive.answers.checked import DoctorAnswer
 from accelsweep.drive.answers.compared import CompareAnswer
 from accelsweep.drive.answers.listed import RunsAnswer
 from accelsweep.drive.answers.planned import PlanAnswer
+from accelsweep.drive.answers.projected import ProjectAnswer
 from accelsweep.drive.answers.state import StatusAnswer
 
-ANSWERS: tuple[type[Answer], ...] = (PlanAnswer, StatusAnswer, RunsAnswer, CompareAnswer, DoctorAnswer)
+ANSWERS: tuple[type[Answer], ...] = (PlanAnswer, StatusAnswer, RunsAnswer, CompareAnswer, ProjectAnswer, DoctorAnswer)
 """In the order of the commands."""
