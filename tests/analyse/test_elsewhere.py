@@ -29,7 +29,7 @@ TRAITS = Traits(
 def projected(simulated: ModuleType, traits: Any = TRAITS, onto: Onto | None = None, **fields: Any) -> Elsewhere:
     """Return the projections of a sweep of six blocks whose larger batch is faster."""
     runs = [
-        replace(simulated.make_run(axes, block, rate * (1 + block / 1000), **fields), traits=traits)
+        replace(simulated.make_run(axes, block, rate * (1 + block / (1000 + rate)), **fields), traits=traits)
         for block in range(6)
         for axes, rate in ((SMALL, 10.0), (LARGE, 40.0))
     ]
