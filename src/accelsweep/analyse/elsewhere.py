@@ -64,9 +64,8 @@ def elsewhere(
     rate, traits = _median(one, "samples_per_second"), one.measured[0].traits
     if rate is None or not isinstance(traits, Traits):
         return Elsewhere(reason=OLD if traits is None or rate is None else f"not projected: {traits}")
-    ranks = one.effective.world_size
-    if ranks > 1 and one.config.on_gpu:
-        return Elsewhere(reason="not projected: the best setting has several GPUs, and projections are for one")
+    if _several_gpus(one):
+        return Elsewhere(reason="not projected: every measured setting has several GPUs, and projections are for one")
     forms = FORMS_OF[one.config.task]
     workload, anchor = _workload(one, traits, forms), _anchor(one, rate, onto)
     pairs = [(form, target) for form in forms for target in onto.devices]
@@ -91,14 +90,18 @@ def _alone(one: Projected) -> Projected:
 
 
 def _anchored(groups: Sequence[CellRuns], choice: Choice | None, names: Mapping[HardwareKind, str]) -> CellRuns | None:
-    """Return the recommended cell's runs, or those of the first measured cell: the baseline stands first."""
+    """Return the recommended cell's runs, else the first measured cell's; settings of several GPUs come last."""
     rated = [one for one in groups if one.rated]
     chosen = [
         one
         for one in rated
         if choice and choice.cell == one.cell and choice.hardware in (None, names.get(one.hardware))
     ]
-    return next(iter([*chosen, *rated]), None)
+    return next(iter(sorted([*chosen, *rated], key=_several_gpus)), None)
+
+
+def _several_gpus(one: CellRuns) -> bool:
+    return one.effective is not None and one.effective.world_size > 1 and one.effective.accelerator != "cpu"
 
 
 def _workload(one: CellRuns, traits: Traits, forms: Sequence[Form]) -> Workload:
