@@ -11,7 +11,7 @@ from accelsweep.core.traits import NetworkFamily, Traits
 from accelsweep.project.devices import TargetBoard, device, device_called, devices
 from accelsweep.project.fitted import fitted
 from accelsweep.project.memory import bounds, room
-from accelsweep.project.parts import FORMS, INFERENCE, TRAINING, TRAINING_32, family
+from accelsweep.project.parts import FORMS, INFERENCE, TRAINING, TRAINING_32, Form, family
 from accelsweep.project.projection import Anchor, Workload, project
 from accelsweep.project.published import published
 
@@ -41,6 +41,27 @@ def test_a_projection_lies_near_what_was_published():
     found = project(WORK, CPU, device("h100-sxm"), TRAINING)
     assert found.rate is not None
     assert found.rate.low < 2790 < found.rate.high
+
+
+@pytest.mark.parametrize(
+    ("model", "batch", "form", "published_rate"),
+    [
+        ("resnet50@224", 1280, TRAINING, 3079),
+        ("bert_base@384", 320, TRAINING, 932),
+        ("bert_large@384", 112, TRAINING, 350),
+        ("resnet50@224", 640, TRAINING_32, 2259),
+        ("bert_base@384", 172, TRAINING_32, 514),
+        ("bert_large@384", 64, TRAINING_32, 181),
+    ],
+)
+def test_rates_of_a_card_that_is_in_no_table_lie_in_their_intervals(
+    model: str, batch: int, form: Form, published_rate: float
+):
+    """An H200, by Lambda's second series (commit aa5addb6), of which nothing is in the fit; batches as on 80 GB."""
+    traits = next(one.traits for one in published() if one.model == model)
+    found = project(Workload(traits, batch, optimizer="SGD"), CPU, device("h200"), form).rate
+    assert found is not None
+    assert found.low < published_rate < found.high
 
 
 def test_32_bits_are_projected_where_the_board_has_tf32():
