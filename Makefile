@@ -16,7 +16,7 @@ BESIDE = -n $(TEST_WORKERS) --dist loadgroup
 export MLFLOW_DISABLE_TELEMETRY := true
 
 .DEFAULT_GOAL := help
-.PHONY: help setup package sweep claims ui check audit format test test-fast test-long storm system example example-report fuzz soak gpu gpu-pack pictures docs wheel clean
+.PHONY: help setup package sweep claims ui check audit format test test-fast test-long storm system example example-report fuzz soak projection gpu gpu-pack pictures docs wheel clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -99,6 +99,9 @@ fuzz: setup ## read files that were made to harm for MINUTES (10), and count wha
 
 soak: setup ## RUNS (10000) tiny runs in one sweep, with kills in between: curves and judgement to docs/evidence
 	@$(RUN)/python benchmarks/soak.py --runs $(RUNS)
+
+projection: setup ## fit the projections to published rates, and print how wrong they are on unseen devices
+	@$(RUN)/python benchmarks/projection.py --write
 
 gpu: setup ## accept a device within 9 minutes: DEVICE (cuda; simulated or cpu at small scale), evidence to docs/evidence
 	@$(RUN)/python benchmarks/gpu --device $(DEVICE) $(GPU_OPTIONS)

@@ -279,6 +279,21 @@ def compare(
 
 
 @app.command()
+def project(
+    name: SweepName,
+    onto: Annotated[
+        str | None, typer.Option(help="devices by their keys, e.g. h100-sxm,l4 (default: those of the report)")
+    ] = None,
+    prices: Annotated[str | None, typer.Option(help="a file of prices, or its name in conf/prices")] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Project the best measured setting onto devices that you do not have. No measurement, and no verdict."""
+    from accelsweep.commands.project import project_sweep
+
+    project_sweep(Path.cwd(), name, onto, prices, as_json=as_json)
+
+
+@app.command()
 def claims(
     names: Claims = None,
     minutes: Annotated[float, typer.Option(min=0, help="start no run after this time")] = 30.0,

@@ -47,6 +47,7 @@ NOT_A_CONFIG = {
     ("plan/grid/expand.py", "values"): "overrides of the grid, before there is a config",
     ("plan/refusals/check.py", "config"): "the module that parses: it looks for keys that nobody knows",
     ("plan/refusals/check.py", "values"): "the module that parses",
+    ("project/published.py", "row"): "a row of the published models",
     ("rank/loops/raw_loop.py", "found"): "what a module's configure_optimizers returned",
     ("report/figures/drift.py", "row"): "a row of a chart",
     ("report/figures/memory.py", "cell.axes"): "swept keys with their values",

@@ -41,6 +41,13 @@ FORM = {
     "CompareAnswer": ("before after family confidence threshold rate_unit rows only_before only_after fail_if failing"),
     "ComparedSetting": "cell label axes before after ratio verdict reason doubts",
     "Estimate": "value low high unit confidence count reason",
+    "ProjectAnswer": "sweep reason cell label here batch rate_here disturbed devices unseen sources",
+    "Projected": (
+        "device name form reason rate ratio usd_per_hour usd_per_million_samples usd_per_epoch "
+        "joules_per_sample_at_most room limit cheaper notes source"
+    ),
+    "Range": "value low high",
+    "Unseen": "form count networks devices median_error coverage",
     "DoctorAnswer": "able checks",
     "CheckResult": "ok what found remedy",
 }

@@ -136,6 +136,7 @@ def test_offline_inference_counts_samples_and_knows_no_latency(run):
     value = {name: metric.value for name, metric in result.metrics.items()}
     assert value["samples_per_second"] == pytest.approx(value["window_samples"] / value["window_seconds"])
     assert value["model_flops_per_sample"] == 2 * (64 * 16 + 16 * 16 + 16 * 10), "the forward pass alone"
+    assert result.traits.flops == value["model_flops_per_sample"], "a projection starts from the same operations"
     assert "measure.scenario=single_stream" in result.metrics["query_seconds_p50"].reason
     assert (result.effective.loop, result.effective.optimizer) == ("inference", "none")
 

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 from accelsweep.analyse.advice.weigh import weigh
 from accelsweep.analyse.advice.words import command
+from accelsweep.analyse.elsewhere import Onto, elsewhere
 from accelsweep.analyse.findings.against_baseline import (
     Rules,
     against_baseline,
@@ -34,8 +35,11 @@ from accelsweep.core.plans import Manifest
 from accelsweep.core.prices import PriceUsed
 
 
-def analyse(runs: Iterable[RunRow], manifest: Manifest) -> Findings:
-    """Return the findings of the sweep that `manifest` plans from the runs that `collect` found."""
+def analyse(runs: Iterable[RunRow], manifest: Manifest, onto: Onto | None = None) -> Findings:
+    """Return the findings of the sweep that `manifest` plans from the runs that `collect` found.
+
+    `onto` says for which devices there are projections, and with which prices: the usual ones with the sweep's.
+    """
     rows = in_order(runs)
     groups = group(manifest, rows)
     rules = _rules(manifest, groups)
@@ -87,6 +91,7 @@ def analyse(runs: Iterable[RunRow], manifest: Manifest) -> Findings:
         ladder=ladders(groups, manifest.settings.report.ladder, rules, names),
         origin=origin_of(rows),
         looks=tuple(rules.looks),
+        elsewhere=elsewhere(groups, weighed.recommendation.choice, names, onto or Onto.usual(manifest)),
     )
 
 

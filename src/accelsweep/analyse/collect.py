@@ -23,11 +23,12 @@ from accelsweep.core.config import CellConfig
 from accelsweep.core.outcome import Outcome
 from accelsweep.core.plans import Block, Manifest, PlannedCell, Run
 from accelsweep.core.record import Effective, Metric, Record
+from accelsweep.core.traits import Traits
 from accelsweep.state.folders import SweepFolder
 from accelsweep.state.halts import why_not_run
 from accelsweep.state.records import read_record, read_record_at
 
-_Part = TypeVar("_Part", CellConfig, Effective, Mapping[str, Any])
+_Part = TypeVar("_Part", CellConfig, Effective, Traits, Mapping[str, Any])
 
 
 class _Once:
@@ -151,6 +152,7 @@ def _recorded(record: Record, sha256: str, once: _Once) -> RunRow:
         git=once(record.git),
         doubts=record.doubts,
         record_sha256=sha256,
+        traits=once(record.traits) if isinstance(record.traits, Traits) else record.traits,
     )
 
 

@@ -15,6 +15,7 @@ from accelsweep.core.outcome import Outcome
 from accelsweep.core.plans import Manifest, PlannedCell
 from accelsweep.core.record import Doubt, Effective
 from accelsweep.core.tasks import UNIT_OF, compared_rate
+from accelsweep.core.traits import Traits
 
 
 class Reading(NamedTuple):
@@ -60,6 +61,7 @@ class RunRow:
     git: Mapping[str, Any] = field(default_factory=dict)
     doubts: tuple[Doubt, ...] = ()
     record_sha256: str | None = None
+    traits: Traits | str | None = None
 
     @property
     def recorded(self) -> bool:

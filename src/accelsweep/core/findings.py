@@ -16,6 +16,7 @@ from accelsweep.core.accelerators import words_for
 from accelsweep.core.claims import ClaimVerdict
 from accelsweep.core.outcome import Outcome
 from accelsweep.core.prices import PriceUsed
+from accelsweep.core.projections import Elsewhere
 from accelsweep.core.record import Doubt
 
 
@@ -305,7 +306,8 @@ class Findings(Document):
     `costs_note` says why there are no costs, None where there are some. `prices` are those that the costs were computed
     with, `cost_gaps` says which costs no record of this sweep can give. `merged` names the sweeps that these findings
     were made of, where there are several; runs are then named SWEEP/RUN. `looks` are the numbers of blocks after which
-    verdicts decided about more of them, empty where the number was fixed.
+    verdicts decided about more of them, empty where the number was fixed. `elsewhere` holds
+    projections, which are no findings; None where there is nothing to project.
     """
 
     kind: ClassVar[str] = "findings"
@@ -348,6 +350,7 @@ class Findings(Document):
     ladder: tuple[Rung, ...] = ()
     origin: Origin = Field(default_factory=Origin)
     looks: tuple[int, ...] = ()
+    elsewhere: Elsewhere | None = None
 
     def body(self) -> dict[str, Any]:
         """Return the contents as plain data; those of a fixed number of blocks are what they always were."""

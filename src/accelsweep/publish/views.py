@@ -25,6 +25,8 @@ REPEATS_VIEW = "accelsweep-2"
 _TAG = "mlflow.sharedViewState."
 _NOTE_DIGEST = "accelsweep.note"
 _MOST_ROWS = 20
+PROJECTED = "accelsweep.projected"
+"""The experiment's tag for devices that were not measured; the report among the artifacts has their table."""
 _LONGEST_SENTENCE = 900
 _LONGEST_TABLE = 3500
 
@@ -40,11 +42,22 @@ def show_first(store: Store, snapshot: Snapshot) -> None:
     """Bring about the experiment's views and its note; a note that somebody wrote in its place is left alone."""
     wanted = _views(snapshot)
     note = _note(store.experiment_id, snapshot.findings)
+    wanted |= _projected(snapshot.findings)
     if _is_ours(store.tags):
         wanted |= {NOTE: note, _NOTE_DIGEST: sha256_text(note)}
     for key, value in wanted.items():
         if store.tags.get(key) != value:
             store.client.set_experiment_tag(store.experiment_id, key, value)
+
+
+def _projected(findings: Findings | None) -> dict[str, str]:
+    """Return the tag that names projections: never a metric, and never a tag of a measured run."""
+    found = findings.elsewhere if findings else None
+    if found is None:
+        return {}
+    words = [f"{one.name} ({one.form}): {one.rate.words} samples/s" for one in found.devices if one.rate is not None]
+    said = f"projected, not measured: {'; '.join(words)}" if words else found.reason or "no device could be projected"
+    return {PROJECTED: said[:_LONGEST_TABLE]}
 
 
 def _is_ours(tags: Mapping[str, str]) -> bool:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from accelsweep.core.breakdown import Breakdown
 from accelsweep.core.outcome import Outcome
 from accelsweep.core.record import Doubt, Effective, Metric
+from accelsweep.core.traits import Traits
 from accelsweep.measure.surroundings import doubts
 from accelsweep.rank.errors import OUTCOME_OF, classify, reason_of, traceback_of
 from accelsweep.rank.spec import RankResult
@@ -27,6 +28,7 @@ class Account:
         self.effective: Effective | None = None
         self.doubts: list[Doubt] = []
         self.breakdown: Breakdown | None = None
+        self.traits: Traits | str | None = None
         self._error: BaseException | None = None
         self._target: str | None = None
 
@@ -60,4 +62,5 @@ class Account:
             environment=self.environment,
             doubts=tuple(self.doubts),
             breakdown=self.breakdown,
+            traits=self.traits,
         )

@@ -1,4 +1,4 @@
-"""A model's size, its operations per sample, its device's ceiling, and the resulting utilisation."""
+"""A model's size, its operations per sample, its forward pass, its device's ceiling, and its utilisation."""
 
 from __future__ import annotations
 
@@ -10,9 +10,11 @@ import lightning.pytorch as pl
 import torch
 
 from accelsweep.core.record import Effective, Metric
+from accelsweep.core.traits import Traits
 from accelsweep.measure.ceiling import Ceiling, matmul_ceiling, number_format, remembered, torch_product
 from accelsweep.measure.devices.kinds import measured_device
 from accelsweep.measure.metrics.flops import NotCounted, forward_flops, training_flops
+from accelsweep.measure.metrics.traits import forward_traits
 from accelsweep.measure.metrics.utilisation import utilisation_metrics
 from accelsweep.rank.errors import classify
 from accelsweep.rank.loops.loop import loss_in
@@ -72,6 +74,21 @@ def flops_per_sample(spec: RunSpec, example: Any, samples: int, answer: Answer |
     if flops == 0:
         return "not counted: the step holds no operation with a known formula"
     return flops / samples
+
+
+def count_traits(spec: RunSpec, example: Any, samples: int, answer: Answer | None = None) -> Traits | str:
+    """Return what a forward pass does per sample, or `not counted: ` and the reason. `example` is on the meta device.
+
+    The pass is that of a training step, which computes the loss too, or `answer` where that is given.
+    """
+    try:
+        module = _on_meta(spec).train()
+        module.log = module.log_dict = _log_nothing  # type: ignore[method-assign]
+        if answer is None:
+            return forward_traits(lambda: numbered(module.training_step)(example, 0), module, samples)
+        return forward_traits(lambda: answer(module.eval(), example), module, samples)
+    except Exception as error:  # noqa: BLE001  the user's code may fail on the meta device in any way
+        return f"not counted: on the meta device the step raised {type(error).__name__}: {error}"[:300]
 
 
 def _on_meta(spec: RunSpec) -> pl.LightningModule:

@@ -18,6 +18,7 @@ from accelsweep.core.config import CellConfig
 from accelsweep.core.outcome import Outcome
 from accelsweep.core.plans import Run
 from accelsweep.core.record import Doubt, Effective, Metric
+from accelsweep.core.traits import Traits
 
 ErrorKind = Literal["none", "out_of_memory", "diverged", "user_exception", "collective", "unsupported"]
 """The cause of a rank's end. Where ranks disagree, the first in `PRECEDENCE` is the run's."""
@@ -102,3 +103,4 @@ class RankResult(Document):
     environment: dict[str, dict[str, Any]] = Field(default_factory=dict)
     doubts: tuple[Doubt, ...] = ()
     breakdown: Breakdown | None = None
+    traits: Traits | str | None = None

@@ -123,6 +123,12 @@ CAPTIONS: dict[str, Caption] = {
         "and often other data, so no verdict is made of the distance. The table of published figures names them. The "
         "axis is logarithmic.",
     ),
+    "elsewhere": Caption(
+        "Projected rates on other devices",
+        "Nobody measured these rates. Each dashed bar is the 90 % interval of a projection, with a tick at its middle. "
+        "The upright line is the rate that was measured here. The axis is logarithmic. A bar has no verdict: only a "
+        "measurement on that device can give one.",
+    ),
 }
 """Figure name -> caption, in the order of the report. A figure's files are `NAME.svg` and `NAME.csv`."""
 

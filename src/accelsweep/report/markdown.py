@@ -7,6 +7,7 @@ from collections.abc import Iterable
 
 from accelsweep.core.doubt_words import in_words
 from accelsweep.report.content import Content, method_of
+from accelsweep.report.elsewhere.table import NAME as PROJECTED
 from accelsweep.report.figures.figure import Figure
 from accelsweep.report.format import in_about, sentence
 from accelsweep.report.screen import Amber
@@ -34,7 +35,8 @@ def render_markdown(content: Content) -> str:
     parts += [_figure(figure) for figure in content.others]
     parts += _listed(f"{skipped.caption.title}: not drawn, {skipped.reason}" for skipped in content.skipped)
     for table in content.tables:
-        parts += [f"## {table.title}", table_text(table)]
+        drawn = [_figure(content.projected)] if table.name == PROJECTED and content.projected else []
+        parts += [f"## {table.title}", *drawn, table_text(table)]
         parts += _listed(content.absent) if table.name == "cells" else []
     if findings.refusals:
         parts += ["## Refused comparisons", *_listed(findings.refusals)]

@@ -11,6 +11,7 @@ from accelsweep.core.record import Doubt
 from accelsweep.report import format as fmt
 from accelsweep.report.cells import cells_table
 from accelsweep.report.claims import claims_table, published_table, reasons_table
+from accelsweep.report.elsewhere.table import elsewhere_table
 from accelsweep.report.ladder import ladder_table
 from accelsweep.report.table import Column, Entry, ReportTable
 
@@ -153,4 +154,6 @@ def build_tables(findings: Findings) -> list[ReportTable]:
         tables += [claims_table(findings.claims, findings.confidence), reasons_table(findings.claims)]
     if any(claim.published for claim in findings.claims):
         tables.append(published_table(findings.claims))
+    if findings.elsewhere is not None:
+        tables.append(elsewhere_table(findings))
     return [*tables, *(build(findings) for build in (failures_table, doubts_table, runs_table, environment_table))]

@@ -76,6 +76,7 @@ def make_record(
         environment=first.environment if first is not None else {},
         git=dict(known.git),
         breakdown=first.breakdown if first is not None else None,
+        traits=first.traits if first is not None else None,
         steps_sha256=None if steps is None else sha256_file(steps),
         doubts=_distinct([*(doubt for result in results.values() for doubt in result.doubts), *doubts]),
     )

@@ -7,8 +7,17 @@ from accelsweep.drive.answers.checked import DoctorAnswer
 from accelsweep.drive.answers.compared import CompareAnswer
 from accelsweep.drive.answers.listed import RunsAnswer
 from accelsweep.drive.answers.planned import PlanAnswer
+from accelsweep.drive.answers.projected import ProjectAnswer
 from accelsweep.drive.answers.state import StatusAnswer
 from accelsweep.drive.answers.versions import AbAnswer
 
-ANSWERS: tuple[type[Answer], ...] = (AbAnswer, PlanAnswer, StatusAnswer, RunsAnswer, CompareAnswer, DoctorAnswer)
+ANSWERS: tuple[type[Answer], ...] = (
+    AbAnswer,
+    PlanAnswer,
+    StatusAnswer,
+    RunsAnswer,
+    CompareAnswer,
+    ProjectAnswer,
+    DoctorAnswer,
+)
 """In the order of the commands."""

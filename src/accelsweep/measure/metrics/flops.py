@@ -29,7 +29,7 @@ def training_flops(step: Callable[[], Any]) -> int:
     Raises NotCounted where it gives none, or a loss that needs no gradient, and any error of `step` itself.
     """
     counter = _Counter()
-    with _eager(), counter:
+    with eager(), counter:
         loss = step()
         if not isinstance(loss, torch.Tensor) or not loss.requires_grad:
             raise NotCounted("the training step gave no loss that needs a gradient")
@@ -41,7 +41,7 @@ def training_flops(step: Callable[[], Any]) -> int:
 def forward_flops(step: Callable[[], Any]) -> int:
     """Return the operations of `step()` on the meta device, without gradients. Errors of `step` pass through."""
     counter = _Counter()
-    with torch.no_grad(), _eager(), counter:
+    with torch.no_grad(), eager(), counter:
         step()
     return counter.total
 
@@ -68,6 +68,6 @@ class _Counter(TorchDispatchMode):  # type: ignore[no-untyped-call]
         return result
 
 
-def _eager() -> AbstractContextManager[Any]:
+def eager() -> AbstractContextManager[Any]:
     """Run compiled modules as they are written; torch's compiler is not imported if no module uses it."""
     return torch.compiler.set_stance("force_eager") if "torch._dynamo" in sys.modules else nullcontext()

@@ -21,7 +21,7 @@ from accelsweep.measure.clock import Clock, monotonic
 from accelsweep.measure.devices.kinds import measured_device
 from accelsweep.measure.metrics.rates import percentile
 from accelsweep.rank.account import Account
-from accelsweep.rank.counting import count_operations
+from accelsweep.rank.counting import count_operations, count_traits
 from accelsweep.rank.loops.loop import Listener, on_meta
 from accelsweep.rank.loops.raw_data import endless, mover, one_loader, overridden, set_up
 from accelsweep.rank.loops.raw_device import CAST, autocast_of, device_of, precision_of, refuse_trainer_arguments
@@ -142,6 +142,7 @@ class Inference:
         rate, effective = account.metrics["samples_per_second"].value, account.effective
         if self._place.rank == 0 and effective is not None and rate is not None:
             account.metrics |= count_operations(self._spec, self._device, self._example, effective, rate, answer)
+            account.traits = count_traits(self._spec, self._example, effective.batch_size, answer)
 
 
 def answer(module: pl.LightningModule, batch: Any) -> Any:

@@ -7,7 +7,7 @@ from typing import Any
 
 from accelsweep.core.record import Metric
 from accelsweep.rank.account import Account
-from accelsweep.rank.counting import count_operations
+from accelsweep.rank.counting import count_operations, count_traits
 from accelsweep.rank.loops.loop import Loop
 from accelsweep.rank.loops.make import make_loop
 from accelsweep.rank.measuring import Measurement
@@ -58,6 +58,7 @@ class TrainThroughput:
         rate, effective = account.metrics["samples_per_second"].value, account.effective
         if self._place.rank == 0 and effective is not None and rate is not None:
             account.metrics |= count_operations(self._spec, self._device, self._example, effective, rate)
+            account.traits = count_traits(self._spec, self._example, effective.batch_size)
         quality = self._quality()
         account.metrics |= quality.metrics
         account.metrics |= {f"logged.{name}": _logged(value) for name, value in (self._logged | quality.logged).items()}

@@ -5,6 +5,7 @@ from __future__ import annotations
 from accelsweep.core.findings import Findings
 from accelsweep.report.figures.breakdown import breakdown_figure
 from accelsweep.report.figures.drift import drift_figure
+from accelsweep.report.figures.elsewhere import elsewhere_figure
 from accelsweep.report.figures.figure import Figure, Skipped
 from accelsweep.report.figures.ladder import ladder_figure
 from accelsweep.report.figures.memory import memory_figure
@@ -34,4 +35,5 @@ def build_figures(findings: Findings, folder: RunsPlace) -> list[Figure | Skippe
         quality_figure(findings),
         *tradeoff_figures(findings),
         others_figure(findings),
+        elsewhere_figure(findings),
     ]

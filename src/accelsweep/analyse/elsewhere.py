@@ -1,0 +1,144 @@
+"""What the best measured setting would do on devices that were not measured: from a sweep's runs to projections.
+
+The setting is the recommended one, or the baseline where none is. Its median rate, its measured wait for data and the
+traits in its record are all that a projection starts from. Nothing here is a finding: no verdict, no metric.
+"""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from accelsweep.analyse.findings.cost import epoch_samples
+from accelsweep.analyse.hardware import HardwareKind
+from accelsweep.analyse.runs import CellRuns
+from accelsweep.core.cell import in_words
+from accelsweep.core.findings import Choice
+from accelsweep.core.plans import Manifest
+from accelsweep.core.prices import Prices
+from accelsweep.core.projections import Elsewhere, Projected, Unseen
+from accelsweep.core.traits import Traits
+from accelsweep.plan.prices import usd_per_hour_on
+from accelsweep.project.devices import TargetBoard, device, device_called
+from accelsweep.project.fitted import fitted
+from accelsweep.project.parts import INFERENCE, TRAINING, TRAINING_32, Form
+from accelsweep.project.projection import Anchor, Workload, project
+from accelsweep.project.published import sources
+
+USUAL = ("h100-sxm", "a100-80", "l4", "t4", "rtx4090")
+"""The devices of a report, by their keys."""
+OLD = "not projected: this sweep was measured before accelsweep recorded what a forward pass does; measure it again"
+TRAINS = {"train_throughput": (TRAINING, TRAINING_32), "time_to_accuracy": (TRAINING, TRAINING_32)}
+FORMS_OF: Mapping[str, tuple[Form, ...]] = {**TRAINS, "inference": (INFERENCE,)}
+"""The forms in which a task is projected. A task that is not here runs single operations, not a model."""
+EXPECTED = {"16-mixed": "training-amp", "bf16-mixed": "training-amp", "32-true": "training-fp32"}
+"""The form of a measured GPU's training, by its precision."""
+
+
+@dataclass(frozen=True)
+class Onto:
+    """The devices to project onto, and prices by a device's key, its name, or the names that its driver has for it."""
+
+    devices: tuple[TargetBoard, ...]
+    prices: Prices
+
+    @classmethod
+    def usual(cls, manifest: Manifest) -> Onto:
+        """Return the devices of a report, with the sweep's prices."""
+        return cls(tuple(device(key) for key in USUAL), manifest.settings.prices)
+
+    def usd_per_hour(self, one: TargetBoard) -> float | None:
+        """Return the price of one device's hour, None without one."""
+        names = (one.key, one.name, *one.reported)
+        return next((self.prices.devices[name].usd_per_hour for name in names if name in self.prices.devices), None)
+
+
+def elsewhere(
+    groups: Sequence[CellRuns], choice: Choice | None, names: Mapping[HardwareKind, str], onto: Onto
+) -> Elsewhere | None:
+    """Return the projections of the chosen setting; None where the sweep runs no model, or measured nothing."""
+    one = _anchored(groups, choice, names)
+    if one is None or one.config is None or one.effective is None or one.config.task not in FORMS_OF:
+        return None
+    rate, traits = _median(one, "samples_per_second"), one.measured[0].traits
+    if rate is None or not isinstance(traits, Traits):
+        return Elsewhere(reason=OLD if traits is None or rate is None else f"not projected: {traits}")
+    if _several_gpus(one):
+        return Elsewhere(reason="not projected: every measured setting has several GPUs, and projections are for one")
+    forms = FORMS_OF[one.config.task]
+    workload, anchor = _workload(one, traits, forms), _anchor(one, rate, onto)
+    pairs = [(form, target) for form in forms for target in onto.devices]
+    found = tuple(project(workload, anchor, target, form, onto.usd_per_hour(target)) for form, target in pairs)
+    disturbed = any(doubt.disturbing for run in one.rated for doubt in run.doubts)
+    return Elsewhere(
+        cell=one.cell,
+        label=in_words(one.planned.axes),
+        here=one.effective.device_names[0],
+        batch=workload.batch,
+        rate_here=float(f"{rate:.4g}"),
+        disturbed=disturbed,
+        devices=tuple(_alone(one) for one in found) if disturbed else found,
+        unseen=tuple(_unseen(form) for form in forms),
+        sources=sources(),
+    )
+
+
+def _alone(one: Projected) -> Projected:
+    """Return a projection that is not compared with the measured rate."""
+    return one.model_copy(update={"ratio": None, "cheaper": ""})
+
+
+def _anchored(groups: Sequence[CellRuns], choice: Choice | None, names: Mapping[HardwareKind, str]) -> CellRuns | None:
+    """Return the recommended cell's runs, else the first measured cell's; settings of several GPUs come last."""
+    rated = [one for one in groups if one.rated]
+    chosen = [
+        one
+        for one in rated
+        if choice and choice.cell == one.cell and choice.hardware in (None, names.get(one.hardware))
+    ]
+    return next(iter(sorted([*chosen, *rated], key=_several_gpus)), None)
+
+
+def _several_gpus(one: CellRuns) -> bool:
+    return one.effective is not None and one.effective.world_size > 1 and one.effective.accelerator != "cpu"
+
+
+def _workload(one: CellRuns, traits: Traits, forms: Sequence[Form]) -> Workload:
+    assert one.effective is not None, "it was measured"
+    share, step = _median(one, "data_wait_share"), _median(one, "step_seconds")
+    batch = one.effective.batch_size
+    wait = None if share is None or step is None else share * step / (batch * one.effective.world_size)
+    return Workload(
+        traits=traits,
+        batch=batch * one.effective.world_size,
+        optimizer=one.effective.optimizer.partition(",")[0],
+        wait_seconds=wait,
+        step_flops=_median(one, "model_flops_per_sample") if forms[0].trains else None,
+    )
+
+
+def _anchor(one: CellRuns, rate: float, onto: Onto) -> Anchor:
+    assert one.config is not None, "it was measured"
+    assert one.effective is not None, "it was measured"
+    names, trains = one.effective.device_names, one.config.task != "inference"
+    form = EXPECTED.get(one.effective.precision)
+    if not trains:
+        form = INFERENCE.key if form == TRAINING.key else None
+    return Anchor(
+        rate=rate,
+        device=device_called(names[0]) if one.config.on_gpu else None,
+        form=form,
+        usd_per_hour=usd_per_hour_on(onto.prices, one.config, names),
+        epoch_samples=epoch_samples(one),
+    )
+
+
+def _median(one: CellRuns, metric: str) -> float | None:
+    values = one.values(metric)
+    return statistics.median(values) if values else None
+
+
+def _unseen(form: Form) -> Unseen:
+    found = fitted()[form.key].unseen_devices.model_dump()
+    return Unseen(form=form.title, **found)

@@ -1,0 +1,89 @@
+"""`accelsweep project`: the best measured setting on devices that nobody here has. It writes nothing."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from accelsweep.base.errors import InputError
+from accelsweep.base.shipped import config_folders
+from accelsweep.core.plans import Manifest
+from accelsweep.core.prices import Prices
+from accelsweep.core.projections import Elsewhere
+from accelsweep.drive.console import Listing, say, show
+from accelsweep.report.elsewhere.table import TITLE, TITLES, elsewhere_entries, sentences
+from accelsweep.state.folders import existing_sweep
+
+if TYPE_CHECKING:
+    from accelsweep.analyse.elsewhere import Onto
+
+
+def project_sweep(home: Path, name: str, onto: str | None, prices: str | None, *, as_json: bool = False) -> None:
+    """Print the projections. Raises InputError for an unknown sweep or device, and for prices that cannot be read."""
+    from accelsweep.analyse.analyse import analyse
+    from accelsweep.analyse.collect import look_up
+
+    folder = existing_sweep(home, name)
+    manifest = Manifest.read(folder.manifest)
+    wanted = _onto(home, manifest, onto, prices)
+    found = analyse(look_up(folder, manifest), manifest, wanted).elsewhere or Elsewhere(
+        reason="not projected: this sweep has no measured run of a model"
+    )
+    if as_json:
+        from accelsweep.drive.answers.projected import ProjectAnswer
+
+        say(ProjectAnswer(sweep=name, **dict(found)).text())
+        return
+    _print(name, found)
+
+
+def _onto(home: Path, manifest: Manifest, onto: str | None, prices: str | None) -> Onto:
+    from accelsweep.analyse.elsewhere import Onto
+    from accelsweep.project.devices import device
+
+    usual = Onto.usual(manifest)
+    keys = [key.strip() for key in (onto or "").split(",") if key.strip()]
+    devices = tuple(device(key) for key in dict.fromkeys(keys)) or usual.devices
+    return Onto(devices, usual.prices if prices is None else read_prices(home, prices))
+
+
+def read_prices(home: Path, given: str) -> Prices:
+    """Return the prices in the file `given`, or in `conf/prices/GIVEN.yaml` here or as shipped."""
+    from omegaconf import OmegaConf
+    from omegaconf.errors import OmegaConfBaseException
+    from pydantic import ValidationError
+    from yaml import YAMLError
+
+    places = [home / given, *(folder / "prices" / f"{given}.yaml" for folder in config_folders(home))]
+    path = next((place for place in places if place.is_file()), None)
+    if path is None:
+        raise InputError(f"no prices {given!r}: neither a file of this name nor conf/prices/{given}.yaml is there")
+    try:
+        return Prices.model_validate(OmegaConf.to_container(OmegaConf.load(path), resolve=True))
+    except (OmegaConfBaseException, YAMLError, UnicodeDecodeError) as error:
+        raise InputError(f"{path} is no YAML: {error}") from error
+    except ValidationError as error:
+        raise InputError(f"{path} holds no prices: {error.errors()[0]['msg']}") from error
+
+
+def _print(name: str, found: Elsewhere) -> None:
+    if found.reason is not None:
+        say(found.reason)
+        return
+    rows = tuple(tuple(entry.text for entry in elsewhere_entries(one)) for one in found.devices)
+    for form in dict.fromkeys(one.form for one in found.devices):
+        own = tuple(row for row, one in zip(rows, found.devices, strict=True) if one.form == form)
+        show(Listing(f"{name}, {form}: {TITLE.lower()}", TITLES, own))
+    for line in sentences(found):
+        say(line)
+    for (form, note), names in _noted(found).items():
+        say(f"{form}, {', '.join(names)}: {note}")
+
+
+def _noted(found: Elsewhere) -> dict[tuple[str, str], list[str]]:
+    """Return what is said of projections beside the tables, each once with the names of its devices."""
+    noted: dict[tuple[str, str], list[str]] = {}
+    for one in found.devices:
+        for note in filter(None, (*one.notes, one.reason, one.cheaper)):
+            noted.setdefault((one.form, note), []).append(one.name)
+    return noted

@@ -1,0 +1,101 @@
+"""Projections: estimates for devices that were not measured. They stand apart from findings' numbers, everywhere.
+
+None of these has a verdict, and none is a metric. `Range` is not `Estimate`: what holds a projection cannot hold a
+measurement, so that no table or figure takes one for the other.
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+from pydantic import model_validator
+
+from accelsweep.base.documents import Frozen
+
+
+class Range(Frozen):
+    """A projected value with its 90 % interval."""
+
+    value: float
+    low: float
+    high: float
+
+    @property
+    def words(self) -> str:
+        """The range as prose, `about 2,800, 1,900 to 4,100`: no measured number is written like this."""
+        return f"about {two_digits(self.value)}, {two_digits(self.low)} to {two_digits(self.high)}"
+
+
+def two_digits(value: float) -> str:
+    """Return a projected value, which has two digits already, without an exponent."""
+    return f"{value:,.12f}".rstrip("0").rstrip(".")
+
+
+class Room(StrEnum):
+    """Whether a batch fits in a device's memory, by bounds on what is kept there."""
+
+    fits = "fits"
+    unsure = "may not fit"
+    too_large = "does not fit"
+    unknown = "not known"
+
+
+class Projected(Frozen):
+    """One device in one form (task and number format), or the `reason` why there is no projection.
+
+    `rate` is in samples per second, `ratio` is that over the setting measured here. `joules_per_sample_at_most` is the
+    board's power limit over the slowest rate of the interval. `limit` names what takes most of the time. `notes` are
+    what weakens this projection.
+    """
+
+    device: str
+    name: str
+    form: str
+    reason: str | None = None
+    rate: Range | None = None
+    ratio: Range | None = None
+    usd_per_hour: float | None = None
+    usd_per_million_samples: Range | None = None
+    usd_per_epoch: Range | None = None
+    joules_per_sample_at_most: float | None = None
+    room: Room = Room.unknown
+    limit: str = ""
+    cheaper: str = ""
+    notes: tuple[str, ...] = ()
+    source: str = ""
+
+    @model_validator(mode="after")
+    def _rate_or_reason(self) -> Projected:
+        if (self.rate is None) == (self.reason is None):
+            raise ValueError("a projection has either a rate or the reason why it has none")
+        return self
+
+
+class Unseen(Frozen):
+    """How wrong a form's projections were on devices that the fit had not seen: the words beside every projection."""
+
+    form: str
+    count: int
+    networks: int
+    devices: int
+    median_error: float
+    coverage: float
+
+
+class Elsewhere(Frozen):
+    """What the chosen setting of a sweep would do on devices that were not measured; `reason` says why nothing is said.
+
+    `cell` and `label` name the setting, `here` the device that it was measured on, `batch` its batch per device and
+    `rate_here` its measured rate in samples per second. Where that was `disturbed`, no projection is compared with it.
+    """
+
+    reason: str | None = None
+    cell: str | None = None
+    label: str = ""
+    here: str = ""
+    batch: int = 0
+    rate_here: float | None = None
+    disturbed: bool = False
+    devices: tuple[Projected, ...] = ()
+    unseen: tuple[Unseen, ...] = ()
+    sources: tuple[str, ...] = ()

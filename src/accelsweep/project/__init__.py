@@ -1,0 +1,1 @@
+"""Projections onto devices that nobody here measured: always apart from measurements, always with an interval."""

@@ -1,0 +1,60 @@
+"""`accelsweep project` prints projections, or why there are none, and takes its prices from files."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from accelsweep.base.errors import InputError
+from accelsweep.commands.project import project_sweep, read_prices
+from accelsweep.core.record import Record
+from accelsweep.core.traits import Traits
+from accelsweep.state.folders import SweepFolder
+
+TRAITS = Traits(
+    flops_convolution=8.2e9,
+    flops_grouped=0,
+    flops_product=4.1e6,
+    flops_attention=0,
+    activations=1.11e7,
+    others=2.3e7,
+    kernels=175,
+    parameters=2.56e7,
+)
+
+
+def test_an_older_sweep_says_why_there_is_nothing(
+    example_sweep: SweepFolder, capsys: pytest.CaptureFixture[str]
+) -> None:
+    project_sweep(example_sweep.home, example_sweep.name, None, None)
+    assert "measured before accelsweep recorded" in capsys.readouterr().out
+
+
+def test_a_counted_sweep_is_projected_onto_the_devices_that_were_asked_for(
+    example_sweep: SweepFolder, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for path in example_sweep.root.glob("runs/*/record.json"):
+        Record.read(path).model_copy(update={"traits": TRAITS}).write(path)
+    project_sweep(example_sweep.home, example_sweep.name, "l4,t4", None, as_json=True)
+    answer = json.loads(capsys.readouterr().out)
+    assert answer["accelsweep"] == "project"
+    assert {one["device"] for one in answer["devices"]} == {"l4", "t4"}
+    assert all(one["rate"] or "tf32" in one["reason"] for one in answer["devices"])
+
+
+def test_an_unknown_device_is_refused(example_sweep: SweepFolder) -> None:
+    with pytest.raises(InputError, match="no board 'l5'"):
+        project_sweep(example_sweep.home, example_sweep.name, "l5", None)
+
+
+def test_prices_are_found_by_path_and_by_name(tmp_path: Path) -> None:
+    (tmp_path / "mine.yaml").write_text("devices: {l4: 0.8}")
+    assert read_prices(tmp_path, "mine.yaml").devices["l4"].usd_per_hour == 0.8
+    assert "Tesla K80" in read_prices(tmp_path, "dawnbench_2018").devices
+    (tmp_path / "bad.yaml").write_text("devices: {l4: free}")
+    with pytest.raises(InputError, match="holds no prices"):
+        read_prices(tmp_path, "bad.yaml")
+    with pytest.raises(InputError, match="no prices 'none'"):
+        read_prices(tmp_path, "none")

@@ -1,0 +1,87 @@
+"""Projections in the report: apart from measurements, and never in their words."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from accelsweep.core.findings import Findings
+from accelsweep.core.projections import Elsewhere, Projected, Range, Unseen
+from accelsweep.project.fitted import fitted
+from accelsweep.report.content import build_content
+from accelsweep.report.elsewhere.table import TITLE, elsewhere_table
+from accelsweep.report.markdown import render_markdown
+from accelsweep.report.write import render_files
+from accelsweep.state.folders import SweepFolder
+
+ONE = Projected(
+    device="l4",
+    name="L4",
+    form="training, mixed precision",
+    rate=Range(value=2800, low=1900, high=4100),
+    ratio=Range(value=14, low=9.5, high=21),
+    joules_per_sample_at_most=0.038,
+    limit="bandwidth",
+    source="NVIDIA, a datasheet",
+)
+NONE = Projected(device="t4", name="T4", form="training, 32 bits (TF32)", reason="the datasheet states no peak in tf32")
+UNSEEN = Unseen(form="training, mixed precision", count=859, networks=825, devices=12, median_error=0.21, coverage=0.94)
+FOUND = Elsewhere(
+    cell="a", label="batch 32", here="a CPU", batch=32, rate_here=200.0, devices=(ONE, NONE), unseen=(UNSEEN,)
+)
+
+
+@pytest.fixture
+def projecting(findings: Findings) -> Findings:
+    return findings.model_copy(update={"elsewhere": FOUND})
+
+
+def test_projections_have_a_section_of_their_own(projecting: Findings, sweep: SweepFolder) -> None:
+    files = render_files(build_content(projecting, sweep))
+    page, text = files["index.html"], files["report.md"]
+    assert TITLE in page
+    section = page.partition('<section id="elsewhere"')[2].partition("</section>")[0]
+    assert "about 2,800, 1,900 to 4,100 samples/s" in section
+    assert "Nobody measured these numbers" in section
+    assert "L4" not in text.partition("## Elsewhere")[0], (
+        "the first screen and the tables of settings know nothing of it"
+    )
+    assert "L4" in files["elsewhere.svg"]
+
+
+def test_a_projection_looks_like_no_measurement(projecting: Findings) -> None:
+    """Measured intervals stand in brackets; verdicts are words of measurements."""
+    table = elsewhere_table(projecting)
+    words = " ".join(entry.text for row in table.rows for entry in row)
+    assert "[" not in words
+    assert not re.search(r"\b(faster|slower|undecided|same)\b", words)
+    columns = table.data[0].keys()
+    assert all(name.startswith("projected_") for name in columns if name.endswith((".value", ".low", ".high")))
+
+
+def test_how_wrong_projections_were_stands_beside_them(projecting: Findings) -> None:
+    caption = elsewhere_table(projecting).caption
+    assert "859 rates of 825 networks on 12 devices" in caption
+    assert "off by more than 21%" in caption
+
+
+def test_a_refusal_stands_in_the_place_of_a_rate(projecting: Findings, sweep: SweepFolder) -> None:
+    text = render_markdown(build_content(projecting, sweep))
+    assert "not projected the datasheet states no peak in tf32" in text
+
+
+def test_without_counts_the_section_says_why(findings: Findings, sweep: SweepFolder) -> None:
+    old = findings.model_copy(update={"elsewhere": Elsewhere(reason="not projected: measured before")})
+    assert "Not projected: measured before" in render_markdown(build_content(old, sweep))
+    assert TITLE not in render_markdown(build_content(findings, sweep))
+
+
+def test_the_page_about_projections_has_the_numbers_of_the_fit() -> None:
+    """They are printed by `make projection`; whoever fits again brings the page up to date."""
+    page = (Path(__file__).parents[2] / "docs" / "projection.md").read_text("utf-8")
+    for one in fitted().values():
+        held = one.unseen_devices
+        assert f"| {held.count:,} | {held.networks:,} | {held.devices} | {held.median_error * 100:.1f} %" in page
+        assert f"| {held.coverage * 100:.1f} %, 88 % |" in page
