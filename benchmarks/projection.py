@@ -16,8 +16,8 @@ import json
 import numpy as np
 
 from accelsweep.core.traits import NetworkFamily
+from accelsweep.machine.peaks import datasheets
 from accelsweep.project.crossed import KNOWN, Refit, refit_with, spread_of, without_each_device, without_each_family
-from accelsweep.project.devices import devices
 from accelsweep.project.fit import Coefficients, RateTable, Vector, fit, table_of
 from accelsweep.project.fitted import FITTED, Fitted, Held, Spread
 from accelsweep.project.parts import FORMS, PARTS
@@ -63,7 +63,7 @@ def no_narrower(one: Fitted, table: RateTable, others: list[Fitted]) -> Fitted:
 
 def is_projected(one: Rate) -> bool:
     """Return whether a rate belongs to what is projected: of recurrent networks there are three, and TF32 is needed."""
-    peaks = devices()[one.device].flops_per_second
+    peaks = datasheets()[one.device].flops_per_second
     return one.family is not NetworkFamily.recurrent and not peaks.keys().isdisjoint(FORMS[one.form].formats)
 
 

@@ -11,7 +11,7 @@ from accelsweep.analyse.elsewhere import USUAL, Onto
 from accelsweep.core.projections import Elsewhere
 from accelsweep.core.record import Doubt
 from accelsweep.core.traits import Traits
-from accelsweep.project.devices import device
+from accelsweep.machine.peaks import datasheet
 
 SMALL, LARGE = {"batch_size": 32}, {"batch_size": 64}
 TRAITS = Traits(
@@ -72,6 +72,6 @@ def test_prices_go_by_a_devices_key_or_name(simulated: ModuleType) -> None:
     prices = {"devices": {"l4": 0.8, "Tesla T4": 0.5}}
     settings = simulated.make_manifest([SMALL], 1).settings
     known = settings.model_validate({**settings.model_dump(), "prices": prices}).prices
-    onto = Onto((device("l4"), device("t4"), device("h100-sxm")), known)
+    onto = Onto((datasheet("l4"), datasheet("t4"), datasheet("h100-sxm")), known)
     asked = {one.device: one.usd_per_hour for one in projected(simulated, onto=onto).devices if one.rate}
     assert asked == {"l4": 0.8, "t4": 0.5, "h100-sxm": None}

@@ -8,7 +8,7 @@ import pytest
 from accelsweep.base.errors import InputError
 from accelsweep.core.projections import Projected, Room
 from accelsweep.core.traits import NetworkFamily, Traits
-from accelsweep.project.devices import TargetBoard, device, device_called, devices
+from accelsweep.machine.peaks import Datasheet, datasheet, datasheet_of, datasheets
 from accelsweep.project.fitted import fitted
 from accelsweep.project.memory import bounds, room
 from accelsweep.project.parts import FORMS, INFERENCE, TRAINING, TRAINING_32, Form, family
@@ -31,14 +31,14 @@ CPU = Anchor(rate=2.0)
 
 def rate(workload: Workload, key: str, anchor: Anchor = CPU) -> float:
     """Return the projected training rate, in samples per second."""
-    found = project(workload, anchor, device(key), TRAINING).rate
+    found = project(workload, anchor, datasheet(key), TRAINING).rate
     assert found is not None
     return found.value
 
 
 def test_a_projection_lies_near_what_was_published():
     """ResNet-50 on an H100 SXM trains at about 2800 pictures a second (Lambda); the interval has to hold that."""
-    found = project(WORK, CPU, device("h100-sxm"), TRAINING)
+    found = project(WORK, CPU, datasheet("h100-sxm"), TRAINING)
     assert found.rate is not None
     assert found.rate.low < 2790 < found.rate.high
 
@@ -59,20 +59,20 @@ def test_rates_of_a_card_that_is_in_no_table_lie_in_their_intervals(
 ):
     """An H200, by Lambda's second series (commit aa5addb6), of which nothing is in the fit; batches as on 80 GB."""
     traits = next(one.traits for one in published() if one.model == model)
-    found = project(Workload(traits, batch, optimizer="SGD"), CPU, device("h200"), form).rate
+    found = project(Workload(traits, batch, optimizer="SGD"), CPU, datasheet("h200"), form).rate
     assert found is not None
     assert found.low < published_rate < found.high
 
 
 def test_32_bits_are_projected_where_the_board_has_tf32():
     """Without TF32 the fit was off by two thirds on boards that it had not seen."""
-    assert "no peak in tf32" in (project(WORK, CPU, device("t4"), TRAINING_32).reason or "")
-    assert project(WORK, CPU, device("l4"), TRAINING_32).reason is None
+    assert "no peak in tf32" in (project(WORK, CPU, datasheet("t4"), TRAINING_32).reason or "")
+    assert project(WORK, CPU, datasheet("l4"), TRAINING_32).reason is None
 
 
 def test_what_is_projected_has_two_digits_and_no_verdict():
     """More digits, or a verdict, would make it look measured."""
-    found = project(WORK, CPU, device("l4"), TRAINING)
+    found = project(WORK, CPU, datasheet("l4"), TRAINING)
     assert found.rate is not None
     assert found.rate.value == float(f"{found.rate.value:.2g}")
     assert not {"verdict", "estimate", "metrics"} & set(Projected.model_fields)
@@ -81,21 +81,21 @@ def test_what_is_projected_has_two_digits_and_no_verdict():
 def test_the_wait_for_data_does_not_shrink_with_the_device():
     """Amdahl: with a wait of 10 ms a sample no device is faster than 100 samples a second."""
     waits = replace(WORK, wait_seconds=0.01)
-    bounded = project(waits, CPU, device("h100-sxm"), TRAINING).rate
+    bounded = project(waits, CPU, datasheet("h100-sxm"), TRAINING).rate
     assert bounded is not None
     assert bounded.high < 100
-    assert project(waits, CPU, device("h100-sxm"), TRAINING).limit == "data loading"
+    assert project(waits, CPU, datasheet("h100-sxm"), TRAINING).limit == "data loading"
 
 
 def test_a_measured_gpu_moves_the_projection_by_what_it_was_off():
     """Twice the rate on a known board gives twice the rate on another, within an interval of such pairs."""
-    here = device("rtx3090")
+    here = datasheet("rtx3090")
     once, twice = (Anchor(rate=one, device=here, form=INFERENCE.key) for one in (1000.0, 2000.0))
-    slow, fast = (project(WORK, one, device("rtx5090"), INFERENCE).rate for one in (once, twice))
+    slow, fast = (project(WORK, one, datasheet("rtx5090"), INFERENCE).rate for one in (once, twice))
     assert slow is not None
     assert fast is not None
     assert fast.value == pytest.approx(2 * slow.value, rel=0.06)
-    alone = project(WORK, CPU, device("rtx5090"), INFERENCE).rate
+    alone = project(WORK, CPU, datasheet("rtx5090"), INFERENCE).rate
     assert alone is not None
     assert slow.high / slow.low < alone.high / alone.low, "a transfer is narrower"
 
@@ -110,24 +110,24 @@ def test_a_measured_gpu_moves_the_projection_by_what_it_was_off():
 )
 def test_what_nobody_published_is_refused_with_its_reason(traits: Traits, why: str):
     """A refusal names what stands in the way."""
-    found = project(replace(WORK, traits=traits), CPU, device("t4"), TRAINING)
+    found = project(replace(WORK, traits=traits), CPU, datasheet("t4"), TRAINING)
     assert found.rate is None
     assert why in (found.reason or "")
 
 
 def test_a_device_without_a_datasheets_figure_is_refused():
     """No peak is guessed."""
-    bare: TargetBoard = replace(device("t4"), flops_per_second={"float32": 8.1e12})
+    bare: Datasheet = replace(datasheet("t4"), flops_per_second={"float32": 8.1e12})
     assert "states no peak in float16" in (project(WORK, CPU, bare, TRAINING).reason or "")
     with pytest.raises(InputError, match="no board 'h100'"):
-        device("h100")
+        datasheet("h100")
 
 
 def test_a_network_that_is_trained_in_part_is_refused():
     """Published training rates have a backward pass of twice the forward pass."""
     frozen = replace(WORK, step_flops=RESNET50.flops)
-    assert "1.0 times the operations" in (project(frozen, CPU, device("t4"), TRAINING).reason or "")
-    assert project(replace(WORK, step_flops=3 * RESNET50.flops), CPU, device("t4"), TRAINING).reason is None
+    assert "1.0 times the operations" in (project(frozen, CPU, datasheet("t4"), TRAINING).reason or "")
+    assert project(replace(WORK, step_flops=3 * RESNET50.flops), CPU, datasheet("t4"), TRAINING).reason is None
 
 
 def test_tiny_steps_have_a_wide_interval_and_say_so():
@@ -135,8 +135,8 @@ def test_tiny_steps_have_a_wide_interval_and_say_so():
     tiny = replace(
         WORK, traits=RESNET50.model_copy(update={"flops_convolution": 1e6, "activations": 1e3, "others": 1e3}), batch=8
     )
-    found = project(tiny, CPU, device("h100-sxm"), TRAINING)
-    usual = project(WORK, CPU, device("h100-sxm"), TRAINING)
+    found = project(tiny, CPU, datasheet("h100-sxm"), TRAINING)
+    usual = project(WORK, CPU, datasheet("h100-sxm"), TRAINING)
     assert found.limit == "starting kernels"
     assert found.rate is not None
     assert usual.rate is not None
@@ -157,7 +157,7 @@ def test_memory_is_told_by_bounds():
 def test_break_even_is_where_the_same_work_costs_the_same():
     """At 1 USD/h here, a device that is surely 10x faster is cheaper at 5 USD/h, and dearer at 5000."""
     here = Anchor(rate=2.0, usd_per_hour=1.0)
-    cheap, dear = (project(WORK, here, device("h100-sxm"), TRAINING, usd) for usd in (5.0, 5000.0))
+    cheap, dear = (project(WORK, here, datasheet("h100-sxm"), TRAINING, usd) for usd in (5.0, 5000.0))
     assert cheap.cheaper.startswith("projected cheaper")
     assert dear.cheaper.startswith("projected dearer")
     assert cheap.usd_per_million_samples is not None
@@ -168,7 +168,7 @@ def test_break_even_is_where_the_same_work_costs_the_same():
 def test_every_published_rate_has_a_device_and_a_form():
     """The shipped tables belong together, and have all rows that the fit was made from."""
     rates = published()
-    assert {one.device for one in rates} <= set(devices())
+    assert {one.device for one in rates} <= set(datasheets())
     assert {one.form for one in rates} == set(FORMS) == set(fitted())
     assert all(math.isfinite(one.samples_per_second) and one.samples_per_second > 0 for one in rates)
 
@@ -185,4 +185,4 @@ def test_families_are_told_by_what_does_most_of_the_work():
     """ResNet is convolutions; a share of grouped ones makes a depthwise network."""
     assert family(RESNET50) is NetworkFamily.convolution
     assert family(RESNET50.model_copy(update={"flops_grouped": 1e9})) is NetworkFamily.depthwise
-    assert device_called("Tesla T4") == device("t4")
+    assert datasheet_of("Tesla T4") == datasheet("t4")

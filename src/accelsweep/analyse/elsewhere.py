@@ -19,8 +19,8 @@ from accelsweep.core.plans import Manifest
 from accelsweep.core.prices import Prices
 from accelsweep.core.projections import Elsewhere, Projected, Unseen
 from accelsweep.core.traits import Traits
+from accelsweep.machine.peaks import Datasheet, datasheet, datasheet_of
 from accelsweep.plan.prices import usd_per_hour_on
-from accelsweep.project.devices import TargetBoard, device, device_called
 from accelsweep.project.fitted import fitted
 from accelsweep.project.parts import INFERENCE, TRAINING, TRAINING_32, Form
 from accelsweep.project.projection import Anchor, Workload, project
@@ -40,15 +40,15 @@ EXPECTED = {"16-mixed": "training-amp", "bf16-mixed": "training-amp", "32-true":
 class Onto:
     """The devices to project onto, and prices by a device's key, its name, or the names that its driver has for it."""
 
-    devices: tuple[TargetBoard, ...]
+    devices: tuple[Datasheet, ...]
     prices: Prices
 
     @classmethod
     def usual(cls, manifest: Manifest) -> Onto:
         """Return the devices of a report, with the sweep's prices."""
-        return cls(tuple(device(key) for key in USUAL), manifest.settings.prices)
+        return cls(tuple(datasheet(key) for key in USUAL), manifest.settings.prices)
 
-    def usd_per_hour(self, one: TargetBoard) -> float | None:
+    def usd_per_hour(self, one: Datasheet) -> float | None:
         """Return the price of one device's hour, None without one."""
         names = (one.key, one.name, *one.reported)
         return next((self.prices.devices[name].usd_per_hour for name in names if name in self.prices.devices), None)
@@ -127,7 +127,7 @@ def _anchor(one: CellRuns, rate: float, onto: Onto) -> Anchor:
         form = INFERENCE.key if form == TRAINING.key else None
     return Anchor(
         rate=rate,
-        device=device_called(names[0]) if one.config.on_gpu else None,
+        device=datasheet_of(names[0]) if one.config.on_gpu else None,
         form=form,
         usd_per_hour=usd_per_hour_on(onto.prices, one.config, names),
         epoch_samples=epoch_samples(one),

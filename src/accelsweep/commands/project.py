@@ -39,11 +39,11 @@ def project_sweep(home: Path, name: str, onto: str | None, prices: str | None, *
 
 def _onto(home: Path, manifest: Manifest, onto: str | None, prices: str | None) -> Onto:
     from accelsweep.analyse.elsewhere import Onto
-    from accelsweep.project.devices import device
+    from accelsweep.machine.peaks import datasheet
 
     usual = Onto.usual(manifest)
     keys = [key.strip() for key in (onto or "").split(",") if key.strip()]
-    devices = tuple(device(key) for key in dict.fromkeys(keys)) or usual.devices
+    devices = tuple(datasheet(key) for key in dict.fromkeys(keys)) or usual.devices
     return Onto(devices, usual.prices if prices is None else read_prices(home, prices))
 
 

@@ -15,7 +15,7 @@ import numpy.typing as npt
 from scipy.optimize import least_squares
 
 from accelsweep.core.traits import NetworkFamily
-from accelsweep.project.devices import devices
+from accelsweep.machine.peaks import datasheets
 from accelsweep.project.parts import FORMS, seconds
 from accelsweep.project.published import Rate
 
@@ -62,7 +62,7 @@ class Coefficients:
 
 def table_of(rates: Sequence[Rate]) -> RateTable:
     """Return the rates of one form as arrays. All devices together weigh as much as their square roots of counts."""
-    parts = [seconds(one.traits, one.batch, devices()[one.device], FORMS[one.form]) for one in rates]
+    parts = [seconds(one.traits, one.batch, datasheets()[one.device], FORMS[one.form]) for one in rates]
     names = np.array([one.device for one in rates])
     counts = {name: int((names == name).sum()) for name in set(names.tolist())}
     largest = max(counts.values())

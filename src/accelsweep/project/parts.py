@@ -11,7 +11,7 @@ import math
 from dataclasses import dataclass
 
 from accelsweep.core.traits import NetworkFamily, Traits
-from accelsweep.project.devices import TargetBoard
+from accelsweep.machine.peaks import Datasheet
 
 PARTS = ("convolutions", "products", "attention", "grouped", "activations", "others", "kernels", "parameters")
 """The parts in the order of all vectors here."""
@@ -65,7 +65,7 @@ def family(traits: Traits) -> NetworkFamily:
     return NetworkFamily.convolution if traits.flops_convolution > RARE * traits.flops else NetworkFamily.hybrid
 
 
-def seconds(traits: Traits, batch: float, device: TargetBoard, form: Form) -> tuple[float, ...]:
+def seconds(traits: Traits, batch: float, device: Datasheet, form: Form) -> tuple[float, ...]:
     """Return each part's seconds per sample before its coefficient, in the order of `PARTS`.
 
     Raises NotProjected where the datasheet lacks a figure.

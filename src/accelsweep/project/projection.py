@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 
 from accelsweep.core.projections import Projected, Range
 from accelsweep.core.traits import NetworkFamily, Traits
-from accelsweep.project.devices import TargetBoard
+from accelsweep.machine.peaks import Datasheet
 from accelsweep.project.fitted import Fitted, fitted
 from accelsweep.project.memory import room
 from accelsweep.project.parts import Form, NotProjected, family, seconds
@@ -59,7 +59,7 @@ class Anchor:
     """
 
     rate: float
-    device: TargetBoard | None = None
+    device: Datasheet | None = None
     form: str | None = None
     usd_per_hour: float | None = None
     epoch_samples: float | None = None
@@ -76,7 +76,7 @@ class _Time:
 
 
 def project(
-    workload: Workload, anchor: Anchor, device: TargetBoard, form: Form, usd_per_hour: float | None = None
+    workload: Workload, anchor: Anchor, device: Datasheet, form: Form, usd_per_hour: float | None = None
 ) -> Projected:
     """Return the projection of `workload` onto one `device` in one `form`; `usd_per_hour` is the device's price."""
     try:
@@ -105,7 +105,7 @@ def project(
     )
 
 
-def _time(workload: Workload, anchor: Anchor, device: TargetBoard, model: Fitted, form: Form) -> _Time:
+def _time(workload: Workload, anchor: Anchor, device: Datasheet, model: Fitted, form: Form) -> _Time:
     traits, kind = workload.traits, _family(workload, form)
     parts = seconds(traits, workload.batch, device, form)
     shares, log = model.shares(parts), model.log_seconds(parts, kind)
