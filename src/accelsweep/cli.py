@@ -12,7 +12,7 @@ import typer
 from accelsweep.base.errors import EXIT_INTERRUPTED, AccelsweepError, InputError, words_of
 from accelsweep.base.interrupts import end_as_by_ctrl_c
 from accelsweep.base.version import __version__
-from accelsweep.commands.arguments import (
+from accelsweep.commands.line.arguments import (
     AddRepeats,
     After,
     AnySweep,
@@ -40,7 +40,7 @@ from accelsweep.commands.arguments import (
     UntilDecided,
     Versions,
 )
-from accelsweep.commands.command_line import INTERRUPTED, Commands, OfHydra, fail
+from accelsweep.commands.line.command_line import INTERRUPTED, Commands, OfHydra, fail
 
 NOTIFY_VARIABLE = "ACCELSWEEP_NOTIFY"
 """The environment variable that holds an address for notices. No list of processes shows it, and no run inherits it."""

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from accelsweep.commands.completions import overrides
+from accelsweep.commands.line.completions import overrides
 from accelsweep.core.plans import Manifest
 
 HEAVY = ("torch", "lightning", "mlflow", "pandas", "hydra", "snakemake", "scipy")
@@ -72,7 +72,7 @@ def test_a_damaged_plan_completes_nothing(example_sweep):
 def test_completing_imports_nothing_heavy(kind, home):
     ask = {"overrides": "((), 'experiment=')", "sweeps": "('')"}[kind]
     code = (
-        "import sys\nfrom accelsweep.commands import completions\n"
+        "import sys\nfrom accelsweep.commands.line import completions\n"
         f"completions.{kind}{ask}\nprint([name for name in {HEAVY!r} if name in sys.modules])"
     )
     result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

@@ -8,7 +8,7 @@ import sys
 import pytest
 
 from accelsweep.base.errors import InputError
-from accelsweep.commands.hydra_options import OPTIONS, refuse_options
+from accelsweep.commands.line.hydra_options import OPTIONS, refuse_options
 from accelsweep.plan.make import make_plan
 
 

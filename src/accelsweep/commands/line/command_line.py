@@ -21,7 +21,7 @@ class OfHydra(TyperCommand):
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """Say what each of Hydra's options is here. Raises InputError."""
-        from accelsweep.commands.hydra_options import refuse_options
+        from accelsweep.commands.line.hydra_options import refuse_options
 
         if not ctx.resilient_parsing:  # else a shell asks for completions, and an error would break its user's line
             refuse_options(args)

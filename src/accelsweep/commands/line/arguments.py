@@ -12,10 +12,10 @@ import typer
 
 
 def _completing(words: str) -> Callable[[str], Any]:
-    """Return the function that completes these `words`, by its name in `commands/completions.py`."""
+    """Return the function that completes these `words`, by its name in `commands/line/completions.py`."""
 
     def complete(incomplete: str) -> Any:
-        from accelsweep.commands import completions
+        from accelsweep.commands.line import completions
 
         return getattr(completions, words)(incomplete)
 
@@ -23,13 +23,13 @@ def _completing(words: str) -> Callable[[str], Any]:
 
 
 def _override(ctx: typer.Context, incomplete: str) -> Any:
-    from accelsweep.commands.completions import overrides
+    from accelsweep.commands.line.completions import overrides
 
     return overrides(ctx.params.get("overrides") or (), incomplete)
 
 
 def _setting(ctx: typer.Context, incomplete: str) -> Any:
-    from accelsweep.commands.completions import settings
+    from accelsweep.commands.line.completions import settings
 
     return settings(ctx.params.get("name"), incomplete)
 
