@@ -1,0 +1,108 @@
+"""Commands that show what was measured."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from accelsweep.cli.app import app
+from accelsweep.commands.line.arguments import (
+    After,
+    AnySweep,
+    AsJson,
+    Before,
+    FailIf,
+    ListedOutcome,
+    Sort,
+    SweepName,
+    Sweeps,
+    TrackingUri,
+)
+
+
+@app.command()
+def status(
+    name: AnySweep = None,
+    as_json: AsJson = False,
+) -> None:
+    """Show planned, running and finished runs, results and reports; on a cluster, the jobs in Slurm's queue too."""
+    from accelsweep.commands.status import print_status
+
+    raise typer.Exit(print_status(Path.cwd(), name, as_json=as_json))
+
+
+@app.command()
+def runs(
+    name: SweepName,
+    outcome: ListedOutcome = None,
+    sort: Sort = "plan",
+    as_json: AsJson = False,
+) -> None:
+    """List the sweep's runs with outcome, reason, rate, doubts, setting and folder. Writes nothing."""
+    from accelsweep.commands.runs import print_runs
+
+    print_runs(Path.cwd(), name, outcome, sort=sort, as_json=as_json)
+
+
+@app.command()
+def report(names: Sweeps) -> None:
+    """Write the report again from the records. Several sweeps get one report, reports/A+B."""
+    from accelsweep.drive import finish
+    from accelsweep.drive.console import say
+
+    say(finish.report(Path.cwd(), names))
+
+
+@app.command()
+def compare(
+    before: Before,
+    after: After,
+    fail_if: FailIf = None,
+    as_json: AsJson = False,
+) -> None:
+    """Compare two sweeps setting by setting, with intervals and verdicts."""
+    from accelsweep.commands.compare import compare_sweeps
+
+    raise typer.Exit(compare_sweeps(Path.cwd(), before, after, fail_if, as_json=as_json))
+
+
+@app.command()
+def project(
+    name: SweepName,
+    onto: Annotated[
+        str | None, typer.Option(help="devices by their keys, e.g. h100-sxm,l4 (default: those of the report)")
+    ] = None,
+    prices: Annotated[str | None, typer.Option(help="a file of prices, or its name in conf/prices")] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Project the best measured setting onto devices that you do not have. No measurement, and no verdict."""
+    from accelsweep.commands.project import project_sweep
+
+    project_sweep(Path.cwd(), name, onto, prices, as_json=as_json)
+
+
+@app.command()
+def publish(name: SweepName, tracking_uri: TrackingUri = None) -> None:
+    """Copy the sweep's records to MLflow. Only missing and changed runs are sent."""
+    from accelsweep.commands.publishing import publish_now
+    from accelsweep.drive.console import say
+
+    say(publish_now(Path.cwd(), name, tracking_uri))
+
+
+@app.command()
+def ui(
+    port: Annotated[int | None, typer.Option(min=1, max=65535, help="port on 127.0.0.1 (default: a free one)")] = None,
+    browser: Annotated[
+        bool | None,
+        typer.Option("--open/--no-open", help="open the latest sweep in the browser (default: on a desktop)"),
+    ] = None,
+    tracking_uri: TrackingUri = None,
+) -> None:
+    """Open MLflow's UI on this folder's results, on loopback, until Ctrl-C."""
+    from accelsweep.drive.console import say
+    from accelsweep.publish.ui import serve_ui
+
+    raise typer.Exit(serve_ui(Path.cwd(), port=port, tracking_uri=tracking_uri, browser=browser, tell=say))
