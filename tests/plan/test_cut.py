@@ -239,6 +239,17 @@ def test_a_cluster_has_a_block_per_resource_class_with_the_baseline_where_it_fit
     ]
 
 
+@pytest.mark.parametrize(
+    ("nodes", "repeats", "size", "blocks"), [(1, 3, None, 3), (12, 3, None, 12), (100, 1, None, 4), (12, 3, 25, 3)]
+)
+def test_a_large_sweep_on_a_cluster_gives_work_to_all_nodes(nodes, repeats, size, blocks):
+    """24 cells beside the baseline; a job has 6 of them at least, and a stated size is kept."""
+    site = CLUSTER.model_copy(update={"nodes": nodes})
+    planned = design(task([cell(f"c{number}") for number in range(25)], repeats=repeats, site=site, size=size), [])
+    assert len(planned.planned) == blocks
+    assert all(any(run.startswith("c0-") for run in block.runs) for block in planned.planned)
+
+
 def test_names_do_not_depend_on_limits_but_on_runs_and_configs():
     names = {block.name for block in design(task("abc"), []).new}
     assert names == {block.name for block in design(task("abc", run_seconds=5), []).new}

@@ -170,6 +170,7 @@ def _with_shared(kind: Any, shared: Mapping[str, Any]) -> Any:
 class BlockSettings(Frozen):
     """How runs are cut into blocks: at most `size` runs, at most `minutes` of estimated time; None is no bound.
 
+    Without a `size`, blocks on a cluster are so small that all nodes of its site have work.
     `baseline_runs` is the number of runs of the baseline in each block that has as many other cells.
     """
 

@@ -20,6 +20,9 @@ from accelsweep.core.plans import Block, PlannedBlock, Resources, Run
 from accelsweep.core.settings import Settings, Site
 from accelsweep.plan.blocks.resources import fits, most_runs, needs, resource_class, together
 
+FEWEST_TOGETHER = 6
+"""The cells beside which a job of its own is worth the baseline's two further runs, and another start-up."""
+
 
 @dataclass(frozen=True)
 class Cutting:
@@ -168,12 +171,25 @@ def _chunks(cells: Sequence[str], layer: int, task: Cutting) -> Iterator[list[st
         allocation = together([task.needs[name] for name in members], 1, task.settings.limits)
         with_baseline = fits(task.needs[task.baseline], allocation)
         baselines = int(min(task.settings.block.baseline_runs, most / 2)) if with_baseline else 0
-        room = int(min(most - baselines, len(members)))
+        room = int(min(most - baselines, _share(members, task)))
         shuffled = sorted(members, key=lambda name: sha256_text(f"{task.sweep}/{layer}/{name}"))
         count = math.ceil(len(members) / room)
         for index in range(count):
             chunk = shuffled[index::count]
             yield [task.baseline] * min(baselines, len(chunk)) + chunk
+
+
+def _share(members: Sequence[str], task: Cutting) -> int:
+    """Return how many of these cells a block has where nothing bounds it: so many that all nodes of a cluster work.
+
+    The blocks of all repeats may run at once. Each has a fresh baseline, so a small share would cost more than it wins.
+    """
+    if task.site.scheduler == "local" or task.settings.block.size is not None:
+        return len(members)
+    needs = task.needs[members[0]]
+    at_once = task.site.of_kind(needs.node_kind).nodes // needs.nodes
+    jobs = max(1, math.ceil(at_once / task.settings.repeats))
+    return min(len(members), max(FEWEST_TOGETHER, math.ceil(len(members) / jobs)))
 
 
 def most_runs_in_a_block(task: Cutting, cell: str) -> float:
