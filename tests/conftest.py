@@ -42,7 +42,7 @@ sys.dont_write_bytecode = False
 LONGEST_FIRST = ("slurm", "road", "faults", "storm", "browser", "publish", "rank", "supervise", "drive")
 """The rooms that take minutes: parallel workers begin with them, so that none works on when the others are done."""
 
-TOGETHER = ("cluster", "server", "storm_place", "published", "searched", "site", "prepared", "exported")
+TOGETHER = ("cluster", "server", "storm_place", "published", "searched", "built_site", "prepared", "exported")
 """Fixtures too expensive to be made by several workers: one worker runs all tests that want one of them."""
 
 STORES = ("uri", "published", "searched")

@@ -18,7 +18,7 @@ LOADED = re.compile(r"""<(?:script|img|iframe|link)\b[^>]*?\b(?:src|href)=["']?(
 
 
 @pytest.fixture(scope="module")
-def site(tmp_path_factory):
+def built_site(tmp_path_factory):
     """The built site. The API's pages are left empty here, because filling them takes most of the time: `make docs`."""
     target = tmp_path_factory.mktemp("site")
     command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet", "--site-dir", str(target)]
@@ -28,7 +28,7 @@ def site(tmp_path_factory):
     return target
 
 
-def test_it_has_the_pages_that_the_code_writes(site):
+def test_it_has_the_pages_that_the_code_writes(built_site):
     for page in (
         "index",
         "changelog",
@@ -38,15 +38,15 @@ def test_it_has_the_pages_that_the_code_writes(site):
         "api/accelsweep.core",
         "design/index",
     ):
-        assert (site / f"{page}.html").is_file()
-    assert "short_window" in (site / "reference/doubts.html").read_text()
+        assert (built_site / f"{page}.html").is_file()
+    assert "short_window" in (built_site / "reference/doubts.html").read_text()
 
 
-def test_the_example_notebook_has_the_outputs_of_a_kernel(site):
-    page = (site / "example.html").read_text()
+def test_the_example_notebook_has_the_outputs_of_a_kernel(built_site):
+    page = (built_site / "example.html").read_text()
     for output in ("accelsweep-first-screen", "<svg", "speedup_ratio_high", "settled already", "measured       40"):
         assert output in page
-    cells = json.loads((site / "example.ipynb").read_text())["cells"]
+    cells = json.loads((built_site / "example.ipynb").read_text())["cells"]
     assert all(cell["outputs"] for cell in cells if cell["cell_type"] == "code")
 
 
@@ -56,7 +56,7 @@ def test_the_notebook_is_kept_without_outputs():
     assert [cell for cell in cells if cell.get("outputs") or cell.get("execution_count")] == []
 
 
-def test_no_page_loads_anything_from_another_server(site):
+def test_no_page_loads_anything_from_another_server(built_site):
     pages = sorted(site.rglob("*.html"))
     assert len(pages) > 40
     for page in pages:
