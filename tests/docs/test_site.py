@@ -57,7 +57,7 @@ def test_the_notebook_is_kept_without_outputs():
 
 
 def test_no_page_loads_anything_from_another_server(built_site):
-    pages = sorted(site.rglob("*.html"))
+    pages = sorted(built_site.rglob("*.html"))
     assert len(pages) > 40
     for page in pages:
         foreign = [found[0] for found in LOADED.finditer(page.read_text()) if 'rel="canonical"' not in found[0]]
