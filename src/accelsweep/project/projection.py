@@ -79,17 +79,18 @@ def project(
     workload: Workload, anchor: Anchor, device: Datasheet, form: Form, usd_per_hour: float | None = None
 ) -> Projected:
     """Return the projection of `workload` onto one `device` in one `form`; `usd_per_hour` is the device's price."""
+    name = device.name.removeprefix("NVIDIA ")
     try:
         time = _time(workload, anchor, device, fitted()[form.key], form)
     except NotProjected as error:
-        return Projected(device=device.key, name=device.name, form=form.title, reason=str(error))
+        return Projected(device=device.key, name=name, form=form.title, reason=str(error))
     wait = workload.wait_seconds or 0.0
     slow, fast = (math.exp(time.log + sign * time.half) + wait for sign in (1, -1))
     middle = math.exp(time.log) + wait
     rate = _range(1 / middle, 1 / slow, 1 / fast)
     return Projected(
         device=device.key,
-        name=device.name,
+        name=name,
         form=form.title,
         rate=rate,
         ratio=_range(*(value / anchor.rate for value in (1 / middle, 1 / slow, 1 / fast))),

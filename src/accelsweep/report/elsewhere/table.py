@@ -17,7 +17,7 @@ NAME = "elsewhere"
 TITLE = "Elsewhere (projected, not measured)"
 TITLES = (
     "Device",
-    "Projected rate",
+    "Projected samples/s",
     "Over this machine",
     "USD per million samples",
     "Energy per sample, at most",
@@ -61,14 +61,14 @@ def _how_wrong(unseen: Unseen) -> str:
     form = unseen.form[:1].upper() + unseen.form[1:]
     return (
         f"{form}: {unseen.count:,} rates of {unseen.networks:,} networks on {unseen.devices} devices were published. "
-        "Where the fit had not seen the device, half of its projections of them were off by more than "
+        "Where the fit had not seen the device, half of its projections were off by more than "
         f"{unseen.median_error:.0%}, and {unseen.coverage:.0%} of its 90 % intervals held."
     )
 
 
-def about(value: Range | None, unit: str = "") -> str:
-    """Return `about 2,800, 1,900 to 4,100 samples/s`, the words of a projection."""
-    return "-" if value is None else " ".join(filter(None, (value.words, unit)))
+def about(value: Range | None) -> str:
+    """Return `about 2,800, 1,900 to 4,100`, the words of a projection."""
+    return "-" if value is None else value.words
 
 
 def times(value: Range | None) -> str:
@@ -83,7 +83,7 @@ def elsewhere_entries(one: Projected) -> tuple[Entry, ...]:
         return (device, Entry("not projected", one.reason or "", tone="failed"), *[NOT_SAID] * 5)
     return (
         device,
-        Entry(about(one.rate, "samples/s"), tone="projected", order=one.rate.value),
+        Entry(about(one.rate), tone="projected", order=one.rate.value),
         Entry(times(one.ratio), tone="projected", order=one.ratio.value if one.ratio else None),
         _money(one),
         _energy(one),

@@ -44,7 +44,7 @@ def _row(one: Projected, here: float | None) -> dict[str, Any]:
         "projected_low": one.rate.low,
         "projected_high": one.rate.high,
         "measured_here": here,
-        "words": about(one.rate, "samples/s"),
+        "words": f"{about(one.rate)} samples/s",
         "over": times(one.ratio),
     }
 
