@@ -185,7 +185,7 @@ def test_what_is_no_question_does_not_end_the_server(tmp_path: Path, said: bytes
         asking.shutdown(socket.SHUT_WR)
         assert messages.receive(asking) is None
     code, output = Job(tmp_path, "--wrong").end()
-    assert (code, "imports torch itself" in output) == (2, False)
+    assert (code, "imports torch itself" in output) == (2, False), output
 
 
 @pytest.mark.real
