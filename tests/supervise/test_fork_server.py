@@ -221,6 +221,15 @@ def test_only_processes_of_the_same_user_are_served(monkeypatch: pytest.MonkeyPa
     assert not messages.same_user(ours)
 
 
+def test_of_two_messages_that_come_at_once_each_is_received_by_itself() -> None:
+    """A supervisor that ends at once says so right behind its number."""
+    ours, theirs = socket.socketpair(socket.AF_UNIX)
+    with ours, theirs:
+        messages.send(theirs, {"pid": 7})
+        messages.send(theirs, {"code": 2})
+        assert [messages.receive(ours), messages.receive(ours)] == [{"pid": 7}, {"code": 2}]
+
+
 def test_a_message_arrives_whole_in_however_many_pieces_and_a_death_is_no_message() -> None:
     ours, theirs = socket.socketpair()
     long = {"arguments": ["x" * 1_000_000]}

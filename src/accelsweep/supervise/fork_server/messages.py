@@ -36,11 +36,12 @@ def send(connection: socket.socket, message: dict[str, Any]) -> None:
 
 
 def receive(connection: socket.socket) -> dict[str, Any] | None:
-    """Return the next message; None if the other side has died."""
+    """Return the next message, and leave what follows it; None if the other side has died."""
     line = b""
     while not line.endswith(b"\n"):
         try:
-            more = connection.recv(65536)
+            seen = connection.recv(65536, socket.MSG_PEEK)
+            more = connection.recv(seen.find(b"\n") + 1 or len(seen)) if seen else b""
         except ConnectionResetError:
             more = b""
         if not more:
