@@ -158,13 +158,13 @@ def test_two_commands_at_once_make_their_trees_in_one_repository(home: Path) -> 
         except Exception as error:  # noqa: BLE001 - it is looked at below
             failed.append(error)
 
-    threads = [threading.Thread(target=work, args=(sweep,)) for sweep in ("s", "s", "t")]
+    threads = [threading.Thread(target=work, args=(sweep,)) for sweep in ("s", "s", "t", "u", "v", "w")]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
     assert failed == []
-    assert len(git(home, "worktree", "list").splitlines()) == 7
+    assert len(git(home, "worktree", "list").splitlines()) == 16
 
 
 def test_a_command_given_in_a_folder_of_the_repository_finds_that_folder_in_each_tree(home: Path) -> None:

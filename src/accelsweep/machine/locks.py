@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
+import fcntl
 import os
 import stat
+from collections.abc import Iterator
 from pathlib import Path
 
+from accelsweep.base.documents import sha256_text
 from accelsweep.base.errors import AccelsweepError
 
 FOLDER_VARIABLE = "ACCELSWEEP_LEASES"
@@ -22,3 +26,12 @@ def lease_folder() -> Path:
             f"{folder} is not a folder that only you can write to; set {FOLDER_VARIABLE} to one that is"
         )
     return folder
+
+
+@contextlib.contextmanager
+def alone_with(purpose: str, path: Path) -> Iterator[None]:
+    """Wait until no other process of this user on this machine is in the same with-block for `path`."""
+    lock = lease_folder() / f"{purpose}-{sha256_text(str(path.resolve()))[:16]}.lock"
+    with lock.open("w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield

@@ -6,22 +6,20 @@ They are named by what they hold, and read-only. So a tree that is there is the 
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import os
 import shutil
 import stat
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 
-from accelsweep.base.documents import sha256_text
 from accelsweep.base.errors import AccelsweepError, DamagedFile, InputError
 from accelsweep.core.plans import Manifest
 from accelsweep.core.versions import Tree, Version
 from accelsweep.drive.versions.copying import WORKING_TREE, copy_working_tree, is_whole_copy, version_of
 from accelsweep.drive.versions.environments import environments
-from accelsweep.drive.versions.repository import GitFailed, Repository, git
-from accelsweep.drive.versions.worktrees import add_worktree, is_whole_worktree, remove_worktree
-from accelsweep.machine.locks import lease_folder
+from accelsweep.drive.versions.repository import GitFailed, Repository
+from accelsweep.drive.versions.worktrees import add_worktree, is_whole_worktree, prune_worktrees, remove_worktree
+from accelsweep.machine.locks import alone_with
 from accelsweep.state.folders import SweepFolder
 
 
@@ -47,15 +45,15 @@ def trees_made(folder: SweepFolder, repository: Repository, versions: Iterable[V
 
     If that fails and there is no plan, the trees are removed again, so that wrong input leaves no trace.
     """
-    try:
-        with _alone(folder):
+    with _alone(folder):
+        try:
             yield tuple(_made(folder, repository, version) for version in versions)
-    except BaseException:
-        if not folder.manifest.exists():
-            remove_trees(folder, repository.checkout)
-            with contextlib.suppress(OSError):
-                folder.root.rmdir()
-        raise
+        except BaseException:  # still alone: another command's trees of this sweep are not taken from under it
+            if not folder.manifest.exists():
+                remove_trees(folder, repository.checkout)
+                with contextlib.suppress(OSError):
+                    folder.root.rmdir()
+            raise
 
 
 @contextlib.contextmanager
@@ -127,16 +125,12 @@ def remove_trees(folder: SweepFolder, checkout: Path | None = None) -> None:
     shutil.rmtree(folder.versions, ignore_errors=True)
     for one in checkouts:
         with contextlib.suppress(GitFailed, InputError, OSError):  # the repository may be gone, and the trees are
-            git(one, "worktree", "prune")
+            prune_worktrees(one)
 
 
-@contextlib.contextmanager
-def _alone(folder: SweepFolder) -> Iterator[None]:
+def _alone(folder: SweepFolder) -> contextlib.AbstractContextManager[None]:
     """Keep a second command for this sweep on this machine waiting while trees are made."""
-    lock = lease_folder() / f"versions-{sha256_text(str(folder.root.resolve()))[:16]}.lock"
-    with lock.open("w") as file:
-        fcntl.flock(file, fcntl.LOCK_EX)
-        yield
+    return alone_with("versions", folder.root)
 
 
 def _make_read_only(tree: Path) -> None:

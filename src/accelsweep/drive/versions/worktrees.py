@@ -2,24 +2,38 @@
 
 from __future__ import annotations
 
+import contextlib
 import shutil
 from pathlib import Path
 
 from accelsweep.base.errors import AccelsweepError, InputError
 from accelsweep.core.versions import Version
 from accelsweep.drive.versions.repository import GitFailed, git
+from accelsweep.machine.locks import alone_with
 
 _COMPILED = ":(exclude,glob)**/__pycache__/**"
 
 
 def add_worktree(checkout: Path, version: Version, target: Path) -> None:
     """Check a commit out below `target`, its submodules too. Raises AccelsweepError where git cannot."""
-    git(checkout, "worktree", "add", "--force", "--detach", "--quiet", str(target), version.digest)
+    common = _common_folder(checkout)
+    with _one_change_at_a_time(common):
+        git(checkout, "worktree", "add", "--force", "--detach", "--quiet", str(target), version.digest)
     try:
-        _add_submodules(checkout, target, Path(git(checkout, "rev-parse", "--git-common-dir").strip()))
+        _add_submodules(checkout, target, common)
     except AccelsweepError:
         remove_worktree(checkout, target)
         raise
+
+
+def _common_folder(checkout: Path) -> Path:
+    """Return the folder that all worktrees of a repository share."""
+    return (checkout / git(checkout, "rev-parse", "--git-common-dir").removesuffix("\n")).resolve()
+
+
+def _one_change_at_a_time(common: Path) -> contextlib.AbstractContextManager[None]:
+    """Git's own commands do not wait for each other: `prune` removes an entry that `add` is just making."""
+    return alone_with("worktrees", common)
 
 
 def _add_submodules(checkout: Path, target: Path, common: Path) -> None:
@@ -29,7 +43,7 @@ def _add_submodules(checkout: Path, target: Path, common: Path) -> None:
     listed = git(target, "config", "--file", ".gitmodules", "--get-regexp", r"^submodule\..*\.path$")
     for line in listed.splitlines():
         key, _, path = line.partition(" ")
-        source = (checkout / common / "modules" / key.removeprefix("submodule.").removesuffix(".path")).resolve()
+        source = (common / "modules" / key.removeprefix("submodule.").removesuffix(".path")).resolve()
         entry = git(target, "ls-tree", "HEAD", "--", path).split()
         if not source.is_dir() or len(entry) < 3 or entry[1] != "commit":
             continue  # the user's own checkout does without it, too
@@ -62,4 +76,10 @@ def remove_worktree(checkout: Path, target: Path) -> None:
     """Remove a worktree, or what is left of it, and take it off git's list."""
     shutil.rmtree(target, ignore_errors=True)
     if checkout.is_dir():
+        prune_worktrees(checkout)
+
+
+def prune_worktrees(checkout: Path) -> None:
+    """Take the worktrees whose folders are gone off git's list. Raises AccelsweepError where git cannot."""
+    with _one_change_at_a_time(_common_folder(checkout)):
         git(checkout, "worktree", "prune")
