@@ -44,7 +44,7 @@ def test_it_has_the_pages_that_the_code_writes(built_site):
 
 def test_the_example_notebook_has_the_outputs_of_a_kernel(built_site):
     page = (built_site / "example.html").read_text()
-    for output in ("accelsweep-first-screen", "<svg", "speedup_ratio_high", "settled already", "measured       40"):
+    for output in ("accelsweep-first-screen", "<svg", "speedup_ratio_high", "settled already", "measured       45"):
         assert output in page
     cells = json.loads((built_site / "example.ipynb").read_text())["cells"]
     assert all(cell["outputs"] for cell in cells if cell["cell_type"] == "code")
