@@ -290,3 +290,5 @@ def test_the_command_names_the_slurm_profile_where_the_site_submits_to_slurm(sim
     findings = analyse(rows, manifest)
     assert findings.command == "accelsweep run experiment=simulated --profile slurm"
     assert findings.recommendation.settle == f"{findings.command} --add-repeats 5"
+    ours = analyse(rows, manifest.model_copy(update={"profile": "ours/slurm profile"}))
+    assert ours.command == "accelsweep run experiment=simulated --profile 'ours/slurm profile'"

@@ -177,6 +177,19 @@ def test_changed_limits_and_prices_are_a_new_revision_of_the_same_blocks(home):
     assert files(home / "sweeps" / "quickstart" / "blocks") == before
 
 
+def test_a_profile_is_kept_until_another_one_is_given_and_costs_no_run(home):
+    planned(home, *QUICKSTART, profile="mine")
+    assert Manifest.read(SweepFolder(home, "quickstart").manifest).profile == "mine"
+    again = make_plan(home, QUICKSTART)
+    assert not again.changed
+    assert again.manifest.profile == "mine"
+    local = make_plan(home, QUICKSTART, profile="local")
+    assert local.changed
+    assert not local.new_blocks
+    assert local.manifest.profile is None
+    assert "profile" not in local.manifest.body()
+
+
 def test_data_that_moved_to_another_folder_keeps_its_runs(home):
     first = planned(home, "+data.root=/old/digits", "batch_size=32,64")
     second = planned(home, "+data.root=/new/digits", "batch_size=32,64")

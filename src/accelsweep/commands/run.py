@@ -126,6 +126,7 @@ def _planned(home: Path, request: Request) -> Plan:
         name=request.name,
         add_repeats=request.add_repeats,
         until_decided=request.until_decided,
+        profile=request.profile,
     )
     if not request.compares:
         return plan()

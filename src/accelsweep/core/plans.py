@@ -149,7 +149,8 @@ class Manifest(Document):
 
     `cells` are in grid order and include the unsupported ones; `blocks` are in the order in which they were planned.
     `sources` maps each user package to the digest of its source files when the plan was made. `compared` are the
-    versions of a sweep that has that axis, the one that the others are compared with first.
+    versions of a sweep that has that axis, the one that the others are compared with first. `profile` is that of
+    Snakemake, as the user gave it last, where it is not `local`.
     """
 
     kind: ClassVar[str] = "manifest"
@@ -168,10 +169,11 @@ class Manifest(Document):
     sources: dict[str, str]
     versions: dict[str, str]
     compared: tuple[Version, ...] = ()
+    profile: str | None = None
 
     def body(self) -> dict[str, Any]:
-        """Return the contents as plain data; a sweep without versions has the file that it always had."""
-        later: dict[str, Any] = {} if self.compared else {"compared": True}
+        """Return the contents as plain data; a sweep without versions or a profile has the file that it always had."""
+        later: dict[str, Any] = {name: True for name in ("compared", "profile") if not getattr(self, name)}
         if not self.settings.until_decided:
             later["settings"] = {"until_decided", "decided_at"}
         return self.model_dump(mode="json", exclude=later)
@@ -188,6 +190,12 @@ class Manifest(Document):
     def baselines(self) -> frozenset[str]:
         """The settings that others are compared with: one of the sweep, or one for each setting of several versions."""
         return frozenset(self.partners.values())
+
+    @property
+    def submitted_with(self) -> list[str]:
+        """The words that name the profile, in a command that makes this sweep go on."""
+        profile = self.profile or ("slurm" if self.site.scheduler == "slurm" else None)
+        return ["--profile", profile] if profile else []
 
     def wanted_runs(self) -> list[str]:
         """Return the names of all runs that this revision wants, in block order."""

@@ -68,6 +68,7 @@ def make_plan(
     until_decided: bool = False,
     decided_at: Mapping[str, int] | None = None,
     trees: Sequence[Tree] = (),
+    profile: str | None = None,
 ) -> Plan:
     """Return the plan for Hydra overrides given in the working directory `home`; write nothing.
 
@@ -75,15 +76,15 @@ def make_plan(
     blocks to those of the earlier plan of this name. Later plans keep them while the config's `repeats` stays the same.
     `decided` is the number of blocks that a pilot asks for, where `repeats` is `auto`; later plans keep it too. With
     `until_decided` it is that of the next look, and `decided_at` are the settings that were decided before. `trees` are
-    those of the versions that the sweep compares, the baseline first. Raises InputError for anything that is wrong with
-    the input.
+    those of the versions that the sweep compares, the baseline first. `profile` is the one of Snakemake that the user
+    gives, by default that of the earlier plan: advice repeats it. Raises InputError for anything that is wrong with the
+    input.
     """
     if add_repeats < 0:
         raise InputError(f"--add-repeats {add_repeats}: repeats can only be added; `repeats=N` wants fewer")
     with _seldom_collected():
-        return _made(
-            home.resolve(), overrides, name, _Asked(add_repeats, decided, until_decided, decided_at), tuple(trees)
-        )
+        asked = _Asked(add_repeats, decided, until_decided, decided_at, profile)
+        return _made(home.resolve(), overrides, name, asked, tuple(trees))
 
 
 @contextmanager
@@ -121,6 +122,7 @@ def _made(
     blocks = _blocks(folder.name, grid, settings, baseline, past.blocks)
     compared = tuple(tree.version for tree in trees)
     manifest = _manifest(folder.name, past.revision + 1, overrides, grid, settings, baseline, blocks, sources, compared)
+    manifest = manifest.model_copy(update={"profile": _profile(asked.profile, past.manifest)})
     if past.manifest and manifest.model_copy(update={"revision": past.manifest.revision}) == past.manifest:
         manifest = past.manifest
     cells = tuple(grid.cells.values())
@@ -199,12 +201,19 @@ def write_plan(home: Path, plan: Plan) -> SweepFolder:
 
 @dataclass(frozen=True)
 class _Asked:
-    """How many blocks are asked for, as `make_plan` takes it."""
+    """How many blocks are asked for, and the profile, as `make_plan` takes them."""
 
     add: int
     decided: int | None
     until_decided: bool
     decided_at: Mapping[str, int] | None
+    profile: str | None
+
+
+def _profile(given: str | None, past: Manifest | None) -> str | None:
+    if given is None:
+        return past.profile if past else None
+    return given if given != "local" else None
 
 
 def _with_repeats(settings: Settings, before: Settings | None, asked: _Asked) -> Settings:

@@ -49,5 +49,5 @@ def command(manifest: Manifest) -> str:
     own = ("ab-" if manifest.compared else "") + (manifest.experiment or "").replace("/", "-")
     named = [] if manifest.sweep == own else ["--name", manifest.sweep]
     named += ["--until-decided"] if manifest.settings.until_decided else []
-    submitted = ["--profile", "slurm"] if manifest.site.scheduler == "slurm" else []
-    return shlex.join(["accelsweep", *words_for(manifest.compared), *manifest.overrides, *named, *submitted])
+    words = [*words_for(manifest.compared), *manifest.overrides, *named, *manifest.submitted_with]
+    return shlex.join(["accelsweep", *words])

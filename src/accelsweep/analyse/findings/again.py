@@ -30,8 +30,7 @@ def command_again(manifest: Manifest, cell: PlannedCell) -> str:
     values = [f"{signs.get(key, '')}{key}={_override(value)}" for key, value in cell.axes.items() if key != VERSION]
     words, alone = words_for(manifest.compared, exactly=True), [] if manifest.compared else ["baseline=null"]
     name = f"{manifest.sweep}-{cell.name[:6]}"
-    submitted = ["--profile", "slurm"] if manifest.site.scheduler == "slurm" else []
-    return shlex.join(["accelsweep", *words, *kept, *values, *alone, "--name", name, *submitted])
+    return shlex.join(["accelsweep", *words, *kept, *values, *alone, "--name", name, *manifest.submitted_with])
 
 
 def _parts(override: str) -> tuple[str, str]:
