@@ -26,7 +26,7 @@ def installed(tmp_path_factory):
 
 
 def outside(installed, home, *arguments):
-    environment = home.environment | {"PYTHONPATH": str(installed)}
+    environment = home.environment | {"PYTHONPATH": str(installed), "HOME": "/dev/null/nobody"}
     command = [sys.executable, "-m", "accelsweep", *arguments]
     return subprocess.run(command, cwd=home.path, env=environment, capture_output=True, text=True, check=False)
 
@@ -42,7 +42,7 @@ def test_the_wheel_carries_every_file_that_is_not_python(installed):
     assert (installed / "accelsweep" / "py.typed").is_file()
 
 
-def test_outside_the_checkout_the_command_plans_and_runs(installed, home):
+def test_outside_the_checkout_the_command_plans_and_runs_also_where_home_cannot_be_written(installed, home):
     where = [sys.executable, "-c", "import accelsweep; print(accelsweep.__file__)"]
     environment = os.environ | {"PYTHONPATH": str(installed)}
     found = subprocess.run(where, cwd=home.path, env=environment, capture_output=True, text=True, check=True)

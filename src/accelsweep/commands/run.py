@@ -254,6 +254,10 @@ def _snakemake_options(request: Request, plan: Plan) -> list[str]:
     return options
 
 
+_SHARED = ("persistence", "input-output", "software-deployment", "sources", "storage-local-copies")
+"""What Snakemake's jobs share. Its cache of remote sources is not among them: it would be made in HOME, and is empty."""
+
+
 def _snakemake(folder: SweepFolder, options: list[str]) -> Child:
     command = [
         sys.executable,
@@ -262,6 +266,8 @@ def _snakemake(folder: SweepFolder, options: list[str]) -> Child:
         "--snakefile",
         str(shipped_root() / "Snakefile"),
         "--nolock",
+        "--shared-fs-usage",
+        *_SHARED,
         *options,
     ]
     # With its folder, because Snakemake reads a bare 1e3 or 007 as a number.
