@@ -13,6 +13,8 @@ from accelsweep.publish.state import up_to_date
 from accelsweep.state.folders import SweepFolder
 from accelsweep.state.tail import last_lines
 
+_MOST_FOLLOWERS = 3
+
 
 def follow(folder: SweepFolder, tracking_uri: str | None) -> Child:
     """Start a publisher that goes on until it is finished, or until this process ends."""
@@ -20,12 +22,14 @@ def follow(folder: SweepFolder, tracking_uri: str | None) -> Child:
 
 
 def finish(publisher: Child, folder: SweepFolder, tracking_uri: str | None, tell: Callable[[str], None]) -> None:
-    """Have the publisher copy what is left, and end. Where a signal ended it early, another one does the rest.
+    """Have the publisher copy what is left, and end. Where a signal ends it early, another one does the rest.
 
-    `tell` gets a line where MLflow has not got everything.
+    After a few that ended so, `tell` gets a line, as for anything else that MLflow has not got.
     """
     publisher.finish()
-    if publisher.code <= 0 and not _has_all(folder, tracking_uri):
+    for _ in range(_MOST_FOLLOWERS):
+        if publisher.code > 0 or _has_all(folder, tracking_uri):
+            break
         with _start(folder, tracking_uri) as publisher:
             publisher.wait()
     if publisher.code != 0:

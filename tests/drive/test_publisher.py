@@ -1,0 +1,34 @@
+"""What the head does with a publisher that a signal ends early."""
+
+from __future__ import annotations
+
+import signal
+import sys
+
+import pytest
+
+from accelsweep.drive import publisher
+from accelsweep.drive.processes import Child
+from accelsweep.state.folders import SweepFolder
+
+STRUCK = "import os; os.kill(os.getpid(), {})"
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL])
+@pytest.mark.parametrize(("struck", "told"), [(2, 0), (9, 1)])
+def test_publishers_that_signals_end_early_are_followed_by_others_a_few_times(
+    example_sweep: SweepFolder, monkeypatch: pytest.MonkeyPatch, number: signal.Signals, struck: int, told: int
+) -> None:
+    left = [STRUCK.format(int(number))] * struck
+
+    def start(folder: SweepFolder, *_options: str | None) -> Child:
+        return Child.start(
+            [sys.executable, "-c", left.pop() if left else "pass"], cwd=folder.home, log=folder.publish_log
+        )
+
+    monkeypatch.setattr(publisher, "_start", start)
+    monkeypatch.setattr(publisher, "_has_all", lambda *_: False)
+    lines: list[str] = []
+    publisher.finish(start(example_sweep), example_sweep, None, lines.append)
+    assert len(lines) == told
+    assert all("accelsweep publish" in line for line in lines)
