@@ -25,7 +25,7 @@ SURFACE = {
     "project": "NAME --onto --prices --json",
     "claims": "NAMES --minutes",
     "ui": "--port --open --tracking-uri",
-    "doctor": "--json",
+    "doctor": "OVERRIDES --job --json",
     "site": "NAME --from-slurm",
     "debug": "NAME SETTING",
     "clean": "NAME --yes -y",

@@ -194,6 +194,19 @@ def test_doctor_finds_this_machine_able(tmp_path, capsys):
     assert "FAIL" not in shown
 
 
+def test_doctor_looks_at_a_site_alone_and_says_where_slurm_is_missing(tmp_path, capsys, monkeypatch):
+    for wrong in (["batch_size=8"], ["site=slurm_exampl"]):
+        with pytest.raises(InputError):
+            examine(tmp_path, wrong)
+    with pytest.raises(InputError, match="site=NAME"):
+        examine(tmp_path, job_minutes=1)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert examine(tmp_path, ["site=slurm_example"]) == 1
+    assert "no sbatch and no squeue" in capsys.readouterr().out
+    assert examine(tmp_path, ["site=local"]) == 0
+    assert not list(tmp_path.iterdir())
+
+
 def test_status_of_a_sweep_on_a_cluster_says_that_slurm_was_not_asked(example_sweep, capsys, monkeypatch, tmp_path):
     manifest = Manifest.read(example_sweep.manifest)
     cluster = manifest.site.model_copy(update={"scheduler": "slurm"})

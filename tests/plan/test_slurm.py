@@ -8,8 +8,8 @@ import pytest
 
 from accelsweep.base.errors import InputError
 from accelsweep.core.plans import Resources
-from accelsweep.core.settings import Slurm
-from accelsweep.plan.blocks.resources import held_gpus
+from accelsweep.core.settings import Site, Slurm
+from accelsweep.plan.blocks.resources import held_gpus, sizes
 from accelsweep.plan.blocks.slurm import across_nodes, before_block, in_words, job_resources, python, sbatch_options
 from accelsweep.plan.make import make_plan
 
@@ -109,6 +109,27 @@ def test_the_printed_options_can_be_pasted_into_a_shell():
     assert "'--constraint=a&b; touch x'" in options
     assert "--account=mine" in shlex.split(options)
     assert "--comment=a b" in shlex.split(options)
+
+
+def test_a_site_is_tried_with_a_device_a_node_and_all_nodes_of_each_kind():
+    cpu, gpu = ({"accelerator": kind, "model": "m", "count": 8} for kind in ("cpu", "cuda"))
+    site = Site.model_validate({
+        "name": "mine", "scheduler": "slurm", "slurm": {"max_minutes": 60, "cpus_per_gpu": 2},
+        "kinds": [
+            {"name": "plain", "inventory": [cpu], "nodes": 1},
+            {"name": "a100", "inventory": [cpu, {**gpu, "count": 4}], "nodes": 2, "slurm": {"gpu_model": "a100"}},
+        ],
+    })  # fmt: skip
+    found = [(size.node_kind, size.nodes, size.cpus, size.gpus, size.gpu_model) for size in sizes(site)]
+    assert found == [
+        ("plain", 1, 8, 0, None),
+        ("a100", 1, 2, 1, "a100"),
+        ("a100", 1, 8, 4, "a100"),
+        ("a100", 2, 8, 8, "a100"),
+    ]
+    assert {size.minutes for size in sizes(site)} == {60}
+    alike = Site(name="mine", scheduler="slurm", nodes=1, inventory=site.kinds[1].inventory)
+    assert [(size.cpus, size.gpus) for size in sizes(alike)] == [(8, 0), (1, 1), (4, 4)]
 
 
 def test_a_job_is_told_in_words():

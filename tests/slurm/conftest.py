@@ -78,6 +78,12 @@ class Home:
     def folder(self) -> SweepFolder:
         return SweepFolder(self.path, "tiny")
 
+    def accelsweep(self, *arguments: str) -> "subprocess.CompletedProcess[str]":
+        """Give any command of accelsweep to its end."""
+        command = [sys.executable, "-m", "accelsweep", *arguments]
+        options = {"cwd": self.path, "env": self.environment, "timeout": PATIENCE_SECONDS}
+        return subprocess.run(command, capture_output=True, text=True, check=False, **options)
+
     def start(self, *arguments: str) -> "subprocess.Popen[str]":
         command = [sys.executable, "-m", "accelsweep", "run", "experiment=tiny", "site=box", "--profile", "quick"]
         head = subprocess.Popen(

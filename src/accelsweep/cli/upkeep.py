@@ -51,11 +51,18 @@ def import_(
 
 
 @app.command()
-def doctor(as_json: AsJson = False) -> None:
-    """Check whether this machine can measure, and list its devices and versions."""
+def doctor(
+    overrides: Annotated[list[str] | None, typer.Argument(help="site=NAME: try this cluster too")] = None,
+    job: Annotated[
+        float | None,
+        typer.Option(metavar="MINUTES", help="submit a job of a minute to each kind of node; wait so long for it"),
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Check whether this machine, or the cluster of site=NAME, can measure, and list its devices and versions."""
     from accelsweep.commands.doctor import examine
 
-    raise typer.Exit(examine(Path.cwd(), as_json=as_json))
+    raise typer.Exit(examine(Path.cwd(), overrides or (), job_minutes=job, as_json=as_json))
 
 
 @app.command()

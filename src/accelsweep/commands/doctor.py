@@ -1,4 +1,7 @@
-"""`accelsweep doctor`: this machine's devices and versions, and anything that would keep it from measuring well."""
+"""`accelsweep doctor`: this machine's devices and versions, and anything that would keep it from measuring well.
+
+`doctor site=NAME` also tries a cluster: each size of job with `sbatch --test-only`, and with `--job` one on a node.
+"""
 
 from __future__ import annotations
 
@@ -8,9 +11,10 @@ import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from accelsweep.base.errors import EXIT_INCOMPLETE, EXIT_OK, AccelsweepError
-from accelsweep.base.shipped import shipped_root
+from accelsweep.base.errors import EXIT_INCOMPLETE, EXIT_OK, AccelsweepError, InputError
+from accelsweep.base.shipped import config_folders, shipped_root
 from accelsweep.commands.machine_now import machine_now
+from accelsweep.core.settings import Site
 from accelsweep.drive.answers.checked import CheckResult, DoctorAnswer
 from accelsweep.drive.console import say, say_marked
 from accelsweep.drive.looks import Look
@@ -20,18 +24,57 @@ _PACKAGES = ("torch", "lightning", "hydra-core", "snakemake", "mlflow", "pandas"
 _MARKS = {True: ("ok  ", Look.good), False: ("FAIL", Look.bad), None: ("    ", Look.plain)}
 
 
-def examine(home: Path, *, as_json: bool = False) -> int:
-    """Print every check; return 0 if all hold, else 1."""
+def examine(
+    home: Path, overrides: Sequence[str] = (), *, job_minutes: float | None = None, as_json: bool = False
+) -> int:
+    """Print every check; return 0 if all hold, else 1.
+
+    `overrides` name a site, which is tried too. With `job_minutes` a job of a minute is submitted to each of its kinds
+    of node, and waited for that long. Raises InputError for a site that is wrong, AccelsweepError where Slurm does not
+    answer.
+    """
+    site = _site(home, overrides, job_minutes)
     if as_json:
-        answer = DoctorAnswer(able=_able(checks := tuple(_checks(home))), checks=checks)
+        checks = tuple(_all(home, site, job_minutes))
+        answer = DoctorAnswer(able=_able(checks), checks=checks)
         say(answer.text())
         return EXIT_OK if answer.able else EXIT_INCOMPLETE
     done = []
-    for check in _checks(home):  # told one by one: some take a moment
+    for check in _all(home, site, job_minutes):  # told one by one: some take a moment
         done.append(check)
         mark, look = ("note", Look.doubtful) if check.ok is None and check.remedy else _MARKS[check.ok]
         say_marked(mark, look, f" {check.what}: {check.found}" + (f" -> {check.remedy}" if check.remedy else ""))
     return EXIT_OK if _able(done) else EXIT_INCOMPLETE
+
+
+def _site(home: Path, overrides: Sequence[str], job_minutes: float | None) -> Site | None:
+    if other := [one for one in overrides if not one.lstrip("+~").startswith(("site=", "site."))]:
+        raise InputError(f"{other[0]}: doctor looks at a site alone; give site=NAME, and keys below `site.`")
+    if job_minutes is not None and job_minutes <= 0:
+        raise InputError(f"--job {job_minutes:g}: give the minutes to wait for a job, more than 0")
+    if not overrides:
+        if job_minutes is not None:
+            raise InputError("--job submits to a site's cluster: name the site, as site=NAME")
+        return None
+    from accelsweep.plan.cells import site_of
+    from accelsweep.plan.grid.compose import Composer
+
+    return site_of(Composer(config_folders(home)), overrides)
+
+
+def _all(home: Path, site: Site | None, job_minutes: float | None) -> Iterator[CheckResult]:
+    yield from _checks(home)
+    if site is None:
+        return
+    from accelsweep.drive.slurm.tried import examine as examine_site
+    from accelsweep.drive.slurm.tried import try_jobs
+
+    able = True
+    for check in examine_site(site):
+        able = able and check.ok is not False
+        yield check
+    if job_minutes is not None and able and site.scheduler == "slurm":
+        yield from try_jobs(site, home, job_minutes)
 
 
 def _able(checks: Sequence[CheckResult]) -> bool:

@@ -255,7 +255,7 @@ def _snakemake_options(request: Request, plan: Plan) -> list[str]:
 
 
 _SHARED = ("persistence", "input-output", "software-deployment", "sources", "storage-local-copies")
-"""What Snakemake's jobs share. Its cache of remote sources is not among them: it would be made in HOME, and is empty."""
+"""What Snakemake's jobs share. Its cache of remote sources is not among them: it would be made in HOME, empty."""
 
 
 def _snakemake(folder: SweepFolder, options: list[str]) -> Child:

@@ -86,6 +86,15 @@ def checked_grid(composer: Composer, overrides: Sequence[str]) -> CheckedGrid:
     )
 
 
+def site_of(composer: Composer, overrides: Sequence[str]) -> Site:
+    """Return the site of these Hydra overrides, without the cells; raise InputError for what is wrong with it."""
+    master = composer.master(overrides)
+    _refuse_foreign_config(composer, master)
+    choices = dict(master.hydra.runtime.choices)
+    file_of = partial(defining_file, folders=composer.folders, choices=choices)
+    return check.steering(steering_of(composer, composer.grid(master).jobs[0]), file_of)[1]
+
+
 def _points(
     expanded: Iterable[GridPoint], composer: Composer, steering: dict[str, Any], file_of: FileOf
 ) -> dict[str, CheckedPoint]:

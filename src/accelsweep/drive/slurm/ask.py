@@ -7,13 +7,13 @@ import subprocess
 
 from accelsweep.base.errors import AccelsweepError, InputError
 
-_NEEDED = ("sbatch", "squeue", "scancel", "scontrol")
+NEEDED = ("sbatch", "squeue", "scancel", "scontrol")
 _PATIENCE_SECONDS = 60.0
 
 
 def refuse_without_slurm(site: str) -> None:
     """Raise InputError where a command of Slurm that a sweep needs is missing."""
-    missing = [name for name in _NEEDED if shutil.which(name) is None]
+    missing = [name for name in NEEDED if shutil.which(name) is None]
     if missing:
         raise InputError(
             f"the site '{site}' submits to Slurm, and this machine has no {missing[0]}: "

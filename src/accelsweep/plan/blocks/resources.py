@@ -7,13 +7,13 @@ over all nodes. `minutes` are the time limits of all runs plus start-up.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from accelsweep.core.accelerators import WORDS, words_for
 from accelsweep.core.config import CellConfig
 from accelsweep.core.plans import Resources
-from accelsweep.core.settings import Limits, Site
+from accelsweep.core.settings import Limits, NodeKind, Site
 from accelsweep.plan.nodes import kind_for, serving
 
 START_UP_SECONDS = 120.0
@@ -41,11 +41,36 @@ def needs(config: CellConfig, site: Site) -> Resources:
     would look good. A CPU cell asks for `site.slurm.fake_gpus` GPUs per node, in tests alone.
     """
     kind = kind_for(config, site).name if site.kinds else None
-    site = serving(config, site)
-    accelerator, devices, nodes = config.accelerator, config.devices, config.num_nodes
+    return _asked(serving(config, site), kind, config.accelerator, config.devices, config.num_nodes, config.threads)
+
+
+def sizes(site: Site) -> tuple[Resources, ...]:
+    """Return the jobs by which a site is tried: of one device, of a whole node, and of all nodes, for each kind.
+
+    A node with GPUs is tried without them only where `accelerator=cpu` would go there. Each job lasts as long as the
+    site lets any last.
+    """
+    found = [size for kind in site.kinds or (None,) for size in _sizes(site, kind)]
+    return tuple(dict.fromkeys(found))
+
+
+def _sizes(site: Site, kind: NodeKind | None) -> Iterator[Resources]:
+    name = kind.name if kind else None
+    own = site.of_kind(name)
+    accelerators = tuple(dict.fromkeys(device.accelerator for device in own.inventory))
+    lasting = {"minutes": own.slurm.max_minutes or minutes(1, Limits())}
+    for accelerator in accelerators:
+        if kind is not None and accelerator == "cpu" and len(accelerators) > 1:
+            continue
+        whole = own.count(accelerator) if words_for(accelerator).scheduled else 1
+        for devices, nodes in ((1, 1), (whole, 1), (whole, own.nodes)):
+            yield _asked(own, name, accelerator, devices, nodes, None).model_copy(update=lasting)
+
+
+def _asked(site: Site, kind: str | None, accelerator: str, devices: int, nodes: int, threads: int | None) -> Resources:
     scheduled = words_for(accelerator).scheduled
     share = max(1, site.count("cpu") // devices)
-    per_rank = config.threads or (site.slurm.cpus_per_gpu if scheduled else share)
+    per_rank = threads or (site.slurm.cpus_per_gpu if scheduled else share)
     gpus = nodes * (devices if scheduled else site.slurm.fake_gpus)
     return Resources(
         nodes=nodes,

@@ -108,13 +108,17 @@ def python(slurm: Slurm, own: str) -> str:
 
 def in_words(needs: Resources, slurm: Slurm) -> str:
     """Return one job's size for a reader: `1 node, 8 CPUs, 4 GPUs (h100), 64000 MB, 24 minutes, partition gpu`."""
-    parts = [f"{needs.nodes} node{'s' if needs.nodes > 1 else ''}", f"{needs.cpus} CPUs per node"]
+    parts = [_count(needs.nodes, "node"), f"{_count(needs.cpus, 'CPU')} per node"]
     if needs.gpus:
-        parts.append(f"{needs.gpus} GPUs" + (f" ({needs.gpu_model})" if needs.gpu_model else ""))
+        parts.append(_count(needs.gpus, "GPU") + (f" ({needs.gpu_model})" if needs.gpu_model else ""))
     parts += [f"{needs.mem_mb} MB"] if needs.mem_mb else []
-    parts += [f"at most {needs.minutes} minutes"] if needs.minutes else []
+    parts += [f"at most {_count(needs.minutes, 'minute')}"] if needs.minutes else []
     partition = _partition(needs, slurm)
     return ", ".join([*parts, f"partition {partition}" if partition else "the default partition"])
+
+
+def _count(number: int, word: str) -> str:
+    return f"{number} {word}" if number == 1 else f"{number} {word}s"
 
 
 def sbatch_options(needs: Resources, slurm: Slurm) -> str:
