@@ -1,6 +1,6 @@
-"""`python -m accelsweep.measure.surroundings.on_node [--gpu]`: what a job finds on its node, as one line of JSON at the end.
+"""What a job finds on its node: `python -m accelsweep.measure.surroundings.on_node [--gpu]`.
 
-With `--gpu` the job holds a GPU, and torch has to see it.
+The last line that it prints is JSON. With `--gpu` the job holds a GPU, and torch has to see it.
 
 A cluster's user sees only the login node. What runs need stands on others: Python's packages, devices that torch can
 use, folders that can be written.
