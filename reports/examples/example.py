@@ -115,11 +115,11 @@ def _unlike(a: Any, b: Any, where: str) -> Iterator[str]:
 
 
 def main(arguments: list[str]) -> int:
-    """`measure` takes the examples anew; `rebuild` writes the reports from the committed records."""
-    if arguments == ["measure"]:
-        for name, overrides in MEASURED.items():
+    """`measure [NAME]` takes the examples anew, or one; `rebuild` writes the reports from the committed records."""
+    if arguments[:1] == ["measure"] and set(arguments[1:]) <= set(MEASURED):
+        for name in arguments[1:] or MEASURED:
             with tempfile.TemporaryDirectory() as folder:
-                command = [sys.executable, "-m", "accelsweep", "run", *overrides]
+                command = [sys.executable, "-m", "accelsweep", "run", *MEASURED[name]]
                 code = subprocess.run(command, cwd=folder, check=False).returncode
                 if code:
                     return code
@@ -128,7 +128,7 @@ def main(arguments: list[str]) -> int:
         for home in sorted(path.parent for path in HERE.glob("*/built.json")):
             keep_report(home)
     else:
-        sys.stderr.write("usage: example.py measure | rebuild\n")
+        sys.stderr.write("usage: example.py measure [NAME] | rebuild\n")
         return 2
     return 0
 
