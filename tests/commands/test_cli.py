@@ -22,6 +22,7 @@ SURFACE = {
     "import": "FILE --name --from --device",
     "publish": "NAME --tracking-uri",
     "compare": "BEFORE AFTER --fail-if --json",
+    "history": "NAMES --json",
     "project": "NAME --onto --prices --json",
     "claims": "NAMES --minutes",
     "ui": "--port --open --tracking-uri",
