@@ -55,6 +55,12 @@ def test_a_change_within_the_noise_of_the_repeats_is_none() -> None:
     assert found(sure) == [4]
 
 
+def test_a_point_whose_own_repeats_scatter_widely_makes_no_change() -> None:
+    calm = [Level(math.log(rate), 1e-8) for rate in (100.0, 100.1, 99.9, 100.0, 100.1, 99.9, 100.0)]
+    assert found([*calm, Level(math.log(90.0), 0.05**2)]) == []
+    assert found([*calm, Level(math.log(90.0), 0.001**2)]) == [7]
+
+
 def test_too_few_points_have_no_change() -> None:
     few = series([100.0] * (FEWEST_POINTS - 2) + [50.0])
     assert len(few) == FEWEST_POINTS - 1

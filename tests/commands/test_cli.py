@@ -11,7 +11,7 @@ SURFACE = {
     "init": "FOLDER",
     "run": "OVERRIDES --name --profile --jobs -j --dry-run -n --add-repeats --time-budget --until-decided "
     "--tracking-uri --cancel-old --notify --cfg",
-    "ab": "WORDS --python --name --profile --jobs -j --add-repeats --time-budget --until-decided "
+    "ab": "WORDS --python --name --profile --jobs -j --dry-run -n --add-repeats --time-budget --until-decided "
     "--tracking-uri --cancel-old --notify --fail-if --json --format",
     "plan": "OVERRIDES --name --profile --add-repeats --cfg --json",
     "status": "NAME --json",

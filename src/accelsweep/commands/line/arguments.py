@@ -71,6 +71,7 @@ Versions = Annotated[
     ),
 ]
 Jobs = Annotated[int | None, typer.Option("--jobs", "-j", min=1, help="Snakemake jobs at once")]
+DryRun = Annotated[bool, typer.Option("--dry-run", "-n", help="show the plan and write nothing")]
 TimeBudget = Annotated[str | None, typer.Option(help="start no run after this time: 90s, 30m, 2h")]
 UntilDecided = Annotated[
     bool,
