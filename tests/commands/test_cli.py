@@ -11,7 +11,7 @@ SURFACE = {
     "init": "FOLDER",
     "run": "OVERRIDES --name --profile --jobs -j --dry-run -n --add-repeats --time-budget --until-decided "
     "--tracking-uri --cancel-old --notify --cfg",
-    "ab": "WORDS --python --name --profile --jobs -j --add-repeats --time-budget --until-decided "
+    "ab": "WORDS --python --name --profile --jobs -j --dry-run -n --add-repeats --time-budget --until-decided "
     "--tracking-uri --cancel-old --notify --fail-if --json --format",
     "plan": "OVERRIDES --name --profile --add-repeats --cfg --json",
     "status": "NAME --json",
@@ -22,6 +22,7 @@ SURFACE = {
     "import": "FILE --name --from --device",
     "publish": "NAME --tracking-uri",
     "compare": "BEFORE AFTER --fail-if --json",
+    "history": "NAMES --json",
     "project": "NAME --onto --prices --json",
     "claims": "NAMES --minutes",
     "ui": "--port --open --tracking-uri",

@@ -40,6 +40,10 @@ FORM = {
     ),
     "CompareAnswer": ("before after family confidence threshold rate_unit rows only_before only_after fail_if failing"),
     "ComparedSetting": "cell label axes before after ratio verdict reason doubts",
+    "HistoryAnswer": "sources order order_reason confidence family lines alone report",
+    "LineOfHistory": "cell label axes hardware machine rate_unit points changes reason",
+    "PointOfLine": "name source version commit local_changes committed measured rate disturbed software",
+    "ChangeOfLine": "at ratio verdict software",
     "Estimate": "value low high unit confidence count reason",
     "ProjectAnswer": "sweep reason cell label here batch rate_here disturbed devices unseen sources",
     "Projected": (

@@ -10,11 +10,13 @@ from pathlib import Path
 
 import pytest
 from own_repository import FILES, MODULE, commit, git, repository, write
+from tiny_sweep import plan_sweep
 
 from accelsweep.base.errors import InputError
+from accelsweep.core.plans import Manifest
 from accelsweep.core.versions import Tree
 from accelsweep.drive.versions.repository import Repository
-from accelsweep.drive.versions.trees import remove_trees, trees_made, versions_named
+from accelsweep.drive.versions.trees import remove_trees, restore_trees, trees_made, versions_named
 from accelsweep.state.folders import SweepFolder
 
 SLOWER = {"toy.py": MODULE + "# slower\n"}
@@ -134,6 +136,21 @@ def test_a_tree_that_was_altered_or_deleted_is_made_again(home: Path, name: str)
         made(home, "HEAD~1", name)
         assert (tree / "toy.py").read_text() == SLOWER["toy.py"]
         assert not (tree / "x").exists()
+
+
+def test_the_plans_lost_trees_are_made_again_and_one_that_cannot_be_is_told(home: Path) -> None:
+    folder, _ = plan_sweep(home, [{}], name="s")
+    trees = made(home, "HEAD", ".")
+    for tree in trees:
+        tree.write(folder.version_file(tree.version.id))
+        subprocess.run(["chmod", "-R", "u+w", str(tree_of(home, tree))], check=True)
+        shutil.rmtree(tree_of(home, tree))
+    write(home, {"toy.py": "edited since"})
+    plan = Manifest.read(folder.manifest).model_copy(update={"compared": tuple(tree.version for tree in trees)})
+    (why,) = restore_trees(folder, plan)
+    assert (tree_of(home, trees[0]) / "toy.py").read_text() == SLOWER["toy.py"]
+    assert why.startswith("version . cannot be made again: the working tree was edited")
+    assert not tree_of(home, trees[1]).exists()
 
 
 def test_a_tree_is_read_only(home: Path) -> None:

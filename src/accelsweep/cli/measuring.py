@@ -16,6 +16,7 @@ from accelsweep.commands.line.arguments import (
     CancelOld,
     Cfg,
     Claims,
+    DryRun,
     FailIf,
     Jobs,
     Name,
@@ -57,7 +58,7 @@ def run(
     name: Name = None,
     profile: Profile = "local",
     jobs: Jobs = None,
-    dry_run: Annotated[bool, typer.Option("--dry-run", "-n", help="show the plan and write nothing")] = False,
+    dry_run: DryRun = False,
     add_repeats: AddRepeats = 0,
     time_budget: TimeBudget = None,
     until_decided: UntilDecided = False,
@@ -105,6 +106,7 @@ def ab(
     name: Name = None,
     profile: Profile = "local",
     jobs: Jobs = None,
+    dry_run: DryRun = False,
     add_repeats: AddRepeats = 0,
     time_budget: TimeBudget = None,
     until_decided: UntilDecided = False,
@@ -116,7 +118,7 @@ def ab(
     form: Annotated[str, typer.Option("--format", help="text, or github for annotations and a summary")] = "text",
 ) -> None:
     """Compare commits of your repository, or environments, measured side by side in each block."""
-    from accelsweep.commands.ab import compare_versions, words_apart
+    from accelsweep.commands.ab import compare_versions, preview_versions, words_apart
     from accelsweep.commands.run import Request
 
     versions, overrides = words_apart(words or ())
@@ -135,6 +137,9 @@ def ab(
         cancel_old=cancel_old,
         notify=_addresses(notify),
     )
+    if dry_run:
+        preview_versions(Path.cwd(), request, fail_if, as_json=as_json, form=form)
+        return
     raise typer.Exit(compare_versions(Path.cwd(), request, fail_if, as_json=as_json, form=form))
 
 

@@ -14,6 +14,7 @@ from accelsweep.commands.line.arguments import (
     AsJson,
     Before,
     FailIf,
+    HistorySources,
     ListedOutcome,
     Sort,
     SweepName,
@@ -66,6 +67,17 @@ def compare(
     from accelsweep.commands.compare import compare_sweeps
 
     raise typer.Exit(compare_sweeps(Path.cwd(), before, after, fail_if, as_json=as_json))
+
+
+@app.command()
+def history(
+    names: HistorySources,
+    as_json: AsJson = False,
+) -> None:
+    """Show the rate of each setting over commits or dates, with the places where it changed, and write a page."""
+    from accelsweep.commands.history import show_history
+
+    show_history(Path.cwd(), names, as_json=as_json)
 
 
 @app.command()

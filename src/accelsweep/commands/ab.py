@@ -19,6 +19,7 @@ from accelsweep.drive.versions.forge import annotate, check_format
 from accelsweep.state.folders import SweepFolder
 
 if TYPE_CHECKING:
+    from accelsweep.analyse.findings.between_sweeps import Gate
     from accelsweep.analyse.findings.gate import Gated, GateState
     from accelsweep.drive.answers.versions import AbAnswer
 
@@ -43,16 +44,11 @@ def compare_versions(
     """
     from accelsweep.analyse.findings.between_sweeps import parse_gate
     from accelsweep.analyse.findings.gate import gated, worst
-    from accelsweep.plan.versioned import usual_name
 
     check_format(form)
     gate = parse_gate(fail_if) if fail_if is not None else None
-    if gate is not None and request.until_decided and not any(map(_is_threshold, request.overrides)):
-        decides = f"analysis.threshold={gate.threshold:g}"  # else blocks would be spent on another question
-        request = replace(request, overrides=(*request.overrides, decides))
-    name = request.name or usual_name(home, request.overrides)
     with contextlib.redirect_stdout(sys.stderr) if as_json else contextlib.nullcontext():
-        ended = carried_out(home, replace(request, name=name))
+        ended = carried_out(home, _decided(home, request, gate))
     folder = SweepFolder(home, ended.sweep)
     if ended.code == EXIT_INTERRUPTED or not folder.findings.is_file():
         return ended.code
@@ -70,6 +66,40 @@ def compare_versions(
     if fail_if is not None and state is not None:
         say(f"{fail_if}: {_in_words(settings, state)}")
     return _code(ended, state)
+
+
+def preview_versions(
+    home: Path, request: Request, fail_if: str | None = None, *, as_json: bool = False, form: str = "text"
+) -> None:
+    """Print the plan of the versions that `request` names, as `run --dry-run` does, and leave no tree behind."""
+    from accelsweep.analyse.findings.between_sweeps import parse_gate
+    from accelsweep.commands.plan import print_plan
+    from accelsweep.drive.versions.trees import trees_of
+
+    check_format(form)
+    asked = _decided(home, request, parse_gate(fail_if) if fail_if is not None else None)
+    folder = SweepFolder(home, str(asked.name))
+    with trees_of(folder, asked.versions, asked.pythons, keep=False) as trees:
+        print_plan(
+            home,
+            asked.overrides,
+            name=folder.name,
+            add_repeats=asked.add_repeats,
+            profile=asked.profile,
+            as_json=as_json,
+            until_decided=asked.until_decided,
+            trees=trees,
+        )
+
+
+def _decided(home: Path, request: Request, gate: Gate | None) -> Request:
+    """Return the request with the sweep's name, and with the gate's threshold where that decides about blocks."""
+    from accelsweep.plan.versioned import usual_name
+
+    if gate is not None and request.until_decided and not any(map(_is_threshold, request.overrides)):
+        decides = f"analysis.threshold={gate.threshold:g}"  # else blocks would be spent on another question
+        request = replace(request, overrides=(*request.overrides, decides))
+    return replace(request, name=request.name or usual_name(home, request.overrides))
 
 
 def _is_threshold(override: str) -> bool:

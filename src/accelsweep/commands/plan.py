@@ -15,6 +15,7 @@ from accelsweep.state.folders import SweepFolder
 
 if TYPE_CHECKING:
     from accelsweep.core.plans import Manifest
+    from accelsweep.core.versions import Tree
     from accelsweep.drive.answers.planned import PlanAnswer
     from accelsweep.plan.estimate import PlanEstimate
     from accelsweep.plan.make import Plan
@@ -41,9 +42,13 @@ def print_plan(
     profile: str | None = None,
     as_json: bool = False,
     until_decided: bool = False,
+    trees: Sequence[Tree] = (),
 ) -> None:
-    """Make the plan, print it, and write nothing. Raises InputError for a `profile` that does not fit the site."""
-    plan = _made(home, overrides, name, add_repeats, profile, until_decided=until_decided)
+    """Make the plan, print it, and write nothing. Raises InputError for a `profile` that does not fit the site.
+
+    `trees` are those of the versions that are compared; they must be there.
+    """
+    plan = _made(home, overrides, name, add_repeats, profile, until_decided=until_decided, trees=trees)
     if as_json:
         say(_answer(_table(home, plan), _others_now(plan.manifest)).text())
     else:
@@ -169,10 +174,11 @@ def _made(
     profile: str | None,
     *,
     until_decided: bool = False,
+    trees: Sequence[Tree] = (),
 ) -> Plan:
     from accelsweep.plan.make import make_plan
 
-    plan = make_plan(home, overrides, name=name, add_repeats=add_repeats, until_decided=until_decided)
+    plan = make_plan(home, overrides, name=name, add_repeats=add_repeats, until_decided=until_decided, trees=trees)
     if profile is not None:
         check_profile(find_profile(profile), plan.manifest.site)
     return plan

@@ -26,7 +26,7 @@ def printable(text: str) -> str:
 
 def printable_findings(findings: Findings) -> Findings:
     """Return the same findings with every text printable; numbers are untouched."""
-    return Findings.model_validate(_clean(findings.model_dump()))
+    return Findings.model_validate(clean_text(findings.model_dump()))
 
 
 def _refused(character: str) -> bool:
@@ -37,12 +37,13 @@ def _refused(character: str) -> bool:
     )
 
 
-def _clean(value: Any) -> Any:
+def clean_text(value: Any) -> Any:
+    """Return plain data with every text in it printable."""
     if isinstance(value, str):
         # An outcome or a verdict is a string too; it is known to be printable and must keep its type.
         return printable(value) if type(value) is str else value
     if isinstance(value, dict):
-        return {_clean(key): _clean(item) for key, item in value.items()}
+        return {clean_text(key): clean_text(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
-        return [_clean(item) for item in value]
+        return [clean_text(item) for item in value]
     return value

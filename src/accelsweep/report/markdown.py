@@ -32,10 +32,10 @@ def render_markdown(content: Content) -> str:
     """Return the whole `report.md`."""
     findings = content.findings
     parts = [f"# {escape(findings.sweep)}", *_first_screen(content), "## Figures"]
-    parts += [_figure(figure) for figure in content.others]
+    parts += [figure_text(figure) for figure in content.others]
     parts += _listed(f"{skipped.caption.title}: not drawn, {skipped.reason}" for skipped in content.skipped)
     for table in content.tables:
-        drawn = [_figure(content.projected)] if table.name == PROJECTED and content.projected else []
+        drawn = [figure_text(content.projected)] if table.name == PROJECTED and content.projected else []
         parts += [f"## {table.title}", *drawn, table_text(table)]
         parts += _listed(content.absent) if table.name == "cells" else []
     if findings.refusals:
@@ -53,7 +53,7 @@ def render_markdown(content: Content) -> str:
 def _first_screen(content: Content) -> list[str]:
     advice = content.findings.recommendation
     parts = [f"**{escape(content.headline)}** ({advice.certainty})", escape(advice.detail)]
-    parts += [_figure(content.first)] if isinstance(content.first, Figure) else []
+    parts += [figure_text(content.first)] if isinstance(content.first, Figure) else []
     if content.tiles:
         head = " | ".join(escape(tile.name) for tile in content.tiles)
         values = " | ".join(escape(" ".join((tile.value, tile.detail))) for tile in content.tiles)
@@ -87,7 +87,8 @@ def _how_sure(content: Content) -> list[str]:
     return parts
 
 
-def _figure(figure: Figure) -> str:
+def figure_text(figure: Figure) -> str:
+    """Return a figure with its title, its picture and its caption."""
     caption = figure.caption
     words = " ".join(part for part in (caption.text, figure.note) if part)
     return "\n\n".join(

@@ -30,24 +30,35 @@ TEMPLATES = Path(__file__).with_name("templates")
 
 def render_page(content: Content, pictures: dict[str, str]) -> str:
     """Return `index.html`. `pictures` maps a figure's name to its SVG, shown where scripts do not run."""
+    return render_charted(
+        "index.html.j2",
+        content.figures,
+        content.tables,
+        pictures,
+        content=content,
+        findings=content.findings,
+        advice=content.findings.recommendation,
+        method=method_of(content.findings),
+    )
+
+
+def render_charted(
+    template: str, figures: Sequence[Figure], tables: Sequence[ReportTable], pictures: dict[str, str], **values: Any
+) -> str:
+    """Return a page with charts and tables that live, from a template with the places for our scripts and data."""
     scripts = [chart_libraries(), (TEMPLATES / "page.js").read_text("utf-8")]
     return (
         _environment()
-        .get_template("index.html.j2")
+        .get_template(template)
         .render(
-            content=content,
-            findings=content.findings,
-            advice=content.findings.recommendation,
-            method=method_of(content.findings),
-            charts=embed_json({figure.name: _chart(figure) for figure in content.figures}),
-            beyond=embed_json({table.name: _packed_rows(table) for table in content.tables if table.beyond}),
-            opened=embed_json(
-                {table.name: _packed_more(table) for table in content.tables if table.beyond and table.more}
-            ),
+            charts=embed_json({figure.name: _chart(figure) for figure in figures}),
+            beyond=embed_json({table.name: _packed_rows(table) for table in tables if table.beyond}),
+            opened=embed_json({table.name: _packed_more(table) for table in tables if table.beyond and table.more}),
             pictures={name: Markup(svg) for name, svg in pictures.items()},  # noqa: S704 (made by vl-convert, which escapes)
             style=_style(),
             scripts=[Markup(script) for script in scripts],  # noqa: S704 (our own file and the bundled libraries)
             script_hashes=[_hash(script) for script in scripts],
+            **values,
         )
     )
 

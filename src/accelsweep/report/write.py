@@ -58,7 +58,7 @@ def replace_files(files: dict[str, str], target: Path) -> None:
 
 def render_files(content: Content) -> dict[str, str]:
     """Return every file of the report, name -> text."""
-    pictures = {figure.name: _picture(figure) for figure in content.figures}
+    pictures = {figure.name: picture_of(figure) for figure in content.figures}
     files = {f"{name}.svg": svg for name, svg in pictures.items()}
     files |= {f"{skipped.name}.svg": absent_picture(skipped) for skipped in content.skipped}
     files |= {f"{figure.name}.csv": to_csv(figure.rows, figure.columns) for figure in content.figures}
@@ -68,7 +68,8 @@ def render_files(content: Content) -> dict[str, str]:
     return files
 
 
-def _picture(figure: Figure) -> str:
+def picture_of(figure: Figure) -> str:
+    """Return a figure as SVG."""
     return str(vl_convert.vegalite_to_svg(figure.static_specification(), vega_lite_version())) + "\n"
 
 

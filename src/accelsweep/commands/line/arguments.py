@@ -48,6 +48,9 @@ Overrides = Annotated[
 SweepName = Annotated[str, typer.Argument(help="the sweep's name, as in sweeps/NAME", autocompletion=_SWEEPS)]
 AnySweep = Annotated[str | None, typer.Argument(help="the sweep's name (default: all)", autocompletion=_SWEEPS)]
 Sweeps = Annotated[list[str], typer.Argument(help="sweeps; several are merged by hardware", autocompletion=_SWEEPS)]
+HistorySources = Annotated[
+    list[str], typer.Argument(help="sweeps, archives, or a folder of archives", autocompletion=_SWEEPS)
+]
 Before = Annotated[str, typer.Argument(help="the sweep to compare with", autocompletion=_SWEEPS)]
 After = Annotated[str, typer.Argument(help="the sweep that may have changed", autocompletion=_SWEEPS)]
 Setting = Annotated[str, typer.Argument(help="the setting's name, or its beginning", autocompletion=_setting)]
@@ -68,6 +71,7 @@ Versions = Annotated[
     ),
 ]
 Jobs = Annotated[int | None, typer.Option("--jobs", "-j", min=1, help="Snakemake jobs at once")]
+DryRun = Annotated[bool, typer.Option("--dry-run", "-n", help="show the plan and write nothing")]
 TimeBudget = Annotated[str | None, typer.Option(help="start no run after this time: 90s, 30m, 2h")]
 UntilDecided = Annotated[
     bool,

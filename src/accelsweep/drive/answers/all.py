@@ -5,6 +5,7 @@ from __future__ import annotations
 from accelsweep.drive.answers.answer import Answer
 from accelsweep.drive.answers.checked import DoctorAnswer
 from accelsweep.drive.answers.compared import CompareAnswer
+from accelsweep.drive.answers.history import HistoryAnswer
 from accelsweep.drive.answers.listed import RunsAnswer
 from accelsweep.drive.answers.planned import PlanAnswer
 from accelsweep.drive.answers.projected import ProjectAnswer
@@ -17,6 +18,7 @@ ANSWERS: tuple[type[Answer], ...] = (
     StatusAnswer,
     RunsAnswer,
     CompareAnswer,
+    HistoryAnswer,
     ProjectAnswer,
     DoctorAnswer,
 )

@@ -9,7 +9,7 @@ import contextlib
 import os
 import shutil
 import stat
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 from accelsweep.base.errors import AccelsweepError, DamagedFile, InputError
@@ -40,32 +40,52 @@ def versions_named(repository: Repository, names: Sequence[str]) -> tuple[Versio
 
 
 @contextlib.contextmanager
-def trees_made(folder: SweepFolder, repository: Repository, versions: Iterable[Version]) -> Iterator[tuple[Tree, ...]]:
+def trees_made(
+    folder: SweepFolder, repository: Repository, versions: Sequence[Version], *, keep: bool = True
+) -> Iterator[tuple[Tree, ...]]:
     """Make the trees that are missing or altered; give them to the with-block, which plans the sweep.
 
-    If that fails and there is no plan, the trees are removed again, so that wrong input leaves no trace.
+    If that fails and there is no plan, the trees are removed again, so that wrong input leaves no trace. Without `keep`
+    those that were missing are removed in any case.
     """
     with _alone(folder):
+        missing = [version for version in versions if not folder.version(version.id).exists()]
         try:
             yield tuple(_made(folder, repository, version) for version in versions)
         except BaseException:  # still alone: another command's trees of this sweep are not taken from under it
             if not folder.manifest.exists():
                 remove_trees(folder, repository.checkout)
-                with contextlib.suppress(OSError):
-                    folder.root.rmdir()
+                _remove_empty(folder.root)
             raise
+        finally:
+            if not keep:
+                for version in missing:
+                    _make_writable(folder.version(version.id))
+                    remove_worktree(repository.checkout, folder.version(version.id))
+                _remove_empty(folder.versions, folder.root, folder.root.parent)
+
+
+def _remove_empty(*folders: Path) -> None:
+    for folder in folders:
+        with contextlib.suppress(OSError):  # it holds something, or is gone
+            folder.rmdir()
 
 
 @contextlib.contextmanager
-def trees_of(folder: SweepFolder, names: Sequence[str], pythons: Sequence[str]) -> Iterator[tuple[Tree, ...]]:
-    """Give the trees of commits, or what is known of environments, to the with-block, which plans the sweep."""
+def trees_of(
+    folder: SweepFolder, names: Sequence[str], pythons: Sequence[str], *, keep: bool = True
+) -> Iterator[tuple[Tree, ...]]:
+    """Give the trees of commits, or what is known of environments, to the with-block, which plans the sweep.
+
+    Without `keep` no new tree outlasts the block.
+    """
     if pythons and names:
         raise InputError(f"{names[0]} is a commit and --python an environment: compare the ones or the others")
     if pythons:
         yield environments(folder.home, pythons)
         return
     repository = Repository.around(folder.home)
-    with trees_made(folder, repository, versions_named(repository, names)) as trees:
+    with trees_made(folder, repository, versions_named(repository, names), keep=keep) as trees:
         yield trees
 
 

@@ -1,0 +1,119 @@
+"""The points of a history: the runs of one setting, on one machine, at one commit, in one sweep."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
+
+from accelsweep.analyse.findings.against_baseline import own_rate
+from accelsweep.analyse.findings.disturbance import disturbance
+from accelsweep.analyse.hardware import HardwareKind
+from accelsweep.analyse.merge import Part
+from accelsweep.analyse.runs import CellRuns, RunRow, group, in_order
+from accelsweep.analyse.statistics.changes import Level
+from accelsweep.base.errors import InputError
+from accelsweep.core.cell import cell_name
+from accelsweep.core.histories import LinePoint
+from accelsweep.core.versions import VERSION, version_id
+
+
+class LineKey(NamedTuple):
+    """What all points of a line have in common: the setting, its version apart, and the machine."""
+
+    cell: str
+    hardware: HardwareKind
+    machine: str | None
+    rate_metric: str
+
+
+@dataclass(frozen=True)
+class Found:
+    """A point with what the history needs beside it. `began` and `number` order points that share a sweep."""
+
+    key: LineKey
+    axes: Mapping[str, Any]
+    rate_unit: str
+    level: Level
+    began: str
+    number: int
+    point: LinePoint
+
+
+class _Place(NamedTuple):
+    """What tells the runs of a setting in one sweep apart into points."""
+
+    machine: str | None
+    commit: str | None
+    changed: bool | None
+
+
+def points_of(part: Part, seen: set[str], committed: Mapping[str, str], confidence: float) -> Iterator[Found]:
+    """Yield the points of a sweep. Records that are in `seen` were in another archive, and count once; it grows."""
+    rows = [row for row in in_order(part.runs) if row.record_sha256 not in seen]
+    seen |= {row.record_sha256 for row in rows if row.record_sha256 is not None}
+    began = min((row.started_at for row in rows if row.started_at), default="")
+    order = {version.name: number for number, version in enumerate(part.manifest.compared)}
+    for one in group(part.manifest, rows):
+        name = str(one.planned.axes.get(VERSION, ""))
+        for place, runs in _apart(one).items():
+            narrowed = replace(one, runs=tuple(runs))
+            if (rate := own_rate(narrowed, confidence)) is None or not runs[0].started_at:
+                continue
+            measured = min(run.started_at for run in runs if run.started_at)
+            yield Found(
+                key=LineKey(_cell_without_version(narrowed), one.hardware, place.machine, one.rate_metric),
+                axes={axis: value for axis, value in one.planned.axes.items() if axis != VERSION},
+                rate_unit=narrowed.rate_unit,
+                level=Level.of(list(narrowed.log_rates.values())),
+                began=began if order else measured,
+                number=order.get(name, 0),
+                point=LinePoint(
+                    source=part.name,
+                    version=name or None,
+                    commit=place.commit,
+                    local_changes=place.changed,
+                    committed=committed.get(place.commit or ""),
+                    measured=measured,
+                    rate=rate,
+                    disturbed=disturbance(narrowed),
+                    software=dict(runs[-1].software),
+                ),
+            )
+
+
+def commits_in(parts: Sequence[Part]) -> Collection[str]:
+    """Return the commits at which the runs of these sweeps were measured."""
+    places = (_place(run) for part in parts for run in part.runs if run.recorded)
+    return {place.commit for place in places if place.commit is not None}
+
+
+def refuse_without_rates(parts: Sequence[Part], found: Sequence[Found]) -> None:
+    """Raise InputError where no run of these sweeps has a rate."""
+    if not found:
+        named = ", ".join(part.name for part in parts)
+        raise InputError(f"no run in {named} has a rate, so there is no history: measure them first")
+
+
+def _apart(one: CellRuns) -> dict[_Place, list[RunRow]]:
+    places: dict[_Place, list[RunRow]] = {}
+    for run in one.rated:
+        places.setdefault(_place(run), []).append(run)
+    return places
+
+
+def _place(run: RunRow) -> _Place:
+    """Return where a run belongs. A version's commit is that of its tree, not the one that is checked out."""
+    commit, changed = run.git.get("commit"), run.git.get("dirty")
+    version = run.config.raw.get(VERSION) if run.config is not None and version_id(run.config.raw) else None
+    if isinstance(version, Mapping) and "commit" in version:
+        commit, changed = version["commit"], False
+    return _Place(run.machine, commit, changed)
+
+
+def _cell_without_version(one: CellRuns) -> str:
+    """Return the name that a setting has in sweeps without versions."""
+    raw = one.config.raw if one.config is not None else {}
+    if version_id(raw) is None:
+        return one.cell
+    return cell_name({key: value for key, value in raw.items() if key != VERSION})

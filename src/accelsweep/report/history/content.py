@@ -1,0 +1,136 @@
+"""The words, tables and figures of a history's page."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from accelsweep.core.cell import in_words
+from accelsweep.core.histories import History, Order
+from accelsweep.report import format as fmt
+from accelsweep.report.history.figure import LineFigure, amount_words, line_figure
+from accelsweep.report.history.tables import changes_table, points_table
+from accelsweep.report.table import ReportTable
+
+MOST_FIGURES = 24
+"""So many lines are drawn, those with changes first; the tables have all of them."""
+
+METHOD = (
+    "A point is the geometric mean of a setting's rates in one sweep, at one commit. Its line is Student's interval "
+    "over the blocks.",
+    "A line holds one setting on one machine. Machines are never mixed.",
+    "A regression tree over the points, pruned by Schwarz's criterion, proposes where the level changes.",
+    "A proposed change is kept if the t-interval of its step excludes that there is none.",
+    "Its noise is that of the points around their levels. It is never less than that of the blocks within the points.",
+    "The intervals of all places where a change could stand hold together.",
+    "Disturbed points are drawn as crosses, and count for no level.",
+)
+
+
+@dataclass(frozen=True)
+class HistoryContent:
+    """What the page shows. `notes` are about settings without a line or without an answer."""
+
+    title: str
+    headline: str
+    order: str
+    strip: tuple[str, ...]
+    notes: tuple[str, ...]
+    figures: tuple[LineFigure, ...]
+    tables: tuple[ReportTable, ...]
+    command: str
+
+
+def content_of(history: History, command: str) -> HistoryContent:
+    """Return the content of the page; `command` makes it again."""
+    titles = line_titles(history)
+    drawn = sorted(range(len(titles)), key=lambda number: not history.lines[number].changes)[:MOST_FIGURES]
+    figures = (line_figure(f"rate-{at}", titles[one], history.lines[one]) for at, one in enumerate(drawn, 1))
+    return HistoryContent(
+        title=f"History of {fmt.count(len(history.sources), 'sweep')}",
+        headline=headline(history),
+        order=order_words(history),
+        strip=_strip(history),
+        notes=(*notes(history, titles), *_undrawn(titles)),
+        figures=tuple(figures),
+        tables=(changes_table(history, titles), points_table(history, titles)),
+        command=command,
+    )
+
+
+def line_titles(history: History) -> list[str]:
+    """Return a name for each line: the setting in words, with the machine where there are several."""
+    labels = [in_words(line.axes) for line in history.lines]
+    machines = list(dict.fromkeys((line.hardware, line.machine) for line in history.lines))
+    if len(machines) == 1:
+        return _numbered(labels)
+    hardware = [line.hardware for line in history.lines]
+    twins = {name for name in hardware if len({machine for one, machine in machines if one == name}) > 1}
+    places = [
+        f"{line.hardware}, machine {str(line.machine)[:8]}" if line.hardware in twins else line.hardware
+        for line in history.lines
+    ]
+    return _numbered([f"{label}, {place}" for label, place in zip(labels, places, strict=True)])
+
+
+def _numbered(titles: Sequence[str]) -> list[str]:
+    """Return the titles, with the setting's name in files where two are the same."""
+    seen: dict[str, int] = {}
+    found = []
+    for title in titles:
+        seen[title] = seen.get(title, 0) + 1
+        found.append(f"{title} ({seen[title]})" if titles.count(title) > 1 else title)
+    return found
+
+
+def headline(history: History) -> str:
+    """Return the number of changes with the largest, or that there is none."""
+    changed = [(line, change) for line in history.lines for change in line.changes]
+    lines = fmt.count(len(history.lines), "line")
+    if not changed:
+        judged = any(not line.reason for line in history.lines)
+        return f"{'No change was found' if judged else 'There are too few points to find a change'} in {lines}"
+    line, change = max(changed, key=lambda pair: abs(pair[1].ratio.value - 1.0))
+    told = f"{amount_words(change)} at {line.points[change.at].name}"
+    if len(changed) == 1:
+        return f"1 change in {lines}: {told}"
+    return f"{len(changed)} changes in {lines}: the largest is {told}"
+
+
+def order_words(history: History) -> str:
+    """Return the sentence that says what the points are ordered by."""
+    by = "date of their commits" if history.order is Order.commit_date else "date of their measurement"
+    return f"Points are ordered by the {by}, because {history.order_reason}."
+
+
+def _strip(history: History) -> tuple[str, ...]:
+    days = sorted(point.measured[:10] for line in history.lines for point in line.points)
+    found = dict.fromkeys(point.software.get("torch", "") for line in history.lines for point in line.points)
+    torch = [version for version in found if version]
+    return (
+        fmt.count(sum(len(line.points) for line in history.lines), "point"),
+        *dict.fromkeys(line.hardware for line in history.lines),
+        *((f"torch {', '.join(torch)}",) if torch else ()),
+        f"measured {' to '.join(dict.fromkeys((days[0], days[-1])))}",
+        f"{fmt.share(history.confidence)} sure of all {fmt.count(history.family, 'place')} at once",
+    )
+
+
+def notes(history: History, titles: Sequence[str]) -> list[str]:
+    """Return what has no answer, and why: lines with few points, and settings with one. Equal reasons stand once."""
+    why: dict[str, list[str]] = {}
+    for title, line in zip(titles, history.lines, strict=True):
+        if line.reason:
+            why.setdefault(line.reason, []).append(title)
+    few = [f"{_named(lines)}: {reason}." for reason, lines in why.items()]
+    alone = [f"{_named(history.alone)}: one point only, on its machine."] if history.alone else []
+    return [*few, *alone]
+
+
+def _named(titles: Sequence[str]) -> str:
+    return titles[0] if len(titles) == 1 else f"{titles[0]}, and {fmt.count(len(titles) - 1, 'other')}"
+
+
+def _undrawn(titles: Sequence[str]) -> list[str]:
+    left = len(titles) - MOST_FIGURES
+    return [f"{fmt.count(left, 'further line')} without a figure; the tables have all of them."] if left > 0 else []

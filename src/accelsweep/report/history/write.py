@@ -1,0 +1,54 @@
+"""Write a history's page, its figures and its points below `reports/history/NAME`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from accelsweep.base.documents import sha256_text
+from accelsweep.core.histories import History
+from accelsweep.report.clean import clean_text
+from accelsweep.report.csvs import to_csv
+from accelsweep.report.history.content import METHOD, HistoryContent, content_of
+from accelsweep.report.markdown import escape, figure_text, table_text
+from accelsweep.report.page import render_charted
+from accelsweep.report.place import LONGEST
+from accelsweep.report.write import PAGE, picture_of, replace_files
+
+
+def history_folder(home: Path, sources: tuple[str, ...]) -> Path:
+    """Return `reports/history/A+B` for these sweeps; the name of many is cut, and ends in a digest of all."""
+    name = "+".join(sources)
+    if len(name) > LONGEST:
+        name = f"{sources[0]}+{len(sources) - 1}-more-{sha256_text(name)[:8]}"
+    return home / "reports" / "history" / name
+
+
+def write_history(history: History, target: Path, command: str) -> Path:
+    """Write the page with all that belongs to it to `target`; return the page. The same history gives the same bytes.
+
+    Raises AccelsweepError if the folder cannot be written.
+    """
+    content = content_of(History.model_validate(clean_text(history.model_dump())), command)
+    pictures = {figure.name: picture_of(figure) for figure in content.figures}
+    files = {f"{name}.svg": svg for name, svg in pictures.items()}
+    files |= {f"{figure.name}.csv": to_csv(figure.rows, figure.columns) for figure in content.figures}
+    files |= {f"{table.name}.csv": to_csv(table.data) for table in content.tables}
+    files["report.md"] = _markdown(content)
+    files[PAGE] = render_charted(
+        "history.html.j2", content.figures, content.tables, pictures, content=content, method=METHOD
+    )
+    replace_files(files, target)
+    for stale in {*target.glob("rate-*.svg"), *target.glob("rate-*.csv")}:
+        if stale.name not in files:
+            stale.unlink(missing_ok=True)  # of a history that had more lines
+    return target / PAGE
+
+
+def _markdown(content: HistoryContent) -> str:
+    parts = [f"# {escape(content.title)}", f"**{escape(content.headline)}**", escape(content.order)]
+    parts += [figure_text(figure) for figure in content.figures]
+    for table in content.tables:
+        parts += [f"## {table.title}", table_text(table)]
+    parts += ["\n".join(f"- {escape(line)}" for line in content.notes)] if content.notes else []
+    parts += ["## Method", "\n".join(f"{number}. {escape(line)}" for number, line in enumerate(METHOD, 1))]
+    return "\n\n".join(parts) + "\n"

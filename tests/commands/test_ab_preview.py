@@ -1,0 +1,68 @@
+"""`ab --dry-run` shows what would be measured, and the repository is afterwards as it was."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from own_repository import MODULE, git, repository, write
+
+from accelsweep.base.errors import InputError
+from accelsweep.commands.ab import preview_versions
+from accelsweep.commands.run import Request
+from accelsweep.drive.versions.repository import Repository
+from accelsweep.drive.versions.trees import trees_made, versions_named
+from accelsweep.state.folders import SweepFolder
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Path:
+    return repository(tmp_path / "für mich", {"toy.py": f"{MODULE}# slower\n"})
+
+
+def asking(*versions: str, **options: object) -> Request:
+    return Request(overrides=("experiment=toy",), versions=versions, compares=True, **options)  # type: ignore[arg-type]
+
+
+def below(home: Path) -> list[str]:
+    return sorted(str(path.relative_to(home)) for path in home.rglob("*") if ".git/objects" not in str(path))
+
+
+def test_it_prints_the_plan_and_leaves_neither_trees_nor_folders(
+    home: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write(home, {"toy.py": f"{MODULE}# edited\n"})
+    before = below(home)
+    preview_versions(home, asking("HEAD~1", "HEAD", "."), "slower:2%")
+    told = capsys.readouterr().out
+    assert "ab-toy, revision 1: 3 settings" in told
+    assert "2 blocks (2 new), 6 runs, 0 settled already" in told
+    assert below(home) == before
+    assert git(home, "worktree", "list").count("\n") == 0
+
+
+def test_trees_that_were_there_stay(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    folder, around = SweepFolder(home, "ab-toy"), Repository.around(home)
+    with trees_made(folder, around, versions_named(around, ("HEAD~1", "main"))) as (old, new):
+        pass
+    write(home, {"toy.py": f"{MODULE}# edited\n"})
+    preview_versions(home, asking("HEAD~1", "."), as_json=True)
+    assert json.loads(capsys.readouterr().out)["sweep"] == "ab-toy"
+    kept = {path.name for path in folder.versions.iterdir()}
+    assert kept == {old.version.id, new.version.id}
+
+
+@pytest.mark.parametrize(
+    ("request_", "fail_if", "why"),
+    [
+        (asking("HEAD~1", "mian"), None, r"no such commit \(did you mean 'main'\?\)"),
+        (asking("HEAD~1", "HEAD", profile="slurm"), None, "profile"),
+        (asking("HEAD~1", "HEAD"), "slow", "--fail-if 'slow' is not understood"),
+    ],
+)
+def test_wrong_input_is_told_and_leaves_nothing(home: Path, request_: Request, fail_if: str | None, why: str) -> None:
+    before = below(home)
+    with pytest.raises(InputError, match=why):
+        preview_versions(home, request_, fail_if)
+    assert below(home) == before
