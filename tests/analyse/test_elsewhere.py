@@ -75,3 +75,12 @@ def test_prices_go_by_a_devices_key_or_name(simulated: ModuleType) -> None:
     onto = Onto((datasheet("l4"), datasheet("t4"), datasheet("h100-sxm")), known)
     asked = {one.device: one.usd_per_hour for one in projected(simulated, onto=onto).devices if one.rate}
     assert asked == {"l4": 0.8, "t4": 0.5, "h100-sxm": None}
+
+
+def test_a_device_that_is_bought_has_a_price_too(simulated: ModuleType) -> None:
+    """The list of bought cards gave projections no price, because only hourly prices were looked up."""
+    card = {"usd": 1599, "lifetime_years": 3, "utilisation": 0.25, "watts": 450}
+    settings = simulated.make_manifest([SMALL], 1).settings
+    known = settings.model_validate({**settings.model_dump(), "prices": {"purchase": {"rtx4090": card}}}).prices
+    (found, *_) = projected(simulated, onto=Onto((datasheet("rtx4090"),), known)).devices
+    assert found.usd_per_hour == known.hourly["rtx4090"].usd_per_hour

@@ -50,8 +50,8 @@ class Onto:
 
     def usd_per_hour(self, one: Datasheet) -> float | None:
         """Return the price of one device's hour, None without one."""
-        names = (one.key, one.name, *one.reported)
-        return next((self.prices.devices[name].usd_per_hour for name in names if name in self.prices.devices), None)
+        found = self.prices.of_names((*one.reported, one.name, one.key))
+        return None if found is None else found[1].usd_per_hour
 
 
 def elsewhere(
