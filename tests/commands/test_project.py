@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from accelsweep.base.errors import InputError
-from accelsweep.commands.price_lists import read_prices
+from accelsweep.commands.line.price_lists import read_prices
 from accelsweep.commands.project import project_sweep
 from accelsweep.core.record import Record
 from accelsweep.core.traits import Traits

@@ -16,12 +16,13 @@ from accelsweep.analyse.runs import CellRuns
 from accelsweep.core.cell import in_words
 from accelsweep.core.findings import Choice
 from accelsweep.core.plans import Manifest
-from accelsweep.core.prices import Prices
+from accelsweep.core.prices import Bill, Prices
 from accelsweep.core.projections import Elsewhere, Projected, Unseen
 from accelsweep.core.traits import Traits
 from accelsweep.machine.peaks import Datasheet, datasheet, datasheet_of
 from accelsweep.plan.prices import usd_per_hour_on
 from accelsweep.project.fitted import fitted
+from accelsweep.project.monthly import break_even
 from accelsweep.project.parts import INFERENCE, TRAINING, TRAINING_32, Form
 from accelsweep.project.projection import Anchor, Workload, project
 from accelsweep.project.published import sources
@@ -53,6 +54,10 @@ class Onto:
         found = self.prices.of_names((*one.reported, one.name, one.key))
         return None if found is None else found[1].usd_per_hour
 
+    def bills(self, one: Datasheet) -> tuple[Bill, ...]:
+        """Return how one device can be paid for."""
+        return self.prices.bills((*one.reported, one.name, one.key))
+
 
 def elsewhere(
     groups: Sequence[CellRuns], choice: Choice | None, names: Mapping[HardwareKind, str], onto: Onto
@@ -71,6 +76,8 @@ def elsewhere(
     pairs = [(form, target) for form in forms for target in onto.devices]
     found = tuple(project(workload, anchor, target, form, onto.usd_per_hour(target)) for form, target in pairs)
     disturbed = any(doubt.disturbing for run in one.rated for doubt in run.doubts)
+    bills = _bills_here(one, onto)
+    found = tuple(_by_month(target, bills, onto) for target in found)
     return Elsewhere(
         cell=one.cell,
         label=in_words(one.planned.axes),
@@ -86,7 +93,24 @@ def elsewhere(
 
 def _alone(one: Projected) -> Projected:
     """Return a projection that is not compared with the measured rate."""
-    return one.model_copy(update={"ratio": None, "cheaper": ""})
+    return one.model_copy(update={"ratio": None, "cheaper": "", "monthly": ()})
+
+
+def _bills_here(one: CellRuns, onto: Onto) -> tuple[Bill, ...]:
+    """Return how the measured device can be paid for; what a price for its accelerator holds for, it is."""
+    assert one.effective is not None, "it was measured"
+    names = one.effective.device_names
+    keys = [sheet.key for name in names if (sheet := datasheet_of(name)) is not None]
+    return onto.prices.bills((*names, *keys, one.effective.accelerator))
+
+
+def _by_month(one: Projected, here: Sequence[Bill], onto: Onto) -> Projected:
+    """Return a projection with its break-evens: each way to pay for the device against each way to pay for this one."""
+    if one.ratio is None:
+        return one
+    there = onto.bills(datasheet(one.device))
+    found = tuple(break_even(ours, theirs, one.name, one.ratio) for ours in here for theirs in there)
+    return one.model_copy(update={"monthly": found})
 
 
 def _anchored(groups: Sequence[CellRuns], choice: Choice | None, names: Mapping[HardwareKind, str]) -> CellRuns | None:

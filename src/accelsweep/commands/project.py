@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from accelsweep.commands.price_lists import read_prices
+from accelsweep.commands.line.price_lists import read_prices
 from accelsweep.core.plans import Manifest
 from accelsweep.core.projections import Elsewhere
 from accelsweep.drive.console import Listing, say, show
@@ -63,6 +63,6 @@ def _noted(found: Elsewhere) -> dict[tuple[str, str], list[str]]:
     """Return what is said of projections beside the tables, each once with the names of its devices."""
     noted: dict[tuple[str, str], list[str]] = {}
     for one in found.devices:
-        for note in filter(None, (*one.notes, one.reason, one.cheaper)):
+        for note in filter(None, (*one.notes, one.reason, one.cheaper, *one.monthly)):
             noted.setdefault((one.form, note), []).append(one.name)
     return noted

@@ -161,11 +161,11 @@ class Prices(Verbatim):
         power = self.electricity.usd_per_kwh if self.electricity is not None else None
         rented = next((self.devices[name] for name in names if name in self.devices), None)
         bought = next((self.purchase[name] for name in names if name in self.purchase), None)
-        found = [] if rented is None else [Bill(0.0, rented.usd_per_hour, f"at {rented.usd_per_hour:g} USD/h")]
+        found = [] if rented is None else [Bill(0.0, rented.usd_per_hour, f"{rented.usd_per_hour:g} USD/h")]
         if bought is not None:
             monthly = bought.usd / (12 * bought.lifetime_years)
-            years = f"bought for {bought.usd:g} USD, kept {bought.lifetime_years:g} years"
-            found.append(Bill(monthly, bought.power_usd(power), years, bought.usd))
+            words = f"bought for {bought.usd:g} USD, kept {bought.lifetime_years:g} years"
+            found.append(Bill(monthly, bought.power_usd(power), words, bought.usd))
         return tuple(found)
 
 

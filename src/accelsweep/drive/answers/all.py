@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from accelsweep.drive.answers.advised import AdviseAnswer
 from accelsweep.drive.answers.answer import Answer
 from accelsweep.drive.answers.checked import DoctorAnswer
 from accelsweep.drive.answers.compared import CompareAnswer
@@ -18,6 +19,7 @@ ANSWERS: tuple[type[Answer], ...] = (
     RunsAnswer,
     CompareAnswer,
     ProjectAnswer,
+    AdviseAnswer,
     DoctorAnswer,
 )
 """In the order of the commands."""
