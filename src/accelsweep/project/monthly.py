@@ -34,10 +34,11 @@ def break_even(here: Bill, there: Bill, name: str, ratio: Range) -> str:
 def rent_or_buy(rented: Bill, bought: Bill, name: str) -> str:
     """Return from how many hours a month a device is cheaper bought than rented: prices alone tell."""
     found = _crossing(rented, bought, 1.0)
-    buying, renting = f"buying {name} ({bought.words})", f"renting it ({rented.words})"
     if found.hours is None or found.hours > MONTH:
-        return f"at any number of hours a month, {renting} is cheaper than {buying}"
-    return f"from {_short(found.hours)} hours a month on it, {buying} is cheaper than {renting}"
+        renting = f"renting {name} ({rented.words})"
+        return f"at any number of hours a month, {renting} is cheaper than buying it ({bought.words})"
+    buying = f"buying {name} ({bought.words})"
+    return f"from {_short(found.hours)} hours a month on it, {buying} is cheaper than renting it ({rented.words})"
 
 
 class _Crossing(NamedTuple):
