@@ -8,6 +8,7 @@ from typing import Any
 
 from accelsweep.analyse.analyse import analyse
 from accelsweep.analyse.elsewhere import USUAL, Onto
+from accelsweep.core.prices import Prices
 from accelsweep.core.projections import Elsewhere
 from accelsweep.core.record import Doubt
 from accelsweep.core.traits import Traits
@@ -84,3 +85,12 @@ def test_a_device_that_is_bought_has_a_price_too(simulated: ModuleType) -> None:
     known = settings.model_validate({**settings.model_dump(), "prices": {"purchase": {"rtx4090": card}}}).prices
     (found, *_) = projected(simulated, onto=Onto((datasheet("rtx4090"),), known)).devices
     assert found.usd_per_hour == known.hourly["rtx4090"].usd_per_hour
+
+
+def test_another_batch_is_projected_on_its_own(simulated: ModuleType) -> None:
+    """A CPU's batch is small. A GPU takes a larger one, at a higher rate."""
+    small, large = (projected(simulated, onto=Onto((datasheet("l4"),), Prices(), batch)) for batch in (None, 512))
+    assert (small.batch, large.batch) == (64, 512)
+    assert small.devices[0].rate is not None
+    assert large.devices[0].rate is not None
+    assert large.devices[0].rate.value > small.devices[0].rate.value

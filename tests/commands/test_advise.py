@@ -71,6 +71,7 @@ def test_the_answer_as_json_is_one_object(counted: SweepFolder, capsys: pytest.C
         ({"epochs": float("nan")}, "--epochs nan must be a number above 0"),
         ({"samples": -1}, "--samples -1 must be a number above 0"),
         ({"budget": -5}, "--budget -5 must be a number above 0"),
+        ({"batch": 0}, "--batch 0 must be a number above 0"),
         ({"deadline": "0h"}, "--deadline '0h' is no time above 0: write 90m, 24h, 3d or 2w"),
         ({"deadline": "soon"}, "--deadline 'soon' is no time above 0"),
         ({"deadline": "-3h"}, "--deadline '-3h' is no time above 0"),

@@ -23,7 +23,7 @@ SURFACE = {
     "publish": "NAME --tracking-uri",
     "compare": "BEFORE AFTER --fail-if --json",
     "project": "NAME --onto --prices --json",
-    "advise": "NAME --epochs --deadline --budget --samples --onto --prices --json",
+    "advise": "NAME --epochs --deadline --budget --samples --onto --prices --batch --json",
     "claims": "NAMES --minutes",
     "ui": "--port --open --tracking-uri",
     "doctor": "--json",

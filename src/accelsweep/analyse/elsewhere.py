@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from accelsweep.analyse.findings.cost import epoch_samples
 from accelsweep.analyse.hardware import HardwareKind
@@ -39,10 +39,14 @@ EXPECTED = {"16-mixed": "training-amp", "bf16-mixed": "training-amp", "32-true":
 
 @dataclass(frozen=True)
 class Onto:
-    """The devices to project onto, and prices by a device's key, its name, or the names that its driver has for it."""
+    """The devices to project onto, and prices by a device's key, its name, or the names that its driver has for it.
+
+    `batch` is that of one device; None takes the measured one.
+    """
 
     devices: tuple[Datasheet, ...]
     prices: Prices
+    batch: int | None = None
 
     @classmethod
     def usual(cls, manifest: Manifest) -> Onto:
@@ -73,6 +77,8 @@ def elsewhere(
         return Elsewhere(reason="not projected: every measured setting has several GPUs, and projections are for one")
     forms = FORMS_OF[one.config.task]
     workload, anchor = _workload(one, traits, forms), _anchor(one, rate, onto)
+    if onto.batch not in (None, workload.batch):  # a measured GPU tells nothing of its rate at another batch
+        workload, anchor = replace(workload, batch=onto.batch), replace(anchor, device=None)
     pairs = [(form, target) for form in forms for target in onto.devices]
     found = tuple(project(workload, anchor, target, form, onto.usd_per_hour(target)) for form, target in pairs)
     disturbed = any(doubt.disturbing for run in one.rated for doubt in run.doubts)

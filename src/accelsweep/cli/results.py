@@ -94,12 +94,13 @@ def advise(
         str | None, typer.Option(help="devices by their keys, e.g. h100-sxm,l4 (default: those with a price)")
     ] = None,
     prices: Annotated[str | None, typer.Option(help="lists of prices, e.g. cloud,bought, or files")] = None,
+    batch: Annotated[int | None, typer.Option(help="samples of a step on each device (default: as measured)")] = None,
     as_json: AsJson = False,
 ) -> None:
     """Say how much hardware a training takes, and which is the cheapest: measured here, or projected."""
     from accelsweep.commands.advise import Question, advise_training
 
-    asked = Question(epochs, samples, deadline, budget, onto, prices)
+    asked = Question(epochs, samples, deadline, budget, onto, prices, batch)
     advise_training(Path.cwd(), name, asked, as_json=as_json)
 
 

@@ -18,6 +18,7 @@ from accelsweep.drive.console import Listing, say, show
 from accelsweep.state.folders import existing_sweep
 
 if TYPE_CHECKING:
+    from accelsweep.analyse.elsewhere import Onto
     from accelsweep.core.findings import Findings
     from accelsweep.machine.peaks import Datasheet
 
@@ -36,6 +37,7 @@ class Question:
     budget: float | None = None
     onto: str | None = None
     prices: str | None = None
+    batch: int | None = None
 
 
 def advise_training(home: Path, name: str, asked: Question, *, as_json: bool = False) -> None:
@@ -43,14 +45,16 @@ def advise_training(home: Path, name: str, asked: Question, *, as_json: bool = F
     from accelsweep.analyse.advice.bounds import Terms
     from accelsweep.analyse.advice.offers import Training
     from accelsweep.analyse.advice.training import advise
+    from accelsweep.analyse.elsewhere import Onto
 
     epochs = _positive("--epochs", asked.epochs)
     terms = Terms(_hours(asked.deadline), None if asked.budget is None else _positive("--budget", asked.budget))
     given = None if asked.samples is None else _positive("--samples", asked.samples)
-    folder = existing_sweep(home, name)
-    manifest = Manifest.read(folder.manifest)
+    manifest = Manifest.read(existing_sweep(home, name).manifest)
     prices = manifest.settings.prices if asked.prices is None else read_prices(home, asked.prices)
-    findings = _findings(home, name, _devices(asked.onto, prices), prices)
+    if asked.batch is not None:
+        _positive("--batch", asked.batch)
+    findings = _findings(home, name, Onto(_devices(asked.onto, prices), prices, asked.batch))
     each = given or _epoch_samples(findings)
     found = advise(findings, prices, Training(each * epochs, epochs), terms)
     if as_json:
@@ -91,14 +95,13 @@ def _devices(onto: str | None, prices: Prices) -> tuple[Datasheet, ...]:
     return tuple(datasheet(key) for key in priced or USUAL)
 
 
-def _findings(home: Path, name: str, devices: tuple[Datasheet, ...], prices: Prices) -> Findings:
+def _findings(home: Path, name: str, onto: Onto) -> Findings:
     from accelsweep.analyse.analyse import analyse
     from accelsweep.analyse.collect import look_up
-    from accelsweep.analyse.elsewhere import Onto
 
     folder = existing_sweep(home, name)
     manifest = Manifest.read(folder.manifest)
-    found = analyse(look_up(folder, manifest), manifest, Onto(devices, prices))
+    found = analyse(look_up(folder, manifest), manifest, onto)
     if found.elsewhere is None:
         raise InputError(f"{name} has no measured run of a model, so there is nothing to advise from")
     if found.elsewhere.reason is not None:

@@ -52,8 +52,8 @@ def _choice(offers: Sequence[Offer], terms: Terms, which: str, bound: float) -> 
 
 
 def _of_ends(offers: Sequence[Offer], choice: Offer) -> Iterator[str]:
-    """Yield which end of which interval would make another offer the cheapest."""
-    own, rivals = usd_of(choice), _rivals(offers, choice)
+    """Yield which end of which interval would make another kind of device the cheapest: one kind errs as a whole."""
+    own, rivals = usd_of(choice), [one for one in _rivals(offers, choice) if one.name != choice.name]
     if own is None or own.high is None:
         return
     dearer = next((one for one in rivals if _cost(one, lambda span: span.value) < own.high), None)
@@ -67,8 +67,7 @@ def _of_ends(offers: Sequence[Offer], choice: Offer) -> Iterator[str]:
 def _of_prices(offers: Sequence[Offer], choice: Offer) -> Iterator[str]:
     """Yield the price at which the next cheapest kind of device would be the choice."""
     own = usd_of(choice)
-    rivals = [one for one in _rivals(offers, choice) if one.name != choice.name]
-    for rival in rivals[:1]:
+    for rival in [one for one in _rivals(offers, choice) if one.name != choice.name][:1]:
         usd = usd_of(rival)
         if own is not None and usd is not None and rival.usd_per_hour and own.value < usd.value:
             each = rival.usd_per_hour / rival.count * own.value / usd.value

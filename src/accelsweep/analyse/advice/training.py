@@ -81,8 +81,8 @@ def _assumed(findings: Findings, training: Training, offers: tuple[Offer, ...]) 
     yield "Hours are of steady steps. Validation, checkpoints and the wait for a machine come on top."
     if findings.elsewhere is not None:
         batch = count_of(findings.elsewhere.batch, "sample")
-        yield f"Every device has the measured batch of {batch}. Several have it each, which can change learning."
+        yield f"Every projected device has a batch of {batch}. Another batch in all can change what is learned."
     if any(one.usd_projected is not None for one in offers):
-        yield "Rent counts by the second. Whoever bills whole hours takes more."
+        yield "Rent counts by the second, and several devices cost as many times one. Offers of providers differ."
     if any(one.outlay_usd is not None for one in offers):
         yield "What is bought counts per hour of its stated lifetime and use. The budget must pay all of it at once."
