@@ -14,6 +14,7 @@ from accelsweep.base.digits import part_of
 from accelsweep.base.documents import Document, Frozen
 from accelsweep.core.accelerators import words_for
 from accelsweep.core.claims import ClaimVerdict
+from accelsweep.core.external import RowBeside
 from accelsweep.core.outcome import Outcome
 from accelsweep.core.prices import PriceUsed
 from accelsweep.core.projections import Elsewhere
@@ -307,7 +308,8 @@ class Findings(Document):
     with, `cost_gaps` says which costs no record of this sweep can give. `merged` names the sweeps that these findings
     were made of, where there are several; runs are then named SWEEP/RUN. `looks` are the numbers of blocks after which
     verdicts decided about more of them, empty where the number was fixed. `elsewhere` holds
-    projections, which are no findings; None where there is nothing to project.
+    projections, which are no findings; None where there is nothing to project. `external` are rows of others beside
+    merged sweeps, which are no findings either.
     """
 
     kind: ClassVar[str] = "findings"
@@ -351,7 +353,9 @@ class Findings(Document):
     origin: Origin = Field(default_factory=Origin)
     looks: tuple[int, ...] = ()
     elsewhere: Elsewhere | None = None
+    external: tuple[RowBeside, ...] = ()
 
     def body(self) -> dict[str, Any]:
         """Return the contents as plain data; those of a fixed number of blocks are what they always were."""
-        return self.model_dump(mode="json", exclude=None if self.looks else {"looks"})
+        late = {name for name in ("looks", "external") if not getattr(self, name)}
+        return self.model_dump(mode="json", exclude=late or None)
