@@ -97,6 +97,19 @@ def elsewhere(
     )
 
 
+def projected_cell(one: CellRuns, key: str, prices: Prices) -> Projected:
+    """Return the projection of one measured setting onto the board with this key, in its task's first form."""
+    sheet = datasheet(key)
+    forms = FORMS_OF.get(one.config.task, ()) if one.config is not None else ()
+    rate = _median(one, "samples_per_second")
+    traits = one.measured[0].traits if one.measured else None
+    if not forms or rate is None or not isinstance(traits, Traits) or _several_gpus(one):
+        why = traits if isinstance(traits, str) else "this setting has no rate of one device with its counts"
+        return Projected(device=key, name=sheet.name, form=forms[0].title if forms else "", reason=why)
+    onto = Onto((sheet,), prices)
+    return project(_workload(one, traits, forms), _anchor(one, rate, onto), sheet, forms[0], onto.usd_per_hour(sheet))
+
+
 def _alone(one: Projected) -> Projected:
     """Return a projection that is not compared with the measured rate."""
     return one.model_copy(update={"ratio": None, "cheaper": "", "monthly": ()})

@@ -17,7 +17,7 @@ from accelsweep.core.claims import ClaimVerdict
 from accelsweep.core.external import RowBeside
 from accelsweep.core.outcome import Outcome
 from accelsweep.core.prices import PriceUsed
-from accelsweep.core.projections import Elsewhere
+from accelsweep.core.projections import Elsewhere, Range
 from accelsweep.core.record import Doubt
 
 
@@ -241,7 +241,8 @@ class ClaimFinding(Frozen):
     `analogue` describes the smaller experiment of this figure; None for a figure of the claim itself. `differs` are the
     known reasons why the two may differ. `cell` and `against` name the cells that were measured, `labels` gives them in
     words (empty where none were), `doubts` are those of their runs. `published` are the values of others, by their
-    names.
+    names. `projected` is the value where it was projected onto the board `board`: then nothing was tested. `unit` is
+    that of a figure that is no ratio.
     """
 
     id: str
@@ -260,6 +261,16 @@ class ClaimFinding(Frozen):
     labels: tuple[str, ...]
     doubts: tuple[Doubt, ...] = ()
     published: dict[str, float] = Field(default_factory=dict)
+    projected: Range | None = None
+    board: str | None = None
+    unit: str | None = None
+
+    @property
+    def verdict_words(self) -> str:
+        """The verdict as prose; one on a projection begins with `projected:`."""
+        if self.projected is None:
+            return self.verdict.value
+        return f"projected: {'no figure claimed' if self.verdict is ClaimVerdict.measured else self.verdict.value}"
 
 
 class Rung(Frozen):
