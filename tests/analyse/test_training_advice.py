@@ -64,7 +64,7 @@ def found(simulated: ModuleType, rates: dict[str, float], devices: str = "l4,h10
 def projection(name: str, hours: float, usd: float, **fields: Any) -> Offer:
     """Return a projected offer whose ends lie a factor of 1.5 from its middle."""
     return Offer(
-        **{"tier": Tier.one, "name": name, "key": name, "usd_per_hour": usd / hours} | fields,
+        **{"tier": Tier.one, "name": name, "key": name, "usd_per_hour": usd / hours, "room": Room.fits} | fields,
         hours_projected=Range(value=hours, low=hours / 1.5, high=hours * 1.5),
         usd_projected=Range(value=usd, low=usd / 1.5, high=usd * 1.5),
     )
@@ -195,6 +195,13 @@ def test_bounds_are_kept_by_whole_intervals(span: Any, bound: float | None, expe
 def test_what_does_not_fit_in_memory_is_never_the_choice() -> None:
     answer = advised([projection("small", 1.0, 1.0, room=Room.too_large), projection("large", 1.0, 2.0)], TERMS)
     assert answer.offers[answer.choice or 0].name == "large"
+
+
+def test_what_may_not_fit_in_memory_is_no_sure_choice() -> None:
+    """Nobody knows before it is tried, and the answer must not depend on it."""
+    answer = advised([projection("unsure", 1.0, 1.0, room=Room.unsure), projection("large", 1.0, 2.0)], TERMS)
+    assert answer.offers[answer.choice or 0].name == "large"
+    assert advised([projection("unsure", 1.0, 1.0, room=Room.unsure)], TERMS).choice is None
 
 
 def test_what_must_be_bought_first_must_be_within_the_budget() -> None:

@@ -66,10 +66,14 @@ def ranked(offers: Sequence[Offer], terms: Terms) -> tuple[Offer, ...]:
 
 
 def standing(offer: Offer) -> int:
-    """Return 0 for an offer that surely keeps to both bounds, 1 for one that may, 2 for one that does not."""
+    """Return 0 for an offer that surely keeps to both bounds and fits in memory, 1 for one that may, 2 for the others.
+
+    What was measured here fitted.
+    """
     if offer.reason is not None or offer.room is Room.too_large or Fit.no in (offer.in_time, offer.in_budget):
         return 2
-    return 0 if offer.in_time is Fit.surely and offer.in_budget is Fit.surely else 1
+    fits = offer.measured or offer.room is Room.fits
+    return 0 if fits and offer.in_time is Fit.surely and offer.in_budget is Fit.surely else 1
 
 
 def sure_and_priced(offers: Sequence[Offer]) -> Offer | None:
