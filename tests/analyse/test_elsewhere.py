@@ -8,6 +8,7 @@ from typing import Any
 
 from accelsweep.analyse.analyse import analyse
 from accelsweep.analyse.elsewhere import USUAL, Onto
+from accelsweep.core.prices import Prices
 from accelsweep.core.projections import Elsewhere
 from accelsweep.core.record import Doubt
 from accelsweep.core.traits import Traits
@@ -75,3 +76,21 @@ def test_prices_go_by_a_devices_key_or_name(simulated: ModuleType) -> None:
     onto = Onto((datasheet("l4"), datasheet("t4"), datasheet("h100-sxm")), known)
     asked = {one.device: one.usd_per_hour for one in projected(simulated, onto=onto).devices if one.rate}
     assert asked == {"l4": 0.8, "t4": 0.5, "h100-sxm": None}
+
+
+def test_a_device_that_is_bought_has_a_price_too(simulated: ModuleType) -> None:
+    """The list of bought cards gave projections no price, because only hourly prices were looked up."""
+    card = {"usd": 1599, "lifetime_years": 3, "utilisation": 0.25, "watts": 450}
+    settings = simulated.make_manifest([SMALL], 1).settings
+    known = settings.model_validate({**settings.model_dump(), "prices": {"purchase": {"rtx4090": card}}}).prices
+    (found, *_) = projected(simulated, onto=Onto((datasheet("rtx4090"),), known)).devices
+    assert found.usd_per_hour == known.hourly["rtx4090"].usd_per_hour
+
+
+def test_another_batch_is_projected_on_its_own(simulated: ModuleType) -> None:
+    """A CPU's batch is small. A GPU takes a larger one, at a higher rate."""
+    small, large = (projected(simulated, onto=Onto((datasheet("l4"),), Prices(), batch)) for batch in (None, 512))
+    assert (small.batch, large.batch) == (64, 512)
+    assert small.devices[0].rate is not None
+    assert large.devices[0].rate is not None
+    assert large.devices[0].rate.value > small.devices[0].rate.value

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from accelsweep.analyse.findings.named import named
+from accelsweep.analyse.claims.named import named
 from accelsweep.analyse.hardware import HardwareKind
 from accelsweep.analyse.runs import CellRuns, RunRow
 from accelsweep.core.config import CellConfig

@@ -24,6 +24,7 @@ SURFACE = {
     "compare": "BEFORE AFTER --fail-if --json",
     "history": "NAMES --json",
     "project": "NAME --onto --prices --json",
+    "advise": "NAME --epochs --deadline --budget --samples --onto --prices --batch --json",
     "claims": "NAMES --minutes",
     "ui": "--port --open --tracking-uri",
     "doctor": "OVERRIDES --job --json",

@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from accelsweep.base.errors import InputError
-from accelsweep.commands.project import project_sweep, read_prices
+from accelsweep.commands.line.price_lists import read_prices
+from accelsweep.commands.project import project_sweep
 from accelsweep.core.record import Record
 from accelsweep.core.traits import Traits
 from accelsweep.state.folders import SweepFolder
@@ -56,5 +57,14 @@ def test_prices_are_found_by_path_and_by_name(tmp_path: Path) -> None:
     (tmp_path / "bad.yaml").write_text("devices: {l4: free}")
     with pytest.raises(InputError, match="holds no prices"):
         read_prices(tmp_path, "bad.yaml")
-    with pytest.raises(InputError, match="no prices 'none'"):
-        read_prices(tmp_path, "none")
+    with pytest.raises(InputError, match=r"no prices 'clod' \(did you mean 'cloud'\?\)"):
+        read_prices(tmp_path, "clod")
+
+
+def test_several_lists_are_one_and_the_first_counts(tmp_path: Path) -> None:
+    (tmp_path / "mine.yaml").write_text("devices: {l4: 0.1}")
+    found = read_prices(tmp_path, "mine.yaml,cloud,bought")
+    assert found.devices["l4"].usd_per_hour == 0.1
+    assert found.devices["t4"].usd_per_hour == 0.5904
+    assert found.purchase["rtx4090"].usd == 1599
+    assert found.electricity is not None

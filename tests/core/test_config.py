@@ -36,6 +36,7 @@ WORKLOADS = "workloads"
 """What is trained is handed plain mappings: its source is part of each record's fingerprint, so it knows no types."""
 
 NOT_A_CONFIG = {
+    ("analyse/advice/offers.py", "cell.effective"): "the settings really in force, a column of the findings",
     ("core/config.py", "self.raw"): "the module that parses: the model behind the accelerator",
     ("core/config.py", "self.data"): "a data set's own key, which is called like one of ours",
     ("core/findings.py", "self.effective"): "the settings really in force, a column of the findings",
@@ -48,6 +49,7 @@ NOT_A_CONFIG = {
     ("plan/refusals/check.py", "config"): "the module that parses: it looks for keys that nobody knows",
     ("plan/refusals/check.py", "values"): "the module that parses",
     ("project/published.py", "row"): "a row of the published models",
+    ("project/scaling.py", "row"): "a row of the published scaling",
     ("rank/loops/raw_loop.py", "found"): "what a module's configure_optimizers returned",
     ("report/figures/drift.py", "row"): "a row of a chart",
     ("report/figures/memory.py", "cell.axes"): "swept keys with their values",

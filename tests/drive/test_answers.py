@@ -48,9 +48,17 @@ FORM = {
     "ProjectAnswer": "sweep reason cell label here batch rate_here disturbed devices unseen sources",
     "Projected": (
         "device name form reason rate ratio usd_per_hour usd_per_million_samples usd_per_epoch "
-        "joules_per_sample_at_most room limit cheaper notes source"
+        "joules_per_sample_at_most room limit cheaper monthly notes source"
     ),
     "Range": "value low high",
+    "AdviseAnswer": (
+        "sweep epochs samples deadline_hours budget_usd headline tier choice offers changes next_steps "
+        "monthly assumptions"
+    ),
+    "Offer": (
+        "tier name count key form reason hours_measured usd_measured hours_projected usd_projected usd_per_hour paid "
+        "outlay_usd room in_time in_budget notes source"
+    ),
     "Unseen": "form count networks devices median_error coverage",
     "DoctorAnswer": "able checks",
     "CheckResult": "ok what found remedy",

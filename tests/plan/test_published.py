@@ -66,3 +66,10 @@ def test_a_row_that_is_not_the_only_one_or_of_another_unit_is_refused(home, thei
 def test_a_claim_whose_rows_were_not_imported_says_how(home, own_conf):
     with pytest.raises(InputError, match="accelsweep import FILE --from SOURCE"):
         planned(home, own_conf, "model: resnet50")
+
+
+def test_a_figure_on_a_board_that_is_not_known_is_refused(home: Path, own_conf, theirs: None):
+    text = CLAIM.replace("UNIT, published: {RTX 3090: {rows: timm-theirs, WANTED}, me: 3}", "1/s, projected: l44")
+    own_conf({"experiment/claimed.yaml": text})
+    with pytest.raises(InputError, match=r"no board 'l44' \(did you mean 'l4'\?\)"):
+        make_plan(home, ["experiment=claimed"])

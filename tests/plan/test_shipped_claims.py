@@ -25,6 +25,11 @@ STATED = {
     "data_parallel",
     "inference_energy",
     "feature_extraction",
+    "cost_units",
+    "same_power_less_money",
+    "hardware_tiers",
+    "choose_gpu",
+    "order_of_magnitude",
 }
 
 
@@ -36,8 +41,13 @@ def named(plan: Plan, selection: dict[str, Any]) -> list[Any]:
 def selections(plan: Plan, *, analogue: bool):
     for claim in plan.manifest.settings.report.claims:
         figures = claim.figures if not analogue else claim.analogue.figures if claim.analogue else ()
-        for figure in figures:
-            yield from (side for side in (figure.cell, figure.against) if side is not None)
+        for figure in (figure for figure in figures if not figure.sweeps):
+            sides = [side for side in (figure.cell, figure.against) if side is not None]
+            if figure.over is None:
+                yield from sides
+                continue
+            for value in {cell.axes[figure.over] for cell in plan.manifest.cells}:
+                yield from ({**side, figure.over: value} for side in sides)
 
 
 @pytest.fixture(params=NAMES)

@@ -2,6 +2,7 @@
 
 from example_sweep import build_example_sweep
 
+from accelsweep.core.external import ExternalResults, ExternalRow
 from accelsweep.core.findings import Findings
 from accelsweep.drive.finish import report
 from accelsweep.report.place import LONGEST, MergedPlace, merged_name
@@ -39,3 +40,24 @@ def test_two_sweeps_become_one_report_with_the_steps_of_both(tmp_path):
 def test_one_sweep_named_twice_is_that_sweep(tmp_path):
     build_example_sweep(tmp_path, "one")
     assert report(tmp_path, ["one", "one"]) == tmp_path / "reports" / "one" / "index.html"
+
+
+def test_imported_rows_stand_in_a_merged_report_and_change_no_number(tmp_path):
+    """They have a table of their own, with their source; the findings are otherwise the same."""
+    for name in ("one", "two"):
+        build_example_sweep(tmp_path, name)
+    report(tmp_path, ["one", "two"])
+    place = MergedPlace(tmp_path, ("one", "two"))
+    before = Findings.read(place.findings)
+    row = ExternalRow(model="small_cnn", task="training", value=1234.5, unit="1/s", device="RTX 3090", devices=1)
+    rows = ExternalResults(source="timm", file="theirs.csv", sha256="0" * 64, rows=(row,))
+    (tmp_path / "external").mkdir()
+    rows.write(tmp_path / "external" / "timm-theirs.json")
+    text = report(tmp_path, ["one", "two"]).with_name("report.md").read_text("utf-8")
+    assert "## Measured by others" in text
+    assert "timm theirs.csv" in text.replace("\\", "")
+    assert "1,234.5 samples/s" in text
+    after = Findings.read(place.findings)
+    assert [one.row for one in after.external] == [row]
+    assert after.model_copy(update={"external": ()}) == before
+    assert "Measured by others" not in report(tmp_path, ["one"]).read_text("utf-8")

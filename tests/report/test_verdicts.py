@@ -49,6 +49,16 @@ def test_the_first_sentence_counts_claims_and_leaves_analogues_apart(sweeps):
     )
 
 
+def test_a_projection_never_counts_as_tested(sweeps, tmp_path):
+    span = {"value": 30, "low": 20, "high": 45}
+    one = figure("cost", ClaimVerdict.more, projected=span, board="l4", reason="")
+    page = write_verdicts(tmp_path, [sweeps[0].model_copy(update={"claims": (one,)})], {})
+    assert "1 claim with 1 figure: 0 tested here, 1 only projected." in page.read_text()
+    text = (page.parent / "report.md").read_text()
+    assert "projected: more than claimed" in text
+    assert "projected onto l4: about 30x, 20 to 45" in text
+
+
 def test_a_claim_that_found_no_time_says_so_with_the_command_that_runs_it(sweeps):
     assert Verdicts(tuple(sweeps), WHY_NOT).waiting == ("matmul was not run: the 30 minutes were spent; run two",)
 

@@ -6,6 +6,7 @@ import sys
 
 from accelsweep.analyse.analyse import analyse
 from accelsweep.analyse.collect import collect
+from accelsweep.analyse.others import other_sweeps
 from accelsweep.core.plans import Manifest
 from accelsweep.state.entry import answer, planned_sweep, sweep_parser
 from accelsweep.state.folders import SweepFolder
@@ -19,7 +20,8 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def _write_findings(folder: SweepFolder) -> None:
-    analyse(collect(folder), Manifest.read(folder.manifest)).write(folder.findings)
+    manifest = Manifest.read(folder.manifest)
+    analyse(collect(folder), manifest, others=other_sweeps(folder, manifest)).write(folder.findings)
     bring_all_back(folder)
 
 

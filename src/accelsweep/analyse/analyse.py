@@ -5,12 +5,14 @@ A pure function: the same records give the same findings to the last digit, what
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from accelsweep.analyse.advice.weigh import weigh
 from accelsweep.analyse.advice.words import command
-from accelsweep.analyse.elsewhere import Onto, elsewhere
+from accelsweep.analyse.claims.judge import judge_claims
+from accelsweep.analyse.claims.wide import WideFigures
+from accelsweep.analyse.elsewhere import Onto, elsewhere, projected_cell
 from accelsweep.analyse.findings.against_baseline import (
     Rules,
     against_baseline,
@@ -18,7 +20,6 @@ from accelsweep.analyse.findings.against_baseline import (
 )
 from accelsweep.analyse.findings.batch import batch_curves
 from accelsweep.analyse.findings.cell import Context, counted, finding_of
-from accelsweep.analyse.findings.claims import judge_claims
 from accelsweep.analyse.findings.cost import costs, gaps, note, used
 from accelsweep.analyse.findings.doubts import outlying_runs, overlapping_runs, sweep_doubts
 from accelsweep.analyse.findings.ladder import ladders
@@ -34,11 +35,17 @@ from accelsweep.core.findings import ClaimFinding, Estimate, Findings
 from accelsweep.core.plans import Manifest
 from accelsweep.core.prices import PriceUsed
 
+Others = Mapping[str, Sequence[CellRuns]]
+"""The runs of other sweeps, by their names, for claims that name them."""
 
-def analyse(runs: Iterable[RunRow], manifest: Manifest, onto: Onto | None = None) -> Findings:
+
+def analyse(
+    runs: Iterable[RunRow], manifest: Manifest, onto: Onto | None = None, others: Others | None = None
+) -> Findings:
     """Return the findings of the sweep that `manifest` plans from the runs that `collect` found.
 
     `onto` says for which devices there are projections, and with which prices: the usual ones with the sweep's.
+    `others` has the sweeps that the claims' figures name.
     """
     rows = in_order(runs)
     groups = group(manifest, rows)
@@ -87,7 +94,7 @@ def analyse(runs: Iterable[RunRow], manifest: Manifest, onto: Onto | None = None
         costs_note=money.note,
         cost_gaps=money.gaps,
         prices=money.prices,
-        claims=_claims(manifest, groups),
+        claims=_claims(manifest, groups, others or {}),
         ladder=ladders(groups, manifest.settings.report.ladder, rules, names),
         origin=origin_of(rows),
         looks=tuple(rules.looks),
@@ -120,7 +127,12 @@ def _costs(groups: Sequence[CellRuns], manifest: Manifest, family: Family) -> tu
     return found, _Money(note(prices, found), gaps(groups, found), used(groups, found, prices))
 
 
-def _claims(manifest: Manifest, groups: Sequence[CellRuns]) -> tuple[ClaimFinding, ...]:
+def _claims(manifest: Manifest, groups: Sequence[CellRuns], others: Others) -> tuple[ClaimFinding, ...]:
     rules, prices = manifest.settings.analysis, manifest.settings.prices
     known = [priced(one, prices) for one in groups]
-    return judge_claims(manifest.settings.report.claims, known, rules.confidence, rules.across)
+    wide = WideFigures(
+        {name: [priced(one, prices) for one in runs] for name, runs in others.items()},
+        lambda one, key: projected_cell(one, key, prices),
+        rules.across,
+    )
+    return judge_claims(manifest.settings.report.claims, known, rules.confidence, rules.across, wide)

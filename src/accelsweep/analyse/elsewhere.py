@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from accelsweep.analyse.findings.cost import epoch_samples
 from accelsweep.analyse.hardware import HardwareKind
@@ -16,12 +16,13 @@ from accelsweep.analyse.runs import CellRuns
 from accelsweep.core.cell import in_words
 from accelsweep.core.findings import Choice
 from accelsweep.core.plans import Manifest
-from accelsweep.core.prices import Prices
+from accelsweep.core.prices import Bill, Prices
 from accelsweep.core.projections import Elsewhere, Projected, Unseen
 from accelsweep.core.traits import Traits
 from accelsweep.machine.peaks import Datasheet, datasheet, datasheet_of
 from accelsweep.plan.prices import usd_per_hour_on
 from accelsweep.project.fitted import fitted
+from accelsweep.project.monthly import break_even
 from accelsweep.project.parts import INFERENCE, TRAINING, TRAINING_32, Form
 from accelsweep.project.projection import Anchor, Workload, project
 from accelsweep.project.published import sources
@@ -38,10 +39,14 @@ EXPECTED = {"16-mixed": "training-amp", "bf16-mixed": "training-amp", "32-true":
 
 @dataclass(frozen=True)
 class Onto:
-    """The devices to project onto, and prices by a device's key, its name, or the names that its driver has for it."""
+    """The devices to project onto, and prices by a device's key, its name, or the names that its driver has for it.
+
+    `batch` is that of one device; None takes the measured one.
+    """
 
     devices: tuple[Datasheet, ...]
     prices: Prices
+    batch: int | None = None
 
     @classmethod
     def usual(cls, manifest: Manifest) -> Onto:
@@ -50,8 +55,12 @@ class Onto:
 
     def usd_per_hour(self, one: Datasheet) -> float | None:
         """Return the price of one device's hour, None without one."""
-        names = (one.key, one.name, *one.reported)
-        return next((self.prices.devices[name].usd_per_hour for name in names if name in self.prices.devices), None)
+        found = self.prices.of_names((*one.reported, one.name, one.key))
+        return None if found is None else found[1].usd_per_hour
+
+    def bills(self, one: Datasheet) -> tuple[Bill, ...]:
+        """Return how one device can be paid for."""
+        return self.prices.bills((*one.reported, one.name, one.key))
 
 
 def elsewhere(
@@ -68,9 +77,13 @@ def elsewhere(
         return Elsewhere(reason="not projected: every measured setting has several GPUs, and projections are for one")
     forms = FORMS_OF[one.config.task]
     workload, anchor = _workload(one, traits, forms), _anchor(one, rate, onto)
+    if onto.batch not in (None, workload.batch):  # a measured GPU tells nothing of its rate at another batch
+        workload, anchor = replace(workload, batch=onto.batch), replace(anchor, device=None)
     pairs = [(form, target) for form in forms for target in onto.devices]
     found = tuple(project(workload, anchor, target, form, onto.usd_per_hour(target)) for form, target in pairs)
     disturbed = any(doubt.disturbing for run in one.rated for doubt in run.doubts)
+    bills = _bills_here(one, onto)
+    found = tuple(_by_month(target, bills, onto) for target in found)
     return Elsewhere(
         cell=one.cell,
         label=in_words(one.planned.axes),
@@ -84,9 +97,39 @@ def elsewhere(
     )
 
 
+def projected_cell(one: CellRuns, key: str, prices: Prices) -> Projected:
+    """Return the projection of one measured setting onto the board with this key, in its task's first form."""
+    sheet = datasheet(key)
+    forms = FORMS_OF.get(one.config.task, ()) if one.config is not None else ()
+    rate = _median(one, "samples_per_second")
+    traits = one.measured[0].traits if one.measured else None
+    if not forms or rate is None or not isinstance(traits, Traits) or _several_gpus(one):
+        why = traits if isinstance(traits, str) else "this setting has no rate of one device with its counts"
+        return Projected(device=key, name=sheet.name, form=forms[0].title if forms else "", reason=why)
+    onto = Onto((sheet,), prices)
+    return project(_workload(one, traits, forms), _anchor(one, rate, onto), sheet, forms[0], onto.usd_per_hour(sheet))
+
+
 def _alone(one: Projected) -> Projected:
     """Return a projection that is not compared with the measured rate."""
-    return one.model_copy(update={"ratio": None, "cheaper": ""})
+    return one.model_copy(update={"ratio": None, "cheaper": "", "monthly": ()})
+
+
+def _bills_here(one: CellRuns, onto: Onto) -> tuple[Bill, ...]:
+    """Return how the measured device can be paid for; what a price for its accelerator holds for, it is."""
+    assert one.effective is not None, "it was measured"
+    names = one.effective.device_names
+    keys = [sheet.key for name in names if (sheet := datasheet_of(name)) is not None]
+    return onto.prices.bills((*names, *keys, one.effective.accelerator))
+
+
+def _by_month(one: Projected, here: Sequence[Bill], onto: Onto) -> Projected:
+    """Return a projection with its break-evens: each way to pay for the device against each way to pay for this one."""
+    if one.ratio is None:
+        return one
+    there = onto.bills(datasheet(one.device))
+    found = tuple(break_even(ours, theirs, one.name, one.ratio) for ours in here for theirs in there)
+    return one.model_copy(update={"monthly": found})
 
 
 def _anchored(groups: Sequence[CellRuns], choice: Choice | None, names: Mapping[HardwareKind, str]) -> CellRuns | None:

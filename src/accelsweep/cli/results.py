@@ -96,6 +96,27 @@ def project(
 
 
 @app.command()
+def advise(
+    name: SweepName,
+    epochs: Annotated[float, typer.Option(help="passes over the data that the training takes")],
+    deadline: Annotated[str | None, typer.Option(help="when it must be done: 90m, 24h, 3d, 2w")] = None,
+    budget: Annotated[float | None, typer.Option(help="what it may cost, in USD")] = None,
+    samples: Annotated[float | None, typer.Option(help="samples of an epoch (default: those of the data set)")] = None,
+    onto: Annotated[
+        str | None, typer.Option(help="devices by their keys, e.g. h100-sxm,l4 (default: those with a price)")
+    ] = None,
+    prices: Annotated[str | None, typer.Option(help="lists of prices, e.g. cloud,bought, or files")] = None,
+    batch: Annotated[int | None, typer.Option(help="samples of a step on each device (default: as measured)")] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Say how much hardware a training takes, and which is the cheapest: measured here, or projected."""
+    from accelsweep.commands.advise import Question, advise_training
+
+    asked = Question(epochs, samples, deadline, budget, onto, prices, batch)
+    advise_training(Path.cwd(), name, asked, as_json=as_json)
+
+
+@app.command()
 def publish(name: SweepName, tracking_uri: TrackingUri = None) -> None:
     """Copy the sweep's records to MLflow. Only missing and changed runs are sent."""
     from accelsweep.commands.publishing import publish_now

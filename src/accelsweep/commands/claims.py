@@ -20,7 +20,7 @@ from accelsweep.base.errors import (
 from accelsweep.core.findings import Findings
 from accelsweep.drive.console import Listing, Marked, say, show
 from accelsweep.drive.head import held
-from accelsweep.drive.looks import look_of_claim
+from accelsweep.drive.looks import Look, look_of_claim
 from accelsweep.state.folders import SweepFolder
 
 if TYPE_CHECKING:
@@ -126,10 +126,11 @@ def _tell(home: Path, found: Sequence[Findings], why_not: Mapping[str, str]) -> 
     headings = ("claim", "figure", "claimed", "measured here", "verdict", "doubts")
     rows: list[tuple[str | Marked, ...]] = []
     for claim in (claim for one in found for claim in one.claims):
-        measured = value_words(claim) if claim.measured else "-"
+        measured = value_words(claim) if claim.measured or claim.projected else "-"
         kind = f"{claim.id} (analogue)" if claim.analogue else claim.id
         doubts = ", ".join(dict.fromkeys(doubt.code for doubt in claim.doubts)) or "-"
-        verdict = Marked(claim.verdict, look_of_claim(claim.verdict))
+        look = Look.plain if claim.projected else look_of_claim(claim.verdict)
+        verdict = Marked(claim.verdict_words, look)
         rows.append((kind, claim.figure or "", claim.claimed, measured, verdict, doubts))
     absent = sorted(why_not.keys() - {one.sweep for one in found})
     rows += [(sweep, "", "-", "-", f"not run: {why_not[sweep]}", "-") for sweep in absent]

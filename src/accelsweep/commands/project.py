@@ -5,10 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from accelsweep.base.errors import InputError
-from accelsweep.base.shipped import config_folders
+from accelsweep.commands.line.price_lists import read_prices
 from accelsweep.core.plans import Manifest
-from accelsweep.core.prices import Prices
 from accelsweep.core.projections import Elsewhere
 from accelsweep.drive.console import Listing, say, show
 from accelsweep.report.elsewhere.table import TITLE, TITLES, elsewhere_entries, sentences
@@ -47,25 +45,6 @@ def _onto(home: Path, manifest: Manifest, onto: str | None, prices: str | None) 
     return Onto(devices, usual.prices if prices is None else read_prices(home, prices))
 
 
-def read_prices(home: Path, given: str) -> Prices:
-    """Return the prices in the file `given`, or in `conf/prices/GIVEN.yaml` here or as shipped."""
-    from omegaconf import OmegaConf
-    from omegaconf.errors import OmegaConfBaseException
-    from pydantic import ValidationError
-    from yaml import YAMLError
-
-    places = [home / given, *(folder / "prices" / f"{given}.yaml" for folder in config_folders(home))]
-    path = next((place for place in places if place.is_file()), None)
-    if path is None:
-        raise InputError(f"no prices {given!r}: neither a file of this name nor conf/prices/{given}.yaml is there")
-    try:
-        return Prices.model_validate(OmegaConf.to_container(OmegaConf.load(path), resolve=True))
-    except (OmegaConfBaseException, YAMLError, UnicodeDecodeError) as error:
-        raise InputError(f"{path} is no YAML: {error}") from error
-    except ValidationError as error:
-        raise InputError(f"{path} holds no prices: {error.errors()[0]['msg']}") from error
-
-
 def _print(name: str, found: Elsewhere) -> None:
     if found.reason is not None:
         say(found.reason)
@@ -84,6 +63,6 @@ def _noted(found: Elsewhere) -> dict[tuple[str, str], list[str]]:
     """Return what is said of projections beside the tables, each once with the names of its devices."""
     noted: dict[tuple[str, str], list[str]] = {}
     for one in found.devices:
-        for note in filter(None, (*one.notes, one.reason, one.cheaper)):
+        for note in filter(None, (*one.notes, one.reason, one.cheaper, *one.monthly)):
             noted.setdefault((one.form, note), []).append(one.name)
     return noted

@@ -99,6 +99,19 @@ def bounds(claimed: float | str, tolerance: float | None = None) -> Bounds:
     return Bounds(low / slack, high * slack)
 
 
+def decide(low: float | None, high: float | None, agreeing: Bounds) -> ClaimVerdict:
+    """Return the interval's verdict: wholly within the agreeing values, wholly above, wholly below, or undecided."""
+    if low is None or high is None:
+        return ClaimVerdict.undecided
+    if agreeing.highest is not None and low > agreeing.highest:
+        return ClaimVerdict.more
+    if agreeing.lowest is not None and high < agreeing.lowest:
+        return ClaimVerdict.less
+    above = agreeing.lowest is None or low >= agreeing.lowest
+    below = agreeing.highest is None or high <= agreeing.highest
+    return ClaimVerdict.agrees if above and below else ClaimVerdict.undecided
+
+
 def _claimed(value: float | str | None) -> float | str | None:
     try:
         if value is not None:
@@ -121,6 +134,10 @@ class ClaimFigure(Frozen):
     with an outcome (`outcome.diverged`). `claimed` is read by `bounds`; None claims nothing, and the value is only
     measured. A figure of a single cell states its `unit`. `published` are the values that others measured, by their
     names, or the external rows that hold them. They are shown beside ours. A plan holds values only.
+
+    `over` names an axis, and `sweeps` names sweeps: the figure is then the geometric mean over its values, or over
+    them, and its interval is one over these workloads. `projected` is the key of a board: the metric of `cell` is then
+    what is projected onto that board, and no measurement.
     """
 
     name: Words | None = None
@@ -130,6 +147,9 @@ class ClaimFigure(Frozen):
     against: Selection | None = None
     unit: Words | None = None
     tolerance: Annotated[float | None, Field(gt=0, lt=1)] = None
+    over: Words | None = None
+    sweeps: tuple[Words, ...] = ()
+    projected: Words | None = None
     published: dict[str, float | Quoted] = Field(default_factory=dict)
 
     @property
@@ -156,6 +176,19 @@ class ClaimFigure(Frozen):
                 raise ValueError(f"{self.metric!r} is no outcome; there are: {', '.join(known)}")
             if self.against is not None:
                 raise ValueError("the share of an outcome is that of one setting, and may be 0: it takes no `against`")
+        return self
+
+    @property
+    def wide(self) -> bool:
+        """Whether the figure is over several workloads, or about a device that was not measured."""
+        return self.over is not None or bool(self.sweeps) or self.projected is not None
+
+    @model_validator(mode="after")
+    def _goes_over_one_thing(self) -> ClaimFigure:
+        if self.over is not None and self.sweeps:
+            raise ValueError("a figure goes over the values of an axis, or over sweeps: leave out `over` or `sweeps`")
+        if self.wide and self.metric.startswith("outcome."):
+            raise ValueError("the share of an outcome is that of one setting here: no `over`, `sweeps` or `projected`")
         return self
 
     @model_validator(mode="after")

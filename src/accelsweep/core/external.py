@@ -61,6 +61,14 @@ class ExternalResults(Document):
     rows: Annotated[tuple[ExternalRow, ...], Field(min_length=1)]
 
 
+class RowBeside(Frozen):
+    """An external row that a report of several sweeps shows beside them: its `source`, and the `file` it came from."""
+
+    source: Text
+    file: Text
+    row: ExternalRow
+
+
 class Quoted(Frozen):
     """A row of `external/ROWS.json` that a claim shows beside its value: the one that has all of these values."""
 

@@ -14,9 +14,10 @@ from accelsweep.base.digits import part_of
 from accelsweep.base.documents import Document, Frozen
 from accelsweep.core.accelerators import words_for
 from accelsweep.core.claims import ClaimVerdict
+from accelsweep.core.external import RowBeside
 from accelsweep.core.outcome import Outcome
 from accelsweep.core.prices import PriceUsed
-from accelsweep.core.projections import Elsewhere
+from accelsweep.core.projections import Elsewhere, Range
 from accelsweep.core.record import Doubt
 
 
@@ -240,7 +241,8 @@ class ClaimFinding(Frozen):
     `analogue` describes the smaller experiment of this figure; None for a figure of the claim itself. `differs` are the
     known reasons why the two may differ. `cell` and `against` name the cells that were measured, `labels` gives them in
     words (empty where none were), `doubts` are those of their runs. `published` are the values of others, by their
-    names.
+    names. `projected` is the value where it was projected onto the board `board`: then nothing was tested. `unit` is
+    that of a figure that is no ratio.
     """
 
     id: str
@@ -259,6 +261,16 @@ class ClaimFinding(Frozen):
     labels: tuple[str, ...]
     doubts: tuple[Doubt, ...] = ()
     published: dict[str, float] = Field(default_factory=dict)
+    projected: Range | None = None
+    board: str | None = None
+    unit: str | None = None
+
+    @property
+    def verdict_words(self) -> str:
+        """The verdict as prose; one on a projection begins with `projected:`."""
+        if self.projected is None:
+            return self.verdict.value
+        return f"projected: {'no figure claimed' if self.verdict is ClaimVerdict.measured else self.verdict.value}"
 
 
 class Rung(Frozen):
@@ -307,7 +319,8 @@ class Findings(Document):
     with, `cost_gaps` says which costs no record of this sweep can give. `merged` names the sweeps that these findings
     were made of, where there are several; runs are then named SWEEP/RUN. `looks` are the numbers of blocks after which
     verdicts decided about more of them, empty where the number was fixed. `elsewhere` holds
-    projections, which are no findings; None where there is nothing to project.
+    projections, which are no findings; None where there is nothing to project. `external` are rows of others beside
+    merged sweeps, which are no findings either.
     """
 
     kind: ClassVar[str] = "findings"
@@ -351,7 +364,9 @@ class Findings(Document):
     origin: Origin = Field(default_factory=Origin)
     looks: tuple[int, ...] = ()
     elsewhere: Elsewhere | None = None
+    external: tuple[RowBeside, ...] = ()
 
     def body(self) -> dict[str, Any]:
         """Return the contents as plain data; those of a fixed number of blocks are what they always were."""
-        return self.model_dump(mode="json", exclude=None if self.looks else {"looks"})
+        late = {name for name in ("looks", "external") if not getattr(self, name)}
+        return self.model_dump(mode="json", exclude=late or None)

@@ -10,7 +10,7 @@ carbon.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Annotated, Any
+from typing import Annotated, Any, NamedTuple
 
 from pydantic import (
     BaseModel,
@@ -83,14 +83,29 @@ class Purchase(Stated):
 
         Without `watts` or without a price of electricity, the second term is left out.
         """
-        energy = (self.watts or 0.0) / 1000 * (usd_per_kwh or 0.0)
-        return self.usd / (self.lifetime_years * HOURS_OF_A_YEAR * self.utilisation) + energy
+        return self.usd / (self.lifetime_years * HOURS_OF_A_YEAR * self.utilisation) + self.power_usd(usd_per_kwh)
+
+    def power_usd(self, usd_per_kwh: float | None) -> float:
+        """Return USD of electricity for one hour of work; 0 where the power or its price is not known."""
+        return (self.watts or 0.0) / 1000 * (usd_per_kwh or 0.0)
 
     def words(self, powered: bool) -> str:
         """Return the terms of the price in words; `powered` says whether a price of electricity is known."""
         power = f", {self.watts:g} W" if self.watts and powered else ", without electricity"
         share = f"{self.utilisation * 100:g} % of {self.lifetime_years:g} years"
         return f"bought for {self.usd:g} USD, working {share}{power}"
+
+
+class Bill(NamedTuple):
+    """What a device costs in a month: USD whether it works or not, and USD for each hour that it works.
+
+    `words` say how it is paid for. `outlay_usd` is paid at once, None where nothing is.
+    """
+
+    usd_per_month: float
+    usd_per_hour: float
+    words: str
+    outlay_usd: float | None = None
 
 
 class Carbon(Stated):
@@ -134,8 +149,24 @@ class Prices(Verbatim):
 
     def of_device(self, accelerator: str, models: Sequence[str]) -> tuple[str, Price] | None:
         """Return the priced name of devices of one of these `models`, and the price; None if there is no price."""
+        return self.of_names([*models, accelerator])
+
+    def of_names(self, names: Sequence[str]) -> tuple[str, Price] | None:
+        """Return the first of these `names` that has a price, and the price; None if there is none."""
         hourly = self.hourly
-        return next(((name, hourly[name]) for name in [*models, accelerator] if name in hourly), None)
+        return next(((name, hourly[name]) for name in names if name in hourly), None)
+
+    def bills(self, names: Sequence[str]) -> tuple[Bill, ...]:
+        """Return how a device that has these `names` can be paid for: by the hour, bought, both or neither."""
+        power = self.electricity.usd_per_kwh if self.electricity is not None else None
+        rented = next((self.devices[name] for name in names if name in self.devices), None)
+        bought = next((self.purchase[name] for name in names if name in self.purchase), None)
+        found = [] if rented is None else [Bill(0.0, rented.usd_per_hour, f"{rented.usd_per_hour:g} USD/h")]
+        if bought is not None:
+            monthly = bought.usd / (12 * bought.lifetime_years)
+            words = f"bought for {bought.usd:g} USD, kept {bought.lifetime_years:g} years"
+            found.append(Bill(monthly, bought.power_usd(power), words, bought.usd))
+        return tuple(found)
 
 
 def _or_unusable(value: Any, handler: ValidatorFunctionWrapHandler) -> Any:

@@ -44,8 +44,8 @@ class Projected(Frozen):
     """One device in one form (task and number format), or the `reason` why there is no projection.
 
     `rate` is in samples per second, `ratio` is that over the setting measured here. `joules_per_sample_at_most` is the
-    board's power limit over the slowest rate of the interval. `limit` names what takes most of the time. `notes` are
-    what weakens this projection.
+    board's power limit over the slowest rate of the interval. `limit` names what takes most of the time. `monthly` says
+    from how many hours of training a month another way to pay is cheaper. `notes` are what weakens this projection.
     """
 
     device: str
@@ -61,6 +61,7 @@ class Projected(Frozen):
     room: Room = Room.unknown
     limit: str = ""
     cheaper: str = ""
+    monthly: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
     source: str = ""
 

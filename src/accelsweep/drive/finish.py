@@ -10,6 +10,7 @@ from accelsweep.core.plans import Manifest
 from accelsweep.drive.results import not_run_lines
 from accelsweep.drive.slurm.failures import note_failed_jobs
 from accelsweep.state.entry import answer, planned_sweep, sweep_parser
+from accelsweep.state.external.files import all_kept
 from accelsweep.state.folders import SweepFolder, existing_sweep
 
 
@@ -25,28 +26,34 @@ def finished_files(folder: SweepFolder) -> list[str]:
     """Do as `finish` does; return the names of the report's files."""
     from accelsweep.analyse.analyse import analyse
     from accelsweep.analyse.collect import collect
+    from accelsweep.analyse.others import other_sweeps
     from accelsweep.report.write import write_files
 
     manifest = Manifest.read(folder.manifest)
-    analyse(collect(folder), manifest).write(folder.findings)
+    analyse(collect(folder), manifest, others=other_sweeps(folder, manifest)).write(folder.findings)
     return write_files(folder)
 
 
 def report(home: Path, names: Sequence[str]) -> Path:
-    """Write the report of one sweep, or one report of several merged ones; return the path of the page."""
+    """Write the report of one sweep, or one report of several merged ones; return the path of the page.
+
+    Imported rows of the same models stand in a merged report, in a table of their own.
+    """
     folders = [existing_sweep(home, name) for name in dict.fromkeys(names)]
     return finish(folders[0]) if len(folders) == 1 else _merged(home, folders)
 
 
 def _merged(home: Path, folders: Sequence[SweepFolder]) -> Path:
     from accelsweep.analyse.collect import collect
+    from accelsweep.analyse.external import rows_beside
     from accelsweep.analyse.merge import Part, analyse_together
     from accelsweep.report.place import MergedPlace
     from accelsweep.report.write import write_report
 
     parts = [Part(folder.name, collect(folder), Manifest.read(folder.manifest)) for folder in folders]
     place = MergedPlace(home, tuple(folder.name for folder in folders))
-    analyse_together(place.name, parts).write(place.findings)
+    beside = rows_beside((run for part in parts for run in part.runs), all_kept(home))
+    analyse_together(place.name, parts).model_copy(update={"external": beside}).write(place.findings)
     return write_report(place)
 
 

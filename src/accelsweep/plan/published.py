@@ -9,13 +9,15 @@ from accelsweep.base.errors import InputError, nearest
 from accelsweep.core.claims import Claim, ClaimFigure
 from accelsweep.core.external import ExternalResults, ExternalRow, Quoted
 from accelsweep.core.settings import Settings
+from accelsweep.machine.peaks import datasheet
 from accelsweep.state.external.files import kept
 
 
 def with_published(settings: Settings, home: Path) -> Settings:
     """Return the settings with the value of each external row that a claim names, under its name and its source.
 
-    Raises InputError where there is no such row, where there are several, or where its unit is another.
+    Raises InputError where there is no such row, where there are several, where its unit is another, and where a figure
+    is projected onto a board that is not known.
     """
     claims = tuple(_claim(claim, home) for claim in settings.report.claims)
     if claims == settings.report.claims:
@@ -33,6 +35,8 @@ def _claim(claim: Claim, home: Path) -> Claim:
 
 
 def _figure(claim: str, figure: ClaimFigure, home: Path) -> ClaimFigure:
+    if figure.projected is not None:
+        datasheet(figure.projected)
     values: dict[str, float | Quoted] = {}
     for name, value in figure.published.items():
         if isinstance(value, Quoted):

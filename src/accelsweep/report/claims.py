@@ -7,6 +7,7 @@ from typing import Any
 
 from accelsweep.core.claims import ClaimVerdict
 from accelsweep.core.findings import ClaimFinding
+from accelsweep.core.projections import two_digits
 from accelsweep.report import format as fmt
 from accelsweep.report.table import Column, Entry, ReportTable
 
@@ -38,21 +39,19 @@ def claims_table(claims: Sequence[ClaimFinding], confidence: float) -> ReportTab
 
 
 def _row(claim: ClaimFinding) -> tuple[Entry, ...]:
-    measured = claim.measured
+    measured = claim.measured or claim.projected
     words = fmt.ABSENT if measured is None else value_words(claim)
-    verdict = _SHORT.get(claim.verdict, claim.verdict.value)
+    verdict = _SHORT.get(claim.verdict, claim.verdict.value) if claim.projected is None else claim.verdict_words
     return (
         _statement(claim),
         Entry(claim.claimed),
         Entry(
             words,
             " against ".join(claim.labels),
-            tone="" if measured else "absent",
+            tone="projected" if claim.projected else "" if measured else "absent",
             order=measured.value if measured else None,
         ),
-        Entry(
-            f"analogue: {verdict}" if claim.analogue else verdict, claim.reason, _TONES.get(claim.verdict, "undecided")
-        ),
+        Entry(f"analogue: {verdict}" if claim.analogue else verdict, claim.reason, _tone(claim)),
         Entry(_doubts(claim) or "none", tone="doubt" if claim.doubts else "absent"),
     )
 
@@ -79,6 +78,10 @@ def reasons_table(claims: Sequence[ClaimFinding]) -> ReportTable:
     )
 
 
+def _tone(claim: ClaimFinding) -> str:
+    return "projected" if claim.projected else _TONES.get(claim.verdict, "undecided")
+
+
 def _doubts(claim: ClaimFinding) -> str:
     return ", ".join(dict.fromkeys(doubt.code for doubt in claim.doubts))
 
@@ -92,7 +95,11 @@ def _statement(claim: ClaimFinding) -> Entry:
 
 
 def value_words(claim: ClaimFinding) -> str:
-    """Return the measured value with its interval: `2.1x [2.0, 2.2]`, `34 ms [33, 35]`."""
+    """Return the value with its interval: `2.1x [2.0, 2.2]`, `34 ms [33, 35]`, `projected onto l4: about 2.1x, ...`."""
+    if claim.projected is not None:
+        one, unit = claim.projected, "x" if claim.unit is None else f" {claim.unit}"
+        low, high = two_digits(one.low), two_digits(one.high)
+        return f"projected onto {claim.board}: about {two_digits(one.value)}{unit}, {low} to {high}"
     return fmt.ratio_text(claim.measured) if claim.against else fmt.estimate_text(claim.measured, claim.reason)
 
 
@@ -100,14 +107,20 @@ def in_one_line(claim: ClaimFinding) -> str:
     """Return a figure as a sentence: `vgg16, rate of a GPU: claimed more than 1x, not testable here (no GPU)`."""
     name = ", ".join(part for part in (claim.id, "analogue" if claim.analogue else "", claim.figure or "") if part)
     here = f"measured {value_words(claim)}, " if claim.measured else ""
+    here = f"{value_words(claim)}, " if claim.projected else here
+    verdict = claim.verdict_words if claim.projected else _SHORT.get(claim.verdict, claim.verdict.value)
     why = f" ({claim.reason})" if claim.reason else ""
     doubts = f"; doubts: {_doubts(claim)}" if claim.doubts else ""
-    return f"{name}: claimed {claim.claimed}, {here}{_SHORT.get(claim.verdict, claim.verdict.value)}{why}{doubts}"
+    return f"{name}: claimed {claim.claimed}, {here}{verdict}{why}{doubts}"
 
 
 def _data(claim: ClaimFinding) -> dict[str, Any]:
-    plain = claim.model_dump(mode="json", exclude={"measured", "labels", "published", "differs", "doubts"})
+    plain = claim.model_dump(
+        mode="json", exclude={"measured", "labels", "published", "differs", "doubts", "projected", "verdict"}
+    )
     value = {f"measured.{key}": getattr(claim.measured, key, None) for key in ("value", "low", "high", "unit")}
+    value |= {f"projected.{key}": getattr(claim.projected, key, None) for key in ("value", "low", "high")}
+    plain["verdict"] = claim.verdict_words
     return {**plain, "differs": "; ".join(claim.differs), **value, "doubts": _doubts(claim)}
 
 

@@ -11,6 +11,7 @@ from accelsweep.core.record import Doubt
 from accelsweep.report import format as fmt
 from accelsweep.report.cells import cells_table
 from accelsweep.report.claims import claims_table, published_table, reasons_table
+from accelsweep.report.elsewhere.external import external_table
 from accelsweep.report.elsewhere.table import elsewhere_table
 from accelsweep.report.ladder import ladder_table
 from accelsweep.report.table import Column, Entry, ReportTable
@@ -156,4 +157,6 @@ def build_tables(findings: Findings) -> list[ReportTable]:
         tables.append(published_table(findings.claims))
     if findings.elsewhere is not None:
         tables.append(elsewhere_table(findings))
+    if findings.external:
+        tables.append(external_table(findings))
     return [*tables, *(build(findings) for build in (failures_table, doubts_table, runs_table, environment_table))]

@@ -37,16 +37,17 @@ class Verdicts:
 
     @property
     def sentence(self) -> str:
-        """The number of claims and the verdicts on their figures; analogues are counted apart."""
+        """The number of claims and the verdicts on their figures; analogues and projections are counted apart."""
         own = [claim for claim in self.claims if not claim.analogue]
-        counts = Counter(claim.verdict for claim in own)
+        projected = [claim for claim in own if claim.projected]
+        counts = Counter(claim.verdict for claim in own if not claim.projected)
         tested = [verdict for verdict in ClaimVerdict if counts[verdict] and verdict not in UNTESTED]
         untested = [f"{counts[verdict]} {verdict.value}" for verdict in UNTESTED if counts[verdict]]
         words = ", ".join(f"{counts[verdict]} {_IN_WORDS.get(verdict, verdict.value)}" for verdict in tested)
         here = f"{sum(counts[verdict] for verdict in tested)} tested here" + (f" ({words})" if words else "")
         return (
             f"{fmt.count(len({claim.id for claim in own}), 'claim')} with {fmt.count(len(own), 'figure')}: "
-            f"{', '.join([here, *untested])}. "
+            f"{', '.join([here, *untested, *_judged_by_projection(len(projected))])}. "
             f"Beside them {fmt.count(len(self.claims) - len(own), 'figure')} of smaller analogues."
         )
 
@@ -71,6 +72,11 @@ class Verdicts:
         published = [claim for claim in self.claims if claim.published]
         tables = (claims_table(self.claims, confidence), reasons_table(self.claims))
         return (*tables, published_table(published)) if published else tables
+
+
+def _judged_by_projection(count: int) -> list[str]:
+    """Return how many figures were judged by projection, which is no test; nothing for none."""
+    return [f"{count} only projected"] if count else []
 
 
 def write_verdicts(home: Path, sweeps: Sequence[Findings], why_not: Mapping[str, str]) -> Path:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from accelsweep.drive.answers.advised import AdviseAnswer
 from accelsweep.drive.answers.answer import Answer
 from accelsweep.drive.answers.checked import DoctorAnswer
 from accelsweep.drive.answers.compared import CompareAnswer
@@ -20,6 +21,7 @@ ANSWERS: tuple[type[Answer], ...] = (
     CompareAnswer,
     HistoryAnswer,
     ProjectAnswer,
+    AdviseAnswer,
     DoctorAnswer,
 )
 """In the order of the commands."""

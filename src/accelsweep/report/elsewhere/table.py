@@ -94,7 +94,7 @@ def elsewhere_entries(one: Projected) -> tuple[Entry, ...]:
 
 def _more(one: Projected) -> tuple[More, ...]:
     """Return what weakens a projection, and where its device's figures come from."""
-    notes = [More("Note", note) for note in one.notes]
+    notes = [More("Note", note) for note in one.notes] + [More("By the month", words) for words in one.monthly]
     return (*notes, More("Datasheet", one.source)) if one.source else tuple(notes)
 
 
@@ -130,6 +130,7 @@ def _data(one: Projected, found: Elsewhere) -> dict[str, Any]:
         "limit": one.limit,
         "usd_per_hour": one.usd_per_hour,
         "break_even": one.cheaper,
+        "break_even_by_month": "; ".join(one.monthly),
         "notes": "; ".join(one.notes),
         "datasheet": one.source,
     }

@@ -59,3 +59,8 @@ def kept(home: Path, name: str) -> ExternalResults:
         remedy = "`accelsweep import FILE --from SOURCE` adds some"
         raise InputError(f"no external rows {name!r}{nearest(name, known)}; {there}. {remedy}")
     return ExternalResults.read(place)
+
+
+def all_kept(home: Path) -> tuple[ExternalResults, ...]:
+    """Return all rows of the folder, by the names of their files; raise DamagedFile that names a damaged one."""
+    return tuple(ExternalResults.read(path) for path in sorted((home / FOLDER).glob("*.json")))

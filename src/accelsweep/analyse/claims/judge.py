@@ -7,14 +7,14 @@ with the reason. The figures of an analogue are judged in the same way, in rows 
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
 from typing import Any
 
+from accelsweep.analyse.claims.named import Side, named
 from accelsweep.analyse.findings.against_baseline import endings
 from accelsweep.analyse.findings.disturbance import disturbance
-from accelsweep.analyse.findings.named import Side, named
 from accelsweep.analyse.likeness import difference
 from accelsweep.analyse.runs import CellRuns, RunRow
 from accelsweep.analyse.statistics.intervals import (
@@ -28,7 +28,7 @@ from accelsweep.analyse.statistics.intervals import (
 )
 from accelsweep.analyse.statistics.shares import share
 from accelsweep.base.digits import count_of
-from accelsweep.core.claims import Bounds, Claim, ClaimFigure, ClaimVerdict, Factor, bounds, factors
+from accelsweep.core.claims import Claim, ClaimFigure, ClaimVerdict, Factor, bounds, decide, factors
 from accelsweep.core.findings import ClaimFinding, Estimate
 from accelsweep.core.outcome import Outcome
 
@@ -37,7 +37,7 @@ COUNTED = "counted"
 
 
 @dataclass(frozen=True)
-class _Stated:
+class StatedFigure:
     """A figure, its claim, and the analogue's name if the figure belongs to an analogue."""
 
     claim: Claim
@@ -50,8 +50,16 @@ class _Stated:
         return (cell,) if against is None else (cell, against)
 
 
+Wider = Callable[[StatedFigure, Sequence[CellRuns], Family], ClaimFinding]
+"""Judges a figure over several workloads, or on a device that was not measured; see `claims.wide`."""
+
+
 def judge_claims(
-    claims: Sequence[Claim], groups: Sequence[CellRuns], confidence: float, across: Collection[str] = ()
+    claims: Sequence[Claim],
+    groups: Sequence[CellRuns],
+    confidence: float,
+    across: Collection[str] = (),
+    wider: Wider | None = None,
 ) -> tuple[ClaimFinding, ...]:
     """Return each figure beside its measured value. Those that the plan can test hold together at this confidence.
 
@@ -62,46 +70,50 @@ def judge_claims(
     found = [[named(side, groups) for side in one.sides()] for one in stated]
     testable = sum(all(any(not g.planned.unsupported for g in side.cells) for side in sides) for sides in found)
     family = Family(max(1, testable), confidence)
-    return tuple(_tested(one, sides, family, across) for one, sides in zip(stated, found, strict=True))
+    return tuple(
+        wider(one, groups, family) if wider is not None and one.figure.wide else _tested(one, sides, family, across)
+        for one, sides in zip(stated, found, strict=True)
+    )
 
 
-def _stated(claim: Claim) -> Iterator[_Stated]:
-    yield from (_Stated(claim, figure) for figure in claim.figures)
+def _stated(claim: Claim) -> Iterator[StatedFigure]:
+    yield from (StatedFigure(claim, figure) for figure in claim.figures)
     if claim.analogue is not None:
-        yield from (_Stated(claim, figure, claim.analogue.says) for figure in claim.analogue.figures)
+        yield from (StatedFigure(claim, figure, claim.analogue.says) for figure in claim.analogue.figures)
 
 
-def _tested(one: _Stated, sides: Sequence[Side], family: Family, across: Collection[str]) -> ClaimFinding:
+def _tested(one: StatedFigure, sides: Sequence[Side], family: Family, across: Collection[str]) -> ClaimFinding:
     for side in sides:
-        if missing := _unnamed(side) or _unmeasured(one.figure, side):
-            return _finding(one, *missing)
+        if missing := unnamed(side) or unmeasured(one.figure, side):
+            return finding_of_figure(one, *missing)
     if one.figure.outcome is not None:
         ended = [outcome for group in sides[0].cells for outcome in _ended(group)]
         times = ended.count(one.figure.outcome)
-        return _judged(one, share(times, len(ended), family, str(one.figure.unit)), sides[0].cells[:1])
-    measured = [[(group, logs) for group in side.cells if (logs := _logs(group, one.figure))] for side in sides]
+        return judged(one, share(times, len(ended), family, str(one.figure.unit)), sides[0].cells[:1])
+    measured = [[(group, logs) for group in side.cells if (logs := logs_of(group, one.figure))] for side in sides]
     if one.figure.against is None:
         group, logs = measured[0][0]
         exact = _exact(group, one.figure, logs)
         estimate = exponential_estimate(exact or t_interval(list(logs.values()), family), str(one.figure.unit), family)
-        return _judged(one, estimate, [group], None if exact else _disturbed([group]))
+        return judged(one, estimate, [group], None if exact else disturbed([group]))
     allowed = (*across, *one.figure.cell, *one.figure.against)
     pairs = list(product(*measured))
     refusals = [difference(ours[0], theirs[0], allowed, across) for ours, theirs in pairs]
     comparable = [pair for pair, refusal in zip(pairs, refusals, strict=True) if refusal is None]
     if not comparable:
-        return _finding(one, ClaimVerdict.not_testable, str(refusals[0]))
+        return finding_of_figure(one, ClaimVerdict.not_testable, str(refusals[0]))
     ours, theirs = max(comparable, key=lambda pair: len(pair[0][1].keys() & pair[1][1].keys()))
     interval = log_ratio(ours[1], theirs[1], family)
-    why = _disturbed([ours[0], theirs[0]]) or _too_few(len(ours[1].keys() & theirs[1].keys()))
-    return _judged(one, exponential_estimate(interval, "1", family), [ours[0], theirs[0]], why)
+    why = disturbed([ours[0], theirs[0]]) or _too_few(len(ours[1].keys() & theirs[1].keys()))
+    return judged(one, exponential_estimate(interval, "1", family), [ours[0], theirs[0]], why)
 
 
 _Held = tuple[ClaimVerdict, str]
 """The verdict that a claim has instead of the interval's, and why."""
 
 
-def _disturbed(cells: Sequence[CellRuns]) -> _Held | None:
+def disturbed(cells: Sequence[CellRuns]) -> _Held | None:
+    """Return that others disturbed one of these settings, or None."""
     reason = next(filter(None, map(disturbance, cells)), None)
     return None if reason is None else (ClaimVerdict.disturbed, reason)
 
@@ -113,34 +125,22 @@ def _too_few(shared: int) -> _Held | None:
     return ClaimVerdict.undecided, f"a verdict needs {FEWEST_PAIRS} blocks that hold both sides, and there are {shared}"
 
 
-def _judged(one: _Stated, measured: Estimate, cells: Sequence[CellRuns], instead: _Held | None = None) -> ClaimFinding:
+def judged(
+    one: StatedFigure, measured: Estimate, cells: Sequence[CellRuns], instead: _Held | None = None
+) -> ClaimFinding:
     """Return the finding of a measured figure: the verdict of its interval, or `instead` of that another verdict."""
     claimed = one.figure.claimed
     if claimed is None:
-        return _finding(one, ClaimVerdict.measured, measured.reason or "", measured, cells)
-    decision = decide(measured, bounds(claimed, one.figure.tolerance)), measured.reason or ""
-    return _finding(one, *(instead or decision), measured, cells)
-
-
-def decide(measured: Estimate, agreeing: Bounds) -> ClaimVerdict:
-    """Return the interval's verdict: wholly within the agreeing values, wholly above, wholly below, or undecided."""
-    low, high = measured.low, measured.high
-    if low is None or high is None:
-        return ClaimVerdict.undecided
-    if agreeing.highest is not None and low > agreeing.highest:
-        return ClaimVerdict.more
-    if agreeing.lowest is not None and high < agreeing.lowest:
-        return ClaimVerdict.less
-    above = agreeing.lowest is None or low >= agreeing.lowest
-    below = agreeing.highest is None or high <= agreeing.highest
-    return ClaimVerdict.agrees if above and below else ClaimVerdict.undecided
+        return finding_of_figure(one, ClaimVerdict.measured, measured.reason or "", measured, cells)
+    decision = decide(measured.low, measured.high, bounds(claimed, one.figure.tolerance)), measured.reason or ""
+    return finding_of_figure(one, *(instead or decision), measured, cells)
 
 
 _Missing = tuple[ClaimVerdict, str]
 """The verdict and the reason for a side of a figure that has no value."""
 
 
-def _unnamed(side: Side) -> _Missing | None:
+def unnamed(side: Side) -> _Missing | None:
     """Return why the cells that were found are not the one cell that a figure must name, or None if they are."""
     cells, words = len({group.cell for group in side.cells}), _words(side.wanted)
     if not cells:
@@ -153,10 +153,10 @@ def _unnamed(side: Side) -> _Missing | None:
     return None
 
 
-def _unmeasured(figure: ClaimFigure, side: Side) -> _Missing | None:
+def unmeasured(figure: ClaimFigure, side: Side) -> _Missing | None:
     """Return why the runs of this side have no value of the figure's metric, or None if they have one."""
     cells, words = side.cells, _words(side.wanted)
-    if any(_ended(group) if figure.outcome is not None else _logs(group, figure) for group in cells):
+    if any(_ended(group) if figure.outcome is not None else logs_of(group, figure) for group in cells):
         return None
     runs = [run for group in cells for run in group.runs]
     if any(_measured(group) for group in cells):
@@ -180,7 +180,7 @@ def _absent(figure: ClaimFigure, cells: Sequence[CellRuns]) -> str:
     return f"{figure.metric} was not measured"
 
 
-def _logs(group: CellRuns, figure: ClaimFigure) -> dict[str, float]:
+def logs_of(group: CellRuns, figure: ClaimFigure) -> dict[str, float]:
     """Return the natural logarithm of the figure's metric per block; runs that share a block are averaged."""
     found: dict[str, list[float]] = {}
     parts = factors(figure.metric)
@@ -215,13 +215,14 @@ def _log(run: RunRow, part: Factor) -> float | None:
     return part.exponent * math.log(value) if value is not None and value > 0 else None
 
 
-def _finding(
-    one: _Stated,
+def finding_of_figure(
+    one: StatedFigure,
     decision: ClaimVerdict,
     reason: str,
     measured: Estimate | None = None,
     cells: Sequence[CellRuns] = (),
 ) -> ClaimFinding:
+    """Return the finding of a figure, with the settings that it was measured on."""
     names = [*(group.cell for group in cells), None, None]
     return ClaimFinding(
         id=one.claim.id,
@@ -240,4 +241,5 @@ def _finding(
         labels=tuple(group.label for group in cells),
         doubts=tuple(dict.fromkeys(doubt for group in cells for run in _measured(group) for doubt in run.doubts)),
         published=one.figure.others,
+        unit=one.figure.unit,
     )

@@ -1,0 +1,1 @@
+"""Claims put to the test: what others state, beside what the runs say."""

@@ -1,0 +1,64 @@
+"""Published scaling of several devices: what it says of which, and of whom it says nothing."""
+
+import pytest
+
+from accelsweep.core.projections import Projected, Range
+from accelsweep.machine.peaks import datasheet
+from accelsweep.project.scaling import COUNTS, Efficiency, beyond_the_published, published_efficiency, times
+
+ONE = Projected(
+    device="l4",
+    name="L4",
+    form="training, mixed precision",
+    rate=Range(value=100, low=50, high=200),
+    limit="operations",
+)
+
+
+def test_a_device_of_the_table_has_its_own_efficiency():
+    """Eight H100 SXM trained ResNet-50 at 20,728 pictures a second, one at 2,616: 99 %. Other networks lost more."""
+    found = published_efficiency(datasheet("h100-sxm"), 8)
+    assert found is not None
+    assert found.low < 20728 / (8 * 2616) <= found.high <= 1
+    assert "of the NVIDIA H100 SXM" in found.source
+
+
+def test_another_device_has_that_of_devices_connected_like_it():
+    nvlink, pcie = (published_efficiency(datasheet(key), 2) for key in ("h200", "l4"))
+    assert nvlink is not None
+    assert pcie is not None
+    assert "NVLink" in nvlink.source
+    assert "PCIe" in pcie.source
+
+
+@pytest.mark.parametrize("key", ["h100-sxm", "a100-80", "l4", "rtx4090", "t4"])
+def test_more_devices_never_scale_better_than_fewer(key):
+    """Eight devices on PCIe were published for servers alone, which do better than two in a workstation."""
+    found = [published_efficiency(datasheet(key), count) for count in COUNTS]
+    values = [one.value for one in found if one is not None]
+    assert values == sorted(values, reverse=True)
+    assert published_efficiency(datasheet(key), 3) is None
+
+
+@pytest.mark.parametrize(
+    ("changed", "batch", "parameters", "why"),
+    [
+        ({"limit": "data loading"}, 64, 1e6, "limited by data loading"),
+        ({"limit": "starting kernels"}, 64, 1e6, "limited by starting kernels"),
+        ({"form": "inference, mixed precision"}, 64, 1e6, "of training"),
+        ({}, 64, None, "number of parameters is not known"),
+        ({}, 1, 1e9, "times the gradients of any published network"),
+        ({}, 64, 1e6, None),
+    ],
+)
+def test_what_no_published_network_is_like_is_refused(changed, batch, parameters, why):
+    found = beyond_the_published(ONE.model_copy(update=changed), batch, parameters)
+    assert why in (found or "") if why else found is None
+
+
+def test_the_intervals_of_rate_and_efficiency_widen_each_other():
+    found = times(ONE, 4, Efficiency(0.9, 0.6, 1.0, "made up"))
+    assert found.value == pytest.approx(360)
+    assert found.low < 4 * 0.9 * 50
+    assert found.low > 4 * 0.6 * 50, "both ends at once are rarer than one"
+    assert 4 * 0.9 * 200 < found.high < 4 * 1.0 * 200 + 40
