@@ -17,7 +17,8 @@ from accelsweep.drive.answers.all import ANSWERS
 
 HEAD = """# JSON answers
 
-`ab`, `plan`, `status`, `runs`, `compare`, `history`, `project`, `advise` and `doctor` take `--json`, for scripts and dashboards.
+`ab`, `plan`, `status`, `runs`, `compare`, `history`, `project`, `advise` and `doctor` take `--json`, for scripts and
+dashboards.
 
 * Standard output holds one JSON object and nothing else. It is written whole or, after Ctrl-C, not at all.
 * Messages go to standard error. An error is one line there, with nothing on standard output.

@@ -29,7 +29,7 @@ RESNET50 = Traits(
     kernels=175,
     parameters=2.56e7,
 )
-OVER = {"claimed": 20, "over": "workload", "cell": {"accelerator": "cuda"}, "against": {"accelerator": "cpu"}}
+OVER = {"claimed": 20, "mean_over": "workload", "cell": {"accelerator": "cuda"}, "against": {"accelerator": "cpu"}}
 ONTO = {"claimed": 20, "projected": "l4", "cell": {"accelerator": "cpu"}, "against": {"accelerator": "cpu"}}
 
 
@@ -93,7 +93,7 @@ def test_a_figure_over_sweeps_takes_one_value_from_each(simulated: ModuleType) -
     for name, ratio in RATIOS.items():
         cells = [{"accelerator": device, "workload": name} for device in ("cpu", "cuda")]
         others[name] = group(simulated.make_manifest(cells, 3), rows(simulated, cells, {name: ratio}))
-    sweeps = {**OVER, "over": None, "sweeps": ["small", "medium", "large"]}
+    sweeps = {**OVER, "mean_over": None, "sweeps": ["small", "medium", "large"]}
     found = judge(simulated, sweeps, others=others)
     assert found.measured is not None
     assert found.measured.value == pytest.approx(20, rel=1e-6)
@@ -121,7 +121,7 @@ CPU = {"accelerator": "cpu", "workload": "small"}
 def test_the_error_of_the_device_does_not_average_out_over_workloads(simulated: ModuleType) -> None:
     """Three equal workloads on one board: the interval stays that of one of them."""
     one = judge(simulated, {**ONTO, "cell": CPU, "against": CPU}).projected
-    three = judge(simulated, {**ONTO, "over": "workload"}).projected
+    three = judge(simulated, {**ONTO, "mean_over": "workload"}).projected
     assert one is not None
     assert three is not None
     assert three.high / three.low == pytest.approx(one.high / one.low, rel=0.1)
@@ -149,7 +149,7 @@ def test_a_ratio_to_a_disturbed_rate_is_not_projected(simulated: ModuleType) -> 
 
 
 def test_a_figure_goes_over_one_thing_only() -> None:
-    with pytest.raises(ValidationError, match="leave out `over` or `sweeps`"):
+    with pytest.raises(ValidationError, match="leave out `mean_over` or `sweeps`"):
         ClaimFigure.model_validate({**OVER, "sweeps": ["a"]})
-    with pytest.raises(ValidationError, match="no `over`, `sweeps` or `projected`"):
-        ClaimFigure.model_validate({"metric": "outcome.diverged", "unit": "1", "cell": CPU, "over": "workload"})
+    with pytest.raises(ValidationError, match="no `mean_over`, `sweeps` or `projected`"):
+        ClaimFigure.model_validate({"metric": "outcome.diverged", "unit": "1", "cell": CPU, "mean_over": "workload"})

@@ -43,11 +43,11 @@ def selections(plan: Plan, *, analogue: bool):
         figures = claim.figures if not analogue else claim.analogue.figures if claim.analogue else ()
         for figure in (figure for figure in figures if not figure.sweeps):
             sides = [side for side in (figure.cell, figure.against) if side is not None]
-            if figure.over is None:
+            if figure.mean_over is None:
                 yield from sides
                 continue
-            for value in {cell.axes[figure.over] for cell in plan.manifest.cells}:
-                yield from ({**side, figure.over: value} for side in sides)
+            for value in {cell.axes[figure.mean_over] for cell in plan.manifest.cells}:
+                yield from ({**side, figure.mean_over: value} for side in sides)
 
 
 @pytest.fixture(params=NAMES)

@@ -135,7 +135,7 @@ class ClaimFigure(Frozen):
     measured. A figure of a single cell states its `unit`. `published` are the values that others measured, by their
     names, or the external rows that hold them. They are shown beside ours. A plan holds values only.
 
-    `over` names an axis, and `sweeps` names sweeps: the figure is then the geometric mean over its values, or over
+    `mean_over` names an axis, and `sweeps` names sweeps: the figure is then the geometric mean over its values, or over
     them, and its interval is one over these workloads. `projected` is the key of a board: the metric of `cell` is then
     what is projected onto that board, and no measurement.
     """
@@ -147,7 +147,7 @@ class ClaimFigure(Frozen):
     against: Selection | None = None
     unit: Words | None = None
     tolerance: Annotated[float | None, Field(gt=0, lt=1)] = None
-    over: Words | None = None
+    mean_over: Words | None = None
     sweeps: tuple[Words, ...] = ()
     projected: Words | None = None
     published: dict[str, float | Quoted] = Field(default_factory=dict)
@@ -181,14 +181,18 @@ class ClaimFigure(Frozen):
     @property
     def wide(self) -> bool:
         """Whether the figure is over several workloads, or about a device that was not measured."""
-        return self.over is not None or bool(self.sweeps) or self.projected is not None
+        return self.mean_over is not None or bool(self.sweeps) or self.projected is not None
 
     @model_validator(mode="after")
     def _goes_over_one_thing(self) -> ClaimFigure:
-        if self.over is not None and self.sweeps:
-            raise ValueError("a figure goes over the values of an axis, or over sweeps: leave out `over` or `sweeps`")
+        if self.mean_over is not None and self.sweeps:
+            raise ValueError(
+                "a figure goes over the values of an axis, or over sweeps: leave out `mean_over` or `sweeps`"
+            )
         if self.wide and self.metric.startswith("outcome."):
-            raise ValueError("the share of an outcome is that of one setting here: no `over`, `sweeps` or `projected`")
+            raise ValueError(
+                "the share of an outcome is that of one setting here: no `mean_over`, `sweeps` or `projected`"
+            )
         return self
 
     @model_validator(mode="after")

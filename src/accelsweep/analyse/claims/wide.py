@@ -77,7 +77,7 @@ class WideFigures:
                 found.append(self._value(one, workload))
             except _NoValue as error:
                 missing.append(f"{workload.name}: {error}" if workload.name else str(error))
-        several = one.figure.over is not None or bool(one.figure.sweeps)
+        several = one.figure.mean_over is not None or bool(one.figure.sweeps)
         if len(found) < (FEWEST_PAIRS if several else 1):
             return finding_of_figure(one, ClaimVerdict.not_testable, "; ".join(missing) or "too few workloads")
         without = f"without {'; '.join(missing)}" if missing else ""
@@ -85,10 +85,10 @@ class WideFigures:
 
     def _workloads(self, one: StatedFigure, groups: Sequence[CellRuns], missing: list[str]) -> Iterator[_Workload]:
         figure = one.figure
-        if figure.over is not None:
-            for value in _values(groups, figure.over):
-                against = None if figure.against is None else {**figure.against, figure.over: value}
-                yield _Workload(str(value), groups, {**figure.cell, figure.over: value}, against)
+        if figure.mean_over is not None:
+            for value in _values(groups, figure.mean_over):
+                against = None if figure.against is None else {**figure.against, figure.mean_over: value}
+                yield _Workload(str(value), groups, {**figure.cell, figure.mean_over: value}, against)
         elif figure.sweeps:
             missing += [f"{name}: there is no such sweep here" for name in figure.sweeps if name not in self.others]
             for name in (name for name in figure.sweeps if name in self.others):
@@ -184,7 +184,7 @@ def _together(
 
 
 def _over(one: StatedFigure, found: Sequence[_Value]) -> str:
-    if one.figure.over is None and not one.figure.sweeps:
+    if one.figure.mean_over is None and not one.figure.sweeps:
         return found[0].cells[0].label
-    what = "workload" if one.figure.over is not None else "sweep"
+    what = "workload" if one.figure.mean_over is not None else "sweep"
     return f"geometric mean over {count_of(len(found), what)}"
