@@ -119,8 +119,9 @@ class ClaimFigure(Frozen):
 
     Cells are named by values of their axes or configs. `metric` is an expression (`factors`), or the share of the runs
     with an outcome (`outcome.diverged`). `claimed` is read by `bounds`; None claims nothing, and the value is only
-    measured. A figure of a single cell states its `unit`. `published` are the values that others measured, by their
-    names, or the external rows that hold them. They are shown beside ours. A plan holds values only.
+    measured. Where another ratio stands in `over`, the figure is this ratio over that one. A figure of a single cell
+    states its `unit`. `published` are the values that others measured, by their names, or the external rows that hold
+    them. They are shown beside ours. A plan holds values only.
     """
 
     name: Words | None = None
@@ -128,9 +129,20 @@ class ClaimFigure(Frozen):
     metric: Annotated[Words, AfterValidator(_expression)] = "samples_per_second"
     cell: Selection
     against: Selection | None = None
+    over: ClaimFigure | None = None
     unit: Words | None = None
     tolerance: Annotated[float | None, Field(gt=0, lt=1)] = None
     published: dict[str, float | Quoted] = Field(default_factory=dict)
+
+    @property
+    def ratios(self) -> tuple[ClaimFigure, ...]:
+        """The figure itself, and the one that it is `over`."""
+        return (self,) if self.over is None else (self, self.over)
+
+    @property
+    def sides(self) -> tuple[Selection, ...]:
+        """The values that select the cell, and those that select the other cell of a ratio."""
+        return (self.cell,) if self.against is None else (self.cell, self.against)
 
     @property
     def metrics(self) -> tuple[str, ...]:
@@ -156,6 +168,14 @@ class ClaimFigure(Frozen):
                 raise ValueError(f"{self.metric!r} is no outcome; there are: {', '.join(known)}")
             if self.against is not None:
                 raise ValueError("the share of an outcome is that of one setting, and may be 0: it takes no `against`")
+        return self
+
+    @model_validator(mode="after")
+    def _is_over_a_ratio(self) -> ClaimFigure:
+        if self.over is not None and (self.against is None or self.over.against is None):
+            raise ValueError("a ratio stands over a ratio: both sides of `over` need `against`")
+        if self.over is not None and (self.over.over is not None or self.over.claimed is not None):
+            raise ValueError("what a figure is `over` claims nothing itself, and is over nothing else")
         return self
 
     @model_validator(mode="after")
