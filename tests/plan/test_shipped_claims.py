@@ -25,6 +25,8 @@ STATED = {
     "data_parallel",
     "inference_energy",
     "feature_extraction",
+    "serving_batching",
+    "serving_cluster",
 }
 
 
@@ -36,8 +38,7 @@ def named(plan: Plan, selection: dict[str, Any]) -> list[Any]:
 def selections(plan: Plan, *, analogue: bool):
     for claim in plan.manifest.settings.report.claims:
         figures = claim.figures if not analogue else claim.analogue.figures if claim.analogue else ()
-        for figure in figures:
-            yield from (side for side in (figure.cell, figure.against) if side is not None)
+        yield from (side for figure in figures for ratio in figure.ratios for side in ratio.sides)
 
 
 @pytest.fixture(params=NAMES)
