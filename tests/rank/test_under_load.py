@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+
 import pytest
 import torch
 from one_rank import DIGITS, MEASURE, MLP
@@ -47,6 +49,7 @@ def test_a_model_under_load_has_a_highest_load_and_the_latencies_there_and_at_ha
     assert value["load_tests"] >= 2
     assert value["batch_samples_per_second"] == pytest.approx(value["window_samples"] / value["window_seconds"])
     assert "queries_per_second" in result.metrics["samples_per_second"].reason, "scenarios are not to be mixed"
+    assert result.metrics["queries_per_second"].provenance.startswith("LoadGen 6")
     assert "90 % of the answers within 100 ms" in result.metrics["queries_per_second"].scope
     summaries = sorted(path.name for path in (tmp_path / "loadgen").iterdir())
     assert summaries[0] == "00-summary.txt"
@@ -91,6 +94,24 @@ def test_without_the_load_generator_the_run_is_unsupported_and_says_what_to_inst
     result = run(**SERVED)
     assert result.outcome is Outcome.unsupported
     assert result.reason == "measure.scenario=server needs MLPerf's LoadGen: pip install accelsweep[serving]"
+
+
+def test_workers_share_the_threads_of_the_rank_and_give_them_back(run, loadgen, brief, own_module):
+    """Also for the query that is alone: with all threads it would tell nothing of the load to come."""
+    told = (
+        "    def predict_step(self, batch):\n"
+        "        import threading\n"
+        "        here = (threading.current_thread() is threading.main_thread(), torch.get_num_threads())\n"
+        "        Module.seen = getattr(Module, 'seen', set()) | {here}\n"
+        "        return batch\n"
+    )
+    model = own_module("return None", told)
+    serving = {**SERVED["serving"], "workers": 2}
+    result = run(**{**SERVED, "model": model, "serving": serving, "threads": 2})
+    assert result.outcome is Outcome.measured, result.traceback
+    seen = sys.modules[model["_target_"].partition(".")[0]].Module.seen
+    assert seen == {(True, 2), (True, 1), (False, 1)}, "the window, the query alone, and the workers"
+    assert torch.get_num_threads() == 2
 
 
 def test_two_ranks_serve_no_common_queue(spec, loadgen):

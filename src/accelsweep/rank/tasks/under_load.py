@@ -9,6 +9,7 @@ from __future__ import annotations
 import statistics
 import threading
 from collections.abc import Callable, Mapping, Sequence
+from importlib.metadata import version
 from itertools import count
 from pathlib import Path
 
@@ -69,13 +70,12 @@ class UnderLoad(Inference):
 
     def _served(self, capacity: float) -> dict[str, Metric]:
         bench = _Bench(self._spec, self._place, self._rules)
-        least = bench.alone_seconds()
-        if least > self._rules.latency_ms / 1000:
-            bound = f"serving.latency_ms={self._rules.latency_ms:g}"
-            return load_metrics(
-                self._rules, None, None, f"one query alone takes {1000 * least:.3g} ms, more than {bound}"
-            )
         try:
+            least = bench.alone_seconds()
+            if least > self._rules.latency_ms / 1000:
+                bound = f"serving.latency_ms={self._rules.latency_ms:g}"
+                reason = f"one query alone takes {1000 * least:.3g} ms, more than {bound}"
+                return load_metrics(self._rules, None, None, reason)
             peak = find_peak(bench.test, capacity)
             half = None if peak.best is None else bench.test(peak.best.answered_per_second / 2)
         finally:
@@ -104,7 +104,10 @@ class _Bench:
         self._autocast = autocast_of(answering.precision, answering.device)
         self._synchronise = measured_device(answering.device).synchronise
         self._samples = samples_of(endless(loader, [], self._pulse), self._most, SAMPLES)
-        self._threads, self._tests, self._lock = torch.get_num_threads(), count(), threading.Lock()
+        self._tests, self._lock = count(), threading.Lock()
+        self._threads = torch.get_num_threads()
+        self._threads_each = max(1, self._threads // rules.workers)
+        torch.set_num_threads(self._threads_each)  # a query alone has no more of them than under load
 
     def answer(self, samples: Sequence[int]) -> None:
         """Answer the samples of these numbers together, and wait for the device."""
@@ -147,14 +150,14 @@ class _Bench:
         return ask(load, self._serving, folder, f"{next(self._tests):02d}")
 
     def _serving(self, reply: Callable[[Sequence[int]], None]) -> QueryServer:
-        rules, each = self._rules, max(1, self._threads // self._rules.workers)
+        rules = self._rules
         return QueryServer(
             self.answer,
             reply,
             most=self._most,
             patience_seconds=rules.max_wait_ms / 1000,
             workers=rules.workers,
-            begin=lambda: torch.set_num_threads(each),
+            begin=lambda: torch.set_num_threads(self._threads_each),
         )
 
     def rest(self) -> None:
@@ -192,4 +195,4 @@ def _latencies(
 
 def _metric(value: float | None, unit: str, scope: str | None, reason: str | None) -> Metric:
     why = None if value is not None else reason
-    return Metric(value=value, unit=unit, reason=why, scope=scope, provenance="LoadGen")
+    return Metric(value=value, unit=unit, reason=why, scope=scope, provenance=f"LoadGen {version('mlcommons-loadgen')}")
