@@ -12,7 +12,7 @@ from pydantic import BaseModel
 from sources import ROOT
 from tables import code, plain, table
 
-from accelsweep.core.config import CellConfig, Measure
+from accelsweep.core.config import CellConfig, Measure, Serving
 from accelsweep.core.prices import Prices
 from accelsweep.core.settings import Analysis, BlockSettings, Limits, Settings, Site
 
@@ -21,6 +21,7 @@ CHECKED: tuple[tuple[str, type[BaseModel]], ...] = (
     ("", CellConfig),
     ("", Settings),
     ("measure", Measure),
+    ("serving", Serving),
     ("block", BlockSettings),
     ("limits", Limits),
     ("analysis", Analysis),

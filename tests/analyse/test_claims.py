@@ -305,3 +305,67 @@ def test_the_doubts_of_the_compared_runs_travel_with_the_claim_each_once(judged)
     busy = {"code": "busy_cpu", "message": "others used the CPU", "remedy": "stop them"}
     assert [doubt.code for doubt in judged(claim(), doubts=[busy]).doubts] == ["busy_cpu"]
     assert judged(claim()).doubts == ()
+
+
+SERVED, SERVED_FAST, TRAINED, TRAINED_FAST = ({"accelerator": "cpu", "batch_size": size} for size in (1, 2, 3, 4))
+GAINS_LESS = {
+    "claimed": "less than 1",
+    "cell": SERVED_FAST,
+    "against": SERVED,
+    "over": {"cell": TRAINED_FAST, "against": TRAINED},
+}
+
+
+@pytest.fixture
+def gains(simulated: ModuleType):
+    """Judge a ratio of ratios: serving gains `served`, training 5x; blocks differ by a tenth, which cancels out."""
+
+    def judge(served: float, blocks: int = 3, apart: bool = False, **figure: Any) -> Any:
+        cells = [SERVED, SERVED_FAST, TRAINED, TRAINED_FAST]
+        rows = []
+        for block in range(blocks):
+            noise = 1 + 0.001 * (block - 1)
+            for axes, gain in zip(cells, (1.0, served * noise, 1.0, 5.0), strict=True):
+                later = blocks * (apart and axes in (TRAINED, TRAINED_FAST))
+                rows.append(simulated.make_run(axes, block + later, 100.0 * gain * (1 + 0.1 * block)))
+        manifest = simulated.make_manifest(cells, 2 * blocks if apart else blocks)
+        report = ReportSettings(claims=(make_claim(GAINS_LESS | figure),))
+        settings = manifest.settings.model_copy(update={"report": report})
+        (finding,) = analyse(rows, manifest.model_copy(update={"settings": settings})).claims
+        return finding
+
+    return judge
+
+
+def test_a_ratio_of_ratios_is_judged_by_its_own_interval(gains):
+    found = gains(served=2.0)
+    assert found.verdict is ClaimVerdict.agrees
+    assert found.measured.value == pytest.approx(0.4, rel=0.001)
+    assert found.measured.low < 0.4 < found.measured.high < 0.41
+    assert len(found.labels) == 4
+    assert gains(served=6.0).verdict is ClaimVerdict.more
+
+
+def test_a_ratio_of_ratios_needs_blocks_that_hold_all_four_settings(gains):
+    apart = gains(served=2.0, apart=True)
+    assert (apart.verdict, apart.measured) == (ClaimVerdict.not_testable, None)
+    assert apart.reason == "no block holds all four settings of the two ratios"
+    assert gains(served=2.0, blocks=2).verdict is ClaimVerdict.undecided
+
+
+def test_a_side_of_the_second_ratio_that_is_not_there_is_told(gains):
+    found = gains(served=2.0, over={"cell": TRAINED_FAST, "against": {"batch_size": 77}})
+    assert found.verdict is ClaimVerdict.not_testable
+    assert "batch_size=77" in found.reason
+
+
+@pytest.mark.parametrize(
+    ("figure", "words"),
+    [
+        ({"over": {"cell": TRAINED, "unit": "s"}}, "both sides of `over` need `against`"),
+        ({"over": {**GAINS_LESS["over"], "claimed": 2}}, "claims nothing itself"),
+    ],
+)
+def test_what_a_ratio_is_over_must_be_a_ratio_without_a_claim(figure, words):
+    with pytest.raises(ValueError, match=words):
+        make_claim(GAINS_LESS | figure)

@@ -15,14 +15,14 @@ import accelsweep
 from accelsweep import __version__
 from accelsweep.base.documents import Document, canonical_json
 from accelsweep.core.cell import cell_name
-from accelsweep.core.config import CellConfig, Measure
+from accelsweep.core.config import CellConfig, Measure, Serving
 from accelsweep.core.plans import Block, Manifest, Resources
 from accelsweep.core.prices import Prices
 from accelsweep.core.record import Record
 from accelsweep.core.settings import Analysis, Limits, Settings
 
 SOURCE = Path(accelsweep.__file__).parent
-MODELS: tuple[type[BaseModel], ...] = (CellConfig, Measure, Settings, Limits, Analysis, Prices)
+MODELS: tuple[type[BaseModel], ...] = (CellConfig, Measure, Serving, Settings, Limits, Analysis, Prices)
 OURS = frozenset(key for model in MODELS for key in model.model_fields)
 
 EXAMPLES = Path(__file__).parents[2] / "reports" / "examples"

@@ -63,13 +63,13 @@ def test_every_key_of_every_shipped_file_has_a_row():
 
     page = config_keys.page()
     for file in sorted((ROOT / "conf").rglob("*.yaml")):
-        if file.parent.name in ("site", "measure", "model", "data", "optimizer", "trainer", "prices"):
+        if file.parent.name in ("site", "measure", "serving", "model", "data", "optimizer", "trainer", "prices"):
             for key in config_keys.keys_of(file):
                 assert key.name == "defaults" or f"| `{file.parent.name}.{key.name}` |" in page
         elif file.parent != ROOT / "conf":
             name = str(file.relative_to(ROOT / "conf").with_suffix("")).partition("/")[2]
             assert f"| `{name}` |" in page
-    assert "| `measure.scenario` | `offline` | offline, single\\_stream |" in page
+    assert "| `measure.scenario` | `offline` | offline, single\\_stream, multi\\_stream, server |" in page
     assert "| `batch_size` | `32` | whole number from 1 | samples per step and device |" in page
 
 

@@ -30,6 +30,8 @@ STATED = {
     "hardware_tiers",
     "choose_gpu",
     "order_of_magnitude",
+    "serving_batching",
+    "serving_cluster",
 }
 
 
@@ -42,7 +44,7 @@ def selections(plan: Plan, *, analogue: bool):
     for claim in plan.manifest.settings.report.claims:
         figures = claim.figures if not analogue else claim.analogue.figures if claim.analogue else ()
         for figure in (figure for figure in figures if not figure.sweeps):
-            sides = [side for side in (figure.cell, figure.against) if side is not None]
+            sides = [side for ratio in figure.ratios for side in ratio.sides]
             if figure.mean_over is None:
                 yield from sides
                 continue

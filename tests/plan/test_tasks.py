@@ -6,6 +6,7 @@ from accelsweep.base.errors import InputError
 from accelsweep.plan.make import make_plan
 
 QUICK = ["experiment=quickstart", "accelerator=cpu"]
+SERVER = ["task=inference", "measure.scenario=server", "serving=default"]
 
 
 @pytest.mark.parametrize(
@@ -16,7 +17,15 @@ QUICK = ["experiment=quickstart", "accelerator=cpu"]
         (["task=time_to_accuracy", "measure.target=0.9", "measure.quality_metric=null"], "measure.quality_metric is"),
         (["task=time_to_accuracy", "measure.target=high"], "measure.target='high'"),
         (["task=time_to_accuracy", "measure.target=1", "measure.fake_loader=true"], "reaches no target"),
-        (["task=inference", "measure.scenario=server"], "must be 'offline' or 'single_stream'"),
+        (["task=inference", "measure.scenario=servant"], "did you mean 'server'"),
+        (["task=inference", "measure.scenario=server"], "add serving=default, and set serving.latency_ms"),
+        (
+            [*SERVER, "serving.latency_percentile=1.0"],
+            "serving.latency_percentile=1.0: must be more than 0 and less than 1",
+        ),
+        ([*SERVER, "serving.workers=0"], "serving.workers=0: must be at least 1"),
+        ([*SERVER, "+serving.max_batch=8"], "unknown key 'serving.max_batch'"),
+        ([*SERVER, "analysis.rate=samples_per_second"], "measure.scenario=server measures no such rate"),
         (["task=inference", "measure.scenario=single_stream"], "batch_size is 32: set batch_size=1"),
         (["task=inference", "loop=raw"], "task=inference does not train: leave loop out"),
         (["task=kernels", "model=kernel_copy", "loop=raw"], "task=kernels does not train: leave loop out"),
@@ -41,6 +50,8 @@ def test_what_does_not_fit_is_refused_with_what_to_do(home, overrides, words):
         ["task=time_to_accuracy", "measure.target=1", "analysis.rate=samples_per_second"],
         ["task=inference"],
         ["task=inference", "batch_size=1", "measure.scenario=offline,single_stream", "baseline.batch_size=1"],
+        ["task=inference", "measure.scenario=multi_stream"],
+        [*SERVER, "batch_size=1,32", "serving.max_wait_ms=0.0,1.0", "+baseline.serving.max_wait_ms=0.0"],
         ["task=kernels", "model=kernel_elementwise", "model.operation=add,relu", "analysis.rate=bytes_per_second"],
         ["task=kernels", "model._target_=torch.nn.Identity"],
         ["task=train_throughput,inference"],
@@ -67,6 +78,8 @@ KERNELS = ["task=kernels", "model=kernel_copy"]
         (["measure.target=0.8,0.9"], "measure.target"),
         (["measure.scenario=offline,single_stream"], "measure.scenario"),
         (["task=time_to_accuracy", "measure.target=0.9", "measure.quality_samples=8,9"], "measure.quality_samples"),
+        (["task=inference", "serving=default", "serving.max_wait_ms=0.0,1.0"], "serving.max_wait_ms"),
+        (["serving=default", "serving.latency_ms=5.0,50.0"], "serving.latency_ms"),
         (["task=train_throughput,inference", "measure.max_samples=1000,2000"], "measure.max_samples"),
     ],
 )
@@ -106,3 +119,30 @@ def test_a_rule_may_drop_the_cells_that_do_not_fit(home):
         (1, "single_stream"),
         (32, "offline"),
     }
+
+
+@pytest.mark.parametrize(
+    ("overrides", "reason"),
+    [
+        (["serving.latency_ms=0.0"], "serving.latency_ms=0: no answer takes no time"),
+        (["devices=2"], "serves from one rank, not from 2: add serving.workers to it"),
+    ],
+)
+def test_queries_that_cannot_be_served_are_a_row_with_its_reason(home, overrides, reason):
+    settings = {line.split("=")[0]: line for line in [*QUICK, *SERVER, "devices=1", *overrides]}
+    cells = make_plan(home, list(settings.values())).manifest.cells
+    assert all(reason in cell.unsupported for cell in cells)
+
+
+def test_without_the_load_generator_serving_is_a_row_that_says_what_to_install(home, monkeypatch):
+    monkeypatch.setattr("accelsweep.plan.refusals.rules.loadgen_missing", lambda: "pip install accelsweep[serving]")
+    cells = make_plan(home, [*QUICK, *SERVER, "devices=1"]).manifest.cells
+    assert {cell.unsupported for cell in cells} == {
+        "measure.scenario=server needs MLPerf's LoadGen: pip install accelsweep[serving]"
+    }
+
+
+def test_a_config_that_serves_nothing_has_no_key_for_it_so_that_older_settings_keep_their_names(home):
+    """Each key of a config is part of the setting's name, and results of another name are measured again."""
+    (cell, *_) = make_plan(home, QUICK).cells
+    assert "serving" not in cell.config.raw

@@ -8,6 +8,7 @@ from accelsweep.core.findings import Estimate, Summary, Verdict
 from accelsweep.report.cells import cells_table
 from accelsweep.report.content import build_content
 from accelsweep.report.figures.rate import heatmap_figure, throughput_figure
+from accelsweep.report.format import number
 from accelsweep.report.markdown import render_markdown
 from accelsweep.report.tables import runs_table
 
@@ -94,3 +95,17 @@ def test_latencies_and_operations_are_told_where_they_were_measured(findings):
     table = cells_table(findings.model_copy(update={"cells": cells}))
     assert opened(table, 0, "Median latency").startswith("2.00 ms")
     assert opened(table, 0, "FLOP/s").startswith("2.50 TFLOP/s")
+
+
+def test_a_served_setting_opens_to_its_latencies_at_the_highest_load_and_at_half_of_it(findings):
+    more = {
+        "query_seconds_p99": summary(0.04, "s"),
+        "half_load_query_seconds_p99": summary(0.004, "s"),
+        "answered_together": summary(2.5, "queries"),
+    }
+    cells = tuple(cell.model_copy(update={"metrics": {**cell.metrics, **more}}) for cell in findings.cells)
+    table = cells_table(findings.model_copy(update={"cells": cells}))
+    assert opened(table, 0, "p99 latency").startswith("40.0 ms")
+    assert opened(table, 0, "p99 latency at half load").startswith("4.00 ms")
+    assert opened(table, 0, "Queries in a batch").startswith("2.50 queries")
+    assert number(12_300.0, "queries/s") == "12.3k queries/s"

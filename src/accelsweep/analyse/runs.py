@@ -173,7 +173,7 @@ class CellRuns:
 def rate_metric_of(manifest: Manifest, runs: Sequence[RunRow]) -> str:
     """Return the metric that the sweep compares: `analysis.rate`, or that of the baseline's (else the first) task."""
     first = sorted(runs, key=lambda run: run.cell != manifest.baseline)
-    return compared_rate(manifest.settings.analysis.rate, (run.config.task for run in first if run.config is not None))
+    return compared_rate(manifest.settings.analysis.rate, (run.config.work for run in first if run.config is not None))
 
 
 def group(manifest: Manifest, runs: Sequence[RunRow], rate_metric: str | None = None) -> list[CellRuns]:

@@ -85,7 +85,7 @@ def listed(folder: SweepFolder) -> RunsAnswer:
     records: dict[str, Record | DamagedFile | None] = {run: _read(folder, run) for run in manifest.wanted_runs()}
     found = [record for record in records.values() if isinstance(record, Record)]
     found.sort(key=lambda record: record.cell != manifest.baseline)
-    rate = compared_rate(manifest.settings.analysis.rate, [found[0].config.task]) if found else None
+    rate = compared_rate(manifest.settings.analysis.rate, [found[0].config.work]) if found else None
     cells = {cell.name: cell for cell in manifest.cells}
     planned = [(block.name, run) for block in manifest.blocks for run in block.runs]
     rows = [_row(folder, block, run, cells, records[run], rate) for block, run in planned]

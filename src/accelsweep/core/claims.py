@@ -132,8 +132,9 @@ class ClaimFigure(Frozen):
 
     Cells are named by values of their axes or configs. `metric` is an expression (`factors`), or the share of the runs
     with an outcome (`outcome.diverged`). `claimed` is read by `bounds`; None claims nothing, and the value is only
-    measured. A figure of a single cell states its `unit`. `published` are the values that others measured, by their
-    names, or the external rows that hold them. They are shown beside ours. A plan holds values only.
+    measured. Where another ratio stands in `over`, the figure is this ratio over that one. A figure of a single cell
+    states its `unit`. `published` are the values that others measured, by their names, or the external rows that hold
+    them. They are shown beside ours. A plan holds values only.
 
     `mean_over` names an axis, and `sweeps` names sweeps: the figure is then the geometric mean over its values, or over
     them, and its interval is one over these workloads. `projected` is the key of a board: the metric of `cell` is then
@@ -145,12 +146,23 @@ class ClaimFigure(Frozen):
     metric: Annotated[Words, AfterValidator(_expression)] = "samples_per_second"
     cell: Selection
     against: Selection | None = None
+    over: ClaimFigure | None = None
     unit: Words | None = None
     tolerance: Annotated[float | None, Field(gt=0, lt=1)] = None
     mean_over: Words | None = None
     sweeps: tuple[Words, ...] = ()
     projected: Words | None = None
     published: dict[str, float | Quoted] = Field(default_factory=dict)
+
+    @property
+    def ratios(self) -> tuple[ClaimFigure, ...]:
+        """The figure itself, and the one that it is `over`."""
+        return (self,) if self.over is None else (self, self.over)
+
+    @property
+    def sides(self) -> tuple[Selection, ...]:
+        """The values that select the cell, and those that select the other cell of a ratio."""
+        return (self.cell,) if self.against is None else (self.cell, self.against)
 
     @property
     def metrics(self) -> tuple[str, ...]:
@@ -193,6 +205,14 @@ class ClaimFigure(Frozen):
             raise ValueError(
                 "the share of an outcome is that of one setting here: no `mean_over`, `sweeps` or `projected`"
             )
+        return self
+
+    @model_validator(mode="after")
+    def _is_over_a_ratio(self) -> ClaimFigure:
+        if self.over is not None and (self.against is None or self.over.against is None):
+            raise ValueError("a ratio stands over a ratio: both sides of `over` need `against`")
+        if self.over is not None and (self.over.over is not None or self.over.claimed is not None):
+            raise ValueError("what a figure is `over` claims nothing itself, and is over nothing else")
         return self
 
     @model_validator(mode="after")

@@ -107,7 +107,7 @@ class Measure(BaseModel):
     target: Annotated[float, Field(allow_inf_nan=False, strict=True)] | None = None
     validate_every_samples: Count | None = None
     max_samples: Count | None = None
-    scenario: Literal["offline", "single_stream"] = "offline"
+    scenario: Literal["offline", "single_stream", "multi_stream", "server"] = "offline"
 
     @property
     def better(self) -> Literal["max", "min"]:
@@ -118,6 +118,21 @@ class Measure(BaseModel):
     def shared(self) -> bool:
         """Whether runs of this cell may share a machine while they are timed."""
         return self.concurrency > 1
+
+
+class Serving(BaseModel):
+    """How queries are served in `measure.scenario=server`. Latencies and waits are milliseconds.
+
+    The share `latency_percentile` of the queries is answered within `latency_ms`. A batch waits `max_wait_ms` at most
+    for more queries. `workers` share the rank's CPU threads.
+    """
+
+    model_config = ConfigDict(frozen=True)
+
+    latency_ms: Seconds = 50.0
+    latency_percentile: Annotated[float, Field(gt=0, lt=1, strict=True)] = 0.99
+    max_wait_ms: Seconds = 0.0
+    workers: Count = 1
 
 
 class CellConfig(Verbatim):
@@ -145,11 +160,17 @@ class CellConfig(Verbatim):
     optimizer: Node | None = None
     trainer: Annotated[Node, BeforeValidator(_empty_for_none)] = Field(default_factory=dict)
     measure: Measure
+    serving: Serving | None = None
 
     @cached_property
     def digest(self) -> str:
         """The SHA-256 of the mapping, which names the blocks that hold it."""
         return sha256_text(canonical_json(self.raw))
+
+    @property
+    def work(self) -> str:
+        """What the rates hang on: the task, or `serving` for inference under a load of queries."""
+        return "serving" if self.task == "inference" and self.measure.scenario == "server" else self.task
 
     @property
     def world_size(self) -> int:

@@ -49,9 +49,21 @@ METRICS: dict[str, Meaning] = {
     "samples_to_target": Meaning("samples", "Training samples until the target was reached, on all ranks."),
     "validations": Meaning("validations", "Validations on the way to the target."),
     # inference and kernels
-    "query_seconds_p50": Meaning("s", "Median time of a query; `single_stream` only, from 20 queries on."),
+    "query_seconds_p50": Meaning(
+        "s", "Median time of a query, from 20 queries on; under `server` at the highest load."
+    ),
     "query_seconds_p90": Meaning("s", "90th percentile of the queries' times; from 100 queries on."),
     "query_seconds_p99": Meaning("s", "99th percentile of the queries' times; from 1000 queries on."),
+    "queries_per_second": Meaning("queries/s", "Highest load whose answers keep `serving.latency_ms`; `server` only."),
+    "batch_samples_per_second": Meaning(
+        "1/s", "Rate of full batches, one after another, before the load; `server` only."
+    ),
+    "answered_together": Meaning("queries", "Mean number of queries in a batch, at the highest load."),
+    "load_tests": Meaning("tests", "LoadGen's tests until the highest load was found."),
+    "half_load_query_seconds_mean": Meaning("s", "Mean time of a query at half of the highest load."),
+    "half_load_query_seconds_p50": Meaning("s", "Median time of a query at half of the highest load."),
+    "half_load_query_seconds_p90": Meaning("s", "90th percentile of the queries' times at half of the highest load."),
+    "half_load_query_seconds_p99": Meaning("s", "99th percentile of the queries' times at half of the highest load."),
     "flops_per_second": Meaning("FLOP/s", "Operations of a kernel per second, counted by its algorithm."),
     "bytes_per_second": Meaning("B/s", "Bytes that a kernel reads and writes per second, counted by its algorithm."),
     # memory and energy

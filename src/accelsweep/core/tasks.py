@@ -8,7 +8,7 @@ from typing import Literal
 Task = Literal["train_throughput", "time_to_accuracy", "inference", "kernels"]
 """The kinds of work of a run."""
 
-Rate = Literal["samples_per_second", "results_per_hour", "flops_per_second", "bytes_per_second"]
+Rate = Literal["samples_per_second", "results_per_hour", "flops_per_second", "bytes_per_second", "queries_per_second"]
 """The metrics that cells can be compared by: more is better."""
 
 UNIT_OF: dict[str, str] = {
@@ -16,6 +16,7 @@ UNIT_OF: dict[str, str] = {
     "results_per_hour": "results/h",
     "flops_per_second": "FLOP/s",
     "bytes_per_second": "B/s",
+    "queries_per_second": "queries/s",
 }
 """Rate -> its unit."""
 
@@ -23,11 +24,15 @@ RATES_OF: dict[str, tuple[Rate, ...]] = {
     "train_throughput": ("samples_per_second",),
     "time_to_accuracy": ("results_per_hour", "samples_per_second"),
     "inference": ("samples_per_second",),
+    "serving": ("queries_per_second",),
     "kernels": ("samples_per_second", "flops_per_second", "bytes_per_second"),
 }
-"""Task -> the rates that it measures. Cells are compared by the first, if `analysis.rate` names no other."""
+"""Work -> the rates that it measures. Cells are compared by the first, if `analysis.rate` names no other.
+
+A cell's work (`CellConfig.work`) is its task, or `serving` for inference in the scenario `server`.
+"""
 
 
-def compared_rate(wanted: str | None, tasks: Iterable[str]) -> str:
-    """Return the metric that a sweep's cells are compared by: `wanted`, or that of the first of its `tasks`."""
-    return wanted or RATES_OF.get(next(iter(tasks), ""), ("samples_per_second",))[0]
+def compared_rate(wanted: str | None, works: Iterable[str]) -> str:
+    """Return the metric that a sweep's cells are compared by: `wanted`, or that of the first of its `works`."""
+    return wanted or RATES_OF.get(next(iter(works), ""), ("samples_per_second",))[0]

@@ -141,7 +141,7 @@ class SweepProgress:
             return
         self.fresh += 1
         self.remaining.add([record])
-        rate = record.metrics.get(compared_rate(self.wanted_rate, [record.config.task]))
+        rate = record.metrics.get(compared_rate(self.wanted_rate, [record.config.work]))
         if record.outcome is Outcome.measured and rate is not None and rate.value is not None:
             self.last = number(rate.value, rate.unit)
         else:

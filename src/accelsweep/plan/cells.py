@@ -113,7 +113,7 @@ def _refuse_what_measures_nothing(left: Sequence[CheckedPoint], settings: Settin
     for point in left:
         tasks.refuse_unfit(point.config, settings.analysis.rate, file_of)
         conflicts.refuse_conflicts(point.config, settings.limits, file_of)
-    tasks.refuse_idle_axes([point.axes for point in left], [point.config.task for point in left])
+    tasks.refuse_idle_axes([point.axes for point in left], [point.config.work for point in left])
     conflicts.refuse_unread_axes(left)
 
 

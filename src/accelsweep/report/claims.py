@@ -47,7 +47,7 @@ def _row(claim: ClaimFinding) -> tuple[Entry, ...]:
         Entry(claim.claimed),
         Entry(
             words,
-            " against ".join(claim.labels),
+            ", over ".join(" against ".join(pair) for pair in (claim.labels[:2], claim.labels[2:]) if pair),
             tone="projected" if claim.projected else "" if measured else "absent",
             order=measured.value if measured else None,
         ),

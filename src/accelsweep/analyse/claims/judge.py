@@ -44,10 +44,9 @@ class StatedFigure:
     figure: ClaimFigure
     analogue: str | None = None
 
-    def sides(self) -> tuple[Mapping[str, Any], ...]:
-        """Return the values that select the cell, and those that select the other cell of a ratio."""
-        cell, against = self.figure.cell, self.figure.against
-        return (cell,) if against is None else (cell, against)
+    def sides(self) -> list[tuple[ClaimFigure, Mapping[str, Any]]]:
+        """Return what selects each cell, with the figure whose metric counts there: two for a ratio, four for two."""
+        return [(ratio, side) for ratio in self.figure.ratios for side in ratio.sides]
 
 
 Wider = Callable[[StatedFigure, Sequence[CellRuns], Family], ClaimFinding]
@@ -64,10 +63,11 @@ def judge_claims(
     """Return each figure beside its measured value. Those that the plan can test hold together at this confidence.
 
     The cells of a ratio differ in the values that select them. Other fields of the config, the hardware of one
-    accelerator and the software must be equal, but for the fields in `across`.
+    accelerator and the software must be equal, but for the fields in `across`. Two ratios, of which one is over the
+    other, may differ in anything.
     """
     stated = [one for claim in claims for one in _stated(claim)]
-    found = [[named(side, groups) for side in one.sides()] for one in stated]
+    found = [[named(side, groups) for _, side in one.sides()] for one in stated]
     testable = sum(all(any(not g.planned.unsupported for g in side.cells) for side in sides) for sides in found)
     family = Family(max(1, testable), confidence)
     return tuple(
@@ -83,29 +83,60 @@ def _stated(claim: Claim) -> Iterator[StatedFigure]:
 
 
 def _tested(one: StatedFigure, sides: Sequence[Side], family: Family, across: Collection[str]) -> ClaimFinding:
-    for side in sides:
-        if missing := unnamed(side) or unmeasured(one.figure, side):
+    for (ratio, _), side in zip(one.sides(), sides, strict=True):
+        if missing := unnamed(side) or unmeasured(ratio, side):
             return finding_of_figure(one, *missing)
     if one.figure.outcome is not None:
         ended = [outcome for group in sides[0].cells for outcome in _ended(group)]
         times = ended.count(one.figure.outcome)
         return judged(one, share(times, len(ended), family, str(one.figure.unit)), sides[0].cells[:1])
-    measured = [[(group, logs) for group in side.cells if (logs := logs_of(group, one.figure))] for side in sides]
     if one.figure.against is None:
-        group, logs = measured[0][0]
+        group, logs = _known(sides[0], one.figure)[0]
         exact = _exact(group, one.figure, logs)
         estimate = exponential_estimate(exact or t_interval(list(logs.values()), family), str(one.figure.unit), family)
         return judged(one, estimate, [group], None if exact else disturbed([group]))
-    allowed = (*across, *one.figure.cell, *one.figure.against)
-    pairs = list(product(*measured))
-    refusals = [difference(ours[0], theirs[0], allowed, across) for ours, theirs in pairs]
+    return _ratio(one, sides, family, across)
+
+
+def _ratio(one: StatedFigure, sides: Sequence[Side], family: Family, across: Collection[str]) -> ClaimFinding:
+    """Return the finding of a ratio, or of a ratio over another one."""
+    known: list[_Known] = []
+    for number, ratio in enumerate(one.figure.ratios):
+        pair = _comparable(ratio, sides[2 * number], sides[2 * number + 1], across)
+        if isinstance(pair, str):
+            return finding_of_figure(one, ClaimVerdict.not_testable, pair)
+        known += pair
+    cells, logs = [cell for cell, _ in known], [logs for _, logs in known]
+    shared = set.intersection(*map(set, logs))
+    if len(known) > 2 and not shared:
+        return finding_of_figure(one, ClaimVerdict.not_testable, "no block holds all four settings of the two ratios")
+    interval = _ratio_of_ratios(logs, shared, family) if len(known) > 2 else log_ratio(logs[0], logs[1], family)
+    return judged(one, exponential_estimate(interval, "1", family), cells, disturbed(cells) or _too_few(len(shared)))
+
+
+_Known = tuple[CellRuns, dict[str, float]]
+"""A cell, and the logarithm of a figure's metric in each of its blocks."""
+
+
+def _known(side: Side, figure: ClaimFigure) -> list[_Known]:
+    return [(group, logs) for group in side.cells if (logs := logs_of(group, figure))]
+
+
+def _comparable(figure: ClaimFigure, ours: Side, theirs: Side, across: Collection[str]) -> tuple[_Known, _Known] | str:
+    """Return the two cells of a ratio that share the most blocks, or why no two may be compared."""
+    allowed = (*across, *(key for side in figure.sides for key in side))
+    pairs = list(product(_known(ours, figure), _known(theirs, figure)))
+    refusals = [difference(one[0], other[0], allowed, across) for one, other in pairs]
     comparable = [pair for pair, refusal in zip(pairs, refusals, strict=True) if refusal is None]
     if not comparable:
-        return finding_of_figure(one, ClaimVerdict.not_testable, str(refusals[0]))
-    ours, theirs = max(comparable, key=lambda pair: len(pair[0][1].keys() & pair[1][1].keys()))
-    interval = log_ratio(ours[1], theirs[1], family)
-    why = disturbed([ours[0], theirs[0]]) or _too_few(len(ours[1].keys() & theirs[1].keys()))
-    return judged(one, exponential_estimate(interval, "1", family), [ours[0], theirs[0]], why)
+        return str(refusals[0])
+    return max(comparable, key=lambda pair: len(pair[0][1].keys() & pair[1][1].keys()))
+
+
+def _ratio_of_ratios(logs: Sequence[Mapping[str, float]], shared: Collection[str], family: Family) -> Interval:
+    """Return the interval of log((a / b) / (c / d)) over the blocks that hold all four: paired, as a ratio is."""
+    a, b, c, d = logs
+    return t_interval([math.fsum((a[block], -b[block], -c[block], d[block])) for block in sorted(shared)], family)
 
 
 _Held = tuple[ClaimVerdict, str]

@@ -14,12 +14,15 @@ from typing import Annotated, Any
 from pydantic import BaseModel, ConfigDict, Field, StrictStr
 
 from accelsweep.base.errors import InputError, nearest
-from accelsweep.core.config import CellConfig, Measure
+from accelsweep.core.config import CellConfig, Measure, Serving
 from accelsweep.core.prices import Prices
 from accelsweep.core.settings import PILOT, Analysis, BlockSettings, Limits, Settings, Site, Slurm
 from accelsweep.plan.blocks.resolution import FEWEST
 from accelsweep.plan.refusals.wording import FileOf, parsed
 from accelsweep.plan.trainer import trainers_place
+
+_MAY_BE_ABSENT = frozenset({"serving"})
+"""Keys of groups that no config needs; absent, they are in no cell's name, so that older cells keep theirs."""
 
 
 class Rule(BaseModel):
@@ -38,9 +41,11 @@ def science(config: dict[str, Any], added: frozenset[str], groups: Sequence[str]
     """
     _refuse_unknown(config, added, groups, file_of)
     for key in CellConfig.model_fields:
-        if key not in config:
+        if key not in config and key not in _MAY_BE_ABSENT:
             raise InputError(f"the key '{key}' is missing; look in {file_of(key)}")
     parsed(Measure, config["measure"], "measure", file_of, extra="forbid")
+    if config.get("serving") is not None:
+        parsed(Serving, config["serving"], "serving", file_of, extra="forbid")
     checked = parsed(CellConfig, config, "", file_of)
     refuse_unwritable(config)
     typed = {"precision": checked.precision, "env": checked.env}

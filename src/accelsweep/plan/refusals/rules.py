@@ -7,6 +7,7 @@ decided where the run happens.
 from __future__ import annotations
 
 from accelsweep.base.digits import count_of
+from accelsweep.base.extras import loadgen_missing
 from accelsweep.core.accelerators import AUTOMATIC, words_for
 from accelsweep.core.config import CellConfig
 from accelsweep.core.settings import Site
@@ -26,7 +27,19 @@ def unsupported(config: CellConfig, site: Site) -> str | None:
 
     Raises InputError where the config names a kind of node that the site lacks, or none of several.
     """
-    return _by_config(config) or _by_inventory(config, site)
+    return _by_config(config) or _by_inventory(config, site) or _by_load(config, site)
+
+
+def _by_load(config: CellConfig, site: Site) -> str | None:
+    """Return why queries cannot be served. Only where this machine measures is it asked for the load generator."""
+    if config.work != "serving":
+        return None
+    if config.serving is not None and config.serving.latency_ms == 0:
+        return "serving.latency_ms=0: no answer takes no time"
+    if config.world_size > 1:
+        return f"measure.scenario=server serves from one rank, not from {config.world_size}: add serving.workers to it"
+    remedy = loadgen_missing() if site.probe else None
+    return None if remedy is None else f"measure.scenario=server needs MLPerf's LoadGen: {remedy}"
 
 
 def _by_config(config: CellConfig) -> str | None:

@@ -17,13 +17,16 @@ OURS = "accelsweep.workloads."
 _GOAL = ("measure.target", "measure.max_samples", "measure.validate_every_samples")
 _QUALITY = ("measure.quality_samples", "measure.quality_metric", "measure.quality_better", "measure.probe_steps")
 
+_ANSWERS = ("measure.scenario", "serving")
+
 UNUSED_BY: dict[str, tuple[str, ...]] = {
-    "train_throughput": (*_GOAL, "measure.scenario"),
-    "time_to_accuracy": ("measure.quality_samples", "measure.scenario"),
-    "inference": ("optimizer", "trainer", *_GOAL, *_QUALITY),
-    "kernels": ("optimizer", "trainer", "data", "measure.fake_loader", "measure.scenario", *_GOAL, *_QUALITY),
+    "train_throughput": (*_GOAL, *_ANSWERS),
+    "time_to_accuracy": ("measure.quality_samples", *_ANSWERS),
+    "inference": ("optimizer", "trainer", "serving", *_GOAL, *_QUALITY),
+    "serving": ("optimizer", "trainer", *_GOAL, *_QUALITY),
+    "kernels": ("optimizer", "trainer", "data", "measure.fake_loader", *_ANSWERS, *_GOAL, *_QUALITY),
 }
-"""Task -> the keys, with all below them, that change nothing in its measurement."""
+"""Work (`CellConfig.work`) -> the keys, with all below them, that change nothing in its measurement."""
 
 
 def refuse_unfit(config: CellConfig, rate: str | None, file_of: FileOf) -> None:
@@ -32,10 +35,10 @@ def refuse_unfit(config: CellConfig, rate: str | None, file_of: FileOf) -> None:
     `rate` is the plan's `analysis.rate`.
     """
     task, measure = config.task, config.measure
-    if rate is not None and rate not in RATES_OF[task]:
+    if rate is not None and rate not in RATES_OF[config.work]:
         raise InputError(
-            f"analysis.rate={rate}: task={task} measures no such rate, only {', '.join(RATES_OF[task])}; look in "
-            f"{file_of('analysis.rate')}"
+            f"analysis.rate={rate}: {_named(config)} measures no such rate, only {', '.join(RATES_OF[config.work])}; "
+            f"look in {file_of('analysis.rate')}"
         )
     if task == "time_to_accuracy":
         _refuse_aimless(measure, file_of)
@@ -49,6 +52,11 @@ def refuse_unfit(config: CellConfig, rate: str | None, file_of: FileOf) -> None:
             f"measure.scenario=single_stream asks one sample at a time, and batch_size is {config.batch_size}: set "
             "batch_size=1, or measure.scenario=offline"
         )
+    if config.work == "serving" and config.serving is None:
+        raise InputError(
+            "measure.scenario=server does not know the latency that it may take: add serving=default, and set "
+            "serving.latency_ms"
+        )
     target = config.model_target
     if task == "kernels" and target.startswith(OURS) and not target.startswith(KERNELS):
         raise InputError(
@@ -57,6 +65,10 @@ def refuse_unfit(config: CellConfig, rate: str | None, file_of: FileOf) -> None:
         )
     if task != "kernels" and target.startswith(KERNELS):
         raise InputError(f"{target} is a kernel, which has nothing to train: set task=kernels with it")
+
+
+def _named(config: CellConfig) -> str:
+    return "measure.scenario=server" if config.work == "serving" else f"task={config.task}"
 
 
 def refuse_idle_axes(axes: Sequence[Mapping[str, Any]], tasks: Sequence[str]) -> None:

@@ -2,7 +2,8 @@
 
 V. J. Reddi et al., "MLPerf Inference Benchmark" (ISCA 2020), section IV. `offline` has all queries at hand and counts
 samples per second. `single_stream` sends the next query when the one before has been answered. It counts latencies:
-from handing the batch to the module's hooks to the finished answer. A query is one batch.
+from handing the batch to the module's hooks to the finished answer. A query is one batch. `multi_stream` is the same
+with several samples a query. `server` has a task of its own, `rank.tasks.under_load`.
 """
 
 from __future__ import annotations
@@ -34,6 +35,9 @@ from accelsweep.state.pulse import Pulse
 from accelsweep.workloads.building.build import build_module
 from accelsweep.workloads.loading.fake_loader import build_training_data
 
+ONE_BY_ONE = ("single_stream", "multi_stream")
+"""The scenarios in which the next query is sent when the one before has been answered."""
+
 PERCENTILES = {"query_seconds_p50": 0.5, "query_seconds_p90": 0.9, "query_seconds_p99": 0.99}
 
 
@@ -49,20 +53,20 @@ class Answering:
         self.precision = precision_of(spec, self.device, "task=inference")
         refuse_trainer_arguments(spec, "task=inference")
         join_group(place, spec, self.device.type)
-        self._pulse = Pulse(spec.pulse(place.rank))
+        self.pulse = Pulse(spec.pulse(place.rank))
         self.epoch_ends: list[int] = []
         self.example: Any = None
         self.query_seconds: list[float] = []
-        self._one_by_one = spec.config.measure.scenario == "single_stream"
+        self._one_by_one = spec.config.measure.scenario in ONE_BY_ONE
 
     def drive(self, listener: Listener) -> None:
         """Answer queries until `listener` has enough."""
-        module, loader, move = self._prepared()
-        answer, count = _answer_of(module), SampleCount(self._spec.config.batch_size)
+        module, loader, move = self.prepared()
+        answer, count = answer_of(module), SampleCount(self._spec.config.batch_size)
         autocast, synchronise = autocast_of(self.precision, self.device), measured_device(self.device).synchronise
         with torch.inference_mode():
             listener.begin()
-            for number, batch in enumerate(endless(loader, self.epoch_ends, self._pulse)):
+            for number, batch in enumerate(endless(loader, self.epoch_ends, self.pulse)):
                 asked_at = self._clock()
                 there = move(batch)
                 with autocast():
@@ -73,11 +77,11 @@ class Answering:
                 if number == 0:
                     self.example = on_meta(there)
                 enough = listener.step_done(count.of(batch, loader, module), None)
-                self._pulse.beat(rests=enough)
+                self.pulse.beat(rests=enough)
                 if enough:
                     return
 
-    def _prepared(self) -> tuple[pl.LightningModule, DataLoader[Any], Callable[[Any], Any]]:
+    def prepared(self) -> tuple[pl.LightningModule, DataLoader[Any], Callable[[Any], Any]]:
         """Return what answers, the queries, and what brings one to the device."""
         config, seed = self._spec.config, self._spec.run.seed
         seed_all(seed)
@@ -99,7 +103,7 @@ class Answering:
         return predict_dataloader()
 
 
-def _answer_of(module: pl.LightningModule) -> Callable[[Any, int], Any]:
+def answer_of(module: pl.LightningModule) -> Callable[[Any, int], Any]:
     """Return the module's own `predict_step`, or its forward pass on the batch's input."""
     if type(module).predict_step is not pl.LightningModule.predict_step:
         return numbered(module.predict_step)
@@ -147,13 +151,13 @@ class Inference:
 
 def answer(module: pl.LightningModule, batch: Any) -> Any:
     """Return the answer of `module` to a batch: the work whose operations are counted."""
-    return _answer_of(module)(batch, 0)
+    return answer_of(module)(batch, 0)
 
 
 def latencies(seconds: list[float], rules: Measure) -> dict[str, Metric]:
     """Return the percentiles of the seconds of each query; absent, with the reason, where no query was waited for."""
     scope = "rank 0, one query at a time"
-    if rules.scenario == "single_stream":
+    if rules.scenario in ONE_BY_ONE:
         return {name: percentile(seconds, share, "queries", scope) for name, share in PERCENTILES.items()}
-    reason = "offline has no latencies; measure.scenario=single_stream has"
+    reason = f"{rules.scenario} has no latencies in the window; measure.scenario=single_stream has"
     return {name: Metric(value=None, unit="s", reason=reason) for name in PERCENTILES}

@@ -31,6 +31,10 @@ def task_of(spec: RunSpec, place: RankPlace) -> Task:
         from accelsweep.rank.tasks.time_to_accuracy import TimeToAccuracy
 
         return TimeToAccuracy(spec, place)
+    if spec.config.work == "serving":
+        from accelsweep.rank.tasks.under_load import UnderLoad
+
+        return UnderLoad(spec, place)
     if name == "inference":
         from accelsweep.rank.tasks.inference import Inference
 

@@ -1,0 +1,101 @@
+"""A server of single queries: one queue, dynamic batching, and one or more workers.
+
+A worker takes the queries that wait, `most` at a time. It waits for more of them until the oldest has waited
+`patience_seconds`, as NVIDIA's Triton does by its "dynamic batching" (model configuration, `max_queue_delay`). Workers
+are threads: torch gives the interpreter's lock back while it computes.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Callable, Sequence
+from types import TracebackType
+from typing import NamedTuple
+
+from accelsweep.measure.clock import Clock, monotonic
+
+
+class Query(NamedTuple):
+    """A query that waits: LoadGen's `id` for it, the number of its `sample`, and when it came (s)."""
+
+    id: int
+    sample: int
+    at: float
+
+
+class QueryServer:
+    """Answers what is put into its queue, while its context is open. An error of `answer` ends it."""
+
+    def __init__(
+        self,
+        answer: Callable[[Sequence[int]], None],
+        reply: Callable[[Sequence[int]], None],
+        *,
+        most: int = 1,
+        patience_seconds: float = 0.0,
+        workers: int = 1,
+        begin: Callable[[], object] = tuple,
+        clock: Clock = monotonic,
+    ) -> None:
+        """`answer` is given the samples of a batch and returns once they are answered, `reply` the queries' ids.
+
+        Each worker calls `begin` once, before its first batch.
+        """
+        self._answer, self._reply, self._begin = answer, reply, begin
+        self._most, self._patience, self._clock = most, patience_seconds, clock
+        self._waiting: deque[Query] = deque()
+        self._changed = threading.Condition()
+        self._closed = False
+        self._workers = [threading.Thread(target=self._work, name=f"worker-{number}") for number in range(workers)]
+        self.error: BaseException | None = None
+        self.batches: list[int] = []
+        """The sizes of the batches that were answered."""
+
+    def __enter__(self) -> QueryServer:
+        """Start the workers."""
+        for worker in self._workers:
+            worker.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Let the workers answer what waits, and end them."""
+        with self._changed:
+            self._closed = True
+            self._changed.notify_all()
+        for worker in self._workers:
+            worker.join()
+
+    def put(self, queries: Sequence[tuple[int, int]]) -> None:
+        """Put queries, as pairs of id and sample, into the queue."""
+        now = self._clock()
+        with self._changed:
+            self._waiting.extend(Query(ident, sample, now) for ident, sample in queries)
+            self._changed.notify(len(queries))
+
+    def taken(self) -> list[Query]:
+        """Wait for the next batch and return it; nothing once the server is closed and the queue is empty."""
+        with self._changed:
+            while not self._closed or self._waiting:
+                if not self._waiting:
+                    self._changed.wait()
+                    continue
+                left = self._waiting[0].at + self._patience - self._clock()
+                if left <= 0 or len(self._waiting) >= self._most or self._closed:
+                    count = min(self._most, len(self._waiting))
+                    return [self._waiting.popleft() for _ in range(count)]
+                self._changed.wait(left)
+        return []
+
+    def _work(self) -> None:
+        self._begin()
+        while batch := self.taken():
+            try:
+                if self.error is None:
+                    self._answer([one.sample for one in batch])
+            except BaseException as error:  # noqa: BLE001  who opened the server raises it
+                self.error = error
+            self.batches.append(len(batch))
+            self._reply([one.id for one in batch])  # also after an error: the generator waits for each reply

@@ -1,0 +1,143 @@
+"""`measure.scenario=server` on one rank, from its spec to its result."""
+
+from __future__ import annotations
+
+import sys
+
+import pytest
+import torch
+from one_rank import DIGITS, MEASURE, MLP
+
+from accelsweep.base.errors import Unsupported
+from accelsweep.core.config import Serving
+from accelsweep.core.outcome import Outcome
+from accelsweep.measure.load.loadgen import Load, LoadTest
+from accelsweep.measure.load.peak import Peak
+from accelsweep.rank.process import RankPlace
+from accelsweep.rank.tasks.samples import samples_of, taken_apart, together
+from accelsweep.rank.tasks.task import task_of
+from accelsweep.rank.tasks.under_load import load_metrics, nothing_valid
+
+SERVED = {
+    "task": "inference",
+    "model": MLP,
+    "data": DIGITS,
+    "measure": {**MEASURE, "min_seconds": 0.1, "scenario": "server"},
+    "serving": {"latency_ms": 100.0, "latency_percentile": 0.9, "max_wait_ms": 1.0, "workers": 1},
+}
+
+
+@pytest.fixture
+def loadgen():
+    return pytest.importorskip("mlperf_loadgen", reason="accelsweep's extra `serving` is not installed")
+
+
+@pytest.fixture
+def brief(monkeypatch):
+    """Tests need not be so long that a growing queue breaks the bound."""
+    monkeypatch.setattr("accelsweep.rank.tasks.under_load.LONGER", 0.05)
+
+
+def test_a_model_under_load_has_a_highest_load_and_the_latencies_there_and_at_half_of_it(run, loadgen, brief, tmp_path):
+    result = run(**SERVED)
+    assert result.outcome is Outcome.measured, result.traceback
+    value = {name: metric.value for name, metric in result.metrics.items()}
+    assert value["queries_per_second"] > 0
+    assert value["query_seconds_p90"] <= 0.1, "or LoadGen would not have let it pass"
+    assert value["half_load_query_seconds_p50"] <= value["half_load_query_seconds_p90"]
+    assert 1 <= value["answered_together"] <= 8, "batch_size is the most"
+    assert value["load_tests"] >= 2
+    assert value["batch_samples_per_second"] == pytest.approx(value["window_samples"] / value["window_seconds"])
+    assert "queries_per_second" in result.metrics["samples_per_second"].reason, "scenarios are not to be mixed"
+    assert result.metrics["queries_per_second"].provenance.startswith("LoadGen 6")
+    assert "90 % of the answers within 100 ms" in result.metrics["queries_per_second"].scope
+    summaries = sorted(path.name for path in (tmp_path / "loadgen").iterdir())
+    assert summaries[0] == "00-summary.txt"
+    assert len(summaries) == value["load_tests"] + 1, "and the one at half load"
+    assert "schedule_rng_seed : 1\n" in (tmp_path / "loadgen" / "00-summary.txt").read_text(), "the run's seed"
+
+
+def test_a_bound_that_one_query_alone_breaks_leaves_no_rate_but_a_reason(run, loadgen):
+    """It is told before any load: LoadGen would go down and down with loads that take ever longer."""
+    result = run(**{**SERVED, "serving": {**SERVED["serving"], "latency_ms": 0.5}})
+    assert result.outcome is Outcome.measured, result.traceback
+    for name in ("queries_per_second", "query_seconds_p50", "half_load_query_seconds_mean", "load_tests"):
+        assert result.metrics[name].value is None
+        assert "more than serving.latency_ms=0.5" in result.metrics[name].reason
+
+
+def test_a_load_that_no_queue_survives_has_loadgens_reason_and_no_rate():
+    refused = LoadTest(Load(12.5), "Reduce target QPS to improve latency.", 1000, 9.0, 3.0, {}, 1.0)
+    peak = Peak(best=None, refused=refused, tests=12)
+    metrics = load_metrics(Serving(), peak, None, nothing_valid(peak))
+    lost = metrics["queries_per_second"]
+    assert lost.value is None
+    assert lost.reason.startswith("LoadGen: INVALID at 12.5 queries/s")
+    assert lost.reason.endswith("Reduce target QPS to improve latency.")
+    assert metrics["load_tests"].value == 12
+    assert metrics["half_load_query_seconds_p50"].reason == lost.reason
+
+
+def test_a_model_that_fails_under_load_is_a_crash_with_its_own_words(run, loadgen, own_module):
+    fails = (
+        "    def predict_step(self, batch):\n"
+        "        if len(batch[0]) == 1:\n"
+        "            raise ValueError('one sample is too few')\n"
+        "        return batch\n"
+    )
+    result = run(**{**SERVED, "model": own_module("return None", fails)})
+    assert (result.outcome, result.reason) == (Outcome.crashed, "ValueError: one sample is too few")
+
+
+def test_without_the_load_generator_the_run_is_unsupported_and_says_what_to_install(run, monkeypatch):
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    result = run(**SERVED)
+    assert result.outcome is Outcome.unsupported
+    assert result.reason == "measure.scenario=server needs MLPerf's LoadGen: pip install accelsweep[serving]"
+
+
+def test_workers_share_the_threads_of_the_rank_and_give_them_back(run, loadgen, brief, own_module):
+    """Also for the query that is alone: with all threads it would tell nothing of the load to come."""
+    told = (
+        "    def predict_step(self, batch):\n"
+        "        import threading\n"
+        "        here = (threading.current_thread() is threading.main_thread(), torch.get_num_threads())\n"
+        "        Module.seen = getattr(Module, 'seen', set()) | {here}\n"
+        "        return batch\n"
+    )
+    model = own_module("return None", told)
+    serving = {**SERVED["serving"], "workers": 2}
+    result = run(**{**SERVED, "model": model, "serving": serving, "threads": 2})
+    assert result.outcome is Outcome.measured, result.traceback
+    seen = sys.modules[model["_target_"].partition(".")[0]].Module.seen
+    assert seen == {(True, 2), (True, 1), (False, 1)}, "the window, the query alone, and the workers"
+    assert torch.get_num_threads() == 2
+
+
+def test_two_ranks_serve_no_common_queue(spec, loadgen):
+    with pytest.raises(Unsupported, match="serves from one rank, not from 2"):
+        task_of(spec(**SERVED, devices=2), RankPlace(0, 0, 2, 2))
+
+
+def test_a_batch_is_taken_apart_into_samples_and_samples_come_together_again():
+    batch = {"x": torch.arange(12).reshape(4, 3), "y": [torch.arange(4), torch.arange(4) + 10]}
+    samples = taken_apart(batch, 4)
+    assert samples[2]["x"].tolist() == [6, 7, 8]
+    assert samples[2]["y"] == [2, 12]
+    again = together(samples[1:3])
+    assert again["x"].tolist() == batch["x"][1:3].tolist()
+    assert [part.tolist() for part in again["y"]] == [[1, 2], [11, 12]]
+    assert len(samples_of(iter([batch, batch, batch]), 4, 6)) == 6
+
+
+@pytest.mark.parametrize("batch", [torch.zeros(3, 4), "text", {"x": torch.zeros(4), "n": 4}, []])
+def test_a_batch_that_is_no_row_of_samples_is_unsupported(batch):
+    with pytest.raises(Unsupported, match="asks for single samples, and a batch of 4 holds"):
+        taken_apart(batch, 4)
+
+
+def test_several_streams_wait_for_each_group_of_samples(run):
+    measure = {**MEASURE, "min_steps": 40, "max_steps": 40, "scenario": "multi_stream"}
+    metrics = run(task="inference", batch_size=4, model=MLP, data=DIGITS, measure=measure).metrics
+    assert metrics["query_seconds_p50"].value > 0
+    assert metrics["window_samples"].value == 160
