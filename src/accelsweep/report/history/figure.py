@@ -20,7 +20,7 @@ from accelsweep.report.figures.figure import ROWS, SI_AXIS, Chart, Figure, have
 from accelsweep.report.figures.theme import Palette
 
 COLUMNS = (
-    "place", "name", "source", "version", "commit", "local_changes", "committed", "measured", "rate", "low", "high",
+    "place", "point", "source", "version", "commit", "local_changes", "committed", "measured", "rate", "low", "high",
     "blocks", "disturbed", "level", "change", "software",
 )  # fmt: skip
 
@@ -57,7 +57,7 @@ class LineFigure(Figure):
 def line_figure(name: str, title: str, line: HistoryLine) -> LineFigure:
     """Return the figure of a line."""
     rows = _rows(line)
-    domain = _domain(rows)
+    domain = _domain(line.points)
     rows = [{**row, "from": _within(row["low"], domain), "to": _within(row["high"], domain)} for row in rows]
     changes = "; ".join(change_words(line, change) for change in line.changes) or "no change"
     return LineFigure(
@@ -90,7 +90,7 @@ def _rows(line: HistoryLine) -> list[dict[str, Any]]:
         rows.append(
             {
                 "place": at + 1,
-                "name": point.name,
+                "point": point.name,
                 **_facts(point),
                 "level": levels[segment],
                 "segment": segment,
@@ -138,12 +138,12 @@ def _geometric(values: Sequence[float]) -> float | None:
     return float(f"{geometric_mean(values):.6g}") if values else None
 
 
-def _domain(rows: Sequence[dict[str, Any]]) -> tuple[float, float]:
+def _domain(points: Sequence[LinePoint]) -> tuple[float, float]:
     """Return the ends of the axis: all points with their intervals, unless one of these is very wide."""
-    rates = [row["rate"] for row in rows]
+    rates = [point.rate.value for point in points]
     low, high = min(rates), max(rates)
     room = _REACH * max(high - low, 0.01 * high)
-    ends = [end for row in rows for end in (row["low"], row["high"]) if end is not None]
+    ends = [end for point in points for end in (point.rate.low, point.rate.high) if end is not None]
     low, high = max(min([low, *ends]), low - room), min(max([high, *ends]), high + room)
     short = max(0.0, _LEAST * high - (high - low))
     low, high = low - short / 2.0, high + short / 2.0
@@ -156,7 +156,7 @@ def _within(end: float | None, domain: tuple[float, float]) -> float | None:
 
 
 def _draw(palette: Palette, rows: Sequence[dict[str, Any]], domain: tuple[float, float], unit: str) -> Chart:
-    names = json.dumps([row["name"] for row in rows])  # hexadecimal digits and dates: no string of a user's
+    names = json.dumps([row["point"] for row in rows])  # hexadecimal digits and dates: no string of a user's
     axis = alt.Axis(values=list(range(1, len(rows) + 1)), labelExpr=f"{names}[datum.value - 1]", grid=False)
     x = alt.X("place:Q", title=None, axis=axis, scale=alt.Scale(domain=[0.5, len(rows) + 0.5], nice=False))
     scale = alt.Scale(domain=list(domain), nice=False, zero=False)
@@ -214,7 +214,7 @@ def _words(here: alt.Chart, rows: Sequence[dict[str, Any]], key: str, **look: An
 
 
 _TOOLTIP = {
-    "name": "point",
+    "point": "point",
     "words": "rate",
     "day": "day",
     "source": "from",
