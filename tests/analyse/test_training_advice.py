@@ -201,6 +201,7 @@ def test_what_may_not_fit_in_memory_is_no_sure_choice() -> None:
     """Nobody knows before it is tried, and the answer must not depend on it."""
     answer = advised([projection("unsure", 1.0, 1.0, room=Room.unsure), projection("large", 1.0, 2.0)], TERMS)
     assert answer.offers[answer.choice or 0].name == "large"
+    assert "If the batch turned out to fit on 1 x unsure, it would be cheaper than 1 x large." in answer.changes
     assert advised([projection("unsure", 1.0, 1.0, room=Room.unsure)], TERMS).choice is None
 
 

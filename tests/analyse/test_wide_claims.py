@@ -148,6 +148,13 @@ def test_a_ratio_to_a_disturbed_rate_is_not_projected(simulated: ModuleType) -> 
     assert found.projected is None
 
 
+def test_a_projection_whose_runs_wait_is_not_run(simulated: ModuleType) -> None:
+    """The command that runs a claim is shown for what is not run, and not for what cannot be tested."""
+    found = judge(simulated, {**ONTO, "cell": CPU, "against": CPU}, outcome="not_run", reason="nobody has started it")
+    assert found.verdict is ClaimVerdict.not_run
+    assert found.verdict_words == "not run"
+
+
 def test_a_figure_goes_over_one_thing_only() -> None:
     with pytest.raises(ValidationError, match="leave out `mean_over` or `sweeps`"):
         ClaimFigure.model_validate({**OVER, "sweeps": ["a"]})

@@ -15,6 +15,7 @@ import pyarrow.parquet as pq
 from accelsweep.analyse.analyse import analyse
 from accelsweep.analyse.collect import look_up
 from accelsweep.analyse.merge import Part, analyse_together
+from accelsweep.analyse.others import other_sweeps
 from accelsweep.base.errors import DamagedFile, InputError, nearest
 from accelsweep.core.findings import Findings
 from accelsweep.core.plans import Manifest
@@ -64,7 +65,8 @@ class OpenedSweep:
         """All numbers of the report, made from the records: with intervals, verdicts and doubts."""
         if len(self._parts) > 1:
             return analyse_together(self.name, self._parts)
-        return analyse(self._parts[0].runs, self._parts[0].manifest)
+        (part,), (folder,) = self._parts, self._files.folders
+        return analyse(part.runs, part.manifest, others=other_sweeps(folder, part.manifest))
 
     @cached_property
     def runs(self) -> pd.DataFrame:

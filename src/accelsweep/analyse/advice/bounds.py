@@ -91,3 +91,11 @@ def _place(offer: Offer) -> tuple[bool, int, float, int, float, str]:
 def named(offer: Offer) -> str:
     """Return an offer's devices, called projected where they are."""
     return offer.words if offer.measured else f"{offer.words} (projected)"
+
+
+def time_unit(hours: float) -> tuple[float, str]:
+    """Return the factor and the unit in which so many hours are read."""
+    return next((scale, unit) for most, scale, unit in _UNITS if hours < most)
+
+
+_UNITS = ((0.03, 3600.0, "s"), (1.0, 60.0, "min"), (math.inf, 1.0, "h"))

@@ -9,7 +9,16 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from accelsweep.analyse.advice.bounds import Terms, hours_of, named, ranked, standing, sure_and_priced, usd_of
+from accelsweep.analyse.advice.bounds import (
+    Terms,
+    hours_of,
+    named,
+    ranked,
+    standing,
+    sure_and_priced,
+    time_unit,
+    usd_of,
+)
 from accelsweep.analyse.advice.sensitivity import changes
 from accelsweep.base.digits import interval_digits, significant
 from accelsweep.core.advised import Advised, Fit, Offer, Tier
@@ -94,7 +103,7 @@ def span_words(offer: Offer, which: str) -> str:
     one = projected or measured
     if one is None:
         return "-"
-    scale, unit = _unit(one.value) if which == "hours" else (1.0, "USD")
+    scale, unit = time_unit(one.value) if which == "hours" else (1.0, "USD")
     if projected is not None:
         middle, low, high = (_two(end * scale) for end in (projected.value, projected.low, projected.high))
         return f"about {middle} {unit} ({low} to {high})"
@@ -102,14 +111,6 @@ def span_words(offer: Offer, which: str) -> str:
         return f"{significant(one.value * scale)} {unit} (no interval)"
     middle, left, right = interval_digits(one.value * scale, one.low * scale, one.high * scale)
     return f"{middle} {unit} [{left}, {right}]"
-
-
-def _unit(hours: float) -> tuple[float, str]:
-    """Return the factor and the unit in which so many hours are read."""
-    return next((scale, unit) for most, scale, unit in _UNITS if hours < most)
-
-
-_UNITS = ((0.03, 3600.0, "s"), (1.0, 60.0, "min"), (math.inf, 1.0, "h"))
 
 
 def _two(value: float) -> str:

@@ -37,7 +37,11 @@ RATE = ClaimFigure(cell={"of": "what is projected"}, unit="1/s")
 
 
 class _NoValue(Exception):
-    """A workload has no value, and the message says why."""
+    """A workload has no value, and the message says why; `waits` if its runs are planned and have not run yet."""
+
+    def __init__(self, why: str, *, waits: bool = False) -> None:
+        super().__init__(why)
+        self.waits = waits
 
 
 @dataclass(frozen=True)
@@ -71,15 +75,17 @@ class WideFigures:
         """Return the finding of a figure; workloads without a value are named in its reason."""
         found: list[_Value] = []
         missing: list[str] = []
+        untested = ClaimVerdict.not_testable
         workloads = list(self._workloads(one, groups, missing))
         for workload in workloads:
             try:
                 found.append(self._value(one, workload))
             except _NoValue as error:
+                untested = ClaimVerdict.not_run if error.waits else untested
                 missing.append(f"{workload.name}: {error}" if workload.name else str(error))
         several = one.figure.mean_over is not None or bool(one.figure.sweeps)
         if len(found) < (FEWEST_PAIRS if several else 1):
-            return finding_of_figure(one, ClaimVerdict.not_testable, "; ".join(missing) or "too few workloads")
+            return finding_of_figure(one, untested, "; ".join(missing) or "too few workloads")
         without = f"without {'; '.join(missing)}" if missing else ""
         return _together(one, found, family, without, several=several)
 
@@ -148,7 +154,7 @@ def _only(figure: ClaimFigure, wanted: Mapping[str, Any], groups: Sequence[CellR
     """Return the one setting with these values that has the figure's metric. Raises _NoValue."""
     side = named(wanted, groups)
     if missing := unnamed(side) or unmeasured(figure, side):
-        raise _NoValue(missing[1])
+        raise _NoValue(missing[1], waits=missing[0] is ClaimVerdict.not_run)
     return next(group for group in side.cells if logs_of(group, figure))
 
 
