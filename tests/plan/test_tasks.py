@@ -22,6 +22,8 @@ QUICK = ["experiment=quickstart", "accelerator=cpu"]
         (["task=kernels", "model=kernel_copy", "loop=raw"], "task=kernels does not train: leave loop out"),
         (["task=kernels"], "SmallCNN is a model to train: take model=kernel_matmul"),
         (["model=kernel_copy"], "is a kernel, which has nothing to train: set task=kernels"),
+        (["task=memory_frontier", "measure=frontier", "measure.headroom=1.5"], "must be at least 0 and less than 1"),
+        (["task=memory_frontier", "measure=frontier", "measure.max_batch=0"], "must be at least 1"),
         (["analysis.rate=samples_per_secnd"], "did you mean 'samples_per_second'"),
         (["analysis.rate=results_per_hour"], "task=train_throughput measures no such rate, only samples_per_second"),
     ],
@@ -67,6 +69,8 @@ KERNELS = ["task=kernels", "model=kernel_copy"]
         (["measure.target=0.8,0.9"], "measure.target"),
         (["measure.scenario=offline,single_stream"], "measure.scenario"),
         (["task=time_to_accuracy", "measure.target=0.9", "measure.quality_samples=8,9"], "measure.quality_samples"),
+        (["task=memory_frontier", "batch_size=8,9"], "batch_size"),
+        (["measure=frontier", "measure.headroom=0.1,0.2"], "measure.headroom"),
         (["task=train_throughput,inference", "measure.max_samples=1000,2000"], "measure.max_samples"),
     ],
 )

@@ -5,17 +5,21 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Literal
 
-Task = Literal["train_throughput", "time_to_accuracy", "inference", "kernels"]
+Task = Literal["train_throughput", "time_to_accuracy", "inference", "kernels", "memory_frontier"]
 """The kinds of work of a run."""
 
-Rate = Literal["samples_per_second", "results_per_hour", "flops_per_second", "bytes_per_second"]
+Rate = Literal["samples_per_second", "results_per_hour", "flops_per_second", "bytes_per_second", "largest_batch"]
 """The metrics that cells can be compared by: more is better."""
+
+SIZES = frozenset({"largest_batch"})
+"""Those that are no rates but sizes: more of them is larger, not faster."""
 
 UNIT_OF: dict[str, str] = {
     "samples_per_second": "1/s",
     "results_per_hour": "results/h",
     "flops_per_second": "FLOP/s",
     "bytes_per_second": "B/s",
+    "largest_batch": "samples",
 }
 """Rate -> its unit."""
 
@@ -24,6 +28,7 @@ RATES_OF: dict[str, tuple[Rate, ...]] = {
     "time_to_accuracy": ("results_per_hour", "samples_per_second"),
     "inference": ("samples_per_second",),
     "kernels": ("samples_per_second", "flops_per_second", "bytes_per_second"),
+    "memory_frontier": ("largest_batch",),
 }
 """Task -> the rates that it measures. Cells are compared by the first, if `analysis.rate` names no other."""
 

@@ -14,14 +14,20 @@ from accelsweep.plan.refusals.wording import FileOf
 KERNELS = "accelsweep.workloads.kernels."
 OURS = "accelsweep.workloads."
 
+_FRONTIER = ("measure.headroom", "measure.max_batch", "measure.batch_resolution", "measure.rank_memory_bytes")
+_WINDOW = ("measure.warmup_steps", "measure.min_steps", "measure.max_steps", "measure.min_seconds")
 _GOAL = ("measure.target", "measure.max_samples", "measure.validate_every_samples")
 _QUALITY = ("measure.quality_samples", "measure.quality_metric", "measure.quality_better", "measure.probe_steps")
 
 UNUSED_BY: dict[str, tuple[str, ...]] = {
-    "train_throughput": (*_GOAL, "measure.scenario"),
-    "time_to_accuracy": ("measure.quality_samples", "measure.scenario"),
-    "inference": ("optimizer", "trainer", *_GOAL, *_QUALITY),
-    "kernels": ("optimizer", "trainer", "data", "measure.fake_loader", "measure.scenario", *_GOAL, *_QUALITY),
+    "train_throughput": (*_GOAL, *_FRONTIER, "measure.scenario"),
+    "time_to_accuracy": ("measure.quality_samples", *_FRONTIER, "measure.scenario"),
+    "inference": ("optimizer", "trainer", *_GOAL, *_QUALITY, *_FRONTIER),
+    "kernels": (
+        *("optimizer", "trainer", "data", "measure.fake_loader", "measure.scenario"),
+        *(*_GOAL, *_QUALITY, *_FRONTIER),
+    ),
+    "memory_frontier": ("batch_size", "measure.scenario", *_GOAL, *_QUALITY, *_WINDOW),
 }
 """Task -> the keys, with all below them, that change nothing in its measurement."""
 
