@@ -14,6 +14,9 @@ Rate = Literal["samples_per_second", "results_per_hour", "flops_per_second", "by
 SIZES = frozenset({"largest_batch"})
 """Those that are no rates but sizes: more of them is larger, not faster."""
 
+TITLES = {"largest_batch": "largest batch"}
+"""Metric -> what headings call it, where that is not "rate"."""
+
 UNIT_OF: dict[str, str] = {
     "samples_per_second": "1/s",
     "results_per_hour": "results/h",

@@ -7,6 +7,7 @@ Memory of the machine and of its control groups is shared by all ranks here. An 
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import sys
 from pathlib import Path
 from typing import NamedTuple
@@ -19,6 +20,8 @@ from accelsweep.machine.cgroup import memory_room
 _STATUS = Path("/proc/self/status")
 _CLEAR = Path("/proc/self/clear_refs")
 _PEAK_ANEW = "5"  # man proc_pid_clear_refs: the peak of the resident set begins anew
+_M_MMAP_THRESHOLD = -3
+_LARGER_BYTES = 128 * 1024  # glibc's own first value; setting it ends the learning
 _OF = {"RLIMIT_AS": "VmSize", "RLIMIT_DATA": "VmData"}
 
 
@@ -78,6 +81,16 @@ def take_no_more_than(size: int) -> bool:
     others = [limit for limit in (soft, hard) if limit != resource.RLIM_INFINITY]
     resource.setrlimit(resource.RLIMIT_DATA, (min([wanted, *others]), hard))
     return True
+
+
+def give_back_at_once() -> None:
+    """Let glibc's allocator give each larger block back to the kernel as soon as it is free.
+
+    By default it learns to keep blocks of up to 32 MiB (`man mallopt`, M_MMAP_THRESHOLD). Which of them fit into the
+    gaps differs from run to run, and so would the largest batch.
+    """
+    with contextlib.suppress(OSError, AttributeError):
+        ctypes.CDLL(None).mallopt(_M_MMAP_THRESHOLD, _LARGER_BYTES)
 
 
 def begin_peak() -> int:

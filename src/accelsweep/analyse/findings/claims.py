@@ -17,6 +17,7 @@ from accelsweep.analyse.findings.disturbance import disturbance
 from accelsweep.analyse.findings.named import Side, named
 from accelsweep.analyse.likeness import difference
 from accelsweep.analyse.runs import CellRuns, RunRow
+from accelsweep.analyse.sizes import of_sizes
 from accelsweep.analyse.statistics.intervals import (
     FEWEST_PAIRS,
     Family,
@@ -31,6 +32,7 @@ from accelsweep.base.digits import count_of
 from accelsweep.core.claims import Bounds, Claim, ClaimFigure, ClaimVerdict, Factor, bounds, factors
 from accelsweep.core.findings import ClaimFinding, Estimate
 from accelsweep.core.outcome import Outcome
+from accelsweep.core.tasks import SIZES
 
 COUNTED = "counted"
 """The provenance of a metric that is a number of things, known without noise."""
@@ -93,6 +95,8 @@ def _tested(one: _Stated, sides: Sequence[Side], family: Family, across: Collect
         return _finding(one, ClaimVerdict.not_testable, str(refusals[0]))
     ours, theirs = max(comparable, key=lambda pair: len(pair[0][1].keys() & pair[1][1].keys()))
     interval = log_ratio(ours[1], theirs[1], family)
+    if one.figure.metric in SIZES:
+        interval = of_sizes(ours[0], theirs[0], interval)
     why = _disturbed([ours[0], theirs[0]]) or _too_few(len(ours[1].keys() & theirs[1].keys()))
     return _judged(one, exponential_estimate(interval, "1", family), [ours[0], theirs[0]], why)
 

@@ -8,7 +8,7 @@ import torch
 
 from accelsweep.base.errors import Unsupported
 from accelsweep.core.frontier import Limit
-from accelsweep.machine.room import FreeMemory, begin_peak, own_bytes, take_no_more_than
+from accelsweep.machine.room import FreeMemory, begin_peak, give_back_at_once, own_bytes, take_no_more_than
 
 
 class Bound(Protocol):
@@ -28,6 +28,7 @@ class HostBound:
         """`headroom` is the share of `room` that stays free. Raises Unsupported where no process can be bounded."""
         self.bytes, self.limit = int(room.bytes * (1 - headroom)), room.limit
         _start_threads()
+        give_back_at_once()
         self._before = begin_peak()
         if not take_no_more_than(self.bytes):
             raise Unsupported("task=memory_frontier on a CPU bounds the memory of a process, which needs Linux")
