@@ -25,6 +25,7 @@ STATED = {
     "data_parallel",
     "inference_energy",
     "feature_extraction",
+    "more_gpus_oom",
 }
 
 
