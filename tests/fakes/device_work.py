@@ -56,7 +56,7 @@ class Worked(pl.LightningModule):
     """`forward`, `backward` and `optimizer` are seconds of the device; `bytes_in` is what each part takes beside them.
 
     The parts of `bytes_in` are these three and `validation`. `kept` bytes more are kept of each step. Of `small`
-    operations each is launched by itself.
+    operations each is launched by itself. `each` sample takes so many bytes until its step ends.
     """
 
     def __init__(
@@ -67,11 +67,12 @@ class Worked(pl.LightningModule):
         bytes_in: dict[str, int] | None = None,
         kept: int = 0,
         small: int = 0,
+        each: int = 0,
     ) -> None:
         super().__init__()
         self.weight = nn.Parameter(torch.ones(1))
         self._seconds = {"forward": forward, "backward": backward, "optimizer": optimizer}
-        self._bytes, self._kept, self._small = bytes_in or {}, kept, small
+        self._bytes, self._kept, self._small, self._each = bytes_in or {}, kept, small, each
         self._all: list[Tensor] = []
 
     def training_step(self, batch: Any, _number: int) -> Tensor:
@@ -81,6 +82,7 @@ class Worked(pl.LightningModule):
         images = batch[0] if isinstance(batch, list | tuple) else batch
         work(self._seconds["forward"])
         _held(self._bytes.get("forward", 0))
+        held = _held(self._each * len(images))
         self._all += [_held(self._kept)] if self._kept else []
         loss = (self.weight * images.float().mean()).sum() ** 2
         for _ in range(self._small):
@@ -88,6 +90,7 @@ class Worked(pl.LightningModule):
         self.log("train_loss", loss)
         programmed: Any = _Backward.apply  # torch gives it no types
         made: Tensor = programmed(loss, self._seconds["backward"], self._bytes.get("backward", 0))
+        del held
         return made
 
     def validation_step(self, batch: Any, _number: int) -> None:

@@ -72,7 +72,13 @@ def make_run(axes: Mapping[str, Any], block: int, rate: float | None, **fields: 
     """
     cell = name_of(axes)
     numbers = {key: fields.pop(key) for key in list(fields) if isinstance(fields[key], float)}
-    units = {"samples_per_second": "1/s", "results_per_hour": "results/h", "energy_joules": "J", "host_pss_bytes": "B"}
+    units = {
+        "samples_per_second": "1/s",
+        "largest_batch": "samples",
+        "results_per_hour": "results/h",
+        "energy_joules": "J",
+        "host_pss_bytes": "B",
+    }
     values = ({"samples_per_second": rate} if rate is not None else {}) | numbers
     plain = {key: {"value": value, "unit": units.get(key, "1")} for key, value in values.items()}
     config = CellConfig.model_validate({**CONFIG, **axes, **fields.pop("config", {})})

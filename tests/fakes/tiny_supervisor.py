@@ -44,9 +44,9 @@ class Supervised:
     block: Path = field(init=False)
 
     def plan(self, *tasks: str, **options: Any) -> Supervised:
-        """Plan one cell per task; `options` go to `plan_sweep`, and `devices` to every cell."""
-        devices = options.pop("devices", 1)
-        cells = [{"act": task, "devices": devices} for task in tasks]
+        """Plan one cell per task; `options` go to `plan_sweep`, `devices` and the keys of `config` to every cell."""
+        devices, config = options.pop("devices", 1), options.pop("config", {})
+        cells = [{"act": task, "devices": devices, **config} for task in tasks]
         self.folder, self.block = plan_sweep(self.home, cells, **options)
         return self
 
@@ -251,6 +251,28 @@ def memory_on_rank_1(spec: RunSpec, rank: int) -> None:
     time.sleep(0.3)
     result(rank, Outcome.out_of_memory, "out_of_memory", "CUDA out of memory").write(spec.rank_result(rank))
     sys.exit(1)
+
+
+def holds(spec: RunSpec, rank: int) -> None:
+    """Hold a batch of `holds:N` samples at most, on rank 1 one less; `holds:N:WAY` is the way in which more ends it."""
+    batch, (_, most, *way) = spec.config.batch_size, spec.config.raw["act"].split(":")
+    if batch > int(most) - rank:
+        _end_for_memory(spec, rank, *way)
+    numbers = {"memory_limit_bytes": 4096.0, "peak_rank_bytes": 1000.0 + 10.0 * batch, "epoch_samples": 30.0}
+    known = {name: Metric(value=value, unit="B", scope="machine memory") for name, value in numbers.items()}
+    result(rank).model_copy(update={"metrics": known}).write(spec.rank_result(rank))
+
+
+def _end_for_memory(spec: RunSpec, rank: int, way: str = "error") -> None:
+    if way == "abort":
+        tell("terminate called after throwing an instance of 'std::bad_alloc'")
+        os.abort()
+    if way == "segfault":
+        segfault(spec, rank)
+    if way == "kill":
+        os.kill(os.getpid(), signal.SIGKILL)
+    result(rank, Outcome.out_of_memory, "out_of_memory", "no room").write(spec.rank_result(rank))
+    sys.exit(0)
 
 
 def talk(spec: RunSpec, rank: int) -> None:

@@ -32,6 +32,7 @@ STATED = {
     "order_of_magnitude",
     "serving_batching",
     "serving_cluster",
+    "more_gpus_oom",
 }
 
 

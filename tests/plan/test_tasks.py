@@ -31,6 +31,8 @@ SERVER = ["task=inference", "measure.scenario=server", "serving=default"]
         (["task=kernels", "model=kernel_copy", "loop=raw"], "task=kernels does not train: leave loop out"),
         (["task=kernels"], "SmallCNN is a model to train: take model=kernel_matmul"),
         (["model=kernel_copy"], "is a kernel, which has nothing to train: set task=kernels"),
+        (["task=memory_frontier", "measure=frontier", "measure.headroom=1.5"], "must be at least 0 and less than 1"),
+        (["task=memory_frontier", "measure=frontier", "measure.max_batch=0"], "must be at least 1"),
         (["analysis.rate=samples_per_secnd"], "did you mean 'samples_per_second'"),
         (["analysis.rate=results_per_hour"], "task=train_throughput measures no such rate, only samples_per_second"),
     ],
@@ -80,6 +82,8 @@ KERNELS = ["task=kernels", "model=kernel_copy"]
         (["task=time_to_accuracy", "measure.target=0.9", "measure.quality_samples=8,9"], "measure.quality_samples"),
         (["task=inference", "serving=default", "serving.max_wait_ms=0.0,1.0"], "serving.max_wait_ms"),
         (["serving=default", "serving.latency_ms=5.0,50.0"], "serving.latency_ms"),
+        (["task=memory_frontier", "batch_size=8,9"], "batch_size"),
+        (["measure=frontier", "measure.headroom=0.1,0.2"], "measure.headroom"),
         (["task=train_throughput,inference", "measure.max_samples=1000,2000"], "measure.max_samples"),
     ],
 )

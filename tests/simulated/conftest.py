@@ -67,7 +67,7 @@ def run(tmp_path: Path, simulated: Any) -> Any:
     from accelsweep.rank.spec import RankResult
 
     def go(measure: dict[str, Any] | None = None, data: Any = TIMED_DATA, **config: Any) -> RankResult:
-        told = {"forward", "backward", "optimizer", "bytes_in", "kept", "small"} & config.keys()
+        told = {"forward", "backward", "optimizer", "bytes_in", "kept", "small", "each"} & config.keys()
         model = {"_target_": "device_work.Worked", **{key: config.pop(key) for key in told}}
         rules = {**MEASURE, "probe_steps": None, **(measure or {})}
         made = make_spec(

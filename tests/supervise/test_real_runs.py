@@ -38,3 +38,40 @@ def test_forked_and_spawned_runs_on_one_and_two_ranks_are_measured_alike(tmp_pat
     assert forked.model_dump(exclude=ignored) == spawned.model_dump(exclude=ignored)
     losses = [record.metrics["final_train_loss"].value for record in records]
     assert all(loss is not None for loss in losses)
+
+
+HOLDS = """
+import torch, lightning.pytorch as pl
+
+class Holds(pl.LightningModule):
+    def __init__(self):
+        super().__init__()
+        self.layer = torch.nn.Linear(1, 1)
+
+    def training_step(self, batch, number):
+        held = torch.ones(len(batch[0]), 2**18)  # a MiB a sample, until the step ends
+        return self.layer(held[:, :1]).mean()
+"""
+
+
+def test_the_largest_batch_within_a_limit_of_memory_is_that_of_the_arithmetic(tmp_path: Path) -> None:
+    """A module that takes a MiB a sample, on one rank and on two, each with 300 MB of its own."""
+    home = tmp_path / "home"
+    home.mkdir()
+    (home / "holds.py").write_text(HOLDS)
+    measure = {"warmup_steps": 5, "min_steps": 20, "min_seconds": 0.1, "max_steps": 200}
+    measure |= {"rank_memory_bytes": 300_000_000, "headroom": 0.2, "batch_resolution": 0.05}
+    common = {"task": "memory_frontier", "model": {"_target_": "holds.Holds"}, "measure": measure}
+    folder, block = plan_sweep(home, [{**common, "devices": count, "batch_size": 100} for count in (1, 2)])
+    for record in measure_sweep(folder, block, within_seconds=PATIENCE_SECONDS)[0]:
+        assert (record.outcome, record.reason) == (Outcome.measured, None)
+        found = record.frontier
+        assert found is not None
+        assert (found.limit, found.limit_bytes) == ("measure.rank_memory_bytes", 240_000_000)
+        assert found.bytes_per_sample.value == pytest.approx(2**20, rel=0.05)
+        assert found.fixed_bytes.value is not None
+        truth = (240_000_000 - found.fixed_bytes.value) / 2**20
+        assert found.largest == pytest.approx(truth, rel=0.1)
+        assert 180 < found.largest < 229, "240 MB hold 228 such samples and nothing else"
+        assert record.effective is not None
+        assert record.effective.batch_size == found.largest

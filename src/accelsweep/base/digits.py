@@ -38,8 +38,8 @@ def interval_digits(value: float, low: float, high: float) -> tuple[str, str, st
         middle, left, right = (fixed(end, min(12, max(0, 1 - _magnitude(end))), rounding) for end, rounding in ends)
         return middle, left, right
     width = high - low
-    if width <= 0:
-        decimals = max(0, 3 - _magnitude(value))
+    if width <= 0:  # counts are whole
+        decimals = 0 if value >= 10 and float(value).is_integer() else max(0, 3 - _magnitude(value))
     else:  # at least one digit of half the width; rounded, because 2.3 - 2.1 is a little less than 0.2
         decimals = min(6, max(0, math.ceil(round(-math.log10(width / 2), 9))))
     return (

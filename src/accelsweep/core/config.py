@@ -89,7 +89,9 @@ Node = dict[str, Any]
 class Measure(BaseModel):
     """How a run is measured. Sizes are steps, training samples on all devices together, and seconds.
 
-    None leaves a phase out (`probe_steps`, `quality_samples`) or removes a bound (`max_samples`).
+    None leaves a phase out (`probe_steps`, `quality_samples`) or removes a bound (`max_samples`, `rank_memory_bytes`).
+    `headroom` is the share of the free memory that a search for the largest batch keeps free. The search ends at
+    `max_batch`, or where it knows the batch to `batch_resolution`, a share of it. All three are per rank.
     """
 
     model_config = ConfigDict(frozen=True)
@@ -108,6 +110,10 @@ class Measure(BaseModel):
     validate_every_samples: Count | None = None
     max_samples: Count | None = None
     scenario: Literal["offline", "single_stream", "multi_stream", "server"] = "offline"
+    headroom: Annotated[float, Field(ge=0, lt=1, strict=True)] = 0.1
+    max_batch: Count = 65536
+    batch_resolution: Annotated[float, Field(ge=0, lt=1, strict=True)] = 0.01
+    rank_memory_bytes: Count | None = None
 
     @property
     def better(self) -> Literal["max", "min"]:

@@ -25,10 +25,13 @@ class Verdict(StrEnum):
     """The conclusion that a ratio's interval supports, given the practical threshold. `undecided` is an honest answer.
 
     `not yet` stands where fewer than 3 blocks hold both sides, `disturbed` where others used the machine meanwhile.
+    `larger` and `smaller` stand for `faster` and `slower` where the compared metric is a size (`core.tasks.SIZES`).
     """
 
     faster = "faster"
     slower = "slower"
+    larger = "larger"
+    smaller = "smaller"
     same = "same"
     undecided = "undecided"
     not_yet = "not yet"
@@ -36,6 +39,13 @@ class Verdict(StrEnum):
     baseline = "baseline"
     refused = "refused"
     not_measured = "not measured"
+
+
+MORE = (Verdict.faster, Verdict.larger)
+"""More of the compared metric than the baseline has."""
+
+LESS = (Verdict.slower, Verdict.smaller)
+"""Less of it."""
 
 
 class Estimate(Frozen):

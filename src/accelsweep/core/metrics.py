@@ -66,6 +66,17 @@ METRICS: dict[str, Meaning] = {
     "half_load_query_seconds_p99": Meaning("s", "99th percentile of the queries' times at half of the highest load."),
     "flops_per_second": Meaning("FLOP/s", "Operations of a kernel per second, counted by its algorithm."),
     "bytes_per_second": Meaning("B/s", "Bytes that a kernel reads and writes per second, counted by its algorithm."),
+    # the memory frontier
+    "largest_batch": Meaning("samples", "Largest batch of a rank whose training fits into the memory, by tries."),
+    "too_large_batch": Meaning("samples", "Smallest batch tried that does not fit; absent where none was too large."),
+    "bytes_per_sample": Meaning(
+        "B", "What each further sample of a batch takes, from a line through the tries' peaks."
+    ),
+    "fixed_bytes": Meaning("B", "What a batch of none would take: parameters, gradients, the optimiser's state."),
+    "memory_limit_bytes": Meaning(
+        "B", "What a rank could take, `measure.headroom` left free; its scope names the limit."
+    ),
+    "peak_rank_bytes": Meaning("B", "Peak of the fullest rank with the largest batch that fits."),
     # memory and energy
     "peak_memory_reserved_bytes": Meaning("B", "Peak of the memory that torch reserved on the fullest device."),
     "peak_memory_allocated_bytes": Meaning("B", "Peak of torch's allocator on the fullest device."),

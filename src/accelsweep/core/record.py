@@ -12,6 +12,7 @@ from accelsweep.base.documents import Document, Frozen, sha256_file
 from accelsweep.base.errors import DamagedFile
 from accelsweep.core.breakdown import Breakdown
 from accelsweep.core.config import CellConfig
+from accelsweep.core.frontier import Frontier
 from accelsweep.core.outcome import Outcome
 from accelsweep.core.traits import Traits
 
@@ -106,7 +107,8 @@ class Record(Document):
     `metrics` maps names that carry unit and scope (`samples_per_second`, `host_pss_bytes`) to their values or reasons.
     `environment` holds the state of the machine `before` and `after`. Times are UTC in ISO 8601. `breakdown` is None
     where no probe pass ran; `steps_sha256` is that of `steps.parquet`, None without one and in old records. `traits`
-    are the counts of a forward pass, or the reason why there are none; None in old records.
+    are the counts of a forward pass, or the reason why there are none; None in old records. `frontier` is what a search
+    for the largest batch found, None in any other run.
     """
 
     kind: ClassVar[str] = "record"
@@ -135,6 +137,7 @@ class Record(Document):
     breakdown: Breakdown | None = None
     steps_sha256: str | None = None
     traits: Traits | str | None = Field(default=None, exclude_if=lambda traits: traits is None)
+    frontier: Frontier | None = Field(default=None, exclude_if=lambda frontier: frontier is None)
 
     @model_validator(mode="after")
     def _reason_for_every_failure(self) -> Record:

@@ -5,11 +5,24 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Literal
 
-Task = Literal["train_throughput", "time_to_accuracy", "inference", "kernels"]
+Task = Literal["train_throughput", "time_to_accuracy", "inference", "kernels", "memory_frontier"]
 """The kinds of work of a run."""
 
-Rate = Literal["samples_per_second", "results_per_hour", "flops_per_second", "bytes_per_second", "queries_per_second"]
+Rate = Literal[
+    "samples_per_second",
+    "results_per_hour",
+    "flops_per_second",
+    "bytes_per_second",
+    "queries_per_second",
+    "largest_batch",
+]
 """The metrics that cells can be compared by: more is better."""
+
+SIZES = frozenset({"largest_batch"})
+"""Those that are no rates but sizes: more of them is larger, not faster."""
+
+TITLES = {"largest_batch": "largest batch"}
+"""Metric -> what headings call it, where that is not "rate"."""
 
 UNIT_OF: dict[str, str] = {
     "samples_per_second": "1/s",
@@ -17,6 +30,7 @@ UNIT_OF: dict[str, str] = {
     "flops_per_second": "FLOP/s",
     "bytes_per_second": "B/s",
     "queries_per_second": "queries/s",
+    "largest_batch": "samples",
 }
 """Rate -> its unit."""
 
@@ -26,6 +40,7 @@ RATES_OF: dict[str, tuple[Rate, ...]] = {
     "inference": ("samples_per_second",),
     "serving": ("queries_per_second",),
     "kernels": ("samples_per_second", "flops_per_second", "bytes_per_second"),
+    "memory_frontier": ("largest_batch",),
 }
 """Work -> the rates that it measures. Cells are compared by the first, if `analysis.rate` names no other.
 

@@ -31,6 +31,8 @@ class Look(Enum):
 _OF_VERDICTS = {
     Verdict.faster: Look.good,
     Verdict.slower: Look.bad,
+    Verdict.larger: Look.good,
+    Verdict.smaller: Look.bad,
     Verdict.same: Look.level,
     Verdict.baseline: Look.plain,
     Verdict.not_measured: Look.plain,

@@ -9,9 +9,11 @@ from accelsweep.base.digits import count_of
 from accelsweep.core.findings import CellFinding, Findings
 from accelsweep.core.outcome import Outcome
 from accelsweep.core.plans import Manifest
+from accelsweep.core.tasks import TITLES
 from accelsweep.drive.console import Listing, Marked, say, show
 from accelsweep.drive.looks import look_of
 from accelsweep.report import claims, ladder
+from accelsweep.report import format as fmt
 from accelsweep.report.format import bare_text, in_about, ratio_text, unit_word
 from accelsweep.state.folders import SweepFolder
 from accelsweep.state.halts import reasons_not_run
@@ -67,8 +69,9 @@ def _lines(kept: Mapping[str, int]) -> list[str]:
 
 
 def _table(findings: Findings) -> Listing:
-    rate, quality = unit_word(findings.rate_unit), findings.quality_metric or "quality"
-    headings = ("setting", rate, "speed-up", "verdict", quality, "doubts")
+    rate = TITLES.get(findings.rate_metric, unit_word(findings.rate_unit))
+    ratio, quality = fmt.ratio_title(findings.rate_metric), findings.quality_metric or "quality"
+    headings = ("setting", rate, ratio, "verdict", quality, "doubts")
     rows = tuple(_row(cell) for cell in filter(_was_tried, findings.cells))
     title = f"{findings.sweep}: {findings.repeats} repeats"
     return Listing(title, headings, rows, numbers=headings[1:3])

@@ -1,9 +1,10 @@
-"""The control groups of this process: their folders, and the processor time that they grant.
+"""The control groups of this process: their folders, and the processor time and the memory that they grant.
 
 A container, a Slurm step or a systemd unit may grant two cores of sixty-four. The affinity still shows all of them.
 
-https://docs.kernel.org/admin-guide/cgroup-v2.html#cpu-interface-files describes version 2 (cpu.max).
-https://docs.kernel.org/scheduler/sched-bwc.html describes version 1 (cpu.cfs_*).
+https://docs.kernel.org/admin-guide/cgroup-v2.html describes version 2 (cpu.max, memory.max).
+https://docs.kernel.org/scheduler/sched-bwc.html and https://docs.kernel.org/admin-guide/cgroup-v1/memory.html describe
+version 1 (cpu.cfs_*, memory.limit_in_bytes).
 """
 
 from __future__ import annotations
@@ -81,3 +82,41 @@ def _quota(folder: Path) -> float | None:
     if not (quota.isdigit() and period.isdigit()) or int(period) == 0:
         return None  # `max` in version 2, -1 in version 1
     return int(quota) / int(period)
+
+
+_LIMITS = (
+    ("memory.max", "memory.current", "inactive_file"),
+    ("memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file"),
+)
+"""The files with limit and use, and the part of the use that the kernel takes back by itself: version 2, version 1."""
+
+_UNLIMITED = 2**60
+"""Version 1 has no word for "no limit": it states a number of this size."""
+
+
+def memory_room() -> int | None:
+    """Return the bytes that this process's groups still grant; None where nothing bounds them. The smallest counts."""
+    return min((room for folder in _memory_folders() if (room := _room(folder)) is not None), default=None)
+
+
+def _memory_folders() -> Iterator[Path]:
+    for group in groups():
+        if not group.controllers:
+            yield from group.folders(ROOT)
+        elif "memory" in group.controllers:
+            for mounted in dict.fromkeys((",".join(group.controllers), "memory")):
+                yield from group.folders(ROOT / mounted)
+
+
+def _room(folder: Path) -> int | None:
+    """Return the bytes that the group in `folder` still grants by itself, in either version; None for no bound."""
+    for limit, use, reclaimed in _LIMITS:
+        try:
+            most = (folder / limit).read_text().strip()
+            if not most.isdigit() or int(most) >= _UNLIMITED:
+                return None
+            parts = dict(line.split() for line in (folder / "memory.stat").read_text().splitlines())
+            return max(0, int(most) - int((folder / use).read_text()) + int(parts.get(reclaimed, 0)))
+        except (OSError, ValueError):
+            continue
+    return None

@@ -15,6 +15,7 @@ from pydantic import Field
 from accelsweep.base.documents import Document
 from accelsweep.core.breakdown import Breakdown
 from accelsweep.core.config import CellConfig
+from accelsweep.core.frontier import Limit
 from accelsweep.core.outcome import Outcome
 from accelsweep.core.plans import Run
 from accelsweep.core.record import Doubt, Effective, Metric
@@ -42,7 +43,8 @@ class RunSpec(Document):
     `threads` are the CPU threads of each rank if the plan fixes them; None shares the cores of a node among ranks.
     `ceilings` is the file in which the runs of a block keep their measured matmul ceilings; None keeps none.
     `silence_seconds` is how long the supervisor lets a rank be without a step; None lets it be.
-    `device_models` are the models of devices that may run it; empty for any.
+    `device_models` are the models of devices that may run it; empty for any. `room` is what a rank of a search for the
+    largest batch may take on its host, in bytes, and the limit that says so; None leaves it to the rank.
     """
 
     kind: ClassVar[str] = "run-spec"
@@ -60,6 +62,7 @@ class RunSpec(Document):
     ceilings: str | None = None
     silence_seconds: float | None = None
     device_models: tuple[str, ...] = ()
+    room: tuple[int, Limit] | None = None
 
     def file(self) -> Path:
         """The path of the spec itself: `run-spec.json` in the attempt's folder."""

@@ -6,6 +6,7 @@ from typing import Any
 
 from accelsweep.core.doubt_words import in_words
 from accelsweep.core.findings import CellFinding, Estimate, Findings, Verdict
+from accelsweep.core.tasks import SIZES
 from accelsweep.report import format as fmt
 from accelsweep.report.more import common_scopes, known_readings, more_of
 from accelsweep.report.readings import cost_of, estimate, quality_words, split
@@ -19,7 +20,8 @@ def cells_table(findings: Findings) -> ReportTable:
         key=lambda cell: -cell.rate.value if cell.rate else 0.0,
     )
     quality = (findings.quality_metric or "quality").removeprefix("val_")
-    titles = ("Setting", "Rate", "Speed-up", "Verdict", quality[0].upper() + quality[1:], "Doubts")
+    rate, ratio = fmt.rate_title(findings.rate_metric), fmt.ratio_title(findings.rate_metric)
+    titles = ("Setting", *map(str.capitalize, (rate, ratio)), "Verdict", quality[0].upper() + quality[1:], "Doubts")
     said, known = common_scopes(measured), known_readings(measured)
     return ReportTable(
         name="cells",
@@ -34,11 +36,14 @@ def cells_table(findings: Findings) -> ReportTable:
 
 
 def _caption(findings: Findings) -> str:
+    order = "the largest" if findings.rate_metric in SIZES else "fastest"
+    sure = (
+        f"those of the {fmt.ratio_title(findings.rate_metric)}s are {fmt.share(findings.confidence)} sure all at once"
+    )
     return (
-        "Measured settings, fastest first; each opens to the rest that is known of it. Intervals stand in brackets; "
-        f"those of the speed-ups are {fmt.share(findings.confidence)} sure all at once. Rates, times to a target, "
-        "energy and costs are geometric means over the repeats. Quality is the mean; memory and the other readings are "
-        "medians."
+        f"Measured settings, {order} first; each opens to the rest that is known of it. Intervals stand in brackets; "
+        f"{sure}. Rates, times to a target, energy and costs are geometric means over the repeats. "
+        "Quality is the mean; memory and the other readings are medians."
     )
 
 

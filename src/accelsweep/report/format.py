@@ -5,6 +5,7 @@ from __future__ import annotations
 from accelsweep.base.digits import UNKNOWN, interval_digits, ratio_words, says_nothing, significant
 from accelsweep.core.findings import Estimate, Recommendation, Summary
 from accelsweep.core.outcome import Outcome
+from accelsweep.core.tasks import SIZES, TITLES
 
 ABSENT = "not measured"
 _PREFIXES = ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e4, "k"))
@@ -70,6 +71,16 @@ def bare_text(value: Estimate) -> str:
 def ratio_text(ratio: Estimate | None, reason: str | None = None) -> str:
     """Return a ratio of two rates as `2.1x [2.0, 2.2]`, whatever its unit is called."""
     return absent(reason) if ratio is None else ratio_words(ratio.value, ratio.low, ratio.high)
+
+
+def rate_title(metric: str) -> str:
+    """Return what headings call the metric that settings are compared by: `rate`, or `largest batch`."""
+    return TITLES.get(metric, "rate")
+
+
+def ratio_title(metric: str) -> str:
+    """Return what headings call its ratio to the baseline's: `speed-up`, or plainly `ratio` for a size."""
+    return "ratio" if metric in SIZES else "speed-up"
 
 
 def summary(value: Summary | None) -> str:

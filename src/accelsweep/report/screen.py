@@ -44,7 +44,8 @@ def tiles(findings: Findings, chosen: CellFinding | None) -> tuple[Tile, ...]:
     if now is None:
         return ()
     other = base if base is not None and base is not now else None
-    return (_rate(now, other), _memory(now, other), _quality(findings, now, other), _price(findings, now, other))
+    title = _capital(fmt.rate_title(findings.rate_metric))
+    return (_rate(title, now, other), _memory(now, other), _quality(findings, now, other), _price(findings, now, other))
 
 
 def amber(advice: Recommendation, doubts: Sequence[Doubt]) -> Amber | None:
@@ -118,8 +119,8 @@ def _tile(name: str, value: Estimate | None, other: Estimate | None, *more: str)
     return Tile(name, text.partition(" (no interval")[0], ", ".join(_some(f"[{rest}" if bracket else "", *more, was)))
 
 
-def _rate(now: CellFinding, other: CellFinding | None) -> Tile:
-    return _tile("Rate", now.rate, other.rate if other else None, "" if other else "of the baseline")
+def _rate(title: str, now: CellFinding, other: CellFinding | None) -> Tile:
+    return _tile(title, now.rate, other.rate if other else None, "" if other else "of the baseline")
 
 
 def _memory(now: CellFinding, other: CellFinding | None) -> Tile:

@@ -18,8 +18,12 @@ class Allocator:
     """Counts bytes and gives none: the numbers themselves lie in the host's memory."""
 
     def __init__(self, total: int, use: Use, others: Callable[[], int] = lambda: 0) -> None:
-        """`total` is the device's memory, of which `others` hold a part. `use` shows what is reserved."""
+        """`total` is the device's memory, of which `others` hold a part. `use` shows what is reserved.
+
+        This process may reserve `most` of it: at first, all.
+        """
         self.total, self._use, self._others = total, use, others
+        self.most = total
         self.allocated = self.reserved = self.peak_allocated = self.peak_reserved = 0
 
     def take(self, size: int) -> Allocation:
@@ -44,7 +48,7 @@ class Allocator:
         self.peak_allocated, self.peak_reserved = self.allocated, self.reserved
 
     def _reserve_for(self, wanted: int) -> None:
-        room = self.total - self._others()
+        room = min(self.total - self._others(), self.most)
         if wanted > room:
             raise torch.OutOfMemoryError(
                 f"the simulated device is out of memory: {wanted} bytes were to be in use, and it has {room} for us"

@@ -123,6 +123,10 @@ class Module:
         used_bytes = sum(use.bytes for use in driver.living(device_.presence.folder).values())
         return device_.spec.memory_bytes - used_bytes, device_.spec.memory_bytes
 
+    def set_per_process_memory_fraction(self, fraction: float, device: Any = None) -> None:
+        """Let this process reserve no more than this part of the device's memory."""
+        current().allocator.most = round(fraction * current().spec.memory_bytes)
+
     def empty_cache(self) -> None:
         """Keep no more than tensors hold."""
         current().allocator.empty_cache()

@@ -12,6 +12,7 @@ from typing import Any
 from accelsweep.base.documents import sha256_file
 from accelsweep.base.errors import DamagedFile
 from accelsweep.base.secrets import masked, without_secrets
+from accelsweep.core.frontier import Frontier
 from accelsweep.core.outcome import Outcome
 from accelsweep.core.record import Doubt, Effective, Fingerprint, Record, now
 from accelsweep.rank.spec import RankResult, RunSpec
@@ -48,10 +49,12 @@ def make_record(
     known: Circumstances,
     doubts: Iterable[Doubt] = (),
     steps: Path | None = None,
+    frontier: Frontier | None = None,
 ) -> Record:
     """Return the record of one attempt: rank 0 speaks for the run, doubts come from every rank and from `doubts`.
 
-    `steps` is the file of raw steps that the record is to seal, None if there is none.
+    `steps` is the file of raw steps that the record is to seal, None if there is none. `frontier` is what a search for
+    the largest batch found.
     """
     first = results.get(0)
     return Record(
@@ -77,6 +80,7 @@ def make_record(
         git=dict(known.git),
         breakdown=first.breakdown if first is not None else None,
         traits=first.traits if first is not None else None,
+        frontier=frontier,
         steps_sha256=None if steps is None else sha256_file(steps),
         doubts=_distinct([*(doubt for result in results.values() for doubt in result.doubts), *doubts]),
     )

@@ -8,8 +8,10 @@ import socket
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
+from pathlib import Path
 
 from accelsweep.core.config import CellConfig
+from accelsweep.core.frontier import Frontier
 from accelsweep.core.outcome import Outcome
 from accelsweep.core.plans import Block, Run
 from accelsweep.core.record import Doubt, now
@@ -22,6 +24,7 @@ from accelsweep.state.attempts import RunFolder
 from accelsweep.state.folders import SweepFolder
 from accelsweep.state.holding import Holder
 from accelsweep.supervise.disk import check_room
+from accelsweep.supervise.frontier.tries import Search
 from accelsweep.supervise.git import git_state
 from accelsweep.supervise.leases import NOTHING, Lease, NotEnoughDevices, leased
 from accelsweep.supervise.outcomes import Conclusion, classify
@@ -115,7 +118,9 @@ class Runner:
         spec.write(spec.file())
         known = self._circumstances(spec, kind)
         self.hold.running(spec.run.name, known.started_at)
-        ending = self._processes(lease, spec, kind)
+        if spec.config.task == "memory_frontier":
+            return self._search(lease, spec, kind, known)
+        ending = self._processes(lease, spec, kind, self.limits)
         results = read_results(spec, ending.reported)
         if ending.cause == "interrupted" and len(results) < spec.world_size:
             self.say(f"{spec.run.name}: stopped before its end; it will be measured again")
@@ -128,13 +133,28 @@ class Runner:
         self._conclude(spec, verdict, results, replace(known, wall_seconds=ending.wall_seconds), doubts)
         return verdict
 
-    def _processes(self, lease: Lease, spec: RunSpec, kind: Kind) -> Ending:
+    def _search(self, lease: Lease, spec: RunSpec, kind: Kind, known: Circumstances) -> Conclusion | None:
+        def launch(one: RunSpec, limits: Limits) -> Ending:
+            return self._processes(lease, one, kind, limits)
+
+        log = self._place(spec.run).attempt(spec.attempt) / "run.log"
+        found = Search(spec, self.limits, launch, log, self.say).run()
+        if found.verdict is None:
+            self.say(f"{spec.run.name}: stopped before its end; it will be measured again")
+            return None
+        if found.verdict.outcome is Outcome.crashed:
+            check_room(self.folder.root, self.limits.free_disk_bytes)
+        doubts = source_doubts(known.fingerprint, self.present.read(spec.config))
+        known = replace(known, wall_seconds=found.wall_seconds)
+        self._conclude(spec, found.verdict, found.results, known, doubts, found.frontier)
+        return found.verdict
+
+    def _processes(self, lease: Lease, spec: RunSpec, kind: Kind, limits: Limits) -> Ending:
         before, strangers = linux.oom_kills(), children()
         version = self.versions.needed(spec.config)
         own = {} if version is None else version.environment
         environment = {**lease.environment, **rendezvous(spec), **own, **spec.config.env}
-        path = self._place(spec.run).attempt(spec.attempt) / "run.log"
-        with RunLog(path, self.limits.log_bytes) as log:
+        with RunLog(Path(spec.attempt_folder) / "run.log", limits.log_bytes) as log:
             python = None if version is None else version.known.version.python
             launch = Launch(spec, kind, environment, log.write_end, lease.descriptors, python)
             ranks: Ranks
@@ -143,7 +163,7 @@ class Runner:
             else:
                 ranks = LocalRanks(self.launchers.start(launch))
             log.close_write_end()
-            watch = Watch(spec, ranks, self.limits, log, self.signals, self.hold.beat)
+            watch = Watch(spec, ranks, limits, log, self.signals, self.hold.beat)
             try:
                 return watch.until_the_end(before, strangers)
             except BaseException:
@@ -157,15 +177,16 @@ class Runner:
         results: Mapping[int, RankResult],
         known: Circumstances,
         doubts: list[Doubt],
+        frontier: Frontier | None = None,
     ) -> None:
         self.hold.confirm()
         place = self._place(spec.run)
         attempt = place.attempt(spec.attempt)
         steps = attempt / "steps.parquet"
         kept = merge_steps(spec, steps)
-        if verdict.outcome is Outcome.measured and not kept:
+        if verdict.outcome is Outcome.measured and not kept and frontier is None:
             doubts = [*doubts, _NO_STEPS]
-        record = make_record(spec, verdict, results, known, doubts, steps if kept else None)
+        record = make_record(spec, verdict, results, known, doubts, steps if kept else None, frontier)
         record.write(attempt / "record.json")
         place.promote(spec.attempt)
         for rank in range(spec.world_size):

@@ -42,7 +42,7 @@ def _alternative(situation: Situation, title: str, cell: CellFinding) -> Choice:
 
 def _comparison(situation: Situation, cell: CellFinding) -> str:
     assert cell.speedup is not None
-    parts = [against_baseline(cell.speedup.ratio, situation.baseline_name)]
+    parts = [against_baseline(cell.speedup.ratio, situation.baseline_name, situation.wording)]
     base = situation.baseline
     money = money_of(situation.cells)
     own, other = cost_of(cell, money), base and cost_of(base, money)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from accelsweep.analyse.advice.wording import FASTER, Wording
 from accelsweep.base.digits import UNKNOWN, interval_digits, says_nothing
 from accelsweep.core.cell import in_words, words_of
 from accelsweep.core.doubt_words import in_words as doubt_in_words
@@ -44,21 +45,21 @@ def _doubts(chosen: CellFinding | None) -> str:
     return f"Doubts: {'; '.join(words)}." if words else ""
 
 
-def faster(cell: CellFinding, baseline: CellFinding | None) -> str:
+def faster(cell: CellFinding, baseline: CellFinding | None, wording: Wording = FASTER) -> str:
     """Return `32-bit, 1 process, batch 128 is 1.8x faster`; no number where the interval says nothing."""
     assert cell.speedup is not None
     ratio = cell.speedup.ratio
-    claim = f"is {_middle(ratio)} faster" if _told(ratio) else "is faster, by how much is not known"
+    claim = wording.gain.format(_middle(ratio)) if _told(ratio) else wording.unknown_gain
     return f"{short_name(cell, baseline, MOST_WORDS - len(claim.split()))} {claim}"
 
 
-def between(ratio: Estimate, baseline: CellFinding | None) -> str:
+def between(ratio: Estimate, baseline: CellFinding | None, wording: Wording = FASTER) -> str:
     """Return `Between 1.4x and 2.4x, against 32-bit, 1 process, batch 32.`, wide intervals too."""
     against = f"against {name_of(baseline)}" if baseline is not None else "against the baseline"
     if ratio.low is None or ratio.high is None:
         return f"Without an interval, {against}."
     if says_nothing(ratio.low, ratio.high):
-        return f"How much faster is {UNKNOWN}, {against}."
+        return f"How much {wording.more} is {UNKNOWN}, {against}."
     _, low, high = interval_digits(ratio.value, ratio.low, ratio.high)
     return f"Between {low}x and {high}x, {against}."
 

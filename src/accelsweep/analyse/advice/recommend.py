@@ -17,7 +17,7 @@ from accelsweep.analyse.findings.pareto import cost_of, money_of
 from accelsweep.analyse.findings.quality import FASTER_BUT_WORSE, NOT_MEASURED, shown_not_worse
 from accelsweep.analyse.statistics.intervals import significant
 from accelsweep.base.digits import count_of
-from accelsweep.core.findings import CellFinding, Certainty, Recommendation, Verdict
+from accelsweep.core.findings import LESS, MORE, CellFinding, Certainty, Recommendation, Verdict
 from accelsweep.plan.blocks.power import repeats_needed
 
 MORE_REPEATS = "more repeats would settle it"
@@ -49,7 +49,7 @@ def _timed(situation: Situation, given: Recommendation) -> Recommendation:
 def _recommend(situation: Situation) -> Recommendation:
     if situation.manifest.compared:
         return about_versions(situation, _more_repeats(situation, list(map(_ratio, _open(situation)))))
-    quicker = sorted(situation.having(Verdict.faster), key=lambda cell: (-_ratio(cell), cell.cell))
+    quicker = sorted(situation.having(*MORE), key=lambda cell: (-_ratio(cell), cell.cell))
     sound = [cell for cell in quicker if _sound(cell)]
     if sound:
         return _train(situation, sound[0], [cell for cell in quicker if _ratio(cell) > _ratio(sound[0])])
@@ -79,9 +79,9 @@ def _train(situation: Situation, best: CellFinding, traded_ones: Sequence[CellFi
     unsettled += [_ratio(cell) for cell in situation.having(Verdict.undecided)]
     more = _more_repeats(situation, unsettled)
     return advice(
-        faster(best, situation.baseline),
+        faster(best, situation.baseline, situation.wording),
         Certainty.not_told_apart if rivals else Certainty.sure,
-        between(best.speedup.ratio, situation.baseline),
+        between(best.speedup.ratio, situation.baseline, situation.wording),
         _money_words(situation, best),
         kept_quality(situation, best),
         f"Not told apart from: {_listed(rivals)}." if rivals else "",
@@ -121,13 +121,15 @@ def _disturbed(situation: Situation, disturbed: Sequence[CellFinding]) -> Recomm
 
 def _stay(situation: Situation, baseline: CellFinding, worse: Sequence[CellFinding]) -> Recommendation:
     """Advise to stay with the baseline; `worse` are the cells that are faster but lose quality, fastest first."""
-    others = len(situation.having(Verdict.slower)) + len(situation.having(Verdict.same)) + len(worse)
+    others = len(situation.having(*LESS, Verdict.same)) + len(worse)
     if not others:
         return nothing_to_compare(situation)
-    why = f"nothing faster keeps its {quality_name(situation)}" if worse else "nothing is faster"
+    why = f"nothing faster keeps its {quality_name(situation)}" if worse else situation.wording.nothing
     name = short_name(baseline, None, MOST_WORDS - 2 - len(why.split()))
     beyond = f"{situation.rules.threshold * 100:.2g} %"
-    most = f"None of {count_of(others, 'other setting')} that could be compared is more than {beyond} faster"
+    most = (
+        f"None of {count_of(others, 'other setting')} that could be compared {situation.wording.beyond.format(beyond)}"
+    )
     return advice(
         f"Stay with {name}: {why}",
         Certainty.sure,
@@ -139,7 +141,7 @@ def _stay(situation: Situation, baseline: CellFinding, worse: Sequence[CellFindi
 
 
 def _not_yet(situation: Situation, undecided: Sequence[CellFinding], worse: Sequence[CellFinding]) -> Recommendation:
-    decided = sum(len(situation.having(verdict)) for verdict in (Verdict.slower, Verdict.same))
+    decided = len(situation.having(*LESS, Verdict.same))
     total = decided + len(worse) + len(undecided)
     more = _more_repeats(situation, [_ratio(cell) for cell in undecided])
     repeats = count_of(situation.repeats, "repeat")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from accelsweep.analyse.advice.wording import Wording, wording_for
 from accelsweep.analyse.findings.against_baseline import Rules
 from accelsweep.analyse.findings.quality import QualityMeasure
 from accelsweep.analyse.statistics.repeats import planned_repeats
@@ -19,7 +20,7 @@ class Situation:
 
     `front` names the cells on the Pareto front; `noise` is the standard deviation of a log rate in a block, or None.
     `rivals` gives the cells that cannot be told apart from one of them. `block_seconds` is the wall time that one more
-    block takes, or None.
+    block takes, or None. `metric` is what the cells are compared by.
     """
 
     manifest: Manifest
@@ -30,6 +31,7 @@ class Situation:
     front: Sequence[str]
     rivals: Callable[[CellFinding], Sequence[CellFinding]]
     block_seconds: float | None = None
+    metric: str = "samples_per_second"
 
     @property
     def repeats(self) -> int:
@@ -51,6 +53,11 @@ class Situation:
         """The baseline's name as prose."""
         return in_words(self.baseline.axes) if self.baseline is not None else "the baseline"
 
-    def having(self, verdict: Verdict) -> list[CellFinding]:
-        """Return the cells with this verdict."""
-        return [cell for cell in self.cells if cell.verdict is verdict]
+    def having(self, *verdicts: Verdict) -> list[CellFinding]:
+        """Return the cells with one of these verdicts."""
+        return [cell for cell in self.cells if cell.verdict in verdicts]
+
+    @property
+    def wording(self) -> Wording:
+        """How more and less of the compared metric are told."""
+        return wording_for(self.metric)

@@ -9,15 +9,15 @@ from accelsweep.analyse.advice.situation import Situation
 from accelsweep.analyse.advice.words import command, more_blocks
 from accelsweep.base.digits import interval_digits
 from accelsweep.core.cell import words_of
-from accelsweep.core.findings import CellFinding, Certainty, Estimate, Recommendation, Verdict
+from accelsweep.core.findings import LESS, MORE, CellFinding, Certainty, Estimate, Recommendation, Verdict
 from accelsweep.core.versions import VERSION
 
 _MOST_PLACE_WORDS = 4
 """The words of a headline that may name its setting; the table has all of them."""
 
 _ORDER = (
-    Verdict.slower,
-    Verdict.faster,
+    *LESS,
+    *MORE,
     Verdict.same,
     Verdict.undecided,
     Verdict.not_yet,
@@ -25,7 +25,7 @@ _ORDER = (
     Verdict.refused,
     Verdict.not_measured,
 )
-_DECIDED = (Verdict.slower, Verdict.faster, Verdict.same)
+_DECIDED = (*LESS, *MORE, Verdict.same)
 
 
 def about_versions(situation: Situation, more: int) -> Recommendation:
@@ -57,7 +57,9 @@ def _in_words(cell: CellFinding, first: str) -> str:
     if cell.speedup is None:
         return f"{name} {'was not measured' if cell.verdict is Verdict.not_measured else 'cannot be compared'}{place}"
     middle, ends = _percent(cell.speedup.ratio)
-    if cell.verdict in (Verdict.slower, Verdict.faster):
+    if cell.verdict in (Verdict.larger, Verdict.smaller):
+        return f"{name} holds a batch {middle.lstrip('-')} % {cell.verdict}{place}{ends}"
+    if cell.verdict in (*LESS, *MORE):
         return f"{name} is {middle.lstrip('-')} % {cell.verdict}{place}{ends}"
     if cell.verdict is Verdict.same:
         return f"No difference between {name} and {first}{place}{ends}"

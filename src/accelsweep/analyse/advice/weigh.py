@@ -49,7 +49,8 @@ def weigh(
     pareto = tuple(chosen[index].cell for index in front(goals, len(chosen)))
     situations = {
         hardware: Situation(
-            manifest, part, rules, measure, noise, pareto, partial(_rivals, groups, cells, rules), seconds
+            *(manifest, part, rules, measure, noise, pareto, partial(_rivals, groups, cells, rules), seconds),
+            metric=groups[0].rate_metric,
         )
         for hardware, part in _by_baseline(comparisons, cells, names).items()
     }

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shlex
 
+from accelsweep.analyse.advice.wording import FASTER, Wording
 from accelsweep.analyse.findings.pareto import memory_of_all, value_of
 from accelsweep.base.digits import UNKNOWN, ratio_words, says_nothing
 from accelsweep.core.findings import CellFinding, Estimate
@@ -11,13 +12,13 @@ from accelsweep.core.plans import Manifest
 from accelsweep.core.versions import words_for
 
 
-def against_baseline(ratio: Estimate, name: str) -> str:
-    """Return a ratio of rates in words, wide ones too: `2.1x [2.0, 2.2] the rate of NAME`, the baseline's name."""
+def against_baseline(ratio: Estimate, name: str, wording: Wording = FASTER) -> str:
+    """Return a ratio in words, wide ones too: `2.1x [2.0, 2.2] the rate of NAME`, the baseline's name."""
     if ratio.low is None or ratio.high is None or not says_nothing(ratio.low, ratio.high):
-        return f"{ratio_words(ratio.value, ratio.low, ratio.high)} the rate of {name}"
+        return f"{ratio_words(ratio.value, ratio.low, ratio.high)} the {wording.noun} of {name}"
     if ratio.low <= 1.0 <= ratio.high:
-        return f"its rate beside that of {name} is {UNKNOWN}"
-    return f"{'faster' if ratio.low > 1.0 else 'slower'} than {name}, by how much is {UNKNOWN}"
+        return f"its {wording.noun} beside that of {name} is {UNKNOWN}"
+    return f"{wording.more if ratio.low > 1.0 else wording.less} than {name}, by how much is {UNKNOWN}"
 
 
 def memory(cell: CellFinding) -> str | None:

@@ -17,6 +17,7 @@ from accelsweep.analyse.findings.against_baseline import endings
 from accelsweep.analyse.findings.disturbance import disturbance
 from accelsweep.analyse.likeness import difference
 from accelsweep.analyse.runs import CellRuns, RunRow
+from accelsweep.analyse.sizes import of_sizes
 from accelsweep.analyse.statistics.intervals import (
     FEWEST_PAIRS,
     Family,
@@ -31,6 +32,7 @@ from accelsweep.base.digits import count_of
 from accelsweep.core.claims import Claim, ClaimFigure, ClaimVerdict, Factor, bounds, decide, factors
 from accelsweep.core.findings import ClaimFinding, Estimate
 from accelsweep.core.outcome import Outcome
+from accelsweep.core.tasks import SIZES
 
 COUNTED = "counted"
 """The provenance of a metric that is a number of things, known without noise."""
@@ -111,6 +113,8 @@ def _ratio(one: StatedFigure, sides: Sequence[Side], family: Family, across: Col
     if len(known) > 2 and not shared:
         return finding_of_figure(one, ClaimVerdict.not_testable, "no block holds all four settings of the two ratios")
     interval = _ratio_of_ratios(logs, shared, family) if len(known) > 2 else log_ratio(logs[0], logs[1], family)
+    if one.figure.metric in SIZES and len(known) == 2:
+        interval = of_sizes(cells[0], cells[1], interval)
     return judged(one, exponential_estimate(interval, "1", family), cells, disturbed(cells) or _too_few(len(shared)))
 
 

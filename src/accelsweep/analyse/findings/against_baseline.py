@@ -11,6 +11,7 @@ from accelsweep.analyse.findings.disturbance import disturbance
 from accelsweep.analyse.findings.noise_doubts import uneven_noise
 from accelsweep.analyse.likeness import build_doubt, difference
 from accelsweep.analyse.runs import CellRuns, RunRow
+from accelsweep.analyse.sizes import of_size, of_sizes
 from accelsweep.analyse.statistics.intervals import (
     Family,
     Interval,
@@ -106,7 +107,8 @@ def compare(asked: Sequence[tuple[CellRuns, CellRuns]], rules: Rules) -> list[Co
     The pairs on one kind of hardware share a pool of variances; the family of `rules` is one over all of them.
     """
     pairs = [pair_of(group, partner, group.log_rates, partner.log_rates) for group, partner in asked]
-    found = zip(asked, _intervals(pairs, rules), uneven_noise(pairs, rules.family.size), strict=True)
+    between = [of_sizes(*sides, one) for sides, one in zip(asked, _intervals(pairs, rules), strict=True)]
+    found = zip(asked, between, uneven_noise(pairs, rules.family.size), strict=True)
     return [_comparison(*sides, interval, uneven, rules) for sides, interval, uneven in found]
 
 
@@ -141,11 +143,11 @@ def _decided(group: CellRuns, partner: CellRuns, ratio: Estimate, threshold: flo
         fewest = min(len(group.log_rates), len(partner.log_rates))
         if fewest < FEWEST_APART:
             return Verdict.not_yet, f"a verdict across hardware needs {FEWEST_APART} blocks of each side, not {fewest}"
-        return verdict(ratio, threshold)
+        return verdict(ratio, threshold, group.rate_metric)
     if not pairs_up(group.log_rates, partner.log_rates):
         shared = len(group.blocks & partner.blocks)
         return Verdict.not_yet, f"a verdict needs 3 blocks that hold both sides, and there are {shared}"
-    return verdict(ratio, threshold)
+    return verdict(ratio, threshold, group.rate_metric)
 
 
 def apart(group: CellRuns, partner: CellRuns) -> bool:
@@ -158,7 +160,8 @@ def own_rate(group: CellRuns, confidence: float) -> Estimate | None:
     if not group.rated:
         return None
     alone = Family(1, confidence)
-    return exponential_estimate(t_interval(list(group.log_rates.values()), alone), group.rate_unit, alone)
+    interval = of_size(group, t_interval(list(group.log_rates.values()), alone))
+    return exponential_estimate(interval, group.rate_unit, alone)
 
 
 def over(partner: CellRuns, rate: float, block: str | None) -> float | None:

@@ -16,6 +16,7 @@ from accelsweep.analyse.findings.against_baseline import endings, own_rate
 from accelsweep.analyse.findings.doubts import cell_doubts, outlying_runs, overlapping_runs
 from accelsweep.analyse.likeness import build_doubt, difference, source_doubt
 from accelsweep.analyse.runs import CellRuns, RunRow, group, in_order, rate_metric_of
+from accelsweep.analyse.sizes import of_sizes
 from accelsweep.analyse.statistics.intervals import Family, exponential_estimate, verdict, welch_interval
 from accelsweep.base.documents import Frozen
 from accelsweep.base.errors import InputError
@@ -163,9 +164,11 @@ def _row(
     elif refusal is not None:
         decision, reason = Verdict.refused, refusal
     else:
-        interval = welch_interval(list(new.log_rates.values()), list(old.log_rates.values()), family)
+        interval = of_sizes(
+            new, old, welch_interval(list(new.log_rates.values()), list(old.log_rates.values()), family)
+        )
         ratio = exponential_estimate(interval, "1", family)
-        decision, reason = verdict(ratio, threshold)
+        decision, reason = verdict(ratio, threshold, new.rate_metric)
         doubts = [doubt for doubt in (build_doubt(new, old), source_doubt(new, old)) if doubt is not None]
     return CellInBoth(
         cell=new.cell,

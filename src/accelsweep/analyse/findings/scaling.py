@@ -12,6 +12,7 @@ from accelsweep.analyse.runs import CellRuns
 from accelsweep.analyse.statistics.intervals import Family, Interval, exponential_estimate, log_ratio
 from accelsweep.analyse.statistics.pools import intervals
 from accelsweep.core.findings import ScalingPoint
+from accelsweep.core.tasks import SIZES
 
 _FREE = ("devices", "num_nodes", "batch_size")
 
@@ -50,10 +51,15 @@ class _Asked:
 
 def _curves(groups: Sequence[CellRuns], *, strong: bool) -> list[list[CellRuns]]:
     batch = global_batch if strong else _batch
-    measured = [group for group in groups if group.rated and ranks(group) and batch(group)]
+    measured = [group for group in groups if group.rated and ranks(group) and batch(group) and is_rate(group)]
     found = series(measured, _FREE, batch)
     curves = [sorted(members, key=lambda group: (ranks(group) or 0, group.cell)) for members in found]
     return [curve for curve in curves if ranks(curve[0]) != ranks(curve[-1])]
+
+
+def is_rate(group: CellRuns) -> bool:
+    """Return whether cells are compared by a rate: the largest batch of each rank has no efficiency."""
+    return group.rate_metric not in SIZES
 
 
 def global_batch(group: CellRuns) -> int | None:

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from accelsweep.core.findings import Estimate, Verdict
+from accelsweep.core.tasks import SIZES
 from accelsweep.plan.blocks.power import critical_t
 
 Key = TypeVar("Key")
@@ -150,20 +151,21 @@ def _estimate(
     )
 
 
-def verdict(ratio: Estimate, threshold: float) -> tuple[Verdict, str]:
-    """Return the verdict that the interval of a rate ratio supports, and the sentence that says why.
+def verdict(ratio: Estimate, threshold: float, metric: str = "samples_per_second") -> tuple[Verdict, str]:
+    """Return the verdict that the interval of a ratio of `metric` supports, and the sentence that says why.
 
-    `threshold` is the smallest difference that matters in practice. The rule is the two one-sided tests of equivalence
-    testing (Schuirmann 1987) read off one interval: beyond the threshold, inside it, or cannot tell.
+    `threshold` is the smallest difference that matters in practice. A size is larger, and anything else is faster. The
+    rule is the two one-sided tests of equivalence testing (Schuirmann 1987) read off one interval: beyond the
+    threshold, inside it, or cannot tell.
     """
     upper, lower = 1.0 + threshold, 1.0 / (1.0 + threshold)
     if ratio.low is None or ratio.high is None:
         return Verdict.undecided, f"no interval: {ratio.reason}"
     shown = f"the interval [{ratio.low:.4g}, {ratio.high:.4g}]"
     if ratio.low > upper:
-        return Verdict.faster, f"{shown} lies above {upper:.4g}"
+        return Verdict.larger if metric in SIZES else Verdict.faster, f"{shown} lies above {upper:.4g}"
     if ratio.high < lower:
-        return Verdict.slower, f"{shown} lies below {lower:.4g}"
+        return Verdict.smaller if metric in SIZES else Verdict.slower, f"{shown} lies below {lower:.4g}"
     if lower <= ratio.low and ratio.high <= upper:
         return Verdict.same, f"{shown} lies within {lower:.4g} to {upper:.4g}"
     return Verdict.undecided, f"{shown} reaches to both sides of {lower if ratio.low < lower else upper:.4g}"

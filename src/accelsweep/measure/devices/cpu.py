@@ -5,7 +5,9 @@ from __future__ import annotations
 import torch
 
 from accelsweep.machine.cpu import cpu_model
+from accelsweep.machine.room import FreeMemory
 from accelsweep.measure.clock import Clock, ClockMarks, Marks
+from accelsweep.measure.devices.bounds import HostBound
 from accelsweep.measure.devices.interface import DeviceMemory
 
 
@@ -63,3 +65,8 @@ class TorchCpu:
 
     def release(self, device: torch.device) -> None:
         """Do nothing: freed memory is the host's again."""
+
+    def bound(self, device: torch.device, headroom: float, stated: int | None, host: FreeMemory) -> HostBound:
+        """Bound the data of this process: a CPU has no allocator of its own. What is `stated` is in `host` already."""
+        del device, stated
+        return HostBound(host, headroom)

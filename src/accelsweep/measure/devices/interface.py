@@ -7,7 +7,9 @@ from typing import Any, NamedTuple, Protocol
 
 import torch
 
+from accelsweep.machine.room import FreeMemory
 from accelsweep.measure.clock import Clock, Marks, WaitedDevice
+from accelsweep.measure.devices.bounds import Bound, DeviceBound
 
 
 class DeviceMemory(NamedTuple):
@@ -57,6 +59,12 @@ class TorchKind(Protocol):
 
     def release(self, device: torch.device) -> None:
         """Give back what the allocator keeps for later."""
+
+    def bound(self, device: torch.device, headroom: float, stated: int | None, host: FreeMemory) -> Bound:
+        """Let this process take no more than what is free now, less a share of `headroom`; return the bound.
+
+        `stated` is a bound of the config's own, in bytes; `host` is the room of a rank on the host.
+        """
 
 
 class EventMarks:
@@ -162,3 +170,8 @@ class QueueKind:
         """Empty the allocator's cache."""
         del device
         self.module.empty_cache()
+
+    def bound(self, device: torch.device, headroom: float, stated: int | None, host: FreeMemory) -> Bound:
+        """Bound the allocator."""
+        del host
+        return DeviceBound(self.module, device, headroom, stated)

@@ -5,7 +5,9 @@ from __future__ import annotations
 import torch
 
 from accelsweep.machine.mps import mps_model
+from accelsweep.machine.room import FreeMemory
 from accelsweep.measure.clock import Clock, Marks
+from accelsweep.measure.devices.bounds import MetalBound
 from accelsweep.measure.devices.interface import DeviceMemory, EventMarks
 
 
@@ -71,3 +73,8 @@ class TorchMps:
         """Empty the allocator's cache."""
         del device
         torch.mps.empty_cache()
+
+    def bound(self, device: torch.device, headroom: float, stated: int | None, host: FreeMemory) -> MetalBound:
+        """Bound the allocator."""
+        del device, host
+        return MetalBound(headroom, stated)

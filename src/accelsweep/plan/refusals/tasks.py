@@ -14,17 +14,23 @@ from accelsweep.plan.refusals.wording import FileOf
 KERNELS = "accelsweep.workloads.kernels."
 OURS = "accelsweep.workloads."
 
+_FRONTIER = ("measure.headroom", "measure.max_batch", "measure.batch_resolution", "measure.rank_memory_bytes")
+_WINDOW = ("measure.warmup_steps", "measure.min_steps", "measure.max_steps", "measure.min_seconds")
 _GOAL = ("measure.target", "measure.max_samples", "measure.validate_every_samples")
 _QUALITY = ("measure.quality_samples", "measure.quality_metric", "measure.quality_better", "measure.probe_steps")
 
 _ANSWERS = ("measure.scenario", "serving")
 
 UNUSED_BY: dict[str, tuple[str, ...]] = {
-    "train_throughput": (*_GOAL, *_ANSWERS),
-    "time_to_accuracy": ("measure.quality_samples", *_ANSWERS),
-    "inference": ("optimizer", "trainer", "serving", *_GOAL, *_QUALITY),
-    "serving": ("optimizer", "trainer", *_GOAL, *_QUALITY),
-    "kernels": ("optimizer", "trainer", "data", "measure.fake_loader", *_ANSWERS, *_GOAL, *_QUALITY),
+    "train_throughput": (*_GOAL, *_FRONTIER, *_ANSWERS),
+    "time_to_accuracy": ("measure.quality_samples", *_FRONTIER, *_ANSWERS),
+    "inference": ("optimizer", "trainer", "serving", *_GOAL, *_QUALITY, *_FRONTIER),
+    "serving": ("optimizer", "trainer", *_GOAL, *_QUALITY, *_FRONTIER),
+    "kernels": (
+        *("optimizer", "trainer", "data", "measure.fake_loader"),
+        *(*_ANSWERS, *_GOAL, *_QUALITY, *_FRONTIER),
+    ),
+    "memory_frontier": ("batch_size", *_ANSWERS, *_GOAL, *_QUALITY, *_WINDOW),
 }
 """Work (`CellConfig.work`) -> the keys, with all below them, that change nothing in its measurement."""
 

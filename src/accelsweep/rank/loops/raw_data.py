@@ -15,6 +15,7 @@ from torch.utils.data import DataLoader, DistributedSampler, IterableDataset, Ra
 from accelsweep.base.errors import InputError, Unsupported
 from accelsweep.rank.process import RankPlace
 from accelsweep.state.pulse import Pulse
+from accelsweep.workloads.loading.repeated import RepeatedSet
 
 
 def set_up(data: pl.LightningDataModule, module: pl.LightningModule, place: RankPlace, stage: str = "fit") -> None:
@@ -78,6 +79,7 @@ def epoch_samples(data: Any, loader: Any) -> int | None:
     if stated is not None:
         return int(stated)
     rows = getattr(loader, "dataset", None)
+    rows = rows.rows if isinstance(rows, RepeatedSet) else rows
     if rows is None or isinstance(rows, IterableDataset):
         return None
     return len(rows) if hasattr(rows, "__len__") else None

@@ -43,6 +43,10 @@ def task_of(spec: RunSpec, place: RankPlace) -> Task:
         from accelsweep.rank.tasks.kernels import Kernels
 
         return Kernels(spec, place)
+    if name == "memory_frontier":
+        from accelsweep.rank.tasks.memory_frontier import MemoryFrontier
+
+        return MemoryFrontier(spec, place)
     from accelsweep.rank.tasks.train_throughput import TrainThroughput
 
     return TrainThroughput(spec, place)

@@ -76,6 +76,8 @@ DARK = Palette(
 SHAPES: dict[Verdict, str] = {
     Verdict.faster: "triangle-right",
     Verdict.slower: "triangle-left",
+    Verdict.larger: "triangle-right",
+    Verdict.smaller: "triangle-left",
     Verdict.same: "square",
     Verdict.undecided: "diamond",
     Verdict.not_yet: "diamond",
@@ -92,6 +94,8 @@ def verdict_colours(palette: Palette) -> dict[Verdict, str]:
     return {
         Verdict.faster: palette.faster,
         Verdict.slower: palette.slower,
+        Verdict.larger: palette.faster,
+        Verdict.smaller: palette.slower,
         Verdict.same: palette.muted,
         Verdict.undecided: palette.undecided,
         Verdict.not_yet: palette.undecided,

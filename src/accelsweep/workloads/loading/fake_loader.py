@@ -16,6 +16,7 @@ from torch.utils.data import DataLoader, IterableDataset
 
 from accelsweep.measure.samples import stated_size
 from accelsweep.workloads.building.build import build_data
+from accelsweep.workloads.loading.repeated import repeat_rows
 from accelsweep.workloads.loading.stream import loader_of
 from accelsweep.workloads.module_data import ModuleData
 
@@ -32,10 +33,15 @@ class _Again(IterableDataset[Any]):
 def build_training_data(
     config: Mapping[str, Any], seed: int, device: torch.device, module: pl.LightningModule
 ) -> pl.LightningDataModule:
-    """Return the training data of `module`: the config's data, behind a fake loader if the config asks for one."""
+    """Return the training data of `module`: the config's data, behind a fake loader if the config asks for one.
+
+    A search for the largest batch repeats rows where the data has too few for a batch.
+    """
     data = build_data(config, seed, device)
     if isinstance(data, ModuleData):
         data.serve(module)
+    if config.get("task") == "memory_frontier":
+        repeat_rows(data, int(config["batch_size"]))
     if config["measure"].get("fake_loader"):
         _put_on(device, data)
     return data

@@ -16,6 +16,7 @@ from torch.utils.data import DataLoader
 from accelsweep.base.errors import InputError, Unsupported, nearest
 from accelsweep.measure.devices.kinds import torch_kind
 from accelsweep.workloads.loading.preprocess import Preprocess
+from accelsweep.workloads.loading.repeated import RepeatedRows
 from accelsweep.workloads.loading.rows import Items, Rows, Tensors
 from accelsweep.workloads.loading.stream import EndlessBatches, WholeSet, loader_of
 
@@ -91,6 +92,7 @@ class FiniteData(pl.LightningDataModule):
         self._plain = Preprocess(self.full_scale)
         self._augment = Preprocess(self.full_scale, _numbers(mean), _numbers(std), crop_padding, flip)
         self._sets: tuple[Rows, Rows] | None = None
+        self.repeats_rows = False
 
     def read(self) -> tuple[Rows, Rows]:
         """Return the training rows and the validation rows: inputs first, then targets. Images are uint8."""
@@ -162,6 +164,8 @@ class FiniteData(pl.LightningDataModule):
     def train_dataloader(self) -> DataLoader[Any]:
         """Return the endless stream of this rank."""
         training, _ = self._ready()
+        if self.repeats_rows:
+            training = RepeatedRows.enough(training, self.batch_size)
         augment = None if self.preprocess is None else self._augment
         return self._loader(EndlessBatches(training, self.batch_size, self.seed, augment, self._finish(training)))
 

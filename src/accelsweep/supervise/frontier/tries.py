@@ -1,0 +1,208 @@
+"""The tries of one search: each is a run of ranks of its own, which end with it, so that the next finds a clean device.
+
+What does not fit is whatever a run calls out of memory: an allocator's error, `MemoryError`, a kill by the kernel for
+lack of memory. Any other death ends the search with its reason.
+"""
+
+from __future__ import annotations
+
+import shutil
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from accelsweep.core.config import CellConfig
+from accelsweep.core.frontier import Frontier, Try
+from accelsweep.core.outcome import Outcome
+from accelsweep.core.record import Metric
+from accelsweep.core.settings import Limits
+from accelsweep.machine.room import room_of_a_rank
+from accelsweep.rank.spec import RankResult, RunSpec
+from accelsweep.supervise.frontier.line import line_through
+from accelsweep.supervise.frontier.search import Bracket, largest
+from accelsweep.supervise.outcomes import Conclusion, classify
+from accelsweep.supervise.processes.logs import last_words
+from accelsweep.supervise.processes.watching import Ending
+from accelsweep.supervise.records import read_results
+
+STEPS = {"warmup_steps": 2, "min_steps": 1, "max_steps": 1, "min_seconds": 0.0}
+"""Three steps: the optimiser's state exists from the first update on."""
+
+FITS = (Outcome.measured, Outcome.diverged)
+"""A loss that is no number takes as much memory as any other."""
+
+KEPT = ("peak_memory_reserved_bytes", "peak_memory_allocated_bytes", "device_memory_used_bytes", "host_pss_bytes")
+"""The metrics of the largest try that are the run's. Rates of so few steps are none."""
+
+DOUBTED = ("foreign_process", "swap")
+"""The doubts of a try that matter to its memory."""
+
+Launch = Callable[[RunSpec, Limits], Ending]
+"""Runs the ranks of a spec to their end, within limits."""
+
+
+class _Over(Exception):
+    """The search ends early: it was interrupted (`verdict` is None), or a try ended in a way that says nothing."""
+
+    def __init__(self, verdict: Conclusion | None) -> None:
+        super().__init__()
+        self.verdict = verdict
+
+
+@dataclass(frozen=True)
+class Searched:
+    """The end of a search. `verdict` is None where it was interrupted; `frontier` where no batch fits, or it failed."""
+
+    verdict: Conclusion | None
+    results: Mapping[int, RankResult]
+    frontier: Frontier | None
+    wall_seconds: float
+
+
+@dataclass
+class Search:
+    """One search. `log` is the run's log: a line for each try, and the output of one that ended the search."""
+
+    spec: RunSpec
+    limits: Limits
+    launch: Launch
+    log: Path
+    say: Callable[[str], None]
+    tries: list[Try] = field(default_factory=list)
+
+    def run(self) -> Searched:
+        """Try until the largest batch is known, or the limits of the run are reached."""
+        config, self._began = self.spec.config, time.monotonic()
+        measure = config.measure
+        self._room = room_of_a_rank(config.devices, measure.rank_memory_bytes)
+        self._best: dict[int, RankResult] = {}
+        try:
+            found = largest(self._fits, config.batch_size, measure.max_batch, measure.batch_resolution)
+        except _Over as end:
+            return Searched(end.verdict, {}, None, self._seconds)
+        finally:
+            shutil.rmtree(Path(self.spec.attempt_folder) / "tries", ignore_errors=True)
+        if found.fits == 0:
+            reason = f"not even a batch of 1 fits: {self.tries[-1].reason}"
+            return Searched(Conclusion(Outcome.out_of_memory, reason), {}, None, self._seconds)
+        frontier = self._frontier(found)
+        return Searched(Conclusion(Outcome.measured, None), self._results(frontier), frontier, self._seconds)
+
+    @property
+    def _seconds(self) -> float:
+        return time.monotonic() - self._began
+
+    def _fits(self, batch: int) -> bool:
+        began = time.monotonic()
+        spec = self._try(batch)
+        left = self.limits.model_copy(update={"run_seconds": max(1.0, self.limits.run_seconds - self._seconds)})
+        ending = self.launch(spec, left)
+        results = read_results(spec, ending.reported)
+        if ending.cause == "interrupted" and len(results) < spec.world_size:
+            raise _Over(None)
+        log = Path(spec.attempt_folder) / "run.log"
+        verdict = classify(ending, results, last_words(log), self.limits)
+        fits = verdict.outcome in FITS
+        self._note(batch, verdict, results, time.monotonic() - began)
+        if not fits and (batch == 1 or verdict.outcome is not Outcome.out_of_memory):
+            self._keep(log)
+        if not fits and verdict.outcome is not Outcome.out_of_memory:
+            reason = f"with a batch of {batch}: {verdict.reason}"
+            raise _Over(Conclusion(verdict.outcome, reason, again=verdict.again))
+        if fits:
+            self._best = results
+        return fits
+
+    def _try(self, batch: int) -> RunSpec:
+        config = self.spec.config
+        raw = {**config.raw, "batch_size": batch, "measure": {**config.measure.model_dump(), **STEPS}}
+        folder = Path(self.spec.attempt_folder) / "tries" / str(batch)
+        folder.mkdir(parents=True)
+        changed = {"config": CellConfig.model_validate(raw), "attempt_folder": str(folder), "room": tuple(self._room)}
+        spec = self.spec.model_copy(update=changed)
+        spec.write(spec.file())
+        return spec
+
+    def _note(self, batch: int, verdict: Conclusion, results: Mapping[int, RankResult], seconds: float) -> None:
+        fits, peaks = verdict.outcome in FITS, [_value(result, "peak_rank_bytes") for result in results.values()]
+        known = [int(peak) for peak in peaks if peak is not None]
+        peak = max(known) if fits and len(known) == self.spec.world_size else None
+        self.tries.append(Try(batch_size=batch, fits=fits, seconds=seconds, peak_bytes=peak, reason=verdict.reason))
+        words = "fits" + (f", peak {peak / 2**20:,.1f} MiB" if peak is not None else "")
+        line = f"batch {batch}: {words if fits else verdict.reason} ({seconds:.1f} s)"
+        self.say(f"{self.spec.run.name}: {line}")
+        with self.log.open("a", encoding="utf-8") as file:
+            file.write(f"{line}\n")
+
+    def _keep(self, log: Path) -> None:
+        """Add the output of a try that failed to the run's log."""
+        with self.log.open("ab") as file:
+            file.write(log.read_bytes())
+
+    def _frontier(self, found: Bracket) -> Frontier:
+        points = [(one.batch_size, one.peak_bytes) for one in self.tries if one.peak_bytes is not None]
+        limits = [result.metrics["memory_limit_bytes"] for result in self._best.values()]
+        tightest = min(limits, key=lambda limit: limit.value or 0.0)
+        rows, line = _value(self._best[0], "epoch_samples"), line_through(points)
+        return Frontier.model_validate(
+            {
+                "largest": found.fits,
+                "too_large": found.too_large,
+                "limit": tightest.scope,
+                "limit_bytes": None if tightest.value is None else int(tightest.value),
+                "headroom": self.spec.config.measure.headroom,
+                "tries": tuple(self.tries),
+                "bytes_per_sample": line.per_sample,
+                "fixed_bytes": line.fixed,
+                "rows": None if rows is None else int(rows),
+            }
+        )
+
+    def _results(self, frontier: Frontier) -> dict[int, RankResult]:
+        """Return rank 0's result with the largest batch, with the metrics of the search in the place of a window's."""
+        first = self._best[0]
+        kept = {name: first.metrics[name] for name in KEPT if name in first.metrics}
+        found = {**frontier_metrics(frontier, self.spec.config), **kept}
+        doubts = tuple(doubt for doubt in first.doubts if doubt.code in DOUBTED)
+        done = {"metrics": found, "doubts": doubts, "outcome": Outcome.measured, "reason": None, "error_kind": "none"}
+        return {0: first.model_copy(update={**done, "traceback": None})}
+
+
+def _value(result: RankResult, name: str) -> float | None:
+    metric = result.metrics.get(name)
+    return None if metric is None else metric.value
+
+
+def frontier_metrics(frontier: Frontier, config: CellConfig) -> dict[str, Metric]:
+    """Return the metrics of a search: the largest batch, the first that is too large, and the line's coefficients."""
+    peak = max((one.peak_bytes or 0 for one in frontier.tries if one.batch_size == frontier.largest), default=0)
+    free = f"{frontier.headroom:.0%} of the free memory kept free"
+    repeated = frontier.rows is not None and frontier.largest * config.world_size > frontier.rows
+    rows = f"; the {frontier.rows} rows of the data repeated" if repeated else ""
+    least = "" if frontier.too_large is not None else f"at least, up to measure.max_batch={config.measure.max_batch}; "
+    scope, lined = f"{least}per rank, {free}{rows}", "a line through the tries' peaks"
+    limit = Metric(value=None, unit="B", reason="not read", scope=frontier.limit)
+    if frontier.limit_bytes is not None:
+        limit = Metric(value=float(frontier.limit_bytes), unit="B", scope=frontier.limit, provenance="limit")
+    return {
+        "largest_batch": Metric(value=float(frontier.largest), unit="samples", scope=scope, provenance="counted"),
+        "too_large_batch": _too_large(frontier),
+        "bytes_per_sample": _coefficient(frontier.bytes_per_sample.value, frontier.bytes_per_sample.reason, lined),
+        "fixed_bytes": _coefficient(frontier.fixed_bytes.value, frontier.fixed_bytes.reason, lined),
+        "memory_limit_bytes": limit,
+        "peak_rank_bytes": _coefficient(float(peak) if peak else None, "the allocator keeps no peak", "counter"),
+    }
+
+
+def _too_large(frontier: Frontier) -> Metric:
+    if frontier.too_large is None:
+        return Metric(value=None, unit="samples", reason="no batch up to measure.max_batch is too large")
+    return Metric(value=float(frontier.too_large), unit="samples", scope="per rank", provenance="counted")
+
+
+def _coefficient(value: float | None, why_not: str | None, provenance: str) -> Metric:
+    scope = "fullest rank"
+    if value is None:
+        return Metric(value=None, unit="B", reason=why_not or "not known", scope=scope)
+    return Metric(value=value, unit="B", scope=scope, provenance=provenance)
