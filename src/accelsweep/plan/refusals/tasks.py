@@ -17,13 +17,14 @@ OURS = "accelsweep.workloads."
 _GOAL = ("measure.target", "measure.max_samples", "measure.validate_every_samples")
 _QUALITY = ("measure.quality_samples", "measure.quality_metric", "measure.quality_better", "measure.probe_steps")
 
+_LOAD = ("serving.latency_ms", "serving.latency_percentile", "serving.max_wait_ms", "serving.workers")
 _ANSWERS = ("measure.scenario", "serving")
 
 UNUSED_BY: dict[str, tuple[str, ...]] = {
     "train_throughput": (*_GOAL, *_ANSWERS),
     "time_to_accuracy": ("measure.quality_samples", *_ANSWERS),
-    "inference": ("optimizer", "trainer", "serving", *_GOAL, *_QUALITY),
-    "serving": ("optimizer", "trainer", *_GOAL, *_QUALITY),
+    "inference": ("optimizer", "trainer", *_LOAD, *_GOAL, *_QUALITY),
+    "serving": ("optimizer", "trainer", "serving.generator", *_GOAL, *_QUALITY),
     "kernels": ("optimizer", "trainer", "data", "measure.fake_loader", *_ANSWERS, *_GOAL, *_QUALITY),
 }
 """Work (`CellConfig.work`) -> the keys, with all below them, that change nothing in its measurement."""
