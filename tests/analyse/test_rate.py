@@ -67,3 +67,17 @@ def test_a_rate_that_is_none_is_refused(simulated: ModuleType) -> None:
 
 def test_every_tasks_rate_has_a_unit() -> None:
     assert {rate for rates in RATES_OF.values() for rate in rates} == set(UNIT_OF)
+
+
+@pytest.mark.parametrize("kept", [4, 2])
+def test_a_rate_of_those_repeats_alone_that_kept_the_latency_is_doubted(simulated: ModuleType, kept: int) -> None:
+    rows = []
+    for block in range(4):
+        for axes in CELLS[:2]:
+            value = {"value": 100.0 + block} if block < kept else {"value": None, "reason": "LoadGen: INVALID"}
+            metrics = {"queries_per_second": {"unit": "queries/s", **value}}
+            rows.append(simulated.make_run(axes, block, 1.0, metrics=metrics))
+    findings = analyse(rows, simulated.make_manifest(CELLS[:2], 4, rate="queries_per_second"))
+    codes = [[doubt.code for doubt in cell.doubts] for cell in findings.cells]
+    assert all(("load_refused" in one) == (kept < 4) for one in codes)
+    assert findings.rate_unit == "queries/s"

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator, Sequence
+from itertools import accumulate
+from random import Random
 
 import pytest
 
@@ -94,3 +96,21 @@ def test_an_error_in_an_answer_is_kept_and_every_query_has_its_reply() -> None:
         asked(server, 3)
     assert sorted(replies) == [100, 101, 102]
     assert str(server.error) == "no answer to 0"
+
+
+@pytest.mark.parametrize(("load", "waits"), [(0.5, 0.5), (0.8, 2.0)])
+def test_queries_wait_as_long_as_queueing_theory_says_on_a_clock_that_costs_nothing(load: float, waits: float) -> None:
+    """M/D/1: load / (2 (1 - load)) services on average (Pollaczek and Khinchine), here of one second each."""
+    server, clock = idle(most=1)
+    random = Random(1)
+    arrivals = list(accumulate(random.expovariate(load) for _ in range(200_000)))
+    due, waited = 0, 0.0
+    for number in range(len(arrivals)):
+        clock.now = max(clock.now, arrivals[number])
+        while due < len(arrivals) and arrivals[due] <= clock.now:
+            asked(server, 1, first=due)
+            due += 1
+        (query,) = server.taken()
+        waited += clock.now - arrivals[query.sample]
+        clock.now += 1.0
+    assert waited / len(arrivals) == pytest.approx(waits, rel=0.05)

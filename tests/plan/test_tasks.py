@@ -81,6 +81,7 @@ KERNELS = ["task=kernels", "model=kernel_copy"]
         (["measure.scenario=offline,single_stream"], "measure.scenario"),
         (["task=time_to_accuracy", "measure.target=0.9", "measure.quality_samples=8,9"], "measure.quality_samples"),
         (["task=inference", "serving=default", "serving.max_wait_ms=0.0,1.0"], "serving.max_wait_ms"),
+        ([*SERVER, "serving.generator=own,loadgen"], "serving.generator"),
         (["serving=default", "serving.latency_ms=5.0,50.0"], "serving.latency_ms"),
         (["task=memory_frontier", "batch_size=8,9"], "batch_size"),
         (["measure=frontier", "measure.headroom=0.1,0.2"], "measure.headroom"),

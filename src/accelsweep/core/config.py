@@ -130,7 +130,8 @@ class Serving(BaseModel):
     """How queries are served in `measure.scenario=server`. Latencies and waits are milliseconds.
 
     The share `latency_percentile` of the queries is answered within `latency_ms`. A batch waits `max_wait_ms` at most
-    for more queries. `workers` share the rank's CPU threads.
+    for more queries. `workers` share the rank's CPU threads. `generator` asks in the other scenarios: our own, or
+    LoadGen as well.
     """
 
     model_config = ConfigDict(frozen=True)
@@ -139,6 +140,7 @@ class Serving(BaseModel):
     latency_percentile: Annotated[float, Field(gt=0, lt=1, strict=True)] = 0.99
     max_wait_ms: Seconds = 0.0
     workers: Count = 1
+    generator: Literal["own", "loadgen"] = "own"
 
 
 class CellConfig(Verbatim):

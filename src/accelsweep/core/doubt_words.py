@@ -14,6 +14,7 @@ WORDS = {
     "few_repeats": "few repeats",
     "fewer_repeats": "some repeats are missing",
     "foreign_process": "other processes used the device",
+    "load_refused": "some repeats kept the latency at no load",
     "memory_grows": "memory grew while timing",
     "mixed_hosts": "several hosts",
     "no_steps": "the single steps were not kept",

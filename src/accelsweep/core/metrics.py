@@ -64,6 +64,10 @@ METRICS: dict[str, Meaning] = {
     "half_load_query_seconds_p50": Meaning("s", "Median time of a query at half of the highest load."),
     "half_load_query_seconds_p90": Meaning("s", "90th percentile of the queries' times at half of the highest load."),
     "half_load_query_seconds_p99": Meaning("s", "99th percentile of the queries' times at half of the highest load."),
+    "loadgen_samples_per_second": Meaning("1/s", "The rate as LoadGen finds it; `serving.generator=loadgen` only."),
+    "loadgen_query_seconds_p50": Meaning("s", "Median time of LoadGen's queries; not in `offline`."),
+    "loadgen_query_seconds_p90": Meaning("s", "90th percentile of LoadGen's queries' times; not in `offline`."),
+    "loadgen_query_seconds_p99": Meaning("s", "99th percentile of LoadGen's queries' times; not in `offline`."),
     "flops_per_second": Meaning("FLOP/s", "Operations of a kernel per second, counted by its algorithm."),
     "bytes_per_second": Meaning("B/s", "Bytes that a kernel reads and writes per second, counted by its algorithm."),
     # the memory frontier

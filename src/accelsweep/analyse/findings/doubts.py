@@ -39,10 +39,8 @@ def cell_doubts(group: CellRuns, outlying: Collection[str], overlapping: Collect
         found.append(
             Doubt(code="fewer_repeats", message=message, remedy="see the failed runs' reasons, then run again")
         )
-    if 0 < (rated := len(group.rated)) < measured:
-        message = f"{rated} of {measured} measured repeats reached the target; the mean time leaves out the others"
-        remedy = "raise measure.max_samples, or report that the setting often misses the target"
-        found.append(Doubt(code="target_missed", message=message, remedy=remedy))
+    if 0 < len(group.rated) < measured:
+        found.append(_some_without_a_rate(group))
     found += _uneven(group)
     names = [run.run for run in group.measured]
     if strange := [run.repeat for run in group.measured if run.run in outlying]:
@@ -54,6 +52,19 @@ def cell_doubts(group: CellRuns, outlying: Collection[str], overlapping: Collect
             Doubt(code="shared_timing", message=message, remedy="time one run per machine (measure.concurrency=1)")
         )
     return found
+
+
+def _some_without_a_rate(group: CellRuns) -> Doubt:
+    rated, measured = len(group.rated), len(group.measured)
+    if group.rate_metric == "queries_per_second":
+        message = (
+            f"{rated} of {measured} measured repeats kept the latency bound at some load; the rate is theirs alone"
+        )
+        remedy = "raise serving.latency_ms, or report that the setting often keeps the bound at no load"
+        return Doubt(code="load_refused", message=message, remedy=remedy)
+    message = f"{rated} of {measured} measured repeats reached the target; the mean time leaves out the others"
+    remedy = "raise measure.max_samples, or report that the setting often misses the target"
+    return Doubt(code="target_missed", message=message, remedy=remedy)
 
 
 def _uneven(group: CellRuns) -> Iterator[Doubt]:

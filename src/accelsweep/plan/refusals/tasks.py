@@ -19,13 +19,14 @@ _WINDOW = ("measure.warmup_steps", "measure.min_steps", "measure.max_steps", "me
 _GOAL = ("measure.target", "measure.max_samples", "measure.validate_every_samples")
 _QUALITY = ("measure.quality_samples", "measure.quality_metric", "measure.quality_better", "measure.probe_steps")
 
+_LOAD = ("serving.latency_ms", "serving.latency_percentile", "serving.max_wait_ms", "serving.workers")
 _ANSWERS = ("measure.scenario", "serving")
 
 UNUSED_BY: dict[str, tuple[str, ...]] = {
     "train_throughput": (*_GOAL, *_FRONTIER, *_ANSWERS),
     "time_to_accuracy": ("measure.quality_samples", *_FRONTIER, *_ANSWERS),
-    "inference": ("optimizer", "trainer", "serving", *_GOAL, *_QUALITY, *_FRONTIER),
-    "serving": ("optimizer", "trainer", *_GOAL, *_QUALITY, *_FRONTIER),
+    "inference": ("optimizer", "trainer", *_LOAD, *_GOAL, *_QUALITY, *_FRONTIER),
+    "serving": ("optimizer", "trainer", "serving.generator", *_GOAL, *_QUALITY, *_FRONTIER),
     "kernels": (
         *("optimizer", "trainer", "data", "measure.fake_loader"),
         *(*_ANSWERS, *_GOAL, *_QUALITY, *_FRONTIER),

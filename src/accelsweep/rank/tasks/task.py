@@ -35,6 +35,10 @@ def task_of(spec: RunSpec, place: RankPlace) -> Task:
         from accelsweep.rank.tasks.under_load import UnderLoad
 
         return UnderLoad(spec, place)
+    if name == "inference" and spec.config.serving is not None and spec.config.serving.generator == "loadgen":
+        from accelsweep.rank.tasks.asked_twice import AskedTwice
+
+        return AskedTwice(spec, place)
     if name == "inference":
         from accelsweep.rank.tasks.inference import Inference
 
