@@ -85,6 +85,7 @@ def test_the_highest_load_of_a_system_that_sleeps_is_the_inverse_of_its_sleep(tm
 
 
 @pytest.mark.timing
+@pytest.mark.long  # a busy machine lengthens each wait; `make test` has the same on a clock of its own
 def test_at_half_load_queries_wait_as_long_as_queueing_theory_says(tmp_path: Path) -> None:
     """M/D/1: the mean wait is load / (2 (1 - load)) services (Pollaczek and Khinchine), at half load half a service.
 

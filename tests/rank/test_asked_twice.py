@@ -39,6 +39,7 @@ def test_loadgens_figures_stand_beside_ours(asked, scenario, batch_size):
 
 
 @pytest.mark.timing
+@pytest.mark.long  # a busy machine parts them; the test above holds that both figures stand there
 @pytest.mark.parametrize(("scenario", "batch_size"), [("offline", 8), ("single_stream", 1), ("multi_stream", 4)])
 def test_loadgen_agrees_with_our_own_scenarios(asked, scenario, batch_size):
     """Both ask a module that sleeps. What each adds of its own is a small part of 10 ms."""
