@@ -13,8 +13,8 @@ from accelsweep.analyse.history.lines import history_of
 from accelsweep.analyse.merge import Part
 from accelsweep.base.errors import InputError
 from accelsweep.core.config import CellConfig
+from accelsweep.core.derived.histories import Order
 from accelsweep.core.findings import Verdict
-from accelsweep.core.histories import Order
 from accelsweep.core.versions import Version
 
 AXES = {"batch_size": 32}

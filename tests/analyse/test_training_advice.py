@@ -16,7 +16,7 @@ from accelsweep.analyse.advice.training import advise, epoch_samples
 from accelsweep.analyse.analyse import analyse
 from accelsweep.analyse.elsewhere import Onto
 from accelsweep.base.shipped import shipped_root
-from accelsweep.core.advised import Advised, Fit, Offer, Tier
+from accelsweep.core.derived.advised import Advised, Fit, Offer, Tier
 from accelsweep.core.findings import Estimate, Findings
 from accelsweep.core.prices import Prices
 from accelsweep.core.projections import Range, Room

@@ -9,7 +9,7 @@ from collections import Counter
 import pytest
 
 from accelsweep.base.errors import InputError
-from accelsweep.commands.looks import plan_after_look
+from accelsweep.commands.further.looks import plan_after_look
 from accelsweep.core.outcome import Outcome
 from accelsweep.core.plans import Block, Run
 from accelsweep.core.record import Record

@@ -6,7 +6,7 @@ import random
 import pytest
 
 from accelsweep.base.errors import InputError
-from accelsweep.commands.pilot import plan_after_pilot, refuse_short_budget
+from accelsweep.commands.further.pilot import plan_after_pilot, refuse_short_budget
 from accelsweep.core.outcome import Outcome
 from accelsweep.core.plans import Block
 from accelsweep.core.record import Record

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from accelsweep.base.errors import InputError
 from accelsweep.commands.line.price_lists import read_prices
-from accelsweep.core.advised import Advised, Offer
+from accelsweep.core.derived.advised import Advised, Offer
 from accelsweep.core.plans import Manifest
 from accelsweep.core.prices import Prices
 from accelsweep.drive.console import Listing, say, show

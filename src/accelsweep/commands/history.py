@@ -12,7 +12,7 @@ from accelsweep.drive.looks import look_of
 from accelsweep.report.format import bare_text, ratio_text, unit_word
 
 if TYPE_CHECKING:
-    from accelsweep.core.histories import History, HistoryLine
+    from accelsweep.core.derived.histories import History, HistoryLine
 
 
 def show_history(home: Path, words: Sequence[str], *, as_json: bool = False) -> None:

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING
 
 from accelsweep.base.errors import EXIT_INCOMPLETE, EXIT_INTERRUPTED, EXIT_OK, InputError
 from accelsweep.base.shipped import shipped_root
-from accelsweep.commands.looks import plan_after_look
-from accelsweep.commands.pilot import plan_after_pilot, refuse_short_budget
+from accelsweep.commands.further.looks import plan_after_look
+from accelsweep.commands.further.pilot import plan_after_pilot, refuse_short_budget
 from accelsweep.commands.plan import show_plan
 from accelsweep.drive import publisher
 from accelsweep.drive.console import say

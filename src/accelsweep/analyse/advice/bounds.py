@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from accelsweep.core.advised import Fit, Offer
+from accelsweep.core.derived.advised import Fit, Offer
 from accelsweep.core.projections import Room
 
 

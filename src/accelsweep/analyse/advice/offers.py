@@ -10,8 +10,8 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from accelsweep.core.advised import Offer, Tier
 from accelsweep.core.cell import in_words
+from accelsweep.core.derived.advised import Offer, Tier
 from accelsweep.core.findings import CellFinding, Estimate, Findings
 from accelsweep.core.prices import Bill, Prices
 from accelsweep.core.projections import Elsewhere, Projected, Range

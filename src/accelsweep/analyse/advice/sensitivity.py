@@ -16,7 +16,7 @@ from accelsweep.analyse.advice.bounds import (
     time_unit,
     usd_of,
 )
-from accelsweep.core.advised import Fit, Offer
+from accelsweep.core.derived.advised import Fit, Offer
 from accelsweep.core.projections import Room, two_digits
 
 JUST_BELOW = 0.999

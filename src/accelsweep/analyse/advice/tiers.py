@@ -21,7 +21,7 @@ from accelsweep.analyse.advice.bounds import (
 )
 from accelsweep.analyse.advice.sensitivity import changes
 from accelsweep.base.digits import interval_digits, significant
-from accelsweep.core.advised import Advised, Fit, Offer, Tier
+from accelsweep.core.derived.advised import Advised, Fit, Offer, Tier
 from accelsweep.core.projections import two_digits
 
 

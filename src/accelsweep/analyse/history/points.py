@@ -14,7 +14,7 @@ from accelsweep.analyse.runs import CellRuns, RunRow, group, in_order
 from accelsweep.analyse.statistics.changes import Level
 from accelsweep.base.errors import InputError
 from accelsweep.core.cell import cell_name
-from accelsweep.core.histories import LinePoint
+from accelsweep.core.derived.histories import LinePoint
 from accelsweep.core.versions import VERSION, version_id
 
 

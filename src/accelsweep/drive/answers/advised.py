@@ -6,7 +6,7 @@ from typing import ClassVar
 
 from pydantic import Field
 
-from accelsweep.core.advised import Offer, Tier
+from accelsweep.core.derived.advised import Offer, Tier
 from accelsweep.drive.answers.answer import Answer
 
 

@@ -12,8 +12,8 @@ from typing import Any
 import altair as alt
 
 from accelsweep.base.digits import significant
+from accelsweep.core.derived.histories import HistoryLine, LinePoint, RateChange
 from accelsweep.core.findings import Verdict
-from accelsweep.core.histories import HistoryLine, LinePoint, RateChange
 from accelsweep.report import format as fmt
 from accelsweep.report.captions import Caption
 from accelsweep.report.figures.figure import ROWS, SI_AXIS, Chart, Figure, have

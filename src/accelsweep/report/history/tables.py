@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from accelsweep.core.histories import History, HistoryLine, LinePoint, RateChange
+from accelsweep.core.derived.histories import History, HistoryLine, LinePoint, RateChange
 from accelsweep.report import format as fmt
 from accelsweep.report.table import Column, Entry, ReportTable
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from accelsweep.base.documents import sha256_text
-from accelsweep.core.histories import History
+from accelsweep.core.derived.histories import History
 from accelsweep.report.clean import clean_text
 from accelsweep.report.csvs import to_csv
 from accelsweep.report.history.content import METHOD, HistoryContent, content_of

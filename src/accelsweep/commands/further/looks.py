@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from accelsweep.base.digits import count_of
-from accelsweep.commands.pilot import affordable_blocks
+from accelsweep.commands.further.pilot import affordable_blocks
 from accelsweep.core.findings import CellFinding, Verdict
 from accelsweep.drive.console import say
 from accelsweep.state.folders import SweepFolder

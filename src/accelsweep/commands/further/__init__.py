@@ -1,0 +1,1 @@
+"""The further blocks of a sweep: after its pilot, and after each look."""
