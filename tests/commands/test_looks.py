@@ -14,6 +14,7 @@ from accelsweep.core.outcome import Outcome
 from accelsweep.core.plans import Block, Run
 from accelsweep.core.record import Record
 from accelsweep.core.settings import LOOKS
+from accelsweep.measure.surroundings.doubts import busy_cpu
 from accelsweep.plan.make import make_plan, write_plan
 from accelsweep.supervise.skips import Present
 
@@ -30,7 +31,7 @@ def looked(tmp_path, example_sweep):
     home = tmp_path / "home"
     home.mkdir()
 
-    def record(block, run, rate):
+    def record(block, run, rate, doubts):
         config = block.configs[run.cell]
         metric = template.metrics["samples_per_second"].model_copy(update={"value": rate})
         return template.model_copy(
@@ -40,21 +41,21 @@ def looked(tmp_path, example_sweep):
                 "repeat": run.repeat,
                 "block": block.name,
                 "config": config,
-                "doubts": (),
+                "doubts": doubts,
                 "metrics": {**template.metrics, "samples_per_second": metric},
                 "wall_seconds": 30.0,
                 "fingerprint": Present(home).read(config),
             }
         )
 
-    def measure(noise=0.02, seconds_left=None):
+    def measure(noise=0.02, seconds_left=None, doubts=()):
         plans, generator = [make_plan(home, OVERRIDES, until_decided=True)], random.Random(5)
         while plans[-1] is not None:
             folder = write_plan(home, plans[-1])
             for new in plans[-1].new_blocks:
                 for run in new.runs:
                     rate = RATES[new.configs[run.cell].batch_size] * math.exp(generator.gauss(0.0, noise))
-                    record(new, run, rate).write(folder.record(run.name))
+                    record(new, run, rate, doubts).write(folder.record(run.name))
             plans.append(plan_after_look(home, plans[-1], OVERRIDES, None, seconds_left))
         return home, plans[:-1]
 
@@ -95,6 +96,15 @@ def test_a_look_that_the_time_has_no_room_for_is_not_begun(looked, capsys):
     _, plans = looked(seconds_left=10.0)
     assert len(plans) == 1
     assert "the time budget has no room for 5" in capsys.readouterr().out
+
+
+def test_where_others_disturb_all_that_is_left_two_looks_are_the_last(looked, capsys):
+    busy = busy_cpu(1.9, 0.1)
+    assert busy is not None
+    _, plans = looked(doubts=(busy,))
+    assert [plan.manifest.settings.repeats for plan in plans] == list(LOOKS[:2])
+    told = "after 5 blocks, 2 settings without a verdict; no further look follows, because others disturb all of them"
+    assert told in capsys.readouterr().out
 
 
 def test_every_undecided_setting_stands_beside_the_baseline_in_each_new_block(looked):

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from accelsweep.base.digits import count_of
 from accelsweep.commands.further.pilot import affordable_blocks
 from accelsweep.core.findings import CellFinding, Verdict
+from accelsweep.core.settings import LOOKS
 from accelsweep.drive.console import say
 from accelsweep.state.folders import SweepFolder
 
@@ -36,9 +37,10 @@ def plan_after_look(
     compared = [cell for cell in found if cell.cell not in manifest.baselines]
     undecided = _undecided(compared, settings.decided_at)
     upcoming = next((look for look in settings.looks if look > settings.repeats), None)
-    if not undecided or upcoming is None:
+    if not undecided or upcoming is None or _all_disturbed(compared, undecided, settings.repeats):
         left = f"{count_of(len(undecided), 'setting')} without a verdict" if undecided else "everything decided"
-        say(f"until decided: after {count_of(settings.repeats, 'block')}, {left}; no further look follows")
+        why = "" if not undecided or upcoming is None else ", because others disturb all of them"
+        say(f"until decided: after {count_of(settings.repeats, 'block')}, {left}; no further look follows{why}")
         return None
     decided_at = dict(settings.decided_at)
     for cell in compared:
@@ -52,6 +54,12 @@ def plan_after_look(
     open_ones = f"{len(undecided)} of {count_of(len({cell.cell for cell in compared}), 'setting')} undecided"
     say(f"until decided: after {count_of(settings.repeats, 'block')}, {open_ones}; {goes_on}")
     return further if fits else None
+
+
+def _all_disturbed(compared: Sequence[CellFinding], undecided: set[str], repeats: int) -> bool:
+    """Return whether two looks or more have found nothing but disturbed settings left: more of the same is no help."""
+    left = [cell.verdict for cell in compared if cell.cell in undecided]
+    return repeats > LOOKS[0] and all(verdict is Verdict.disturbed for verdict in left)
 
 
 def _undecided(compared: Sequence[CellFinding], decided_at: dict[str, int]) -> set[str]:
