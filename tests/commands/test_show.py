@@ -202,7 +202,9 @@ def test_doctor_looks_at_a_site_alone_and_says_where_slurm_is_missing(tmp_path, 
         examine(tmp_path, job_minutes=1)
     monkeypatch.setenv("PATH", str(tmp_path))
     assert examine(tmp_path, ["site=slurm_example"]) == 1
-    assert "no sbatch and no squeue" in capsys.readouterr().out
+    shown = capsys.readouterr().out.splitlines()
+    assert any("no sbatch and no squeue" in line for line in shown)
+    assert "checks failed, the first: site slurm_example" in shown[-1]
     assert examine(tmp_path, ["site=local"]) == 0
     assert not list(tmp_path.iterdir())
 

@@ -44,7 +44,9 @@ def examine(
         done.append(check)
         mark, look = ("note", Look.doubtful) if check.ok is None and check.remedy else _MARKS[check.ok]
         say_marked(mark, look, f" {check.what}: {check.found}" + (f" -> {check.remedy}" if check.remedy else ""))
-    return EXIT_OK if _able(done) else EXIT_INCOMPLETE
+    if failed := [check.what for check in done if check.ok is False]:
+        say(f"{len(failed)} of {len(done)} checks failed, the first: {failed[0]}")
+    return EXIT_INCOMPLETE if failed else EXIT_OK
 
 
 def _site(home: Path, overrides: Sequence[str], job_minutes: float | None) -> Site | None:

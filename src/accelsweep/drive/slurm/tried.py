@@ -50,9 +50,13 @@ def _taken(needs: Resources, slurm: Slurm) -> CheckResult:
     """Return whether Slurm would take a job of this size, in its own words."""
     options = sbatch_options(needs, slurm)
     command = ["sbatch", "--test-only", *shlex.split(options), "--wrap=true"]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=_PATIENCE_SECONDS)
-    said = " ".join(done.stderr.split())
     what = _named(needs, slurm)
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=_PATIENCE_SECONDS)
+    except subprocess.TimeoutExpired:
+        found = f"sbatch did not answer within {_PATIENCE_SECONDS:.0f} s"
+        return CheckResult(ok=False, what=what, found=found, remedy="try again later, or ask the cluster's staff")
+    said = " ".join(done.stderr.split())
     if done.returncode == 0:
         starts = _STARTS.search(said)
         found = f"Slurm would take it, and start it at {starts[1]} on {starts[2]}" if starts else said
