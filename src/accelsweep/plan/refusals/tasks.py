@@ -100,8 +100,8 @@ def _refuse_unfit_trees(config: CellConfig, file_of: FileOf) -> None:
         )
     if metric != "auc" or config.measure.better != "max":
         raise InputError(
-            f"task=boosting measures one quality, the area under the curve of held-out rows, and measure.quality_metric="
-            f"{metric} is another: take measure=boosting; look in {file_of('measure.quality_metric')}"
+            f"task=boosting measures the area under the curve of held-out rows, and measure.quality_metric={metric}"
+            f" is another quality: take measure=boosting; look in {file_of('measure.quality_metric')}"
         )
 
 

@@ -33,7 +33,7 @@ def cannot_boost(config: CellConfig, site: Site) -> str | None:
     if config.task != "boosting":
         return None
     if config.precision != "32-true":
-        return f"precision={config.precision}: task=boosting gives 32-bit features to a library that chooses its own formats"
+        return f"precision={config.precision}: in task=boosting the library chooses number formats; leave it out"
     library = LIBRARIES.get(config.model_target)
     if library is None:
         return None

@@ -7,6 +7,7 @@ the rows and, where the library can prepare them apart, the preparation.
 
 from __future__ import annotations
 
+import math
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
@@ -25,7 +26,7 @@ from accelsweep.rank.process import RankPlace, join_group, seed_all
 from accelsweep.rank.spec import RunSpec
 from accelsweep.state.pulse import Pulse
 from accelsweep.workloads.boosting.booster import Booster, build_booster, fit_of
-from accelsweep.workloads.boosting.rows import Table, Tables, tables_of
+from accelsweep.workloads.boosting.rows import LabelledRows, RowSets, sets_of
 from accelsweep.workloads.building.build import build_data
 
 IN_FIT = "not apart: each fit prepares the rows, within its time (model.prepare, or the library's own way)"
@@ -36,7 +37,7 @@ class Fitting:
 
     name, precision, optimizer, accumulate = "boosting", "32-true", "none", 1
     booster: Booster
-    tables: Tables
+    sets: RowSets
     prepare_seconds: float | None
 
     def __init__(self, spec: RunSpec, place: RankPlace, clock: Clock = monotonic) -> None:
@@ -57,11 +58,11 @@ class Fitting:
         seed_all(seed)
         data = build_data(config.raw, seed, self.device)
         stated = config.measure.rank_memory_bytes
-        self.tables = tables = tables_of(data, room_of_a_rank(self._place.local_size, stated))
+        self.sets = sets = sets_of(data, room_of_a_rank(self._place.local_size, stated))
         given = {"device": str(self.device), "threads": torch.get_num_threads(), "seed": seed}
-        self.booster = build_booster(config.raw, classes=tables.classes, **given)
-        with self._together():
-            mine = tables.training.share(self._place.rank, self._place.size)
+        self.booster = build_booster(config.raw, classes=sets.classes, **given)
+        with together(self.booster, self._place):
+            mine = sets.training.share(self._place.rank, self._place.size)
             began = self._clock()
             fit, apart = fit_of(self.booster, *mine)
             self.prepare_seconds = self._clock() - began if apart else None
@@ -73,14 +74,17 @@ class Fitting:
                 if enough:
                     return
 
-    def _together(self) -> AbstractContextManager[Any]:
-        place, join = self._place, getattr(self.booster, "together", None)
-        if place.size == 1:
-            return nullcontext()
-        if join is None:
-            what = self._spec.config.model_target
-            raise Unsupported(f"{what} trains in one process and has no `together`: set devices=1 num_nodes=1")
-        return join(place.rank, place.size, lambda value: group_of(place.size).gather(value)[0])  # type: ignore[no-any-return]
+
+def together(booster: Booster, place: RankPlace) -> AbstractContextManager[Any]:
+    """Return the context in which fits are those of all ranks. Raises Unsupported where the library has none."""
+    if place.size == 1:
+        return nullcontext()
+    join, group = getattr(booster, "together", None), group_of(place.size)
+    if join is None:
+        what = type(booster).__name__
+        raise Unsupported(f"{what} has no `together`, so it trains in one process: set devices=1 num_nodes=1")
+    found: AbstractContextManager[Any] = join(place.rank, place.size, lambda value: group.gather(value)[0])
+    return found
 
 
 class Boosting:
@@ -104,7 +108,7 @@ class Boosting:
         account.metrics |= {
             "row_rounds_per_second": rate.model_copy(update={"unit": "row rounds/s"}),
             "boosting_rounds": Metric(value=float(rounds), unit="rounds", scope="one fit", provenance="the model"),
-            "epoch_samples": _rows(driver.tables.training),
+            "epoch_samples": _rows(driver.sets.training),
             "epoch_ends_in_window": _rounds_in(measured, rounds),
             "prepare_seconds": _seconds(driver.prepare_seconds, IN_FIT, "rank 0, once, before the window"),
             "load_seconds": loaded.model_copy(update={"scope": "rank 0: the library, the rows, their preparation"}),
@@ -116,7 +120,7 @@ class Boosting:
         driver, self._driver = self._known, None
         if self._place.rank == 0:
             began = self._clock()
-            account.metrics["quality"] = area_under_curve(driver.booster, driver.tables.held_out)
+            account.metrics["quality"] = area_under_curve(driver.booster, driver.sets.held_out)
             account.metrics["quality_seconds"] = _seconds(self._clock() - began, None, "rank 0: held-out rows")
 
     @property
@@ -125,8 +129,8 @@ class Boosting:
         return self._driver
 
 
-def area_under_curve(booster: Booster, held_out: Table | None) -> Metric:
-    """Return the area under the receiver operating characteristic, of several classes the mean of one against the rest."""
+def area_under_curve(booster: Booster, held_out: LabelledRows | None) -> Metric:
+    """Return the area under the ROC curve; of several classes the mean over each one against the others."""
     from sklearn.metrics import roc_auc_score
 
     if held_out is None:
@@ -136,12 +140,12 @@ def area_under_curve(booster: Booster, held_out: Table | None) -> Metric:
         area = roc_auc_score(held_out.labels, booster.predict(held_out.features), multi_class="ovr")
     except ValueError as error:
         return Metric(value=None, unit="auc", reason=f"scikit-learn: {error}"[:300], scope=scope)
-    if area != area:  # noqa: PLR0124 - NaN: all held-out rows are of one class
+    if math.isnan(area):
         return Metric(value=None, unit="auc", reason="all held-out rows are of one class", scope=scope)
     return Metric(value=float(area), unit="auc", scope=scope)
 
 
-def _rows(training: Table) -> Metric:
+def _rows(training: LabelledRows) -> Metric:
     return Metric(value=float(len(training.labels)), unit="samples", scope="one pass over the training set, all ranks")
 
 

@@ -40,8 +40,13 @@ class LightGBM:
         self._rounds, self._apart = rounds, prepares_apart(prepare)
         self._parameters: dict[str, Any] = {
             **({"objective": "binary"} if classes == 2 else {"objective": "multiclass", "num_class": classes}),
-            **{"max_depth": max_depth, "num_leaves": leaves, "learning_rate": learning_rate, "max_bin": max_bin},
-            **{"num_threads": threads, "seed": seed, "verbosity": -1},
+            "max_depth": max_depth,
+            "num_leaves": leaves,
+            "learning_rate": learning_rate,
+            "max_bin": max_bin,
+            "num_threads": threads,
+            "seed": seed,
+            "verbosity": -1,
             **(parameters or {}),
         }
         self._booster: Any = None

@@ -17,26 +17,26 @@ from accelsweep.workloads.loading.finite import FiniteData
 from accelsweep.workloads.loading.rows import Rows, Tensors
 
 
-class Table(NamedTuple):
+class LabelledRows(NamedTuple):
     """Features (rows, columns) in float32 and classes (rows,) in int64."""
 
     features: Features
     labels: Labels
 
-    def share(self, rank: int, size: int) -> Table:
+    def share(self, rank: int, size: int) -> LabelledRows:
         """Return every `size`-th row, from the `rank`-th on."""
-        return self if size == 1 else Table(self.features[rank::size].copy(), self.labels[rank::size].copy())
+        return self if size == 1 else LabelledRows(self.features[rank::size].copy(), self.labels[rank::size].copy())
 
 
-class Tables(NamedTuple):
+class RowSets(NamedTuple):
     """The rows to train on, those that are held out (None: there are none), and the number of classes of both."""
 
-    training: Table
-    held_out: Table | None
+    training: LabelledRows
+    held_out: LabelledRows | None
     classes: int
 
 
-def tables_of(data: pl.LightningDataModule, room: FreeMemory) -> Tables:
+def sets_of(data: pl.LightningDataModule, room: FreeMemory) -> RowSets:
     """Read a data module's training and validation rows, once.
 
     Sets of ours are asked for their rows. Any other module is asked for one pass of its loaders, whose batches begin
@@ -50,36 +50,40 @@ def tables_of(data: pl.LightningDataModule, room: FreeMemory) -> Tables:
     else:
         data.setup("fit")
         training, held_out = _passed(data.train_dataloader()), _validation(data)
-    labels = [table.labels for table in (training, held_out) if table is not None and len(table.labels)]
+    labels = [rows.labels for rows in (training, held_out) if rows is not None and len(rows.labels)]
     classes = max((int(each.max()) + 1 for each in labels), default=0)
     if classes < 2 or min(int(each.min()) for each in labels) < 0:
         raise InputError("task=boosting learns to tell classes, and the rows have none that count from 0 to 1 or more")
-    return Tables(training, held_out if held_out is not None and len(held_out.labels) else None, classes)
+    return RowSets(training, held_out if held_out is not None and len(held_out.labels) else None, classes)
 
 
-def _whole(rows: Rows) -> Table:
+def _whole(rows: Rows) -> LabelledRows:
     parts = rows.tensors if isinstance(rows, Tensors) else rows.take(torch.arange(len(rows)))
-    return _table(*parts[:2])
+    return _labelled(*parts[:2])
 
 
-def _validation(data: pl.LightningDataModule) -> Table | None:
+def _validation(data: pl.LightningDataModule) -> LabelledRows | None:
     if type(data).val_dataloader is pl.LightningDataModule.val_dataloader:
         return None
     return _passed(data.val_dataloader())
 
 
-def _passed(loader: Iterable[Any]) -> Table:
+def _passed(loader: Iterable[Any]) -> LabelledRows:
+    try:
+        len(loader)  # type: ignore[arg-type]
+    except TypeError:
+        raise InputError("task=boosting needs all rows at once, and the data is a stream without an end") from None
     batches = [batch[:2] for batch in loader if isinstance(batch, list | tuple) and len(batch) > 1]
     if not batches:
         raise InputError("task=boosting needs batches that begin with features and classes; the data gives none")
     features, labels = zip(*batches, strict=True)
-    return _table(torch.cat(features), torch.cat(labels))
+    return _labelled(torch.cat(features), torch.cat(labels))
 
 
-def _table(features: Tensor, labels: Tensor) -> Table:
+def _labelled(features: Tensor, labels: Tensor) -> LabelledRows:
     if labels.is_floating_point() or labels.dim() != 1:
         raise InputError(
             f"task=boosting learns one class a row, an integer; the data gives {labels.dtype} of shape "
             f"{tuple(labels.shape)}"
         )
-    return Table(features.reshape(len(features), -1).float().numpy(), labels.long().numpy())
+    return LabelledRows(features.reshape(len(features), -1).float().numpy(), labels.long().numpy())

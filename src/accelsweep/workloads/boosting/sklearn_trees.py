@@ -34,8 +34,14 @@ class HistGradientBoosting:
         from sklearn.ensemble import HistGradientBoostingClassifier
 
         self._model = HistGradientBoostingClassifier(
-            **{"max_iter": rounds, "max_depth": max_depth, "max_leaf_nodes": leaves, "learning_rate": learning_rate},
-            **{"max_bins": max_bin, "early_stopping": False, "random_state": seed, **(parameters or {})},
+            max_iter=rounds,
+            max_depth=max_depth,
+            max_leaf_nodes=leaves,
+            learning_rate=learning_rate,
+            max_bins=max_bin,
+            early_stopping=False,
+            random_state=seed,
+            **(parameters or {}),
         )
         self._threads = threads
 

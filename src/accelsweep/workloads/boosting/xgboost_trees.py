@@ -43,12 +43,17 @@ class XGBoost:
 
         self._library = xgboost
         _refuse_device(device, xgboost.__version__, xgboost.build_info())
-        several = {"objective": "multi:softprob", "num_class": classes}
+        two, several = {"objective": "binary:logistic"}, {"objective": "multi:softprob", "num_class": classes}
         self._rounds, self._apart = rounds, prepares_apart(prepare)
         self._parameters: dict[str, Any] = {
-            **({"objective": "binary:logistic"} if classes == 2 else several),
-            **{"max_depth": max_depth, "learning_rate": learning_rate, "max_bin": max_bin},
-            **{"tree_method": tree_method, "device": device, "nthread": threads, "seed": seed, "verbosity": 1},
+            **(two if classes == 2 else several),
+            "max_depth": max_depth,
+            "learning_rate": learning_rate,
+            "max_bin": max_bin,
+            "tree_method": tree_method,
+            "device": device,
+            "nthread": threads,
+            "seed": seed,
             **(parameters or {}),
         }
         self._booster: Any = None
@@ -81,7 +86,8 @@ class XGBoost:
         from xgboost import collective
         from xgboost.tracker import RabitTracker
 
-        tracker = RabitTracker(socket.gethostbyname(os.environ["MASTER_ADDR"]), size) if rank == 0 else None
+        host = socket.gethostbyname(os.environ["MASTER_ADDR"])
+        tracker = RabitTracker(n_workers=size, host_ip=host) if rank == 0 else None
         if tracker is not None:
             tracker.start()
         with collective.CommunicatorContext(**first(tracker.worker_args() if tracker is not None else None)):
@@ -93,8 +99,7 @@ class XGBoost:
         known = self._parameters
         if known["tree_method"] != "hist":
             return self._library.DMatrix(features, labels, nthread=known["nthread"])
-        with self._library.config_context(verbosity=1):
-            return self._library.QuantileDMatrix(features, labels, nthread=known["nthread"], max_bin=known["max_bin"])
+        return self._library.QuantileDMatrix(features, labels, nthread=known["nthread"], max_bin=known["max_bin"])
 
     def _train(self, matrix: Any) -> None:
         with _words_of(self._library):

@@ -119,7 +119,7 @@ _VARIADIC = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
 
 
 def instance(settings: dict[str, Any], place: str) -> Any:
-    """Return the object of a config's `_target_`. Raises InputError, naming the key below `place`, for its arguments."""
+    """Return the object of a config's `_target_`. Raises InputError for arguments, with the key below `place`."""
     _check_arguments(settings, place)
     return instantiate(settings, _convert_="all")
 
