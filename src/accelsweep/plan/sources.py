@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ast
 import hashlib
+import importlib.util
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cache, lru_cache
@@ -20,6 +21,7 @@ from accelsweep.base.documents import sha256_text
 from accelsweep.base.errors import InputError, nearest
 from accelsweep.base.version import __version__
 from accelsweep.core.config import CellConfig
+from accelsweep.core.trees import LIBRARIES
 from accelsweep.plan.import_path import ImportPath, in_installed
 
 OWN_WORKLOADS = "accelsweep.workloads"
@@ -54,8 +56,11 @@ def versions() -> dict[str, str]:
 
 
 def targets(config: CellConfig) -> Iterator[tuple[str, str]]:
-    """Yield the dotted key and the value of every text under `_target_` that `stated_targets` finds."""
+    """Yield the dotted key and the value of every text under `_target_`, and the library behind a class of ours."""
     yield from ((key, target) for key, target in stated_targets(config) if isinstance(target, str))
+    library = LIBRARIES.get(config.model_target) if config.task == "boosting" else None
+    if library is not None and importlib.util.find_spec(library.module):  # its version decides how fast trees grow
+        yield "model._target_", library.module
 
 
 def stated_targets(config: CellConfig) -> Iterator[tuple[str, Any]]:

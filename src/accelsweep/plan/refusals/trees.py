@@ -1,31 +1,11 @@
-"""What the libraries of boosted trees that we ship cannot do: known without importing any of them."""
+"""What boosted trees cannot be grown with, as far as it is known without importing a library."""
 
 from __future__ import annotations
-
-from typing import NamedTuple
 
 from accelsweep.base.extras import trees_missing, trees_without_cuda
 from accelsweep.core.config import CellConfig
 from accelsweep.core.settings import Site
-
-
-class Library(NamedTuple):
-    """A library of trees: its name, its module, its accelerators, and whether several ranks train together."""
-
-    name: str
-    module: str
-    accelerators: tuple[str, ...]
-    shares: bool
-
-
-LIBRARIES = {
-    "accelsweep.workloads.boosting.xgboost_trees.XGBoost": Library("XGBoost", "xgboost", ("cpu", "cuda"), shares=True),
-    "accelsweep.workloads.boosting.lightgbm_trees.LightGBM": Library("LightGBM", "lightgbm", ("cpu",), shares=False),
-    "accelsweep.workloads.boosting.sklearn_trees.HistGradientBoosting": Library(
-        "scikit-learn", "sklearn", ("cpu",), shares=False
-    ),
-}
-"""`model._target_` -> its library. A class of the user's own is not here: its runs tell what it cannot do."""
+from accelsweep.core.trees import LIBRARIES, TreeLibrary
 
 
 def cannot_boost(config: CellConfig, site: Site) -> str | None:
@@ -44,7 +24,7 @@ def cannot_boost(config: CellConfig, site: Site) -> str | None:
     return _absent(library, config) if site.probe else None
 
 
-def _absent(library: Library, config: CellConfig) -> str | None:
+def _absent(library: TreeLibrary, config: CellConfig) -> str | None:
     if remedy := trees_missing(library.module):
         return f"task=boosting needs {library.name}: {remedy}"
     without = trees_without_cuda(library.module) if config.accelerator == "cuda" else None

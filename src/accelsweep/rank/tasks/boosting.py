@@ -8,6 +8,7 @@ the rows and, where the library can prepare them apart, the preparation.
 from __future__ import annotations
 
 import math
+import sys
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
@@ -15,6 +16,7 @@ import torch
 
 from accelsweep.base.errors import Unsupported
 from accelsweep.core.record import Metric
+from accelsweep.core.trees import LIBRARIES
 from accelsweep.machine.room import room_of_a_rank
 from accelsweep.measure.clock import Clock, monotonic
 from accelsweep.measure.group import group_of
@@ -106,7 +108,7 @@ class Boosting:
         rate, rounds = measured.metrics["samples_per_second"], driver.booster.count()
         loaded = account.metrics["load_seconds"]
         account.metrics |= {
-            "row_rounds_per_second": rate.model_copy(update={"unit": "row rounds/s"}),
+            "row_rounds_per_second": rate.model_copy(update={"unit": "row rounds/s", "provenance": self._library}),
             "boosting_rounds": Metric(value=float(rounds), unit="rounds", scope="one fit", provenance="the model"),
             "epoch_samples": _rows(driver.sets.training),
             "epoch_ends_in_window": _rounds_in(measured, rounds),
@@ -122,6 +124,11 @@ class Boosting:
             began = self._clock()
             account.metrics["quality"] = area_under_curve(driver.booster, driver.sets.held_out)
             account.metrics["quality_seconds"] = _seconds(self._clock() - began, None, "rank 0: held-out rows")
+
+    @property
+    def _library(self) -> str:
+        library = LIBRARIES.get(self._spec.config.model_target)
+        return "clock" if library is None else f"clock, {library.name} {sys.modules[library.module].__version__}"
 
     @property
     def _known(self) -> Fitting:
