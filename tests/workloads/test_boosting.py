@@ -68,9 +68,9 @@ def test_what_names_no_device_is_for_the_cpu_only():
         build_booster({"model": model}, **{**GIVEN, "device": "cuda:0"})
     with pytest.raises(Unsupported, match="scikit-learn bins the rows in each fit"):
         build_booster({"model": {**model, "prepare": "apart"}}, **GIVEN)
-    with pytest.raises(InputError, match="model.prepare=in_fits: must be apart or in_fit .did you mean 'in_fit'"):
+    with pytest.raises(InputError, match=r"model.prepare=in_fits: must be apart or in_fit .did you mean 'in_fit'"):
         build_booster({"model": {**model, "prepare": "in_fits"}}, **GIVEN)
-    with pytest.raises(InputError, match="model.dept: .* has no such argument"):
+    with pytest.raises(InputError, match=r"model.dept: .* has no such argument"):
         build_booster({"model": {**model, "dept": 3}}, **GIVEN)
 
 
@@ -78,8 +78,14 @@ def test_rows_are_weighed_before_they_are_made():
     twice = 2 * 4 * 20 * 6000
     assert rows().classes == 2
     sets_of(MadeRows(rows=4000, held_out=2000, batch_size=1), FreeMemory(twice, "RLIMIT_DATA"))
-    with pytest.raises(MemoryError, match="0.00096 GB are left to a rank .RLIMIT_DATA.: lower data.rows"):
+    with pytest.raises(MemoryError, match=r"0.00096 GB are left to a rank .RLIMIT_DATA.: lower data.rows"):
         sets_of(MadeRows(rows=4000, held_out=2000, batch_size=1), FreeMemory(twice - 1, "RLIMIT_DATA"))
+
+
+def test_a_million_may_be_written_as_1e6():
+    assert len(rows(rows=1e3).training.labels) == 1000
+    with pytest.raises(InputError, match=r"data.rows=0.5: must be a whole number"):
+        rows(rows=0.5)
 
 
 @pytest.mark.parametrize("keys", [{"features": 5}, {"rows": 1}, {"held_out": -1}])

@@ -30,6 +30,7 @@ class MadeRows(FiniteData):
     ) -> None:
         """`features` are the columns of a row, each 4 bytes. Raises InputError for fewer than decide its class."""
         super().__init__(**delivery)
+        rows, features, held_out = _whole("rows", rows), _whole("features", features), _whole("held_out", held_out)
         if features < DECISIVE or rows < 2 or held_out < 0:
             raise InputError(
                 f"data.rows={rows}, data.features={features}, data.held_out={held_out}: there must be 2 rows, "
@@ -62,6 +63,13 @@ class MadeRows(FiniteData):
         classes = (_value(rows) + NOISE * noise > 0).long()
         here = self._rows
         return Tensors(rows[:here], classes[:here]), Tensors(rows[here:], classes[here:])
+
+
+def _whole(key: str, value: float) -> int:
+    """Return a number such as 1e6, which YAML and Hydra read as one with a point, as it is meant."""
+    if value != int(value):
+        raise InputError(f"data.{key}={value}: must be a whole number")
+    return int(value)
 
 
 def _value(rows: Tensor) -> Tensor:

@@ -102,11 +102,11 @@ class XGBoost:
         return self._library.QuantileDMatrix(features, labels, nthread=known["nthread"], max_bin=known["max_bin"])
 
     def _train(self, matrix: Any) -> None:
+        first = self._booster is None
         with _words_of(self._library):
             self._booster = self._library.train(self._parameters, matrix, num_boost_round=self._rounds)
-        asked, used = self._parameters["device"], device_of(self._booster)
-        if used != asked:
-            raise Unsupported(f"XGBoost trained on {used}, not on {asked}")
+        if first and (used := device_of(self._booster)) != self._parameters["device"]:
+            raise Unsupported(f"XGBoost trained on {used}, not on {self._parameters['device']}")
 
 
 def device_of(booster: Any) -> str:
