@@ -113,17 +113,16 @@ def test_a_library_for_one_process_is_not_run_in_two():
 
 
 @pytest.mark.real
-def test_two_ranks_train_one_model_on_half_of_the_rows_each(tmp_path):
+def test_two_ranks_train_one_model_on_half_of_the_rows_each(run, tmp_path):
     pytest.importorskip("xgboost")
-    alone, shared = tmp_path / "alone", tmp_path / "shared"
-    alone.mkdir(), shared.mkdir()
+    shared = tmp_path / "shared"
+    shared.mkdir()
     first, second = run_ranks(make_spec(shared, **BOOSTED, devices=2), shared)
     assert first.outcome is second.outcome is Outcome.measured, first.traceback
     assert first.metrics["window_samples"].value == 3 * 2000 * 4, "all rows, once a round"
     assert first.effective.world_size == 2
     assert first.effective.strategy == "rows shared by the ranks"
-    (one,) = run_ranks(make_spec(alone, **BOOSTED), alone)
-    assert first.metrics["quality"].value == pytest.approx(one.metrics["quality"].value, abs=0.02)
+    assert first.metrics["quality"].value == pytest.approx(run(**BOOSTED).metrics["quality"].value, abs=0.02)
 
 
 def test_a_module_of_ones_own_gives_its_rows_through_its_loaders(tmp_path, own_data):

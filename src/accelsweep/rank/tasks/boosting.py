@@ -7,7 +7,6 @@ the rows and, where the library can prepare them apart, the preparation.
 
 from __future__ import annotations
 
-import math
 import sys
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
@@ -81,10 +80,11 @@ def together(booster: Booster, place: RankPlace) -> AbstractContextManager[Any]:
     """Return the context in which fits are those of all ranks. Raises Unsupported where the library has none."""
     if place.size == 1:
         return nullcontext()
-    join, group = getattr(booster, "together", None), group_of(place.size)
+    join = getattr(booster, "together", None)
     if join is None:
         what = type(booster).__name__
         raise Unsupported(f"{what} has no `together`, so it trains in one process: set devices=1 num_nodes=1")
+    group = group_of(place.size)
     found: AbstractContextManager[Any] = join(place.rank, place.size, lambda value: group.gather(value)[0])
     return found
 
@@ -143,12 +143,12 @@ def area_under_curve(booster: Booster, held_out: LabelledRows | None) -> Metric:
     if held_out is None:
         return Metric(value=None, unit="auc", reason="the data holds out no rows")
     scope = f"{len(held_out.labels)} held-out rows, last fit"
+    if len(set(held_out.labels.tolist())) < 2:
+        return Metric(value=None, unit="auc", reason="all held-out rows are of one class", scope=scope)
     try:
         area = roc_auc_score(held_out.labels, booster.predict(held_out.features), multi_class="ovr")
     except ValueError as error:
         return Metric(value=None, unit="auc", reason=f"scikit-learn: {error}"[:300], scope=scope)
-    if math.isnan(area):
-        return Metric(value=None, unit="auc", reason="all held-out rows are of one class", scope=scope)
     return Metric(value=float(area), unit="auc", scope=scope)
 
 
