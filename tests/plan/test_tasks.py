@@ -7,7 +7,7 @@ from accelsweep.plan.make import make_plan
 
 QUICK = ["experiment=quickstart", "accelerator=cpu"]
 TREES = ["task=boosting", "model=xgboost", "data=made_rows", "measure=boosting"]
-ONE = ["devices=1", "precision=32-true", "batch_size=32"]
+ONE = ["precision=32-true", "devices=1", "batch_size=32"]
 SERVER = ["task=inference", "measure.scenario=server", "serving=default"]
 
 
@@ -93,10 +93,10 @@ KERNELS = ["task=kernels", "model=kernel_copy"]
         (["task=memory_frontier", "batch_size=8,9"], "batch_size"),
         (["measure=frontier", "measure.headroom=0.1,0.2"], "measure.headroom"),
         ([*TREES, "batch_size=8,9"], "batch_size"),
-        ([*TREES, "precision=32-true,64-true"], "precision"),
-        ([*TREES, "optimizer.lr=0.1,0.2"], "optimizer.lr"),
-        ([*TREES, "measure.fake_loader=true,false"], "measure.fake_loader"),
-        ([*TREES, "+data.placement=loader,resident", "+baseline.data.placement=loader"], "data.placement"),
+        ([*TREES, *ONE[1:], "precision=32-true,64-true"], "precision"),
+        ([*TREES, *ONE, "optimizer.lr=0.1,0.2"], "optimizer.lr"),
+        ([*TREES, *ONE, "measure.fake_loader=true,false"], "measure.fake_loader"),
+        ([*TREES, *ONE, "+data.placement=loader,resident", "+baseline.data.placement=loader"], "data.placement"),
         (["task=train_throughput,inference", "measure.max_samples=1000,2000"], "measure.max_samples"),
     ],
 )
@@ -169,7 +169,7 @@ def test_without_the_load_generator_serving_is_a_row_that_says_what_to_install(h
     ],
 )
 def test_trees_that_cannot_be_grown_are_a_row_with_its_reason(home, overrides, reason):
-    settings = {line.split("=")[0]: line for line in [*QUICK, *TREES, "devices=1", "precision=32-true", *overrides]}
+    settings = {line.split("=")[0]: line for line in [*QUICK, *TREES, *ONE, *overrides]}
     cells = make_plan(home, [*settings.values(), "baseline=null"]).manifest.cells
     assert all(reason in cell.unsupported for cell in cells)
 
