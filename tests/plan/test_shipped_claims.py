@@ -33,6 +33,7 @@ STATED = {
     "serving_batching",
     "serving_cluster",
     "more_gpus_oom",
+    "gbdt",
 }
 
 
