@@ -22,7 +22,7 @@ LIBRARIES = {
     "sklearn": {"_target_": f"{TREES}sklearn_trees.HistGradientBoosting", "rounds": 4},
 }
 ROWS = {"_target_": f"{TREES}made_rows.MadeRows", "rows": 2000, "held_out": 1000}
-FITS = {**MEASURE, "warmup_steps": 2, "min_steps": 3, "min_seconds": 0.01, "max_steps": 3, "quality_metric": "auc"}
+FITS = {**MEASURE, "warmup_steps": 2, "min_steps": 3, "min_seconds": 0.01, "max_steps": 3, "quality_metric": "AUC"}
 BOOSTED = {"task": "boosting", "model": XGBOOST, "data": ROWS, "measure": FITS}
 ROOM = FreeMemory(10**9, "machine memory")
 

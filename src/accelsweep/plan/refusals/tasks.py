@@ -98,7 +98,7 @@ def _refuse_unfit_trees(config: CellConfig, file_of: FileOf) -> None:
             f"task=boosting grows trees, and {target} is a network or a kernel: take model=xgboost, model=lightgbm or "
             "model=hist_gradient_boosting"
         )
-    if metric != "auc" or config.measure.better != "max":
+    if metric != "AUC" or config.measure.better != "max":
         raise InputError(
             f"task=boosting measures the area under the curve of held-out rows, and measure.quality_metric={metric}"
             f" is another quality: take measure=boosting; look in {file_of('measure.quality_metric')}"

@@ -30,7 +30,7 @@ from accelsweep.workloads.boosting.booster import Booster, build_booster, fit_of
 from accelsweep.workloads.boosting.rows import LabelledRows, RowSets, sets_of
 from accelsweep.workloads.building.build import build_data
 
-IN_FIT = "not apart: each fit prepares the rows, within its time (model.prepare, or the library's own way)"
+IN_FIT = "each fit does it, within its time (model.prepare)"
 
 
 class Fitting:
@@ -141,15 +141,15 @@ def area_under_curve(booster: Booster, held_out: LabelledRows | None) -> Metric:
     from sklearn.metrics import roc_auc_score
 
     if held_out is None:
-        return Metric(value=None, unit="auc", reason="the data holds out no rows")
+        return Metric(value=None, unit="AUC", reason="the data holds out no rows")
     scope = f"{len(held_out.labels)} held-out rows, last fit"
     if len(set(held_out.labels.tolist())) < 2:
-        return Metric(value=None, unit="auc", reason="all held-out rows are of one class", scope=scope)
+        return Metric(value=None, unit="AUC", reason="all held-out rows are of one class", scope=scope)
     try:
         area = roc_auc_score(held_out.labels, booster.predict(held_out.features), multi_class="ovr")
     except ValueError as error:
-        return Metric(value=None, unit="auc", reason=f"scikit-learn: {error}"[:300], scope=scope)
-    return Metric(value=float(area), unit="auc", scope=scope)
+        return Metric(value=None, unit="AUC", reason=f"scikit-learn: {error}"[:300], scope=scope)
+    return Metric(value=float(area), unit="AUC", scope=scope)
 
 
 def _rows(training: LabelledRows) -> Metric:
