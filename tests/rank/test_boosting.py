@@ -70,6 +70,18 @@ def test_a_library_of_ones_own_needs_three_methods_and_its_fits_take_what_they_t
     assert 0.4 < result.metrics["quality"].value < 0.6, "one feature alone tells nothing"
 
 
+def test_scores_that_are_no_numbers_leave_a_reason_and_an_error_of_the_library_is_its_own(run, tmp_path):
+    nothing = own_trees(tmp_path, predict="def predict(self, features): return features[:, 0] * float('nan')")
+    assert "contains NaN" in run(**{**BOOSTED, "model": nothing}).metrics["quality"].reason
+    fails = own_trees(
+        tmp_path,
+        predict="def predict(self, features): raise ValueError('no trees')",
+        fit="def fit(self, features, labels): pass",
+    )
+    result = run(**{**BOOSTED, "model": fails})
+    assert (result.outcome, result.reason) == (Outcome.crashed, "ValueError: no trees")
+
+
 def test_what_is_no_library_of_trees_is_told_what_it_lacks(run, tmp_path):
     result = run(**{**BOOSTED, "model": own_trees(tmp_path, count=None)})
     assert result.outcome is Outcome.crashed
@@ -131,6 +143,12 @@ def test_a_module_of_ones_own_gives_its_rows_through_its_loaders(tmp_path, own_d
     assert (sets.classes, sets.held_out) == (2, None)
     third = sets.training.share(1, 3)
     assert third.labels.tolist() == sets.training.labels[1::3].tolist()
+
+
+def test_a_set_that_holds_nothing_out_has_a_rate_and_no_quality(run):
+    result = run(**{**BOOSTED, "data": {**DIGITS, "validation_share": 0.0}})
+    assert result.outcome is Outcome.measured, result.traceback
+    assert result.metrics["quality"].reason == "the data holds out no rows"
 
 
 @pytest.mark.parametrize(

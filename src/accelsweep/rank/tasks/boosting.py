@@ -145,8 +145,9 @@ def area_under_curve(booster: Booster, held_out: LabelledRows | None) -> Metric:
     scope = f"{len(held_out.labels)} held-out rows, last fit"
     if len(set(held_out.labels.tolist())) < 2:
         return Metric(value=None, unit="AUC", reason="all held-out rows are of one class", scope=scope)
+    scores = booster.predict(held_out.features)
     try:
-        area = roc_auc_score(held_out.labels, booster.predict(held_out.features), multi_class="ovr")
+        area = roc_auc_score(held_out.labels, scores, multi_class="ovr")
     except ValueError as error:
         return Metric(value=None, unit="AUC", reason=f"scikit-learn: {error}"[:300], scope=scope)
     return Metric(value=float(area), unit="AUC", scope=scope)

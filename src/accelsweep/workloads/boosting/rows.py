@@ -86,4 +86,5 @@ def _labelled(features: Tensor, labels: Tensor) -> LabelledRows:
             f"task=boosting learns one class a row, an integer; the data gives {labels.dtype} of shape "
             f"{tuple(labels.shape)}"
         )
-    return LabelledRows(features.reshape(len(features), -1).float().numpy(), labels.long().numpy())
+    columns = features.flatten(1) if features.dim() > 1 else features[:, None]
+    return LabelledRows(columns.float().numpy(), labels.long().numpy())
