@@ -48,7 +48,7 @@ SHORT = ("measure=boosting", "measure.min_seconds=0.1", "data=made_rows", "data.
 def test_libraries_of_trees_go_the_whole_road_and_so_does_one_of_ones_own(home):
     for library in ("xgboost", "lightgbm"):
         pytest.importorskip(library)
-    first = ("experiment=boosting", "accelerator=cpu", "model.rounds=5", "baseline.data.rows=3000")
+    first = ("experiment=boosting", "accelerator=cpu", "model.rounds=5", "baseline=null")
     told = home.accelsweep("run", *first, *SHORT)
     folder = SweepFolder(home.path, "boosting")
     found = Findings.read(folder.findings)

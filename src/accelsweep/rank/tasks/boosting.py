@@ -70,7 +70,7 @@ class Fitting:
             listener.begin()
             while True:
                 fit()
-                enough = listener.step_done(len(mine.labels) * self.booster.count())
+                enough = listener.step_done(len(mine.labels) * self.booster.count(), None)
                 self._pulse.beat(rests=enough)
                 if enough:
                     return

@@ -45,6 +45,7 @@ def sets_of(data: pl.LightningDataModule, room: FreeMemory) -> RowSets:
     """
     if isinstance(data, MadeRows):
         data.refuse_beyond(room)
+    held_out: LabelledRows | None
     if isinstance(data, FiniteData):
         training, held_out = map(_whole, data.read())
     else:
