@@ -6,11 +6,13 @@ Only this module uses Hydra's internals, because the public API refuses sweeps. 
 
 from __future__ import annotations
 
+import copy
 import itertools
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -36,6 +38,8 @@ from accelsweep.plan.grid.hydra_keys import refuse_launcher, refuse_variables
 CONFIG_NAME = "config"
 MOST_CELLS = 100_000
 """A grid larger than this is taken for a typing error and refused before it fills the memory."""
+FEW = 4
+"""So many composed jobs are kept: the first job is asked for again and again, and Hydra takes a tenth of a second."""
 
 _BASIC_SWEEPER = "hydra._internal.core_plugins.basic_sweeper.BasicSweeper"
 _HYDRA_ERRORS = (
@@ -83,6 +87,7 @@ class Composer:
         self._groups: dict[str, bool] = {}
         self._hydra_lines: tuple[str, ...] = ()
         self._masters: dict[tuple[str, ...], DictConfig] = {}
+        self._composed = lru_cache(FEW)(lambda lines: self._load(lines, RunMode.RUN))
 
     def parse(self, line: str) -> Override:
         """Return the parsed override; raise InputError if it is not in Hydra's grammar."""
@@ -102,7 +107,7 @@ class Composer:
 
     def compose(self, lines: Sequence[str]) -> DictConfig:
         """Compose one job through Hydra, `hydra` node included; raise InputError for anything that is wrong."""
-        return self._load((*self._hydra_lines, *lines), RunMode.RUN)
+        return copy.deepcopy(self._composed((*self._hydra_lines, *lines)))
 
     def master(self, overrides: Sequence[str]) -> DictConfig:
         """Compose what `--multirun` reads before it sweeps, read-only; sweeping overrides are left out of it."""
