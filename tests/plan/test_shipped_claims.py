@@ -33,6 +33,8 @@ STATED = {
     "serving_batching",
     "serving_cluster",
     "more_gpus_oom",
+    "distillation",
+    "small_sets_cpu",
 }
 
 

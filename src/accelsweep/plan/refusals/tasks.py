@@ -17,7 +17,13 @@ OURS = "accelsweep.workloads."
 _FRONTIER = ("measure.headroom", "measure.max_batch", "measure.batch_resolution", "measure.rank_memory_bytes")
 _WINDOW = ("measure.warmup_steps", "measure.min_steps", "measure.max_steps", "measure.min_seconds")
 _GOAL = ("measure.target", "measure.max_samples", "measure.validate_every_samples")
-_QUALITY = ("measure.quality_samples", "measure.quality_metric", "measure.quality_better", "measure.probe_steps")
+_QUALITY = (
+    "measure.quality_samples",
+    "measure.quality_metric",
+    "measure.quality_better",
+    "measure.probe_steps",
+    "measure.matmul_steps",
+)
 
 _LOAD = ("serving.latency_ms", "serving.latency_percentile", "serving.max_wait_ms", "serving.workers")
 _ANSWERS = ("measure.scenario", "serving")
