@@ -33,6 +33,8 @@ SERVER = ["task=inference", "measure.scenario=server", "serving=default"]
         (["model=kernel_copy"], "is a kernel, which has nothing to train: set task=kernels"),
         (["task=memory_frontier", "measure=frontier", "measure.headroom=1.5"], "must be at least 0 and less than 1"),
         (["task=memory_frontier", "measure=frontier", "measure.max_batch=0"], "must be at least 1"),
+        (["data.fold=all", "data.folds=5", "measure.quality_samples=null"], "data.fold=all trains and validates"),
+        (["data.fold=all", "data.folds=5", "task=inference"], "leave task at train_throughput"),
         (["analysis.rate=samples_per_secnd"], "did you mean 'samples_per_second'"),
         (["analysis.rate=results_per_hour"], "task=train_throughput measures no such rate, only samples_per_second"),
     ],

@@ -28,7 +28,7 @@ MADE_IN_MEMORY = frozenset(
     | {f"accelsweep.workloads.image_files.{name}" for name in ("Mnist", "Cifar10")}
     | {f"accelsweep.workloads.noise.Random{kind}" for kind in ("Images", "Text", "Tokens", "Vectors")}
 )
-"""Data of ours without preparation, made in memory or read from files: a sweep of them begins seconds earlier, because torch is not imported."""
+"""Data of ours without preparation: a sweep of them begins seconds earlier, because torch is not imported."""
 
 
 def prepare(folder: SweepFolder) -> list[str]:

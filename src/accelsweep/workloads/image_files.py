@@ -30,7 +30,7 @@ _CIFAR_BYTES = 3 * 32 * 32
 
 
 class ImageFiles(FiniteData):
-    """A set with training and test images in files below `root`; the test images are held out, or a fold of the rest."""
+    """A set in files below `root`. The test images are held out, or a fold of the training images."""
 
     def __init__(self, root: str = "datasets", **delivery: Unpack[Delivery]) -> None:
         """`root` is the folder that is given to torchvision's classes."""
@@ -154,6 +154,6 @@ def _file(folder: Path, name: str) -> Path:
 def _checked(images: Any, classes: Sequence[int] | Any, place: Path) -> Set:
     if len(images) != len(classes) or not len(images):
         raise InputError(f"{place}: there are {len(images)} images and {len(classes)} classes of them")
-    if max(classes) > 9:
+    if int(max(classes)) > 9:
         raise InputError(f"{place}: a class is {max(classes)}, and there are ten, from 0")
     return torch.from_numpy(np.ascontiguousarray(images)), torch.from_numpy(np.asarray(classes).astype(np.int64))

@@ -55,6 +55,8 @@ def refuse_unfit(config: CellConfig, rate: str | None, file_of: FileOf) -> None:
         )
     if task == "time_to_accuracy":
         _refuse_aimless(measure, file_of)
+    if config.data_target.startswith(OURS) and config.data.get("fold") == "all":
+        _refuse_folds_alone(config)
     if task in ("inference", "kernels") and config.loop != "lightning":
         raise InputError(
             f"loop={config.loop} names another training loop, and task={task} does not train: leave loop out; look "
@@ -96,6 +98,14 @@ def refuse_idle_axes(axes: Sequence[Mapping[str, Any]], tasks: Sequence[str]) ->
                 f"{key} has several values, and task={' and task='.join(dict.fromkeys(tasks))} does not use it: all "
                 "of its settings would measure the same. Give it one value"
             )
+
+
+def _refuse_folds_alone(config: CellConfig) -> None:
+    if config.task != "train_throughput" or config.measure.quality_samples is None:
+        raise InputError(
+            "data.fold=all trains and validates a module for each fold, on measure.quality_samples samples: set them, "
+            "and leave task at train_throughput"
+        )
 
 
 def _refuse_aimless(measure: Measure, file_of: FileOf) -> None:
