@@ -1,84 +1,13 @@
-"""A teacher that answers ahead: the same losses, bit by bit, in the time of the slower of the two."""
+"""A teacher and its student: who sees whom, what is refused, and what a pass that ended early leaves behind."""
 
 from __future__ import annotations
 
-import itertools
-import time
-
-import pyarrow.parquet as pq
 import pytest
 import torch
-from one_rank import BOTH_LOOPS, DIGITS, MEASURE, SGD, make_spec, place_of_a_rank
 
 from accelsweep.base.errors import InputError, Unsupported
-from accelsweep.core.outcome import Outcome
-from accelsweep.rank.loops.make import make_loop
-from accelsweep.rank.quality import SampleBudget
-from accelsweep.rank.spec import RankResult
 from accelsweep.workloads.calibration import TimedNetwork
 from accelsweep.workloads.distillation import Distillation
-
-NAMES = itertools.count()
-TARGET = "accelsweep.workloads.distillation.Distillation"
-CNN = {"_target_": "accelsweep.workloads.models.SmallCNN", "depth": 2}
-PAIR = {"_target_": TARGET, "teacher": {**CNN, "width": 8}, "student": {**CNN, "width": 4}}
-TIMED = "accelsweep.workloads.calibration.TimedNetwork"
-VECTORS = {"_target_": "accelsweep.workloads.noise.RandomVectors", "features": 8, "classes": 4, "samples": 64}
-STEPS = 12
-
-
-@pytest.fixture
-def result(tmp_path):
-    """Return a rank's result, and the loss of each of its steps."""
-    from accelsweep.rank.rank import run_rank
-
-    def go(**changes):
-        folder = tmp_path / str(next(NAMES))
-        folder.mkdir()
-        made = make_spec(folder, data=DIGITS, ceilings=tmp_path / "ceilings.json", **changes)
-        with place_of_a_rank(folder):
-            run_rank(made)
-        found = RankResult.read(made.rank_result(0))
-        assert found.outcome is Outcome.measured, found.traceback
-        return found, pq.read_table(made.rank_steps(0))["train_loss"].to_pylist()
-
-    return go
-
-
-@BOTH_LOOPS
-@pytest.mark.parametrize("precision", ["32-true", "bf16-mixed", "bf16-true"])
-def test_every_loss_is_the_same_bit_by_bit_whether_the_teacher_answers_ahead_or_not(result, loop, precision):
-    steps = {"loop": loop, "precision": precision, "measure": {**MEASURE, "max_steps": 20, "quality_samples": None}}
-    one_after_the_other, losses = result(model={**PAIR, "overlap": False}, **steps)
-    overlapped, ahead = result(model={**PAIR, "overlap": True}, **steps)
-    assert losses[:20] == ahead[:20]
-    assert len(set(losses[:20])) > 10
-    assert one_after_the_other.metrics["parameters"].value == overlapped.metrics["parameters"].value
-
-
-def pace(folder, loop, overlap, teacher, student):
-    """Seconds of a step, whose networks take so long."""
-    model = {
-        "_target_": TARGET,
-        "overlap": overlap,
-        "teacher": {"_target_": TIMED, "seconds": teacher},
-        "student": {"_target_": TIMED, "seconds": student},
-    }
-    spec = make_spec(folder, loop=loop, model=model, data=VECTORS, optimizer=SGD)
-    with place_of_a_rank(folder):
-        budget = SampleBudget(8 * STEPS, 1)
-        before = time.perf_counter()
-        make_loop(spec).drive(budget)
-        return (time.perf_counter() - before) / STEPS
-
-
-@BOTH_LOOPS
-@pytest.mark.parametrize(("teacher", "student"), [(0.03, 0.03), (0.04, 0.02), (0.02, 0.04)])
-def test_calibrated_steps_gain_their_sum_over_the_longer_one(tmp_path, loop, teacher, student):
-    """The first answer has no step to hide behind, so that n steps gain n (t + s) / (n max(t, s) + min(t, s))."""
-    gained = pace(tmp_path, loop, False, teacher, student) / pace(tmp_path, loop, True, teacher, student)
-    longer, shorter = max(teacher, student), min(teacher, student)
-    assert gained == pytest.approx(STEPS * (teacher + student) / (STEPS * longer + shorter), rel=0.15)
 
 
 def test_the_students_optimiser_and_strategy_never_see_the_teacher():
