@@ -44,12 +44,13 @@ def test_every_loss_is_the_same_bit_by_bit_whether_the_teacher_answers_ahead_or_
 @BOTH_LOOPS
 @pytest.mark.parametrize(("teacher", "student"), [(0.03, 0.03), (0.04, 0.02), (0.02, 0.04)])
 def test_calibrated_steps_gain_their_sum_over_the_longer_one(steps, loop, teacher, student):
+    """The fastest quarter of the steps is looked at: others on this machine make a wait longer, never shorter."""
     networks = {"teacher": {"_target_": TIMED, "seconds": teacher}, "student": {"_target_": TIMED, "seconds": student}}
 
     def pace(overlap):
         model = {"_target_": TARGET, "overlap": overlap, **networks}
-        return statistics.median(steps("step_seconds", loop=loop, data=VECTORS, model=model)[3:])
+        return statistics.quantiles(steps("step_seconds", loop=loop, data=VECTORS, model=model)[3:])[0]
 
     assert pace(overlap=False) / pace(overlap=True) == pytest.approx(
-        (teacher + student) / max(teacher, student), rel=0.1
+        (teacher + student) / max(teacher, student), rel=0.15
     )

@@ -77,6 +77,13 @@ def python_2(images, classes):
     return b"\x80\x02}(" + text(b"data") + array + text(b"labels") + listed + b"u."
 
 
+def test_a_batch_as_python_2_wrote_it_is_one_that_numpy_itself_reads(cifar):
+    images, classes = cifar
+    found = pickle.loads(python_2(images, classes), encoding="latin1")
+    assert np.array_equal(found["data"], images)
+    assert found["labels"] == classes.tolist()
+
+
 def numpy_now(images, classes):
     return pickle.dumps({"data": images, "labels": classes.tolist()}, protocol=3)
 

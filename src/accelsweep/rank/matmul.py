@@ -10,7 +10,6 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from torch.autograd import DeviceType
 from torch.profiler import ProfilerActivity, profile
 
 from accelsweep.core.record import Metric
@@ -62,7 +61,7 @@ class _Pass:
     def in_products(self) -> float:
         """Return the seconds of all products, on the device."""
         time = "self_cpu_time_total" if self._kind == "cpu" else "self_device_time_total"
-        rows = [row for row in self._profiler.key_averages() if row.device_type == DeviceType.CPU]
+        rows = [row for row in self._profiler.key_averages() if row.device_type.name == "CPU"]
         return sum(float(getattr(row, time)) for row in rows if PRODUCT.fullmatch(row.key)) / 1e6
 
 

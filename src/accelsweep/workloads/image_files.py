@@ -156,4 +156,4 @@ def _checked(images: Any, classes: Sequence[int] | Any, place: Path) -> Set:
         raise InputError(f"{place}: there are {len(images)} images and {len(classes)} classes of them")
     if int(max(classes)) > 9:
         raise InputError(f"{place}: a class is {max(classes)}, and there are ten, from 0")
-    return torch.from_numpy(np.ascontiguousarray(images)), torch.from_numpy(np.asarray(classes).astype(np.int64))
+    return torch.from_numpy(np.array(images, dtype=np.uint8)), torch.from_numpy(np.asarray(classes).astype(np.int64))

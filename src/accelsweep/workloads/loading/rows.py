@@ -71,6 +71,10 @@ class Part(Tensors):
         """Return copies of these rows of the part."""
         return super().take(self._rows[rows])
 
+    def subset(self, rows: Tensor) -> Part:
+        """Return the part of these rows of the part; nothing is copied."""
+        return Part(Tensors(*self.tensors), self._rows[rows.to(self._rows.device)])
+
     def to(self, device: torch.device) -> Part:
         """Return the part, of the whole on `device`."""
         return Part(super().to(device), self._rows)
