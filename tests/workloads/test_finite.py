@@ -14,7 +14,7 @@ from omegaconf import OmegaConf
 from accelsweep.base.errors import InputError, Unsupported
 from accelsweep.rank.loops.raw_data import mover
 from accelsweep.workloads.loading.finite import FiniteData
-from accelsweep.workloads.loading.rows import Items, Part, Tensors
+from accelsweep.workloads.loading.rows import Excerpt, Items, Tensors
 from accelsweep.workloads.models import SmallCNN
 
 DATA = Path(__file__).parents[2] / "conf" / "data"
@@ -171,7 +171,7 @@ def test_one_fold_after_the_other_is_held_out_of_a_set_that_is_read_once(kind, p
 
 def test_a_part_of_a_set_in_memory_is_no_copy():
     whole = Tensors(torch.arange(10.0))
-    part = Part(whole, torch.tensor([7, 3]))
+    part = Excerpt(whole, torch.tensor([7, 3]))
     assert len(part) == 2
     assert part.take(torch.tensor([1]))[0].tolist() == [3.0]
     assert part.to(CPU).tensors[0].data_ptr() == whole.tensors[0].data_ptr()

@@ -134,9 +134,7 @@ def test_a_pickle_that_would_run_something_is_refused_and_nothing_is_run(tmp_pat
             return (open, (str(tmp_path / "owned"), "w"))
 
     pickled(tmp_path, *cifar, lambda images, classes: pickle.dumps({"data": Evil(), "labels": classes.tolist()}))
-    with pytest.raises(
-        InputError, match=r"data_batch_1 is no Python batch of CIFAR-10.*which no batch of CIFAR-10 does"
-    ):
+    with pytest.raises(InputError, match=r"data_batch_1 is no Python batch of CIFAR-10: it holds 2 labels and 0 bytes"):
         Cifar10(root=str(tmp_path), **PLAIN).read()
     assert not (tmp_path / "owned").exists()
 

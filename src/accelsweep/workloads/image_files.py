@@ -2,15 +2,16 @@
 
 They need no torchvision, and nothing is downloaded. MNIST's files are headers and bytes (Y. LeCun, C. Cortes and C.
 Burges, "The MNIST database of handwritten digits"). CIFAR-10 (A. Krizhevsky, 2009) comes as bytes, or as pickles. A
-pickle may call anything, so what these name is read as data: nothing of it is imported or called.
+pickle may call anything, so it is never unpickled: its instructions are listed, and the bytes and numbers picked out.
 """
 
 from __future__ import annotations
 
 import gzip
-import pickle
+import itertools
+import pickletools
 import struct
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, Unpack
 
@@ -74,7 +75,7 @@ class Cifar10(ImageFiles):
             parts = [_cifar_records(_file(binary, f"{name}.bin")) for name in names]
         else:
             parts = [_cifar_pickle(_file(python, name)) for name in names]
-        images, classes = (np.concatenate(each) for each in zip(*parts, strict=True))
+        images, classes = (np.concatenate([part.ravel() for part in each]) for each in zip(*parts, strict=True))
         return _checked(images.reshape(-1, *CIFAR_SHAPE), classes, self._root)
 
 
@@ -100,44 +101,32 @@ def _cifar_records(path: Path) -> tuple[Any, Any]:
     return records[:, 1:], records[:, 0]
 
 
-class _Named:
-    """What stands for an object that a pickle makes: its arguments and its state, as they stand there."""
-
-    def __init__(self, *arguments: Any) -> None:
-        self.arguments = arguments
-        self.state: Any = None
-
-    def __setstate__(self, state: Any) -> None:
-        self.state = state
-
-
-_NAMES = {
-    (module, name)
-    for module in ("numpy", "numpy.core.multiarray", "numpy._core.multiarray")
-    for name in ("_reconstruct", "ndarray", "dtype")
-}
-
-
-class _OnlyData(pickle.Unpickler):
-    """Makes what numpy's arrays are pickled as into `_Named`, and refuses every other name."""
-
-    def find_class(self, module: str, name: str) -> Any:
-        if (module, name) not in _NAMES:
-            raise pickle.UnpicklingError(f"it names {module}.{name}, which no batch of CIFAR-10 does")
-        return _Named
-
-
 def _cifar_pickle(path: Path) -> tuple[Any, Any]:
+    """Return the images and classes in a pickled batch, found among what it states; nothing is made of it."""
     try:
-        with path.open("rb") as file:
-            found = _OnlyData(file, encoding="latin1").load()
-        _, shape, kind, _, content = found["data"].state
-        if kind.arguments[0] not in ("u1", "uint8"):
-            raise ValueError(f"its images are of type {kind.arguments[0]}")
-        content = content.encode("latin1") if isinstance(content, str) else content
-        return np.frombuffer(content, np.uint8).reshape(shape), np.array(found["labels"], dtype=np.int64)
-    except (pickle.UnpicklingError, AttributeError, EOFError, IndexError, KeyError, TypeError, ValueError) as error:
-        raise InputError(f"{path} is no Python batch of CIFAR-10: {error!r}") from error
+        stated = [(code.name, value) for code, value, _ in pickletools.genops(path.read_bytes())]
+    except (ValueError, IndexError) as error:
+        raise InputError(f"{path} is no Python batch of CIFAR-10: {error}") from error
+    classes = list(_numbers_after("labels", stated))
+    images = b"".join(_bytes_of(value) for _, value in stated if isinstance(value, str | bytes) and len(value) > 3000)
+    if ("data" not in [value for _, value in stated]) or len(images) != len(classes) * _CIFAR_BYTES:
+        raise InputError(
+            f"{path} is no Python batch of CIFAR-10: it holds {len(classes)} labels and {len(images)} bytes of images"
+        )
+    return np.frombuffer(images, np.uint8), np.array(classes, dtype=np.int64)
+
+
+def _numbers_after(key: str, stated: Iterable[tuple[str, Any]]) -> Iterator[int]:
+    """Yield the numbers of the list under `key`: those before the next text, without the marks for later use."""
+    rest = itertools.dropwhile(lambda one: one[1] != key, stated)
+    next(rest, None)
+    for name, value in itertools.takewhile(lambda one: not isinstance(one[1], str | bytes), rest):
+        if name in ("BININT", "BININT1", "BININT2"):
+            yield value
+
+
+def _bytes_of(value: str | bytes) -> bytes:
+    return value.encode("latin1") if isinstance(value, str) else value
 
 
 def _file(folder: Path, name: str) -> Path:

@@ -18,7 +18,7 @@ from accelsweep.base.errors import InputError, Unsupported, nearest
 from accelsweep.measure.devices.kinds import torch_kind
 from accelsweep.workloads.loading.preprocess import Preprocess
 from accelsweep.workloads.loading.repeated import RepeatedRows
-from accelsweep.workloads.loading.rows import Items, Part, Rows, Tensors
+from accelsweep.workloads.loading.rows import Excerpt, Items, Rows, Tensors
 from accelsweep.workloads.loading.stream import EndlessBatches, WholeSet, loader_of
 
 AnyRows = TypeVar("AnyRows", bound=Rows)
@@ -230,7 +230,7 @@ class FiniteData(pl.LightningDataModule):
 
 
 def _part(whole: Rows, rows: Tensor) -> Rows:
-    return Part(whole, rows) if isinstance(whole, Tensors) else whole.subset(rows)
+    return Excerpt(whole, rows) if isinstance(whole, Tensors) else whole.subset(rows)
 
 
 def _known(key: str, value: str | None, known: Sequence[str | None]) -> None:

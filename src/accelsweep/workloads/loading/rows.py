@@ -55,7 +55,7 @@ class Tensors:
         return Tensors(*(tensor.to(device) for tensor in self.tensors))
 
 
-class Part(Tensors):
+class Excerpt(Tensors):
     """Some rows of a set in memory, which is not copied: batches are taken out of the whole."""
 
     def __init__(self, whole: Tensors, rows: Tensor) -> None:
@@ -71,13 +71,13 @@ class Part(Tensors):
         """Return copies of these rows of the part."""
         return super().take(self._rows[rows])
 
-    def subset(self, rows: Tensor) -> Part:
+    def subset(self, rows: Tensor) -> Excerpt:
         """Return the part of these rows of the part; nothing is copied."""
-        return Part(Tensors(*self.tensors), self._rows[rows.to(self._rows.device)])
+        return Excerpt(Tensors(*self.tensors), self._rows[rows.to(self._rows.device)])
 
-    def to(self, device: torch.device) -> Part:
+    def to(self, device: torch.device) -> Excerpt:
         """Return the part, of the whole on `device`."""
-        return Part(super().to(device), self._rows)
+        return Excerpt(super().to(device), self._rows)
 
 
 class Items:
