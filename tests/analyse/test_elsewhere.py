@@ -6,28 +6,19 @@ from dataclasses import replace
 from types import ModuleType
 from typing import Any
 
+from resnet50 import RESNET50
+
 from accelsweep.analyse.analyse import analyse
 from accelsweep.analyse.elsewhere import USUAL, Onto
 from accelsweep.core.prices import Prices
 from accelsweep.core.projections import Elsewhere
 from accelsweep.core.record import Doubt
-from accelsweep.core.traits import Traits
 from accelsweep.machine.peaks import datasheet
 
 SMALL, LARGE = {"batch_size": 32}, {"batch_size": 64}
-TRAITS = Traits(
-    flops_convolution=8.2e9,
-    flops_grouped=0,
-    flops_product=4.1e6,
-    flops_attention=0,
-    activations=1.11e7,
-    others=2.3e7,
-    kernels=175,
-    parameters=2.56e7,
-)
 
 
-def projected(simulated: ModuleType, traits: Any = TRAITS, onto: Onto | None = None, **fields: Any) -> Elsewhere:
+def projected(simulated: ModuleType, traits: Any = RESNET50, onto: Onto | None = None, **fields: Any) -> Elsewhere:
     """Return the projections of a sweep of six blocks whose larger batch is faster."""
     runs = [
         replace(simulated.make_run(axes, block, rate * (1 + block / (1000 + rate)), **fields), traits=traits)
