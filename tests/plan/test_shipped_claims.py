@@ -34,6 +34,8 @@ STATED = {
     "serving_cluster",
     "more_gpus_oom",
     "gbdt",
+    "distillation",
+    "small_sets_cpu",
 }
 
 

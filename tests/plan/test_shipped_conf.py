@@ -14,7 +14,7 @@ from accelsweep.plan.make import make_plan
 pytestmark = pytest.mark.exhaustive
 
 CONF = shipped_root() / "conf"
-OVERLAYS = {"experiment", "rung", "dlbench", "workload"}
+OVERLAYS = {"experiment", "rung", "dlbench", "workload", "small_set"}
 """Groups whose files lie over the whole config and are no key of it."""
 
 

@@ -40,6 +40,8 @@ SERVER = ["task=inference", "measure.scenario=server", "serving=default"]
         ([*TREES, "measure=quick"], "measure.quality_metric=val_accuracy is another quality: take measure=boosting"),
         ([*TREES, "loop=raw"], "task=boosting lets a library train: leave loop out"),
         ([*TREES, "analysis.rate=flops_per_second"], "only row_rounds_per_second, samples_per_second"),
+        (["data.fold=all", "data.folds=5", "measure.quality_samples=null"], "data.fold=all trains and validates"),
+        (["data.fold=all", "data.folds=5", "task=inference"], "leave task at train_throughput"),
         (["analysis.rate=samples_per_secnd"], "did you mean 'samples_per_second'"),
         (["analysis.rate=results_per_hour"], "task=train_throughput measures no such rate, only samples_per_second"),
     ],

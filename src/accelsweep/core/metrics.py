@@ -105,6 +105,9 @@ METRICS: dict[str, Meaning] = {
     ),
     "mfu": Meaning("1", "`model_flops_per_second` over the measured ceiling of all devices."),
     "mfu_of_datasheet": Meaning("1", "`model_flops_per_second` over the datasheet's dense peak of all devices."),
+    "matmul_time_share": Meaning(
+        "1", "Share of a step's time in matrix products, convolutions and recurrent layers; from a profiled pass."
+    ),
     # the probe pass
     "data_wait_share": Meaning("1", "Share of a step that waits for data."),
     "host_to_device_share": Meaning("1", "Share of a step that copies the batch to the device."),

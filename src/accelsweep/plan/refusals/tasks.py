@@ -18,7 +18,13 @@ OURS = "accelsweep.workloads."
 _FRONTIER = ("measure.headroom", "measure.max_batch", "measure.batch_resolution", "measure.rank_memory_bytes")
 _WINDOW = ("measure.warmup_steps", "measure.min_steps", "measure.max_steps", "measure.min_seconds")
 _GOAL = ("measure.target", "measure.max_samples", "measure.validate_every_samples")
-_QUALITY = ("measure.quality_samples", "measure.quality_metric", "measure.quality_better", "measure.probe_steps")
+_QUALITY = (
+    "measure.quality_samples",
+    "measure.quality_metric",
+    "measure.quality_better",
+    "measure.probe_steps",
+    "measure.matmul_steps",
+)
 
 _LOAD = ("serving.latency_ms", "serving.latency_percentile", "serving.max_wait_ms", "serving.workers")
 _ANSWERS = ("measure.scenario", "serving")
@@ -61,6 +67,8 @@ def refuse_unfit(config: CellConfig, rate: str | None, file_of: FileOf) -> None:
         )
     if task == "time_to_accuracy":
         _refuse_aimless(measure, file_of)
+    if config.data_target.startswith(OURS) and config.data.get("fold") == "all":
+        _refuse_folds_alone(config)
     if task in ("inference", "kernels", "boosting") and config.loop != "lightning":
         raise InputError(
             f"loop={config.loop} names another training loop, and task={task} {_WITHOUT_LOOP[task]}: leave loop out; "
@@ -121,6 +129,14 @@ def refuse_idle_axes(axes: Sequence[Mapping[str, Any]], tasks: Sequence[str]) ->
                 f"{key} has several values, and task={' and task='.join(dict.fromkeys(tasks))} does not use it: all "
                 "of its settings would measure the same. Give it one value"
             )
+
+
+def _refuse_folds_alone(config: CellConfig) -> None:
+    if config.task != "train_throughput" or config.measure.quality_samples is None:
+        raise InputError(
+            "data.fold=all trains and validates a module for each fold, on measure.quality_samples samples: set them, "
+            "and leave task at train_throughput"
+        )
 
 
 def _refuse_aimless(measure: Measure, file_of: FileOf) -> None:
