@@ -1,4 +1,4 @@
-"""Figures of claims between two sweeps: Welch's interval, the refusals of any comparison, a reason where one is missing."""
+"""Figures of claims between two sweeps: Welch's interval, refusals as in any comparison, a reason if one is missing."""
 
 from __future__ import annotations
 

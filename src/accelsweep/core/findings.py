@@ -254,7 +254,8 @@ class ScalingLaw(Frozen):
 
     `contention` is s, `coherency` is k, `devices` are the numbers of devices that were measured. `pays` is the last
     device that adds at least half of what one alone does, `peak` the number beyond which the rate falls; None, with the
-    `reason`, where `form` forbids to conclude. `misfit` is the largest relative distance of a mean rate from the law.
+    `reason`, where `form` forbids to conclude. `misfit` is the largest relative distance of a mean rate from the law,
+    and `speedups` are the law's own, over the fewest of the `devices`.
     """
 
     series: str
@@ -264,6 +265,7 @@ class ScalingLaw(Frozen):
     contention: Estimate
     coherency: Estimate
     misfit: float
+    speedups: tuple[float, ...]
     pays: DeviceCount | None = None
     peak: DeviceCount | None = None
     reason: str = ""

@@ -49,6 +49,7 @@ def _law(curve: ScalingCurve, members: dict[int, CellRuns], family: Family) -> S
         contention=contention,
         coherency=coherency,
         misfit=significant(law.misfit, 2),
+        speedups=tuple(significant(law.capacity(count) / law.capacity(min(members))) for count in members),
         pays=_reach(contention, coherency, HALF) if told else None,
         peak=_reach(contention, coherency, 0.0) if told else None,
         reason=reason,

@@ -51,6 +51,10 @@ class Law:
     intervals: tuple[Interval, Interval]
     misfit: float
 
+    def capacity(self, devices: int) -> float:
+        """Return the rate of so many devices over that of one: C(n)."""
+        return devices / float(_divisor(devices, np.array([self.contention, self.coherency])))
+
 
 def fit_law(logs: Logs, family: Family) -> Law:
     """Return the law that fits the rates best. `family` is one over both numbers of all fitted laws.
