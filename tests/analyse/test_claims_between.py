@@ -21,7 +21,7 @@ NOISE = (0.0, 0.001, -0.001)
 def _groups(simulated: ModuleType, rates: dict[int, float], blocks: int = 3, **fields: Any) -> list[CellRuns]:
     cells = [{"num_nodes": nodes} for nodes in rates]
     runs = [
-        simulated.make_run(axes, block, rates[axes["num_nodes"]] * (1 + NOISE[block]), **fields)
+        simulated.make_run(axes, block, rates[axes["num_nodes"]] * (1 + NOISE[block] * axes["num_nodes"]), **fields)
         for axes in cells
         for block in range(blocks)
     ]
@@ -58,7 +58,7 @@ def test_both_sides_in_one_sweep_are_paired_there(simulated: ModuleType) -> None
     figure = {"claimed": "more than 1", "between": ["slurm", "slurm"], "cell": TWO, "against": ONE}
     found = _judged(simulated, figure, slurm=_groups(simulated, {1: 500.0, 2: 900.0}))
     assert found.verdict is ClaimVerdict.agrees
-    assert found.measured.value == pytest.approx(1.8, rel=1e-5)
+    assert found.measured.value == pytest.approx(1.8, rel=1e-3)
 
 
 def test_a_sweep_that_is_not_there_is_named_with_what_to_do(simulated: ModuleType) -> None:

@@ -1,4 +1,4 @@
-"""The scaling law in a report: a table of its own where there is one, and a dotted line in the picture of its series."""
+"""The scaling law in a report: a table of its own where there is one, and a dotted line beside its series."""
 
 from __future__ import annotations
 
