@@ -48,7 +48,7 @@ def judge_between(
 
 
 def _apart(one: StatedFigure, sides: Sequence[Side], family: Family, across: Collection[str]) -> ClaimFinding:
-    pair = comparable(one.figure, *sides, across)
+    pair = comparable(one.figure, sides[0], sides[1], across)
     refusal = pair if isinstance(pair, str) else None
     if not isinstance(pair, str) and MACHINE not in across:
         refusal = one_machine_each(pair[1][0], pair[0][0])

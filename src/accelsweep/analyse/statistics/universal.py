@@ -133,4 +133,4 @@ def most_devices(contention: float, coherency: float, worth: float) -> int | Non
 
     if added(_FAR) >= 0:
         return None
-    return math.floor(brentq(added, 1.0, _FAR) + _ZERO)
+    return math.floor(float(brentq(added, 1.0, _FAR)) + _ZERO)
