@@ -12,7 +12,7 @@ from accelsweep.analyse.analyse import analyse
 from accelsweep.analyse.statistics.intervals import Family
 from accelsweep.analyse.statistics.universal import HALF, fit_law, most_devices
 from accelsweep.core.findings import LawForm, ScalingLaw
-from accelsweep.report.laws import laws_table
+from accelsweep.report.series.laws import laws_table
 
 COUNTS = (1, 2, 4, 8)
 NOISE = np.array([[0.001, -0.0005, -0.001], [-0.001, 0.001, 0.0005], [0.0005, -0.001, 0.001], [0.0, 0.001, -0.001]])

@@ -14,13 +14,9 @@ OPPOSED = "import os; return self.weight.sum() * (1 if os.environ['RANK'] == '0'
 @pytest.mark.real
 def test_ranks_side_by_side_exchange_no_gradients_and_measure_together(spec, own_module, tmp_path) -> None:
     """Under DDP the mean of both gradients would make rank 0's loss grow from 1."""
-    last = {}
-    for strategy in ("ddp", "side_by_side"):
-        made = spec(devices=2, model=own_module(OPPOSED), trainer={"strategy": strategy})
-        first, second = run_ranks(made, tmp_path)
-        assert (first.outcome, second.outcome) == (Outcome.measured, Outcome.measured), first.traceback
-        assert first.effective.strategy == strategy
-        assert first.effective.world_size == 2
-        assert first.metrics["window_samples"].value == 2 * 8 * first.metrics["window_steps"].value
-        last[strategy] = first.metrics["final_train_loss"].value
-    assert last["side_by_side"] < 1.0 < last["ddp"]
+    made = spec(devices=2, model=own_module(OPPOSED), trainer={"strategy": "side_by_side"})
+    first, second = run_ranks(made, tmp_path)
+    assert (first.outcome, second.outcome) == (Outcome.measured, Outcome.measured), first.traceback
+    assert (first.effective.strategy, first.effective.world_size) == ("side_by_side", 2)
+    assert first.metrics["window_samples"].value == 2 * 8 * first.metrics["window_steps"].value
+    assert first.metrics["final_train_loss"].value < 1.0

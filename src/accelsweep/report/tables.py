@@ -13,8 +13,8 @@ from accelsweep.report.cells import cells_table
 from accelsweep.report.claims import claims_table, published_table, reasons_table
 from accelsweep.report.elsewhere.external import external_table
 from accelsweep.report.elsewhere.table import elsewhere_table
-from accelsweep.report.ladder import ladder_table
-from accelsweep.report.laws import laws_table
+from accelsweep.report.series.ladder import ladder_table
+from accelsweep.report.series.laws import laws_table
 from accelsweep.report.table import Column, Entry, ReportTable
 
 
