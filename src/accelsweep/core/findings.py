@@ -17,6 +17,7 @@ from accelsweep.core.claims import ClaimVerdict
 from accelsweep.core.external import RowBeside
 from accelsweep.core.outcome import Outcome
 from accelsweep.core.prices import PriceUsed
+from accelsweep.core.profiles import ProfileFinding
 from accelsweep.core.projections import Elsewhere, Range
 from accelsweep.core.record import Doubt
 
@@ -330,7 +331,7 @@ class Findings(Document):
     were made of, where there are several; runs are then named SWEEP/RUN. `looks` are the numbers of blocks after which
     verdicts decided about more of them, empty where the number was fixed. `elsewhere` holds
     projections, which are no findings; None where there is nothing to project. `external` are rows of others beside
-    merged sweeps, which are no findings either.
+    merged sweeps, which are no findings either. `profiles` stand beside the measured numbers and are none of them.
     """
 
     kind: ClassVar[str] = "findings"
@@ -375,8 +376,9 @@ class Findings(Document):
     looks: tuple[int, ...] = ()
     elsewhere: Elsewhere | None = None
     external: tuple[RowBeside, ...] = ()
+    profiles: tuple[ProfileFinding, ...] = ()
 
     def body(self) -> dict[str, Any]:
         """Return the contents as plain data; those of a fixed number of blocks are what they always were."""
-        late = {name for name in ("looks", "external") if not getattr(self, name)}
+        late = {name for name in ("looks", "external", "profiles") if not getattr(self, name)}
         return self.model_dump(mode="json", exclude=late or None)
