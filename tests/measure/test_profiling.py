@@ -8,7 +8,6 @@ from types import SimpleNamespace
 import pytest
 import torch
 from torch import nn
-from torch.autograd import DeviceType
 
 from accelsweep.core.profiles import PYTHON
 from accelsweep.measure.profiling.marks import MARK, mark_modules
@@ -31,7 +30,7 @@ def event(name, own=0.0, parent=None, **changes):
         "scope": 0,
         "is_async": False,
         "is_user_annotation": False,
-        "device_type": DeviceType.CPU,
+        "device_type": SimpleNamespace(name="CPU"),
         "time_range": SimpleNamespace(start=begun, end=begun + 1.0),
     }
     return SimpleNamespace(**facts | changes)
@@ -87,7 +86,7 @@ def test_on_a_device_the_kernels_count_for_the_operator_that_started_them():
     """What runs beside, such as an exchange of gradients, has no place in the host's order."""
     product = event("aten::mm", own=5.0, self_device_time_total=900.0)
     noted = event("a user's range", own=1.0, self_device_time_total=900.0, is_user_annotation=True)
-    kernel = event("gemm", device_type=DeviceType.CUDA)
+    kernel = event("gemm", device_type=SimpleNamespace(name="CUDA"))
     beside = event("nccl:all_reduce", own=50.0, is_async=True)
     first, second = operators([product, noted, kernel, beside], 1, has_device=True)
     assert (first.name, first.seconds, first.host_seconds) == ("aten::mm", pytest.approx(900e-6), pytest.approx(5e-6))
@@ -103,7 +102,11 @@ def test_marks_stand_around_each_module_and_change_nothing_in_what_is_compiled()
         layers, counter = nn.Sequential(nn.Linear(4, 4), nn.ReLU()), CompileCounter()
         if marked:
             assert mark_modules(layers) == {"": "Sequential", "0": "Linear", "1": "ReLU"}
-        torch.compile(lambda inputs: layers(inputs), backend=counter, fullgraph=True)(torch.ones(2, 4))
+
+        def called(inputs):
+            return layers(inputs)
+
+        torch.compile(called, backend=counter, fullgraph=True)(torch.ones(2, 4))
         return counter.frame_count, counter.op_count
 
     assert compiled(marked=True) == compiled(marked=False)

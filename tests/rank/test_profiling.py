@@ -20,15 +20,16 @@ class Slow(torch.nn.Linear):
         Slow.calls += 1
         time.sleep(0.05 if Slow.calls == 1 else 0.004)
         return super().forward(inputs)
+def wide(batch):
+    return torch.ones(len(batch), 64)
 class Module(pl.LightningModule):
     def __init__(self):
         super().__init__()
         self.slow, self.large = Slow(64, 512), torch.nn.Linear(512, 512)
     def training_step(self, batch, batch_idx):
-        inputs, _ = batch
-        return self.large(self.slow(inputs.flatten(1)[:, :1].repeat(1, 64))).square().mean()
+        return self.large(self.slow(wide(batch))).square().mean()
     def predict_step(self, batch, batch_idx):
-        return self.slow(batch[0].flatten(1)[:, :1].repeat(1, 64))
+        return self.slow(wide(batch))
 """
 
 

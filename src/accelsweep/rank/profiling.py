@@ -120,4 +120,5 @@ def _activities(kind: str) -> list[ProfilerActivity]:
     from torch.profiler import ProfilerActivity, supported_activities
 
     own = {"cuda": ProfilerActivity.CUDA, "xpu": ProfilerActivity.XPU}.get(kind)
-    return [ProfilerActivity.CPU, *([own] if own in supported_activities() else [])]
+    known = own is not None and own in supported_activities()  # type: ignore[no-untyped-call]
+    return [ProfilerActivity.CPU, own] if known and own is not None else [ProfilerActivity.CPU]

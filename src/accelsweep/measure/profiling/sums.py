@@ -9,8 +9,6 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Iterable, Mapping
 from typing import Any, NamedTuple, TypeVar
 
-from torch.autograd import DeviceType
-
 from accelsweep.core.profiles import PYTHON, ModuleTime, OperatorTime, StepPart
 from accelsweep.measure.profiling.marks import MARK
 
@@ -52,7 +50,7 @@ class _Sum:
 
 def host_events(events: Iterable[Any]) -> list[Any]:
     """Return the events of the host that lie inside each other, in the order of their starts."""
-    found = [event for event in events if event.device_type == DeviceType.CPU and not event.is_async]
+    found = [event for event in events if event.device_type.name == "CPU" and not event.is_async]
     return sorted(found, key=lambda event: (event.time_range.start, -event.time_range.end))
 
 
