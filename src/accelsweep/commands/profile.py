@@ -13,7 +13,7 @@ from accelsweep.core.config import CellConfig
 from accelsweep.core.plans import Block, Manifest
 from accelsweep.drive.console import Listing, say, show
 from accelsweep.report.format import number
-from accelsweep.report.profiles import circumstances, difference_words, module_words
+from accelsweep.report.profiles.words import circumstances, difference_words, module_words
 from accelsweep.state.folders import SweepFolder, existing_sweep
 
 if TYPE_CHECKING:

@@ -49,8 +49,7 @@ class OperatorTime(Frozen):
 class ModuleTime(Frozen):
     """One module in a step, in its forward or backward pass, without the modules inside it.
 
-    `name` is its path in the LightningModule, empty for what belongs to no module or to the whole one; `form` is its
-    class, empty for no module.
+    `name` is its path in the LightningModule, which is empty for the whole one and for no module. `form` is its class.
     """
 
     name: str

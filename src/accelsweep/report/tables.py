@@ -14,7 +14,7 @@ from accelsweep.report.claims import claims_table, published_table, reasons_tabl
 from accelsweep.report.elsewhere.external import external_table
 from accelsweep.report.elsewhere.table import elsewhere_table
 from accelsweep.report.ladder import ladder_table
-from accelsweep.report.profiles import profiles_table
+from accelsweep.report.profiles.table import profiles_table
 from accelsweep.report.table import Column, Entry, ReportTable
 
 

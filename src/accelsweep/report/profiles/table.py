@@ -1,20 +1,21 @@
-"""The profiles of settings as a table of their own, apart from what was measured, and what two differ in, in words."""
+"""The profiles of settings as a table of their own, apart from what was measured."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import Any
 
 from accelsweep.core.cell import in_words
 from accelsweep.core.findings import Findings
-from accelsweep.core.profiles import ModuleTime, OperatorTime, PartDifference, ProfileFinding
+from accelsweep.core.profiles import ProfileFinding
 from accelsweep.report import format as fmt
+from accelsweep.report.profiles.words import circumstances, difference_words, module_words, operator_words
 from accelsweep.report.table import Column, Entry, More, ReportTable
 from accelsweep.state.profiles import PROFILE, TRACE
 
 TITLES = ("Setting", "Measured step", "Profiled step", "Cost of looking", "Most time in")
 NAMED = 3
-"""So many operators stand in a row, and so many differences in a sentence."""
+"""So many operators stand in a row."""
 
 
 def profiles_table(findings: Findings) -> ReportTable:
@@ -64,43 +65,6 @@ def _more(profile: ProfileFinding, labels: dict[str, str]) -> Iterator[More]:
 
 def _file(profile: ProfileFinding, title: str, name: str) -> More:
     return More(title, f"{profile.folder}/{name}", href=f"../../{profile.folder}/{name}")
-
-
-def circumstances(profile: ProfileFinding) -> str:
-    """Return what was looked at, in words."""
-    ranks = "" if profile.ranks == 1 else f", rank 0 of {profile.ranks}"
-    times = "times of the host, all threads" if not _on_device(profile) else f"times on the {profile.device} device"
-    return (
-        f"{fmt.count(profile.steps, 'step')} after {profile.warmup_steps} that do not count{ranks}, "
-        f"on {profile.device_name}, {profile.started_at[:16].replace('T', ' ')} UTC; {times}"
-    )
-
-
-def _on_device(profile: ProfileFinding) -> bool:
-    return any(row.device_seconds is not None for row in profile.operators)
-
-
-def operator_words(row: OperatorTime) -> str:
-    """Return an operator with its time in a step."""
-    return f"{row.words} {fmt.number(row.seconds, 's')}"
-
-
-def module_words(row: ModuleTime) -> str:
-    """Return a module with its class, its direction and its time in a step."""
-    form = f" ({row.form})" if row.form else ""
-    return f"{row.words}{form} {fmt.number(row.seconds, 's')}"
-
-
-def difference_words(differences: Sequence[PartDifference]) -> str:
-    """Return differences as `convolution backward 3.1 ms less, copy 0.4 ms more`."""
-    if not differences:
-        return "no part differs by more than 0.5 % of the step"
-    return ", ".join(_difference(one) for one in differences)
-
-
-def _difference(one: PartDifference) -> str:
-    gap = one.after - one.before
-    return f"{one.name} {fmt.number(abs(gap), 's')} {'more' if gap > 0 else 'less'}"
 
 
 def _data(profile: ProfileFinding, label: str) -> Iterator[dict[str, Any]]:
