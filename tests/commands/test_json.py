@@ -33,8 +33,8 @@ COMMANDS = {
     "advise": ["example", "--epochs", "9", "--samples", "1000"],
     "doctor": [],
 }
-MEASURING = ("ab",)
-"""Its answer follows a sweep: tests/road/test_ab.py reads it."""
+MEASURING = ("ab", "profile")
+"""Their answers follow runs: tests/road/test_ab.py and test_profile.py beside this file read them."""
 
 OF_SEVERAL = ("history",)
 """Its answer needs several sweeps: test_history.py reads it."""

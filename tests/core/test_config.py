@@ -45,6 +45,7 @@ NOT_A_CONFIG = {
     ("machine/peaks.py", "row"): "a row of the table of boards",
     ("measure/surroundings/doubts.py", "before"): "the state of the devices around a run",
     ("measure/surroundings/doubts.py", "after"): "the state of the devices around a run",
+    ("plan/grid/expand.py", "science"): "what Hydra composed, before it is checked",
     ("plan/grid/expand.py", "values"): "overrides of the grid, before there is a config",
     ("plan/refusals/check.py", "config"): "the module that parses: it looks for keys that nobody knows",
     ("plan/refusals/check.py", "values"): "the module that parses",

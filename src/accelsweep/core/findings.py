@@ -17,6 +17,7 @@ from accelsweep.core.claims import ClaimVerdict
 from accelsweep.core.external import RowBeside
 from accelsweep.core.outcome import Outcome
 from accelsweep.core.prices import PriceUsed
+from accelsweep.core.profiles import ProfileFinding
 from accelsweep.core.projections import Elsewhere, Range
 from accelsweep.core.record import Doubt
 
@@ -372,6 +373,7 @@ class Findings(Document):
     verdicts decided about more of them, empty where the number was fixed. `elsewhere` holds
     projections, which are no findings; None where there is nothing to project. `external` are rows of others beside
     merged sweeps, which are no findings either. `laws` are those of the scaling series with enough numbers of devices.
+    `profiles` stand beside the measured numbers and are none of them.
     """
 
     kind: ClassVar[str] = "findings"
@@ -417,8 +419,9 @@ class Findings(Document):
     elsewhere: Elsewhere | None = None
     external: tuple[RowBeside, ...] = ()
     laws: tuple[ScalingLaw, ...] = ()
+    profiles: tuple[ProfileFinding, ...] = ()
 
     def body(self) -> dict[str, Any]:
         """Return the contents as plain data; those of a fixed number of blocks are what they always were."""
-        late = {name for name in ("looks", "external", "laws") if not getattr(self, name)}
+        late = {name for name in ("looks", "external", "laws", "profiles") if not getattr(self, name)}
         return self.model_dump(mode="json", exclude=late or None)

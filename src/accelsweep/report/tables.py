@@ -13,6 +13,7 @@ from accelsweep.report.cells import cells_table
 from accelsweep.report.claims import claims_table, published_table, reasons_table
 from accelsweep.report.elsewhere.external import external_table
 from accelsweep.report.elsewhere.table import elsewhere_table
+from accelsweep.report.profiles.table import profiles_table
 from accelsweep.report.series.ladder import ladder_table
 from accelsweep.report.series.laws import laws_table
 from accelsweep.report.table import Column, Entry, ReportTable
@@ -162,4 +163,6 @@ def build_tables(findings: Findings) -> list[ReportTable]:
         tables.append(elsewhere_table(findings))
     if findings.external:
         tables.append(external_table(findings))
+    if findings.profiles:
+        tables.append(profiles_table(findings))
     return [*tables, *(build(findings) for build in (failures_table, doubts_table, runs_table, environment_table))]

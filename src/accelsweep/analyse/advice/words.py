@@ -48,7 +48,8 @@ def more_blocks(manifest: Manifest, added: int) -> str | None:
 def command(manifest: Manifest) -> str:
     """Return the command line that makes this sweep go on, to paste."""
     own = ("ab-" if manifest.compared else "") + (manifest.experiment or "").replace("/", "-")
-    named = [] if manifest.sweep == own else ["--name", manifest.sweep]
+    asked = manifest.searches_for or manifest.sweep
+    named = [] if asked == own else ["--name", asked]
     named += ["--until-decided"] if manifest.settings.until_decided else []
     words = [*words_for(manifest.compared), *manifest.overrides, *named, *manifest.submitted_with]
     return shlex.join(["accelsweep", *words])

@@ -53,6 +53,11 @@ class LightningLoop:
         self._without_exchange = ExitStack()
 
     @property
+    def module(self) -> pl.LightningModule:
+        """The module that the Trainer trains."""
+        return self._trainer.lightning_module
+
+    @property
     def example(self) -> Any:
         """The first batch, emptied."""
         return self._callback.example
