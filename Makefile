@@ -79,7 +79,7 @@ system: ## install the Debian packages that the real parts of the tests need, wh
 test: setup system ## all tests, real parts included: first side by side, then those that time something
 	@beside=0; alone=0; \
 	$(PYTEST) $(BESIDE) -m 'not timing and not long' || beside=$$?; \
-	$(PYTEST) -m 'timing and not long' || alone=$$?; \
+	$(PYTEST) -m 'timing and not long' $$(grep -rl --include='test_*.py' 'mark\.timing' tests) || alone=$$?; \
 	exit $$((beside > alone ? beside : alone))
 
 test-long: setup system ## the long suites

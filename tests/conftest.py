@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import os
 import subprocess
 import sys
@@ -104,7 +103,7 @@ def supervised(tmp_path: Path) -> Supervised:
 def shipped_compositions_are_kept() -> Iterator[None]:
     """Let Hydra compose the same lines of the shipped config once a worker: it takes a tenth of a second each time.
 
-    Nothing changes that folder while tests run. Whoever asks again gets a copy of what Hydra composed.
+    Nothing changes that folder while tests run, and nobody can change what Hydra composed: it is read-only.
     """
     from accelsweep.base.shipped import shipped_root
     from accelsweep.plan.grid.compose import Composer
@@ -118,7 +117,7 @@ def shipped_compositions_are_kept() -> Iterator[None]:
         asked = (*lines, mode)
         if asked not in composed:
             composed[asked] = compose(composer, lines, mode)
-        return copy.deepcopy(composed[asked])
+        return composed[asked]
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Composer, "_load", kept)

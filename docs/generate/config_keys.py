@@ -36,7 +36,7 @@ Every key of every file in `conf/`, with its default. `accelsweep run ... --cfg 
 [Sweeping](../config.md) explains how files and command line come together.
 
 """
-WHOLE = ("experiment", "rung", "dlbench", "workload")
+WHOLE = ("experiment", "rung", "dlbench", "workload", "small_set")
 """Groups whose files are overlays: they are listed, because their keys are those of other groups."""
 
 _KEY = re.compile(r"^(?P<indent> *)(?P<key>\w[\w. -]*):(?P<value>[^#]*?)(?:\s+#\s*(?P<comment>.*))?$")

@@ -6,28 +6,19 @@ from dataclasses import replace
 from types import ModuleType
 from typing import Any
 
+from resnet50 import RESNET50
+
 from accelsweep.analyse.analyse import analyse
 from accelsweep.analyse.elsewhere import USUAL, Onto
 from accelsweep.core.prices import Prices
 from accelsweep.core.projections import Elsewhere
 from accelsweep.core.record import Doubt
-from accelsweep.core.traits import Traits
 from accelsweep.machine.peaks import datasheet
 
 SMALL, LARGE = {"batch_size": 32}, {"batch_size": 64}
-TRAITS = Traits(
-    flops_convolution=8.2e9,
-    flops_grouped=0,
-    flops_product=4.1e6,
-    flops_attention=0,
-    activations=1.11e7,
-    others=2.3e7,
-    kernels=175,
-    parameters=2.56e7,
-)
 
 
-def projected(simulated: ModuleType, traits: Any = TRAITS, onto: Onto | None = None, **fields: Any) -> Elsewhere:
+def projected(simulated: ModuleType, traits: Any = RESNET50, onto: Onto | None = None, **fields: Any) -> Elsewhere:
     """Return the projections of a sweep of six blocks whose larger batch is faster."""
     runs = [
         replace(simulated.make_run(axes, block, rate * (1 + block / (1000 + rate)), **fields), traits=traits)
@@ -51,6 +42,11 @@ def test_a_sweep_of_an_older_version_says_why_nothing_is_projected(simulated: Mo
     assert "measured before" in (projected(simulated, None).reason or "")
     reason = "not counted: on the meta device the step raised RuntimeError: no"
     assert projected(simulated, reason).reason == f"not projected: {reason}"
+
+
+def test_trees_are_no_networks_and_are_not_projected(simulated: ModuleType) -> None:
+    found = projected(simulated, None, config={"task": "boosting"}, row_rounds_per_second=1.0)
+    assert found.reason == "not projected: trees are grown by other libraries, whose work is no product of matrices"
 
 
 def test_a_disturbed_rate_is_compared_with_nothing(simulated: ModuleType) -> None:

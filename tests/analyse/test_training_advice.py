@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 import yaml
+from resnet50 import RESNET50
 
 from accelsweep.analyse.advice.bounds import Terms, fit
 from accelsweep.analyse.advice.offers import Training, offers_of
@@ -20,19 +21,8 @@ from accelsweep.core.derived.advised import Advised, Fit, Offer, Tier
 from accelsweep.core.findings import Estimate, Findings
 from accelsweep.core.prices import Prices
 from accelsweep.core.projections import Range, Room
-from accelsweep.core.traits import Traits
 from accelsweep.machine.peaks import datasheet
 
-RESNET50 = Traits(
-    flops_convolution=8.2e9,
-    flops_grouped=0,
-    flops_product=4.1e6,
-    flops_attention=0,
-    activations=1.11e7,
-    others=2.3e7,
-    kernels=175,
-    parameters=2.56e7,
-)
 CPU, K80 = {"accelerator": "cpu"}, {"accelerator": "cuda"}
 PRICES = Prices.model_validate({"devices": {"cpu": 0.5, "l4": 0.8, "h100-sxm": 3.8}})
 TERMS = Terms(24.0, 200.0)

@@ -10,25 +10,15 @@ from typing import Any
 
 import pytest
 from pydantic import ValidationError
+from resnet50 import RESNET50
 
 from accelsweep.analyse.analyse import analyse
 from accelsweep.analyse.runs import CellRuns, group
 from accelsweep.core.claims import ClaimFigure, ClaimVerdict, ReportSettings
 from accelsweep.core.findings import ClaimFinding
 from accelsweep.core.prices import Prices
-from accelsweep.core.traits import Traits
 
 RATIOS = {"small": 10.0, "medium": 20.0, "large": 40.0}
-RESNET50 = Traits(
-    flops_convolution=8.2e9,
-    flops_grouped=0,
-    flops_product=4.1e6,
-    flops_attention=0,
-    activations=1.11e7,
-    others=2.3e7,
-    kernels=175,
-    parameters=2.56e7,
-)
 OVER = {"claimed": 20, "mean_over": "workload", "cell": {"accelerator": "cuda"}, "against": {"accelerator": "cpu"}}
 ONTO = {"claimed": 20, "projected": "l4", "cell": {"accelerator": "cpu"}, "against": {"accelerator": "cpu"}}
 

@@ -188,6 +188,7 @@ def test_the_charts_of_both_views_are_drawn(site: Site) -> None:
     expect(page.locator(".js-plotly-plot").first).to_be_visible()
 
 
+@pytest.mark.long  # test_publisher.py reads them from the store; a cell's page, above, is the same page
 def test_a_repeat_shows_its_reason_params_curves_and_artifacts(site: Site) -> None:
     page = site.open()
     site.row(CELL).get_by_role("button").first.click()
@@ -227,6 +228,7 @@ def test_runs_are_filtered_by_a_param(site: Site) -> None:
     until(lambda: {name.partition(" #")[0] for name in site.names()} == found)
 
 
+@pytest.mark.long  # a page of MLflow's own; the charts of both views are drawn above
 def test_two_cells_are_compared_in_a_chart(site: Site) -> None:
     page = site.open()
     for name in (CELL, OTHER):

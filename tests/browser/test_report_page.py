@@ -166,7 +166,7 @@ def test_the_finished_example_looks_as_the_documentation_shows_it(reader, scheme
     assert reader.requests == [example.as_uri()]
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("scheme", ["light", pytest.param("dark", marks=pytest.mark.long)])  # contrast is seen below
 def test_axe_finds_nothing_serious_in_either_theme(reader, report, scheme):
     """Names of charts, contrast, headings, labels and landmarks, as axe-core judges them."""
     for page in (report, *(EXAMPLES / name / "reports" / name / "index.html" for name in ("quickstart", "ladder"))):

@@ -6,23 +6,13 @@ import json
 from dataclasses import replace
 
 import pytest
+from resnet50 import RESNET50
 
 from accelsweep.base.errors import InputError
 from accelsweep.commands.advise import Question, advise_training
 from accelsweep.core.record import Metric, Record
-from accelsweep.core.traits import Traits
 from accelsweep.state.folders import SweepFolder
 
-TRAITS = Traits(
-    flops_convolution=8.2e9,
-    flops_grouped=0,
-    flops_product=4.1e6,
-    flops_attention=0,
-    activations=1.11e7,
-    others=2.3e7,
-    kernels=175,
-    parameters=2.56e7,
-)
 QUESTION = Question(epochs=90, samples=50_000, deadline="24h", budget=200, onto="l4,h100-sxm", prices="cloud")
 
 
@@ -32,7 +22,7 @@ def counted(example_sweep: SweepFolder) -> SweepFolder:
     for path in example_sweep.root.glob("runs/*/record.json"):
         record = Record.read(path)
         metrics = {**record.metrics, "parameters": Metric(value=2.56e7, unit="1")}
-        record.model_copy(update={"traits": TRAITS, "metrics": metrics}).write(path)
+        record.model_copy(update={"traits": RESNET50, "metrics": metrics}).write(path)
     return example_sweep
 
 

@@ -8,6 +8,7 @@ import subprocess
 import sys
 
 import pytest
+from resnet50 import RESNET50
 
 from accelsweep import cli
 from accelsweep.commands.doctor import examine
@@ -18,7 +19,6 @@ from accelsweep.core.findings import Findings
 from accelsweep.core.outcome import Outcome
 from accelsweep.core.plans import Manifest
 from accelsweep.core.record import Record
-from accelsweep.core.traits import Traits
 from accelsweep.drive.answers.all import ANSWERS
 from accelsweep.drive.answers.listed import ListedRun, RunsAnswer
 from accelsweep.drive.finish import finish
@@ -58,22 +58,10 @@ def test_every_answer_has_a_command():
     assert sorted(answer.kind for answer in ANSWERS) == sorted([*MEASURING, *OF_SEVERAL, *COMMANDS])
 
 
-COUNTS = Traits(
-    flops_convolution=8.2e9,
-    flops_grouped=0,
-    flops_product=4.1e6,
-    flops_attention=0,
-    activations=1.11e7,
-    others=2.3e7,
-    kernels=175,
-    parameters=2.56e7,
-)
-
-
 @pytest.mark.parametrize("command", COMMANDS)
 def test_standard_output_is_one_object_of_the_promised_form_and_nothing_else(command, example_sweep):
     for path in example_sweep.root.glob("runs/*/record.json"):  # what advice and projections start from
-        Record.read(path).model_copy(update={"traits": COUNTS}).write(path)
+        Record.read(path).model_copy(update={"traits": RESNET50}).write(path)
     done = accelsweep(command, *COMMANDS[command], "--json", cwd=example_sweep.home)
     assert (done.returncode, done.stderr) == (0, "")
     found = json.loads(done.stdout)

@@ -6,24 +6,13 @@ import json
 from pathlib import Path
 
 import pytest
+from resnet50 import RESNET50
 
 from accelsweep.base.errors import InputError
 from accelsweep.commands.line.price_lists import read_prices
 from accelsweep.commands.project import project_sweep
 from accelsweep.core.record import Record
-from accelsweep.core.traits import Traits
 from accelsweep.state.folders import SweepFolder
-
-TRAITS = Traits(
-    flops_convolution=8.2e9,
-    flops_grouped=0,
-    flops_product=4.1e6,
-    flops_attention=0,
-    activations=1.11e7,
-    others=2.3e7,
-    kernels=175,
-    parameters=2.56e7,
-)
 
 
 def test_an_older_sweep_says_why_there_is_nothing(
@@ -37,7 +26,7 @@ def test_a_counted_sweep_is_projected_onto_the_devices_that_were_asked_for(
     example_sweep: SweepFolder, capsys: pytest.CaptureFixture[str]
 ) -> None:
     for path in example_sweep.root.glob("runs/*/record.json"):
-        Record.read(path).model_copy(update={"traits": TRAITS}).write(path)
+        Record.read(path).model_copy(update={"traits": RESNET50}).write(path)
     project_sweep(example_sweep.home, example_sweep.name, "l4,t4", None, as_json=True)
     answer = json.loads(capsys.readouterr().out)
     assert answer["accelsweep"] == "project"

@@ -9,7 +9,7 @@ import pytest
 from hydra._internal.config_search_path_impl import ConfigSearchPathImpl
 from hydra._internal.hydra import Hydra
 from hydra.core.global_hydra import GlobalHydra
-from omegaconf import OmegaConf, open_dict
+from omegaconf import OmegaConf
 
 from accelsweep.base.errors import InputError
 from accelsweep.base.shipped import config_folders
@@ -87,8 +87,7 @@ def hydra_multirun(folder: Path, overrides: list[str], output: Path) -> list[dic
 
 
 def plain(config) -> dict:
-    with open_dict(config):
-        config.pop("hydra", None)
+    config = OmegaConf.masked_copy(config, [key for key in config if key != "hydra"])
     return OmegaConf.to_container(config, resolve=True)
 
 

@@ -39,12 +39,15 @@ def test_no_key_of_ones_own_is_advised_where_none_is_taken(home):
 
 
 def test_every_key_of_measure_has_its_default_in_the_file():
-    """So a key that only the check knows cannot be. Those of one task stand in a file of their own."""
-    default, frontier = (
-        yaml.safe_load((shipped_root() / f"conf/measure/{name}.yaml").read_text()) for name in ("default", "frontier")
+    """So a key that only the check knows cannot be. Those of one task or of one pass have own files."""
+    default, frontier, operators = (
+        yaml.safe_load((shipped_root() / f"conf/measure/{name}.yaml").read_text())
+        for name in ("default", "frontier", "operators")
     )
     own = frontier.keys() - default.keys() - {"defaults"}
-    assert default.keys() | own == set(Measure.model_fields)
+    asked_for = operators.keys() - {"defaults"}
+    assert default.keys() | own | asked_for == set(Measure.model_fields)
+    assert {Measure.model_fields[key].default for key in asked_for} == {None}
     assert {key: frontier[key] for key in own} == {key: Measure.model_fields[key].default for key in own}
 
 

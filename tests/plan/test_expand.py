@@ -6,7 +6,7 @@ import pytest
 from hydra.core.override_parser.types import Quote, QuotedString
 from hypothesis import HealthCheck, event, given, settings
 from hypothesis import strategies as st
-from omegaconf import OmegaConf, open_dict
+from omegaconf import OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from accelsweep.base.errors import InputError
@@ -40,9 +40,8 @@ override = st.one_of(
 
 
 def whole(composer: Composer, job: tuple[str, ...]) -> dict:
-    config = composer.compose(job)
-    with open_dict(config):
-        config.pop("hydra")
+    found = composer.compose(job)
+    config = OmegaConf.masked_copy(found, [key for key in found if key != "hydra"])
     return OmegaConf.to_container(config, resolve=True, throw_on_missing=True)
 
 

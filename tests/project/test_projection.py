@@ -4,6 +4,7 @@ import math
 from dataclasses import replace
 
 import pytest
+from resnet50 import RESNET50
 
 from accelsweep.base.errors import InputError
 from accelsweep.core.projections import Projected, Room
@@ -15,16 +16,6 @@ from accelsweep.project.parts import FORMS, INFERENCE, TRAINING, TRAINING_32, Fo
 from accelsweep.project.projection import Anchor, Workload, project
 from accelsweep.project.published import published
 
-RESNET50 = Traits(
-    flops_convolution=8.2e9,
-    flops_grouped=0,
-    flops_product=4.1e6,
-    flops_attention=0,
-    activations=1.11e7,
-    others=2.3e7,
-    kernels=175,
-    parameters=2.56e7,
-)
 WORK = Workload(RESNET50, batch=256, optimizer="SGD")
 CPU = Anchor(rate=2.0)
 

@@ -67,7 +67,8 @@ def uri(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.Monk
     return f"sqlite:///{tmp_path / 'mlflow.db'}"
 
 
-@pytest.fixture(scope="session", params=["sqlite", "http"])
+# Through a server all takes five times as long. test_publisher.py publishes to one that holds another sweep, too.
+@pytest.fixture(scope="session", params=["sqlite", pytest.param("http", marks=pytest.mark.long)])
 def published(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> tuple[SweepFolder, str]:
     """The example sweep with findings, published once to each kind of store; tests look at it and change nothing."""
     from accelsweep.publish.publisher import publish

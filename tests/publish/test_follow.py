@@ -114,6 +114,7 @@ def test_runs_appear_while_the_sweep_goes_on_and_the_end_is_a_full_pass(
     assert "RUNNING" not in {entry["status"] for entry in held.values()}
 
 
+@pytest.mark.long  # test_state.py tells what is missing; only here a follower meets it
 def test_a_sweep_that_the_database_has_is_left_alone_until_something_is_missing(
     sweep: SweepFolder, uri: str, read_store: ReadStore, with_findings: Callable[..., Any]
 ) -> None:
@@ -153,6 +154,7 @@ def test_a_run_whose_sweep_was_killed_does_not_stay_running(
     assert held[f"cell:{going.runs[0].rpartition('-r')[0]}"]["status"] == "KILLED"
 
 
+@pytest.mark.long  # test_interrupted.py gives a silent store up; only here a sweep goes on beside it
 def test_a_silent_store_is_told_once_and_costs_the_sweep_nothing(sweep: SweepFolder, tmp_path: Path) -> None:
     going = Sweep(sweep, "http://127.0.0.1:9")
     going.hold(going.runs[0])

@@ -157,6 +157,7 @@ def test_patience_begins_with_the_first_failure_however_long_went_well_before(
     assert publish(sweep, uri, patience_seconds=1.0, tell=lambda _: None).finished == 23
 
 
+@pytest.mark.long  # test_publisher.py publishes again and writes nothing twice; only here the files have moved
 def test_another_machine_that_sees_the_files_elsewhere_catches_up_and_writes_nothing_twice(
     sweep: SweepFolder, server: str, read_store: ReadStore, tmp_path: Path
 ) -> None:
@@ -181,6 +182,7 @@ def test_an_unreachable_store_is_given_up_with_its_password_hidden(sweep: SweepF
     assert not sweep.published.exists()
 
 
+@pytest.mark.long  # the test above hides it as well; only here a server takes it
 def test_a_password_in_the_address_reaches_neither_output_nor_the_state_file(sweep: SweepFolder, server: str) -> None:
     uri = server.replace("http://", "http://me:hunter2@")
     assert "http://***@127.0.0.1" in str(publish(sweep, uri))

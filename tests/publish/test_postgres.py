@@ -42,6 +42,7 @@ def publisher(sweep: SweepFolder, uri: str, *options: str) -> subprocess.Popen[s
     return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
 
 
+@pytest.mark.long  # test_interrupted.py has three at once in SQLite; only here a server's locks part them
 def test_two_publishers_at_once_fill_an_empty_database_with_each_run_once(
     database: Postgres, sweep: SweepFolder, read_store: ReadStore, with_findings: Callable[..., Any]
 ) -> None:
@@ -89,6 +90,7 @@ def test_a_database_stopped_in_the_middle_loses_nothing_and_the_next_command_com
     assert publish(sweep, database.uri).written == 0
 
 
+@pytest.mark.long  # test_follow.py follows into SQLite, the test above stops the database; only here both meet
 def test_a_sweep_is_followed_into_the_database_while_that_is_stopped_and_started(
     database: Postgres, sweep: SweepFolder, read_store: ReadStore
 ) -> None:

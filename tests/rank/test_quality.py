@@ -1,8 +1,10 @@
-"""When the quality phase has trained enough."""
+"""When the quality phase has trained enough, and how it cross-validates."""
 
 from __future__ import annotations
 
+import pytest
 import torch
+from one_rank import BOTH_LOOPS, DIGITS, MEASURE, MLP
 
 from accelsweep.rank.quality import SampleBudget
 
@@ -29,3 +31,17 @@ def test_the_first_loss_that_is_no_number_is_known_afterwards():
     for loss in (1.0, float("nan"), float("inf")):
         budget.step_done(16, torch.tensor(loss))
     assert budget.first_bad_step() == 1
+
+
+@BOTH_LOOPS
+def test_a_cross_validation_in_one_run_finds_the_mean_of_its_folds_as_runs_of_their_own(run, loop):
+    measure = {**MEASURE, "quality_samples": 400, "quality_metric": "val_accuracy"}
+
+    def quality(fold):
+        result = run(loop=loop, model=MLP, data={**DIGITS, "folds": 3, "fold": fold}, measure=measure)
+        return result.metrics["quality"]
+
+    folds, together = [quality(fold).value for fold in range(3)], quality("all")
+    assert together.value == pytest.approx(sum(folds) / 3)
+    assert together.scope == "mean of 3 folds, each: validation set, after 400 training samples"
+    assert len(set(folds)) == 3

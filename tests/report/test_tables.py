@@ -5,10 +5,11 @@ from accelsweep.core.findings import ClaimFinding, Estimate, Verdict
 from accelsweep.core.outcome import Outcome
 from accelsweep.core.prices import PriceUsed
 from accelsweep.core.record import Doubt
-from accelsweep.report import claims, ladder
+from accelsweep.report import claims
 from accelsweep.report.cells import cells_table
 from accelsweep.report.content import build_content
 from accelsweep.report.readings import absent_metrics, cost_words
+from accelsweep.report.series import ladder
 from accelsweep.report.tables import build_tables, doubts_table, environment_table, failures_table, runs_table
 
 

@@ -61,6 +61,7 @@ def test_each_run_had_the_sources_of_its_commit_and_says_which(measured) -> None
     assert len(sources) == 3
 
 
+@pytest.mark.long  # drive/test_versions.py makes lost trees again; only here a sweep goes on with them
 def test_a_deleted_worktree_loses_nothing_and_is_made_again(measured) -> None:
     home, _ = measured
     folder = SweepFolder(home.path, "ab")

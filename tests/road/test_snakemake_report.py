@@ -20,6 +20,7 @@ def test_snakemakes_report_carries_every_figure_with_its_caption(continued):
     assert "An interval wholly right of it is faster" in page
 
 
+@pytest.mark.long  # report/test_write.py leaves what is the user's; only here Snakemake deletes outputs first
 def test_a_file_of_the_users_own_survives_that_the_report_is_made_again(continued):
     mine = continued.path / "reports" / "tiny" / "notes.svg"
     mine.write_text("mine")

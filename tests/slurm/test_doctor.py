@@ -18,6 +18,7 @@ def checks(home: Any, *arguments: str) -> tuple[int, dict[str, dict[str, Any]]]:
     return ended.returncode, {check["what"]: check for check in found[first:]}
 
 
+@pytest.mark.long  # the next test offers sizes and runs a job; only here every kind of node has one
 def test_each_size_of_job_is_offered_to_slurm_and_a_job_tells_of_its_node(home):
     code, found = checks(home, "site=kinds", "--job", "3")
     assert code == 0

@@ -16,7 +16,8 @@ pytestmark = pytest.mark.slurm
 TWO_NODES = ("num_nodes=2", "devices=2", "batch_size=16")
 
 
-@pytest.mark.parametrize("loop", ["lightning", pytest.param("raw", marks=pytest.mark.long)])
+@pytest.mark.long  # supervise/test_nodes.py joins the ranks of two nodes; only here srun starts them
+@pytest.mark.parametrize("loop", ["lightning", "raw"])
 def test_one_sweep_compares_one_node_with_two(home, loop):
     """The ranks of both loops are started, found and gathered by the same code; only Lightning knows of nodes."""
     output = home.run("num_nodes=1,2", "devices=2", "batch_size=16", f"loop={loop}")

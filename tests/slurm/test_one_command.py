@@ -53,6 +53,7 @@ def test_a_sweep_goes_through_slurm_to_its_report(home):
     assert home.submitted() == jobs
 
 
+@pytest.mark.long  # plan/test_rules.py sends settings to their kind; only here Slurm has three kinds of node
 def test_one_command_measures_on_three_kinds_of_node_and_tells_them_apart(home):
     """Two kinds of GPU, which the plugin's options ask for in two ways, and nodes without one."""
     kinds = ("accelerator=cpu:plain,cpu:h100,cpu:a100", "+baseline.accelerator=cpu:plain", "site=kinds")
@@ -71,6 +72,7 @@ def test_one_command_measures_on_three_kinds_of_node_and_tells_them_apart(home):
     assert "cpu:a100" in listed
 
 
+@pytest.mark.long  # drive/test_slurm_failures.py reads such words; only here Slurm says them
 def test_a_job_that_slurm_refuses_is_told_in_its_words_in_the_last_line_the_list_and_the_report(home):
     output = home.finished(home.start("site.slurm.partition=nonesuch"), code=1)
     words = "Slurm refused its job (invalid partition specified: nonesuch; "
@@ -100,6 +102,7 @@ class Contained(SmallCNN):
 """
 
 
+@pytest.mark.long  # plan/test_slurm.py and road/test_snakemake_alone.py have one each; only here they meet in Slurm
 def test_snakemake_alone_goes_through_slurm_too_in_the_sites_container_whatever_the_sweep_is_called(home):
     (home.path / "container").write_text(CONTAINER)
     (home.path / "container").chmod(0o755)

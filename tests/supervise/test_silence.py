@@ -164,6 +164,7 @@ def wait_for_a_dead_file_server():
 """
 
 
+@pytest.mark.long  # the tests above end silent runs; only here Lightning and a collective are silent
 @pytest.mark.real
 def test_a_module_that_hangs_alone_or_while_its_peer_waits_in_an_exchange_is_ended(tmp_path: Path) -> None:
     cells = [

@@ -95,6 +95,7 @@ def test_a_run_that_breaks_after_its_results_is_measured_with_a_doubt(supervised
     assert [doubt.code for doubt in supervised.record().doubts] == ["bad_teardown"]
 
 
+@pytest.mark.long  # the test above breaks after its results; only here its 10 s of grace are waited for
 @pytest.mark.real
 def test_a_run_that_hangs_after_its_results_is_ended_and_its_results_count(supervised: Supervised) -> None:
     supervised.plan("linger", limits=_ONE_TRY)

@@ -14,7 +14,7 @@ from omegaconf import OmegaConf
 from accelsweep.base.errors import InputError, Unsupported
 from accelsweep.rank.loops.raw_data import mover
 from accelsweep.workloads.loading.finite import FiniteData
-from accelsweep.workloads.loading.rows import Items, Tensors
+from accelsweep.workloads.loading.rows import Excerpt, Items, Tensors
 from accelsweep.workloads.models import SmallCNN
 
 DATA = Path(__file__).parents[2] / "conf" / "data"
@@ -146,6 +146,47 @@ def test_the_folds_hold_out_every_sample_once():
     assert sorted(held_out) == list(range(50))
     with pytest.raises(InputError, match=r"data\.fold=4 is none of the 4 folds"):
         Pictures(**PLAIN, folds=4, fold=4).setup("fit")
+
+
+@pytest.mark.parametrize("kind", [Pictures, Files])
+@pytest.mark.parametrize("placement", ["loader", "resident"])
+def test_one_fold_after_the_other_is_held_out_of_a_set_that_is_read_once(kind, placement):
+    read = []
+
+    class Counting(kind):
+        def read(self):
+            read.append(1)
+            return super().read()
+
+    together = Counting(**PLAIN, folds=4, fold="all", placement=placement)
+    together.setup("fit")
+    for fold in range(4):
+        alone = kind(**PLAIN, folds=4, fold=fold, placement=placement)
+        assert same(trained_on(together), trained_on(alone))
+        assert same(together.val_dataloader(), alone.val_dataloader())
+        assert together.epoch_samples == alone.epoch_samples
+        assert together.next_fold() is (fold < 3)
+    assert read == [1]
+
+
+def test_a_part_of_a_set_in_memory_is_no_copy():
+    whole = Tensors(torch.arange(10.0))
+    part = Excerpt(whole, torch.tensor([7, 3]))
+    assert len(part) == 2
+    assert part.take(torch.tensor([1]))[0].tolist() == [3.0]
+    assert part.to(CPU).tensors[0].data_ptr() == whole.tensors[0].data_ptr()
+
+
+def test_all_folds_need_their_number_and_a_set_that_is_not_divided_already():
+    with pytest.raises(InputError, match=r"data\.fold=all .* set data\.folds"):
+        Pictures(**PLAIN, fold="all").setup("fit")
+
+    class Divided(Pictures):
+        def read(self):
+            return Pictures.read(Pictures(**PLAIN))
+
+    with pytest.raises(InputError, match=r"data\.fold=all: this set has a validation set of its own"):
+        Divided(**PLAIN, folds=4, fold="all").setup("fit")
 
 
 def test_the_set_is_read_once_and_its_size_is_known_then():

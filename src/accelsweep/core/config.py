@@ -89,7 +89,8 @@ Node = dict[str, Any]
 class Measure(BaseModel):
     """How a run is measured. Sizes are steps, training samples on all devices together, and seconds.
 
-    None leaves a phase out (`probe_steps`, `quality_samples`) or removes a bound (`max_samples`, `rank_memory_bytes`).
+    None leaves a phase out (`probe_steps`, `matmul_steps`, `quality_samples`) or removes a bound (`max_samples`,
+    `rank_memory_bytes`).
     `headroom` is the share of the free memory that a search for the largest batch keeps free. The search ends at
     `max_batch`, or where it knows the batch to `batch_resolution`, a share of it. All three are per rank.
     """
@@ -102,6 +103,7 @@ class Measure(BaseModel):
     min_seconds: Seconds
     max_steps: Count
     probe_steps: Count | None = None
+    matmul_steps: Count | None = None
     fake_loader: StrictBool = False
     quality_samples: Count | None = None
     quality_metric: StrictStr | None = None

@@ -17,7 +17,7 @@ from accelsweep.core.claims import ClaimVerdict
 from accelsweep.core.external import RowBeside
 from accelsweep.core.outcome import Outcome
 from accelsweep.core.prices import PriceUsed
-from accelsweep.core.profiles import ProfileFinding
+from accelsweep.core.profiled.profiles import ProfileFinding
 from accelsweep.core.projections import Elsewhere, Range
 from accelsweep.core.record import Doubt
 
@@ -231,6 +231,47 @@ class ScalingPoint(Frozen):
     efficiency: Estimate | None
 
 
+class LawForm(StrEnum):
+    """What the intervals of a scaling law support: which of its two numbers are told apart from 0, or why none is."""
+
+    ideal = "not told apart from ideal scaling"
+    amdahl = "Amdahl's law"
+    universal = "universal law"
+    beyond = "better than ideal scaling"
+    undecided = "undecided"
+    disturbed = "disturbed"
+
+
+class DeviceCount(Frozen):
+    """A whole number of devices by a law, with its interval; None where the law has no such end."""
+
+    value: int | None
+    low: int | None
+    high: int | None
+
+
+class ScalingLaw(Frozen):
+    """Gunther's universal scalability law of a scaling series: rate = n / (1 + s (n - 1) + k n (n - 1)), times one's.
+
+    `contention` is s, `coherency` is k, `devices` are the numbers of devices that were measured. `pays` is the last
+    device that adds at least half of what one alone does, `peak` the number beyond which the rate falls; None, with the
+    `reason`, where `form` forbids to conclude. `misfit` is the largest relative distance of a mean rate from the law,
+    and `speedups` are the law's own, over the fewest of the `devices`.
+    """
+
+    series: str
+    kind: str
+    devices: tuple[int, ...]
+    form: LawForm
+    contention: Estimate
+    coherency: Estimate
+    misfit: float
+    speedups: tuple[float, ...]
+    pays: DeviceCount | None = None
+    peak: DeviceCount | None = None
+    reason: str = ""
+
+
 class BatchCurve(Frozen):
     """Cells that differ in batch size only, smallest first: where the rate stops to grow, and where memory ends.
 
@@ -331,7 +372,8 @@ class Findings(Document):
     were made of, where there are several; runs are then named SWEEP/RUN. `looks` are the numbers of blocks after which
     verdicts decided about more of them, empty where the number was fixed. `elsewhere` holds
     projections, which are no findings; None where there is nothing to project. `external` are rows of others beside
-    merged sweeps, which are no findings either. `profiles` stand beside the measured numbers and are none of them.
+    merged sweeps, which are no findings either. `laws` are those of the scaling series with enough numbers of devices.
+    `profiles` stand beside the measured numbers and are none of them.
     """
 
     kind: ClassVar[str] = "findings"
@@ -376,9 +418,10 @@ class Findings(Document):
     looks: tuple[int, ...] = ()
     elsewhere: Elsewhere | None = None
     external: tuple[RowBeside, ...] = ()
+    laws: tuple[ScalingLaw, ...] = ()
     profiles: tuple[ProfileFinding, ...] = ()
 
     def body(self) -> dict[str, Any]:
         """Return the contents as plain data; those of a fixed number of blocks are what they always were."""
-        late = {name for name in ("looks", "external", "profiles") if not getattr(self, name)}
+        late = {name for name in ("looks", "external", "laws", "profiles") if not getattr(self, name)}
         return self.model_dump(mode="json", exclude=late or None)

@@ -81,6 +81,14 @@ METRICS: dict[str, Meaning] = {
         "B", "What a rank could take, `measure.headroom` left free; its scope names the limit."
     ),
     "peak_rank_bytes": Meaning("B", "Peak of the fullest rank with the largest batch that fits."),
+    # boosted trees
+    "row_rounds_per_second": Meaning(
+        "row rounds/s", "Rows times rounds of the window's fits, per second; `boosting` only, where each is a sample."
+    ),
+    "boosting_rounds": Meaning("rounds", "Rounds of one fit, as the trained model counts them."),
+    "prepare_seconds": Meaning(
+        "s", "Time in which rows are brought into the library's form, before the window; absent where fits do it."
+    ),
     # memory and energy
     "peak_memory_reserved_bytes": Meaning("B", "Peak of the memory that torch reserved on the fullest device."),
     "peak_memory_allocated_bytes": Meaning("B", "Peak of torch's allocator on the fullest device."),
@@ -97,6 +105,9 @@ METRICS: dict[str, Meaning] = {
     ),
     "mfu": Meaning("1", "`model_flops_per_second` over the measured ceiling of all devices."),
     "mfu_of_datasheet": Meaning("1", "`model_flops_per_second` over the datasheet's dense peak of all devices."),
+    "matmul_time_share": Meaning(
+        "1", "Share of a step's time in matrix products, convolutions and recurrent layers; from a profiled pass."
+    ),
     # the probe pass
     "data_wait_share": Meaning("1", "Share of a step that waits for data."),
     "host_to_device_share": Meaning("1", "Share of a step that copies the batch to the device."),

@@ -12,9 +12,10 @@ from accelsweep.core.plans import Manifest
 from accelsweep.core.tasks import TITLES
 from accelsweep.drive.console import Listing, Marked, say, show
 from accelsweep.drive.looks import look_of
-from accelsweep.report import claims, ladder
+from accelsweep.report import claims
 from accelsweep.report import format as fmt
 from accelsweep.report.format import bare_text, in_about, ratio_text, unit_word
+from accelsweep.report.series import ladder
 from accelsweep.state.folders import SweepFolder
 from accelsweep.state.halts import reasons_not_run
 

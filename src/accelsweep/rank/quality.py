@@ -2,7 +2,8 @@
 
 It is apart from the timed window, whose steps are as many as fit into some seconds. In the window a faster cell would
 train on more samples and look better. Here every cell trains on the same number, with the repeat's seed, so that
-quality pairs by seed.
+quality pairs by seed. Data that hold out one part after the other make it a cross-validation: a fresh module for each
+part, and the set read and placed once.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from accelsweep.measure.losses import Losses, first_not_finite
 from accelsweep.rank.errors import Diverged
 from accelsweep.rank.loops.make import make_loop
 from accelsweep.rank.spec import RunSpec
+from accelsweep.workloads.loading.finite import FiniteData
 
 
 class SampleBudget:
@@ -56,17 +58,41 @@ def measure_quality(spec: RunSpec, clock: Clock = monotonic) -> QualityPhase:
     samples, name = spec.config.measure.quality_samples, spec.config.measure.quality_metric or "quality"
     if samples is None:
         return QualityPhase(_absent(name, "not asked for: measure.quality_samples is null"), {})
-    began = clock()
-    loop = make_loop(spec)
-    budget = SampleBudget(samples, spec.world_size, loop.accumulate)
-    loop.drive(budget)
-    bad = budget.first_bad_step()
-    if bad is not None:
-        raise Diverged(f"the loss was not finite at step {bad} of the quality phase")
-    validated = loop.validate()
+    began, fold = clock(), _Fold(spec, samples)
+    folds = [fold]
+    while _next_fold(fold.data):
+        fold = _Fold(spec, samples, fold.data)
+        folds.append(fold)
+    validated = None if fold.validated is None else _means([each.validated or {} for each in folds])
+    after = f"validation set, after {fold.seen} training samples"
+    scope = after if len(folds) == 1 else f"mean of {len(folds)} folds, each: {after}"
     seconds = Metric(value=clock() - began, unit="s", scope="rank 0", provenance="clock")
-    logged = loop.logged | (validated or {})
-    return QualityPhase({"quality": _quality(name, validated, budget.seen), "quality_seconds": seconds}, logged)
+    metrics = {"quality": _quality(name, validated, scope), "quality_seconds": seconds}
+    return QualityPhase(metrics, _means([each.logged for each in folds]))
+
+
+class _Fold:
+    """The training of a fresh module on `samples`, and its validation; `data` is that of the fold before."""
+
+    def __init__(self, spec: RunSpec, samples: int, data: Any = None) -> None:
+        loop = make_loop(spec)
+        budget = SampleBudget(samples, spec.world_size, loop.accumulate)
+        loop.drive(budget, data=data)
+        bad = budget.first_bad_step()
+        if bad is not None:
+            raise Diverged(f"the loss was not finite at step {bad} of the quality phase")
+        self.validated = loop.validate()
+        self.logged = loop.logged | (self.validated or {})
+        self.data, self.seen = loop.data, budget.seen
+
+
+def _next_fold(data: Any) -> bool:
+    """Let `data` hold out its next part; False where it has no further one."""
+    return isinstance(data, FiniteData) and data.next_fold()
+
+
+def _means(folds: list[dict[str, float]]) -> dict[str, float]:
+    return {name: sum(fold[name] for fold in folds) / len(folds) for name in folds[0]}
 
 
 def _absent(name: str, reason: str) -> dict[str, Metric]:
@@ -76,8 +102,7 @@ def _absent(name: str, reason: str) -> dict[str, Metric]:
     }
 
 
-def _quality(name: str, validated: dict[str, float] | None, seen: int) -> Metric:
-    scope = f"validation set, after {seen} training samples"
+def _quality(name: str, validated: dict[str, float] | None, scope: str) -> Metric:
     if validated is None:
         reason = "the data or the module has no validation loop"
     elif name not in validated:

@@ -22,6 +22,7 @@ OPTIONAL: tuple[tuple[str, tuple[str, ...]], ...] = (
     ("p99 latency at half load", ("half_load_query_seconds_p99",)),
     ("Queries in a batch", ("answered_together",)),
     ("Full batches, without a load", ("batch_samples_per_second",)),
+    ("Preparing the rows", ("prepare_seconds",)),
     ("FLOP/s", ("flops_per_second",)),
     ("Bytes/s", ("bytes_per_second",)),
     ("Memory", MEMORY_METRICS),

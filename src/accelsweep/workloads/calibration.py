@@ -67,6 +67,25 @@ class TimedStep(pl.LightningModule):
         self.log("val_accuracy", self.weight.detach().sum(), batch_size=len(batch), sync_dist=True)
 
 
+class TimedNetwork(nn.Module):
+    """A layer from `features` inputs to `classes` logits, whose call takes `seconds` and no processor.
+
+    So two of them in one process do not disturb each other, like two devices.
+    """
+
+    def __init__(self, seconds: float, features: int = 8, classes: int = 4) -> None:
+        """`seconds` are those of one call in training or evaluation; a backward pass takes none."""
+        super().__init__()
+        self.layer = nn.Linear(features, classes)
+        self._seconds = seconds
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        """Sleep, then answer `inputs` (samples, features)."""
+        time.sleep(self._seconds)
+        answers: Tensor = self.layer(inputs)
+        return answers
+
+
 class _Waiting(IterableDataset[Tensor]):
     def __init__(self, batch_size: int, seconds: float, batches: int | None) -> None:
         self._batch, self._seconds, self._batches = torch.full((batch_size, 1), 0.1), seconds, batches

@@ -47,8 +47,10 @@ class Noise(FiniteData):
         return self._stands_for
 
     def read(self) -> tuple[Rows, Rows]:
-        """Draw the set from the run's seed."""
+        """Draw the set from the run's seed. Without folds some of the training rows are the validation set."""
         rows = Tensors(*self.drawn(self._samples, torch.Generator().manual_seed(self.seed)))
+        if self._folds is not None:
+            return self.split(rows)
         return rows, rows.subset(torch.arange(min(len(rows), VALIDATION_BATCH)))
 
     def drawn(self, count: int, generator: torch.Generator) -> tuple[Tensor, Tensor]:

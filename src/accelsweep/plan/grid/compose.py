@@ -11,6 +11,7 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -36,6 +37,8 @@ from accelsweep.plan.grid.hydra_keys import refuse_launcher, refuse_variables
 CONFIG_NAME = "config"
 MOST_CELLS = 100_000
 """A grid larger than this is taken for a typing error and refused before it fills the memory."""
+FEW = 4
+"""So many composed jobs are kept: the first job is asked for again and again, and Hydra takes a tenth of a second."""
 
 _BASIC_SWEEPER = "hydra._internal.core_plugins.basic_sweeper.BasicSweeper"
 _HYDRA_ERRORS = (
@@ -83,6 +86,7 @@ class Composer:
         self._groups: dict[str, bool] = {}
         self._hydra_lines: tuple[str, ...] = ()
         self._masters: dict[tuple[str, ...], DictConfig] = {}
+        self._composed = lru_cache(FEW)(self._read_only)
 
     def parse(self, line: str) -> Override:
         """Return the parsed override; raise InputError if it is not in Hydra's grammar."""
@@ -101,18 +105,16 @@ class Composer:
         return self._groups[key] and not isinstance(override.value(), dict)
 
     def compose(self, lines: Sequence[str]) -> DictConfig:
-        """Compose one job through Hydra, `hydra` node included; raise InputError for anything that is wrong."""
-        return self._load((*self._hydra_lines, *lines), RunMode.RUN)
+        """Compose one job through Hydra, read-only, `hydra` node included; raise InputError for what is wrong."""
+        return self._composed((*self._hydra_lines, *lines), RunMode.RUN)
 
     def master(self, overrides: Sequence[str]) -> DictConfig:
         """Compose what `--multirun` reads before it sweeps, read-only; sweeping overrides are left out of it."""
         refuse_launcher([self.parse(line) for line in overrides])
         self._hydra_lines = tuple(line for line in overrides if self.parse(line).is_hydra_override())
         if (key := tuple(overrides)) not in self._masters:  # a composition takes Hydra a tenth of a second
-            master = self._load(overrides, RunMode.MULTIRUN)
+            master = self._read_only(key, RunMode.MULTIRUN)
             refuse_variables(master)
-            OmegaConf.set_readonly(master, True)
-            OmegaConf.set_readonly(master.hydra, True)
             self._masters[key] = master
         return self._masters[key]
 
@@ -147,6 +149,12 @@ class Composer:
         with self._explained((override.input_line or "",)):
             return sum(1 for _ in itertools.islice(override.sweep_iterator(), MOST_CELLS + 1))
         raise AssertionError("unreachable: errors leave the block above")
+
+    def _read_only(self, lines: tuple[str, ...], mode: RunMode) -> DictConfig:
+        config = self._load(lines, mode)
+        for node in (config, config.hydra):
+            OmegaConf.set_readonly(node, True)
+        return config
 
     def _load(self, lines: Sequence[str], mode: RunMode) -> DictConfig:
         with self._explained(lines):

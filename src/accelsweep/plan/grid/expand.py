@@ -8,7 +8,6 @@ to the same configs.
 
 from __future__ import annotations
 
-import copy
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -16,7 +15,7 @@ from functools import partial
 from typing import Any, Literal
 
 from hydra.core.override_parser.types import Override, OverrideType
-from omegaconf import AnyNode, OmegaConf, open_dict
+from omegaconf import AnyNode, OmegaConf
 
 from accelsweep.base.errors import InputError
 from accelsweep.base.lookup import ABSENT, looked_up
@@ -191,14 +190,10 @@ class _Base:
         self.choices = dict(config.hydra.runtime.choices)
         added = [composer.parse(line) for line in lines]
         self.added = frozenset(o.key_or_group.split(".")[0] for o in added if o.is_add() or o.is_force_add())
-        with open_dict(config):
-            del config["hydra"]
-        self._whole = config
-        self._science = copy.deepcopy(config)
-        with open_dict(self._science):
-            for key in PLAN_KEYS & set(self._science):
-                del self._science[key]
-        raw = dict(nodes(config))
+        ours = [str(key) for key in config if key != "hydra"]
+        self._whole = OmegaConf.masked_copy(config, ours)
+        self._science = OmegaConf.masked_copy(config, [key for key in ours if key not in PLAN_KEYS])
+        raw = dict(nodes(self._whole))
         self.leaves = {key for key, node in raw.items() if type(node) is AnyNode}
         self._interpolations = {key: str(node._value()) for key, node in raw.items() if node._is_interpolation()}
         self._referred = referred_words(self._interpolations.values())

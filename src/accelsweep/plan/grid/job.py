@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from omegaconf import OmegaConf, open_dict
+from omegaconf import OmegaConf
 
 from accelsweep.base.shipped import config_folders
 from accelsweep.plan.grid.compose import Composer
@@ -16,6 +16,4 @@ def composed_yaml(home: Path, overrides: Sequence[str]) -> str:
     """Return the composed config: YAML, interpolations unresolved, one value per key. Raises InputError."""
     composer = Composer(config_folders(home))
     config = composer.compose(with_own_targets(composer, overrides))
-    with open_dict(config):
-        del config["hydra"]
-    return OmegaConf.to_yaml(config)
+    return OmegaConf.to_yaml(OmegaConf.masked_copy(config, [str(key) for key in config if key != "hydra"]))

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 GROUPS = ("model", "data", "optimizer")
 OURS = "accelsweep."
+_BELOW = tuple(f"{group}." for group in GROUPS)
 OWN = "own"
 """The file `conf/GROUP/own.yaml`: a `_target_` that the user must give, and none of its arguments."""
 
@@ -32,6 +33,8 @@ def with_own_targets(composer: Composer, overrides: Sequence[str]) -> tuple[str,
     """
     given = {line: composer.parse(line) for line in overrides}
     choices = [line for line, override in given.items() if composer.is_group_choice(override)]
+    if not any(override.key_or_group.startswith(_BELOW) for override in given.values()):
+        choices = list(overrides)  # none can be refused for a class's missing key: this is the composition of the plan
     targets = [override.key_or_group for override in given.values() if _is_target(override)]
     master = composer.master(choices)
     own = [f"{group}={OWN}" for group in GROUPS if _replaced(composer, master, targets, group)]

@@ -12,15 +12,29 @@ from accelsweep.core.tasks import RATES_OF
 from accelsweep.plan.refusals.wording import FileOf
 
 KERNELS = "accelsweep.workloads.kernels."
+TREES = "accelsweep.workloads.boosting."
 OURS = "accelsweep.workloads."
 
 _FRONTIER = ("measure.headroom", "measure.max_batch", "measure.batch_resolution", "measure.rank_memory_bytes")
 _WINDOW = ("measure.warmup_steps", "measure.min_steps", "measure.max_steps", "measure.min_seconds")
 _GOAL = ("measure.target", "measure.max_samples", "measure.validate_every_samples")
-_QUALITY = ("measure.quality_samples", "measure.quality_metric", "measure.quality_better", "measure.probe_steps")
+_QUALITY = (
+    "measure.quality_samples",
+    "measure.quality_metric",
+    "measure.quality_better",
+    "measure.probe_steps",
+    "measure.matmul_steps",
+)
 
 _LOAD = ("serving.latency_ms", "serving.latency_percentile", "serving.max_wait_ms", "serving.workers")
 _ANSWERS = ("measure.scenario", "serving")
+_DELIVERY = ("data.placement", "data.preprocess", "data.num_workers", "data.prefetch_factor")
+
+_WITHOUT_LOOP = {
+    "inference": "does not train",
+    "kernels": "does not train",
+    "boosting": "lets a library train",
+}
 
 UNUSED_BY: dict[str, tuple[str, ...]] = {
     "train_throughput": (*_GOAL, *_FRONTIER, *_ANSWERS),
@@ -32,6 +46,10 @@ UNUSED_BY: dict[str, tuple[str, ...]] = {
         *(*_ANSWERS, *_GOAL, *_QUALITY, *_FRONTIER),
     ),
     "memory_frontier": ("batch_size", *_ANSWERS, *_GOAL, *_QUALITY, *_WINDOW),
+    "boosting": (
+        *("optimizer", "trainer", "batch_size", "precision", "measure.fake_loader", *_DELIVERY),
+        *(*_ANSWERS, *_GOAL, *_QUALITY, *_FRONTIER[:-1]),
+    ),
 }
 """Work (`CellConfig.work`) -> the keys, with all below them, that change nothing in its measurement."""
 
@@ -49,10 +67,12 @@ def refuse_unfit(config: CellConfig, rate: str | None, file_of: FileOf) -> None:
         )
     if task == "time_to_accuracy":
         _refuse_aimless(measure, file_of)
-    if task in ("inference", "kernels") and config.loop != "lightning":
+    if config.data_target.startswith(OURS) and config.data.get("fold") == "all":
+        _refuse_folds_alone(config)
+    if task in ("inference", "kernels", "boosting") and config.loop != "lightning":
         raise InputError(
-            f"loop={config.loop} names another training loop, and task={task} does not train: leave loop out; look "
-            f"in {file_of('loop')}"
+            f"loop={config.loop} names another training loop, and task={task} {_WITHOUT_LOOP[task]}: leave loop out; "
+            f"look in {file_of('loop')}"
         )
     if task == "inference" and measure.scenario == "single_stream" and config.batch_size != 1:
         raise InputError(
@@ -72,6 +92,25 @@ def refuse_unfit(config: CellConfig, rate: str | None, file_of: FileOf) -> None:
         )
     if task != "kernels" and target.startswith(KERNELS):
         raise InputError(f"{target} is a kernel, which has nothing to train: set task=kernels with it")
+    _refuse_unfit_trees(config, file_of)
+
+
+def _refuse_unfit_trees(config: CellConfig, file_of: FileOf) -> None:
+    target, metric = config.model_target, config.measure.quality_metric
+    if config.task != "boosting":
+        if target.startswith(TREES):
+            raise InputError(f"{target} grows trees, which has no training step: set task=boosting with it")
+        return
+    if target.startswith(OURS) and not target.startswith(TREES):
+        raise InputError(
+            f"task=boosting grows trees, and {target} is a network or a kernel: take model=xgboost, model=lightgbm or "
+            "model=hist_gradient_boosting"
+        )
+    if metric != "AUC" or config.measure.better != "max":
+        raise InputError(
+            f"task=boosting measures the area under the curve of held-out rows, and measure.quality_metric={metric}"
+            f" is another quality: take measure=boosting; look in {file_of('measure.quality_metric')}"
+        )
 
 
 def _named(config: CellConfig) -> str:
@@ -90,6 +129,14 @@ def refuse_idle_axes(axes: Sequence[Mapping[str, Any]], tasks: Sequence[str]) ->
                 f"{key} has several values, and task={' and task='.join(dict.fromkeys(tasks))} does not use it: all "
                 "of its settings would measure the same. Give it one value"
             )
+
+
+def _refuse_folds_alone(config: CellConfig) -> None:
+    if config.task != "train_throughput" or config.measure.quality_samples is None:
+        raise InputError(
+            "data.fold=all trains and validates a module for each fold, on measure.quality_samples samples: set them, "
+            "and leave task at train_throughput"
+        )
 
 
 def _refuse_aimless(measure: Measure, file_of: FileOf) -> None:

@@ -22,6 +22,7 @@ from accelsweep.rank.loops.phases import PhaseProfiler
 from accelsweep.rank.loops.raw_data import epoch_samples
 from accelsweep.rank.loops.raw_device import refuse_absent
 from accelsweep.rank.loops.run_trainer import RunTrainer, leave_out_endings, most_steps
+from accelsweep.rank.loops.side_by_side import NAME, register
 from accelsweep.rank.loops.step_callback import StepCallback
 from accelsweep.rank.loops.trainer_device import settings_for
 from accelsweep.rank.process import RankPlace, join_group, seed_all
@@ -40,7 +41,7 @@ class LightningLoop:
         self.name = "lightning"
         self._callback = StepCallback(spec.config.batch_size, Pulse(spec.pulse(RankPlace.of(spec).rank)))
         self._trainer = _build_trainer(spec, self._callback)
-        self._data: pl.LightningDataModule | None = None
+        self.data: pl.LightningDataModule | None = None
         self.device = self._trainer.strategy.root_device
         self.precision = str(self._trainer.precision)
         self.strategy = _strategy_name(self._trainer)
@@ -64,7 +65,7 @@ class LightningLoop:
     @property
     def epoch_samples(self) -> int | None:
         """The samples of one pass over the training set."""
-        return epoch_samples(self._data, self._trainer.train_dataloader)
+        return epoch_samples(self.data, self._trainer.train_dataloader)
 
     @property
     def loss_scale(self) -> LossScale:
@@ -83,19 +84,19 @@ class LightningLoop:
         self._without_exchange.enter_context(model.no_sync())
         return True
 
-    def drive(self, listener: Listener, examiner: Examiner | None = None) -> None:
+    def drive(self, listener: Listener, examiner: Examiner | None = None, data: Any = None) -> None:
         """Train a fresh module, seeded by the run, until `listener` or `examiner` has enough."""
         seed = self._spec.run.seed
         seed_all(seed)
         module = build_module(self._spec.config.raw, self._spec.axes)
         leave_out_endings(module)
-        self._data = build_training_data(self._spec.config.raw, seed, self.device, module)
+        self.data = build_training_data(self._spec.config.raw, seed, self.device, module, data)
         self._callback.listener, self._callback.examiner = listener, examiner
         if examiner is not None:
             self._trainer.limit_val_batches = 1.0
             self._trainer.val_check_interval = examiner.every_steps
             self._trainer.check_val_every_n_epoch = None  # so that the interval counts steps across epochs
-        self._trainer.fit(module, datamodule=self._data)
+        self._trainer.fit(module, datamodule=self.data)
         self._callback.check_ending(module)
         self.learning_rate = learning_rate_of(self._trainer.optimizers)
         self.optimizer = ", ".join(type(optimizer).__name__ for optimizer in self._trainer.optimizers) or "none"
@@ -106,7 +107,7 @@ class LightningLoop:
         self._trainer.limit_val_batches = 1.0
         module = self._trainer.lightning_module
         try:
-            found = self._trainer.validate(module, datamodule=self._data, verbose=False)
+            found = self._trainer.validate(module, datamodule=self.data, verbose=False)
         except MisconfigurationException as error:
             if "validation_step" in str(error) or "val_dataloader" in str(error):
                 return None
@@ -125,7 +126,7 @@ def _strategy_name(trainer: pl.Trainer) -> str:
     return _NAMES.get(type(trainer.strategy).__name__, type(trainer.strategy).__name__)
 
 
-_NAMES = {"SingleDeviceStrategy": "single_device", "DDPStrategy": "ddp", "FSDPStrategy": "fsdp"}
+_NAMES = {"SingleDeviceStrategy": "single_device", "DDPStrategy": "ddp", "FSDPStrategy": "fsdp", "SideBySide": NAME}
 
 
 class _RanksStartedAlready(LightningEnvironment):
@@ -139,6 +140,7 @@ def _build_trainer(spec: RunSpec, callback: pl.Callback) -> pl.Trainer:
     config, place = spec.config, RankPlace.of(spec)
     refuse_absent(config.accelerator)
     settings = _trainer_settings(config.trainer)
+    register()
     by_name = isinstance(settings.get("strategy", "auto"), str)
     settings = settings_for(config.accelerator, config.precision, place, settings)
     if by_name:

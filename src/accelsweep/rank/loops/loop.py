@@ -89,10 +89,15 @@ class Loop(ModuleDriver, Protocol):
     def loss_scale(self) -> LossScale:
         """The results of loss scaling since training began."""
 
-    def drive(self, listener: Listener, examiner: Examiner | None = None) -> None:
+    @property
+    def data(self) -> Any:
+        """The data module of the training; None before there was one."""
+
+    def drive(self, listener: Listener, examiner: Examiner | None = None, data: Any = None) -> None:
         """Train a fresh module, seeded by the run, until `listener` or `examiner` has enough.
 
-        Raises the errors of the user's code; InputError where there is an examiner and nothing to validate with.
+        `data` is that of another loop, to be used again; None builds the config's. Raises the errors of the user's
+        code; InputError where there is an examiner and nothing to validate with.
         """
 
     def validate(self) -> dict[str, float] | None:

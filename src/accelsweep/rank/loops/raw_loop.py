@@ -83,20 +83,20 @@ class RawLoop:
         self._without_exchange.enter_context(self._parallel.no_sync())
         return True
 
-    def drive(self, listener: Listener, examiner: Examiner | None = None) -> None:
+    def drive(self, listener: Listener, examiner: Examiner | None = None, data: Any = None) -> None:
         """Train a fresh module, seeded by the run, until `listener` or `examiner` has enough."""
         seed_all(self._spec.run.seed)
         config = self._spec.config
         self.module = build_module(config.raw, self._spec.axes)
         refuse_hooks(self.module)
         self._log.listen_to(self.module)
-        self._data = build_training_data(config.raw, self._spec.run.seed, self.device, self.module)
-        do_without_trainer(self.module, self._data, self._place, config.num_nodes)
-        set_up(self._data, self.module, self._place)
+        self.data = build_training_data(config.raw, self._spec.run.seed, self.device, self.module, data)
+        do_without_trainer(self.module, self.data, self._place, config.num_nodes)
+        set_up(self.data, self.module, self._place)
         self.module.to(self.device, CAST.get(self.precision, torch.float32)).train()
-        self._move = mover(self.module, self._data, self.device, CAST.get(self.precision))
-        self._loader = loader = one_loader(self._data.train_dataloader(), self._place)
-        self.epoch_samples = epoch_samples(self._data, loader)
+        self._move = mover(self.module, self.data, self.device, CAST.get(self.precision))
+        self._loader = loader = one_loader(self.data.train_dataloader(), self._place)
+        self.epoch_samples = epoch_samples(self.data, loader)
         if examiner is not None and not self._validates():
             raise InputError(NO_VALIDATION)
         parts, batches = self._parts(_Step(self.module)), endless(loader, self.epoch_ends, self._pulse)
@@ -109,7 +109,7 @@ class RawLoop:
 
     def validate(self) -> dict[str, float] | None:
         """Return the values that the trained module logs over the validation set; None where the data has none."""
-        loader = self._data.val_dataloader() if self._validates() else []
+        loader = self.data.val_dataloader() if self._validates() else []
         if loader == []:
             return None
         if not isinstance(loader, DataLoader):
@@ -124,7 +124,7 @@ class RawLoop:
         return self.logged
 
     def _validates(self) -> bool:
-        has_data = type(self._data).val_dataloader is not pl.LightningDataModule.val_dataloader
+        has_data = type(self.data).val_dataloader is not pl.LightningDataModule.val_dataloader
         return has_data and type(self.module).validation_step is not pl.LightningModule.validation_step
 
     def _examined(self, examiner: Examiner) -> bool:

@@ -10,6 +10,7 @@ from accelsweep.rank.account import Account
 from accelsweep.rank.counting import count_operations, count_traits
 from accelsweep.rank.loops.loop import Loop
 from accelsweep.rank.loops.make import make_loop
+from accelsweep.rank.matmul import matmul_share
 from accelsweep.rank.measuring import Measurement
 from accelsweep.rank.probing import probe, release
 from accelsweep.rank.process import RankPlace
@@ -49,11 +50,13 @@ class TrainThroughput:
             self._logged = loop.logged
 
     def after(self, account: Account) -> None:
-        """Probe, count and compare with the ceiling; then measure the quality."""
+        """Probe, profile, count and compare with the ceiling; then measure the quality."""
         release(self._device)
         probed = probe(self._spec, account.metrics["step_seconds"].value or math.inf)
         account.breakdown = probed.breakdown
         account.metrics |= probed.metrics
+        release(self._device)
+        account.metrics |= matmul_share(self._spec)
         release(self._device)
         rate, effective = account.metrics["samples_per_second"].value, account.effective
         if self._place.rank == 0 and effective is not None and rate is not None:

@@ -13,7 +13,7 @@ from accelsweep.report.figures.figure import ROW_PIXELS, ROWS, Chart, Figure, Ro
 from accelsweep.report.figures.ratios import ratio_domain, ratio_ticks
 from accelsweep.report.figures.reach import arrows, clipped
 from accelsweep.report.figures.theme import Palette
-from accelsweep.report.ladder import step_words
+from accelsweep.report.series.ladder import step_words
 
 COLUMNS = ("ladder", "hardware", "step", "cell", "ratio", "low", "high", "confidence", "count", "gain", "reason")
 MOST_LADDERS = 8

@@ -16,6 +16,8 @@ from torch.utils.data import DataLoader, IterableDataset
 
 from accelsweep.measure.samples import stated_size
 from accelsweep.workloads.building.build import build_data
+from accelsweep.workloads.distillation import Distillation
+from accelsweep.workloads.loading.look_ahead import show_ahead
 from accelsweep.workloads.loading.repeated import repeat_rows
 from accelsweep.workloads.loading.stream import loader_of
 from accelsweep.workloads.module_data import ModuleData
@@ -31,19 +33,30 @@ class _Again(IterableDataset[Any]):
 
 
 def build_training_data(
-    config: Mapping[str, Any], seed: int, device: torch.device, module: pl.LightningModule
+    config: Mapping[str, Any],
+    seed: int,
+    device: torch.device,
+    module: pl.LightningModule,
+    kept: pl.LightningDataModule | None = None,
 ) -> pl.LightningDataModule:
     """Return the training data of `module`: the config's data, behind a fake loader if the config asks for one.
 
-    A search for the largest batch repeats rows where the data has too few for a batch.
+    A search for the largest batch repeats rows where the data has too few for a batch. `kept` is the data of an earlier
+    module, to be used again.
     """
-    data = build_data(config, seed, device)
+    if kept is None:
+        data = build_data(config, seed, device)
+    else:
+        data = kept
+        vars(data).pop("train_dataloader", None)  # what was put around it for the earlier module
     if isinstance(data, ModuleData):
         data.serve(module)
     if config.get("task") == "memory_frontier":
         repeat_rows(data, int(config["batch_size"]))
     if config["measure"].get("fake_loader"):
         _put_on(device, data)
+    if isinstance(module, Distillation):
+        show_ahead(data, module)
     return data
 
 

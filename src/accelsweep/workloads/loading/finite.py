@@ -11,13 +11,14 @@ from typing import Any, Required, TypedDict, TypeVar
 
 import lightning.pytorch as pl
 import torch
+from torch import Tensor
 from torch.utils.data import DataLoader
 
 from accelsweep.base.errors import InputError, Unsupported, nearest
 from accelsweep.measure.devices.kinds import torch_kind
 from accelsweep.workloads.loading.preprocess import Preprocess
 from accelsweep.workloads.loading.repeated import RepeatedRows
-from accelsweep.workloads.loading.rows import Items, Rows, Tensors
+from accelsweep.workloads.loading.rows import Excerpt, Items, Rows, Tensors
 from accelsweep.workloads.loading.stream import EndlessBatches, WholeSet, loader_of
 
 AnyRows = TypeVar("AnyRows", bound=Rows)
@@ -30,6 +31,7 @@ VALIDATION_BATCH = 512
 
 PLACEMENTS = ("loader", "pinned", "resident")
 AUTO = "auto"
+ALL = "all"
 PREPROCESSING = (None, "cpu", "device", AUTO)
 
 
@@ -45,7 +47,7 @@ class Delivery(TypedDict, total=False):
     prefetch_factor: int | None
     validation_share: float
     folds: int | None
-    fold: int
+    fold: int | str
     mean: float | Sequence[float]
     std: float | Sequence[float]
     crop_padding: int
@@ -69,7 +71,7 @@ class FiniteData(pl.LightningDataModule):
         prefetch_factor: int | None = None,
         validation_share: float = 0.2,
         folds: int | None = None,
-        fold: int = 0,
+        fold: int | str = 0,
         mean: float | Sequence[float] = 0.5,
         std: float | Sequence[float] = 0.5,
         crop_padding: int = 4,
@@ -80,7 +82,8 @@ class FiniteData(pl.LightningDataModule):
         `placement`: batches from the loader's memory, from pinned memory, or from a set that is copied to the device
         once. `preprocess` of images is only a scaling to 0..1 (None), or crop, flip and normalisation. The loader
         (`cpu`) does these, or the device after the copy (`device`). `auto` takes the place of the images, and does
-        nothing for other data. `validation_share` of the rows is held out, or the `fold`-th of `folds` parts.
+        nothing for other data. `validation_share` of the rows is held out, or the `fold`-th of `folds` parts. `all`
+        holds out one part after the other: the first, until `next_fold`. The set is read and placed once.
         """
         super().__init__()
         _known("placement", placement, PLACEMENTS)
@@ -92,6 +95,8 @@ class FiniteData(pl.LightningDataModule):
         self._plain = Preprocess(self.full_scale)
         self._augment = Preprocess(self.full_scale, _numbers(mean), _numbers(std), crop_padding, flip)
         self._sets: tuple[Rows, Rows] | None = None
+        self._whole: Rows | None = None
+        self._held_out = 0
         self.repeats_rows = False
 
     def read(self) -> tuple[Rows, Rows]:
@@ -99,15 +104,35 @@ class FiniteData(pl.LightningDataModule):
         raise NotImplementedError(f"{type(self).__name__} does not say what its rows are")
 
     def split(self, rows: AnyRows) -> tuple[AnyRows, AnyRows]:
-        """Return `rows` in two parts, for training and validation, by share or by fold; the same in every run."""
-        count = len(rows)
+        """Return `rows` in two parts, for training and validation, by share or by fold; the same in every run.
+
+        With `fold=all` both are all of the rows, of which `next_fold` makes parts.
+        """
+        if self._fold == ALL:
+            return rows, rows
+        training, validation = self._parts(len(rows), self._fold)
+        return rows.subset(training), rows.subset(validation)
+
+    def _parts(self, count: int, fold: int | str) -> tuple[Tensor, Tensor]:
+        """Return the numbers of the training and of the validation rows among `count`."""
         order = torch.randperm(count, generator=torch.Generator().manual_seed(SPLIT_SEED))
         begin, end = 0, int(count * self._share)
         if self._folds is not None:
-            if not 0 <= self._fold < self._folds:
-                raise InputError(f"data.fold={self._fold} is none of the {self._folds} folds: they count from 0")
-            begin, end = count * self._fold // self._folds, count * (self._fold + 1) // self._folds
-        return rows.subset(torch.cat((order[:begin], order[end:]))), rows.subset(order[begin:end])
+            if not isinstance(fold, int) or not 0 <= fold < self._folds:
+                raise InputError(f"data.fold={fold} is none of the {self._folds} folds: they count from 0")
+            begin, end = count * fold // self._folds, count * (fold + 1) // self._folds
+        return torch.cat((order[:begin], order[end:])), order[begin:end]
+
+    def next_fold(self) -> bool:
+        """Hold out the next part of the set, which stays where it lies; False without `fold=all` or after the last."""
+        if self._whole is None or self._held_out + 1 == self._folds:
+            return False
+        self._hold_out(self._whole, self._held_out + 1)
+        return True
+
+    def _hold_out(self, whole: Rows, fold: int) -> None:
+        training, validation = (_part(whole, rows) for rows in self._parts(len(whole), fold))
+        self._sets, self._whole, self._held_out = (training, validation), whole, fold
 
     @property
     def epoch_samples(self) -> int | None:
@@ -123,9 +148,16 @@ class FiniteData(pl.LightningDataModule):
         training, validation = self.read()
         if self.preprocess == AUTO:
             self.preprocess = self._fitting(training)
-        self._sets = self._placed(training), self._placed(validation)
+        if self._fold != ALL:
+            self._sets = self._placed(training), self._placed(validation)
+        elif training is validation:
+            self._hold_out(self._placed(training), 0)
+        else:
+            raise InputError("data.fold=all: this set has a validation set of its own; leave it out to have folds")
 
     def _check(self) -> None:
+        if self._fold == ALL and self._folds is None:
+            raise InputError("data.fold=all holds out one part after the other: set data.folds, the number of parts")
         if self.placement == "pinned" and (self.device is None or not torch_kind(self.device.type).pins):
             raise Unsupported(
                 "data.placement=pinned: pinned memory is for copies to a GPU's own memory, and this run has none"
@@ -195,6 +227,10 @@ class FiniteData(pl.LightningDataModule):
 
     def _loader(self, batches: Any) -> DataLoader[Any]:
         return loader_of(batches, self.num_workers, self.placement == "pinned", self.prefetch_factor)
+
+
+def _part(whole: Rows, rows: Tensor) -> Rows:
+    return Excerpt(whole, rows) if isinstance(whole, Tensors) else whole.subset(rows)
 
 
 def _known(key: str, value: str | None, known: Sequence[str | None]) -> None:

@@ -55,6 +55,31 @@ class Tensors:
         return Tensors(*(tensor.to(device) for tensor in self.tensors))
 
 
+class Excerpt(Tensors):
+    """Some rows of a set in memory, which is not copied: batches are taken out of the whole."""
+
+    def __init__(self, whole: Tensors, rows: Tensor) -> None:
+        """`rows` (int64, (n,)) are the numbers of the part's rows, in order."""
+        super().__init__(*whole.tensors)
+        self._rows = rows.to(whole.device)
+
+    def __len__(self) -> int:
+        """Return the number of rows in this part."""
+        return len(self._rows)
+
+    def take(self, rows: Tensor) -> tuple[Tensor, ...]:
+        """Return copies of these rows of the part."""
+        return super().take(self._rows[rows])
+
+    def subset(self, rows: Tensor) -> Excerpt:
+        """Return the part of these rows of the part; nothing is copied."""
+        return Excerpt(Tensors(*self.tensors), self._rows[rows.to(self._rows.device)])
+
+    def to(self, device: torch.device) -> Excerpt:
+        """Return the part, of the whole on `device`."""
+        return Excerpt(super().to(device), self._rows)
+
+
 class Items:
     """A set that is read item by item, such as images in files: `convert` makes each item a tuple of tensors."""
 
