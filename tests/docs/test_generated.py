@@ -71,7 +71,7 @@ def test_every_key_of_every_shipped_file_has_a_row():
             assert f"| `{name}` |" in page
     assert "| `measure.scenario` | `offline` | offline, single\\_stream, multi\\_stream, server |" in page
     assert (
-        "| `batch_size` | `32` | whole number from 1 | samples per step and device; auto: the largest that fits, searched first and then kept |"
+        "| `batch_size` | `32` | whole number from 1 | samples per step and device; auto: the largest that fits |"
         in page
     )
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from accelsweep.base.errors import InputError
-from accelsweep.commands.further.batches import planned_after_searches, tell_of_searches
+from accelsweep.commands.first.batches import planned_after_searches, tell_of_searches
 from accelsweep.core.cell import shared_devices
 from accelsweep.drive.console import Listing, rough, say, show
 from accelsweep.drive.profiles import check_profile, find_profile

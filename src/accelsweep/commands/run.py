@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from accelsweep.base.errors import EXIT_INCOMPLETE, EXIT_INTERRUPTED, EXIT_OK, InputError
 from accelsweep.base.shipped import shipped_root
-from accelsweep.commands.further.batches import planned_after_searches, tell_of_batches, tell_of_searches
+from accelsweep.commands.first.batches import planned_after_searches, tell_of_batches, tell_of_searches
 from accelsweep.commands.further.looks import plan_after_look
 from accelsweep.commands.further.pilot import plan_after_pilot, refuse_short_budget
 from accelsweep.commands.plan import show_plan

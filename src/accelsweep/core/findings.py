@@ -17,7 +17,7 @@ from accelsweep.core.claims import ClaimVerdict
 from accelsweep.core.external import RowBeside
 from accelsweep.core.outcome import Outcome
 from accelsweep.core.prices import PriceUsed
-from accelsweep.core.profiles import ProfileFinding
+from accelsweep.core.profiled.profiles import ProfileFinding
 from accelsweep.core.projections import Elsewhere, Range
 from accelsweep.core.record import Doubt
 

@@ -138,8 +138,8 @@ def _made(
     if past.manifest and manifest.model_copy(update={"revision": past.manifest.revision}) == past.manifest:
         manifest = past.manifest
     cells = tuple(grid.cells.values())
-    found = automatic.notes_on(kept[name] for name in automatic.searches_of(grid.points, cells) if name in kept)
-    said = (*grid.notes, *notes, *found, *_pilot_note(settings), *past.notes)
+    told = automatic.notes_on(kept[name] for name in automatic.searches_of(grid.points, cells) if name in kept)
+    said = (*grid.notes, *notes, *told, *_pilot_note(settings), *past.notes)
     return Plan(manifest, blocks.new, cells, said, past.manifest, past.damaged, trees)
 
 
