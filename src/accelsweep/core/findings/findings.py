@@ -17,7 +17,7 @@ from accelsweep.core.findings.measured import CellFinding, Hardware
 from accelsweep.core.findings.series import BatchCurve, Rung, ScalingLaw, ScalingPoint
 from accelsweep.core.outcome import Outcome
 from accelsweep.core.prices import PriceUsed
-from accelsweep.core.profiled.profiles import ProfileFinding
+from accelsweep.core.profiles import ProfileFinding
 from accelsweep.core.projections import Elsewhere
 from accelsweep.core.record import Doubt
 
