@@ -190,7 +190,7 @@ class _Base:
         self.choices = dict(config.hydra.runtime.choices)
         added = [composer.parse(line) for line in lines]
         self.added = frozenset(o.key_or_group.split(".")[0] for o in added if o.is_add() or o.is_force_add())
-        ours = [str(key) for key in config if key != "hydra"]
+        ours: list[Any] = [key for key in config if key != "hydra"]  # a key may be a number, to be refused by name
         self._whole = OmegaConf.masked_copy(config, ours)
         self._science = OmegaConf.masked_copy(config, [key for key in ours if key not in PLAN_KEYS])
         raw = dict(nodes(self._whole))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from omegaconf import OmegaConf
 
@@ -16,4 +17,5 @@ def composed_yaml(home: Path, overrides: Sequence[str]) -> str:
     """Return the composed config: YAML, interpolations unresolved, one value per key. Raises InputError."""
     composer = Composer(config_folders(home))
     config = composer.compose(with_own_targets(composer, overrides))
-    return OmegaConf.to_yaml(OmegaConf.masked_copy(config, [str(key) for key in config if key != "hydra"]))
+    ours: list[Any] = [key for key in config if key != "hydra"]
+    return OmegaConf.to_yaml(OmegaConf.masked_copy(config, ours))
