@@ -5,12 +5,12 @@ from __future__ import annotations
 import types
 from collections.abc import Iterator, Mapping
 from enum import Enum
-from typing import Any, Union, get_args, get_origin
+from typing import Any, Literal, Union, get_args, get_origin
 
 from pydantic import BaseModel
 from tables import cell, code, plain, table
 
-from accelsweep.core.findings import Estimate
+from accelsweep.core.findings.numbers import Estimate
 from accelsweep.core.plans import Resources
 from accelsweep.core.record import Doubt
 from accelsweep.drive.answers.all import ANSWERS
@@ -68,6 +68,8 @@ def _kind(kind: Any) -> str:
     origin, inner = get_origin(kind), get_args(kind)
     if origin in (Union, types.UnionType):
         return " or ".join(map(_kind, inner))
+    if origin is Literal:
+        return ", ".join(code(str(one)) for one in inner)
     if origin is tuple:
         return f"list of {_kind(inner[0])}"
     if origin in (dict, Mapping):

@@ -37,5 +37,9 @@ def test_the_trainers_arguments_can_be_pasted(simulated: ModuleType) -> None:
     )
 
 
+def test_trees_have_no_trainer(simulated: ModuleType) -> None:
+    assert trainer_call(config(simulated, task="boosting")) is None
+
+
 def test_the_raw_loop_has_no_trainer(simulated: ModuleType) -> None:
     assert trainer_call(config(simulated, loop="raw")) is None

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import importlib.util
 import math
-import sys
-from pathlib import Path
 from types import ModuleType
 
 import numpy as np
@@ -16,19 +13,6 @@ from accelsweep.analyse.analyse import analyse
 SWEEPS = 3000
 LEFT_TO_CHANCE = 0.01
 """What 3000 sweeps leave to chance around 95 %: two and a half standard errors."""
-
-
-@pytest.fixture(scope="module")
-def coverage() -> ModuleType:
-    """benchmarks/coverage.py as a module."""
-    path = Path(__file__).resolve().parents[2] / "benchmarks" / "coverage.py"
-    spec = importlib.util.spec_from_file_location("coverage_benchmark", path)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module
-    spec.loader.exec_module(module)
-    return module
 
 
 @pytest.mark.parametrize("blocks", [3, 5])

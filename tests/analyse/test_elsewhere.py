@@ -44,6 +44,11 @@ def test_a_sweep_of_an_older_version_says_why_nothing_is_projected(simulated: Mo
     assert projected(simulated, reason).reason == f"not projected: {reason}"
 
 
+def test_trees_are_no_networks_and_are_not_projected(simulated: ModuleType) -> None:
+    found = projected(simulated, None, config={"task": "boosting"}, row_rounds_per_second=1.0)
+    assert found.reason == "not projected: trees are grown by other libraries, whose work is no product of matrices"
+
+
 def test_a_disturbed_rate_is_compared_with_nothing(simulated: ModuleType) -> None:
     """A ratio to a rate that others slowed down would flatter every device."""
     busy = Doubt(code="busy_cpu", message="others were there", remedy="stop them")

@@ -29,6 +29,7 @@ SURFACE = {
     "ui": "--port --open --tracking-uri",
     "doctor": "OVERRIDES --job --json",
     "site": "NAME --from-slurm",
+    "profile": "NAME SETTINGS --steps --tracking-uri --json",
     "debug": "NAME SETTING",
     "clean": "NAME --yes -y",
 }

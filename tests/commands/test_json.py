@@ -15,7 +15,7 @@ from accelsweep.commands.doctor import examine
 from accelsweep.commands.plan import print_plan
 from accelsweep.commands.runs import print_runs
 from accelsweep.commands.status import print_status
-from accelsweep.core.findings import Findings
+from accelsweep.core.findings.findings import Findings
 from accelsweep.core.outcome import Outcome
 from accelsweep.core.plans import Manifest
 from accelsweep.core.record import Record
@@ -33,8 +33,8 @@ COMMANDS = {
     "advise": ["example", "--epochs", "9", "--samples", "1000"],
     "doctor": [],
 }
-MEASURING = ("ab",)
-"""Its answer follows a sweep: tests/road/test_ab.py reads it."""
+MEASURING = ("ab", "profile")
+"""Their answers follow runs: tests/road/test_ab.py and test_profile.py beside this file read them."""
 
 OF_SEVERAL = ("history",)
 """Its answer needs several sweeps: test_history.py reads it."""

@@ -11,8 +11,8 @@ from accelsweep.analyse.analyse import analyse
 from accelsweep.analyse.collect import collect
 from accelsweep.base.errors import InputError
 from accelsweep.commands.compare import compare_sweeps
-from accelsweep.commands.debug import full_name
 from accelsweep.commands.doctor import examine
+from accelsweep.commands.line.setting import full_name
 from accelsweep.commands.plan import print_config, print_plan, show_plan, what_is_left
 from accelsweep.commands.status import print_status
 from accelsweep.core.outcome import Outcome

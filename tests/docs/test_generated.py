@@ -70,7 +70,10 @@ def test_every_key_of_every_shipped_file_has_a_row():
             name = str(file.relative_to(ROOT / "conf").with_suffix("")).partition("/")[2]
             assert f"| `{name}` |" in page
     assert "| `measure.scenario` | `offline` | offline, single\\_stream, multi\\_stream, server |" in page
-    assert "| `batch_size` | `32` | whole number from 1 | samples per step and device |" in page
+    assert (
+        "| `batch_size` | `32` | whole number from 1 | samples per step and device; auto: the largest that fits |"
+        in page
+    )
 
 
 def test_a_file_that_this_reader_takes_for_another_is_refused(tmp_path):

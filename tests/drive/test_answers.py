@@ -59,6 +59,14 @@ FORM = {
         "tier name count key form reason hours_measured usd_measured hours_projected usd_projected usd_per_hour paid "
         "outlay_usd room in_time in_budget notes source"
     ),
+    "ProfileAnswer": "sweep settings report",
+    "ProfiledSetting": (
+        "cell label axes task started_at ranks device device_name warmup_steps steps profiled_step_seconds "
+        "measured_step_seconds cost changed operators modules folder against operator_differences module_differences"
+    ),
+    "OperatorTime": "name calls host_seconds device_seconds",
+    "ModuleTime": "name form part calls host_seconds device_seconds",
+    "PartDifference": "name before after",
     "Unseen": "form count networks devices median_error coverage",
     "DoctorAnswer": "able checks",
     "CheckResult": "ok what found remedy",

@@ -25,6 +25,8 @@ POINT = CheckedPoint(
         ({"devices": [1, 3]}, False),
         ({"devices": 2, "precision": "bf16-mixed"}, False),
         ({"model.width": 4}, True),
+        ({"model": {"width": 4}}, True),  # as `+baseline.model.width=4` nests it
+        ({"model": {"width": 5}}, False),
         ({"model": "small_cnn"}, True),
         ({"model": ["mlp", "small_cnn"]}, True),
         ({"model": "mlp"}, False),

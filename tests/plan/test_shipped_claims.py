@@ -33,8 +33,11 @@ STATED = {
     "serving_batching",
     "serving_cluster",
     "more_gpus_oom",
+    "gbdt",
     "distillation",
     "small_sets_cpu",
+    "ladder",
+    "cluster",
 }
 
 
@@ -46,7 +49,7 @@ def named(plan: Plan, selection: dict[str, Any]) -> list[Any]:
 def selections(plan: Plan, *, analogue: bool):
     for claim in plan.manifest.settings.report.claims:
         figures = claim.figures if not analogue else claim.analogue.figures if claim.analogue else ()
-        for figure in (figure for figure in figures if not figure.sweeps):
+        for figure in (figure for figure in figures if not figure.named_sweeps):
             sides = [side for ratio in figure.ratios for side in ratio.sides]
             if figure.mean_over is None:
                 yield from sides

@@ -25,8 +25,12 @@ GIVEN_BY_THE_USER = {
     ("data", "own"): ["data._target_=torch.nn.Identity"],
     ("data", "dataset"): ["data.train._target_=torch.nn.Identity"],
     **{("model", f"kernel_{name}"): ["task=kernels"] for name in ("copy", "elementwise", "matmul")},
+    **{
+        ("model", library): ["task=boosting", "measure=boosting"]
+        for library in ("xgboost", "lightgbm", "hist_gradient_boosting")
+    },
 }
-"""What choices that hold the user's own code leave open, with any class that can be found; and a kernel's task."""
+"""What choices that hold the user's own code leave open, with any class that can be found; and the task of others."""
 
 
 def files(group):

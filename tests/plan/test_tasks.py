@@ -6,6 +6,8 @@ from accelsweep.base.errors import InputError
 from accelsweep.plan.make import make_plan
 
 QUICK = ["experiment=quickstart", "accelerator=cpu"]
+TREES = ["task=boosting", "model=xgboost", "data=made_rows", "measure=boosting"]
+ONE = ["precision=32-true", "devices=1", "batch_size=32"]
 SERVER = ["task=inference", "measure.scenario=server", "serving=default"]
 
 
@@ -33,6 +35,11 @@ SERVER = ["task=inference", "measure.scenario=server", "serving=default"]
         (["model=kernel_copy"], "is a kernel, which has nothing to train: set task=kernels"),
         (["task=memory_frontier", "measure=frontier", "measure.headroom=1.5"], "must be at least 0 and less than 1"),
         (["task=memory_frontier", "measure=frontier", "measure.max_batch=0"], "must be at least 1"),
+        (["task=boosting"], "SmallCNN is a network or a kernel: take model=xgboost"),
+        (["model=xgboost"], "XGBoost grows trees, which has no training step: set task=boosting"),
+        ([*TREES, "measure=quick"], "measure.quality_metric=val_accuracy is another quality: take measure=boosting"),
+        ([*TREES, "loop=raw"], "task=boosting lets a library train: leave loop out"),
+        ([*TREES, "analysis.rate=flops_per_second"], "only row_rounds_per_second, samples_per_second"),
         (["data.fold=all", "data.folds=5", "measure.quality_samples=null"], "data.fold=all trains and validates"),
         (["data.fold=all", "data.folds=5", "task=inference"], "leave task at train_throughput"),
         (["analysis.rate=samples_per_secnd"], "did you mean 'samples_per_second'"),
@@ -87,6 +94,11 @@ KERNELS = ["task=kernels", "model=kernel_copy"]
         (["serving=default", "serving.latency_ms=5.0,50.0"], "serving.latency_ms"),
         (["task=memory_frontier", "batch_size=8,9"], "batch_size"),
         (["measure=frontier", "measure.headroom=0.1,0.2"], "measure.headroom"),
+        ([*TREES, "batch_size=8,9"], "batch_size"),
+        ([*TREES, *ONE[1:], "precision=32-true,64-true"], "precision"),
+        ([*TREES, *ONE, "optimizer.lr=0.1,0.2"], "optimizer.lr"),
+        ([*TREES, *ONE, "measure.fake_loader=true,false"], "measure.fake_loader"),
+        ([*TREES, *ONE, "+data.placement=loader,resident", "+baseline.data.placement=loader"], "data.placement"),
         (["task=train_throughput,inference", "measure.max_samples=1000,2000"], "measure.max_samples"),
     ],
 )
@@ -147,6 +159,33 @@ def test_without_the_load_generator_serving_is_a_row_that_says_what_to_install(h
     assert {cell.unsupported for cell in cells} == {
         "measure.scenario=server needs MLPerf's LoadGen: pip install accelsweep[serving]"
     }
+
+
+@pytest.mark.parametrize(
+    ("overrides", "reason"),
+    [
+        (["model=lightgbm", "devices=2"], "LightGBM trains in one process here, not in 2: use threads"),
+        (["model=hist_gradient_boosting", "devices=2"], "scikit-learn trains in one process here"),
+        (["precision=bf16-mixed"], "precision=bf16-mixed: in task=boosting the library chooses number formats"),
+        (["site=gpu_node", "accelerator=cuda", "model=lightgbm"], "accelerator=cuda: LightGBM has cpu here"),
+    ],
+)
+def test_trees_that_cannot_be_grown_are_a_row_with_its_reason(home, overrides, reason):
+    settings = {line.split("=")[0]: line for line in [*QUICK, *TREES, *ONE, *overrides]}
+    cells = make_plan(home, [*settings.values(), "baseline=null"]).manifest.cells
+    assert all(reason in cell.unsupported for cell in cells)
+
+
+def test_without_the_library_trees_are_a_row_that_says_what_to_install(home, monkeypatch):
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    cells = make_plan(home, [*QUICK, *TREES, *ONE]).manifest.cells
+    assert {cell.unsupported for cell in cells} == {"task=boosting needs XGBoost: pip install 'accelsweep[boosting]'"}
+
+
+def test_a_setting_of_trees_stands_for_one_version_of_its_library(home):
+    """Another version grows them at another pace, and no record of the old one may stand for it."""
+    sources = make_plan(home, [*QUICK, *TREES, "model=hist_gradient_boosting", *ONE]).manifest.sources
+    assert set(sources) == {"accelsweep.workloads", "sklearn"}
 
 
 def test_a_config_that_serves_nothing_has_no_key_for_it_so_that_older_settings_keep_their_names(home):

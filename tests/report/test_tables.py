@@ -1,14 +1,16 @@
 """Tables: every number with its interval, every missing one with its reason, every failure a row."""
 
 from accelsweep.core.claims import ClaimVerdict
-from accelsweep.core.findings import ClaimFinding, Estimate, Verdict
+from accelsweep.core.findings.judged import ClaimFinding
+from accelsweep.core.findings.numbers import Estimate, Verdict
 from accelsweep.core.outcome import Outcome
 from accelsweep.core.prices import PriceUsed
 from accelsweep.core.record import Doubt
-from accelsweep.report import claims, ladder
+from accelsweep.report import claims
 from accelsweep.report.cells import cells_table
 from accelsweep.report.content import build_content
 from accelsweep.report.readings import absent_metrics, cost_words
+from accelsweep.report.series import ladder
 from accelsweep.report.tables import build_tables, doubts_table, environment_table, failures_table, runs_table
 
 

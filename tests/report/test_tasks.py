@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from accelsweep.core.findings import Estimate, Summary, Verdict
+from accelsweep.core.findings.numbers import Estimate, Summary, Verdict
 from accelsweep.report.cells import cells_table
 from accelsweep.report.content import build_content
 from accelsweep.report.figures.rate import heatmap_figure, throughput_figure
@@ -109,3 +109,4 @@ def test_a_served_setting_opens_to_its_latencies_at_the_highest_load_and_at_half
     assert opened(table, 0, "p99 latency at half load").startswith("4.00 ms")
     assert opened(table, 0, "Queries in a batch").startswith("2.50 queries")
     assert number(12_300.0, "queries/s") == "12.3k queries/s"
+    assert number(12_300_000.0, "row rounds/s") == "12.3M row rounds/s"

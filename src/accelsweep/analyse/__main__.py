@@ -4,10 +4,7 @@ from __future__ import annotations
 
 import sys
 
-from accelsweep.analyse.analyse import analyse
-from accelsweep.analyse.collect import collect
-from accelsweep.analyse.others import other_sweeps
-from accelsweep.core.plans import Manifest
+from accelsweep.analyse.whole import findings_of
 from accelsweep.state.entry import answer, planned_sweep, sweep_parser
 from accelsweep.state.folders import SweepFolder
 from accelsweep.state.stamps import bring_all_back
@@ -20,8 +17,7 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def _write_findings(folder: SweepFolder) -> None:
-    manifest = Manifest.read(folder.manifest)
-    analyse(collect(folder), manifest, others=other_sweeps(folder, manifest)).write(folder.findings)
+    findings_of(folder).write(folder.findings)
     bring_all_back(folder)
 
 

@@ -23,15 +23,18 @@ from accelsweep.analyse.findings.cell import Context, counted, finding_of
 from accelsweep.analyse.findings.cost import costs, gaps, note, used
 from accelsweep.analyse.findings.doubts import outlying_runs, overlapping_runs, sweep_doubts
 from accelsweep.analyse.findings.ladder import ladders
+from accelsweep.analyse.findings.laws import scaling_laws
 from accelsweep.analyse.findings.noise_doubts import two_levels
 from accelsweep.analyse.findings.priced import priced
 from accelsweep.analyse.findings.quality import Asked, measure_of, qualities
-from accelsweep.analyse.findings.scaling import scaling
+from accelsweep.analyse.findings.scaling import scaling, scaling_curves
 from accelsweep.analyse.hardware import names_of
 from accelsweep.analyse.origin import environment, hardware_of, origin_of, records_digest
 from accelsweep.analyse.runs import CellRuns, RunRow, group, in_order, rate_metric_of
 from accelsweep.analyse.statistics.intervals import Family
-from accelsweep.core.findings import ClaimFinding, Estimate, Findings
+from accelsweep.core.findings.findings import Findings
+from accelsweep.core.findings.judged import ClaimFinding
+from accelsweep.core.findings.numbers import Estimate
 from accelsweep.core.plans import Manifest
 from accelsweep.core.prices import PriceUsed
 
@@ -59,7 +62,7 @@ def analyse(
     good, levels = qualities(asked, rules.family, measure), two_levels(groups)
     cells = tuple(finding_of(*parts, context) for parts in zip(groups, comparisons, priced, good, levels, strict=True))
     weighed = weigh(manifest, groups, comparisons, cells, rules, measure, names)
-    analysis = manifest.settings.analysis
+    analysis, curves = manifest.settings.analysis, scaling_curves(groups)
     return Findings(
         sweep=manifest.sweep,
         revision=manifest.revision,
@@ -87,7 +90,8 @@ def analyse(
         rate_unit=groups[0].rate_unit if groups else "",
         hardware=hardware_of(names),
         refusals=tuple(dict.fromkeys(one.refusal for one in comparisons if one.refusal is not None)),
-        scaling=scaling(groups, rules),
+        scaling=scaling(curves, rules),
+        laws=scaling_laws(curves, rules),
         environment=environment(manifest, rows),
         records_sha256=records_digest(rows),
         batch_curves=batch_curves(groups, names),

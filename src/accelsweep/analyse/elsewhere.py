@@ -14,7 +14,7 @@ from accelsweep.analyse.findings.cost import epoch_samples
 from accelsweep.analyse.hardware import HardwareKind
 from accelsweep.analyse.runs import CellRuns
 from accelsweep.core.cell import in_words
-from accelsweep.core.findings import Choice
+from accelsweep.core.findings.choices import Choice
 from accelsweep.core.plans import Manifest
 from accelsweep.core.prices import Bill, Prices
 from accelsweep.core.projections import Elsewhere, Projected, Unseen
@@ -33,6 +33,8 @@ OLD = "not projected: this sweep was measured before accelsweep recorded what a 
 TRAINS = {"train_throughput": (TRAINING, TRAINING_32), "time_to_accuracy": (TRAINING, TRAINING_32)}
 FORMS_OF: Mapping[str, tuple[Form, ...]] = {**TRAINS, "inference": (INFERENCE,)}
 """The forms in which a task is projected. A task that is not here runs single operations, not a model."""
+WITHOUT = {"boosting": "not projected: trees are grown by other libraries, whose work is no product of matrices"}
+"""Why the settings of a task cannot be projected, although somebody may wish for it."""
 EXPECTED = {"16-mixed": "training-amp", "bf16-mixed": "training-amp", "32-true": "training-fp32"}
 """The form of a measured GPU's training, by its precision."""
 
@@ -68,8 +70,11 @@ def elsewhere(
 ) -> Elsewhere | None:
     """Return the projections of the chosen setting; None where the sweep runs no model, or measured nothing."""
     one = _anchored(groups, choice, names)
-    if one is None or one.config is None or one.effective is None or one.config.task not in FORMS_OF:
+    if one is None or one.config is None or one.effective is None:
         return None
+    if one.config.task not in FORMS_OF:
+        why = WITHOUT.get(one.config.task)
+        return None if why is None else Elsewhere(reason=why)
     rate, traits = _median(one, "samples_per_second"), one.measured[0].traits
     if rate is None or not isinstance(traits, Traits):
         return Elsewhere(reason=OLD if traits is None or rate is None else f"not projected: {traits}")

@@ -12,7 +12,7 @@ from accelsweep.state.folders import SweepFolder
 def other_sweeps(folder: SweepFolder, manifest: Manifest) -> dict[str, list[CellRuns]]:
     """Return the runs of each sweep that a figure of these claims names, of those that are there beside `folder`."""
     found = {}
-    for name in dict.fromkeys(name for figure in _figures(manifest) for name in figure.sweeps):
+    for name in dict.fromkeys(name for figure in _figures(manifest) for name in figure.named_sweeps):
         other = SweepFolder(folder.home, name)
         if other.manifest.exists():
             plan = Manifest.read(other.manifest)

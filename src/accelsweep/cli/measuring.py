@@ -21,6 +21,7 @@ from accelsweep.commands.line.arguments import (
     Jobs,
     Name,
     Notify,
+    OneOrTwoSettings,
     Overrides,
     Profile,
     ProfileToCheck,
@@ -184,6 +185,20 @@ def claims(
     from accelsweep.commands.claims import put_to_the_test
 
     raise typer.Exit(put_to_the_test(Path.cwd(), names or [], minutes))
+
+
+@app.command()
+def profile(
+    name: SweepName,
+    settings: OneOrTwoSettings,
+    steps: Annotated[int, typer.Option(min=1, max=1000, help="profile so many steps")] = 10,
+    tracking_uri: TrackingUri = None,
+    as_json: AsJson = False,
+) -> None:
+    """Show where the time of a step goes, by operator and module, with a trace; of two settings the difference."""
+    from accelsweep.commands.profile import profile_settings
+
+    profile_settings(Path.cwd(), name, settings, steps, tracking_uri, as_json=as_json)
 
 
 @app.command()

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from accelsweep.base.errors import InputError
+from accelsweep.commands.first.batches import planned_after_searches, tell_of_searches
 from accelsweep.core.cell import shared_devices
 from accelsweep.drive.console import Listing, rough, say, show
 from accelsweep.drive.profiles import check_profile, find_profile
@@ -178,7 +180,13 @@ def _made(
 ) -> Plan:
     from accelsweep.plan.make import make_plan
 
-    plan = make_plan(home, overrides, name=name, add_repeats=add_repeats, until_decided=until_decided, trees=trees)
+    asked = partial(
+        make_plan, home, overrides, name=name, add_repeats=add_repeats, until_decided=until_decided, trees=trees
+    )
+    plan = planned_after_searches(home, lambda batches: asked(batches=batches))
+    if isinstance(plan, tuple):
+        wanted, plan = plan
+        tell_of_searches(wanted, plan, lambda line: say(line, err=True))
     if profile is not None:
         check_profile(find_profile(profile), plan.manifest.site)
     return plan

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 from accelsweep.base.errors import EXIT_INCOMPLETE, EXIT_INTERRUPTED, EXIT_OK, InputError
 from accelsweep.base.shipped import shipped_root
+from accelsweep.commands.first.batches import planned_after_searches, tell_of_batches, tell_of_searches
 from accelsweep.commands.further.looks import plan_after_look
 from accelsweep.commands.further.pilot import plan_after_pilot, refuse_short_budget
 from accelsweep.commands.plan import show_plan
@@ -39,7 +40,8 @@ from accelsweep.state.folders import SweepFolder
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from accelsweep.plan.make import Plan
+    from accelsweep.plan.automatic import Batches
+    from accelsweep.plan.make import Plan, Unsearched
 
 _POLL_SECONDS = 0.5
 
@@ -92,15 +94,21 @@ def run(home: Path, request: Request) -> int:
 
 def carried_out(home: Path, request: Request) -> Ended:
     """Run the sweep to its report; return how that ended."""
-    profile, targets = find_profile(request.profile), tuple(map(Target, request.notify))
+    find_profile(request.profile)
+    targets = tuple(map(Target, request.notify))
     for target in targets:
         target.check()
-    budget_seconds = seconds_of(request.time_budget)
-    plan = _planned(home, request)
-    site = plan.manifest.site
-    check_profile(profile, site)
-    if site.scheduler == "slurm":
-        refuse_without_slurm(site.name)
+    budget_seconds, began = seconds_of(request.time_budget), time.monotonic()
+    plan = planned_after_searches(home, partial(_planned, home, request))
+    if isinstance(plan, tuple):
+        wanted, first = plan
+        code = _searched(home, request, wanted, first, budget_seconds)
+        plan = planned_after_searches(home, partial(_planned, home, request))
+        if isinstance(plan, tuple):
+            say(f"{wanted.sweep} is not planned yet, because searches are left. Resume with: {request.again()}")
+            return Ended(wanted.sweep, code or EXIT_INCOMPLETE)
+        budget_seconds = None if budget_seconds is None else max(0.0, budget_seconds - time.monotonic() + began)
+    _refuse_misfits(request, plan)
     refuse_short_budget(home, plan, budget_seconds)
     show_plan(home, plan)
     folder = SweepFolder(home, plan.manifest.sweep)
@@ -115,7 +123,26 @@ def carried_out(home: Path, request: Request) -> Ended:
     return Ended(folder.name, code)
 
 
-def _planned(home: Path, request: Request) -> Plan:
+def _refuse_misfits(request: Request, plan: Plan) -> None:
+    """Raise an error where the site cannot be driven with the profile that was given, or not from here."""
+    site = plan.manifest.site
+    check_profile(find_profile(request.profile), site)
+    if site.scheduler == "slurm":
+        refuse_without_slurm(site.name)
+
+
+def _searched(home: Path, request: Request, wanted: Unsearched, first: Plan, budget_seconds: float | None) -> int:
+    """Run the searches for automatic batches, a sweep of their own; return Snakemake's exit code."""
+    _refuse_misfits(request, first)
+    tell_of_searches(wanted, first)
+    show_plan(home, first)
+    folder = SweepFolder(home, first.manifest.sweep)
+    code = _measured(folder, request, first, budget_seconds, Notices(folder, (), _warn))
+    tell_of_batches(home, wanted)
+    return code
+
+
+def _planned(home: Path, request: Request, batches: Batches) -> Plan:
     """Return the plan, after the trees of its versions were made."""
     from accelsweep.plan.make import make_plan
 
@@ -127,6 +154,7 @@ def _planned(home: Path, request: Request) -> Plan:
         add_repeats=request.add_repeats,
         until_decided=request.until_decided,
         profile=request.profile,
+        batches=batches,
     )
     if not request.compares:
         return plan()

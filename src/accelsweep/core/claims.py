@@ -138,7 +138,8 @@ class ClaimFigure(Frozen):
 
     `mean_over` names an axis, and `sweeps` names sweeps: the figure is then the geometric mean over its values, or over
     them, and its interval is one over these workloads. `projected` is the key of a board: the metric of `cell` is then
-    what is projected onto that board, and no measurement.
+    what is projected onto that board, and no measurement. `between` names two sweeps: that of `cell`, and that of
+    `against`.
     """
 
     name: Words | None = None
@@ -152,6 +153,7 @@ class ClaimFigure(Frozen):
     mean_over: Words | None = None
     sweeps: tuple[Words, ...] = ()
     projected: Words | None = None
+    between: tuple[Words, Words] | None = Field(default=None, exclude_if=lambda names: names is None)
     published: dict[str, float | Quoted] = Field(default_factory=dict)
 
     @property
@@ -192,8 +194,13 @@ class ClaimFigure(Frozen):
 
     @property
     def wide(self) -> bool:
-        """Whether the figure is over several workloads, or about a device that was not measured."""
-        return self.mean_over is not None or bool(self.sweeps) or self.projected is not None
+        """Whether the figure is over several workloads or other sweeps, or about a device that was not measured."""
+        return self.mean_over is not None or bool(self.named_sweeps) or self.projected is not None
+
+    @property
+    def named_sweeps(self) -> tuple[str, ...]:
+        """The names of the sweeps that the figure is over, or between."""
+        return (*self.sweeps, *(self.between or ()))
 
     @model_validator(mode="after")
     def _goes_over_one_thing(self) -> ClaimFigure:
@@ -205,6 +212,16 @@ class ClaimFigure(Frozen):
             raise ValueError(
                 "the share of an outcome is that of one setting here: no `mean_over`, `sweeps` or `projected`"
             )
+        return self
+
+    @model_validator(mode="after")
+    def _is_between_two_sides(self) -> ClaimFigure:
+        if self.between is None:
+            return self
+        if self.against is None:
+            raise ValueError("a figure `between` two sweeps is a ratio: it takes `against`")
+        if self.over is not None or self.mean_over is not None or self.sweeps or self.projected is not None:
+            raise ValueError("a figure `between` two sweeps takes no `over`, `mean_over`, `sweeps` or `projected`")
         return self
 
     @model_validator(mode="after")

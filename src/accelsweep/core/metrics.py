@@ -81,6 +81,14 @@ METRICS: dict[str, Meaning] = {
         "B", "What a rank could take, `measure.headroom` left free; its scope names the limit."
     ),
     "peak_rank_bytes": Meaning("B", "Peak of the fullest rank with the largest batch that fits."),
+    # boosted trees
+    "row_rounds_per_second": Meaning(
+        "row rounds/s", "Rows times rounds of the window's fits, per second; `boosting` only, where each is a sample."
+    ),
+    "boosting_rounds": Meaning("rounds", "Rounds of one fit, as the trained model counts them."),
+    "prepare_seconds": Meaning(
+        "s", "Time in which rows are brought into the library's form, before the window; absent where fits do it."
+    ),
     # memory and energy
     "peak_memory_reserved_bytes": Meaning("B", "Peak of the memory that torch reserved on the fullest device."),
     "peak_memory_allocated_bytes": Meaning("B", "Peak of torch's allocator on the fullest device."),

@@ -144,13 +144,30 @@ class Excluded(Frozen):
     because: str
 
 
+class FoundBatch(Frozen):
+    """The batch per rank in the place of `batch_size: auto`, for all settings that share a search.
+
+    `search` names the search among those of `sweep`, and `record_sha256` is the digest of its record. It found
+    `largest`, with the share `headroom` of the free memory kept free. `batch_size` is less where the data has fewer
+    rows.
+    """
+
+    search: str
+    batch_size: int
+    largest: int
+    headroom: float
+    sweep: str
+    record_sha256: str
+
+
 class Manifest(Document):
     """One revision of a sweep's plan, with everything that a job, a reader or a later revision needs from it.
 
     `cells` are in grid order and include the unsupported ones; `blocks` are in the order in which they were planned.
     `sources` maps each user package to the digest of its source files when the plan was made. `compared` are the
     versions of a sweep that has that axis, the one that the others are compared with first. `profile` is that of
-    Snakemake, as the user gave it last, where it is not `local`.
+    Snakemake, as the user gave it last, where it is not `local`. `found_batches` are those of all revisions, so that a
+    setting keeps its own. `searches_for` is the sweep whose first phase this one is.
     """
 
     kind: ClassVar[str] = "manifest"
@@ -170,10 +187,13 @@ class Manifest(Document):
     versions: dict[str, str]
     compared: tuple[Version, ...] = ()
     profile: str | None = None
+    found_batches: tuple[FoundBatch, ...] = ()
+    searches_for: str | None = None
 
     def body(self) -> dict[str, Any]:
         """Return the contents as plain data; a sweep without versions or a profile has the file that it always had."""
-        later: dict[str, Any] = {name: True for name in ("compared", "profile") if not getattr(self, name)}
+        names = ("compared", "profile", "found_batches", "searches_for")
+        later: dict[str, Any] = {name: True for name in names if not getattr(self, name)}
         if not self.settings.until_decided:
             later["settings"] = {"until_decided", "decided_at"}
         return self.model_dump(mode="json", exclude=later)

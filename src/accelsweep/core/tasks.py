@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Literal
 
-Task = Literal["train_throughput", "time_to_accuracy", "inference", "kernels", "memory_frontier"]
+Task = Literal["train_throughput", "time_to_accuracy", "inference", "kernels", "memory_frontier", "boosting"]
 """The kinds of work of a run."""
 
 Rate = Literal[
@@ -15,6 +15,7 @@ Rate = Literal[
     "bytes_per_second",
     "queries_per_second",
     "largest_batch",
+    "row_rounds_per_second",
 ]
 """The metrics that cells can be compared by: more is better."""
 
@@ -31,6 +32,7 @@ UNIT_OF: dict[str, str] = {
     "bytes_per_second": "B/s",
     "queries_per_second": "queries/s",
     "largest_batch": "samples",
+    "row_rounds_per_second": "row rounds/s",
 }
 """Rate -> its unit."""
 
@@ -41,6 +43,7 @@ RATES_OF: dict[str, tuple[Rate, ...]] = {
     "serving": ("queries_per_second",),
     "kernels": ("samples_per_second", "flops_per_second", "bytes_per_second"),
     "memory_frontier": ("largest_batch",),
+    "boosting": ("row_rounds_per_second", "samples_per_second"),
 }
 """Work -> the rates that it measures. Cells are compared by the first, if `analysis.rate` names no other.
 

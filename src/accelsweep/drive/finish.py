@@ -24,13 +24,10 @@ def finish(folder: SweepFolder) -> Path:
 
 def finished_files(folder: SweepFolder) -> list[str]:
     """Do as `finish` does; return the names of the report's files."""
-    from accelsweep.analyse.analyse import analyse
-    from accelsweep.analyse.collect import collect
-    from accelsweep.analyse.others import other_sweeps
+    from accelsweep.analyse.whole import findings_of
     from accelsweep.report.write import write_files
 
-    manifest = Manifest.read(folder.manifest)
-    analyse(collect(folder), manifest, others=other_sweeps(folder, manifest)).write(folder.findings)
+    findings_of(folder).write(folder.findings)
     return write_files(folder)
 
 

@@ -6,15 +6,17 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from accelsweep.base.digits import count_of
-from accelsweep.core.findings import CellFinding, Findings
+from accelsweep.core.findings.findings import Findings
+from accelsweep.core.findings.measured import CellFinding
 from accelsweep.core.outcome import Outcome
 from accelsweep.core.plans import Manifest
 from accelsweep.core.tasks import TITLES
 from accelsweep.drive.console import Listing, Marked, say, show
 from accelsweep.drive.looks import look_of
-from accelsweep.report import claims, ladder
+from accelsweep.report import claims
 from accelsweep.report import format as fmt
 from accelsweep.report.format import bare_text, in_about, ratio_text, unit_word
+from accelsweep.report.series import ladder
 from accelsweep.state.folders import SweepFolder
 from accelsweep.state.halts import reasons_not_run
 

@@ -16,7 +16,7 @@ from accelsweep.core.config import CellConfig
 from accelsweep.core.plans import Excluded
 from accelsweep.core.settings import Settings, Site
 from accelsweep.machine import devices
-from accelsweep.plan import select
+from accelsweep.plan import automatic, select
 from accelsweep.plan.grid.compose import Composer
 from accelsweep.plan.grid.expand import CheckedPoint, GridPoint, steering_of
 from accelsweep.plan.grid.explain import defining_file
@@ -46,8 +46,11 @@ class CheckedGrid:
     notes: tuple[str, ...]
 
 
-def checked_grid(composer: Composer, overrides: Sequence[str]) -> CheckedGrid:
-    """Return the cells of these Hydra overrides; raise InputError for anything that is wrong with them."""
+def checked_grid(composer: Composer, overrides: Sequence[str], batches: automatic.Batches | None = None) -> CheckedGrid:
+    """Return the cells of these Hydra overrides; raise InputError for anything that is wrong with them.
+
+    `batches` are those that searches have found for `batch_size: auto`.
+    """
     master = composer.master(with_own_targets(composer, overrides))
     _refuse_foreign_config(composer, master)
     grid = composer.grid(master)
@@ -58,7 +61,8 @@ def checked_grid(composer: Composer, overrides: Sequence[str]) -> CheckedGrid:
     site = site.model_copy(update={"inventory": devices.inventory()}) if site.probe else site
     auto = rules.resolve_auto(site)
     ladder = ladder_notes(composer, grid, settings.report.ladder, file_of)
-    points = _points(fitted(composer, grid, auto, settings.report.ladder), composer, steering, file_of)
+    expanded = fitted(composer, grid, auto, settings.report.ladder)
+    points = _points(expanded, composer, steering, file_of, _Automatic(batches or {}, settings.report.ladder))
     every = list(points.values())
     rules_by_name = {f"exclude.{number}.when": rule.when for number, rule in enumerate(exclude)}
     for where, wanted in {**rules_by_name, "baseline": settings.baseline}.items():
@@ -95,8 +99,16 @@ def site_of(composer: Composer, overrides: Sequence[str]) -> Site:
     return check.steering(steering_of(composer, composer.grid(master).jobs[0]), file_of)[1]
 
 
+@dataclass(frozen=True)
+class _Automatic:
+    """The batches of `batch_size: auto`, and the axis of the ladder, with which there are none."""
+
+    batches: automatic.Batches
+    ladder: str | None
+
+
 def _points(
-    expanded: Iterable[GridPoint], composer: Composer, steering: dict[str, Any], file_of: FileOf
+    expanded: Iterable[GridPoint], composer: Composer, steering: dict[str, Any], file_of: FileOf, auto: _Automatic
 ) -> dict[str, CheckedPoint]:
     """Return the grid's distinct points, checked, by the names of their cells."""
     groups = composer.loader.get_group_options("", results_filter=ObjectType.GROUP)
@@ -104,8 +116,17 @@ def _points(
     for point in expanded:
         _refuse_other_steering(steering, point)
         config = check.science(point.science, point.added, groups, file_of)
-        _add(points, CheckedPoint(point.axes, config, point.choices, point.added, point.lacks))
-    return points
+        checked = CheckedPoint(point.axes, config, point.choices, point.added, point.lacks)
+        if point.with_batch is not None:
+            automatic.refuse_unsearchable(config, auto.ladder)
+            checked = automatic.decided(checked, auto.batches, partial(_with_batch, point, groups, file_of))
+        _add(points, checked)
+    return automatic.with_batch_axis(points)
+
+
+def _with_batch(point: GridPoint, groups: Sequence[str], file_of: FileOf, batch: int) -> CellConfig:
+    assert point.with_batch is not None, "asked of a point with an automatic batch only"
+    return check.science(point.with_batch(batch), point.added, groups, file_of)
 
 
 def _refuse_what_measures_nothing(left: Sequence[CheckedPoint], settings: Settings, file_of: FileOf) -> None:
@@ -127,7 +148,9 @@ def _refuse_foreign_config(composer: Composer, master: DictConfig) -> None:
 
 
 def _cell(name: str, point: CheckedPoint, site: Site) -> Cell:
-    unsupported = point.lacks or rules.unsupported(point.config, site)
+    searched = point.search is not None  # which is of no use where the setting cannot run anyway
+    first = rules.unsupported(point.config, site) if searched else point.lacks
+    unsupported = first or (point.lacks if searched else rules.unsupported(point.config, site))
     return Cell(name=name, axes=point.axes, config=point.config, unsupported=unsupported)
 
 

@@ -18,7 +18,15 @@ def matches(wanted: Mapping[str, Any], point: CheckedPoint) -> bool:
 
     A key is a dotted config key or the name of a config group, whose value is then the chosen file's name.
     """
-    return all(_is_one_of(_value(point, key), value) for key, value in wanted.items())
+    return all(_is_one_of(_value(point, key), value) for key, value in flat(wanted).items())
+
+
+def flat(wanted: Mapping[str, Any], above: str = "") -> dict[str, Any]:
+    """Return `wanted` by dotted keys: a command line that says `+baseline.data.rows=8` nests them."""
+    found: dict[str, Any] = {}
+    for key, value in wanted.items():
+        found |= flat(value, f"{above}{key}.") if isinstance(value, Mapping) else {f"{above}{key}": value}
+    return found
 
 
 def _value(point: CheckedPoint, key: str) -> Any:
@@ -33,7 +41,7 @@ def _is_one_of(actual: Any, wanted: Any) -> bool:
 
 def refuse_unknown_keys(wanted: Mapping[str, Any], points: Sequence[CheckedPoint], where: str, file_of: FileOf) -> None:
     """Raise InputError if `wanted` names a key that no point of the grid has."""
-    for key in wanted:
+    for key in flat(wanted):
         if all(_value(point, key) is ABSENT for point in points):
             known = list(dotted_keys(points[0].config.raw))
             raise InputError(

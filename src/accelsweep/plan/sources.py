@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ast
 import hashlib
+import importlib.util
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cache, lru_cache
@@ -20,6 +21,7 @@ from accelsweep.base.documents import sha256_text
 from accelsweep.base.errors import InputError, nearest
 from accelsweep.base.version import __version__
 from accelsweep.core.config import CellConfig
+from accelsweep.core.trees import LIBRARIES
 from accelsweep.plan.import_path import ImportPath, in_installed
 
 OWN_WORKLOADS = "accelsweep.workloads"
@@ -32,6 +34,7 @@ SAME_AS_FIRST = frozenset(
         "b86c33a1e5254b3e21c87d5a75c68d94cb0d9d5d904d608366f14e2ecad55acc",
         "5fd643dabc6ac7acb2a79b4291f30109db4b14266861b1d6523baa6deb08fa9b",
         "9c2a62f0d7679e0d053b3d9b1dcca90f3e2439d0cc7c9060914784c1be903c9e",
+        "cf2131cc061003e5000b017b54ed96a61cc24ea2defef8d36d30c93ccbe8aa32",
         "c223e43b7eaa22e081ab52a38f7a9da57aa3f49d4ecfd0589b16d33db61996c1",
         "bf2a8b7141ab02e2c1a85a2ef10f0bbf7fe0c6ee76174fafdaa48e3d0e1ca79e",
     }
@@ -55,8 +58,11 @@ def versions() -> dict[str, str]:
 
 
 def targets(config: CellConfig) -> Iterator[tuple[str, str]]:
-    """Yield the dotted key and the value of every text under `_target_` that `stated_targets` finds."""
+    """Yield the dotted key and the value of every text under `_target_`, and the library behind a class of ours."""
     yield from ((key, target) for key, target in stated_targets(config) if isinstance(target, str))
+    library = LIBRARIES.get(config.model_target) if config.task == "boosting" else None
+    if library is not None and importlib.util.find_spec(library.module):  # its version decides how fast trees grow
+        yield "model._target_", library.module
 
 
 def stated_targets(config: CellConfig) -> Iterator[tuple[str, Any]]:

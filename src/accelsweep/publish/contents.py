@@ -22,6 +22,7 @@ from accelsweep.publish.curves import curves
 from accelsweep.publish.snapshot import Finished, RunningRun, Snapshot, run_digest
 from accelsweep.publish.wanted import NOTE, Artifact, DataSet, Wanted, metrics, milliseconds, params, plain, tags
 from accelsweep.state.folders import SweepFolder
+from accelsweep.state.profiles import profile_files
 from accelsweep.state.records import read_record
 
 _STATUS = {Outcome.measured: "FINISHED", Outcome.unsupported: "FINISHED", Outcome.timed_out: "KILLED"}
@@ -100,6 +101,7 @@ def report_run(snapshot: Snapshot, digest: str, constraints: Path | None) -> Wan
     folder, manifest, findings = snapshot.folder, snapshot.manifest, snapshot.findings
     files = [(folder.report, "report"), (folder.manifest, "plan"), (folder.findings, ""), (folder.records, "")]
     files += [(constraints, "plan")] if constraints else []
+    files += [(path, f"profiles/{path.parent.name}") for path in profile_files(folder)]
     started = min((milliseconds(item.started_at) for item in snapshot.finished.values()), default=snapshot.planned)
     advice = findings.recommendation.sentence if findings else ""
     return Wanted(

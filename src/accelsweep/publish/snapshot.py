@@ -9,12 +9,14 @@ from typing import Any
 
 from accelsweep.base.documents import canonical_json, sha256_file, sha256_text
 from accelsweep.base.errors import DamagedFile
-from accelsweep.core.findings import CellFinding, Findings
+from accelsweep.core.findings.findings import Findings
+from accelsweep.core.findings.measured import CellFinding
 from accelsweep.core.outcome import Outcome
 from accelsweep.core.plans import Hold, Manifest, Run
 from accelsweep.publish.origin import origin
 from accelsweep.state.folders import SweepFolder
 from accelsweep.state.living import living_hold
+from accelsweep.state.profiles import profile_files
 from accelsweep.state.progress import steps_done
 from accelsweep.state.records import read_record
 
@@ -135,6 +137,7 @@ def report_digest(folder: SweepFolder) -> str:
     """Return the digest of everything that the `report` run carries; equal digests mean equal artifacts."""
     files = [path for path in sorted(folder.report.rglob("*")) if path.is_file()] if folder.report.exists() else []
     files += [path for path in (folder.manifest, folder.findings, folder.records) if path.exists()]
+    files += profile_files(folder)
     return sha256_text(canonical_json([[str(path.relative_to(folder.home)), sha256_file(path)] for path in files]))
 
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from accelsweep.core.breakdown import Breakdown
 from accelsweep.core.outcome import Outcome
+from accelsweep.core.profiles import StepProfile
 from accelsweep.core.record import Doubt, Effective, Metric
 from accelsweep.core.traits import Traits
 from accelsweep.measure.surroundings import doubts
@@ -29,6 +30,7 @@ class Account:
         self.doubts: list[Doubt] = []
         self.breakdown: Breakdown | None = None
         self.traits: Traits | str | None = None
+        self.profile: StepProfile | None = None
         self._error: BaseException | None = None
         self._target: str | None = None
 
@@ -63,4 +65,5 @@ class Account:
             doubts=tuple(self.doubts),
             breakdown=self.breakdown,
             traits=self.traits,
+            profile=self.profile,
         )

@@ -52,7 +52,7 @@ def run_rank(spec: RunSpec) -> None:
     show_stacks_when_asked()
     with fresh_caches(spec):
         try:
-            _measure(spec, place, account)
+            _work(spec, place, account)
         except (Exception, SystemExit) as error:
             if interrupted(error):
                 raise  # the sender of the signal records the reason
@@ -61,11 +61,8 @@ def run_rank(spec: RunSpec) -> None:
         leave_group()
 
 
-def _measure(spec: RunSpec, place: RankPlace, account: Account) -> None:
+def _work(spec: RunSpec, place: RankPlace, account: Account) -> None:
     preload()
-    from accelsweep.rank.measuring import identities, measure
-    from accelsweep.rank.steps import write_steps
-    from accelsweep.rank.tasks.task import task_of
     from accelsweep.workloads.building.build import make_importable
 
     make_importable()
@@ -73,6 +70,21 @@ def _measure(spec: RunSpec, place: RankPlace, account: Account) -> None:
         own_tree.put_first()
     began = monotonic()
     use_threads(share_of_cores(spec, place))
+    if spec.profile_steps is None:
+        _measure(spec, place, account, own_tree, began)
+        return
+    from accelsweep.rank.profiling import profile
+
+    profile(spec, place, account)
+    if own_tree is not None:
+        own_tree.refuse_other_modules()
+
+
+def _measure(spec: RunSpec, place: RankPlace, account: Account, own_tree: OwnTree | None, began: float) -> None:
+    from accelsweep.rank.measuring import identities, measure
+    from accelsweep.rank.steps import write_steps
+    from accelsweep.rank.tasks.task import task_of
+
     task = task_of(spec, place)
     driver = task.driver()
     if own_tree is not None:

@@ -18,6 +18,7 @@ from accelsweep.core.config import CellConfig
 from accelsweep.core.frontier import Limit
 from accelsweep.core.outcome import Outcome
 from accelsweep.core.plans import Run
+from accelsweep.core.profiles import StepProfile
 from accelsweep.core.record import Doubt, Effective, Metric
 from accelsweep.core.traits import Traits
 
@@ -45,6 +46,7 @@ class RunSpec(Document):
     `silence_seconds` is how long the supervisor lets a rank be without a step; None lets it be.
     `device_models` are the models of devices that may run it; empty for any. `room` is what a rank of a search for the
     largest batch may take on its host, in bytes, and the limit that says so; None leaves it to the rank.
+    `profile_steps` is the number of steps to profile, in place of measuring; None measures.
     """
 
     kind: ClassVar[str] = "run-spec"
@@ -63,6 +65,7 @@ class RunSpec(Document):
     silence_seconds: float | None = None
     device_models: tuple[str, ...] = ()
     room: tuple[int, Limit] | None = None
+    profile_steps: int | None = None
 
     def file(self) -> Path:
         """The path of the spec itself: `run-spec.json` in the attempt's folder."""
@@ -79,6 +82,10 @@ class RunSpec(Document):
     def progress(self) -> Path:
         """The path of rank 0's number of finished steps: 8 bytes, a little-endian signed integer."""
         return Path(self.attempt_folder) / "progress"
+
+    def trace(self) -> Path:
+        """The path of rank 0's trace, in Chrome's format and packed by gzip, where the run is profiled."""
+        return Path(self.attempt_folder) / "trace.json.gz"
 
     def pulse(self, rank: int) -> Path:
         """The path of rank `rank`'s signs of life (`state.pulse`)."""
@@ -107,3 +114,4 @@ class RankResult(Document):
     doubts: tuple[Doubt, ...] = ()
     breakdown: Breakdown | None = None
     traits: Traits | str | None = None
+    profile: StepProfile | None = None

@@ -61,7 +61,8 @@ CAPTIONS: dict[str, Caption] = {
     "scaling": Caption(
         "Scaling: speed-up over the fewest devices",
         "The speed-up of the same work on more devices, over the fewest devices that were measured. The dashed "
-        "line is ideal scaling. Strong scaling keeps the global batch; weak scaling keeps the batch per device. "
+        "line is ideal scaling, a dotted one is the scaling law of a series. Strong scaling keeps the global batch; "
+        "weak scaling keeps the batch per device. "
         "More ranks on one processor add no device, so there is no ideal for them.",
     ),
     "efficiency": Caption(

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from accelsweep.base.digits import UNKNOWN, interval_digits, ratio_words, says_nothing, significant
-from accelsweep.core.findings import Estimate, Recommendation, Summary
+from accelsweep.core.findings.choices import Recommendation
+from accelsweep.core.findings.numbers import Estimate, Summary
 from accelsweep.core.outcome import Outcome
 from accelsweep.core.tasks import SIZES, TITLES
 
@@ -12,7 +13,7 @@ _PREFIXES = ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e4, "k"))
 _SMALL = ((1e-3, "m"), (1e-6, "µ"), (1e-9, "n"))
 _BINARY = ((2**40, "TiB"), (2**30, "GiB"), (2**20, "MiB"), (2**10, "KiB"))
 _UNIT_WORDS = {"1/s": "samples/s", "bytes": "B", "joules": "J", "seconds": "s", "ratio": "x", "1": "", "usd": "USD"}
-_COUNTED = ("samples/s", "queries/s")
+_COUNTED = ("samples/s", "queries/s", "row rounds/s")
 _RATES = (*_COUNTED, "FLOP/s", "B/s")
 _SCALE = {"k": 1e3, "M": 1e6, "G": 1e9, "T": 1e12}
 

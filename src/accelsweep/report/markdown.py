@@ -114,11 +114,15 @@ def table_text(table: ReportTable) -> str:
 
 def _opened(first: Entry, lines: Iterable[More]) -> str:
     """Return what a row opens to as one item of a list; what is to be typed stands in code."""
-    said = [
-        f"{escape(line.name)}: {_inline_code(line.text) if line.code else escape(line.text.rstrip('.'))}"
-        for line in lines
-    ]
+    said = [f"{escape(line.name)}: {_said(line)}" for line in lines]
     return f"**{escape(first.text)}**: {'; '.join(said)}."
+
+
+def _said(line: More) -> str:
+    if line.code:
+        return _inline_code(line.text)
+    words = escape(line.text.rstrip("."))
+    return f"[{words}]({line.href})" if line.href else words
 
 
 def _inline_code(text: str) -> str:

@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from accelsweep.core.findings import CellFinding, Estimate, Findings
+from accelsweep.core.findings.findings import Findings
+from accelsweep.core.findings.measured import CellFinding
+from accelsweep.core.findings.numbers import Estimate
 from accelsweep.core.metrics import MEMORY_METRICS
 from accelsweep.core.prices import PriceUsed
 from accelsweep.report import format as fmt
@@ -22,6 +24,7 @@ OPTIONAL: tuple[tuple[str, tuple[str, ...]], ...] = (
     ("p99 latency at half load", ("half_load_query_seconds_p99",)),
     ("Queries in a batch", ("answered_together",)),
     ("Full batches, without a load", ("batch_samples_per_second",)),
+    ("Preparing the rows", ("prepare_seconds",)),
     ("FLOP/s", ("flops_per_second",)),
     ("Bytes/s", ("bytes_per_second",)),
     ("Memory", MEMORY_METRICS),

@@ -31,11 +31,15 @@ class Entry:
 
 @dataclass(frozen=True)
 class More:
-    """One line of what a row opens to: its name and its words, which are set as they are typed if `code`."""
+    """One line of what a row opens to: its name and its words, which are set as they are typed if `code`.
+
+    `href` is a path from the page to a file that the words name, empty for none.
+    """
 
     name: str
     text: str
     code: bool = False
+    href: str = ""
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from accelsweep.core.findings import CellFinding, Findings, RunPoint
+from accelsweep.core.findings.findings import Findings
+from accelsweep.core.findings.measured import CellFinding, RunPoint
 from accelsweep.core.outcome import Outcome
 from accelsweep.core.record import Doubt
 from accelsweep.report import format as fmt
@@ -13,7 +14,9 @@ from accelsweep.report.cells import cells_table
 from accelsweep.report.claims import claims_table, published_table, reasons_table
 from accelsweep.report.elsewhere.external import external_table
 from accelsweep.report.elsewhere.table import elsewhere_table
-from accelsweep.report.ladder import ladder_table
+from accelsweep.report.profiles.table import profiles_table
+from accelsweep.report.series.ladder import ladder_table
+from accelsweep.report.series.laws import laws_table
 from accelsweep.report.table import Column, Entry, ReportTable
 
 
@@ -147,10 +150,12 @@ def environment_table(findings: Findings) -> ReportTable:
 
 
 def build_tables(findings: Findings) -> list[ReportTable]:
-    """Return all tables in reading order; those of claims and of a ladder only where the experiment has some."""
+    """Return all tables in reading order; those of claims, a ladder or scaling laws only where there are some."""
     tables = [cells_table(findings)]
     if findings.ladder:
         tables.append(ladder_table(findings))
+    if findings.laws:
+        tables.append(laws_table(findings))
     if findings.claims:
         tables += [claims_table(findings.claims, findings.confidence), reasons_table(findings.claims)]
     if any(claim.published for claim in findings.claims):
@@ -159,4 +164,6 @@ def build_tables(findings: Findings) -> list[ReportTable]:
         tables.append(elsewhere_table(findings))
     if findings.external:
         tables.append(external_table(findings))
+    if findings.profiles:
+        tables.append(profiles_table(findings))
     return [*tables, *(build(findings) for build in (failures_table, doubts_table, runs_table, environment_table))]

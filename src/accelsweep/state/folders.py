@@ -126,6 +126,15 @@ class SweepFolder:
         return self.run(run) / "steps.parquet"
 
     @property
+    def profiles(self) -> Path:
+        """The profiles of settings, each in a folder of its own."""
+        return self.root / "profiles"
+
+    def profile(self, cell: str) -> Path:
+        """The folder of a setting's profile: profile.json, trace.json.gz, run.log."""
+        return self.profiles / inside(cell)
+
+    @property
     def versions(self) -> Path:
         """The trees of the versions that a sweep compares, each beside the file that describes it."""
         return self.root / "versions"

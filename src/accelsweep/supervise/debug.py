@@ -12,11 +12,9 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from accelsweep.base.errors import InputError
-from accelsweep.core.plans import Block, Manifest, Run
-from accelsweep.plan.blocks.resources import threads_per_rank
-from accelsweep.plan.nodes import models_for
 from accelsweep.rank.spec import RankResult, RunSpec
 from accelsweep.state.folders import SweepFolder
+from accelsweep.supervise.frozen import frozen_spec
 from accelsweep.supervise.leases import Lease, leased
 from accelsweep.supervise.processes.launchers import Launch, Launchers, rendezvous
 from accelsweep.supervise.versions import VersionAtHand, Versions
@@ -32,7 +30,7 @@ def debug_cell(folder: SweepFolder, cell: str, launchers: Launchers | None = Non
     """
     launchers = launchers or Launchers()
     with tempfile.TemporaryDirectory(prefix="accelsweep-debug-") as attempt:
-        spec = _spec(folder, cell, Path(attempt))
+        spec = frozen_spec(folder, cell, Path(attempt), "debug")
         spec.write(spec.file())
         holder, models = f"process {os.getpid()} (debugging {cell})", spec.device_models
         with leased(spec.config, holder, _pause, _say, models) as lease:
@@ -59,30 +57,6 @@ def _run(spec: RunSpec, lease: Lease, launchers: Launchers, version: VersionAtHa
     finally:
         for peer in peers:
             os.waitpid(peer, 0)
-
-
-def _spec(folder: SweepFolder, cell: str, attempt: Path) -> RunSpec:
-    manifest = Manifest.read(folder.manifest)
-    for planned in manifest.blocks:
-        block = Block.read(folder.block(planned.name))
-        if cell in block.configs:
-            config = block.configs[cell]
-            if config.num_nodes > 1:
-                raise InputError(f"setting {cell!r} takes {config.num_nodes} nodes; debug has this one alone")
-            return RunSpec(
-                sweep=folder.name,
-                block=block.name,
-                run=Run.of(cell, 0, config.seed),
-                position=0,
-                attempt=1,
-                config=config,
-                axes=block.axes[cell],
-                world_size=config.world_size,
-                attempt_folder=str(attempt),
-                threads=threads_per_rank(config, manifest.site),
-                device_models=models_for(config, manifest.site),
-            )
-    raise InputError(f"no block of sweep {folder.name!r} holds setting {cell!r}")
 
 
 @contextlib.contextmanager

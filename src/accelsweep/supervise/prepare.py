@@ -24,7 +24,7 @@ from accelsweep.state.folders import SweepFolder
 from accelsweep.supervise.versions import VersionAtHand, Versions
 
 MADE_IN_MEMORY = frozenset(
-    {"accelsweep.workloads.digits.Digits"}
+    {"accelsweep.workloads.digits.Digits", "accelsweep.workloads.boosting.made_rows.MadeRows"}
     | {f"accelsweep.workloads.image_files.{name}" for name in ("Mnist", "Cifar10")}
     | {f"accelsweep.workloads.noise.Random{kind}" for kind in ("Images", "Text", "Tokens", "Vectors")}
 )

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import os
-import signal
 import socket
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
-from pathlib import Path
 
 from accelsweep.core.config import CellConfig
 from accelsweep.core.frontier import Frontier
@@ -16,7 +14,6 @@ from accelsweep.core.outcome import Outcome
 from accelsweep.core.plans import Block, Run
 from accelsweep.core.record import Doubt, now
 from accelsweep.core.settings import Limits, Site
-from accelsweep.machine import linux
 from accelsweep.plan.blocks.resources import threads_per_rank
 from accelsweep.plan.nodes import models_for
 from accelsweep.rank.spec import RankResult, RunSpec
@@ -28,10 +25,11 @@ from accelsweep.supervise.frontier.tries import Search
 from accelsweep.supervise.git import git_state
 from accelsweep.supervise.leases import NOTHING, Lease, NotEnoughDevices, leased
 from accelsweep.supervise.outcomes import Conclusion, classify
-from accelsweep.supervise.processes.launchers import Kind, Launch, Launchers, rendezvous
-from accelsweep.supervise.processes.logs import RunLog, last_words
-from accelsweep.supervise.processes.nodes import check_job, start_across_nodes
-from accelsweep.supervise.processes.watching import Ending, LocalRanks, Ranks, Watch, children
+from accelsweep.supervise.processes.launchers import Kind, Launchers
+from accelsweep.supervise.processes.logs import last_words
+from accelsweep.supervise.processes.nodes import check_job
+from accelsweep.supervise.processes.to_the_end import Watcher
+from accelsweep.supervise.processes.watching import Ending
 from accelsweep.supervise.records import (
     Circumstances,
     ending_doubts,
@@ -150,25 +148,8 @@ class Runner:
         return found.verdict
 
     def _processes(self, lease: Lease, spec: RunSpec, kind: Kind, limits: Limits) -> Ending:
-        before, strangers = linux.oom_kills(), children()
-        version = self.versions.needed(spec.config)
-        own = {} if version is None else version.environment
-        environment = {**lease.environment, **rendezvous(spec), **own, **spec.config.env}
-        with RunLog(Path(spec.attempt_folder) / "run.log", limits.log_bytes) as log:
-            python = None if version is None else version.known.version.python
-            launch = Launch(spec, kind, environment, log.write_end, lease.descriptors, python)
-            ranks: Ranks
-            if kind == "srun":
-                ranks = start_across_nodes(launch, self.block.resources.cpus)
-            else:
-                ranks = LocalRanks(self.launchers.start(launch))
-            log.close_write_end()
-            watch = Watch(spec, ranks, limits, log, self.signals, self.hold.beat)
-            try:
-                return watch.until_the_end(before, strangers)
-            except BaseException:
-                ranks.signal(signal.SIGKILL)
-                raise
+        watcher = Watcher(self.launchers, self.signals, self.hold.beat, self.block.resources.cpus)
+        return watcher.to_the_end(spec, kind, lease, self.versions.needed(spec.config), limits)
 
     def _conclude(
         self,

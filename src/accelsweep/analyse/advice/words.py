@@ -7,7 +7,8 @@ import shlex
 from accelsweep.analyse.advice.wording import FASTER, Wording
 from accelsweep.analyse.findings.pareto import memory_of_all, value_of
 from accelsweep.base.digits import UNKNOWN, ratio_words, says_nothing
-from accelsweep.core.findings import CellFinding, Estimate
+from accelsweep.core.findings.measured import CellFinding
+from accelsweep.core.findings.numbers import Estimate
 from accelsweep.core.plans import Manifest
 from accelsweep.core.versions import words_for
 
@@ -48,7 +49,8 @@ def more_blocks(manifest: Manifest, added: int) -> str | None:
 def command(manifest: Manifest) -> str:
     """Return the command line that makes this sweep go on, to paste."""
     own = ("ab-" if manifest.compared else "") + (manifest.experiment or "").replace("/", "-")
-    named = [] if manifest.sweep == own else ["--name", manifest.sweep]
+    asked = manifest.searches_for or manifest.sweep
+    named = [] if asked == own else ["--name", asked]
     named += ["--until-decided"] if manifest.settings.until_decided else []
     words = [*words_for(manifest.compared), *manifest.overrides, *named, *manifest.submitted_with]
     return shlex.join(["accelsweep", *words])

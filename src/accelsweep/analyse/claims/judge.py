@@ -30,7 +30,8 @@ from accelsweep.analyse.statistics.intervals import (
 from accelsweep.analyse.statistics.shares import share
 from accelsweep.base.digits import count_of
 from accelsweep.core.claims import Claim, ClaimFigure, ClaimVerdict, Factor, bounds, decide, factors
-from accelsweep.core.findings import ClaimFinding, Estimate
+from accelsweep.core.findings.judged import ClaimFinding
+from accelsweep.core.findings.numbers import Estimate
 from accelsweep.core.outcome import Outcome
 from accelsweep.core.tasks import SIZES
 
@@ -52,7 +53,7 @@ class StatedFigure:
 
 
 Wider = Callable[[StatedFigure, Sequence[CellRuns], Family], ClaimFinding]
-"""Judges a figure over several workloads, or on a device that was not measured; see `claims.wide`."""
+"""Judges a figure over workloads or other sweeps, or on a device that was not measured; see `claims.wide`."""
 
 
 def judge_claims(
@@ -70,10 +71,13 @@ def judge_claims(
     """
     stated = [one for claim in claims for one in _stated(claim)]
     found = [[named(side, groups) for _, side in one.sides()] for one in stated]
-    testable = sum(all(any(not g.planned.unsupported for g in side.cells) for side in sides) for sides in found)
+    testable = sum(
+        one.figure.between is not None or all(any(not g.planned.unsupported for g in side.cells) for side in sides)
+        for one, sides in zip(stated, found, strict=True)
+    )
     family = Family(max(1, testable), confidence)
     return tuple(
-        wider(one, groups, family) if wider is not None and one.figure.wide else _tested(one, sides, family, across)
+        wider(one, groups, family) if wider is not None and one.figure.wide else tested(one, sides, family, across)
         for one, sides in zip(stated, found, strict=True)
     )
 
@@ -84,7 +88,8 @@ def _stated(claim: Claim) -> Iterator[StatedFigure]:
         yield from (StatedFigure(claim, figure, claim.analogue.says) for figure in claim.analogue.figures)
 
 
-def _tested(one: StatedFigure, sides: Sequence[Side], family: Family, across: Collection[str]) -> ClaimFinding:
+def tested(one: StatedFigure, sides: Sequence[Side], family: Family, across: Collection[str]) -> ClaimFinding:
+    """Return the finding of a figure whose sides were found in one sweep."""
     for (ratio, _), side in zip(one.sides(), sides, strict=True):
         if missing := unnamed(side) or unmeasured(ratio, side):
             return finding_of_figure(one, *missing)
@@ -104,7 +109,7 @@ def _ratio(one: StatedFigure, sides: Sequence[Side], family: Family, across: Col
     """Return the finding of a ratio, or of a ratio over another one."""
     known: list[_Known] = []
     for number, ratio in enumerate(one.figure.ratios):
-        pair = _comparable(ratio, sides[2 * number], sides[2 * number + 1], across)
+        pair = comparable(ratio, sides[2 * number], sides[2 * number + 1], across)
         if isinstance(pair, str):
             return finding_of_figure(one, ClaimVerdict.not_testable, pair)
         known += pair
@@ -115,7 +120,7 @@ def _ratio(one: StatedFigure, sides: Sequence[Side], family: Family, across: Col
     interval = _ratio_of_ratios(logs, shared, family) if len(known) > 2 else log_ratio(logs[0], logs[1], family)
     if one.figure.metric in SIZES and len(known) == 2:
         interval = of_sizes(cells[0], cells[1], interval)
-    return judged(one, exponential_estimate(interval, "1", family), cells, disturbed(cells) or _too_few(len(shared)))
+    return judged(one, exponential_estimate(interval, "1", family), cells, disturbed(cells) or too_few(len(shared)))
 
 
 _Known = tuple[CellRuns, dict[str, float]]
@@ -126,7 +131,7 @@ def _known(side: Side, figure: ClaimFigure) -> list[_Known]:
     return [(group, logs) for group in side.cells if (logs := logs_of(group, figure))]
 
 
-def _comparable(figure: ClaimFigure, ours: Side, theirs: Side, across: Collection[str]) -> tuple[_Known, _Known] | str:
+def comparable(figure: ClaimFigure, ours: Side, theirs: Side, across: Collection[str]) -> tuple[_Known, _Known] | str:
     """Return the two cells of a ratio that share the most blocks, or why no two may be compared."""
     allowed = (*across, *(key for side in figure.sides for key in side))
     pairs = list(product(_known(ours, figure), _known(theirs, figure)))
@@ -153,11 +158,11 @@ def disturbed(cells: Sequence[CellRuns]) -> _Held | None:
     return None if reason is None else (ClaimVerdict.disturbed, reason)
 
 
-def _too_few(shared: int) -> _Held | None:
-    """Return the verdict of a ratio whose sides share too few blocks, as in every other comparison."""
-    if shared >= FEWEST_PAIRS:
+def too_few(blocks: int, which: str = "that hold both sides") -> _Held | None:
+    """Return the verdict of a ratio that rests on too few blocks, as in every other comparison."""
+    if blocks >= FEWEST_PAIRS:
         return None
-    return ClaimVerdict.undecided, f"a verdict needs {FEWEST_PAIRS} blocks that hold both sides, and there are {shared}"
+    return ClaimVerdict.undecided, f"a verdict needs {FEWEST_PAIRS} blocks {which}, and there are {blocks}"
 
 
 def judged(

@@ -12,6 +12,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from accelsweep.analyse.claims.between import judge_between
 from accelsweep.analyse.claims.judge import (
     StatedFigure,
     disturbed,
@@ -27,7 +28,7 @@ from accelsweep.analyse.runs import CellRuns
 from accelsweep.analyse.statistics.intervals import FEWEST_PAIRS, Family, exponential_estimate, mean, t_interval
 from accelsweep.base.digits import count_of
 from accelsweep.core.claims import ClaimFigure, ClaimVerdict, bounds, decide, factors
-from accelsweep.core.findings import ClaimFinding
+from accelsweep.core.findings.judged import ClaimFinding
 from accelsweep.core.projections import Projected, Range
 
 PROJECTED = 0.9
@@ -65,7 +66,10 @@ class _Value:
 
 @dataclass(frozen=True)
 class WideFigures:
-    """Judges figures over workloads. `others` are other sweeps' runs, `project` projects a setting onto a board."""
+    """Judges figures over workloads and between sweeps.
+
+    `others` are other sweeps' runs, `project` projects a setting onto a board.
+    """
 
     others: Mapping[str, Sequence[CellRuns]]
     project: Callable[[CellRuns, str], Projected]
@@ -73,6 +77,8 @@ class WideFigures:
 
     def __call__(self, one: StatedFigure, groups: Sequence[CellRuns], family: Family) -> ClaimFinding:
         """Return the finding of a figure; workloads without a value are named in its reason."""
+        if one.figure.between is not None:
+            return judge_between(one, self.others, family, self.across)
         found: list[_Value] = []
         missing: list[str] = []
         untested = ClaimVerdict.not_testable

@@ -48,8 +48,8 @@ def _override(value: Any) -> str:
 
 
 def trainer_call(config: CellConfig) -> str | None:
-    """Return `Trainer(accelerator="cpu", devices=1, precision="32-true")`; None for the raw loop, which has none."""
-    if config.loop != "lightning":
+    """Return `Trainer(accelerator="cpu", devices=1, precision="32-true")`; None where no Trainer is at work."""
+    if config.loop != "lightning" or config.task == "boosting":
         return None
     arguments: dict[str, Any] = {"accelerator": config.accelerator, "devices": config.devices}
     arguments |= {"num_nodes": config.num_nodes} if config.num_nodes > 1 else {}

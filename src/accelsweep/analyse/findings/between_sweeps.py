@@ -20,7 +20,7 @@ from accelsweep.analyse.sizes import of_sizes
 from accelsweep.analyse.statistics.intervals import Family, exponential_estimate, verdict, welch_interval
 from accelsweep.base.documents import Frozen
 from accelsweep.base.errors import InputError
-from accelsweep.core.findings import Estimate, Verdict
+from accelsweep.core.findings.numbers import Estimate, Verdict
 from accelsweep.core.plans import Manifest
 from accelsweep.core.record import Doubt
 
@@ -158,7 +158,7 @@ def _row(
     missing = next((side for side in (old, new) if not side.rated), None)
     refusal = None if missing else difference(new, old, (), (*across, *_sources(old), *_sources(new)))
     if missing is None and refusal is None and MACHINE not in across:
-        refusal = _one_machine_each(old, new)
+        refusal = one_machine_each(old, new)
     if missing is not None:
         reason = f"{'before' if missing is old else 'after'}: {endings(missing)}"
     elif refusal is not None:
@@ -183,7 +183,7 @@ def _row(
     )
 
 
-def _one_machine_each(old: CellRuns, new: CellRuns) -> str | None:
+def one_machine_each(old: CellRuns, new: CellRuns) -> str | None:
     """Return why two sides, measured on one machine each and on different ones, show nothing beyond these machines.
 
     Machines with equal data sheets still differ, and the repeats of one say little about the next. So the machine is

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 
 from accelsweep.analyse.findings.against_baseline import Rules, pair_of
@@ -11,50 +11,88 @@ from accelsweep.analyse.likeness import difference
 from accelsweep.analyse.runs import CellRuns
 from accelsweep.analyse.statistics.intervals import Family, Interval, exponential_estimate, log_ratio
 from accelsweep.analyse.statistics.pools import intervals
-from accelsweep.core.findings import ScalingPoint
+from accelsweep.core.findings.series import ScalingPoint
 from accelsweep.core.tasks import SIZES
 
 _FREE = ("devices", "num_nodes", "batch_size")
 
 
-def scaling(groups: Sequence[CellRuns], rules: Rules) -> tuple[ScalingPoint, ...]:
+def scaling(curves: Sequence[ScalingCurve], rules: Rules) -> tuple[ScalingPoint, ...]:
     """Return each measured cell of each scaling series against the series' cell on the fewest devices.
 
     Efficiency is the speed-up divided by the ratio of devices (strong: Amdahl 1967; weak: Gustafson 1988). Where more
     ranks share the cores of one processor no device was added, and there is no efficiency.
     The intervals of all points hold together; a point that may not be compared with its base is left out.
     """
-    curves = [("strong", curve) for curve in _curves(groups, strong=True)]
-    curves += [("weak", curve) for curve in _curves(groups, strong=False)]
-    family = Family(sum(len(curve) - 1 for _, curve in curves), rules.family.confidence)
-    asked = [
-        _Asked(kind, group, curve[0], _cuts_one_machine(curve))
-        for kind, curve in curves
-        for group in curve
-        if difference(group, curve[0], _FREE, rules.across) is None
-    ]
-    others = [one for one in asked if one.group is not one.base]
-    pairs = [pair_of(one.group, one.base, one.group.log_rates, one.base.log_rates) for one in others]
+    family = Family(sum(len(curve.members) - 1 for curve in curves), rules.family.confidence)
+    asked = [_Asked(curve, group) for curve in curves for group in curve.comparable(rules.across)]
+    others = [one for one in asked if one.group is not one.curve.base]
+    pairs = [pair_of(one.group, one.curve.base, one.group.log_rates, one.curve.base.log_rates) for one in others]
     found = iter(intervals(pairs, family, log_ratio))
-    return tuple(_point(one, next(found) if one.group is not one.base else _itself(one), family) for one in asked)
+    return tuple(_point(one, next(found) if one.group is not one.curve.base else _itself(one), family) for one in asked)
+
+
+@dataclass(frozen=True)
+class ScalingCurve:
+    """Cells of one work on several numbers of devices, the fewest first; `kind` is `strong` or `weak`."""
+
+    kind: str
+    members: tuple[CellRuns, ...]
+
+    @property
+    def base(self) -> CellRuns:
+        """The cell on the fewest devices, which the others are compared with."""
+        return self.members[0]
+
+    @property
+    def series(self) -> str:
+        """The curve in words: the axes that do not vary in it, and what stays the same for each device or in all."""
+        return self.series_of(self.base)
+
+    def series_of(self, group: CellRuns) -> str:
+        """Return the curve in the words of one of its cells."""
+        strong = self.kind == "strong"
+        batch = f"global batch {global_batch(group)}" if strong else f"batch {_batch(group)} per device"
+        return series_label(group.planned.axes, _FREE, batch)
+
+    @property
+    def adds_nothing(self) -> bool:
+        """Whether the ranks share the cores of as many processors, rather than have a device each.
+
+        Ranks with a fixed number of threads do not: each of them brings its cores.
+        """
+        configs = [group.config for group in self.members if group.config is not None]
+        shared = all(config.accelerator == "cpu" and config.threads is None for config in configs)
+        return shared and len({config.devices for config in configs}) > 1
+
+    def comparable(self, across: Collection[str]) -> list[CellRuns]:
+        """Return the cells that may be compared with the base, which is one of them."""
+        return [group for group in self.members if difference(group, self.base, _FREE, across) is None]
+
+
+def scaling_curves(groups: Sequence[CellRuns]) -> list[ScalingCurve]:
+    """Return the curves of strong scaling, then those of weak scaling."""
+    return [
+        ScalingCurve(kind, curve)
+        for kind, batch in (("strong", global_batch), ("weak", _batch))
+        for curve in _members(groups, batch)
+    ]
+
+
+def _members(groups: Sequence[CellRuns], batch: Callable[[CellRuns], int | None]) -> Iterator[tuple[CellRuns, ...]]:
+    measured = [group for group in groups if group.rated and ranks(group) and batch(group) and is_rate(group)]
+    for members in series(measured, _FREE, batch):
+        curve = sorted(members, key=lambda group: (ranks(group) or 0, group.cell))
+        if ranks(curve[0]) != ranks(curve[-1]):
+            yield tuple(curve)
 
 
 @dataclass(frozen=True)
 class _Asked:
-    """A point of a curve, and the curve's cell on the fewest devices, which it is compared with."""
+    """A point of a curve."""
 
-    kind: str
+    curve: ScalingCurve
     group: CellRuns
-    base: CellRuns
-    cut: bool
-
-
-def _curves(groups: Sequence[CellRuns], *, strong: bool) -> list[list[CellRuns]]:
-    batch = global_batch if strong else _batch
-    measured = [group for group in groups if group.rated and ranks(group) and batch(group) and is_rate(group)]
-    found = series(measured, _FREE, batch)
-    curves = [sorted(members, key=lambda group: (ranks(group) or 0, group.cell)) for members in found]
-    return [curve for curve in curves if ranks(curve[0]) != ranks(curve[-1])]
 
 
 def is_rate(group: CellRuns) -> bool:
@@ -72,26 +110,18 @@ def _batch(group: CellRuns) -> int:
 
 
 def _itself(one: _Asked) -> Interval:
-    return Interval(
-        0.0, None, len(one.base.log_rates), "the series' fewest devices, which the others are compared with"
-    )
+    count = len(one.curve.base.log_rates)
+    return Interval(0.0, None, count, "the series' fewest devices, which the others are compared with")
 
 
 def _point(one: _Asked, interval: Interval, family: Family) -> ScalingPoint:
-    group = one.group
-    factor = (ranks(group) or 1) / (ranks(one.base) or 1)
-    batch = f"global batch {global_batch(group)}" if one.kind == "strong" else f"batch {_batch(group)} per device"
+    group, curve = one.group, one.curve
+    factor = (ranks(group) or 1) / (ranks(curve.base) or 1)
     return ScalingPoint(
-        series=series_label(group.planned.axes, _FREE, batch),
-        kind=one.kind,
+        series=curve.series_of(group),
+        kind=curve.kind,
         cell=group.cell,
         devices=ranks(group) or 0,
         speedup=exponential_estimate(interval, "1", family),
-        efficiency=None if one.cut else exponential_estimate(interval, "1", family, 1.0 / factor),
+        efficiency=None if curve.adds_nothing else exponential_estimate(interval, "1", family, 1.0 / factor),
     )
-
-
-def _cuts_one_machine(curve: Sequence[CellRuns]) -> bool:
-    """Say whether the ranks of a curve share the cores of as many processors, rather than have a device each."""
-    configs = [group.config for group in curve if group.config is not None]
-    return all(config.accelerator == "cpu" for config in configs) and len({config.devices for config in configs}) > 1

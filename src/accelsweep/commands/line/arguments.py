@@ -53,7 +53,16 @@ HistorySources = Annotated[
 ]
 Before = Annotated[str, typer.Argument(help="the sweep to compare with", autocompletion=_SWEEPS)]
 After = Annotated[str, typer.Argument(help="the sweep that may have changed", autocompletion=_SWEEPS)]
-Setting = Annotated[str, typer.Argument(help="the setting's name, or its beginning", autocompletion=_setting)]
+Setting = Annotated[
+    str, typer.Argument(help="the setting's name, its beginning, its words, or its values", autocompletion=_setting)
+]
+OneOrTwoSettings = Annotated[
+    list[str],
+    typer.Argument(
+        help="a setting's name, its beginning, its words, or its values as in batch_size=32; two are compared",
+        autocompletion=_setting,
+    ),
+]
 Claims = Annotated[
     list[str] | None,
     typer.Argument(help="of conf/experiment/claims (default: all)", autocompletion=_completing("claims")),

@@ -9,6 +9,7 @@ from accelsweep.drive.answers.compared import CompareAnswer
 from accelsweep.drive.answers.history import HistoryAnswer
 from accelsweep.drive.answers.listed import RunsAnswer
 from accelsweep.drive.answers.planned import PlanAnswer
+from accelsweep.drive.answers.profiled import ProfileAnswer
 from accelsweep.drive.answers.projected import ProjectAnswer
 from accelsweep.drive.answers.state import StatusAnswer
 from accelsweep.drive.answers.versions import AbAnswer
@@ -22,6 +23,7 @@ ANSWERS: tuple[type[Answer], ...] = (
     HistoryAnswer,
     ProjectAnswer,
     AdviseAnswer,
+    ProfileAnswer,
     DoctorAnswer,
 )
 """In the order of the commands."""

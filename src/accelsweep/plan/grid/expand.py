@@ -9,8 +9,9 @@ to the same configs.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Literal
 
 from hydra.core.override_parser.types import Override, OverrideType
@@ -25,6 +26,9 @@ from accelsweep.plan.grid.interpolation import nodes, plain_data, referred_words
 
 _KEY = re.compile(r"[A-Za-z_][\w-]*(\.[A-Za-z_][\w-]*)*")
 _GIVES_A_VALUE = (OverrideType.CHANGE, OverrideType.ADD, OverrideType.FORCE_ADD)
+AUTO, FIRST_TRY = "auto", 32
+"""The value of `batch_size` that asks for a search, and the batch that stands in its place until it is known."""
+
 _Sort = Literal["choice", "plain", "other"]
 """Of an override: the choice of a config group, a plain value that may replace a leaf, or what Hydra must compose."""
 
@@ -35,7 +39,8 @@ class GridPoint:
 
     `science` is the part that names the cell, and `steering` the plan-level part. `choices` are the config groups'
     choices, and `added` the top-level keys that the command line added with `+`. `lacks` is the reason why a rung of a
-    ladder changes nothing.
+    ladder changes nothing. `with_batch` gives the scientific config with a batch in the place of `auto`, where that was
+    asked for; until then `FIRST_TRY` stands there.
     """
 
     axes: dict[str, Any]
@@ -44,17 +49,22 @@ class GridPoint:
     choices: Mapping[str, Any]
     added: frozenset[str]
     lacks: str | None = None
+    with_batch: Callable[[int], dict[str, Any]] | None = None
 
 
 @dataclass(frozen=True)
 class CheckedPoint:
-    """A point of the grid whose config was checked. The other fields are those of `GridPoint`."""
+    """A point of the grid whose config was checked. `search` is that of its automatic batch, None where one was given.
+
+    The other fields are those of `GridPoint`.
+    """
 
     axes: dict[str, Any]
     config: CellConfig
     choices: Mapping[str, Any]
     added: frozenset[str]
     lacks: str | None = None
+    search: CellConfig | None = None
 
 
 def expand(composer: Composer, grid: Grid, auto: str) -> Iterator[GridPoint]:
@@ -67,9 +77,17 @@ def expand(composer: Composer, grid: Grid, auto: str) -> Iterator[GridPoint]:
     for job in grid.jobs:
         base, values = bases.of(job)
         science, steering = base.resolved(values, auto)
+        with_batch = None
+        if science.get("batch_size") == AUTO:
+            with_batch = partial(_with_batch, base, values, auto)
+            science = with_batch(FIRST_TRY)
         swept = [composer.parse(job[index]) for index in grid.swept]
         axes = {axis_of(override): _axis_value(composer, override, science) for override in swept}
-        yield GridPoint(axes, science, steering, base.choices, base.added)
+        yield GridPoint(axes, science, steering, base.choices, base.added, with_batch=with_batch)
+
+
+def _with_batch(base: _Base, values: Mapping[str, Any], auto: str, batch: int) -> dict[str, Any]:
+    return base.resolved({**values, "batch_size": batch}, auto)[0]
 
 
 def _refuse_swept_plan_keys(composer: Composer, grid: Grid) -> None:

@@ -12,6 +12,7 @@ from accelsweep.core.tasks import RATES_OF
 from accelsweep.plan.refusals.wording import FileOf
 
 KERNELS = "accelsweep.workloads.kernels."
+TREES = "accelsweep.workloads.boosting."
 OURS = "accelsweep.workloads."
 
 _FRONTIER = ("measure.headroom", "measure.max_batch", "measure.batch_resolution", "measure.rank_memory_bytes")
@@ -27,6 +28,13 @@ _QUALITY = (
 
 _LOAD = ("serving.latency_ms", "serving.latency_percentile", "serving.max_wait_ms", "serving.workers")
 _ANSWERS = ("measure.scenario", "serving")
+_DELIVERY = ("data.placement", "data.preprocess", "data.num_workers", "data.prefetch_factor")
+
+_WITHOUT_LOOP = {
+    "inference": "does not train",
+    "kernels": "does not train",
+    "boosting": "lets a library train",
+}
 
 UNUSED_BY: dict[str, tuple[str, ...]] = {
     "train_throughput": (*_GOAL, *_FRONTIER, *_ANSWERS),
@@ -38,6 +46,10 @@ UNUSED_BY: dict[str, tuple[str, ...]] = {
         *(*_ANSWERS, *_GOAL, *_QUALITY, *_FRONTIER),
     ),
     "memory_frontier": ("batch_size", *_ANSWERS, *_GOAL, *_QUALITY, *_WINDOW),
+    "boosting": (
+        *("optimizer", "trainer", "batch_size", "precision", "measure.fake_loader", *_DELIVERY),
+        *(*_ANSWERS, *_GOAL, *_QUALITY, *_FRONTIER[:-1]),
+    ),
 }
 """Work (`CellConfig.work`) -> the keys, with all below them, that change nothing in its measurement."""
 
@@ -57,10 +69,10 @@ def refuse_unfit(config: CellConfig, rate: str | None, file_of: FileOf) -> None:
         _refuse_aimless(measure, file_of)
     if config.data_target.startswith(OURS) and config.data.get("fold") == "all":
         _refuse_folds_alone(config)
-    if task in ("inference", "kernels") and config.loop != "lightning":
+    if task in ("inference", "kernels", "boosting") and config.loop != "lightning":
         raise InputError(
-            f"loop={config.loop} names another training loop, and task={task} does not train: leave loop out; look "
-            f"in {file_of('loop')}"
+            f"loop={config.loop} names another training loop, and task={task} {_WITHOUT_LOOP[task]}: leave loop out; "
+            f"look in {file_of('loop')}"
         )
     if task == "inference" and measure.scenario == "single_stream" and config.batch_size != 1:
         raise InputError(
@@ -80,6 +92,25 @@ def refuse_unfit(config: CellConfig, rate: str | None, file_of: FileOf) -> None:
         )
     if task != "kernels" and target.startswith(KERNELS):
         raise InputError(f"{target} is a kernel, which has nothing to train: set task=kernels with it")
+    _refuse_unfit_trees(config, file_of)
+
+
+def _refuse_unfit_trees(config: CellConfig, file_of: FileOf) -> None:
+    target, metric = config.model_target, config.measure.quality_metric
+    if config.task != "boosting":
+        if target.startswith(TREES):
+            raise InputError(f"{target} grows trees, which has no training step: set task=boosting with it")
+        return
+    if target.startswith(OURS) and not target.startswith(TREES):
+        raise InputError(
+            f"task=boosting grows trees, and {target} is a network or a kernel: take model=xgboost, model=lightgbm or "
+            "model=hist_gradient_boosting"
+        )
+    if metric != "AUC" or config.measure.better != "max":
+        raise InputError(
+            f"task=boosting measures the area under the curve of held-out rows, and measure.quality_metric={metric}"
+            f" is another quality: take measure=boosting; look in {file_of('measure.quality_metric')}"
+        )
 
 
 def _named(config: CellConfig) -> str:

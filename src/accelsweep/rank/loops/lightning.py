@@ -22,6 +22,7 @@ from accelsweep.rank.loops.phases import PhaseProfiler
 from accelsweep.rank.loops.raw_data import epoch_samples
 from accelsweep.rank.loops.raw_device import refuse_absent
 from accelsweep.rank.loops.run_trainer import RunTrainer, leave_out_endings, most_steps
+from accelsweep.rank.loops.side_by_side import NAME, register
 from accelsweep.rank.loops.step_callback import StepCallback
 from accelsweep.rank.loops.trainer_device import settings_for
 from accelsweep.rank.process import RankPlace, join_group, seed_all
@@ -50,6 +51,11 @@ class LightningLoop:
         self.logged: dict[str, float] = {}
         self.epoch_ends = self._callback.epoch_ends
         self._without_exchange = ExitStack()
+
+    @property
+    def module(self) -> pl.LightningModule:
+        """The module that the Trainer trains."""
+        return self._trainer.lightning_module
 
     @property
     def example(self) -> Any:
@@ -120,7 +126,7 @@ def _strategy_name(trainer: pl.Trainer) -> str:
     return _NAMES.get(type(trainer.strategy).__name__, type(trainer.strategy).__name__)
 
 
-_NAMES = {"SingleDeviceStrategy": "single_device", "DDPStrategy": "ddp", "FSDPStrategy": "fsdp"}
+_NAMES = {"SingleDeviceStrategy": "single_device", "DDPStrategy": "ddp", "FSDPStrategy": "fsdp", "SideBySide": NAME}
 
 
 class _RanksStartedAlready(LightningEnvironment):
@@ -134,6 +140,7 @@ def _build_trainer(spec: RunSpec, callback: pl.Callback) -> pl.Trainer:
     config, place = spec.config, RankPlace.of(spec)
     refuse_absent(config.accelerator)
     settings = _trainer_settings(config.trainer)
+    register()
     by_name = isinstance(settings.get("strategy", "auto"), str)
     settings = settings_for(config.accelerator, config.precision, place, settings)
     if by_name:

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
+    import lightning.pytorch as pl
     import torch
 
     from accelsweep.measure.breakdown import PhaseTimer
@@ -51,7 +52,15 @@ class Driver(Protocol):
         """Do steps until `listener` has enough. Raises the errors of the user's code."""
 
 
-class Loop(Driver, Protocol):
+class ModuleDriver(Driver, Protocol):
+    """A driver whose steps are a module's."""
+
+    @property
+    def module(self) -> pl.LightningModule:
+        """The module at work, from the listener's `begin` on."""
+
+
+class Loop(ModuleDriver, Protocol):
     """A training loop: each step trains."""
 
     @property

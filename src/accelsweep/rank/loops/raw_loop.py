@@ -87,19 +87,19 @@ class RawLoop:
         """Train a fresh module, seeded by the run, until `listener` or `examiner` has enough."""
         seed_all(self._spec.run.seed)
         config = self._spec.config
-        self._module = build_module(config.raw, self._spec.axes)
-        refuse_hooks(self._module)
-        self._log.listen_to(self._module)
-        self.data = build_training_data(config.raw, self._spec.run.seed, self.device, self._module, data)
-        do_without_trainer(self._module, self.data, self._place, config.num_nodes)
-        set_up(self.data, self._module, self._place)
-        self._module.to(self.device, CAST.get(self.precision, torch.float32)).train()
-        self._move = mover(self._module, self.data, self.device, CAST.get(self.precision))
+        self.module = build_module(config.raw, self._spec.axes)
+        refuse_hooks(self.module)
+        self._log.listen_to(self.module)
+        self.data = build_training_data(config.raw, self._spec.run.seed, self.device, self.module, data)
+        do_without_trainer(self.module, self.data, self._place, config.num_nodes)
+        set_up(self.data, self.module, self._place)
+        self.module.to(self.device, CAST.get(self.precision, torch.float32)).train()
+        self._move = mover(self.module, self.data, self.device, CAST.get(self.precision))
         self._loader = loader = one_loader(self.data.train_dataloader(), self._place)
         self.epoch_samples = epoch_samples(self.data, loader)
         if examiner is not None and not self._validates():
             raise InputError(NO_VALIDATION)
-        parts, batches = self._parts(_Step(self._module)), endless(loader, self.epoch_ends, self._pulse)
+        parts, batches = self._parts(_Step(self.module)), endless(loader, self.epoch_ends, self._pulse)
         self._log.begin(validating=False)
         listener.begin()
         if self._timer is None:
@@ -115,8 +115,8 @@ class RawLoop:
         if not isinstance(loader, DataLoader):
             raise Unsupported(f"loop=raw validates with one DataLoader; the data gives a {type(loader).__name__}")
         self._log.begin(validating=True)
-        self._module.eval()
-        step = numbered(self._module.validation_step)
+        self.module.eval()
+        step = numbered(self.module.validation_step)
         with torch.no_grad(), self._autocast():
             for number, batch in enumerate(loader):
                 self._log.batch = self._move(batch)
@@ -125,11 +125,11 @@ class RawLoop:
 
     def _validates(self) -> bool:
         has_data = type(self.data).val_dataloader is not pl.LightningDataModule.val_dataloader
-        return has_data and type(self._module).validation_step is not pl.LightningModule.validation_step
+        return has_data and type(self.module).validation_step is not pl.LightningModule.validation_step
 
     def _examined(self, examiner: Examiner) -> bool:
         enough = examiner.examined(self.validate() or {})
-        self._module.train()
+        self.module.train()
         self._log.begin(validating=False)
         return enough
 
@@ -146,7 +146,7 @@ class RawLoop:
             has_loss = has_loss or loss is not None
             if number == 0:
                 self.example = on_meta(there)
-            samples = count.of(batch, self._loader, self._module)
+            samples = count.of(batch, self._loader, self.module)
             enough = listener.step_done(samples, None if loss is None else loss.detach())
             validates = examiner is not None and (enough or (number + 1) % examiner.every_steps == 0)
             self._pulse.beat(rests=enough or validates)
@@ -159,7 +159,7 @@ class RawLoop:
         self.learning_rate = learning_rate_of([self._optimizer])
 
     def _parts(self, step: nn.Module) -> _Parts:
-        optimizer, schedule = _one_optimizer(self._module)
+        optimizer, schedule = _one_optimizer(self.module)
         self._optimizer = optimizer
         self.optimizer = type(optimizer).__name__
         if self._place.size > 1:

@@ -61,7 +61,8 @@ class Answering:
 
     def drive(self, listener: Listener) -> None:
         """Answer queries until `listener` has enough."""
-        module, loader, move = self.prepared()
+        self.module, loader, move = self.prepared()
+        module = self.module
         answer, count = answer_of(module), SampleCount(self._spec.config.batch_size)
         autocast, synchronise = autocast_of(self.precision, self.device), measured_device(self.device).synchronise
         with torch.inference_mode():

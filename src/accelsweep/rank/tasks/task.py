@@ -51,6 +51,10 @@ def task_of(spec: RunSpec, place: RankPlace) -> Task:
         from accelsweep.rank.tasks.memory_frontier import MemoryFrontier
 
         return MemoryFrontier(spec, place)
+    if name == "boosting":
+        from accelsweep.rank.tasks.boosting import Boosting
+
+        return Boosting(spec, place)
     from accelsweep.rank.tasks.train_throughput import TrainThroughput
 
     return TrainThroughput(spec, place)

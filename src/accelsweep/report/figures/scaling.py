@@ -7,7 +7,9 @@ from typing import Any
 
 import altair as alt
 
-from accelsweep.core.findings import Estimate, Findings, ScalingPoint
+from accelsweep.core.findings.findings import Findings
+from accelsweep.core.findings.numbers import Estimate
+from accelsweep.core.findings.series import ScalingPoint
 from accelsweep.report import format as fmt
 from accelsweep.report.figures.figure import ROWS, Chart, Figure, Row, Skipped, have
 from accelsweep.report.figures.reach import clipped, linear_domain, upright_arrows
@@ -55,16 +57,19 @@ def efficiency_figure(findings: Findings) -> Figure | Skipped:
 
 
 def _columns(value: str) -> tuple[str, ...]:
-    return ("series", "kind", "cell", "devices", value, "low", "high", "confidence", "count")
+    return ("series", "kind", "cell", "devices", value, "low", "high", "confidence", "count", "law")
 
 
 def _rows(findings: Findings, value: str) -> list[dict[str, Any]]:
     rows = []
     kinds = {_kind(point) for point in findings.scaling}
+    laws = {(one.kind, one.series): dict(zip(one.devices, one.speedups, strict=True)) for one in findings.laws}
     for point in findings.scaling:
         shown: Estimate | None = getattr(point, value)
         if shown is None:
             continue
+        law = laws.get((point.kind, point.series), {})
+        ideal = 1.0 if value == "speedup" else point.devices / min(law, default=1)
         rows.append(
             {
                 "series": point.series,
@@ -79,6 +84,7 @@ def _rows(findings: Findings, value: str) -> list[dict[str, Any]]:
                 "high": shown.high,
                 "confidence": shown.confidence,
                 "count": shown.count,
+                "law": law[point.devices] / ideal if point.devices in law else None,
                 "words": fmt.estimate_text(shown),
             }
         )
@@ -137,10 +143,17 @@ def _draw(
     return alt.layer(
         *([_ideal(palette, rows, value)] if any(row["added"] for row in rows) else []),
         base.mark_line().encode(y=y),
+        *([_law(base, scale)] if have(rows, "law") else []),
         *([intervals] if have(rows, "low") else []),
         *upright_arrows(base, rows, scale),
         base.mark_point(filled=True, size=80).encode(y=y),
     ).properties(height=280)
+
+
+def _law(base: alt.Chart, scale: alt.Scale) -> alt.Chart:
+    known = base.transform_filter("isValid(datum.law)")
+    line: alt.Chart = known.mark_line(strokeDash=[1, 3], strokeWidth=2).encode(y=alt.Y("law:Q", scale=scale))
+    return line
 
 
 def _ideal(palette: Palette, rows: Sequence[Row], value: str) -> alt.Chart:

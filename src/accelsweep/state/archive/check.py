@@ -21,6 +21,7 @@ from pathlib import Path, PurePosixPath
 from accelsweep.base.documents import Document, open_regular
 from accelsweep.base.errors import DamagedFile, InputError
 from accelsweep.core.plans import Block, Done, Manifest, Run
+from accelsweep.core.profiles import SettingProfile
 from accelsweep.core.record import Record
 from accelsweep.state.archive.contents import (
     LISTING,
@@ -182,6 +183,9 @@ def _check_names(document: Document, path: Path, place: str) -> None:
         own_record(document, path, parts[2])
         _check_time(document.started_at, path)
         _check_time(document.finished_at, path)
+    elif isinstance(document, SettingProfile):
+        if document.cell != parts[2]:
+            raise DamagedFile(path, f"it is of another setting, {document.cell!r}")
     elif isinstance(document, Block | Done | Halt):
         named = document.name if isinstance(document, Block) else document.block
         if named != parts[-1].partition(".")[0]:

@@ -13,8 +13,9 @@ from typing import ClassVar
 from pydantic import Field, field_validator
 
 from accelsweep.base.documents import Document, Frozen
-from accelsweep.core.findings import Findings
+from accelsweep.core.findings.findings import Findings
 from accelsweep.core.plans import Block, Done, Manifest
+from accelsweep.core.profiles import SettingProfile
 from accelsweep.core.record import Record
 from accelsweep.state.folders import check_sweep_name
 from accelsweep.state.halts import Halt
@@ -41,6 +42,8 @@ _PLACES: dict[str, type[Document] | None] = {
     rf"sweep/runs/({_PART})/record\.json": Record,
     rf"sweep/runs/({_PART})/record\.json\.damaged-[0-9]{{1,5}}": None,
     rf"sweep/runs/({_PART})/steps\.parquet": None,
+    rf"sweep/profiles/({_PART})/profile\.json": SettingProfile,
+    rf"sweep/profiles/({_PART})/trace\.json\.gz": None,
     r"report/[a-z][a-z0-9_-]{0,79}\.(?:csv|html|md|svg)": None,
 }
 """Every place that a file of an archive can have, and the document in it. Nothing else is packed or accepted."""

@@ -32,6 +32,7 @@ from accelsweep.state.archive.contents import (
 )
 from accelsweep.state.folders import SweepFolder
 from accelsweep.state.halts import Halt, Why, why_not_run
+from accelsweep.state.profiles import profile_files
 
 _SAME_TIME = (1980, 1, 1, 0, 0, 0)
 _UNIX, _PLAIN_FILE = 3, 0o100644 << 16
@@ -77,6 +78,9 @@ def _sources(folder: SweepFolder, report: list[str]) -> Iterator[tuple[str, Path
         for path in (*sorted(run.glob("record.json*")), run / "steps.parquet"):
             if path.is_file() and is_place(place := f"sweep/runs/{run.name}/{path.name}"):
                 yield place, path
+    for path in profile_files(folder):
+        if is_place(place := f"sweep/profiles/{path.parent.name}/{path.name}"):
+            yield place, path
     for name in report:
         yield f"report/{name}", folder.report / name
 

@@ -34,9 +34,9 @@ def build_module(config: Mapping[str, Any], axes: Collection[str] = ()) -> pl.Li
     the user's code pass through.
     """
     settings = dict(config["model"])
-    if brings_own_data(config) and "batch_size" in _parameters(settings) and "batch_size" not in settings:
+    if brings_own_data(config) and "batch_size" in arguments_of(settings) and "batch_size" not in settings:
         settings["batch_size"] = config["batch_size"]
-    module = _instance(settings, "model")
+    module = instance(settings, "model")
     if not isinstance(module, pl.LightningModule):
         raise InputError(foreign.no_module(module, config["model"]))
     if leaves_optimizer_to_us(module):
@@ -73,14 +73,14 @@ def build_data(config: Mapping[str, Any], seed: int, device: torch.device | None
     settings = dict(config["data"])
     if "batch_size" in settings:
         raise InputError("data.batch_size is set in the config: remove it, the axis is the top-level batch_size")
-    parameters = _parameters(settings)
+    parameters = arguments_of(settings)
     takes_any = any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters.values())
     if "batch_size" in parameters or takes_any:
         settings["batch_size"] = config["batch_size"]
     for name, value in (("seed", seed), ("device", device)):
         if name in parameters and name not in settings and value is not None:
             settings[name] = value
-    data = _instance(settings, "data")
+    data = instance(settings, "data")
     if not isinstance(data, pl.LightningDataModule):
         raise InputError(foreign.no_data_module(data, config["data"]))
     if "batch_size" not in settings and not isinstance(data, ModuleData):
@@ -107,7 +107,8 @@ def prepare_once(config: Mapping[str, Any]) -> None:
         build_module(config).prepare_data()
 
 
-def _parameters(settings: Mapping[str, Any]) -> Mapping[str, inspect.Parameter]:
+def arguments_of(settings: Mapping[str, Any]) -> Mapping[str, inspect.Parameter]:
+    """Return the arguments of a config's `_target_` by name; any may be given to one whose signature is unreadable."""
     try:
         return parameters_of(get_object(str(settings["_target_"])))
     except ValueError:  # a class of an extension, which has no signature to read
@@ -117,14 +118,15 @@ def _parameters(settings: Mapping[str, Any]) -> Mapping[str, inspect.Parameter]:
 _VARIADIC = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
 
 
-def _instance(settings: dict[str, Any], place: str) -> Any:
+def instance(settings: dict[str, Any], place: str) -> Any:
+    """Return the object of a config's `_target_`. Raises InputError for arguments, with the key below `place`."""
     _check_arguments(settings, place)
     return instantiate(settings, _convert_="all")
 
 
 def _check_arguments(settings: Mapping[str, Any], place: str) -> None:
     """Refuse unknown and missing arguments of the target, and name the key to change."""
-    target, parameters = settings.get("_target_"), _parameters(settings)
+    target, parameters = settings.get("_target_"), arguments_of(settings)
     kinds = {parameter.kind for parameter in parameters.values()}
     given = [str(key) for key in settings if not str(key).startswith("_")]
     unknown = [key for key in given if key not in parameters]

@@ -1,0 +1,1 @@
+"""What a sweep runs before it can be planned."""

@@ -1,0 +1,89 @@
+"""`batch_size: auto`: the searches that a sweep runs first, and what their records answer."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from accelsweep.base.digits import count_of
+from accelsweep.base.documents import sha256_file
+from accelsweep.base.errors import DamagedFile
+from accelsweep.core.cell import label
+from accelsweep.core.outcome import Outcome
+from accelsweep.core.plans import FoundBatch, Manifest, Run
+from accelsweep.core.record import Record
+from accelsweep.drive.console import say
+from accelsweep.state.folders import SweepFolder
+from accelsweep.state.records import read_record
+
+if TYPE_CHECKING:
+    from accelsweep.plan.automatic import Batches
+    from accelsweep.plan.make import Plan, Unsearched
+
+
+def found_batches(home: Path, sweep: str) -> Batches:
+    """Return the answers of the searches for `sweep` so far, by their names; a search without a record is absent."""
+    from accelsweep.plan.search_first import search_folder
+
+    folder = search_folder(home, sweep)
+    if not folder.manifest.exists():
+        return {}
+    found: dict[str, FoundBatch | str] = {}
+    for planned in Manifest.read(folder.manifest).cells:
+        try:
+            record = read_record(folder, Run.of(planned.name, 0, 0).name)
+        except (FileNotFoundError, DamagedFile):
+            continue
+        found[planned.name] = _answer(folder, record)
+    return found
+
+
+def _answer(folder: SweepFolder, record: Record) -> FoundBatch | str:
+    frontier = record.frontier
+    if record.outcome is not Outcome.measured or frontier is None:
+        return f"batch_size=auto: the search in {folder.name} ended as {record.outcome}: {record.reason}"
+    rows = frontier.largest if frontier.rows is None else frontier.rows // record.config.world_size
+    if not rows:
+        return f"batch_size=auto: the data has {frontier.rows} rows, fewer than the {record.config.world_size} ranks"
+    return FoundBatch(
+        search=record.cell,
+        batch_size=min(frontier.largest, rows),
+        largest=frontier.largest,
+        headroom=frontier.headroom,
+        sweep=folder.name,
+        record_sha256=sha256_file(folder.record(record.run)),
+    )
+
+
+def planned_after_searches(home: Path, plan: Callable[[Batches], Plan]) -> Plan | tuple[Unsearched, Plan]:
+    """Return the plan with the batches that are found already; else what is missing, and the plan of the searches."""
+    from accelsweep.plan.make import Unsearched
+    from accelsweep.plan.search_first import search_plan
+
+    try:
+        return plan({})
+    except Unsearched as wanted:
+        known = found_batches(home, wanted.sweep)
+    try:
+        return plan(known)
+    except Unsearched as wanted:
+        return wanted, search_plan(home, wanted)
+
+
+def tell_of_searches(wanted: Unsearched, first: Plan, say: Callable[[str], None] = say) -> None:
+    """Say which sweep comes first, and why."""
+    say(
+        f"batch_size=auto: the largest batch of {count_of(len(wanted.left), 'setting')} is searched first, in the "
+        f"sweep {first.manifest.sweep}; {wanted.sweep} is planned with what is found"
+    )
+
+
+def tell_of_batches(home: Path, wanted: Unsearched) -> None:
+    """Say what each search found, or why it found nothing."""
+    found = found_batches(home, wanted.sweep)
+    for name, cell in wanted.searches.items():
+        if name in wanted.left:
+            one = found.get(name, "batch_size=auto: its search has not ended")
+            words = one if isinstance(one, str) else f"batch_size=auto: {one.batch_size} per rank"
+            say(f"{label(cell.axes)}: {words}")

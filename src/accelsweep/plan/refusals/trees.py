@@ -1,0 +1,31 @@
+"""What boosted trees cannot be grown with, as far as it is known without importing a library."""
+
+from __future__ import annotations
+
+from accelsweep.base.extras import trees_missing, trees_without_cuda
+from accelsweep.core.config import CellConfig
+from accelsweep.core.settings import Site
+from accelsweep.core.trees import LIBRARIES, TreeLibrary
+
+
+def cannot_boost(config: CellConfig, site: Site) -> str | None:
+    """Return why trees cannot be grown so. Only where this machine measures is it asked for the library."""
+    if config.task != "boosting":
+        return None
+    if config.precision != "32-true":
+        return f"precision={config.precision}: in task=boosting the library chooses number formats; leave it out"
+    library = LIBRARIES.get(config.model_target)
+    if library is None:
+        return None
+    if config.accelerator not in library.accelerators:
+        return f"accelerator={config.accelerator}: {library.name} has {' and '.join(library.accelerators)} here"
+    if config.world_size > 1 and not library.shares:
+        return f"{library.name} trains in one process here, not in {config.world_size}: use threads"
+    return _absent(library, config) if site.probe else None
+
+
+def _absent(library: TreeLibrary, config: CellConfig) -> str | None:
+    if remedy := trees_missing(library.module):
+        return f"task=boosting needs {library.name}: {remedy}"
+    without = trees_without_cuda(library.module) if config.accelerator == "cuda" else None
+    return None if without is None else f"accelerator=cuda: {without}"

@@ -1,0 +1,1 @@
+"""Profiles in words, and as a table apart from what was measured."""

@@ -1,0 +1,42 @@
+"""The frozen config of one setting, as its block has it, for a run that is none of the sweep's: watched or profiled."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from accelsweep.base.errors import InputError
+from accelsweep.core.plans import Block, Manifest, Run
+from accelsweep.plan.blocks.resources import threads_per_rank
+from accelsweep.plan.nodes import models_for
+from accelsweep.rank.spec import RunSpec
+from accelsweep.state.folders import SweepFolder
+
+
+def frozen_spec(folder: SweepFolder, cell: str, attempt: Path, command: str, **changes: Any) -> RunSpec:
+    """Return the spec of the first repeat of `cell`, with its files in the folder `attempt`, and `changes` to it.
+
+    Raises InputError, which names the `command`, if no block of the sweep holds the cell, or if it takes several nodes.
+    """
+    manifest = Manifest.read(folder.manifest)
+    for planned in manifest.blocks:
+        block = Block.read(folder.block(planned.name))
+        if cell in block.configs:
+            config = block.configs[cell]
+            if config.num_nodes > 1:
+                raise InputError(f"setting {cell!r} takes {config.num_nodes} nodes; {command} has this one alone")
+            return RunSpec(
+                sweep=folder.name,
+                block=block.name,
+                run=Run.of(cell, 0, config.seed),
+                position=0,
+                attempt=1,
+                config=config,
+                axes=block.axes[cell],
+                world_size=config.world_size,
+                attempt_folder=str(attempt),
+                threads=threads_per_rank(config, manifest.site),
+                device_models=models_for(config, manifest.site),
+                **changes,
+            )
+    raise InputError(f"no block of sweep {folder.name!r} holds setting {cell!r}")

@@ -1,0 +1,96 @@
+"""A profile of one setting, in a run of its own: the frozen config, the devices and the processes of a measured run.
+
+Its ranks are fresh interpreters under the sweep's own limits. It holds the machine like any run, so that neither
+disturbs the other. Nothing of it is a record.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+
+from accelsweep.base.documents import sha256_file
+from accelsweep.base.errors import AccelsweepError
+from accelsweep.core.outcome import Outcome
+from accelsweep.core.plans import Manifest
+from accelsweep.core.profiles import SettingProfile
+from accelsweep.core.record import now
+from accelsweep.core.settings import Limits
+from accelsweep.rank.spec import RankResult, RunSpec
+from accelsweep.state.folders import SweepFolder
+from accelsweep.state.profiles import LOG, keep_profile
+from accelsweep.supervise.disk import check_room
+from accelsweep.supervise.frozen import frozen_spec
+from accelsweep.supervise.leases import Lease, leased
+from accelsweep.supervise.outcomes import classify
+from accelsweep.supervise.processes.launchers import Launchers
+from accelsweep.supervise.processes.logs import last_words
+from accelsweep.supervise.processes.to_the_end import Watcher
+from accelsweep.supervise.records import read_results
+from accelsweep.supervise.signals import Interrupted, Signals
+from accelsweep.supervise.skips import Present
+from accelsweep.supervise.versions import Versions
+
+
+class NotProfiled(AccelsweepError):
+    """The run of a profile ended without one; the message says how, and where its output is."""
+
+
+def profile_setting(
+    folder: SweepFolder, cell: str, steps: int, say: Callable[[str], None], launchers: Launchers | None = None
+) -> SettingProfile:
+    """Profile `steps` steps of `cell` and keep the result, in the place of an earlier one of this cell.
+
+    `say` is told of waiting for the machine. Raises InputError if no block holds the cell or it takes several nodes,
+    NotProfiled where its run failed, and KeyboardInterrupt.
+    """
+    signals, limits = Signals(), Manifest.read(folder.manifest).settings.limits
+    check_room(folder.root, limits.free_disk_bytes)
+    folder.profiles.mkdir(exist_ok=True)
+    with (
+        tempfile.TemporaryDirectory(prefix=".", suffix=".part", dir=folder.profiles) as attempt,
+        signals.caught(),
+    ):
+        spec = frozen_spec(folder, cell, Path(attempt), "profile", profile_steps=steps)
+        spec.write(spec.file())
+        started, fingerprint = now(), Present(folder.home, folder.name).read(spec.config)
+        holder = f"process {os.getpid()} (profiling {cell} of {folder.name})"
+        try:
+            with leased(spec.config, holder, signals.pause, say, spec.device_models) as lease:
+                result = _run(folder, spec, lease, Watcher(launchers or Launchers(), signals, lambda: None), limits)
+        except Interrupted:
+            raise KeyboardInterrupt from None
+        assert result.profile is not None, "rank 0 was asked for a profile"
+        found = SettingProfile(
+            sweep=folder.name,
+            cell=cell,
+            axes=spec.axes,
+            block=spec.block,
+            task=spec.config.task,
+            started_at=started,
+            ranks=spec.world_size,
+            found=result.profile,
+            fingerprint=fingerprint,
+            trace_sha256=sha256_file(spec.trace()),
+        )
+        keep_profile(folder, found, spec.trace())
+    return found
+
+
+def _run(folder: SweepFolder, spec: RunSpec, lease: Lease, watcher: Watcher, limits: Limits) -> RankResult:
+    """Return rank 0's result. Its output is kept, whatever the end."""
+    version = Versions(folder).needed(spec.config)
+    ending = watcher.to_the_end(spec, "spawn", lease, version, limits)
+    log = folder.profile(spec.run.cell) / LOG
+    log.parent.mkdir(exist_ok=True)
+    shutil.move(Path(spec.attempt_folder) / LOG, log)
+    results = read_results(spec, ending.reported)
+    if ending.cause == "interrupted" and len(results) < spec.world_size:
+        raise Interrupted
+    verdict = classify(ending, results, last_words(log), limits)
+    if verdict.outcome is not Outcome.measured:
+        raise NotProfiled(f"no profile of setting {spec.run.cell}: {verdict.outcome}: {verdict.reason}; see {log}")
+    return results[0]

@@ -1,0 +1,138 @@
+"""`batch_size: auto`: which searches a grid needs, and that what they found is frozen into the plan."""
+
+from __future__ import annotations
+
+import pytest
+
+from accelsweep.base.errors import InputError
+from accelsweep.core.plans import FoundBatch, Manifest
+from accelsweep.plan.automatic import UNSEARCHED
+from accelsweep.plan.make import Unsearched, make_plan, write_plan
+from accelsweep.plan.search_first import search_plan
+
+BASE = ["model=mlp", "data=digits", "optimizer=sgd", "accelerator=cpu", "batch_size=auto", "repeats=2"]
+
+
+def unsearched(home, *overrides, **options):
+    with pytest.raises(Unsearched) as wanted:
+        make_plan(home, [*BASE, *overrides], name="mine", **options)
+    return wanted.value
+
+
+def answers(wanted, *numbers):
+    """Return what the searches that are left found: these numbers, in their order."""
+    left = [name for name in wanted.searches if name in wanted.left]
+    return {name: batch_of(name, number) for name, number in zip(left, numbers, strict=True)}
+
+
+def batch_of(name, number):
+    return FoundBatch(
+        search=name, batch_size=number, largest=number, headroom=0.1, sweep="mine-frontier", record_sha256="0" * 64
+    )
+
+
+def batches(plan):
+    return [(cell.axes["batch_size"], cell.unsupported) for cell in plan.manifest.cells]
+
+
+def test_settings_that_differ_in_nothing_that_takes_memory_share_a_search(home):
+    wanted = unsearched(home, "devices=1,2", "measure.warmup_steps=5,10", "+measure.headroom=0.2")
+    assert len(wanted.searches) == len(wanted.left) == 2
+    assert [cell.axes for cell in wanted.searches.values()] == [{"devices": 1}, {"devices": 2}]
+    assert {cell.config.task for cell in wanted.searches.values()} == {"memory_frontier"}
+    assert {cell.config.measure.headroom for cell in wanted.searches.values()} == {0.2}
+    assert "`accelsweep run` searches for it first" in str(wanted)
+    assert list(home.iterdir()) == []
+
+
+def test_what_a_search_found_is_a_plain_number_of_the_setting(home):
+    wanted = unsearched(home, "devices=1,2")
+    plan = make_plan(home, [*BASE, "devices=1,2"], name="mine", batches=answers(wanted, 118, 60))
+    assert batches(plan) == [(118, None), (60, None)]
+    assert [cell.config.batch_size for cell in plan.cells] == [118, 60]
+    given = make_plan(home, [*BASE, "batch_size=118"], name="other").cells[0]
+    assert plan.cells[0].name == given.name, "an automatic batch is that batch"
+    assert [one.batch_size for one in plan.manifest.found_batches] == [118, 60]
+    assert any("60, 118 per rank, found by mine-frontier" in note for note in plan.notes)
+
+
+def test_a_plan_keeps_its_batches_whatever_later_searches_find(home):
+    wanted = unsearched(home)
+    first = make_plan(home, BASE, name="mine", batches=answers(wanted, 118))
+    write_plan(home, first)
+    again = make_plan(home, BASE, name="mine", batches=answers(wanted, 50))
+    assert (again.manifest, again.changed) == (first.manifest, False)
+    more = make_plan(home, [*BASE, "repeats=3"], name="mine")
+    assert batches(more) == [(118, None)]
+
+
+def test_an_axis_that_is_added_later_asks_for_its_own_searches_only(home):
+    write_plan(home, make_plan(home, BASE, name="mine", batches=answers(unsearched(home), 118)))
+    wanted = unsearched(home, "precision=32-true,bf16-mixed")
+    assert len(wanted.searches) == 2
+    (left,) = wanted.left
+    assert wanted.searches[left].config.precision == "bf16-mixed"
+    grown = make_plan(home, [*BASE, "precision=32-true,bf16-mixed"], name="mine", batches=answers(wanted, 99))
+    assert batches(grown) == [(118, None), (99, None)]
+    write_plan(home, grown)
+    write_plan(home, make_plan(home, BASE, name="mine"))
+    assert len(Manifest.read(home / "sweeps/mine/manifest.json").found_batches) == 2, "one that comes back is known"
+
+
+def test_a_given_batch_may_stand_beside_an_automatic_one(home):
+    line = [*BASE[:-2], "repeats=2", "batch_size=32,auto"]
+    with pytest.raises(Unsearched) as wanted:
+        make_plan(home, line, name="mine")
+    plan = make_plan(home, line, name="mine", batches=answers(wanted.value, 118))
+    assert batches(plan) == [(32, None), (118, None)]
+    same = make_plan(home, line, name="mine", batches=answers(wanted.value, 32))
+    assert batches(same) == [(32, None)]
+
+
+def test_a_search_that_found_nothing_is_a_row_with_its_reason_beside_the_same_batch_given(home):
+    line = [*BASE[:-2], "repeats=2", "batch_size=32,auto"]
+    with pytest.raises(Unsearched) as wanted:
+        make_plan(home, line, name="mine")
+    (name,) = wanted.value.left
+    plan = make_plan(home, line, name="mine", batches={name: "not even a batch of 1 fits"})
+    assert batches(plan) == [(32, None), ("auto", "not even a batch of 1 fits")]
+    assert plan.manifest.found_batches == ()
+
+
+def test_nothing_is_searched_for_a_setting_that_cannot_run(home):
+    wanted = unsearched(home, "precision=32-true,16-mixed")
+    assert [cell.config.precision for cell in wanted.searches.values()] == ["32-true"]
+    plan = make_plan(home, [*BASE, "precision=32-true,16-mixed"], name="mine", batches=answers(wanted, 118))
+    assert [reason is not None and "16-mixed" in reason for _, reason in batches(plan)] == [False, True]
+
+
+@pytest.mark.parametrize(
+    ("line", "why"),
+    [
+        (["task=inference"], "task=inference does none"),
+        (["task=memory_frontier", "measure=frontier"], "task=memory_frontier does none"),
+        (["devices=1,2", "+report.ladder=devices"], "a step changes one thing only"),
+        (["batch_size=automatic"], "batch_size"),
+    ],
+)
+def test_what_no_search_can_answer_is_refused(home, line, why):
+    with pytest.raises(InputError, match=why) as refusal:
+        make_plan(home, [*BASE, *line], name="mine")
+    assert not isinstance(refusal.value, Unsearched)
+
+
+def test_the_searches_are_a_sweep_of_their_own(home):
+    wanted = unsearched(home, "devices=1,2")
+    plan = search_plan(home, wanted)
+    assert (plan.manifest.sweep, plan.manifest.searches_for) == ("mine-frontier", "mine")
+    assert [cell.axes for cell in plan.manifest.cells] == [{"devices": 1}, {"devices": 2}]
+    (block,) = plan.manifest.blocks
+    assert len(block.runs) == 2, "one search of each, the first one not twice"
+    write_plan(home, plan)
+    assert not search_plan(home, wanted).changed
+
+
+def test_a_plan_without_automatic_batches_is_written_as_it_always_was(home):
+    body = make_plan(home, [*BASE, "batch_size=8"], name="mine").manifest.body()
+    assert {"found_batches", "searches_for"}.isdisjoint(body)
+    assert UNSEARCHED not in str(body)

@@ -1,0 +1,103 @@
+"""Boosted trees: rows that can be learnt, and three libraries that learn the same from them."""
+
+import inspect
+
+import pytest
+from hydra.errors import InstantiationException
+from hydra.utils import get_object
+
+from accelsweep.base.errors import InputError, Unsupported
+from accelsweep.core.trees import LIBRARIES
+from accelsweep.machine.room import FreeMemory
+from accelsweep.rank.tasks.boosting import area_under_curve
+from accelsweep.workloads.boosting.booster import build_booster, fit_of
+from accelsweep.workloads.boosting.made_rows import MadeRows
+from accelsweep.workloads.boosting.rows import sets_of
+
+GIVEN = {"device": "cpu", "threads": 1, "seed": 1, "classes": 2}
+ROOM = FreeMemory(10**9, "machine memory")
+
+
+def rows(seed=1, **changes):
+    return sets_of(MadeRows(**{"rows": 4000, "held_out": 2000, "batch_size": 1, "seed": seed, **changes}), ROOM)
+
+
+def test_a_seed_draws_the_same_rows_and_another_one_others_of_the_same_rule():
+    first, again, other = rows(1), rows(1), rows(2)
+    assert (first.training.features == again.training.features).all()
+    assert (first.training.labels == again.training.labels).all()
+    assert (first.training.features != other.training.features).all()
+    assert 0.4 < first.training.labels.mean() < 0.6
+    assert (len(first.training.labels), len(first.held_out.labels), first.classes) == (4000, 2000, 2)
+
+
+def area(target, training, held_out, **keys):
+    booster = build_booster({"model": {"_target_": target, "rounds": 30, **keys}}, **GIVEN)
+    fit, apart = fit_of(booster, *training)
+    fit()
+    return area_under_curve(booster, held_out).value, apart
+
+
+def test_the_libraries_learn_the_same_from_the_same_rows():
+    sets = rows()
+    areas = []
+    for target, library in LIBRARIES.items():
+        pytest.importorskip(library.module)
+        areas.append(area(target, sets.training, sets.held_out)[0])
+    assert min(areas) > 0.8
+    assert max(areas) - min(areas) < 0.02
+
+
+@pytest.mark.parametrize("target", [target for target, library in LIBRARIES.items() if library.module != "sklearn"])
+def test_rows_prepared_apart_give_the_same_trees_as_rows_prepared_in_each_fit(target):
+    pytest.importorskip(LIBRARIES[target].module)
+    sets = rows()
+    found = [area(target, sets.training, sets.held_out, prepare=prepare) for prepare in ("apart", "in_fit")]
+    assert found == [(found[0][0], True), (found[0][0], False)]
+
+
+@pytest.mark.parametrize(("target", "library"), LIBRARIES.items())
+def test_the_plan_knows_of_each_class_what_it_can_do(target, library):
+    named = get_object(target)
+    assert ("device" in inspect.signature(named).parameters) == (library.accelerators != ("cpu",))
+    assert hasattr(named, "together") == library.shares
+
+
+def test_what_names_no_device_is_for_the_cpu_only():
+    model = {"_target_": "accelsweep.workloads.boosting.sklearn_trees.HistGradientBoosting"}
+    with pytest.raises(Unsupported, match="names no argument `device`, so it computes on the CPU"):
+        build_booster({"model": model}, **{**GIVEN, "device": "cuda:0"})
+    for prepare, words in (("apart", "scikit-learn bins the rows in each fit"), ("in_fits", "did you mean 'in_fit'")):
+        with pytest.raises(InstantiationException, match=words):
+            build_booster({"model": {**model, "prepare": prepare}}, **GIVEN)
+    with pytest.raises(InputError, match=r"model.dept: .* has no such argument"):
+        build_booster({"model": {**model, "dept": 3}}, **GIVEN)
+
+
+def test_rows_are_weighed_before_they_are_made():
+    twice = 2 * 4 * 20 * 6000
+    assert rows().classes == 2
+    sets_of(MadeRows(rows=4000, held_out=2000, batch_size=1), FreeMemory(twice, "RLIMIT_DATA"))
+    with pytest.raises(MemoryError, match=r"0.00096 GB are left to a rank .RLIMIT_DATA.: lower data.rows"):
+        sets_of(MadeRows(rows=4000, held_out=2000, batch_size=1), FreeMemory(twice - 1, "RLIMIT_DATA"))
+
+
+def test_a_million_may_be_written_as_1e6():
+    assert len(rows(rows=1e3).training.labels) == 1000
+    with pytest.raises(InputError, match=r"data.rows=0.5: must be a whole number"):
+        rows(rows=0.5)
+
+
+@pytest.mark.parametrize("keys", [{"features": 5}, {"rows": 1}, {"held_out": -1}])
+def test_fewer_columns_than_the_rule_has_are_refused(keys):
+    with pytest.raises(InputError, match="there must be 2 rows, 6 features and 0 held-out rows at least"):
+        rows(**keys)
+
+
+def test_rows_of_one_class_have_no_area_but_a_reason():
+    sets = rows()
+    one = sets.held_out._replace(labels=sets.held_out.labels * 0)
+    booster = build_booster({"model": {"_target_": next(reversed(LIBRARIES)), "rounds": 1}}, **GIVEN)
+    booster.fit(*sets.training)
+    assert "class" in area_under_curve(booster, one).reason
+    assert area_under_curve(booster, None).reason == "the data holds out no rows"
