@@ -82,7 +82,7 @@ test: setup system ## all tests, real parts included: first side by side, then t
 	$(PYTEST) -m 'timing and not long' $$(grep -rl --include='test_*.py' 'mark\.timing' tests) || alone=$$?; \
 	exit $$((beside > alone ? beside : alone))
 
-test-long: setup system ## the long suites
+test-long: setup system ## what adds little for its time: half of the tests on a real Slurm, each recipe, further storms
 	@$(PYTEST) -m long
 
 storm: setup system ## draw faults over real sweeps: SEEDS (0-199), one case each; prints what was tried and survived

@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 from accelsweep.analyse.merge import Part, analyse_together
-from accelsweep.core.findings import Certainty, Findings
+from accelsweep.core.findings.choices import Certainty
+from accelsweep.core.findings.findings import Findings
 from accelsweep.core.prices import Prices
 
 AXES = ({"batch_size": 32}, {"batch_size": 64})

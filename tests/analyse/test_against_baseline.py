@@ -12,7 +12,9 @@ import pytest
 from scipy import stats
 
 from accelsweep.analyse.analyse import analyse
-from accelsweep.core.findings import CellFinding, Findings, Verdict
+from accelsweep.core.findings.findings import Findings
+from accelsweep.core.findings.measured import CellFinding
+from accelsweep.core.findings.numbers import Verdict
 
 BASE, OTHER = {"batch_size": 32}, {"batch_size": 64}
 RATES = (1000.0, 1010.0, 990.0)

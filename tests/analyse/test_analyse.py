@@ -12,7 +12,8 @@ import pytest
 
 from accelsweep.analyse.analyse import analyse
 from accelsweep.analyse.collect import collect
-from accelsweep.core.findings import Findings, Verdict
+from accelsweep.core.findings.findings import Findings
+from accelsweep.core.findings.numbers import Verdict
 from accelsweep.core.outcome import Outcome
 from accelsweep.core.plans import Manifest
 from accelsweep.state.folders import SweepFolder

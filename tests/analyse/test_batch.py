@@ -5,7 +5,7 @@ from __future__ import annotations
 from types import ModuleType
 
 from accelsweep.analyse.analyse import analyse
-from accelsweep.core.findings import BatchCurve
+from accelsweep.core.findings.series import BatchCurve
 
 RATES = {8: 400.0, 16: 700.0, 32: 960.0, 64: 1000.0, 128: None, 256: None}
 

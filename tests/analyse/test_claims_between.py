@@ -11,7 +11,7 @@ from pydantic import ValidationError
 from accelsweep.analyse.analyse import analyse
 from accelsweep.analyse.runs import CellRuns, group
 from accelsweep.core.claims import ClaimFigure, ClaimVerdict, ReportSettings
-from accelsweep.core.findings import ClaimFinding
+from accelsweep.core.findings.judged import ClaimFinding
 
 ONE, TWO = {"num_nodes": 1}, {"num_nodes": 2}
 FIGURE = {"claimed": 1, "tolerance": 0.02, "between": ["slurm", "here"], "cell": ONE, "against": ONE}

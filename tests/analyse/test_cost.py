@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from accelsweep.analyse.analyse import analyse
-from accelsweep.core.findings import Findings
+from accelsweep.core.findings.findings import Findings
 
 CPU, GPU = {"accelerator": "cpu"}, {"accelerator": "cuda"}
 CPU_HOURS, GPU_HOURS = 97.18, 9.06

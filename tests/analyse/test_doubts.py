@@ -12,7 +12,7 @@ import pytest
 from accelsweep.analyse.analyse import analyse
 from accelsweep.analyse.findings.doubts import drift, outlying_runs
 from accelsweep.analyse.runs import RunRow, group, in_order
-from accelsweep.core.findings import Findings
+from accelsweep.core.findings.findings import Findings
 
 CELLS = [{"batch_size": 2**power} for power in range(6)]
 SWEEPS = 100

@@ -10,7 +10,7 @@ from accelsweep.analyse.analyse import analyse
 from accelsweep.analyse.findings.between_sweeps import Gate
 from accelsweep.analyse.findings.gate import GateState, gated, worst
 from accelsweep.base.documents import sha256_text
-from accelsweep.core.findings import Verdict
+from accelsweep.core.findings.numbers import Verdict
 from accelsweep.core.versions import Version
 
 SLOWER = Gate(Verdict.slower, 0.02)

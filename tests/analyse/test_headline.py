@@ -9,7 +9,8 @@ import pytest
 from accelsweep.analyse.advice.headline import MOST_WORDS, between, faster, short_name
 from accelsweep.analyse.analyse import analyse
 from accelsweep.core.cell import in_words
-from accelsweep.core.findings import CellFinding, Estimate, Speedup
+from accelsweep.core.findings.measured import CellFinding
+from accelsweep.core.findings.numbers import Estimate, Speedup
 
 LONG = {"accelerator": "cpu", "devices": 2, "precision": "32-true", "batch_size": 64} | {
     f"model.key{number}": number for number in range(20)

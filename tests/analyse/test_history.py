@@ -14,7 +14,7 @@ from accelsweep.analyse.merge import Part
 from accelsweep.base.errors import InputError
 from accelsweep.core.config import CellConfig
 from accelsweep.core.derived.histories import Order
-from accelsweep.core.findings import Verdict
+from accelsweep.core.findings.numbers import Verdict
 from accelsweep.core.versions import Version
 
 AXES = {"batch_size": 32}

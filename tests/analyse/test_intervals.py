@@ -22,7 +22,7 @@ from accelsweep.analyse.statistics.intervals import (
     verdict,
     welch_interval,
 )
-from accelsweep.core.findings import Estimate, Verdict
+from accelsweep.core.findings.numbers import Estimate, Verdict
 
 A = {"b0": 1.0, "b1": 1.2, "b2": 0.9, "b3": 1.1}
 B = {"b0": 0.7, "b1": 0.8, "b2": 0.75, "b3": 0.6}

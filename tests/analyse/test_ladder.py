@@ -12,7 +12,8 @@ import pytest
 from accelsweep.analyse.analyse import analyse
 from accelsweep.core.claims import ReportSettings
 from accelsweep.core.config import CellConfig
-from accelsweep.core.findings import Rung, Verdict
+from accelsweep.core.findings.numbers import Verdict
+from accelsweep.core.findings.series import Rung
 
 STEPS = ("0_naive", "1_larger_batch", "2_compiled")
 

@@ -11,7 +11,7 @@ import pytest
 from accelsweep.analyse.analyse import analyse
 from accelsweep.analyse.statistics.intervals import Family
 from accelsweep.analyse.statistics.universal import HALF, fit_law, most_devices
-from accelsweep.core.findings import LawForm, ScalingLaw
+from accelsweep.core.findings.series import LawForm, ScalingLaw
 from accelsweep.report.series.laws import laws_table
 
 COUNTS = (1, 2, 4, 8)

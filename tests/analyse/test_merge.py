@@ -10,7 +10,9 @@ import pytest
 from accelsweep.analyse.merge import Part, analyse_together, merge
 from accelsweep.analyse.runs import RunRow
 from accelsweep.core.claims import Claim, ReportSettings
-from accelsweep.core.findings import CellFinding, Findings, Verdict
+from accelsweep.core.findings.findings import Findings
+from accelsweep.core.findings.measured import CellFinding
+from accelsweep.core.findings.numbers import Verdict
 from accelsweep.core.outcome import Outcome
 from accelsweep.core.plans import Manifest
 from accelsweep.core.prices import Prices

@@ -14,7 +14,7 @@ from accelsweep.analyse.analyse import analyse
 from accelsweep.analyse.findings.against_baseline import pair_of
 from accelsweep.analyse.findings.noise_doubts import noisy_baseline, two_cluster_chance, two_levels, uneven_noise
 from accelsweep.analyse.runs import CellRuns, group, in_order
-from accelsweep.core.findings import Findings
+from accelsweep.core.findings.findings import Findings
 
 SWEEPS = 1000
 MOST_FALSE = 0.016

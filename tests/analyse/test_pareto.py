@@ -11,7 +11,7 @@ import pytest
 from accelsweep.analyse.analyse import analyse
 from accelsweep.analyse.findings.pareto import Objective, front
 from accelsweep.analyse.runs import RunRow
-from accelsweep.core.findings import Findings
+from accelsweep.core.findings.findings import Findings
 from accelsweep.core.metrics import MEMORY_METRICS
 
 CELLS = [{"batch_size": size} for size in (32, 64, 128)]

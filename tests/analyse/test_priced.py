@@ -9,7 +9,7 @@ import pytest
 
 from accelsweep.analyse.analyse import analyse
 from accelsweep.core.claims import Claim, ClaimVerdict, ReportSettings
-from accelsweep.core.findings import ClaimFinding
+from accelsweep.core.findings.judged import ClaimFinding
 from accelsweep.core.prices import Prices
 
 CPU, GPU = {"accelerator": "cpu"}, {"accelerator": "cuda"}

@@ -10,9 +10,9 @@ from accelsweep.analyse.collect import look_up
 from accelsweep.analyse.profiles import differences, profile_findings
 from accelsweep.analyse.whole import findings_of
 from accelsweep.base.documents import sha256_file
-from accelsweep.core.findings import Findings
+from accelsweep.core.findings.findings import Findings
 from accelsweep.core.plans import Manifest
-from accelsweep.core.profiled.profiles import ModuleTime, OperatorTime, SettingProfile, StepProfile
+from accelsweep.core.profiles import ModuleTime, OperatorTime, SettingProfile, StepProfile
 from accelsweep.core.record import Fingerprint, Record
 from accelsweep.state.folders import SweepFolder
 

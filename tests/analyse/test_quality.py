@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 from accelsweep.analyse.analyse import analyse
-from accelsweep.core.findings import CellFinding, Verdict
+from accelsweep.core.findings.measured import CellFinding
+from accelsweep.core.findings.numbers import Verdict
 from accelsweep.plan.blocks.power import critical_t
 
 BASE, OTHER = {"batch_size": 32}, {"batch_size": 64}

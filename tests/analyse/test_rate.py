@@ -8,7 +8,7 @@ import pytest
 from pydantic import ValidationError
 
 from accelsweep.analyse.analyse import analyse
-from accelsweep.core.findings import Verdict
+from accelsweep.core.findings.numbers import Verdict
 from accelsweep.core.tasks import RATES_OF, UNIT_OF
 
 CELLS = ({"batch_size": 32}, {"batch_size": 64})

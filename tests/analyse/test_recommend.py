@@ -11,7 +11,9 @@ import pytest
 from accelsweep.analyse.advice.words import against_baseline
 from accelsweep.analyse.analyse import analyse
 from accelsweep.analyse.runs import RunRow
-from accelsweep.core.findings import Certainty, Estimate, Findings, Verdict
+from accelsweep.core.findings.choices import Certainty
+from accelsweep.core.findings.findings import Findings
+from accelsweep.core.findings.numbers import Estimate, Verdict
 from accelsweep.core.outcome import Outcome
 from accelsweep.core.plans import Manifest
 from accelsweep.core.settings import Device, Site

@@ -11,7 +11,7 @@ import pytest
 
 from accelsweep.analyse.analyse import analyse
 from accelsweep.analyse.merge import Part, analyse_together, merge
-from accelsweep.core.findings import Findings
+from accelsweep.core.findings.findings import Findings
 from accelsweep.core.plans import PlannedBlock, Resources
 from accelsweep.core.settings import Settings
 from accelsweep.plan.blocks.power import smallest_visible_effect

@@ -9,7 +9,7 @@ from types import ModuleType
 import pytest
 
 from accelsweep.analyse.analyse import analyse
-from accelsweep.core.findings import ScalingPoint
+from accelsweep.core.findings.series import ScalingPoint
 from accelsweep.plan.blocks.power import critical_t
 
 CELLS = [{"devices": devices, "batch_size": size} for devices in (1, 2, 4) for size in (64, 128, 256)]

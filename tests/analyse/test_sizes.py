@@ -7,7 +7,9 @@ from types import ModuleType
 import pytest
 
 from accelsweep.analyse.analyse import analyse
-from accelsweep.core.findings import Certainty, Findings, Verdict
+from accelsweep.core.findings.choices import Certainty
+from accelsweep.core.findings.findings import Findings
+from accelsweep.core.findings.numbers import Verdict
 from accelsweep.drive.results import _table
 from accelsweep.report.cells import cells_table
 

@@ -8,7 +8,9 @@ from typing import Any
 import pytest
 
 from accelsweep.analyse.analyse import analyse
-from accelsweep.core.findings import CellFinding, Findings, Verdict
+from accelsweep.core.findings.findings import Findings
+from accelsweep.core.findings.measured import CellFinding
+from accelsweep.core.findings.numbers import Verdict
 from accelsweep.core.outcome import Outcome
 from accelsweep.core.prices import Prices
 

@@ -18,7 +18,8 @@ from accelsweep.analyse.analyse import analyse
 from accelsweep.analyse.elsewhere import Onto
 from accelsweep.base.shipped import shipped_root
 from accelsweep.core.derived.advised import Advised, Fit, Offer, Tier
-from accelsweep.core.findings import Estimate, Findings
+from accelsweep.core.findings.findings import Findings
+from accelsweep.core.findings.numbers import Estimate
 from accelsweep.core.prices import Prices
 from accelsweep.core.projections import Range, Room
 from accelsweep.machine.peaks import datasheet

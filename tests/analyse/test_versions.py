@@ -10,7 +10,9 @@ import pytest
 
 from accelsweep.analyse.analyse import analyse
 from accelsweep.base.documents import sha256_text
-from accelsweep.core.findings import Certainty, Findings, Verdict
+from accelsweep.core.findings.choices import Certainty
+from accelsweep.core.findings.findings import Findings
+from accelsweep.core.findings.numbers import Verdict
 from accelsweep.core.versions import Version
 
 BLOCKS = 5

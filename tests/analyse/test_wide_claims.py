@@ -15,7 +15,7 @@ from resnet50 import RESNET50
 from accelsweep.analyse.analyse import analyse
 from accelsweep.analyse.runs import CellRuns, group
 from accelsweep.core.claims import ClaimFigure, ClaimVerdict, ReportSettings
-from accelsweep.core.findings import ClaimFinding
+from accelsweep.core.findings.judged import ClaimFinding
 from accelsweep.core.prices import Prices
 
 RATIOS = {"small": 10.0, "medium": 20.0, "large": 40.0}

@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 from example_sweep import build_example_sweep
 
-from accelsweep.core.findings import CellFinding, Verdict
+from accelsweep.core.findings.measured import CellFinding
+from accelsweep.core.findings.numbers import Verdict
 from accelsweep.report.write import write_report
 
 sync_api = pytest.importorskip("playwright.sync_api", reason="playwright is not installed: make test-setup")

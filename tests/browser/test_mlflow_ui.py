@@ -20,7 +20,7 @@ from ledger import until
 from one_rank import free_port
 from patience import PATIENCE_SECONDS
 
-from accelsweep.core.findings import Findings
+from accelsweep.core.findings.findings import Findings
 from accelsweep.core.plans import Manifest
 from accelsweep.publish.contents import run_name
 from accelsweep.publish.state import copies

@@ -13,7 +13,7 @@ import pytest
 from example_sweep import build_example_sweep
 
 from accelsweep.base.documents import Document
-from accelsweep.core.findings import Findings
+from accelsweep.core.findings.findings import Findings
 from accelsweep.report.figures.theme import DARK
 from accelsweep.report.write import write_report
 from accelsweep.state.folders import SweepFolder

@@ -19,7 +19,7 @@ from example_sweep import build_example_sweep
 from accelsweep.base.documents import canonical_json
 from accelsweep.base.errors import AccelsweepError, InputError, NewerFile
 from accelsweep.commands.archives import export_sweep, import_archive
-from accelsweep.core.findings import Findings
+from accelsweep.core.findings.findings import Findings
 from accelsweep.core.plans import Block, Hold, Manifest
 from accelsweep.core.record import Record
 from accelsweep.drive.finish import finish

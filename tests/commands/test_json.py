@@ -15,7 +15,7 @@ from accelsweep.commands.doctor import examine
 from accelsweep.commands.plan import print_plan
 from accelsweep.commands.runs import print_runs
 from accelsweep.commands.status import print_status
-from accelsweep.core.findings import Findings
+from accelsweep.core.findings.findings import Findings
 from accelsweep.core.outcome import Outcome
 from accelsweep.core.plans import Manifest
 from accelsweep.core.record import Record

@@ -13,7 +13,7 @@ from accelsweep.base.errors import InputError, NewerFile
 from accelsweep.commands.line.setting import full_name
 from accelsweep.commands.profile import profile_settings
 from accelsweep.core.plans import Block, Manifest
-from accelsweep.core.profiled.profiles import SettingProfile
+from accelsweep.core.profiles import SettingProfile
 
 BASELINE = "devices=1,batch_size=32,precision=32-true"
 

@@ -39,7 +39,7 @@ NOT_A_CONFIG = {
     ("analyse/advice/offers.py", "cell.effective"): "the settings really in force, a column of the findings",
     ("core/config.py", "self.raw"): "the module that parses: the model behind the accelerator",
     ("core/config.py", "self.data"): "a data set's own key, which is called like one of ours",
-    ("core/findings.py", "self.effective"): "the settings really in force, a column of the findings",
+    ("core/findings/measured.py", "self.effective"): "the settings really in force, a column of the findings",
     ("core/cell.py", "rest"): "swept keys with their values, for the cell's label",
     ("core/cell.py", "config"): "`workloads` asks about plain mappings, see WORKLOADS",
     ("machine/peaks.py", "row"): "a row of the table of boards",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from accelsweep.base.errors import InputError
-from accelsweep.core.findings import Estimate, Verdict
+from accelsweep.core.findings.numbers import Estimate, Verdict
 from accelsweep.drive.answers.versions import AbAnswer, ComparedVersion, VersionedSetting
 from accelsweep.drive.versions.forge import SUMMARY_VARIABLE, annotate, annotation, check_format, summary
 

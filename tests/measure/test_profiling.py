@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import nn
 
-from accelsweep.core.profiled.profiles import PYTHON
+from accelsweep.core.profiles import PYTHON
 from accelsweep.measure.profiling.marks import MARK, mark_modules
 from accelsweep.measure.profiling.sums import modules, operators
 

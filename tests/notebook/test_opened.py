@@ -15,7 +15,7 @@ import accelsweep
 from accelsweep.base.documents import sha256_file
 from accelsweep.base.errors import DamagedFile, InputError
 from accelsweep.commands.archives import export_sweep
-from accelsweep.core.findings import Findings
+from accelsweep.core.findings.findings import Findings
 from accelsweep.core.metrics import METRICS
 from accelsweep.core.plans import Manifest
 from accelsweep.core.record import Record

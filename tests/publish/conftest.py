@@ -13,16 +13,10 @@ import pytest
 from example_sweep import build_example_sweep
 
 from accelsweep.core.cell import label
-from accelsweep.core.findings import (
-    CellFinding,
-    Choice,
-    Estimate,
-    Findings,
-    Recommendation,
-    Speedup,
-    Summary,
-    Verdict,
-)
+from accelsweep.core.findings.choices import Choice, Recommendation
+from accelsweep.core.findings.findings import Findings
+from accelsweep.core.findings.measured import CellFinding
+from accelsweep.core.findings.numbers import Estimate, Speedup, Summary, Verdict
 from accelsweep.core.plans import Manifest
 from accelsweep.core.record import Doubt
 from accelsweep.publish.wanted import KEY, PARENT

@@ -10,7 +10,8 @@ import pytest
 
 from accelsweep.analyse.analyse import analyse
 from accelsweep.analyse.collect import collect
-from accelsweep.core.findings import CellFinding, Findings
+from accelsweep.core.findings.findings import Findings
+from accelsweep.core.findings.measured import CellFinding
 from accelsweep.core.plans import Manifest
 from accelsweep.core.record import Record
 from accelsweep.publish.publisher import publish

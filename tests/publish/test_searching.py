@@ -12,7 +12,8 @@ from typing import Any
 import pytest
 from example_sweep import build_example_sweep
 
-from accelsweep.core.findings import CellFinding, Findings
+from accelsweep.core.findings.findings import Findings
+from accelsweep.core.findings.measured import CellFinding
 from accelsweep.core.outcome import Outcome
 from accelsweep.core.record import Doubt, Metric, Record
 from accelsweep.publish.publisher import publish

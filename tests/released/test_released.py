@@ -13,7 +13,7 @@ from accelsweep.commands.archives import export_sweep, import_archive
 from accelsweep.commands.compare import compare_sweeps
 from accelsweep.commands.runs import listed
 from accelsweep.commands.status import print_status
-from accelsweep.core.findings import Findings
+from accelsweep.core.findings.findings import Findings
 from accelsweep.core.outcome import Outcome
 from accelsweep.core.plans import Manifest
 from accelsweep.drive.finish import report

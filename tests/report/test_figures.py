@@ -12,7 +12,8 @@ from example_sweep import build_example_sweep
 from PIL import Image
 
 from accelsweep.base.documents import sha256_file
-from accelsweep.core.findings import BatchCurve, Estimate, Verdict
+from accelsweep.core.findings.numbers import Estimate, Verdict
+from accelsweep.core.findings.series import BatchCurve
 from accelsweep.core.plans import Run
 from accelsweep.core.record import Record
 from accelsweep.report.captions import CAPTIONS

@@ -2,7 +2,8 @@
 
 import pytest
 
-from accelsweep.core.findings import Estimate, Recommendation, Summary
+from accelsweep.core.findings.choices import Recommendation
+from accelsweep.core.findings.numbers import Estimate, Summary
 from accelsweep.core.outcome import Outcome
 from accelsweep.report import format as fmt
 

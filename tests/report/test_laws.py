@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from accelsweep.core.findings import DeviceCount, Estimate, Findings, LawForm, ScalingLaw
+from accelsweep.core.findings.findings import Findings
+from accelsweep.core.findings.numbers import Estimate
+from accelsweep.core.findings.series import DeviceCount, LawForm, ScalingLaw
 from accelsweep.report.csvs import to_csv
 from accelsweep.report.figures.figure import Figure
 from accelsweep.report.figures.scaling import efficiency_figure, scaling_figure

@@ -3,7 +3,8 @@
 import pytest
 
 from accelsweep.core.claims import ClaimVerdict
-from accelsweep.core.findings import ClaimFinding, Estimate
+from accelsweep.core.findings.judged import ClaimFinding
+from accelsweep.core.findings.numbers import Estimate
 from accelsweep.report.figures.figure import Figure, Skipped
 from accelsweep.report.figures.others import others_figure
 from accelsweep.report.figures.theme import DARK, LIGHT

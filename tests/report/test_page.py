@@ -8,7 +8,7 @@ from html.parser import HTMLParser
 
 import pytest
 
-from accelsweep.core.findings import Recommendation
+from accelsweep.core.findings.choices import Recommendation
 from accelsweep.core.record import Doubt
 from accelsweep.report.content import build_content
 from accelsweep.report.libraries import chart_libraries

@@ -3,7 +3,7 @@
 from example_sweep import build_example_sweep
 
 from accelsweep.core.external import ExternalResults, ExternalRow
-from accelsweep.core.findings import Findings
+from accelsweep.core.findings.findings import Findings
 from accelsweep.drive.finish import report
 from accelsweep.report.place import LONGEST, MergedPlace, merged_name
 

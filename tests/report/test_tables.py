@@ -1,7 +1,8 @@
 """Tables: every number with its interval, every missing one with its reason, every failure a row."""
 
 from accelsweep.core.claims import ClaimVerdict
-from accelsweep.core.findings import ClaimFinding, Estimate, Verdict
+from accelsweep.core.findings.judged import ClaimFinding
+from accelsweep.core.findings.numbers import Estimate, Verdict
 from accelsweep.core.outcome import Outcome
 from accelsweep.core.prices import PriceUsed
 from accelsweep.core.record import Doubt

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from accelsweep.core.findings import Estimate, Summary, Verdict
+from accelsweep.core.findings.numbers import Estimate, Summary, Verdict
 from accelsweep.report.cells import cells_table
 from accelsweep.report.content import build_content
 from accelsweep.report.figures.rate import heatmap_figure, throughput_figure

@@ -4,7 +4,8 @@ import pytest
 from markdown_it import MarkdownIt
 
 from accelsweep.core.claims import ClaimVerdict
-from accelsweep.core.findings import ClaimFinding, Estimate
+from accelsweep.core.findings.judged import ClaimFinding
+from accelsweep.core.findings.numbers import Estimate
 from accelsweep.report.verdicts import Verdicts, write_verdicts
 
 WHY_NOT = {"claims-vgg16": "it was not asked for", "claims-matmul": "the 30 minutes were spent"}

@@ -13,7 +13,8 @@ from home import Home
 from own_repository import MODULE, git, repository
 from shared_fork_server import beside_the_server
 
-from accelsweep.core.findings import Findings, Verdict
+from accelsweep.core.findings.findings import Findings
+from accelsweep.core.findings.numbers import Verdict
 from accelsweep.core.outcome import Outcome
 from accelsweep.core.plans import Manifest
 from accelsweep.state.folders import SweepFolder

@@ -10,7 +10,8 @@ from home import Home
 from own_repository import FILES, MODULE, write
 from shared_fork_server import beside_the_server
 
-from accelsweep.core.findings import Findings, Verdict
+from accelsweep.core.findings.findings import Findings
+from accelsweep.core.findings.numbers import Verdict
 from accelsweep.core.plans import Manifest
 from accelsweep.state.folders import SweepFolder
 from accelsweep.state.records import readable_records

@@ -4,7 +4,8 @@ import importlib.util
 
 import pytest
 
-from accelsweep.core.findings import Findings, Verdict
+from accelsweep.core.findings.findings import Findings
+from accelsweep.core.findings.numbers import Verdict
 from accelsweep.state.folders import SweepFolder
 
 pytestmark = pytest.mark.real

@@ -5,7 +5,8 @@ import sqlite3
 import pytest
 from unusual_home import records_by_case
 
-from accelsweep.core.findings import Findings, Verdict
+from accelsweep.core.findings.findings import Findings
+from accelsweep.core.findings.numbers import Verdict
 from accelsweep.core.outcome import Outcome
 from accelsweep.core.record import Record
 from accelsweep.state.folders import SweepFolder

@@ -32,7 +32,9 @@ from accelsweep.analyse.hardware import names_of
 from accelsweep.analyse.origin import environment, hardware_of, origin_of, records_digest
 from accelsweep.analyse.runs import CellRuns, RunRow, group, in_order, rate_metric_of
 from accelsweep.analyse.statistics.intervals import Family
-from accelsweep.core.findings import ClaimFinding, Estimate, Findings
+from accelsweep.core.findings.findings import Findings
+from accelsweep.core.findings.judged import ClaimFinding
+from accelsweep.core.findings.numbers import Estimate
 from accelsweep.core.plans import Manifest
 from accelsweep.core.prices import PriceUsed
 

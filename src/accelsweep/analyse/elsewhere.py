@@ -14,7 +14,7 @@ from accelsweep.analyse.findings.cost import epoch_samples
 from accelsweep.analyse.hardware import HardwareKind
 from accelsweep.analyse.runs import CellRuns
 from accelsweep.core.cell import in_words
-from accelsweep.core.findings import Choice
+from accelsweep.core.findings.choices import Choice
 from accelsweep.core.plans import Manifest
 from accelsweep.core.prices import Bill, Prices
 from accelsweep.core.projections import Elsewhere, Projected, Unseen

@@ -8,7 +8,8 @@ from typing import Any
 from accelsweep.analyse.hardware import HardwareKind
 from accelsweep.analyse.runs import RunRow
 from accelsweep.base.documents import canonical_json, sha256_text
-from accelsweep.core.findings import Hardware, Origin
+from accelsweep.core.findings.findings import Origin
+from accelsweep.core.findings.measured import Hardware
 from accelsweep.core.plans import Manifest
 
 _HOST_FACTS = ("system", "python", "cores_usable", "governor")

@@ -11,7 +11,7 @@ from accelsweep.analyse.runs import RunRow
 from accelsweep.analyse.statistics.intervals import significant
 from accelsweep.core.cell import label
 from accelsweep.core.plans import Manifest
-from accelsweep.core.profiled.profiles import (
+from accelsweep.core.profiles import (
     ModuleTime,
     OperatorTime,
     PartDifference,

@@ -7,7 +7,7 @@ from statistics import median
 
 from accelsweep.analyse.runs import CellRuns, Reading
 from accelsweep.analyse.statistics.intervals import significant
-from accelsweep.core.findings import Summary
+from accelsweep.core.findings.numbers import Summary
 
 
 def summaries(group: CellRuns) -> dict[str, Summary]:

@@ -6,7 +6,7 @@ from accelsweep.analyse.analyse import analyse
 from accelsweep.analyse.collect import collect
 from accelsweep.analyse.others import other_sweeps
 from accelsweep.analyse.profiles import profile_findings
-from accelsweep.core.findings import Findings
+from accelsweep.core.findings.findings import Findings
 from accelsweep.core.plans import Manifest
 from accelsweep.state.folders import SweepFolder
 

@@ -19,7 +19,7 @@ from accelsweep.state.folders import existing_sweep
 
 if TYPE_CHECKING:
     from accelsweep.analyse.elsewhere import Onto
-    from accelsweep.core.findings import Findings
+    from accelsweep.core.findings.findings import Findings
     from accelsweep.machine.peaks import Datasheet
 
 HOURS = {"m": 1 / 60, "h": 1.0, "d": 24.0, "w": 168.0}

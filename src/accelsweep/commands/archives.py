@@ -14,7 +14,7 @@ from accelsweep.base.digits import count_of
 from accelsweep.base.documents import sha256_file
 from accelsweep.base.errors import InputError
 from accelsweep.base.version import __version__
-from accelsweep.core.findings import Findings
+from accelsweep.core.findings.findings import Findings
 from accelsweep.drive.console import say
 from accelsweep.drive.finish import finished_files
 from accelsweep.drive.head import refuse_while_run

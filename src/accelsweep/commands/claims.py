@@ -17,7 +17,7 @@ from accelsweep.base.errors import (
     InputError,
     nearest,
 )
-from accelsweep.core.findings import Findings
+from accelsweep.core.findings.findings import Findings
 from accelsweep.drive.console import Listing, Marked, say, show
 from accelsweep.drive.head import held
 from accelsweep.drive.looks import Look, look_of_claim

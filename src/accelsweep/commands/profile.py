@@ -18,7 +18,7 @@ from accelsweep.state.folders import SweepFolder, existing_sweep
 
 if TYPE_CHECKING:
     from accelsweep.analyse.runs import RunRow
-    from accelsweep.core.profiled.profiles import OperatorTime, ProfileFinding
+    from accelsweep.core.profiles import OperatorTime, ProfileFinding
 
 TASKS = ("train_throughput", "time_to_accuracy", "inference")
 """The tasks whose steps are a model's."""

@@ -8,7 +8,7 @@ from pathlib import Path
 from accelsweep.base.digits import count_of
 from accelsweep.base.errors import EXIT_INCOMPLETE, EXIT_OK, AccelsweepError, DamagedFile, NewerFile
 from accelsweep.core.cell import label
-from accelsweep.core.findings import Findings
+from accelsweep.core.findings.findings import Findings
 from accelsweep.core.outcome import Outcome
 from accelsweep.core.plans import Manifest, Run
 from accelsweep.drive.answers.state import (

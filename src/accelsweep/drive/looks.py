@@ -5,7 +5,7 @@ from __future__ import annotations
 from enum import Enum
 
 from accelsweep.core.claims import ClaimVerdict
-from accelsweep.core.findings import Verdict
+from accelsweep.core.findings.numbers import Verdict
 
 
 class Look(Enum):

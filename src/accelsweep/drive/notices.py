@@ -14,7 +14,7 @@ from accelsweep.base.digits import count_of
 from accelsweep.base.errors import EXIT_INTERRUPTED, AccelsweepError, DamagedFile
 from accelsweep.base.secrets import masked
 from accelsweep.base.terminal import escaped
-from accelsweep.core.findings import Findings
+from accelsweep.core.findings.findings import Findings
 from accelsweep.drive.delivery import Message, Target
 from accelsweep.state.folders import SweepFolder
 

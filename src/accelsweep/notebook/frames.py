@@ -9,7 +9,9 @@ import pandas as pd
 
 from accelsweep.analyse.runs import RunRow
 from accelsweep.core.cell import label
-from accelsweep.core.findings import CellFinding, Estimate, Findings
+from accelsweep.core.findings.findings import Findings
+from accelsweep.core.findings.measured import CellFinding
+from accelsweep.core.findings.numbers import Estimate
 
 _TIMES = ("started_at", "finished_at")
 _COUNTS = ("repeat", "position", "attempt", "seed")

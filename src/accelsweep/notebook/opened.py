@@ -17,7 +17,7 @@ from accelsweep.analyse.collect import look_up
 from accelsweep.analyse.merge import Part, analyse_together
 from accelsweep.analyse.others import other_sweeps
 from accelsweep.base.errors import DamagedFile, InputError, nearest
-from accelsweep.core.findings import Findings
+from accelsweep.core.findings.findings import Findings
 from accelsweep.core.plans import Manifest
 from accelsweep.core.record import steps_damage
 from accelsweep.notebook.frames import runs_frame, settings_frame

@@ -11,7 +11,8 @@ from typing import Any
 
 from accelsweep.base.digits import UNKNOWN, interval_digits, says_nothing, significant
 from accelsweep.base.documents import canonical_json, sha256_text
-from accelsweep.core.findings import CellFinding, Estimate, Verdict
+from accelsweep.core.findings.measured import CellFinding
+from accelsweep.core.findings.numbers import Estimate, Verdict
 from accelsweep.core.outcome import Outcome
 from accelsweep.core.plans import PlannedCell
 from accelsweep.publish.contents import cell_key, cell_tags, doubt_codes, doubt_lines, run_name

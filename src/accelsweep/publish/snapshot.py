@@ -9,7 +9,8 @@ from typing import Any
 
 from accelsweep.base.documents import canonical_json, sha256_file, sha256_text
 from accelsweep.base.errors import DamagedFile
-from accelsweep.core.findings import CellFinding, Findings
+from accelsweep.core.findings.findings import Findings
+from accelsweep.core.findings.measured import CellFinding
 from accelsweep.core.outcome import Outcome
 from accelsweep.core.plans import Hold, Manifest, Run
 from accelsweep.publish.origin import origin

@@ -11,7 +11,8 @@ from typing import Any
 from accelsweep.base.digits import ratio_words
 from accelsweep.base.documents import sha256_text
 from accelsweep.core.cell import in_words
-from accelsweep.core.findings import CellFinding, Findings
+from accelsweep.core.findings.findings import Findings
+from accelsweep.core.findings.measured import CellFinding
 from accelsweep.core.metrics import MEMORY_METRICS
 from accelsweep.publish import saved_view
 from accelsweep.publish.contents import doubt_codes

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from accelsweep.core.breakdown import Breakdown
 from accelsweep.core.outcome import Outcome
-from accelsweep.core.profiled.profiles import StepProfile
+from accelsweep.core.profiles import StepProfile
 from accelsweep.core.record import Doubt, Effective, Metric
 from accelsweep.core.traits import Traits
 from accelsweep.measure.surroundings import doubts

@@ -18,7 +18,7 @@ from accelsweep.core.config import CellConfig
 from accelsweep.core.frontier import Limit
 from accelsweep.core.outcome import Outcome
 from accelsweep.core.plans import Run
-from accelsweep.core.profiled.profiles import StepProfile
+from accelsweep.core.profiles import StepProfile
 from accelsweep.core.record import Doubt, Effective, Metric
 from accelsweep.core.traits import Traits
 

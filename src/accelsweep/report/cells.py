@@ -5,7 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from accelsweep.core.doubt_words import in_words
-from accelsweep.core.findings import CellFinding, Estimate, Findings, Verdict
+from accelsweep.core.findings.findings import Findings
+from accelsweep.core.findings.measured import CellFinding
+from accelsweep.core.findings.numbers import Estimate, Verdict
 from accelsweep.core.tasks import SIZES
 from accelsweep.report import format as fmt
 from accelsweep.report.more import common_scopes, known_readings, more_of

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from accelsweep.core.claims import ClaimVerdict
-from accelsweep.core.findings import ClaimFinding
+from accelsweep.core.findings.judged import ClaimFinding
 from accelsweep.core.projections import two_digits
 from accelsweep.report import format as fmt
 from accelsweep.report.table import Column, Entry, ReportTable

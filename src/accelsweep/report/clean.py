@@ -10,7 +10,7 @@ from __future__ import annotations
 import unicodedata
 from typing import Any
 
-from accelsweep.core.findings import Findings
+from accelsweep.core.findings.findings import Findings
 
 _KEPT = frozenset("\n\t")
 _REVERSING = frozenset("\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069")

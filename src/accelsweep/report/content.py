@@ -7,7 +7,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from accelsweep.core.cell import in_words
-from accelsweep.core.findings import CellFinding, Choice, Findings
+from accelsweep.core.findings.choices import Choice
+from accelsweep.core.findings.findings import Findings
+from accelsweep.core.findings.measured import CellFinding
 from accelsweep.core.outcome import Outcome
 from accelsweep.core.record import Doubt
 from accelsweep.report import format as fmt

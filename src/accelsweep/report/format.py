@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from accelsweep.base.digits import UNKNOWN, interval_digits, ratio_words, says_nothing, significant
-from accelsweep.core.findings import Estimate, Recommendation, Summary
+from accelsweep.core.findings.choices import Recommendation
+from accelsweep.core.findings.numbers import Estimate, Summary
 from accelsweep.core.outcome import Outcome
 from accelsweep.core.tasks import SIZES, TITLES
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 
 from accelsweep.core.doubt_words import in_words
-from accelsweep.core.findings import CellFinding, Verdict
+from accelsweep.core.findings.measured import CellFinding
+from accelsweep.core.findings.numbers import Verdict
 from accelsweep.report import format as fmt
 from accelsweep.report.readings import OPTIONAL, metric_entry
 from accelsweep.report.table import More

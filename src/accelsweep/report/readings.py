@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from accelsweep.core.findings import CellFinding, Estimate, Findings
+from accelsweep.core.findings.findings import Findings
+from accelsweep.core.findings.measured import CellFinding
+from accelsweep.core.findings.numbers import Estimate
 from accelsweep.core.metrics import MEMORY_METRICS
 from accelsweep.core.prices import PriceUsed
 from accelsweep.report import format as fmt

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from accelsweep.core.findings import CellFinding, Findings, RunPoint
+from accelsweep.core.findings.findings import Findings
+from accelsweep.core.findings.measured import CellFinding, RunPoint
 from accelsweep.core.outcome import Outcome
 from accelsweep.core.record import Doubt
 from accelsweep.report import format as fmt

@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from accelsweep.core.claims import ClaimVerdict
-from accelsweep.core.findings import ClaimFinding, Findings
+from accelsweep.core.findings.findings import Findings
+from accelsweep.core.findings.judged import ClaimFinding
 from accelsweep.report import format as fmt
 from accelsweep.report.claims import claims_table, published_table, reasons_table
 from accelsweep.report.clean import printable_findings

@@ -10,7 +10,7 @@ import vl_convert
 
 from accelsweep.base.documents import clear_place
 from accelsweep.base.errors import AccelsweepError, InputError
-from accelsweep.core.findings import Findings
+from accelsweep.core.findings.findings import Findings
 from accelsweep.report.captions import CAPTIONS
 from accelsweep.report.content import Content, build_content
 from accelsweep.report.csvs import to_csv

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from accelsweep.base.documents import remove, sha256_file
 from accelsweep.base.errors import DamagedFile, NewerFile
-from accelsweep.core.profiled.profiles import SettingProfile
+from accelsweep.core.profiles import SettingProfile
 from accelsweep.state.folders import SweepFolder
 
 PROFILE, TRACE, LOG = "profile.json", "trace.json.gz", "run.log"

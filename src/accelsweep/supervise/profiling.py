@@ -16,7 +16,7 @@ from accelsweep.base.documents import sha256_file
 from accelsweep.base.errors import AccelsweepError
 from accelsweep.core.outcome import Outcome
 from accelsweep.core.plans import Manifest
-from accelsweep.core.profiled.profiles import SettingProfile
+from accelsweep.core.profiles import SettingProfile
 from accelsweep.core.record import now
 from accelsweep.core.settings import Limits
 from accelsweep.rank.spec import RankResult, RunSpec

@@ -8,7 +8,9 @@ from typing import NamedTuple
 from accelsweep.analyse.advice.headline import MOST_WORDS, advice, name_of, short_name
 from accelsweep.analyse.advice.situation import Situation
 from accelsweep.base.digits import count_of, significant
-from accelsweep.core.findings import CellFinding, Certainty, Choice, Estimate, Recommendation
+from accelsweep.core.findings.choices import Certainty, Choice, Recommendation
+from accelsweep.core.findings.measured import CellFinding
+from accelsweep.core.findings.numbers import Estimate
 
 RESULT = "usd_per_result"
 

@@ -9,7 +9,8 @@ from accelsweep.analyse.advice.situation import Situation
 from accelsweep.analyse.advice.words import against_baseline, memory
 from accelsweep.analyse.findings.pareto import cost_of, memory_of_all, money_of, one_energy_scope, value_of
 from accelsweep.analyse.findings.quality import FASTER_BUT_WORSE
-from accelsweep.core.findings import CellFinding, Choice
+from accelsweep.core.findings.choices import Choice
+from accelsweep.core.findings.measured import CellFinding
 
 
 def alternatives_to(situation: Situation, best: CellFinding) -> tuple[Choice, ...]:

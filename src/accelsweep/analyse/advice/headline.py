@@ -8,7 +8,9 @@ from accelsweep.analyse.advice.wording import FASTER, Wording
 from accelsweep.base.digits import UNKNOWN, interval_digits, says_nothing
 from accelsweep.core.cell import in_words, words_of
 from accelsweep.core.doubt_words import in_words as doubt_in_words
-from accelsweep.core.findings import CellFinding, Certainty, Choice, Estimate, Recommendation
+from accelsweep.core.findings.choices import Certainty, Choice, Recommendation
+from accelsweep.core.findings.measured import CellFinding
+from accelsweep.core.findings.numbers import Estimate
 
 MOST_WORDS = 12
 

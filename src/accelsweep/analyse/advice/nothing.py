@@ -5,7 +5,9 @@ from __future__ import annotations
 from accelsweep.analyse.advice.headline import advice, whole
 from accelsweep.analyse.advice.situation import Situation
 from accelsweep.analyse.advice.words import command
-from accelsweep.core.findings import CellFinding, Certainty, Recommendation, Verdict
+from accelsweep.core.findings.choices import Certainty, Recommendation
+from accelsweep.core.findings.measured import CellFinding
+from accelsweep.core.findings.numbers import Verdict
 
 
 def nothing_to_compare(situation: Situation) -> Recommendation:

@@ -12,7 +12,9 @@ from dataclasses import dataclass
 
 from accelsweep.core.cell import in_words
 from accelsweep.core.derived.advised import Offer, Tier
-from accelsweep.core.findings import CellFinding, Estimate, Findings
+from accelsweep.core.findings.findings import Findings
+from accelsweep.core.findings.measured import CellFinding
+from accelsweep.core.findings.numbers import Estimate
 from accelsweep.core.prices import Bill, Prices
 from accelsweep.core.projections import Elsewhere, Projected, Range
 from accelsweep.machine.peaks import Datasheet, datasheet, datasheet_of

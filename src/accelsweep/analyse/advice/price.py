@@ -10,7 +10,8 @@ from accelsweep.analyse.advice.situation import Situation
 from accelsweep.analyse.advice.words import against_baseline, more_blocks
 from accelsweep.analyse.findings.quality import FASTER_BUT_WORSE
 from accelsweep.base.digits import interval_digits, significant
-from accelsweep.core.findings import CellFinding, Certainty, Recommendation
+from accelsweep.core.findings.choices import Certainty, Recommendation
+from accelsweep.core.findings.measured import CellFinding
 
 BEYOND_REPEATS = (
     "More repeats would hardly settle it: train longer before validation, or accept a wider analysis.quality_margin."

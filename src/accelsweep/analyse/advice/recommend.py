@@ -17,7 +17,9 @@ from accelsweep.analyse.findings.pareto import cost_of, money_of
 from accelsweep.analyse.findings.quality import FASTER_BUT_WORSE, NOT_MEASURED, shown_not_worse
 from accelsweep.analyse.statistics.intervals import significant
 from accelsweep.base.digits import count_of
-from accelsweep.core.findings import LESS, MORE, CellFinding, Certainty, Recommendation, Verdict
+from accelsweep.core.findings.choices import Certainty, Recommendation
+from accelsweep.core.findings.measured import CellFinding
+from accelsweep.core.findings.numbers import LESS, MORE, Verdict
 from accelsweep.plan.blocks.power import repeats_needed
 
 MORE_REPEATS = "more repeats would settle it"

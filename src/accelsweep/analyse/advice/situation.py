@@ -10,7 +10,8 @@ from accelsweep.analyse.findings.against_baseline import Rules
 from accelsweep.analyse.findings.quality import QualityMeasure
 from accelsweep.analyse.statistics.repeats import planned_repeats
 from accelsweep.core.cell import in_words
-from accelsweep.core.findings import CellFinding, Verdict
+from accelsweep.core.findings.measured import CellFinding
+from accelsweep.core.findings.numbers import Verdict
 from accelsweep.core.plans import Manifest
 
 

@@ -9,7 +9,7 @@ from accelsweep.analyse.advice.offers import Training, bills_of, offers_of
 from accelsweep.analyse.advice.tiers import advised
 from accelsweep.base.digits import count_of
 from accelsweep.core.derived.advised import Advised, Offer, Tier
-from accelsweep.core.findings import Findings
+from accelsweep.core.findings.findings import Findings
 from accelsweep.core.prices import Prices
 from accelsweep.project.monthly import rent_or_buy
 

@@ -9,7 +9,9 @@ from accelsweep.analyse.advice.situation import Situation
 from accelsweep.analyse.advice.words import command, more_blocks
 from accelsweep.base.digits import interval_digits
 from accelsweep.core.cell import words_of
-from accelsweep.core.findings import LESS, MORE, CellFinding, Certainty, Estimate, Recommendation, Verdict
+from accelsweep.core.findings.choices import Certainty, Recommendation
+from accelsweep.core.findings.measured import CellFinding
+from accelsweep.core.findings.numbers import LESS, MORE, Estimate, Verdict
 from accelsweep.core.versions import VERSION
 
 _MOST_PLACE_WORDS = 4

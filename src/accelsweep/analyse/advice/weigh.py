@@ -17,7 +17,8 @@ from accelsweep.analyse.hardware import HardwareKind
 from accelsweep.analyse.runs import CellRuns
 from accelsweep.analyse.statistics.intervals import pooled_noise, significant
 from accelsweep.analyse.statistics.repeats import planned_repeats
-from accelsweep.core.findings import CellFinding, Recommendation
+from accelsweep.core.findings.choices import Recommendation
+from accelsweep.core.findings.measured import CellFinding
 from accelsweep.core.plans import Manifest
 from accelsweep.plan.blocks.power import smallest_visible_effect
 

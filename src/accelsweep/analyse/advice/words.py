@@ -7,7 +7,8 @@ import shlex
 from accelsweep.analyse.advice.wording import FASTER, Wording
 from accelsweep.analyse.findings.pareto import memory_of_all, value_of
 from accelsweep.base.digits import UNKNOWN, ratio_words, says_nothing
-from accelsweep.core.findings import CellFinding, Estimate
+from accelsweep.core.findings.measured import CellFinding
+from accelsweep.core.findings.numbers import Estimate
 from accelsweep.core.plans import Manifest
 from accelsweep.core.versions import words_for
 

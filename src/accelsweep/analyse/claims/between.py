@@ -24,7 +24,7 @@ from accelsweep.analyse.findings.between_sweeps import MACHINE, one_machine_each
 from accelsweep.analyse.runs import CellRuns
 from accelsweep.analyse.statistics.intervals import Family, exponential_estimate, welch_interval
 from accelsweep.core.claims import ClaimVerdict
-from accelsweep.core.findings import ClaimFinding
+from accelsweep.core.findings.judged import ClaimFinding
 
 
 def judge_between(

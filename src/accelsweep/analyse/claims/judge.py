@@ -30,7 +30,8 @@ from accelsweep.analyse.statistics.intervals import (
 from accelsweep.analyse.statistics.shares import share
 from accelsweep.base.digits import count_of
 from accelsweep.core.claims import Claim, ClaimFigure, ClaimVerdict, Factor, bounds, decide, factors
-from accelsweep.core.findings import ClaimFinding, Estimate
+from accelsweep.core.findings.judged import ClaimFinding
+from accelsweep.core.findings.numbers import Estimate
 from accelsweep.core.outcome import Outcome
 from accelsweep.core.tasks import SIZES
 

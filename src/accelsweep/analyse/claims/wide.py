@@ -28,7 +28,7 @@ from accelsweep.analyse.runs import CellRuns
 from accelsweep.analyse.statistics.intervals import FEWEST_PAIRS, Family, exponential_estimate, mean, t_interval
 from accelsweep.base.digits import count_of
 from accelsweep.core.claims import ClaimFigure, ClaimVerdict, bounds, decide, factors
-from accelsweep.core.findings import ClaimFinding
+from accelsweep.core.findings.judged import ClaimFinding
 from accelsweep.core.projections import Projected, Range
 
 PROJECTED = 0.9

@@ -24,7 +24,7 @@ from accelsweep.analyse.statistics.intervals import (
 from accelsweep.analyse.statistics.pools import Pair, Values, intervals
 from accelsweep.analyse.statistics.sequential import repeated_interval
 from accelsweep.base.digits import count_of
-from accelsweep.core.findings import Estimate, Speedup, Verdict
+from accelsweep.core.findings.numbers import Estimate, Speedup, Verdict
 from accelsweep.core.outcome import Outcome
 from accelsweep.core.plans import Manifest
 from accelsweep.core.record import Doubt

@@ -9,7 +9,7 @@ from accelsweep.analyse.findings.series import series, series_label
 from accelsweep.analyse.hardware import HardwareKind
 from accelsweep.analyse.runs import CellRuns
 from accelsweep.analyse.statistics.intervals import mean
-from accelsweep.core.findings import BatchCurve
+from accelsweep.core.findings.series import BatchCurve
 from accelsweep.core.outcome import Outcome
 
 NEAR_THE_BEST = 0.95

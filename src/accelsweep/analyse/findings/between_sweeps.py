@@ -20,7 +20,7 @@ from accelsweep.analyse.sizes import of_sizes
 from accelsweep.analyse.statistics.intervals import Family, exponential_estimate, verdict, welch_interval
 from accelsweep.base.documents import Frozen
 from accelsweep.base.errors import InputError
-from accelsweep.core.findings import Estimate, Verdict
+from accelsweep.core.findings.numbers import Estimate, Verdict
 from accelsweep.core.plans import Manifest
 from accelsweep.core.record import Doubt
 

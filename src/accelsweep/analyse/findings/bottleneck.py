@@ -5,7 +5,7 @@ from __future__ import annotations
 from accelsweep.analyse.runs import CellRuns, RunRow
 from accelsweep.analyse.statistics.intervals import mean, significant
 from accelsweep.core.breakdown import PARTS, bottleneck
-from accelsweep.core.findings import StepBottleneck
+from accelsweep.core.findings.measured import StepBottleneck
 
 
 def bottleneck_of(group: CellRuns) -> StepBottleneck | None:

@@ -17,7 +17,8 @@ from accelsweep.analyse.hardware import HardwareKind
 from accelsweep.analyse.runs import CellRuns, RunRow
 from accelsweep.analyse.statistics.intervals import Family, significant
 from accelsweep.analyse.summary import summaries
-from accelsweep.core.findings import CellFinding, Estimate, RunPoint
+from accelsweep.core.findings.measured import CellFinding, RunPoint
+from accelsweep.core.findings.numbers import Estimate
 from accelsweep.core.outcome import Outcome
 from accelsweep.core.plans import Manifest
 from accelsweep.core.record import Doubt

@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 
 from accelsweep.analyse.runs import CellRuns
 from accelsweep.analyse.statistics.intervals import Family, Interval, exponential_estimate, significant, t_interval
-from accelsweep.core.findings import Estimate
+from accelsweep.core.findings.numbers import Estimate
 from accelsweep.core.prices import Prices, PriceUsed
 from accelsweep.plan.prices import price_lines, price_on, usd_per_hour_on
 

@@ -8,7 +8,9 @@ from enum import StrEnum
 
 from accelsweep.analyse.findings.between_sweeps import Gate
 from accelsweep.analyse.statistics.intervals import verdict
-from accelsweep.core.findings import CellFinding, Findings, Verdict
+from accelsweep.core.findings.findings import Findings
+from accelsweep.core.findings.measured import CellFinding
+from accelsweep.core.findings.numbers import Verdict
 
 
 class GateState(StrEnum):

@@ -16,7 +16,8 @@ from accelsweep.analyse.likeness import difference
 from accelsweep.analyse.runs import CellRuns
 from accelsweep.analyse.statistics.intervals import Family
 from accelsweep.base.documents import canonical_json
-from accelsweep.core.findings import Rung, Verdict
+from accelsweep.core.findings.numbers import Verdict
+from accelsweep.core.findings.series import Rung
 
 
 def ladders(

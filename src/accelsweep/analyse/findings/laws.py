@@ -12,7 +12,8 @@ from accelsweep.analyse.findings.series import ranks
 from accelsweep.analyse.runs import CellRuns
 from accelsweep.analyse.statistics.intervals import Family, Interval, linear_estimate, significant
 from accelsweep.analyse.statistics.universal import FEWEST_COUNTS, HALF, Logs, fit_law, most_devices
-from accelsweep.core.findings import DeviceCount, Estimate, LawForm, ScalingLaw
+from accelsweep.core.findings.numbers import Estimate
+from accelsweep.core.findings.series import DeviceCount, LawForm, ScalingLaw
 
 
 def scaling_laws(curves: Sequence[ScalingCurve], rules: Rules) -> tuple[ScalingLaw, ...]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from accelsweep.analyse.statistics.intervals import significant
-from accelsweep.core.findings import Summary
+from accelsweep.core.findings.numbers import Summary
 from accelsweep.core.metrics import MEMORY_METRICS
 from accelsweep.core.record import Effective
 from accelsweep.core.settings import Site

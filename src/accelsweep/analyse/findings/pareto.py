@@ -7,7 +7,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from accelsweep.analyse.findings.quality import QualityMeasure
-from accelsweep.core.findings import CellFinding, Estimate, Summary, Verdict
+from accelsweep.core.findings.measured import CellFinding
+from accelsweep.core.findings.numbers import Estimate, Summary, Verdict
 from accelsweep.core.metrics import MEMORY_METRICS
 
 

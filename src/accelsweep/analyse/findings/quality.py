@@ -10,7 +10,7 @@ from accelsweep.analyse.findings.against_baseline import pair_of
 from accelsweep.analyse.runs import CellRuns
 from accelsweep.analyse.statistics.intervals import Family, Interval, linear_estimate, mean, paired_interval, t_interval
 from accelsweep.analyse.statistics.pools import Pair, intervals
-from accelsweep.core.findings import Estimate, Verdict
+from accelsweep.core.findings.numbers import Estimate, Verdict
 
 UNDECIDED = "quality: undecided"
 WORSE = "quality: worse"

@@ -11,7 +11,7 @@ from accelsweep.analyse.likeness import difference
 from accelsweep.analyse.runs import CellRuns
 from accelsweep.analyse.statistics.intervals import Family, Interval, exponential_estimate, log_ratio
 from accelsweep.analyse.statistics.pools import intervals
-from accelsweep.core.findings import ScalingPoint
+from accelsweep.core.findings.series import ScalingPoint
 from accelsweep.core.tasks import SIZES
 
 _FREE = ("devices", "num_nodes", "batch_size")

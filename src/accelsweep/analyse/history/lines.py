@@ -13,7 +13,7 @@ from accelsweep.base.digits import count_of
 from accelsweep.base.errors import InputError
 from accelsweep.core.cell import label
 from accelsweep.core.derived.histories import History, HistoryLine, Order, RateChange, software_between
-from accelsweep.core.findings import Verdict
+from accelsweep.core.findings.numbers import Verdict
 
 
 def history_of(parts: Sequence[Part], committed: Mapping[str, str]) -> History:

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
-from accelsweep.core.findings import Estimate, Verdict
+from accelsweep.core.findings.numbers import Estimate, Verdict
 from accelsweep.core.tasks import SIZES
 from accelsweep.plan.blocks.power import critical_t
 

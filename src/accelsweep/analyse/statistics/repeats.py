@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from accelsweep.core.findings import CellFinding, Verdict
+from accelsweep.core.findings.measured import CellFinding
+from accelsweep.core.findings.numbers import Verdict
 from accelsweep.core.plans import Manifest
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from scipy.stats import beta
 
 from accelsweep.analyse.statistics.intervals import Family, significant
-from accelsweep.core.findings import Estimate
+from accelsweep.core.findings.numbers import Estimate
 
 
 def share(times: int, of: int, family: Family, unit: str) -> Estimate:

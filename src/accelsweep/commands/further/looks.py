@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 
 from accelsweep.base.digits import count_of
 from accelsweep.commands.further.pilot import affordable_blocks
-from accelsweep.core.findings import CellFinding, Verdict
+from accelsweep.core.findings.measured import CellFinding
+from accelsweep.core.findings.numbers import Verdict
 from accelsweep.core.settings import LOOKS
 from accelsweep.drive.console import say
 from accelsweep.state.folders import SweepFolder

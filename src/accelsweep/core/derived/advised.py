@@ -10,7 +10,7 @@ from enum import StrEnum
 from pydantic import model_validator
 
 from accelsweep.base.documents import Frozen
-from accelsweep.core.findings import Estimate
+from accelsweep.core.findings.numbers import Estimate
 from accelsweep.core.projections import Range, Room
 
 

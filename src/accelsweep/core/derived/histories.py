@@ -6,7 +6,7 @@ from enum import StrEnum
 from typing import Any
 
 from accelsweep.base.documents import Frozen
-from accelsweep.core.findings import Estimate, Verdict
+from accelsweep.core.findings.numbers import Estimate, Verdict
 
 
 class Order(StrEnum):

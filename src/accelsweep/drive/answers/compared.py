@@ -6,7 +6,7 @@ from typing import Any, ClassVar
 
 from pydantic import Field
 
-from accelsweep.core.findings import Estimate, Verdict
+from accelsweep.core.findings.numbers import Estimate, Verdict
 from accelsweep.core.record import Doubt
 from accelsweep.drive.answers.answer import Answer, AnswerPart
 

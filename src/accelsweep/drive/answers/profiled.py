@@ -6,7 +6,7 @@ from typing import Any, ClassVar
 
 from pydantic import Field
 
-from accelsweep.core.profiled.profiles import ModuleTime, OperatorTime, PartDifference
+from accelsweep.core.profiles import ModuleTime, OperatorTime, PartDifference
 from accelsweep.drive.answers.answer import Answer, AnswerPart
 
 

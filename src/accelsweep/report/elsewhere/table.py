@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from accelsweep.core.findings import Findings
+from accelsweep.core.findings.findings import Findings
 from accelsweep.core.projections import Elsewhere, Projected, Range, Room, Unseen, two_digits
 from accelsweep.report import format as fmt
 from accelsweep.report.table import Column, Entry, More, ReportTable

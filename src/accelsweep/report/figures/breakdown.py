@@ -7,7 +7,8 @@ from typing import Any
 import altair as alt
 
 from accelsweep.core.breakdown import PARTS
-from accelsweep.core.findings import CellFinding, Findings, StepBottleneck
+from accelsweep.core.findings.findings import Findings
+from accelsweep.core.findings.measured import CellFinding, StepBottleneck
 from accelsweep.report import format as fmt
 from accelsweep.report.figures.figure import ROW_PIXELS, ROWS, Chart, Figure, Skipped
 from accelsweep.report.figures.theme import Palette

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from accelsweep.core.findings import Findings
+from accelsweep.core.findings.findings import Findings
 from accelsweep.report.figures.breakdown import breakdown_figure
 from accelsweep.report.figures.drift import drift_figure
 from accelsweep.report.figures.elsewhere import elsewhere_figure

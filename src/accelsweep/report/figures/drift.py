@@ -6,7 +6,8 @@ from typing import Any
 
 import altair as alt
 
-from accelsweep.core.findings import CellFinding, Findings
+from accelsweep.core.findings.findings import Findings
+from accelsweep.core.findings.measured import CellFinding
 from accelsweep.report import format as fmt
 from accelsweep.report.figures.figure import ROWS, SI_AXIS, Chart, Figure, Skipped, have
 from accelsweep.report.figures.theme import Palette

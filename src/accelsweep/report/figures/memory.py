@@ -6,7 +6,8 @@ from typing import Any
 
 import altair as alt
 
-from accelsweep.core.findings import CellFinding, Findings
+from accelsweep.core.findings.findings import Findings
+from accelsweep.core.findings.measured import CellFinding
 from accelsweep.core.metrics import MEMORY_METRICS
 from accelsweep.core.outcome import Outcome
 from accelsweep.report import format as fmt

@@ -7,7 +7,8 @@ from typing import Any
 
 import altair as alt
 
-from accelsweep.core.findings import ClaimFinding, Findings
+from accelsweep.core.findings.findings import Findings
+from accelsweep.core.findings.judged import ClaimFinding
 from accelsweep.report import format as fmt
 from accelsweep.report.claims import value_words
 from accelsweep.report.figures.figure import ROW_PIXELS, ROWS, Chart, Figure, Row, Skipped, have

@@ -6,7 +6,9 @@ from typing import Any
 
 import altair as alt
 
-from accelsweep.core.findings import CellFinding, Findings, Verdict
+from accelsweep.core.findings.findings import Findings
+from accelsweep.core.findings.measured import CellFinding
+from accelsweep.core.findings.numbers import Verdict
 from accelsweep.report import format as fmt
 from accelsweep.report.figures.figure import ROW_PIXELS, ROWS, Chart, Figure, Skipped, have
 from accelsweep.report.figures.reach import arrows, clipped, linear_domain

@@ -7,7 +7,8 @@ from typing import Any
 import altair as alt
 
 from accelsweep.core.cell import label
-from accelsweep.core.findings import CellFinding, Findings
+from accelsweep.core.findings.findings import Findings
+from accelsweep.core.findings.measured import CellFinding
 from accelsweep.core.outcome import Outcome
 from accelsweep.report import format as fmt
 from accelsweep.report.figures.figure import ROWS, SI_AXIS, Chart, Figure, Skipped, have

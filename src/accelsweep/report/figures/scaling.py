@@ -7,7 +7,9 @@ from typing import Any
 
 import altair as alt
 
-from accelsweep.core.findings import Estimate, Findings, ScalingPoint
+from accelsweep.core.findings.findings import Findings
+from accelsweep.core.findings.numbers import Estimate
+from accelsweep.core.findings.series import ScalingPoint
 from accelsweep.report import format as fmt
 from accelsweep.report.figures.figure import ROWS, Chart, Figure, Row, Skipped, have
 from accelsweep.report.figures.reach import clipped, linear_domain, upright_arrows

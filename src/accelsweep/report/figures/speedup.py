@@ -7,7 +7,9 @@ from typing import Any
 
 import altair as alt
 
-from accelsweep.core.findings import CellFinding, Findings, RunPoint, Verdict
+from accelsweep.core.findings.findings import Findings
+from accelsweep.core.findings.measured import CellFinding, RunPoint
+from accelsweep.core.findings.numbers import Verdict
 from accelsweep.report import format as fmt
 from accelsweep.report.figures.figure import ROWS, Chart, Figure, Row, Skipped, have
 from accelsweep.report.figures.ratios import ratio_domain, ratio_ticks

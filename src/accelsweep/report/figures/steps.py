@@ -12,7 +12,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from accelsweep.base.errors import DamagedFile
-from accelsweep.core.findings import Findings, RunPoint
+from accelsweep.core.findings.findings import Findings
+from accelsweep.core.findings.measured import RunPoint
 from accelsweep.core.outcome import Outcome
 from accelsweep.core.record import steps_damage
 from accelsweep.report import format as fmt

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from accelsweep.core.findings import Verdict
+from accelsweep.core.findings.numbers import Verdict
 
 FONT = "Liberation Sans, Arial, Helvetica, sans-serif"
 """Liberation Sans travels inside vl-convert, so that static pictures measure their text alike on every machine."""

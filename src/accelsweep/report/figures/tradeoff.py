@@ -10,7 +10,8 @@ from typing import Any
 import altair as alt
 
 from accelsweep.analyse.findings.pareto import one_energy_scope
-from accelsweep.core.findings import CellFinding, Findings
+from accelsweep.core.findings.findings import Findings
+from accelsweep.core.findings.measured import CellFinding
 from accelsweep.core.metrics import MEMORY_METRICS
 from accelsweep.report import format as fmt
 from accelsweep.report.figures.figure import ROWS, SI_AXIS, Chart, Figure, Skipped

@@ -13,7 +13,7 @@ import altair as alt
 
 from accelsweep.base.digits import significant
 from accelsweep.core.derived.histories import HistoryLine, LinePoint, RateChange
-from accelsweep.core.findings import Verdict
+from accelsweep.core.findings.numbers import Verdict
 from accelsweep.report import format as fmt
 from accelsweep.report.captions import Caption
 from accelsweep.report.figures.figure import ROWS, SI_AXIS, Chart, Figure, have

@@ -5,7 +5,9 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from accelsweep.core.findings import Estimate, Findings, Rung, Verdict
+from accelsweep.core.findings.findings import Findings
+from accelsweep.core.findings.numbers import Estimate, Verdict
+from accelsweep.core.findings.series import Rung
 from accelsweep.report import format as fmt
 from accelsweep.report.table import Column, Entry, ReportTable
 

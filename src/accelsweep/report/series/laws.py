@@ -5,7 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from accelsweep.base.digits import interval_digits, significant
-from accelsweep.core.findings import DeviceCount, Estimate, Findings, LawForm, ScalingLaw
+from accelsweep.core.findings.findings import Findings
+from accelsweep.core.findings.numbers import Estimate
+from accelsweep.core.findings.series import DeviceCount, LawForm, ScalingLaw
 from accelsweep.report import format as fmt
 from accelsweep.report.table import Column, Entry, ReportTable
 

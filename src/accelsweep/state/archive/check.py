@@ -21,7 +21,7 @@ from pathlib import Path, PurePosixPath
 from accelsweep.base.documents import Document, open_regular
 from accelsweep.base.errors import DamagedFile, InputError
 from accelsweep.core.plans import Block, Done, Manifest, Run
-from accelsweep.core.profiled.profiles import SettingProfile
+from accelsweep.core.profiles import SettingProfile
 from accelsweep.core.record import Record
 from accelsweep.state.archive.contents import (
     LISTING,

@@ -13,9 +13,9 @@ from typing import ClassVar
 from pydantic import Field, field_validator
 
 from accelsweep.base.documents import Document, Frozen
-from accelsweep.core.findings import Findings
+from accelsweep.core.findings.findings import Findings
 from accelsweep.core.plans import Block, Done, Manifest
-from accelsweep.core.profiled.profiles import SettingProfile
+from accelsweep.core.profiles import SettingProfile
 from accelsweep.core.record import Record
 from accelsweep.state.folders import check_sweep_name
 from accelsweep.state.halts import Halt
