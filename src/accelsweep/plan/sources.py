@@ -36,7 +36,6 @@ SAME_AS_FIRST = frozenset(
         "9c2a62f0d7679e0d053b3d9b1dcca90f3e2439d0cc7c9060914784c1be903c9e",
         "dc559a6765aa19b25012014abea69d0e11528fb2cc8648e10c417d807cc1bf36",
         "c223e43b7eaa22e081ab52a38f7a9da57aa3f49d4ecfd0589b16d33db61996c1",
-        "dc559a6765aa19b25012014abea69d0e11528fb2cc8648e10c417d807cc1bf36",
     }
 )
 """Digests of later sources whose workloads compute and cost the same. A change that does either begins anew."""
