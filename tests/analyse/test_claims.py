@@ -53,12 +53,20 @@ def judged(simulated: ModuleType):
     return judge
 
 
+BUSY = [{"code": "busy_cpu", "message": "other processes kept 1.33 of 2 cores busy", "remedy": "stop them"}]
+
+
 def test_a_claim_that_was_measured_while_others_used_the_machine_has_no_other_verdict(judged):
-    busy = [{"code": "busy_cpu", "message": "other processes kept 1.33 of 2 cores busy", "remedy": "stop them"}]
-    found = judged(claim(), doubts=busy)
+    found = judged(claim(), doubts=BUSY)
     assert found.verdict is ClaimVerdict.disturbed
     assert found.reason == "3 of 3 runs: other processes kept 1.33 of 2 cores busy"
     assert found.measured.value == pytest.approx(3.0, rel=0.01)
+
+
+def test_what_is_counted_and_not_timed_has_its_verdict_on_a_busy_machine_too(judged):
+    quiet, busy = (judged(claim(metric="quality"), quality=0.9, doubts=doubts) for doubts in ([], BUSY))
+    assert busy.measured == quiet.measured
+    assert busy.verdict is quiet.verdict is not ClaimVerdict.disturbed
 
 
 def test_a_ratio_over_fewer_than_three_blocks_is_undecided_however_narrow_its_interval(judged):

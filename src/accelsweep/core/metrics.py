@@ -120,6 +120,9 @@ METRICS: dict[str, Meaning] = {
 }
 """Name -> meaning, in the order of the documentation's table."""
 
+UNTIMED = frozenset({"quality", "samples_to_target"})
+"""Metrics that other work on the machine cannot change: the seed decides them, and no clock."""
+
 MEMORY_METRICS = (
     "peak_memory_reserved_bytes",
     "peak_memory_allocated_bytes",

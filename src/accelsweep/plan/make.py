@@ -19,12 +19,13 @@ from accelsweep.base.secrets import without_secrets
 from accelsweep.base.shipped import config_folders
 from accelsweep.core.cell import Cell
 from accelsweep.core.plans import Block, FoundBatch, Manifest, PlannedCell
-from accelsweep.core.settings import LOOKS, BlockSettings, Settings
+from accelsweep.core.settings import BlockSettings, Settings
 from accelsweep.core.versions import VERSION, Tree, Version
 from accelsweep.plan import automatic, select
 from accelsweep.plan.blocks import earlier
 from accelsweep.plan.blocks.cut import Cutting, Design, design
 from accelsweep.plan.blocks.paired import paired_design
+from accelsweep.plan.blocks.repeats import Asked, with_repeats
 from accelsweep.plan.blocks.resolution import FEWEST
 from accelsweep.plan.cells import CheckedGrid, checked_grid
 from accelsweep.plan.grid.compose import Composer
@@ -86,7 +87,7 @@ def make_plan(
     if add_repeats < 0:
         raise InputError(f"--add-repeats {add_repeats}: repeats can only be added; `repeats=N` wants fewer")
     with _seldom_collected():
-        asked = _Asked(add_repeats, decided, until_decided, decided_at, profile)
+        asked = Asked(add_repeats, decided, until_decided, decided_at, profile)
         return _made(home.resolve(), overrides, name, asked, tuple(trees), batches or {})
 
 
@@ -105,7 +106,7 @@ def _made(
     home: Path,
     overrides: Sequence[str],
     name: str | None,
-    asked: _Asked,
+    asked: Asked,
     trees: tuple[Tree, ...],
     batches: automatic.Batches,
 ) -> Plan:
@@ -123,7 +124,7 @@ def _made(
         if trees:
             raise InputError("batch_size=auto could give each version another batch: give batch_size a number")
         grid, sources, kept = _with_batches(home, overrides, folder.name, kept, batches)
-    settings = _with_repeats(grid.settings, past.manifest.settings if past.manifest else None, asked)
+    settings = with_repeats(grid.settings, past.manifest.settings if past.manifest else None, asked)
     settings = with_published(settings, home)
     baseline, notes = choose_baseline(grid)
     if trees:  # each setting has a baseline of its own, and none of them stands in every block
@@ -249,63 +250,10 @@ def write_plan(home: Path, plan: Plan) -> SweepFolder:
     return folder
 
 
-@dataclass(frozen=True)
-class _Asked:
-    """How many blocks are asked for, and the profile, as `make_plan` takes them."""
-
-    add: int
-    decided: int | None
-    until_decided: bool
-    decided_at: Mapping[str, int] | None
-    profile: str | None
-
-
 def _profile(given: str | None, past: Manifest | None) -> str | None:
     if given is None:
         return past.profile if past else None
     return given if given != "local" else None
-
-
-def _with_repeats(settings: Settings, before: Settings | None, asked: _Asked) -> Settings:
-    """Return `settings` with the number of blocks that the sweep is to have."""
-    if asked.until_decided:
-        return _until_decided(settings, before, asked)
-    if not settings.auto_repeats:
-        return with_added_repeats(settings, before, asked.add)
-    if asked.add:
-        raise InputError(
-            f"--add-repeats {asked.add} and repeats=auto are two answers to one question: leave one out, or give the "
-            "number of repeats, as repeats=N"
-        )
-    kept = before.repeats if before and before.auto_repeats else settings.repeats
-    return settings.model_copy(update={"repeats": asked.decided or kept})
-
-
-def _until_decided(settings: Settings, before: Settings | None, asked: _Asked) -> Settings:
-    """Return `settings` with the blocks of the present look: the first one, or that of the earlier plan."""
-    if settings.auto_repeats or asked.add:
-        other = "repeats=auto" if settings.auto_repeats else f"--add-repeats {asked.add}"
-        raise InputError(f"--until-decided and {other} are two answers to one question: leave one out")
-    if not settings.looks:
-        raise InputError(f"repeats_most={settings.repeats_most}: --until-decided takes {LOOKS[0]} blocks at least")
-    kept = before if before is not None and before.until_decided and before.repeats in settings.looks else None
-    return settings.model_copy(
-        update={
-            "until_decided": True,
-            "repeats": asked.decided or (kept.repeats if kept else settings.looks[0]),
-            "decided_at": dict(asked.decided_at if asked.decided_at is not None else kept.decided_at if kept else {}),
-        }
-    )
-
-
-def with_added_repeats(settings: Settings, before: Settings | None, add: int) -> Settings:
-    """Return `settings` with the repeats that `--add-repeats` added, now and to the earlier plan.
-
-    Earlier additions stay while the config asks for the same number as it did then. So repeating the command without
-    `--add-repeats` resumes the larger sweep. A changed `repeats` states the wanted number anew.
-    """
-    kept = before.added_repeats if before and before.repeats - before.added_repeats == settings.repeats else 0
-    return settings.model_copy(update={"repeats": settings.repeats + kept + add, "added_repeats": kept + add})
 
 
 def choose_baseline(grid: CheckedGrid) -> tuple[str | None, tuple[str, ...]]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import gzip
 import itertools
-import pickletools
+import pickletools  # nosec B403
 import struct
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path

@@ -56,5 +56,5 @@ def _apart(one: StatedFigure, sides: Sequence[Side], family: Family, across: Col
         return finding_of_figure(one, ClaimVerdict.not_testable, str(refusal))
     (ours, our_logs), (theirs, their_logs) = pair
     interval = welch_interval(list(our_logs.values()), list(their_logs.values()), family)
-    held = disturbed([ours, theirs]) or too_few(min(len(our_logs), len(their_logs)), "of each side")
+    held = disturbed([ours, theirs], one.figure) or too_few(min(len(our_logs), len(their_logs)), "of each side")
     return judged(one, exponential_estimate(interval, "1", family), [ours, theirs], held)

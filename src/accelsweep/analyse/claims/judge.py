@@ -32,6 +32,7 @@ from accelsweep.base.digits import count_of
 from accelsweep.core.claims import Claim, ClaimFigure, ClaimVerdict, Factor, bounds, decide, factors
 from accelsweep.core.findings.judged import ClaimFinding
 from accelsweep.core.findings.numbers import Estimate
+from accelsweep.core.metrics import UNTIMED
 from accelsweep.core.outcome import Outcome
 from accelsweep.core.tasks import SIZES
 
@@ -101,7 +102,7 @@ def tested(one: StatedFigure, sides: Sequence[Side], family: Family, across: Col
         group, logs = _known(sides[0], one.figure)[0]
         exact = _exact(group, one.figure, logs)
         estimate = exponential_estimate(exact or t_interval(list(logs.values()), family), str(one.figure.unit), family)
-        return judged(one, estimate, [group], None if exact else disturbed([group]))
+        return judged(one, estimate, [group], None if exact else disturbed([group], one.figure))
     return _ratio(one, sides, family, across)
 
 
@@ -120,7 +121,8 @@ def _ratio(one: StatedFigure, sides: Sequence[Side], family: Family, across: Col
     interval = _ratio_of_ratios(logs, shared, family) if len(known) > 2 else log_ratio(logs[0], logs[1], family)
     if one.figure.metric in SIZES and len(known) == 2:
         interval = of_sizes(cells[0], cells[1], interval)
-    return judged(one, exponential_estimate(interval, "1", family), cells, disturbed(cells) or too_few(len(shared)))
+    held = disturbed(cells, one.figure) or too_few(len(shared))
+    return judged(one, exponential_estimate(interval, "1", family), cells, held)
 
 
 _Known = tuple[CellRuns, dict[str, float]]
@@ -152,8 +154,10 @@ _Held = tuple[ClaimVerdict, str]
 """The verdict that a claim has instead of the interval's, and why."""
 
 
-def disturbed(cells: Sequence[CellRuns]) -> _Held | None:
-    """Return that others disturbed one of these settings, or None."""
+def disturbed(cells: Sequence[CellRuns], figure: ClaimFigure) -> _Held | None:
+    """Return that others disturbed one of these settings, or None. They cannot change what is counted and not timed."""
+    if UNTIMED.issuperset(figure.metrics):
+        return None
     reason = next(filter(None, map(disturbance, cells)), None)
     return None if reason is None else (ClaimVerdict.disturbed, reason)
 

@@ -172,7 +172,7 @@ def _together(
     one: StatedFigure, found: Sequence[_Value], family: Family, without: str, *, several: bool
 ) -> ClaimFinding:
     cells = [cell for value in found for cell in value.cells]
-    held = disturbed(cells)
+    held = disturbed(cells, one.figure)
     if one.figure.projected is None:
         estimate = exponential_estimate(
             t_interval([value.log for value in found], family), one.figure.unit or "1", family
