@@ -11,7 +11,8 @@ from accelsweep.drive import publisher
 from accelsweep.drive.processes import Child
 from accelsweep.state.folders import SweepFolder
 
-STRUCK = "import os; os.kill(os.getpid(), {})"
+STRUCK = "import os, signal; signal.signal(signal.SIGINT, signal.default_int_handler); os.kill(os.getpid(), {})"
+"""A shell that puts the tests into the background lets all their children ignore SIGINT."""
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL])

@@ -77,7 +77,8 @@ def announcement(config: CellConfig, found: Forecast, runs: int, options: Mappin
     run = duration(found.seconds)
     said = f"a step takes {found.step_seconds:.2g} s, so a run takes {run} or more (steps: {phases})"
     said += f", and all {runs} that are left {duration(runs * found.seconds)}" if runs > 1 else ""
-    takes = {name: Forecast.of(config, measure, found.step_seconds).seconds for name, measure in options.items()}
+    alike = {name: one for name, one in options.items() if one.quality_metric == config.measure.quality_metric}
+    takes = {name: Forecast.of(config, measure, found.step_seconds).seconds for name, measure in alike.items()}
     name, least = min(takes.items(), key=lambda one: one[1], default=("", math.inf))
     if least > WORTH * found.seconds:
         return said

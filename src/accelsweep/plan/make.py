@@ -25,7 +25,7 @@ from accelsweep.plan import automatic, select
 from accelsweep.plan.blocks import earlier
 from accelsweep.plan.blocks.cut import Cutting, Design, design
 from accelsweep.plan.blocks.paired import paired_design
-from accelsweep.plan.blocks.repeats import Asked, with_repeats
+from accelsweep.plan.blocks.repeats import BlocksAsked, with_repeats
 from accelsweep.plan.blocks.resolution import FEWEST
 from accelsweep.plan.cells import CheckedGrid, checked_grid
 from accelsweep.plan.grid.compose import Composer
@@ -87,7 +87,7 @@ def make_plan(
     if add_repeats < 0:
         raise InputError(f"--add-repeats {add_repeats}: repeats can only be added; `repeats=N` wants fewer")
     with _seldom_collected():
-        asked = Asked(add_repeats, decided, until_decided, decided_at, profile)
+        asked = BlocksAsked(add_repeats, decided, until_decided, decided_at, profile)
         return _made(home.resolve(), overrides, name, asked, tuple(trees), batches or {})
 
 
@@ -106,7 +106,7 @@ def _made(
     home: Path,
     overrides: Sequence[str],
     name: str | None,
-    asked: Asked,
+    asked: BlocksAsked,
     trees: tuple[Tree, ...],
     batches: automatic.Batches,
 ) -> Plan:

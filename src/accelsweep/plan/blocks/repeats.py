@@ -10,7 +10,7 @@ from accelsweep.core.settings import LOOKS, Settings
 
 
 @dataclass(frozen=True)
-class Asked:
+class BlocksAsked:
     """How many blocks are asked for, and the profile, as `make_plan` takes them."""
 
     add: int
@@ -20,7 +20,7 @@ class Asked:
     profile: str | None
 
 
-def with_repeats(settings: Settings, before: Settings | None, asked: Asked) -> Settings:
+def with_repeats(settings: Settings, before: Settings | None, asked: BlocksAsked) -> Settings:
     """Return `settings` with the number of blocks that the sweep is to have."""
     if asked.until_decided:
         return _until_decided(settings, before, asked)
@@ -35,7 +35,7 @@ def with_repeats(settings: Settings, before: Settings | None, asked: Asked) -> S
     return settings.model_copy(update={"repeats": asked.decided or kept})
 
 
-def _until_decided(settings: Settings, before: Settings | None, asked: Asked) -> Settings:
+def _until_decided(settings: Settings, before: Settings | None, asked: BlocksAsked) -> Settings:
     """Return `settings` with the blocks of the present look: the first one, or that of the earlier plan."""
     if settings.auto_repeats or asked.add:
         other = "repeats=auto" if settings.auto_repeats else f"--add-repeats {asked.add}"
