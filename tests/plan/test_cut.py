@@ -28,8 +28,8 @@ CLUSTER = Site(
 )
 
 
-def cell(name: str, accelerator: str = "cpu", devices: int = 1, num_nodes: int = 1) -> Cell:
-    config = config_with(accelerator=accelerator, devices=devices, num_nodes=num_nodes, threads=None, seed=7)
+def cell(name: str, accelerator: str = "cpu", devices: int = 1, num_nodes: int = 1, threads: int | None = None) -> Cell:
+    config = config_with(accelerator=accelerator, devices=devices, num_nodes=num_nodes, threads=threads, seed=7)
     return Cell(name=name, axes={"letter": name}, config=config)
 
 
@@ -226,6 +226,27 @@ def test_a_block_too_short_for_a_run_is_refused():
 def test_one_machine_puts_all_cells_into_one_block():
     mixed = [cell("a"), cell("b", devices=4)]
     assert runs(design(task(mixed, repeats=1), [])) == [["a-r0", "b-r0"]]
+
+
+@pytest.mark.parametrize(
+    ("baseline", "other", "site"),
+    [
+        (cell("a"), cell("b", threads=1), LOCAL),
+        (cell("a", "cuda"), cell("b"), LOCAL),
+        (cell("a"), cell("b", threads=1), CLUSTER),
+    ],
+    ids=["all cores", "a GPU", "all cores of a whole node"],
+)
+def test_a_baseline_that_needs_more_than_all_others_shares_their_blocks(baseline, other, site):
+    """Apart from each other, no pair of them would ever have a verdict."""
+    found = design(task([baseline, other], repeats=1, site=site), [])
+    assert runs(found) == [["a-r0", "b-r0"]]
+    assert found.new[0].resources.cpus == site.count("cpu")
+
+
+def test_on_shared_nodes_a_baseline_takes_no_cores_that_its_block_would_not_use():
+    shared = CLUSTER.model_copy(update={"slurm": CLUSTER.slurm.model_copy(update={"exclusive": False})})
+    assert runs(design(task([cell("a"), cell("b", threads=1)], repeats=1, site=shared), [])) == [["b-r0"], ["a-r0"]]
 
 
 def test_a_cluster_has_a_block_per_resource_class_with_the_baseline_where_it_fits():

@@ -168,15 +168,27 @@ def _chunks(cells: Sequence[str], layer: int, task: Cutting) -> Iterator[list[st
         classes.setdefault(resource_class(task.cells[name].config, task.site), []).append(name)
     for members in classes.values():
         most = most_runs_in_a_block(task, members[0])
-        allocation = together([task.needs[name] for name in members], 1, task.settings.limits)
-        with_baseline = fits(task.needs[task.baseline], allocation)
-        baselines = int(min(task.settings.block.baseline_runs, most / 2)) if with_baseline else 0
+        baselines = int(min(task.settings.block.baseline_runs, most / 2)) if _takes_baseline(members, task) else 0
         room = int(min(most - baselines, _share(members, task)))
         shuffled = sorted(members, key=lambda name: sha256_text(f"{task.sweep}/{layer}/{name}"))
         count = math.ceil(len(members) / room)
         for index in range(count):
             chunk = shuffled[index::count]
             yield [task.baseline] * min(baselines, len(chunk)) + chunk
+
+
+def _takes_baseline(members: Sequence[str], task: Cutting) -> bool:
+    """Return whether the baseline has a place among these cells of one resource class.
+
+    One machine has what any run needs. A job of whole nodes has all of their cores, so it may ask for the baseline's.
+    """
+    if task.site.scheduler == "local":
+        return True
+    baseline = task.needs[task.baseline]
+    allocation = together([task.needs[name] for name in members], 1, task.settings.limits)
+    if task.site.of_kind(allocation.node_kind).slurm.exclusive:
+        allocation = allocation.model_copy(update={"cpus": max(allocation.cpus, baseline.cpus)})
+    return fits(baseline, allocation)
 
 
 def _share(members: Sequence[str], task: Cutting) -> int:
