@@ -23,14 +23,13 @@ PYTHON = "(Python, waiting)"
 """The name of the time that no operator took: the interpreter between operators, and waiting for others."""
 
 
-class OperatorTime(Frozen):
-    """One operator in a step: its calls, and the seconds that it took itself, without the operators that it called.
+class TimeSpent(Frozen):
+    """Calls in a step, and the seconds that they took themselves.
 
     `host_seconds` are those of all threads of the process. `device_seconds` are those of the kernels and copies that it
     started; None where the device is the host.
     """
 
-    name: str
     calls: float
     host_seconds: float
     device_seconds: float | None = None
@@ -40,13 +39,19 @@ class OperatorTime(Frozen):
         """The seconds on the device, where there is one, else those on the host."""
         return self.host_seconds if self.device_seconds is None else self.device_seconds
 
+
+class OperatorTime(TimeSpent):
+    """One operator in a step, without the operators that it called."""
+
+    name: str
+
     @property
     def words(self) -> str:
         """The name without what torch puts around it: `convolution backward` for `aten::convolution_backward`."""
         return self.name.removeprefix("aten::").strip("_").replace("_", " ")
 
 
-class ModuleTime(Frozen):
+class ModuleTime(TimeSpent):
     """One module in a step, in its forward or backward pass, without the modules inside it.
 
     `name` is its path in the LightningModule, which is empty for the whole one and for no module. `form` is its class.
@@ -55,14 +60,6 @@ class ModuleTime(Frozen):
     name: str
     form: str
     part: StepPart
-    calls: float
-    host_seconds: float
-    device_seconds: float | None = None
-
-    @property
-    def seconds(self) -> float:
-        """The seconds on the device, where there is one, else those on the host."""
-        return self.host_seconds if self.device_seconds is None else self.device_seconds
 
     @property
     def words(self) -> str:
