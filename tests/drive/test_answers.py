@@ -64,8 +64,8 @@ FORM = {
         "cell label axes task started_at ranks device device_name warmup_steps steps profiled_step_seconds "
         "measured_step_seconds cost changed operators modules folder against operator_differences module_differences"
     ),
-    "OperatorTime": "name calls host_seconds device_seconds",
-    "ModuleTime": "name form part calls host_seconds device_seconds",
+    "OperatorTime": "calls host_seconds device_seconds name",
+    "ModuleTime": "calls host_seconds device_seconds name form part",
     "PartDifference": "name before after",
     "Unseen": "form count networks devices median_error coverage",
     "DoctorAnswer": "able checks",
