@@ -27,6 +27,9 @@ tar czf $BACK/home.tar.gz --exclude=.snakemake -C $g home; exit $code
 """
 """`$BACK` is the folder that comes back from that machine; the home holds every record for later inspection."""
 
+MOST_BYTES = 64 * 2**20
+"""What may be carried to a machine that is lent."""
+
 FOREIGN_SOLVERS = "pulp/solverdir"
 """Solvers for five platforms, which Snakemake's greedy scheduler does not use."""
 
@@ -66,9 +69,13 @@ def main() -> int:
             packed.add(Path(folder) / "site", ".")
     tree(options.folder / "tree.tar.xz")
     print(f"{len(names)} packages: {' '.join(names)}")
-    for archive in sorted(options.folder.glob("*.tar.xz")):
-        print(f"{archive.stat().st_size / 2**20:6.1f} MiB  {archive}")
+    sizes = {archive: archive.stat().st_size for archive in sorted(options.folder.glob("*.tar.xz"))}
+    for archive, size in sizes.items():
+        print(f"{size / 2**20:6.1f} MiB  {archive}")
     print("\n" + STARTER.format(name=options.folder))
+    if sum(sizes.values()) > MOST_BYTES:
+        print(f"too much to carry: {MOST_BYTES / 2**20:.0f} MiB is the limit")
+        return 1
     return 0
 
 
