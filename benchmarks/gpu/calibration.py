@@ -102,8 +102,10 @@ def _sheet(record: Record, name: str) -> float | None:
     from accelsweep.machine.peaks import datasheet_of
 
     sheet = datasheet_of(record.body["effective"]["device_names"][0])
-    if sheet is None or name == "copy":
-        return sheet and sheet.bandwidth_bytes_per_second
+    if sheet is None:
+        return None
+    if name == "copy":
+        return sheet.bandwidth_bytes_per_second
     return sheet.flops_per_second.get(name.removeprefix("matmul_"))
 
 

@@ -146,7 +146,7 @@ class Place:
 
     @contextmanager
     def _command(
-        self, name: str, overrides: Sequence[str], variables: Mapping[str, str]
+        self, name: str, overrides: Sequence[str], variables: dict[str, str]
     ) -> Iterator[subprocess.Popen[bytes]]:
         with (self.home / f"{name}.log").open("wb") as output:
             command = subprocess.Popen(
