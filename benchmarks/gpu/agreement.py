@@ -75,7 +75,7 @@ def nothing_waits(place: Place, findings: Findings) -> None:
         findings.expect(f"loop={loop}: the trace holds launched kernels", seen["launches"] > 0, seen["launches"])
         findings.expect(f"loop={loop}: nothing waits inside the window", waits == 0, seen["waits"])
         columns = ("loop", "steps", "launches", *seen["waits"])
-    findings.table("Calls of the CUDA runtime during steps of the window", columns, rows)
+    findings.table("Waits and launches during steps of the window", columns, rows)
 
 
 CHECKS = (
