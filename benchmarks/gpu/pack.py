@@ -14,6 +14,7 @@ import subprocess
 import sys
 import tarfile
 import tempfile
+from importlib import metadata
 from pathlib import Path
 
 from wheels import HERE, PLATFORMS, ROOT, fetch_missing
@@ -44,6 +45,14 @@ def installed(wheels: Path, python: str, site: Path) -> None:
     shutil.rmtree(site / FOREIGN_SOLVERS, ignore_errors=True)
 
 
+def named(site: Path) -> None:
+    """Say in `site` what accelsweep is and needs, as an installation would: its code lies in the tree."""
+    found = metadata.distribution("accelsweep")
+    folder = site / f"accelsweep-{found.version}.dist-info"
+    folder.mkdir()
+    (folder / "METADATA").write_text(found.read_text("METADATA") or "", "utf-8")
+
+
 def tree(archive: Path) -> None:
     """Pack the checkout's files, without those that git ignores."""
     listed = ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"]
@@ -65,6 +74,7 @@ def main() -> int:
     with tempfile.TemporaryDirectory() as folder:
         names = fetch_missing(Path(folder) / "wheels", options.python, options.present)
         installed(Path(folder) / "wheels", options.python, Path(folder) / "site")
+        named(Path(folder) / "site")
         with tarfile.open(options.folder / "site.tar.xz", "w:xz") as packed:
             packed.add(Path(folder) / "site", ".")
     tree(options.folder / "tree.tar.xz")

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from importlib import metadata
+from pathlib import Path
+
 import pack
 from packaging.utils import canonicalize_name
 from wheels import HERE, missing
@@ -25,3 +28,11 @@ def test_mlflow_stays_out_with_what_only_it_needs():
 
 def test_the_shell_that_starts_it_is_short_enough_for_a_machine_that_takes_2000_characters():
     assert len(pack.STARTER.format(name="carried")) < 2000
+
+
+def test_what_is_carried_says_what_accelsweep_needs_although_nobody_installs_it(tmp_path: Path):
+    """Planning reads it: without it the acceptance would end at its first sweep on a bare machine."""
+    pack.named(tmp_path)
+    (found,) = metadata.distributions(path=[str(tmp_path)])
+    assert found.name == "accelsweep"
+    assert any(line.startswith("torch") for line in found.requires or [])
