@@ -45,7 +45,7 @@ def decided_words(name: str) -> str:
 
 
 def without_effect(trainer: Mapping[str, Any], what: str) -> str | None:
-    """Return the refusal of arguments that have no effect in `what` (`loop=raw`, ...), which has no Trainer; or None."""
+    """Return the refusal of arguments without effect in `what` (`loop=raw`, ...), which has no Trainer; or None."""
     refused = [f"trainer.{name}={value}" for name, value in sorted(trainer.items()) if not _harmless(name, value)]
     if not refused:
         return None

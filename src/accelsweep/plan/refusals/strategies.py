@@ -17,7 +17,7 @@ OURS = "accelsweep.rank.loops.fully_sharded.FullySharded"
 
 
 def cannot_distribute(config: CellConfig, site: Site) -> str | None:
-    """Return why `trainer.strategy` cannot train a setting. Only where this machine measures is it asked for packages."""
+    """Return why `trainer.strategy` cannot train a setting. Only a machine that measures is asked for packages."""
     if config.task in WITHOUT_TRAINER:
         return None
     if config.loop == "raw":
