@@ -22,7 +22,7 @@ class FullySharded(FSDPStrategy):
     shards of a module that is validated after its training.
     """
 
-    _sharded: FullyShardedDataParallel | None = None
+    _sharded: Module | None = None
 
     def _setup_model(self, model: Module) -> Module:
         """Return `model` in its wrapper, which is the same one for as long as the model is."""
