@@ -14,6 +14,7 @@ from accelsweep.core.settings import Site
 from accelsweep.machine.devices import kind_of
 from accelsweep.plan.blocks.resources import held_gpus, needs
 from accelsweep.plan.nodes import serving
+from accelsweep.plan.refusals.strategies import cannot_distribute
 from accelsweep.plan.refusals.trees import cannot_boost
 
 
@@ -28,7 +29,13 @@ def unsupported(config: CellConfig, site: Site) -> str | None:
 
     Raises InputError where the config names a kind of node that the site lacks, or none of several.
     """
-    return _by_config(config) or _by_inventory(config, site) or _by_load(config, site) or cannot_boost(config, site)
+    return (
+        _by_config(config)
+        or _by_inventory(config, site)
+        or _by_load(config, site)
+        or cannot_boost(config, site)
+        or cannot_distribute(config, site)
+    )
 
 
 def _by_load(config: CellConfig, site: Site) -> str | None:
