@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import os
+import pickle
 import subprocess
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 import pytest
 from filelock import FileLock
@@ -17,6 +18,7 @@ from hypothesis import settings as hypothesis_settings
 from accelsweep.state.folders import SweepFolder
 
 if TYPE_CHECKING:
+    from hydra.plugins.config_source import ConfigResult
     from hydra.types import RunMode
     from omegaconf import DictConfig
     from tiny_supervisor import Supervised
@@ -121,6 +123,35 @@ def shipped_compositions_are_kept() -> Iterator[None]:
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Composer, "_load", kept)
+        yield
+
+
+@pytest.fixture(scope="session", autouse=True)
+def shipped_files_are_read_once() -> Iterator[None]:
+    """Let Hydra read a file of the shipped config, or of its own, once a worker: that is half of what composing costs.
+
+    Who composes changes what was read. So each composition gets a copy.
+    """
+    from hydra._internal.config_repository import ConfigRepository
+    from hydra.core.object_type import ObjectType
+
+    from accelsweep.base.shipped import shipped_root
+
+    unchanged = {f"file://{shipped_root() / 'conf'}", "pkg://hydra.conf"}
+    read: dict[tuple[str, str], bytes] = {}
+    load = ConfigRepository.load_config
+
+    def kept(repository: ConfigRepository, config_path: str) -> ConfigResult | None:
+        source = repository._find_object_source(config_path, ObjectType.CONFIG)
+        if source is None or f"{source.scheme()}://{source.path}" not in unchanged:
+            return load(repository, config_path)
+        asked = (source.path, config_path)
+        if asked not in read:
+            read[asked] = pickle.dumps(load(repository, config_path))
+        return cast("ConfigResult", pickle.loads(read[asked]))
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(ConfigRepository, "load_config", kept)
         yield
 
 

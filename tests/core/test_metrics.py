@@ -12,20 +12,27 @@ from accelsweep.core.breakdown import PARTS
 from accelsweep.core.metrics import MEMORY_METRICS, METRICS
 
 ROOT = Path(__file__).resolve().parents[2]
-TREES = [ast.parse(path.read_text()) for path in (ROOT / "src" / "accelsweep").rglob("*.py") if path.stem != "metrics"]
 RECORDS = sorted(ROOT.glob("reports/examples/*/sweeps/*/runs/*/record.json"))
 
 
-def makers():
+@pytest.fixture(scope="module")
+def trees():
+    """The parsed source without the list itself: two seconds of work, which only the worker that asks for it does."""
+    return [
+        ast.parse(path.read_text()) for path in (ROOT / "src" / "accelsweep").rglob("*.py") if path.stem != "metrics"
+    ]
+
+
+def makers(trees):
     """Names of the functions that return a Metric, and of the class itself."""
-    functions = (node for tree in TREES for node in ast.walk(tree) if isinstance(node, ast.FunctionDef))
+    functions = (node for tree in trees for node in ast.walk(tree) if isinstance(node, ast.FunctionDef))
     return {"Metric"} | {found.name for found in functions if found.returns and ast.unparse(found.returns) == "Metric"}
 
 
-def named_in_the_source():
+def named_in_the_source(trees):
     """Every name under which the source puts a Metric into a dictionary."""
-    known = makers()
-    for tree in TREES:
+    known = makers(trees)
+    for tree in trees:
         for node in ast.walk(tree):
             pairs = zip(node.keys, node.values, strict=True) if isinstance(node, ast.Dict) else ()
             for key, value in pairs:
@@ -34,14 +41,14 @@ def named_in_the_source():
                     yield key.value
 
 
-def test_every_metric_of_the_source_is_listed():
-    named = set(named_in_the_source())
+def test_every_metric_of_the_source_is_listed(trees):
+    named = set(named_in_the_source(trees))
     assert {"samples_per_second", "best_quality", "host_pss_bytes"} <= named
     assert named - set(METRICS) == set()
 
 
-def test_every_listed_metric_stands_in_the_source():
-    constants = {node.value for tree in TREES for node in ast.walk(tree) if isinstance(node, ast.Constant)}
+def test_every_listed_metric_stands_in_the_source(trees):
+    constants = {node.value for tree in trees for node in ast.walk(tree) if isinstance(node, ast.Constant)}
     shares = {f"{part}_share" for part in PARTS}
     assert [name for name in METRICS if name not in constants | shares] == []
 

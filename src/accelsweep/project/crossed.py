@@ -11,7 +11,7 @@ import math
 from collections.abc import Callable
 
 import numpy as np
-from scipy.stats import t
+from scipy import special
 
 from accelsweep.core.traits import NetworkFamily
 from accelsweep.project.fit import FAMILY_PRIOR, Coefficients, RateTable, Vector, fit
@@ -79,4 +79,4 @@ def _half(errors: Vector) -> float:
 def _of_few(values: list[float]) -> float:
     """Return t's 95 % quantile times the root mean square around zero, where a fit without bias would lie."""
     root = math.sqrt(sum(value**2 for value in values) / len(values))
-    return float(t.ppf(0.95, len(values))) * root
+    return float(special.stdtrit(len(values), 0.95)) * root

@@ -15,7 +15,7 @@ from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 
-from scipy.stats import t
+from scipy import special
 
 from accelsweep.core.projections import Projected, Range
 from accelsweep.machine.peaks import Datasheet, datasheet
@@ -68,7 +68,7 @@ def _at(device: Datasheet, count: int) -> Efficiency | None:
     if len(logs) < FEWEST:
         return None
     middle, spread = statistics.mean(logs), statistics.stdev(logs) * math.sqrt(1 + 1 / len(logs))
-    half = float(t.ppf(0.95, len(logs) - 1)) * spread
+    half = float(special.stdtrit(len(logs) - 1, 0.95)) * spread
     low, value, high = (math.exp(min(0.0, middle + sign * half)) for sign in (-1, 0, 1))
     return Efficiency(value, low, high, f"{len(logs)} published rates {of_whom} (Lambda, deeplearning-benchmark)")
 

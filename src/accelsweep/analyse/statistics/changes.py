@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 import numpy as np
-from scipy import stats
+from scipy import special
 from sklearn.tree import DecisionTreeRegressor
 
 from accelsweep.analyse.statistics.intervals import Family, Interval, mean, variance
@@ -27,7 +27,7 @@ FEWEST_POINTS = 4
 _NO_SPREAD = 1e-9
 """A relative spread below this is rounding, not noise."""
 
-_MEDIAN = math.sqrt(2.0) * float(stats.norm.ppf(0.75))
+_MEDIAN = math.sqrt(2.0) * float(special.ndtri(0.75))
 """The median size of the difference of two values whose noise is 1."""
 
 

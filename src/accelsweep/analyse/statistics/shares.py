@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from scipy.stats import beta
+from scipy import special
 
 from accelsweep.analyse.statistics.intervals import Family, significant
 from accelsweep.core.findings.numbers import Estimate
@@ -14,8 +14,8 @@ def share(times: int, of: int, family: Family, unit: str) -> Estimate:
     It covers at least at the family's confidence, also where something happened never or always. `of` is at least 1.
     """
     tail = (1.0 - family.each) / 2.0
-    low = float(beta.ppf(tail, times, of - times + 1)) if times else 0.0
-    high = float(beta.ppf(1.0 - tail, times + 1, of - times)) if times < of else 1.0
+    low = float(special.betaincinv(times, of - times + 1, tail)) if times else 0.0
+    high = float(special.betaincinv(times + 1, of - times, 1.0 - tail)) if times < of else 1.0
     return Estimate(
         value=significant(times / of),
         low=significant(low),

@@ -79,8 +79,10 @@ def _draw(palette: Palette, rows: list[dict[str, Any]]) -> Chart:
     titles = {"label": "setting", "part": "part", "words": "share", "verdict": "bottleneck", "evidence": "because"}
     tooltip = [alt.Tooltip(f"{key}:N", title=words) for key, words in titles.items()]
     bars = alt.Chart(ROWS).mark_bar(height=ROW_PIXELS * 0.6, stroke=palette.page, strokeWidth=1)
-    chart = bars.encode(x=x, y=y, color=colour, order="order:O", tooltip=tooltip)
+    chart = bars.encode(x=x, y=y, color=colour, order=alt.Order("order:O"), tooltip=tooltip)
     words = alt.Chart(ROWS).mark_text(color=palette.page, fontSize=11)
     middle = alt.X("share:Q", stack="zero", bandPosition=0.5)
-    labels = words.encode(x=middle, y=y, order="order:O", detail="part:N", text="inside:N")
+    labels = words.encode(
+        x=middle, y=y, order=alt.Order("order:O"), detail=alt.Detail("part:N"), text=alt.Text("inside:N")
+    )
     return alt.layer(chart, labels).properties(height=ROW_PIXELS * len(keys), usermeta={"rows": len(keys)})

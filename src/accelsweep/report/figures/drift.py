@@ -93,7 +93,7 @@ def _draw(
     ]
     return alt.layer(
         same,
-        seen.mark_line(strokeWidth=1, color=palette.muted).encode(y=y, detail="block:N"),
+        seen.mark_line(strokeWidth=1, color=palette.muted).encode(y=y, detail=alt.Detail("block:N")),
         seen.mark_point(filled=True, size=55, color=palette.accent).encode(y=y),
         *arrows,
     ).properties(height=220)

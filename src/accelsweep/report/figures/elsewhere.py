@@ -60,7 +60,7 @@ def _draw(palette: Palette, rows: Sequence[Row], here: float | None) -> Chart:
     base = alt.Chart(ROWS).encode(y=y, tooltip=tooltip)
     layers: list[Any] = [
         base.mark_bar(stroke=palette.muted, strokeDash=[4, 3], fill=palette.band, height=12).encode(
-            x=x, x2="projected_high:Q"
+            x=x, x2=alt.X2("projected_high:Q")
         ),
         base.mark_tick(color=palette.muted, thickness=2, height=12).encode(x=alt.X("projected_rate:Q", scale=scale)),
     ]

@@ -92,7 +92,7 @@ def _draw(palette: Palette, rows: Sequence[Row], domain: tuple[float, float]) ->
     tooltip = [alt.Tooltip(f"{key}:N", title=title) for key, title in _TOOLTIP.items()]
     base = alt.Chart(ROWS).transform_filter("datum.shown").encode(y=y, color=colour, tooltip=tooltip)
     one = alt.Chart(alt.InlineData(values=[{}])).mark_rule(color=palette.muted, strokeDash=[3, 3], aria=False)
-    intervals = base.mark_rule(strokeWidth=2).encode(x=alt.X("from:Q", scale=scale), x2="to:Q")
+    intervals = base.mark_rule(strokeWidth=2).encode(x=alt.X("from:Q", scale=scale), x2=alt.X2("to:Q"))
     return alt.layer(
         one.encode(x=alt.XDatum(1, type="quantitative", scale=scale)),
         base.mark_line(strokeWidth=1).encode(x=x, order=alt.Order("place:Q")),

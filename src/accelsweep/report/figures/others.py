@@ -78,7 +78,9 @@ def _draw(palette: Palette, rows: Sequence[Row], domain: tuple[float, float]) ->
     tooltip = [alt.Tooltip(f"{key}:N", title=title) for key, title in _TOOLTIP.items()]
     base = alt.Chart(ROWS).encode(y=y, tooltip=tooltip)
     here = base.transform_filter("datum.kind == 'here'")
-    interval = here.mark_rule(strokeWidth=2, color=palette.accent).encode(x=alt.X("from:Q", scale=scale), x2="to:Q")
+    interval = here.mark_rule(strokeWidth=2, color=palette.accent).encode(
+        x=alt.X("from:Q", scale=scale), x2=alt.X2("to:Q")
+    )
     return alt.layer(
         *([interval] if have(rows, "low") else []),
         *arrows(here, rows, scale),

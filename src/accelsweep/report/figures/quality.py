@@ -75,7 +75,7 @@ def _draw(palette: Palette, rows: list[dict[str, Any]], domain: tuple[float, flo
     titles = {"label": "setting", "words": title, "quality_verdict": "against the baseline"}
     tooltip = [alt.Tooltip(f"{key}:N", title=words) for key, words in titles.items()]
     base = alt.Chart(ROWS).transform_filter("datum.shown").encode(y=y, color=colour, tooltip=tooltip)
-    intervals = base.mark_rule(strokeWidth=2).encode(x=alt.X("from:Q", scale=reach), x2="to:Q")
+    intervals = base.mark_rule(strokeWidth=2).encode(x=alt.X("from:Q", scale=reach), x2=alt.X2("to:Q"))
     return alt.layer(
         *([intervals] if have(shown, "low") else []),
         *arrows(base, shown, reach),

@@ -166,8 +166,8 @@ def _draw_heatmap(palette: Palette, rows: list[dict[str, Any]]) -> Chart:
     return alt.layer(
         gap,
         tile.encode(color=alt.Color("rate:Q", scale=scale, legend=None)),
-        words.encode(text="short:N", color=ink),
-        base.transform_filter(_FAILED).mark_text(fontSize=12, color=palette.muted).encode(text="short:N"),
+        words.encode(text=alt.Text("short:N"), color=ink),
+        base.transform_filter(_FAILED).mark_text(fontSize=12, color=palette.muted).encode(text=alt.Text("short:N")),
     ).properties(height=44 * len(lines))
 
 
@@ -182,7 +182,7 @@ def _draw_throughput(palette: Palette, rows: list[dict[str, Any]], domain: tuple
     base = alt.Chart(ROWS).transform_filter("datum.shown").encode(x=x, color=colour, tooltip=_TOOLTIP)
     measured = base.transform_filter(_MEASURED)
     failed = base.transform_filter(_FAILED).mark_point(shape="cross", size=110, angle=45, filled=True)
-    intervals = measured.mark_rule(strokeWidth=2).encode(y=alt.Y("from:Q", scale=reach), y2="to:Q")
+    intervals = measured.mark_rule(strokeWidth=2).encode(y=alt.Y("from:Q", scale=reach), y2=alt.Y2("to:Q"))
     knees = measured.transform_filter("datum.knee").mark_point(filled=False, size=260, strokeWidth=1.5).encode(y=y)
     return alt.layer(
         measured.mark_line().encode(y=y),
@@ -190,5 +190,9 @@ def _draw_throughput(palette: Palette, rows: list[dict[str, Any]], domain: tuple
         *upright_arrows(measured, shown, reach),
         measured.mark_point(filled=True, size=70).encode(y=y),
         *([knees] if have(shown, "knee") else []),
-        *([failed.encode(y=alt.datum(0), yOffset=alt.value(-8))] if any(row["rate"] is None for row in shown) else []),
+        *(
+            [failed.encode(y=alt.YDatum(0), yOffset=alt.YOffsetValue(-8))]
+            if any(row["rate"] is None for row in shown)
+            else []
+        ),
     ).properties(height=320)

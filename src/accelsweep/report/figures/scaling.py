@@ -139,7 +139,7 @@ def _draw(
         alt.Tooltip("words:N", title=title),
     ]
     base = alt.Chart(ROWS).transform_filter("datum.shown").encode(x=x, color=colour, tooltip=tooltip)
-    intervals = base.mark_rule(strokeWidth=2).encode(y=alt.Y("from:Q", scale=scale), y2="to:Q")
+    intervals = base.mark_rule(strokeWidth=2).encode(y=alt.Y("from:Q", scale=scale), y2=alt.Y2("to:Q"))
     return alt.layer(
         *([_ideal(palette, rows, value)] if any(row["added"] for row in rows) else []),
         base.mark_line().encode(y=y),
@@ -160,7 +160,7 @@ def _ideal(palette: Palette, rows: Sequence[Row], value: str) -> alt.Chart:
     line = alt.Chart(alt.InlineData(values=_perfect(rows, value))).mark_line(
         color=palette.muted, strokeDash=[4, 4], strokeWidth=1.5, aria=False
     )
-    ideal: alt.Chart = line.encode(x="devices:O", y="ideal:Q")
+    ideal: alt.Chart = line.encode(x=alt.X("devices:O"), y=alt.Y("ideal:Q"))
     return ideal
 
 

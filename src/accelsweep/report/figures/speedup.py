@@ -144,7 +144,7 @@ def _draw(palette: Palette, rows: Sequence[Row], domain: tuple[float, float], fi
     intervals = (
         of["setting"]
         .mark_rule(strokeWidth=2)
-        .encode(x=alt.X("from:Q", scale=scale), x2="to:Q", color=colour, tooltip=tooltip)
+        .encode(x=alt.X("from:Q", scale=scale), x2=alt.X2("to:Q"), color=colour, tooltip=tooltip)
     )
     chart: Chart = alt.layer(
         *_ground(palette, findings.threshold, scale),
@@ -176,7 +176,7 @@ def _ground(palette: Palette, threshold: float, scale: alt.Scale) -> list[alt.Ch
 def _grey_line(palette: Palette, base: alt.Chart) -> alt.Chart:
     """Return the words of the settings without a rate, in grey at the left end of their line."""
     words = base.mark_text(align="left", baseline="middle", color=palette.muted, fontSize=12, limit=400)
-    line: alt.Chart = words.encode(x=alt.value(4), text="words:N")
+    line: alt.Chart = words.encode(x=alt.XValue(4), text=alt.Text("words:N"))
     return line
 
 

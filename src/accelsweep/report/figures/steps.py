@@ -147,7 +147,7 @@ def _draw(palette: Palette, rows: Sequence[Row], titles: list[str], labels: list
             tooltip=[alt.Tooltip(f"{key}:N", title=words) for key, words in shown.items()],
         )
     )
-    lines = base.mark_line(strokeWidth=1).encode(detail="title:N", order="step:Q")
+    lines = base.mark_line(strokeWidth=1).encode(detail=alt.Detail("title:N"), order=alt.Order("step:Q"))
     beyond = base.transform_filter(f"datum.step_seconds > {domain[1]!r}").mark_point(
         shape="triangle-up", filled=True, size=40
     )

@@ -154,7 +154,9 @@ def _draw(palette: Palette, *, title: str, rows: list[dict[str, Any]], unit: str
     left = base.transform_filter("datum.name_side == 'left'").mark_text(align="right", dx=-10, limit=220)
     right = base.transform_filter("datum.name_side == 'right'").mark_text(align="left", dx=10, limit=220)
     sides = {row["name_side"] for row in rows}
-    names = [names.encode(text="label:N") for side, names in (("left", left), ("right", right)) if side in sides]
+    names = [
+        names.encode(text=alt.Text("label:N")) for side, names in (("left", left), ("right", right)) if side in sides
+    ]
     return alt.layer(
         base.mark_point(filled=True, size=100).encode(shape=shape, tooltip=tooltip),
         *names,

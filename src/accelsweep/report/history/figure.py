@@ -166,10 +166,12 @@ def _draw(palette: Palette, rows: Sequence[dict[str, Any]], domain: tuple[float,
     layers = [*_software(base, palette, rows), *_changes(base, palette, rows)]
     if have(rows, "level"):
         line = base.mark_line(color=palette.muted, strokeWidth=2, strokeDash=[5, 4])
-        layers.append(line.encode(x=x, y=alt.Y("level:Q", scale=scale), detail="segment:N"))
+        layers.append(line.encode(x=x, y=alt.Y("level:Q", scale=scale), detail=alt.Detail("segment:N")))
     if have(rows, "from"):
         layers.append(
-            base.mark_rule(strokeWidth=2, color=palette.accent, opacity=0.55).encode(x=x, y="from:Q", y2="to:Q")
+            base.mark_rule(strokeWidth=2, color=palette.accent, opacity=0.55).encode(
+                x=x, y=alt.Y("from:Q"), y2=alt.Y2("to:Q")
+            )
         )
     point = base.transform_filter(counted).mark_point(filled=True, size=75, color=palette.accent)
     layers.append(point.encode(x=x, y=y))
@@ -184,7 +186,7 @@ def _changes(base: alt.Chart, palette: Palette, rows: Sequence[dict[str, Any]]) 
     found = []
     for side, colour in (("better", palette.faster), ("worse", palette.slower)):
         if have(rows, side):
-            here = base.transform_filter(f"datum.{side}").encode(x="before:Q")
+            here = base.transform_filter(f"datum.{side}").encode(x=alt.X("before:Q"))
             found.append(here.mark_rule(color=colour, strokeWidth=2))
             found += _words(here, rows, "change", color=colour, baseline="top", fontWeight="bold")
     return found
@@ -194,7 +196,7 @@ def _software(base: alt.Chart, palette: Palette, rows: Sequence[dict[str, Any]])
     """Return a thin rule where a package changed, with its versions below."""
     if not have(rows, "software"):
         return []
-    here = base.transform_filter("isValid(datum.software)").encode(x="before:Q")
+    here = base.transform_filter("isValid(datum.software)").encode(x=alt.X("before:Q"))
     rule = here.mark_rule(color=palette.muted, strokeDash=[2, 3])
     return [rule, *_words(here, rows, "software", color=palette.muted, baseline="bottom")]
 
@@ -209,7 +211,9 @@ def _words(here: alt.Chart, rows: Sequence[dict[str, Any]], key: str, **look: An
             f"isValid(datum.{key}) && datum.{place} == {slot} && datum.late == {str(late).lower()}"
         )
         mark = one.mark_text(align="right" if late else "left", dx=-5 if late else 5, **look)
-        found.append(mark.encode(y=alt.value(height if key == "change" else HEIGHT - height), text=f"{key}:N"))
+        found.append(
+            mark.encode(y=alt.YValue(height if key == "change" else HEIGHT - height), text=alt.Text(f"{key}:N"))
+        )
     return found
 
 
