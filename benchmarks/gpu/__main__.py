@@ -31,8 +31,17 @@ CHECKS: tuple[Check[Place], ...] = (
 )
 """The cheap and most important checks come first, because the last ones are lost when the lease is spent."""
 
+OUT = "the folder of the evidence (default: gpu-DEVICE-DATE in docs/evidence; at small scale in dist, as it is none)"
+
 FULL_SIZE = ("cuda",)
 """The kinds of device on which workloads have their full size."""
+
+
+MINUTES = 9.0
+"""For all checks that are not optional: machines are lent for ten."""
+
+SMALL_MINUTES = 30.0
+"""For all checks at small scale, on cores that others use too."""
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -42,14 +51,14 @@ def main(arguments: list[str] | None = None) -> int:
         place = Place(options.home or Path(folder), options.device, options.device not in FULL_SIZE)
         place.prepare()
         environment = evidence.describe(place)
-        out = options.out or ROOT / "docs" / "evidence" / _named(environment)
+        out = options.out or ROOT / ("dist" if place.small else "docs/evidence") / _named(environment)
         wanted = [check for check in CHECKS if re.search(options.only, f"{check.group}: {check.name}")]
 
         def written(results: list[Result]) -> None:
             evidence.write(out, environment, results, place)
             _tell(results[-1])
 
-        minutes = options.minutes if options.minutes is not None else 20.0 if place.small else 9.0
+        minutes = options.minutes if options.minutes is not None else SMALL_MINUTES if place.small else MINUTES
         results = run_all(wanted, place, 60 * minutes, written)
     refused = [result for result in results if not result.accepted]
     print(f"{len(results) - len(refused)} of {len(results)} checks accepted; evidence in {out}")
@@ -59,9 +68,9 @@ def main(arguments: list[str] | None = None) -> int:
 def _options(arguments: list[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="benchmarks/gpu", description=__doc__)
     parser.add_argument("--device", default="cuda", help="what the sweeps are run on: cuda, simulated or cpu")
-    parser.add_argument("--minutes", type=float, help="no check begins that would take longer (9; at small scale 20)")
+    parser.add_argument("--minutes", type=float, help="no check begins that would take longer (9; at small scale 30)")
     parser.add_argument("--only", default="", help="a regular expression that `group: check` must match")
-    parser.add_argument("--out", type=Path, help="the folder of the evidence (default: docs/evidence/gpu-DEVICE-DATE)")
+    parser.add_argument("--out", type=Path, help=OUT)
     parser.add_argument("--home", type=Path, help="where the sweeps are kept (default: a folder that is deleted)")
     return parser.parse_args(arguments)
 

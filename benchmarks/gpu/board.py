@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import threading
 import time
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Any
@@ -74,6 +75,12 @@ class Board:
             return float(pynvml.nvmlDeviceGetViolationStatus(self._handle, policy).violationTime) / 1e9
         except pynvml.NVMLError:
             return None
+
+    def hot_after(self, seconds: float) -> AbstractContextManager[None]:
+        """Make the device slower. Raises CannotApply: nobody may heat a board, or lock its clocks, to try that out."""
+        raise CannotApply(
+            f"no board may be heated within {seconds:g} s, or its clocks locked: its own limits are judged"
+        )
 
     def facts(self) -> dict[str, Any]:
         """Return the facts of the device."""

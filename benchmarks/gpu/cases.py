@@ -26,7 +26,6 @@ def truth(small: bool) -> dict[str, Case]:
         "resnet50_fp32": _resnet(precision="32-true", env=NO_TF32),
         "resnet50_32_true": _resnet(precision="32-true"),
         "resnet50_tf32": _resnet(precision="32-true", env=ALL_TF32),
-        "resnet50_bf16_compiled": _resnet(precision="bf16-mixed", compile=True),
         "vgg16_bf16": chosen("vgg16", "random_images", batch_size=256, precision="bf16-mixed", **IMAGES),
         "gpt2_bf16": gpt2(16),
         "lstm64": chosen("lstm", "random_tokens", batch_size=128, data={"sequence": 64}),
@@ -43,10 +42,23 @@ def _resnet(compile: bool = False, **overlay: Any) -> Case:  # noqa: A002  the n
     return chosen("resnet50", "random_images", model=model, **settings)
 
 
+def compiled() -> Case:
+    """Return the network that torch.compile is judged by."""
+    return _resnet(precision="bf16-mixed", compile=True)
+
+
 def gpt2(batch_size: int) -> Case:
     """Return GPT-2's smallest shape on sequences of 1024 tokens that lie on the device."""
     data = {"vocabulary": 50257, "sequence": 1024, "placement": "resident", "samples": 2 * batch_size}
     return chosen("gpt2", "random_tokens", batch_size=batch_size, precision="bf16-mixed", data=data)
+
+
+def frontier(small: bool) -> Case:
+    """Return the network whose largest batch is searched, from the batch that it names."""
+    case = truth(small)["resnet50_bf16"]
+    return (
+        {**case, "batch_size": 16, "data": {**case["data"], "samples": 1024}} if small else {**case, "batch_size": 1024}
+    )
 
 
 def too_large(small: bool) -> Case:

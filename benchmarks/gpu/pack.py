@@ -14,6 +14,7 @@ import subprocess
 import sys
 import tarfile
 import tempfile
+from importlib import metadata
 from pathlib import Path
 
 from wheels import HERE, PLATFORMS, ROOT, fetch_missing
@@ -27,6 +28,9 @@ tar czf $BACK/home.tar.gz --exclude=.snakemake -C $g home; exit $code
 """
 """`$BACK` is the folder that comes back from that machine; the home holds every record for later inspection."""
 
+MOST_BYTES = 64 * 2**20
+"""What may be carried to a machine that is lent."""
+
 FOREIGN_SOLVERS = "pulp/solverdir"
 """Solvers for five platforms, which Snakemake's greedy scheduler does not use."""
 
@@ -39,6 +43,14 @@ def installed(wheels: Path, python: str, site: Path) -> None:
     files = sorted(map(str, wheels.glob("*.whl")))
     subprocess.run([sys.executable, "-m", "pip", "install", *quiet, *target, *files], check=True)
     shutil.rmtree(site / FOREIGN_SOLVERS, ignore_errors=True)
+
+
+def named(site: Path) -> None:
+    """Say in `site` what accelsweep is and needs, as an installation would: its code lies in the tree."""
+    found = metadata.distribution("accelsweep")
+    folder = site / f"accelsweep-{found.version}.dist-info"
+    folder.mkdir()
+    (folder / "METADATA").write_text(found.read_text("METADATA") or "", "utf-8")
 
 
 def tree(archive: Path) -> None:
@@ -62,13 +74,18 @@ def main() -> int:
     with tempfile.TemporaryDirectory() as folder:
         names = fetch_missing(Path(folder) / "wheels", options.python, options.present)
         installed(Path(folder) / "wheels", options.python, Path(folder) / "site")
+        named(Path(folder) / "site")
         with tarfile.open(options.folder / "site.tar.xz", "w:xz") as packed:
             packed.add(Path(folder) / "site", ".")
     tree(options.folder / "tree.tar.xz")
     print(f"{len(names)} packages: {' '.join(names)}")
-    for archive in sorted(options.folder.glob("*.tar.xz")):
-        print(f"{archive.stat().st_size / 2**20:6.1f} MiB  {archive}")
+    sizes = {archive: archive.stat().st_size for archive in sorted(options.folder.glob("*.tar.xz"))}
+    for archive, size in sizes.items():
+        print(f"{size / 2**20:6.1f} MiB  {archive}")
     print("\n" + STARTER.format(name=options.folder))
+    if sum(sizes.values()) > MOST_BYTES:
+        print(f"too much to carry: {MOST_BYTES / 2**20:.0f} MiB is the limit")
+        return 1
     return 0
 
 

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -53,6 +56,15 @@ class SimulatedBoard(Board):
     def held_back_seconds(self) -> dict[str, float | None]:
         """Return for how long heat held the device back so far."""
         return {"heat": self._driver.state(UUID)["held_back"]["heat"][0]}
+
+    @contextmanager
+    def hot_after(self, seconds: float) -> Iterator[None]:
+        """Let the device take twice as long for everything once a process has used it for so long."""
+        replace(SPEC, throttled_after=seconds).write(self._folder)
+        try:
+            yield
+        finally:
+            SPEC.write(self._folder)
 
     def facts(self) -> dict[str, Any]:
         """Return what the device was told to be."""

@@ -115,7 +115,10 @@ def _unlike(a: Any, b: Any, where: str) -> Iterator[str]:
 
 
 def main(arguments: list[str]) -> int:
-    """`measure [NAME]` takes the examples anew, or one; `rebuild` writes the reports from the committed records."""
+    """`measure [NAME]` takes the examples anew, or one; `rebuild` writes the reports from the committed records.
+
+    `keep HOME SWEEP AS` makes an example of a sweep that was measured elsewhere, such as on a machine that was lent.
+    """
     if arguments[:1] == ["measure"] and set(arguments[1:]) <= set(MEASURED):
         for name in arguments[1:] or MEASURED:
             with tempfile.TemporaryDirectory() as folder:
@@ -124,11 +127,13 @@ def main(arguments: list[str]) -> int:
                 if code:
                     return code
                 keep(Path(folder), HERE / name, name)
+    elif arguments[:1] == ["keep"] and len(arguments) == 4:
+        keep(Path(arguments[1]), HERE / arguments[3], arguments[2])
     elif arguments == ["rebuild"]:
         for home in sorted(path.parent for path in HERE.glob("*/built.json")):
             keep_report(home)
     else:
-        sys.stderr.write("usage: example.py measure [NAME] | rebuild\n")
+        sys.stderr.write("usage: example.py measure [NAME] | keep HOME SWEEP AS | rebuild\n")
         return 2
     return 0
 

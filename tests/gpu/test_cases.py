@@ -8,6 +8,7 @@ import cases
 import pytest
 from calibration import window
 from place import Place
+from robustness import SEARCH
 
 from accelsweep.plan.make import make_plan
 
@@ -18,7 +19,12 @@ GPU = (
 FULL = {
     "truth": cases.truth(small=False),
     "kernels": cases.kernels(small=False),
-    "others": {"harness": cases.harness(small=False), "known": cases.known(0.1, "/tmp/mark"), "gpt2": cases.gpt2(1024)},
+    "others": {
+        "harness": cases.harness(small=False),
+        "known": cases.known(0.1, "/tmp/mark"),
+        "too_large": cases.too_large(small=False),
+        "compiled": cases.compiled(),
+    },
 }
 
 
@@ -30,6 +36,14 @@ def test_every_case_is_planned_for_a_gpu_and_supported(group: str, tmp_path: Pat
     names = ",".join(FULL[group])
     plan = make_plan(tmp_path, ["accelerator=cuda", "experiment=cases", f"case={names}", *GPU, *window(place)])
     assert {cell.axes["case"]: cell.unsupported for cell in plan.manifest.cells} == dict.fromkeys(FULL[group])
+
+
+def test_the_search_for_the_largest_batch_is_planned_for_a_gpu(tmp_path: Path):
+    place = Place(tmp_path, "cuda", small=False)
+    place.prepare()
+    place.cases({"searched": cases.frontier(small=False) | {"task": "memory_frontier"}})
+    plan = make_plan(tmp_path, ["accelerator=cuda", *SEARCH, *GPU])
+    assert [(cell.config.task, cell.config.batch_size) for cell in plan.cells] == [("memory_frontier", 1024)]
 
 
 def test_a_later_window_replaces_an_earlier_one(tmp_path: Path):

@@ -30,7 +30,7 @@ def sleeping(seconds: float) -> Callable[[Sequence[int]], None]:
 def told(
     folder: Path, load: Load, answer: Callable[[Sequence[int]], None], name: str = "one", most: int = 1
 ) -> LoadTest:
-    return ask(load, lambda reply: QueryServer(answer, reply, most=most), folder, name)
+    return ask(load, lambda reply: QueryServer([answer], reply, most=most), folder, name)
 
 
 def test_a_load_beyond_the_capacity_is_invalid_with_loadgens_reason(tmp_path: Path) -> None:

@@ -29,7 +29,7 @@ def asked(server: QueryServer, count: int, first: int = 0) -> None:
 def idle(**rules: float) -> tuple[QueryServer, Clock]:
     """Return a server without workers, whose queue the test takes from itself, and its clock."""
     clock = Clock()
-    made = QueryServer(lambda _: None, lambda _: None, clock=clock, **rules)  # type: ignore[arg-type]
+    made = QueryServer([], lambda _: None, clock=clock, **rules)  # type: ignore[arg-type]
     return made, clock
 
 
@@ -56,7 +56,7 @@ def test_a_batch_waits_for_more_until_its_oldest_query_has_waited_its_time() -> 
 
 def test_a_closed_server_answers_what_waits_and_then_ends() -> None:
     answered: list[int] = []
-    with QueryServer(answered.extend, lambda _: None, most=2, patience_seconds=60.0) as server:
+    with QueryServer([answered.extend], lambda _: None, most=2, patience_seconds=60.0) as server:
         asked(server, 3)
     assert sorted(answered) == [0, 1, 2]
     assert server.taken() == []
@@ -77,7 +77,7 @@ def test_two_workers_answer_at_the_same_time_and_each_begins_once(both: threadin
         both.wait()  # returns only when two workers are here
 
     with QueryServer(
-        answer, replies.extend, workers=2, begin=lambda: began.append(threading.current_thread().name)
+        [answer, answer], replies.extend, begin=lambda: began.append(threading.current_thread().name)
     ) as server:
         asked(server, 2)
     assert server.error is None
@@ -92,7 +92,7 @@ def test_an_error_in_an_answer_is_kept_and_every_query_has_its_reply() -> None:
     def answer(samples: Sequence[int]) -> None:
         raise ValueError(f"no answer to {samples[0]}")
 
-    with QueryServer(answer, replies.extend) as server:
+    with QueryServer([answer], replies.extend) as server:
         asked(server, 3)
     assert sorted(replies) == [100, 101, 102]
     assert str(server.error) == "no answer to 0"

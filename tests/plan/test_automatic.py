@@ -45,6 +45,12 @@ def test_settings_that_differ_in_nothing_that_takes_memory_share_a_search(home):
     assert list(home.iterdir()) == []
 
 
+def test_strategies_have_searches_of_their_own(home):
+    wanted = unsearched(home, "devices=2", "trainer=default,fsdp_parts")
+    assert [cell.axes for cell in wanted.searches.values()] == [{"trainer": "default"}, {"trainer": "fsdp_parts"}]
+    assert len(unsearched(home, "devices=2", "trainer.strategy=ddp,fsdp").searches) == 2
+
+
 def test_what_a_search_found_is_a_plain_number_of_the_setting(home):
     wanted = unsearched(home, "devices=1,2")
     plan = make_plan(home, [*BASE, "devices=1,2"], name="mine", batches=answers(wanted, 118, 60))
@@ -112,7 +118,7 @@ def test_nothing_is_searched_for_a_setting_that_cannot_run(home):
         (["task=inference"], "task=inference does none"),
         (["task=memory_frontier", "measure=frontier"], "task=memory_frontier does none"),
         (["devices=1,2", "+report.ladder=devices"], "a step changes one thing only"),
-        (["batch_size=automatic"], "batch_size"),
+        (["batch_size=automatic"], "must be a number of samples, or auto"),
     ],
 )
 def test_what_no_search_can_answer_is_refused(home, line, why):

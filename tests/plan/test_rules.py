@@ -8,6 +8,7 @@ from accelsweep.plan.refusals.rules import resolve_auto, unsupported
 
 CPU = Device(accelerator="cpu", model="CPU", count=4)
 CUDA = Device(accelerator="cuda", model="GPU", count=2)
+XPU = Device(accelerator="xpu", model="Intel Data Center GPU Max 1550", count=2)
 MPS = Device(accelerator="mps", model="M", count=1)
 
 
@@ -28,12 +29,14 @@ def config(accelerator, precision="32-true", devices=1, num_nodes=1):
         (config("mps", "64-true"), "64-bit"),
         (config("mps", devices=2), "one device"),
         (config("cuda", devices=3), "3 CUDA devices"),
+        (config("xpu", devices=3), "3 XPU devices"),
+        (config("xpu", "transformer-engine"), "needs cuda"),
         (config("cpu", devices=5), "5 CPU cores"),
         (config("cpu", num_nodes=2), "single machine"),
     ],
 )
 def test_impossible_cells_have_a_reason(settings, words):
-    assert words in unsupported(settings, site(CPU, CUDA, MPS))
+    assert words in unsupported(settings, site(CPU, CUDA, XPU, MPS))
 
 
 @pytest.mark.parametrize(
@@ -44,11 +47,13 @@ def test_impossible_cells_have_a_reason(settings, words):
         config("cpu", "16-true"),
         config("cuda", "16-mixed", 2),
         config("cuda", "transformer-engine"),
+        config("xpu", "bf16-mixed", 2),
+        config("xpu", "64-true"),
         config("mps", "16-mixed"),
     ],
 )
 def test_possible_cells_have_none(settings):
-    assert unsupported(settings, site(CPU, CUDA, MPS)) is None
+    assert unsupported(settings, site(CPU, CUDA, XPU, MPS)) is None
 
 
 def test_an_absent_accelerator_is_named_with_the_site():
@@ -69,7 +74,14 @@ def test_a_cell_of_several_nodes_needs_a_cluster_that_has_them_and_srun():
 
 
 @pytest.mark.parametrize(
-    ("devices", "accelerator"), [((CPU, CUDA, MPS), "cuda"), ((CPU, MPS), "mps"), ((CPU,), "cpu"), ((), "cpu")]
+    ("devices", "accelerator"),
+    [
+        ((CPU, XPU, CUDA, MPS), "cuda"),
+        ((CPU, MPS, XPU), "xpu"),
+        ((CPU, MPS), "mps"),
+        ((CPU,), "cpu"),
+        ((), "cpu"),
+    ],
 )
 def test_auto_takes_the_fastest_kind_the_site_has(devices, accelerator):
     assert resolve_auto(site(*devices)) == accelerator

@@ -144,7 +144,7 @@ def test_a_rule_may_drop_the_cells_that_do_not_fit(home):
     ("overrides", "reason"),
     [
         (["serving.latency_ms=0.0"], "serving.latency_ms=0: no answer takes no time"),
-        (["devices=2"], "serves from one rank, not from 2: add serving.workers to it"),
+        (["num_nodes=2"], "has one queue on one node, not on 2: raise devices instead"),
     ],
 )
 def test_queries_that_cannot_be_served_are_a_row_with_its_reason(home, overrides, reason):

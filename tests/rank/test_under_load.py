@@ -6,16 +6,14 @@ import sys
 
 import pytest
 import torch
-from one_rank import DIGITS, MEASURE, MLP
+from one_rank import DIGITS, MEASURE, MLP, run_ranks
 
 from accelsweep.base.errors import Unsupported
 from accelsweep.core.config import Serving
 from accelsweep.core.outcome import Outcome
 from accelsweep.measure.load.loadgen import Load, LoadTest
 from accelsweep.measure.load.peak import Peak
-from accelsweep.rank.process import RankPlace
 from accelsweep.rank.tasks.samples import samples_of, taken_apart, together
-from accelsweep.rank.tasks.task import task_of
 from accelsweep.rank.tasks.under_load import load_metrics, nothing_valid
 
 SERVED = {
@@ -25,6 +23,25 @@ SERVED = {
     "measure": {**MEASURE, "min_seconds": 0.1, "scenario": "server"},
     "serving": {"latency_ms": 100.0, "latency_percentile": 0.9, "max_wait_ms": 1.0, "workers": 1},
 }
+
+
+FIVE_MS = """
+    def predict_step(self, batch):
+        import time
+        until = time.perf_counter() + 0.005
+        time.sleep(0.0048)
+        while time.perf_counter() < until:
+            pass
+        return batch
+"""
+
+FAILS_ON_RANK_1 = """
+    def predict_step(self, batch):
+        import os, threading
+        if os.environ["RANK"] == "1" and threading.current_thread() is not threading.main_thread():
+            raise ValueError("rank 1 is tired")
+        return batch
+"""
 
 
 @pytest.fixture
@@ -114,9 +131,26 @@ def test_workers_share_the_threads_of_the_rank_and_give_them_back(run, loadgen, 
     assert torch.get_num_threads() == 2
 
 
-def test_two_ranks_serve_no_common_queue(spec, loadgen):
-    with pytest.raises(Unsupported, match="serves from one rank, not from 2"):
-        task_of(spec(**SERVED, devices=2), RankPlace(0, 0, 2, 2))
+@pytest.mark.real
+@pytest.mark.timing
+def test_two_ranks_answer_from_one_queue_and_the_first_one_speaks_for_both(spec, loadgen, own_module, tmp_path):
+    """Every query takes 5 ms, so one rank answers 200 a second at most."""
+    module = own_module("return None", FIVE_MS)
+    serving = {**SERVED["serving"], "latency_ms": 25.0, "max_wait_ms": 0.0}
+    served = {**SERVED, "model": module, "serving": serving, "batch_size": 1}
+    first, second = run_ranks(spec(**served, devices=2), tmp_path)
+    assert first.outcome is second.outcome is Outcome.measured, (first.traceback, second.traceback)
+    assert 210 < first.metrics["queries_per_second"].value <= 400
+    assert "queries_per_second" not in second.metrics
+    assert sorted(path.name for path in (tmp_path / "loadgen").iterdir())[0] == "00-summary.txt"
+
+
+@pytest.mark.real
+def test_a_rank_that_cannot_answer_is_the_reason_and_the_others_are_its_echo(spec, loadgen, own_module, tmp_path):
+    module = own_module("return None", FAILS_ON_RANK_1)
+    first, second = run_ranks(spec(**{**SERVED, "model": module}, devices=2), tmp_path)
+    assert (second.error_kind, second.reason) == ("user_exception", "ValueError: rank 1 is tired")
+    assert first.error_kind == "collective"
 
 
 def test_a_batch_is_taken_apart_into_samples_and_samples_come_together_again():

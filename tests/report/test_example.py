@@ -22,10 +22,11 @@ def example():
 
 
 @pytest.fixture
-def kept(example, tmp_path):
+def kept(example, tmp_path, monkeypatch):
     """An example made of a sweep with invented numbers, and a copy of it."""
     measured = build_example_sweep(tmp_path / "measured").home
-    example.keep(measured, tmp_path / "old", "example")
+    monkeypatch.setattr(example, "HERE", tmp_path)
+    assert example.main(["keep", str(measured), "example", "old"]) == 0
     shutil.copytree(tmp_path / "old", tmp_path / "new")
     return tmp_path / "old", tmp_path / "new"
 

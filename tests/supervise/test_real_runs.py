@@ -6,9 +6,11 @@ from pathlib import Path
 
 import pyarrow.parquet
 import pytest
+import yaml
 from patience import PATIENCE_SECONDS
 from tiny_sweep import measure_sweep, plan_sweep
 
+from accelsweep.base.shipped import shipped_root
 from accelsweep.core.outcome import Outcome
 
 pytestmark = pytest.mark.real
@@ -74,3 +76,26 @@ def test_the_largest_batch_within_a_limit_of_memory_is_that_of_the_arithmetic(tm
         assert 180 < found.largest < 229, "240 MB hold 228 such samples and nothing else"
         assert record.effective is not None
         assert record.effective.batch_size == found.largest
+
+
+@pytest.mark.long  # two searches of up to ten tries; a shard too many fails tests/rank/test_fully_sharded.py sooner
+def test_two_processes_that_share_a_model_out_have_room_for_a_larger_batch_than_one(tmp_path: Path) -> None:
+    """The model takes 30 MB, and training it three times that: a limit of 150 MB leaves little to a batch."""
+    home = tmp_path / "home"
+    home.mkdir()
+    measure = {"warmup_steps": 5, "min_steps": 20, "min_seconds": 0.1, "max_steps": 200}
+    measure |= {"rank_memory_bytes": 150_000_000, "headroom": 0.1, "batch_resolution": 0.2, "max_batch": 2048}
+    model = {"_target_": "accelsweep.workloads.models.MLP", "width": 1024, "depth": 8}
+    data = {"_target_": "accelsweep.workloads.noise.RandomImages", "image_size": 8, "channels": 1, "samples": 4096}
+    common = {"task": "memory_frontier", "loop": "lightning", "batch_size": 128, "model": model, "data": data}
+    common |= {"measure": measure, "optimizer": {"_target_": "torch.optim.SGD", "lr": 0.01, "momentum": 0.9}}
+    trainer = yaml.safe_load((shipped_root() / "conf" / "trainer" / "fsdp_parts.yaml").read_text())
+    sharded = {"strategy": trainer["strategy"]}
+    folder, block = plan_sweep(home, [{**common, "devices": 1}, {**common, "devices": 2, "trainer": sharded}])
+    found = {}
+    for record in measure_sweep(folder, block, within_seconds=PATIENCE_SECONDS)[0]:
+        assert (record.outcome, record.reason) == (Outcome.measured, None)
+        assert record.frontier is not None
+        assert record.effective is not None
+        found[record.effective.strategy] = record.frontier.largest
+    assert found["fsdp"] > 1.3 * found["single_device"]

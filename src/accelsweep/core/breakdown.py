@@ -46,11 +46,14 @@ def bottleneck(shares: Mapping[str, float], device_behind: float | None = None) 
     The verdict is `input-bound`, `transfer-bound`, `communication-bound`, `compute-bound` or `overhead-bound`. The
     largest part of the step decides; forward, backward and optimizer count together as compute. Compute on an
     asynchronous device that waits for the host (`BEHIND`) is `overhead-bound`: its time is that of launching the work.
-    A second part that is `SUBSTANTIAL` is named after the first: `compute-bound and input-bound`.
+    A second part that is `SUBSTANTIAL` is named after the first: `compute-bound and input-bound`. Where communication
+    could not be told apart, it is in compute, and the verdict on that says `compute-bound or communication-bound`.
     """
-    compute = sum(shares.get(part, 0.0) for part in COMPUTE)
+    told_apart = "communication" in shares
+    computing = "compute-bound" if told_apart else "compute-bound or communication-bound"
+    compute = "forward, backward and optimizer" + ("" if told_apart else ", any exchange between ranks included,")
     parts = {
-        "compute-bound": ("forward, backward and optimizer", compute),
+        computing: (compute, sum(shares.get(part, 0.0) for part in COMPUTE)),
         "input-bound": ("waiting for data", shares.get("data_wait", 0.0)),
         "transfer-bound": ("moving batches to the device", shares.get("host_to_device", 0.0)),
         "communication-bound": ("exchanging gradients", shares.get("communication", 0.0)),
@@ -59,7 +62,7 @@ def bottleneck(shares: Mapping[str, float], device_behind: float | None = None) 
     verdict, rest = sorted(parts, key=lambda name: -parts[name][1])[:2]
     words, share = parts[verdict]
     evidence = f"{words} took {_percent(share)} of a step"
-    if verdict == "compute-bound" and device_behind is not None and device_behind < BEHIND:
+    if verdict == computing and device_behind is not None and device_behind < BEHIND:
         behind = f"the device was behind the host at the end of only {_percent(device_behind)} of the steps"
         return "overhead-bound", f"{evidence}, but {behind}, so it waits for work to be launched"
     if share < MAJORITY:

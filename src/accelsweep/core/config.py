@@ -57,6 +57,12 @@ def _text(value: Any) -> Any:
     return str(value) if isinstance(value, int | float) and not isinstance(value, bool) else value
 
 
+def _batch(value: Any) -> Any:
+    if isinstance(value, str):
+        raise ValueError("must be a number of samples, or auto, which searches for the largest")
+    return value
+
+
 def _kind(value: Any) -> Any:
     kind, _, model = value.partition(":") if isinstance(value, str) else (value, "", "")
     return kind if model.strip() else value
@@ -155,7 +161,7 @@ class CellConfig(Verbatim):
     accelerator: Annotated[Accelerator, BeforeValidator(_kind)]
     devices: Count
     num_nodes: Count = 1
-    batch_size: Count
+    batch_size: Annotated[Count, BeforeValidator(_batch)]
     precision: Annotated[Text, AfterValidator(_precision)]
     seed: Annotated[Natural, Field(lt=2**31)]
     loop: Literal["lightning", "raw"]

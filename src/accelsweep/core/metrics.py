@@ -93,6 +93,9 @@ METRICS: dict[str, Meaning] = {
     "peak_memory_reserved_bytes": Meaning("B", "Peak of the memory that torch reserved on the fullest device."),
     "peak_memory_allocated_bytes": Meaning("B", "Peak of torch's allocator on the fullest device."),
     "device_memory_used_bytes": Meaning("B", "Memory in use on the fullest device, other processes included."),
+    "rank_parameter_bytes": Meaning(
+        "B", "Parameters that the fullest rank keeps between steps; under FSDP its shard of them."
+    ),
     "host_pss_bytes": Meaning("B", "Proportional set size of all ranks when the window closed; no peak."),
     "energy_joules": Meaning("J", "Energy of the window by a counter; its scope says of which parts."),
     "host_energy_joules": Meaning("J", "Energy of the CPU packages during a GPU's window, by RAPL."),

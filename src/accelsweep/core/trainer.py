@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 DECIDED_HERE = {
     "accelerator": "the top-level key accelerator",
     "devices": "the top-level key devices",
@@ -25,7 +28,32 @@ DECIDED_HERE = {
 }
 """Trainer arguments that a run does not take from `trainer`, and where each is decided instead."""
 
+_DONE_ANYWAY: dict[str, tuple[Any, ...]] = {
+    "strategy": ("auto", "ddp"),
+    "accumulate_grad_batches": (1,),
+    "use_distributed_sampler": (True,),
+}
+"""Arguments for the fixed behaviour of work without a Trainer, with the values that describe it."""
+
+FSDP = ("fsdp", "fsdp_cpu_offload")
+"""The values of `trainer.strategy` that shard the model (Fully Sharded Data Parallel)."""
+
 
 def decided_words(name: str) -> str:
     """Return the refusal of `trainer.NAME`, where NAME is one of `DECIDED_HERE`."""
     return f"trainer.{name} has no effect here and is refused; it is decided by {DECIDED_HERE[name]}"
+
+
+def without_effect(trainer: Mapping[str, Any], what: str) -> str | None:
+    """Return the refusal of arguments without effect in `what` (`loop=raw`, ...), which has no Trainer; or None."""
+    refused = [f"trainer.{name}={value}" for name, value in sorted(trainer.items()) if not _harmless(name, value)]
+    if not refused:
+        return None
+    remedy = "use loop=lightning, or leave it out" if what == "loop=raw" else "leave it out"
+    return f"{what} has no {', '.join(refused)}: {remedy}"
+
+
+def _harmless(name: str, value: Any) -> bool:
+    if name in _DONE_ANYWAY:
+        return value is None or value in _DONE_ANYWAY[name]
+    return not value or name == "log_every_n_steps"

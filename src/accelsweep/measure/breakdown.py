@@ -191,7 +191,7 @@ def share_metrics(found: Breakdown | str) -> dict[str, Metric]:
     scope = "probe pass, mean of all ranks"
     if isinstance(found, str):
         return {name: Metric(value=None, unit="1", reason=found) for name in (*_NAMES.values(), "device_behind_share")}
-    apart = "cannot be told apart: this strategy cannot train without exchanging gradients"
+    apart = "not measured: this strategy cannot train without exchange, so that it is in the other shares"
     behind = found.device_behind
     metrics = {
         name: Metric(value=found.shares[part], unit="1", scope=scope, provenance="clock or device events")

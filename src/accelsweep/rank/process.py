@@ -84,10 +84,11 @@ def collective_timeout(spec: RunSpec) -> timedelta:
     return max(COLLECTIVE_TIMEOUT, timedelta(seconds=spec.silence_seconds) + AFTER_SILENCE)
 
 
-def join_group(place: RankPlace, spec: RunSpec, accelerator: str) -> None:
+def join_group(place: RankPlace, spec: RunSpec, accelerator: str, collectives: str | None = None) -> None:
     """Initialise torch.distributed's process group from MASTER_ADDR and MASTER_PORT; Lightning then uses this one.
 
-    `accelerator` is the kind of device, as it was chosen.
+    `accelerator` is the kind of device, as it was chosen. `collectives` is torch's name of the library that exchanges;
+    None takes that of the kind.
     """
     import torch.distributed as distributed
 
@@ -97,9 +98,10 @@ def join_group(place: RankPlace, spec: RunSpec, accelerator: str) -> None:
         return
     kind, timeout = torch_kind(accelerator), collective_timeout(spec)
     kind.of_rank(place.local_rank)
-    if kind.collectives == "gloo" and spec.config.num_nodes == 1:
+    collectives = collectives or kind.collectives
+    if collectives == "gloo" and spec.config.num_nodes == 1:
         os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo0" if sys.platform == "darwin" else "lo")
-    distributed.init_process_group(kind.collectives, timeout=timeout, rank=place.rank, world_size=place.size)
+    distributed.init_process_group(collectives, timeout=timeout, rank=place.rank, world_size=place.size)
 
 
 def leave_group() -> None:

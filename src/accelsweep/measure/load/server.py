@@ -24,30 +24,36 @@ class Query(NamedTuple):
     at: float
 
 
+Answer = Callable[[Sequence[int]], None]
+"""Answers the samples of a batch, given by their numbers, and returns once they are answered."""
+
+
 class QueryServer:
-    """Answers what is put into its queue, while its context is open. An error of `answer` ends it."""
+    """Answers what is put into its queue, while its context is open. An error of an answer ends it."""
 
     def __init__(
         self,
-        answer: Callable[[Sequence[int]], None],
+        answers: Sequence[Answer],
         reply: Callable[[Sequence[int]], None],
         *,
         most: int = 1,
         patience_seconds: float = 0.0,
-        workers: int = 1,
         begin: Callable[[], object] = tuple,
         clock: Clock = monotonic,
     ) -> None:
-        """`answer` is given the samples of a batch and returns once they are answered, `reply` the queries' ids.
+        """Each of `answers` has a worker of its own. `reply` is given the ids of the queries that were answered.
 
         Each worker calls `begin` once, before its first batch.
         """
-        self._answer, self._reply, self._begin = answer, reply, begin
+        self._reply, self._begin = reply, begin
         self._most, self._patience, self._clock = most, patience_seconds, clock
         self._waiting: deque[Query] = deque()
         self._changed = threading.Condition()
         self._closed = False
-        self._workers = [threading.Thread(target=self._work, name=f"worker-{number}") for number in range(workers)]
+        self._workers = [
+            threading.Thread(target=self._work, args=(answer,), name=f"worker-{number}")
+            for number, answer in enumerate(answers)
+        ]
         self.error: BaseException | None = None
         self.batches: list[int] = []
         """The sizes of the batches that were answered."""
@@ -89,12 +95,12 @@ class QueryServer:
                 self._changed.wait(left)
         return []
 
-    def _work(self) -> None:
+    def _work(self, answer: Answer) -> None:
         self._begin()
         while batch := self.taken():
             try:
                 if self.error is None:
-                    self._answer([one.sample for one in batch])
+                    answer([one.sample for one in batch])
             except BaseException as error:  # noqa: BLE001  who opened the server raises it
                 self.error = error
             self.batches.append(len(batch))

@@ -14,6 +14,7 @@ from typing import Any
 
 import psutil
 
+from accelsweep.base.digits import count_of
 from accelsweep.core.record import Metric
 
 
@@ -71,3 +72,19 @@ def _host(ranks: list[RankMemory]) -> Metric:
         reason = next(rank.reasons["pss"] for rank in ranks if rank.pss is None)
         return Metric(value=None, unit="B", reason=reason, scope=scope)
     return Metric(value=float(sum(values)), unit="B", scope=scope, provenance="counter")
+
+
+def parameter_bytes(module: Any) -> int:
+    """Return the bytes of `module`'s parameters that this rank keeps; `module` is a torch module, at rest.
+
+    A shard counts, and not what it is a shard of. Memory that several parameters share counts once.
+    """
+    local = [getattr(parameter, "to_local", lambda own=parameter: own)() for parameter in module.parameters()]
+    kept = [part.untyped_storage() for part in local]
+    return sum({storage._cdata: storage.nbytes() for storage in kept}.values())
+
+
+def shard_metric(ranks: list[int]) -> dict[str, Metric]:
+    """Return `rank_parameter_bytes`, given every rank's `parameter_bytes`."""
+    scope = f"the fullest of {count_of(len(ranks), 'rank')}; all ranks together keep {sum(ranks)}"
+    return {"rank_parameter_bytes": Metric(value=float(max(ranks)), unit="B", scope=scope, provenance="counted")}

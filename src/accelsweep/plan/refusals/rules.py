@@ -14,6 +14,7 @@ from accelsweep.core.settings import Site
 from accelsweep.machine.devices import kind_of
 from accelsweep.plan.blocks.resources import held_gpus, needs
 from accelsweep.plan.nodes import serving
+from accelsweep.plan.refusals.strategies import cannot_distribute
 from accelsweep.plan.refusals.trees import cannot_boost
 
 
@@ -28,17 +29,19 @@ def unsupported(config: CellConfig, site: Site) -> str | None:
 
     Raises InputError where the config names a kind of node that the site lacks, or none of several.
     """
-    return _by_config(config) or _by_inventory(config, site) or _by_load(config, site) or cannot_boost(config, site)
+    return (
+        _by_config(config)
+        or _by_inventory(config, site)
+        or _by_load(config, site)
+        or cannot_boost(config, site)
+        or cannot_distribute(config, site)
+    )
 
 
 def _by_load(config: CellConfig, site: Site) -> str | None:
     """Return why queries cannot be served. Only where this machine measures is it asked for the load generator."""
     if config.work != "serving":
         return None
-    if config.serving is not None and config.serving.latency_ms == 0:
-        return "serving.latency_ms=0: no answer takes no time"
-    if config.world_size > 1:
-        return f"measure.scenario=server serves from one rank, not from {config.world_size}: add serving.workers to it"
     remedy = loadgen_missing() if site.probe else None
     return None if remedy is None else f"measure.scenario=server needs MLPerf's LoadGen: {remedy}"
 
@@ -50,6 +53,10 @@ def _by_config(config: CellConfig) -> str | None:
     if kind.most is not None and config.devices > kind.most:
         in_words = "one device" if kind.most == 1 else f"{kind.most} devices"
         return f"{kind.accelerator} has {in_words} per machine"
+    if config.work == "serving" and config.num_nodes > 1:
+        return f"measure.scenario=server has one queue on one node, not on {config.num_nodes}: raise devices instead"
+    if config.work == "serving" and config.serving is not None and config.serving.latency_ms == 0:
+        return "serving.latency_ms=0: no answer takes no time"
     return None
 
 

@@ -16,6 +16,7 @@ from torch.nn.parallel import DistributedDataParallel
 from accelsweep.base.errors import InputError, Unsupported, nearest
 from accelsweep.core.trainer import DECIDED_HERE, decided_words
 from accelsweep.measure.breakdown import PhaseTimer
+from accelsweep.rank.loops.fully_sharded import with_fsdp
 from accelsweep.rank.loops.loop import Examiner, Listener, learning_rate_of
 from accelsweep.rank.loops.loss_scale import LossScale
 from accelsweep.rank.loops.phases import PhaseProfiler
@@ -126,7 +127,14 @@ def _strategy_name(trainer: pl.Trainer) -> str:
     return _NAMES.get(type(trainer.strategy).__name__, type(trainer.strategy).__name__)
 
 
-_NAMES = {"SingleDeviceStrategy": "single_device", "DDPStrategy": "ddp", "FSDPStrategy": "fsdp", "SideBySide": NAME}
+_NAMES = {
+    "SingleDeviceStrategy": "single_device",
+    "DDPStrategy": "ddp",
+    "FSDPStrategy": "fsdp",
+    "FullySharded": "fsdp",
+    "DeepSpeedStrategy": "deepspeed",
+    "SideBySide": NAME,
+}
 
 
 class _RanksStartedAlready(LightningEnvironment):
@@ -141,13 +149,11 @@ def _build_trainer(spec: RunSpec, callback: pl.Callback) -> pl.Trainer:
     refuse_absent(config.accelerator)
     settings = _trainer_settings(config.trainer)
     register()
-    by_name = isinstance(settings.get("strategy", "auto"), str)
-    settings = settings_for(config.accelerator, config.precision, place, settings)
-    if by_name:
-        join_group(place, spec, config.accelerator)
-    callbacks = [*(settings.pop("callbacks", None) or ()), callback]
-    plugins = [*(settings.pop("plugins", None) or ()), _RanksStartedAlready()]
     try:
+        settings = with_fsdp(settings_for(config.accelerator, config.precision, place, settings))
+        join_group(place, spec, config.accelerator, getattr(settings.get("strategy"), "process_group_backend", None))
+        callbacks = [*(settings.pop("callbacks", None) or ()), callback]
+        plugins = [*(settings.pop("plugins", None) or ()), _RanksStartedAlready()]
         trainer = RunTrainer(
             most_steps(config),
             devices=place.local_size,

@@ -10,19 +10,13 @@ from typing import Any
 import torch
 
 from accelsweep.base.errors import AbsentDevice, Unsupported
+from accelsweep.core.trainer import without_effect
 from accelsweep.measure.devices.kinds import torch_kind
 from accelsweep.rank.process import RankPlace
 from accelsweep.rank.spec import RunSpec
 
 AUTOCAST = {"16-mixed": torch.float16, "bf16-mixed": torch.bfloat16}
 CAST = {"32-true": torch.float32, "64-true": torch.float64, "bf16-true": torch.bfloat16, "16-true": torch.float16}
-
-_DONE_ANYWAY: dict[str, tuple[Any, ...]] = {
-    "strategy": ("auto", "ddp"),
-    "accumulate_grad_batches": (1,),
-    "use_distributed_sampler": (True,),
-}
-"""Trainer arguments for the fixed behaviour of a raw loop, with the values that describe it."""
 
 
 def device_of(accelerator: str, place: RankPlace) -> torch.device:
@@ -49,17 +43,8 @@ def precision_of(spec: RunSpec, device: torch.device, what: str) -> str:
 
 def refuse_trainer_arguments(spec: RunSpec, what: str) -> None:
     """Raise Unsupported for an argument of Lightning's Trainer that would have no effect in `what`."""
-    trainer = spec.config.trainer
-    refused = [f"trainer.{name}={value}" for name, value in sorted(trainer.items()) if not _harmless(name, value)]
-    if refused:
-        remedy = "use loop=lightning, or leave it out" if what == "loop=raw" else "leave it out"
-        raise Unsupported(f"{what} has no {', '.join(refused)}: {remedy}")
-
-
-def _harmless(name: str, value: Any) -> bool:
-    if name in _DONE_ANYWAY:
-        return value is None or value in _DONE_ANYWAY[name]
-    return not value or name == "log_every_n_steps"
+    if refused := without_effect(spec.config.trainer, what):
+        raise Unsupported(refused)
 
 
 def autocast_of(precision: str, device: torch.device) -> Callable[[], AbstractContextManager[Any]]:

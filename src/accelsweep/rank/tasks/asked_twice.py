@@ -37,12 +37,9 @@ class AskedTwice(Inference):
         super().after(account)
         rate = account.metrics["samples_per_second"].value
         assert rate is not None, "a closed window has a rate"
-        bench = Bench(self._spec, self._place, self._rules)
-        try:
+        with Bench(self._spec, self._place, self._rules) as bench:
             bench.alone_seconds()
             found = bench.ask(self._load(rate))
-        finally:
-            bench.rest()
         scope, invalid = f"scenario {found.load.scenario}", found.invalid and f"LoadGen: INVALID: {found.invalid}"
         value = None if invalid else found.answered_per_second
         account.metrics["loadgen_samples_per_second"] = told(value, "1/s", scope, invalid)

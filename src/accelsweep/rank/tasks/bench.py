@@ -1,4 +1,7 @@
-"""A module that answers single samples in batches, and MLPerf's LoadGen that asks it."""
+"""A module that answers single samples in batches, and MLPerf's LoadGen that asks it.
+
+Where a run has several ranks, LoadGen and the only queue are those of rank 0. The others answer what it hands them.
+"""
 
 from __future__ import annotations
 
@@ -7,14 +10,18 @@ import threading
 from collections.abc import Callable, Sequence
 from itertools import count
 from pathlib import Path
+from types import TracebackType
+from typing import Self
 
 import torch
 
 from accelsweep.core.config import Serving
 from accelsweep.measure.clock import monotonic
 from accelsweep.measure.devices.kinds import measured_device
+from accelsweep.measure.group import group_of
 from accelsweep.measure.load.loadgen import SAMPLES, Load, LoadTest, ask
-from accelsweep.measure.load.server import QueryServer
+from accelsweep.measure.load.remote import RemoteWorkers, work_for
+from accelsweep.measure.load.server import Answer, QueryServer
 from accelsweep.rank.loops.raw_data import endless
 from accelsweep.rank.loops.raw_device import autocast_of
 from accelsweep.rank.process import RankPlace
@@ -27,11 +34,11 @@ ALONE = 11
 
 
 class Bench:
-    """A module that answers single samples, and LoadGen's tests of it."""
+    """A module that answers single samples, and LoadGen's tests of it. In its context it has one worker's threads."""
 
     def __init__(self, spec: RunSpec, place: RankPlace, rules: Serving) -> None:
-        """Build the module anew. Until `rest`, this process has the threads of one worker."""
-        self._spec, self._rules, self._most = spec, rules, spec.config.batch_size
+        """Build the module anew."""
+        self._spec, self._place, self._rules, self._most = spec, place, rules, spec.config.batch_size
         answering = Answering(spec, place)
         module, loader, self._move = answering.prepared()
         self._pulse, self._call = answering.pulse, answer_of(module)
@@ -41,7 +48,32 @@ class Bench:
         self._tests, self._lock = count(), threading.Lock()
         self._threads = torch.get_num_threads()
         self._threads_each = max(1, self._threads // rules.workers)
-        torch.set_num_threads(self._threads_each)  # a query alone has no more of them than under load
+        self._answers: list[Answer] = [self.answer] * rules.workers
+        self._others: RemoteWorkers | None = None
+
+    def __enter__(self) -> Self:
+        """Take the threads of one worker: a query alone has no more of them than under load."""
+        self._begin()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Send the other ranks home, give this rank its threads back, and say that no answer is to come."""
+        if self._others is not None:
+            self._others.close()
+        torch.set_num_threads(self._threads)
+        self._pulse.rest()
+
+    def join(self) -> None:
+        """Bring all ranks behind the queue of rank 0. On any other rank this answers until rank 0 is done."""
+        group, workers = group_of(self._place.size), self._rules.workers
+        if self._place.rank > 0:
+            work_for(group.gather(None)[0], self.answer, workers, self._begin)
+        elif self._place.size > 1:
+            self._others = RemoteWorkers()
+            group.gather(self._others.invitation)
+            self._answers += self._others.answers(workers * (self._place.size - 1))
 
     def answer(self, samples: Sequence[int]) -> None:
         """Answer the samples of these numbers together, and wait for the device."""
@@ -75,17 +107,8 @@ class Bench:
         return ask(load, self._serving, folder, f"{next(self._tests):02d}")
 
     def _serving(self, reply: Callable[[Sequence[int]], None]) -> QueryServer:
-        rules = self._rules
-        return QueryServer(
-            self.answer,
-            reply,
-            most=self._most,
-            patience_seconds=rules.max_wait_ms / 1000,
-            workers=rules.workers,
-            begin=lambda: torch.set_num_threads(self._threads_each),
-        )
+        patience = self._rules.max_wait_ms / 1000
+        return QueryServer(self._answers, reply, most=self._most, patience_seconds=patience, begin=self._begin)
 
-    def rest(self) -> None:
-        """Give this rank its threads back, and say that no answer is to come."""
-        torch.set_num_threads(self._threads)
-        self._pulse.rest()
+    def _begin(self) -> None:
+        torch.set_num_threads(self._threads_each)

@@ -6,6 +6,8 @@ import math
 from typing import Any
 
 from accelsweep.core.record import Metric
+from accelsweep.measure.group import group_of
+from accelsweep.measure.metrics.memory import parameter_bytes, shard_metric
 from accelsweep.rank.account import Account
 from accelsweep.rank.counting import count_operations, count_traits
 from accelsweep.rank.loops.loop import Loop
@@ -45,6 +47,7 @@ class TrainThroughput:
             "epoch_samples": _epoch_samples(self._epoch_samples),
             "learning_rate": _learning_rate(loop.learning_rate),
             **loop.loss_scale.metrics(),
+            **shard_metric(group_of(self._spec.world_size).gather(parameter_bytes(loop.module))),
         }
         if measured.diverged_at is None:  # ranks agree on that, and their logged values may need a collective
             self._logged = loop.logged

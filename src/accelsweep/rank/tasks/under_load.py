@@ -36,13 +36,11 @@ class UnderLoad(Inference):
     """Answers full batches through the window, and then single queries under load."""
 
     def __init__(self, spec: RunSpec, place: RankPlace) -> None:
-        """Raises Unsupported where there is no load generator, or more than one rank."""
+        """Raises Unsupported where there is no load generator."""
         super().__init__(spec, place)
         self._rules = spec.config.serving or Serving()
         if remedy := loadgen_missing():
             raise Unsupported(f"measure.scenario=server needs MLPerf's LoadGen: {remedy}")
-        if place.size > 1:
-            raise Unsupported(f"measure.scenario=server serves from one rank, not from {place.size}")
 
     def after(self, account: Account) -> None:
         """Count the operations; then find the highest load, and look at half of it."""
@@ -55,17 +53,17 @@ class UnderLoad(Inference):
         account.metrics |= self._served(whole.value)
 
     def _served(self, capacity: float) -> dict[str, Metric]:
-        bench = Bench(self._spec, self._place, self._rules)
-        try:
+        with Bench(self._spec, self._place, self._rules) as bench:
             least = bench.alone_seconds()
+            bench.join()
+            if self._place.rank > 0:
+                return {}
             if least > self._rules.latency_ms / 1000:
                 bound = f"serving.latency_ms={self._rules.latency_ms:g}"
                 reason = f"one query alone takes {1000 * least:.3g} ms, more than {bound}"
                 return load_metrics(self._rules, None, None, reason)
             peak = find_peak(lambda rate: bench.ask(self._load(rate)), capacity)
             half = None if peak.best is None else bench.ask(self._load(peak.best.answered_per_second / 2))
-        finally:
-            bench.rest()
         return load_metrics(self._rules, peak, half, nothing_valid(peak))
 
     def _load(self, per_second: float) -> Load:
