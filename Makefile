@@ -11,7 +11,7 @@ RUNS ?= 10000
 SEEDS ?= 0-199
 RUN := $(VENV)/bin
 PYTEST := $(RUN)/python -m pytest
-TEST_WORKERS ?= 3
+TEST_WORKERS ?= 4
 BESIDE = -n $(TEST_WORKERS) --dist loadgroup
 export MLFLOW_DISABLE_TELEMETRY := true
 

@@ -56,13 +56,6 @@ def test_every_block_holds_every_cell_once_in_an_order_of_its_own(finished):
         assert sorted(run.cell for run in block.runs) == sorted(cell.name for cell in manifest.cells)
 
 
-def test_the_same_command_again_measures_nothing(continued):
-    before = continued.records("tiny")
-    result = continued.accelsweep("run", "experiment=tiny")
-    assert result.returncode == 0, result.stdout
-    assert continued.records("tiny") == before
-
-
 @pytest.mark.long  # plan/test_make.py plans those blocks, and the next test measures added blocks beside old records
 def test_another_batch_size_runs_only_new_blocks_with_a_fresh_baseline(continued):
     before = continued.records("tiny")

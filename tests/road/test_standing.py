@@ -21,8 +21,10 @@ def kept(finished: tuple[Home, object], leases: str, tmp_path_factory: pytest.Te
     """A finished sweep that was published where it lies, and a copy of all its files."""
     home = Home(tmp_path_factory.mktemp("home"), ACCELSWEEP_LEASES=leases, **beside_the_server())
     shutil.copytree(finished[0].path, home.path, dirs_exist_ok=True)
+    before = home.records("tiny")
     result = home.accelsweep("run", "experiment=tiny")
     assert result.returncode == 0, result.stdout
+    assert home.records("tiny") == before, "the same command again, through Snakemake, measures nothing"
     copy = tmp_path_factory.mktemp("copy")
     shutil.copytree(home.path, copy, dirs_exist_ok=True)
     return home, copy

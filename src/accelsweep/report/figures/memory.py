@@ -110,7 +110,7 @@ def _draw(
         *(_limit(palette, limit, scale) for limit in limits),
         measured.mark_line().encode(y=y),
         measured.mark_point(filled=True, size=70).encode(y=y),
-        *([ended.encode(y=alt.YValue(8))] if have(rows, "ended") else []),
+        *([ended.encode(y=alt.value(8))] if have(rows, "ended") else []),
     ).properties(height=280)
 
 
@@ -119,4 +119,4 @@ def _limit(palette: Palette, limit: float, scale: alt.Scale) -> Chart:
     nothing = alt.Chart(alt.InlineData(values=[{}])).encode(y=alt.YDatum(limit, type="quantitative", scale=scale))
     line = nothing.mark_rule(color=palette.muted, strokeDash=[4, 4], aria=False)
     words = nothing.mark_text(align="left", dy=-7, color=palette.muted, text=f"limit: {fmt.number(limit, 'B')}")
-    return alt.layer(line, words.encode(x=alt.XValue(4)))
+    return alt.layer(line, words.encode(x=alt.value(4)))

@@ -190,9 +190,5 @@ def _draw_throughput(palette: Palette, rows: list[dict[str, Any]], domain: tuple
         *upright_arrows(measured, shown, reach),
         measured.mark_point(filled=True, size=70).encode(y=y),
         *([knees] if have(shown, "knee") else []),
-        *(
-            [failed.encode(y=alt.YDatum(0), yOffset=alt.YOffsetValue(-8))]
-            if any(row["rate"] is None for row in shown)
-            else []
-        ),
+        *([failed.encode(y=alt.YDatum(0), yOffset=alt.value(-8))] if any(row["rate"] is None for row in shown) else []),
     ).properties(height=320)

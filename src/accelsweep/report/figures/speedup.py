@@ -176,7 +176,7 @@ def _ground(palette: Palette, threshold: float, scale: alt.Scale) -> list[alt.Ch
 def _grey_line(palette: Palette, base: alt.Chart) -> alt.Chart:
     """Return the words of the settings without a rate, in grey at the left end of their line."""
     words = base.mark_text(align="left", baseline="middle", color=palette.muted, fontSize=12, limit=400)
-    line: alt.Chart = words.encode(x=alt.XValue(4), text=alt.Text("words:N"))
+    line: alt.Chart = words.encode(x=alt.value(4), text=alt.Text("words:N"))
     return line
 
 

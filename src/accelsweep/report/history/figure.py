@@ -212,7 +212,7 @@ def _words(here: alt.Chart, rows: Sequence[dict[str, Any]], key: str, **look: An
         )
         mark = one.mark_text(align="right" if late else "left", dx=-5 if late else 5, **look)
         found.append(
-            mark.encode(y=alt.YValue(height if key == "change" else HEIGHT - height), text=alt.Text(f"{key}:N"))
+            mark.encode(y=alt.value(height if key == "change" else HEIGHT - height), text=alt.Text(f"{key}:N"))
         )
     return found
 
