@@ -51,6 +51,7 @@ NOT_A_CONFIG = {
     ("plan/refusals/check.py", "values"): "the module that parses",
     ("project/published.py", "row"): "a row of the published models",
     ("project/scaling.py", "row"): "a row of the published scaling",
+    ("rank/loops/fully_sharded.py", "settings"): "arguments of Lightning's Trainer",
     ("rank/loops/raw_loop.py", "found"): "what a module's configure_optimizers returned",
     ("report/figures/drift.py", "row"): "a row of a chart",
     ("report/figures/memory.py", "cell.axes"): "swept keys with their values",

@@ -23,7 +23,7 @@ from accelsweep.rank.loops.phases import PhaseProfiler
 from accelsweep.rank.loops.raw_data import epoch_samples
 from accelsweep.rank.loops.raw_device import refuse_absent
 from accelsweep.rank.loops.run_trainer import RunTrainer, leave_out_endings, most_steps
-from accelsweep.rank.loops.side_by_side import NAME, register
+from accelsweep.rank.loops.side_by_side import NAME, SideBySide, register
 from accelsweep.rank.loops.step_callback import StepCallback
 from accelsweep.rank.loops.trainer_device import settings_for
 from accelsweep.rank.process import RankPlace, join_group, seed_all
@@ -79,6 +79,8 @@ class LightningLoop:
 
     def stop_exchange(self) -> bool:
         """Enter `no_sync` for the rest of this module's life, where the strategy wraps it in DDP."""
+        if isinstance(self._trainer.strategy, SideBySide):
+            return True  # it never exchanges anything
         model = self._trainer.strategy.model
         if not isinstance(model, DistributedDataParallel):
             return False
