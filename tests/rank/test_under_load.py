@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from dataclasses import replace
 
 import pytest
 import torch
@@ -11,6 +12,7 @@ from one_rank import DIGITS, MEASURE, MLP, run_ranks
 from accelsweep.base.errors import Unsupported
 from accelsweep.core.config import Serving
 from accelsweep.core.outcome import Outcome
+from accelsweep.core.record import Metric
 from accelsweep.measure.load.loadgen import Load, LoadTest
 from accelsweep.measure.load.peak import Peak
 from accelsweep.rank.tasks.samples import samples_of, taken_apart, together
@@ -44,6 +46,9 @@ FAILS_ON_RANK_1 = """
 """
 
 
+NO_COUNTER = Metric(value=None, unit="J", reason="unavailable: no counter")
+
+
 @pytest.fixture
 def loadgen():
     return pytest.importorskip("mlperf_loadgen", reason="accelsweep's extra `serving` is not installed")
@@ -68,6 +73,8 @@ def test_a_model_under_load_has_a_highest_load_and_the_latencies_there_and_at_ha
     assert "queries_per_second" in result.metrics["samples_per_second"].reason, "scenarios are not to be mixed"
     assert result.metrics["queries_per_second"].provenance.startswith("LoadGen 6")
     assert "90 % of the answers within 100 ms" in result.metrics["queries_per_second"].scope
+    energy = result.metrics["joules_per_query"]
+    assert (energy.value is None) == (energy.reason is not None), "few machines let their counters be read"
     summaries = sorted(path.name for path in (tmp_path / "loadgen").iterdir())
     assert summaries[0] == "00-summary.txt"
     assert len(summaries) == value["load_tests"] + 1, "and the one at half load"
@@ -93,6 +100,15 @@ def test_a_load_that_no_queue_survives_has_loadgens_reason_and_no_rate():
     assert lost.reason.endswith("Reduce target QPS to improve latency.")
     assert metrics["load_tests"].value == 12
     assert metrics["half_load_query_seconds_p50"].reason == lost.reason
+
+
+def test_the_energy_of_a_query_is_that_of_the_test_at_the_highest_load():
+    joules = Metric(value=50.0, unit="J", scope="GPU boards of all ranks", provenance="counter")
+    best = LoadTest(Load(100.0), None, 1000, 99.0, 0.01, dict.fromkeys((0.5, 0.9, 0.99), 0.01), 1.0, joules)
+    found = load_metrics(Serving(), Peak(best, None, 3), best, None)["joules_per_query"]
+    assert (found.value, found.unit, found.scope) == (0.05, "J", "GPU boards of all ranks")
+    lost = load_metrics(Serving(), Peak(replace(best, energy=NO_COUNTER), None, 3), best, None)["joules_per_query"]
+    assert (lost.value, lost.reason) == (None, "unavailable: no counter")
 
 
 def test_a_model_that_fails_under_load_is_a_crash_with_its_own_words(run, loadgen, own_module):

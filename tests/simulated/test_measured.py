@@ -6,9 +6,12 @@ import itertools
 
 import device_work
 import pytest
+import torch
 from one_rank import BOTH_LOOPS, DIGITS
 
 from accelsweep.core.outcome import Outcome
+from accelsweep.measure.metrics.energy import Meter
+from accelsweep.rank.measuring import identities
 
 MIB = 2**20
 STEPS = {"warmup_steps": 4, "min_steps": 20, "max_steps": 20, "min_seconds": 0.0}
@@ -152,6 +155,19 @@ def test_energy_is_the_power_that_was_programmed_over_the_window(simulated, run)
     found = run(measure=LONG, loop="raw", data=late, **TRUTH).metrics
     assert found["window_seconds"].value == pytest.approx(60 * 0.040 + 0.035, rel=0.01)
     assert found["energy_joules"].value == pytest.approx(60 * 0.035 * 300 + (60 * 0.005 + 0.035) * 100, rel=0.01)
+
+
+def test_a_meter_reads_every_board_that_it_is_told_while_it_is_open(simulated):
+    simulator = simulated(watts_idle=100.0, watts_busy=300.0)
+    (board,) = identities(torch.device("simulated", 0))
+    meter = Meter("simulated", [board, board])
+    assert meter.found.reason == "unavailable: the meter was not read"
+    with meter:
+        simulator.clock.spend(2.0)
+    assert meter.found.value == pytest.approx(2 * 2.0 * 100.0, rel=0.01)
+    with meter:
+        simulator.clock.spend(0.5)
+    assert meter.found.reason.startswith("withheld: the counter moves every 0.1 s"), "too short for NVML"
 
 
 def test_a_device_that_slows_down_inside_the_window_is_doubted_and_one_that_does_not_is_not(simulated, run):

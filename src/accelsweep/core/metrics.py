@@ -59,6 +59,7 @@ METRICS: dict[str, Meaning] = {
         "1/s", "Rate of full batches, one after another, before the load; `server` only."
     ),
     "answered_together": Meaning("queries", "Mean number of queries in a batch, at the highest load."),
+    "joules_per_query": Meaning("J", "Energy of a query at the highest load, by the counter of `energy_joules`."),
     "load_tests": Meaning("tests", "LoadGen's tests until the highest load was found."),
     "half_load_query_seconds_mean": Meaning("s", "Mean time of a query at half of the highest load."),
     "half_load_query_seconds_p50": Meaning("s", "Median time of a query at half of the highest load."),

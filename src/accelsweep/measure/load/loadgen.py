@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
+from accelsweep.core.record import Metric
 from accelsweep.measure.load.server import QueryServer
 
 PERCENTILES = (0.5, 0.9, 0.99)
@@ -72,7 +73,7 @@ class LoadTest:
     """What LoadGen told about one test. `invalid` is its reason where it does not let the test count.
 
     `answered_per_second` are samples over the seconds until the last answer. `percentiles` are seconds by their share.
-    `mean_batch` is ours: the mean size of the server's batches.
+    `mean_batch` is ours: the mean size of the server's batches. So is `energy` (J), where somebody read a meter.
     """
 
     load: Load
@@ -82,6 +83,7 @@ class LoadTest:
     mean_seconds: float
     percentiles: dict[float, float]
     mean_batch: float
+    energy: Metric | None = None
 
 
 Serving = Callable[[Callable[[Sequence[int]], None]], QueryServer]

@@ -8,12 +8,15 @@ added up. A zone called `psys` covers the whole platform, packages included, and
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from types import TracebackType
+from typing import Any, Self
 
 from accelsweep.core.record import Metric
 from accelsweep.machine.devices import kind_of, telemetry_of
 from accelsweep.machine.drivers.telemetry import NoReading
+from accelsweep.measure.clock import Clock, monotonic
 
 BOARD = "GPU boards of all ranks"
 PACKAGE = "CPU packages of all nodes"
@@ -124,3 +127,33 @@ def energy_metrics(accelerator: str, ranks: list[dict[str, Any]], window_seconds
         return {"energy_joules": summed(boards, BOARD), "host_energy_joules": host}
     reason = f"unavailable: no energy counter is known for accelerator={accelerator}"
     return {"energy_joules": Metric(value=None, unit="J", reason=reason), "host_energy_joules": host}
+
+
+class Meter:
+    """The energy of a device and its like on this machine, while its context is open; `found` is in joules."""
+
+    def __init__(self, accelerator: str, boards: Sequence[str], clock: Clock = monotonic) -> None:
+        """`boards` are names of devices as their kind has them; a CPU has none, and its packages are read."""
+        self._accelerator, self._clock, self._began = accelerator, clock, 0.0
+        self._boards = [GpuEnergy(board, accelerator) for board in boards]
+        self._package = PackageEnergy()
+        self._probes: list[GpuEnergy | PackageEnergy] = [*self._boards, self._package]
+        self.found = Metric(value=None, unit="J", reason="unavailable: the meter was not read")
+
+    def __enter__(self) -> Self:
+        """Read the counters."""
+        for probe in self._probes:
+            probe.start()
+        self._began = self._clock()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Read them again."""
+        seconds = self._clock() - self._began
+        for probe in self._probes:
+            probe.stop()
+        package = {"package": [self._package.joules, self._package.reason]}
+        ranks: list[dict[str, Any]] = [{"gpu": [board.joules, board.reason]} for board in self._boards]
+        self.found = energy_metrics(self._accelerator, [*ranks, package], seconds)["energy_joules"]

@@ -8,6 +8,7 @@ from __future__ import annotations
 import statistics
 import threading
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from itertools import count
 from pathlib import Path
 from types import TracebackType
@@ -22,8 +23,10 @@ from accelsweep.measure.group import group_of
 from accelsweep.measure.load.loadgen import SAMPLES, Load, LoadTest, ask
 from accelsweep.measure.load.remote import RemoteWorkers, work_for
 from accelsweep.measure.load.server import Answer, QueryServer
+from accelsweep.measure.metrics.energy import Meter
 from accelsweep.rank.loops.raw_data import endless
 from accelsweep.rank.loops.raw_device import autocast_of
+from accelsweep.rank.measuring import identities
 from accelsweep.rank.process import RankPlace
 from accelsweep.rank.spec import RunSpec
 from accelsweep.rank.tasks.inference import Answering, answer_of
@@ -50,6 +53,7 @@ class Bench:
         self._threads_each = max(1, self._threads // rules.workers)
         self._answers: list[Answer] = [self.answer] * rules.workers
         self._others: RemoteWorkers | None = None
+        self._device, self._boards = answering.device, identities(answering.device)
 
     def __enter__(self) -> Self:
         """Take the threads of one worker: a query alone has no more of them than under load."""
@@ -67,13 +71,15 @@ class Bench:
 
     def join(self) -> None:
         """Bring all ranks behind the queue of rank 0. On any other rank this answers until rank 0 is done."""
-        group, workers = group_of(self._place.size), self._rules.workers
-        if self._place.rank > 0:
-            work_for(group.gather(None)[0], self.answer, workers, self._begin)
-        elif self._place.size > 1:
-            self._others = RemoteWorkers()
-            group.gather(self._others.invitation)
-            self._answers += self._others.answers(workers * (self._place.size - 1))
+        first, alone = self._place.rank == 0, self._place.size == 1
+        self._others = RemoteWorkers() if first and not alone else None
+        invitation = None if self._others is None else self._others.invitation
+        told = group_of(self._place.size).gather((invitation, self._boards))
+        self._boards = tuple(board for _, boards in told for board in boards)
+        if not first:
+            work_for(told[0][0], self.answer, self._rules.workers, self._begin)
+        elif self._others is not None:
+            self._answers += self._others.answers(self._rules.workers * (self._place.size - 1))
 
     def answer(self, samples: Sequence[int]) -> None:
         """Answer the samples of these numbers together, and wait for the device."""
@@ -102,9 +108,11 @@ class Bench:
         return monotonic() - began
 
     def ask(self, load: Load) -> LoadTest:
-        """Put a load on a fresh server and return what LoadGen says."""
+        """Put a load on a fresh server and return what LoadGen says, and the energy of all devices meanwhile."""
         folder = Path(self._spec.attempt_folder) / "loadgen"
-        return ask(load, self._serving, folder, f"{next(self._tests):02d}")
+        with Meter(self._device.type, self._boards) as meter:
+            found = ask(load, self._serving, folder, f"{next(self._tests):02d}")
+        return replace(found, energy=meter.found)
 
     def _serving(self, reply: Callable[[Sequence[int]], None]) -> QueryServer:
         patience = self._rules.max_wait_ms / 1000

@@ -96,11 +96,19 @@ def load_metrics(rules: Serving, peak: Peak | None, half: LoadTest | None, reaso
     return {
         "queries_per_second": told(best.answered_per_second if best else None, "queries/s", kept, reason),
         "answered_together": told(best.mean_batch if best else None, "queries", "at the highest load", reason),
+        "joules_per_query": _energy(best, reason),
         "load_tests": told(float(peak.tests) if peak else None, "tests", "until the highest load was found", reason),
         **latencies_of(PERCENTILES, best, "at the highest load", reason),
         **latencies_of(AT_HALF, half, at_half, reason),
         "half_load_query_seconds_mean": told(half.mean_seconds if half else None, "s", at_half, reason),
     }
+
+
+def _energy(best: LoadTest | None, reason: str | None) -> Metric:
+    if best is None or best.energy is None:
+        return Metric(value=None, unit="J", reason=reason)
+    each = None if best.energy.value is None else best.energy.value / best.queries
+    return best.energy.model_copy(update={"value": each})
 
 
 def latencies_of(
