@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+import copy
 import os
-import pickle
 import subprocess
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING
 
 import pytest
 from filelock import FileLock
@@ -138,7 +138,7 @@ def shipped_files_are_read_once() -> Iterator[None]:
     from accelsweep.base.shipped import shipped_root
 
     unchanged = {f"file://{shipped_root() / 'conf'}", "pkg://hydra.conf"}
-    read: dict[tuple[str, str], bytes] = {}
+    read: dict[tuple[str, str], ConfigResult | None] = {}
     load = ConfigRepository.load_config
 
     def kept(repository: ConfigRepository, config_path: str) -> ConfigResult | None:
@@ -147,8 +147,8 @@ def shipped_files_are_read_once() -> Iterator[None]:
             return load(repository, config_path)
         asked = (source.path, config_path)
         if asked not in read:
-            read[asked] = pickle.dumps(load(repository, config_path))
-        return cast("ConfigResult", pickle.loads(read[asked]))
+            read[asked] = load(repository, config_path)
+        return copy.deepcopy(read[asked])
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(ConfigRepository, "load_config", kept)

@@ -242,7 +242,7 @@ def test_a_name_that_could_leave_the_folder_is_refused(home, name):
         (["precision=bf16-mixt"], ["bf16-mixt", "'bf16-mixed'", "base.yaml"]),
         (["precision=bf16"], ["bf16", "'bf16-mixed'"]),
         (["precision=32"], ["'32-true'"]),
-        (["batch_size=many"], ["batch_size", "many", "integer"]),
+        (["batch_size=many"], ["batch_size", "many", "a number of samples, or auto"]),
         (["batch_size=0"], ["batch_size=0"]),
         (["batch_size=32.0"], ["batch_size=32.0"]),
         (["devices=[0,1]"], ["devices"]),
