@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 import datetime
 import re
+import signal
 import sys
 import tempfile
 from pathlib import Path
@@ -93,4 +94,6 @@ def _tell(result: Result) -> None:
 
 
 if __name__ == "__main__":
+    # A shell's background job hands down that SIGINT is ignored. The check of Ctrl-C wants it heard.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     sys.exit(main())
