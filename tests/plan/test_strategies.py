@@ -15,6 +15,8 @@ ELSEWHERE = HERE.model_copy(update={"probe": False})
 LIGHTNINGS = {"_target_": "lightning.pytorch.strategies.FSDPStrategy"}
 OURS = {"_target_": "accelsweep.rank.loops.fully_sharded.FullySharded"}
 
+PRECISION = {"_target_": "lightning.pytorch.plugins.HalfPrecision", "precision": "bf16-true"}
+
 
 def reason(strategy, site=ELSEWHERE, accelerator="cpu", trainer=None, **changes):
     made = {
@@ -37,6 +39,7 @@ def reason(strategy, site=ELSEWHERE, accelerator="cpu", trainer=None, **changes)
         (reason("fsdp", trainer={"gradient_clip_val": 1.0}), "+trainer.gradient_clip_algorithm=value"),
         (reason("fsdp", loop="raw"), "loop=raw has no trainer.strategy=fsdp: use loop=lightning"),
         (reason("auto", loop="raw", trainer={"accumulate_grad_batches": 2}), "loop=raw has no trainer.accumulate"),
+        (reason("auto", trainer={"plugins": [PRECISION]}), "is decided by the top-level key precision"),
         (reason("deepspeed_stage_2"), "trains on CUDA devices only"),
         (
             reason(
@@ -65,6 +68,7 @@ def test_what_a_strategy_cannot_train_has_a_sentence(found, words):
         reason("ddp", loop="raw"),
         reason("deepspeed", accelerator="cuda", trainer={"gradient_clip_val": 1.0}),
         reason("side_by_side"),
+        reason("fsdp", trainer={"plugins": [{"_target_": "lightning.pytorch.plugins.io.TorchCheckpointIO"}]}),
     ],
 )
 def test_what_it_can_has_none(found):

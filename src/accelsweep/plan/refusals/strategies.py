@@ -22,6 +22,8 @@ def cannot_distribute(config: CellConfig, site: Site) -> str | None:
         return None
     if config.loop == "raw":
         return without_effect(config.trainer, "loop=raw")
+    if precision := _own_precision(config.trainer.get("plugins")):
+        return f"trainer.plugins holds {precision}: the precision is decided by the top-level key precision"
     strategy = config.trainer.get("strategy")
     target = str(strategy.get("_target_")) if isinstance(strategy, Mapping) else str(strategy)
     named = f"trainer.strategy={target}"
@@ -30,6 +32,13 @@ def cannot_distribute(config: CellConfig, site: Site) -> str | None:
     if target.startswith("deepspeed") or target.endswith(".DeepSpeedStrategy"):
         return _cannot_speed(config, named, site)
     return None
+
+
+def _own_precision(plugins: Any) -> str | None:
+    """Return the first plugin that is a precision by its class's name. Lightning refuses one beside the key."""
+    several = plugins if isinstance(plugins, list | tuple) else [plugins]
+    targets = [str(plugin.get("_target_")) for plugin in several if isinstance(plugin, Mapping)]
+    return next((target for target in targets if target.endswith("Precision")), None)
 
 
 def _cannot_shard(config: CellConfig, named: str, target: str, strategy: Any) -> str | None:
