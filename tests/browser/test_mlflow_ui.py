@@ -16,9 +16,8 @@ from pathlib import Path
 
 import pytest
 from example_sweep import build_example_sweep
-from ledger import until
 from one_rank import free_port
-from patience import PATIENCE_SECONDS
+from patience import PATIENCE_SECONDS, until
 
 from accelsweep.core.findings.findings import Findings
 from accelsweep.core.plans import Manifest

@@ -9,7 +9,8 @@ import time
 
 import psutil
 import pytest
-from tiny_supervisor import Supervised, until
+from patience import until
+from tiny_supervisor import Supervised
 
 from accelsweep.base.errors import AccelsweepError
 from accelsweep.core.plans import Hold

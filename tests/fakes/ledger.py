@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import sqlite3
 import subprocess
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 
 import pytest
 from home import Home
-from patience import PATIENCE_SECONDS
 
 from accelsweep.base.documents import sha256_file
 from accelsweep.base.errors import DamagedFile
@@ -92,14 +90,6 @@ def published_runs(database: Path) -> int:
     )
     with closing(sqlite3.connect(database)) as connection:
         return int(connection.execute(query).fetchone()[0])
-
-
-def until(condition: Callable[[], object], seconds: float = PATIENCE_SECONDS) -> None:
-    """Wait until `condition()` is true; fail after `seconds`."""
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline, "it never happened"
-        time.sleep(0.05)
 
 
 @contextmanager

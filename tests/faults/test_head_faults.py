@@ -9,8 +9,8 @@ from collections.abc import Callable
 
 import pytest
 from home import Home
-from ledger import HeadLedger, until
-from patience import PATIENCE_SECONDS
+from ledger import HeadLedger
+from patience import PATIENCE_SECONDS, until
 
 from accelsweep.core.outcome import Outcome
 

@@ -10,8 +10,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
-from ledger import until
-from patience import PATIENCE_SECONDS
+from patience import PATIENCE_SECONDS, until
 from postgres import PASSWORD, Postgres, postgres, programs
 
 from accelsweep.publish.publisher import StoreUnreachable, publish

@@ -10,8 +10,7 @@ import time
 
 import pytest
 from home import Home
-from patience import PATIENCE_SECONDS
-from tiny_supervisor import until
+from patience import PATIENCE_SECONDS, until
 
 pytestmark = pytest.mark.real
 

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import psutil
 import pytest
-from patience import PATIENCE_SECONDS
-from tiny_supervisor import Supervised, until
+from patience import PATIENCE_SECONDS, until
+from tiny_supervisor import Supervised
 from tiny_sweep import config_with
 
 from accelsweep.base.errors import AccelsweepError

@@ -9,8 +9,8 @@ import sys
 import time
 
 import pytest
-from patience import PATIENCE_SECONDS
-from tiny_supervisor import Supervised, until
+from patience import PATIENCE_SECONDS, until
+from tiny_supervisor import Supervised
 
 from accelsweep.base.documents import sha256_file
 from accelsweep.base.errors import DamagedFile

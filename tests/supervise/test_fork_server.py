@@ -13,9 +13,8 @@ from pathlib import Path
 
 import psutil
 import pytest
-from patience import PATIENCE_SECONDS
+from patience import PATIENCE_SECONDS, until
 from shared_fork_server import beside_the_server
-from tiny_supervisor import until
 from tiny_sweep import CONFIG, plan_sweep
 
 from accelsweep.core.outcome import Outcome

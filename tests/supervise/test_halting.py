@@ -9,7 +9,8 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 import pytest
-from tiny_supervisor import Supervised, until
+from patience import until
+from tiny_supervisor import Supervised
 
 from accelsweep.analyse.collect import collect
 from accelsweep.commands.runs import print_runs

@@ -12,8 +12,7 @@ import sys
 import time
 
 import pytest
-from patience import PATIENCE_SECONDS
-from tiny_supervisor import until
+from patience import PATIENCE_SECONDS, until
 from tiny_sweep import config_with
 
 from accelsweep.core.outcome import Outcome

@@ -7,8 +7,8 @@ import signal
 from pathlib import Path
 
 import pytest
-from patience import PATIENCE_SECONDS
-from tiny_supervisor import Supervised, until
+from patience import PATIENCE_SECONDS, until
+from tiny_supervisor import Supervised
 from tiny_sweep import plan_sweep
 
 from accelsweep.base.documents import sha256_file

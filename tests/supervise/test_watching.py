@@ -7,8 +7,8 @@ import time
 from pathlib import Path
 
 import pytest
-from patience import PATIENCE_SECONDS
-from tiny_supervisor import Supervised, ended, until
+from patience import PATIENCE_SECONDS, until
+from tiny_supervisor import Supervised, ended
 
 from accelsweep.core.outcome import Outcome
 
