@@ -16,6 +16,8 @@ from accelsweep.drive.workflow import GPUS_HELD, SWEEP_VARIABLE, Sweep, open_swe
 from accelsweep.plan.make import make_plan, write_plan
 from accelsweep.state.folders import SweepFolder
 
+pytestmark = pytest.mark.heavy
+
 
 @pytest.mark.parametrize("name", ["1e3", "007", "true", "2026.1", "plain"])
 def test_a_name_that_looks_like_a_number_stays_a_name(name, tmp_path, monkeypatch):
