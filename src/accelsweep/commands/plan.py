@@ -80,12 +80,14 @@ def what_is_left(home: Path, plan: Plan) -> PlanEstimate:
 def _table(home: Path, plan: Plan) -> PlanTable:
     from accelsweep.drive.remaining import time_taken
     from accelsweep.plan.table import plan_table
+    from accelsweep.plan.took import RunTime
     from accelsweep.state.records import readable_records
     from accelsweep.supervise.skips import standing
 
     folder = SweepFolder(home, plan.manifest.sweep)
     records = list(readable_records(folder, plan.manifest.wanted_runs()))
-    return plan_table(plan, standing(records, folder, plan.manifest.site), time_taken(folder, records))
+    took = time_taken(folder, map(RunTime.of, records))
+    return plan_table(plan, standing(records, folder, plan.manifest.site), took)
 
 
 def _others_now(manifest: Manifest) -> list[str]:
