@@ -3,8 +3,8 @@
 import pytest
 
 from accelsweep.base.errors import InputError
-from accelsweep.commands.run import Request, seconds_of
-from accelsweep.drive.profiles import find_profile
+from accelsweep.commands.running.request import Request, seconds_of
+from accelsweep.drive.snakemake.profiles import find_profile
 
 
 @pytest.mark.parametrize(("text", "seconds"), [("90", 90), ("90s", 90), ("1.5m", 90), ("2h", 7200), (None, None)])

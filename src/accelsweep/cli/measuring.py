@@ -70,12 +70,13 @@ def run(
 ) -> None:
     """Plan a sweep, measure its missing runs, and write its report. The same command again resumes it."""
     from accelsweep.commands import plan as planning
-    from accelsweep.commands import run as running
+    from accelsweep.commands.run import run as run_sweep
+    from accelsweep.commands.running.request import Request
 
     if cfg is not None:
         planning.print_config(Path.cwd(), overrides or [], cfg)
         return
-    request = running.Request(
+    request = Request(
         overrides=tuple(overrides or ()),
         name=name,
         profile=profile,
@@ -97,7 +98,7 @@ def run(
             until_decided=until_decided,
         )
         return
-    raise typer.Exit(running.run(Path.cwd(), request))
+    raise typer.Exit(run_sweep(Path.cwd(), request))
 
 
 @app.command(cls=OfHydra)
@@ -120,7 +121,7 @@ def ab(
 ) -> None:
     """Compare commits of your repository, or environments, measured side by side in each block."""
     from accelsweep.commands.ab import compare_versions, preview_versions, words_apart
-    from accelsweep.commands.run import Request
+    from accelsweep.commands.running.request import Request
 
     versions, overrides = words_apart(words or ())
     request = Request(

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 from accelsweep.base.errors import InputError
 from accelsweep.commands.first.batches import planned_after_searches, tell_of_searches
 from accelsweep.core.cell import shared_devices
-from accelsweep.drive.console import Listing, rough, say, show
-from accelsweep.drive.profiles import check_profile, find_profile
+from accelsweep.drive.console import Listing, rough, say, show, warn
+from accelsweep.drive.snakemake.profiles import check_profile, find_profile
 from accelsweep.state.folders import SweepFolder
 
 if TYPE_CHECKING:
@@ -188,7 +188,7 @@ def _made(
     plan = planned_after_searches(home, lambda batches: asked(batches=batches))
     if isinstance(plan, tuple):
         wanted, plan = plan
-        tell_of_searches(wanted, plan, lambda line: say(line, err=True))
+        tell_of_searches(wanted, plan, warn)
     if profile is not None:
         check_profile(find_profile(profile), plan.manifest.site)
     return plan
