@@ -68,6 +68,18 @@ def folder(tmp_path):
     return unpacked(PACKED[-1], tmp_path)
 
 
+@pytest.fixture(scope="session")
+def archive(once):
+    """The archive of a released version's sweep with a report of this version; tests must not change it."""
+
+    def make(place: Path) -> None:
+        sweep = unpacked(PACKED[-1], place)
+        report(place, [sweep.name])
+        export_sweep(place, sweep.name, place / "reported.zip")
+
+    return once("reported", make) / "reported.zip"
+
+
 def refused(folder: SweepFolder, command: Callable[[SweepFolder], object]) -> None:
     before = files_below(folder.home)
     with pytest.raises(NewerFile, match=r"install accelsweep 99\.0") as caught:
@@ -125,9 +137,7 @@ def test_a_sweep_of_a_later_version_hides_no_other(folder, head, capsys):
 
 
 @pytest.mark.parametrize("ending", [LISTING, "sweep/manifest.json", "sweep/findings.json", "record.json"])
-def test_a_later_archive_is_refused_and_nothing_is_written(folder, head, ending, tmp_path):
-    report(folder.home, [folder.name])
-    archive = export_sweep(folder.home, folder.name, None)
+def test_a_later_archive_is_refused_and_nothing_is_written(archive, head, ending, tmp_path):
     target = tmp_path / "later.zip"
     if ending == LISTING:
         named = members(archive)
