@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from accelsweep.base.errors import EXIT_INCOMPLETE, EXIT_INTERRUPTED, EXIT_OK, InputError
+from accelsweep.base.secrets import masked
 from accelsweep.base.shipped import shipped_root
 from accelsweep.commands.first.batches import planned_after_searches, tell_of_batches, tell_of_searches
 from accelsweep.commands.further.looks import plan_after_look
@@ -67,9 +68,10 @@ class Request:
     def again(self) -> str:
         """Return the command that continues this sweep; added repeats are in the plan already.
 
-        The addresses of notices are cut, because they hold secrets.
+        The addresses of notices and of the store are cut where they hold secrets.
         """
-        options = {"--name": self.name, "--jobs": self.jobs, "--tracking-uri": self.tracking_uri}
+        store = None if self.tracking_uri is None else masked(self.tracking_uri)
+        options = {"--name": self.name, "--jobs": self.jobs, "--tracking-uri": store}
         options |= {"--profile": self.profile if self.profile != "local" else None}
         given = [part for option, value in options.items() if value is not None for part in (option, str(value))]
         given += ["--until-decided"] if self.until_decided else []
@@ -118,7 +120,7 @@ def carried_out(home: Path, request: Request) -> Ended:
         if code == EXIT_INTERRUPTED:
             say(f"\ninterrupted; every finished run is kept. Resume with: {request.again()}")
         else:
-            code = _conclude(folder, code)
+            code = _conclude(folder, request.tracking_uri, code)
     notices.ended(code)
     return Ended(folder.name, code)
 
@@ -303,14 +305,14 @@ def _snakemake(folder: SweepFolder, options: list[str]) -> Child:
     return Child.start(command, cwd=folder.home, log=folder.snakemake_log)
 
 
-def _conclude(folder: SweepFolder, code: int) -> int:
+def _conclude(folder: SweepFolder, tracking_uri: str | None, code: int) -> int:
     """Print the results, and say last what went wrong where Snakemake ended with `code`; return the exit code."""
     log = folder.snakemake_log
     why = f"{why_snakemake_ended(log, code)}; {log.relative_to(folder.home)} has more. The same command goes on"
     if not (folder.findings.is_file() and (folder.report / "index.html").is_file()):
         say(f"no report was written, because Snakemake failed: {why}", err=True)
         return EXIT_INCOMPLETE
-    told = print_results(folder)
+    told = print_results(folder, tracking_uri)
     if code and not told.explained:
         say(f"Snakemake ended early: {why}", err=True)
     return EXIT_INCOMPLETE if told.unsettled or code else EXIT_OK
