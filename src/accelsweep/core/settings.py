@@ -10,7 +10,7 @@ from pydantic import ConfigDict, Field, model_validator
 from accelsweep.base.bounds import AtLeast0, AtLeast1, JobMemory, NotNegative, Positive, Share, ShareFrom0
 from accelsweep.base.documents import Frozen
 from accelsweep.core.accelerators import Accelerator
-from accelsweep.core.claims import ReportSettings
+from accelsweep.core.claims.claims import ReportSettings
 from accelsweep.core.prices import PlannedPrices, Prices
 from accelsweep.core.tasks import Rate
 
