@@ -58,7 +58,7 @@ def carried_out(home: Path, request: Request) -> Ended:
         if code == EXIT_INTERRUPTED:
             say(f"\ninterrupted; every finished run is kept. Resume with: {request.again()}")
         else:
-            code = _conclude(folder, code)
+            code = _conclude(folder, request.tracking_uri, code)
     notices.ended(code)
     return Ended(folder.name, code)
 
@@ -105,14 +105,14 @@ def _planned(home: Path, request: Request, batches: Batches) -> Plan:
         return plan(trees=trees)
 
 
-def _conclude(folder: SweepFolder, code: int) -> int:
+def _conclude(folder: SweepFolder, tracking_uri: str | None, code: int) -> int:
     """Print the results, and say last what went wrong where Snakemake ended with `code`; return the exit code."""
     log = folder.snakemake_log
     why = f"{why_snakemake_ended(log, code)}; {log.relative_to(folder.home)} has more. The same command goes on"
     if not (folder.findings.is_file() and (folder.report / "index.html").is_file()):
         warn(f"no report was written, because Snakemake failed: {why}")
         return EXIT_INCOMPLETE
-    told = print_results(folder)
+    told = print_results(folder, tracking_uri)
     if code and not told.explained:
         warn(f"Snakemake ended early: {why}")
     return EXIT_INCOMPLETE if told.unsettled or code else EXIT_OK

@@ -13,6 +13,7 @@ from accelsweep.core.plans import Manifest
 from accelsweep.core.tasks import TITLES
 from accelsweep.drive.console import Listing, Marked, say, show
 from accelsweep.drive.looks import look_of
+from accelsweep.drive.publisher import last_line
 from accelsweep.report import claims
 from accelsweep.report import format as fmt
 from accelsweep.report.format import bare_text, in_about, ratio_text, unit_word
@@ -29,8 +30,11 @@ class Told:
     explained: bool
 
 
-def print_results(folder: SweepFolder) -> Told:
-    """Print the sweep's findings in short; return what they say of runs without a final outcome."""
+def print_results(folder: SweepFolder, tracking_uri: str | None = None) -> Told:
+    """Print the sweep's findings in short; return what they say of runs without a final outcome.
+
+    `tracking_uri` is the store of MLflow that was asked for, None for the usual one.
+    """
     findings = Findings.read(folder.findings)
     if any(map(_was_tried, findings.cells)):
         show(_table(findings))
@@ -42,7 +46,7 @@ def print_results(folder: SweepFolder) -> Told:
     for refusal in findings.refusals[:3]:
         say(f"refused: {refusal}")
     say(f"report: {folder.report / 'index.html'}")
-    say("MLflow: accelsweep ui")
+    say(last_line(folder, tracking_uri))
     return _print_unsettled(folder, findings)
 
 

@@ -7,6 +7,7 @@ import shlex
 from dataclasses import dataclass
 
 from accelsweep.base.errors import InputError
+from accelsweep.base.secrets import masked
 from accelsweep.drive.delivery import Target
 
 
@@ -31,9 +32,10 @@ class Request:
     def again(self) -> str:
         """Return the command that continues this sweep; added repeats are in the plan already.
 
-        The addresses of notices are cut, because they hold secrets.
+        The addresses of notices and of the store are cut where they hold secrets.
         """
-        options = {"--name": self.name, "--jobs": self.jobs, "--tracking-uri": self.tracking_uri}
+        store = None if self.tracking_uri is None else masked(self.tracking_uri)
+        options = {"--name": self.name, "--jobs": self.jobs, "--tracking-uri": store}
         options |= {"--profile": self.profile if self.profile != "local" else None}
         given = [part for option, value in options.items() if value is not None for part in (option, str(value))]
         given += ["--until-decided"] if self.until_decided else []
