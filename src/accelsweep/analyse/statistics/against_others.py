@@ -1,7 +1,7 @@
 """Each group of values against the mean of the other groups: intervals that hold together, and Holm's correction.
 
-A group's own variance is shrunk towards that of the others, as it is for settings (`moderated`). The groups are the ones
-that were asked about, so what they differ by is no noise here: an interval is about these groups, not about further ones.
+A group's own variance is shrunk towards that of the others, as it is for settings (`moderated`). The groups are those
+that were asked about. So what they differ by is no noise here, and an interval says nothing of further groups.
 """
 
 from __future__ import annotations

@@ -94,7 +94,7 @@ def _between(first: float, second: float, free: int, within: int, tail: float) -
 
 
 def _f(tail: float, first: int, second: int | None = None) -> float:
-    """Return the point that Fisher's F with these degrees of freedom exceeds with probability `tail`; None: infinite."""
+    """Return the point that Fisher's F exceeds with probability `tail`; None stands for infinite degrees of freedom."""
     if second is None:
         return float(special.chdtri(first, tail)) / first
     return float(special.fdtri(first, second, 1.0 - tail))
