@@ -40,6 +40,7 @@ from accelsweep.state.folders import SweepFolder
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from accelsweep.core.settings import Fleet
     from accelsweep.plan.automatic import Batches
     from accelsweep.plan.make import Plan, Unsearched
 
@@ -48,12 +49,16 @@ _POLL_SECONDS = 0.5
 
 @dataclass(frozen=True)
 class Request:
-    """The user's arguments of `run`, or of `ab`, which `compares` `versions` or the environments of `pythons`."""
+    """The user's arguments of `run`, or of `ab`, which `compares` `versions` or the environments of `pythons`.
+
+    Those of `fleet` have a `fleet`.
+    """
 
     overrides: tuple[str, ...]
     versions: tuple[str, ...] = ()
     pythons: tuple[str, ...] = ()
     compares: bool = False
+    fleet: Fleet | None = None
     until_decided: bool = False
     name: str | None = None
     profile: str = "local"
@@ -75,7 +80,8 @@ class Request:
         given += ["--until-decided"] if self.until_decided else []
         given += [part for address in self.notify for part in ("--notify", Target(address).shown)]
         environments = [part for path in self.pythons for part in ("--python", path)]
-        command = ["ab", *self.versions, *environments] if self.compares else ["run"]
+        command = ["ab", *self.versions, *environments] if self.compares else ["fleet"] if self.fleet else ["run"]
+        given += self.fleet.words if self.fleet else []
         return shlex.join(["accelsweep", *command, *self.overrides, *given])
 
 
@@ -155,6 +161,7 @@ def _planned(home: Path, request: Request, batches: Batches) -> Plan:
         until_decided=request.until_decided,
         profile=request.profile,
         batches=batches,
+        fleet=request.fleet,
     )
     if not request.compares:
         return plan()

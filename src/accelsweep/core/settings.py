@@ -187,6 +187,12 @@ class Fleet(Frozen):
     tolerance: Positive = TOLERANCE
     asked: str = "all"
 
+    @property
+    def words(self) -> list[str]:
+        """The options of the command that asks for this fleet."""
+        tolerance = [] if self.tolerance == TOLERANCE else ["--tolerance", f"{self.tolerance:g}"]
+        return ["--nodes", self.asked, "--each", str(self.each), *tolerance]
+
 
 class BlockSettings(Frozen):
     """How runs are cut into blocks: at most `size` runs, at most `minutes` of estimated time; None is no bound.

@@ -1,6 +1,6 @@
 """The nodes of a fleet: which are slower, hotter or held back, and how much nodes differ at all.
 
-A node is compared with the mean of the other nodes, over all settings. Each list of nodes is corrected by Holm's method.
+A node is compared with the mean of the other nodes, over all settings. Each list of nodes has Holm's correction.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from accelsweep.core.plans import Manifest
 from accelsweep.core.settings import Fleet
 
 HOTTER_BY = 5.0
-"""Degrees Celsius above the other nodes from which a node counts as hotter: more than sensors and seats in a rack do."""
+"""Degrees Celsius above the other nodes from which a node counts as hotter: more than places in a rack differ by."""
 
 HELD_BACK = 0.5
 """The share of a node's blocks beyond which being held back is the node's own fault."""

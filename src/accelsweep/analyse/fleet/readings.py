@@ -109,7 +109,7 @@ def _degrees(device: Mapping[str, Any]) -> float | None:
 def over_settings(readings: Mapping[str, NodeReadings]) -> dict[str, dict[str, float]]:
     """Return, by node and block, how far the log rates lie above their settings' usual ones, on the mean of settings.
 
-    A setting's usual log rate is the mean over the nodes' means. So a setting that failed in a block is no gain or loss.
+    A setting's usual log rate is the mean over the nodes' means. So a setting that failed in a block changes little.
     """
     usual = {
         cell: mean([mean(list(one.logs[cell].values())) for one in readings.values() if cell in one.logs])
