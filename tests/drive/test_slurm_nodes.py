@@ -1,4 +1,4 @@
-"""Which nodes a user means: all that can be measured, or a list; a typo and a node that is down are told in a sentence."""
+"""Which nodes a user means: all that can be measured, or a list. What is wrong with one is told in a sentence."""
 
 from __future__ import annotations
 
