@@ -34,7 +34,7 @@ COMMANDS = {
     "doctor": [],
 }
 MEASURING = ("ab", "fleet", "profile")
-"""Their answers follow runs: tests/road/test_ab.py, and test_fleet.py and test_profile.py beside this file read them."""
+"""Their answers follow runs: tests/road/test_ab.py reads one, test_fleet.py and test_profile.py here the others."""
 
 OF_SEVERAL = ("history",)
 """Its answer needs several sweeps: test_history.py reads it."""

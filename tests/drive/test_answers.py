@@ -15,7 +15,8 @@ FORM = {
     "VersionedSetting": "cell against label axes rate ratio verdict reason blocks gate doubts",
     "FleetAnswer": "sweep headline tolerance hotter_by correction confidence nodes spread sick report",
     "ComparedNode": (
-        "node sick faults verdict reason ratio chance celsius warmer warmer_chance blocks planned throttled drivers dates"
+        "node sick faults verdict reason ratio chance celsius warmer warmer_chance blocks planned throttled drivers "
+        "dates"
     ),
     "SpreadOfNodes": "cell label between within",
     "PlanAnswer": (
