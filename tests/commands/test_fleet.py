@@ -41,7 +41,7 @@ def test_a_preview_names_the_nodes_and_their_jobs_and_writes_nothing(
     told = capsys.readouterr().out
     assert "note: node n3 is left out: down" in told
     assert "fleet-quickstart, revision 1: 2 settings" in told
-    assert "6 blocks (6 new), 18 runs" in told
+    assert "6 blocks (6 new), 12 runs" in told
     assert "Slurm: 3 x n2, " in told
     assert "--nodelist=n1" in told
     assert list(tmp_path.iterdir()) == []

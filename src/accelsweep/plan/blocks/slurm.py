@@ -36,7 +36,8 @@ def job_resources(needs: Resources, slurm: Slurm) -> dict[str, Value]:
     `runtime` is in minutes, `mem_mb` per node, `gpu` the sum over all nodes (or 0), and `gres` of one node. See
     `across_nodes` for more.
     """
-    extra = ["--exclusive" if slurm.exclusive else _ONE_AT_A_TIME, *_gpus_per_node(needs, slurm), slurm.extra or ""]
+    extra = ["--exclusive" if slurm.exclusive else _ONE_AT_A_TIME, *_gpus_per_node(needs, slurm)]
+    extra += [slurm.extra] if slurm.extra else []
     # At the end: the plugin would take `rack-c ` within the options for its own `-c `.
     extra += [f"--nodelist={needs.node}"] if needs.node else []
     summed = needs.gpus > 0 and slurm.gpu_request == "gpus"
