@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from accelsweep.base.errors import InputError
-from accelsweep.commands.further import fleet as fleets
-from accelsweep.commands.further.fleet import preview_fleet
+from accelsweep.commands.cluster import fleet as fleets
+from accelsweep.commands.cluster.fleet import preview_fleet
 from accelsweep.commands.run import Request
 from accelsweep.core.settings import Fleet
 from accelsweep.drive.slurm import nodes

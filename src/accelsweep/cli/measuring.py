@@ -164,7 +164,7 @@ def fleet(
     as_json: AsJson = False,
 ) -> None:
     """Measure the same settings on each node of a cluster, and find nodes that are slower, hotter or throttled."""
-    from accelsweep.commands.further.fleet import measure_fleet, preview_fleet
+    from accelsweep.commands.cluster.fleet import measure_fleet, preview_fleet
     from accelsweep.commands.run import Request
     from accelsweep.core.settings import TOLERANCE, Fleet
 

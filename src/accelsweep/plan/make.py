@@ -136,8 +136,8 @@ def _made(
     manifest = manifest_of(
         folder.name, past.revision + 1, overrides, grid, settings, baseline, blocks, sources, compared
     )
-    later = {"profile": _profile(asked.profile, past.manifest), "found_batches": tuple(kept.values())}
-    later |= {"fleet": asked.fleet}
+    profile = _profile(asked.profile, past.manifest)
+    later = {"profile": profile, "found_batches": tuple(kept.values()), "fleet": asked.fleet}
     manifest = manifest.model_copy(update=later)
     if past.manifest and manifest.model_copy(update={"revision": past.manifest.revision}) == past.manifest:
         manifest = past.manifest

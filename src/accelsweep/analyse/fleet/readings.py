@@ -8,7 +8,6 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 from accelsweep.analyse.runs import RunRow, rate_metric_of
 from accelsweep.analyse.statistics.intervals import mean
@@ -96,14 +95,10 @@ def _by_block(pairs: Iterable[tuple[str, float]]) -> dict[str, float]:
 
 def _celsius(run: RunRow) -> float | None:
     """Return the temperature of the warmest device at the end of the window, else that of the processor after it."""
-    warm = [_degrees(device) for device in run.environment.get("closed", {}).get("devices", ())]
-    known = [one for one in warm if one is not None] or [run.environment.get("after", {}).get("cpu_celsius")]
-    return max((float(one) for one in known if one is not None), default=None)
-
-
-def _degrees(device: Mapping[str, Any]) -> float | None:
-    found = device.get("celsius")
-    return float(found) if isinstance(found, int | float) else None
+    warm = [device.get("celsius") for device in run.environment.get("closed", {}).get("devices", ())]
+    known = [float(one) for one in warm if one is not None]
+    processor = run.environment.get("after", {}).get("cpu_celsius")
+    return max(known) if known else None if processor is None else float(processor)
 
 
 def over_settings(readings: Mapping[str, NodeReadings]) -> dict[str, dict[str, float]]:
