@@ -50,7 +50,7 @@ class Row:
         """Return whether the row keeps its gates, but for two and a half standard errors."""
         chance = 2.5 * math.sqrt(0.05 * 0.95 / fleets)
         held = [1.0] if self.scenario == UNGATED else [self.ratios]
-        held += [self.between, self.within] if self.scenario == "equal noise" else []
+        held += [self.between, self.within] if self.scenario == SCENARIOS[0] else []
         return min(held) >= COVERED - chance and self.false <= FALSE + chance
 
 
@@ -96,9 +96,9 @@ def main(fleets: int) -> int:
         for rounds, noise in ((3, 0.0003), (3, 0.002), (5, 0.002), (3, 0.01)):
             for scenario in SCENARIOS:
                 row = simulated(nodes, rounds, noise, scenario, fleets)
-                shares = " | ".join(
-                    f"{100 * share:.1f} %" for share in (row.found, row.false, row.between, row.within, row.ratios)
-                )
+                parts = [row.between, row.within] if scenario == SCENARIOS[0] else [None, None]  # else there is no one
+                told = [row.found, row.false, *parts, row.ratios]  # truth within nodes
+                shares = " | ".join("-" if share is None else f"{100 * share:.1f} %" for share in told)
                 failed = "" if row.passed(fleets) else " **fails**"
                 print(f"| {nodes} | {rounds} | {100 * noise:g} % | {scenario} | {shares} |{failed}", flush=True)
                 passed &= not failed
