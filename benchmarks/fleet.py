@@ -96,8 +96,9 @@ def main(fleets: int) -> int:
         for rounds, noise in ((3, 0.0003), (3, 0.002), (5, 0.002), (3, 0.01)):
             for scenario in SCENARIOS:
                 row = simulated(nodes, rounds, noise, scenario, fleets)
-                parts = [row.between, row.within] if scenario == SCENARIOS[0] else [None, None]  # else there is no one
-                told = [row.found, row.false, *parts, row.ratios]  # truth within nodes
+                # Where nodes have unlike noise, no one number is the truth within them.
+                parts = [row.between, row.within] if scenario == SCENARIOS[0] else [None, None]
+                told = [row.found, row.false, *parts, row.ratios]
                 shares = " | ".join("-" if share is None else f"{100 * share:.1f} %" for share in told)
                 failed = "" if row.passed(fleets) else " **fails**"
                 print(f"| {nodes} | {rounds} | {100 * noise:g} % | {scenario} | {shares} |{failed}", flush=True)
