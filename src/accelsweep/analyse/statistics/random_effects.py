@@ -2,9 +2,9 @@
 
 A group's values are independent given its level, and the levels are a sample: y = m + a + e. `between` is the standard
 deviation of a and `within` that of e. Estimates are those of the analysis of variance (Searle, "Linear Models", 1971,
-ch. 9). Where groups have unlike numbers of values, the sum of squares between them is the unweighted one, with the
-harmonic mean of the numbers (Thomas and Hultquist, "Interval estimation for the unbalanced case of the one-way random
-effects model", Annals of Statistics 6, 1978).
+ch. 9). Groups may have unlike numbers of values. Then the sum of squares between them is the unweighted one, with the
+harmonic mean of the numbers. Source: Thomas and Hultquist, "Interval estimation for the unbalanced case of the one-way
+random effects model" (Annals of Statistics 6, 1978).
 """
 
 from __future__ import annotations
