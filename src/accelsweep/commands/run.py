@@ -95,6 +95,7 @@ def _planned(home: Path, request: Request, batches: Batches) -> Plan:
         until_decided=request.until_decided,
         profile=request.profile,
         batches=batches,
+        fleet=request.fleet,
     )
     if not request.compares:
         return plan()
