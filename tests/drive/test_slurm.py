@@ -7,8 +7,8 @@ from accelsweep.base.errors import InputError
 from accelsweep.commands.plan import print_plan
 from accelsweep.core.plans import Manifest
 from accelsweep.core.settings import Site
-from accelsweep.drive.profiles import check_profile
 from accelsweep.drive.slurm.jobs import job_name_prefix, read_jobs
+from accelsweep.drive.snakemake.profiles import check_profile
 from accelsweep.state.folders import SweepFolder
 
 

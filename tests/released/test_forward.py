@@ -24,6 +24,7 @@ from accelsweep.drive.finish import report
 from accelsweep.drive.standing import Standing, stands
 from accelsweep.plan.make import make_plan
 from accelsweep.publish import snapshot
+from accelsweep.publish.publisher import publish
 from accelsweep.state.archive.contents import LISTING
 from accelsweep.state.folders import SweepFolder
 from accelsweep.supervise.audit import audit
@@ -38,7 +39,7 @@ COMMANDS: dict[str, Callable[[SweepFolder], object]] = {
     "export": lambda folder: export_sweep(folder.home, folder.name, None),
     "open": lambda folder: accelsweep.open(folder.root).findings,
     "retry": lambda folder: retry_runs(folder.home, folder.name, "crashed"),
-    "publish": snapshot.take,
+    "publish": publish,
     "run": audit,
 }
 """What each command does with a sweep's files: `run` looks at all of them before anything is measured, `publish` before

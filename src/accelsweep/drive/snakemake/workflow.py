@@ -19,13 +19,13 @@ from accelsweep.base.errors import AccelsweepError, InputError
 from accelsweep.core.plans import Manifest, PlannedBlock, Resources
 from accelsweep.core.settings import PILOT, Slurm
 from accelsweep.drive.head import living_head
-from accelsweep.drive.profiles import check_executor
 from accelsweep.drive.ready import make_ready
+from accelsweep.drive.snakemake.profiles import check_executor
 from accelsweep.plan.blocks.resources import held_gpus
 from accelsweep.plan.blocks.slurm import RESTARTS_VARIABLE, Value, across_nodes, before_block, job_resources, python
 from accelsweep.state.folders import SweepFolder, existing_sweep, sweep_name_in
 
-_PACKAGE = Path(__file__).resolve().parents[1]
+_PACKAGE = Path(__file__).resolve().parents[2]
 
 GPUS_HELD = "gpus_held"
 """The resource of a job that `site.slurm.max_gpus` bounds."""
