@@ -84,7 +84,7 @@ def ended(process: forked.Forked, seconds: float = PATIENCE_SECONDS) -> tuple[in
     except subprocess.TimeoutExpired:
         process.kill()
         raise
-    return process.returncode, output
+    return process.wait(), output
 
 
 def result(rank: int, outcome: Outcome = Outcome.measured, kind: Any = "none", reason: str | None = None) -> RankResult:
