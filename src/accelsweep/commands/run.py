@@ -23,6 +23,8 @@ from accelsweep.drive.console import say
 from accelsweep.drive.delivery import Target
 from accelsweep.drive.fork_server import fork_server
 from accelsweep.drive.head import held
+from accelsweep.drive.jobs.queue import Queue
+from accelsweep.drive.jobs.settle import settle_old_jobs
 from accelsweep.drive.last_word import why_snakemake_ended
 from accelsweep.drive.notices import Notices
 from accelsweep.drive.processes import Child
@@ -30,11 +32,10 @@ from accelsweep.drive.profiles import check_profile, find_profile
 from accelsweep.drive.progress import SweepProgress
 from accelsweep.drive.ready import make_ready
 from accelsweep.drive.results import print_results
-from accelsweep.drive.slurm.ask import refuse_without_slurm
-from accelsweep.drive.slurm.jobs import job_name_prefix, settle_old_jobs
-from accelsweep.drive.slurm.queue import Queue
 from accelsweep.drive.standing import forget_altered_report, note_standing, stands
 from accelsweep.drive.temporary import own_temporary_folder
+from accelsweep.engines.ask import refuse_without
+from accelsweep.engines.known import engine_of
 from accelsweep.state.folders import SweepFolder
 
 if TYPE_CHECKING:
@@ -127,8 +128,8 @@ def _refuse_misfits(request: Request, plan: Plan) -> None:
     """Raise an error where the site cannot be driven with the profile that was given, or not from here."""
     site = plan.manifest.site
     check_profile(find_profile(request.profile), site)
-    if site.scheduler == "slurm":
-        refuse_without_slurm(site.name)
+    if engine := engine_of(site):
+        refuse_without(engine, site.name)
 
 
 def _searched(home: Path, request: Request, wanted: Unsearched, first: Plan, budget_seconds: float | None) -> int:
@@ -178,13 +179,13 @@ def _measured(folder: SweepFolder, request: Request, plan: Plan, budget_seconds:
             notices.look(progress)
 
         def drive(plan: Plan) -> int:
-            queue = Queue(folder, say, plan.manifest.settings.limits.queue_minutes)
+            queue = Queue(folder, engine_of(site), say, plan.manifest.settings.limits.queue_minutes)
             options = _snakemake_options(request, plan)
             code = _drive(folder, request, options, queue, deadline, watch)
             return _drive(folder, request, options, queue.anew(), deadline, watch) if queue.forgotten else code
 
-        if site.scheduler == "slurm":
-            settle_old_jobs(folder, say, cancel=request.cancel_old, beat=head.beat)
+        if engine := engine_of(site):
+            settle_old_jobs(folder, engine, say, cancel=request.cancel_old, beat=head.beat)
         write_plan(home, plan)  # only now: the plan of a sweep that is being run belongs to its head
         make_ready(folder, _warn)
         forget_altered_report(folder)
@@ -272,10 +273,10 @@ def _stop_at(folder: SweepFolder, deadline: float | None) -> float | None:
 def _snakemake_options(request: Request, plan: Plan) -> list[str]:
     options = ["--profile", str(find_profile(request.profile))]
     site = plan.manifest.site
-    jobs = request.jobs or (site.slurm.max_jobs if site.scheduler == "slurm" else None)
+    engine = engine_of(site)
+    jobs = request.jobs or (site.jobs.max_jobs if engine else None)
     options += ["--jobs", str(jobs)] if jobs else []
-    if site.scheduler == "slurm":
-        options += ["--slurm-jobname-prefix", job_name_prefix(plan.manifest.sweep)]
+    options += engine.options(plan.manifest.sweep) if engine else []
     slots = max((cell.config.measure.concurrency for cell in plan.cells), default=1)
     if site.scheduler == "local" and slots > 1:
         options += ["--resources", f"timing={slots}"]

@@ -23,7 +23,9 @@ from accelsweep.drive.answers.state import (
 from accelsweep.drive.console import duration, say
 from accelsweep.drive.devices import devices_of
 from accelsweep.drive.head import living_head
-from accelsweep.drive.slurm.jobs import Job, jobs
+from accelsweep.drive.jobs.settle import jobs
+from accelsweep.engines.engine import Engine, Job
+from accelsweep.engines.known import engine_of
 from accelsweep.state.folders import SweepFolder, existing_sweep, known_sweeps
 from accelsweep.state.status import Status, WorkedBlock, status
 
@@ -62,7 +64,8 @@ def _state(folder: SweepFolder) -> SweepState:
     state, manifest = status(folder), Manifest.read(folder.manifest)
     labels = {cell.name: label(cell.axes) for cell in manifest.cells}
     head = living_head(folder)
-    jobs, jobs_reason = _jobs(folder) if manifest.site.scheduler == "slurm" else (None, None)
+    engine = engine_of(manifest.site)
+    jobs, jobs_reason = _jobs(folder, engine) if engine else (None, None)
     findings, page = _findings(folder), folder.report / "index.html"
     return SweepState(
         sweep=folder.name,
@@ -100,9 +103,9 @@ def _outdated(findings: Findings, manifest: Manifest, state: Status) -> bool:
     return findings.revision != manifest.revision or then != now
 
 
-def _jobs(folder: SweepFolder) -> tuple[tuple[JobInQueue, ...] | None, str | None]:
+def _jobs(folder: SweepFolder, engine: Engine) -> tuple[tuple[JobInQueue, ...] | None, str | None]:
     try:
-        return tuple(map(JobInQueue.model_validate, jobs(folder))), None
+        return tuple(map(JobInQueue.model_validate, jobs(folder, engine))), None
     except AccelsweepError as error:
         return None, str(error)
 

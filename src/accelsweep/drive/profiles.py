@@ -23,7 +23,7 @@ def find_profile(profile: str) -> Path:
 def check_profile(profile: Path, site: Site) -> None:
     """Raise InputError where the profile would submit jobs that the site runs itself, or the other way round."""
     files = [profile / name for name in ("profile.yaml", "config.yaml") if (profile / name).is_file()]
-    executor = re.search(r"^executor:\s*['\"]?(\w+)", files[0].read_text("utf-8"), re.MULTILINE) if files else None
+    executor = re.search(r"^executor:\s*['\"]?([\w-]+)", files[0].read_text("utf-8"), re.MULTILINE) if files else None
     check_executor(site, local=executor is None or executor[1] == "local")
 
 

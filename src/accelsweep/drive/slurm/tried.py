@@ -6,7 +6,6 @@ import contextlib
 import json
 import re
 import shlex
-import shutil
 import subprocess
 import sys
 import time
@@ -17,9 +16,11 @@ from accelsweep.base.errors import AccelsweepError
 from accelsweep.core.plans import Resources
 from accelsweep.core.settings import Site, Slurm
 from accelsweep.drive.answers.checked import CheckResult
-from accelsweep.drive.slurm.ask import NEEDED, ask
+from accelsweep.engines.ask import ask, missing_programs
+from accelsweep.engines.node import python
+from accelsweep.engines.slurm.engine import SlurmEngine
+from accelsweep.engines.slurm.options import before_block, in_words, sbatch_options
 from accelsweep.plan.blocks.resources import sizes
-from accelsweep.plan.blocks.slurm import before_block, in_words, python, sbatch_options
 
 _STARTS = re.compile(r"to start at (\S+) using .* on nodes? (\S+)")
 _PATIENCE_SECONDS = 60.0
@@ -33,7 +34,7 @@ def examine(site: Site) -> Iterator[CheckResult]:
     if site.scheduler != "slurm":
         yield CheckResult(ok=True, what=what, found="runs are measured on this machine")
         return
-    if missing := [name for name in NEEDED if shutil.which(name) is None]:
+    if missing := missing_programs(SlurmEngine(site)):
         remedy = "run this on a login node of the cluster, or choose site=local"
         yield CheckResult(ok=False, what=what, found=f"no {' and no '.join(missing)} here", remedy=remedy)
         return

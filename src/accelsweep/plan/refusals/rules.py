@@ -75,9 +75,9 @@ def _by_inventory(config: CellConfig, site: Site) -> str | None:
         return f"num_nodes={nodes} needs a cluster; the site '{site.name}' is a single machine"
     if nodes > site.nodes:
         return f"{nodes} nodes are asked for, the site '{site.name}' has {site.nodes}"
-    if nodes > 1 and site.slurm.container is not None:
-        return f"num_nodes={nodes}: srun, which starts the ranks, is not inside site.slurm.container"
-    most = site.slurm.max_gpus
+    if nodes > 1 and site.jobs.container is not None:
+        return f"num_nodes={nodes}: srun, which starts the ranks, is not inside {site.jobs_key}.container"
+    most = site.jobs.max_gpus
     held = held_gpus(needs(config, site), site)
     if words_for(accelerator).scheduled and most is not None and held > most:
         why = (
@@ -86,5 +86,5 @@ def _by_inventory(config: CellConfig, site: Site) -> str | None:
             else f", and {count_of(nodes, 'exclusive node')} would keep {held} from others"
         )
         asked = f"{config.world_size} GPUs are asked for{why}"
-        return f"{asked}; site.slurm.max_gpus of the site '{site.name}' allows {most}"
+        return f"{asked}; {site.jobs_key}.max_gpus of the site '{site.name}' allows {most}"
     return None

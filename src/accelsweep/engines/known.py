@@ -1,0 +1,12 @@
+"""The engine that a site's `scheduler` names."""
+
+from __future__ import annotations
+
+from accelsweep.core.settings import Site
+from accelsweep.engines.engine import Engine
+from accelsweep.engines.slurm.engine import SlurmEngine
+
+
+def engine_of(site: Site) -> Engine | None:
+    """Return the engine that takes this site's blocks; None where they are measured on this machine."""
+    return SlurmEngine(site) if site.scheduler == "slurm" else None
