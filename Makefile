@@ -71,7 +71,7 @@ format: setup ## put every file into the agreed form
 	@$(RUN)/snakefmt Snakefile workflows
 
 test-fast: setup ## the inner loop: what starts nothing real and is not exhaustive
-	@$(PYTEST) $(BESIDE) -m 'not real and not browser and not slurm and not timing and not exhaustive and not long'
+	@$(PYTEST) $(BESIDE) -m 'not real and not browser and not slurm and not grid_engine and not timing and not exhaustive and not long'
 
 system: ## install the Debian packages that the real parts of the tests need, where that is possible
 	@tests/install-system.sh

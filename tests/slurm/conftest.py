@@ -12,6 +12,8 @@ from typing import ClassVar
 
 import pytest
 from cluster_home import ClusterHome, told, wait_for
+from grid_engine_home import CLUSTER as GRID
+from grid_engine_home import GridEngineHome
 
 CLUSTER = Path(__file__).parent / "cluster.sh"
 NEEDED = ("slurmctld", "slurmd", "munged", "sbatch", "scontrol")
@@ -104,10 +106,30 @@ def home(cluster: None, tmp_path: Path) -> Iterator[Home]:
     made.close()
 
 
-@pytest.fixture(params=[pytest.param("cluster", marks=[pytest.mark.slurm, pytest.mark.long])])
+@pytest.fixture(scope="session")
+def grid() -> Iterator[None]:
+    """The test's Grid Engine, started if need be, stopped at the end."""
+    if os.getuid() != 0:
+        pytest.skip("a Grid Engine of our own needs root")
+    if not (shutil.which("qsub") and shutil.which("sge_qmaster", path=f"{os.environ['PATH']}:/usr/sbin")):
+        pytest.skip("Grid Engine is not installed: tests/install-system.sh installs it")
+    started = subprocess.run([GRID, "up"], capture_output=True, text=True, check=False)
+    if started.returncode != 0:
+        subprocess.run([GRID, "down"], capture_output=True, check=False)
+        pytest.fail(f"the test's Grid Engine did not start: {started.stdout}{started.stderr}")
+    yield
+    subprocess.run([GRID, "down"], capture_output=True, check=True)
+
+
+def _of(engine: str, *marks: pytest.MarkDecorator) -> object:
+    """Return a parameter: what starts the engine, for one worker."""
+    return pytest.param(engine, marks=[pytest.mark.xdist_group(engine), *marks])
+
+
+@pytest.fixture(params=[_of("cluster", pytest.mark.slurm, pytest.mark.long), _of("grid", pytest.mark.grid_engine)])
 def any_home(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[ClusterHome]:
     """A home on each engine. Slurm's are all long here, because its own tests are beside them."""
     request.getfixturevalue(request.param)
-    made = Home(tmp_path)
+    made = Home(tmp_path) if request.param == "cluster" else GridEngineHome(tmp_path)
     yield made
     made.close()

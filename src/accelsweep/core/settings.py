@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Literal
 
-from pydantic import Field, model_validator
+from pydantic import Field, SerializerFunctionWrapHandler, model_serializer, model_validator
 
 from accelsweep.base.bounds import AtLeast0, AtLeast1, NotNegative, Positive, Share, ShareFrom0
 from accelsweep.base.documents import Frozen
 from accelsweep.core.accelerators import Accelerator
 from accelsweep.core.claims import ReportSettings
 from accelsweep.core.prices import PlannedPrices, Prices
+from accelsweep.core.sites.grid_engine import GridEngine
 from accelsweep.core.sites.jobs import JobSettings
 from accelsweep.core.tasks import Rate
 
@@ -91,19 +92,32 @@ class Slurm(JobSettings):
         return self.cpu_partition is not None
 
 
-class NodeKind(Frozen):
+class _Engines(Frozen):
+    """The words of each engine. Those of Grid Engine came later: without them a file is as it was before."""
+
+    slurm: Slurm = Slurm()
+    grid_engine: GridEngine | None = None
+
+    @model_serializer(mode="wrap")
+    def _as_before(self, written: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        found: dict[str, Any] = written(self)
+        if self.grid_engine is None:
+            found.pop("grid_engine", None)
+        return found
+
+
+class NodeKind(_Engines):
     """Nodes of one kind at a site: how many, the inventory of one, and how jobs reach them.
 
-    `slurm` inherits what it leaves out from the site's.
+    The words of an engine inherit what they leave out from the site's.
     """
 
     name: str
     nodes: AtLeast1 = 1
     inventory: tuple[Device, ...]
-    slurm: Slurm = Slurm()
 
 
-class Site(Frozen):
+class Site(_Engines):
     """The place of a sweep: the declared inventory of a node, and how jobs are submitted there.
 
     A cluster of unlike nodes has `kinds` in place of `nodes` and `inventory`.
@@ -113,8 +127,7 @@ class Site(Frozen):
     probe: bool = False
     nodes: AtLeast1 = 1
     inventory: tuple[Device, ...] = ()
-    scheduler: Literal["local", "slurm"] = "local"
-    slurm: Slurm = Slurm()
+    scheduler: Literal["local", "slurm", "grid_engine"] = "local"
     kinds: tuple[NodeKind, ...] = ()
 
     @model_validator(mode="before")
@@ -122,20 +135,20 @@ class Site(Frozen):
     def _inherited(cls, value: Any) -> Any:
         if not isinstance(value, Mapping) or not isinstance(kinds := value.get("kinds"), list | tuple):
             return value
-        shared = value.get("slurm") or {}
-        if not isinstance(shared, Mapping):
-            return value
-        return {**value, "kinds": [_with_shared(kind, shared) for kind in kinds]}
+        for engine in ("slurm", "grid_engine"):
+            if isinstance(shared := value.get(engine) or {}, Mapping):
+                kinds = [_with_shared(kind, engine, shared) for kind in kinds]
+        return {**value, "kinds": kinds}
 
     @property
     def jobs(self) -> JobSettings:
         """What the site's engine is told of jobs."""
-        return self.slurm
+        return (self.grid_engine or GridEngine()) if self.scheduler == "grid_engine" else self.slurm
 
     @property
     def jobs_key(self) -> str:
         """The key of `jobs`, as a user writes it."""
-        return "site.slurm"
+        return "site.grid_engine" if self.scheduler == "grid_engine" else "site.slurm"
 
     @property
     def devices(self) -> tuple[Device, ...]:
@@ -151,14 +164,15 @@ class Site(Frozen):
         kind = next((kind for kind in self.kinds if kind.name == name), None)
         if kind is None:
             return self
-        own = {"nodes": kind.nodes, "inventory": kind.inventory, "slurm": kind.slurm, "kinds": ()}
+        own = {"nodes": kind.nodes, "inventory": kind.inventory, "kinds": ()}
+        own |= {"slurm": kind.slurm, "grid_engine": kind.grid_engine}
         return self.model_copy(update={"name": f"{self.name}: {kind.name}", **own})
 
 
-def _with_shared(kind: Any, shared: Mapping[str, Any]) -> Any:
-    if not isinstance(kind, Mapping) or not isinstance(own := kind.get("slurm") or {}, Mapping):
+def _with_shared(kind: Any, engine: str, shared: Mapping[str, Any]) -> Any:
+    if not shared or not isinstance(kind, Mapping) or not isinstance(own := kind.get(engine) or {}, Mapping):
         return kind
-    return {**kind, "slurm": {**shared, **own}}
+    return {**kind, engine: {**shared, **own}}
 
 
 class BlockSettings(Frozen):

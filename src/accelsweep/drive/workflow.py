@@ -33,6 +33,9 @@ _PACKAGE = Path(__file__).resolve().parents[1]
 GPUS_HELD = "gpus_held"
 """The resource of a job that `max_gpus` of the site bounds."""
 
+PYTHON_VARIABLE = "ACCELSWEEP_PYTHON"
+"""Names our interpreter for the commands of a profile, which is a file and cannot know it."""
+
 SWEEP_VARIABLE = "ACCELSWEEP_SWEEP"
 """Environment variable that names the sweep of its `experiment`: the main process sets it for its jobs."""
 
@@ -136,12 +139,13 @@ class Sweep:
                 given = workflow.global_resources.get(name)
                 workflow.register_resource(name, min(most, given.value) if given and given.value else most)
 
-    def check_executor(self, *, local: bool) -> None:
-        """Raise WorkflowError where blocks would run on this machine (`local`) and must not, or the other way round."""
+    def check_executor(self, workflow: Any) -> None:
+        """Raise WorkflowError where blocks would run on this machine and must not, or the other way round."""
         from snakemake.exceptions import WorkflowError
 
         try:
-            check_executor(self.manifest.site, local=local)
+            executor = "local" if workflow.local_exec else workflow.executor_plugin.name
+            check_executor(self.manifest.site, executor)
         except InputError as error:
             raise WorkflowError(str(error)) from None
 
@@ -177,7 +181,7 @@ def open_sweep(config: Mapping[str, Any], *, plan_if_asked: bool) -> Sweep:
         if plan_if_asked:
             from accelsweep.supervise.audit import audit
 
-            os.environ[SWEEP_VARIABLE] = folder.name
+            os.environ |= {SWEEP_VARIABLE: folder.name, PYTHON_VARIABLE: sys.executable}
             if living_head(folder) is None:
                 make_ready(folder, lambda line: print(line, file=sys.stderr))  # noqa: T201 - what Snakemake's user reads
                 _tell_of_pilot(manifest)

@@ -5,10 +5,17 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import NamedTuple, Protocol
 
+from accelsweep.engines.grid_engine import ends as grid_engine_ends
+from accelsweep.engines.grid_engine.this_job import VARIABLES as GRID_ENGINE_VARIABLES
+from accelsweep.engines.grid_engine.this_job import GridEngineJob
 from accelsweep.engines.slurm import ends as slurm_ends
-from accelsweep.engines.slurm.this_job import VARIABLES, SlurmJob, node_name, node_number
+from accelsweep.engines.slurm.this_job import VARIABLES as SLURM_VARIABLES
+from accelsweep.engines.slurm.this_job import SlurmJob, node_name, node_number
 
 __all__ = ["VARIABLES", "MemoryLine", "ThisJob", "memory_lines", "node_name", "node_number", "this_job"]
+
+VARIABLES = (*SLURM_VARIABLES, *GRID_ENGINE_VARIABLES)
+"""What a record keeps of the environment of a job."""
 
 
 class ThisJob(Protocol):
@@ -35,7 +42,7 @@ class ThisJob(Protocol):
 
 def this_job() -> ThisJob | None:
     """Return the job that this process is in; None outside a job."""
-    return SlurmJob.found()
+    return SlurmJob.found() or GridEngineJob.found()
 
 
 class MemoryLine(NamedTuple):
@@ -49,8 +56,12 @@ class MemoryLine(NamedTuple):
 
 def memory_lines(lines: Iterable[str]) -> list[MemoryLine]:
     """Return the engines' own lines among these that tell of a lack of memory."""
-    return [
-        MemoryLine("Slurm", line.strip(), slurm_ends.of_the_whole_job(line), "site.slurm.mem_mb")
-        for line in lines
-        if slurm_ends.tells_of_memory(line)
-    ]
+    return [found for line in lines if (found := _memory_line(line.strip())) is not None]
+
+
+def _memory_line(line: str) -> MemoryLine | None:
+    if slurm_ends.tells_of_memory(line):
+        return MemoryLine("Slurm", line, slurm_ends.of_the_whole_job(line), "site.slurm.mem_mb")
+    if grid_engine_ends.tells_of_memory(line):
+        return MemoryLine("Grid Engine", line, whole_job=True, key="site.grid_engine.mem_mb")
+    return None
