@@ -17,6 +17,13 @@ from accelsweep.plan.make import make_plan, write_plan
 from accelsweep.state.folders import SweepFolder
 
 
+@pytest.fixture(autouse=True)
+def variables(monkeypatch):
+    """What a main Snakemake sets for its jobs is another's before, and gone after."""
+    monkeypatch.setenv(SWEEP_VARIABLE, "another")
+    monkeypatch.setenv(PYTHON_VARIABLE, "another")
+
+
 @pytest.mark.parametrize("name", ["1e3", "007", "true", "2026.1", "plain"])
 def test_a_name_that_looks_like_a_number_stays_a_name(name, tmp_path, monkeypatch):
     write_plan(tmp_path, make_plan(tmp_path, ["experiment=quickstart"], name=name))

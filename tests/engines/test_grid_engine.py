@@ -1,4 +1,4 @@
-"""What Grid Engine is asked for, and what is read from its answers; tests/slurm/test_any_engine.py has the real thing."""
+"""What Grid Engine is asked for, and what its answers tell; tests/slurm/test_any_engine.py has the real thing."""
 
 from __future__ import annotations
 
@@ -72,3 +72,128 @@ def test_several_nodes_are_unsupported_and_the_shipped_example_plans(tmp_path: P
 def test_a_mistake_in_the_sites_words_is_named(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"site\.grid_engine\.que.*'queue'"):
         make_plan(tmp_path, ["site=grid_engine_example", "accelerator=cuda", "+site.grid_engine.que=x"])
+
+
+QSTAT = """\
+job-ID  prior   name       user         state submit/start at     queue                          slots ja-task-ID
+-----------------------------------------------------------------------------------------------------------------
+      1 0.50000 accelsweep root         r     11/23/2026 07:31:34 all.q@vm                           8
+       Full jobname:     {first}
+       Master Queue:     all.q@vm
+       Requested PE:     smp 8
+       Hard Resources:   h_rt=600 (0.000000)
+                         gpu=1 (0.000000)
+       Soft Resources:
+      2 0.50000 accelsweep root         qw    11/23/2026 07:31:34                                    8
+       Full jobname:     {second}
+       Requested PE:     smp 8
+      3 0.50000 other      root         qw    11/23/2026 07:31:34                                    8
+       Full jobname:     other
+      4 0.50000 accelsweep root         Eqw   11/23/2026 07:31:34                                    8
+       Full jobname:     {third}
+"""
+"""As Grid Engine 8.1.9 writes it; the last job by reading only."""
+
+BLOCKS = ("b000000000001", "b000000000002", "b000000000003")
+
+
+def test_the_jobs_of_a_sweep_are_told_by_their_names(tmp_path: Path) -> None:
+    first, second, third = (job_name("s", tmp_path, block) for block in BLOCKS)
+    listing = QSTAT.format(first=first, second=second, third=third)
+    jobs = read_jobs(listing, tmp_path, BLOCKS)
+    assert [(job.number, job.block, job.state, job.nodes) for job in jobs] == [
+        ("1", BLOCKS[0], "r", "all.q@vm"),
+        ("2", BLOCKS[1], "qw", ""),
+        ("4", BLOCKS[2], "Eqw", ""),
+    ]
+    assert [waits(job) for job in jobs] == [False, True, False]
+    assert [job.number for job in read_jobs(listing, tmp_path, BLOCKS[:1])] == ["1"]
+    assert read_jobs(listing, tmp_path / "elsewhere", BLOCKS) == []
+    remedies = [[found.command for job in jobs if (found := remedy(job, tried))] for tried in (0, 2, 3)]
+    assert remedies == [[("qmod", "-cj", "4")], [("qmod", "-cj", "4")], [("qdel", "4")]]
+
+
+QACCT = """\
+==============================================================
+qname        all.q
+jobnumber    6
+slots        8
+failed       {failed}
+exit_status  {exit_status}
+ru_wallclock {wallclock}s
+maxvmem      {maxvmem}
+category     -l gpu=1,h_rt=600,h_vmem=500M -pe smp 8
+"""
+
+
+@pytest.mark.parametrize(
+    ("failed", "exit_status", "wallclock", "maxvmem", "words"),
+    [
+        ("0    ", "1                   ", 5, "1.000GB", "Grid Engine: failed 0, exit_status 1"),
+        (
+            "37  : qmaster enforced",
+            "137  (Killed)",
+            600,
+            "1.000GB",
+            "came to its time limit, 600 s (failed 37 : qmaster",
+        ),
+        ("37  : qmaster enforced", "137  (Killed)", 5, "4.100GB", "took more memory than its limit, 500M per slot"),
+        (
+            "37  : qmaster enforced",
+            "137  (Killed)",
+            5,
+            "0.000B",
+            "Grid Engine: failed 37 : qmaster enforced, exit_status 137",
+        ),
+    ],
+)
+def test_the_end_of_a_job_is_told_by_its_account(
+    failed: str, exit_status: str, wallclock: int, maxvmem: str, words: str
+) -> None:
+    told = QACCT.format(failed=failed, exit_status=exit_status, wallclock=wallclock, maxvmem=maxvmem)
+    account = read_account(told)
+    assert not succeeded(account)
+    line = last_word(account)
+    assert words in line
+    assert own_words(["something else", line]) == [line.removeprefix("Grid Engine: ")]
+    assert bool(memory_lines([line])) == ("memory" in words)
+
+
+def test_a_job_that_ended_well_is_told_by_the_last_account_of_its_number() -> None:
+    well = QACCT.format(failed="0    ", exit_status="0      ", wallclock=5, maxvmem="1.000GB")
+    bad = QACCT.format(failed="0    ", exit_status="1      ", wallclock=5, maxvmem="1.000GB")
+    assert succeeded(read_account(bad + well))
+    assert not succeeded(read_account(well + bad))
+    assert not succeeded(read_account(""))
+
+
+PARAGRAPH = """\
+    message: {message}For further error details see the cluster/cloud log and the log files of the involved rule(s).
+    output: sweeps/tiny/blocks/b147b70c7b105.done.json
+    shell:
+        (command exited with non-zero exit code)
+{job}"""
+
+
+def test_a_refused_job_and_a_failed_one_are_told_apart_in_snakemakes_log(tmp_path: Path) -> None:
+    refused = "Error submitting jobscript (exit code 1):\nUnable to run job: error: no suitable queues\nExiting.\n"
+    found = ended(PARAGRAPH.format(message=refused, job=""), tmp_path)
+    assert found is not None
+    assert found.refusal == "Unable to run job: error: no suitable queues\nExiting.\n"
+    found = ended(PARAGRAPH.format(message="", job="    external_jobid: 6\n"), tmp_path)
+    assert found is not None
+    assert (found.refusal, found.number, found.log) == (None, "6", tmp_path / "grid-engine-logs" / "6.log")
+    assert ended(PARAGRAPH.format(message="", job=""), tmp_path) is None
+
+
+def test_a_process_knows_the_job_that_it_is_in(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("SLURM_JOB_ID", "SGE_TASK_ID", "JOB_ID"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("JOB_ID", "7")
+    assert this_job() is None, "a common name for a variable"
+    for name, value in {"SGE_TASK_ID": "undefined", "RESTARTED": "1", "SGE_STDOUT_PATH": "/logs/7.log"}.items():
+        monkeypatch.setenv(name, value)
+    job = this_job()
+    assert job is not None
+    assert (job.engine, job.number, job.restarts, job.log()) == ("Grid Engine", "7", 1, "/logs/7.log")
+    assert job.across_nodes(2, 1) is None

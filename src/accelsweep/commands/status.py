@@ -1,4 +1,4 @@
-"""`accelsweep status`: the state of sweeps, from their files, and from Slurm's queue if they run on a cluster."""
+"""`accelsweep status`: the state of sweeps, from their files, and from the queue if they run on a cluster."""
 
 from __future__ import annotations
 
@@ -148,11 +148,11 @@ def _lines(state: SweepState) -> Iterator[str]:
     head = state.head
     yield f"head: process {head.pid} on {head.host} since {head.since}" if head else "head: none"
     if state.jobs_reason is not None:
-        yield f"Slurm was not asked: {state.jobs_reason}"
+        yield f"the queue was not asked: {state.jobs_reason}"
     if state.jobs is not None:
         yield from map(_queued, state.jobs)
         if not state.jobs:
-            yield "no job of this sweep waits or runs in Slurm"
+            yield "no job of this sweep waits or runs in the queue"
     yield from map(_running, state.running)
     if state.remaining:
         left = "" if state.seconds_left is None else f", about {duration(state.seconds_left)}"

@@ -49,7 +49,7 @@ def read_account(told: str) -> dict[str, str]:
     """Return the fields of the last job in qacct's answer. Numbers of jobs begin anew after ten million."""
     last = told.rpartition("=====")[2]
     pairs = (line.split(None, 1) for line in last.splitlines() if line.strip("= "))
-    return {pair[0]: pair[1].strip() if len(pair) > 1 else "" for pair in pairs}
+    return {pair[0]: " ".join(pair[1].split()) if len(pair) > 1 else "" for pair in pairs}
 
 
 def succeeded(account: Mapping[str, str]) -> bool:

@@ -141,8 +141,8 @@ def _refuse_unfit_site(site: Site, file_of: FileOf) -> None:
         )
     if site.kinds and site.scheduler == "local":
         raise InputError(
-            "site.kinds: needs site.scheduler=slurm, or another engine: one machine is one kind of node; its devices of "
-            f"several models stand in site.inventory; look in {file_of('site.kinds')}"
+            "site.kinds: needs site.scheduler=slurm, or another engine: one machine is one kind of node; its devices "
+            f"of several models stand in site.inventory; look in {file_of('site.kinds')}"
         )
     twice = [kind.name for kind in site.kinds if [other.name for other in site.kinds].count(kind.name) > 1]
     if twice:
