@@ -129,7 +129,13 @@ category     -l gpu=1,h_rt=600,h_vmem=500M -pe smp 8
 @pytest.mark.parametrize(
     ("failed", "exit_status", "wallclock", "maxvmem", "words"),
     [
-        ("0    ", "1                   ", 5, "1.000GB", "Grid Engine: failed 0, exit_status 1"),
+        (
+            "100 : assumedly after job",
+            "137  (Killed)",
+            5,
+            "1.000GB",
+            "failed 100 : assumedly after job, exit_status 137",
+        ),
         (
             "37  : qmaster enforced",
             "137  (Killed)",
@@ -154,6 +160,7 @@ def test_the_end_of_a_job_is_told_by_its_account(
     account = read_account(told)
     assert not succeeded(account)
     line = last_word(account)
+    assert line is not None
     assert words in line
     assert own_words(["something else", line]) == [line.removeprefix("Grid Engine: ")]
     assert bool(memory_lines([line])) == ("memory" in words)
@@ -165,6 +172,7 @@ def test_a_job_that_ended_well_is_told_by_the_last_account_of_its_number() -> No
     assert succeeded(read_account(bad + well))
     assert not succeeded(read_account(well + bad))
     assert not succeeded(read_account(""))
+    assert last_word(read_account(bad)) is None, "its own log tells more"
 
 
 PARAGRAPH = """\

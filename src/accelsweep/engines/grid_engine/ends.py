@@ -19,6 +19,7 @@ _REFUSED = re.compile(
 _NUMBER = re.compile(r"^    external_jobid: (\d+)", re.MULTILINE)
 _MARK = "Grid Engine: "
 _MEMORY = "more memory than its limit"
+_BY_A_SIGNAL = 128
 _UNITS = {"": 1, "K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40}
 
 
@@ -57,8 +58,13 @@ def succeeded(account: Mapping[str, str]) -> bool:
     return account.get("failed", "").split()[:1] == ["0"] and account.get("exit_status", "").split()[:1] == ["0"]
 
 
-def last_word(account: Mapping[str, str]) -> str:
-    """Return our line about a job that did not end well: the cause where its limits tell it, else qacct's words."""
+def last_word(account: Mapping[str, str]) -> str | None:
+    """Return our line about a job that Grid Engine ended: the cause where its limits tell it, else qacct's words.
+
+    None for a job that ended by itself, whose own log tells more.
+    """
+    if account.get("failed", "").split()[:1] == ["0"] and _number(account.get("exit_status")) < _BY_A_SIGNAL:
+        return None
     asked = dict(re.findall(r"(\w+)=([0-9.]+[KMGT]?)", account.get("category", "")))
     spent = f"failed {account.get('failed')}, exit_status {account.get('exit_status')}"
     if _number(account.get("ru_wallclock")) >= _number(asked.get("h_rt"), default=float("inf")):
@@ -67,8 +73,7 @@ def last_word(account: Mapping[str, str]) -> str:
     for name in ("h_vmem", "h_rss", "s_vmem"):
         if name in asked and _number(account.get("maxvmem")) >= slots * _number(asked[name]):
             return f"{_MARK}it took {_MEMORY}, {asked[name]} per slot ({spent}, maxvmem {account.get('maxvmem')})"
-    by = account.get("deleted_by", "NONE")
-    return f"{_MARK}{spent}" + (f", deleted by {by}" if by not in ("NONE", "") else "")
+    return f"{_MARK}{spent}"
 
 
 def _number(text: str | None, default: float = 0.0) -> float:

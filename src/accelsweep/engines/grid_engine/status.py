@@ -15,6 +15,9 @@ from accelsweep.base.errors import AccelsweepError
 from accelsweep.engines.ask import ask
 from accelsweep.engines.grid_engine.ends import last_word, log_of, read_account, succeeded
 
+_NEVER_BEGAN_SECONDS = 10.0
+"""How long the log of a job may be invisible here: one that was deleted in the queue has neither log nor account."""
+
 _PATIENCE_SECONDS = 60.0
 """How long qacct may take to know of a job: Grid Engine writes its accounts some seconds later."""
 
@@ -31,19 +34,24 @@ def state(number: str, home: Path) -> str:
     try:
         account = read_account(ask("qacct", "-j", number))
     except AccelsweepError:
-        return "success" if _long_gone(log_of(number, home).with_suffix(".gone")) else "running"
+        return _without_account(log_of(number, home))
     if succeeded(account):
         return "success"
-    with open(log_of(number, home), "a", encoding="utf-8") as log:
-        log.write(f"{last_word(account)}\n")
+    if line := last_word(account):
+        with open(log_of(number, home), "a", encoding="utf-8") as log:
+            log.write(f"{line}\n")
     return "failed"
 
 
-def _long_gone(mark: Path) -> bool:
-    """Return whether `mark`, which this makes, has stood for long enough."""
+def _without_account(log: Path) -> str:
+    """Return the state of a job that nobody knows: deleted before it began, or ended some time ago."""
+    mark = log.with_suffix(".gone")
     if not mark.exists():
         mark.touch()
-    return time.time() - mark.stat().st_mtime > _PATIENCE_SECONDS
+    gone = time.time() - mark.stat().st_mtime
+    if not log.exists():
+        return "failed" if gone > _NEVER_BEGAN_SECONDS else "running"
+    return "success" if gone > _PATIENCE_SECONDS else "running"
 
 
 if __name__ == "__main__":
