@@ -49,18 +49,27 @@ class JobEnd(NamedTuple):
 
 
 class Engine(Protocol):
-    """An engine, for one site. Its commands raise AccelsweepError where it does not answer.
+    """An engine, for one site. Its commands raise AccelsweepError where it does not answer."""
 
-    `name` is for users. `executor` is the plugin of Snakemake that submits to it, `profile` the profile that is shipped
-    for it, and `programs` are the commands that a sweep needs. `starts_ranks` says whether it starts a run's ranks on
-    several nodes.
-    """
+    @property
+    def name(self) -> str:
+        """Its name, for users."""
 
-    name: str
-    executor: str
-    profile: str
-    programs: tuple[str, ...]
-    starts_ranks: bool
+    @property
+    def executor(self) -> str:
+        """The plugin of Snakemake that submits to it."""
+
+    @property
+    def profile(self) -> str:
+        """The profile of Snakemake that is shipped for it."""
+
+    @property
+    def programs(self) -> tuple[str, ...]:
+        """The commands that a sweep needs."""
+
+    @property
+    def starts_ranks(self) -> bool:
+        """Whether it starts a run's ranks on several nodes."""
 
     def resources(self, needs: Resources) -> dict[str, Value]:
         """Return the resources of Snakemake's rule for a block with these `needs`: names depend on `nodes` alone."""
