@@ -24,7 +24,7 @@ class GridEngineHome(ClusterHome):
     engine = "Grid Engine"
     nowhere: ClassVar[tuple[str, str]] = ("site.grid_engine.queue=nonesuch.q", "queue ")
     unprepared = "+site.grid_engine"
-    pieces = 60
+    take, pieces = "empty", 60  # h_vmem counts what is mapped, used or not
     little_memory: ClassVar[tuple[str, ...]] = ("+site.grid_engine.mem_mb=16000",)
     short: ClassVar[tuple[str, ...]] = ("+site.grid_engine.extra='-l h_rt=60'",)
     over = "time limit"

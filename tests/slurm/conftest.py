@@ -32,7 +32,7 @@ class Home(ClusterHome):
     engine = "Slurm"
     nowhere = ("site.slurm.partition=nonesuch", "invalid partition specified: nonesuch; ")
     unprepared = "+site.slurm"
-    pieces = 10
+    take, pieces = "ones", 10
     little_memory = ("site.slurm.mem_mb=2000",)
     short: tuple[str, ...] = ()
     over = "TIMEOUT"

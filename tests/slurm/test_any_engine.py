@@ -15,7 +15,7 @@ from accelsweep.workloads.models import SmallCNN
 class Hog(SmallCNN):
     def __init__(self, **arguments):
         super().__init__(**arguments)
-        self.ballast = [torch.ones(100_000_000) for _ in range({pieces})]  # 0.4 GB each
+        self.ballast = [torch.{take}(100_000_000) for _ in range({pieces})]  # 0.4 GB each
 """
 
 
@@ -137,7 +137,7 @@ def test_an_interrupted_head_takes_its_jobs_with_it(any_home):
 @pytest.mark.long  # supervise/test_job_end.py has the words; only here an engine ends a job for its memory
 def test_a_run_that_takes_more_memory_than_its_job_is_out_of_memory(any_home):
     home = any_home
-    (home.path / "hog.py").write_text(HOG.format(pieces=home.pieces))
+    (home.path / "hog.py").write_text(HOG.format(take=home.take, pieces=home.pieces))
     home.run("batch_size=16", "model._target_=hog.Hog", *home.little_memory, *SLOW)
     (record,) = home.records().values()
     assert record.outcome is Outcome.out_of_memory, record.reason
