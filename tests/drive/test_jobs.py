@@ -8,7 +8,7 @@ from accelsweep.commands.plan import print_plan
 from accelsweep.core.plans import Manifest
 from accelsweep.core.settings import Site
 from accelsweep.drive.jobs.settle import block_names
-from accelsweep.drive.profiles import check_profile
+from accelsweep.drive.profiles import check_profile, find_profile
 from accelsweep.engines.engine import Job
 from accelsweep.engines.slurm.queue import job_name_prefix, read_jobs
 from accelsweep.state.folders import SweepFolder
@@ -56,6 +56,24 @@ def test_a_profile_that_does_not_fit_the_site_is_refused(tmp_path, scheduler, ex
     with pytest.raises(InputError, match="site"):
         check_profile(tmp_path, Site(name="here", scheduler=scheduler))
     check_profile(tmp_path, Site(name="here", scheduler=executor))
+
+
+@pytest.mark.parametrize("scheduler", ["local", "slurm", "grid_engine"])
+def test_the_profile_of_an_engine_fits_its_sites_and_no_others(scheduler):
+    for profile in ("local", "slurm", "grid_engine"):
+        site = Site(name="here", scheduler=scheduler)
+        if profile == scheduler:
+            check_profile(find_profile(profile), site)
+        else:
+            with pytest.raises(InputError, match=f"--profile {scheduler}"):
+                check_profile(find_profile(profile), site)
+
+
+def test_a_plan_for_grid_engine_tells_its_jobs(tmp_path, capsys):
+    print_plan(tmp_path, ["site=grid_engine_example", "accelerator=cuda", "devices=8"], name=None, add_repeats=0)
+    told = capsys.readouterr().out
+    assert "Grid Engine: 3 x 96 slots, 8 GPUs (h100), at most 13 minutes, queue gpu.q" in told
+    assert "qsub -pe smp 96 -l h_rt=780 -l gpu=8 -l gpu_type=h100 -q gpu.q\n" in told
 
 
 def test_a_plan_for_a_cluster_tells_its_jobs(tmp_path, capsys):

@@ -187,7 +187,7 @@ def test_a_refused_job_and_a_failed_one_are_told_apart_in_snakemakes_log(tmp_pat
     refused = "Error submitting jobscript (exit code 1):\nUnable to run job: error: no suitable queues\nExiting.\n"
     found = ended(PARAGRAPH.format(message=refused, job=""), tmp_path)
     assert found is not None
-    assert found.refusal == "Unable to run job: error: no suitable queues\nExiting.\n"
+    assert found.refusal == "no suitable queues\n"
     found = ended(PARAGRAPH.format(message="", job="    external_jobid: 6\n"), tmp_path)
     assert found is not None
     assert (found.refusal, found.number, found.log) == (None, "6", tmp_path / "grid-engine-logs" / "6.log")

@@ -22,7 +22,10 @@ class GridEngineHome(ClusterHome):
         "latency-wait: 60": "latency-wait: 10",
     }
     engine = "Grid Engine"
-    nowhere: ClassVar[tuple[str, str]] = ("site.grid_engine.queue=nonesuch.q", "queue ")
+    nowhere: ClassVar[tuple[str, str]] = (
+        "site.grid_engine.queue=nonesuch.q",
+        "Job was rejected because job requests unknown queue ",
+    )
     unprepared = "+site.grid_engine"
     take, pieces = "empty", 60  # h_vmem counts what is mapped, used or not
     little_memory: ClassVar[tuple[str, ...]] = ("+site.grid_engine.mem_mb=16000",)

@@ -16,6 +16,7 @@ from accelsweep.engines.grid_engine.options import LOGS
 _REFUSED = re.compile(
     r"message: Error submitting jobscript \(exit code \d+\):\n(.*?)For further error details", re.DOTALL
 )
+_CHATTER = re.compile(r"^Unable to run job: (?:error: )?|^Exiting\.\n", re.MULTILINE)
 _NUMBER = re.compile(r"^    external_jobid: (\d+)", re.MULTILINE)
 _MARK = "Grid Engine: "
 _MEMORY = "more memory than its limit"
@@ -26,7 +27,7 @@ _UNITS = {"": 1, "K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40}
 def ended(paragraph: str, home: Path) -> JobEnd | None:
     """Return how a job ended, by a paragraph of Snakemake's log; None where it is about no job."""
     if refused := _REFUSED.search(paragraph):
-        return JobEnd(refusal=refused[1])
+        return JobEnd(refusal=_CHATTER.sub("", refused[1]))
     number = _NUMBER.search(paragraph)
     return JobEnd(number=number[1], state="failed", log=log_of(number[1], home)) if number else None
 
