@@ -3,7 +3,7 @@
 
 import sys
 
-from accelsweep.drive.workflow import open_sweep
+from accelsweep.drive.snakemake.workflow import open_sweep
 
 SWEEP = open_sweep(config, plan_if_asked=workflow.is_main_process)
 SWEEP.hold_limits(workflow)

@@ -10,7 +10,7 @@ from own_repository import MODULE, git, repository, write
 
 from accelsweep.base.errors import InputError
 from accelsweep.commands.ab import preview_versions
-from accelsweep.commands.run import Request
+from accelsweep.commands.running.request import Request
 from accelsweep.drive.versions.repository import Repository
 from accelsweep.drive.versions.trees import trees_made, versions_named
 from accelsweep.state.folders import SweepFolder

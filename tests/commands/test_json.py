@@ -33,8 +33,8 @@ COMMANDS = {
     "advise": ["example", "--epochs", "9", "--samples", "1000"],
     "doctor": [],
 }
-MEASURING = ("ab", "profile")
-"""Their answers follow runs: tests/road/test_ab.py and test_profile.py beside this file read them."""
+MEASURING = ("ab", "fleet", "profile")
+"""Their answers follow runs: tests/road/test_ab.py reads one, test_fleet.py and test_profile.py here the others."""
 
 OF_SEVERAL = ("history",)
 """Its answer needs several sweeps: test_history.py reads it."""

@@ -3,8 +3,8 @@
 import pytest
 
 from accelsweep.base.errors import InputError
-from accelsweep.commands.run import Request, seconds_of
-from accelsweep.drive.profiles import find_profile
+from accelsweep.commands.running.request import Request, seconds_of
+from accelsweep.drive.snakemake.profiles import find_profile
 
 
 @pytest.mark.parametrize(("text", "seconds"), [("90", 90), ("90s", 90), ("1.5m", 90), ("2h", 7200), (None, None)])
@@ -32,6 +32,11 @@ def test_an_unknown_profile_is_refused_with_the_known_ones():
 def test_the_command_to_resume_with_adds_no_repeats_again():
     request = Request(overrides=("experiment=tiny", "note=a b"), name="mine", add_repeats=2)
     assert request.again() == "accelsweep run experiment=tiny 'note=a b' --name mine"
+
+
+def test_the_command_to_resume_with_shows_no_password_of_the_store():
+    request = Request(overrides=("experiment=tiny",), tracking_uri="http://me:hunter2@host")
+    assert request.again() == "accelsweep run experiment=tiny --tracking-uri 'http://***@host'"
 
 
 def test_the_command_to_resume_with_shows_no_address_of_notices():

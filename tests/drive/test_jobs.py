@@ -8,7 +8,7 @@ from accelsweep.commands.plan import print_plan
 from accelsweep.core.plans import Manifest
 from accelsweep.core.settings import Site
 from accelsweep.drive.jobs.settle import block_names
-from accelsweep.drive.profiles import check_profile, find_profile
+from accelsweep.drive.snakemake.profiles import check_profile, find_profile
 from accelsweep.engines.engine import Job
 from accelsweep.engines.slurm.queue import job_name_prefix, read_jobs
 from accelsweep.state.folders import SweepFolder

@@ -6,7 +6,7 @@ import signal
 
 import pytest
 
-from accelsweep.drive.last_word import why_snakemake_ended
+from accelsweep.drive.snakemake.last_word import why_snakemake_ended
 
 FAILED_JOB = """\
 RuleException:

@@ -12,7 +12,7 @@ from snakemake.exceptions import WorkflowError
 from snakemake.settings.types import ConfigSettings, ResourceSettings
 
 from accelsweep.drive.head import held
-from accelsweep.drive.workflow import GPUS_HELD, PYTHON_VARIABLE, SWEEP_VARIABLE, Sweep, open_sweep
+from accelsweep.drive.snakemake.workflow import GPUS_HELD, PYTHON_VARIABLE, SWEEP_VARIABLE, Sweep, open_sweep
 from accelsweep.plan.make import make_plan, write_plan
 from accelsweep.state.folders import SweepFolder
 
@@ -69,7 +69,7 @@ JOB = """
 import sys
 from snakemake.cli import parse_config
 from accelsweep.drive.head import held
-from accelsweep.drive.workflow import open_sweep
+from accelsweep.drive.snakemake.workflow import open_sweep
 print(open_sweep(parse_config(sys.argv[1:]), plan_if_asked=False).root)
 """
 

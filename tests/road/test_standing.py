@@ -94,7 +94,9 @@ def test_a_sweep_in_which_something_changed_does_not_stand(home: Home, change: s
 
 
 def test_a_sweep_that_was_made_by_other_code_does_not_stand(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("accelsweep.drive.workflow.Sweep.code_of", staticmethod(lambda room: f"another {room}"))
+    monkeypatch.setattr(
+        "accelsweep.drive.snakemake.workflow.Sweep.code_of", staticmethod(lambda room: f"another {room}")
+    )
     assert not stands(SweepFolder(home.path, "tiny"))
 
 

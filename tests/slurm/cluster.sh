@@ -120,7 +120,12 @@ C
     echo "PartitionName=urgent Nodes=gpu1 MaxTime=INFINITE State=UP PriorityTier=10 PreemptMode=OFF"
   } >"$ROOT/etc/slurm.conf"
   # every node has a node-local folder of its own for locks, as real nodes do
-  printf '#!/bin/sh\necho "export ACCELSWEEP_LEASES=%s/leases/$SLURMD_NODENAME"\n' "$ROOT" >"$ROOT/etc/task-prolog"
+  # and a simulated device, where a test has put one into $ROOT/devices
+  cat >"$ROOT/etc/task-prolog" <<C
+#!/bin/sh
+echo "export ACCELSWEEP_LEASES=$ROOT/leases/\$SLURMD_NODENAME"
+[ ! -e "$ROOT/devices/\$SLURMD_NODENAME" ] || echo "export ACCELSWEEP_SIMULATED=$ROOT/devices/\$SLURMD_NODENAME"
+C
   chmod 755 "$ROOT/etc/task-prolog"
   printf '#!/bin/sh\n[ ! -e "%s/sick-$SLURMD_NODENAME" ]\n' "$ROOT" >"$ROOT/etc/prolog"
   chmod 755 "$ROOT/etc/prolog"

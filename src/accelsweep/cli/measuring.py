@@ -17,9 +17,11 @@ from accelsweep.commands.line.arguments import (
     Cfg,
     Claims,
     DryRun,
+    Each,
     FailIf,
     Jobs,
     Name,
+    Nodes,
     Notify,
     OneOrTwoSettings,
     Overrides,
@@ -30,6 +32,7 @@ from accelsweep.commands.line.arguments import (
     Setting,
     SweepName,
     TimeBudget,
+    Tolerance,
     TrackingUri,
     UntilDecided,
     Versions,
@@ -70,12 +73,13 @@ def run(
 ) -> None:
     """Plan a sweep, measure its missing runs, and write its report. The same command again resumes it."""
     from accelsweep.commands import plan as planning
-    from accelsweep.commands import run as running
+    from accelsweep.commands.run import run as run_sweep
+    from accelsweep.commands.running.request import Request
 
     if cfg is not None:
         planning.print_config(Path.cwd(), overrides or [], cfg)
         return
-    request = running.Request(
+    request = Request(
         overrides=tuple(overrides or ()),
         name=name,
         profile=profile,
@@ -97,7 +101,7 @@ def run(
             until_decided=until_decided,
         )
         return
-    raise typer.Exit(running.run(Path.cwd(), request))
+    raise typer.Exit(run_sweep(Path.cwd(), request))
 
 
 @app.command(cls=OfHydra)
@@ -120,7 +124,7 @@ def ab(
 ) -> None:
     """Compare commits of your repository, or environments, measured side by side in each block."""
     from accelsweep.commands.ab import compare_versions, preview_versions, words_apart
-    from accelsweep.commands.run import Request
+    from accelsweep.commands.running.request import Request
 
     versions, overrides = words_apart(words or ())
     request = Request(
@@ -142,6 +146,44 @@ def ab(
         preview_versions(Path.cwd(), request, fail_if, as_json=as_json, form=form)
         return
     raise typer.Exit(compare_versions(Path.cwd(), request, fail_if, as_json=as_json, form=form))
+
+
+@app.command(cls=OfHydra)
+def fleet(
+    overrides: Overrides = None,
+    nodes: Nodes = "all",
+    each: Each = 3,
+    tolerance: Tolerance = None,
+    name: Name = None,
+    profile: Profile = "slurm",
+    jobs: Jobs = None,
+    dry_run: DryRun = False,
+    time_budget: TimeBudget = None,
+    tracking_uri: TrackingUri = None,
+    cancel_old: CancelOld = False,
+    notify: Notify = None,
+    as_json: AsJson = False,
+) -> None:
+    """Measure the same settings on each node of a cluster, and find nodes that are slower, hotter or throttled."""
+    from accelsweep.commands.cluster.fleet import measure_fleet, preview_fleet
+    from accelsweep.commands.run import Request
+    from accelsweep.core.settings import TOLERANCE, Fleet
+
+    request = Request(
+        overrides=tuple(overrides or ()),
+        fleet=Fleet(nodes=(), each=each, tolerance=TOLERANCE if tolerance is None else tolerance, asked=nodes),
+        name=name,
+        profile=profile,
+        jobs=jobs,
+        time_budget=time_budget,
+        tracking_uri=tracking_uri,
+        cancel_old=cancel_old,
+        notify=_addresses(notify),
+    )
+    if dry_run:
+        preview_fleet(Path.cwd(), request, as_json=as_json)
+        return
+    raise typer.Exit(measure_fleet(Path.cwd(), request, as_json=as_json))
 
 
 @app.command(cls=OfHydra)

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING
 
 from accelsweep.base.digits import count_of
 from accelsweep.base.errors import EXIT_INCOMPLETE, EXIT_INTERRUPTED, EXIT_OK, EXIT_REGRESSION
-from accelsweep.commands.run import Ended, Request, carried_out
+from accelsweep.commands.run import carried_out
+from accelsweep.commands.running.request import Ended, Request
 from accelsweep.core.findings.findings import Findings
 from accelsweep.core.plans import Manifest
 from accelsweep.drive.console import say

@@ -18,7 +18,7 @@ from accelsweep.base.errors import (
     nearest,
 )
 from accelsweep.core.findings.findings import Findings
-from accelsweep.drive.console import Listing, Marked, say, show
+from accelsweep.drive.console import Listing, Marked, say, show, warn
 from accelsweep.drive.head import held
 from accelsweep.drive.looks import Look, look_of_claim
 from accelsweep.state.folders import SweepFolder
@@ -59,7 +59,7 @@ def put_to_the_test(home: Path, names: Sequence[str], minutes: float) -> int:
     found = [findings for plan in plans.values() if (findings := _findings(home, plan))]
     _tell(home, found, why_not | failed)
     for sweep, why in failed.items():
-        say(f"{sweep} failed: {why}", err=True)
+        warn(f"{sweep} failed: {why}")
     return EXIT_INTERRUPTED if interrupted else EXIT_INCOMPLETE if failed else EXIT_OK
 
 
@@ -78,7 +78,8 @@ def _plans(home: Path, known: Sequence[str]) -> tuple[dict[str, Plan], dict[str,
 
 def _bring_up_to_date(home: Path, name: str, plan: Plan, seconds: float) -> int:
     """Run the claim's sweep for so long, or report on its present runs. Refuses a sweep that another head runs."""
-    from accelsweep.commands.run import Request, run
+    from accelsweep.commands.run import run
+    from accelsweep.commands.running.request import Request
     from accelsweep.drive.finish import finish
     from accelsweep.plan.make import write_plan
 

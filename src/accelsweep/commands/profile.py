@@ -11,7 +11,7 @@ from accelsweep.commands.line.setting import full_name
 from accelsweep.core.cell import in_words
 from accelsweep.core.config import CellConfig
 from accelsweep.core.plans import Block, Manifest
-from accelsweep.drive.console import Listing, say, show
+from accelsweep.drive.console import Listing, say, show, warn
 from accelsweep.report.format import number
 from accelsweep.report.profiles.words import circumstances, difference_words, module_words
 from accelsweep.state.folders import SweepFolder, existing_sweep
@@ -44,7 +44,7 @@ def profile_settings(
         _refuse(folder, manifest, cell, runs)
     refuse_while_run(folder)
     for cell in cells:
-        profile_setting(folder, cell, steps, lambda line: say(line, err=True))
+        profile_setting(folder, cell, steps, warn)
     page = finish(folder)
     found = _findings(folder, manifest, cells, runs)
     mlflow = _published(folder, tracking_uri)

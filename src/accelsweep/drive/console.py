@@ -63,6 +63,11 @@ def say(line: object, *, err: bool = False, nl: bool = True) -> None:
     typer.echo(escaped(str(line)), err=err, nl=nl)
 
 
+def warn(line: str) -> None:
+    """Print a line as it is, safely, on the standard error output."""
+    say(line, err=True)
+
+
 def say_marked(mark: str, look: Look, line: str) -> None:
     """Print a line that begins with `mark` in the colour of `look`."""
     console().print(Text.assemble((escaped(mark), look.colour), escaped(line)), soft_wrap=True)

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from accelsweep.base.errors import AccelsweepError
 from accelsweep.core.plans import Hold
-from accelsweep.drive import console
+from accelsweep.drive.console import warn
 from accelsweep.state.folders import SweepFolder
 from accelsweep.state.holding import Holder, take
 from accelsweep.state.living import SILENCE_SECONDS, alive, living_hold
@@ -64,10 +64,6 @@ def _elsewhere(hold: Hold) -> str:
 
 def end_old(folder: SweepFolder) -> None:
     """End the sweep's living head as Ctrl-C would, then the supervisors on this machine; finished runs are kept."""
-
-    def say(line: str) -> None:
-        console.say(line, err=True)
-
     head = living_head(folder)
     if head is not None and alive(head) is None:
         raise AccelsweepError(
@@ -75,8 +71,8 @@ def end_old(folder: SweepFolder) -> None:
             f"kill -INT {head.pid} on {head.host}"
         )
     if head is not None:
-        end_holder(head, signal.SIGINT, say, patience_seconds=PATIENCE_SECONDS)
-    end_supervisors(folder, say)
+        end_holder(head, signal.SIGINT, warn, patience_seconds=PATIENCE_SECONDS)
+    end_supervisors(folder, warn)
 
 
 def _path(folder: SweepFolder) -> Path:

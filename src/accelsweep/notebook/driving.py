@@ -12,7 +12,8 @@ from markupsafe import escape
 
 from accelsweep.base.errors import EXIT_INTERRUPTED, InputError
 from accelsweep.commands import plan as planning
-from accelsweep.commands import run as running
+from accelsweep.commands.run import carried_out
+from accelsweep.commands.running.request import Request
 from accelsweep.notebook.opened import OpenedSweep
 from accelsweep.plan.table import PlanTable
 from accelsweep.state.folders import SweepFolder
@@ -101,7 +102,7 @@ def run(
     interrupt the kernel is Ctrl-C: finished runs are kept, and KeyboardInterrupt is raised. Raises InputError before
     anything is written, AccelsweepError if another command runs the sweep.
     """
-    request = running.Request(
+    request = Request(
         overrides=_listed(overrides),
         name=name,
         profile=profile,
@@ -113,7 +114,7 @@ def run(
         notify=tuple(notify),
     )
     with _no_usage_reports():
-        ended = running.carried_out(_home(home), request)
+        ended = carried_out(_home(home), request)
     if ended.code == EXIT_INTERRUPTED:
         raise KeyboardInterrupt
     return OpenedSweep([SweepFolder(_home(home), ended.sweep)])

@@ -19,11 +19,12 @@ from accelsweep.base.secrets import without_secrets
 from accelsweep.base.shipped import config_folders
 from accelsweep.core.cell import Cell
 from accelsweep.core.plans import Block, FoundBatch, Manifest, PlannedCell
-from accelsweep.core.settings import BlockSettings, Settings
+from accelsweep.core.settings import BlockSettings, Fleet, Settings
 from accelsweep.core.versions import VERSION, Tree, Version
 from accelsweep.plan import automatic, select
 from accelsweep.plan.blocks import earlier
 from accelsweep.plan.blocks.cut import Cutting, Design, design
+from accelsweep.plan.blocks.fleet import fleet_design
 from accelsweep.plan.blocks.paired import paired_design
 from accelsweep.plan.blocks.repeats import BlocksAsked, with_repeats
 from accelsweep.plan.blocks.resolution import FEWEST
@@ -72,6 +73,7 @@ def make_plan(
     trees: Sequence[Tree] = (),
     profile: str | None = None,
     batches: automatic.Batches | None = None,
+    fleet: Fleet | None = None,
 ) -> Plan:
     """Return the plan for Hydra overrides given in the working directory `home`; write nothing.
 
@@ -81,13 +83,13 @@ def make_plan(
     `until_decided` it is that of the next look, and `decided_at` are the settings that were decided before. `trees` are
     those of the versions that the sweep compares, the baseline first. `profile` is the one of Snakemake that the user
     gives, by default that of the earlier plan: advice repeats it. `batches` are those that searches have found for
-    `batch_size: auto`; the earlier plan's stay as they are. Raises InputError for anything that is wrong with the
-    input, and Unsearched where batches have to be searched first.
+    `batch_size: auto`; the earlier plan's stay as they are. `fleet` are the nodes that the sweep compares. Raises
+    InputError for anything that is wrong with the input, and Unsearched where batches have to be searched first.
     """
     if add_repeats < 0:
         raise InputError(f"--add-repeats {add_repeats}: repeats can only be added; `repeats=N` wants fewer")
     with _seldom_collected():
-        asked = BlocksAsked(add_repeats, decided, until_decided, decided_at, profile)
+        asked = BlocksAsked(add_repeats, decided, until_decided, decided_at, profile, fleet)
         return _made(home.resolve(), overrides, name, asked, tuple(trees), batches or {})
 
 
@@ -129,12 +131,13 @@ def _made(
     baseline, notes = choose_baseline(grid)
     if trees:  # each setting has a baseline of its own, and none of them stands in every block
         settings, notes = settings.model_copy(update={"block": once_each(settings.block)}), ()
-    blocks = blocks_of(folder.name, grid, settings, baseline, past.blocks)
+    blocks = _blocks(folder, grid, settings, baseline, past.blocks, asked.fleet)
     compared = tuple(tree.version for tree in trees)
     manifest = manifest_of(
         folder.name, past.revision + 1, overrides, grid, settings, baseline, blocks, sources, compared
     )
-    later = {"profile": _profile(asked.profile, past.manifest), "found_batches": tuple(kept.values())}
+    profile = _profile(asked.profile, past.manifest)
+    later = {"profile": profile, "found_batches": tuple(kept.values()), "fleet": asked.fleet}
     manifest = manifest.model_copy(update=later)
     if past.manifest and manifest.model_copy(update={"revision": past.manifest.revision}) == past.manifest:
         manifest = past.manifest
@@ -275,14 +278,33 @@ def once_each(block: BlockSettings) -> BlockSettings:
     return block.model_copy(update={"baseline_runs": 1})
 
 
+def _blocks(
+    folder: SweepFolder,
+    grid: CheckedGrid,
+    settings: Settings,
+    baseline: str | None,
+    existing: Sequence[Block],
+    fleet: Fleet | None,
+) -> Design:
+    """Return the blocks of a grid; those of a fleet go to its nodes, and what a node has measured is kept."""
+    if fleet is None or baseline is None:
+        return blocks_of(folder.name, grid, settings, baseline, existing)
+    measured = frozenset(block.name for block in existing if folder.done(block.name).is_file())
+    return fleet_design(_cutting(folder.name, grid, settings, baseline), fleet, existing, measured)
+
+
 def blocks_of(
     sweep: str, grid: CheckedGrid, settings: Settings, baseline: str | None, existing: Sequence[Block]
 ) -> Design:
     """Return the blocks of a grid: the `existing` ones that it still wants some runs of, and new ones."""
     if baseline is None:
         return Design((), ())
-    supported = {cell.name: cell for cell in grid.cells.values() if cell.unsupported is None}
-    task = Cutting(sweep, supported, baseline, settings, grid.site)
+    task = _cutting(sweep, grid, settings, baseline)
     if VERSION in grid.axes:
-        return paired_design(task, units(supported.values()), existing)
+        return paired_design(task, units(task.cells.values()), existing)
     return design(task, existing)
+
+
+def _cutting(sweep: str, grid: CheckedGrid, settings: Settings, baseline: str) -> Cutting:
+    supported = {cell.name: cell for cell in grid.cells.values() if cell.unsupported is None}
+    return Cutting(sweep, supported, baseline, settings, grid.site)

@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
-from accelsweep.core.claims import ReportSettings
+from accelsweep.core.claims.claims import ReportSettings
 from accelsweep.core.settings import Settings
 from accelsweep.plan.blocks import earlier
 from accelsweep.plan.make import Plan, Unsearched, blocks_of, manifest_of, once_each

@@ -33,10 +33,13 @@ def job_resources(needs: Resources, slurm: Slurm) -> dict[str, Value]:
     `runtime` is in minutes, `mem_mb` per node, `gpu` the sum over all nodes (or 0), and `gres` of one node. See
     `across_nodes` for more.
     """
-    extra = ["--exclusive" if slurm.exclusive else _ONE_AT_A_TIME, *_gpus_per_node(needs, slurm), slurm.extra or ""]
+    extra = ["--exclusive" if slurm.exclusive else _ONE_AT_A_TIME, *_gpus_per_node(needs, slurm)]
+    extra += [slurm.extra] if slurm.extra else []
+    # At the end: the plugin would take `rack-c ` within the options for its own `-c `.
+    extra += [f"--nodelist={needs.node}"] if needs.node else []
     summed = needs.gpus > 0 and slurm.gpu_request == "gpus"
     return {
-        "slurm_partition": _partition(needs, slurm),
+        "slurm_partition": partition_of(needs, slurm),
         "slurm_account": slurm.account,
         "qos": slurm.qos,
         "constraint": slurm.constraint,
@@ -79,13 +82,18 @@ def before_block(slurm: Slurm) -> str:
 
 def in_words(needs: Resources, slurm: Slurm) -> str:
     """Return one job's size for a reader: `1 node, 8 CPUs, 4 GPUs (h100), 64000 MB, 24 minutes, partition gpu`."""
-    parts = [_count(needs.nodes, "node"), f"{_count(needs.cpus, 'CPU')} per node"]
+    parts = [needs.node or _count(needs.nodes, "node"), f"{_count(needs.cpus, 'CPU')} per node"]
     if needs.gpus:
         parts.append(_count(needs.gpus, "GPU") + (f" ({needs.gpu_model})" if needs.gpu_model else ""))
     parts += [f"{needs.mem_mb} MB"] if needs.mem_mb else []
     parts += [f"at most {_count(needs.minutes, 'minute')}"] if needs.minutes else []
-    partition = _partition(needs, slurm)
+    partition = partition_of(needs, slurm)
     return ", ".join([*parts, f"partition {partition}" if partition else "the default partition"])
+
+
+def partition_of(needs: Resources, slurm: Slurm) -> str | None:
+    """Return the partition that takes such a job; None for the cluster's default."""
+    return slurm.partition if needs.gpus else slurm.cpu_partition or slurm.partition
 
 
 def _count(number: int, word: str) -> str:
@@ -112,7 +120,3 @@ def sbatch_options(needs: Resources, slurm: Slurm) -> str:
     }
     stated = [shlex.quote(f"{name}={value}") for name, value in options.items() if value is not None]
     return " ".join([*stated, str(asked["slurm_extra"])]).strip()
-
-
-def _partition(needs: Resources, slurm: Slurm) -> str | None:
-    return slurm.partition if needs.gpus else slurm.cpu_partition or slurm.partition

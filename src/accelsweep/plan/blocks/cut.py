@@ -266,8 +266,5 @@ def planned(block: Block, wanted: Sequence[Run], task: Cutting) -> PlannedBlock:
     names = {run.name for run in wanted}
     runs = [run for run in block.runs if run.name in names]
     each = list({run.cell: task.needs[run.cell] for run in runs}.values())
-    return PlannedBlock(
-        name=block.name,
-        runs=tuple(run.name for run in runs),
-        resources=together(each, len(runs), task.settings.limits),
-    )
+    resources = together(each, len(runs), task.settings.limits).model_copy(update={"node": block.resources.node})
+    return PlannedBlock(name=block.name, runs=tuple(run.name for run in runs), resources=resources)

@@ -1,115 +1,19 @@
-"""Claims that an experiment puts to the test: figures that others state, with their source.
-
-An experiment states them under `report.claims`. They steer the report only and change nothing that is measured.
-"""
+"""The claims of an experiment, under `report.claims`. They steer the report only and change nothing measured."""
 
 from __future__ import annotations
 
-import math
-import re
-from collections.abc import Iterator
-from enum import StrEnum
-from typing import Annotated, Any, NamedTuple
+from typing import Annotated, Any
 
 from pydantic import AfterValidator, Field, field_validator, model_validator
 
 from accelsweep.base.documents import Frozen
+from accelsweep.core.claims.expressions import factors
+from accelsweep.core.claims.verdicts import bounds
 from accelsweep.core.external import Quoted
 from accelsweep.core.outcome import Outcome
 
 Words = Annotated[str, Field(min_length=1)]
 Selection = Annotated[dict[str, Any], Field(min_length=1)]
-
-TOLERANCE = 0.1
-"""How far, relatively, a measured value may lie from a claimed one and still agree with it."""
-
-THRESHOLD = 0.02
-"""The share by which a value must exceed the bound of `more than`, or may miss that of `at least`."""
-
-_NUMBER = r"(\d+(?:\.\d*)?(?:e[+-]?\d+)?)"
-_BOUND = re.compile(rf"(at least|more than|at most|less than) {_NUMBER}")
-_RANGE = re.compile(rf"{_NUMBER} to {_NUMBER}")
-_FACTOR = re.compile(rf"\s*(?:([A-Za-z_][\w.]*)|{_NUMBER})\s*")
-
-
-class ClaimVerdict(StrEnum):
-    """Whether a measured value's interval agrees with a claim. A claim that cannot be tested is never dropped."""
-
-    agrees = "agrees"
-    more = "more than claimed"
-    less = "less than claimed"
-    undecided = "undecided"
-    disturbed = "disturbed"
-    measured = "measured, no figure claimed"
-    not_run = "not run"
-    not_testable = "not testable here"
-
-
-class Bounds(NamedTuple):
-    """The values that agree with a claim; None is no bound."""
-
-    lowest: float | None = None
-    highest: float | None = None
-
-
-class Factor(NamedTuple):
-    """One factor of an expression: the name of a metric or a number, and the exponent 1 or -1."""
-
-    of: str | float
-    exponent: int
-
-
-def factors(expression: str) -> tuple[Factor, ...]:
-    """Return the factors of `samples_per_second`, `window_samples / energy_joules`, `1e6 / samples_per_second`, ...
-
-    Raises ValueError for anything but metrics and positive numbers joined by `*` and `/`.
-    """
-    return tuple(_factors(expression))
-
-
-def _factors(expression: str) -> Iterator[Factor]:
-    exponent = 1
-    for part in re.split(r"([*/])", expression):
-        if part in ("*", "/"):
-            exponent = 1 if part == "*" else -1
-            continue
-        match = _FACTOR.fullmatch(part)
-        if match is None or (match[2] and not float(match[2])):
-            raise ValueError(f"{expression!r} is not understood; write metrics and numbers joined by * and /")
-        yield Factor(match[1] or float(match[2]), exponent)
-
-
-def bounds(claimed: float | str, tolerance: float | None = None) -> Bounds:
-    """Return the bounds for `13.76`, `5.3 to 6.7`, `at least 3`, `more than 1`, `at most 2`, `less than 1`.
-
-    A value and a range allow for `tolerance` (default `TOLERANCE`) on both sides. An inclusive bound (`at least`)
-    allows for it too (default `THRESHOLD`); an exclusive one (`more than`) must be exceeded by as much. Raises
-    ValueError for other words.
-    """
-    if isinstance(claimed, str) and (match := _BOUND.fullmatch(claimed.strip())):
-        words, bound, slack = match[1], float(match[2]), 1.0 + (tolerance or THRESHOLD)
-        outwards = {"at least": 1 / slack, "more than": slack, "at most": slack, "less than": 1 / slack}
-        value = bound * outwards[words]
-        return Bounds(lowest=value) if words in ("at least", "more than") else Bounds(highest=value)
-    match = _RANGE.fullmatch(claimed.strip()) if isinstance(claimed, str) else None
-    low, high = (float(match[1]), float(match[2])) if match else (float(claimed), float(claimed))
-    if not 0 < low <= high or not math.isfinite(high):
-        raise ValueError("must be more than 0, finite, and a range must begin with its lower end")
-    slack = 1.0 + (tolerance or TOLERANCE)
-    return Bounds(low / slack, high * slack)
-
-
-def decide(low: float | None, high: float | None, agreeing: Bounds) -> ClaimVerdict:
-    """Return the interval's verdict: wholly within the agreeing values, wholly above, wholly below, or undecided."""
-    if low is None or high is None:
-        return ClaimVerdict.undecided
-    if agreeing.highest is not None and low > agreeing.highest:
-        return ClaimVerdict.more
-    if agreeing.lowest is not None and high < agreeing.lowest:
-        return ClaimVerdict.less
-    above = agreeing.lowest is None or low >= agreeing.lowest
-    below = agreeing.highest is None or high <= agreeing.highest
-    return ClaimVerdict.agrees if above and below else ClaimVerdict.undecided
 
 
 def _claimed(value: float | str | None) -> float | str | None:

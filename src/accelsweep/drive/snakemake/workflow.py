@@ -19,8 +19,8 @@ from accelsweep.base.errors import AccelsweepError, InputError
 from accelsweep.core.plans import Manifest, PlannedBlock, Resources
 from accelsweep.core.settings import PILOT
 from accelsweep.drive.head import living_head
-from accelsweep.drive.profiles import check_executor
 from accelsweep.drive.ready import make_ready
+from accelsweep.drive.snakemake.profiles import check_executor
 from accelsweep.engines.engine import Engine, Value
 from accelsweep.engines.known import engine_of
 from accelsweep.engines.node import python
@@ -28,7 +28,7 @@ from accelsweep.engines.slurm.options import keep_restarts
 from accelsweep.plan.blocks.resources import held_gpus
 from accelsweep.state.folders import SweepFolder, existing_sweep, sweep_name_in
 
-_PACKAGE = Path(__file__).resolve().parents[1]
+_PACKAGE = Path(__file__).resolve().parents[2]
 
 GPUS_HELD = "gpus_held"
 """The resource of a job that `max_gpus` of the site bounds."""

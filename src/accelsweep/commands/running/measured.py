@@ -1,0 +1,68 @@
+"""A planned sweep measured by its head: the plan is written, and Snakemake driven through it and what it grows by."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from typing import TYPE_CHECKING
+
+from accelsweep.base.errors import EXIT_INTERRUPTED, EXIT_OK
+from accelsweep.commands.further.looks import plan_after_look
+from accelsweep.commands.further.pilot import plan_after_pilot
+from accelsweep.commands.plan import show_plan
+from accelsweep.commands.running.request import Request
+from accelsweep.drive.console import say, warn
+from accelsweep.drive.fork_server import fork_server
+from accelsweep.drive.head import held
+from accelsweep.drive.jobs.settle import settle_old_jobs
+from accelsweep.drive.notices import Notices
+from accelsweep.drive.progress import SweepProgress
+from accelsweep.drive.ready import make_ready
+from accelsweep.drive.snakemake.driving import Driving
+from accelsweep.drive.standing import forget_altered_report, note_standing, stands
+from accelsweep.drive.temporary import own_temporary_folder
+from accelsweep.engines.known import engine_of
+from accelsweep.state.folders import SweepFolder
+
+if TYPE_CHECKING:
+    from accelsweep.plan.make import Plan
+
+
+def measured(folder: SweepFolder, request: Request, plan: Plan, budget_seconds: float | None, notices: Notices) -> int:
+    """Run Snakemake until every planned run was tried; return its exit code."""
+    from accelsweep.plan.make import write_plan
+
+    home, site = folder.home, plan.manifest.site
+    with held(folder, cancel_old=request.cancel_old) as head, own_temporary_folder(folder, site):
+        deadline = None if budget_seconds is None else time.monotonic() + budget_seconds
+
+        def watch(progress: SweepProgress) -> None:
+            head.beat()
+            notices.look(progress)
+
+        driving = Driving(folder, request.profile, request.jobs, request.tracking_uri, deadline, watch)
+        if engine := engine_of(site):
+            settle_old_jobs(folder, engine, say, cancel=request.cancel_old, beat=head.beat)
+        write_plan(home, plan)  # only now: the plan of a sweep that is being run belongs to its head
+        make_ready(folder, warn)
+        forget_altered_report(folder)
+        whole = stands(folder, request.tracking_uri)
+        with contextlib.nullcontext() if whole else fork_server(folder, plan):
+            code = EXIT_OK if whole else driving.drive(plan)
+            while further := _further(folder, request, plan, code, deadline):
+                plan = further
+                show_plan(home, plan)
+                write_plan(home, plan)
+                code = driving.drive(plan)
+    if code == EXIT_OK:
+        note_standing(folder)
+    return code
+
+
+def _further(folder: SweepFolder, request: Request, plan: Plan, code: int, deadline: float | None) -> Plan | None:
+    """Return the plan with the blocks that `repeats: auto` adds; None after an interruption or a spent budget."""
+    if code == EXIT_INTERRUPTED or folder.stop.exists():
+        return None
+    left = None if deadline is None else deadline - time.monotonic()
+    after = plan_after_look if request.until_decided else plan_after_pilot
+    return after(folder.home, plan, request.overrides, request.name, left)

@@ -1,0 +1,69 @@
+"""What the user asks of `run` or `ab`, and how that ended."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from dataclasses import dataclass
+
+from accelsweep.base.errors import InputError
+from accelsweep.base.secrets import masked
+from accelsweep.core.settings import Fleet
+from accelsweep.drive.delivery import Target
+
+
+@dataclass(frozen=True)
+class Request:
+    """The user's arguments of `run`, or of `ab`, which `compares` `versions` or the environments of `pythons`.
+
+    Those of `fleet` have a `fleet`.
+    """
+
+    overrides: tuple[str, ...]
+    versions: tuple[str, ...] = ()
+    pythons: tuple[str, ...] = ()
+    compares: bool = False
+    fleet: Fleet | None = None
+    until_decided: bool = False
+    name: str | None = None
+    profile: str = "local"
+    jobs: int | None = None
+    add_repeats: int = 0
+    time_budget: str | None = None
+    tracking_uri: str | None = None
+    cancel_old: bool = False
+    notify: tuple[str, ...] = ()
+
+    def again(self) -> str:
+        """Return the command that continues this sweep; added repeats are in the plan already.
+
+        The addresses of notices and of the store are cut where they hold secrets.
+        """
+        store = None if self.tracking_uri is None else masked(self.tracking_uri)
+        options = {"--name": self.name, "--jobs": self.jobs, "--tracking-uri": store}
+        options |= {"--profile": self.profile if self.profile != "local" else None}
+        given = [part for option, value in options.items() if value is not None for part in (option, str(value))]
+        given += ["--until-decided"] if self.until_decided else []
+        given += [part for address in self.notify for part in ("--notify", Target(address).shown)]
+        environments = [part for path in self.pythons for part in ("--python", path)]
+        command = ["ab", *self.versions, *environments] if self.compares else ["fleet"] if self.fleet else ["run"]
+        given += self.fleet.words if self.fleet else []
+        return shlex.join(["accelsweep", *command, *self.overrides, *given])
+
+
+@dataclass(frozen=True)
+class Ended:
+    """How `run` ended: the sweep's name, and 0 if every planned run is settled, 1 if not, 130 if interrupted."""
+
+    sweep: str
+    code: int
+
+
+def seconds_of(budget: str | None) -> float | None:
+    """Return the seconds in `90s`, `30m`, `2h` or a bare number of seconds; None for None."""
+    if budget is None:
+        return None
+    match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([smh]?)", budget.strip())
+    if match is None:
+        raise InputError(f"--time-budget {budget!r} is not a time: write 90s, 30m or 2h")
+    return float(match[1]) * {"": 1, "s": 1, "m": 60, "h": 3600}[match[2]]

@@ -1,0 +1,79 @@
+"""Snakemake driven to its end: watched, with a publisher beside it, and started anew where Slurm forgot its jobs."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from accelsweep.base.errors import EXIT_INTERRUPTED
+from accelsweep.drive import publisher
+from accelsweep.drive.console import say, warn
+from accelsweep.drive.jobs.queue import Queue
+from accelsweep.drive.progress import SweepProgress
+from accelsweep.drive.snakemake.child import options_for, start_snakemake
+from accelsweep.engines.known import engine_of
+from accelsweep.state.folders import SweepFolder
+
+if TYPE_CHECKING:
+    from accelsweep.plan.make import Plan
+
+_POLL_SECONDS = 0.5
+
+
+@dataclass
+class Driving:
+    """What the Snakemakes of one head share: they run one after the other, where a plan grows.
+
+    `watch` is called twice a second. No run begins after `deadline`, on the monotonic clock.
+    """
+
+    folder: SweepFolder
+    profile: str
+    jobs: int | None
+    tracking_uri: str | None
+    deadline: float | None
+    watch: Callable[[SweepProgress], None]
+
+    def drive(self, plan: Plan) -> int:
+        """Run Snakemake until every run of the plan, which is written, was tried; return its exit code."""
+        queue = Queue(self.folder, engine_of(plan.manifest.site), say, plan.manifest.settings.limits.queue_minutes)
+        options = options_for(plan, self.profile, self.jobs)
+        code = self._follow(options, queue)
+        return self._follow(options, queue.anew()) if queue.forgotten else code
+
+    def _follow(self, options: Sequence[str], queue: Queue) -> int:
+        """Run Snakemake and the publisher to their ends; Snakemake is ended where it waits for forgotten jobs."""
+        progress, deadline = SweepProgress.begin(self.folder), self.deadline
+        with (
+            publisher.follow(self.folder, self.tracking_uri) as following,
+            start_snakemake(self.folder, options) as snakemake,
+        ):
+            try:
+                with progress.shown():
+                    while snakemake.running():
+                        progress.update()
+                        self.watch(progress)
+                        queue.update()
+                        if queue.forgotten:
+                            say("Slurm has forgotten the jobs that Snakemake waits for (MinJobAge): starting it again")
+                            snakemake.interrupt()
+                        deadline = self._stop_at(deadline)
+                        time.sleep(_POLL_SECONDS)
+                    progress.update()
+                    self.watch(progress)
+            except KeyboardInterrupt:
+                warn("\nstopping: ending the current run, keeping the finished ones ...")
+                snakemake.interrupt()
+                following.finish()
+                return EXIT_INTERRUPTED
+            publisher.finish(following, self.folder, self.tracking_uri, warn)
+        return snakemake.code
+
+    def _stop_at(self, deadline: float | None) -> float | None:
+        if deadline is None or time.monotonic() < deadline:
+            return deadline
+        self.folder.stop.touch()
+        say("the time budget is spent: no further run is started")
+        return None
