@@ -30,7 +30,7 @@ def cluster(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(
         nodes, "ask", lambda *command: listing if command[0] == "sinfo" else command[-1].replace(",", "\n")
     )
-    monkeypatch.setattr(fleets, "refuse_without_slurm", lambda _site: None)
+    monkeypatch.setattr(fleets, "refuse_without", lambda _engine, _site: None)
 
 
 @pytest.mark.usefixtures("cluster")

@@ -23,7 +23,7 @@ from accelsweep.drive.answers.state import (
 from accelsweep.drive.console import duration, say
 from accelsweep.drive.devices import devices_of
 from accelsweep.drive.head import living_head
-from accelsweep.drive.jobs.settle import jobs
+from accelsweep.drive.jobs.settle import jobs_of
 from accelsweep.engines.engine import Engine, Job
 from accelsweep.engines.known import engine_of
 from accelsweep.state.folders import SweepFolder, existing_sweep, known_sweeps
@@ -105,7 +105,7 @@ def _outdated(findings: Findings, manifest: Manifest, state: Status) -> bool:
 
 def _jobs(folder: SweepFolder, engine: Engine) -> tuple[tuple[JobInQueue, ...] | None, str | None]:
     try:
-        return tuple(map(JobInQueue.model_validate, jobs(folder, engine))), None
+        return tuple(map(JobInQueue.model_validate, jobs_of(folder, engine))), None
     except AccelsweepError as error:
         return None, str(error)
 

@@ -16,7 +16,7 @@ from accelsweep.state.folders import SweepFolder
 _LOOK_SECONDS = 5.0
 
 
-def jobs(folder: SweepFolder, engine: Engine) -> list[Job]:
+def jobs_of(folder: SweepFolder, engine: Engine) -> list[Job]:
     """Return the sweep's jobs that wait or run. Raises AccelsweepError if the engine does not answer."""
     return engine.jobs(folder.home, block_names(folder))
 
@@ -41,7 +41,7 @@ def settle_old_jobs(
     if not block_names(folder):
         return
     told: set[str] = set()
-    while old := jobs(folder, engine):
+    while old := jobs_of(folder, engine):
         for job in old:
             if job.number not in told:
                 say(f"left by an earlier head: {job}; " + ("cancelling it" if cancel else "waiting for it"))

@@ -66,6 +66,7 @@ class Driving:
             except KeyboardInterrupt:
                 warn("\nstopping: ending the current run, keeping the finished ones ...")
                 snakemake.interrupt()
+                queue.cancel_left()
                 following.finish()
                 return EXIT_INTERRUPTED
             publisher.finish(following, self.folder, self.tracking_uri, warn)
