@@ -166,7 +166,7 @@ def fleet(
 ) -> None:
     """Measure the same settings on each node of a cluster, and find nodes that are slower, hotter or throttled."""
     from accelsweep.commands.cluster.fleet import measure_fleet, preview_fleet
-    from accelsweep.commands.run import Request
+    from accelsweep.commands.running.request import Request
     from accelsweep.core.settings import TOLERANCE, Fleet
 
     request = Request(

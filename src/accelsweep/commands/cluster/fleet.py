@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from accelsweep.base.errors import EXIT_INTERRUPTED, EXIT_REGRESSION, InputError
-from accelsweep.commands.run import Request, carried_out
+from accelsweep.commands.run import carried_out
+from accelsweep.commands.running.request import Request
 from accelsweep.core.findings.findings import Findings
 from accelsweep.core.plans import Manifest
 from accelsweep.drive.console import say

@@ -6,7 +6,6 @@ after a while, may be fine: Snakemake then looks at what it left.
 
 from __future__ import annotations
 
-import signal
 import sys
 import time
 from pathlib import Path
@@ -55,5 +54,4 @@ def _without_account(log: Path) -> str:
 
 
 if __name__ == "__main__":
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the head, which needs an answer
     sys.stdout.write(f"{state(sys.argv[1], Path.cwd())}\n")
