@@ -10,7 +10,7 @@ import pytest
 from accelsweep.base.errors import InputError
 from accelsweep.commands.cluster import fleet as fleets
 from accelsweep.commands.cluster.fleet import preview_fleet
-from accelsweep.commands.run import Request
+from accelsweep.commands.running.request import Request
 from accelsweep.core.settings import Fleet
 from accelsweep.engines.slurm import nodes
 

@@ -25,7 +25,8 @@ from accelsweep.state.folders import SweepFolder
 
 if TYPE_CHECKING:
     from accelsweep.plan.automatic import Batches
-    from accelsweep.plan.make import Plan, Unsearched
+    from accelsweep.plan.make import Plan
+    from accelsweep.plan.searched import Unsearched
 
 
 def run(home: Path, request: Request) -> int:
