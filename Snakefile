@@ -28,7 +28,7 @@ rule all:
 
 # Data is prepared where there is a network, before any job starts.
 onstart:
-    SWEEP.check_executor(local=workflow.local_exec)
+    SWEEP.check_executor(workflow)
     shell("{sys.executable:q} -m accelsweep.supervise --prepare {SWEEP.root:q}")
 
 

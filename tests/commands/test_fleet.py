@@ -12,7 +12,7 @@ from accelsweep.commands.cluster import fleet as fleets
 from accelsweep.commands.cluster.fleet import preview_fleet
 from accelsweep.commands.running.request import Request
 from accelsweep.core.settings import Fleet
-from accelsweep.drive.slurm import nodes
+from accelsweep.engines.slurm import nodes
 
 CLUSTER = ("experiment=quickstart", "site=slurm_example", "accelerator=cpu", "devices=1", "precision=32-true")
 
@@ -30,7 +30,7 @@ def cluster(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(
         nodes, "ask", lambda *command: listing if command[0] == "sinfo" else command[-1].replace(",", "\n")
     )
-    monkeypatch.setattr(fleets, "refuse_without_slurm", lambda _site: None)
+    monkeypatch.setattr(fleets, "refuse_without", lambda _engine, _site: None)
 
 
 @pytest.mark.usefixtures("cluster")

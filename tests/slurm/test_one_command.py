@@ -72,16 +72,6 @@ def test_one_command_measures_on_three_kinds_of_node_and_tells_them_apart(home):
     assert "cpu:a100" in listed
 
 
-@pytest.mark.long  # drive/test_slurm_failures.py reads such words; only here Slurm says them
-def test_a_job_that_slurm_refuses_is_told_in_its_words_in_the_last_line_the_list_and_the_report(home):
-    output = home.finished(home.start("site.slurm.partition=nonesuch"), code=1)
-    words = "Slurm refused its job (invalid partition specified: nonesuch; "
-    assert output.splitlines()[-1].startswith(f"not_run: 2 runs: {words}")
-    assert words in home.say("runs", "tiny")
-    assert words in (home.folder.report / "index.html").read_text()
-    assert "[2/2]" in home.run()  # the right partition, the same sweep
-
-
 CONTAINER = """\
 #!/bin/sh
 # stands for `apptainer exec --nv IMAGE`: something of another's making that starts what comes after its own arguments

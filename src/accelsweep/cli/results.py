@@ -28,7 +28,7 @@ def status(
     name: AnySweep = None,
     as_json: AsJson = False,
 ) -> None:
-    """Show planned, running and finished runs, results and reports; on a cluster, the jobs in Slurm's queue too."""
+    """Show planned, running and finished runs, results and reports; on a cluster, the jobs in its queue too."""
     from accelsweep.commands.status import print_status
 
     raise typer.Exit(print_status(Path.cwd(), name, as_json=as_json))

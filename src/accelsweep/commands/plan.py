@@ -13,6 +13,7 @@ from accelsweep.commands.first.batches import planned_after_searches, tell_of_se
 from accelsweep.core.cell import shared_devices
 from accelsweep.drive.console import Listing, rough, say, show, warn
 from accelsweep.drive.snakemake.profiles import check_profile, find_profile
+from accelsweep.engines.known import engine_of
 from accelsweep.state.folders import SweepFolder
 
 if TYPE_CHECKING:
@@ -104,14 +105,13 @@ def _others_now(manifest: Manifest) -> list[str]:
 
 def _jobs(manifest: Manifest) -> list[str]:
     """Return the number and the size of a plan's jobs on a cluster."""
-    from accelsweep.plan.blocks.slurm import in_words, sbatch_options
-
-    if manifest.site.scheduler != "slurm":
+    engine = engine_of(manifest.site)
+    if engine is None:
         return []
-    asked = ((block.resources, manifest.site.of_kind(block.resources.node_kind).slurm) for block in manifest.blocks)
-    sizes = Counter((in_words(needs, slurm), sbatch_options(needs, slurm)) for needs, slurm in asked)
-    lines = [f"Slurm: {count} x {size}\n       sbatch {options}" for (size, options), count in sizes.items()]
-    more = [f"Slurm: {len(lines) - _MOST_JOBS} more such lines"] if len(lines) > _MOST_JOBS else []
+    needs = [block.resources for block in manifest.blocks]
+    sizes = Counter((engine.in_words(each), engine.command(each)) for each in needs)
+    lines = [f"{engine.name}: {count} x {size}\n       {command}" for (size, command), count in sizes.items()]
+    more = [f"{engine.name}: {len(lines) - _MOST_JOBS} more such lines"] if len(lines) > _MOST_JOBS else []
     return [*lines[:_MOST_JOBS], *more]
 
 

@@ -17,9 +17,10 @@ from accelsweep.drive.console import say, warn
 from accelsweep.drive.delivery import Target
 from accelsweep.drive.notices import Notices
 from accelsweep.drive.results import print_results
-from accelsweep.drive.slurm.ask import refuse_without_slurm
 from accelsweep.drive.snakemake.last_word import why_snakemake_ended
 from accelsweep.drive.snakemake.profiles import check_profile, find_profile
+from accelsweep.engines.ask import refuse_without
+from accelsweep.engines.known import engine_of
 from accelsweep.state.folders import SweepFolder
 
 if TYPE_CHECKING:
@@ -68,8 +69,8 @@ def _refuse_misfits(request: Request, plan: Plan) -> None:
     """Raise an error where the site cannot be driven with the profile that was given, or not from here."""
     site = plan.manifest.site
     check_profile(find_profile(request.profile), site)
-    if site.scheduler == "slurm":
-        refuse_without_slurm(site.name)
+    if engine := engine_of(site):
+        refuse_without(engine, site.name)
 
 
 def _searched(home: Path, request: Request, wanted: Unsearched, first: Plan, budget_seconds: float | None) -> int:

@@ -218,7 +218,7 @@ class Manifest(Document):
     @property
     def submitted_with(self) -> list[str]:
         """The words that name the profile, in a command that makes this sweep go on."""
-        profile = self.profile or ("slurm" if self.site.scheduler == "slurm" else None)
+        profile = self.profile or (self.site.scheduler if self.site.scheduler != "local" else None)
         return ["--profile", profile] if profile else []
 
     def wanted_runs(self) -> list[str]:

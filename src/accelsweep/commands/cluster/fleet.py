@@ -14,7 +14,8 @@ from accelsweep.commands.running.request import Request
 from accelsweep.core.findings.findings import Findings
 from accelsweep.core.plans import Manifest
 from accelsweep.drive.console import say
-from accelsweep.drive.slurm.ask import refuse_without_slurm
+from accelsweep.engines.ask import refuse_without
+from accelsweep.engines.slurm.engine import SlurmEngine
 from accelsweep.state.folders import SweepFolder
 
 if TYPE_CHECKING:
@@ -62,7 +63,7 @@ def _with_nodes(home: Path, request: Request) -> Request:
 
     The sweep is planned without nodes first, because its jobs decide which nodes can take them.
     """
-    from accelsweep.drive.slurm.nodes import chosen_nodes
+    from accelsweep.engines.slurm.nodes import chosen_nodes
     from accelsweep.plan.make import make_plan
     from accelsweep.plan.versioned import usual_name
 
@@ -77,7 +78,7 @@ def _with_nodes(home: Path, request: Request) -> Request:
             f"a fleet is several machines, and site={site.name} is this one: name the site of a cluster "
             "(site=NAME; `accelsweep site NAME --from-slurm` drafts its file)"
         )
-    refuse_without_slurm(site.name)
+    refuse_without(SlurmEngine(site), site.name)
     if not manifest.blocks:
         raise InputError(f"no setting can run at site={site.name}, so no node can be compared; see `accelsweep plan`")
     needs = manifest.blocks[0].resources.model_copy(update={"node": None})

@@ -10,7 +10,7 @@ from tiny_supervisor import Supervised
 
 from accelsweep.core.outcome import Outcome
 from accelsweep.state.attempts import Started
-from accelsweep.supervise.slurm_job import lack_of_memory
+from accelsweep.supervise.job_end import lack_of_memory
 
 SEEN = "slurmstepd-gpu1: error: StepId=12.0 exceeded memory limit (4158427136 > 2097152000), being killed"
 
@@ -24,9 +24,15 @@ def job_log(path: Path, line: str) -> str:
     return str(path)
 
 
+def told(*logs: str | None) -> str | None:
+    """Return the line that the jobs with these logs tell of their lack of memory."""
+    found = lack_of_memory(logs)
+    return found.text if found else None
+
+
 @pytest.mark.parametrize("line", [SEEN, "slurmstepd: error: Exceeded job memory limit"])
 def test_slurms_words_for_a_job_that_was_ended_for_its_memory_are_enough(tmp_path: Path, line: str) -> None:
-    assert lack_of_memory([job_log(tmp_path / "7.log", line)]) == line
+    assert told(job_log(tmp_path / "7.log", line)) == line
 
 
 @pytest.mark.parametrize(
@@ -41,23 +47,23 @@ def test_words_for_a_process_that_was_killed_count_where_two_jobs_have_them(tmp_
     """A job says them at its end, whichever of its runs it was, and why ever it ended."""
     first, second = (job_log(tmp_path / name, line) for name in ("7.log", "8.log"))
     preempted = job_log(tmp_path / "9.log", "slurmstepd: error: *** JOB 9 ON gpu1 CANCELLED DUE TO PREEMPTION ***")
-    assert lack_of_memory([first]) is None
-    assert lack_of_memory([first, second]) == line
-    assert lack_of_memory([first, preempted]) is None
-    assert lack_of_memory([first, first]) is None, "one job that was requeued"
+    assert told(first) is None
+    assert told(first, second) == line
+    assert told(first, preempted) is None
+    assert told(first, first) is None, "one job that was requeued"
 
 
 def test_having_been_at_the_limit_is_no_end(tmp_path: Path) -> None:
     line = "slurmstepd: error: Exceeded step memory limit at some point."
-    assert lack_of_memory([job_log(tmp_path / name, line) for name in ("7.log", "8.log")]) is None
+    assert told(*(job_log(tmp_path / name, line) for name in ("7.log", "8.log"))) is None
 
 
 def test_what_a_run_prints_is_not_slurms_word(tmp_path: Path) -> None:
     log = job_log(tmp_path / "7.log", "my program exceeded memory limit")
-    assert lack_of_memory([log, log]) is None
-    assert lack_of_memory([str(tmp_path / "none.log")]) is None
-    assert lack_of_memory([None]) is None
-    assert lack_of_memory([]) is None
+    assert told(log, log) is None
+    assert told(str(tmp_path / "none.log")) is None
+    assert told(None) is None
+    assert told() is None
 
 
 def fall(supervised: Supervised, attempt: int, line: str) -> None:

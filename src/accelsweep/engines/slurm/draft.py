@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from accelsweep.base.errors import AccelsweepError
-from accelsweep.drive.slurm.ask import ask
+from accelsweep.engines.ask import ask
 
 _FORMAT = "%P|%D|%c|%m|%G|%l|%f|%a|%N"
 """sinfo: partition, nodes, CPUs and MB of a node, generic resources, time limit, features, up or down, names."""

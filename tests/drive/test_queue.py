@@ -6,11 +6,15 @@ import pytest
 from hand_clock import FakeClock
 
 from accelsweep.core.plans import Manifest
-from accelsweep.drive.slurm.queue import Queue, Row
+from accelsweep.core.settings import Site
+from accelsweep.drive.jobs.queue import Queue
+from accelsweep.engines.engine import Job
+from accelsweep.engines.slurm.engine import SlurmEngine
 from accelsweep.state.folders import SweepFolder
 from accelsweep.state.halts import why_not_run
 
 BLOCK = "b0123456789ab"
+SLURM = SlurmEngine(Site(name="box", scheduler="slurm"))
 
 
 @pytest.fixture
@@ -25,25 +29,25 @@ def said() -> list[str]:
 
 @pytest.fixture
 def queue(example_sweep: SweepFolder, said: list[str], clock: FakeClock) -> Queue:
-    return Queue(example_sweep, said.append, 30.0, clock)
+    return Queue(example_sweep, SLURM, said.append, 30.0, clock)
 
 
-def pending(number: str, reason: str, block: str = BLOCK) -> Row:
-    return Row(number, "PENDING", reason, f"rule_block_wildcards_example_{block}")
+def pending(number: str, reason: str, block: str = BLOCK) -> Job:
+    return Job(number, block, "PENDING", reason, nodes="", elapsed="0:00")
 
 
 def test_jobs_that_slurm_leaves_standing_are_set_going_again(queue: Queue) -> None:
-    rows = [Row("3", "PREEMPTED", "None", ""), Row("4", "NODE_FAIL", "NodeDown", "")]
+    rows = [Job("3", "", "PREEMPTED", "None", "", ""), Job("4", "", "NODE_FAIL", "NodeDown", "", "")]
     rows += [pending("5", "launch failed requeued held"), pending("6", "Priority")]
-    commands = [command for command, _ in queue.remedies(rows)]
+    commands = [command for command, _ in queue.remedies(SLURM, rows)]
     assert commands == [("scontrol", "requeue", "3"), ("scontrol", "requeue", "4"), ("scontrol", "release", "5")]
 
 
 def test_a_job_that_no_node_can_start_is_given_up(queue: Queue) -> None:
     held = [pending("5", "launch failure limit exceeded requeued held")]
-    commands = [command for _ in range(4) for command, _ in queue.remedies(held)]
+    commands = [command for _ in range(4) for command, _ in queue.remedies(SLURM, held)]
     assert commands == [("scontrol", "release", "5")] * 3 + [("scancel", "5")]
-    assert list(queue.remedies([pending("5", "JobHeldUser")])) == [], "somebody's wish"
+    assert list(queue.remedies(SLURM, [pending("5", "JobHeldUser")])) == [], "somebody's wish"
 
 
 def test_a_job_that_waits_longer_than_its_limit_is_left_out_and_so_is_the_copy_that_snakemake_submits(
@@ -51,35 +55,35 @@ def test_a_job_that_waits_longer_than_its_limit_is_left_out_and_so_is_the_copy_t
 ) -> None:
     block = Manifest.read(example_sweep.manifest).blocks[0].name
     first, other = pending("7", "Resources", block), pending("8", "Priority", "bffffffffffff")
-    assert list(queue.left_out([first])) == []
+    assert list(queue.left_out(SLURM, [first])) == []
     clock.advance(29 * 60)
-    assert list(queue.left_out([first, other])) == []
+    assert list(queue.left_out(SLURM, [first, other])) == []
     clock.advance(2 * 60)
-    assert [command for command, _ in queue.left_out([first, other])] == [("scancel", "7")]
+    assert [command for command, _ in queue.left_out(SLURM, [first, other])] == [("scancel", "7")]
     assert why_not_run(example_sweep, block) == (
         "its job waited for more than limits.queue_minutes (30) in Slurm's queue, which says: Resources"
     )
-    assert [command for command, _ in queue.left_out([pending("9", "Priority", block)])] == [("scancel", "9")]
+    assert [command for command, _ in queue.left_out(SLURM, [pending("9", "Priority", block)])] == [("scancel", "9")]
 
 
 def test_without_a_limit_a_job_waits(queue: Queue, clock: FakeClock) -> None:
     queue.minutes = None
-    assert list(queue.left_out([pending("7", "Resources")])) == []
+    assert list(queue.left_out(SLURM, [pending("7", "Resources")])) == []
     clock.advance(1e6)
-    assert list(queue.left_out([pending("7", "Resources")])) == []
+    assert list(queue.left_out(SLURM, [pending("7", "Resources")])) == []
 
 
 @pytest.mark.parametrize("reason", ["PartitionTimeLimit", "AssocMaxNodePerJobLimit", "QOSNotAllowed", "InvalidAccount"])
 def test_a_reason_that_no_waiting_ends_is_told_once(queue: Queue, said: list[str], reason: str) -> None:
     for _ in range(2):
-        queue.tell_of_waiting([pending("7", reason), pending("8", "Priority")])
+        queue.tell_of_waiting(SLURM, [pending("7", reason), pending("8", "Priority")])
     assert len(said) == 2
     assert said[1].startswith(f"no waiting ends {reason}: press Ctrl-C")
 
 
 @pytest.mark.parametrize("reason", ["Priority", "Resources", "QOSMaxJobsPerUserLimit", "AssocGrpGRES"])
 def test_of_what_waiting_ends_only_the_reason_is_told(queue: Queue, said: list[str], reason: str) -> None:
-    queue.tell_of_waiting([pending("7", reason)])
+    queue.tell_of_waiting(SLURM, [pending("7", reason)])
     assert said == [f"jobs wait in Slurm's queue: 1 x {reason}"]
 
 
@@ -93,7 +97,7 @@ def test_jobs_that_slurm_knows_nothing_of_for_a_minute_are_forgotten(queue: Queu
     assert not queue.forgotten
     clock.advance(2)
     assert queue.forgotten
-    queue.look_for_forgotten(SUBMITTED, [Row("5", "COMPLETED", "None", "")])
+    queue.look_for_forgotten(SUBMITTED, [Job("5", BLOCK, "COMPLETED", "None", "", "")])
     assert not queue.forgotten
 
 
@@ -106,9 +110,9 @@ def test_before_the_first_and_after_the_last_job_nothing_is_forgotten(queue: Que
 
 def test_another_snakemake_has_the_same_blocks_left_out_and_has_forgotten_none(queue: Queue, clock: FakeClock) -> None:
     queue.look_for_forgotten(SUBMITTED, [])
-    list(queue.left_out([pending("7", "Resources")]))
+    list(queue.left_out(SLURM, [pending("7", "Resources")]))
     clock.advance(31 * 60)
-    assert list(queue.left_out([pending("7", "Resources")]))
+    assert list(queue.left_out(SLURM, [pending("7", "Resources")]))
     again = queue.anew()
     assert not again.forgotten
-    assert list(again.left_out([pending("8", "Priority")]))
+    assert list(again.left_out(SLURM, [pending("8", "Priority")]))

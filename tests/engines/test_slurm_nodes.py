@@ -7,8 +7,8 @@ import pytest
 from accelsweep.base.errors import AccelsweepError, InputError
 from accelsweep.core.plans import Resources
 from accelsweep.core.settings import Slurm
-from accelsweep.drive.slurm import nodes
-from accelsweep.drive.slurm.nodes import chosen_nodes
+from accelsweep.engines.slurm import nodes
+from accelsweep.engines.slurm.nodes import chosen_nodes
 
 SINFO = """\
 gpu1|gpu*|up|idle|none

@@ -1,4 +1,4 @@
-"""Slurm's commands, and words for a machine that has none."""
+"""Commands of an engine, and words for a machine that has none."""
 
 from __future__ import annotations
 
@@ -6,23 +6,27 @@ import shutil
 import subprocess
 
 from accelsweep.base.errors import AccelsweepError, InputError
+from accelsweep.engines.engine import Engine
 
-NEEDED = ("sbatch", "squeue", "scancel", "scontrol")
 _PATIENCE_SECONDS = 60.0
 
 
-def refuse_without_slurm(site: str) -> None:
-    """Raise InputError where a command of Slurm that a sweep needs is missing."""
-    missing = [name for name in NEEDED if shutil.which(name) is None]
-    if missing:
+def missing_programs(engine: Engine) -> list[str]:
+    """Return the commands of this engine that a sweep needs and that this machine lacks."""
+    return [name for name in engine.programs if shutil.which(name) is None]
+
+
+def refuse_without(engine: Engine, site: str) -> None:
+    """Raise InputError where a command that a sweep at this site needs is missing."""
+    if missing := missing_programs(engine):
         raise InputError(
-            f"the site '{site}' submits to Slurm, and this machine has no {missing[0]}: "
+            f"the site '{site}' submits to {engine.name}, and this machine has no {missing[0]}: "
             "run this on a login node of the cluster, or choose site=local"
         )
 
 
 def ask(*command: str) -> str:
-    """Return what a command of Slurm prints. Raises AccelsweepError where it fails, is missing, or does not answer."""
+    """Return what an engine's command prints. Raises AccelsweepError where it fails, is missing, or does not answer."""
     try:
         answer = subprocess.run(command, capture_output=True, text=True, check=False, timeout=_PATIENCE_SECONDS)
     except FileNotFoundError:

@@ -10,7 +10,7 @@ import yaml
 from accelsweep.base.errors import InputError
 from accelsweep.commands.site import write_draft
 from accelsweep.core.settings import Site
-from accelsweep.drive.slurm import draft as drafting
+from accelsweep.engines.slurm import draft as drafting
 from accelsweep.plan.make import make_plan
 
 SINFO = """\

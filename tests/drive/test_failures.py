@@ -7,9 +7,13 @@ from pathlib import Path
 import pytest
 
 from accelsweep.core.plans import Manifest
-from accelsweep.drive.slurm.failures import failures, note_failed_jobs
+from accelsweep.core.settings import Site
+from accelsweep.drive.jobs.failures import failures, note_failed_jobs
+from accelsweep.engines.slurm.engine import SlurmEngine
 from accelsweep.state.folders import SweepFolder
 from accelsweep.state.halts import Halt, reasons_not_run, why_not_run
+
+SLURM = SlurmEngine(Site(name="box", scheduler="slurm"))
 
 ERROR = """\
 [Sun Nov 22 14:14:05 2026]
@@ -73,7 +77,7 @@ def logged(folder: SweepFolder, block: str, message: str, job_log: Path | None =
 def test_a_refused_job_is_told_in_slurms_words(
     example_sweep: SweepFolder, block: str, message: str, words: str
 ) -> None:
-    note_failed_jobs(example_sweep, logged(example_sweep, block, message))
+    note_failed_jobs(example_sweep, SLURM, logged(example_sweep, block, message))
     assert why_not_run(example_sweep, block) == (f"Slurm refused its job ({words}); change what the site file asks for")
 
 
@@ -84,7 +88,7 @@ def test_a_job_that_fails_before_its_supervisor_begins_is_told_in_the_shells_wor
     job_log.write_text("srun: error: gpu1: task 0: Exited with exit code 1\n")
     log = logged(example_sweep, block, ENDED.format(state="FAILED"), job_log)
     example_sweep.log(block).write_text("an earlier line\nbash: line 1: module: command not found\n\n")
-    note_failed_jobs(example_sweep, log)
+    note_failed_jobs(example_sweep, SLURM, log)
     assert why_not_run(example_sweep, block) == (
         "its job 113 ended as FAILED (bash: line 1: module: command not found); "
         f"{example_sweep.log(block).relative_to(example_sweep.home)} has more"
@@ -98,10 +102,10 @@ def test_words_of_slurm_itself_count_more_than_those_of_a_supervisor(
     job_log = tmp_path / "113.log"
     log = logged(example_sweep, block, ENDED.format(state="TIMEOUT"), job_log)
     job_log.write_text("all is well\n")
-    note_failed_jobs(example_sweep, log)
+    note_failed_jobs(example_sweep, SLURM, log)
     assert "SIGTERM" in why_not_run(example_sweep, block)
     job_log.write_text("slurmstepd: error: *** JOB 113 ON gpu1 CANCELLED AT 14:15 DUE TO TIME LIMIT ***\n")
-    note_failed_jobs(example_sweep, log)
+    note_failed_jobs(example_sweep, SLURM, log)
     assert "ended as TIMEOUT (*** JOB 113 ON gpu1 CANCELLED AT 14:15 DUE TO TIME LIMIT ***)" in why_not_run(
         example_sweep, block
     )
@@ -112,14 +116,14 @@ def test_a_job_that_never_reached_a_node_is_not_told_in_words_of_an_earlier_one(
 ) -> None:
     log = logged(example_sweep, block, ENDED.format(state="CANCELLED"), tmp_path / "113.log")
     example_sweep.log(block).write_text("bash: line 1: module: command not found\n")
-    [failure] = failures(example_sweep, log)
+    [failure] = failures(example_sweep, SLURM, log)
     assert "ended as CANCELLED (it left no word)" in failure.why
     assert "snakemake.log has more" in failure.why
 
 
 def test_a_block_that_has_ended_gets_no_halt(example_sweep: SweepFolder, block: str) -> None:
     example_sweep.done(block).write_text("{}")
-    note_failed_jobs(example_sweep, logged(example_sweep, block, REFUSED))
+    note_failed_jobs(example_sweep, SLURM, logged(example_sweep, block, REFUSED))
     assert example_sweep.halts() == []
 
 
@@ -129,7 +133,7 @@ def test_the_same_refusal_of_many_jobs_is_one_reason(example_sweep: SweepFolder)
         example_sweep.done(planned.name).unlink(missing_ok=True)
         for run in planned.runs:
             example_sweep.record(run).unlink(missing_ok=True)
-        note_failed_jobs(example_sweep, logged(example_sweep, planned.name, REFUSED))
+        note_failed_jobs(example_sweep, SLURM, logged(example_sweep, planned.name, REFUSED))
     assert len(manifest.blocks) > 1
     assert list(reasons_not_run(example_sweep, manifest).values()) == [len(manifest.wanted_runs())]
 
@@ -139,5 +143,5 @@ def test_the_same_refusal_of_many_jobs_is_one_reason(example_sweep: SweepFolder)
 )
 def test_a_log_without_failed_jobs_tells_of_none(example_sweep: SweepFolder, tmp_path: Path, log: bytes) -> None:
     (tmp_path / "log").write_bytes(log)
-    assert failures(example_sweep, tmp_path / "log") == []
-    assert failures(example_sweep, tmp_path / "absent") == []
+    assert failures(example_sweep, SLURM, tmp_path / "log") == []
+    assert failures(example_sweep, SLURM, tmp_path / "absent") == []

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from accelsweep.base.errors import AccelsweepError, InputError, nearest
 from accelsweep.core.plans import Resources
 from accelsweep.core.settings import Slurm
-from accelsweep.drive.slurm.ask import ask
-from accelsweep.plan.blocks.slurm import partition_of, sbatch_options
+from accelsweep.engines.ask import ask
+from accelsweep.engines.slurm.options import partition_of, sbatch_options
 
 _FORMAT = "%N|%P|%a|%T|%E"
 """sinfo: node, partition, up or down, the node's state, and the reason for it, which may hold anything."""

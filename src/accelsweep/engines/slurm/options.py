@@ -6,28 +6,25 @@ would be capped at the login node's own cores, `cpus_per_task` is not.
 
 from __future__ import annotations
 
-import re
+import os
 import shlex
 
 from accelsweep.core.plans import Resources
 from accelsweep.core.settings import Slurm
-
-Value = str | int | None
+from accelsweep.engines.engine import Value
+from accelsweep.engines.node import prepared
 
 RESTARTS_VARIABLE = "ACCELSWEEP_RESTARTS"
 """Carries SLURM_RESTART_COUNT past the jobstep plugin, which removes SLURM_* from its child's environment."""
 
-INTERFACE_VARIABLE = "ACCELSWEEP_INTERFACE"
-"""Names the network interface between nodes, for runs of several."""
-
-
 _ONE_AT_A_TIME = "--dependency=singleton"
 """Of jobs of one name, such as those of a command, one runs. On a shared node they would wait for each other."""
 
-SCRATCH_VARIABLE = "ACCELSWEEP_SCRATCH"
-"""Names the scratch folder of one job, which ends with it: one whose name holds the job's number."""
 
-_JOB_ID = re.compile(r"\$(SLURM_JOB_ID(?![A-Za-z0-9_])|\{SLURM_JOB_ID\})")
+def keep_restarts() -> None:
+    """Keep the number of a job's restarts for what Snakemake's jobstep plugin starts without it."""
+    if restarts := os.environ.get("SLURM_RESTART_COUNT"):
+        os.environ[RESTARTS_VARIABLE] = restarts
 
 
 def job_resources(needs: Resources, slurm: Slurm) -> dict[str, Value]:
@@ -79,34 +76,8 @@ def _of_one_node(needs: Resources) -> str:
 
 def before_block(slurm: Slurm) -> str:
     """Return the shell commands that prepare a node for a block, each followed by ` && `."""
-    commands = [f'export SLURM_RESTART_COUNT="${{{RESTARTS_VARIABLE}:-0}}"']
-    commands += [f"module load {shlex.quote(module)}" for module in slurm.modules]
-    if slurm.interface:
-        commands.append(f"export {INTERFACE_VARIABLE}={shlex.quote(slurm.interface)}")
-    if slurm.scratch:
-        folder = _with_variables(slurm.scratch)
-        commands += [f"mkdir -p {folder}", f"export TMPDIR={folder}"]
-        if _JOB_ID.search(slurm.scratch):
-            own = f'"${SCRATCH_VARIABLE}"'
-            commands.insert(0, ': "${SLURM_JOB_ID:?}"')  # without a number the name would be that of another folder
-            commands += [f"export {SCRATCH_VARIABLE}={folder}", f"trap 'rm -rf -- {own}' EXIT"]
+    commands = [f'export SLURM_RESTART_COUNT="${{{RESTARTS_VARIABLE}:-0}}"', *prepared(slurm, "SLURM_JOB_ID")]
     return "".join(f"{command} && " for command in commands)
-
-
-def _with_variables(text: str) -> str:
-    """Return `text` as one shell word in which only `$NAME` and `${NAME}` are expanded, on the node."""
-    return '"' + _SPECIAL.sub(r"\\\g<0>", text) + '"'
-
-
-_SPECIAL = re.compile(r'[\\"`]|\$(?![A-Za-z_]|\{[A-Za-z_][A-Za-z0-9_]*\})')
-"""What means something between double quotes, variables apart."""
-
-
-def python(slurm: Slurm, own: str) -> str:
-    """Return the shell words that start Python for a block: our `own` interpreter, or the one inside the container."""
-    if slurm.container is None:
-        return shlex.quote(own)
-    return f"{slurm.container} {shlex.quote(slurm.container_python)}"
 
 
 def in_words(needs: Resources, slurm: Slurm) -> str:
