@@ -19,7 +19,7 @@ from accelsweep.engines.slurm.engine import SlurmEngine
 from accelsweep.state.folders import SweepFolder
 
 if TYPE_CHECKING:
-    from accelsweep.core.settings import Fleet
+    from accelsweep.core.settings import Fleet, Site
 
 FEWEST_NODES, FEWEST_ROUNDS = 2, 2
 
@@ -73,11 +73,7 @@ def _with_nodes(home: Path, request: Request) -> Request:
     name = request.name or usual_name(home, request.overrides, "fleet")
     manifest = make_plan(home, request.overrides, name=name).manifest
     site = manifest.site
-    if site.scheduler != "slurm":
-        raise InputError(
-            f"a fleet is several machines, and site={site.name} is this one: name the site of a cluster "
-            "(site=NAME; `accelsweep site NAME --from-slurm` drafts its file)"
-        )
+    _refuse_without_nodes(site)
     refuse_without(SlurmEngine(site), site.name)
     if not manifest.blocks:
         raise InputError(f"no setting can run at site={site.name}, so no node can be compared; see `accelsweep plan`")
@@ -88,6 +84,20 @@ def _with_nodes(home: Path, request: Request) -> Request:
     if len(chosen.names) < FEWEST_NODES:
         raise InputError(f"--nodes {fleet.asked} is one node, {chosen.names[0]}: a fleet compares two or more")
     return replace(request, name=name, fleet=fleet.model_copy(update={"nodes": chosen.names}))
+
+
+def _refuse_without_nodes(site: Site) -> None:
+    """Raise InputError where the site has no nodes that a job can ask for by name."""
+    if site.scheduler == "local":
+        raise InputError(
+            f"a fleet is several machines, and site={site.name} is this one: name the site of a cluster "
+            "(site=NAME; `accelsweep site NAME --from-slurm` drafts its file)"
+        )
+    if site.scheduler != "slurm":
+        raise InputError(
+            f"site={site.name} has the scheduler {site.scheduler}, and a fleet asks for nodes by name, which is done for "
+            "Slurm alone so far: name a site with `scheduler: slurm`"
+        )
 
 
 def _refuse_few_rounds(fleet: Fleet, overrides: tuple[str, ...]) -> None:
