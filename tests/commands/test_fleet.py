@@ -55,6 +55,7 @@ def test_a_preview_names_the_nodes_and_their_jobs_and_writes_nothing(
     ("request_", "why"),
     [
         (asking("experiment=quickstart", profile="local"), "a fleet is several machines, and site=local is this one"),
+        (asking(*CLUSTER[:1], "site=grid_engine_example"), "only Slurm is asked for so far"),
         (asking(*CLUSTER, each=1), "--each 1: one round shows no noise; 2 are the fewest"),
         (asking(*CLUSTER, "repeats=5"), "repeats=5 and --each 3 are two answers to one question"),
         (asking(*CLUSTER, "site.slurm.cpu_partition=cpuu"), r"no partition 'cpuu' \(did you mean 'cpu'\?\)"),

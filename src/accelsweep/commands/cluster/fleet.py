@@ -95,8 +95,8 @@ def _refuse_without_nodes(site: Site) -> None:
         )
     if site.scheduler != "slurm":
         raise InputError(
-            f"site={site.name} has the scheduler {site.scheduler}, and a fleet asks for nodes by name, which is done for "
-            "Slurm alone so far: name a site with `scheduler: slurm`"
+            f"a fleet asks for nodes by name, which only Slurm is asked for so far, and site={site.name} has "
+            f"scheduler={site.scheduler}: name a site with scheduler=slurm"
         )
 
 
