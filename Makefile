@@ -75,8 +75,8 @@ format: setup ## put every file into the agreed form
 	@$(RUN)/ruff check --fix .
 	@$(RUN)/snakefmt Snakefile workflows
 
-test-fast: setup ## the inner loop: what starts nothing real and is not exhaustive
-	@$(PYTEST) $(BESIDE) -m 'not real and not browser and not slurm and not grid_engine and not timing and not exhaustive and not long'
+test-fast: setup ## the inner loop: what starts nothing real and is neither heavy nor exhaustive
+	@$(PYTEST) -n auto --dist loadgroup -m 'not (real or browser or slurm or grid_engine or timing or exhaustive or heavy or long)'
 
 system: ## install the Debian packages that the real parts of the tests need, where that is possible
 	@tests/install-system.sh
@@ -87,7 +87,7 @@ test: setup system ## all tests, real parts included: first side by side, then t
 	$(PYTEST) -m 'timing and not long' $$(grep -rl --include='test_*.py' 'mark\.timing' tests) || alone=$$?; \
 	exit $$((beside > alone ? beside : alone))
 
-test-long: setup system ## what adds little for its time: half of the tests on a real Slurm, each recipe, further storms
+test-long: setup system ## what adds little for its time: half of the tests on a real Slurm, each recipe, storms, the site
 	@$(PYTEST) -m long
 
 storm: setup system ## draw faults over real sweeps: SEEDS (0-199), one case each; prints what was tried and survived

@@ -24,6 +24,8 @@ from accelsweep.drive.answers.listed import ListedRun, RunsAnswer
 from accelsweep.drive.finish import finish
 from accelsweep.state.folders import SweepFolder
 
+pytestmark = pytest.mark.heavy
+
 COMMANDS = {
     "plan": ["experiment=quickstart", "accelerator=cpu", "--name", "next"],
     "status": [],

@@ -16,6 +16,8 @@ from accelsweep.drive.snakemake.workflow import GPUS_HELD, PYTHON_VARIABLE, SWEE
 from accelsweep.plan.make import make_plan, write_plan
 from accelsweep.state.folders import SweepFolder
 
+pytestmark = pytest.mark.heavy
+
 
 @pytest.fixture(autouse=True)
 def variables(monkeypatch):

@@ -66,7 +66,11 @@ def answers_on_loopback_only_and_refuses_other_host_names(port: int) -> None:
 
 @pytest.mark.parametrize(
     "number",
-    [signal.SIGINT, signal.SIGKILL, pytest.param(signal.SIGTERM, marks=pytest.mark.long)],  # SIGINT has its handler
+    [
+        signal.SIGINT,
+        pytest.param(signal.SIGTERM, marks=pytest.mark.long),  # SIGINT has its handler
+        pytest.param(signal.SIGKILL, marks=pytest.mark.long),  # drive/test_processes.py kills a parent of such a child
+    ],
 )
 def test_it_answers_on_loopback_only_refuses_other_host_names_and_stops_with_all_its_processes(
     ui: tuple[subprocess.Popen[str], int], number: signal.Signals

@@ -29,6 +29,8 @@ from accelsweep.state.archive.contents import LISTING
 from accelsweep.state.folders import SweepFolder
 from accelsweep.supervise.audit import audit
 
+pytestmark = pytest.mark.heavy
+
 COMMANDS: dict[str, Callable[[SweepFolder], object]] = {
     "status": lambda folder: print_status(folder.home, folder.name),
     "runs": lambda folder: print_runs(folder.home, folder.name, None),

@@ -27,15 +27,15 @@ nodes: 3
 inventory: [{accelerator: cpu, model: virtual, count: 8}, {accelerator: simulated, model: Simulated device, count: 1}]
 slurm: {partition: gpu, account: test, mem_mb: 4000}
 """
-STEPS = ("measure.warmup_steps=2", "measure.min_steps=4", "measure.max_steps=4")
-FLEET = ("fleet", "experiment=tiny", "site=nodes", "accelerator=simulated", *STEPS, "--profile", "quick", "--jobs", "1")
+STEPS = ("batch_size=4,8", "baseline.batch_size=4", *(f"measure.{key}=4" for key in ("min_steps", "max_steps")))
+FLEET = ("fleet", "experiment=tiny", "site=nodes", "accelerator=simulated", *STEPS, "--profile", "quick")
 
 
 @pytest.fixture
 def devices(home):
     """A device of one model in each node. Its operations take so long that a busy machine changes nothing."""
     for node in NODES:
-        Spec(kernel_seconds=1e-2, wear=WEAR if node == WORN else 1.0).write(ROOT / "devices" / node)
+        Spec(kernel_seconds=2e-2, wear=WEAR if node == WORN else 1.0).write(ROOT / "devices" / node)
     (home.path / "conf" / "site" / "nodes.yaml").write_text(SITE)
     yield
     shutil.rmtree(ROOT / "devices")

@@ -18,7 +18,7 @@ from accelsweep.analyse.statistics.intervals import (
     mean,
     significant,
 )
-from accelsweep.analyse.statistics.random_effects import Spread, components
+from accelsweep.analyse.statistics.random_effects import Scatter, components
 from accelsweep.core.cell import label
 from accelsweep.core.findings.fleet import FleetFinding, FleetNode, NodeSpread, NodeVerdict
 from accelsweep.core.findings.numbers import Estimate
@@ -160,7 +160,7 @@ def _components(
     return NodeSpread(cell=cell, label=name, between=between, within=within)
 
 
-def _deviation(found: Spread, confidence: float, count: int) -> Estimate:
+def _deviation(found: Scatter, confidence: float, count: int) -> Estimate:
     """Return a standard deviation of log rates, which is one of relative differences as long as it is small."""
     return Estimate(
         value=significant(found.value),

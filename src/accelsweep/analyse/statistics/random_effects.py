@@ -22,7 +22,7 @@ FEWEST_GROUPS = 2
 
 
 @dataclass(frozen=True)
-class Spread:
+class Scatter:
     """A standard deviation with its interval, in the units of the values."""
 
     value: float
@@ -34,8 +34,8 @@ class Spread:
 class Components:
     """The two standard deviations, from `groups` groups with `degrees` degrees of freedom within them."""
 
-    between: Spread
-    within: Spread
+    between: Scatter
+    within: Scatter
     groups: int
     degrees: int
 
@@ -57,8 +57,8 @@ def components(groups: Sequence[Sequence[float]], confidence: float) -> Componen
     between = size * variance([mean(values) for values in usable])
     low, high = _between(between, within, len(usable) - 1, degrees, (1.0 - confidence) / 2.0)
     return Components(
-        between=Spread(*(_root(one / size) for one in (between - within, low, high))),
-        within=Spread(math.sqrt(within), *_within(within, degrees, (1.0 - confidence) / 2.0)),
+        between=Scatter(*(_root(one / size) for one in (between - within, low, high))),
+        within=Scatter(math.sqrt(within), *_within(within, degrees, (1.0 - confidence) / 2.0)),
         groups=len(usable),
         degrees=degrees,
     )
