@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
 import pytest
 from hand_clock import FakeClock
 
@@ -116,3 +120,27 @@ def test_another_snakemake_has_the_same_blocks_left_out_and_has_forgotten_none(q
     again = queue.anew()
     assert not again.forgotten
     assert list(again.left_out(SLURM, [pending("8", "Priority")]))
+
+
+@dataclass(frozen=True)
+class Marking(SlurmEngine):
+    """An engine with one job, whose cancelling leaves a file of its number."""
+
+    place: Path = Path()
+
+    def jobs(self, home: Path, blocks: Collection[str]) -> list[Job]:
+        assert blocks
+        return [pending("7", "Priority")]
+
+    def cancel(self, numbers: Sequence[str]) -> tuple[str, ...]:
+        return ("touch", *(str(self.place / number) for number in numbers))
+
+
+def test_jobs_that_an_interrupted_snakemake_left_are_cancelled(
+    example_sweep: SweepFolder, said: list[str], tmp_path: Path
+) -> None:
+    Queue(example_sweep, None, said.append).cancel_left()
+    Queue(example_sweep, Marking(SLURM.site, place=tmp_path), said.append).cancel_left()
+    assert (tmp_path / "7").exists()
+    Queue(example_sweep, Marking(SLURM.site, place=tmp_path / "gone"), said.append).cancel_left()
+    assert said == [], "what ends already cannot be cancelled"

@@ -92,7 +92,7 @@ job-ID  prior   name       user         state submit/start at     queue         
       4 0.50000 accelsweep root         Eqw   11/23/2026 07:31:34                                    8
        Full jobname:     {third}
 """
-"""As Grid Engine 8.1.9 writes it; the last job by reading only."""
+"""As Grid Engine 8.1.9 writes it."""
 
 BLOCKS = ("b000000000001", "b000000000002", "b000000000003")
 
