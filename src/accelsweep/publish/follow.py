@@ -69,7 +69,7 @@ class Follower:
             self._not_before = time.monotonic() + self._pause
             if not self._told:
                 self._told = True
-                said = refusal(self._uri, error, self._store and self._store.experiment)
+                said = refusal(self._uri, error, self._store.experiment if self._store else None)
                 said = said or f"MLflow at {masked(self._uri)} does not answer ({why(error)})"
                 self._tell(f"{said}; the sweep goes on")
 

@@ -99,6 +99,7 @@ def publish(
                 show_first(store, snapshot)
                 _remember(folder, store, writer, snapshot, report)
                 break
+        assert store is not None, "the first pass connects"
         return Publication(folder.name, store.experiment, uri, written, len(snapshot.finished), snapshot.damaged)
 
     return _patiently(converge, uri, patience_seconds, tell, lambda: store.experiment if store else None)
