@@ -46,6 +46,11 @@ def wait_for(condition: Callable[[], object], what: str, seconds: float = PATIEN
         time.sleep(0.2)
 
 
+def why_no(what: str) -> str:
+    """Why this machine's cluster has no `accounting` or `cgroups`; empty where it has."""
+    return subprocess.run([CLUSTER, "can", what], capture_output=True, text=True, check=True).stdout.strip()
+
+
 def slurm(*command: str) -> str:
     return subprocess.run(command, capture_output=True, text=True, check=True, timeout=PATIENCE_SECONDS).stdout
 
@@ -55,6 +60,7 @@ class Home:
 
     wait_for = staticmethod(wait_for)
     slurm = staticmethod(slurm)
+    why_no = staticmethod(why_no)
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -202,6 +208,23 @@ def cluster() -> Iterator[None]:
         pytest.fail(f"the test cluster did not start: {started.stderr}")
     yield
     subprocess.run([CLUSTER, "down"], capture_output=True, check=True)
+
+
+@pytest.fixture(scope="session")
+def accounting(cluster: None) -> None:
+    """The cluster's accounts with their limits (see accounting.sh)."""
+    if why := why_no("accounting"):
+        pytest.skip(f"the cluster has no accounting: {why}")
+
+
+@pytest.fixture(scope="module")
+def cgroups(cluster: None) -> Iterator[None]:
+    """The cluster with jobs that are held by cgroups, as long as the module's tests run."""
+    if why := why_no("cgroups"):
+        pytest.skip(f"jobs cannot be held by cgroups here: {why}")
+    subprocess.run([CLUSTER, "up", "cgroups"], capture_output=True, text=True, check=True)
+    yield
+    subprocess.run([CLUSTER, "up"], capture_output=True, check=True)
 
 
 @pytest.fixture
