@@ -119,6 +119,13 @@ class Sweep:
             return ""
         return before_block(self._slurm(self._block(wildcards).resources))
 
+    @property
+    def before_findings(self) -> str:
+        """The shell command that asks the cluster about the sweep's jobs, which have ended; empty without a cluster."""
+        if self.manifest.site.scheduler != "slurm":
+            return ""
+        return f"{shlex.quote(sys.executable)} -m accelsweep.drive.slurm.accounting {shlex.quote(self.root)} || true; "
+
     def hold_limits(self, workflow: Any) -> None:
         """Hold every main Snakemake to the site's limits: GPUs at once, jobs in the queue."""
         slurm = self.manifest.site.slurm
