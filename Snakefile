@@ -3,12 +3,11 @@
 
 import sys
 
-from accelsweep.drive.slurm.finished_blocks import keep_finished_blocks, let_finished_blocks_win
+from accelsweep.drive.slurm import finished_blocks
 from accelsweep.drive.workflow import open_sweep
 
 SWEEP = open_sweep(config, plan_if_asked=workflow.is_main_process)
 SWEEP.hold_limits(workflow)
-keep_finished_blocks(workflow)
 
 
 wildcard_constraints:
@@ -31,7 +30,7 @@ rule all:
 # Data is prepared where there is a network, before any job starts.
 onstart:
     SWEEP.check_executor(local=workflow.local_exec)
-    let_finished_blocks_win(workflow, SWEEP.done_files)
+    finished_blocks.let_win(workflow, SWEEP.done_files)
     shell("{sys.executable:q} -m accelsweep.supervise --prepare {SWEEP.root:q}")
 
 

@@ -10,11 +10,10 @@ from pathlib import Path
 import pytest
 
 SNAKEFILE = """\
-from accelsweep.drive.slurm.finished_blocks import keep_finished_blocks, let_finished_blocks_win
+from accelsweep.drive.slurm.finished_blocks import let_win
 
-keep_finished_blocks(workflow)
 onstart:
-    let_finished_blocks_win(workflow, ["b1.done.json", "b2.done.json"])
+    let_win(workflow, ["b1.done.json", "b2.done.json"])
 rule all:
     input: "b1.done.json", "b2.done.json"
 rule block:

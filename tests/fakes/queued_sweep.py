@@ -30,10 +30,16 @@ def on_slurm(folder: SweepFolder) -> SweepFolder:
 def account_for(folder: SweepFolder, *queue_seconds: float | None, joules: float | None = None) -> None:
     """Write the sweep's accounts: of each job its wait, None for one of which nothing is known."""
     jobs = {}
-    for number, seconds in enumerate(queue_seconds, FIRST_JOB):
-        known = {"queue_seconds": seconds, "elapsed_seconds": 60.0, "energy_joules": joules}
-        known["energy_reason"] = NO_COUNTER if joules is None else None
-        jobs[str(number)] = JobAccount(
-            number=str(number), **(known if seconds is not None else {"reason": f"job {number} is not known"})
+    for place, seconds in enumerate(queue_seconds, FIRST_JOB):
+        number = str(place)
+        if seconds is None:
+            jobs[number] = JobAccount(number=number, reason=f"job {number} is not known")
+            continue
+        jobs[number] = JobAccount(
+            number=number,
+            queue_seconds=seconds,
+            elapsed_seconds=60.0,
+            energy_joules=joules,
+            energy_reason=NO_COUNTER if joules is None else None,
         )
     Accounting(jobs=jobs).write(folder.accounting)

@@ -14,25 +14,26 @@ _RULES = ("block", "block_across_nodes")
 Stamp = tuple[int, int] | None
 
 
-def keep_finished_blocks(workflow: Any) -> None:
-    """Let the Snakemake inside a job leave the done file where it is, although Slurm calls the job's step failed."""
-    if not workflow.is_main_process:
-        workflow.execution_settings.keep_incomplete = True
+def let_win(workflow: Any, done_files: list[str]) -> None:
+    """Let Snakemake take the jobs of finished blocks for good ones, by those of the `done_files` that are new.
 
-
-def let_finished_blocks_win(workflow: Any, done_files: list[str]) -> None:
-    """Let the main Snakemake take the jobs of finished blocks for good ones, by the `done_files` that are new.
-
-    To be called when its scheduler stands and before it submits anything.
+    To be called when its scheduler stands and before it submits anything. The Snakemakes inside the jobs are told to
+    keep what they made. This one removes what other failed jobs made, as it would have done anyway.
     """
     before = {path: _stamp(path) for path in done_files}
+    workflow.execution_settings.keep_incomplete = True  # handed on to jobs
     scheduler = workflow.scheduler
     failed = scheduler.error_callback
 
     def ended(job: Any) -> None:
-        own = [str(path) for path in job.output] if job.rule.name in _RULES else []
-        finished = bool(own) and all((now := _stamp(path)) is not None and now != before.get(path) for path in own)
-        (scheduler.finish_callback if finished else failed)(job)
+        made = [str(path) for path in job.output]
+        finished = job.rule.name in _RULES and all(_stamp(path) not in (None, before.get(path)) for path in made)
+        if finished:
+            scheduler.finish_callback(job)
+            return
+        for path in made:
+            Path(path).unlink(missing_ok=True)
+        failed(job)
 
     scheduler.error_callback = ended
 
