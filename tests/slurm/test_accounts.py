@@ -42,7 +42,10 @@ def test_sacct_tells_of_a_job_of_this_folder_and_of_no_other_or_why_it_tells_not
 @pytest.mark.parametrize(
     ("override", "words"),
     [
-        ("site.slurm.account=nobodys", "The given account (nobodys) appears to be invalid"),
+        (
+            "site.slurm.account=nobodys",
+            "account nobodys appears to be invalid. Available accounts: few, root, short, test",
+        ),
         ("+site.slurm.qos=gold", "Invalid qos specification"),
     ],
 )

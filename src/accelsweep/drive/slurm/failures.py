@@ -24,7 +24,7 @@ _REFUSED = re.compile(
     r"message: SLURM (?:sbatch|job submission) failed\. The error message was '?(.*?)'?\.?\n    \w", re.S
 )
 _NOT_SUBMITTED = re.compile(
-    r"message: Job submission failed with exception: (.+?)(?:For further error details|\n)", re.S
+    r"message: Job submission failed with exception: (.+?)(?:For further error details|\n    \w)", re.S
 )
 _ENDED = re.compile(r"message: SLURM-job '(\d+)' failed.*?SLURM status is: '(\w+)'", re.DOTALL)
 _JOB_LOG = re.compile(r"^    log: .*?(\S+/\d+\.log)", re.MULTILINE)
@@ -91,4 +91,4 @@ def _of_a_job(folder: SweepFolder, block: str, number: str, state: str, log: re.
 
 def _in_one_line(text: str) -> str:
     lines = [_CHATTER.sub("", line.strip()).rstrip(".'") for line in text.splitlines() if line.strip()]
-    return masked("; ".join(dict.fromkeys(lines))) or "it gave no reason"
+    return masked("; ".join(dict.fromkeys(lines)).replace(":; ", ": ")) or "it gave no reason"
