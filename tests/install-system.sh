@@ -7,6 +7,8 @@ command -v chromium >/dev/null || missing+=(chromium)
 command -v slurmctld >/dev/null || [ -x /usr/sbin/slurmctld ] || missing+=(slurmctld slurmd slurm-client munge)
 { command -v qsub >/dev/null && { command -v sge_qmaster >/dev/null || [ -x /usr/sbin/sge_qmaster ]; }; } ||
   missing+=(gridengine-master gridengine-exec gridengine-client)
+{ [ -x /usr/sbin/slurmdbd ] && command -v mariadbd >/dev/null; } ||
+  missing+=(slurmdbd slurm-wlm-mysql-plugin mariadb-server-core mariadb-client-core)
 command -v pg_ctl >/dev/null || compgen -G '/usr/lib/postgresql/*/bin/pg_ctl' >/dev/null || missing+=(postgresql)
 [ ${#missing[@]} -eq 0 ] && exit 0
 if [ "$(id -u)" != 0 ] || ! command -v apt-get >/dev/null; then

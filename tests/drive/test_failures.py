@@ -35,7 +35,7 @@ sbatch: error: Batch job submission failed: Invalid partition name specified'.
         sbatch --parsable --wrap="it's Error in rule block:"
 For further error details see the cluster/cloud log and the log files of the involved rule(s)."""
 NOT_SENT = (
-    "Job submission failed with exception: The given account (nobody) appears to be invalid. Available accounts: a, b."
+    "Job submission failed with exception: The given account nobody appears to be invalid. Available accounts:\na, b"
     "For further error details see the cluster/cloud log and the log files of the involved rule(s)."
 )
 ENDED = (
@@ -71,7 +71,7 @@ def logged(folder: SweepFolder, block: str, message: str, job_log: Path | None =
             REFUSED,
             "invalid partition specified: nonesuch; Batch job submission failed: Invalid partition name specified",
         ),
-        (NOT_SENT, "The given account (nobody) appears to be invalid. Available accounts: a, b"),
+        (NOT_SENT, "The given account nobody appears to be invalid. Available accounts: a, b"),
     ],
 )
 def test_a_refused_job_is_told_in_slurms_words(

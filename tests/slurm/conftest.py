@@ -20,6 +20,11 @@ NEEDED = ("slurmctld", "slurmd", "munged", "sbatch", "scontrol")
 SITE, KINDS = CLUSTER.with_name("site.yaml"), CLUSTER.with_name("kinds.yaml")
 
 
+def why_no(what: str) -> str:
+    """Why this machine's cluster has no `accounting` or `cgroups`; empty where it has."""
+    return told(str(CLUSTER), "can", what).strip()
+
+
 class Home(ClusterHome):
     """A user's working directory on the login node of a Slurm cluster."""
 
@@ -29,6 +34,7 @@ class Home(ClusterHome):
         "latency-wait: 60": "latency-wait: 10",
     }
     slurm = staticmethod(told)
+    why_no = staticmethod(why_no)
     engine = "Slurm"
     nowhere = ("site.slurm.partition=nonesuch", "invalid partition specified: nonesuch; ")
     unprepared = "+site.slurm"
@@ -97,6 +103,23 @@ def cluster() -> Iterator[None]:
         pytest.fail(f"the test cluster did not start: {started.stderr}")
     yield
     subprocess.run([CLUSTER, "down"], capture_output=True, check=True)
+
+
+@pytest.fixture(scope="session")
+def accounting(cluster: None) -> None:
+    """The cluster's accounts with their limits (see accounting.sh)."""
+    if why := why_no("accounting"):
+        pytest.skip(f"the cluster has no accounting: {why}")
+
+
+@pytest.fixture(scope="module")
+def cgroups(cluster: None) -> Iterator[None]:
+    """The cluster with jobs that are held by cgroups, as long as the module's tests run."""
+    if why := why_no("cgroups"):
+        pytest.skip(f"jobs cannot be held by cgroups here: {why}")
+    subprocess.run([CLUSTER, "up", "cgroups"], capture_output=True, text=True, check=True)
+    yield
+    subprocess.run([CLUSTER, "up"], capture_output=True, check=True)
 
 
 @pytest.fixture

@@ -115,18 +115,17 @@ def test_a_job_that_waits_long_is_told_with_slurms_reason(home):
     assert "no job of this sweep waits or runs in the queue" in home.say("status", "tiny")
 
 
+@pytest.mark.usefixtures("accounting")
 def test_a_limit_of_jobs_per_user_costs_another_command_or_is_stated(home):
-    each_alone = ("block.size=1", "repeats=2", "batch_size=16,32", *QUICK)
-    home.has("limit", "1")
-    try:
-        home.finished(home.start(*each_alone), 1)
-        assert (home.folder.report / "index.html").exists()
-        assert "accounting/QOS policy" in home.folder.snakemake_log.read_text()
-        some = len(home.records())
-        assert 1 <= some < 4
-        output = home.run(*each_alone, "+site.slurm.max_jobs=1")
-    finally:
-        home.has("limit")
+    each_alone = ("block.size=1", "repeats=2", "batch_size=16,32", "site.slurm.account=few", *QUICK)
+    output = home.finished(home.start(*each_alone), 1)
+    refused = "Slurm refused its job (AssocMaxSubmitJobLimit; "
+    assert refused in output.splitlines()[-1]
+    assert refused in home.say("status", "tiny")
+    assert refused in (home.folder.report / "index.html").read_text()
+    some = len(home.records())
+    assert 1 <= some < 4
+    output = home.run(*each_alone, "+site.slurm.max_jobs=1")
     assert "accounting/QOS policy" not in home.folder.snakemake_log.read_text()
     assert outcomes(home) == {Outcome.measured}
     assert len(home.records()) == 4, output

@@ -9,6 +9,7 @@ from pathlib import Path
 from accelsweep.core.plans import Manifest
 from accelsweep.drive.jobs.failures import note_failed_jobs
 from accelsweep.drive.results import not_run_lines
+from accelsweep.drive.slurm.accounting import note_accounts
 from accelsweep.engines.known import engine_of
 from accelsweep.state.entry import answer, planned_sweep, sweep_parser
 from accelsweep.state.external.files import all_kept
@@ -28,6 +29,7 @@ def finished_files(folder: SweepFolder) -> list[str]:
     from accelsweep.analyse.whole import findings_of
     from accelsweep.report.write import write_files
 
+    note_accounts(folder)
     findings_of(folder).write(folder.findings)
     return write_files(folder)
 

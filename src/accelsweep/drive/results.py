@@ -16,6 +16,7 @@ from accelsweep.drive.looks import look_of
 from accelsweep.drive.publisher import last_line
 from accelsweep.report import claims
 from accelsweep.report import format as fmt
+from accelsweep.report.cluster.jobs import queue_line
 from accelsweep.report.fleet import tables as fleets
 from accelsweep.report.format import bare_text, in_about, ratio_text, unit_word
 from accelsweep.report.series import ladder
@@ -46,6 +47,8 @@ def print_results(folder: SweepFolder, tracking_uri: str | None = None) -> Told:
     for line in (*map(ladder.in_one_line, findings.ladder), *map(claims.in_one_line, findings.claims)):
         say(line)
     say(findings.recommendation.sentence)
+    if waited := queue_line(findings):
+        say(waited)
     if findings.recommendation.settle:
         say(f"to settle what is open{in_about(findings.recommendation)}: {findings.recommendation.settle}")
     for refusal in findings.refusals[:3]:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import subprocess
+from collections.abc import Mapping
 
 from accelsweep.base.errors import AccelsweepError, InputError
 from accelsweep.engines.engine import Engine
@@ -25,14 +27,22 @@ def refuse_without(engine: Engine, site: str) -> None:
         )
 
 
-def ask(*command: str) -> str:
-    """Return what an engine's command prints. Raises AccelsweepError where it fails, is missing, or does not answer."""
+def ask(
+    *command: str, patience_seconds: float = _PATIENCE_SECONDS, environment: Mapping[str, str] | None = None
+) -> str:
+    """Return what an engine's command prints; `environment` are further variables.
+
+    Raises AccelsweepError where it fails, is missing, or does not answer.
+    """
+    variables = os.environ | (environment or {})
     try:
-        answer = subprocess.run(command, capture_output=True, text=True, check=False, timeout=_PATIENCE_SECONDS)
+        answer = subprocess.run(
+            command, capture_output=True, text=True, check=False, timeout=patience_seconds, env=variables
+        )
     except FileNotFoundError:
         raise AccelsweepError(f"there is no {command[0]} here: run this on a login node of the cluster") from None
     except subprocess.TimeoutExpired:
-        raise AccelsweepError(f"{command[0]} did not answer within {_PATIENCE_SECONDS:.0f} s") from None
+        raise AccelsweepError(f"{command[0]} did not answer within {patience_seconds:.0f} s") from None
     if answer.returncode != 0:
         raise AccelsweepError(f"{command[0]} failed: {answer.stderr.strip() or answer.stdout.strip()}")
     return answer.stdout

@@ -12,6 +12,7 @@ from accelsweep.core.record import Doubt
 from accelsweep.report import format as fmt
 from accelsweep.report.cells import cells_table
 from accelsweep.report.claims import claims_table, published_table, reasons_table
+from accelsweep.report.cluster.jobs import has_jobs, jobs_table
 from accelsweep.report.elsewhere.external import external_table
 from accelsweep.report.elsewhere.table import elsewhere_table
 from accelsweep.report.fleet.tables import fleet_table, spread_table
@@ -162,6 +163,8 @@ def build_tables(findings: Findings) -> list[ReportTable]:
         tables += [claims_table(findings.claims, findings.confidence), reasons_table(findings.claims)]
     if any(claim.published for claim in findings.claims):
         tables.append(published_table(findings.claims))
+    if has_jobs(findings):
+        tables.append(jobs_table(findings))
     if findings.elsewhere is not None:
         tables.append(elsewhere_table(findings))
     if findings.external:

@@ -79,4 +79,4 @@ def _of_a_job(folder: SweepFolder, engine: Engine, block: str, end: JobEnd) -> F
 
 def _in_one_line(text: str) -> str:
     lines = [line.strip().rstrip(".'") for line in text.splitlines() if line.strip()]
-    return masked("; ".join(dict.fromkeys(lines))) or "it gave no reason"
+    return masked("; ".join(dict.fromkeys(lines)).replace(":; ", ": ")) or "it gave no reason"

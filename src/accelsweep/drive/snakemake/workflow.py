@@ -131,6 +131,13 @@ class Sweep:
         """Return shell commands that prepare the node for a block."""
         return self._engine.before_block(self._block(wildcards).resources) if self._engine else ""
 
+    @property
+    def before_findings(self) -> str:
+        """The shell command that asks the cluster about the sweep's jobs, which have ended; empty without a cluster."""
+        if self.manifest.site.scheduler != "slurm":
+            return ""
+        return f"{shlex.quote(sys.executable)} -m accelsweep.drive.slurm.accounting {shlex.quote(self.root)} || true; "
+
     def hold_limits(self, workflow: Any) -> None:
         """Hold every main Snakemake to the site's limits: GPUs at once, jobs in the queue."""
         jobs = self.manifest.site.jobs

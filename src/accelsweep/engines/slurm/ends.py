@@ -18,7 +18,7 @@ _REFUSED = re.compile(
     r"message: SLURM (?:sbatch|job submission) failed\. The error message was '?(.*?)'?\.?\n    \w", re.S
 )
 _NOT_SUBMITTED = re.compile(
-    r"message: Job submission failed with exception: (.+?)(?:For further error details|\n)", re.S
+    r"message: Job submission failed with exception: (.+?)(?:For further error details|\n    \w)", re.S
 )
 _ENDED = re.compile(r"message: SLURM-job '(\d+)' failed.*?SLURM status is: '(\w+)'", re.DOTALL)
 _JOB_LOG = re.compile(r"^    log: .*?(\S+/\d+\.log)", re.MULTILINE)
