@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from accelsweep.drive.workflow import Sweep
+from accelsweep.drive.snakemake.workflow import Sweep
 
 from accelsweep.core.plans import Manifest
 from accelsweep.drive.slurm.accounting import NO_ENERGY, PARTS_ALONE, account, note_accounts, read_starts
