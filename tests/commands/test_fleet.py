@@ -22,7 +22,7 @@ def asking(*overrides: str, each: int = 3, profile: str = "slurm", **options: st
 
 
 @pytest.fixture
-def cluster(monkeypatch: pytest.MonkeyPatch) -> None:
+def two_nodes(monkeypatch: pytest.MonkeyPatch) -> None:
     """Two nodes that work and one that does not, in the partition of the example's site."""
     listing = "".join(
         f"{name}|cpu*|up|{state}|none\n" for name, state in (("n1", "idle"), ("n2", "idle"), ("n3", "down"))
@@ -33,7 +33,7 @@ def cluster(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(fleets, "refuse_without", lambda _engine, _site: None)
 
 
-@pytest.mark.usefixtures("cluster")
+@pytest.mark.usefixtures("two_nodes")
 def test_a_preview_names_the_nodes_and_their_jobs_and_writes_nothing(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -50,7 +50,7 @@ def test_a_preview_names_the_nodes_and_their_jobs_and_writes_nothing(
     assert [block["resources"]["node"] for block in found["blocks"]] == ["n1", "n2"] * 3
 
 
-@pytest.mark.usefixtures("cluster")
+@pytest.mark.usefixtures("two_nodes")
 @pytest.mark.parametrize(
     ("request_", "why"),
     [
@@ -69,7 +69,7 @@ def test_what_is_no_fleet_is_refused_in_a_sentence(tmp_path: Path, request_: Req
     assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.usefixtures("cluster")
+@pytest.mark.usefixtures("two_nodes")
 def test_one_node_is_no_fleet(tmp_path: Path) -> None:
     alone = asking(*CLUSTER)
     assert alone.fleet is not None

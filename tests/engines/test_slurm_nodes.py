@@ -24,7 +24,7 @@ GPU = Slurm(partition="gpu")
 
 
 @pytest.fixture(autouse=True)
-def cluster(monkeypatch: pytest.MonkeyPatch) -> None:
+def answers(monkeypatch: pytest.MonkeyPatch) -> None:
     """Slurm's answers: gpu5 has boards of another kind. tests/slurm asks the real thing."""
 
     def ask(*command: str) -> str:
