@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 from queued_sweep import NO_COUNTER, account_for, on_slurm
 
@@ -11,6 +13,8 @@ from accelsweep.analyse.whole import findings_of
 from accelsweep.core.outcome import Outcome
 from accelsweep.core.plans import Manifest
 from accelsweep.core.record import Metric
+from accelsweep.state.archive.check import checked
+from accelsweep.state.archive.pack import pack
 from accelsweep.state.folders import SweepFolder
 from accelsweep.state.records import record_or_none
 
@@ -98,3 +102,13 @@ def test_damaged_accounts_cost_no_findings(queued: SweepFolder) -> None:
     without = findings_of(queued)
     queued.accounting.write_bytes(b"{}")
     assert findings_of(queued) == without
+
+
+def test_an_archive_carries_the_accounts_from_which_its_findings_were_made(queued: SweepFolder, tmp_path: Path) -> None:
+    account_for(queued, 5.0, 50.0, 500.0)
+    findings_of(queued).write(queued.findings)
+    queued.report.mkdir(parents=True)
+    (queued.report / "index.html").write_text("<html></html>")
+    pack(queued, ["index.html"], {}, tmp_path / "packed.zip")
+    with checked(tmp_path / "packed.zip") as archive:
+        assert archive.read("sweep/accounting.json") == queued.accounting.read_bytes()
