@@ -82,6 +82,6 @@ def test_a_job_that_a_limit_keeps_waiting_for_ever_is_named_and_left_out(
     assert (f"no waiting ends {reason}" in output) is never
     words = f"more than limits.queue_minutes (0.5) in Slurm's queue, which says: {reason}"
     assert words in output.splitlines()[-1]
-    assert words in (home.folder.report / "index.html").read_text()
+    assert f"queue, which says: {reason}" in (home.folder.report / "index.html").read_text()
     assert "[2/2]" in home.run()
     assert {record.outcome for record in home.records().values()} == {Outcome.measured}
