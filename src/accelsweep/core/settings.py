@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Literal
 
-from pydantic import ConfigDict, Field, model_validator
+from pydantic import ConfigDict, Field, SerializerFunctionWrapHandler, model_serializer, model_validator
 
 from accelsweep.base.bounds import AtLeast0, AtLeast1, JobMemory, NotNegative, Positive, Share, ShareFrom0
 from accelsweep.base.documents import Frozen
@@ -70,6 +70,14 @@ class Device(Frozen):
     memory_bytes: int | None = None
 
 
+class DetachedHead(Frozen):
+    """The job that a head gets by `--detach`: its partition, its time limit, and its memory."""
+
+    partition: str | None = None
+    minutes: AtLeast1 | None = None
+    mem_mb: JobMemory | None = None
+
+
 class Slurm(Frozen):
     """How blocks become Slurm jobs at a site. Where a value is None, the cluster's default holds.
 
@@ -80,7 +88,8 @@ class Slurm(Frozen):
     folder that becomes TMPDIR. `modules` are loaded before a block. `container` is the command that starts a
     program in the blocks' container, and `container_python` the Python in it. `interface` is the network interface
     between nodes. `exclusive` keeps other jobs off the nodes of a block, and `extra` is handed to sbatch unchanged.
-    `fake_gpus` is for tests alone: a CPU cell asks for so many GPUs per node and uses none of them.
+    `fake_gpus` is for tests alone: a CPU cell asks for so many GPUs per node and uses none of them. `head` is for heads
+    that are handed over; without it they take the partition of CPU blocks, and `max_minutes`.
     """
 
     model_config = ConfigDict(coerce_numbers_to_str=True)
@@ -105,6 +114,12 @@ class Slurm(Frozen):
     exclusive: bool = True
     extra: str | None = None
     fake_gpus: AtLeast0 = 0
+    head: DetachedHead | None = None
+
+    @model_serializer(mode="wrap")
+    def _as_before(self, written: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        found: dict[str, Any] = written(self)
+        return found if self.head is not None else {name: value for name, value in found.items() if name != "head"}
 
 
 class NodeKind(Frozen):

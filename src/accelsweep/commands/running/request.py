@@ -7,6 +7,7 @@ import shlex
 from dataclasses import dataclass
 
 from accelsweep.base.errors import InputError
+from accelsweep.base.secrets import masked
 from accelsweep.drive.delivery import Target
 
 
@@ -31,11 +32,12 @@ class Request:
     def again(self) -> str:
         """Return the command that continues this sweep; added repeats are in the plan already.
 
-        The addresses of notices are cut, because they hold secrets.
+        The addresses of notices and stores are cut, because they hold secrets.
         """
         options = {"--name": self.name, "--jobs": self.jobs, "--tracking-uri": self.tracking_uri}
         options |= {"--profile": self.profile if self.profile != "local" else None}
-        given = [part for option, value in options.items() if value is not None for part in (option, str(value))]
+        stated = {option: masked(str(value)) for option, value in options.items() if value is not None}
+        given = [part for option, value in stated.items() for part in (option, value)]
         given += ["--until-decided"] if self.until_decided else []
         given += [part for address in self.notify for part in ("--notify", Target(address).shown)]
         environments = [part for path in self.pythons for part in ("--python", path)]

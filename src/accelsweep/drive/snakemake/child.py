@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from accelsweep.base.shipped import shipped_root
 from accelsweep.drive.processes import Child
+from accelsweep.drive.slurm.ask import outside_of_jobs
 from accelsweep.drive.slurm.jobs import job_name_prefix
 from accelsweep.drive.snakemake.profiles import find_profile
 from accelsweep.state.folders import SweepFolder
@@ -48,4 +49,4 @@ def start_snakemake(folder: SweepFolder, options: Sequence[str]) -> Child:
     ]
     # With its folder, because Snakemake reads a bare 1e3 or 007 as a number.
     command += ["--config", f"sweep=sweeps/{folder.name}", "--", "told"]
-    return Child.start(command, cwd=folder.home, log=folder.snakemake_log)
+    return Child.start(command, cwd=folder.home, log=folder.snakemake_log, environment=outside_of_jobs())
