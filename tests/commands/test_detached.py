@@ -12,7 +12,7 @@ from accelsweep.base.errors import AccelsweepError, InputError
 from accelsweep.commands.detached import attach as attaching
 from accelsweep.commands.detached.attach import attach
 from accelsweep.commands.detached.carry_on import MOST_STARTS, last_of_chain
-from accelsweep.commands.detached.order import Order
+from accelsweep.commands.detached.order import HeadOrder
 from accelsweep.commands.running.request import Request
 from accelsweep.core.plans import Manifest
 from accelsweep.drive.detached.handed import Handed, HeadEnd
@@ -22,9 +22,9 @@ ODD = ("experiment=tiny", "+env.WORDS='two  words'", 'model.name="a\\"b"', "x=$(
 SECRET = "slack://T0K3N/T0K3N"
 
 
-def order(**changes: object) -> Order:
+def order(**changes: object) -> HeadOrder:
     request = Request(overrides=ODD, notify=(SECRET,), tracking_uri="http://me:pass@host", **changes)
-    return Order(request=request, slurm=None, sweeps=("tiny",), revision=2)
+    return HeadOrder(request=request, slurm=None, sweeps=("tiny",), revision=2)
 
 
 def test_an_order_keeps_every_argument_exactly_and_its_owner_alone_can_read_it(tmp_path):
@@ -35,7 +35,7 @@ def test_an_order_keeps_every_argument_exactly_and_its_owner_alone_can_read_it(t
     finally:
         os.umask(before)
     assert stat.S_IMODE((tmp_path / "order.json").stat().st_mode) == 0o600
-    assert Order.read(tmp_path / "order.json") == order(jobs=3)
+    assert HeadOrder.read(tmp_path / "order.json") == order(jobs=3)
 
 
 def test_repeats_that_are_in_the_plan_are_not_added_by_another_head(example_sweep):

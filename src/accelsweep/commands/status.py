@@ -157,11 +157,11 @@ def _devices(home: Path, name: str) -> str:
 
 
 def _lines(state: SweepState) -> Iterator[str]:
-    head, left = state.head, state.detached
+    head, away = state.head, state.detached
     yield f"head: process {head.pid} on {head.host} since {head.since}" if head else "head: none"
-    if left is not None and left.code is None:
-        where = left.state or f"gone without a word from {left.place} on {left.host}; the same command goes on"
-        yield f"detached since {left.since}: {where}; accelsweep attach {state.sweep} shows what it said"
+    if away is not None and away.code is None:
+        where = away.state or f"gone without a word from {away.place} on {away.host}; the same command goes on"
+        yield f"detached since {away.since}: {where}; accelsweep attach {state.sweep} shows what it said"
     if state.jobs_reason is not None:
         yield f"Slurm was not asked: {state.jobs_reason}"
     if state.jobs is not None:

@@ -16,7 +16,7 @@ from pathlib import Path
 from accelsweep.base.digits import count_of
 from accelsweep.base.errors import EXIT_INCOMPLETE, EXIT_OK, AccelsweepError
 from accelsweep.base.interrupts import HeadLeaves, end_as_by_ctrl_c, leave_when_told, stay
-from accelsweep.commands.detached.order import Order
+from accelsweep.commands.detached.order import HeadOrder
 from accelsweep.commands.line.command_line import exit_code
 from accelsweep.core.record import now
 from accelsweep.drive.console import say
@@ -38,7 +38,7 @@ def carry_on(folder: SweepFolder) -> int:
     """Do what the order of this sweep says; return the exit code."""
     from accelsweep.commands.run import run
 
-    order, began = Order.read(folder.of_head("order")).begun(folder), time.monotonic()
+    order, began = HeadOrder.read(folder.of_head("order")).begun(folder), time.monotonic()
     order.write(folder.of_head("order"))
     if order.slurm is not None:
         leave_when_told()
@@ -62,14 +62,14 @@ def carry_on(folder: SweepFolder) -> int:
     return EXIT_OK if left else code
 
 
-def _let_the_last_one_go(folder: SweepFolder, order: Order) -> None:
+def _let_the_last_one_go(folder: SweepFolder, order: HeadOrder) -> None:
     """Wait for the hold of the head before this one, where that was killed on another node: it goes silent soon."""
     deadline = time.monotonic() + _HOLD_SECONDS
     while order.starts > 1 and living_hold(folder.of_head("claim")) is not None and time.monotonic() < deadline:
         time.sleep(_LOOK_SECONDS)
 
 
-def _handed_on(folder: SweepFolder, order: Order, *, moved: bool) -> int:
+def _handed_on(folder: SweepFolder, order: HeadOrder, *, moved: bool) -> int:
     """Submit the job of the next head, to begin when this one has ended. Raises AccelsweepError where none is due."""
     waiting = [job for sweep in order.sweeps for job in jobs(SweepFolder(folder.home, sweep))]
     if why := last_of_chain(order.starts, moved=moved, waiting=len(waiting)):
@@ -93,7 +93,7 @@ def last_of_chain(starts: int, *, moved: bool, waiting: int) -> str | None:
     return None
 
 
-def _stamps(folder: SweepFolder, order: Order) -> list[tuple[str, int]]:
+def _stamps(folder: SweepFolder, order: HeadOrder) -> list[tuple[str, int]]:
     """Return what differs once a run of the sweeps has ended."""
     folders = [SweepFolder(folder.home, sweep) for sweep in order.sweeps]
     return [(str(path), path.stat().st_mtime_ns) for one in folders for path in one.records_on_top()]

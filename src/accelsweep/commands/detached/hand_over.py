@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from accelsweep.base.errors import EXIT_OK, AccelsweepError
-from accelsweep.commands.detached.order import Order
+from accelsweep.commands.detached.order import HeadOrder
 from accelsweep.commands.first.batches import planned_after_searches, tell_of_searches
 from accelsweep.commands.further.pilot import refuse_short_budget
 from accelsweep.commands.plan import show_plan
@@ -36,6 +36,8 @@ _LOOK_SECONDS = 0.2
 
 def hand_over(home: Path, request: Request) -> int:
     """Plan the sweep, and hand its head over to the place that there is; return the exit code."""
+    from accelsweep.plan.make import write_plan
+
     checked_targets(request)
     plan, sweep = _planned(home, request)
     site = plan.manifest.site
@@ -46,7 +48,11 @@ def hand_over(home: Path, request: Request) -> int:
             raise AccelsweepError(f"sweep {sweep!r} has a head already: {found[1].words}; accelsweep attach {sweep}")
         if request.cancel_old and site.scheduler == "slurm":
             settle_old_jobs(folder, say, cancel=True, beat=head.beat)
-        Order(
+        if plan.manifest.sweep == sweep and not folder.manifest.exists():
+            write_plan(
+                home, plan
+            )  # so that `status` knows it while the head waits; a later plan is the head's to write
+        HeadOrder(
             request=replace(request, cancel_old=False),
             slurm=site.slurm if site.scheduler == "slurm" else None,
             sweeps=tuple({sweep: None, plan.manifest.sweep: None}),

@@ -18,7 +18,7 @@ from accelsweep.core.settings import Slurm
 from accelsweep.state.folders import SweepFolder
 
 
-class Order(Document):
+class HeadOrder(Document):
     """The arguments of `run`. `slurm` is how the site takes jobs, None where the head is none.
 
     `sweeps` are those that the head drives. `revision` is the plan in which `--add-repeats` has done its part.
@@ -34,7 +34,7 @@ class Order(Document):
     revision: int
     starts: int = 0
 
-    def begun(self, folder: SweepFolder) -> Order:
+    def begun(self, folder: SweepFolder) -> HeadOrder:
         """Return the order as the next head takes it up: what is in the plan already is not asked for again."""
         request = replace(self.request, add_repeats=0) if self._in_plan(folder) else self.request
         return self.model_copy(update={"request": request, "starts": self.starts + 1})
@@ -45,7 +45,7 @@ class Order(Document):
         except (FileNotFoundError, DamagedFile):
             return False
 
-    def later(self, began: float) -> Order:
+    def later(self, began: float) -> HeadOrder:
         """Return the order for another head, after one that `began` then, on the monotonic clock."""
         budget = seconds_of(self.request.time_budget)
         if budget is None:
