@@ -16,7 +16,7 @@ BESIDE = -n $(TEST_WORKERS) --dist loadgroup
 export MLFLOW_DISABLE_TELEMETRY := true
 
 .DEFAULT_GOAL := help
-.PHONY: help setup package sweep claims ui check audit format test test-fast test-long storm system example example-report fuzz soak projection gpu gpu-pack pictures docs wheel clean
+.PHONY: help setup package sweep claims ui check audit lock format test test-fast test-long storm system example example-report fuzz soak projection gpu gpu-pack pictures docs wheel clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -65,13 +65,18 @@ check: setup ## formatting, lint, types, layers, security, workflow lint
 audit: ## look the pinned set up among the known vulnerabilities (needs the network and pipx)
 	@pipx run --spec pip-audit==2.10.1 pip-audit --requirement constraints.txt --no-deps --disable-pip --strict
 
+lock: ## write requirements.lock anew: the pinned set for Linux on x86-64, each file with its hash (needs the network and pipx)
+	@pipx run --spec uv==0.13.9 uv pip compile pyproject.toml --extra dev --constraint constraints.txt --generate-hashes \
+	  --python-version 3.11.5 --python-platform x86_64-manylinux_2_28 --no-annotate --quiet \
+	  --custom-compile-command 'make lock' --output-file requirements.lock
+
 format: setup ## put every file into the agreed form
 	@$(RUN)/ruff format .
 	@$(RUN)/ruff check --fix .
 	@$(RUN)/snakefmt Snakefile workflows
 
-test-fast: setup ## the inner loop: what starts nothing real and is not exhaustive
-	@$(PYTEST) $(BESIDE) -m 'not real and not browser and not slurm and not timing and not exhaustive and not long'
+test-fast: setup ## the inner loop: what starts nothing real and is neither heavy nor exhaustive
+	@$(PYTEST) -n auto --dist loadgroup -m 'not (real or browser or slurm or grid_engine or timing or exhaustive or heavy or long)'
 
 system: ## install the Debian packages that the real parts of the tests need, where that is possible
 	@tests/install-system.sh
@@ -82,7 +87,7 @@ test: setup system ## all tests, real parts included: first side by side, then t
 	$(PYTEST) -m 'timing and not long' $$(grep -rl --include='test_*.py' 'mark\.timing' tests) || alone=$$?; \
 	exit $$((beside > alone ? beside : alone))
 
-test-long: setup system ## what adds little for its time: half of the tests on a real Slurm, each recipe, further storms
+test-long: setup system ## what adds little for its time: half of the tests on a real Slurm, each recipe, storms, the site
 	@$(PYTEST) -m long
 
 storm: setup system ## draw faults over real sweeps: SEEDS (0-199), one case each; prints what was tried and survived

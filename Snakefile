@@ -3,6 +3,7 @@
 
 import sys
 
+from accelsweep.drive.slurm import finished_blocks
 from accelsweep.drive.snakemake.workflow import open_sweep
 
 SWEEP = open_sweep(config, plan_if_asked=workflow.is_main_process)
@@ -28,7 +29,8 @@ rule all:
 
 # Data is prepared where there is a network, before any job starts.
 onstart:
-    SWEEP.check_executor(local=workflow.local_exec)
+    SWEEP.check_executor(workflow)
+    finished_blocks.let_win(workflow, SWEEP.done_files)
     shell("{sys.executable:q} -m accelsweep.supervise --prepare {SWEEP.root:q}")
 
 

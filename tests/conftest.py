@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import copy
+import gc
 import os
 import subprocess
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -18,6 +19,7 @@ from hypothesis import settings as hypothesis_settings
 from accelsweep.state.folders import SweepFolder
 
 if TYPE_CHECKING:
+    from hydra.core.config_search_path import ConfigSearchPath
     from hydra.plugins.config_source import ConfigResult
     from hydra.types import RunMode
     from omegaconf import DictConfig
@@ -40,14 +42,28 @@ SETTINGS = ("ACCELSWEEP_", "MLFLOW_")
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 sys.dont_write_bytecode = False
 
-LONGEST_FIRST = ("slurm", "road", "faults", "storm", "browser", "publish", "rank", "supervise", "drive")
+LONGEST_FIRST = ("slurm", "road", "simulated", "faults", "storm", "browser", "publish", "rank", "supervise", "drive")
 """The rooms that take minutes: parallel workers begin with them, so that none works on when the others are done."""
 
 TOGETHER = ("cluster", "server", "storm_place", "published", "searched", "built_site", "prepared", "exported")
 """Fixtures too expensive to be made by several workers: one worker runs all tests that want one of them."""
 
+WARM = ("run_ranks", "measure_sweep")
+"""Functions whose processes are forked from one with torch loaded (see fakes/warm.py): one worker has it."""
+
 STORES = ("uri", "published", "searched")
 """Fixtures that want the server where they are given the parameter `http`."""
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Generator[None, object, object]:
+    """Look for no garbage among modules: they stay, and each look at torch, Lightning and MLflow takes long."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.freeze()
+        gc.enable()
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -70,6 +86,8 @@ def _group(item: pytest.Function) -> str | None:
     stores = {item.callspec.params.get(name) for name in STORES} if hasattr(item, "callspec") else set()
     if "http" in stores:
         return "server"
+    if not set(WARM).isdisjoint(item.function.__code__.co_names):
+        return "warm"
     return next((name for name in TOGETHER if name in item.fixturenames), None)
 
 
@@ -127,32 +145,41 @@ def shipped_compositions_are_kept() -> Iterator[None]:
 
 
 @pytest.fixture(scope="session", autouse=True)
-def shipped_files_are_read_once() -> Iterator[None]:
-    """Let Hydra read a file of the shipped config, or of its own, once a worker: that is half of what composing costs.
+def unchanged_folders() -> Iterator[set[str]]:
+    """The folders of configs that nothing changes while tests run: of these, each file is read once a worker.
 
-    Who composes changes what was read. So each composition gets a copy.
+    Our loader changes nothing that it keeps, so that is shared, too. Hydra's own loader gets a copy of what was read.
     """
     from hydra._internal.config_repository import ConfigRepository
     from hydra.core.object_type import ObjectType
 
     from accelsweep.base.shipped import shipped_root
+    from accelsweep.plan.grid.loader import KeepingLoader, KeptFiles
 
-    unchanged = {f"file://{shipped_root() / 'conf'}", "pkg://hydra.conf"}
+    unchanged = {str(shipped_root() / "conf"), "hydra.conf", ""}
     read: dict[tuple[str, str], ConfigResult | None] = {}
-    load = ConfigRepository.load_config
+    chosen: dict[tuple[str, ...], dict[tuple[str, ...], DictConfig]] = {}
+    load, made = ConfigRepository.load_config, KeepingLoader.__init__
 
     def kept(repository: ConfigRepository, config_path: str) -> ConfigResult | None:
         source = repository._find_object_source(config_path, ObjectType.CONFIG)
-        if source is None or f"{source.scheme()}://{source.path}" not in unchanged:
+        if source is None or source.path not in unchanged:
             return load(repository, config_path)
-        asked = (source.path, config_path)
+        asked = (f"{source.scheme()}://{source.path}", config_path)
         if asked not in read:
             read[asked] = load(repository, config_path)
-        return copy.deepcopy(read[asked])
+        return read[asked] if isinstance(repository, KeptFiles) else copy.deepcopy(read[asked])
+
+    def sharing(loader: KeepingLoader, config_search_path: ConfigSearchPath) -> None:
+        made(loader, config_search_path)
+        folders = tuple(source.path for source in loader.repository.get_sources())
+        if unchanged.issuperset(folders):
+            loader._chosen = chosen.setdefault(folders, {})
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(ConfigRepository, "load_config", kept)
-        yield
+        patch.setattr(KeepingLoader, "__init__", sharing)
+        yield unchanged
 
 
 MAKE_DATABASE = """

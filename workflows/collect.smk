@@ -13,9 +13,10 @@ rule findings:
     localrule: True
     params:
         python=sys.executable,
+        before=SWEEP.before_findings,
         code=SWEEP.code_of("analyse"),
     shell:
-        "{params.python:q} -m accelsweep.analyse sweeps/{wildcards.sweep:q} > {log:q} 2>&1"
+        "{params.before}{params.python:q} -m accelsweep.analyse sweeps/{wildcards.sweep:q} > {log:q} 2>&1"
 
 
 # What a sweep is run for. The files in between are named too, because Snakemake does not make a missing file again as

@@ -66,12 +66,15 @@ def _kinds() -> dict[str, tuple[str, int | None]]:
         for each in (AccelsweepError, Unsupported)
     }
     classes = [node for tree in trees().values() for node in ast.walk(tree) if isinstance(node, ast.ClassDef)]
-    for _ in classes:
-        for one in classes:
-            bases = [name for base in one.bases if (name := ast.unparse(base).split(".")[-1]) in kinds]
-            if bases and one.name not in kinds:
+    bases_of = [(one, [ast.unparse(base).split(".")[-1] for base in one.bases]) for one in classes]
+    known = 0
+    while known < len(kinds):
+        known = len(kinds)
+        for one, bases in bases_of:
+            ours = [base for base in bases if base in kinds]
+            if ours and one.name not in kinds:
                 stated = assigned(one.body).get("exit_code")
-                number = AccelsweepError.exit_code if bases[0] != "Unsupported" else None
+                number = AccelsweepError.exit_code if ours[0] != "Unsupported" else None
                 kinds[one.name] = (ast.get_docstring(one) or "", _number(stated) if stated else number)
     return kinds
 

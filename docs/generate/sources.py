@@ -34,9 +34,10 @@ def calls(tree: ast.AST) -> Iterator[tuple[ast.Call, dict[str, ast.expr]]]:
     """
     for scope in (tree, *functions(tree)):
         inside = list(_own(scope))
+        assigns = [node for node in inside if isinstance(node, ast.Assign)]
         for node in inside:
             if isinstance(node, ast.Call):
-                yield node, assigned(inside, node.lineno)
+                yield node, assigned(assigns, node.lineno)
 
 
 def _own(scope: ast.AST) -> Iterator[ast.AST]:

@@ -18,6 +18,8 @@ from accelsweep.core.outcome import Outcome
 from accelsweep.core.plans import Manifest
 from accelsweep.state.folders import SweepFolder
 
+pytestmark = pytest.mark.heavy
+
 EXPECTED = {
     (1, 32, "32-true"): Verdict.baseline,
     (1, 32, "bf16-mixed"): Verdict.slower,

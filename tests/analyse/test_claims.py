@@ -10,7 +10,9 @@ import pytest
 
 from accelsweep.analyse.analyse import analyse
 from accelsweep.analyse.collect import collect
-from accelsweep.core.claims import Claim, ClaimVerdict, ReportSettings, factors
+from accelsweep.core.claims.claims import Claim, ReportSettings
+from accelsweep.core.claims.expressions import factors
+from accelsweep.core.claims.verdicts import ClaimVerdict
 from accelsweep.plan.make import make_plan, write_plan
 
 SMALL, LARGE = {"accelerator": "cpu", "batch_size": 8}, {"accelerator": "cpu", "batch_size": 64}

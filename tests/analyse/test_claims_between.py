@@ -10,7 +10,8 @@ from pydantic import ValidationError
 
 from accelsweep.analyse.analyse import analyse
 from accelsweep.analyse.runs import CellRuns, group
-from accelsweep.core.claims import ClaimFigure, ClaimVerdict, ReportSettings
+from accelsweep.core.claims.claims import ClaimFigure, ReportSettings
+from accelsweep.core.claims.verdicts import ClaimVerdict
 from accelsweep.core.findings.judged import ClaimFinding
 
 ONE, TWO = {"num_nodes": 1}, {"num_nodes": 2}

@@ -9,13 +9,16 @@ from typing import Any
 
 import pytest
 
+from accelsweep.analyse.hardware import HardwareKind
 from accelsweep.analyse.history.lines import history_of
 from accelsweep.analyse.merge import Part
 from accelsweep.base.errors import InputError
 from accelsweep.core.config import CellConfig
 from accelsweep.core.derived.histories import Order
 from accelsweep.core.findings.numbers import Verdict
+from accelsweep.core.plans import Resources
 from accelsweep.core.versions import Version
+from accelsweep.report.history.content import line_titles
 
 AXES = {"batch_size": 32}
 NOISE = (0.0, 0.001, -0.001)
@@ -148,3 +151,23 @@ def test_the_versions_of_one_sweep_are_points_of_one_line(simulated: ModuleType)
     assert line.label == "batch 32"
     (unknown,) = history_of([ab, later], {}).lines
     assert [point.version for point in unknown.points] == ["main", "HEAD", None], "as they were named"
+
+
+def test_each_node_of_a_fleet_has_a_line_on_which_another_driver_is_a_change_of_software(simulated: ModuleType) -> None:
+    """The nodes are one machine here, as virtual nodes are; a driver would elsewhere begin another line."""
+    parts = []
+    for day in (1, 2):
+        found = part(simulated, f"f{day}", 100.0, day)
+        driver = {"host": "Xeon", "driver": f"59{day}"}
+        rows = [replace(row, hardware=HardwareKind.of(driver)) for row in found.runs]
+        blocks = tuple(
+            block.model_copy(update={"resources": Resources(node=node)})
+            for block, node in zip(
+                found.manifest.blocks, ("rack-c-node-1", "rack-c-node-2", "rack-c-node-1"), strict=True
+            )
+        )
+        parts.append(Part(found.name, rows, found.manifest.model_copy(update={"blocks": blocks})))
+    history = history_of(parts, {})
+    assert [(line.machine, len(line.points)) for line in history.lines] == [("rack-c-node-1", 2), ("rack-c-node-2", 2)]
+    assert history.lines[0].software_changes == {1: ("driver 591 to 592",)}
+    assert [title.rpartition("machine ")[2] for title in line_titles(history)] == ["rack-c-node-1", "rack-c-node-2"]

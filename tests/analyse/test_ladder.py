@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from accelsweep.analyse.analyse import analyse
-from accelsweep.core.claims import ReportSettings
+from accelsweep.core.claims.claims import ReportSettings
 from accelsweep.core.config import CellConfig
 from accelsweep.core.findings.numbers import Verdict
 from accelsweep.core.findings.series import Rung

@@ -9,7 +9,7 @@ import pytest
 
 from accelsweep.analyse.merge import Part, analyse_together, merge
 from accelsweep.analyse.runs import RunRow
-from accelsweep.core.claims import Claim, ReportSettings
+from accelsweep.core.claims.claims import Claim, ReportSettings
 from accelsweep.core.findings.findings import Findings
 from accelsweep.core.findings.measured import CellFinding
 from accelsweep.core.findings.numbers import Verdict

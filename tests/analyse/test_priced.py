@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 from accelsweep.analyse.analyse import analyse
-from accelsweep.core.claims import Claim, ClaimVerdict, ReportSettings
+from accelsweep.core.claims.claims import Claim, ReportSettings
+from accelsweep.core.claims.verdicts import ClaimVerdict
 from accelsweep.core.findings.judged import ClaimFinding
 from accelsweep.core.prices import Prices
 

@@ -14,7 +14,8 @@ from resnet50 import RESNET50
 
 from accelsweep.analyse.analyse import analyse
 from accelsweep.analyse.runs import CellRuns, group
-from accelsweep.core.claims import ClaimFigure, ClaimVerdict, ReportSettings
+from accelsweep.core.claims.claims import ClaimFigure, ReportSettings
+from accelsweep.core.claims.verdicts import ClaimVerdict
 from accelsweep.core.findings.judged import ClaimFinding
 from accelsweep.core.prices import Prices
 

@@ -15,6 +15,8 @@ from accelsweep.drive.versions.repository import Repository
 from accelsweep.drive.versions.trees import trees_made, versions_named
 from accelsweep.state.folders import SweepFolder
 
+pytestmark = pytest.mark.heavy
+
 
 @pytest.fixture
 def home(tmp_path: Path) -> Path:

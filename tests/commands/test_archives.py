@@ -28,6 +28,8 @@ from accelsweep.state.archive.check import RefusedArchive
 from accelsweep.state.archive.contents import LISTING
 from accelsweep.state.folders import SweepFolder
 
+pytestmark = pytest.mark.heavy
+
 LINK = (stat.S_IFLNK | 0o777) << 16
 DEVICE = (stat.S_IFCHR | 0o666) << 16
 

@@ -11,8 +11,9 @@ from accelsweep.core.frontier import Coefficient, Frontier, Try
 from accelsweep.core.outcome import Outcome
 from accelsweep.core.plans import Manifest, Run
 from accelsweep.core.record import Record
-from accelsweep.plan.make import Unsearched, make_plan, write_plan
+from accelsweep.plan.make import make_plan, write_plan
 from accelsweep.plan.search_first import search_plan
+from accelsweep.plan.searched import Unsearched
 
 LINE = ["model=mlp", "data=digits", "optimizer=sgd", "accelerator=cpu", "devices=1,2", "batch_size=auto", "repeats=2"]
 UNKNOWN = Coefficient(value=None, reason="two batches give a line without an interval")

@@ -14,6 +14,8 @@ SURFACE = {
     "attach": "NAME",
     "ab": "WORDS --python --name --profile --jobs -j --dry-run -n --add-repeats --time-budget --until-decided "
     "--tracking-uri --cancel-old --notify --fail-if --json --format",
+    "fleet": "OVERRIDES --nodes --each --tolerance --name --profile --jobs -j --dry-run -n --time-budget "
+    "--tracking-uri --cancel-old --notify --json",
     "plan": "OVERRIDES --name --profile --add-repeats --cfg --json",
     "status": "NAME --json",
     "runs": "NAME --outcome --sort --json",

@@ -12,6 +12,8 @@ import pytest
 from accelsweep.commands.line.completions import overrides
 from accelsweep.core.plans import Manifest
 
+pytestmark = pytest.mark.heavy
+
 HEAVY = ("torch", "lightning", "mlflow", "pandas", "hydra", "snakemake", "scipy")
 
 IN_BASH = """

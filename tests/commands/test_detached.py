@@ -15,6 +15,7 @@ from accelsweep.commands.detached.carry_on import MOST_STARTS, last_of_chain
 from accelsweep.commands.detached.order import HeadOrder
 from accelsweep.commands.running.request import Request
 from accelsweep.core.plans import Manifest
+from accelsweep.core.settings import Site
 from accelsweep.drive.detached.handed import Handed, HeadEnd
 from accelsweep.state.folders import SweepFolder
 
@@ -24,7 +25,7 @@ SECRET = "slack://T0K3N/T0K3N"
 
 def order(**changes: object) -> HeadOrder:
     request = Request(overrides=ODD, notify=(SECRET,), tracking_uri="http://me:pass@host", **changes)
-    return HeadOrder(request=request, slurm=None, sweeps=("tiny",), revision=2)
+    return HeadOrder(request=request, site=Site(name="local"), sweeps=("tiny",), revision=2)
 
 
 def test_an_order_keeps_every_argument_exactly_and_its_owner_alone_can_read_it(tmp_path):

@@ -14,6 +14,8 @@ from accelsweep.commands.archives import export_sweep
 from accelsweep.commands.history import show_history
 from accelsweep.state.folders import SweepFolder
 
+pytestmark = pytest.mark.heavy
+
 SPEEDS = (1.0, 1.0, 1.0, 1.0, 0.9, 0.9)
 
 

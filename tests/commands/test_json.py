@@ -24,6 +24,8 @@ from accelsweep.drive.answers.listed import ListedRun, RunsAnswer
 from accelsweep.drive.finish import finish
 from accelsweep.state.folders import SweepFolder
 
+pytestmark = pytest.mark.heavy
+
 COMMANDS = {
     "plan": ["experiment=quickstart", "accelerator=cpu", "--name", "next"],
     "status": [],
@@ -33,8 +35,8 @@ COMMANDS = {
     "advise": ["example", "--epochs", "9", "--samples", "1000"],
     "doctor": [],
 }
-MEASURING = ("ab", "profile")
-"""Their answers follow runs: tests/road/test_ab.py and test_profile.py beside this file read them."""
+MEASURING = ("ab", "fleet", "profile")
+"""Their answers follow runs: tests/road/test_ab.py reads one, test_fleet.py and test_profile.py here the others."""
 
 OF_SEVERAL = ("history",)
 """Its answer needs several sweeps: test_history.py reads it."""

@@ -18,6 +18,8 @@ from accelsweep.measure.surroundings.doubts import busy_cpu
 from accelsweep.plan.make import make_plan, write_plan
 from accelsweep.supervise.skips import Present
 
+pytestmark = pytest.mark.heavy
+
 OVERRIDES = ("experiment=quickstart", "accelerator=cpu", "devices=1", "precision=32-true", "batch_size=32,64,128")
 RATES = {32: 1000.0, 64: 2000.0, 128: 1030.0}
 """Batch 64 is far from the baseline; the noise leaves 128 undecided for long."""

@@ -13,6 +13,8 @@ from accelsweep.core.record import Record
 from accelsweep.plan.make import make_plan, write_plan
 from accelsweep.supervise.skips import Present
 
+pytestmark = pytest.mark.heavy
+
 OVERRIDES = ("experiment=quickstart", "accelerator=cpu", "devices=1", "repeats=auto")
 SECONDS = 30.0
 

@@ -34,6 +34,11 @@ def test_the_command_to_resume_with_adds_no_repeats_again():
     assert request.again() == "accelsweep run experiment=tiny 'note=a b' --name mine"
 
 
+def test_the_command_to_resume_with_shows_no_password_of_the_store():
+    request = Request(overrides=("experiment=tiny",), tracking_uri="http://me:hunter2@host")
+    assert request.again() == "accelsweep run experiment=tiny --tracking-uri 'http://***@host'"
+
+
 def test_the_command_to_resume_with_shows_no_address_of_notices():
     request = Request(overrides=("experiment=tiny",), notify=("slack://T0K3N/T0K3N", "command: mail -s T0K3N me"))
     assert request.again() == "accelsweep run experiment=tiny --notify 'slack://***' --notify command:mail"

@@ -19,6 +19,8 @@ from accelsweep.core.record import Doubt, Record
 from accelsweep.state.attempts import RunFolder
 from accelsweep.state.living import SILENCE_SECONDS
 
+pytestmark = pytest.mark.heavy
+
 
 @pytest.fixture
 def sweep(tmp_path: Path) -> Supervised:

@@ -216,5 +216,5 @@ def test_status_of_a_sweep_on_a_cluster_says_that_slurm_was_not_asked(example_sw
     monkeypatch.setenv("PATH", str(tmp_path))  # no squeue there
     print_status(example_sweep.home, example_sweep.name)
     shown = capsys.readouterr().out
-    assert "Slurm was not asked: there is no squeue here" in shown
+    assert "the queue was not asked: there is no squeue here" in shown
     assert "head: none" in shown

@@ -36,6 +36,7 @@ WORKLOADS = "workloads"
 """What is trained is handed plain mappings: its source is part of each record's fingerprint, so it knows no types."""
 
 NOT_A_CONFIG = {
+    ("analyse/fleet/readings.py", "run.environment.get('closed', {})"): "the state of the devices as the window closed",
     ("analyse/advice/offers.py", "cell.effective"): "the settings really in force, a column of the findings",
     ("core/config.py", "self.raw"): "the module that parses: the model behind the accelerator",
     ("core/config.py", "self.data"): "a data set's own key, which is called like one of ours",

@@ -14,7 +14,10 @@ from accelsweep.report.content import METHOD
 ROOT = Path(__file__).resolve().parents[2]
 NAMED = ("README.md", "CONTRIBUTING.md", "CHANGELOG.md", "SECURITY.md")
 PAGES = (
-    [ROOT / name for name in NAMED] + sorted((ROOT / "docs").glob("*.md")) + sorted((ROOT / "docs/design").glob("*.md"))
+    [ROOT / name for name in NAMED]
+    + sorted((ROOT / "docs").glob("*.md"))
+    + [ROOT / "docs/evidence/README.md"]
+    + sorted((ROOT / "docs/design").glob("*.md"))
 )
 LONGEST = 25
 """Words."""

@@ -28,6 +28,7 @@ def built_site(tmp_path_factory):
     return target
 
 
+@pytest.mark.long  # CI builds the site, too; test_generated.py and test_links.py read its pages
 def test_it_has_the_pages_that_the_code_writes(built_site):
     for page in (
         "index",
@@ -42,6 +43,7 @@ def test_it_has_the_pages_that_the_code_writes(built_site):
     assert "short_window" in (built_site / "reference/doubts.html").read_text()
 
 
+@pytest.mark.long  # CI builds the site, too; test_generated.py and test_links.py read its pages
 def test_the_example_notebook_has_the_outputs_of_a_kernel(built_site):
     page = (built_site / "example.html").read_text()
     for output in ("accelsweep-first-screen", "<svg", "speedup_ratio_high", "settled already", "measured       45"):
@@ -56,6 +58,7 @@ def test_the_notebook_is_kept_without_outputs():
     assert [cell for cell in cells if cell.get("outputs") or cell.get("execution_count")] == []
 
 
+@pytest.mark.long  # CI builds the site, too; test_generated.py and test_links.py read its pages
 def test_no_page_loads_anything_from_another_server(built_site):
     pages = sorted(built_site.rglob("*.html"))
     assert len(pages) > 40

@@ -13,13 +13,19 @@ FORM = {
     "AbAnswer": "sweep headline versions family confidence threshold rate_unit rows fail_if gate failing",
     "ComparedVersion": "name kind digest",
     "VersionedSetting": "cell against label axes rate ratio verdict reason blocks gate doubts",
+    "FleetAnswer": "sweep headline tolerance hotter_by correction confidence nodes spread sick report",
+    "ComparedNode": (
+        "node sick faults verdict reason ratio chance celsius warmer warmer_chance blocks planned throttled drivers "
+        "dates"
+    ),
+    "SpreadOfNodes": "cell label between within",
     "PlanAnswer": (
         "sweep revision cells unsupported excluded blocks wanted settled estimate visible_effect notes warnings"
     ),
     "PlannedSetting": "cell label axes baseline wanted settled",
     "NotPlanned": "cell label axes reason",
     "BlockInPlan": "block new runs settled resources",
-    "Resources": "nodes tasks cpus gpus gpu_model mem_mb minutes node_kind",
+    "Resources": "nodes tasks cpus gpus gpu_model mem_mb minutes node_kind node",
     "PlannedTime": "runs_left minutes gpu_hours usd usd_reason basis",
     "PlannedRange": "least expected most",
     "PlannedEffect": "effect assumption reason",

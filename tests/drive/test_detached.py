@@ -12,12 +12,13 @@ from patience import until
 
 from accelsweep.base.errors import InputError
 from accelsweep.base.interrupts import HeadLeaves, leave_when_told
-from accelsweep.core.settings import DetachedHead, Site, Slurm
+from accelsweep.core.settings import Site, Slurm
+from accelsweep.core.sites.head import DetachedHead
 from accelsweep.drive.detached.handed import Handed, HeadEnd
 from accelsweep.drive.detached.places import detached, name_in, place_for
-from accelsweep.drive.detached.slurm_job import SlurmJob
+from accelsweep.drive.detached.slurm_job import HeadJob
 from accelsweep.drive.detached.tmux import Tmux
-from accelsweep.drive.slurm.ask import outside_of_jobs
+from accelsweep.engines.this_job import outside_of_jobs
 from accelsweep.state.folders import SweepFolder
 
 WORDS = ("two words", "a'b\"c", "$HOME;`id`", "", "#{pane_pid}", "é%d")
@@ -71,7 +72,7 @@ def test_a_head_on_another_machine_is_told_by_its_hold(folder):
 
 
 def options(slurm: Slurm, folder: SweepFolder, after: str | None = None) -> dict[str, str]:
-    given = SlurmJob(slurm)._options(folder, "accelsweep-head-x", after)
+    given = HeadJob(slurm)._options(folder, "accelsweep-head-x", after)
     return dict(option.partition("=")[::2] for option in given)
 
 

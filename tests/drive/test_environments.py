@@ -13,6 +13,8 @@ from accelsweep.drive.versions.environments import environments
 from accelsweep.drive.versions.trees import trees_of
 from accelsweep.state.folders import SweepFolder
 
+pytestmark = pytest.mark.heavy
+
 
 def test_an_environment_is_known_by_its_packages_and_keeps_its_own_interpreter(tmp_path: Path) -> None:
     environment(tmp_path / "old", "first")

@@ -1,5 +1,6 @@
 """What a user reads while runs end: each once, counted from what was measured before."""
 
+import gc
 import io
 import itertools
 import os
@@ -63,6 +64,18 @@ def test_runs_of_an_interrupted_block_that_are_measured_count_from_the_start(int
         progress.update()
         progress.update()
     assert counts(capsys) == [f"[{before + 1}/{total}]", f"[{before + 2}/{total}]"]
+
+
+def test_no_record_is_kept_so_that_thousands_of_runs_take_no_memory(interrupted):
+    def kept():
+        return sum(isinstance(one, Record) for one in gc.get_objects())
+
+    before = kept()
+    progress = SweepProgress.begin(interrupted)
+    os.utime(interrupted.record(measured(interrupted)[0].run))
+    progress.update()
+    assert progress.fresh == 1
+    assert kept() == before
 
 
 def test_a_run_that_ended_badly_after_its_window_is_shown_with_its_word_and_without_a_rate(interrupted, capsys):

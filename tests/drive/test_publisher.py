@@ -7,8 +7,12 @@ import sys
 
 import pytest
 
+from accelsweep.base.documents import sha256_file
+from accelsweep.core.plans import Manifest
 from accelsweep.drive import publisher
 from accelsweep.drive.processes import Child
+from accelsweep.publish.snapshot import report_digest
+from accelsweep.publish.state import Copied, remember, run_digests
 from accelsweep.state.folders import SweepFolder
 
 STRUCK = "import os, signal; signal.signal(signal.SIGINT, signal.default_int_handler); os.kill(os.getpid(), {})"
@@ -33,3 +37,15 @@ def test_publishers_that_signals_end_early_are_followed_by_others_a_few_times(
     publisher.finish(start(example_sweep), example_sweep, None, lines.append)
     assert len(lines) == told
     assert all("accelsweep publish" in line for line in lines)
+
+
+def test_the_last_line_leads_to_mlflow_only_where_everything_is_there(example_sweep: SweepFolder) -> None:
+    name, uri = example_sweep.name, "http://me:hunter2@mlflow.example"
+    assert publisher.last_line(example_sweep, None) == f"MLflow has not got everything: accelsweep publish {name}"
+    records = {path.parent.name: sha256_file(path) for path in example_sweep.root.glob("runs/*/record.json")}
+    digests = run_digests(Manifest.read(example_sweep.manifest), records)
+    copied = Copied(experiment_id="1", active_runs=0, records=digests, report=report_digest(example_sweep), views=True)
+    remember(example_sweep, uri, copied)
+    assert publisher.last_line(example_sweep, uri) == (
+        "MLflow: accelsweep ui --tracking-uri 'http://***@mlflow.example'"
+    )

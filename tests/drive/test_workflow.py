@@ -12,9 +12,18 @@ from snakemake.exceptions import WorkflowError
 from snakemake.settings.types import ConfigSettings, ResourceSettings
 
 from accelsweep.drive.head import held
-from accelsweep.drive.snakemake.workflow import GPUS_HELD, SWEEP_VARIABLE, Sweep, open_sweep
+from accelsweep.drive.snakemake.workflow import GPUS_HELD, PYTHON_VARIABLE, SWEEP_VARIABLE, Sweep, open_sweep
 from accelsweep.plan.make import make_plan, write_plan
 from accelsweep.state.folders import SweepFolder
+
+pytestmark = pytest.mark.heavy
+
+
+@pytest.fixture(autouse=True)
+def variables(monkeypatch):
+    """What a main Snakemake sets for its jobs is another's before, and gone after."""
+    monkeypatch.setenv(SWEEP_VARIABLE, "another")
+    monkeypatch.setenv(PYTHON_VARIABLE, "another")
 
 
 @pytest.mark.parametrize("name", ["1e3", "007", "true", "2026.1", "plain"])
@@ -41,7 +50,6 @@ def test_snakemake_without_a_sweep_says_how_to_name_one(tmp_path, monkeypatch):
 def test_a_time_budget_that_was_spent_does_not_stop_a_later_snakemake(tmp_path, monkeypatch):
     folder = write_plan(tmp_path, make_plan(tmp_path, ["experiment=quickstart"]))
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv(SWEEP_VARIABLE, "another")
     folder.stop.touch()
     with held(folder):
         open_sweep({"sweep": folder.name}, plan_if_asked=True)
@@ -83,7 +91,6 @@ def test_a_job_finds_the_sweep_that_the_main_process_planned(given, name, tmp_pa
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(OTHERWISE.replace("name: otherwise\n", "" if "/" in experiment else "name: otherwise\n"))
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv(SWEEP_VARIABLE, "another")
     assert open_sweep(parse_config(given), plan_if_asked=True).root == f"sweeps/{name}"
     (tmp_path / "conf" / "experiment" / "otherwise.yaml").write_text("name: edited")
     said = subprocess.run([sys.executable, "-c", JOB, *given], capture_output=True, text=True, check=False)
@@ -92,7 +99,6 @@ def test_a_job_finds_the_sweep_that_the_main_process_planned(given, name, tmp_pa
 
 def test_the_plan_of_a_sweep_that_a_head_drives_is_left_alone(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv(SWEEP_VARIABLE, "another")
     with held(SweepFolder(tmp_path, "quickstart")):
         with pytest.raises(WorkflowError, match="sweep 'quickstart' is already being run by process"):
             open_sweep({"experiment": "quickstart"}, plan_if_asked=True)
@@ -112,7 +118,6 @@ def main_snakemake(home, site, **resources):
 def test_quotes_that_would_not_reach_slurms_jobs_are_refused_before_anything_is_written(tmp_path, monkeypatch):
     """Snakemake 9 puts the config of its command line into that of each job, and a shell reads it once more."""
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv(SWEEP_VARIABLE, "another")
     quoted = "accelerator=cpu '+note=two words'"
     with pytest.raises(WorkflowError, match="write such a value into a file of conf/"):
         open_sweep({"experiment": "quickstart", "overrides": f"site=slurm_example {quoted}"}, plan_if_asked=True)
@@ -122,7 +127,6 @@ def test_quotes_that_would_not_reach_slurms_jobs_are_refused_before_anything_is_
 
 def test_snakemake_alone_keeps_to_the_sites_limits(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv(SWEEP_VARIABLE, "another")
     limits = ("site.slurm.max_gpus=8", "site.slurm.max_jobs=3")
     told_nothing = main_snakemake(tmp_path, limits, nodes=50)
     assert (told_nothing.nodes, told_nothing.global_resources[GPUS_HELD].value) == (3, 8)

@@ -1,26 +1,51 @@
-"""One fork server for all commands that a process of the tests starts: torch is imported once, not once a sweep."""
+"""One fork server for all commands that tests start, in whatever worker: torch is imported once, not once a sweep."""
 
 from __future__ import annotations
 
 import atexit
+import os
+import socket
 import tempfile
 from functools import cache
 from pathlib import Path
 
+from filelock import FileLock
+
+from accelsweep.base.documents import sha256_text
 from accelsweep.drive.fork_server import JOB_VARIABLES, start
-from accelsweep.supervise.fork_server.messages import VARIABLE
+from accelsweep.supervise.fork_server.messages import VARIABLE, address
 from accelsweep.supervise.fork_server.surroundings import surroundings
 
-_ALIKE = {"PYTHONUNBUFFERED": "1", "PYTEST_CURRENT_TEST": ""}
+_ALIKE = {"PYTHONUNBUFFERED": "1", "PYTEST_CURRENT_TEST": "", "PYTEST_XDIST_WORKER": ""}
 """What the server and all who ask it have in common."""
 
 
 @cache
-def _server(_alike: tuple[tuple[str, str], ...]) -> str:
-    folder = Path(tempfile.mkdtemp(prefix="accelsweep-tests-"))
-    name, server = start(folder, folder / "log", {**JOB_VARIABLES, **_ALIKE})
-    atexit.register(server.finish)
-    return name
+def _folder() -> Path:
+    """The folder that all workers of these tests know, or one of this process alone."""
+    shared = os.environ.get("PYTEST_XDIST_TESTRUNUID")
+    if shared is None:
+        return Path(tempfile.mkdtemp(prefix="accelsweep-tests-"))
+    folder = Path(tempfile.gettempdir()) / f"accelsweep-tests-{shared}"
+    folder.mkdir(exist_ok=True)
+    return folder
+
+
+def _server(alike: str) -> str:
+    """Return the name of the server in these surroundings. It dies with the worker that started it."""
+    known = _folder() / f"server-{alike}"
+    with FileLock(f"{known}.lock"):
+        if known.exists() and _is_there(known.read_text()):
+            return known.read_text()
+        name, server = start(_folder(), known.with_suffix(".log"), {**JOB_VARIABLES, **_ALIKE})
+        known.write_text(name)
+        atexit.register(server.finish)
+        return name
+
+
+def _is_there(name: str) -> bool:
+    with socket.socket(socket.AF_UNIX) as server:
+        return server.connect_ex(address(name)) == 0
 
 
 def beside_the_server() -> dict[str, str]:
@@ -28,5 +53,6 @@ def beside_the_server() -> dict[str, str]:
 
     Modules that a test imports in this process may set variables. What is started after that has another server.
     """
-    alike = {name: value for name, value in surroundings().items() if not name.endswith("PYTEST_CURRENT_TEST")}
-    return {**_ALIKE, VARIABLE: _server(tuple(sorted(alike.items())))}
+    names = {f"variable {name}" for name in _ALIKE}
+    alike = sorted((name, value) for name, value in surroundings().items() if name not in names)
+    return {**_ALIKE, VARIABLE: _server(sha256_text(repr(alike))[:16])}

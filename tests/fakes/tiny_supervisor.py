@@ -1,8 +1,8 @@
 """A real supervisor whose ranks behave, within milliseconds, as a test asks: measure, crash, hang, exit, fill memory.
 
-`Supervised` plans a sweep whose cells name a behaviour (their `task`) and runs `python tiny_supervisor.py BLOCK`. That
-is the code of `python -m accelsweep.supervise`, with `behave` in the place of a rank's body and nothing heavy to
-import.
+`Supervised` plans a sweep whose cells name a behaviour (their `task`) and runs `python tiny_supervisor.py BLOCK`, as a
+fork of a process that knows this module (forked.py). That is the code of `python -m accelsweep.supervise`, with
+`behave` in the place of a rank's body and nothing heavy to import.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import forked
 from patience import PATIENCE_SECONDS
 from tiny_sweep import plan_sweep
 
@@ -49,17 +50,10 @@ class Supervised:
         self.folder, self.block = plan_sweep(self.home, cells, **options)
         return self
 
-    def start(self, *arguments: str, **environment: str) -> subprocess.Popen[str]:
+    def start(self, *arguments: str, **environment: str) -> forked.Forked:
         """Start a supervisor of the block."""
-        return subprocess.Popen(
-            [sys.executable, str(HERE), str(self.block), *arguments],
-            cwd=self.home,
-            env={**os.environ, "ACCELSWEEP_LEASES": str(self.leases), **environment},
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            start_new_session=True,
-        )
+        alone = {**os.environ, "ACCELSWEEP_LEASES": str(self.leases), **environment}
+        return forked.start(HERE.stem, str(self.block), *arguments, cwd=self.home, environment=alone)
 
     def run(self, *arguments: str, **environment: str) -> tuple[int, str]:
         """Run a supervisor to its end; return its exit code and its output."""
@@ -83,14 +77,14 @@ class Supervised:
         return self.folder.run(self.runs()[run]) / "attempts" / str(attempt)
 
 
-def ended(process: subprocess.Popen[str], seconds: float = PATIENCE_SECONDS) -> tuple[int, str]:
+def ended(process: forked.Forked, seconds: float = PATIENCE_SECONDS) -> tuple[int, str]:
     """Wait for a supervisor's end; return exit code and output. Kill it, and its runs with it, after `seconds`."""
     try:
         output, _ = process.communicate(timeout=seconds)
     except subprocess.TimeoutExpired:
         process.kill()
         raise
-    return process.returncode, output
+    return process.wait(), output
 
 
 def result(rank: int, outcome: Outcome = Outcome.measured, kind: Any = "none", reason: str | None = None) -> RankResult:

@@ -12,6 +12,8 @@ from robustness import SEARCH
 
 from accelsweep.plan.make import make_plan
 
+pytestmark = pytest.mark.heavy
+
 GPU = (
     "site.probe=false",
     "site.inventory=[{accelerator: cuda, model: NVIDIA H200, count: 1, memory_bytes: 150000000000}]",

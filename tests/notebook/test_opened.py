@@ -23,6 +23,8 @@ from accelsweep.drive.finish import finish, report
 from accelsweep.notebook import opening
 from accelsweep.report.libraries import vega_lite_version
 
+pytestmark = pytest.mark.heavy
+
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):

@@ -11,6 +11,8 @@ from example_sweep import build_example_sweep
 import accelsweep
 from accelsweep.base.errors import InputError
 
+pytestmark = pytest.mark.heavy
+
 HEAVY = ("torch", "lightning", "mlflow", "snakemake", "hydra", "altair", "pandas", "scipy", "pyarrow", "typer", "rich")
 NAMES = ["AccelsweepError", "InputError", "OpenedSweep", "SweepPlan", "__version__", "open", "plan", "run"]
 

@@ -57,9 +57,11 @@ def write_conf(folder: Path, files: dict[str, str]) -> Path:
 
 
 @pytest.fixture(scope="session")
-def conf(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def conf(tmp_path_factory: pytest.TempPathFactory, unchanged_folders: set[str]) -> Path:
     """A config folder that is complete for Hydra, though no real sweep could be run from it."""
-    return write_conf(tmp_path_factory.mktemp("small") / "conf", CONF)
+    folder = write_conf(tmp_path_factory.mktemp("small") / "conf", CONF)
+    unchanged_folders.add(str(folder))
+    return folder
 
 
 @pytest.fixture

@@ -2,8 +2,12 @@
 
 import shlex
 
+import pytest
+
 from accelsweep.analyse.findings.again import command_again
 from accelsweep.plan.make import make_plan
+
+pytestmark = pytest.mark.heavy
 
 
 def test_the_command_for_a_setting_plans_that_setting_alone(home):

@@ -7,8 +7,9 @@ import pytest
 from accelsweep.base.errors import InputError
 from accelsweep.core.plans import FoundBatch, Manifest
 from accelsweep.plan.automatic import UNSEARCHED
-from accelsweep.plan.make import Unsearched, make_plan, write_plan
+from accelsweep.plan.make import make_plan, write_plan
 from accelsweep.plan.search_first import search_plan
+from accelsweep.plan.searched import Unsearched
 
 BASE = ["model=mlp", "data=digits", "optimizer=sgd", "accelerator=cpu", "batch_size=auto", "repeats=2"]
 

@@ -5,7 +5,7 @@ import re
 import yaml
 
 from accelsweep.base.shipped import shipped_root
-from accelsweep.core.claims import ClaimFigure, ReportSettings
+from accelsweep.core.claims.claims import ClaimFigure, ReportSettings
 
 ROOT = shipped_root()
 PAGE = (ROOT / "docs" / "claims.md").read_text()

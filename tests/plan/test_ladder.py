@@ -5,6 +5,8 @@ import pytest
 from accelsweep.base.errors import InputError
 from accelsweep.plan.make import make_plan
 
+pytestmark = pytest.mark.heavy
+
 LADDER = """\
 # @package _global_
 defaults:

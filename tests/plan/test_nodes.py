@@ -11,7 +11,7 @@ from tiny_sweep import config_with
 from accelsweep.base.errors import InputError
 from accelsweep.core.config import CellConfig
 from accelsweep.core.settings import Device, Site
-from accelsweep.plan.blocks.slurm import job_resources
+from accelsweep.engines.slurm.options import job_resources
 from accelsweep.plan.make import make_plan
 from accelsweep.plan.nodes import models_for, serving
 from accelsweep.plan.refusals.rules import unsupported

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from accelsweep.base.errors import InputError
-from accelsweep.core.claims import ClaimFigure
+from accelsweep.core.claims.claims import ClaimFigure
 from accelsweep.plan.make import make_plan
 from accelsweep.state.external.files import external_file, read_published
 

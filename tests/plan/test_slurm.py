@@ -9,8 +9,9 @@ import pytest
 from accelsweep.base.errors import InputError
 from accelsweep.core.plans import Resources
 from accelsweep.core.settings import Site, Slurm
+from accelsweep.engines.node import python
+from accelsweep.engines.slurm.options import across_nodes, before_block, in_words, job_resources, sbatch_options
 from accelsweep.plan.blocks.resources import held_gpus, sizes
-from accelsweep.plan.blocks.slurm import across_nodes, before_block, in_words, job_resources, python, sbatch_options
 from accelsweep.plan.make import make_plan
 
 BOX = Slurm(partition="gpu", cpu_partition="cpu", account="physics", gpu_model="h100")

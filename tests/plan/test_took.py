@@ -10,7 +10,7 @@ from example_sweep import config_of
 from accelsweep.core.config import CellConfig
 from accelsweep.core.outcome import Outcome
 from accelsweep.core.record import Record
-from accelsweep.plan.took import ASSUMED_BESIDE_SECONDS, ASSUMED_BETWEEN_SECONDS, Took
+from accelsweep.plan.took import ASSUMED_BESIDE_SECONDS, ASSUMED_BETWEEN_SECONDS, RunTime, Took
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "reports" / "examples"
 
@@ -27,13 +27,13 @@ def records(example_sweep):
 def test_a_run_of_the_same_setting_takes_the_mean_of_those_before(records):
     cell = records[0].cell
     mine = [record.wall_seconds for record in records if record.cell == cell]
-    assert Took.by(records, "x").seconds(cell, CONFIG) == pytest.approx(sum(mine) / len(mine))
+    assert Took.by(map(RunTime.of, records), "x").seconds(cell, CONFIG) == pytest.approx(sum(mine) / len(mine))
 
 
 def test_another_setting_takes_its_window_and_what_others_of_its_kind_take_beside_theirs(records):
     window = CONFIG.measure.min_seconds
     timed = [record.model_copy(update={"wall_seconds": window + 4.0}) for record in records]
-    took = Took.by(timed, "x")
+    took = Took.by(map(RunTime.of, timed), "x")
     longer = CONFIG.model_validate({**CONFIG.raw, "measure": {**CONFIG.raw["measure"], "min_seconds": 30.0}})
     assert took.seconds("other", CONFIG) == pytest.approx(window + 4.0)
     assert took.seconds("other", longer) == pytest.approx(34.0)
@@ -46,7 +46,7 @@ def test_what_is_assumed_before_a_first_run_is_what_the_finished_examples_took()
     for name in ("quickstart", "ladder"):
         files = sorted((EXAMPLES / name / "sweeps" / name / "runs").glob("*/record.json"))
         records = [Record.read(file) for file in files]
-        took = Took.by(records, "x")
+        took = Took.by(map(RunTime.of, records), "x")
         seconds = sum(record.wall_seconds for record in records) + sum(took.between)
         assumed = sum(Took().seconds("never measured", record.config) for record in records)
         assumed += len(took.between) * ASSUMED_BETWEEN_SECONDS
@@ -55,18 +55,20 @@ def test_what_is_assumed_before_a_first_run_is_what_the_finished_examples_took()
 
 def test_what_was_never_begun_shows_nothing(records):
     unsupported = {"outcome": Outcome.unsupported, "reason": "no such device", "wall_seconds": 0.0}
-    assert Took.by([record.model_copy(update=unsupported) for record in records], "x") is None
+    assert Took.by(map(RunTime.of, [record.model_copy(update=unsupported) for record in records]), "x") is None
     assert Took.by([], "x") is None
 
 
 def test_blocks_of_one_command_show_the_time_between_them_and_those_of_different_commands_do_not(records):
-    assert Took.by(records, "x").between_blocks == ASSUMED_BETWEEN_SECONDS, "minutes lie between the example's blocks"
+    assert Took.by(map(RunTime.of, records), "x").between_blocks == ASSUMED_BETWEEN_SECONDS, (
+        "minutes lie between the example's blocks"
+    )
     first, second = (dict(zip(("started_at", "finished_at"), times, strict=True)) for times in SPANS)
     two = [
         records[0].model_copy(update={"block": "a", **first}),
         records[1].model_copy(update={"block": "b", **second}),
     ]
-    assert Took.by(two, "x").between_blocks == pytest.approx(7.0)
+    assert Took.by(map(RunTime.of, two), "x").between_blocks == pytest.approx(7.0)
 
 
 SPANS = (

@@ -16,6 +16,8 @@ from accelsweep.plan.make import Plan, make_plan, write_plan
 from accelsweep.plan.versioned import usual_name
 from accelsweep.state.folders import SweepFolder
 
+pytestmark = pytest.mark.heavy
+
 TOY = ["experiment=toy"]
 
 

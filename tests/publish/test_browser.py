@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+pytestmark = pytest.mark.heavy
+
 ADDRESS = "http://127.0.0.1:5000/#/experiments/1"
 CODE = """
 import sys, threading

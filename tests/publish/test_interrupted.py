@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 from mlflow.exceptions import MlflowException
 from patience import PATIENCE_SECONDS
-from stores import BOTH_STORES_AT_LENGTH
+from stores import BOTH_STORES
 
 from accelsweep.publish.location import resolve
 from accelsweep.publish.publisher import StoreUnreachable, publish
@@ -103,7 +103,8 @@ def test_a_report_begun_by_a_publisher_that_was_killed_is_completed_and_not_call
     assert publish(sweep, uri).written == 0
 
 
-@BOTH_STORES_AT_LENGTH
+@pytest.mark.long  # a publisher that was killed anywhere is completed by the next, above; only here three meet
+@BOTH_STORES
 def test_three_publishers_at_once_leave_every_run_once(
     uri: str, sweep: SweepFolder, read_store: ReadStore, with_findings: Callable[..., Any]
 ) -> None:

@@ -13,9 +13,12 @@ from typing import Any
 
 import pytest
 
+from accelsweep.base.documents import sha256_file
+from accelsweep.core.plans import Manifest
 from accelsweep.core.record import Record
 from accelsweep.publish.publisher import publish
-from accelsweep.publish.state import up_to_date
+from accelsweep.publish.snapshot import report_digest
+from accelsweep.publish.state import Copied, remember, run_digests, surely_up_to_date, up_to_date
 from accelsweep.state.folders import SweepFolder
 
 
@@ -48,6 +51,15 @@ def test_asking_imports_neither_mlflow_nor_pandas(sweep: SweepFolder) -> None:
         "print([name for name in ('mlflow', 'pandas', 'torch') if name in sys.modules])"
     )
     assert subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True).stdout == "[]\n"
+
+
+def test_a_server_is_asked_for_it_may_stand_on_a_backup_that_is_older_than_the_note(sweep: SweepFolder) -> None:
+    records = {path.parent.name: sha256_file(path) for path in sweep.root.glob("runs/*/record.json")}
+    digests = run_digests(Manifest.read(sweep.manifest), records)
+    copied = Copied(experiment_id="1", active_runs=0, records=digests, report=report_digest(sweep), views=True)
+    remember(sweep, "http://mlflow.example", copied)
+    assert up_to_date(sweep, "http://mlflow.example")
+    assert not surely_up_to_date(sweep, "http://mlflow.example")
 
 
 @pytest.mark.real

@@ -21,8 +21,10 @@ import pytest
 from patience import PATIENCE_SECONDS
 
 from accelsweep.base.errors import AccelsweepError, InputError
+from accelsweep.publish.state import Copied, remember
 from accelsweep.publish.store import create_database
 from accelsweep.publish.ui import Server, running_server, serve_ui
+from accelsweep.state.folders import SweepFolder
 
 pytestmark = pytest.mark.real
 
@@ -64,7 +66,11 @@ def answers_on_loopback_only_and_refuses_other_host_names(port: int) -> None:
 
 @pytest.mark.parametrize(
     "number",
-    [signal.SIGINT, signal.SIGKILL, pytest.param(signal.SIGTERM, marks=pytest.mark.long)],  # SIGINT has its handler
+    [
+        signal.SIGINT,
+        pytest.param(signal.SIGTERM, marks=pytest.mark.long),  # SIGINT has its handler
+        pytest.param(signal.SIGKILL, marks=pytest.mark.long),  # drive/test_processes.py kills a parent of such a child
+    ],
 )
 def test_it_answers_on_loopback_only_refuses_other_host_names_and_stops_with_all_its_processes(
     ui: tuple[subprocess.Popen[str], int], number: signal.Signals
@@ -141,4 +147,13 @@ def test_two_that_start_at_the_same_time_both_get_a_port(tmp_path: Path, monkeyp
 def test_a_tracking_server_is_pointed_at_not_started(tmp_path: Path) -> None:
     said: list[str] = []
     assert serve_ui(tmp_path, tracking_uri="https://me:hunter2@mlflow.example", tell=said.append) == 0
-    assert said == ["the results are on a tracking server: open https://***@mlflow.example"]
+    assert said == ["the results are on a tracking server: open https://mlflow.example"]
+
+
+def test_each_sweep_that_was_published_to_a_tracking_server_has_its_link_there(example_sweep: SweepFolder) -> None:
+    copied = Copied(experiment_id="7", active_runs=1, records={}, report="", views=True)
+    remember(example_sweep, "https://me:hunter2@mlflow.example", copied)
+    said: list[str] = []
+    serve_ui(example_sweep.home, tracking_uri="https://me:hunter2@mlflow.example", tell=said.append)
+    assert said[1].startswith(f"  {example_sweep.name}: https://mlflow.example/#/experiments/7/runs?")
+    assert "hunter2" not in "".join(said)

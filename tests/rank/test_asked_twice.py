@@ -7,6 +7,8 @@ from one_rank import MEASURE
 
 from accelsweep.core.outcome import Outcome
 
+pytestmark = pytest.mark.heavy
+
 pytest.importorskip("mlperf_loadgen", reason="accelsweep's extra `serving` is not installed")
 
 SLEEPING = "    def predict_step(self, batch):\n        import time\n        time.sleep(0.01)\n        return batch\n"

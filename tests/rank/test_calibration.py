@@ -15,6 +15,8 @@ from accelsweep.core.breakdown import PARTS
 from accelsweep.core.outcome import Outcome
 from accelsweep.measure.breakdown import steps_of_pass
 
+pytestmark = pytest.mark.heavy
+
 PROBED = {**MEASURE, "min_seconds": 0.5, "max_steps": 400, "probe_steps": 20}
 TOLERANCE = 0.05
 """Of a share; the loops' own time and the timer's are part of it."""

@@ -18,6 +18,8 @@ from accelsweep.measure.load.peak import Peak
 from accelsweep.rank.tasks.samples import samples_of, taken_apart, together
 from accelsweep.rank.tasks.under_load import load_metrics, nothing_valid
 
+pytestmark = pytest.mark.heavy
+
 SERVED = {
     "task": "inference",
     "model": MLP,

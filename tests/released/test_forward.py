@@ -24,9 +24,12 @@ from accelsweep.drive.finish import report
 from accelsweep.drive.standing import Standing, stands
 from accelsweep.plan.make import make_plan
 from accelsweep.publish import snapshot
+from accelsweep.publish.publisher import publish
 from accelsweep.state.archive.contents import LISTING
 from accelsweep.state.folders import SweepFolder
 from accelsweep.supervise.audit import audit
+
+pytestmark = pytest.mark.heavy
 
 COMMANDS: dict[str, Callable[[SweepFolder], object]] = {
     "status": lambda folder: print_status(folder.home, folder.name),
@@ -36,7 +39,7 @@ COMMANDS: dict[str, Callable[[SweepFolder], object]] = {
     "export": lambda folder: export_sweep(folder.home, folder.name, None),
     "open": lambda folder: accelsweep.open(folder.root).findings,
     "retry": lambda folder: retry_runs(folder.home, folder.name, "crashed"),
-    "publish": snapshot.take,
+    "publish": publish,
     "run": audit,
 }
 """What each command does with a sweep's files: `run` looks at all of them before anything is measured, `publish` before
@@ -66,6 +69,18 @@ def head(request):
 @pytest.fixture
 def folder(tmp_path):
     return unpacked(PACKED[-1], tmp_path)
+
+
+@pytest.fixture(scope="session")
+def archive(once):
+    """The archive of a released version's sweep with a report of this version; tests must not change it."""
+
+    def make(place: Path) -> None:
+        sweep = unpacked(PACKED[-1], place)
+        report(place, [sweep.name])
+        export_sweep(place, sweep.name, place / "reported.zip")
+
+    return once("reported", make) / "reported.zip"
 
 
 def refused(folder: SweepFolder, command: Callable[[SweepFolder], object]) -> None:
@@ -125,9 +140,7 @@ def test_a_sweep_of_a_later_version_hides_no_other(folder, head, capsys):
 
 
 @pytest.mark.parametrize("ending", [LISTING, "sweep/manifest.json", "sweep/findings.json", "record.json"])
-def test_a_later_archive_is_refused_and_nothing_is_written(folder, head, ending, tmp_path):
-    report(folder.home, [folder.name])
-    archive = export_sweep(folder.home, folder.name, None)
+def test_a_later_archive_is_refused_and_nothing_is_written(archive, head, ending, tmp_path):
     target = tmp_path / "later.zip"
     if ending == LISTING:
         named = members(archive)

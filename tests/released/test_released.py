@@ -22,6 +22,8 @@ from accelsweep.state.records import read_record
 from accelsweep.supervise.audit import audit
 from accelsweep.supervise.skips import Present
 
+pytestmark = pytest.mark.heavy
+
 ROOT = Path(__file__).parents[2]
 COUNTS = {Outcome.measured: 6, Outcome.out_of_memory: 6}
 

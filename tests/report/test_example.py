@@ -9,6 +9,8 @@ from pathlib import Path
 import pytest
 from example_sweep import build_example_sweep
 
+pytestmark = pytest.mark.heavy
+
 EXAMPLES = Path(__file__).resolve().parents[2] / "reports" / "examples"
 FINISHED = sorted(path.parent for path in EXAMPLES.glob("*/built.json"))
 

@@ -11,6 +11,8 @@ import vl_convert
 from accelsweep.machine.locks import FOLDER_VARIABLE
 from accelsweep.report.libraries import chart_libraries
 
+pytestmark = pytest.mark.heavy
+
 
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from accelsweep.core.claims import ClaimVerdict
+from accelsweep.core.claims.verdicts import ClaimVerdict
 from accelsweep.core.findings.judged import ClaimFinding
 from accelsweep.core.findings.numbers import Estimate
 from accelsweep.report.figures.figure import Figure, Skipped

@@ -16,6 +16,8 @@ from accelsweep.report.markdown import render_markdown
 from accelsweep.report.page import render_page
 from accelsweep.report.table import MOST_ROWS
 
+pytestmark = pytest.mark.heavy
+
 VOID = {"meta", "img", "br", "input", "link", "hr"}
 
 

@@ -1,11 +1,14 @@
 """Several sweeps have one report: where it goes, how it is called, and that their steps are found."""
 
+import pytest
 from example_sweep import build_example_sweep
 
 from accelsweep.core.external import ExternalResults, ExternalRow
 from accelsweep.core.findings.findings import Findings
 from accelsweep.drive.finish import report
 from accelsweep.report.place import LONGEST, MergedPlace, merged_name
+
+pytestmark = pytest.mark.heavy
 
 
 def test_the_name_is_the_sweeps_names_in_their_order():

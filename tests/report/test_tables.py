@@ -1,6 +1,6 @@
 """Tables: every number with its interval, every missing one with its reason, every failure a row."""
 
-from accelsweep.core.claims import ClaimVerdict
+from accelsweep.core.claims.verdicts import ClaimVerdict
 from accelsweep.core.findings.judged import ClaimFinding
 from accelsweep.core.findings.numbers import Estimate, Verdict
 from accelsweep.core.outcome import Outcome

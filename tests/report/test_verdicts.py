@@ -3,7 +3,7 @@
 import pytest
 from markdown_it import MarkdownIt
 
-from accelsweep.core.claims import ClaimVerdict
+from accelsweep.core.claims.verdicts import ClaimVerdict
 from accelsweep.core.findings.judged import ClaimFinding
 from accelsweep.core.findings.numbers import Estimate
 from accelsweep.report.verdicts import Verdicts, write_verdicts

@@ -14,6 +14,8 @@ from accelsweep.report.captions import CAPTIONS
 from accelsweep.report.write import write_report
 from accelsweep.state.folders import SweepFolder
 
+pytestmark = pytest.mark.heavy
+
 
 def contents(folder):
     return {path.name: path.read_bytes() for path in sorted(folder.report.iterdir())}

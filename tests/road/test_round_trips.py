@@ -5,6 +5,7 @@ import tempfile
 from pathlib import Path
 
 import pyarrow.parquet as pq
+import pytest
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 from tiny_sweep import CONFIG, plan_sweep
@@ -19,6 +20,8 @@ from accelsweep.core.record import Fingerprint, Metric, Record
 from accelsweep.rank.spec import RankResult, RunSpec
 from accelsweep.supervise.outcomes import Conclusion
 from accelsweep.supervise.records import Circumstances, make_record
+
+pytestmark = pytest.mark.heavy
 
 numbers = st.floats(allow_nan=False, allow_infinity=False)
 values = st.recursive(

@@ -1,4 +1,4 @@
-"""The wheel is whole: installed elsewhere, it plans and runs without the checkout."""
+"""The wheel is whole: installed elsewhere, it runs without the checkout."""
 
 import os
 import subprocess
@@ -42,14 +42,11 @@ def test_the_wheel_carries_every_file_that_is_not_python(installed):
     assert (installed / "accelsweep" / "py.typed").is_file()
 
 
-def test_outside_the_checkout_the_command_plans_and_runs_also_where_home_cannot_be_written(installed, home):
+def test_outside_the_checkout_the_command_runs_also_where_home_cannot_be_written(installed, home):
     where = [sys.executable, "-c", "import accelsweep; print(accelsweep.__file__)"]
     environment = os.environ | {"PYTHONPATH": str(installed)}
     found = subprocess.run(where, cwd=home.path, env=environment, capture_output=True, text=True, check=True)
     assert found.stdout.startswith(str(installed)), "this test must not import the checkout"
-    plan = outside(installed, home, "plan", "experiment=quickstart")
-    assert plan.returncode == 0, plan.stderr
-    assert "cpu x2 | bf16-mixed | batch 128" in plan.stdout
     run = outside(installed, home, "run", "experiment=tiny", "repeats=1", "batch_size=16")
     assert run.returncode == 0, run.stdout + run.stderr
     assert (home.path / "reports/tiny/index.html").exists()

@@ -1,17 +1,18 @@
 #!/usr/bin/env bash
-# cluster.sh up | down | status | pids | controller-away SECONDS | sick NODE | well NODE | limit [JOBS]
-# A real Slurm on this machine, on loopback, without systemd, cgroups or containers.
+# cluster.sh up [cgroups] | down | status | pids | controller-away SECONDS | sick NODE | well NODE | can cgroups|accounting
+# A real Slurm on this machine, on loopback, without systemd or containers; jobs are held by cgroups if told so.
 #
 # Virtual nodes gpu1, gpu2 (4 simulated h100 each, which run no CUDA), gpu3 (4 a100) and cpu1. Partitions: `cpu` and
 # `gpu`; on gpu1 also `spare` (its jobs are requeued when `urgent` needs their node) and `scrap` (its jobs are cancelled then).
-# `sick` makes a node fail to launch jobs, `limit` bounds the jobs of a user (without JOBS: no bound).
-# No accounting daemon: like a site without sacct. Needs root. All state lies under $ACCELSWEEP_SLURM_ROOT; outside it
-# there are only one symlink (/etc/slurm/slurm.conf) and one marked line in /etc/hosts, both removed by `down`.
-# It ends only what it started.
+# `sick` makes a node fail to launch jobs. `can` says why this machine has no cgroups or accounting, nothing if it has.
+# Accounts with limits where Debian's packages for them are (accounting.sh), otherwise like a site without sacct.
+# Needs root. All state lies under $ACCELSWEEP_SLURM_ROOT; outside it there are only one symlink (/etc/slurm/slurm.conf),
+# one marked line in /etc/hosts, and the jobs' cgroups, all removed by `down`. It ends only what it started.
 set -euo pipefail
 
 ROOT=${ACCELSWEEP_SLURM_ROOT:-${TMPDIR:-/tmp}/accelsweep-slurm}
-PORT=${ACCELSWEEP_SLURM_PORT:-17817} # slurmctld; slurmd from +100 on
+PORT=${ACCELSWEEP_SLURM_PORT:-17817} # slurmctld; +1 slurmdbd, +2 MariaDB, slurmd from +100 on
+DAEMONS=(munged slurmctld slurmd)
 NODES=(gpu1 gpu2 gpu3 cpu1)
 GPUS=4
 CPUS=8     # declared, not real: Slurm counts them, the machine shares its own
@@ -27,7 +28,7 @@ die() {
 }
 
 ours() { # the pid is one of our daemons: alive, no zombie, not a number that was given to somebody else
-  grep -qxE 'munged|slurmctld|slurmd' "/proc/$1/comm" 2>/dev/null && ! grep -q '^State:.Z' "/proc/$1/status" 2>/dev/null
+  grep -qxF "$(printf '%s\n' "${DAEMONS[@]}")" "/proc/$1/comm" 2>/dev/null && ! grep -q '^State:.Z' "/proc/$1/status" 2>/dev/null
 }
 
 alive() {
@@ -56,7 +57,12 @@ model() { # NODE
   if [ "$1" = gpu3 ]; then echo a100; else echo h100; fi
 }
 
-configure() {
+# shellcheck source=accounting.sh
+. "$(dirname "$0")/accounting.sh"
+# shellcheck source=cgroups.sh
+. "$(dirname "$0")/cgroups.sh"
+
+configure() { # MODE
   mkdir -p "$ROOT"/{etc,run,log,state,spool,dev,munge}
   chmod 755 "$ROOT" "$ROOT/run" "$ROOT/munge"
   local i node port=$((PORT + 100))
@@ -83,12 +89,8 @@ SlurmdPidFile=$ROOT/run/slurmd.%n.pid
 SlurmctldLogFile=$ROOT/log/slurmctld.log
 SlurmdLogFile=$ROOT/log/slurmd.%n.log
 MailProg=/bin/true
-# by descent, so that the memory of runs counts, which have process groups of their own
-ProctrackType=proctrack/linuxproc
-TaskPlugin=task/none
 TaskProlog=$ROOT/etc/task-prolog
 Prolog=$ROOT/etc/prolog
-JobSubmitPlugins=lua
 MpiDefault=none
 ReturnToService=2
 SlurmdParameters=config_overrides
@@ -103,11 +105,18 @@ MinJobAge=300
 KillWait=5
 SlurmdTimeout=30
 SlurmctldTimeout=30
-# memory limits without cgroups: the resident size is polled every second
 JobAcctGatherType=jobacct_gather/linux
 JobAcctGatherFrequency=task=1
-JobAcctGatherParams=OverMemoryKill
 C
+    if [ "$1" = cgroups ]; then
+      cgroup_options
+    else
+      # by descent, so that the memory of runs counts, which have process groups of their own
+      echo "ProctrackType=proctrack/linuxproc"
+      echo "TaskPlugin=task/none"
+      echo "JobAcctGatherParams=OverMemoryKill" # memory limits without cgroups: the resident size is polled every second
+    fi
+    if has_accounting; then accounting_options; fi
     for node in "${NODES[@]}"; do
       mkdir -p "$ROOT/spool/$node"
       echo "NodeName=$node NodeHostname=$HOST NodeAddr=127.0.0.1 Port=$((port++)) CPUs=$CPUS RealMemory=$MEM" \
@@ -120,26 +129,18 @@ C
     echo "PartitionName=urgent Nodes=gpu1 MaxTime=INFINITE State=UP PriorityTier=10 PreemptMode=OFF"
   } >"$ROOT/etc/slurm.conf"
   # every node has a node-local folder of its own for locks, as real nodes do
-  printf '#!/bin/sh\necho "export ACCELSWEEP_LEASES=%s/leases/$SLURMD_NODENAME"\n' "$ROOT" >"$ROOT/etc/task-prolog"
+  # and a simulated device, where a test has put one into $ROOT/devices
+  cat >"$ROOT/etc/task-prolog" <<C
+#!/bin/sh
+echo "export ACCELSWEEP_LEASES=$ROOT/leases/\$SLURMD_NODENAME"
+[ ! -e "$ROOT/devices/\$SLURMD_NODENAME" ] || echo "export ACCELSWEEP_SIMULATED=$ROOT/devices/\$SLURMD_NODENAME"
+C
   chmod 755 "$ROOT/etc/task-prolog"
   printf '#!/bin/sh\n[ ! -e "%s/sick-$SLURMD_NODENAME" ]\n' "$ROOT" >"$ROOT/etc/prolog"
   chmod 755 "$ROOT/etc/prolog"
-  # limits per user are kept by the accounting daemon elsewhere; 2050 is what sbatch is told then
-  cat >"$ROOT/etc/job_submit.lua" <<C
-function slurm_job_submit(job, partitions, user)
-  local file = io.open("$ROOT/limit")
-  if file == nil then return slurm.SUCCESS end
-  local most, have = tonumber(file:read("*l")), 0
-  file:close()
-  for _, other in pairs(slurm.jobs) do
-    if other.user_id == user and other.job_state < 3 then have = have + 1 end
-  end
-  if have >= most then return 2050 end
-  return slurm.SUCCESS
-end
-function slurm_job_modify() return slurm.SUCCESS end
-C
   # looked up beside the slurm.conf in use
+  if [ "$1" = cgroups ]; then configure_cgroups; fi
+  if has_accounting; then configure_accounting; fi
   for node in gpu1 gpu2 gpu3; do
     echo "NodeName=$node Name=gpu Type=$(model $node) File=$ROOT/dev/nvidia[0-$((GPUS - 1))]"
   done >"$ROOT/etc/gres.conf"
@@ -151,21 +152,30 @@ C
   echo "127.0.0.1 ${NODES[*]} $MARK" >>/etc/hosts # torch.distributed hangs on names that do not resolve
 }
 
-up() {
+up() { # [MODE]
   [ "$(id -u)" = 0 ] || die "needs root"
-  local node
-  alive "$ROOT/run/slurmctld.pid" || configure
-  rm -f "$ROOT"/sick-* "$ROOT/limit" # what a test did that never came to its end
+  local node why descriptor mode=${1:-plain}
+  for descriptor in /proc/$$/fd/*; do # daemons must not keep a lock that our caller holds
+    descriptor=${descriptor##*/}
+    if [ "$descriptor" -gt 2 ] && [ "$descriptor" != 255 ]; then eval "exec $descriptor>&-"; fi
+  done
+  if [ "$mode" = cgroups ] && why=$(why_no_cgroups) && [ -n "$why" ]; then die "$why"; fi
+  if alive "$ROOT/run/slurmctld.pid" && [ "$(cat "$ROOT/mode" 2>/dev/null)" != "$mode" ]; then down; fi
+  alive "$ROOT/run/slurmctld.pid" || configure "$mode"
+  echo "$mode" >"$ROOT/mode"
+  rm -f "$ROOT"/sick-* # what a test did that never came to its end
   if ! alive "$ROOT/run/munged.pid"; then
     rm -f "$ROOT"/run/munge.sock*
     munged --socket="$ROOT/run/munge.sock" --key-file="$ROOT/munge/key" --pid-file="$ROOT/run/munged.pid" \
       --log-file="$ROOT/log/munged.log" --seed-file="$ROOT/munge/seed"
   fi
+  if has_accounting; then start_accounting; fi
   alive "$ROOT/run/slurmctld.pid" || { rm -f "$ROOT/run/slurmctld.pid" && slurmctld; }
   for node in "${NODES[@]}"; do
     alive "$ROOT/run/slurmd.$node.pid" || { rm -f "$ROOT/run/slurmd.$node.pid" && slurmd -N "$node"; }
   done
   wait_for 600 slurmctld scontrol ping
+  if has_accounting; then make_accounts; fi
   for node in $(sinfo -h -N -o '%N %t' | awk '$2 ~ /^(down|drain|drng|inval)/ {print $1}' | sort -u); do
     scontrol update nodename="$node" state=resume 2>/dev/null || true # the saved state remembers what a test did
   done
@@ -175,7 +185,7 @@ up() {
 
 pid_files() {
   printf "$ROOT/run/slurmd.%s.pid\n" "${NODES[@]}"
-  printf '%s\n' "$ROOT/run/slurmctld.pid" "$ROOT/run/munged.pid"
+  printf "$ROOT/run/%s.pid\n" slurmctld slurmdbd mariadb munged
 }
 
 stop() { # PIDFILE...: ask, wait up to 15 s, then insist
@@ -202,8 +212,10 @@ down() {
     done
   fi
   # shellcheck disable=SC2046
-  stop $(pid_files | grep -v munged)
+  stop $(pid_files | grep -E '/slurm(d\..*|ctld)\.pid$')
+  stop_accounting
   stop "$ROOT/run/munged.pid"
+  if [ "$(cat "$ROOT/mode" 2>/dev/null)" = cgroups ]; then forget_cgroups; fi
   if [ -L $CONF ] && [ "$(readlink $CONF)" = "$ROOT/etc/slurm.conf" ]; then rm -f $CONF; fi
   forget_hosts
 }
@@ -221,13 +233,13 @@ well() { # NODE
 }
 
 case ${1:-} in
-  up) up ;;
+  up) up "${2:-}" ;;
   sick) touch "$ROOT/sick-$2" ;;
   well) well "$2" ;;
-  limit) if [ -n "${2:-}" ]; then echo "$2" >"$ROOT/limit"; else rm -f "$ROOT/limit"; fi ;;
+  can) "why_no_$2" ;;
   controller-away) away "$2" ;;
   down) down ;;
   status) if alive "$ROOT/run/slurmctld.pid"; then sinfo -N -o "%N %P %t %c %m %G"; else echo "down"; fi ;;
   pids) pid_files | while read -r file; do if alive "$file"; then cat "$file"; fi; done ;;
-  *) sed -n 2,11p "$0" && exit 2 ;;
+  *) sed -n 2,12p "$0" && exit 2 ;;
 esac

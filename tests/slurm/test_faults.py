@@ -1,7 +1,6 @@
 """What goes wrong on a cluster: the sweep goes on by itself or by the same command, and nothing runs beside itself."""
 
 import os
-import signal
 from pathlib import Path
 
 import pytest
@@ -26,79 +25,6 @@ class Hog(SmallCNN):
 
 def outcomes(home):
     return {record.outcome for record in home.records().values()}
-
-
-def test_a_cancelled_job_is_submitted_again_and_keeps_what_it_had_measured(home):
-    head = home.start(*SLOW)
-    first = home.in_a_run()
-    home.wait_for(lambda: home.running() and home.running().run != first.run, "the second run")
-    home.slurm("scancel", first.job)
-    output = home.finished(head)
-    assert "[2/2]" in output
-    assert outcomes(home) == {Outcome.measured}
-    attempts = [record.attempt for record in home.records().values()]
-    assert sorted(attempts) == [1, 2]
-    assert len(home.submitted()) == 2
-
-
-@pytest.mark.parametrize(
-    ("override", "words"),
-    [
-        ("+site.slurm.modules=[cuda/12]", "module: command not found"),
-        ("+site.slurm.scratch=/proc/nowhere", "cannot create directory"),
-        ("+site.slurm.container=nocontainer", "nocontainer: command not found"),
-    ],
-)
-def test_a_node_that_cannot_be_prepared_is_told_in_the_shells_words(home, override, words):
-    output = home.finished(home.start(override), code=1)
-    last = output.splitlines()[-1]
-    assert last.startswith("not_run: 2 runs: its job ")
-    assert "ended as FAILED" in last
-    assert words in last
-
-
-def test_a_job_that_waits_too_long_is_left_out_with_the_reason_and_the_same_command_measures_it(home):
-    command = ("site.slurm.partition=scrap", "limits.queue_minutes=0.3")
-    home.slurm("scontrol", "update", "partitionname=scrap", "state=down")
-    try:
-        output = home.finished(home.start(*command), code=1)
-    finally:
-        home.slurm("scontrol", "update", "partitionname=scrap", "state=up")
-    assert "jobs wait in Slurm's queue: 1 x PartitionDown" in output
-    assert "more than limits.queue_minutes (0.3) in Slurm's queue, which says: Part" in output.splitlines()[-1]
-    assert "[2/2]" in home.run(*command)
-
-
-def test_a_new_head_waits_for_the_jobs_of_a_killed_one(home):
-    head = home.start(*SLOW)
-    claim = home.in_a_run()
-    head.send_signal(signal.SIGKILL)
-    head.wait()
-    output = home.run(*SLOW)
-    assert f"left by an earlier head: job {claim.job} RUNNING" in output
-    assert outcomes(home) == {Outcome.measured}
-    assert {record.attempt for record in home.records().values()} == {1}
-
-
-def test_a_new_head_cancels_the_jobs_of_a_killed_one_if_told_to(home):
-    head = home.start(*SLOW)
-    claim = home.in_a_run()
-    head.send_signal(signal.SIGKILL)
-    head.wait()
-    output = home.run(*SLOW, "--cancel-old")
-    assert "cancelling it" in output
-    assert outcomes(home) == {Outcome.measured}
-    assert home.state(claim.job) == "CANCELLED"
-    assert 2 in {record.attempt for record in home.records().values()}
-
-
-def test_a_controller_that_is_away_for_a_while_costs_nothing(home):
-    head = home.start(*SLOW)
-    claim = home.in_a_run()
-    home.has("controller-away", "5")
-    home.finished(head)
-    assert outcomes(home) == {Outcome.measured}
-    assert home.submitted() == [claim.job]
 
 
 def test_a_job_that_slurm_queues_again_goes_on_under_the_same_number(home):
@@ -141,18 +67,6 @@ def test_a_run_that_takes_more_memory_than_its_job_is_out_of_memory_by_slurms_ow
     assert "Slurm ended its job for lack of memory" in record.reason
     assert "exceeded memory limit" in record.reason
     assert len(home.submitted()) == 2  # the second says what became of the first
-
-
-@pytest.mark.timeout(500)
-def test_a_job_that_comes_to_its_time_limit_is_submitted_again_for_the_rest(home):
-    head = home.start("measure.min_seconds=35")
-    first = home.in_a_run()
-    home.wait_for(lambda: home.running() and home.running().run != first.run, "the second run", 150)
-    home.slurm("scontrol", "update", f"jobid={first.job}", "timelimit=1")
-    home.finished(head)
-    assert home.state(first.job) == "TIMEOUT"
-    assert outcomes(home) == {Outcome.measured}
-    assert len(home.submitted()) == 2
 
 
 def test_a_job_whose_node_goes_down_goes_on_elsewhere(home):
@@ -198,21 +112,20 @@ def test_a_job_that_waits_long_is_told_with_slurms_reason(home):
     output = home.finished(head)
     assert "jobs wait in Slurm's queue: 1 x Resources" in output
     assert outcomes(home) == {Outcome.measured}
-    assert "no job of this sweep waits or runs in Slurm" in home.say("status", "tiny")
+    assert "no job of this sweep waits or runs in the queue" in home.say("status", "tiny")
 
 
+@pytest.mark.usefixtures("accounting")
 def test_a_limit_of_jobs_per_user_costs_another_command_or_is_stated(home):
-    each_alone = ("block.size=1", "repeats=2", "batch_size=16,32", *QUICK)
-    home.has("limit", "1")
-    try:
-        home.finished(home.start(*each_alone), 1)
-        assert (home.folder.report / "index.html").exists()
-        assert "accounting/QOS policy" in home.folder.snakemake_log.read_text()
-        some = len(home.records())
-        assert 1 <= some < 4
-        output = home.run(*each_alone, "+site.slurm.max_jobs=1")
-    finally:
-        home.has("limit")
+    each_alone = ("block.size=1", "repeats=2", "batch_size=16,32", "site.slurm.account=few", *QUICK)
+    output = home.finished(home.start(*each_alone), 1)
+    refused = "Slurm refused its job (AssocMaxSubmitJobLimit; "
+    assert refused in output.splitlines()[-1]
+    assert refused in home.say("status", "tiny")
+    assert refused in (home.folder.report / "index.html").read_text()
+    some = len(home.records())
+    assert 1 <= some < 4
+    output = home.run(*each_alone, "+site.slurm.max_jobs=1")
     assert "accounting/QOS policy" not in home.folder.snakemake_log.read_text()
     assert outcomes(home) == {Outcome.measured}
     assert len(home.records()) == 4, output

@@ -9,14 +9,32 @@ import pytest
 import yaml
 from patience import PATIENCE_SECONDS
 
+from accelsweep.core.findings.findings import Findings
 from accelsweep.core.outcome import Outcome
 from accelsweep.core.plans import Manifest
 from accelsweep.core.record import Record
+from accelsweep.drive.slurm.accounting import NO_ENERGY
+from accelsweep.state.accounting import Accounting
 from accelsweep.state.folders import SweepFolder
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 
 pytestmark = pytest.mark.slurm
+
+
+def told_of_jobs(home):
+    """What the cluster's accounting says of the sweep's job stands in findings and report, or why it says nothing."""
+    found = [cell.metrics["job_queue_seconds"] for cell in Findings.read(home.folder.findings).cells]
+    page = (home.folder.report / "report.md").read_text()
+    if home.why_no("accounting"):
+        assert {one.median for one in found} == {None}
+        assert "Wait in the queue: not measured" in page
+        return
+    assert {one.provenance for one in found} == {"slurm"}
+    assert all(one.median is not None and 0 <= one.median < 120 for one in found)
+    assert "## Jobs on the cluster" in page
+    (job,) = Accounting.read(home.folder.accounting).jobs.values()
+    assert (job.number, job.state, job.energy_reason) == (*home.submitted(), "COMPLETED", NO_ENERGY)
 
 
 def test_a_sweep_goes_through_slurm_to_its_report(home):
@@ -47,6 +65,7 @@ def test_a_sweep_goes_through_slurm_to_its_report(home):
         (record.block, record.effective.threads_per_rank) for record in records.values() if record.cell == baseline
     }
     assert [number for _, number in threads] == [2]
+    told_of_jobs(home)
     jobs, before = home.submitted(), {run: record.started_at for run, record in records.items()}
     assert "0 new" in home.run(*sizes)  # nothing is submitted again
     assert {run: record.started_at for run, record in home.records().items()} == before
@@ -70,16 +89,6 @@ def test_one_command_measures_on_three_kinds_of_node_and_tells_them_apart(home):
     listed = home.say("runs", "tiny")
     assert "cpu:h100" in listed
     assert "cpu:a100" in listed
-
-
-@pytest.mark.long  # drive/test_slurm_failures.py reads such words; only here Slurm says them
-def test_a_job_that_slurm_refuses_is_told_in_its_words_in_the_last_line_the_list_and_the_report(home):
-    output = home.finished(home.start("site.slurm.partition=nonesuch"), code=1)
-    words = "Slurm refused its job (invalid partition specified: nonesuch; "
-    assert output.splitlines()[-1].startswith(f"not_run: 2 runs: {words}")
-    assert words in home.say("runs", "tiny")
-    assert words in (home.folder.report / "index.html").read_text()
-    assert "[2/2]" in home.run()  # the right partition, the same sweep
 
 
 CONTAINER = """\

@@ -11,6 +11,8 @@ import pytest
 from fuzzing import KINDS, Bench, kind_of, one_try
 from guard import Forbidden, watched
 
+pytestmark = pytest.mark.heavy
+
 TRIES = 24
 
 

@@ -22,6 +22,8 @@ from accelsweep.state.folders import SweepFolder
 from accelsweep.state.strangers import set_strangers_aside
 from accelsweep.supervise.audit import audit
 
+pytestmark = pytest.mark.heavy
+
 KINDS: dict[str, Callable[[Path], None]] = {
     "folder": lambda path: (path / "inside").mkdir(parents=True),
     "pipe": os.mkfifo,

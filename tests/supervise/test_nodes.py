@@ -16,7 +16,7 @@ from patience import PATIENCE_SECONDS, until
 from tiny_sweep import config_with
 
 from accelsweep.core.outcome import Outcome
-from accelsweep.plan.blocks.slurm import INTERFACE_VARIABLE
+from accelsweep.engines.node import INTERFACE_VARIABLE
 from accelsweep.rank.spec import RankResult
 from accelsweep.supervise.leases import NotEnoughDevices
 from accelsweep.supervise.processes.launchers import rendezvous

@@ -1,13 +1,16 @@
 """Data is prepared once before any run; a data module that fails at it costs only its own runs."""
 
+import os
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 import yaml
+from shared_fork_server import beside_the_server
 from tiny_sweep import plan_sweep
 
+from accelsweep.drive.fork_server import JOB_VARIABLES
 from accelsweep.supervise.prepare import MADE_IN_MEMORY, prepare
 
 pytestmark = pytest.mark.real
@@ -65,15 +68,17 @@ def home(tmp_path, monkeypatch):
 
 
 def run_prepare(home):
-    command = [sys.executable, "-m", "accelsweep.supervise.prepare", "sweeps/tiny"]
-    return subprocess.run(command, cwd=home, capture_output=True, text=True, check=False)
+    """Prepare as a sweep does: in a fork of the process that has imported torch."""
+    command = [sys.executable, "-m", "accelsweep.supervise", "--prepare", "sweeps/tiny"]
+    environment = {**os.environ, **JOB_VARIABLES, **beside_the_server()}
+    return subprocess.run(command, cwd=home, env=environment, capture_output=True, text=True, check=False)
 
 
 @pytest.fixture(scope="module")
 def prepared(tmp_path_factory):
     """A home whose data was prepared twice, and how both ended: data that two cells share, that fails, and that exits.
 
-    Two modules bring data of their own, each for two cells. The processes load torch, so all tests look at these two.
+    Two modules bring data of their own, each for two cells.
     """
     home = home_with_modules(tmp_path_factory.mktemp("prepared"))
     shared = {"_target_": "mydata.Mine"}

@@ -15,6 +15,8 @@ from accelsweep.workloads.digits import Digits, read_digits
 from accelsweep.workloads.noise import RandomImages, RandomText, RandomTokens, RandomVectors
 from accelsweep.workloads.tables import Table, read_table
 
+pytestmark = pytest.mark.heavy
+
 
 def test_the_digits_are_scikit_learns_scaled_to_one():
     images, classes = read_digits()

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
+from accelsweep.analyse.advice.fleet import about_fleet
 from accelsweep.analyse.advice.weigh import weigh
 from accelsweep.analyse.advice.words import command
 from accelsweep.analyse.claims.judge import judge_claims
@@ -28,6 +29,7 @@ from accelsweep.analyse.findings.noise_doubts import two_levels
 from accelsweep.analyse.findings.priced import priced
 from accelsweep.analyse.findings.quality import Asked, measure_of, qualities
 from accelsweep.analyse.findings.scaling import scaling, scaling_curves
+from accelsweep.analyse.fleet.nodes import fleet_of
 from accelsweep.analyse.hardware import names_of
 from accelsweep.analyse.origin import environment, hardware_of, origin_of, records_digest
 from accelsweep.analyse.runs import CellRuns, RunRow, group, in_order, rate_metric_of
@@ -62,7 +64,7 @@ def analyse(
     good, levels = qualities(asked, rules.family, measure), two_levels(groups)
     cells = tuple(finding_of(*parts, context) for parts in zip(groups, comparisons, priced, good, levels, strict=True))
     weighed = weigh(manifest, groups, comparisons, cells, rules, measure, names)
-    analysis, curves = manifest.settings.analysis, scaling_curves(groups)
+    analysis, curves, fleet = manifest.settings.analysis, scaling_curves(groups), fleet_of(rows, manifest)
     return Findings(
         sweep=manifest.sweep,
         revision=manifest.revision,
@@ -77,14 +79,14 @@ def analyse(
         excluded=tuple(one.model_dump(mode="json") for one in manifest.excluded),
         cells=cells,
         repeats=weighed.repeats,
-        doubts=tuple(sweep_doubts(groups, manifest.baseline, weighed.repeats)),
+        doubts=tuple(sweep_doubts(groups, manifest.baseline, weighed.repeats, of_nodes=fleet is not None)),
         family=rules.family.size,
         quality_metric=measure.metric,
         quality_better=measure.better,
         smallest_visible_effect=weighed.visible,
         pareto=weighed.pareto,
         pareto_objectives=weighed.objectives,
-        recommendation=weighed.recommendation,
+        recommendation=weighed.recommendation if fleet is None else about_fleet(fleet, manifest),
         outcomes=counted(rows),
         rate_metric=rate_metric_of(manifest, rows),
         rate_unit=groups[0].rate_unit if groups else "",
@@ -103,6 +105,7 @@ def analyse(
         origin=origin_of(rows),
         looks=tuple(rules.looks),
         elsewhere=elsewhere(groups, weighed.recommendation.choice, names, onto or Onto.usual(manifest)),
+        fleet=fleet,
     )
 
 

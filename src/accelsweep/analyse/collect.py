@@ -13,6 +13,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any, TypeVar
 
+from accelsweep.analyse.accounted import accounted
 from accelsweep.analyse.export import in_utf8, write_table
 from accelsweep.analyse.hardware import HardwareKind
 from accelsweep.analyse.runs import Reading, RunRow
@@ -65,7 +66,7 @@ def look_up(
     wanted = [_wanted(lookup, block.name, run) for block in manifest.blocks for run in block.runs]
     rows = [replace(row, axes=axes.get(row.cell, row.axes)) for row in wanted]
     rows += [_unsupported(manifest.sweep, cell) for cell in manifest.cells if cell.unsupported is not None]
-    return rows
+    return accounted(folder, rows)
 
 
 @dataclass(frozen=True)

@@ -20,7 +20,7 @@ from accelsweep.analyse.runs import RunRow
 from accelsweep.base.documents import canonical_json
 from accelsweep.base.lookup import ABSENT, looked_up
 from accelsweep.core.accelerators import Accelerator
-from accelsweep.core.claims import Claim
+from accelsweep.core.claims.claims import Claim
 from accelsweep.core.findings.findings import Findings
 from accelsweep.core.outcome import Outcome
 from accelsweep.core.plans import Manifest, PlannedBlock, PlannedCell

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from accelsweep.analyse.collect import look_up
 from accelsweep.analyse.runs import CellRuns, group, in_order
-from accelsweep.core.claims import ClaimFigure
+from accelsweep.core.claims.claims import ClaimFigure
 from accelsweep.core.plans import Manifest
 from accelsweep.state.folders import SweepFolder
 

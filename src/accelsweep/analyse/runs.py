@@ -81,6 +81,12 @@ class RunRow:
         return str(identity) if identity is not None else None
 
     @property
+    def node(self) -> str | None:
+        """The name that the cluster has for the node; None where no cluster gave one."""
+        name = self.environment.get("before", {}).get("variables", {}).get("SLURMD_NODENAME")
+        return str(name) if name else None
+
+    @property
     def host(self) -> str | None:
         """The name of the machine, where the record has it."""
         name = self.environment.get("before", {}).get("host")

@@ -18,9 +18,11 @@ from accelsweep.commands.line.arguments import (
     Claims,
     Detach,
     DryRun,
+    Each,
     FailIf,
     Jobs,
     Name,
+    Nodes,
     Notify,
     OneOrTwoSettings,
     Overrides,
@@ -31,6 +33,7 @@ from accelsweep.commands.line.arguments import (
     Setting,
     SweepName,
     TimeBudget,
+    Tolerance,
     TrackingUri,
     UntilDecided,
     Versions,
@@ -109,14 +112,6 @@ def run(
     raise typer.Exit(run_sweep(Path.cwd(), request))
 
 
-@app.command()
-def attach(name: SweepName) -> None:
-    """Show what a detached head prints, until its end. Ctrl-C leaves the head to its work."""
-    from accelsweep.commands.detached.attach import attach as follow
-
-    raise typer.Exit(follow(Path.cwd(), name))
-
-
 @app.command(cls=OfHydra)
 def ab(
     words: Versions = None,
@@ -159,6 +154,44 @@ def ab(
         preview_versions(Path.cwd(), request, fail_if, as_json=as_json, form=form)
         return
     raise typer.Exit(compare_versions(Path.cwd(), request, fail_if, as_json=as_json, form=form))
+
+
+@app.command(cls=OfHydra)
+def fleet(
+    overrides: Overrides = None,
+    nodes: Nodes = "all",
+    each: Each = 3,
+    tolerance: Tolerance = None,
+    name: Name = None,
+    profile: Profile = "slurm",
+    jobs: Jobs = None,
+    dry_run: DryRun = False,
+    time_budget: TimeBudget = None,
+    tracking_uri: TrackingUri = None,
+    cancel_old: CancelOld = False,
+    notify: Notify = None,
+    as_json: AsJson = False,
+) -> None:
+    """Measure the same settings on each node of a cluster, and find nodes that are slower, hotter or throttled."""
+    from accelsweep.commands.cluster.fleet import measure_fleet, preview_fleet
+    from accelsweep.commands.running.request import Request
+    from accelsweep.core.settings import TOLERANCE, Fleet
+
+    request = Request(
+        overrides=tuple(overrides or ()),
+        fleet=Fleet(nodes=(), each=each, tolerance=TOLERANCE if tolerance is None else tolerance, asked=nodes),
+        name=name,
+        profile=profile,
+        jobs=jobs,
+        time_budget=time_budget,
+        tracking_uri=tracking_uri,
+        cancel_old=cancel_old,
+        notify=_addresses(notify),
+    )
+    if dry_run:
+        preview_fleet(Path.cwd(), request, as_json=as_json)
+        return
+    raise typer.Exit(measure_fleet(Path.cwd(), request, as_json=as_json))
 
 
 @app.command(cls=OfHydra)

@@ -28,10 +28,18 @@ def status(
     name: AnySweep = None,
     as_json: AsJson = False,
 ) -> None:
-    """Show planned, running and finished runs, results and reports; on a cluster, the jobs in Slurm's queue too."""
+    """Show planned, running and finished runs, results and reports; on a cluster, the jobs in its queue too."""
     from accelsweep.commands.status import print_status
 
     raise typer.Exit(print_status(Path.cwd(), name, as_json=as_json))
+
+
+@app.command()
+def attach(name: SweepName) -> None:
+    """Show what a detached head prints, until its end. Ctrl-C leaves the head to its work."""
+    from accelsweep.commands.detached.attach import attach as follow
+
+    raise typer.Exit(follow(Path.cwd(), name))
 
 
 @app.command()

@@ -61,7 +61,10 @@ def _site(home: Path, overrides: Sequence[str], job_minutes: float | None) -> Si
     from accelsweep.plan.cells import site_of
     from accelsweep.plan.grid.compose import Composer
 
-    return site_of(Composer(config_folders(home)), overrides)
+    site = site_of(Composer(config_folders(home)), overrides)
+    if job_minutes is not None and site.scheduler == "grid_engine":
+        raise InputError("--job tries a site of Slurm alone; for Grid Engine submit a small sweep")
+    return site
 
 
 def _all(home: Path, site: Site | None, job_minutes: float | None) -> Iterator[CheckResult]:

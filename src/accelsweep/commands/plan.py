@@ -13,10 +13,12 @@ from accelsweep.commands.first.batches import planned_after_searches, tell_of_se
 from accelsweep.core.cell import shared_devices
 from accelsweep.drive.console import Listing, rough, say, show, warn
 from accelsweep.drive.snakemake.profiles import check_profile, find_profile
+from accelsweep.engines.known import engine_of
 from accelsweep.state.folders import SweepFolder
 
 if TYPE_CHECKING:
     from accelsweep.core.plans import Manifest
+    from accelsweep.core.settings import Fleet
     from accelsweep.core.versions import Tree
     from accelsweep.drive.answers.planned import PlanAnswer
     from accelsweep.plan.estimate import PlanEstimate
@@ -24,6 +26,7 @@ if TYPE_CHECKING:
     from accelsweep.plan.table import PlanTable, ReasonRow
 
 _MOST_ROWS = 40
+_MOST_JOBS = 10
 
 
 def print_config(home: Path, overrides: Sequence[str], what: str) -> None:
@@ -45,12 +48,13 @@ def print_plan(
     as_json: bool = False,
     until_decided: bool = False,
     trees: Sequence[Tree] = (),
+    fleet: Fleet | None = None,
 ) -> None:
     """Make the plan, print it, and write nothing. Raises InputError for a `profile` that does not fit the site.
 
-    `trees` are those of the versions that are compared; they must be there.
+    `trees` are those of the versions that are compared; they must be there. `fleet` are the nodes that are compared.
     """
-    plan = _made(home, overrides, name, add_repeats, profile, until_decided=until_decided, trees=trees)
+    plan = _made(home, overrides, name, add_repeats, profile, until_decided=until_decided, trees=trees, fleet=fleet)
     if as_json:
         say(_answer(_table(home, plan), _others_now(plan.manifest)).text())
     else:
@@ -80,12 +84,14 @@ def what_is_left(home: Path, plan: Plan) -> PlanEstimate:
 def _table(home: Path, plan: Plan) -> PlanTable:
     from accelsweep.drive.remaining import time_taken
     from accelsweep.plan.table import plan_table
+    from accelsweep.plan.took import RunTime
     from accelsweep.state.records import readable_records
     from accelsweep.supervise.skips import standing
 
     folder = SweepFolder(home, plan.manifest.sweep)
     records = list(readable_records(folder, plan.manifest.wanted_runs()))
-    return plan_table(plan, standing(records, folder, plan.manifest.site), time_taken(folder, records))
+    took = time_taken(folder, map(RunTime.of, records))
+    return plan_table(plan, standing(records, folder, plan.manifest.site), took)
 
 
 def _others_now(manifest: Manifest) -> list[str]:
@@ -99,13 +105,14 @@ def _others_now(manifest: Manifest) -> list[str]:
 
 def _jobs(manifest: Manifest) -> list[str]:
     """Return the number and the size of a plan's jobs on a cluster."""
-    from accelsweep.plan.blocks.slurm import in_words, sbatch_options
-
-    if manifest.site.scheduler != "slurm":
+    engine = engine_of(manifest.site)
+    if engine is None:
         return []
-    asked = ((block.resources, manifest.site.of_kind(block.resources.node_kind).slurm) for block in manifest.blocks)
-    sizes = Counter((in_words(needs, slurm), sbatch_options(needs, slurm)) for needs, slurm in asked)
-    return [f"Slurm: {count} x {size}\n       sbatch {options}" for (size, options), count in sizes.items()]
+    needs = [block.resources for block in manifest.blocks]
+    sizes = Counter((engine.in_words(each), engine.command(each)) for each in needs)
+    lines = [f"{engine.name}: {count} x {size}\n       {command}" for (size, command), count in sizes.items()]
+    more = [f"{engine.name}: {len(lines) - _MOST_JOBS} more such lines"] if len(lines) > _MOST_JOBS else []
+    return [*lines[:_MOST_JOBS], *more]
 
 
 def _print(table: PlanTable, devices: str) -> None:
@@ -177,16 +184,15 @@ def _made(
     *,
     until_decided: bool = False,
     trees: Sequence[Tree] = (),
+    fleet: Fleet | None = None,
 ) -> Plan:
     from accelsweep.plan.make import make_plan
 
-    asked = partial(
-        make_plan, home, overrides, name=name, add_repeats=add_repeats, until_decided=until_decided, trees=trees
-    )
-    plan = planned_after_searches(home, lambda batches: asked(batches=batches))
+    wanted = partial(make_plan, home, overrides, name=name, add_repeats=add_repeats, trees=trees, fleet=fleet)
+    plan = planned_after_searches(home, lambda batches: wanted(until_decided=until_decided, batches=batches))
     if isinstance(plan, tuple):
-        wanted, plan = plan
-        tell_of_searches(wanted, plan, warn)
+        unsearched, plan = plan
+        tell_of_searches(unsearched, plan, warn)
     if profile is not None:
         check_profile(find_profile(profile), plan.manifest.site)
     return plan

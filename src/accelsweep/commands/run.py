@@ -17,14 +17,16 @@ from accelsweep.drive.console import say, warn
 from accelsweep.drive.delivery import Target
 from accelsweep.drive.notices import Notices
 from accelsweep.drive.results import print_results
-from accelsweep.drive.slurm.ask import refuse_without_slurm
 from accelsweep.drive.snakemake.last_word import why_snakemake_ended
 from accelsweep.drive.snakemake.profiles import check_profile, find_profile
+from accelsweep.engines.ask import refuse_without
+from accelsweep.engines.known import engine_of
 from accelsweep.state.folders import SweepFolder
 
 if TYPE_CHECKING:
     from accelsweep.plan.automatic import Batches
-    from accelsweep.plan.make import Plan, Unsearched
+    from accelsweep.plan.make import Plan
+    from accelsweep.plan.searched import Unsearched
 
 
 def run(home: Path, request: Request) -> int:
@@ -55,7 +57,7 @@ def carried_out(home: Path, request: Request) -> Ended:
         if code == EXIT_INTERRUPTED:
             say(f"\ninterrupted; every finished run is kept. Resume with: {request.again()}")
         else:
-            code = _conclude(folder, code)
+            code = _conclude(folder, request.tracking_uri, code)
     notices.ended(code)
     return Ended(folder.name, code)
 
@@ -73,8 +75,8 @@ def refuse_misfits(request: Request, plan: Plan) -> None:
     """Raise an error where the site cannot be driven with the profile that was given, or not from here."""
     site = plan.manifest.site
     check_profile(find_profile(request.profile), site)
-    if site.scheduler == "slurm":
-        refuse_without_slurm(site.name)
+    if engine := engine_of(site):
+        refuse_without(engine, site.name)
 
 
 def _searched(home: Path, request: Request, wanted: Unsearched, first: Plan, budget_seconds: float | None) -> int:
@@ -101,6 +103,7 @@ def planned(home: Path, request: Request, batches: Batches) -> Plan:
         until_decided=request.until_decided,
         profile=request.profile,
         batches=batches,
+        fleet=request.fleet,
     )
     if not request.compares:
         return plan()
@@ -111,14 +114,14 @@ def planned(home: Path, request: Request, batches: Batches) -> Plan:
         return plan(trees=trees)
 
 
-def _conclude(folder: SweepFolder, code: int) -> int:
+def _conclude(folder: SweepFolder, tracking_uri: str | None, code: int) -> int:
     """Print the results, and say last what went wrong where Snakemake ended with `code`; return the exit code."""
     log = folder.snakemake_log
     why = f"{why_snakemake_ended(log, code)}; {log.relative_to(folder.home)} has more. The same command goes on"
     if not (folder.findings.is_file() and (folder.report / "index.html").is_file()):
         warn(f"no report was written, because Snakemake failed: {why}")
         return EXIT_INCOMPLETE
-    told = print_results(folder)
+    told = print_results(folder, tracking_uri)
     if code and not told.explained:
         warn(f"Snakemake ended early: {why}")
     return EXIT_INCOMPLETE if told.unsettled or code else EXIT_OK

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from accelsweep.base.errors import InputError
 from accelsweep.drive.console import say
-from accelsweep.drive.slurm.draft import draft
+from accelsweep.engines.slurm.draft import draft
 
 
 def write_draft(home: Path, name: str, *, from_slurm: bool) -> None:

@@ -1,4 +1,4 @@
-"""`accelsweep status`: the state of sweeps, from their files, and from Slurm's queue if they run on a cluster."""
+"""`accelsweep status`: the state of sweeps, from their files, and from the queue if they run on a cluster."""
 
 from __future__ import annotations
 
@@ -26,7 +26,9 @@ from accelsweep.drive.detached.handed import end_of_head, handed_head
 from accelsweep.drive.detached.places import detached
 from accelsweep.drive.devices import devices_of
 from accelsweep.drive.head import living_head
-from accelsweep.drive.slurm.jobs import Job, jobs
+from accelsweep.drive.jobs.settle import jobs_of
+from accelsweep.engines.engine import Engine, Job
+from accelsweep.engines.known import engine_of
 from accelsweep.state.folders import SweepFolder, existing_sweep, known_sweeps
 from accelsweep.state.status import Status, WorkedBlock, status
 
@@ -65,7 +67,8 @@ def _state(folder: SweepFolder) -> SweepState:
     state, manifest = status(folder), Manifest.read(folder.manifest)
     labels = {cell.name: label(cell.axes) for cell in manifest.cells}
     head = living_head(folder)
-    jobs, jobs_reason = _jobs(folder) if manifest.site.scheduler == "slurm" else (None, None)
+    engine = engine_of(manifest.site)
+    jobs, jobs_reason = _jobs(folder, engine) if engine else (None, None)
     findings, page = _findings(folder), folder.report / "index.html"
     return SweepState(
         sweep=folder.name,
@@ -115,9 +118,9 @@ def _outdated(findings: Findings, manifest: Manifest, state: Status) -> bool:
     return findings.revision != manifest.revision or then != now
 
 
-def _jobs(folder: SweepFolder) -> tuple[tuple[JobInQueue, ...] | None, str | None]:
+def _jobs(folder: SweepFolder, engine: Engine) -> tuple[tuple[JobInQueue, ...] | None, str | None]:
     try:
-        return tuple(map(JobInQueue.model_validate, jobs(folder))), None
+        return tuple(map(JobInQueue.model_validate, jobs_of(folder, engine))), None
     except AccelsweepError as error:
         return None, str(error)
 
@@ -163,11 +166,11 @@ def _lines(state: SweepState) -> Iterator[str]:
         where = away.state or f"gone without a word from {away.place} on {away.host}; the same command goes on"
         yield f"detached since {away.since}: {where}; accelsweep attach {state.sweep} shows what it said"
     if state.jobs_reason is not None:
-        yield f"Slurm was not asked: {state.jobs_reason}"
+        yield f"the queue was not asked: {state.jobs_reason}"
     if state.jobs is not None:
         yield from map(_queued, state.jobs)
         if not state.jobs:
-            yield "no job of this sweep waits or runs in Slurm"
+            yield "no job of this sweep waits or runs in the queue"
     yield from map(_running, state.running)
     if state.remaining:
         left = "" if state.seconds_left is None else f", about {duration(state.seconds_left)}"

@@ -100,6 +100,18 @@ METRICS: dict[str, Meaning] = {
     "host_pss_bytes": Meaning("B", "Proportional set size of all ranks when the window closed; no peak."),
     "energy_joules": Meaning("J", "Energy of the window by a counter; its scope says of which parts."),
     "host_energy_joules": Meaning("J", "Energy of the CPU packages during a GPU's window, by RAPL."),
+    # the job of a run, as the cluster accounts for it
+    "job_queue_seconds": Meaning(
+        "s", "Time that the run's Slurm job waited from submission to start, all starts together."
+    ),
+    "job_elapsed_seconds": Meaning("s", "Time that the whole job ran, with all its runs and what is between them."),
+    "job_energy_joules": Meaning(
+        "J", "`ConsumedEnergy` of the whole job on all its nodes; never to be mixed with the window's `energy_joules`."
+    ),
+    "time_to_result_seconds": Meaning(
+        "s", "`time_to_target_wall_seconds`, or one pass over the data at the rate where no target is trained to."
+    ),
+    "time_to_result_with_queue_seconds": Meaning("s", "The same time after `job_queue_seconds`."),
     # operations
     "parameters": Meaning("parameters", "Parameters of the model, counted."),
     "model_flops_per_sample": Meaning("FLOP", "Operations of one sample's training step, or answer; counted."),

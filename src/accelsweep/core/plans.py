@@ -10,7 +10,7 @@ from pydantic import SerializerFunctionWrapHandler, model_serializer
 from accelsweep.base.documents import Document, Frozen, canonical_json
 from accelsweep.base.errors import InputError
 from accelsweep.core.config import CellConfig
-from accelsweep.core.settings import Settings, Site
+from accelsweep.core.settings import Fleet, Settings, Site
 from accelsweep.core.versions import VERSION, Version
 
 _RUN_NAME = re.compile(r"(.+)-r([0-9]+)")
@@ -52,7 +52,8 @@ class Run(Frozen):
 class Resources(Frozen):
     """The needs of a block's allocation. `minutes` is the sum of its runs' time limits plus start-up.
 
-    `node_kind` is the kind of node where a site has several; blocks of other sites do not hold it.
+    `node_kind` is the kind of node where a site has several, and `node` the very node of a fleet's block; other blocks
+    hold neither.
     """
 
     nodes: int = 1
@@ -63,15 +64,16 @@ class Resources(Frozen):
     mem_mb: int | None = None
     minutes: int | None = None
     node_kind: str | None = None
+    node: str | None = None
 
     @model_serializer(mode="wrap")
     def _as_before(self, written: SerializerFunctionWrapHandler) -> dict[str, Any]:
         found: dict[str, Any] = written(self)
-        return found if self.node_kind is not None else {name: value for name, value in found.items() if name != _LATE}
+        return {name: value for name, value in found.items() if name not in _LATE or value is not None}
 
 
-_LATE = "node_kind"
-"""A field that came later: a block's file from before is written back byte for byte."""
+_LATE = ("node_kind", "node")
+"""Fields that came later: a block's file from before is written back byte for byte."""
 
 
 class Block(Document):
@@ -167,7 +169,8 @@ class Manifest(Document):
     `sources` maps each user package to the digest of its source files when the plan was made. `compared` are the
     versions of a sweep that has that axis, the one that the others are compared with first. `profile` is that of
     Snakemake, as the user gave it last, where it is not `local`. `found_batches` are those of all revisions, so that a
-    setting keeps its own. `searches_for` is the sweep whose first phase this one is.
+    setting keeps its own. `searches_for` is the sweep whose first phase this one is. `fleet` are the nodes of a sweep
+    that compares nodes.
     """
 
     kind: ClassVar[str] = "manifest"
@@ -189,10 +192,11 @@ class Manifest(Document):
     profile: str | None = None
     found_batches: tuple[FoundBatch, ...] = ()
     searches_for: str | None = None
+    fleet: Fleet | None = None
 
     def body(self) -> dict[str, Any]:
         """Return the contents as plain data; a sweep without versions or a profile has the file that it always had."""
-        names = ("compared", "profile", "found_batches", "searches_for")
+        names = ("compared", "profile", "found_batches", "searches_for", "fleet")
         later: dict[str, Any] = {name: True for name in names if not getattr(self, name)}
         if not self.settings.until_decided:
             later["settings"] = {"until_decided", "decided_at"}
@@ -214,7 +218,7 @@ class Manifest(Document):
     @property
     def submitted_with(self) -> list[str]:
         """The words that name the profile, in a command that makes this sweep go on."""
-        profile = self.profile or ("slurm" if self.site.scheduler == "slurm" else None)
+        profile = self.profile or (self.site.scheduler if self.site.scheduler != "local" else None)
         return ["--profile", profile] if profile else []
 
     def wanted_runs(self) -> list[str]:

@@ -7,8 +7,10 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from accelsweep.core.plans import Manifest
+from accelsweep.drive.jobs.failures import note_failed_jobs
 from accelsweep.drive.results import not_run_lines
-from accelsweep.drive.slurm.failures import note_failed_jobs
+from accelsweep.drive.slurm.accounting import note_accounts
+from accelsweep.engines.known import engine_of
 from accelsweep.state.entry import answer, planned_sweep, sweep_parser
 from accelsweep.state.external.files import all_kept
 from accelsweep.state.folders import SweepFolder, existing_sweep
@@ -27,6 +29,7 @@ def finished_files(folder: SweepFolder) -> list[str]:
     from accelsweep.analyse.whole import findings_of
     from accelsweep.report.write import write_files
 
+    note_accounts(folder)
     findings_of(folder).write(folder.findings)
     return write_files(folder)
 
@@ -63,8 +66,9 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def _tell(folder: SweepFolder, log: Path | None) -> None:
-    if log is not None:
-        note_failed_jobs(folder, log)
+    engine = engine_of(Manifest.read(folder.manifest).site)
+    if log is not None and engine is not None:
+        note_failed_jobs(folder, engine, log)
     print(finish(folder), *not_run_lines(folder), sep="\n")  # noqa: T201 - a command's answer
 
 

@@ -11,7 +11,7 @@ from accelsweep.base.errors import AccelsweepError
 from accelsweep.core.plans import Hold
 from accelsweep.drive.console import warn
 from accelsweep.drive.detached.places import detached
-from accelsweep.drive.detached.slurm_job import SlurmJob
+from accelsweep.drive.detached.slurm_job import HeadJob
 from accelsweep.state.folders import SweepFolder
 from accelsweep.state.holding import Holder, take
 from accelsweep.state.living import SILENCE_SECONDS, alive, living_hold
@@ -87,7 +87,7 @@ def _elsewhere(hold: Hold) -> str:
 def end_old(folder: SweepFolder) -> None:
     """End the sweep's living head as Ctrl-C would, then the supervisors on this machine; finished runs are kept."""
     if job := _job_of_head(folder):
-        SlurmJob().end(job[0], warn, patience_seconds=PATIENCE_SECONDS)
+        HeadJob().end(job[0], warn, patience_seconds=PATIENCE_SECONDS)
     head = living_head(folder)
     if head is not None and alive(head) is None:
         raise AccelsweepError(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from enum import Enum
 
-from accelsweep.core.claims import ClaimVerdict
+from accelsweep.core.claims.verdicts import ClaimVerdict
 from accelsweep.core.findings.numbers import Verdict
 
 

@@ -23,6 +23,7 @@ from accelsweep.core.tasks import compared_rate
 from accelsweep.drive.console import WIDE, rough
 from accelsweep.drive.forecast import LONG_SECONDS, Forecast, Pace, announcement
 from accelsweep.drive.remaining import Remaining, configs_of
+from accelsweep.engines.known import engine_of
 from accelsweep.plan.grid.measures import measure_options
 from accelsweep.report.format import number
 from accelsweep.state.folders import SweepFolder
@@ -190,8 +191,8 @@ class SweepProgress:
         block = f"block {number} of {len(self.finished) + len(self.pending)}"
         if holds:
             return f"preparing {block}: libraries and data"
-        if self.site.scheduler == "slurm":
-            return f"waiting for Slurm to begin {block}"
+        if engine := engine_of(self.site):
+            return f"waiting for {engine.name} to begin {block}"
         return f"preparing {block}: Snakemake starts its supervisor" if self.pending else "writing the report"
 
     def _holds(self) -> Iterator[Hold]:

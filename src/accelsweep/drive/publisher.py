@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import os
+import shlex
 import sys
 from collections.abc import Callable
 
 from accelsweep.base.errors import DamagedFile
+from accelsweep.base.secrets import masked
 from accelsweep.drive.processes import Child
 from accelsweep.publish.state import up_to_date
 from accelsweep.state.folders import SweepFolder
@@ -35,7 +37,20 @@ def finish(publisher: Child, folder: SweepFolder, tracking_uri: str | None, tell
     if publisher.code != 0:
         said = [line for line in last_lines(publisher.log) if line.strip()]
         why = said[-1].removeprefix("error: ") if said else f"the publisher ended with {publisher.code}"
-        tell(f"MLflow has not got everything ({why}). To catch up: accelsweep publish {folder.name}")
+        tell(f"MLflow has not got everything ({why}). To catch up: {_command(tracking_uri, 'publish', folder.name)}")
+
+
+def last_line(folder: SweepFolder, tracking_uri: str | None) -> str:
+    """Return where the results are in MLflow, or how they get there if it has not got all of them."""
+    if _has_all(folder, tracking_uri):
+        return f"MLflow: {_command(tracking_uri, 'ui')}"
+    return f"MLflow has not got everything: {_command(tracking_uri, 'publish', folder.name)}"
+
+
+def _command(tracking_uri: str | None, *words: str) -> str:
+    """Return a command on the store that was asked for, without the password in its address."""
+    store = ["--tracking-uri", masked(tracking_uri)] if tracking_uri else []
+    return shlex.join(["accelsweep", *words, *store])
 
 
 def _start(folder: SweepFolder, tracking_uri: str | None, *options: str) -> Child:

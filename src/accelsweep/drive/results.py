@@ -13,10 +13,14 @@ from accelsweep.core.plans import Manifest
 from accelsweep.core.tasks import TITLES
 from accelsweep.drive.console import Listing, Marked, say, show
 from accelsweep.drive.looks import look_of
+from accelsweep.drive.publisher import last_line
 from accelsweep.report import claims
 from accelsweep.report import format as fmt
+from accelsweep.report.cluster.jobs import queue_line
+from accelsweep.report.fleet import tables as fleets
 from accelsweep.report.format import bare_text, in_about, ratio_text, unit_word
 from accelsweep.report.series import ladder
+from accelsweep.report.table import ReportTable
 from accelsweep.state.folders import SweepFolder
 from accelsweep.state.halts import reasons_not_run
 
@@ -29,20 +33,28 @@ class Told:
     explained: bool
 
 
-def print_results(folder: SweepFolder) -> Told:
-    """Print the sweep's findings in short; return what they say of runs without a final outcome."""
+def print_results(folder: SweepFolder, tracking_uri: str | None = None) -> Told:
+    """Print the sweep's findings in short; return what they say of runs without a final outcome.
+
+    `tracking_uri` is the store of MLflow that was asked for, None for the usual one.
+    """
     findings = Findings.read(folder.findings)
     if any(map(_was_tried, findings.cells)):
         show(_table(findings))
+    if findings.fleet is not None:
+        show(_listing(fleets.fleet_table(findings.fleet)))
+        show(_listing(fleets.spread_table(findings.fleet)))
     for line in (*map(ladder.in_one_line, findings.ladder), *map(claims.in_one_line, findings.claims)):
         say(line)
     say(findings.recommendation.sentence)
+    if waited := queue_line(findings):
+        say(waited)
     if findings.recommendation.settle:
         say(f"to settle what is open{in_about(findings.recommendation)}: {findings.recommendation.settle}")
     for refusal in findings.refusals[:3]:
         say(f"refused: {refusal}")
     say(f"report: {folder.report / 'index.html'}")
-    say("MLflow: accelsweep ui")
+    say(last_line(folder, tracking_uri))
     return _print_unsettled(folder, findings)
 
 
@@ -77,6 +89,13 @@ def _table(findings: Findings) -> Listing:
     rows = tuple(_row(cell) for cell in filter(_was_tried, findings.cells))
     title = f"{findings.sweep}: {findings.repeats} repeats"
     return Listing(title, headings, rows, numbers=headings[1:3])
+
+
+def _listing(table: ReportTable) -> Listing:
+    """Return a table of the report for the terminal, without the smaller lines of its entries."""
+    rows = tuple(tuple(entry.text for entry in row) for row in table.rows)
+    numbers = tuple(column.title for column in table.columns if column.numeric)
+    return Listing(table.title, tuple(column.title for column in table.columns), rows, numbers)
 
 
 def _was_tried(cell: CellFinding) -> bool:

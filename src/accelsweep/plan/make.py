@@ -12,28 +12,21 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from accelsweep.base.digits import count_of
 from accelsweep.base.documents import set_aside, write_bytes_atomically
 from accelsweep.base.errors import InputError
-from accelsweep.base.secrets import without_secrets
-from accelsweep.base.shipped import config_folders
 from accelsweep.core.cell import Cell
-from accelsweep.core.plans import Block, FoundBatch, Manifest, PlannedCell
-from accelsweep.core.settings import BlockSettings, Settings
-from accelsweep.core.versions import VERSION, Tree, Version
+from accelsweep.core.plans import Block, Manifest
+from accelsweep.core.settings import Fleet, Settings
+from accelsweep.core.versions import Tree
 from accelsweep.plan import automatic, select
 from accelsweep.plan.blocks import earlier
-from accelsweep.plan.blocks.cut import Cutting, Design, design
-from accelsweep.plan.blocks.paired import paired_design
 from accelsweep.plan.blocks.repeats import BlocksAsked, with_repeats
 from accelsweep.plan.blocks.resolution import FEWEST
-from accelsweep.plan.cells import CheckedGrid, checked_grid
-from accelsweep.plan.grid.compose import Composer
-from accelsweep.plan.import_path import ImportPath
+from accelsweep.plan.cells import CheckedGrid
+from accelsweep.plan.manifest import manifest_of, once_each, planned_blocks
 from accelsweep.plan.published import with_published
-from accelsweep.plan.refusals import classes
-from accelsweep.plan.sources import source_digests, targets, versions
-from accelsweep.plan.versioned import units, versioned_grid
+from accelsweep.plan.searched import grid_of, with_batches
+from accelsweep.plan.versioned import versioned_grid
 from accelsweep.state.folders import SweepFolder
 
 
@@ -72,6 +65,7 @@ def make_plan(
     trees: Sequence[Tree] = (),
     profile: str | None = None,
     batches: automatic.Batches | None = None,
+    fleet: Fleet | None = None,
 ) -> Plan:
     """Return the plan for Hydra overrides given in the working directory `home`; write nothing.
 
@@ -81,13 +75,13 @@ def make_plan(
     `until_decided` it is that of the next look, and `decided_at` are the settings that were decided before. `trees` are
     those of the versions that the sweep compares, the baseline first. `profile` is the one of Snakemake that the user
     gives, by default that of the earlier plan: advice repeats it. `batches` are those that searches have found for
-    `batch_size: auto`; the earlier plan's stay as they are. Raises InputError for anything that is wrong with the
-    input, and Unsearched where batches have to be searched first.
+    `batch_size: auto`; the earlier plan's stay as they are. `fleet` are the nodes that the sweep compares. Raises
+    InputError for anything that is wrong with the input, and Unsearched where batches have to be searched first.
     """
     if add_repeats < 0:
         raise InputError(f"--add-repeats {add_repeats}: repeats can only be added; `repeats=N` wants fewer")
     with _seldom_collected():
-        asked = BlocksAsked(add_repeats, decided, until_decided, decided_at, profile)
+        asked = BlocksAsked(add_repeats, decided, until_decided, decided_at, profile, fleet)
         return _made(home.resolve(), overrides, name, asked, tuple(trees), batches or {})
 
 
@@ -115,7 +109,7 @@ def _made(
         found = versioned_grid(SweepFolder(home, name), trees, overrides)
         grid, sources, trees = found.grid, found.sources, found.trees
     else:
-        grid, sources = _grid_of(home, overrides, {})
+        grid, sources = grid_of(home, overrides, {})
     default = (grid.experiment or "sweep").replace("/", "-")
     folder = SweepFolder(home, next(given for given in (name, grid.name, default) if given is not None))
     past = earlier.read(folder)
@@ -123,18 +117,19 @@ def _made(
     if automatic.searches_of(grid.points, grid.cells.values()):
         if trees:
             raise InputError("batch_size=auto could give each version another batch: give batch_size a number")
-        grid, sources, kept = _with_batches(home, overrides, folder.name, kept, batches)
+        grid, sources, kept = with_batches(home, overrides, folder.name, kept, batches)
     settings = with_repeats(grid.settings, past.manifest.settings if past.manifest else None, asked)
     settings = with_published(settings, home)
     baseline, notes = choose_baseline(grid)
     if trees:  # each setting has a baseline of its own, and none of them stands in every block
         settings, notes = settings.model_copy(update={"block": once_each(settings.block)}), ()
-    blocks = blocks_of(folder.name, grid, settings, baseline, past.blocks)
+    blocks = planned_blocks(folder, grid, settings, baseline, past.blocks, asked.fleet)
     compared = tuple(tree.version for tree in trees)
     manifest = manifest_of(
         folder.name, past.revision + 1, overrides, grid, settings, baseline, blocks, sources, compared
     )
-    later = {"profile": _profile(asked.profile, past.manifest), "found_batches": tuple(kept.values())}
+    profile = _profile(asked.profile, past.manifest)
+    later = {"profile": profile, "found_batches": tuple(kept.values()), "fleet": asked.fleet}
     manifest = manifest.model_copy(update=later)
     if past.manifest and manifest.model_copy(update={"revision": past.manifest.revision}) == past.manifest:
         manifest = past.manifest
@@ -144,51 +139,6 @@ def _made(
     return Plan(manifest, blocks.new, cells, said, past.manifest, past.damaged, trees)
 
 
-class Unsearched(InputError):
-    """The batches of some settings have to be searched first, for `batch_size: auto`. Nothing is planned until then.
-
-    `sweep` is the sweep that was asked for, with its `overrides`, `grid` and `sources`. `searches` are all that it
-    rests on, and `left` the names of those without an answer.
-    """
-
-    def __init__(self, sweep: str, overrides: tuple[str, ...], grid: CheckedGrid, sources: dict[str, str]) -> None:
-        self.sweep, self.overrides, self.grid, self.sources = sweep, overrides, grid, sources
-        cells = list(grid.cells.values())
-        self.searches = automatic.searches_of(grid.points, cells)
-        waiting = [cell for cell in cells if cell.unsupported == automatic.UNSEARCHED]
-        self.left = frozenset(automatic.searches_of(grid.points, waiting))
-        super().__init__(
-            f"batch_size=auto: the largest batch of {count_of(len(waiting), 'setting')} of {sweep!r} is not known yet. "
-            "`accelsweep run` searches for it first: give that command, or batch_size a number"
-        )
-
-
-def _with_batches(
-    home: Path, overrides: Sequence[str], sweep: str, kept: Mapping[str, FoundBatch], batches: automatic.Batches
-) -> tuple[CheckedGrid, dict[str, str], dict[str, FoundBatch]]:
-    """Return the grid with automatic batches, its sources, and the batches to keep. Those of earlier plans stay.
-
-    Raises Unsearched where some are not known.
-    """
-    known = {**batches, **kept}
-    grid, sources = _grid_of(home, overrides, known)
-    if any(cell.unsupported == automatic.UNSEARCHED for cell in grid.cells.values()):
-        raise Unsearched(sweep, tuple(overrides), grid, sources)
-    names = automatic.searches_of(grid.points, grid.cells.values())
-    found = {name: one for name in names if isinstance(one := known.get(name), FoundBatch)}
-    return grid, sources, {**kept, **found}
-
-
-def _grid_of(home: Path, overrides: Sequence[str], batches: automatic.Batches) -> tuple[CheckedGrid, dict[str, str]]:
-    """Return the grid of the working directory, and the digests of the sources that it measures."""
-    classes.refuse_shadows(home)
-    grid = checked_grid(Composer(config_folders(home)), overrides, batches)
-    path = ImportPath.of_home(home)
-    configs = [cell.config for cell in grid.cells.values()]
-    classes.refuse_missing(configs, path)
-    return grid, source_digests(sorted({pair for config in configs for pair in targets(config)}), path)
-
-
 def _pilot_note(settings: Settings) -> tuple[str, ...]:
     if not settings.pilot:
         return ()
@@ -196,39 +146,6 @@ def _pilot_note(settings: Settings) -> tuple[str, ...]:
         "repeats=auto: these blocks are the pilot; `accelsweep run` then measures what its noise asks for, "
         f"{FEWEST} to {settings.repeats_most} blocks in all",
     )
-
-
-def manifest_of(
-    sweep: str,
-    revision: int,
-    overrides: Sequence[str],
-    grid: CheckedGrid,
-    settings: Settings,
-    baseline: str | None,
-    blocks: Design,
-    sources: dict[str, str],
-    compared: tuple[Version, ...],
-) -> Manifest:
-    """Return the manifest of a grid and its blocks."""
-    cells = grid.cells.values()
-    manifest = Manifest(
-        sweep=sweep,
-        revision=revision,
-        experiment=grid.experiment,
-        overrides=tuple(overrides),
-        axes=grid.axes,
-        cells=tuple(PlannedCell(name=cell.name, axes=cell.axes, unsupported=cell.unsupported) for cell in cells),
-        excluded=grid.excluded,
-        baseline=baseline,
-        blocks=blocks.planned,
-        settings=settings,
-        site=grid.site,
-        sources=sources,
-        versions=versions(),
-        compared=compared,
-    )
-    # Everyone may read a manifest, and it is copied to MLflow. The blocks hold the unmasked values for the runs.
-    return Manifest.model_validate(without_secrets(manifest.model_dump(mode="json")))
 
 
 def write_plan(home: Path, plan: Plan) -> SweepFolder:
@@ -268,21 +185,3 @@ def choose_baseline(grid: CheckedGrid) -> tuple[str | None, tuple[str, ...]]:
     first = supported[0]
     why = f"no supported setting matches baseline {wanted}" if wanted else "no baseline is named"
     return first.name, (f"{why}: speed-ups are relative to the first supported setting, {first.axes or first.name}",)
-
-
-def once_each(block: BlockSettings) -> BlockSettings:
-    """Return the rules of blocks in which every setting runs once, those that others are compared with too."""
-    return block.model_copy(update={"baseline_runs": 1})
-
-
-def blocks_of(
-    sweep: str, grid: CheckedGrid, settings: Settings, baseline: str | None, existing: Sequence[Block]
-) -> Design:
-    """Return the blocks of a grid: the `existing` ones that it still wants some runs of, and new ones."""
-    if baseline is None:
-        return Design((), ())
-    supported = {cell.name: cell for cell in grid.cells.values() if cell.unsupported is None}
-    task = Cutting(sweep, supported, baseline, settings, grid.site)
-    if VERSION in grid.axes:
-        return paired_design(task, units(supported.values()), existing)
-    return design(task, existing)

@@ -8,10 +8,12 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
-from accelsweep.core.claims import ReportSettings
+from accelsweep.core.claims.claims import ReportSettings
 from accelsweep.core.settings import Settings
 from accelsweep.plan.blocks import earlier
-from accelsweep.plan.make import Plan, Unsearched, blocks_of, manifest_of, once_each
+from accelsweep.plan.make import Plan
+from accelsweep.plan.manifest import blocks_of, manifest_of, once_each
+from accelsweep.plan.searched import Unsearched
 from accelsweep.state.folders import SweepFolder
 
 

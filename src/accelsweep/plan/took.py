@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from itertools import pairwise
 from statistics import fmean, median
+from typing import NamedTuple
 
 from accelsweep.core.config import CellConfig
 from accelsweep.core.outcome import Outcome
@@ -43,6 +44,32 @@ _Kind = tuple[str, str]
 """An accelerator and a task."""
 
 
+class RunTime(NamedTuple):
+    """What a run tells of time: its setting and block, wall seconds, those beside its window, its start and end (s).
+
+    A record holds a hundred times as much, and a sweep may have thousands. `beside` is None for a run without a window.
+    """
+
+    cell: str
+    block: tuple[str, str]
+    kind: _Kind
+    wall: float
+    beside: float | None
+    start: float
+    end: float
+
+    @classmethod
+    def of(cls, record: Record) -> RunTime | None:
+        """Return the time of a run; None if it took none."""
+        if record.outcome is Outcome.unsupported:
+            return None
+        over = max(0.0, record.wall_seconds - record.config.measure.min_seconds)
+        beside = over if record.outcome is Outcome.measured else None
+        start, end = _time(record.started_at), _time(record.finished_at)
+        block = record.sweep, record.block
+        return cls(record.cell, block, _kind(record.config), record.wall_seconds, beside, start, end)
+
+
 @dataclass(frozen=True)
 class Took:
     """The wall seconds of earlier runs by setting, and the seconds beside their windows by kind of run.
@@ -56,16 +83,15 @@ class Took:
     between: Sequence[float] = ()
 
     @classmethod
-    def by(cls, records: Iterable[Record], basis: str) -> Took | None:
-        """Return what these records show; None if none of them took time."""
+    def by(cls, times: Iterable[RunTime | None], basis: str) -> Took | None:
+        """Return what the times of these runs show; None if none of them took time."""
         runs: dict[str, list[float]] = defaultdict(list)
         beside: dict[_Kind, list[float]] = defaultdict(list)
-        timed = [record for record in records if record.outcome is not Outcome.unsupported]
-        for record in timed:
-            runs[record.cell].append(record.wall_seconds)
-            if record.outcome is Outcome.measured:
-                over = record.wall_seconds - record.config.measure.min_seconds
-                beside[_kind(record.config)].append(max(0.0, over))
+        timed = [time for time in times if time is not None]
+        for one in timed:
+            runs[one.cell].append(one.wall)
+            if one.beside is not None:
+                beside[one.kind].append(one.beside)
         return cls(basis, runs, beside, _between(timed)) if timed else None
 
     def seconds(self, cell: str, config: CellConfig) -> float:
@@ -90,10 +116,10 @@ def _kind(config: CellConfig) -> _Kind:
     return config.accelerator, config.task
 
 
-def _between(records: Sequence[Record]) -> list[float]:
-    blocks: dict[str, list[float]] = defaultdict(list)
-    for record in records:
-        blocks[f"{record.sweep}/{record.block}"] += [_time(record.started_at), _time(record.finished_at)]
+def _between(timed: Sequence[RunTime]) -> list[float]:
+    blocks: dict[tuple[str, str], list[float]] = defaultdict(list)
+    for one in timed:
+        blocks[one.block] += [one.start, one.end]
     spans = sorted((min(times), max(times)) for times in blocks.values())
     breaks = [later[0] - earlier[1] for earlier, later in pairwise(spans)]
     return [seconds for seconds in breaks if 0.0 <= seconds <= _LONGEST_BREAK_SECONDS]

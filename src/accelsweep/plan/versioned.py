@@ -38,15 +38,15 @@ class VersionedGrid:
     trees: tuple[Tree, ...]
 
 
-def usual_name(home: Path, overrides: Sequence[str]) -> str:
+def usual_name(home: Path, overrides: Sequence[str], command: str = "ab") -> str:
     """Return the name of the sweep that compares versions of what these overrides measure: `ab-EXPERIMENT`.
 
-    A sweep of the same experiment without versions keeps its own name.
+    Or it compares nodes, and the `command` is another one. A sweep of the same experiment alone keeps its own name.
     """
     composer = Composer(config_folders(home))
     master = composer.master(with_own_targets(composer, overrides))
     chosen = OmegaConf.select(master, "name") or master.hydra.runtime.choices.get("experiment") or "sweep"
-    return f"ab-{chosen}".replace("/", "-")
+    return f"{command}-{chosen}".replace("/", "-")
 
 
 def versioned_grid(folder: SweepFolder, trees: Sequence[Tree], overrides: Sequence[str]) -> VersionedGrid:

@@ -30,10 +30,10 @@ def _publish(options: argparse.Namespace) -> None:
         done = follow(folder, options.tracking_uri, until_pid=options.until_pid, tell=typer.echo)
         typer.echo(done or _nothing_to_do(folder))
         return
-    from accelsweep.publish.state import up_to_date
+    from accelsweep.publish.state import surely_up_to_date
 
     bring_all_back(folder)
-    if up_to_date(folder, options.tracking_uri):
+    if surely_up_to_date(folder, options.tracking_uri):
         typer.echo(_nothing_to_do(folder))
         return
     from accelsweep.publish.publisher import publish

@@ -21,11 +21,12 @@ import psutil
 from accelsweep.base.errors import AccelsweepError
 from accelsweep.base.secrets import masked
 from accelsweep.publish.contents import run_key
-from accelsweep.publish.location import database_file, resolve
+from accelsweep.publish.location import resolve
 from accelsweep.publish.publisher import Publication, Tell, bring_about_runs, publish
+from accelsweep.publish.shared.refusals import refusal, why
 from accelsweep.publish.snapshot import Snapshot, take
-from accelsweep.publish.state import up_to_date
-from accelsweep.publish.store import connect, refuse_damaged, refuse_foreign, store_errors
+from accelsweep.publish.state import surely_up_to_date
+from accelsweep.publish.store import Store, connect, refuse_damaged, store_errors
 from accelsweep.state.folders import SweepFolder
 
 POLL_SECONDS = 2.0
@@ -43,6 +44,7 @@ class Follower:
         self._folder, self._uri, self._tell = folder, uri, tell
         self._make_writer = Writer
         self._writer: Writer | None = None
+        self._store: Store | None = None
         self._snapshot: Snapshot | None = None
         self._told = False
         self.silent = False
@@ -67,8 +69,9 @@ class Follower:
             self._not_before = time.monotonic() + self._pause
             if not self._told:
                 self._told = True
-                why = masked(str(error).splitlines()[0])
-                self._tell(f"MLflow at {masked(self._uri)} does not answer ({why}); the sweep goes on")
+                said = refusal(self._uri, error, self._store.experiment if self._store else None)
+                said = said or f"MLflow at {masked(self._uri)} does not answer ({why(error)})"
+                self._tell(f"{said}; the sweep goes on")
 
     def _publish_changes(self) -> None:
         if not self._folder.manifest.exists():
@@ -77,9 +80,8 @@ class Follower:
         if snapshot == self._snapshot:
             return
         if self._writer is None:
-            store = connect(self._folder, self._uri)
-            self._writer = self._make_writer(store, store.look())
-            refuse_foreign(store, self._writer.held, (item.sha256 for item in snapshot.finished.values()))
+            self._store = connect(self._folder, self._uri, snapshot.records)
+            self._writer = self._make_writer(self._store, self._store.look())
         before = self._snapshot
         if not snapshot.differs_in_steps_only(before):
             bring_about_runs(self._writer, snapshot)
@@ -97,7 +99,7 @@ def follow(
     Returns None, and never imports mlflow, where a database has everything already and no block begins meanwhile.
     A store that was silent until the end is asked once more without waiting, because the sweep's user waits for this.
     Must run in the main thread of a process of its own: it lowers the process's priority and takes over its signals.
-    Raises StoreUnreachable if the store does not answer at the end, InputError if it holds another sweep of that name.
+    Raises StoreUnreachable if the store does not answer at the end, or refuses the user.
     """
     os.nice(19)
     stop = _stop_on_signals()
@@ -119,9 +121,7 @@ def follow(
 
 
 def _has_all(folder: SweepFolder, tracking_uri: str | None) -> bool:
-    """Return whether a database holds the whole sweep. A server cannot be asked without mlflow, so it never does."""
-    in_a_file = database_file(resolve(folder.home, tracking_uri)) is not None
-    return in_a_file and folder.manifest.exists() and up_to_date(folder, tracking_uri)
+    return folder.manifest.exists() and surely_up_to_date(folder, tracking_uri)
 
 
 def _stop_on_signals() -> threading.Event:

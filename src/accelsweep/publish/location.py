@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from urllib.parse import unquote
+from urllib.parse import unquote, urlsplit
 
 from accelsweep.state.folders import SweepFolder
 
@@ -30,6 +30,12 @@ def database_file(uri: str) -> Path | None:
 def is_server(uri: str) -> bool:
     """Return whether the store is a tracking server, which then decides itself where artifacts lie."""
     return uri.startswith(("http://", "https://"))
+
+
+def without_login(uri: str) -> str:
+    """Return a server's address as one opens it: without user and password, for which a browser asks by itself."""
+    parts = urlsplit(uri)
+    return parts._replace(netloc=parts.netloc.rpartition("@")[2]).geturl().rstrip("/")
 
 
 def artifact_location(folder: SweepFolder, uri: str) -> str | None:

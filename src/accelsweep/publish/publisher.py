@@ -21,10 +21,12 @@ from accelsweep.base.secrets import masked
 from accelsweep.base.shipped import shipped_root
 from accelsweep.publish.cells import cell_run
 from accelsweep.publish.contents import cell_key, finished_run, report_run, run_key, running_run
-from accelsweep.publish.location import resolve
+from accelsweep.publish.location import database_file, resolve
+from accelsweep.publish.shared.experiment import mark_of
+from accelsweep.publish.shared.refusals import refusal, why
 from accelsweep.publish.snapshot import Snapshot, report_digest, run_digest, take
 from accelsweep.publish.state import Copied, remember, run_digests
-from accelsweep.publish.store import Store, connect, refuse_damaged, refuse_foreign, store_errors
+from accelsweep.publish.store import Store, connect, refuse_damaged, store_errors
 from accelsweep.publish.unsupported import GROUP_KEY, group_run
 from accelsweep.publish.views import show_first
 from accelsweep.state.folders import SweepFolder
@@ -37,9 +39,6 @@ Tell = Callable[[str], None]
 _FIRST_PAUSE_SECONDS = 0.5
 _LONGEST_PAUSE_SECONDS = 10.0
 _MAX_PASSES = 5
-_REFUSALS = ("UNAUTHENTICATED", "PERMISSION_DENIED", "CUSTOMER_UNAUTHORIZED")
-"""MLflow's codes for HTTP 401 and 403: asking again would not help."""
-
 _DRIVERS = {"psycopg2": "psycopg2-binary", "MySQLdb": "mysqlclient"}
 """The packages of database drivers that are not named as their modules."""
 
@@ -76,30 +75,34 @@ def publish(
     """Copy missing and different runs to the store, and return the result; the store itself is always asked.
 
     A store that does not answer is tried again for `patience_seconds`; `tell` reports that once. Raises
-    StoreUnreachable after that, and InputError if the experiment on a server belongs to another sweep.
+    StoreUnreachable after that, and where a server refuses the user; NewerFile for the plan of a later version.
     """
     from accelsweep.publish.writer import Writer
 
     uri = resolve(folder.home, tracking_uri)
+    if database_file(uri) is None:
+        mark_of(folder)  # here, so that a folder that cannot be written to is not taken for a silent store
     written = 0
+    store: Store | None = None
 
     def converge() -> Publication:
-        nonlocal written
-        store = connect(folder, uri)
+        nonlocal written, store
+        store = None
         for _ in range(_MAX_PASSES):
             report = report_digest(folder)  # taken first: a later change is published next time
-            snapshot = take(folder)
+            snapshot = take(folder)  # and before the store: where the plan cannot be read, none is made
+            store = store or connect(folder, uri, snapshot.records)
             writer = Writer(store, store.look())
-            refuse_foreign(store, writer.held, (item.sha256 for item in snapshot.finished.values()))
             bring_about_all(writer, snapshot, report)
             written += writer.written
             if not writer.written:
                 show_first(store, snapshot)
                 _remember(folder, store, writer, snapshot, report)
                 break
+        assert store is not None, "the first pass connects"
         return Publication(folder.name, store.experiment, uri, written, len(snapshot.finished), snapshot.damaged)
 
-    return _patiently(converge, uri, patience_seconds, tell)
+    return _patiently(converge, uri, patience_seconds, tell, lambda: store.experiment if store else None)
 
 
 def bring_about_all(writer: Writer, snapshot: Snapshot, digest: str) -> None:
@@ -160,19 +163,18 @@ def _constraints(folder: SweepFolder) -> Path | None:
     return None
 
 
-def _refused(uri: str, why: str) -> str:
-    return (
-        f"MLflow at {masked(uri)} refused us ({why}). Set MLFLOW_TRACKING_USERNAME and MLFLOW_TRACKING_PASSWORD, or "
-        "MLFLOW_TRACKING_TOKEN, of somebody who may write there. All records are safe; publish again then"
-    )
-
-
 def _lacks(uri: str, module: str) -> str:
     package = _DRIVERS.get(module, module)
     return f"MLflow at {masked(uri)} needs the Python package {module}: pip install {package}"
 
 
-def _patiently(converge: Callable[[], Publication], uri: str, patience_seconds: float, tell: Tell) -> Publication:
+def _patiently(
+    converge: Callable[[], Publication],
+    uri: str,
+    patience_seconds: float,
+    tell: Tell,
+    experiment: Callable[[], str | None],
+) -> Publication:
     deadline, pause, told = math.inf, _FIRST_PAUSE_SECONDS, False
     while True:
         try:
@@ -181,16 +183,16 @@ def _patiently(converge: Callable[[], Publication], uri: str, patience_seconds: 
             raise InputError(_lacks(uri, str(error.name))) from error
         except store_errors() as error:
             refuse_damaged(uri, error)
-            why = masked(str(error).splitlines()[0])
-            if getattr(error, "error_code", None) in _REFUSALS:
-                raise StoreUnreachable(_refused(uri, why)) from error
+            if refused := refusal(uri, error, experiment()):
+                raise StoreUnreachable(refused) from error
             deadline = min(deadline, time.monotonic() + patience_seconds)  # the time before the first failure is free
             if time.monotonic() + pause > deadline:
                 raise StoreUnreachable(
-                    f"MLflow at {masked(uri)} could not be filled: {why}. All records are safe; publish again later"
+                    f"MLflow at {masked(uri)} could not be filled: {why(error)}. All records are safe; "
+                    "publish again later"
                 ) from error
             if not told:
-                tell(f"MLflow at {masked(uri)} does not answer ({why}); trying for {patience_seconds:.0f} s")
+                tell(f"MLflow at {masked(uri)} does not answer ({why(error)}); trying for {patience_seconds:.0f} s")
                 told = True
         time.sleep(pause)
         pause = min(2 * pause, _LONGEST_PAUSE_SECONDS)

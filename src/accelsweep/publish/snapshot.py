@@ -73,6 +73,11 @@ class Snapshot:
     damaged: tuple[str, ...] = ()
     runs_of: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
+    @property
+    def records(self) -> list[str]:
+        """The SHA-256 sums of the records."""
+        return [item.sha256 for item in self.finished.values()]
+
     def differs_in_steps_only(self, previous: Snapshot | None) -> bool:
         """Return whether nothing but the step counts of the running runs may have changed since `previous`."""
         return (

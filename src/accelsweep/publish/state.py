@@ -52,6 +52,14 @@ def up_to_date(folder: SweepFolder, tracking_uri: str | None = None) -> bool:
     return _still_there(uri, copied)
 
 
+def surely_up_to_date(folder: SweepFolder, tracking_uri: str | None = None) -> bool:
+    """Return whether the store holds everything, where that is sure without importing mlflow: in a file.
+
+    A server's database may have been restored from a backup that is older than our note, so only publishing can tell.
+    """
+    return database_file(resolve(folder.home, tracking_uri)) is not None and up_to_date(folder, tracking_uri)
+
+
 def remember(folder: SweepFolder, uri: str, copied: Copied) -> None:
     """Note that the store at `uri` holds `copied`."""
     PublishedState(stores=_read(folder) | {masked(uri): copied}).write(folder.published)

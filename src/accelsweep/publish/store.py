@@ -1,4 +1,4 @@
-"""The MLflow store of a sweep: made once without a race, asked for its content, and checked whether it is ours.
+"""The MLflow store of a sweep: made once without a race, and asked for its content.
 
 MLflow's first-time migration of a SQLite file is not guarded against a second process. So the file is made under a
 temporary name and linked into place when it is complete. The first process wins, and no other opens a half-made file.
@@ -12,35 +12,23 @@ import accelsweep.publish.mlflow_settings  # noqa: F401 - before mlflow
 import contextlib
 import logging
 import tempfile
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from accelsweep.base.documents import is_occupied
-from accelsweep.base.errors import DamagedFile, InputError
-from accelsweep.base.secrets import masked
+from accelsweep.base.errors import DamagedFile
 from accelsweep.publish.database import alone_in_database
-from accelsweep.publish.location import artifact_location, database_file, is_server
-from accelsweep.publish.wanted import CREATED, KEY, NOTE, PARENT, PUBLISHED, SOURCE
+from accelsweep.publish.location import database_file, is_server
+from accelsweep.publish.shared.experiment import all_runs, experiment_of
+from accelsweep.publish.wanted import CREATED, KEY, PARENT, PUBLISHED, SOURCE
 from accelsweep.state.folders import SweepFolder
 from accelsweep.state.leftovers import NEW_DATABASE, sweep_up_databases
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
     from mlflow.entities import Experiment, Run
-
-_PAGE = 1000
-
-FIRST_NOTE = (
-    "A sweep of accelsweep: every run is a setting, its children are the setting's repeats, and "
-    "`report (revision N)` holds the report."
-)
-_EXPERIMENT_TAGS = {
-    "mlflow.experimentKind": "custom_model_development",  # the UI then shows runs first, not traces
-    NOTE: FIRST_NOTE,
-}
-
 
 _DAMAGE = ("malformed", "not a database", "unsupported file format")
 """What SQLite says of a file that it can never read, and nothing else does."""
@@ -102,31 +90,26 @@ class Store:
     def look(self) -> dict[str, list[StoredRun]]:
         """Return our active runs in the store by key, the oldest first, so that every publisher keeps the same one."""
         entries: dict[str, list[StoredRun]] = {}
-        token = None
-        while True:
-            page = self.client.search_runs([self.experiment_id], max_results=_PAGE, page_token=token)
-            for run in page:
-                if KEY in run.data.tags:
-                    entries.setdefault(run.data.tags[KEY], []).append(_entry(run))
-            token = page.token
-            if not token:
-                break
+        for run in all_runs(self.client, self.experiment_id):
+            if KEY in run.data.tags:
+                entries.setdefault(run.data.tags[KEY], []).append(_entry(run))
         for same in entries.values():
             same.sort(key=lambda entry: (entry.created, entry.run_id))
         return entries
 
 
-def connect(folder: SweepFolder, uri: str, experiment: str | None = None) -> Store:
+def connect(folder: SweepFolder, uri: str, records: Collection[str] = ()) -> Store:
     """Return the sweep's experiment in the store at `uri`, making both where they do not exist.
 
-    Raises mlflow's MlflowException or OSError when the store does not answer.
+    `records` are the SHA-256 sums of the sweep's records, which tell it from another sweep of its name. Raises mlflow's
+    MlflowException or OSError when the store does not answer.
     """
     from mlflow import MlflowClient
 
     create_database(uri, folder.home)
     with contextlib.nullcontext() if is_server(uri) or database_file(uri) else alone_in_database(uri):
         client = MlflowClient(tracking_uri=uri)
-        return Store(client, _experiment(client, folder, uri, experiment or folder.name), uri)
+        return Store(client, experiment_of(client, folder, uri, records), uri)
 
 
 def create_database(uri: str, home: Path) -> None:
@@ -163,41 +146,6 @@ def _quiet() -> None:
     for noisy in ("alembic", "mlflow.store.db"):
         logging.getLogger(noisy).setLevel(logging.WARNING)
     logging.getLogger("mlflow.store.db.utils").setLevel(logging.CRITICAL)  # it logs each failed query with a traceback
-
-
-def refuse_foreign(store: Store, held: Mapping[str, list[StoredRun]], ours: Iterable[str]) -> None:
-    """Raise InputError if the experiment holds records, none of them ours: it is another sweep of the same name.
-
-    `ours` are the SHA-256 sums of our records. A SQLite file is never refused, because it belongs to its folder.
-    Records that were deleted there and measured again replace the old ones.
-    """
-    if database_file(store.uri) is not None:
-        return
-    known = set(ours)
-    theirs = {entry.source for key, same in held.items() if key.startswith("run:") for entry in same}
-    theirs = {source for source in theirs if "@" not in source}
-    if known and theirs and not theirs & known:
-        raise InputError(
-            f"the experiment {store.experiment!r} at {masked(store.uri)} holds {len(theirs)} runs of another sweep and "
-            "none of this one; publishing would replace them. Give the sweep another name (name=...)"
-        )
-
-
-def _experiment(client: MlflowClient, folder: SweepFolder, uri: str, name: str) -> Experiment:
-    from mlflow.exceptions import MlflowException
-
-    experiment = client.get_experiment_by_name(name)
-    if experiment is None:
-        try:
-            client.create_experiment(name, artifact_location(folder, uri), tags=_EXPERIMENT_TAGS)
-        except MlflowException:
-            if client.get_experiment_by_name(name) is None:  # else another publisher was faster
-                raise
-        experiment = client.get_experiment_by_name(name)
-        assert experiment is not None
-    if experiment.lifecycle_stage == "deleted":
-        client.restore_experiment(experiment.experiment_id)
-    return experiment
 
 
 def _entry(run: Run) -> StoredRun:

@@ -24,7 +24,7 @@ from accelsweep.base.errors import EXIT_INCOMPLETE, EXIT_OK, AccelsweepError, In
 from accelsweep.base.secrets import masked
 from accelsweep.machine import linux
 from accelsweep.publish.browser import open_in_browser
-from accelsweep.publish.location import is_server, resolve
+from accelsweep.publish.location import is_server, resolve, without_login
 from accelsweep.publish.publisher import Tell
 from accelsweep.publish.state import copies
 from accelsweep.publish.store import create_database
@@ -49,30 +49,38 @@ def serve_ui(
     """Serve the UI on 127.0.0.1 until Ctrl-C or SIGTERM, and return the exit code.
 
     Without a `port`, MLflow's usual 5000 is taken if it is free, else any free one. Where the store is a tracking
-    server, nothing is started, and its address is printed. The first view of the latest sweep is opened in the user's
-    `browser`; None opens it where there is one. Raises InputError if the asked port is taken. Main thread only.
+    server, nothing is started: its address and those of the sweeps there are printed. The first view of the latest
+    sweep is opened in the user's `browser`; None opens it where there is one. Raises InputError if the asked port is
+    taken. Main thread only.
     """
     uri = resolve(home, tracking_uri)
     if is_server(uri):
-        tell(f"the results are on a tracking server: open {masked(uri)}")
+        address = without_login(uri)
+        tell(f"the results are on a tracking server: open {address}")
+        _lead_to(home, uri, address, browser, tell)
         return EXIT_OK
     create_database(uri, home)
     stop = threading.Event()
     with _signals(stop), running_server(home, uri, port) as server:
         tell(f"MLflow's UI on {masked(uri)}: {server.address} (Ctrl-C stops it)")
-        links = {
-            name: f"{server.address}{link(copied.experiment_id, SETTINGS_VIEW if copied.views else None)}"
-            for name, copied in list(copies(home, uri).items())[:_MAX_LINKS]
-        }
-        for name, address in links.items():
-            tell(f"  {name}: {address}")
-        open_in_browser(next(iter(links.values()), server.address), browser, tell)
+        _lead_to(home, uri, server.address, browser, tell)
         while server.process.poll() is None:
             if stop.wait(0.2):
                 tell("stopped")
                 return EXIT_OK
         tell(f"MLflow's UI ended by itself:\n{server.last_lines()}")
         return EXIT_INCOMPLETE
+
+
+def _lead_to(home: Path, uri: str, address: str, browser: bool | None, tell: Tell) -> None:
+    """Print a link below `address` for each sweep that the store at `uri` has, and open the latest one's."""
+    links = {
+        name: f"{address}{link(copied.experiment_id, SETTINGS_VIEW if copied.views else None)}"
+        for name, copied in list(copies(home, uri).items())[:_MAX_LINKS]
+    }
+    for name, place in links.items():
+        tell(f"  {name}: {place}")
+    open_in_browser(next(iter(links.values()), address), browser, tell)
 
 
 class PortLost(AccelsweepError):

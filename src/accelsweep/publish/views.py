@@ -16,8 +16,9 @@ from accelsweep.core.findings.measured import CellFinding
 from accelsweep.core.metrics import MEMORY_METRICS
 from accelsweep.publish import saved_view
 from accelsweep.publish.contents import doubt_codes
+from accelsweep.publish.shared.experiment import FIRST_NOTE
 from accelsweep.publish.snapshot import Snapshot
-from accelsweep.publish.store import FIRST_NOTE, Store
+from accelsweep.publish.store import Store
 from accelsweep.publish.wanted import NOTE, plain
 
 SETTINGS_VIEW = "accelsweep-1"

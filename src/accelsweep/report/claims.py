@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from accelsweep.core.claims import ClaimVerdict
+from accelsweep.core.claims.verdicts import ClaimVerdict
 from accelsweep.core.findings.judged import ClaimFinding
 from accelsweep.core.projections import two_digits
 from accelsweep.report import format as fmt

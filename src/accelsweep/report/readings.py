@@ -29,6 +29,8 @@ OPTIONAL: tuple[tuple[str, tuple[str, ...]], ...] = (
     ("Bytes/s", ("bytes_per_second",)),
     ("Memory", MEMORY_METRICS),
     ("Energy", (ENERGY, "energy_joules")),
+    ("Wait in the queue", ("job_queue_seconds",)),
+    ("Energy of the whole job", ("job_energy_joules",)),
     ("Cost of 1M samples", ("usd_per_million_samples",)),
     ("Cost of an epoch", ("usd_per_epoch",)),
     ("Cost of a result", ("usd_per_result",)),

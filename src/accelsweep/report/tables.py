@@ -12,8 +12,10 @@ from accelsweep.core.record import Doubt
 from accelsweep.report import format as fmt
 from accelsweep.report.cells import cells_table
 from accelsweep.report.claims import claims_table, published_table, reasons_table
+from accelsweep.report.cluster.jobs import has_jobs, jobs_table
 from accelsweep.report.elsewhere.external import external_table
 from accelsweep.report.elsewhere.table import elsewhere_table
+from accelsweep.report.fleet.tables import fleet_table, spread_table
 from accelsweep.report.profiles.table import profiles_table
 from accelsweep.report.series.ladder import ladder_table
 from accelsweep.report.series.laws import laws_table
@@ -150,8 +152,9 @@ def environment_table(findings: Findings) -> ReportTable:
 
 
 def build_tables(findings: Findings) -> list[ReportTable]:
-    """Return all tables in reading order; those of claims, a ladder or scaling laws only where there are some."""
-    tables = [cells_table(findings)]
+    """Return all tables in reading order; those of nodes, claims, a ladder or laws only where there are some."""
+    fleet = findings.fleet
+    tables = [*((fleet_table(fleet), spread_table(fleet)) if fleet else ()), cells_table(findings)]
     if findings.ladder:
         tables.append(ladder_table(findings))
     if findings.laws:
@@ -160,6 +163,8 @@ def build_tables(findings: Findings) -> list[ReportTable]:
         tables += [claims_table(findings.claims, findings.confidence), reasons_table(findings.claims)]
     if any(claim.published for claim in findings.claims):
         tables.append(published_table(findings.claims))
+    if has_jobs(findings):
+        tables.append(jobs_table(findings))
     if findings.elsewhere is not None:
         tables.append(elsewhere_table(findings))
     if findings.external:

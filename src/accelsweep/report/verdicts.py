@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from accelsweep.core.claims import ClaimVerdict
+from accelsweep.core.claims.verdicts import ClaimVerdict
 from accelsweep.core.findings.findings import Findings
 from accelsweep.core.findings.judged import ClaimFinding
 from accelsweep.report import format as fmt

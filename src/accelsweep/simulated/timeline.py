@@ -21,6 +21,7 @@ class Timeline:
         ends no sooner than `finished`, when its result was really there.
         """
         begin, stall = max(self.free_at, launched), self._stall()
+        seconds *= self._spec.wear
         if self._throttled():
             seconds *= self._spec.throttle
             self._use.held_back += seconds

@@ -164,6 +164,16 @@ class SweepFolder:
         return self.root / "published.json"
 
     @property
+    def mark(self) -> Path:
+        """The sweep's random mark, by which stores that several people share tell it from others of its name."""
+        return self.root / "mark.json"
+
+    @property
+    def accounting(self) -> Path:
+        """What the cluster says of the jobs that the runs were measured in; absent where no cluster is asked."""
+        return self.root / "accounting.json"
+
+    @property
     def prepared(self) -> Path:
         """The data modules that have prepared their data."""
         return self.root / "prepared.json"

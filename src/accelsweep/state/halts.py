@@ -1,9 +1,9 @@
 """Why a block ended without its runs: every way in which that can happen, with the words that the user gets.
 
 A supervisor that ends early leaves a halt beside its block, `blocks/BLOCK.halt.json`, whatever the reason. The head
-leaves one where Slurm let no supervisor begin. The next supervisor of the block takes it away. `run`, `status`, `runs`
-and the report tell it, so that nobody has to read a log. Sweeps of earlier versions have no such files and read as
-before.
+leaves one where an engine let no supervisor begin. The next supervisor of the block takes it away. `run`, `status`,
+`runs` and the report tell it, so that nobody has to read a log. Sweeps of earlier versions have no such files and read
+as before.
 """
 
 from __future__ import annotations
@@ -43,9 +43,9 @@ class Why(StrEnum):
     died = (
         "the supervisor of its block, process {pid} on {host}, ended without a word: it was killed, or the machine was"
     )
-    refused = "Slurm refused its job ({words}); change what the site file asks for"
+    refused = "{engine} refused its job ({words}); change what the site file asks for"
     job_ended = "its job {number} ended as {state} ({words}); {log} has more"
-    waited = "its job waited for more than limits.queue_minutes ({minutes:g}) in Slurm's queue, which says: {reason}"
+    waited = "its job waited for more than limits.queue_minutes ({minutes:g}) in {engine}'s queue, which says: {reason}"
     never_began = "it has not run yet"
 
 

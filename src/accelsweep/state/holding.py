@@ -23,6 +23,7 @@ from accelsweep.base.documents import clear_place, sha256_text
 from accelsweep.base.errors import AccelsweepError
 from accelsweep.core.plans import Hold
 from accelsweep.core.record import now
+from accelsweep.engines.this_job import this_job
 from accelsweep.machine.locks import lease_folder
 from accelsweep.state.living import BEAT_SECONDS, SILENCE_SECONDS, living, read_hold
 
@@ -92,14 +93,14 @@ def take(path: Path, block: str) -> Holder | Hold:
 
 
 def _of_this_process(block: str) -> Hold:
-    restarts = os.environ.get("SLURM_RESTART_COUNT", "0")
+    job = this_job()
     return Hold(
         block=block,
         host=socket.gethostname(),
         pid=os.getpid(),
         process_started=psutil.Process().create_time(),
-        job=os.environ.get("SLURM_JOB_ID"),
-        restarts=int(restarts) if restarts.isdigit() else 0,
+        job=job.number if job else None,
+        restarts=job.restarts if job else 0,
         since=now(),
     )
 

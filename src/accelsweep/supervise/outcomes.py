@@ -14,9 +14,9 @@ from dataclasses import dataclass
 
 from accelsweep.core.outcome import Outcome
 from accelsweep.core.settings import Limits
+from accelsweep.engines.this_job import memory_lines
 from accelsweep.rank.spec import PRECEDENCE, ErrorKind, RankResult
 from accelsweep.supervise.processes.watching import Ending
-from accelsweep.supervise.slurm_job import memory_lines
 
 _ABORTED_FOR_MEMORY = re.compile(r"std::bad_alloc|out of memory|can't allocate memory|not enough memory", re.IGNORECASE)
 _WORKER_KILLED = "killed by signal: Killed"  # torch's DataLoader prints this for a worker that got SIGKILL
@@ -113,7 +113,7 @@ def _silent(ending: Ending, results: Mapping[int, RankResult], last_words: str) 
 
 def _lost(subject: str, rank: int, ending: Ending, last_words: str) -> _Candidate:
     if found := memory_lines(last_words.split(" | ")):
-        reason = f"{subject} was lost for lack of memory: {found[0]} (site.slurm.mem_mb)"
+        reason = f"{subject} was lost for lack of memory: {found[0].text} ({found[0].key})"
         return _Candidate(PRECEDENCE.index("out_of_memory"), rank, Conclusion(Outcome.out_of_memory, reason))
     reason = f"{subject} was lost: {ending.lost[rank]}{_quoted(last_words)}"
     return _Candidate(_DIED, rank, Conclusion(Outcome.crashed, reason, again=True))

@@ -23,6 +23,7 @@ from accelsweep.state.holding import Holder
 from accelsweep.supervise.disk import check_room
 from accelsweep.supervise.frontier.tries import Search
 from accelsweep.supervise.git import git_state
+from accelsweep.supervise.job_end import job_log
 from accelsweep.supervise.leases import NOTHING, Lease, NotEnoughDevices, leased
 from accelsweep.supervise.outcomes import Conclusion, classify
 from accelsweep.supervise.processes.launchers import Kind, Launchers
@@ -40,7 +41,6 @@ from accelsweep.supervise.records import (
 )
 from accelsweep.supervise.signals import Signals
 from accelsweep.supervise.skips import Present
-from accelsweep.supervise.slurm_job import job_log
 from accelsweep.supervise.versions import Versions
 
 _NO_STEPS = Doubt(

@@ -22,12 +22,12 @@ from accelsweep.state.stamps import bring_back
 from accelsweep.supervise.block_hold import held
 from accelsweep.supervise.disk import check_room
 from accelsweep.supervise.halting import halting, leave_halt
+from accelsweep.supervise.job_end import lack_of_memory
 from accelsweep.supervise.outcomes import Conclusion
 from accelsweep.supervise.processes.launchers import Launchers
 from accelsweep.supervise.running import Runner
 from accelsweep.supervise.signals import Interrupted, Signals
 from accelsweep.supervise.skips import Present
-from accelsweep.supervise.slurm_job import lack_of_memory
 
 _MOST_FALLS = 2
 _RUN_NAME = re.compile(r"[A-Za-z0-9_-]{1,80}")
@@ -106,7 +106,7 @@ def _fallen(place: RunFolder) -> Conclusion | None:
     memory = lack_of_memory([place.job_log(number) for number in falls])
     if memory is not None:
         return Conclusion(
-            Outcome.out_of_memory, f"Slurm ended its job for lack of memory: {memory} (site.slurm.mem_mb)"
+            Outcome.out_of_memory, f"{memory.engine} ended its job for lack of memory: {memory.text} ({memory.key})"
         )
     if len(falls) >= _MOST_FALLS:
         listed = ", ".join(map(str, falls))

@@ -31,6 +31,13 @@ def memory(cell: CellFinding) -> str | None:
     return ", ".join(part for part in (f"{used / 2**20:,.0f} MiB", cell.memory_words) if part)
 
 
+def with_rounds(manifest: Manifest, times: int) -> str:
+    """Return the command line by which each node of a fleet measures so many times the rounds."""
+    assert manifest.fleet is not None
+    fleet = manifest.fleet.model_copy(update={"each": times * manifest.fleet.each})
+    return command(manifest.model_copy(update={"fleet": fleet}))
+
+
 def more_blocks(manifest: Manifest, added: int) -> str | None:
     """Return the command line that adds so many blocks to this sweep; None for 0.
 
@@ -48,9 +55,12 @@ def more_blocks(manifest: Manifest, added: int) -> str | None:
 
 def command(manifest: Manifest) -> str:
     """Return the command line that makes this sweep go on, to paste."""
-    own = ("ab-" if manifest.compared else "") + (manifest.experiment or "").replace("/", "-")
+    kind = "ab-" if manifest.compared else "fleet-" if manifest.fleet else ""
+    own = kind + (manifest.experiment or "").replace("/", "-")
     asked = manifest.searches_for or manifest.sweep
     named = [] if asked == own else ["--name", asked]
     named += ["--until-decided"] if manifest.settings.until_decided else []
     words = [*words_for(manifest.compared), *manifest.overrides, *named, *manifest.submitted_with]
+    if manifest.fleet is not None:
+        words = ["fleet", *words[1:], *manifest.fleet.words]
     return shlex.join(["accelsweep", *words])

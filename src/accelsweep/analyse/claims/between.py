@@ -16,14 +16,13 @@ from accelsweep.analyse.claims.judge import (
     judged,
     tested,
     too_few,
-    unmeasured,
-    unnamed,
 )
 from accelsweep.analyse.claims.named import Side, named
+from accelsweep.analyse.claims.values import unmeasured, unnamed
 from accelsweep.analyse.findings.between_sweeps import MACHINE, one_machine_each
 from accelsweep.analyse.runs import CellRuns
 from accelsweep.analyse.statistics.intervals import Family, exponential_estimate, welch_interval
-from accelsweep.core.claims import ClaimVerdict
+from accelsweep.core.claims.verdicts import ClaimVerdict
 from accelsweep.core.findings.judged import ClaimFinding
 
 

@@ -13,10 +13,10 @@ from itertools import product
 from typing import Any
 
 from accelsweep.analyse.claims.named import Side, named
-from accelsweep.analyse.findings.against_baseline import endings
+from accelsweep.analyse.claims.values import ended, exact_interval, logs_of, measured_of, unmeasured, unnamed
 from accelsweep.analyse.findings.disturbance import disturbance
 from accelsweep.analyse.likeness import difference
-from accelsweep.analyse.runs import CellRuns, RunRow
+from accelsweep.analyse.runs import CellRuns
 from accelsweep.analyse.sizes import of_sizes
 from accelsweep.analyse.statistics.intervals import (
     FEWEST_PAIRS,
@@ -24,20 +24,15 @@ from accelsweep.analyse.statistics.intervals import (
     Interval,
     exponential_estimate,
     log_ratio,
-    mean,
     t_interval,
 )
 from accelsweep.analyse.statistics.shares import share
-from accelsweep.base.digits import count_of
-from accelsweep.core.claims import Claim, ClaimFigure, ClaimVerdict, Factor, bounds, decide, factors
+from accelsweep.core.claims.claims import Claim, ClaimFigure
+from accelsweep.core.claims.verdicts import ClaimVerdict, bounds, decide
 from accelsweep.core.findings.judged import ClaimFinding
 from accelsweep.core.findings.numbers import Estimate
 from accelsweep.core.metrics import UNTIMED
-from accelsweep.core.outcome import Outcome
 from accelsweep.core.tasks import SIZES
-
-COUNTED = "counted"
-"""The provenance of a metric that is a number of things, known without noise."""
 
 
 @dataclass(frozen=True)
@@ -95,12 +90,12 @@ def tested(one: StatedFigure, sides: Sequence[Side], family: Family, across: Col
         if missing := unnamed(side) or unmeasured(ratio, side):
             return finding_of_figure(one, *missing)
     if one.figure.outcome is not None:
-        ended = [outcome for group in sides[0].cells for outcome in _ended(group)]
-        times = ended.count(one.figure.outcome)
-        return judged(one, share(times, len(ended), family, str(one.figure.unit)), sides[0].cells[:1])
+        outcomes = [outcome for group in sides[0].cells for outcome in ended(group)]
+        times = outcomes.count(one.figure.outcome)
+        return judged(one, share(times, len(outcomes), family, str(one.figure.unit)), sides[0].cells[:1])
     if one.figure.against is None:
         group, logs = _known(sides[0], one.figure)[0]
-        exact = _exact(group, one.figure, logs)
+        exact = exact_interval(group, one.figure, logs)
         estimate = exponential_estimate(exact or t_interval(list(logs.values()), family), str(one.figure.unit), family)
         return judged(one, estimate, [group], None if exact else disturbed([group], one.figure))
     return _ratio(one, sides, family, across)
@@ -180,85 +175,6 @@ def judged(
     return finding_of_figure(one, *(instead or decision), measured, cells)
 
 
-_Missing = tuple[ClaimVerdict, str]
-"""The verdict and the reason for a side of a figure that has no value."""
-
-
-def unnamed(side: Side) -> _Missing | None:
-    """Return why the cells that were found are not the one cell that a figure must name, or None if they are."""
-    cells, words = len({group.cell for group in side.cells}), _words(side.wanted)
-    if not cells:
-        return ClaimVerdict.not_testable, f"no setting of this sweep has {words}"
-    if not side.known:
-        may = f"{count_of(cells, 'setting')} may: {endings(side.cells[0])}"
-        return ClaimVerdict.not_testable, f"no setting of this sweep is known to have {words}; {may}"
-    if cells > 1:
-        return ClaimVerdict.not_testable, f"{cells} settings of this sweep have {words}; the claim must name one"
-    return None
-
-
-def unmeasured(figure: ClaimFigure, side: Side) -> _Missing | None:
-    """Return why the runs of this side have no value of the figure's metric, or None if they have one."""
-    cells, words = side.cells, _words(side.wanted)
-    if any(_ended(group) if figure.outcome is not None else logs_of(group, figure) for group in cells):
-        return None
-    runs = [run for group in cells for run in group.runs]
-    if any(_measured(group) for group in cells):
-        return ClaimVerdict.not_testable, f"{words}: {_absent(figure, cells)}"
-    if runs and all(run.outcome is Outcome.not_run for run in runs):
-        return ClaimVerdict.not_run, f"{words}: {runs[0].reason}"
-    return ClaimVerdict.not_testable, f"{words}: {endings(cells[0])}"
-
-
-def _words(wanted: Mapping[str, Any]) -> str:
-    return ", ".join(f"{key}={'null' if value is None else value}" for key, value in wanted.items())
-
-
-def _absent(figure: ClaimFigure, cells: Sequence[CellRuns]) -> str:
-    """Return which metric of the expression no run has, with the reason that the runs give."""
-    runs = [run for group in cells for run in _measured(group)]
-    for name in figure.metrics:
-        if not any(run.value(name) for run in runs):
-            reason = next((run.metrics[name].reason for run in runs if name in run.metrics), None)
-            return f"{name} was not measured" + (f" ({reason})" if reason else "")
-    return f"{figure.metric} was not measured"
-
-
-def logs_of(group: CellRuns, figure: ClaimFigure) -> dict[str, float]:
-    """Return the natural logarithm of the figure's metric per block; runs that share a block are averaged."""
-    found: dict[str, list[float]] = {}
-    parts = factors(figure.metric)
-    for run in _measured(group):
-        logs = [_log(run, part) for part in parts]
-        if None not in logs:
-            found.setdefault(run.block or "", []).append(math.fsum(log for log in logs if log is not None))
-    return {block: mean(values) for block, values in found.items()}
-
-
-def _exact(group: CellRuns, figure: ClaimFigure, logs: Mapping[str, float]) -> Interval | None:
-    """Return an interval without width where everything in the expression was counted, without noise; or None."""
-    readings = [run.metrics[name] for run in _measured(group) for name in figure.metrics if name in run.metrics]
-    if len(set(logs.values())) > 1 or any(reading.provenance != COUNTED for reading in readings):
-        return None
-    return Interval(next(iter(logs.values())), 0.0, len(logs))
-
-
-def _measured(group: CellRuns) -> list[RunRow]:
-    """Return the measured runs, also those without the rate that the sweep's cells are compared by."""
-    return [run for run in group.runs if run.outcome is Outcome.measured]
-
-
-def _ended(group: CellRuns) -> list[Outcome]:
-    """Return how the runs that began have ended, once for each block: runs that share one share a seed."""
-    began = [run for run in group.runs if run.outcome not in (Outcome.not_run, Outcome.unsupported)]
-    return list({run.block: run.outcome for run in reversed(began)}.values())
-
-
-def _log(run: RunRow, part: Factor) -> float | None:
-    value = run.value(part.of) if isinstance(part.of, str) else part.of
-    return part.exponent * math.log(value) if value is not None and value > 0 else None
-
-
 def finding_of_figure(
     one: StatedFigure,
     decision: ClaimVerdict,
@@ -283,7 +199,7 @@ def finding_of_figure(
         cell=names[0],
         against=names[1],
         labels=tuple(group.label for group in cells),
-        doubts=tuple(dict.fromkeys(doubt for group in cells for run in _measured(group) for doubt in run.doubts)),
+        doubts=tuple(dict.fromkeys(doubt for group in cells for run in measured_of(group) for doubt in run.doubts)),
         published=one.figure.others,
         unit=one.figure.unit,
     )

@@ -13,21 +13,16 @@ from dataclasses import dataclass
 from typing import Any
 
 from accelsweep.analyse.claims.between import judge_between
-from accelsweep.analyse.claims.judge import (
-    StatedFigure,
-    disturbed,
-    finding_of_figure,
-    judged,
-    logs_of,
-    unmeasured,
-    unnamed,
-)
+from accelsweep.analyse.claims.judge import StatedFigure, disturbed, finding_of_figure, judged
 from accelsweep.analyse.claims.named import named
+from accelsweep.analyse.claims.values import logs_of, unmeasured, unnamed
 from accelsweep.analyse.likeness import difference
 from accelsweep.analyse.runs import CellRuns
 from accelsweep.analyse.statistics.intervals import FEWEST_PAIRS, Family, exponential_estimate, mean, t_interval
 from accelsweep.base.digits import count_of
-from accelsweep.core.claims import ClaimFigure, ClaimVerdict, bounds, decide, factors
+from accelsweep.core.claims.claims import ClaimFigure
+from accelsweep.core.claims.expressions import factors
+from accelsweep.core.claims.verdicts import ClaimVerdict, bounds, decide
 from accelsweep.core.findings.judged import ClaimFinding
 from accelsweep.core.projections import Projected, Range
 

@@ -50,7 +50,9 @@ class _Place(NamedTuple):
 
 def points_of(part: Part, seen: set[str], committed: Mapping[str, str], confidence: float) -> Iterator[Found]:
     """Yield the points of a sweep. Records that are in `seen` were in another archive, and count once; it grows."""
-    rows = [row for row in in_order(part.runs) if row.record_sha256 not in seen]
+    node_of = {block.name: block.resources.node for block in part.manifest.blocks}
+    own = (row for row in in_order(part.runs) if row.record_sha256 not in seen)
+    rows = [_on_node(row, node) if (node := node_of.get(row.block or "")) else row for row in own]
     seen |= {row.record_sha256 for row in rows if row.record_sha256 is not None}
     began = min((row.started_at for row in rows if row.started_at), default="")
     order = {version.name: number for number, version in enumerate(part.manifest.compared)}
@@ -80,6 +82,19 @@ def points_of(part: Part, seen: set[str], committed: Mapping[str, str], confiden
                     software=dict(runs[-1].software),
                 ),
             )
+
+
+def _on_node(run: RunRow, node: str) -> RunRow:
+    """Return a run of a fleet with its node as the machine. Its driver is software there, whose change a line shows."""
+    facts = run.hardware.details
+    driver = {"driver": found} if (found := facts.pop("driver", None)) else {}
+    before = {**run.environment.get("before", {}), "machine": node}
+    return replace(
+        run,
+        hardware=HardwareKind.of(facts),
+        software={**run.software, **driver},
+        environment={**run.environment, "before": before},
+    )
 
 
 def commits_in(parts: Sequence[Part]) -> Collection[str]:

@@ -16,7 +16,6 @@ from itertools import pairwise
 
 import numpy as np
 from scipy import special
-from sklearn.tree import DecisionTreeRegressor
 
 from accelsweep.analyse.statistics.intervals import Family, Interval, mean, variance
 from accelsweep.plan.blocks.power import critical_t
@@ -79,6 +78,8 @@ def level_steps(points: Sequence[Level], family: Family) -> tuple[LevelStep, ...
 
 def _proposed(values: Sequence[float], usual: float) -> list[int]:
     """Return the numbers of the points before which the pruned tree sets a change."""
+    from sklearn.tree import DecisionTreeRegressor  # takes a second, and a short series has no change anyway
+
     noise = math.sqrt(max(_between(values), usual, _NO_SPREAD**2))
     count = len(values)
     penalty = 2.0 * math.log(count) / count  # the tree's cost is a mean over the points, not a sum

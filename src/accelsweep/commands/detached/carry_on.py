@@ -22,8 +22,9 @@ from accelsweep.core.record import now
 from accelsweep.drive.console import say
 from accelsweep.drive.detached.handed import Handed, HeadEnd
 from accelsweep.drive.detached.places import name_in
-from accelsweep.drive.detached.slurm_job import SlurmJob
-from accelsweep.drive.slurm.jobs import jobs
+from accelsweep.drive.detached.slurm_job import HeadJob
+from accelsweep.drive.jobs.settle import jobs_of
+from accelsweep.engines.slurm.engine import SlurmEngine
 from accelsweep.state.folders import SweepFolder
 from accelsweep.state.living import living_hold
 
@@ -40,7 +41,7 @@ def carry_on(folder: SweepFolder) -> int:
 
     order, began = HeadOrder.read(folder.of_head("order")).begun(folder), time.monotonic()
     order.write(folder.of_head("order"))
-    if order.slurm is not None:
+    if order.site.scheduler == "slurm":
         leave_when_told()
     before = _stamps(folder, order)
     code, left = EXIT_INCOMPLETE, False
@@ -71,12 +72,13 @@ def _let_the_last_one_go(folder: SweepFolder, order: HeadOrder) -> None:
 
 def _handed_on(folder: SweepFolder, order: HeadOrder, *, moved: bool) -> int:
     """Submit the job of the next head, to begin when this one has ended. Raises AccelsweepError where none is due."""
-    waiting = [job for sweep in order.sweeps for job in jobs(SweepFolder(folder.home, sweep))]
+    engine = SlurmEngine(order.site)
+    waiting = [job for sweep in order.sweeps for job in jobs_of(SweepFolder(folder.home, sweep), engine)]
     if why := last_of_chain(order.starts, moved=moved, waiting=len(waiting)):
         raise AccelsweepError(f"the time of this head is up, and {why}. The same command goes on")
     order.write(folder.of_head("order"))
     command = (sys.executable, "-m", "accelsweep.commands.detached.carry_on", str(folder.root))
-    place = SlurmJob(order.slurm)
+    place = HeadJob(order.site.slurm)
     number = place.start(folder, command, name_in(place, folder), after=os.environ.get("SLURM_JOB_ID"))
     Handed(place="slurm", name=number, host=socket.gethostname(), since=now()).write(folder.of_head("handed"))
     left = count_of(len(waiting), "job")

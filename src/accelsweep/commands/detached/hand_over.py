@@ -22,7 +22,8 @@ from accelsweep.drive.console import say
 from accelsweep.drive.detached.handed import Handed, end_of_head
 from accelsweep.drive.detached.places import Place, detached, name_in, place_for
 from accelsweep.drive.head import held
-from accelsweep.drive.slurm.jobs import settle_old_jobs
+from accelsweep.drive.jobs.settle import settle_old_jobs
+from accelsweep.engines.known import engine_of
 from accelsweep.state.folders import SweepFolder
 from accelsweep.state.living import living_hold
 from accelsweep.state.tail import last_lines
@@ -46,15 +47,15 @@ def hand_over(home: Path, request: Request) -> int:
     with held(folder, cancel_old=request.cancel_old) as head:
         if found := detached(folder):
             raise AccelsweepError(f"sweep {sweep!r} has a head already: {found[1].words}; accelsweep attach {sweep}")
-        if request.cancel_old and site.scheduler == "slurm":
-            settle_old_jobs(folder, say, cancel=True, beat=head.beat)
+        if request.cancel_old and (engine := engine_of(site)) is not None:
+            settle_old_jobs(folder, engine, say, cancel=True, beat=head.beat)
         if plan.manifest.sweep == sweep and not folder.manifest.exists():
             write_plan(
                 home, plan
             )  # so that `status` knows it while the head waits; a later plan is the head's to write
         HeadOrder(
             request=replace(request, cancel_old=False),
-            slurm=site.slurm if site.scheduler == "slurm" else None,
+            site=site,
             sweeps=tuple({sweep: None, plan.manifest.sweep: None}),
             revision=plan.manifest.revision if plan.manifest.sweep == sweep else 1,
         ).write(folder.of_head("order"))

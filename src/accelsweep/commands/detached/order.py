@@ -14,12 +14,12 @@ from accelsweep.base.documents import Document
 from accelsweep.base.errors import DamagedFile
 from accelsweep.commands.running.request import Request, seconds_of
 from accelsweep.core.plans import Manifest
-from accelsweep.core.settings import Slurm
+from accelsweep.core.settings import Site
 from accelsweep.state.folders import SweepFolder
 
 
 class HeadOrder(Document):
-    """The arguments of `run`. `slurm` is how the site takes jobs, None where the head is none.
+    """The arguments of `run`. `site` is where the sweep's jobs go, and where on Slurm its heads do.
 
     `sweeps` are those that the head drives. `revision` is the plan in which `--add-repeats` has done its part.
     `starts` counts the heads that took the order up.
@@ -29,7 +29,7 @@ class HeadOrder(Document):
     mode: ClassVar[int] = 0o600
 
     request: Request
-    slurm: Slurm | None
+    site: Site
     sweeps: tuple[str, ...]
     revision: int
     starts: int = 0

@@ -19,7 +19,8 @@ from accelsweep.state.records import read_record
 
 if TYPE_CHECKING:
     from accelsweep.plan.automatic import Batches
-    from accelsweep.plan.make import Plan, Unsearched
+    from accelsweep.plan.make import Plan
+    from accelsweep.plan.searched import Unsearched
 
 
 def found_batches(home: Path, sweep: str) -> Batches:
@@ -58,8 +59,8 @@ def _answer(folder: SweepFolder, record: Record) -> FoundBatch | str:
 
 def planned_after_searches(home: Path, plan: Callable[[Batches], Plan]) -> Plan | tuple[Unsearched, Plan]:
     """Return the plan with the batches that are found already; else what is missing, and the plan of the searches."""
-    from accelsweep.plan.make import Unsearched
     from accelsweep.plan.search_first import search_plan
+    from accelsweep.plan.searched import Unsearched
 
     try:
         return plan({})

@@ -105,6 +105,14 @@ ProfileToCheck = Annotated[
     typer.Option("--profile", help="as for `run`: refused if it does not fit the site", autocompletion=_PROFILES),
 ]
 AddRepeats = Annotated[int, typer.Option("--add-repeats", min=0, help="add K whole blocks to the plan")]
+Nodes = Annotated[str, typer.Option(help="`all` of the partition, or a list such as gpu[1-3],gpu7")]
+Each = Annotated[int, typer.Option(min=1, help="blocks of each node, one in a round")]
+Tolerance = Annotated[
+    float | None,
+    typer.Option(
+        min=0.001, max=1, help="a node is sick if it is slower than the others by more than this share (0.015)"
+    ),
+]
 FailIf = Annotated[str | None, typer.Option(help="exit 3 on a supported regression, e.g. slower:2%")]
 AsJson = Annotated[bool, typer.Option("--json", help="answer with one JSON object, for scripts")]
 TrackingUri = Annotated[str | None, typer.Option("--tracking-uri", help="MLflow store (default: sqlite:///mlflow.db)")]

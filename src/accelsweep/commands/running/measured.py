@@ -14,13 +14,14 @@ from accelsweep.commands.running.request import Request
 from accelsweep.drive.console import say, warn
 from accelsweep.drive.fork_server import fork_server
 from accelsweep.drive.head import held
+from accelsweep.drive.jobs.settle import settle_old_jobs
 from accelsweep.drive.notices import Notices
 from accelsweep.drive.progress import SweepProgress
 from accelsweep.drive.ready import make_ready
-from accelsweep.drive.slurm.jobs import settle_old_jobs
 from accelsweep.drive.snakemake.driving import Driving
 from accelsweep.drive.standing import forget_altered_report, note_standing, stands
 from accelsweep.drive.temporary import own_temporary_folder
+from accelsweep.engines.known import engine_of
 from accelsweep.state.folders import SweepFolder
 
 if TYPE_CHECKING:
@@ -40,8 +41,8 @@ def measured(folder: SweepFolder, request: Request, plan: Plan, budget_seconds: 
             notices.look(progress)
 
         driving = Driving(folder, request.profile, request.jobs, request.tracking_uri, deadline, watch)
-        if site.scheduler == "slurm":
-            settle_old_jobs(folder, say, cancel=request.cancel_old, beat=head.beat)
+        if engine := engine_of(site):
+            settle_old_jobs(folder, engine, say, cancel=request.cancel_old, beat=head.beat)
         write_plan(home, plan)  # only now: the plan of a sweep that is being run belongs to its head
         make_ready(folder, warn)
         forget_altered_report(folder)

@@ -8,17 +8,22 @@ from dataclasses import dataclass
 
 from accelsweep.base.errors import InputError
 from accelsweep.base.secrets import masked
+from accelsweep.core.settings import Fleet
 from accelsweep.drive.delivery import Target
 
 
 @dataclass(frozen=True)
 class Request:
-    """The user's arguments of `run`, or of `ab`, which `compares` `versions` or the environments of `pythons`."""
+    """The user's arguments of `run`, or of `ab`, which `compares` `versions` or the environments of `pythons`.
+
+    Those of `fleet` have a `fleet`.
+    """
 
     overrides: tuple[str, ...]
     versions: tuple[str, ...] = ()
     pythons: tuple[str, ...] = ()
     compares: bool = False
+    fleet: Fleet | None = None
     until_decided: bool = False
     name: str | None = None
     profile: str = "local"
@@ -32,16 +37,17 @@ class Request:
     def again(self) -> str:
         """Return the command that continues this sweep; added repeats are in the plan already.
 
-        The addresses of notices and stores are cut, because they hold secrets.
+        The addresses of notices and of the store are cut where they hold secrets.
         """
-        options = {"--name": self.name, "--jobs": self.jobs, "--tracking-uri": self.tracking_uri}
+        store = None if self.tracking_uri is None else masked(self.tracking_uri)
+        options = {"--name": self.name, "--jobs": self.jobs, "--tracking-uri": store}
         options |= {"--profile": self.profile if self.profile != "local" else None}
-        stated = {option: masked(str(value)) for option, value in options.items() if value is not None}
-        given = [part for option, value in stated.items() for part in (option, value)]
+        given = [part for option, value in options.items() if value is not None for part in (option, str(value))]
         given += ["--until-decided"] if self.until_decided else []
         given += [part for address in self.notify for part in ("--notify", Target(address).shown)]
         environments = [part for path in self.pythons for part in ("--python", path)]
-        command = ["ab", *self.versions, *environments] if self.compares else ["run"]
+        command = ["ab", *self.versions, *environments] if self.compares else ["fleet"] if self.fleet else ["run"]
+        given += self.fleet.words if self.fleet else []
         return shlex.join(["accelsweep", *command, *self.overrides, *given])
 
 

@@ -12,6 +12,7 @@ from pydantic import Field
 from accelsweep.base.documents import Document, Frozen
 from accelsweep.core.external import RowBeside
 from accelsweep.core.findings.choices import Recommendation
+from accelsweep.core.findings.fleet import FleetFinding
 from accelsweep.core.findings.judged import ClaimFinding
 from accelsweep.core.findings.measured import CellFinding, Hardware
 from accelsweep.core.findings.series import BatchCurve, Rung, ScalingLaw, ScalingPoint
@@ -50,7 +51,8 @@ class Findings(Document):
     verdicts decided about more of them, empty where the number was fixed. `elsewhere` holds
     projections, which are no findings; None where there is nothing to project. `external` are rows of others beside
     merged sweeps, which are no findings either. `laws` are those of the scaling series with enough numbers of devices.
-    `profiles` stand beside the measured numbers and are none of them.
+    `profiles` stand beside the measured numbers and are none of them. `fleet` has the nodes of a sweep that compares
+    nodes.
     """
 
     kind: ClassVar[str] = "findings"
@@ -97,8 +99,9 @@ class Findings(Document):
     external: tuple[RowBeside, ...] = ()
     laws: tuple[ScalingLaw, ...] = ()
     profiles: tuple[ProfileFinding, ...] = ()
+    fleet: FleetFinding | None = None
 
     def body(self) -> dict[str, Any]:
         """Return the contents as plain data; those of a fixed number of blocks are what they always were."""
-        late = {name for name in ("looks", "external", "laws", "profiles") if not getattr(self, name)}
+        late = {name for name in ("looks", "external", "laws", "profiles", "fleet") if not getattr(self, name)}
         return self.model_dump(mode="json", exclude=late or None)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pydantic import Field
 
 from accelsweep.base.documents import Frozen
-from accelsweep.core.claims import ClaimVerdict
+from accelsweep.core.claims.verdicts import ClaimVerdict
 from accelsweep.core.findings.numbers import Estimate
 from accelsweep.core.projections import Range
 from accelsweep.core.record import Doubt

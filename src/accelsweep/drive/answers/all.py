@@ -6,6 +6,7 @@ from accelsweep.drive.answers.advised import AdviseAnswer
 from accelsweep.drive.answers.answer import Answer
 from accelsweep.drive.answers.checked import DoctorAnswer
 from accelsweep.drive.answers.compared import CompareAnswer
+from accelsweep.drive.answers.fleet import FleetAnswer
 from accelsweep.drive.answers.history import HistoryAnswer
 from accelsweep.drive.answers.listed import RunsAnswer
 from accelsweep.drive.answers.planned import PlanAnswer
@@ -16,6 +17,7 @@ from accelsweep.drive.answers.versions import AbAnswer
 
 ANSWERS: tuple[type[Answer], ...] = (
     AbAnswer,
+    FleetAnswer,
     PlanAnswer,
     StatusAnswer,
     RunsAnswer,

@@ -46,11 +46,11 @@ class BlockAtWork(AnswerPart):
 
 
 class JobInQueue(AnswerPart):
-    """A job of the sweep in Slurm's queue."""
+    """A job of the sweep in a cluster's queue."""
 
     number: str = Field(description="the job's number")
     block: str = Field(description="the block that it measures")
-    state: str = Field(description="Slurm's word for its state")
+    state: str = Field(description="the engine's word for its state")
     reason: str = Field(description="why it waits")
     nodes: str = Field(description="where it runs, empty until it does")
     elapsed: str = Field(description="for how long it has run")
@@ -76,8 +76,8 @@ class SweepState(AnswerPart):
     head: HeadAtWork | None = Field(description="the `accelsweep run` that drives it now")
     detached: DetachedHeadState | None = Field(description="the head that was handed over, if one was")
     running: tuple[BlockAtWork, ...] = Field(description="the blocks that are being measured")
-    jobs: tuple[JobInQueue, ...] | None = Field(description="its jobs on a cluster, null where Slurm was not asked")
-    jobs_reason: str | None = Field(description="why Slurm was not asked")
+    jobs: tuple[JobInQueue, ...] | None = Field(description="its jobs on a cluster, null where no queue was asked")
+    jobs_reason: str | None = Field(description="why the queue was not asked")
     kept: dict[str, int] = Field(description="why runs have no record, and how many")
     doubts: tuple[RunDoubt, ...] = Field(description="the last few doubts")
     damaged: tuple[str, ...] = Field(description="records that cannot be read, and why")

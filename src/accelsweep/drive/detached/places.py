@@ -10,7 +10,7 @@ from accelsweep.base.documents import sha256_text
 from accelsweep.base.errors import InputError
 from accelsweep.core.settings import Site
 from accelsweep.drive.detached.handed import Handed, PlaceKind, Whereabouts, end_of_head, handed_head
-from accelsweep.drive.detached.slurm_job import SlurmJob
+from accelsweep.drive.detached.slurm_job import HeadJob
 from accelsweep.drive.detached.tmux import Tmux
 from accelsweep.drive.detached.user_unit import UserUnit
 from accelsweep.state.folders import SweepFolder
@@ -40,7 +40,7 @@ class Place(Protocol):
 def place_for(site: Site) -> Place:
     """Return where a head of this site goes: to the cluster, to the user's systemd, or to tmux. Raises InputError."""
     if site.scheduler == "slurm":
-        return SlurmJob(site.slurm)
+        return HeadJob(site.slurm)
     for place in (UserUnit(), Tmux()):
         if place.here():
             return place
@@ -52,7 +52,7 @@ def place_for(site: Site) -> Place:
 
 def place_of(handed: Handed) -> Place:
     """Return the place that a head was handed over to."""
-    places: dict[str, Place] = {"slurm": SlurmJob(), "systemd": UserUnit(), "tmux": Tmux()}
+    places: dict[str, Place] = {"slurm": HeadJob(), "systemd": UserUnit(), "tmux": Tmux()}
     return places[handed.place]
 
 

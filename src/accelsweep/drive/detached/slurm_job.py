@@ -9,7 +9,8 @@ from collections.abc import Callable, Sequence
 from accelsweep.base.errors import AccelsweepError
 from accelsweep.core.settings import Slurm
 from accelsweep.drive.detached.handed import PlaceKind, Whereabouts
-from accelsweep.drive.slurm.ask import ask, outside_of_jobs
+from accelsweep.engines.ask import ask
+from accelsweep.engines.this_job import outside_of_jobs
 from accelsweep.state.folders import SweepFolder
 
 _LEAST_MB = 4000
@@ -21,7 +22,7 @@ _LOOK_SECONDS = 1.0
 _FORGOTTEN = "Invalid job id"
 
 
-class SlurmJob:
+class HeadJob:
     """Jobs that hold a head. One whose time is up is followed by another one."""
 
     kind: PlaceKind = "slurm"
@@ -36,7 +37,7 @@ class SlurmJob:
         """Submit a job that becomes `command`, to begin when the job `after` has ended; return its number."""
         options = self._options(folder, name, after)
         script = f"exec {shlex.join(command)}"
-        return ask("sbatch", *options, "--wrap", script, environment=outside_of_jobs()).strip().partition(";")[0]
+        return ask("sbatch", *options, "--wrap", script, base=outside_of_jobs()).strip().partition(";")[0]
 
     def _options(self, folder: SweepFolder, name: str, after: str | None) -> list[str]:
         """Return sbatch's options. `--signal` is the notice before the time limit; a lost node queues the job again."""

@@ -1,1 +1,1 @@
-"""The head's side of Slurm: jobs in the queue, and what became of them. It needs squeue, which every site has."""
+"""A site tried on its Slurm, before a sweep goes there."""

@@ -6,7 +6,6 @@ import contextlib
 import json
 import re
 import shlex
-import shutil
 import subprocess
 import sys
 import time
@@ -17,9 +16,11 @@ from accelsweep.base.errors import AccelsweepError
 from accelsweep.core.plans import Resources
 from accelsweep.core.settings import Site, Slurm
 from accelsweep.drive.answers.checked import CheckResult
-from accelsweep.drive.slurm.ask import NEEDED, ask
+from accelsweep.engines.ask import ask, missing_programs
+from accelsweep.engines.known import engine_of
+from accelsweep.engines.node import python
+from accelsweep.engines.slurm.options import before_block, in_words, sbatch_options
 from accelsweep.plan.blocks.resources import sizes
-from accelsweep.plan.blocks.slurm import before_block, in_words, python, sbatch_options
 
 _STARTS = re.compile(r"to start at (\S+) using .* on nodes? (\S+)")
 _PATIENCE_SECONDS = 60.0
@@ -28,14 +29,20 @@ _MOST_MINUTES = 1
 
 
 def examine(site: Site) -> Iterator[CheckResult]:
-    """Check that Slurm is here and would take each size of job that this site may ask for. Nothing is submitted."""
-    what = f"site {site.name}"
-    if site.scheduler != "slurm":
+    """Check that the site's engine is here, and that Slurm would take each size of job that the site may ask for.
+
+    Nothing is submitted.
+    """
+    what, engine = f"site {site.name}", engine_of(site)
+    if engine is None:
         yield CheckResult(ok=True, what=what, found="runs are measured on this machine")
         return
-    if missing := [name for name in NEEDED if shutil.which(name) is None]:
+    if missing := missing_programs(engine):
         remedy = "run this on a login node of the cluster, or choose site=local"
         yield CheckResult(ok=False, what=what, found=f"no {' and no '.join(missing)} here", remedy=remedy)
+        return
+    if site.scheduler != "slurm":
+        yield CheckResult(ok=True, what=what, found=f"submits to {engine.name}, which is here; its jobs are not tried")
         return
     try:
         yield CheckResult(ok=True, what=what, found=f"submits to {ask('sbatch', '--version').strip()}")

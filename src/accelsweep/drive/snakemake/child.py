@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 
 from accelsweep.base.shipped import shipped_root
 from accelsweep.drive.processes import Child
-from accelsweep.drive.slurm.ask import outside_of_jobs
-from accelsweep.drive.slurm.jobs import job_name_prefix
 from accelsweep.drive.snakemake.profiles import find_profile
+from accelsweep.engines.known import engine_of
+from accelsweep.engines.this_job import outside_of_jobs
 from accelsweep.state.folders import SweepFolder
 
 if TYPE_CHECKING:
@@ -24,10 +24,10 @@ def options_for(plan: Plan, profile: str, jobs: int | None) -> list[str]:
     """Return Snakemake's options for a plan. `jobs` are its jobs at once; None means those that the site allows."""
     options = ["--profile", str(find_profile(profile))]
     site = plan.manifest.site
-    jobs = jobs or (site.slurm.max_jobs if site.scheduler == "slurm" else None)
+    engine = engine_of(site)
+    jobs = jobs or (site.jobs.max_jobs if engine else None)
     options += ["--jobs", str(jobs)] if jobs else []
-    if site.scheduler == "slurm":
-        options += ["--slurm-jobname-prefix", job_name_prefix(plan.manifest.sweep)]
+    options += engine.options(plan.manifest.sweep) if engine else []
     slots = max((cell.config.measure.concurrency for cell in plan.cells), default=1)
     if site.scheduler == "local" and slots > 1:
         options += ["--resources", f"timing={slots}"]

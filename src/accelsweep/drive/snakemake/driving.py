@@ -11,9 +11,10 @@ from accelsweep.base.errors import EXIT_INTERRUPTED
 from accelsweep.base.interrupts import HeadLeaves
 from accelsweep.drive import publisher
 from accelsweep.drive.console import say, warn
+from accelsweep.drive.jobs.queue import Queue
 from accelsweep.drive.progress import SweepProgress
-from accelsweep.drive.slurm.queue import Queue
 from accelsweep.drive.snakemake.child import options_for, start_snakemake
+from accelsweep.engines.known import engine_of
 from accelsweep.state.folders import SweepFolder
 
 if TYPE_CHECKING:
@@ -38,7 +39,7 @@ class Driving:
 
     def drive(self, plan: Plan) -> int:
         """Run Snakemake until every run of the plan, which is written, was tried; return its exit code."""
-        queue = Queue(self.folder, say, plan.manifest.settings.limits.queue_minutes)
+        queue = Queue(self.folder, engine_of(plan.manifest.site), say, plan.manifest.settings.limits.queue_minutes)
         options = options_for(plan, self.profile, self.jobs)
         code = self._follow(options, queue)
         return self._follow(options, queue.anew()) if queue.forgotten else code
@@ -66,6 +67,7 @@ class Driving:
             except KeyboardInterrupt:
                 warn("\nstopping: ending the current run, keeping the finished ones ...")
                 snakemake.interrupt()
+                queue.cancel_left()
                 following.finish()
                 return EXIT_INTERRUPTED
             except HeadLeaves:

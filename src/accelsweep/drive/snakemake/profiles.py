@@ -8,6 +8,7 @@ from pathlib import Path
 from accelsweep.base.errors import InputError
 from accelsweep.base.shipped import shipped_root
 from accelsweep.core.settings import Site
+from accelsweep.engines.known import engine_of
 
 
 def find_profile(profile: str) -> Path:
@@ -23,18 +24,24 @@ def find_profile(profile: str) -> Path:
 def check_profile(profile: Path, site: Site) -> None:
     """Raise InputError where the profile would submit jobs that the site runs itself, or the other way round."""
     files = [profile / name for name in ("profile.yaml", "config.yaml") if (profile / name).is_file()]
-    executor = re.search(r"^executor:\s*['\"]?(\w+)", files[0].read_text("utf-8"), re.MULTILINE) if files else None
-    check_executor(site, local=executor is None or executor[1] == "local")
+    executor = re.search(r"^executor:\s*['\"]?([\w-]+)", files[0].read_text("utf-8"), re.MULTILINE) if files else None
+    check_executor(site, "local" if executor is None else executor[1])
 
 
-def check_executor(site: Site, *, local: bool) -> None:
-    """Raise InputError where Snakemake would run jobs here (`local`) that the site submits, or the other way round."""
-    if site.scheduler == "slurm" and local:
+def check_executor(site: Site, executor: str) -> None:
+    """Raise InputError where Snakemake's `executor` would run jobs here that the site submits, or the other way round.
+
+    So it does where a profile is one for another engine.
+    """
+    engine = engine_of(site)
+    if engine is not None and executor != engine.executor:
+        what = "measure on this machine" if executor == "local" else f"submit through its executor '{executor}'"
         raise InputError(
-            f"the site '{site.name}' submits to Slurm, but Snakemake would measure on this machine: "
-            "add --profile slurm (for snakemake itself: --profile workflows/profiles/slurm), or choose site=local"
+            f"the site '{site.name}' submits to {engine.name}, but Snakemake would {what}: "
+            f"add --profile {engine.profile} (for snakemake itself: --profile workflows/profiles/{engine.profile}), "
+            "or choose site=local"
         )
-    if site.scheduler == "local" and not local:
+    if engine is None and executor != "local":
         raise InputError(
             f"the site '{site.name}' is this machine, but Snakemake would submit jobs: "
             "add site=NAME, a file in conf/site/ with `scheduler: slurm` (see conf/site/slurm_example.yaml), "

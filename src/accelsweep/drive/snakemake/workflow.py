@@ -17,18 +17,24 @@ from typing import Any
 from accelsweep.base.documents import canonical_json, sha256_text
 from accelsweep.base.errors import AccelsweepError, InputError
 from accelsweep.core.plans import Manifest, PlannedBlock, Resources
-from accelsweep.core.settings import PILOT, Slurm
+from accelsweep.core.settings import PILOT
 from accelsweep.drive.head import living_head
 from accelsweep.drive.ready import make_ready
 from accelsweep.drive.snakemake.profiles import check_executor
+from accelsweep.engines.engine import Engine, Value
+from accelsweep.engines.known import engine_of
+from accelsweep.engines.node import python
+from accelsweep.engines.slurm.options import keep_restarts
 from accelsweep.plan.blocks.resources import held_gpus
-from accelsweep.plan.blocks.slurm import RESTARTS_VARIABLE, Value, across_nodes, before_block, job_resources, python
 from accelsweep.state.folders import SweepFolder, existing_sweep, sweep_name_in
 
 _PACKAGE = Path(__file__).resolve().parents[2]
 
 GPUS_HELD = "gpus_held"
-"""The resource of a job that `site.slurm.max_gpus` bounds."""
+"""The resource of a job that `max_gpus` of the site bounds."""
+
+PYTHON_VARIABLE = "ACCELSWEEP_PYTHON"
+"""Names our interpreter for the commands of a profile, which is a file and cannot know it."""
 
 SWEEP_VARIABLE = "ACCELSWEEP_SWEEP"
 """Environment variable that names the sweep of its `experiment`: the main process sets it for its jobs."""
@@ -76,31 +82,38 @@ class Sweep:
         """Return a digest of the runs that this revision wants of a block."""
         return _digest(list(self._block(wildcards).runs))
 
+    @cached_property
+    def _engine(self) -> Engine | None:
+        return engine_of(self.manifest.site)
+
     @property
     def job(self) -> dict[str, Callable[[Any], Value]]:
-        """The resources of a block's Slurm job, by name; nothing where no job is submitted."""
-        if self.manifest.site.scheduler != "slurm":
-            return {}
-        return self._asked(lambda needs: {**job_resources(needs, self._slurm(needs)), GPUS_HELD: self._held(needs)})
-
-    def _slurm(self, needs: Resources) -> Slurm:
-        return self.manifest.site.of_kind(needs.node_kind).slurm
+        """The resources of a block's job, by name; nothing where no job is submitted."""
+        return self._asked(like=Resources())
 
     def _held(self, needs: Resources) -> int:
         """Return the GPUs that count for `max_gpus`, which a job without GPUs of its own never exceeds."""
-        held, most = held_gpus(needs, self.manifest.site), self.manifest.site.slurm.max_gpus
+        held, most = held_gpus(needs, self.manifest.site), self.manifest.site.jobs.max_gpus
         return held if most is None else min(held, most)
 
     @property
     def job_across_nodes(self) -> dict[str, Callable[[Any], Value]]:
-        """The resources of a Slurm job for a block of several nodes, by name."""
-        return {**self.job, **self._asked(across_nodes)}
+        """The resources of a job for a block of several nodes, by name."""
+        return self._asked(like=Resources(nodes=2, tasks=2))
 
-    def _asked(self, of: Callable[[Resources], dict[str, Value]]) -> dict[str, Callable[[Any], Value]]:
+    def _asked(self, like: Resources) -> dict[str, Callable[[Any], Value]]:
+        """Return what is asked for a block, by the names of a block `like` this."""
+        engine = self._engine
+        if engine is None:
+            return {}
+
+        def of(needs: Resources) -> dict[str, Value]:
+            return {**engine.resources(needs), GPUS_HELD: self._held(needs)}
+
         def asked(name: str) -> Callable[[Any], Value]:
             return lambda wildcards: of(self._block(wildcards).resources)[name]
 
-        return {name: asked(name) for name in of(Resources())}
+        return {name: asked(name) for name in of(like)}
 
     def blocks(self, *, across_nodes: bool) -> str:
         """Return the regular expression of the blocks that take several nodes, or of those that take one."""
@@ -109,30 +122,37 @@ class Sweep:
 
     def python(self, wildcards: Any) -> str:
         """Return the shell words that start Python for a block."""
-        if self.manifest.site.scheduler != "slurm":
+        if self._engine is None:
             return shlex.quote(sys.executable)
-        return python(self._slurm(self._block(wildcards).resources), sys.executable)
+        needs = self._block(wildcards).resources
+        return python(self.manifest.site.of_kind(needs.node_kind).jobs, sys.executable)
 
     def before_block(self, wildcards: Any) -> str:
         """Return shell commands that prepare the node for a block."""
+        return self._engine.before_block(self._block(wildcards).resources) if self._engine else ""
+
+    @property
+    def before_findings(self) -> str:
+        """The shell command that asks the cluster about the sweep's jobs, which have ended; empty without a cluster."""
         if self.manifest.site.scheduler != "slurm":
             return ""
-        return before_block(self._slurm(self._block(wildcards).resources))
+        return f"{shlex.quote(sys.executable)} -m accelsweep.drive.slurm.accounting {shlex.quote(self.root)} || true; "
 
     def hold_limits(self, workflow: Any) -> None:
         """Hold every main Snakemake to the site's limits: GPUs at once, jobs in the queue."""
-        slurm = self.manifest.site.slurm
-        for name, most in {GPUS_HELD: slurm.max_gpus, "_nodes": slurm.max_jobs}.items():
+        jobs = self.manifest.site.jobs
+        for name, most in {GPUS_HELD: jobs.max_gpus, "_nodes": jobs.max_jobs}.items():
             if workflow.is_main_process and most is not None:
                 given = workflow.global_resources.get(name)
                 workflow.register_resource(name, min(most, given.value) if given and given.value else most)
 
-    def check_executor(self, *, local: bool) -> None:
-        """Raise WorkflowError where blocks would run on this machine (`local`) and must not, or the other way round."""
+    def check_executor(self, workflow: Any) -> None:
+        """Raise WorkflowError where blocks would run on this machine and must not, or the other way round."""
         from snakemake.exceptions import WorkflowError
 
         try:
-            check_executor(self.manifest.site, local=local)
+            executor = "local" if workflow.local_exec else workflow.executor_plugin.name
+            check_executor(self.manifest.site, executor)
         except InputError as error:
             raise WorkflowError(str(error)) from None
 
@@ -157,8 +177,7 @@ def open_sweep(config: Mapping[str, Any], *, plan_if_asked: bool) -> Sweep:
     """
     from snakemake.exceptions import WorkflowError
 
-    if restarts := os.environ.get("SLURM_RESTART_COUNT"):
-        os.environ[RESTARTS_VARIABLE] = restarts  # Snakemake's jobstep plugin takes SLURM_* from what it starts
+    keep_restarts()
     try:
         home = Path.cwd()
         if plan_if_asked and "experiment" in config:
@@ -169,7 +188,7 @@ def open_sweep(config: Mapping[str, Any], *, plan_if_asked: bool) -> Sweep:
         if plan_if_asked:
             from accelsweep.supervise.audit import audit
 
-            os.environ[SWEEP_VARIABLE] = folder.name
+            os.environ |= {SWEEP_VARIABLE: folder.name, PYTHON_VARIABLE: sys.executable}
             if living_head(folder) is None:
                 make_ready(folder, lambda line: print(line, file=sys.stderr))  # noqa: T201 - what Snakemake's user reads
                 _tell_of_pilot(manifest)
@@ -197,7 +216,7 @@ def _planned(home: Path, config: Mapping[str, Any]) -> SweepFolder:
     plan = make_plan(home, [f"experiment={config['experiment']}", *shlex.split(given)], name=name)
     if plan.manifest.site.scheduler != "local" and not {"'", '"'}.isdisjoint(given):
         raise InputError(
-            "overrides with quotes do not reach Slurm's jobs whole, because Snakemake hands them through two shells: "
+            "overrides with quotes do not reach jobs of a cluster whole: Snakemake hands them through two shells: "
             "write such a value into a file of conf/, or use accelsweep run"
         )
     with held(SweepFolder(home, plan.manifest.sweep)):  # the plan of a sweep that is being run belongs to its head

@@ -35,6 +35,8 @@ class Spec:
     `copy_bytes_per_second`.
     Each of `stalls` is (busy seconds after which it comes, seconds). From `throttled_after` busy seconds on everything
     takes `throttle` times as long. `launch_seconds` is the host's own time per operation, on a simulated clock only.
+    With `wear` everything takes so many times as long, and nobody is told: the device seems to be as all others of its
+    model.
     """
 
     model: str = "Simulated device"
@@ -51,6 +53,7 @@ class Spec:
     throttle: float = 2.0
     mhz: int = 1000
     celsius: int = 40
+    wear: float = field(default=1.0, repr=False)
 
     @classmethod
     def read(cls, folder: Path) -> Spec:

@@ -1,8 +1,8 @@
 """The highest load within a latency bound: a bisecting search over single tests, each judged by LoadGen.
 
 LoadGen has a mode of its own for this (`FindPeakPerformance`). It doubles from a rate that must be valid, and bisects
-to an absolute precision. Bisecting on the log scale, from a hint, takes a third of its tests, and the same judge. A
-load is refused by two tests: one hiccup of the machine must not end the search far below the peak.
+to an absolute precision. Bisecting on the log scale, from a hint, takes a third of its tests, and the same judge. The
+load at which the search ends was refused twice: one hiccup of the machine must not end it far below the peak.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class Peak:
     """The search's result: the valid test with the highest load, or None, and the last one that was not valid."""
 
     best: LoadTest | None
-    refused: LoadTest | None
+    refused: LoadTest
     tests: int
 
 
@@ -38,16 +38,23 @@ def find_peak(test: Callable[[float], LoadTest], capacity: float) -> Peak:
     `capacity` is a hint: the rate of full batches. The search gives up below a 64th of it.
     """
     best: LoadTest | None = None
-    refused: LoadTest | None = None
-    tests, low, high = 0, 0.0, math.inf
-    load = _FIRST * capacity
-    while high / max(low, 1e-300) > PRECISION and load >= _FEWEST_SHARE * capacity:
-        told, tests = test(load), tests + 1
-        if told.invalid is not None:
-            told, tests = test(load), tests + 1
+    refusals: list[LoadTest] = []
+    tests, low, load = 0, 0.0, _FIRST * capacity
+    while True:
+        high = refusals[-1].load.per_second if refusals else math.inf
+        ends = load < _FEWEST_SHARE * capacity or (low > 0 and high / low <= PRECISION)
+        told, tests = test(high if ends else load), tests + 1
         if told.invalid is None:
-            best, low = told, load
+            best, low = told, told.load.per_second
+            refusals = refusals[:-1] if ends else refusals  # the second look at it: the first was a hiccup
+        elif ends:
+            return Peak(best, told, tests)
         else:
-            refused, high = told, load
-        load = low * _STEP if math.isinf(high) else high / _STEP**2 if not low else math.sqrt(low * high)
-    return Peak(best, refused, tests)
+            refusals.append(told)
+        load = _next(low, refusals[-1].load.per_second if refusals else math.inf)
+
+
+def _next(low: float, high: float) -> float:
+    if math.isinf(high):
+        return low * _STEP
+    return math.sqrt(low * high) if low else high / _STEP**2

@@ -12,6 +12,7 @@ from typing import Any
 
 import psutil
 
+from accelsweep.engines.this_job import VARIABLES
 from accelsweep.machine.cpu import allowed_cores
 from accelsweep.machine.host import host_facts
 from accelsweep.measure.surroundings.device_state import device_state
@@ -52,9 +53,7 @@ _TELLING = (
     "PYTORCH_",
     "TORCH_",
     "LD_PRELOAD",
-    "SLURM_JOB_ID",
-    "SLURM_JOB_PARTITION",
-    "SLURMD_NODENAME",
+    *VARIABLES,
 )
 """Beginnings of the environment variables that can change a measurement; others may hold secrets and are not kept."""
 

@@ -186,7 +186,7 @@ def _takes_baseline(members: Sequence[str], task: Cutting) -> bool:
         return True
     baseline = task.needs[task.baseline]
     allocation = together([task.needs[name] for name in members], 1, task.settings.limits)
-    if task.site.of_kind(allocation.node_kind).slurm.exclusive:
+    if task.site.of_kind(allocation.node_kind).jobs.exclusive:
         allocation = allocation.model_copy(update={"cpus": max(allocation.cpus, baseline.cpus)})
     return fits(baseline, allocation)
 
@@ -214,7 +214,7 @@ def most_runs_in_a_block(task: Cutting, cell: str) -> float:
     most = size or math.inf
     for key, limit in {
         "block.minutes": task.settings.block.minutes,
-        "site.slurm.max_minutes": _job_minutes(site),
+        f"{site.jobs_key}.max_minutes": _job_minutes(site),
     }.items():
         by_time = math.inf if limit is None else most_runs(limits, limit)
         if by_time < 1:
@@ -227,7 +227,7 @@ def most_runs_in_a_block(task: Cutting, cell: str) -> float:
 
 
 def _job_minutes(site: Site) -> int | None:
-    return site.slurm.max_minutes if site.scheduler == "slurm" else None
+    return None if site.scheduler == "local" else site.jobs.max_minutes
 
 
 def new_block(runs: Sequence[Run], task: Cutting) -> Block:
@@ -266,8 +266,5 @@ def planned(block: Block, wanted: Sequence[Run], task: Cutting) -> PlannedBlock:
     names = {run.name for run in wanted}
     runs = [run for run in block.runs if run.name in names]
     each = list({run.cell: task.needs[run.cell] for run in runs}.values())
-    return PlannedBlock(
-        name=block.name,
-        runs=tuple(run.name for run in runs),
-        resources=together(each, len(runs), task.settings.limits),
-    )
+    resources = together(each, len(runs), task.settings.limits).model_copy(update={"node": block.resources.node})
+    return PlannedBlock(name=block.name, runs=tuple(run.name for run in runs), resources=resources)

@@ -6,22 +6,26 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from accelsweep.base.errors import InputError
-from accelsweep.core.settings import LOOKS, Settings
+from accelsweep.core.settings import LOOKS, Fleet, Settings
 
 
 @dataclass(frozen=True)
 class BlocksAsked:
-    """How many blocks are asked for, and the profile, as `make_plan` takes them."""
+    """How many blocks are asked for, the fleet that measures them, and the profile, as `make_plan` takes them."""
 
     add: int
     decided: int | None
     until_decided: bool
     decided_at: Mapping[str, int] | None
     profile: str | None
+    fleet: Fleet | None = None
 
 
 def with_repeats(settings: Settings, before: Settings | None, asked: BlocksAsked) -> Settings:
-    """Return `settings` with the number of blocks that the sweep is to have."""
+    """Return `settings` with the number of blocks that the sweep is to have; a fleet's are those of all its nodes."""
+    if asked.fleet is not None:
+        blocks = len(asked.fleet.nodes) * asked.fleet.each
+        return settings.model_copy(update={"repeats": blocks, "added_repeats": 0, "auto_repeats": False})
     if asked.until_decided:
         return _until_decided(settings, before, asked)
     if not settings.auto_repeats:

@@ -29,16 +29,16 @@ def resource_class(config: CellConfig, site: Site) -> tuple[Any, ...]:
     if site.scheduler == "local":
         return ()
     kind = kind_for(config, site).name if site.kinds else None
-    devices = None if site.of_kind(kind).slurm.exclusive else config.devices
+    devices = None if site.of_kind(kind).jobs.exclusive else config.devices
     return (config.accelerator, kind, devices, config.num_nodes)
 
 
 def needs(config: CellConfig, site: Site) -> Resources:
     """Return the needs of one run of this cell, its time apart.
 
-    A rank takes `threads` CPU cores. Where that is open, a GPU's rank takes `site.slurm.cpus_per_gpu`. Without that
+    A rank takes `threads` CPU cores. Where that is open, a GPU's rank takes the site's `cpus_per_gpu`. Without that
     value it takes its share of all the node's cores, as on a machine of one's own. Against a single core every GPU
-    would look good. A CPU cell asks for `site.slurm.fake_gpus` GPUs per node, in tests alone.
+    would look good. A CPU cell asks for `fake_gpus` of the site per node, in tests alone.
     """
     kind = kind_for(config, site).name if site.kinds else None
     return _asked(serving(config, site), kind, config.accelerator, config.devices, config.num_nodes, config.threads)
@@ -58,7 +58,7 @@ def _sizes(site: Site, kind: NodeKind | None) -> Iterator[Resources]:
     name = kind.name if kind else None
     own = site.of_kind(name)
     accelerators = tuple(dict.fromkeys(device.accelerator for device in own.inventory))
-    lasting = {"minutes": own.slurm.max_minutes or minutes(1, Limits())}
+    lasting = {"minutes": own.jobs.max_minutes or minutes(1, Limits())}
     for accelerator in accelerators:
         if kind is not None and accelerator == "cpu" and len(accelerators) > 1:
             continue
@@ -70,15 +70,15 @@ def _sizes(site: Site, kind: NodeKind | None) -> Iterator[Resources]:
 def _asked(site: Site, kind: str | None, accelerator: str, devices: int, nodes: int, threads: int | None) -> Resources:
     scheduled = words_for(accelerator).scheduled
     share = max(1, site.count("cpu") // devices)
-    per_rank = threads or (site.slurm.cpus_per_gpu if scheduled else share)
-    gpus = nodes * (devices if scheduled else site.slurm.fake_gpus)
+    per_rank = threads or (site.jobs.cpus_per_gpu if scheduled else share)
+    gpus = nodes * (devices if scheduled else site.jobs.fake_gpus)
     return Resources(
         nodes=nodes,
         tasks=nodes,
         cpus=min(devices * per_rank, site.count("cpu") or devices * per_rank),
         gpus=gpus,
-        gpu_model=site.slurm.gpu_model if gpus else None,
-        mem_mb=site.slurm.mem_mb,
+        gpu_model=site.jobs.gpu_model if gpus else None,
+        mem_mb=site.jobs.mem_mb,
         node_kind=kind,
     )
 
@@ -89,7 +89,7 @@ def held_gpus(needs: Resources, site: Site) -> int:
     A job without GPUs holds those of its nodes, too, where the site has no other partition for it.
     """
     site = site.of_kind(needs.node_kind)
-    if not site.slurm.exclusive or (not needs.gpus and site.slurm.cpu_partition is not None):
+    if not site.jobs.exclusive or (not needs.gpus and site.jobs.cpu_apart):
         return needs.gpus
     on_a_node = sum(site.count(kind) for kind, words in WORDS.items() if words.scheduled)
     return max(needs.gpus, needs.nodes * on_a_node)

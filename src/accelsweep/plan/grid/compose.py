@@ -1,7 +1,7 @@
 """Hydra's part of planning: find `conf/`, enumerate a sweep exactly as `--multirun` does, compose one point of it.
 
-Only this module uses Hydra's internals, because the public API refuses sweeps. The parity tests compare it with
-`@hydra.main`. Hydra's own exceptions leave this module as an `InputError` with one message.
+Only this module and `loader` use Hydra's internals, because the public API refuses sweeps. The parity tests compare
+them with `@hydra.main`. Hydra's own exceptions leave this module as an `InputError` with one message.
 """
 
 from __future__ import annotations
@@ -16,7 +16,6 @@ from pathlib import Path
 from typing import Any
 
 from hydra import version
-from hydra._internal.config_loader_impl import ConfigLoaderImpl
 from hydra._internal.config_search_path_impl import ConfigSearchPathImpl
 from hydra._internal.core_plugins.basic_sweeper import BasicSweeper
 from hydra.core.override_parser.overrides_parser import OverridesParser, create_functions
@@ -33,6 +32,7 @@ from accelsweep.base.errors import InputError
 from accelsweep.plan.grid.expansion import refuse_endless_aliases, refuse_endless_interpolations
 from accelsweep.plan.grid.explain import explain
 from accelsweep.plan.grid.hydra_keys import refuse_launcher, refuse_variables
+from accelsweep.plan.grid.loader import KeepingLoader
 
 CONFIG_NAME = "config"
 MOST_CELLS = 100_000
@@ -80,7 +80,7 @@ class Composer:
             search_path.append("accelsweep" if number else "main", f"file://{folder}")
         search_path.append("schema", "structured://")
         self.folders = tuple(folders)
-        self.loader = ConfigLoaderImpl(config_search_path=search_path)
+        self.loader = KeepingLoader(search_path)
         self._parser = OverridesParser(functions=_functions(), config_loader=self.loader)
         self._parsed: dict[str, Override] = {}
         self._groups: dict[str, bool] = {}

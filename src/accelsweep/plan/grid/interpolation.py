@@ -16,7 +16,7 @@ from accelsweep.core.cell import PLAN_KEYS
 from accelsweep.plan.grid.explain import dotted_keys, suggest
 
 _REFERENCE = re.compile(r"\$\{\s*\.*([\w-]+(?:\.[\w-]+)*)\s*\}")
-_MAY_ASK_THE_ENVIRONMENT = ("site.slurm.", "report.")
+_MAY_ASK_THE_ENVIRONMENT = ("site.slurm.", "site.grid_engine.", "report.")
 
 
 def plain_data(config: DictConfig, key: str | None = None) -> Any:
@@ -60,7 +60,8 @@ def referred_words(interpolations: Iterable[str]) -> frozenset[str] | None:
 def refuse_resolvers(interpolations: Mapping[str, str]) -> None:
     """Raise InputError, naming the key, for a call such as `${now:%Y}`: it may give another value elsewhere or later.
 
-    Only the submission of jobs (`site.slurm`) and the report may read the environment, with `${oc.env:NAME}`.
+    Only the submission of jobs (`site.slurm`, `site.grid_engine`) and the report may read the environment, with
+    `${oc.env:NAME}`.
     """
     for key, text in interpolations.items():
         for resolver in _resolvers(parse(text)):

@@ -7,7 +7,6 @@ not checked here, but where these are built.
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Any
 
@@ -16,7 +15,8 @@ from pydantic import BaseModel, ConfigDict, Field, StrictStr
 from accelsweep.base.errors import InputError, nearest
 from accelsweep.core.config import CellConfig, Measure, Serving
 from accelsweep.core.prices import Prices
-from accelsweep.core.settings import PILOT, Analysis, BlockSettings, Limits, Settings, Site, Slurm
+from accelsweep.core.settings import PILOT, Analysis, BlockSettings, Limits, Settings, Site
+from accelsweep.engines.slurm.refuse import refuse_unfit_slurm
 from accelsweep.plan.blocks.resolution import FEWEST
 from accelsweep.plan.refusals.wording import FileOf, parsed
 from accelsweep.plan.trainer import trainers_place
@@ -131,7 +131,7 @@ def _refuse_unfit_site(site: Site, file_of: FileOf) -> None:
     """Raise InputError for settings that no job could be submitted with: rules for new plans, not for old files."""
     if site.probe and site.scheduler != "local":
         raise InputError(
-            "site.probe=True: must be false where jobs go to Slurm: the machine that plans is not the one that "
+            "site.probe=True: must be false where jobs go to a cluster: the machine that plans is not the one that "
             f"measures; look in {file_of('site.probe')}"
         )
     if site.kinds and site.inventory:
@@ -141,56 +141,11 @@ def _refuse_unfit_site(site: Site, file_of: FileOf) -> None:
         )
     if site.kinds and site.scheduler == "local":
         raise InputError(
-            "site.kinds: needs site.scheduler=slurm, because one machine is one kind of node; its devices of several "
-            f"models stand in site.inventory; look in {file_of('site.kinds')}"
+            "site.kinds: needs site.scheduler=slurm, or another engine: one machine is one kind of node; its devices "
+            f"of several models stand in site.inventory; look in {file_of('site.kinds')}"
         )
     twice = [kind.name for kind in site.kinds if [other.name for other in site.kinds].count(kind.name) > 1]
     if twice:
         raise InputError(f"site.kinds: two kinds of node are called '{twice[0]}'; look in {file_of('site.kinds')}")
     for slurm in (site.slurm, *(kind.slurm for kind in site.kinds)):
-        _refuse_unfit_slurm(slurm, file_of)
-
-
-def _refuse_unfit_slurm(slurm: Slurm, file_of: FileOf) -> None:
-    model = slurm.gpu_model
-    allowed = r"[A-Za-z0-9_.-]+" if slurm.gpu_request == "per_node" else r"[A-Za-z0-9_.]+"
-    if model is not None and re.fullmatch(allowed, model) is None:
-        raise InputError(
-            f"site.slurm.gpu_model={model}: must be letters, digits, '_' and '.' only, because Snakemake's slurm "
-            "executor plugin takes no others. For a GPU that `sinfo -o %G` calls otherwise, set "
-            "site.slurm.gpu_request to per_node; or set gpu_model to null, and name its nodes by "
-            "site.slurm.constraint or site.slurm.partition; look in " + file_of("site.slurm.gpu_model")
-        )
-    _refuse_extra(slurm, file_of)
-
-
-def _refuse_extra(slurm: Slurm, file_of: FileOf) -> None:
-    """Raise InputError for options that the executor plugin sets itself. It would refuse them only at submission."""
-    if not slurm.extra:
-        return
-    from snakemake_executor_plugin_slurm.validation import get_forbidden_slurm_options
-
-    for pattern, what in get_forbidden_slurm_options().items():
-        if re.search(pattern, f"{slurm.extra} "):
-            known = _KEYS_FOR.get(what)
-            remedy = f"use {known}" if known else "leave it out"
-            raise InputError(
-                f"site.slurm.extra={slurm.extra}: must not state the {what}, which Snakemake's slurm executor plugin "
-                f"sets itself: {remedy}; look in {file_of('site.slurm.extra')}"
-            )
-
-
-_KEYS_FOR = {
-    "account": "site.slurm.account",
-    "partition": "site.slurm.partition",
-    "memory": "site.slurm.mem_mb",
-    "CPUs per task": "threads, or site.slurm.cpus_per_gpu",
-    "CPUs per GPU": "site.slurm.cpus_per_gpu",
-    "runtime/time limit": "limits.run_seconds and block.size",
-    "node constraints": "site.slurm.constraint",
-    "quality of service": "site.slurm.qos",
-    "number of nodes": "num_nodes",
-    "generic resources (GRES)": "devices, and site.slurm.gpu_model",
-    "GPU allocation": "devices, and site.slurm.gpu_model",
-}
-"""The keys of ours for what the plugin calls so."""
+        refuse_unfit_slurm(slurm, file_of)

@@ -11,6 +11,7 @@ from accelsweep.base.extras import loadgen_missing
 from accelsweep.core.accelerators import AUTOMATIC, words_for
 from accelsweep.core.config import CellConfig
 from accelsweep.core.settings import Site
+from accelsweep.engines.known import engine_of
 from accelsweep.machine.devices import kind_of
 from accelsweep.plan.blocks.resources import held_gpus, needs
 from accelsweep.plan.nodes import serving
@@ -75,9 +76,11 @@ def _by_inventory(config: CellConfig, site: Site) -> str | None:
         return f"num_nodes={nodes} needs a cluster; the site '{site.name}' is a single machine"
     if nodes > site.nodes:
         return f"{nodes} nodes are asked for, the site '{site.name}' has {site.nodes}"
-    if nodes > 1 and site.slurm.container is not None:
-        return f"num_nodes={nodes}: srun, which starts the ranks, is not inside site.slurm.container"
-    most = site.slurm.max_gpus
+    if nodes > 1 and (engine := engine_of(site)) is not None and not engine.starts_ranks:
+        return f"num_nodes={nodes}: nothing here starts ranks on several nodes of a job of {engine.name}; Slurm does"
+    if nodes > 1 and site.jobs.container is not None:
+        return f"num_nodes={nodes}: srun, which starts the ranks, is not inside {site.jobs_key}.container"
+    most = site.jobs.max_gpus
     held = held_gpus(needs(config, site), site)
     if words_for(accelerator).scheduled and most is not None and held > most:
         why = (
@@ -86,5 +89,5 @@ def _by_inventory(config: CellConfig, site: Site) -> str | None:
             else f", and {count_of(nodes, 'exclusive node')} would keep {held} from others"
         )
         asked = f"{config.world_size} GPUs are asked for{why}"
-        return f"{asked}; site.slurm.max_gpus of the site '{site.name}' allows {most}"
+        return f"{asked}; {site.jobs_key}.max_gpus of the site '{site.name}' allows {most}"
     return None

@@ -80,7 +80,7 @@ class UnderLoad(Inference):
 
 def nothing_valid(peak: Peak) -> str | None:
     """Return LoadGen's reason where it let no test of a search pass; None where it did."""
-    if peak.best is not None or peak.refused is None:
+    if peak.best is not None:
         return None
     refused = peak.refused
     return (

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -14,6 +15,9 @@ from accelsweep.report.table import ReportTable
 
 MOST_FIGURES = 24
 """So many lines are drawn, those with changes first; the tables have all of them."""
+
+_IDENTITY = re.compile("[0-9a-f]{16}")
+"""The identity of a machine in records, as `machine.host` makes it."""
 
 METHOD = (
     "A point is the geometric mean of a setting's rates in one sweep, at one commit. Its line is Student's interval "
@@ -67,10 +71,16 @@ def line_titles(history: History) -> list[str]:
     hardware = [line.hardware for line in history.lines]
     twins = {name for name in hardware if len({machine for one, machine in machines if one == name}) > 1}
     places = [
-        f"{line.hardware}, machine {str(line.machine)[:8]}" if line.hardware in twins else line.hardware
+        f"{line.hardware}, machine {_short(line.machine)}" if line.hardware in twins else line.hardware
         for line in history.lines
     ]
     return _numbered([f"{label}, {place}" for label, place in zip(labels, places, strict=True)])
+
+
+def _short(machine: str | None) -> str:
+    """Return the beginning of a machine's identity; the name of a fleet's node whole."""
+    name = str(machine)
+    return name[:8] if _IDENTITY.fullmatch(name) else name
 
 
 def _numbered(titles: Sequence[str]) -> list[str]:

@@ -17,6 +17,7 @@ from accelsweep.core.findings.findings import Findings
 from accelsweep.core.plans import Block, Done, Manifest
 from accelsweep.core.profiles import SettingProfile
 from accelsweep.core.record import Record
+from accelsweep.state.accounting import Accounting
 from accelsweep.state.folders import check_sweep_name
 from accelsweep.state.halts import Halt
 
@@ -36,6 +37,7 @@ _PART = r"[A-Za-z0-9][A-Za-z0-9._+-]{0,119}"
 _PLACES: dict[str, type[Document] | None] = {
     r"sweep/manifest\.json": Manifest,
     r"sweep/findings\.json": Findings,
+    r"sweep/accounting\.json": Accounting,
     rf"sweep/blocks/({_PART})\.done\.json": Done,
     rf"sweep/blocks/({_PART})\.halt\.json": Halt,
     rf"sweep/blocks/({_PART})\.json": Block,

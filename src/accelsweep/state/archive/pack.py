@@ -63,10 +63,24 @@ def pack(folder: SweepFolder, report: list[str], versions: Mapping[str, str], ta
 
 
 def _sources(folder: SweepFolder, report: list[str]) -> Iterator[tuple[str, Path | bytes]]:
-    manifest = Manifest.read(folder.manifest)
     yield "sweep/manifest.json", folder.manifest
     yield "sweep/findings.json", folder.findings
-    for block in manifest.blocks:
+    yield from _block_sources(folder)
+    for run in sorted(path.parent for path in folder.root.glob("runs/*/record.json*")):
+        for path in (*sorted(run.glob("record.json*")), run / "steps.parquet"):
+            if path.is_file() and is_place(place := f"sweep/runs/{run.name}/{path.name}"):
+                yield place, path
+    if folder.accounting.is_file():
+        yield "sweep/accounting.json", folder.accounting
+    for path in profile_files(folder):
+        if is_place(place := f"sweep/profiles/{path.parent.name}/{path.name}"):
+            yield place, path
+    for name in report:
+        yield f"report/{name}", folder.report / name
+
+
+def _block_sources(folder: SweepFolder) -> Iterator[tuple[str, Path | bytes]]:
+    for block in Manifest.read(folder.manifest).blocks:
         with contextlib.suppress(FileNotFoundError, DamagedFile):  # the analysis passes over it, too
             yield f"sweep/blocks/{block.name}.json", _masked(folder.block(block.name))
         if folder.done(block.name).is_file():
@@ -74,15 +88,6 @@ def _sources(folder: SweepFolder, report: list[str]) -> Iterator[tuple[str, Path
         absent = not all(folder.record(run).is_file() for run in block.runs)
         if absent and (why := why_not_run(folder, block.name)) != Why.never_began:
             yield f"sweep/blocks/{block.name}.halt.json", Halt(block=block.name, why=why).sealed()
-    for run in sorted(path.parent for path in folder.root.glob("runs/*/record.json*")):
-        for path in (*sorted(run.glob("record.json*")), run / "steps.parquet"):
-            if path.is_file() and is_place(place := f"sweep/runs/{run.name}/{path.name}"):
-                yield place, path
-    for path in profile_files(folder):
-        if is_place(place := f"sweep/profiles/{path.parent.name}/{path.name}"):
-            yield place, path
-    for name in report:
-        yield f"report/{name}", folder.report / name
 
 
 def _masked(path: Path) -> Path | bytes:

@@ -21,8 +21,9 @@ from dataclasses import dataclass
 from typing import Literal, NoReturn
 
 from accelsweep.core.config import CellConfig
+from accelsweep.engines.node import INTERFACE_VARIABLE
+from accelsweep.engines.this_job import node_name
 from accelsweep.machine import linux
-from accelsweep.plan.blocks.slurm import INTERFACE_VARIABLE
 from accelsweep.rank.spec import RunSpec
 from accelsweep.supervise.signals import Signals
 
@@ -214,7 +215,7 @@ def rendezvous(spec: RunSpec) -> dict[str, str]:
         "WORLD_SIZE": str(spec.world_size),
         "LOCAL_WORLD_SIZE": str(spec.world_size // nodes),
         "NODE_RANK": "0",
-        "MASTER_ADDR": "127.0.0.1" if nodes == 1 else os.environ.get("SLURMD_NODENAME", socket.gethostname()),
+        "MASTER_ADDR": "127.0.0.1" if nodes == 1 else node_name(),
         "MASTER_PORT": str(_free_port("127.0.0.1" if nodes == 1 else "")),
         "PYTORCH_NVML_BASED_CUDA_CHECK": "1",
     }

@@ -11,15 +11,15 @@ import contextlib
 import os
 import shutil
 import signal
-import socket
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 from accelsweep.core.outcome import Outcome
+from accelsweep.engines.node import SCRATCH_VARIABLE
+from accelsweep.engines.this_job import node_name, node_number
 from accelsweep.machine import linux
-from accelsweep.plan.blocks.slurm import SCRATCH_VARIABLE
 from accelsweep.rank.spec import ErrorKind, RankResult, RunSpec
 from accelsweep.state.entry import answer, parser_for
 from accelsweep.supervise.leases import Lease, NotEnoughDevices, leased
@@ -43,11 +43,11 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def run_node(spec_path: Path) -> None:
-    """Run this node's ranks of the spec at `spec_path`; srun has set SLURM_NODEID, the supervisor the rendezvous."""
-    spec, node, signals = RunSpec.read(spec_path), int(os.environ["SLURM_NODEID"]), Signals()
+    """Run this node's ranks of the spec at `spec_path`; the environment has the node's number and the rendezvous."""
+    spec, node, signals = RunSpec.read(spec_path), node_number(), Signals()
     local_size = int(os.environ["LOCAL_WORLD_SIZE"])
     ranks = range(node * local_size, (node + 1) * local_size)
-    host = os.environ.get("SLURMD_NODENAME", socket.gethostname())
+    host = node_name()
     linux.adopt_orphans()
     report = NodeReport(node=node, host=host, statuses={})
     report.write(report_file(spec, node))

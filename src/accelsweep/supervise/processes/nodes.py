@@ -21,6 +21,7 @@ from typing import ClassVar
 from accelsweep.base.documents import Document
 from accelsweep.base.errors import DamagedFile
 from accelsweep.core.config import CellConfig
+from accelsweep.engines.this_job import this_job
 from accelsweep.machine import linux
 from accelsweep.rank.spec import RunSpec
 from accelsweep.supervise.leases import NotEnoughDevices
@@ -50,17 +51,23 @@ def report_file(spec: RunSpec, node: int) -> Path:
 
 def check_job(config: CellConfig) -> None:
     """Raise NotEnoughDevices where there is no Slurm job whose nodes a run of several could use."""
-    if "SLURM_JOB_ID" not in os.environ:
+    job = this_job()
+    if job is None or job.across_nodes(config.num_nodes, 1) is None:
         raise NotEnoughDevices(f"it asks for {config.num_nodes} nodes; this supervisor is not in a Slurm job")
 
 
 def start_across_nodes(launch: Launch, cpus: int) -> RanksAcrossNodes:
     """Start the ranks of `launch`, on each node in one process that has `cpus` CPU cores."""
-    nodes = launch.spec.config.num_nodes
-    step = ("srun", f"--nodes={nodes}", f"--ntasks={nodes}", "--ntasks-per-node=1", f"--cpus-per-task={cpus}")
-    manners = ("--kill-on-bad-exit=1", "--mpi=none", "--input=none", "--quit-on-interrupt")
+    job = this_job()
+    assert job is not None, "check_job has looked"
     srun = subprocess.Popen(
-        [*step, *manners, sys.executable, "-m", "accelsweep.supervise.processes.node", str(launch.spec.file())],
+        [
+            *(job.across_nodes(launch.spec.config.num_nodes, cpus) or ()),
+            sys.executable,
+            "-m",
+            "accelsweep.supervise.processes.node",
+            str(launch.spec.file()),
+        ],
         env={**os.environ, **launch.environment, "PYTHONUNBUFFERED": "1", "PYTHONFAULTHANDLER": "1"},
         stdin=subprocess.DEVNULL,
         stdout=launch.log,

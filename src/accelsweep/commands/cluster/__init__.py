@@ -1,0 +1,1 @@
+"""Commands about the nodes of a cluster."""

@@ -1,0 +1,107 @@
+"""`accelsweep fleet`: the same settings on each node of a cluster, and which of the nodes are sick."""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from accelsweep.base.errors import EXIT_INTERRUPTED, EXIT_REGRESSION, InputError
+from accelsweep.commands.run import carried_out
+from accelsweep.commands.running.request import Request
+from accelsweep.core.findings.findings import Findings
+from accelsweep.core.plans import Manifest
+from accelsweep.drive.console import say
+from accelsweep.engines.ask import refuse_without
+from accelsweep.engines.slurm.engine import SlurmEngine
+from accelsweep.state.folders import SweepFolder
+
+if TYPE_CHECKING:
+    from accelsweep.core.settings import Fleet, Site
+
+FEWEST_NODES, FEWEST_ROUNDS = 2, 2
+
+
+def measure_fleet(home: Path, request: Request, *, as_json: bool = False) -> int:
+    """Measure the nodes of the request's fleet, and write the report; return the exit code, 3 for a sick node."""
+    with contextlib.redirect_stdout(sys.stderr) if as_json else contextlib.nullcontext():
+        ended = carried_out(home, _with_nodes(home, request))
+    folder = SweepFolder(home, ended.sweep)
+    if ended.code == EXIT_INTERRUPTED or not folder.findings.is_file():
+        return ended.code
+    findings, manifest = Findings.read(folder.findings), Manifest.read(folder.manifest)
+    if findings.revision != manifest.revision or findings.fleet is None:  # no new ones were made; `run` has said why
+        return ended.code
+    if as_json:
+        from accelsweep.drive.answers.fleet import FleetAnswer
+
+        say(FleetAnswer.of(findings, folder.report / "index.html").text())
+    return EXIT_REGRESSION if findings.fleet.sick else ended.code
+
+
+def preview_fleet(home: Path, request: Request, *, as_json: bool = False) -> None:
+    """Print the plan of the request's fleet, as `run --dry-run` does, and write nothing."""
+    from accelsweep.commands.plan import print_plan
+
+    with contextlib.redirect_stdout(sys.stderr) if as_json else contextlib.nullcontext():
+        asked = _with_nodes(home, request)
+    print_plan(
+        home,
+        asked.overrides,
+        name=asked.name,
+        add_repeats=0,
+        profile=asked.profile,
+        as_json=as_json,
+        fleet=asked.fleet,
+    )
+
+
+def _with_nodes(home: Path, request: Request) -> Request:
+    """Return the request with the sweep's name and its nodes by name. Raises InputError where they cannot be compared.
+
+    The sweep is planned without nodes first, because its jobs decide which nodes can take them.
+    """
+    from accelsweep.engines.slurm.nodes import chosen_nodes
+    from accelsweep.plan.make import make_plan
+    from accelsweep.plan.versioned import usual_name
+
+    fleet = request.fleet
+    assert fleet is not None, "`fleet` has one"
+    _refuse_few_rounds(fleet, request.overrides)
+    name = request.name or usual_name(home, request.overrides, "fleet")
+    manifest = make_plan(home, request.overrides, name=name).manifest
+    site = manifest.site
+    _refuse_without_nodes(site)
+    refuse_without(SlurmEngine(site), site.name)
+    if not manifest.blocks:
+        raise InputError(f"no setting can run at site={site.name}, so no node can be compared; see `accelsweep plan`")
+    needs = manifest.blocks[0].resources.model_copy(update={"node": None})
+    chosen = chosen_nodes(fleet.asked, needs, site.of_kind(needs.node_kind).slurm)
+    for sentence in chosen.left_out:
+        say(f"note: {sentence}")
+    if len(chosen.names) < FEWEST_NODES:
+        raise InputError(f"--nodes {fleet.asked} is one node, {chosen.names[0]}: a fleet compares two or more")
+    return replace(request, name=name, fleet=fleet.model_copy(update={"nodes": chosen.names}))
+
+
+def _refuse_without_nodes(site: Site) -> None:
+    """Raise InputError where the site has no nodes that a job can ask for by name."""
+    if site.scheduler == "local":
+        raise InputError(
+            f"a fleet is several machines, and site={site.name} is this one: name the site of a cluster "
+            "(site=NAME; `accelsweep site NAME --from-slurm` drafts its file)"
+        )
+    if site.scheduler != "slurm":
+        raise InputError(
+            f"a fleet asks for nodes by name, which only Slurm is asked for so far, and site={site.name} has "
+            f"scheduler={site.scheduler}: name a site with scheduler=slurm"
+        )
+
+
+def _refuse_few_rounds(fleet: Fleet, overrides: tuple[str, ...]) -> None:
+    if fleet.each < FEWEST_ROUNDS:
+        raise InputError(f"--each {fleet.each}: one round shows no noise; {FEWEST_ROUNDS} are the fewest")
+    if stated := next((word for word in overrides if word.lstrip("+").partition("=")[0] == "repeats"), None):
+        raise InputError(f"{stated} and --each {fleet.each} are two answers to one question: leave out {stated}")

@@ -1,0 +1,1 @@
+"""Claims that an experiment puts to the test: figures that others state, with their source."""

@@ -1,0 +1,1 @@
+"""What a site says of its jobs, in the words of its engine."""

@@ -1,0 +1,82 @@
+"""Jobs that an engine refused, or that ended before their block did: why, in the engine's own words or the shell's.
+
+Snakemake's log has a paragraph for each failed job. It names the block, and the engine reads the rest of it. A job
+whose modules, scratch folder or container fail says why in the block's own log.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from accelsweep.base.documents import read_whole
+from accelsweep.base.errors import DamagedFile
+from accelsweep.base.secrets import masked
+from accelsweep.engines.engine import Engine, JobEnd
+from accelsweep.state.folders import SweepFolder
+from accelsweep.state.halts import Halt, Why
+from accelsweep.state.tail import last_lines
+
+_PARAGRAPH = re.compile(r"^Error in rule block\w*:\n(.*?)^(?:Trying to restart|Exiting because|\[\w{3} )", re.M | re.S)
+_BLOCK = re.compile(r"^    output: \S*/(b[0-9a-f]{12})\.done\.json", re.MULTILINE)
+_MOST_BYTES = 20_000_000
+
+
+@dataclass(frozen=True)
+class Failure:
+    """The end of a block's job: why, and whether these are the engine's words, which count more than a supervisor's."""
+
+    block: str
+    why: str
+    of_engine: bool = True
+
+
+def note_failed_jobs(folder: SweepFolder, engine: Engine, log: Path) -> None:
+    """Leave a halt beside each block without an end whose job failed, by Snakemake's `log`.
+
+    A halt that a supervisor left stands, unless the engine itself says why the job ended.
+    """
+    for failure in failures(folder, engine, log):
+        if folder.done(failure.block).exists() or not folder.block(failure.block).exists():
+            continue
+        if failure.of_engine or not folder.halt(failure.block).exists():
+            Halt(block=failure.block, why=failure.why).write(folder.halt(failure.block))
+
+
+def failures(folder: SweepFolder, engine: Engine, log: Path) -> list[Failure]:
+    """Return the last failure of each block that Snakemake's `log` tells of; none where it cannot be read."""
+    try:
+        text = read_whole(log, _MOST_BYTES).decode("utf-8", "replace")
+    except (OSError, DamagedFile):
+        return []
+    return list({failure.block: failure for failure in _failures(folder, engine, text)}.values())
+
+
+def _failures(folder: SweepFolder, engine: Engine, text: str) -> Iterator[Failure]:
+    for found in _PARAGRAPH.finditer(text):
+        block, end = _BLOCK.search(found[1]), engine.ended(found[1], folder.home)
+        if block is None or end is None:
+            continue
+        if end.refusal is not None:
+            why = Why.refused.format(engine=engine.name, words=_in_one_line(end.refusal))
+            yield Failure(block[1], why)
+        else:
+            yield _of_a_job(folder, engine, block[1], end)
+
+
+def _of_a_job(folder: SweepFolder, engine: Engine, block: str, end: JobEnd) -> Failure:
+    """Return why a job ended. It ran on a node only where its log is there; the block's log is about it only then."""
+    began = end.log is not None and end.log.exists()
+    said = engine.own_words(last_lines(end.log)) if end.log else []
+    own = [line for line in last_lines(folder.log(block)) if line.strip()] if began else []
+    words = said[-1:] or own[-1:] or ["it left no word"]
+    where = (folder.log(block) if began else folder.snakemake_log).relative_to(folder.home)
+    why = Why.job_ended.format(number=end.number, state=end.state, words=words[0].strip(), log=where)
+    return Failure(block, why, of_engine=bool(said))
+
+
+def _in_one_line(text: str) -> str:
+    lines = [line.strip().rstrip(".'") for line in text.splitlines() if line.strip()]
+    return masked("; ".join(dict.fromkeys(lines)).replace(":; ", ": ")) or "it gave no reason"

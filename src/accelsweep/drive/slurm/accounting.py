@@ -1,0 +1,184 @@
+"""`python -m accelsweep.drive.slurm.accounting sweeps/NAME`: what sacct says of the jobs that measured a sweep's runs.
+
+It is asked when the blocks are done, and again by each report as long as something is missing. Its answers are kept in
+`sweeps/NAME/accounting.json`, because a cluster forgets its jobs one day. Whatever goes wrong is a reason there, and
+costs neither findings nor report.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+
+from accelsweep.base.errors import AccelsweepError, DamagedFile
+from accelsweep.core.plans import Manifest
+from accelsweep.engines.ask import ask
+from accelsweep.state.accounting import Accounting, JobAccount, job_of
+from accelsweep.state.entry import answer, planned_sweep, sweep_parser
+from accelsweep.state.folders import SweepFolder
+from accelsweep.state.records import readable_records
+
+_FIELDS = "JobIDRaw,State,Partition,NNodes,NodeList,Submit,Start,End,ElapsedRaw,ConsumedEnergyRaw,WorkDir"
+_AT_ONCE = 500
+_PATIENCE_SECONDS = 20.0
+_LATE_SECONDS = 6.0
+"""How long slurmdbd may take to hear of a job's end from slurmctld."""
+
+_AGAIN = re.compile(r"REQUEUED|PREEMPTED|NODE_FAIL|RESIZING")
+"""States of a start that is not the job's last: the job went on later, under the same number."""
+
+NO_ENERGY = "Slurm measures no energy on these nodes (AcctGatherEnergyType)"
+PARTS_ALONE = "Slurm measured the energy of single steps, and of no step that covers all nodes of the job"
+
+
+@dataclass
+class Start:
+    """One start of a job in sacct's list; `steps` are the joules of its steps by name, where there are any."""
+
+    number: str
+    state: str
+    partition: str
+    node_count: int
+    nodes: str
+    submitted: datetime
+    started: datetime | None
+    ended: datetime | None
+    elapsed: float
+    steps: dict[str, float] = field(default_factory=dict)
+
+
+def note_accounts(folder: SweepFolder, *, wait_seconds: float = 0.0) -> None:
+    """Ask sacct about the jobs of the sweep's records, and keep the answers; nothing for a sweep of another scheduler.
+
+    `wait_seconds` is the time that a job which has just ended may take to be known as such.
+    """
+    if Manifest.read(folder.manifest).site.scheduler != "slurm":
+        return
+    kept = _kept(folder)
+    wanted = [number for number in _numbers(folder) if not (number in kept and kept[number].settled)]
+    found, last = accounts(folder, wanted), time.monotonic() + wait_seconds
+    while any(_late(account) for account in found.values()) and time.monotonic() < last:
+        time.sleep(1)
+        found |= accounts(folder, [account.number for account in found.values() if _late(account)])
+    if any(kept.get(number) != account for number, account in found.items()):
+        Accounting(jobs=kept | found).write(folder.accounting)
+
+
+def accounts(folder: SweepFolder, numbers: Sequence[str]) -> dict[str, JobAccount]:
+    """Return what sacct says of each of these jobs, or why there is nothing to say."""
+    starts: dict[str, list[Start]] = {}
+    try:
+        for first in range(0, len(numbers), _AT_ONCE):
+            for start in _starts(folder, numbers[first : first + _AT_ONCE]):
+                starts.setdefault(start.number, []).append(start)
+    except AccelsweepError as error:
+        why = " ".join(str(error).split())
+        return {number: JobAccount(number=number, reason=why) for number in numbers}
+    return {number: account(number, starts.get(number, ())) for number in numbers}
+
+
+def account(number: str, starts: Sequence[Start]) -> JobAccount:
+    """Return a job's account from its starts, the last of which stands last."""
+    if not starts:
+        return JobAccount(number=number, reason=f"sacct knows no job {number} of this folder (any more)")
+    last = starts[-1]
+    if last.ended is None or _AGAIN.match(last.state):
+        return JobAccount(number=number, reason=_UNENDED.format(number=number, state=last.state))
+    waits = [(start.started - start.submitted).total_seconds() for start in starts if start.started is not None]
+    energies = [_energy(start) for start in starts if start.started is not None]
+    known = [energy for energy in energies if isinstance(energy, float)]
+    whole = len(known) == len(energies) and bool(known)
+    return JobAccount(
+        number=number,
+        state=last.state,
+        partition=last.partition,
+        nodes=last.nodes,
+        submitted_at=starts[0].submitted.isoformat(),
+        ended_at=last.ended.isoformat(),
+        starts=len(waits),
+        queue_seconds=sum(waits),
+        elapsed_seconds=sum(start.elapsed for start in starts),
+        energy_joules=sum(known) if whole else None,
+        energy_reason=None if whole else next((why for why in energies if isinstance(why, str)), NO_ENERGY),
+    )
+
+
+_UNENDED = "sacct does not know the end of job {number} yet ({state}); accelsweep report asks again"
+
+
+def _late(account: JobAccount) -> bool:
+    return account.reason is not None and account.reason.startswith(_UNENDED.partition("{")[0])
+
+
+def _energy(start: Start) -> float | str:
+    """Return the joules of one start, or why they are not known.
+
+    Slurm's own sum over steps counts twice what `batch` and a step inside it saw of one node. `extern` covers all nodes
+    for the whole time, and so does `batch` where there is one node. A 0 stands for no counter.
+    """
+    whole = "extern" if start.steps.get("extern") else "batch" if start.node_count == 1 else None
+    if whole is not None and (joules := start.steps.get(whole)):
+        return joules
+    return PARTS_ALONE if any(start.steps.values()) else NO_ENERGY
+
+
+def _starts(folder: SweepFolder, numbers: Sequence[str]) -> Iterator[Start]:
+    """Yield the starts of these jobs in sacct's order; those of another folder had the number before it was reused."""
+    told = ask(
+        *("sacct", "--noheader", "--parsable2", "--duplicates", f"--format={_FIELDS}", f"--jobs={','.join(numbers)}"),
+        patience_seconds=_PATIENCE_SECONDS,
+        environment={"TZ": "UTC"},
+    )
+    yield from (start for start, home in read_starts(told) if home == str(folder.home.resolve()))
+
+
+def read_starts(listing: str) -> list[tuple[Start, str]]:
+    """Return the starts in sacct's `listing`, each with the folder that its job was submitted from."""
+    found: list[tuple[Start, str]] = []
+    for line in listing.splitlines():
+        name, state, partition, count, nodes, submit, start, end, elapsed, energy, home = line.split("|", 10)
+        number, _, step = name.partition(".")
+        if step:
+            if found and found[-1][0].number == number and energy:
+                found[-1][0].steps[step] = float(energy)
+            continue
+        submitted = _moment(submit)
+        if submitted is not None:
+            times = (submitted, _moment(start), _moment(end))
+            found.append((Start(number, state, partition, int(count), nodes, *times, float(elapsed or 0)), home))
+    return found
+
+
+def _moment(text: str) -> datetime | None:
+    """Return a time in UTC; None for `Unknown` and `None`."""
+    try:
+        return datetime.fromisoformat(text).replace(tzinfo=UTC)
+    except ValueError:
+        return None
+
+
+def _numbers(folder: SweepFolder) -> list[str]:
+    """Return the numbers of the jobs in which the runs of the plan were measured, each once."""
+    records = readable_records(folder, Manifest.read(folder.manifest).wanted_runs())
+    return list(dict.fromkeys(number for record in records if (number := job_of(record.environment)) is not None))
+
+
+def _kept(folder: SweepFolder) -> dict[str, JobAccount]:
+    try:
+        return dict(Accounting.read(folder.accounting).jobs)
+    except (FileNotFoundError, DamagedFile):
+        return {}
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Ask about the jobs of the sweep named on the command line; return the exit code."""
+    root = sweep_parser("drive.slurm.accounting", __doc__).parse_args(arguments).sweep
+    return answer(lambda: note_accounts(planned_sweep(root), wait_seconds=_LATE_SECONDS))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

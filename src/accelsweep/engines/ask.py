@@ -1,0 +1,51 @@
+"""Commands of an engine, and words for a machine that has none."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+from collections.abc import Mapping
+
+from accelsweep.base.errors import AccelsweepError, InputError
+from accelsweep.engines.engine import Engine
+
+_PATIENCE_SECONDS = 60.0
+
+
+def missing_programs(engine: Engine) -> list[str]:
+    """Return the commands of this engine that a sweep needs and that this machine lacks."""
+    return [name for name in engine.programs if shutil.which(name) is None]
+
+
+def refuse_without(engine: Engine, site: str) -> None:
+    """Raise InputError where a command that a sweep at this site needs is missing."""
+    if missing := missing_programs(engine):
+        raise InputError(
+            f"the site '{site}' submits to {engine.name}, and this machine has no {missing[0]}: "
+            "run this on a login node of the cluster, or choose site=local"
+        )
+
+
+def ask(
+    *command: str,
+    patience_seconds: float = _PATIENCE_SECONDS,
+    environment: Mapping[str, str] | None = None,
+    base: Mapping[str, str] | None = None,
+) -> str:
+    """Return what an engine's command prints; `environment` are further variables, `base` stands in place of ours.
+
+    Raises AccelsweepError where it fails, is missing, or does not answer.
+    """
+    variables = {**(os.environ if base is None else base), **(environment or {})}
+    try:
+        answer = subprocess.run(
+            command, capture_output=True, text=True, check=False, timeout=patience_seconds, env=variables
+        )
+    except FileNotFoundError:
+        raise AccelsweepError(f"there is no {command[0]} here: run this on a login node of the cluster") from None
+    except subprocess.TimeoutExpired:
+        raise AccelsweepError(f"{command[0]} did not answer within {patience_seconds:.0f} s") from None
+    if answer.returncode != 0:
+        raise AccelsweepError(f"{command[0]} failed: {answer.stderr.strip() or answer.stdout.strip()}")
+    return answer.stdout

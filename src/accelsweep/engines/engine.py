@@ -1,0 +1,114 @@
+"""The interface of an engine: how its jobs are asked for, listed, set going again, cancelled, and how they ended."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NamedTuple, Protocol
+
+from accelsweep.core.plans import Resources
+
+Value = str | int | None
+
+
+@dataclass(frozen=True)
+class Job:
+    """One of the sweep's jobs as its engine sees it; `reason` is why it waits, `nodes` are empty until it runs."""
+
+    number: str
+    block: str
+    state: str
+    reason: str
+    nodes: str
+    elapsed: str
+
+    def __str__(self) -> str:
+        """`job 12 RUNNING on gpu1 for 1:03, block b...`."""
+        where = f" on {self.nodes} for {self.elapsed}" if self.nodes else f" ({self.reason})"
+        return f"job {self.number} {self.state}{where}, block {self.block}"
+
+
+class Remedy(NamedTuple):
+    """The command that a job needs, with words for the user."""
+
+    command: tuple[str, ...]
+    said: str
+
+
+class JobEnd(NamedTuple):
+    """A job that failed, by a paragraph of Snakemake's log: the engine's `refusal`, or its number, state and log.
+
+    A log that was named but is not there means that the job never reached a node.
+    """
+
+    refusal: str | None = None
+    number: str = ""
+    state: str = ""
+    log: Path | None = None
+
+
+class Engine(Protocol):
+    """An engine, for one site. Its commands raise AccelsweepError where it does not answer."""
+
+    @property
+    def name(self) -> str:
+        """Its name, for users."""
+
+    @property
+    def executor(self) -> str:
+        """The plugin of Snakemake that submits to it."""
+
+    @property
+    def profile(self) -> str:
+        """The profile of Snakemake that is shipped for it."""
+
+    @property
+    def programs(self) -> tuple[str, ...]:
+        """The commands that a sweep needs."""
+
+    @property
+    def starts_ranks(self) -> bool:
+        """Whether it starts a run's ranks on several nodes."""
+
+    def resources(self, needs: Resources) -> dict[str, Value]:
+        """Return the resources of Snakemake's rule for a block with these `needs`: names depend on `nodes` alone."""
+
+    def in_words(self, needs: Resources) -> str:
+        """Return one job's size for a reader."""
+
+    def command(self, needs: Resources) -> str:
+        """Return the command that submits such a job, with its options quoted for a shell."""
+
+    def before_block(self, needs: Resources) -> str:
+        """Return the shell commands that prepare a node for a block, each followed by ` && `."""
+
+    def options(self, sweep: str) -> list[str]:
+        """Return options of Snakemake for this sweep, which a command of ours adds."""
+
+    def jobs(self, home: Path, blocks: Collection[str]) -> list[Job]:
+        """Return the jobs of these blocks that wait or run, submitted from the folder `home`."""
+
+    def own_jobs(self, log: str, home: Path, blocks: Collection[str]) -> list[Job] | None:
+        """Return the jobs of the Snakemake that writes `log`, ended ones too where they are known.
+
+        None where it has submitted none, or not begun to.
+        """
+
+    def waits(self, job: Job) -> bool:
+        """Return whether a job waits in the queue."""
+
+    def remedy(self, job: Job, tried: int) -> Remedy | None:
+        """Return what a job needs to run again, which Snakemake would not do, after `tried` remedies."""
+
+    def cancel(self, numbers: Sequence[str]) -> tuple[str, ...]:
+        """Return the command that ends these jobs."""
+
+    def hopeless(self, reason: str) -> bool:
+        """Return whether no waiting ends this reason."""
+
+    def ended(self, paragraph: str, home: Path) -> JobEnd | None:
+        """Return how a job ended, by a paragraph of Snakemake's log on a failed job, submitted from `home`."""
+
+    def own_words(self, lines: Sequence[str]) -> list[str]:
+        """Return what the engine itself says in these lines of a job's log."""

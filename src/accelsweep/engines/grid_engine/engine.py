@@ -1,0 +1,83 @@
+"""Grid Engine behind the interface of all engines."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from accelsweep.core.plans import Resources
+from accelsweep.core.settings import Site
+from accelsweep.core.sites.grid_engine import GridEngine
+from accelsweep.engines.engine import Job, JobEnd, Remedy, Value
+from accelsweep.engines.grid_engine import ends, options, queue
+
+
+@dataclass(frozen=True)
+class GridEngineEngine:
+    """Grid Engine at a `site`."""
+
+    site: Site
+    name: str = "Grid Engine"
+    executor: str = "cluster-generic"
+    profile: str = "grid_engine"
+    programs: tuple[str, ...] = ("qsub", "qstat", "qdel", "qmod")
+    starts_ranks: bool = False
+
+    def _of(self, needs: Resources) -> tuple[GridEngine, Site]:
+        site = self.site.of_kind(needs.node_kind)
+        return site.grid_engine or GridEngine(), site
+
+    def resources(self, needs: Resources) -> dict[str, Value]:
+        """Return the options of qsub, which the profile hands on."""
+        return {"grid_engine": options.qsub_options(needs, *self._of(needs))}
+
+    def in_words(self, needs: Resources) -> str:
+        """Return one job's size for a reader."""
+        return options.in_words(needs, *self._of(needs))
+
+    def command(self, needs: Resources) -> str:
+        """Return qsub with its options."""
+        return f"qsub {options.qsub_options(needs, *self._of(needs))}"
+
+    def before_block(self, needs: Resources) -> str:
+        """Return the shell commands that prepare a node."""
+        return options.before_block(self._of(needs)[0])
+
+    def options(self, sweep: str) -> list[str]:
+        """Return nothing: the profile says it all."""
+        del sweep
+        return []
+
+    def jobs(self, home: Path, blocks: Collection[str]) -> list[Job]:
+        """Return the jobs of these blocks that wait or run."""
+        return queue.listed(home, blocks)
+
+    def own_jobs(self, log: str, home: Path, blocks: Collection[str]) -> list[Job] | None:
+        """Return the jobs of these blocks: an earlier head's have ended before Snakemake begins."""
+        return queue.listed(home, blocks) if "with external jobid" in log else None
+
+    def waits(self, job: Job) -> bool:
+        """Return whether a job waits in the queue."""
+        return queue.waits(job)
+
+    def remedy(self, job: Job, tried: int) -> Remedy | None:
+        """Return what a job needs to run again."""
+        return queue.remedy(job, tried)
+
+    def cancel(self, numbers: Sequence[str]) -> tuple[str, ...]:
+        """Return the command that ends these jobs."""
+        return ("qdel", *numbers)
+
+    def hopeless(self, reason: str) -> bool:
+        """Return False: qsub refuses what could never run."""
+        del reason
+        return False
+
+    def ended(self, paragraph: str, home: Path) -> JobEnd | None:
+        """Return how a job ended, by a paragraph of Snakemake's log."""
+        return ends.ended(paragraph, home)
+
+    def own_words(self, lines: Sequence[str]) -> list[str]:
+        """Return what Grid Engine says of a job's end in its log."""
+        return ends.own_words(lines)

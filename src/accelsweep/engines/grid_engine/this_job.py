@@ -1,0 +1,37 @@
+"""The Grid Engine job that this process is in, by its environment."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+
+VARIABLES = ("JOB_ID", "NSLOTS")
+"""What a record keeps of the environment of a job."""
+
+
+@dataclass(frozen=True)
+class GridEngineJob:
+    """A Grid Engine job, seen from inside."""
+
+    number: str
+    restarts: int
+    stdout: str | None
+    engine: str = "Grid Engine"
+
+    @classmethod
+    def found(cls) -> GridEngineJob | None:
+        """Return the job that this process is in, or None."""
+        number = os.environ.get("JOB_ID")
+        if number is None or "SGE_TASK_ID" not in os.environ:
+            return None
+        restarts = os.environ.get("RESTARTED", "0")
+        return cls(number, int(restarts) if restarts.isdigit() else 0, os.environ.get("SGE_STDOUT_PATH"))
+
+    def log(self) -> str | None:
+        """Return the path of the job's log."""
+        return self.stdout
+
+    def across_nodes(self, nodes: int, cpus: int) -> tuple[str, ...] | None:
+        """Return None: nothing here starts ranks on other nodes of such a job."""
+        del nodes, cpus
+        return None

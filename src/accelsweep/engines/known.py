@@ -1,0 +1,15 @@
+"""The engine that a site's `scheduler` names."""
+
+from __future__ import annotations
+
+from accelsweep.core.settings import Site
+from accelsweep.engines.engine import Engine
+from accelsweep.engines.grid_engine.engine import GridEngineEngine
+from accelsweep.engines.slurm.engine import SlurmEngine
+
+
+def engine_of(site: Site) -> Engine | None:
+    """Return the engine that takes this site's blocks; None where they are measured on this machine."""
+    if site.scheduler == "grid_engine":
+        return GridEngineEngine(site)
+    return SlurmEngine(site) if site.scheduler == "slurm" else None

@@ -1,0 +1,82 @@
+"""Slurm behind the interface of all engines."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from accelsweep.core.plans import Resources
+from accelsweep.core.settings import Site, Slurm
+from accelsweep.engines.engine import Job, JobEnd, Remedy, Value
+from accelsweep.engines.slurm import ends, options, queue
+
+
+@dataclass(frozen=True)
+class SlurmEngine:
+    """Slurm at a `site`."""
+
+    site: Site
+    name: str = "Slurm"
+    executor: str = "slurm"
+    profile: str = "slurm"
+    programs: tuple[str, ...] = ("sbatch", "squeue", "scancel", "scontrol")
+    starts_ranks: bool = True
+
+    def _of(self, needs: Resources) -> Slurm:
+        return self.site.of_kind(needs.node_kind).slurm
+
+    def resources(self, needs: Resources) -> dict[str, Value]:
+        """Return the executor plugin's resources; those of several nodes are more."""
+        wide = options.across_nodes(needs) if needs.nodes > 1 else {}
+        return {**options.job_resources(needs, self._of(needs)), **wide}
+
+    def in_words(self, needs: Resources) -> str:
+        """Return one job's size for a reader."""
+        return options.in_words(needs, self._of(needs))
+
+    def command(self, needs: Resources) -> str:
+        """Return sbatch with its options."""
+        return f"sbatch {options.sbatch_options(needs, self._of(needs))}"
+
+    def before_block(self, needs: Resources) -> str:
+        """Return the shell commands that prepare a node."""
+        return options.before_block(self._of(needs))
+
+    def options(self, sweep: str) -> list[str]:
+        """Return the option that names the jobs."""
+        return ["--slurm-jobname-prefix", queue.job_name_prefix(sweep)]
+
+    def jobs(self, home: Path, blocks: Collection[str]) -> list[Job]:
+        """Return the jobs of these blocks that wait or run."""
+        return queue.listed(home, blocks)
+
+    def own_jobs(self, log: str, home: Path, blocks: Collection[str]) -> list[Job] | None:
+        """Return all jobs that have the name of the run in `log`."""
+        del home, blocks
+        return queue.of_snakemake(log)
+
+    def waits(self, job: Job) -> bool:
+        """Return whether a job is pending."""
+        return job.state == "PENDING"
+
+    def remedy(self, job: Job, tried: int) -> Remedy | None:
+        """Return what a job needs to run again."""
+        return queue.remedy(job, tried)
+
+    def cancel(self, numbers: Sequence[str]) -> tuple[str, ...]:
+        """Return the command that ends these jobs."""
+        return ("scancel", *numbers)
+
+    def hopeless(self, reason: str) -> bool:
+        """Return whether no waiting ends this reason."""
+        return queue.hopeless(reason)
+
+    def ended(self, paragraph: str, home: Path) -> JobEnd | None:
+        """Return how a job ended, by a paragraph of Snakemake's log."""
+        del home
+        return ends.ended(paragraph)
+
+    def own_words(self, lines: Sequence[str]) -> list[str]:
+        """Return what Slurm itself says in a job's log."""
+        return ends.own_words(lines)

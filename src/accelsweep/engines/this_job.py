@@ -1,0 +1,87 @@
+"""The job that this process is in, whichever engine's it is, and what engines say in logs of jobs."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+from typing import NamedTuple, Protocol
+
+from accelsweep.engines.grid_engine import ends as grid_engine_ends
+from accelsweep.engines.grid_engine.this_job import VARIABLES as GRID_ENGINE_VARIABLES
+from accelsweep.engines.grid_engine.this_job import GridEngineJob
+from accelsweep.engines.slurm import ends as slurm_ends
+from accelsweep.engines.slurm.this_job import VARIABLES as SLURM_VARIABLES
+from accelsweep.engines.slurm.this_job import SlurmJob, node_name, node_number
+
+__all__ = [
+    "VARIABLES",
+    "MemoryLine",
+    "ThisJob",
+    "memory_lines",
+    "node_name",
+    "node_number",
+    "outside_of_jobs",
+    "this_job",
+]
+
+VARIABLES = (*SLURM_VARIABLES, *GRID_ENGINE_VARIABLES)
+"""What a record keeps of the environment of a job."""
+
+
+class ThisJob(Protocol):
+    """A job seen from inside: its engine, its number, and how often it was queued again under that number."""
+
+    @property
+    def engine(self) -> str:
+        """The engine's name, for users."""
+
+    @property
+    def number(self) -> str:
+        """The job's number."""
+
+    @property
+    def restarts(self) -> int:
+        """How often it was queued again."""
+
+    def log(self) -> str | None:
+        """Return the path of the log in which the engine reports the job's end, or None where it is not known."""
+
+    def across_nodes(self, nodes: int, cpus: int) -> tuple[str, ...] | None:
+        """Return the command that starts one process on each of its nodes; None where the engine has none."""
+
+
+def this_job() -> ThisJob | None:
+    """Return the job that this process is in; None outside a job."""
+    return SlurmJob.found() or GridEngineJob.found()
+
+
+def outside_of_jobs() -> dict[str, str]:
+    """Return our environment without what Slurm says of a job that we are in, if we are: as on a login node.
+
+    What is submitted with it is neither sized nor counted like that job.
+    """
+    if SlurmJob.found() is None:
+        return dict(os.environ)
+    return {name: value for name, value in os.environ.items() if name == "SLURM_CONF" or not name.startswith("SLURM_")}
+
+
+class MemoryLine(NamedTuple):
+    """An engine's line about lack of memory. It is about the whole job, or about some process that was in it."""
+
+    engine: str
+    text: str
+    whole_job: bool
+    key: str
+
+
+def memory_lines(lines: Iterable[str]) -> list[MemoryLine]:
+    """Return the engines' own lines among these that tell of a lack of memory."""
+    return [found for line in lines if (found := _memory_line(line.strip())) is not None]
+
+
+def _memory_line(line: str) -> MemoryLine | None:
+    if slurm_ends.tells_of_memory(line):
+        return MemoryLine("Slurm", line, slurm_ends.of_the_whole_job(line), "site.slurm.mem_mb")
+    if grid_engine_ends.tells_of_memory(line):
+        return MemoryLine("Grid Engine", line, whole_job=True, key="site.grid_engine.mem_mb")
+    return None

@@ -1,0 +1,1 @@
+"""What the cluster tells of a sweep, apart from what was measured."""

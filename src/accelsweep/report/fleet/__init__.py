@@ -1,0 +1,1 @@
+"""The nodes of a fleet in the report and on the terminal."""

@@ -1,0 +1,93 @@
+"""A slow node is found, healthy ones seldom are, and the printed interval says what the correction says."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+
+from accelsweep.analyse.statistics.against_others import Deviation, against_others, holm
+from accelsweep.analyse.statistics.intervals import Family, welch_interval
+
+FLEETS = 400
+BOUND = -math.log1p(0.015)
+
+
+def fleet(random: np.random.Generator, levels: np.ndarray, noise: float | np.ndarray, rounds: int) -> list[list[float]]:
+    scattered = random.normal(size=(len(levels), rounds)) * np.reshape(noise, (-1, 1))
+    return [list(row) for row in levels[:, np.newaxis] + scattered]
+
+
+def slower(groups: list[list[float]]) -> np.ndarray:
+    """Which nodes Holm's correction calls slower than the tolerance, at 95 %."""
+    return np.array(holm([one.chance_below(BOUND, 0.95) for one in against_others(groups)])) <= 0.05
+
+
+def test_holms_correction_is_that_of_his_paper() -> None:
+    assert holm([0.01, 0.04, 0.03, 0.005]) == pytest.approx([0.03, 0.06, 0.06, 0.02])
+    assert holm([0.9, 0.6]) == [1.0, 1.0]
+    assert holm([]) == []
+
+
+def test_a_deviation_is_from_the_mean_of_the_others() -> None:
+    found = against_others([[1.0, 1.2], [2.0, 2.2], [6.0, 6.2]])
+    assert [one.center for one in found] == pytest.approx([-3.0, -1.5, 4.5])
+    plain = welch_interval([1.0, 1.2], [4.0, 4.2], Family())
+    assert plain.half_width is not None
+    assert found[0].error < plain.half_width
+
+
+def test_one_node_of_two_per_cent_less_is_found_among_eight_and_no_other_is() -> None:
+    random, found = np.random.default_rng(3), np.zeros(8)
+    levels = np.array([-0.02, *[0.0] * 7])
+    for _ in range(FLEETS):
+        found += slower(fleet(random, levels, 0.001, 3))
+    assert found[0] >= 0.95 * FLEETS
+    assert found[1:].sum() <= 0.01 * FLEETS
+
+
+@pytest.mark.parametrize("noise", [0.002, 0.01, np.array([0.03, *[0.003] * 7])])
+def test_nodes_within_the_tolerance_are_seldom_called_slower(noise: float | np.ndarray) -> None:
+    """Machines differ by 0.63 %; one stands just at the tolerance, and one may be ten times as noisy as the others."""
+    random, wrong = np.random.default_rng(4), 0
+    for _ in range(FLEETS):
+        levels = random.normal(0.0, 0.0063, 8)
+        levels[0] = levels[1:].mean() + BOUND
+        others = (levels.sum() - levels) / 7
+        wrong += bool((slower(fleet(random, levels, noise, 3)) & (levels - others >= BOUND - 1e-12)).any())
+    assert wrong <= 0.05 * FLEETS
+
+
+@pytest.mark.parametrize("noise", [0.003, np.array([0.006, *[0.003] * 7])])
+def test_the_intervals_of_all_nodes_hold_together(noise: float | np.ndarray) -> None:
+    random, held = np.random.default_rng(6), 0
+    for _ in range(FLEETS):
+        levels = random.normal(0.0, 0.0063, 8)
+        truth = levels - (levels.sum() - levels) / 7
+        intervals = [one.interval(Family(8)) for one in against_others(fleet(random, levels, noise, 3))]
+        held += all(one.low <= true <= one.high for one, true in zip(intervals, truth, strict=True))
+    assert held >= (0.95 - 0.027) * FLEETS
+
+
+@pytest.mark.parametrize("center", [-0.02, -0.0243, -0.0244, -0.0245, -0.0246, -0.03])
+def test_for_the_first_node_of_a_list_the_interval_is_the_decision(center: float) -> None:
+    one = Deviation(center, 0.002, 6.0, 0.0005, 3)
+    beyond = one.interval(Family(4)).high < BOUND
+    assert beyond == (4 * one.chance_below(BOUND, 0.95) < 0.05)
+
+
+def test_what_lies_above_is_what_lies_below_in_a_mirror() -> None:
+    one = Deviation(3.0, 1.0, 6.0, 0.5, 3)
+    assert one.mirrored.chance_below(-1.0, 0.95) == Deviation(-3.0, 1.0, 6.0, 0.5, 3).chance_below(-1.0, 0.95)
+
+
+@pytest.mark.parametrize(
+    ("values", "why"), [([1.0], "one round shows no spread"), ([1.0, 1.0, 1.0], "all 3 values are identical")]
+)
+def test_a_node_without_a_spread_has_a_reason_in_place_of_an_interval(values: list[float], why: str) -> None:
+    found = against_others([values, [2.0, 2.1], [2.0, 2.2]])
+    assert found[0].interval(Family(3)).low is None
+    assert (found[0].reason or "").startswith(why)
+    assert found[0].chance_below(BOUND, 0.95) == 1.0
+    assert found[1].interval(Family(3)).half_width is not None

@@ -1,0 +1,204 @@
+"""Nodes of a simulated fleet: the slow one is named, the hot and the throttled one too, and what is unknown is said."""
+
+from __future__ import annotations
+
+import random
+import re
+from collections.abc import Mapping
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+from accelsweep.analyse.analyse import analyse
+from accelsweep.core.findings.choices import Certainty
+from accelsweep.core.findings.findings import Findings
+from accelsweep.core.findings.fleet import FleetNode, NodeVerdict
+from accelsweep.core.plans import Manifest, Resources
+from accelsweep.core.settings import Fleet
+from accelsweep.report.tables import build_tables
+
+SIZES = (32, 128)
+HOT = {"code": "throttled", "message": "Board ran slower than it could: HwThermal", "remedy": "cool it"}
+BUSY = {"code": "busy_cpu", "message": "others kept 1 of 2 cores busy", "remedy": "stop them"}
+
+
+@pytest.fixture
+def measured(simulated: ModuleType):
+    """A function: findings of a fleet from each node's speed, with fields of the runs of some nodes."""
+
+    def made(
+        speeds: Mapping[str, float],
+        each: int = 3,
+        noise: float = 0.0005,
+        fields: Mapping[str, Mapping[str, Any]] | None = None,
+        without: tuple[tuple[int, int], ...] = (),
+        **fleet: Any,
+    ) -> Findings:
+        generator = random.Random(3)
+        nodes = tuple(speeds)
+        manifest = planned(simulated, nodes, each, **fleet)
+        rows = []
+        for number, block in enumerate(manifest.blocks):
+            node = str(block.resources.node)
+            for size in SIZES:
+                rate = None if (number, size) in without else 10.0 * size * speeds[node] * generator.gauss(1.0, noise)
+                rows.append(simulated.make_run({"batch_size": size}, number, rate, **(fields or {}).get(node, {})))
+        return analyse(rows, manifest)
+
+    return made
+
+
+def planned(simulated: ModuleType, nodes: tuple[str, ...], each: int, **fleet: Any) -> Manifest:
+    manifest = simulated.make_manifest([{"batch_size": size} for size in SIZES], len(nodes) * each)
+    blocks = tuple(
+        block.model_copy(update={"resources": Resources(node=nodes[number % len(nodes)])})
+        for number, block in enumerate(manifest.blocks)
+    )
+    return manifest.model_copy(update={"blocks": blocks, "fleet": Fleet(nodes=nodes, each=each, **fleet)})
+
+
+def node(found: Findings, name: str) -> FleetNode:
+    assert found.fleet is not None
+    return next(one for one in found.fleet.nodes if one.node == name)
+
+
+EIGHT = {f"n{number}": 1.0 for number in range(8)}
+
+
+def test_one_node_of_two_per_cent_less_is_named_with_its_interval(measured) -> None:
+    found = measured({**EIGHT, "n5": 0.98})
+    assert found.fleet.sick == ("n5",)
+    assert found.fleet.nodes[0].node == "n5"
+    slow = node(found, "n5")
+    assert (slow.verdict, slow.faults) == (NodeVerdict.slower, ("slower",))
+    assert slow.ratio.value == pytest.approx(0.98, abs=0.001)
+    assert slow.ratio.low <= 0.98 <= slow.ratio.high
+    assert slow.chance < 0.05
+    assert {one.verdict for one in found.fleet.nodes[1:]} == {NodeVerdict.sound}
+    told = found.recommendation
+    assert re.match(r"n5 is (1\.9|2\.0)\d* % slower than the other nodes \[-2\.", told.headline)
+    assert len(told.headline.split()) <= 12
+    assert (told.certainty, told.settle) == (Certainty.sure, None)
+    assert "Between nodes the rate has a standard deviation of 0.7" in told.detail
+
+
+def test_a_fleet_as_published_ones_are_has_its_spread_back_and_no_sick_node(measured) -> None:
+    """39 machines with a standard deviation of 0.63 %, none of them more than 1.5 % below the others."""
+    generator = random.Random(1)
+    speeds = {f"n{number:02d}": max(0.987, generator.gauss(1.0, 0.0063)) for number in range(39)}
+    found = measured(speeds, each=2, noise=0.0003)
+    assert found.fleet.sick == ()
+    together, *each = found.fleet.spread
+    assert together.label == "all settings"
+    assert together.between.low <= 0.0063 <= together.between.high
+    assert 0.004 < together.between.value < 0.009
+    assert len(each) == len(SIZES)
+    assert all(one.within.low <= 0.0003 <= one.within.high for one in each)
+    assert together.within.value < each[0].within.value, "the mean of two settings has less noise than one"
+
+
+def test_where_noise_leaves_it_open_the_command_with_more_rounds_is_given(measured) -> None:
+    found = measured(EIGHT, noise=0.02, tolerance=0.01, asked="n[0-7]")
+    assert found.fleet.sick == ()
+    assert found.recommendation.certainty is Certainty.not_yet
+    assert found.recommendation.headline.startswith("No sick node is shown, but ")
+    assert found.recommendation.settle == (
+        "accelsweep fleet experiment=simulated --name simulated --nodes 'n[0-7]' --each 6 --tolerance 0.01"
+    )
+
+
+def closed(celsius: float) -> dict[str, Any]:
+    return {"environment": {"before": {}, "closed": {"devices": [{"celsius": celsius}, {"celsius": celsius - 9}]}}}
+
+
+def test_a_hot_node_is_on_the_list_and_is_not_sick_for_that(measured) -> None:
+    degrees = {name: closed(60.0 + 0.1 * number) for number, name in enumerate(EIGHT)} | {"n3": closed(71.0)}
+    found = measured(EIGHT, fields=degrees)
+    hot = node(found, "n3")
+    assert (hot.celsius, hot.hotter, hot.sick) == (71.0, False, False), "equal to the last digit: no interval"
+    assert hot.warmer.reason == "all 3 values are identical, so their spread is unknown"
+
+
+def test_degrees_that_vary_as_real_ones_do_tell_a_hot_node(simulated: ModuleType) -> None:
+    generator, manifest = random.Random(4), planned(simulated, tuple(EIGHT), 3)
+    rows = [
+        simulated.make_run(
+            {"batch_size": size},
+            number,
+            generator.gauss(100.0, 0.1),
+            **closed(generator.gauss(72.0 if block.resources.node == "n3" else 60.0, 0.7)),
+        )
+        for number, block in enumerate(manifest.blocks)
+        for size in SIZES
+    ]
+    found = analyse(rows, manifest)
+    assert [one.node for one in found.fleet.nodes if one.hotter] == ["n3"]
+    assert node(found, "n3").warmer.low > 5.0
+    assert "More than 5 degrees hotter than the others: n3." in found.recommendation.detail
+
+
+def test_a_node_that_is_held_back_in_most_blocks_is_sick_whatever_its_rate(measured) -> None:
+    found = measured(EIGHT, fields={"n2": {"doubts": [HOT]}})
+    sick = node(found, "n2")
+    assert (sick.sick, sick.faults, sick.throttled) == (True, ("throttled",), 3)
+    assert found.recommendation.headline == "1 of 8 nodes sick: n2"
+    assert "n2 was held back in 3 of 3 blocks." in found.recommendation.detail
+
+
+def test_a_node_that_others_used_is_not_judged(measured) -> None:
+    found = measured({**EIGHT, "n2": 0.9}, fields={"n2": {"doubts": [BUSY]}})
+    assert node(found, "n2").verdict is NodeVerdict.disturbed
+    assert found.fleet.sick == ()
+    assert found.recommendation.certainty is Certainty.disturbed
+    assert found.recommendation.settle.startswith("accelsweep retry simulated --outcome disturbed && accelsweep fleet ")
+
+
+def test_a_setting_that_failed_in_one_block_neither_speeds_its_node_up_nor_slows_it_down(measured) -> None:
+    found = measured(EIGHT, without=((0, 32), (9, 128)))
+    assert {one.verdict for one in found.fleet.nodes} == {NodeVerdict.sound}
+    assert abs(node(found, "n0").ratio.value - 1.0) < 0.002
+
+
+def test_a_node_without_a_run_is_said_to_have_none(measured) -> None:
+    found = measured(EIGHT, without=tuple((number, size) for number in (1, 9, 17) for size in SIZES))
+    missing = node(found, "n1")
+    assert (missing.verdict, missing.blocks, missing.planned) == (NodeVerdict.not_measured, 0, 3)
+    assert missing.reason == "no run of it has a rate"
+
+
+def test_a_run_on_another_node_than_was_planned_tells_nothing_of_that_node(measured) -> None:
+    elsewhere = {"environment": {"before": {"variables": {"SLURMD_NODENAME": "n7"}}}}
+    assert node(measured(EIGHT, fields={"n1": elsewhere}), "n1").verdict is NodeVerdict.not_measured
+    itself = {"environment": {"before": {"variables": {"SLURMD_NODENAME": "n1"}}}}
+    assert node(measured(EIGHT, fields={"n1": itself}), "n1").verdict is NodeVerdict.sound
+
+
+def test_several_hosts_are_no_doubt_of_a_fleet_and_drivers_and_days_are_told(measured) -> None:
+    fields = {
+        name: {"environment": {"before": {"host": name}}, "hardware": {"host": "Xeon", "driver": f"59{number % 2}"}}
+        for number, name in enumerate(EIGHT)
+    }
+    found = measured(EIGHT, fields=fields)
+    assert "mixed_hosts" not in {doubt.code for doubt in found.doubts}
+    assert (node(found, "n0").drivers, node(found, "n1").drivers) == (("590",), ("591",))
+    assert node(found, "n0").dates == ("2026-01-05",)
+    assert {one.verdict for one in found.fleet.nodes} == {NodeVerdict.sound}, "another driver is no other node"
+
+
+def test_the_report_has_a_table_of_nodes_first_and_findings_are_read_back(measured, tmp_path) -> None:
+    found = measured({**EIGHT, "n5": 0.98})
+    names = [table.name for table in build_tables(found)]
+    assert names[:2] == ["nodes", "node_spread"]
+    first = build_tables(found)[0].rows[0]
+    assert first[0].text == "n5"
+    assert re.match(r"-(1\.9|2\.0)\d* % \[-", first[1].text)
+    found.write(tmp_path / "findings.json")
+    assert Findings.read(tmp_path / "findings.json") == found
+
+
+def test_a_sweep_that_compares_no_nodes_has_no_word_of_them(simulated: ModuleType) -> None:
+    rows = [simulated.make_run({"batch_size": size}, block, 100.0) for size in SIZES for block in range(3)]
+    found = analyse(rows, simulated.make_manifest([{"batch_size": size} for size in SIZES], 3))
+    assert found.fleet is None
+    assert "fleet" not in found.body()

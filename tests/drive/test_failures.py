@@ -1,0 +1,147 @@
+"""Why jobs were refused or ended, from logs as Snakemake and Slurm wrote them; tests/slurm has the real thing."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from accelsweep.core.plans import Manifest
+from accelsweep.core.settings import Site
+from accelsweep.drive.jobs.failures import failures, note_failed_jobs
+from accelsweep.engines.slurm.engine import SlurmEngine
+from accelsweep.state.folders import SweepFolder
+from accelsweep.state.halts import Halt, reasons_not_run, why_not_run
+
+SLURM = SlurmEngine(Site(name="box", scheduler="slurm"))
+
+ERROR = """\
+[Sun Nov 22 14:14:05 2026]
+Error in rule block:
+    message: {message}
+    jobid: 1
+    input: sweeps/example/blocks/{block}.json
+    output: sweeps/example/blocks/{block}.done.json
+    log: sweeps/example/logs/{block}.log{job_log} (check log file(s) for error details)
+    shell:
+        (touch ...)
+        (command exited with non-zero exit code)
+{end}
+"""
+REFUSED = """\
+SLURM sbatch failed. The error message was 'sbatch: error: invalid partition specified: nonesuch
+sbatch: error: Batch job submission failed: Invalid partition name specified'.
+    sbatch call:
+        sbatch --parsable --wrap="it's Error in rule block:"
+For further error details see the cluster/cloud log and the log files of the involved rule(s)."""
+NOT_SENT = (
+    "Job submission failed with exception: The given account nobody appears to be invalid. Available accounts:\na, b"
+    "For further error details see the cluster/cloud log and the log files of the involved rule(s)."
+)
+ENDED = (
+    "SLURM-job '113' failed, SLURM status is: '{state}'. Detailed failure reason unavailable (status command is not "
+    "'sacct').For further error details see the cluster/cloud log and the log files of the involved rule(s)."
+)
+
+
+@pytest.fixture
+def block(example_sweep: SweepFolder) -> str:
+    """A block of the sweep that has not ended."""
+    name = Manifest.read(example_sweep.manifest).blocks[0].name
+    example_sweep.done(name).unlink(missing_ok=True)
+    for run in Manifest.read(example_sweep.manifest).blocks[0].runs:
+        example_sweep.record(run).unlink(missing_ok=True)
+    return name
+
+
+def logged(folder: SweepFolder, block: str, message: str, job_log: Path | None = None) -> Path:
+    """Write Snakemake's log of a job that failed twice, as its retry does too."""
+    named = f", {job_log}" if job_log else ""
+    ends = ("Trying to restart job 1.", "Exiting because a job execution failed. Look above for error messages")
+    text = "".join(ERROR.format(message=message, block=block, job_log=named, end=end) for end in ends)
+    folder.snakemake_log.parent.mkdir(exist_ok=True)
+    folder.snakemake_log.write_text(text)
+    return folder.snakemake_log
+
+
+@pytest.mark.parametrize(
+    ("message", "words"),
+    [
+        (
+            REFUSED,
+            "invalid partition specified: nonesuch; Batch job submission failed: Invalid partition name specified",
+        ),
+        (NOT_SENT, "The given account nobody appears to be invalid. Available accounts: a, b"),
+    ],
+)
+def test_a_refused_job_is_told_in_slurms_words(
+    example_sweep: SweepFolder, block: str, message: str, words: str
+) -> None:
+    note_failed_jobs(example_sweep, SLURM, logged(example_sweep, block, message))
+    assert why_not_run(example_sweep, block) == (f"Slurm refused its job ({words}); change what the site file asks for")
+
+
+def test_a_job_that_fails_before_its_supervisor_begins_is_told_in_the_shells_words(
+    example_sweep: SweepFolder, block: str, tmp_path: Path
+) -> None:
+    job_log = tmp_path / "113.log"
+    job_log.write_text("srun: error: gpu1: task 0: Exited with exit code 1\n")
+    log = logged(example_sweep, block, ENDED.format(state="FAILED"), job_log)
+    example_sweep.log(block).write_text("an earlier line\nbash: line 1: module: command not found\n\n")
+    note_failed_jobs(example_sweep, SLURM, log)
+    assert why_not_run(example_sweep, block) == (
+        "its job 113 ended as FAILED (bash: line 1: module: command not found); "
+        f"{example_sweep.log(block).relative_to(example_sweep.home)} has more"
+    )
+
+
+def test_words_of_slurm_itself_count_more_than_those_of_a_supervisor(
+    example_sweep: SweepFolder, block: str, tmp_path: Path
+) -> None:
+    Halt(block=block, why="the supervisor of its block was stopped by SIGTERM").write(example_sweep.halt(block))
+    job_log = tmp_path / "113.log"
+    log = logged(example_sweep, block, ENDED.format(state="TIMEOUT"), job_log)
+    job_log.write_text("all is well\n")
+    note_failed_jobs(example_sweep, SLURM, log)
+    assert "SIGTERM" in why_not_run(example_sweep, block)
+    job_log.write_text("slurmstepd: error: *** JOB 113 ON gpu1 CANCELLED AT 14:15 DUE TO TIME LIMIT ***\n")
+    note_failed_jobs(example_sweep, SLURM, log)
+    assert "ended as TIMEOUT (*** JOB 113 ON gpu1 CANCELLED AT 14:15 DUE TO TIME LIMIT ***)" in why_not_run(
+        example_sweep, block
+    )
+
+
+def test_a_job_that_never_reached_a_node_is_not_told_in_words_of_an_earlier_one(
+    example_sweep: SweepFolder, block: str, tmp_path: Path
+) -> None:
+    log = logged(example_sweep, block, ENDED.format(state="CANCELLED"), tmp_path / "113.log")
+    example_sweep.log(block).write_text("bash: line 1: module: command not found\n")
+    [failure] = failures(example_sweep, SLURM, log)
+    assert "ended as CANCELLED (it left no word)" in failure.why
+    assert "snakemake.log has more" in failure.why
+
+
+def test_a_block_that_has_ended_gets_no_halt(example_sweep: SweepFolder, block: str) -> None:
+    example_sweep.done(block).write_text("{}")
+    note_failed_jobs(example_sweep, SLURM, logged(example_sweep, block, REFUSED))
+    assert example_sweep.halts() == []
+
+
+def test_the_same_refusal_of_many_jobs_is_one_reason(example_sweep: SweepFolder) -> None:
+    manifest = Manifest.read(example_sweep.manifest)
+    for planned in manifest.blocks:
+        example_sweep.done(planned.name).unlink(missing_ok=True)
+        for run in planned.runs:
+            example_sweep.record(run).unlink(missing_ok=True)
+        note_failed_jobs(example_sweep, SLURM, logged(example_sweep, planned.name, REFUSED))
+    assert len(manifest.blocks) > 1
+    assert list(reasons_not_run(example_sweep, manifest).values()) == [len(manifest.wanted_runs())]
+
+
+@pytest.mark.parametrize(
+    "log", [b"", b"\xff\xfe Error in rule block:\n", b"Error in rule report:\n    message: None\n"]
+)
+def test_a_log_without_failed_jobs_tells_of_none(example_sweep: SweepFolder, tmp_path: Path, log: bytes) -> None:
+    (tmp_path / "log").write_bytes(log)
+    assert failures(example_sweep, SLURM, tmp_path / "log") == []
+    assert failures(example_sweep, SLURM, tmp_path / "absent") == []

@@ -1,0 +1,89 @@
+"""What the head reads from squeue and from profiles, without a cluster; tests/slurm has the real thing."""
+
+import pytest
+
+from accelsweep.base.documents import set_aside
+from accelsweep.base.errors import InputError
+from accelsweep.commands.plan import print_plan
+from accelsweep.core.plans import Manifest
+from accelsweep.core.settings import Site
+from accelsweep.drive.jobs.settle import block_names
+from accelsweep.drive.snakemake.profiles import check_profile, find_profile
+from accelsweep.engines.engine import Job
+from accelsweep.engines.slurm.queue import job_name_prefix, read_jobs
+from accelsweep.state.folders import SweepFolder
+
+
+def jobs_in(listing: str, sweep: SweepFolder) -> list[Job]:
+    return read_jobs(listing, sweep.home, block_names(sweep))
+
+
+def test_the_jobs_of_a_sweep_are_told_by_folder_and_block(example_sweep: SweepFolder):
+    block = Manifest.read(example_sweep.manifest).blocks[0].name
+    home = example_sweep.home
+    listing = (
+        f"12|RUNNING|None|gpu1|1:03|{home}|rule_block_wildcards_{example_sweep.name}_{block}\n"
+        f"13|PENDING|Resources||0:00|/elsewhere|rule_block_wildcards_{example_sweep.name}_{block}\n"
+        f"14|PENDING|Resources||0:00|{home}|rule_block_wildcards_other_b000000000000\n"
+        f"15|PENDING|Resources||0:00|{home}|(null)\n"
+    )
+    (job,) = jobs_in(listing, example_sweep)
+    assert str(job) == f"job 12 RUNNING on gpu1 for 1:03, block {block}"
+
+
+def test_the_jobs_of_a_sweep_are_known_although_its_plan_and_a_block_are_damaged(example_sweep: SweepFolder):
+    block = Manifest.read(example_sweep.manifest).blocks[0].name
+    example_sweep.manifest.write_text("{")
+    set_aside(example_sweep.block(block))
+    listing = f"12|RUNNING|None|gpu1|1:03|{example_sweep.home}|rule_block_wildcards_x_{block}\n"
+    assert [job.block for job in jobs_in(listing, example_sweep)] == [block]
+
+
+def test_the_names_of_a_sweeps_jobs_begin_with_its_own():
+    assert job_name_prefix("a.sweep") == "accelsweep-a-sweep"
+    assert len(job_name_prefix("x" * 90)) == 50
+
+
+def test_a_waiting_job_says_why_it_waits(example_sweep: SweepFolder):
+    block = Manifest.read(example_sweep.manifest).blocks[0].name
+    (job,) = jobs_in(f"7|PENDING|Priority||0:00|{example_sweep.home}|rule_block_wildcards_x_{block}", example_sweep)
+    assert "PENDING (Priority)" in str(job)
+
+
+@pytest.mark.parametrize(("scheduler", "executor"), [("slurm", "local"), ("local", "slurm")])
+def test_a_profile_that_does_not_fit_the_site_is_refused(tmp_path, scheduler, executor):
+    (tmp_path / "profile.yaml").write_text(f"# comment\nexecutor: {executor}\n")
+    with pytest.raises(InputError, match="site"):
+        check_profile(tmp_path, Site(name="here", scheduler=scheduler))
+    check_profile(tmp_path, Site(name="here", scheduler=executor))
+
+
+@pytest.mark.parametrize("scheduler", ["local", "slurm", "grid_engine"])
+def test_the_profile_of_an_engine_fits_its_sites_and_no_others(scheduler):
+    for profile in ("local", "slurm", "grid_engine"):
+        site = Site(name="here", scheduler=scheduler)
+        if profile == scheduler:
+            check_profile(find_profile(profile), site)
+        else:
+            with pytest.raises(InputError, match=f"--profile {scheduler}"):
+                check_profile(find_profile(profile), site)
+
+
+def test_a_plan_for_grid_engine_tells_its_jobs(tmp_path, capsys):
+    print_plan(tmp_path, ["site=grid_engine_example", "accelerator=cuda", "devices=8"], name=None, add_repeats=0)
+    told = capsys.readouterr().out
+    assert "Grid Engine: 3 x 96 slots, 8 GPUs (h100), at most 13 minutes, queue gpu.q" in told
+    assert "qsub -pe smp 96 -l h_rt=780 -l gpu=8 -l gpu_type=h100 -q gpu.q\n" in told
+
+
+def test_a_plan_for_a_cluster_tells_its_jobs(tmp_path, capsys):
+    print_plan(tmp_path, ["site=slurm_example", "accelerator=cuda", "devices=8"], name=None, add_repeats=0)
+    told = capsys.readouterr().out
+    assert "Slurm: 3 x 1 node, 96 CPUs per node, 8 GPUs (h100)" in told
+    assert "sbatch --partition=gpu --account=my_project --time=13 --mem=128000 --nodes=1 --ntasks=1" in told
+    assert "--cpus-per-task=96 --gpus=h100:8 --exclusive\n" in told
+
+
+def test_a_plan_for_a_cluster_refuses_a_profile_for_one_machine(tmp_path):
+    with pytest.raises(InputError, match="--profile slurm"):
+        print_plan(tmp_path, ["site=slurm_example", "accelerator=cuda"], name=None, add_repeats=0, profile="local")

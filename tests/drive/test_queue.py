@@ -1,0 +1,146 @@
+"""The jobs in Slurm's queue that need the head: set going again, left out, or forgotten by Slurm."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+from hand_clock import FakeClock
+
+from accelsweep.core.plans import Manifest
+from accelsweep.core.settings import Site
+from accelsweep.drive.jobs.queue import Queue
+from accelsweep.engines.engine import Job
+from accelsweep.engines.slurm.engine import SlurmEngine
+from accelsweep.state.folders import SweepFolder
+from accelsweep.state.halts import why_not_run
+
+BLOCK = "b0123456789ab"
+SLURM = SlurmEngine(Site(name="box", scheduler="slurm"))
+
+
+@pytest.fixture
+def clock() -> FakeClock:
+    return FakeClock()
+
+
+@pytest.fixture
+def said() -> list[str]:
+    return []
+
+
+@pytest.fixture
+def queue(example_sweep: SweepFolder, said: list[str], clock: FakeClock) -> Queue:
+    return Queue(example_sweep, SLURM, said.append, 30.0, clock)
+
+
+def pending(number: str, reason: str, block: str = BLOCK) -> Job:
+    return Job(number, block, "PENDING", reason, nodes="", elapsed="0:00")
+
+
+def test_jobs_that_slurm_leaves_standing_are_set_going_again(queue: Queue) -> None:
+    rows = [Job("3", "", "PREEMPTED", "None", "", ""), Job("4", "", "NODE_FAIL", "NodeDown", "", "")]
+    rows += [pending("5", "launch failed requeued held"), pending("6", "Priority")]
+    commands = [command for command, _ in queue.remedies(SLURM, rows)]
+    assert commands == [("scontrol", "requeue", "3"), ("scontrol", "requeue", "4"), ("scontrol", "release", "5")]
+
+
+def test_a_job_that_no_node_can_start_is_given_up(queue: Queue) -> None:
+    held = [pending("5", "launch failure limit exceeded requeued held")]
+    commands = [command for _ in range(4) for command, _ in queue.remedies(SLURM, held)]
+    assert commands == [("scontrol", "release", "5")] * 3 + [("scancel", "5")]
+    assert list(queue.remedies(SLURM, [pending("5", "JobHeldUser")])) == [], "somebody's wish"
+
+
+def test_a_job_that_waits_longer_than_its_limit_is_left_out_and_so_is_the_copy_that_snakemake_submits(
+    queue: Queue, clock: FakeClock, example_sweep: SweepFolder
+) -> None:
+    block = Manifest.read(example_sweep.manifest).blocks[0].name
+    first, other = pending("7", "Resources", block), pending("8", "Priority", "bffffffffffff")
+    assert list(queue.left_out(SLURM, [first])) == []
+    clock.advance(29 * 60)
+    assert list(queue.left_out(SLURM, [first, other])) == []
+    clock.advance(2 * 60)
+    assert [command for command, _ in queue.left_out(SLURM, [first, other])] == [("scancel", "7")]
+    assert why_not_run(example_sweep, block) == (
+        "its job waited for more than limits.queue_minutes (30) in Slurm's queue, which says: Resources"
+    )
+    assert [command for command, _ in queue.left_out(SLURM, [pending("9", "Priority", block)])] == [("scancel", "9")]
+
+
+def test_without_a_limit_a_job_waits(queue: Queue, clock: FakeClock) -> None:
+    queue.minutes = None
+    assert list(queue.left_out(SLURM, [pending("7", "Resources")])) == []
+    clock.advance(1e6)
+    assert list(queue.left_out(SLURM, [pending("7", "Resources")])) == []
+
+
+@pytest.mark.parametrize("reason", ["PartitionTimeLimit", "AssocMaxNodePerJobLimit", "QOSNotAllowed", "InvalidAccount"])
+def test_a_reason_that_no_waiting_ends_is_told_once(queue: Queue, said: list[str], reason: str) -> None:
+    for _ in range(2):
+        queue.tell_of_waiting(SLURM, [pending("7", reason), pending("8", "Priority")])
+    assert len(said) == 2
+    assert said[1].startswith(f"no waiting ends {reason}: press Ctrl-C")
+
+
+@pytest.mark.parametrize("reason", ["Priority", "Resources", "QOSMaxJobsPerUserLimit", "AssocGrpGRES"])
+def test_of_what_waiting_ends_only_the_reason_is_told(queue: Queue, said: list[str], reason: str) -> None:
+    queue.tell_of_waiting(SLURM, [pending("7", reason)])
+    assert said == [f"jobs wait in Slurm's queue: 1 x {reason}"]
+
+
+SUBMITTED = "rule block:\nJob 1 has been submitted with SLURM jobid 5 (log: x).\n"
+
+
+def test_jobs_that_slurm_knows_nothing_of_for_a_minute_are_forgotten(queue: Queue, clock: FakeClock) -> None:
+    queue.look_for_forgotten(SUBMITTED, [])
+    clock.advance(59)
+    queue.look_for_forgotten(SUBMITTED, [])
+    assert not queue.forgotten
+    clock.advance(2)
+    assert queue.forgotten
+    queue.look_for_forgotten(SUBMITTED, [Job("5", BLOCK, "COMPLETED", "None", "", "")])
+    assert not queue.forgotten
+
+
+@pytest.mark.parametrize("log", ["rule block:\n", f"{SUBMITTED}localrule findings:\n"])
+def test_before_the_first_and_after_the_last_job_nothing_is_forgotten(queue: Queue, clock: FakeClock, log: str) -> None:
+    queue.look_for_forgotten(log, [])
+    clock.advance(1e6)
+    assert not queue.forgotten
+
+
+def test_another_snakemake_has_the_same_blocks_left_out_and_has_forgotten_none(queue: Queue, clock: FakeClock) -> None:
+    queue.look_for_forgotten(SUBMITTED, [])
+    list(queue.left_out(SLURM, [pending("7", "Resources")]))
+    clock.advance(31 * 60)
+    assert list(queue.left_out(SLURM, [pending("7", "Resources")]))
+    again = queue.anew()
+    assert not again.forgotten
+    assert list(again.left_out(SLURM, [pending("8", "Priority")]))
+
+
+@dataclass(frozen=True)
+class Marking(SlurmEngine):
+    """An engine with one job, whose cancelling leaves a file of its number."""
+
+    place: Path = Path()
+
+    def jobs(self, home: Path, blocks: Collection[str]) -> list[Job]:
+        assert blocks
+        return [pending("7", "Priority")]
+
+    def cancel(self, numbers: Sequence[str]) -> tuple[str, ...]:
+        return ("touch", *(str(self.place / number) for number in numbers))
+
+
+def test_jobs_that_an_interrupted_snakemake_left_are_cancelled(
+    example_sweep: SweepFolder, said: list[str], tmp_path: Path
+) -> None:
+    Queue(example_sweep, None, said.append).cancel_left()
+    Queue(example_sweep, Marking(SLURM.site, place=tmp_path), said.append).cancel_left()
+    assert (tmp_path / "7").exists()
+    Queue(example_sweep, Marking(SLURM.site, place=tmp_path / "gone"), said.append).cancel_left()
+    assert said == [], "what ends already cannot be cancelled"

@@ -1,0 +1,207 @@
+"""What Grid Engine is asked for, and what its answers tell; tests/slurm/test_any_engine.py has the real thing."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from accelsweep.base.documents import canonical_json
+from accelsweep.base.errors import InputError
+from accelsweep.core.plans import Resources
+from accelsweep.core.settings import Device, NodeKind, Site
+from accelsweep.core.sites.grid_engine import GridEngine
+from accelsweep.engines.grid_engine.ends import ended, last_word, own_words, read_account, succeeded
+from accelsweep.engines.grid_engine.options import block_in, in_words, job_name, qsub_options
+from accelsweep.engines.grid_engine.queue import read_jobs, remedy, waits
+from accelsweep.engines.known import engine_of
+from accelsweep.engines.this_job import memory_lines, this_job
+from accelsweep.plan.make import make_plan
+
+CPU = Device(accelerator="cpu", model="m", count=8)
+BOX = GridEngine(queue="gpu.q", cpu_queue="cpu.q", project="mine", mem_mb=16000)
+SITE = Site(name="box", scheduler="grid_engine", inventory=(CPU,), grid_engine=BOX)
+NEEDS = Resources(cpus=2, gpus=4, gpu_model="h100", mem_mb=16000, minutes=24)
+BLOCK = "b0123456789ab"
+
+
+def test_a_job_that_is_alone_takes_all_slots_of_a_node_and_memory_is_counted_by_the_slot() -> None:
+    assert qsub_options(NEEDS, BOX, SITE) == (
+        "-pe smp 8 -l h_rt=1440 -l h_vmem=2000M -l gpu=4 -l gpu_type=h100 -q gpu.q -P mine"
+    )
+    assert in_words(NEEDS, BOX, SITE) == "8 slots, 4 GPUs (h100), 16000 MB, at most 24 minutes, queue gpu.q"
+
+
+def test_a_job_that_shares_a_node_waits_for_its_sweeps_others_and_takes_the_slots_of_its_cores() -> None:
+    shared = BOX.model_copy(update={"exclusive": False, "extra": "-l hostname=gpu1*"})
+    asked = qsub_options(NEEDS.model_copy(update={"gpus": 0, "mem_mb": None}), shared, SITE)
+    assert asked == "--in-turn -pe smp 2 -l h_rt=1440 -q cpu.q -P mine -l hostname=gpu1*"
+
+
+def test_the_name_of_a_job_tells_the_sweep_the_folder_and_the_block(tmp_path: Path) -> None:
+    name = job_name("a sweep", tmp_path, BLOCK)
+    assert name.startswith("accelsweep-a-sweep-")
+    assert block_in(name, tmp_path) == BLOCK
+    assert block_in(name, tmp_path / "elsewhere") is None
+    assert block_in("accelsweep-of-another", tmp_path) is None
+
+
+def test_a_site_of_another_engine_is_written_as_it_was_before_grid_engine_was_known() -> None:
+    old = Site(name="mine", scheduler="slurm", kinds=(NodeKind(name="a", inventory=(CPU,)),))
+    assert "grid_engine" not in canonical_json(old.model_dump(mode="json"))
+    assert Site.model_validate(SITE.model_dump(mode="json")) == SITE
+
+
+def test_kinds_of_node_inherit_the_words_of_the_sites_engine(tmp_path: Path) -> None:
+    kinds = [{"name": "a", "inventory": [CPU.model_dump()], "grid_engine": {"queue": "a.q"}}]
+    site = Site.model_validate(
+        {"name": "m", "scheduler": "grid_engine", "grid_engine": {"project": "p"}, "kinds": kinds}
+    )
+    engine = engine_of(site)
+    assert engine is not None
+    assert engine.command(Resources(cpus=1, node_kind="a")) == "qsub -pe smp 8 -q a.q -P p"
+
+
+def test_several_nodes_are_unsupported_and_the_shipped_example_plans(tmp_path: Path) -> None:
+    command = ["site=grid_engine_example", "accelerator=cpu,cuda", "devices=1"]
+    assert {cell.unsupported for cell in make_plan(tmp_path, command).manifest.cells} == {None}
+    wide = make_plan(tmp_path, [*command, "num_nodes=2", "+site.nodes=2"]).manifest.cells
+    assert all("nothing here starts ranks on several nodes" in str(cell.unsupported) for cell in wide)
+
+
+def test_a_mistake_in_the_sites_words_is_named(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=r"site\.grid_engine\.que.*'queue'"):
+        make_plan(tmp_path, ["site=grid_engine_example", "accelerator=cuda", "+site.grid_engine.que=x"])
+
+
+QSTAT = """\
+job-ID  prior   name       user         state submit/start at     queue                          slots ja-task-ID
+-----------------------------------------------------------------------------------------------------------------
+      1 0.50000 accelsweep root         r     11/23/2026 07:31:34 all.q@vm                           8
+       Full jobname:     {first}
+       Master Queue:     all.q@vm
+       Requested PE:     smp 8
+       Hard Resources:   h_rt=600 (0.000000)
+                         gpu=1 (0.000000)
+       Soft Resources:
+      2 0.50000 accelsweep root         qw    11/23/2026 07:31:34                                    8
+       Full jobname:     {second}
+       Requested PE:     smp 8
+      3 0.50000 other      root         qw    11/23/2026 07:31:34                                    8
+       Full jobname:     other
+      4 0.50000 accelsweep root         Eqw   11/23/2026 07:31:34                                    8
+       Full jobname:     {third}
+"""
+"""As Grid Engine 8.1.9 writes it."""
+
+BLOCKS = ("b000000000001", "b000000000002", "b000000000003")
+
+
+def test_the_jobs_of_a_sweep_are_told_by_their_names(tmp_path: Path) -> None:
+    first, second, third = (job_name("s", tmp_path, block) for block in BLOCKS)
+    listing = QSTAT.format(first=first, second=second, third=third)
+    jobs = read_jobs(listing, tmp_path, BLOCKS)
+    assert [(job.number, job.block, job.state, job.nodes) for job in jobs] == [
+        ("1", BLOCKS[0], "r", "all.q@vm"),
+        ("2", BLOCKS[1], "qw", ""),
+        ("4", BLOCKS[2], "Eqw", ""),
+    ]
+    assert [waits(job) for job in jobs] == [False, True, False]
+    assert [job.number for job in read_jobs(listing, tmp_path, BLOCKS[:1])] == ["1"]
+    assert read_jobs(listing, tmp_path / "elsewhere", BLOCKS) == []
+    remedies = [[found.command for job in jobs if (found := remedy(job, tried))] for tried in (0, 2, 3)]
+    assert remedies == [[("qmod", "-cj", "4")], [("qmod", "-cj", "4")], [("qdel", "4")]]
+
+
+QACCT = """\
+==============================================================
+qname        all.q
+jobnumber    6
+slots        8
+failed       {failed}
+exit_status  {exit_status}
+ru_wallclock {wallclock}s
+maxvmem      {maxvmem}
+category     -l gpu=1,h_rt=600,h_vmem=500M -pe smp 8
+"""
+
+
+@pytest.mark.parametrize(
+    ("failed", "exit_status", "wallclock", "maxvmem", "words"),
+    [
+        (
+            "100 : assumedly after job",
+            "137  (Killed)",
+            5,
+            "1.000GB",
+            "failed 100 : assumedly after job, exit_status 137",
+        ),
+        (
+            "37  : qmaster enforced",
+            "137  (Killed)",
+            600,
+            "1.000GB",
+            "came to its time limit, 600 s (failed 37 : qmaster",
+        ),
+        ("37  : qmaster enforced", "137  (Killed)", 5, "4.100GB", "took more memory than its limit, 500M per slot"),
+        (
+            "37  : qmaster enforced",
+            "137  (Killed)",
+            5,
+            "0.000B",
+            "Grid Engine: failed 37 : qmaster enforced, exit_status 137",
+        ),
+    ],
+)
+def test_the_end_of_a_job_is_told_by_its_account(
+    failed: str, exit_status: str, wallclock: int, maxvmem: str, words: str
+) -> None:
+    told = QACCT.format(failed=failed, exit_status=exit_status, wallclock=wallclock, maxvmem=maxvmem)
+    account = read_account(told)
+    assert not succeeded(account)
+    line = last_word(account)
+    assert line is not None
+    assert words in line
+    assert own_words(["something else", line]) == [line.removeprefix("Grid Engine: ")]
+    assert bool(memory_lines([line])) == ("memory" in words)
+
+
+def test_a_job_that_ended_well_is_told_by_the_last_account_of_its_number() -> None:
+    well = QACCT.format(failed="0    ", exit_status="0      ", wallclock=5, maxvmem="1.000GB")
+    bad = QACCT.format(failed="0    ", exit_status="1      ", wallclock=5, maxvmem="1.000GB")
+    assert succeeded(read_account(bad + well))
+    assert not succeeded(read_account(well + bad))
+    assert not succeeded(read_account(""))
+    assert last_word(read_account(bad)) is None, "its own log tells more"
+
+
+PARAGRAPH = """\
+    message: {message}For further error details see the cluster/cloud log and the log files of the involved rule(s).
+    output: sweeps/tiny/blocks/b147b70c7b105.done.json
+    shell:
+        (command exited with non-zero exit code)
+{job}"""
+
+
+def test_a_refused_job_and_a_failed_one_are_told_apart_in_snakemakes_log(tmp_path: Path) -> None:
+    refused = "Error submitting jobscript (exit code 1):\nUnable to run job: error: no suitable queues\nExiting.\n"
+    found = ended(PARAGRAPH.format(message=refused, job=""), tmp_path)
+    assert found is not None
+    assert found.refusal == "no suitable queues\n"
+    found = ended(PARAGRAPH.format(message="", job="    external_jobid: 6\n"), tmp_path)
+    assert found is not None
+    assert (found.refusal, found.number, found.log) == (None, "6", tmp_path / "grid-engine-logs" / "6.log")
+    assert ended(PARAGRAPH.format(message="", job=""), tmp_path) is None
+
+
+def test_a_process_knows_the_job_that_it_is_in(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("SLURM_JOB_ID", "SGE_TASK_ID", "JOB_ID"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("JOB_ID", "7")
+    assert this_job() is None, "a common name for a variable"
+    for name, value in {"SGE_TASK_ID": "undefined", "RESTARTED": "1", "SGE_STDOUT_PATH": "/logs/7.log"}.items():
+        monkeypatch.setenv(name, value)
+    job = this_job()
+    assert job is not None
+    assert (job.engine, job.number, job.restarts, job.log()) == ("Grid Engine", "7", 1, "/logs/7.log")
+    assert job.across_nodes(2, 1) is None

@@ -1,0 +1,64 @@
+"""A draft of a site file holds what sinfo says, and is a site that plans."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import yaml
+
+from accelsweep.base.errors import InputError
+from accelsweep.commands.site import write_draft
+from accelsweep.core.settings import Site
+from accelsweep.engines.slurm import draft as drafting
+from accelsweep.plan.make import make_plan
+
+SINFO = """\
+gpu*|2|64|515000|gpu:a100:4(S:0-1)|2-00:00:00|ib|up|old[1-2]
+long|2|64|515000|gpu:a100:4(S:0-1)|7-00:00:00|ib|up|old[1-2]
+gpu*|1|96|1030000+|gpu:nvidia_h100-80gb:8,gpu:1g.10gb:7|30:00|(null)|up|new1
+cpu|16|48|128000|(null)|infinite|(null)|up|c[01-16]
+gone|4|48|128000|(null)|infinite|(null)|drain|c[17-20]
+"""
+
+
+@pytest.fixture
+def answer(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(drafting, "ask", lambda *_command: SINFO)
+
+
+@pytest.mark.usefixtures("answer")
+def test_each_set_of_nodes_is_a_kind_and_the_draft_is_a_site_that_plans(tmp_path: Path) -> None:
+    write_draft(tmp_path, "mine", from_slurm=True)
+    text = (tmp_path / "conf/site/mine.yaml").read_text()
+    site = Site.model_validate(yaml.safe_load(text))
+    kinds = {kind.name: kind for kind in site.kinds}
+    assert list(kinds) == ["a100", "nvidia_h100-80gb", "cpu"]
+    old, new, plain = kinds.values()
+    assert (old.nodes, old.slurm.partition, old.slurm.max_minutes) == (2, "long", 7 * 24 * 60)
+    assert [(one.accelerator, one.count) for one in old.inventory] == [("cpu", 64), ("cuda", 4)]
+    assert (new.slurm.gpu_request, new.slurm.max_minutes) == ("per_node", 30)
+    assert (plain.nodes, plain.slurm.partition, plain.slurm.max_minutes) == (16, "cpu", None)
+    for words in ("old[1-2], features ib", "# or gpu", "7 x 1g.10gb, too"):
+        assert words in text
+    overrides = ["site=mine", "accelerator=cpu,cuda:a100", "+baseline.accelerator=cpu"]
+    plan = make_plan(tmp_path, overrides, name="drafted")
+    assert {block.resources.node_kind for block in plan.manifest.blocks} == {"cpu", "a100"}
+
+
+@pytest.mark.usefixtures("answer")
+@pytest.mark.parametrize(
+    ("name", "from_slurm", "words"),
+    [("mine", False, "--from-slurm"), ("../up", True, "no name of a site"), ("taken", True, "is there already")],
+)
+def test_what_cannot_be_drafted_is_told_and_nothing_is_written(
+    tmp_path: Path, name: str, from_slurm: bool, words: str
+) -> None:
+    taken = tmp_path / "conf/site/taken.yaml"
+    taken.parent.mkdir(parents=True)
+    taken.write_text("name: taken\n")
+    with pytest.raises(InputError) as refused:
+        write_draft(tmp_path, name, from_slurm=from_slurm)
+    assert words in str(refused.value)
+    assert [path.name for path in taken.parent.iterdir()] == ["taken.yaml"]
+    assert taken.read_text() == "name: taken\n"

@@ -1,0 +1,81 @@
+"""Which nodes a user means: all that can be measured, or a list. What is wrong with one is told in a sentence."""
+
+from __future__ import annotations
+
+import pytest
+
+from accelsweep.base.errors import AccelsweepError, InputError
+from accelsweep.core.plans import Resources
+from accelsweep.core.settings import Slurm
+from accelsweep.engines.slurm import nodes
+from accelsweep.engines.slurm.nodes import chosen_nodes
+
+SINFO = """\
+gpu1|gpu*|up|idle|none
+gpu1|spare|up|idle|none
+gpu2|gpu*|up|mixed-|none
+gpu3|gpu*|up|down*|Not responding|for long
+gpu4|gpu*|up|drained|bad board
+gpu5|gpu*|up|idle|none
+cpu1|cpu|up|allocated|none
+old1|old|down|idle|none
+"""
+GPU = Slurm(partition="gpu")
+
+
+@pytest.fixture(autouse=True)
+def cluster(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Slurm's answers: gpu5 has boards of another kind. tests/slurm asks the real thing."""
+
+    def ask(*command: str) -> str:
+        if command[0] == "sinfo":
+            return SINFO
+        if command[0] == "sbatch":
+            if "--nodelist=gpu5" in command:
+                raise AccelsweepError(
+                    "sbatch failed: allocation failure:\nRequested node configuration is not available"
+                )
+            return ""
+        if "," not in command[-1] and "[" in command[-1]:
+            return "gpu1\ngpu2\n" if command[-1] == "gpu[1-2]" else ""
+        return command[-1].replace(",", "\n")
+
+    monkeypatch.setattr(nodes, "ask", ask)
+
+
+def test_all_are_those_of_the_partition_that_can_be_measured_and_the_others_are_told() -> None:
+    found = chosen_nodes("all", Resources(), GPU)
+    assert found.names == ("gpu1", "gpu2")
+    assert found.left_out == (
+        "node gpu3 is left out: down: Not responding|for long",
+        "node gpu4 is left out: drained: bad board",
+        "node gpu5 is left out: sbatch failed: allocation failure: Requested node configuration is not available",
+    )
+    assert chosen_nodes("all", Resources(), Slurm()).names == found.names, "the default partition"
+
+
+def test_a_list_is_in_slurms_notation_and_each_node_counts_once() -> None:
+    assert chosen_nodes("gpu[1-2]", Resources(), GPU).names == ("gpu1", "gpu2")
+    assert chosen_nodes("gpu2,gpu1,gpu2", Resources(), GPU).names == ("gpu2", "gpu1")
+    assert chosen_nodes("gpu1,cpu1", Resources(), Slurm(partition="gpu,cpu")).names == ("gpu1", "cpu1")
+
+
+@pytest.mark.parametrize(
+    ("asked", "slurm", "why"),
+    [
+        ("gpu1,gpo2", GPU, r"there is no node 'gpo2' \(did you mean 'gpu2'\?\); partition gpu has gpu1, gpu2, gpu3"),
+        ("gpu1,cpu1", GPU, r"cpu1 is not in partition gpu but in cpu"),
+        ("gpu3", GPU, r"gpu3 cannot be measured \(down: Not responding\|for long\): leave it out"),
+        ("gpu5", GPU, r"gpu5 cannot be measured \(sbatch failed: .* not available\)"),
+        ("gpu[", GPU, r"--nodes names no node"),
+        (
+            "all",
+            Slurm(partition="gpuu"),
+            r"no partition 'gpuu' \(did you mean 'gpu'\?\), .* it has: gpu, spare, cpu, old",
+        ),
+        ("all", Slurm(partition="old"), r"partition old is down and takes no job"),
+    ],
+)
+def test_what_cannot_be_measured_is_told_in_a_sentence(asked: str, slurm: Slurm, why: str) -> None:
+    with pytest.raises(InputError, match=why):
+        chosen_nodes(asked, Resources(), slurm)

@@ -1,0 +1,100 @@
+"""A fleet's blocks: one for each node and round, with all settings, and none is measured again in vain."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from pathlib import Path
+
+import pytest
+from snakemake_executor_plugin_slurm.validation import get_forbidden_slurm_options
+
+from accelsweep.base.errors import InputError
+from accelsweep.core.plans import Block, Done, Manifest, Resources, Run
+from accelsweep.core.settings import Fleet, Slurm
+from accelsweep.engines.slurm.options import in_words, job_resources, sbatch_options
+from accelsweep.plan.make import Plan, make_plan, write_plan
+from accelsweep.state.folders import SweepFolder
+
+ASKED = ["experiment=quickstart", "site=slurm_example", "accelerator=cpu", "devices=1", "precision=32-true"]
+
+
+def planned(home: Path, *nodes: str, each: int = 2, overrides: tuple[str, ...] = ()) -> Plan:
+    return make_plan(home, [*ASKED, *overrides], name="fleet", fleet=Fleet(nodes=nodes, each=each))
+
+
+def by_node(plan: Plan) -> Counter[str | None]:
+    return Counter(block.resources.node for block in plan.manifest.blocks)
+
+
+def test_each_node_measures_all_settings_in_each_round(home: Path) -> None:
+    plan = planned(home, "n1", "n2", "n3")
+    assert [block.resources.node for block in plan.manifest.blocks] == ["n1", "n2", "n3"] * 2
+    names = {cell.name for cell in plan.cells}
+    for block in plan.new_blocks:
+        assert {run.cell for run in block.runs} == names
+    assert plan.manifest.settings.repeats == 6
+    runs = [run for block in plan.new_blocks for run in block.runs]
+    assert len({run.name for run in runs}) == len(runs)
+
+
+def test_what_is_written_is_read_back_and_names_the_node(home: Path) -> None:
+    folder = write_plan(home, planned(home, "n1", "n2"))
+    manifest = Manifest.read(folder.manifest)
+    assert manifest.fleet == Fleet(nodes=("n1", "n2"), each=2)
+    assert {Block.read(folder.block(block.name)).resources.node for block in manifest.blocks} == {"n1", "n2"}
+    assert not planned(home, "n1", "n2").changed
+    assert "node" not in Resources().model_dump(mode="json")
+
+
+def test_more_rounds_and_more_nodes_keep_what_is_there(home: Path) -> None:
+    first = planned(home, "n1", "n2")
+    write_plan(home, first)
+    grown = planned(home, "n1", "n2", "n3", each=3)
+    assert by_node(grown) == {"n1": 3, "n2": 3, "n3": 3}
+    assert [block.name for block in grown.manifest.blocks[:4]] == [block.name for block in first.manifest.blocks]
+    assert Counter(block.resources.node for block in grown.new_blocks) == {"n1": 1, "n2": 1, "n3": 3}
+
+
+def test_a_node_that_is_gone_keeps_what_it_measured_and_gets_no_more(home: Path) -> None:
+    first = planned(home, "n1", "n2", "n3")
+    folder = write_plan(home, first)
+    finished = next(block.name for block in first.manifest.blocks if block.resources.node == "n3")
+    Done(block=finished, records={}).write(folder.done(finished))
+    left = planned(home, "n1", "n2")
+    assert by_node(left) == {"n1": 2, "n2": 2, "n3": 1}
+    assert left.new_blocks == ()
+
+
+def test_a_further_setting_is_measured_on_every_node_beside_the_others(home: Path) -> None:
+    write_plan(home, planned(home, "n1", "n2", overrides=("batch_size=32,128",)))
+    wider = planned(home, "n1", "n2", overrides=("batch_size=32,64,128",))
+    assert len(wider.new_blocks) == 4
+    assert {Run.parse(run).cell for block in wider.manifest.blocks for run in block.runs} == {
+        cell.name for cell in wider.cells
+    }
+
+
+@pytest.mark.parametrize(
+    ("overrides", "why"),
+    [
+        (("num_nodes=1,2",), "compares single nodes"),
+        (("accelerator=cpu,cuda", "~baseline.accelerator"), "need jobs of different kinds"),
+        (("block.size=1",), "has 2 runs, and a block may hold 1"),
+    ],
+)
+def test_what_cannot_share_a_job_of_a_node_is_refused(home: Path, overrides: tuple[str, ...], why: str) -> None:
+    with pytest.raises(InputError, match=why):
+        planned(home, "n1", "n2", overrides=overrides)
+    assert not SweepFolder(home, "fleet").root.exists()
+
+
+def test_slurm_is_asked_for_the_node_where_the_plugin_takes_it_for_nothing_else() -> None:
+    """Within the options, `rack-c --reservation` would be read as an option -c of our own, and refused."""
+    for slurm in (Slurm(extra="--reservation=mine"), Slurm(exclusive=False)):
+        asked = str(job_resources(Resources(node="rack-c"), slurm)["slurm_extra"])
+        assert asked.endswith(" --nodelist=rack-c")
+        assert [words for words in get_forbidden_slurm_options() if re.search(words, asked)] == []
+    assert sbatch_options(Resources(node="n1"), Slurm()).endswith(" --nodelist=n1")
+    assert in_words(Resources(node="n1"), Slurm()).startswith("n1, 1 CPU per node")
+    assert "nodelist" not in str(job_resources(Resources(), Slurm())["slurm_extra"])

@@ -1,0 +1,168 @@
+"""What every engine's jobs go through: the same tests on a real Slurm and on a real Grid Engine."""
+
+import signal
+
+import pytest
+
+from accelsweep.core.outcome import Outcome
+
+SLOW = ("measure.min_seconds=6",)
+
+HOG = """
+import torch
+from accelsweep.workloads.models import SmallCNN
+
+class Hog(SmallCNN):
+    def __init__(self, **arguments):
+        super().__init__(**arguments)
+        self.ballast = [torch.{take}(100_000_000) for _ in range({pieces})]  # 0.4 GB each
+"""
+
+
+def outcomes(home):
+    return {record.outcome for record in home.records().values()}
+
+
+def test_one_command_measures_a_sweep_and_nothing_twice(any_home):
+    home = any_home
+    output = home.run()
+    assert "[2/2]" in output
+    records = home.records()
+    assert {record.outcome for record in records.values()} == {Outcome.measured}
+    assert (home.folder.report / "index.html").exists()
+    assert (home.path / "mlflow.db").exists()
+    jobs = home.submitted()
+    assert len(jobs) == 1
+    assert "0 new" in home.run()
+    assert home.submitted() == jobs
+
+
+@pytest.mark.long  # state/test_attempts.py continues after a killed supervisor; only here an engine kills it
+def test_a_cancelled_job_is_submitted_again_and_keeps_what_it_had_measured(any_home):
+    home = any_home
+    head = home.start(*SLOW)
+    first = home.in_a_run()
+    home.in_another_run(first)
+    home.cancel(first.job)
+    output = home.finished(head)
+    assert "[2/2]" in output
+    assert outcomes(home) == {Outcome.measured}
+    assert sorted(record.attempt for record in home.records().values()) == [1, 2]
+    assert len(home.submitted()) == 2
+
+
+@pytest.mark.long  # drive/test_failures.py reads such words; only here an engine says them
+def test_a_job_that_the_engine_refuses_is_told_in_its_words_in_the_last_line_the_list_and_the_report(any_home):
+    home = any_home
+    override, words = home.nowhere
+    output = home.finished(home.start(override), code=1)
+    words = f"{home.engine} refused its job ({words}"
+    assert words in output.splitlines()[-1]
+    assert output.splitlines()[-1].startswith("not_run: 2 runs: ")
+    assert words in home.say("runs", "tiny")
+    assert words in (home.folder.report / "index.html").read_text()
+    assert "[2/2]" in home.run()  # the right place, the same sweep
+
+
+@pytest.mark.long  # drive/test_failures.py reads such words; only here a shell says them
+@pytest.mark.parametrize(
+    ("override", "words"),
+    [
+        (".modules=[cuda/12]", "module: command not found"),
+        (".scratch=/proc/nowhere", "cannot create directory"),
+        (".container=nocontainer", "nocontainer: command not found"),
+    ],
+)
+def test_a_node_that_cannot_be_prepared_is_told_in_the_shells_words(any_home, override, words):
+    output = any_home.finished(any_home.start(f"{any_home.unprepared}{override}"), code=1)
+    last = output.splitlines()[-1]
+    assert last.startswith("not_run: 2 runs: its job ")
+    assert words in last
+
+
+@pytest.mark.long  # drive/test_queue.py counts the minutes; only here a real queue lets a job wait
+def test_a_job_that_waits_too_long_is_left_out_with_the_reason_and_the_same_command_measures_it(any_home):
+    home = any_home
+    home.hold_back()
+    try:
+        output = home.finished(home.start("limits.queue_minutes=0.3"), code=1)
+    finally:
+        home.let_go()
+    assert f"jobs wait in {home.engine}'s queue: 1 x " in output
+    assert f"more than limits.queue_minutes (0.3) in {home.engine}'s queue, which says: " in output.splitlines()[-1]
+    assert "[2/2]" in home.run("limits.queue_minutes=0.3")
+
+
+@pytest.mark.long  # road/ kills heads on one machine; only here they leave jobs behind
+def test_a_new_head_waits_for_the_jobs_of_a_killed_one(any_home):
+    home = any_home
+    head = home.start(*SLOW)
+    claim = home.in_a_run()
+    head.send_signal(signal.SIGKILL)
+    head.wait()
+    assert f"job {claim.job} " in home.say("status", "tiny")
+    output = home.run(*SLOW)
+    assert f"left by an earlier head: job {claim.job} " in output
+    assert outcomes(home) == {Outcome.measured}
+    assert {record.attempt for record in home.records().values()} == {1}
+
+
+@pytest.mark.long  # as above
+def test_a_new_head_cancels_the_jobs_of_a_killed_one_if_told_to(any_home):
+    home = any_home
+    head = home.start(*SLOW)
+    claim = home.in_a_run()
+    head.send_signal(signal.SIGKILL)
+    head.wait()
+    output = home.run(*SLOW, "--cancel-old")
+    assert "cancelling it" in output
+    assert outcomes(home) == {Outcome.measured}
+    assert claim.job not in home.left()
+    assert 2 in {record.attempt for record in home.records().values()}
+
+
+@pytest.mark.long  # road/ interrupts heads on one machine; only here they have jobs to cancel
+def test_an_interrupted_head_takes_its_jobs_with_it(any_home):
+    home = any_home
+    head = home.start(*SLOW)
+    home.in_a_run()
+    head.send_signal(signal.SIGINT)
+    output = home.finished(head, code=130)
+    assert "every finished run is kept" in output
+    home.wait_for(lambda: not home.left(), "the end of the jobs", 60)
+    assert "[2/2]" in home.run(*SLOW)
+    assert outcomes(home) == {Outcome.measured}
+
+
+@pytest.mark.long  # supervise/test_job_end.py has the words; only here an engine ends a job for its memory
+def test_a_run_that_takes_more_memory_than_its_job_is_out_of_memory(any_home):
+    home = any_home
+    (home.path / "hog.py").write_text(HOG.format(take=home.take, pieces=home.pieces))
+    home.run("batch_size=16", "model._target_=hog.Hog", *home.little_memory, *SLOW)
+    (record,) = home.records().values()
+    assert record.outcome is Outcome.out_of_memory, record.reason
+
+
+@pytest.mark.long  # state/test_attempts.py continues after a killed supervisor; only here an engine kills it
+@pytest.mark.timeout(500)
+def test_a_job_that_comes_to_its_time_limit_is_submitted_again_for_the_rest(any_home):
+    home = any_home
+    head = home.start("measure.min_seconds=35", *home.short)
+    first = home.in_a_run()
+    home.in_another_run(first)
+    home.shorten(first.job)
+    home.finished(head)
+    assert home.over in home.ended(first.job)
+    assert outcomes(home) == {Outcome.measured}
+    assert len(home.submitted()) == 2
+
+
+@pytest.mark.long  # only here an engine's controller goes away
+def test_a_controller_that_is_away_for_a_while_costs_nothing(any_home):
+    home = any_home
+    head = home.start(*SLOW)
+    claim = home.in_a_run()
+    home.has("controller-away", "5")
+    home.finished(head)
+    assert outcomes(home) == {Outcome.measured}
+    assert home.submitted() == [claim.job]

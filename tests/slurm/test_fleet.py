@@ -1,0 +1,76 @@
+"""The nodes of a real Slurm as a fleet, on a simulated device each, one of which is worn."""
+
+import json
+import os
+import re
+import shutil
+import tempfile
+from pathlib import Path
+
+import pytest
+
+from accelsweep.core.plans import Manifest
+from accelsweep.core.record import Record
+from accelsweep.machine.drivers.simulated import Spec
+from accelsweep.state.folders import SweepFolder
+
+pytestmark = pytest.mark.slurm
+
+ROOT = Path(os.environ.get("ACCELSWEEP_SLURM_ROOT", Path(tempfile.gettempdir(), "accelsweep-slurm")))
+NODES = ("gpu1", "gpu2", "gpu3")
+WORN, WEAR = "gpu2", 1.02
+
+SITE = """\
+name: nodes
+scheduler: slurm
+nodes: 3
+inventory: [{accelerator: cpu, model: virtual, count: 8}, {accelerator: simulated, model: Simulated device, count: 1}]
+slurm: {partition: gpu, account: test, mem_mb: 4000}
+"""
+STEPS = ("batch_size=4,8", "baseline.batch_size=4", *(f"measure.{key}=4" for key in ("min_steps", "max_steps")))
+FLEET = ("fleet", "experiment=tiny", "site=nodes", "accelerator=simulated", *STEPS, "--profile", "quick")
+
+
+@pytest.fixture
+def devices(home):
+    """A device of one model in each node. Its operations take so long that a busy machine changes nothing."""
+    for node in NODES:
+        Spec(kernel_seconds=2e-2, wear=WEAR if node == WORN else 1.0).write(ROOT / "devices" / node)
+    (home.path / "conf" / "site" / "nodes.yaml").write_text(SITE)
+    yield
+    shutil.rmtree(ROOT / "devices")
+
+
+@pytest.mark.long  # analyse/test_fleet.py, plan/test_fleet.py and drive/test_slurm_nodes.py have the parts of it
+@pytest.mark.usefixtures("devices")
+def test_the_worn_node_of_a_fleet_is_named_and_makes_the_exit_code_3(home):
+    refused = home.accelsweep(*FLEET, "--nodes", "gpu1,gpo2")
+    assert refused.returncode == 2
+    assert "there is no node 'gpo2' (did you mean 'gpu2'?)" in refused.stderr
+    home.slurm("scontrol", "update", "nodename=gpu3", "state=drain", "reason=a bad board")
+    assert "node gpu3 is left out: drained: a bad board" in home.accelsweep(*FLEET, "--dry-run").stdout
+    home.slurm("scontrol", "update", "nodename=gpu3", "state=resume")
+    assert not (home.path / "sweeps").exists()
+
+    done = home.accelsweep(*FLEET, "--json")
+    assert done.returncode in (0, 3), done.stderr
+    found = json.loads(done.stdout)
+    nodes = {node["node"]: node for node in found["nodes"]}
+    ratio = nodes[WORN]["ratio"]
+    assert ratio["low"] <= 1 / WEAR <= ratio["high"] < 1 / 1.015
+
+    folder = SweepFolder(home.path, "fleet-tiny")
+    planned = {run: block.resources.node for block in Manifest.read(folder.manifest).blocks for run in block.runs}
+    records = {run: Record.read(folder.record(run)) for run in planned}
+    assert {
+        run: record.environment["before"]["variables"]["SLURMD_NODENAME"] for run, record in records.items()
+    } == planned
+    assert len({json.dumps(record.fingerprint.hardware, sort_keys=True) for record in records.values()}) == 1
+    assert found["headline"] in (folder.report / "index.html").read_text()
+    if "disturbed" not in {node["verdict"] for node in nodes.values()}:  # as it is beside other tests: no verdict then
+        assert (done.returncode, found["sick"], found["nodes"][0]["node"]) == (3, [WORN], WORN)
+        assert {nodes[node]["verdict"] for node in NODES if node != WORN} == {"sound"}
+        assert re.match(r"gpu2 is (1\.9|2\.0)\d* % slower than the other nodes \[-", found["headline"])
+    again = home.accelsweep(*FLEET)
+    assert again.returncode == done.returncode, "nothing is measured again, and the answer stands"
+    assert "(0 new)" in again.stdout
