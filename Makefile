@@ -16,7 +16,7 @@ BESIDE = -n $(TEST_WORKERS) --dist loadgroup
 export MLFLOW_DISABLE_TELEMETRY := true
 
 .DEFAULT_GOAL := help
-.PHONY: help setup package sweep claims ui check audit lock format test test-fast test-long storm system example example-report fuzz soak projection gpu gpu-pack pictures docs wheel clean
+.PHONY: help setup package sweep claims ui check audit lock format test test-fast test-long storm system example example-report fuzz soak projection gpu gpu-pack container pictures docs wheel clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -113,6 +113,9 @@ gpu: setup ## accept a device within 9 minutes: DEVICE (cuda; simulated or cpu a
 
 gpu-pack: setup ## pack the acceptance for a bare machine with a torch image into PACK (dist/gpu), and print how to start it
 	@$(RUN)/python benchmarks/gpu/pack.py $(PACK)
+
+container: ## build the image of the Containerfile, and run doctor and a small quickstart in it (podman; tests/container.sh)
+	@tests/container.sh
 
 pictures: setup system ## take the screenshots of the documentation again, in a real browser
 	@ACCELSWEEP_SCREENSHOTS=docs/images $(PYTEST) -m browser tests/browser

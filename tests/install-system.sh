@@ -5,6 +5,7 @@ set -euo pipefail
 missing=()
 command -v chromium >/dev/null || missing+=(chromium)
 command -v slurmctld >/dev/null || [ -x /usr/sbin/slurmctld ] || missing+=(slurmctld slurmd slurm-client munge)
+command -v tmux >/dev/null || missing+=(tmux)
 { command -v qsub >/dev/null && { command -v sge_qmaster >/dev/null || [ -x /usr/sbin/sge_qmaster ]; }; } ||
   missing+=(gridengine-master gridengine-exec gridengine-client)
 { [ -x /usr/sbin/slurmdbd ] && command -v mariadbd >/dev/null; } ||
@@ -15,7 +16,7 @@ if [ "$(id -u)" != 0 ] || ! command -v apt-get >/dev/null; then
   echo "not installed: ${missing[*]} (needs root and apt-get); the tests that need them will be skipped"
   exit 0
 fi
-echo "installing ${missing[*]} for the browser tests, the test clusters and the test database"
+echo "installing ${missing[*]} for the browser tests, the test clusters, the test database and detached heads"
 export DEBIAN_FRONTEND=noninteractive RUNLEVEL=1 # with this run level the packages start no daemon
 { apt-get update -qq && apt-get install -y -qq --no-install-recommends "${missing[@]}"; } >/dev/null 2>&1 ||
   echo "could not install ${missing[*]}; the tests that need them will be skipped"

@@ -10,7 +10,8 @@ HEAVY = ("torch", "lightning", "mlflow", "pandas", "hydra", "altair", "snakemake
 SURFACE = {
     "init": "FOLDER",
     "run": "OVERRIDES --name --profile --jobs -j --dry-run -n --add-repeats --time-budget --until-decided "
-    "--tracking-uri --cancel-old --notify --cfg",
+    "--tracking-uri --cancel-old --notify --detach --cfg",
+    "attach": "NAME",
     "ab": "WORDS --python --name --profile --jobs -j --dry-run -n --add-repeats --time-budget --until-decided "
     "--tracking-uri --cancel-old --notify --fail-if --json --format",
     "fleet": "OVERRIDES --nodes --each --tolerance --name --profile --jobs -j --dry-run -n --time-budget "

@@ -42,3 +42,8 @@ def test_the_command_to_resume_with_shows_no_password_of_the_store():
 def test_the_command_to_resume_with_shows_no_address_of_notices():
     request = Request(overrides=("experiment=tiny",), notify=("slack://T0K3N/T0K3N", "command: mail -s T0K3N me"))
     assert request.again() == "accelsweep run experiment=tiny --notify 'slack://***' --notify command:mail"
+
+
+def test_the_command_to_resume_with_shows_no_password_of_a_store():
+    request = Request(overrides=("experiment=tiny",), tracking_uri="http://me:T0K3N@host:5000")
+    assert request.again() == "accelsweep run experiment=tiny --tracking-uri 'http://***@host:5000'"

@@ -31,10 +31,11 @@ FORM = {
     "PlannedEffect": "effect assumption reason",
     "StatusAnswer": "sweeps unreadable",
     "SweepState": (
-        "sweep revision planned settled remaining outcomes seconds_left head running jobs jobs_reason kept "
+        "sweep revision planned settled remaining outcomes seconds_left head detached running jobs jobs_reason kept "
         "doubts damaged recommendation report report_outdated"
     ),
     "HeadAtWork": "host pid since",
+    "DetachedHeadState": "place name host since state code",
     "BlockAtWork": "block alive host pid job since run label run_since step",
     "JobInQueue": "number block state reason nodes elapsed",
     "RunDoubt": "run doubt",

@@ -36,7 +36,7 @@ measure:
 
 
 MODULES = {
-    "cli": {"accelsweep"},
+    "cli": {"accelsweep", "accelsweep.commands.detached.carry_on"},
     "snakemake": {"snakemake"},
     "publisher": {"accelsweep.publish"},
     "supervisor": {"accelsweep.supervise", "accelsweep.supervise.fork_server"},

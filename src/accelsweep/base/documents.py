@@ -105,8 +105,11 @@ def _finite(text: str) -> float:
     return number
 
 
-def write_bytes_atomically(path: Path, content: bytes) -> None:
-    """Write `content` to `path` atomically: a reader, also after a power loss, sees the old file or the new one."""
+def write_bytes_atomically(path: Path, content: bytes, mode: int = 0o644) -> None:
+    """Write `content` to `path` atomically: a reader, also after a power loss, sees the old file or the new one.
+
+    It has `mode` before it has its name.
+    """
     path.parent.mkdir(parents=True, exist_ok=True)
     descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=".part")
     try:
@@ -114,7 +117,7 @@ def write_bytes_atomically(path: Path, content: bytes) -> None:
             file.write(content)
             file.flush()
             os.fsync(file.fileno())
-        Path(temporary).chmod(0o644)
+        Path(temporary).chmod(mode)
         Path(temporary).replace(path)
     except BaseException as error:
         Path(temporary).unlink(missing_ok=True)
@@ -134,11 +137,12 @@ class Document(Frozen):
 
     kind: ClassVar[str]
     format: ClassVar[int] = 1
+    mode: ClassVar[int] = 0o644
 
     def write(self, path: Path) -> None:
         """Write the sealed document to `path`, atomically; what stands there and is no file is set aside."""
         clear_place(path)
-        write_bytes_atomically(path, self.sealed())
+        write_bytes_atomically(path, self.sealed(), self.mode)
 
     def sealed(self) -> bytes:
         """Return the bytes of the document's file: its contents with their checksum."""

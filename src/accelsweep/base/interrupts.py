@@ -1,10 +1,12 @@
-"""Signals that ask a command to end, all taken as Ctrl-C: work is put down in order, and there is a word about it."""
+"""Signals that ask a command to end: taken as Ctrl-C, or as the notice of a place that a head is about to lose."""
 
 from __future__ import annotations
 
 import signal
+from types import FrameType
 
 _ENDING = (signal.SIGTERM, signal.SIGHUP)
+_LEAVING = (signal.SIGUSR1, signal.SIGTERM)
 
 
 def end_as_by_ctrl_c() -> None:
@@ -12,3 +14,33 @@ def end_as_by_ctrl_c() -> None:
     for number in _ENDING:
         if signal.getsignal(number) is signal.SIG_DFL:
             signal.signal(number, signal.default_int_handler)
+
+
+class HeadLeaves(BaseException):
+    """The place of a head is about to be taken from it. Its jobs stay, and what it holds is given back.
+
+    `again` tells whether the head itself sees to another start, because its time is up. Else its job was cancelled or
+    preempted, and the cluster decides.
+    """
+
+    def __init__(self, *, again: bool) -> None:
+        super().__init__()
+        self.again = again
+
+
+def leave_when_told() -> None:
+    """Have SIGUSR1, the end of a job's time, and SIGTERM raise HeadLeaves, once. Main thread only."""
+
+    def leave(number: int, frame: FrameType | None) -> None:
+        del frame
+        stay()
+        raise HeadLeaves(again=number == signal.SIGUSR1)
+
+    for number in _LEAVING:
+        signal.signal(number, leave)
+
+
+def stay() -> None:
+    """Take no further notice of the signals that `leave_when_told` hears."""
+    for number in _LEAVING:
+        signal.signal(number, signal.SIG_IGN)

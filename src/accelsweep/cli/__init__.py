@@ -5,11 +5,10 @@ from __future__ import annotations
 import os
 import sys
 
-from accelsweep.base.errors import EXIT_INTERRUPTED, AccelsweepError, InputError, words_of
 from accelsweep.base.interrupts import end_as_by_ctrl_c
 from accelsweep.cli import measuring, results, upkeep
 from accelsweep.cli.app import app
-from accelsweep.commands.line.command_line import INTERRUPTED, fail
+from accelsweep.commands.line.command_line import exit_code
 
 __all__ = ["app", "main", "measuring", "results", "upkeep"]
 
@@ -18,12 +17,4 @@ def main() -> None:
     """Run the command line; turn our errors into one message and an exit code, and never show a traceback for them."""
     os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")
     end_as_by_ctrl_c()
-    try:
-        app()
-    except AccelsweepError as error:
-        kind = "wrong input" if isinstance(error, InputError) else "error"
-        sys.exit(fail(f"accelsweep: {kind}: {error}", error.exit_code))
-    except KeyboardInterrupt:
-        sys.exit(fail(INTERRUPTED, EXIT_INTERRUPTED))
-    except OSError as error:
-        sys.exit(fail(f"accelsweep: error: {words_of(error)}", 1))
+    sys.exit(exit_code(app))

@@ -16,6 +16,7 @@ from accelsweep.commands.line.arguments import (
     CancelOld,
     Cfg,
     Claims,
+    Detach,
     DryRun,
     Each,
     FailIf,
@@ -69,6 +70,7 @@ def run(
     tracking_uri: TrackingUri = None,
     cancel_old: CancelOld = False,
     notify: Notify = None,
+    detach: Detach = False,
     cfg: Cfg = None,
 ) -> None:
     """Plan a sweep, measure its missing runs, and write its report. The same command again resumes it."""
@@ -76,6 +78,8 @@ def run(
     from accelsweep.commands.run import run as run_sweep
     from accelsweep.commands.running.request import Request
 
+    if detach and (dry_run or cfg is not None):
+        raise InputError(f"{'--dry-run' if dry_run else '--cfg'} answers in this terminal: leave --detach out")
     if cfg is not None:
         planning.print_config(Path.cwd(), overrides or [], cfg)
         return
@@ -101,6 +105,10 @@ def run(
             until_decided=until_decided,
         )
         return
+    if detach:
+        from accelsweep.commands.detached.hand_over import hand_over
+
+        raise typer.Exit(hand_over(Path.cwd(), request))
     raise typer.Exit(run_sweep(Path.cwd(), request))
 
 

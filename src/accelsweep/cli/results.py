@@ -35,6 +35,14 @@ def status(
 
 
 @app.command()
+def attach(name: SweepName) -> None:
+    """Show what a detached head prints, until its end. Ctrl-C leaves the head to its work."""
+    from accelsweep.commands.detached.attach import attach as follow
+
+    raise typer.Exit(follow(Path.cwd(), name))
+
+
+@app.command()
 def runs(
     name: SweepName,
     outcome: ListedOutcome = None,

@@ -36,21 +36,18 @@ def run(home: Path, request: Request) -> int:
 
 def carried_out(home: Path, request: Request) -> Ended:
     """Run the sweep to its report; return how that ended."""
-    find_profile(request.profile)
-    targets = tuple(map(Target, request.notify))
-    for target in targets:
-        target.check()
+    targets = checked_targets(request)
     budget_seconds, began = seconds_of(request.time_budget), time.monotonic()
-    plan = planned_after_searches(home, partial(_planned, home, request))
+    plan = planned_after_searches(home, partial(planned, home, request))
     if isinstance(plan, tuple):
         wanted, first = plan
         code = _searched(home, request, wanted, first, budget_seconds)
-        plan = planned_after_searches(home, partial(_planned, home, request))
+        plan = planned_after_searches(home, partial(planned, home, request))
         if isinstance(plan, tuple):
             say(f"{wanted.sweep} is not planned yet, because searches are left. Resume with: {request.again()}")
             return Ended(wanted.sweep, code or EXIT_INCOMPLETE)
         budget_seconds = None if budget_seconds is None else max(0.0, budget_seconds - time.monotonic() + began)
-    _refuse_misfits(request, plan)
+    refuse_misfits(request, plan)
     refuse_short_budget(home, plan, budget_seconds)
     show_plan(home, plan)
     folder = SweepFolder(home, plan.manifest.sweep)
@@ -65,7 +62,16 @@ def carried_out(home: Path, request: Request) -> Ended:
     return Ended(folder.name, code)
 
 
-def _refuse_misfits(request: Request, plan: Plan) -> None:
+def checked_targets(request: Request) -> tuple[Target, ...]:
+    """Return where notices go. Raises InputError where none could be sent, or where the profile is unknown."""
+    find_profile(request.profile)
+    targets = tuple(map(Target, request.notify))
+    for target in targets:
+        target.check()
+    return targets
+
+
+def refuse_misfits(request: Request, plan: Plan) -> None:
     """Raise an error where the site cannot be driven with the profile that was given, or not from here."""
     site = plan.manifest.site
     check_profile(find_profile(request.profile), site)
@@ -75,7 +81,7 @@ def _refuse_misfits(request: Request, plan: Plan) -> None:
 
 def _searched(home: Path, request: Request, wanted: Unsearched, first: Plan, budget_seconds: float | None) -> int:
     """Run the searches for automatic batches, a sweep of their own; return Snakemake's exit code."""
-    _refuse_misfits(request, first)
+    refuse_misfits(request, first)
     tell_of_searches(wanted, first)
     show_plan(home, first)
     folder = SweepFolder(home, first.manifest.sweep)
@@ -84,7 +90,7 @@ def _searched(home: Path, request: Request, wanted: Unsearched, first: Plan, bud
     return code
 
 
-def _planned(home: Path, request: Request, batches: Batches) -> Plan:
+def planned(home: Path, request: Request, batches: Batches) -> Plan:
     """Return the plan, after the trees of its versions were made."""
     from accelsweep.plan.make import make_plan
 

@@ -13,6 +13,7 @@ from accelsweep.core.outcome import Outcome
 from accelsweep.core.plans import Manifest, Run
 from accelsweep.drive.answers.state import (
     BlockAtWork,
+    DetachedHeadState,
     HeadAtWork,
     JobInQueue,
     RunDoubt,
@@ -21,6 +22,8 @@ from accelsweep.drive.answers.state import (
     UnreadableSweep,
 )
 from accelsweep.drive.console import duration, say
+from accelsweep.drive.detached.handed import end_of_head, handed_head
+from accelsweep.drive.detached.places import detached
 from accelsweep.drive.devices import devices_of
 from accelsweep.drive.head import living_head
 from accelsweep.drive.jobs.settle import jobs_of
@@ -76,6 +79,7 @@ def _state(folder: SweepFolder) -> SweepState:
         outcomes=dict(sorted(state.outcomes.items())),
         seconds_left=state.seconds_left if state.remaining else None,
         head=HeadAtWork.model_validate(head) if head else None,
+        detached=_detached(folder),
         running=tuple(_working(running, labels) for running in state.running),
         jobs=jobs,
         jobs_reason=jobs_reason,
@@ -86,6 +90,17 @@ def _state(folder: SweepFolder) -> SweepState:
         report=str(page.relative_to(folder.home)) if page.is_file() else None,
         report_outdated=findings is not None and _outdated(findings, manifest, state),
     )
+
+
+def _detached(folder: SweepFolder) -> DetachedHeadState | None:
+    handed = handed_head(folder)
+    if handed is None:
+        return None
+    try:
+        found = detached(folder)
+    except AccelsweepError:
+        found = None
+    return DetachedHeadState(**handed.body(), state=found[1].words if found else None, code=end_of_head(folder))
 
 
 def _findings(folder: SweepFolder) -> Findings | None:
@@ -145,8 +160,11 @@ def _devices(home: Path, name: str) -> str:
 
 
 def _lines(state: SweepState) -> Iterator[str]:
-    head = state.head
+    head, away = state.head, state.detached
     yield f"head: process {head.pid} on {head.host} since {head.since}" if head else "head: none"
+    if away is not None and away.code is None:
+        where = away.state or f"gone without a word from {away.place} on {away.host}; the same command goes on"
+        yield f"detached since {away.since}: {where}; accelsweep attach {state.sweep} shows what it said"
     if state.jobs_reason is not None:
         yield f"the queue was not asked: {state.jobs_reason}"
     if state.jobs is not None:

@@ -13,6 +13,7 @@ from accelsweep.core.accelerators import Accelerator
 from accelsweep.core.claims.claims import ReportSettings
 from accelsweep.core.prices import PlannedPrices, Prices
 from accelsweep.core.sites.grid_engine import GridEngine
+from accelsweep.core.sites.head import DetachedHead
 from accelsweep.core.sites.jobs import JobSettings
 from accelsweep.core.tasks import Rate
 
@@ -76,7 +77,8 @@ class Slurm(JobSettings):
     """How blocks become Slurm jobs at a site.
 
     `partition` takes every block, or those with GPUs where `cpu_partition` takes the others. `gpu_request` is the
-    option of sbatch that asks for GPUs: `--gpus`, `--gres=gpu:...` or `--gpus-per-node`.
+    option of sbatch that asks for GPUs: `--gpus`, `--gres=gpu:...` or `--gpus-per-node`. `head` is for heads that are
+    handed over; without it they take the partition of CPU blocks, and `max_minutes`.
     """
 
     partition: str | None = None
@@ -85,6 +87,12 @@ class Slurm(JobSettings):
     qos: str | None = None
     constraint: str | None = None
     gpu_request: Literal["gpus", "gres", "per_node"] = "gpus"
+    head: DetachedHead | None = None
+
+    @model_serializer(mode="wrap")
+    def _without_late(self, written: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        found: dict[str, Any] = written(self)
+        return found if self.head is not None else {name: value for name, value in found.items() if name != "head"}
 
     @property
     def cpu_apart(self) -> bool:

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import signal
 from collections.abc import Iterator
-from pathlib import Path
 
 from accelsweep.base.errors import AccelsweepError
 from accelsweep.core.plans import Hold
 from accelsweep.drive.console import warn
+from accelsweep.drive.detached.places import detached
+from accelsweep.drive.detached.slurm_job import HeadJob
 from accelsweep.state.folders import SweepFolder
 from accelsweep.state.holding import Holder, take
 from accelsweep.state.living import SILENCE_SECONDS, alive, living_hold
@@ -21,12 +23,13 @@ PATIENCE_SECONDS = 90.0
 
 def living_head(folder: SweepFolder) -> Hold | None:
     """Return the hold of the head that drives this sweep now, from this machine or from another one, or None."""
-    return living_hold(_path(folder))
+    return living_hold(folder.of_head("claim"))
 
 
 def refuse_while_run(folder: SweepFolder) -> None:
     """Raise AccelsweepError if a head drives the sweep, or a supervisor works on a block of it, on any machine."""
     supervisors = (living_hold(path) for path in folder.holds())
+    _refuse_beside_job(folder)
     for working in filter(None, (living_head(folder), *supervisors)):
         who = f"process {working.pid} on {working.host}"
         raise AccelsweepError(
@@ -43,7 +46,7 @@ def held(folder: SweepFolder, *, cancel_old: bool = False) -> Iterator[Holder]:
     """
     if cancel_old:
         end_old(folder)
-    head = take(_path(folder), "head")
+    head = take(folder.of_head("claim"), "head")
     if isinstance(head, Hold):
         raise AccelsweepError(
             f"sweep {folder.name!r} is already being run by process {head.pid} on {head.host} since "
@@ -51,9 +54,28 @@ def held(folder: SweepFolder, *, cancel_old: bool = False) -> Iterator[Holder]:
             "--cancel-old, or choose another --name"
         )
     try:
+        _refuse_beside_job(folder)
         yield head
     finally:
         head.release()
+
+
+def _job_of_head(folder: SweepFolder) -> tuple[str, str] | None:
+    """Return the cluster's job that is, or is to be, another head of the sweep: its number, and its state in words."""
+    with contextlib.suppress(AccelsweepError):  # no Slurm, no job: the sweep came from elsewhere
+        if found := detached(folder):
+            handed, where = found
+            if handed.place == "slurm" and handed.name != os.environ.get("SLURM_JOB_ID"):
+                return handed.name, where.words
+    return None
+
+
+def _refuse_beside_job(folder: SweepFolder) -> None:
+    if job := _job_of_head(folder):
+        raise AccelsweepError(
+            f"the head of sweep {folder.name!r} was handed over: {job[1]}. "
+            f"Follow it (accelsweep attach {folder.name}), or end it: --cancel-old, or scancel {job[0]}"
+        )
 
 
 def _elsewhere(hold: Hold) -> str:
@@ -64,6 +86,8 @@ def _elsewhere(hold: Hold) -> str:
 
 def end_old(folder: SweepFolder) -> None:
     """End the sweep's living head as Ctrl-C would, then the supervisors on this machine; finished runs are kept."""
+    if job := _job_of_head(folder):
+        HeadJob().end(job[0], warn, patience_seconds=PATIENCE_SECONDS)
     head = living_head(folder)
     if head is not None and alive(head) is None:
         raise AccelsweepError(
@@ -73,7 +97,3 @@ def end_old(folder: SweepFolder) -> None:
     if head is not None:
         end_holder(head, signal.SIGINT, warn, patience_seconds=PATIENCE_SECONDS)
     end_supervisors(folder, warn)
-
-
-def _path(folder: SweepFolder) -> Path:
-    return folder.root / "head.claim.json"

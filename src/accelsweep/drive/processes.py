@@ -32,11 +32,13 @@ class Child:
         cwd: Path,
         log: Path,
         variables: Mapping[str, str] | None = None,
+        environment: Mapping[str, str] | None = None,
         descriptors: Sequence[int] = (),
     ) -> Child:
         """Start `command` in `cwd` with stdout and stderr written to `log` (made anew).
 
         `variables` are added to the environment: a list of processes does not show them, so secrets go there.
+        `environment` is ours unless it is given.
         `descriptors` stay open in it under the same numbers.
         """
         log.parent.mkdir(parents=True, exist_ok=True)
@@ -44,7 +46,7 @@ class Child:
             process = subprocess.Popen(
                 command,
                 cwd=cwd,
-                env={**os.environ, **(variables or {})},
+                env={**(os.environ if environment is None else environment), **(variables or {})},
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=subprocess.STDOUT,
@@ -73,6 +75,11 @@ class Child:
         self._signal_group(signal.SIGINT)
         self._wait_or_kill()
 
+    def kill(self) -> None:
+        """End the process and its group at once, before it can put down what it does."""
+        self._signal_group(signal.SIGKILL)
+        self._process.wait()
+
     def finish(self) -> None:
         """Ask the process to end (SIGTERM), and wait until it has; kill it if it does not."""
         if self.running():
@@ -83,8 +90,7 @@ class Child:
         try:
             self._process.wait(_POLITE_SECONDS)
         except (subprocess.TimeoutExpired, KeyboardInterrupt):  # a second Ctrl-C means: kill it now
-            self._signal_group(signal.SIGKILL)
-            self._process.wait()
+            self.kill()
 
     def _signal_group(self, number: signal.Signals) -> None:
         if self.running():

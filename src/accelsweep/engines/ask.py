@@ -28,13 +28,16 @@ def refuse_without(engine: Engine, site: str) -> None:
 
 
 def ask(
-    *command: str, patience_seconds: float = _PATIENCE_SECONDS, environment: Mapping[str, str] | None = None
+    *command: str,
+    patience_seconds: float = _PATIENCE_SECONDS,
+    environment: Mapping[str, str] | None = None,
+    base: Mapping[str, str] | None = None,
 ) -> str:
-    """Return what an engine's command prints; `environment` are further variables.
+    """Return what an engine's command prints; `environment` are further variables, `base` stands in place of ours.
 
     Raises AccelsweepError where it fails, is missing, or does not answer.
     """
-    variables = os.environ | (environment or {})
+    variables = {**(os.environ if base is None else base), **(environment or {})}
     try:
         answer = subprocess.run(
             command, capture_output=True, text=True, check=False, timeout=patience_seconds, env=variables

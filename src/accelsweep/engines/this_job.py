@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable
 from typing import NamedTuple, Protocol
 
@@ -12,7 +13,16 @@ from accelsweep.engines.slurm import ends as slurm_ends
 from accelsweep.engines.slurm.this_job import VARIABLES as SLURM_VARIABLES
 from accelsweep.engines.slurm.this_job import SlurmJob, node_name, node_number
 
-__all__ = ["VARIABLES", "MemoryLine", "ThisJob", "memory_lines", "node_name", "node_number", "this_job"]
+__all__ = [
+    "VARIABLES",
+    "MemoryLine",
+    "ThisJob",
+    "memory_lines",
+    "node_name",
+    "node_number",
+    "outside_of_jobs",
+    "this_job",
+]
 
 VARIABLES = (*SLURM_VARIABLES, *GRID_ENGINE_VARIABLES)
 """What a record keeps of the environment of a job."""
@@ -43,6 +53,16 @@ class ThisJob(Protocol):
 def this_job() -> ThisJob | None:
     """Return the job that this process is in; None outside a job."""
     return SlurmJob.found() or GridEngineJob.found()
+
+
+def outside_of_jobs() -> dict[str, str]:
+    """Return our environment without what Slurm says of a job that we are in, if we are: as on a login node.
+
+    What is submitted with it is neither sized nor counted like that job.
+    """
+    if SlurmJob.found() is None:
+        return dict(os.environ)
+    return {name: value for name, value in os.environ.items() if name == "SLURM_CONF" or not name.startswith("SLURM_")}
 
 
 class MemoryLine(NamedTuple):

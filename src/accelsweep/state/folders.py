@@ -6,6 +6,7 @@ import contextlib
 import re
 from dataclasses import dataclass
 from pathlib import Path, PurePath
+from typing import Literal
 
 from accelsweep.base.errors import InputError
 
@@ -200,6 +201,15 @@ class SweepFolder:
     def log(self, block: str) -> Path:
         """What the supervisors of a block said."""
         return self.root / "logs" / f"{inside(block)}.log"
+
+    def of_head(self, what: Literal["claim", "order", "handed", "ended"]) -> Path:
+        """A file of the head: its hold, and what a detached one is to do, where it went, how it ended."""
+        return self.root / f"head.{what}.json"
+
+    @property
+    def head_log(self) -> Path:
+        """What the last detached head printed."""
+        return self.root / "logs" / "head.log"
 
     @property
     def fork_server_log(self) -> Path:

@@ -92,6 +92,9 @@ Notify = Annotated[
     typer.Option(help="tell of the end, the first failure and a standstill: 'command: ...' or an address of apprise"),
 ]
 Name = Annotated[str | None, typer.Option("--name", help="name the sweep (default: the experiment's name)")]
+Detach = Annotated[
+    bool, typer.Option("--detach", help="hand the head to Slurm, to your systemd or to tmux, and let this terminal go")
+]
 Cfg = Annotated[str | None, typer.Option("--cfg", help="print the composed config and stop; the only choice is `job`")]
 Profile = Annotated[
     str,

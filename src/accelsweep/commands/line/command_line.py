@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import typer
 from typer.core import TyperCommand, TyperGroup
 
-from accelsweep.base.errors import EXIT_INTERRUPTED
+from accelsweep.base.errors import EXIT_INTERRUPTED, AccelsweepError, InputError, words_of
 from accelsweep.base.terminal import escaped
 
 INTERRUPTED = "accelsweep: interrupted"
@@ -62,3 +62,16 @@ def fail(message: str, code: int) -> int:
     """Say why a command ended; return its exit code `code`."""
     typer.echo(escaped(message), err=True)
     return code
+
+
+def exit_code(command: Callable[[], int]) -> int:
+    """Carry out a command; return its exit code, for our errors after one message and never a traceback."""
+    try:
+        return command()
+    except AccelsweepError as error:
+        kind = "wrong input" if isinstance(error, InputError) else "error"
+        return fail(f"accelsweep: {kind}: {error}", error.exit_code)
+    except KeyboardInterrupt:
+        return fail(INTERRUPTED, EXIT_INTERRUPTED)
+    except OSError as error:
+        return fail(f"accelsweep: error: {words_of(error)}", 1)

@@ -19,6 +19,17 @@ class HeadAtWork(AnswerPart):
     since: str = Field(description="when it began")
 
 
+class DetachedHeadState(AnswerPart):
+    """The head that was handed over last."""
+
+    place: str = Field(description="`slurm`, `systemd` or `tmux`")
+    name: str = Field(description="its job, unit or session there")
+    host: str = Field(description="the machine that handed it over")
+    since: str = Field(description="when it was handed over")
+    state: str | None = Field(description="what holds it, in words, null where that is gone or cannot be asked")
+    code: int | None = Field(description="its exit code, null until it ends")
+
+
 class BlockAtWork(AnswerPart):
     """A block with a supervisor, or with one that ended without giving it back."""
 
@@ -63,6 +74,7 @@ class SweepState(AnswerPart):
     outcomes: dict[Outcome, int] = Field(description="how many runs ended how")
     seconds_left: float | None = Field(description="about how long the remaining runs take")
     head: HeadAtWork | None = Field(description="the `accelsweep run` that drives it now")
+    detached: DetachedHeadState | None = Field(description="the head that was handed over, if one was")
     running: tuple[BlockAtWork, ...] = Field(description="the blocks that are being measured")
     jobs: tuple[JobInQueue, ...] | None = Field(description="its jobs on a cluster, null where no queue was asked")
     jobs_reason: str | None = Field(description="why the queue was not asked")

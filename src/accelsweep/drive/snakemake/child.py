@@ -10,6 +10,7 @@ from accelsweep.base.shipped import shipped_root
 from accelsweep.drive.processes import Child
 from accelsweep.drive.snakemake.profiles import find_profile
 from accelsweep.engines.known import engine_of
+from accelsweep.engines.this_job import outside_of_jobs
 from accelsweep.state.folders import SweepFolder
 
 if TYPE_CHECKING:
@@ -48,4 +49,4 @@ def start_snakemake(folder: SweepFolder, options: Sequence[str]) -> Child:
     ]
     # With its folder, because Snakemake reads a bare 1e3 or 007 as a number.
     command += ["--config", f"sweep=sweeps/{folder.name}", "--", "told"]
-    return Child.start(command, cwd=folder.home, log=folder.snakemake_log)
+    return Child.start(command, cwd=folder.home, log=folder.snakemake_log, environment=outside_of_jobs())

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from accelsweep.base.errors import EXIT_INTERRUPTED
+from accelsweep.base.interrupts import HeadLeaves
 from accelsweep.drive import publisher
 from accelsweep.drive.console import say, warn
 from accelsweep.drive.jobs.queue import Queue
@@ -69,6 +70,10 @@ class Driving:
                 queue.cancel_left()
                 following.finish()
                 return EXIT_INTERRUPTED
+            except HeadLeaves:
+                snakemake.kill()  # by Ctrl-C it would cancel its jobs, which another head waits for
+                following.finish()
+                raise
             publisher.finish(following, self.folder, self.tracking_uri, warn)
         return snakemake.code
 

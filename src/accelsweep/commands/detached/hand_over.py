@@ -1,0 +1,120 @@
+"""`accelsweep run --detach`: plan here, so that faults are told at once, then hand the head over and let go."""
+
+from __future__ import annotations
+
+import socket
+import sys
+import time
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from accelsweep.base.errors import EXIT_OK, AccelsweepError
+from accelsweep.commands.detached.order import HeadOrder
+from accelsweep.commands.first.batches import planned_after_searches, tell_of_searches
+from accelsweep.commands.further.pilot import refuse_short_budget
+from accelsweep.commands.plan import show_plan
+from accelsweep.commands.run import checked_targets, planned, refuse_misfits
+from accelsweep.commands.running.request import Request, seconds_of
+from accelsweep.core.record import now
+from accelsweep.drive.console import say
+from accelsweep.drive.detached.handed import Handed, end_of_head
+from accelsweep.drive.detached.places import Place, detached, name_in, place_for
+from accelsweep.drive.head import held
+from accelsweep.drive.jobs.settle import settle_old_jobs
+from accelsweep.engines.known import engine_of
+from accelsweep.state.folders import SweepFolder
+from accelsweep.state.living import living_hold
+from accelsweep.state.tail import last_lines
+
+if TYPE_CHECKING:
+    from accelsweep.plan.make import Plan
+
+_BEGIN_SECONDS = 60.0
+_LOOK_SECONDS = 0.2
+
+
+def hand_over(home: Path, request: Request) -> int:
+    """Plan the sweep, and hand its head over to the place that there is; return the exit code."""
+    from accelsweep.plan.make import write_plan
+
+    checked_targets(request)
+    plan, sweep = _planned(home, request)
+    site = plan.manifest.site
+    place = place_for(site)
+    folder = SweepFolder(home, sweep)
+    with held(folder, cancel_old=request.cancel_old) as head:
+        if found := detached(folder):
+            raise AccelsweepError(f"sweep {sweep!r} has a head already: {found[1].words}; accelsweep attach {sweep}")
+        if request.cancel_old and (engine := engine_of(site)) is not None:
+            settle_old_jobs(folder, engine, say, cancel=True, beat=head.beat)
+        if plan.manifest.sweep == sweep and not folder.manifest.exists():
+            write_plan(
+                home, plan
+            )  # so that `status` knows it while the head waits; a later plan is the head's to write
+        HeadOrder(
+            request=replace(request, cancel_old=False),
+            site=site,
+            sweeps=tuple({sweep: None, plan.manifest.sweep: None}),
+            revision=plan.manifest.revision if plan.manifest.sweep == sweep else 1,
+        ).write(folder.of_head("order"))
+        handed = _started(place, folder)
+    return _told(place, folder, handed)
+
+
+def _planned(home: Path, request: Request) -> tuple[Plan, str]:
+    """Return what the head measures first, and the name of the sweep that was asked for. Both are shown."""
+    found = planned_after_searches(home, partial(planned, home, request))
+    if isinstance(found, tuple):
+        wanted, plan = found
+        refuse_misfits(request, plan)
+        tell_of_searches(wanted, plan)
+        sweep = wanted.sweep
+    else:
+        plan, sweep = found, found.manifest.sweep
+        refuse_misfits(request, plan)
+        refuse_short_budget(home, plan, seconds_of(request.time_budget))
+    show_plan(home, plan)
+    return plan, sweep
+
+
+def _started(place: Place, folder: SweepFolder) -> Handed:
+    """Have the place start the head; without one the order is taken back."""
+    for file in (folder.of_head("ended"), folder.head_log):
+        file.unlink(missing_ok=True)
+    folder.head_log.parent.mkdir(parents=True, exist_ok=True)
+    command = (sys.executable, "-m", "accelsweep.commands.detached.carry_on", str(folder.root))
+    try:
+        name = place.start(folder, command, name_in(place, folder))
+    except BaseException:
+        folder.of_head("order").unlink()
+        raise
+    handed = Handed(place=place.kind, name=name, host=socket.gethostname(), since=now())
+    handed.write(folder.of_head("handed"))
+    return handed
+
+
+def _told(place: Place, folder: SweepFolder, handed: Handed) -> int:
+    """Say where the head went, once it has begun there, or waits; return the exit code."""
+    if not place.waits:
+        _see_begin(place, folder, handed.name)
+    found = place.state(handed.name)
+    say(f"the head left this terminal: {found.words if found else 'it has ended already'}")
+    say(f"follow it: accelsweep attach {folder.name}")
+    if found is not None:
+        say(f"end it, as Ctrl-C would: {place.end_with(handed.name)}")
+        if place.caution is not None:
+            say(place.caution)
+    return end_of_head(folder) or EXIT_OK
+
+
+def _see_begin(place: Place, folder: SweepFolder, name: str) -> None:
+    """Wait until the head holds the sweep, or has ended. Raises AccelsweepError if it ends before it begins."""
+    deadline = time.monotonic() + _BEGIN_SECONDS
+    while living_hold(folder.of_head("claim")) is None and end_of_head(folder) is None and time.monotonic() < deadline:
+        if place.state(name) is None and end_of_head(folder) is None:
+            said = [line for line in last_lines(folder.head_log) if line.strip()] if folder.head_log.exists() else []
+            why = said[-1] if said else "it said nothing"
+            raise AccelsweepError(f"the head ended before it began: {why}; {folder.head_log} has more")
+        time.sleep(_LOOK_SECONDS)

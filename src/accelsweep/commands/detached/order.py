@@ -1,0 +1,54 @@
+"""What a detached head is to do, in a file for its owner's eyes only.
+
+Arguments go by this file, not by a command line. So they arrive exactly, and no list of processes and no job shows the
+addresses of notices, which hold secrets.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import replace
+from typing import ClassVar
+
+from accelsweep.base.documents import Document
+from accelsweep.base.errors import DamagedFile
+from accelsweep.commands.running.request import Request, seconds_of
+from accelsweep.core.plans import Manifest
+from accelsweep.core.settings import Site
+from accelsweep.state.folders import SweepFolder
+
+
+class HeadOrder(Document):
+    """The arguments of `run`. `site` is where the sweep's jobs go, and where on Slurm its heads do.
+
+    `sweeps` are those that the head drives. `revision` is the plan in which `--add-repeats` has done its part.
+    `starts` counts the heads that took the order up.
+    """
+
+    kind: ClassVar[str] = "order"
+    mode: ClassVar[int] = 0o600
+
+    request: Request
+    site: Site
+    sweeps: tuple[str, ...]
+    revision: int
+    starts: int = 0
+
+    def begun(self, folder: SweepFolder) -> HeadOrder:
+        """Return the order as the next head takes it up: what is in the plan already is not asked for again."""
+        request = replace(self.request, add_repeats=0) if self._in_plan(folder) else self.request
+        return self.model_copy(update={"request": request, "starts": self.starts + 1})
+
+    def _in_plan(self, folder: SweepFolder) -> bool:
+        try:
+            return Manifest.read(folder.manifest).revision >= self.revision
+        except (FileNotFoundError, DamagedFile):
+            return False
+
+    def later(self, began: float) -> HeadOrder:
+        """Return the order for another head, after one that `began` then, on the monotonic clock."""
+        budget = seconds_of(self.request.time_budget)
+        if budget is None:
+            return self
+        left = max(1.0, budget - (time.monotonic() - began))
+        return self.model_copy(update={"request": replace(self.request, time_budget=f"{left:.0f}s")})

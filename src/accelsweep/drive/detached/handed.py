@@ -1,0 +1,52 @@
+"""What is known of a head that was handed over: where it went, and how it ended."""
+
+from __future__ import annotations
+
+import contextlib
+from typing import ClassVar, Literal, NamedTuple
+
+from accelsweep.base.documents import Document
+from accelsweep.base.errors import DamagedFile, NewerFile
+from accelsweep.state.folders import SweepFolder
+
+PlaceKind = Literal["slurm", "systemd", "tmux"]
+
+
+class Whereabouts(NamedTuple):
+    """What holds a detached head, in words, and whether it has not begun there yet."""
+
+    words: str
+    waits: bool = False
+
+
+class Handed(Document):
+    """The last head that was handed over. `name` is that of its job, unit or session, `host` where that was asked."""
+
+    kind: ClassVar[str] = "handed"
+
+    place: PlaceKind
+    name: str
+    host: str
+    since: str
+
+
+class HeadEnd(Document):
+    """The exit code of a detached head."""
+
+    kind: ClassVar[str] = "head_end"
+
+    code: int
+
+
+def handed_head(folder: SweepFolder) -> Handed | None:
+    """Return the last head that was handed over, None where there was none."""
+    with contextlib.suppress(FileNotFoundError, DamagedFile, NewerFile):
+        return Handed.read(folder.of_head("handed"))
+    return None
+
+
+def end_of_head(folder: SweepFolder) -> int | None:
+    """Return the exit code of the last detached head, None where it has not ended, or was killed."""
+    with contextlib.suppress(FileNotFoundError, DamagedFile, NewerFile):
+        return HeadEnd.read(folder.of_head("ended")).code
+    return None

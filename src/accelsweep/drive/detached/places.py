@@ -1,0 +1,79 @@
+"""Where a head can be handed over to, and whether one that was handed over is there."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Sequence
+from typing import Protocol
+
+from accelsweep.base.documents import sha256_text
+from accelsweep.base.errors import InputError
+from accelsweep.core.settings import Site
+from accelsweep.drive.detached.handed import Handed, PlaceKind, Whereabouts, end_of_head, handed_head
+from accelsweep.drive.detached.slurm_job import HeadJob
+from accelsweep.drive.detached.tmux import Tmux
+from accelsweep.drive.detached.user_unit import UserUnit
+from accelsweep.state.folders import SweepFolder
+from accelsweep.state.living import living_hold
+
+
+class Place(Protocol):
+    """What runs a head without a terminal. `waits` tells whether it may start it later; `caution` is for the user."""
+
+    kind: PlaceKind
+    waits: bool
+
+    @property
+    def caution(self) -> str | None:
+        """What could end the head there without being asked."""
+
+    def start(self, folder: SweepFolder, command: Sequence[str], name: str) -> str:
+        """Start `command` under about this `name`, its words in the head's log; return what `state` knows it by."""
+
+    def state(self, name: str) -> Whereabouts | None:
+        """Return what holds the head, None where it has ended."""
+
+    def end_with(self, name: str) -> str:
+        """Return the shell command that is Ctrl-C for the head."""
+
+
+def place_for(site: Site) -> Place:
+    """Return where a head of this site goes: to the cluster, to the user's systemd, or to tmux. Raises InputError."""
+    if site.scheduler == "slurm":
+        return HeadJob(site.slurm)
+    for place in (UserUnit(), Tmux()):
+        if place.here():
+            return place
+    raise InputError(
+        "--detach needs tmux, or a systemd of your own (systemctl --user), and this machine has neither: "
+        "install tmux, or leave --detach out"
+    )
+
+
+def place_of(handed: Handed) -> Place:
+    """Return the place that a head was handed over to."""
+    places: dict[str, Place] = {"slurm": HeadJob(), "systemd": UserUnit(), "tmux": Tmux()}
+    return places[handed.place]
+
+
+def name_in(place: Place, folder: SweepFolder) -> str:
+    """Return a name for the head of this sweep, of this folder alone where a place has one head of a name."""
+    if place.waits:
+        return f"accelsweep-head-{folder.name}"
+    return f"accelsweep-{folder.name}-{sha256_text(str(folder.root.resolve()))[:8]}"
+
+
+def detached(folder: SweepFolder) -> tuple[Handed, Whereabouts] | None:
+    """Return the detached head that waits or works, and what holds it; None where there is none.
+
+    Raises AccelsweepError if Slurm does not answer.
+    """
+    handed = handed_head(folder)
+    if handed is None or end_of_head(folder) is not None:
+        return None
+    if handed.place != "slurm" and handed.host != socket.gethostname():  # nobody can be asked but its hold
+        lives = living_hold(folder.of_head("claim")) is not None
+        found = Whereabouts(f"{handed.place} on {handed.host}") if lives else None
+    else:
+        found = place_of(handed).state(handed.name)
+    return (handed, found) if found is not None else None

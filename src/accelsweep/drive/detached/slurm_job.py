@@ -1,0 +1,95 @@
+"""A head in a Slurm job of its own, which submits the jobs of the sweep."""
+
+from __future__ import annotations
+
+import shlex
+import time
+from collections.abc import Callable, Sequence
+
+from accelsweep.base.errors import AccelsweepError
+from accelsweep.core.settings import Slurm
+from accelsweep.drive.detached.handed import PlaceKind, Whereabouts
+from accelsweep.engines.ask import ask
+from accelsweep.engines.this_job import outside_of_jobs
+from accelsweep.state.folders import SweepFolder
+
+_LEAST_MB = 4000
+"""Snakemake, the publisher and the report at once take less."""
+
+_NOTICE_SECONDS = 180
+_SHORTEST_NOTICE = 20
+_LOOK_SECONDS = 1.0
+_FORGOTTEN = "Invalid job id"
+
+
+class HeadJob:
+    """Jobs that hold a head. One whose time is up is followed by another one."""
+
+    kind: PlaceKind = "slurm"
+    waits = True
+    caution: str | None = None
+
+    def __init__(self, slurm: Slurm | None = None) -> None:
+        """`slurm` is how the site takes jobs; only `start` needs it."""
+        self._slurm = slurm or Slurm()
+
+    def start(self, folder: SweepFolder, command: Sequence[str], name: str, after: str | None = None) -> str:
+        """Submit a job that becomes `command`, to begin when the job `after` has ended; return its number."""
+        options = self._options(folder, name, after)
+        script = f"exec {shlex.join(command)}"
+        return ask("sbatch", *options, "--wrap", script, base=outside_of_jobs()).strip().partition(";")[0]
+
+    def _options(self, folder: SweepFolder, name: str, after: str | None) -> list[str]:
+        """Return sbatch's options. `--signal` is the notice before the time limit; a lost node queues the job again."""
+        head, slurm = self._slurm.head, self._slurm
+        minutes = (head and head.minutes) or slurm.max_minutes
+        asked: dict[str, object] = {
+            "--partition": (head and head.partition) or slurm.cpu_partition or slurm.partition,
+            "--account": slurm.account,
+            "--qos": slurm.qos,
+            "--time": minutes,
+            "--mem": f"{(head and head.mem_mb) or _LEAST_MB}M",
+            "--signal": f"B:USR1@{_notice(minutes)}",
+            "--dependency": after and f"afterany:{after}",
+            "--job-name": name,
+            "--comment": f"accelsweep head {folder.name}",
+            "--chdir": folder.home,
+            "--output": str(folder.head_log).replace("%", "%%"),
+        }
+        fixed = ("--parsable", "--export=ALL", "--requeue", "--open-mode=append", "--nodes=1", "--ntasks=1")
+        return [*fixed, *(f"{option}={value}" for option, value in asked.items() if value is not None)]
+
+    def state(self, name: str) -> Whereabouts | None:
+        """Return the job, None where it has ended. Raises AccelsweepError if Slurm does not answer."""
+        try:
+            listing = ask("squeue", "--noheader", f"--jobs={name}", "--format=%i|%T|%r|%N")
+        except AccelsweepError as error:
+            if _FORGOTTEN in str(error):
+                return None
+            raise
+        for line in listing.splitlines():
+            number, state, reason, nodes = line.split("|", 3)
+            if number == name:
+                words = f"Slurm's job {name} {state} " + (f"on {nodes}" if nodes else f"({reason})")
+                return Whereabouts(words, waits=state == "PENDING")
+        return None
+
+    def end(self, name: str, say: Callable[[str], None], *, patience_seconds: float) -> None:
+        """End the job as Ctrl-C ends a head, or before it begins; cancel it where it takes longer than that."""
+        deadline, asked = time.monotonic() + patience_seconds, ""
+        while (state := self.state(name)) is not None:
+            at_once = state.waits or time.monotonic() > deadline
+            command = ["scancel", name] if at_once else shlex.split(self.end_with(name))
+            if asked != (asked := shlex.join(command)):
+                say(f"ending the head, {state.words}: {asked}")
+                ask(*command)
+            time.sleep(_LOOK_SECONDS)
+
+    def end_with(self, name: str) -> str:
+        """Return the command that is Ctrl-C for the head, once it runs."""
+        return shlex.join(("scancel", "--batch", "--signal=INT", name))
+
+
+def _notice(minutes: int | None) -> int:
+    """Return how many seconds before its time limit a head is told; Slurm may be a minute early."""
+    return _NOTICE_SECONDS if minutes is None else max(_SHORTEST_NOTICE, min(_NOTICE_SECONDS, 60 * minutes // 4))

@@ -1,0 +1,115 @@
+"""The places that a head can be handed over to, and what is known of it there; tests/slurm has the cluster's."""
+
+import os
+import shutil
+import signal
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from patience import until
+
+from accelsweep.base.errors import InputError
+from accelsweep.base.interrupts import HeadLeaves, leave_when_told
+from accelsweep.core.settings import Site, Slurm
+from accelsweep.core.sites.head import DetachedHead
+from accelsweep.drive.detached.handed import Handed, HeadEnd
+from accelsweep.drive.detached.places import detached, name_in, place_for
+from accelsweep.drive.detached.slurm_job import HeadJob
+from accelsweep.drive.detached.tmux import Tmux
+from accelsweep.engines.this_job import outside_of_jobs
+from accelsweep.state.folders import SweepFolder
+
+WORDS = ("two words", "a'b\"c", "$HOME;`id`", "", "#{pane_pid}", "é%d")
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> SweepFolder:
+    made = SweepFolder(tmp_path, "some.sweep")
+    made.head_log.parent.mkdir(parents=True)
+    return made
+
+
+@pytest.fixture
+def session(folder: SweepFolder) -> Iterator[str]:
+    if shutil.which("tmux") is None:
+        pytest.skip("tmux is not installed: tests/install-system.sh installs it")
+    name = name_in(Tmux(), folder).replace(".", "-")
+    yield name
+    subprocess.run(["tmux", "-L", name, "kill-server"], capture_output=True, check=False)
+
+
+def test_a_tmux_session_gets_the_words_the_folder_and_the_environment_exactly(folder, session, monkeypatch):
+    """Each session has a server of its own: one that runs already would give it an environment of long ago."""
+    monkeypatch.setenv("SAID", "by us; only")
+    script = 'printf "%s\\n" "$@" "$SAID" "$PWD"; sleep 60'
+    assert Tmux().start(folder, ("sh", "-c", script, "sh", *WORDS), name_in(Tmux(), folder)) == session
+    until(lambda: str(folder.home) in folder.head_log.read_text() if folder.head_log.exists() else False, 30)
+    assert folder.head_log.read_text().splitlines() == [*WORDS, "by us; only", str(folder.home)]
+    Handed(place="tmux", name=session, host=os.uname().nodename, since="").write(folder.of_head("handed"))
+    assert detached(folder)[1].words == f"tmux session {session}"
+    subprocess.run(Tmux().end_with(session), shell=True, check=True)  # as a user types it
+    until(lambda: Tmux().state(session) is None, 30)
+    assert detached(folder) is None
+
+
+def test_a_machine_with_neither_systemd_nor_tmux_is_refused_with_what_to_install(monkeypatch, tmp_path):
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(InputError, match="install tmux, or leave --detach out"):
+        place_for(Site(name="local"))
+
+
+def test_a_head_that_has_ended_is_nowhere_whatever_became_of_its_place(folder):
+    Handed(place="tmux", name="none", host="elsewhere", since="").write(folder.of_head("handed"))
+    HeadEnd(code=0).write(folder.of_head("ended"))
+    assert detached(folder) is None
+
+
+def test_a_head_on_another_machine_is_told_by_its_hold(folder):
+    Handed(place="tmux", name="none", host="elsewhere", since="").write(folder.of_head("handed"))
+    assert detached(folder) is None
+
+
+def options(slurm: Slurm, folder: SweepFolder, after: str | None = None) -> dict[str, str]:
+    given = HeadJob(slurm)._options(folder, "accelsweep-head-x", after)
+    return dict(option.partition("=")[::2] for option in given)
+
+
+def test_a_heads_job_takes_no_gpu_a_notice_before_its_end_and_the_log(tmp_path):
+    folder = SweepFolder(tmp_path / "100%j", "some")
+    given = options(Slurm(partition="gpu", cpu_partition="cpu", account="a", max_minutes=1440), folder)
+    assert (given["--partition"], given["--account"], given["--time"]) == ("cpu", "a", "1440")
+    assert given["--signal"] == "B:USR1@180"
+    assert given["--output"] == str(folder.head_log).replace("%", "%%")
+    assert not {"--gpus", "--gres", "--dependency", "--qos"} & given.keys()
+
+
+def test_a_heads_own_partition_time_and_memory_count_and_a_short_time_leaves_a_short_notice(folder):
+    head = DetachedHead(partition="long", minutes=2, mem_mb=6000)
+    given = options(Slurm(partition="gpu", max_minutes=60, head=head), folder, after="12")
+    assert (given["--partition"], given["--time"], given["--mem"]) == ("long", "2", "6000M")
+    assert (given["--signal"], given["--dependency"]) == ("B:USR1@30", "afterany:12")
+
+
+def test_what_a_head_submits_knows_nothing_of_the_heads_own_job(monkeypatch):
+    monkeypatch.setenv("SLURM_CONF", "/etc/here")
+    monkeypatch.setenv("SLURM_TIME_FORMAT", "relative")
+    assert outside_of_jobs() == dict(os.environ), "on a login node nothing is taken away"
+    for name in ("SLURM_JOB_ID", "SLURM_RESTART_COUNT", "SLURM_MEM_PER_NODE"):
+        monkeypatch.setenv(name, "1")
+    assert {name for name in outside_of_jobs() if name.startswith("SLURM")} == {"SLURM_CONF"}
+
+
+@pytest.mark.parametrize(("number", "again"), [(signal.SIGUSR1, True), (signal.SIGTERM, False)])
+def test_a_head_leaves_once_when_its_job_is_told_to_end(number, again):
+    before = {each: signal.getsignal(each) for each in (signal.SIGUSR1, signal.SIGTERM)}
+    try:
+        leave_when_told()
+        with pytest.raises(HeadLeaves) as raised:
+            signal.raise_signal(number)
+        assert raised.value.again is again
+        signal.raise_signal(number)
+    finally:
+        for each, handler in before.items():
+            signal.signal(each, handler)

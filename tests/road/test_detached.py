@@ -1,0 +1,112 @@
+"""A head without a terminal, on one machine: in tmux, and in a unit of the user's systemd."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import stat
+import subprocess
+import sys
+from pathlib import Path
+
+import psutil
+import pytest
+from home import Home
+from patience import PATIENCE_SECONDS, until
+
+from accelsweep.core.plans import Manifest
+from accelsweep.state.folders import SweepFolder
+
+SECRET = "T0K3N"
+WORDS = "+env.WORDS='two  words; $HOME'"
+
+MINE = """\
+import time
+from accelsweep.workloads.models import SmallCNN
+
+
+class Slow(SmallCNN):
+    def training_step(self, batch, batch_index):
+        time.sleep(0.3)
+        return super().training_step(batch, batch_index)
+"""
+
+
+def shown_in_processes(word: str) -> list[str]:
+    lines = [" ".join(process.info["cmdline"] or []) for process in psutil.process_iter(["cmdline"])]
+    return [line for line in lines if word in line]
+
+
+@pytest.mark.long  # tests/drive/test_detached.py starts sessions and reads files; only here a head lives in one
+@pytest.mark.real
+def test_a_detached_head_measures_while_nobody_watches_and_its_words_are_there_for_who_asks(home: Home) -> None:
+    if shutil.which("tmux") is None:
+        pytest.skip("tmux is not installed: tests/install-system.sh installs it")
+    home.module("mine", MINE)
+    folder = SweepFolder(home.path, "tiny")
+    told = home.path / "told.txt"
+    notify = ("--notify", f"command: cat >> {told}; : {SECRET}")
+    arguments = ("run", "experiment=tiny", "repeats=1", "model._target_=mine.Slow", WORDS)
+    left = home.accelsweep(*arguments, *notify, "--detach")
+    assert left.returncode == 0, left.stdout
+    assert "accelsweep attach tiny" in left.stdout
+    assert stat.S_IMODE(folder.of_head("order").stat().st_mode) == 0o600
+    assert shown_in_processes("commands.detached.carry_on")
+    assert shown_in_processes(SECRET) == []
+
+    second = home.accelsweep(*arguments)
+    assert second.returncode == 1, second.stdout
+    assert "already being run by process" in second.stdout
+    assert "detached since" in home.accelsweep("status", "tiny").stdout
+
+    watching = home.start("attach", "tiny")
+    assert watching.stdout is not None
+    assert "tiny" in watching.stdout.readline()
+    watching.send_signal(signal.SIGINT)
+    said, _ = watching.communicate(timeout=PATIENCE_SECONDS)
+    assert watching.returncode == 130
+    assert "the head goes on" in said
+    assert shown_in_processes("commands.detached.carry_on")
+
+    ended = home.accelsweep("attach", "tiny")
+    assert ended.returncode == 0, ended.stdout
+    assert "[2/2]" in ended.stdout
+    assert "reports/tiny/index.html" in ended.stdout
+    assert WORDS in Manifest.read(folder.manifest).overrides
+    assert not folder.of_head("order").exists()
+    assert "ended, 2 of 2 runs settled" in told.read_text()
+    assert [path for path in folder.root.rglob("*") if path.is_file() and SECRET.encode() in path.read_bytes()] == []
+
+
+UNDER_SYSTEMD = """\
+mount -t tmpfs none /run && mkdir -p /run/systemd/system
+/lib/systemd/systemd --user >"$XDG_RUNTIME_DIR/log" 2>&1 & manager=$!
+for i in $(seq 100); do systemctl --user is-system-running --quiet && break; sleep .1; done
+"$0" -m accelsweep run "$@" --detach && "$0" -m accelsweep attach tiny
+code=$?
+kill $manager; wait $manager
+exit $code
+"""
+
+
+@pytest.mark.long  # as above; a systemd of one's own is in a namespace of its own, beside the machine's
+@pytest.mark.real
+def test_a_head_goes_to_the_users_systemd_where_there_is_one(home: Home) -> None:
+    if os.getuid() != 0 or not Path("/lib/systemd/systemd").exists():
+        pytest.skip("a systemd of our own needs root and Debian's package systemd")
+    runtime = home.path / "runtime"
+    runtime.mkdir(mode=0o700)
+    ended = subprocess.run(
+        ["unshare", "-m", "bash", "-c", UNDER_SYSTEMD, sys.executable, "experiment=tiny", "repeats=1", WORDS],
+        cwd=home.path,
+        env=home.environment | {"XDG_RUNTIME_DIR": str(runtime)},
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE_SECONDS,
+        check=False,
+    )
+    assert ended.returncode == 0, ended.stdout + ended.stderr
+    assert "of your systemd" in ended.stdout
+    assert "[2/2]" in ended.stdout
+    until(lambda: not shown_in_processes("commands.detached.carry_on"), 60)
