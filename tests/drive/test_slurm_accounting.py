@@ -5,10 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from accelsweep.drive.snakemake.workflow import Sweep
 
 from accelsweep.core.plans import Manifest
 from accelsweep.drive.slurm.accounting import NO_ENERGY, PARTS_ALONE, account, note_accounts, read_starts
+from accelsweep.drive.snakemake.workflow import Sweep
 from accelsweep.state.accounting import Accounting, JobAccount
 from accelsweep.state.folders import SweepFolder
 
