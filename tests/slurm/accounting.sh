@@ -78,15 +78,17 @@ start_accounting() {
   [ -e "$ROOT/accounts" ] || sacctmgr -i -Q add cluster accelsweep >/dev/null || true # an error where it is there already
 }
 
-make_accounts() { # once slurmctld has told slurmdbd that there are GPUs
+make_accounts() { # once slurmctld has told slurmdbd that there are GPUs; an error where it is there already
   [ ! -e "$ROOT/accounts" ] || return 0
-  sacctmgr -i -Q >/dev/null <<C
+  sacctmgr -i -Q >>"$ROOT/log/accounts.log" 2>&1 <<C || true
 add qos one maxtresperuser=gres/gpu=1
 add account test,few,short cluster=accelsweep
 add user root account=test defaultaccount=test cluster=accelsweep qos=normal,one
 add user root account=few cluster=accelsweep maxsubmitjobs=1
 add user root account=short cluster=accelsweep maxwall=1
 C
+  [ "$(sacctmgr -n -P list assoc user=root format=account | sort | xargs)" = "few root short test" ] ||
+    die "sacctmgr made no accounts: see $ROOT/log/accounts.log"
   touch "$ROOT/accounts"
 }
 
