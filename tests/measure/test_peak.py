@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+import random
 from dataclasses import replace
 
 import pytest
@@ -62,3 +64,13 @@ def test_the_load_that_ends_the_search_was_refused_twice() -> None:
     judge = Judge(90.0)
     refused = find_peak(judge, capacity=100.0).refused.load.per_second
     assert judge.loads.count(refused) == 2
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_a_search_ends_soon_where_chance_decides(seed: int) -> None:
+    chance = random.Random(seed)
+
+    def test(per_second: float) -> LoadTest:
+        return Judge(90.0 * math.exp(chance.gauss(0.0, 0.3)))(per_second)
+
+    assert find_peak(test, capacity=100.0).tests <= 20

@@ -2,7 +2,8 @@
 
 LoadGen has a mode of its own for this (`FindPeakPerformance`). It doubles from a rate that must be valid, and bisects
 to an absolute precision. Bisecting on the log scale, from a hint, takes a third of its tests, and the same judge. The
-load at which the search ends was refused twice: one hiccup of the machine must not end it far below the peak.
+load at which the search would end is asked twice: a hiccup of the machine must not end it far below the peak. One is
+forgiven, because near the peak chance decides, and a search that forgives everything never ends.
 """
 
 from __future__ import annotations
@@ -39,18 +40,21 @@ def find_peak(test: Callable[[float], LoadTest], capacity: float) -> Peak:
     """
     best: LoadTest | None = None
     refusals: list[LoadTest] = []
-    tests, low, load = 0, 0.0, _FIRST * capacity
+    tests, low, load, forgiven = 0, 0.0, _FIRST * capacity, False
     while True:
         high = refusals[-1].load.per_second if refusals else math.inf
         ends = load < _FEWEST_SHARE * capacity or (low > 0 and high / low <= PRECISION)
+        if ends and forgiven:
+            return Peak(best, refusals[-1], tests)
         told, tests = test(high if ends else load), tests + 1
         if told.invalid is None:
             best, low = told, told.load.per_second
-            refusals = refusals[:-1] if ends else refusals  # the second look at it: the first was a hiccup
         elif ends:
             return Peak(best, told, tests)
         else:
             refusals.append(told)
+        if ends:  # the second look at this load: the first was a hiccup, and loads above may pass too
+            refusals, forgiven = refusals[:-1], True
         load = _next(low, refusals[-1].load.per_second if refusals else math.inf)
 
 
