@@ -1,5 +1,8 @@
 """What the head reads from squeue and from profiles, without a cluster; tests/slurm has the real thing."""
 
+import re
+import sys
+
 import pytest
 
 from accelsweep.base.documents import set_aside
@@ -67,6 +70,13 @@ def test_the_profile_of_an_engine_fits_its_sites_and_no_others(scheduler):
         else:
             with pytest.raises(InputError, match=f"--profile {scheduler}"):
                 check_profile(find_profile(profile), site)
+
+
+def test_an_executor_that_snakemake_lacks_is_told_with_what_installs_it(monkeypatch):
+    monkeypatch.setitem(sys.modules, "snakemake_executor_plugin_cluster_generic", None)
+    site = Site(name="here", scheduler="grid_engine")
+    with pytest.raises(InputError, match=re.escape("'cluster-generic': pip install 'accelsweep[grid-engine]'")):
+        check_profile(find_profile("grid_engine"), site)
 
 
 def test_a_plan_for_grid_engine_tells_its_jobs(tmp_path, capsys):

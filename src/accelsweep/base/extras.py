@@ -8,10 +8,21 @@ from importlib import metadata
 EXTRA_OF = {"xgboost": "boosting", "lightgbm": "lightgbm"}
 """Libraries of boosted trees by their modules, and the extra that brings each."""
 
+EXECUTOR_EXTRAS = {"cluster-generic": "grid-engine"}
+"""Executor plugins of Snakemake that an extra of ours brings."""
+
 
 def loadgen_missing() -> str | None:
     """Return the command that installs MLPerf's load generator; None where it is installed."""
     return None if importlib.util.find_spec("mlperf_loadgen") else "pip install accelsweep[serving]"
+
+
+def executor_missing(executor: str) -> str | None:
+    """Return the command that installs Snakemake's plugin for an `executor`; None where Snakemake has it."""
+    if executor == "local" or importlib.util.find_spec(f"snakemake_executor_plugin_{executor.replace('-', '_')}"):
+        return None
+    ours = EXECUTOR_EXTRAS.get(executor)
+    return f"pip install 'accelsweep[{ours}]'" if ours else f"pip install snakemake-executor-plugin-{executor}"
 
 
 def trees_missing(module: str) -> str | None:

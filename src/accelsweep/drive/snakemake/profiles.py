@@ -6,6 +6,7 @@ import re
 from pathlib import Path
 
 from accelsweep.base.errors import InputError
+from accelsweep.base.extras import executor_missing
 from accelsweep.base.shipped import shipped_root
 from accelsweep.core.settings import Site
 from accelsweep.engines.known import engine_of
@@ -22,10 +23,16 @@ def find_profile(profile: str) -> Path:
 
 
 def check_profile(profile: Path, site: Site) -> None:
-    """Raise InputError where the profile would submit jobs that the site runs itself, or the other way round."""
+    """Raise InputError where the profile would submit jobs that the site runs itself, or the other way round.
+
+    So it does where Snakemake lacks the profile's executor.
+    """
     files = [profile / name for name in ("profile.yaml", "config.yaml") if (profile / name).is_file()]
-    executor = re.search(r"^executor:\s*['\"]?([\w-]+)", files[0].read_text("utf-8"), re.MULTILINE) if files else None
-    check_executor(site, "local" if executor is None else executor[1])
+    named = re.search(r"^executor:\s*['\"]?([\w-]+)", files[0].read_text("utf-8"), re.MULTILINE) if files else None
+    executor = "local" if named is None else named[1]
+    check_executor(site, executor)
+    if remedy := executor_missing(executor):
+        raise InputError(f"the profile {profile.name!r} needs Snakemake's executor '{executor}': {remedy}")
 
 
 def check_executor(site: Site, executor: str) -> None:
