@@ -48,6 +48,8 @@ configure() {
   local kind
   for kind in bin lib utilbin; do ln -s $LIB "$ROOT/$kind/$("$ROOT/util/arch")"; done
   echo "$HOST" >"$COMMON/act_qmaster"
+  # its daemons refuse a name that does not resolve; what resolves is left alone
+  getent hosts "$HOST" >/dev/null || echo "127.0.0.1 $HOST" >>/etc/hosts
   # 127.0.0.1 may have another name first
   echo "$HOST localhost" >"$COMMON/host_aliases"
   cat >"$COMMON/bootstrap" <<C
