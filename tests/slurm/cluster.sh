@@ -149,7 +149,8 @@ C
   if [ -e $CONF ] && ! head -1 $CONF | grep -qF "$MARK"; then die "$CONF is another cluster's: left alone"; fi
   ln -sfn "$ROOT/etc/slurm.conf" $CONF
   forget_hosts
-  echo "127.0.0.1 ${NODES[*]} $MARK" >>/etc/hosts # torch.distributed hangs on names that do not resolve
+  # torch.distributed hangs on names that do not resolve, and so does slurmdbd on the machine's own
+  echo "127.0.0.1 ${NODES[*]} $(getent hosts "$HOST" >/dev/null || echo "$HOST") $MARK" >>/etc/hosts
 }
 
 up() { # [MODE]
