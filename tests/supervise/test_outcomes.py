@@ -134,6 +134,15 @@ def test_ranks_that_were_killed_with_their_node_process_are_not_its_cause() -> N
     assert verdict(ending(None, -11, **killed)).reason == "rank 1 was ended by SIGSEGV (segmentation fault)"
 
 
+@pytest.mark.parametrize("died", [None, -signal.SIGKILL])
+def test_a_rank_that_srun_ended_for_the_death_of_another_does_not_explain_it(died: int | None) -> None:
+    """Srun may be quicker than the collective error. Alone, or before such errors, the signal is the reason."""
+    lost = {} if died else {1: "node 1 on gpu2, which did not say how it ended; srun ended with exit code 137"}
+    found = verdict(ending(-signal.SIGTERM, died, lost=lost))
+    assert str(found.reason).startswith("rank 1 was ")
+    assert verdict(ending(-signal.SIGTERM, 1), result(1, *PEER)).reason == "rank 0 was ended by SIGTERM"
+
+
 def test_a_rank_lost_for_lack_of_memory_is_out_of_memory_in_slurms_words() -> None:
     words = "slurmstepd-gpu2: error: StepId=4.1 exceeded memory limit (4158427136 > 2097152000), being killed"
     lost = {1: "node 1 on gpu2, which did not say how it ended; srun ended with exit code 137"}

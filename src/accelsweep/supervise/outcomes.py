@@ -1,8 +1,8 @@
 """The one recorded outcome of a run, found from its processes' endings, with a reason that a person can act on.
 
 Where ranks disagree the first cause wins, not its echoes. The order is: out of memory, diverged, unsupported, an
-exception in the user's code, a rank that died without a message. Then come collective errors, which the peers of all
-these see, and last a rank that we ended because of its peers.
+exception in the user's code, a rank that died without a message, one that somebody asked to end (SIGTERM). Then come
+collective errors, which the peers of all these see, and last a rank that we ended because of its peers.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from accelsweep.supervise.processes.watching import Ending
 _ABORTED_FOR_MEMORY = re.compile(r"std::bad_alloc|out of memory|can't allocate memory|not enough memory", re.IGNORECASE)
 _WORKER_KILLED = "killed by signal: Killed"  # torch's DataLoader prints this for a worker that got SIGKILL
 _DIED = PRECEDENCE.index("collective") - 0.5  # a peer's collective error is the echo of such a death
+_ASKED = _DIED + 0.25  # by SIGTERM, which srun sends to the other ranks once one of them has died
 _WORDS = {
     signal.SIGSEGV: "segmentation fault",
     signal.SIGABRT: "abort",
@@ -108,7 +109,8 @@ def _silent(ending: Ending, results: Mapping[int, RankResult], last_words: str) 
             yield _Candidate(len(PRECEDENCE) + 1, rank, Conclusion(Outcome.crashed, reason, again=True))
         else:
             kind, verdict = _died(subject, status, ending, last_words)
-            yield _Candidate(PRECEDENCE.index(kind) if kind else _DIED, rank, verdict)
+            silently = _ASKED if status == -signal.SIGTERM else _DIED
+            yield _Candidate(PRECEDENCE.index(kind) if kind else silently, rank, verdict)
 
 
 def _lost(subject: str, rank: int, ending: Ending, last_words: str) -> _Candidate:
