@@ -29,8 +29,8 @@ from guarded_server import ADMIN, guarded_server
 
 from accelsweep.core.outcome import Outcome
 from accelsweep.core.record import Metric, Record
+from accelsweep.publish.browse.ui import running_server
 from accelsweep.publish.store import create_database
-from accelsweep.publish.ui import running_server
 from accelsweep.state.folders import SweepFolder
 
 HTTP = "HTTP"

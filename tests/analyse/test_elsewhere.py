@@ -10,8 +10,8 @@ from resnet50 import RESNET50
 
 from accelsweep.analyse.analyse import analyse
 from accelsweep.analyse.elsewhere import USUAL, Onto
+from accelsweep.core.findings.projections import Elsewhere
 from accelsweep.core.prices import Prices
-from accelsweep.core.projections import Elsewhere
 from accelsweep.core.record import Doubt
 from accelsweep.machine.peaks import datasheet
 

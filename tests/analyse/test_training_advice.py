@@ -20,8 +20,8 @@ from accelsweep.base.shipped import shipped_root
 from accelsweep.core.derived.advised import Advised, Fit, Offer, Tier
 from accelsweep.core.findings.findings import Findings
 from accelsweep.core.findings.numbers import Estimate
+from accelsweep.core.findings.projections import Range, Room
 from accelsweep.core.prices import Prices
-from accelsweep.core.projections import Range, Room
 from accelsweep.machine.peaks import datasheet
 
 CPU, K80 = {"accelerator": "cpu"}, {"accelerator": "cuda"}

@@ -105,8 +105,8 @@ class Site:
 def published(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[SweepFolder, str]]:
     """The example sweep with its report, in the store of its folder, and the address of a UI on it."""
     from accelsweep.drive.finish import finish
+    from accelsweep.publish.browse.ui import running_server
     from accelsweep.publish.publisher import publish
-    from accelsweep.publish.ui import running_server
 
     folder = build_example_sweep(tmp_path_factory.mktemp("mlflow"))
     finish(folder)

@@ -18,7 +18,7 @@ from example_sweep import build_example_sweep
 
 from accelsweep.base.documents import canonical_json
 from accelsweep.base.errors import AccelsweepError, InputError, NewerFile
-from accelsweep.commands.archives import export_sweep, import_archive
+from accelsweep.commands.exchange.archives import export_sweep, import_archive
 from accelsweep.core.findings.findings import Findings
 from accelsweep.core.plans import Block, Hold, Manifest
 from accelsweep.core.record import Record
@@ -413,7 +413,7 @@ def test_opening_an_archive_runs_none_of_the_code_that_it_names(exported, tmp_pa
     home.mkdir()
     (home / "evil.py").write_text(EVIL)
     code = (
-        "import sys\nfrom pathlib import Path\nfrom accelsweep.commands.archives import import_archive\n"
+        "import sys\nfrom pathlib import Path\nfrom accelsweep.commands.exchange.archives import import_archive\n"
         f"import_archive(Path.cwd(), Path({str(sent)!r}), None)\n"
         "print([name for name in ('torch', 'lightning', 'evil', 'accelsweep.workloads') if name in sys.modules])"
     )

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from accelsweep.base.errors import InputError
-from accelsweep.commands.external import import_rows
+from accelsweep.commands.exchange.external import import_rows
 
 NAME = "benchmark-train-amp-nhwc-pt112-cu113-rtx3090.csv"
 ROWS = (

@@ -10,7 +10,7 @@ from own_repository import commit, repository
 from sweep_series import build_sweep_again
 
 from accelsweep.base.errors import InputError
-from accelsweep.commands.archives import export_sweep
+from accelsweep.commands.exchange.archives import export_sweep
 from accelsweep.commands.history import show_history
 from accelsweep.state.folders import SweepFolder
 

@@ -23,8 +23,8 @@ from released import PACKED, unpacked
 import accelsweep
 from accelsweep.base.documents import sha256_file
 from accelsweep.base.errors import AccelsweepError
-from accelsweep.commands.archives import export_sweep, import_archive
 from accelsweep.commands.compare import compare_sweeps
+from accelsweep.commands.exchange.archives import export_sweep, import_archive
 from accelsweep.commands.runs import print_runs
 from accelsweep.commands.status import print_status
 from accelsweep.core.plans import Manifest

@@ -15,30 +15,12 @@ SLOTS=8
 export SGE_ROOT=$ROOT SGE_CELL=default SGE_QMASTER_PORT=$PORT SGE_EXECD_PORT=$((PORT + 1)) PATH=$PATH:/usr/sbin
 COMMON=$ROOT/default/common
 MASTER=$ROOT/spool/qmaster/qmaster.pid
+DAEMONS=(sge_qmaster sge_execd)
+LOGS=$ROOT/spool
+MARK="# accelsweep test grid"
 
-die() {
-  echo "cluster.sh: $*" >&2
-  exit 1
-}
-
-ours() { # the pid is one of our daemons: alive, no zombie, not a number that was given to somebody else
-  grep -qxE 'sge_qmaster|sge_execd' "/proc/$1/comm" 2>/dev/null && ! grep -q '^State:.Z' "/proc/$1/status" 2>/dev/null
-}
-
-alive() {
-  local pid
-  pid=$(cat "$1" 2>/dev/null) && [ -n "$pid" ] && ours "$pid"
-}
-
-wait_for() { # SECONDS WHAT COMMAND...
-  local end=$((SECONDS + $1)) what=$2
-  shift 2
-  while [ $SECONDS -lt $end ]; do
-    timeout 10 "$@" >/dev/null 2>&1 && return 0
-    sleep .2
-  done
-  die "$what did not come up within its time; look in $ROOT/spool"
-}
+# shellcheck source=../daemons.sh
+. "$(dirname "$0")/../daemons.sh"
 
 configure() {
   rm -rf "$ROOT"
@@ -49,7 +31,7 @@ configure() {
   for kind in bin lib utilbin; do ln -s $LIB "$ROOT/$kind/$("$ROOT/util/arch")"; done
   echo "$HOST" >"$COMMON/act_qmaster"
   # its daemons refuse a name that does not resolve; what resolves is left alone
-  getent hosts "$HOST" >/dev/null || echo "127.0.0.1 $HOST" >>/etc/hosts
+  getent hosts "$HOST" >/dev/null || echo "127.0.0.1 $HOST $MARK" >>/etc/hosts
   # 127.0.0.1 may have another name first
   echo "$HOST localhost" >"$COMMON/host_aliases"
   cat >"$COMMON/bootstrap" <<C
@@ -138,19 +120,6 @@ pid_files() {
   echo "$MASTER"
 }
 
-stop() { # PIDFILE...: ask, wait up to 15 s, then insist
-  local file pid i left pids=()
-  for file in "$@"; do if alive "$file"; then pids+=("$(cat "$file")"); fi; done
-  for pid in "${pids[@]}"; do kill "$pid" 2>/dev/null || true; done
-  for ((i = 0; i < 150; i++)); do
-    left=0
-    for pid in "${pids[@]}"; do if ours "$pid"; then left=1; fi; done
-    [ $left = 0 ] && break
-    sleep .1
-  done
-  for pid in "${pids[@]}"; do if ours "$pid"; then kill -9 "$pid" || true; fi; done
-}
-
 down() {
   local i
   if alive "$MASTER"; then
@@ -162,6 +131,7 @@ down() {
   fi
   # shellcheck disable=SC2046
   stop $(pid_files)
+  forget_hosts
 }
 
 away() { # SECONDS: the master stops and comes back

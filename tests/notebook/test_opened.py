@@ -14,7 +14,7 @@ from example_sweep import build_example_sweep
 import accelsweep
 from accelsweep.base.documents import sha256_file
 from accelsweep.base.errors import DamagedFile, InputError
-from accelsweep.commands.archives import export_sweep
+from accelsweep.commands.exchange.archives import export_sweep
 from accelsweep.core.findings.findings import Findings
 from accelsweep.core.metrics import METRICS
 from accelsweep.core.plans import Manifest

@@ -7,7 +7,7 @@ import pytest
 from resnet50 import RESNET50
 
 from accelsweep.base.errors import InputError
-from accelsweep.core.projections import Projected, Room
+from accelsweep.core.findings.projections import Projected, Room
 from accelsweep.core.traits import NetworkFamily, Traits
 from accelsweep.machine.peaks import Datasheet, datasheet, datasheet_of, datasheets
 from accelsweep.project.fitted import fitted

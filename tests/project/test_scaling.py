@@ -2,7 +2,7 @@
 
 import pytest
 
-from accelsweep.core.projections import Projected, Range
+from accelsweep.core.findings.projections import Projected, Range
 from accelsweep.machine.peaks import datasheet
 from accelsweep.project.scaling import COUNTS, Efficiency, beyond_the_published, published_efficiency, times
 

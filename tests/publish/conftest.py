@@ -40,9 +40,9 @@ def _free_port() -> int:
 @pytest.fixture(scope="session")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """The address of a real `mlflow server` on loopback that all tests of a session share."""
+    from accelsweep.publish.browse.ui import running_server
     from accelsweep.publish.location import resolve
     from accelsweep.publish.store import create_database
-    from accelsweep.publish.ui import running_server
 
     home = tmp_path_factory.mktemp("server")
     uri = resolve(home, "sqlite:///server.db")

@@ -15,7 +15,7 @@ pytestmark = pytest.mark.heavy
 ADDRESS = "http://127.0.0.1:5000/#/experiments/1"
 CODE = """
 import sys, threading
-from accelsweep.publish.browser import open_in_browser
+from accelsweep.publish.browse.browser import open_in_browser
 open_in_browser(sys.argv[1], {"yes": True, "no": False, "unsaid": None}[sys.argv[2]], print)
 [thread.join() for thread in threading.enumerate() if thread is not threading.current_thread()]
 """

@@ -24,7 +24,7 @@ from postgres import programs
 
 from accelsweep.core.plans import Manifest
 from accelsweep.core.record import Record
-from accelsweep.publish.ui import serve_ui
+from accelsweep.publish.browse.ui import serve_ui
 from accelsweep.publish.wanted import KEY, PUBLISHED
 from accelsweep.state.folders import SweepFolder
 

@@ -13,8 +13,8 @@ from released import PACKED, unpacked
 import accelsweep
 from accelsweep.base.documents import canonical_json, sha256_text
 from accelsweep.base.errors import EXIT_INCOMPLETE, NewerFile
-from accelsweep.commands.archives import export_sweep, import_archive
 from accelsweep.commands.compare import compare_sweeps
+from accelsweep.commands.exchange.archives import export_sweep, import_archive
 from accelsweep.commands.retry import retry_runs
 from accelsweep.commands.runs import print_runs
 from accelsweep.commands.status import print_status

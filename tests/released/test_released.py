@@ -9,8 +9,8 @@ import pytest
 from released import PACKED, unpacked
 
 import accelsweep
-from accelsweep.commands.archives import export_sweep, import_archive
 from accelsweep.commands.compare import compare_sweeps
+from accelsweep.commands.exchange.archives import export_sweep, import_archive
 from accelsweep.commands.runs import listed
 from accelsweep.commands.status import print_status
 from accelsweep.core.findings.findings import Findings

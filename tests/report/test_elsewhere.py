@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from accelsweep.core.findings.findings import Findings
-from accelsweep.core.projections import Elsewhere, Projected, Range, Unseen
+from accelsweep.core.findings.projections import Elsewhere, Projected, Range, Unseen
 from accelsweep.project.fitted import fitted
 from accelsweep.report.content import build_content
 from accelsweep.report.elsewhere.table import TITLE, elsewhere_table

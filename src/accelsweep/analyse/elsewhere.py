@@ -15,9 +15,9 @@ from accelsweep.analyse.hardware import HardwareKind
 from accelsweep.analyse.runs import CellRuns
 from accelsweep.core.cell import in_words
 from accelsweep.core.findings.choices import Choice
+from accelsweep.core.findings.projections import Elsewhere, Projected, Unseen
 from accelsweep.core.plans import Manifest
 from accelsweep.core.prices import Bill, Prices
-from accelsweep.core.projections import Elsewhere, Projected, Unseen
 from accelsweep.core.traits import Traits
 from accelsweep.machine.peaks import Datasheet, datasheet, datasheet_of
 from accelsweep.plan.prices import usd_per_hour_on

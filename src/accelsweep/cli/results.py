@@ -127,7 +127,7 @@ def advise(
 @app.command()
 def publish(name: SweepName, tracking_uri: TrackingUri = None) -> None:
     """Copy the sweep's records to MLflow. Only missing and changed runs are sent."""
-    from accelsweep.commands.publishing import publish_now
+    from accelsweep.commands.exchange.publishing import publish_now
     from accelsweep.drive.console import say
 
     say(publish_now(Path.cwd(), name, tracking_uri))
@@ -144,6 +144,6 @@ def ui(
 ) -> None:
     """Open MLflow's UI on this folder's results, on loopback, until Ctrl-C."""
     from accelsweep.drive.console import say
-    from accelsweep.publish.ui import serve_ui
+    from accelsweep.publish.browse.ui import serve_ui
 
     raise typer.Exit(serve_ui(Path.cwd(), port=port, tracking_uri=tracking_uri, browser=browser, tell=say))

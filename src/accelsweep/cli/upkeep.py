@@ -21,7 +21,7 @@ def export(
     to: Annotated[Path | None, typer.Option(help="the file to write (default: NAME.zip)", show_default=False)] = None,
 ) -> None:
     """Pack a sweep into one file: plan, records, findings, report, versions, checksums. Writes its report again."""
-    from accelsweep.commands.archives import export_sweep
+    from accelsweep.commands.exchange.archives import export_sweep
 
     export_sweep(Path.cwd(), name, to)
 
@@ -39,13 +39,13 @@ def import_(
 ) -> None:
     """Bring an exported sweep, or others' published results, into this folder. All is checked before it is written."""
     if source is not None:
-        from accelsweep.commands.external import import_rows
+        from accelsweep.commands.exchange.external import import_rows
 
         import_rows(Path.cwd(), file, source, device, name)
         return
     if device is not None:
         raise InputError("--device is for published results: say with --from who published them")
-    from accelsweep.commands.archives import import_archive
+    from accelsweep.commands.exchange.archives import import_archive
 
     import_archive(Path.cwd(), file, name)
 

@@ -103,7 +103,7 @@ def _findings(
 
 def _published(folder: SweepFolder, tracking_uri: str | None) -> str:
     """Copy the profiles to MLflow, if the sweep is there or an address was given; return what was done, in words."""
-    from accelsweep.commands.publishing import publish_now
+    from accelsweep.commands.exchange.publishing import publish_now
 
     later = f"accelsweep publish {folder.name} copies the profile to MLflow"
     if tracking_uri is None and not folder.published.is_file():

@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from accelsweep.commands.line.price_lists import read_prices
+from accelsweep.core.findings.projections import Elsewhere
 from accelsweep.core.plans import Manifest
-from accelsweep.core.projections import Elsewhere
 from accelsweep.drive.console import Listing, say, show
 from accelsweep.report.elsewhere.table import TITLE, TITLES, elsewhere_entries, sentences
 from accelsweep.state.folders import existing_sweep

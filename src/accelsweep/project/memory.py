@@ -7,7 +7,7 @@ the weights, and at most the same. What else is on the device, such as the alloc
 
 from __future__ import annotations
 
-from accelsweep.core.projections import Room
+from accelsweep.core.findings.projections import Room
 from accelsweep.core.traits import Traits
 from accelsweep.project.parts import Form
 

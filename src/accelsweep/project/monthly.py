@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from accelsweep.core.findings.projections import Range, two_digits
 from accelsweep.core.prices import Bill
-from accelsweep.core.projections import Range, two_digits
 
 MONTH = 730.5
 """Hours of a month: 8766 / 12. Nothing trains longer in one."""

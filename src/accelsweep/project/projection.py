@@ -11,7 +11,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from accelsweep.core.projections import Projected, Range
+from accelsweep.core.findings.projections import Projected, Range
 from accelsweep.core.traits import NetworkFamily, Traits
 from accelsweep.machine.peaks import Datasheet
 from accelsweep.project.fitted import Fitted, fitted

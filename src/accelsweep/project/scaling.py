@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 from scipy import special
 
-from accelsweep.core.projections import Projected, Range
+from accelsweep.core.findings.projections import Projected, Range
 from accelsweep.machine.peaks import Datasheet, datasheet
 
 RATES = Path(__file__).parent / "data" / "scaling.csv"

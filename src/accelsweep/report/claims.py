@@ -7,7 +7,7 @@ from typing import Any
 
 from accelsweep.core.claims.verdicts import ClaimVerdict
 from accelsweep.core.findings.judged import ClaimFinding
-from accelsweep.core.projections import two_digits
+from accelsweep.core.findings.projections import two_digits
 from accelsweep.report import format as fmt
 from accelsweep.report.table import Column, Entry, ReportTable
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from accelsweep.core.derived.advised import Fit, Offer
-from accelsweep.core.projections import Room
+from accelsweep.core.findings.projections import Room
 
 
 @dataclass(frozen=True)

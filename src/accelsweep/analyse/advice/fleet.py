@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from accelsweep.analyse.advice.headline import advice
-from accelsweep.analyse.advice.words import command, with_rounds
-from accelsweep.base.digits import count_of, interval_digits, significant
+from accelsweep.analyse.advice.words import command, percent_change, with_rounds
+from accelsweep.base.digits import count_of, significant
 from accelsweep.core.findings.choices import Certainty, Recommendation
 from accelsweep.core.findings.fleet import FleetFinding, FleetNode, NodeVerdict
-from accelsweep.core.findings.numbers import Estimate
 from accelsweep.core.plans import Manifest
 
 _MOST_NAMES = 4
@@ -48,18 +47,9 @@ def _fault(one: FleetNode) -> str:
     held = f"held back in {one.throttled} of {count_of(one.blocks, 'block')}"
     if one.verdict is not NodeVerdict.slower or one.ratio is None:
         return f"{one.node} was {held}"
-    middle, ends = _percent(one.ratio)
+    middle, ends = percent_change(one.ratio)
     told = f"{one.node} is {middle.lstrip('-')} % slower than the other nodes{ends}"
     return f"{told} and was {held}" if one.held_back else told
-
-
-def _percent(ratio: Estimate) -> tuple[str, str]:
-    """Return the change of a rate in percent, and its interval in brackets, or nothing where there is none."""
-    value = 100.0 * (ratio.value - 1.0)
-    if ratio.low is None or ratio.high is None:
-        return f"{value:.1f}", ""
-    middle, low, high = interval_digits(value, 100.0 * (ratio.low - 1.0), 100.0 * (ratio.high - 1.0))
-    return middle, f" [{low}, {high}]"
 
 
 def _hot(found: FleetFinding) -> str:

@@ -15,8 +15,8 @@ from accelsweep.core.derived.advised import Offer, Tier
 from accelsweep.core.findings.findings import Findings
 from accelsweep.core.findings.measured import CellFinding
 from accelsweep.core.findings.numbers import Estimate
+from accelsweep.core.findings.projections import Elsewhere, Projected, Range
 from accelsweep.core.prices import Bill, Prices
-from accelsweep.core.projections import Elsewhere, Projected, Range
 from accelsweep.machine.peaks import Datasheet, datasheet, datasheet_of
 from accelsweep.project.scaling import COUNTS, Efficiency, beyond_the_published, published_efficiency, times
 

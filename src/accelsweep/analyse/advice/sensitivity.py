@@ -17,7 +17,7 @@ from accelsweep.analyse.advice.bounds import (
     usd_of,
 )
 from accelsweep.core.derived.advised import Fit, Offer
-from accelsweep.core.projections import Room, two_digits
+from accelsweep.core.findings.projections import Room, two_digits
 
 JUST_BELOW = 0.999
 NEAREST = 3

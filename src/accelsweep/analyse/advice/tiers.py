@@ -22,7 +22,7 @@ from accelsweep.analyse.advice.bounds import (
 from accelsweep.analyse.advice.sensitivity import changes
 from accelsweep.base.digits import interval_digits, significant
 from accelsweep.core.derived.advised import Advised, Fit, Offer, Tier
-from accelsweep.core.projections import two_digits
+from accelsweep.core.findings.projections import two_digits
 
 
 def advised(offers: Sequence[Offer], terms: Terms) -> Advised:

@@ -6,12 +6,11 @@ from collections.abc import Sequence
 
 from accelsweep.analyse.advice.headline import advice
 from accelsweep.analyse.advice.situation import Situation
-from accelsweep.analyse.advice.words import command, more_blocks
-from accelsweep.base.digits import interval_digits
+from accelsweep.analyse.advice.words import command, more_blocks, percent_change
 from accelsweep.core.cell import words_of
 from accelsweep.core.findings.choices import Certainty, Recommendation
 from accelsweep.core.findings.measured import CellFinding
-from accelsweep.core.findings.numbers import LESS, MORE, Estimate, Verdict
+from accelsweep.core.findings.numbers import LESS, MORE, Verdict
 from accelsweep.core.versions import VERSION
 
 _MOST_PLACE_WORDS = 4
@@ -58,7 +57,7 @@ def _in_words(cell: CellFinding, first: str) -> str:
     name, place = cell.axes[VERSION], _place(cell)
     if cell.speedup is None:
         return f"{name} {'was not measured' if cell.verdict is Verdict.not_measured else 'cannot be compared'}{place}"
-    middle, ends = _percent(cell.speedup.ratio)
+    middle, ends = percent_change(cell.speedup.ratio)
     if cell.verdict in (Verdict.larger, Verdict.smaller):
         return f"{name} holds a batch {middle.lstrip('-')} % {cell.verdict}{place}{ends}"
     if cell.verdict in (*LESS, *MORE):
@@ -67,15 +66,6 @@ def _in_words(cell: CellFinding, first: str) -> str:
         return f"No difference between {name} and {first}{place}{ends}"
     why = {Verdict.disturbed: "disturbed", Verdict.not_yet: "too few blocks yet"}.get(cell.verdict, "undecided")
     return f"{name}{place}: {why}{ends}"
-
-
-def _percent(ratio: Estimate) -> tuple[str, str]:
-    """Return the change of a rate in percent, and its interval in brackets, or nothing where there is none."""
-    value = 100.0 * (ratio.value - 1.0)
-    if ratio.low is None or ratio.high is None:
-        return f"{value:.1f}", ""
-    middle, low, high = interval_digits(value, 100.0 * (ratio.low - 1.0), 100.0 * (ratio.high - 1.0))
-    return middle, f" [{low}, {high}]"
 
 
 def _place(cell: CellFinding) -> str:

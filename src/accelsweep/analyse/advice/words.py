@@ -6,7 +6,7 @@ import shlex
 
 from accelsweep.analyse.advice.wording import FASTER, Wording
 from accelsweep.analyse.findings.pareto import memory_of_all, value_of
-from accelsweep.base.digits import UNKNOWN, ratio_words, says_nothing
+from accelsweep.base.digits import UNKNOWN, interval_digits, ratio_words, says_nothing
 from accelsweep.core.findings.measured import CellFinding
 from accelsweep.core.findings.numbers import Estimate
 from accelsweep.core.plans import Manifest
@@ -20,6 +20,15 @@ def against_baseline(ratio: Estimate, name: str, wording: Wording = FASTER) -> s
     if ratio.low <= 1.0 <= ratio.high:
         return f"its {wording.noun} beside that of {name} is {UNKNOWN}"
     return f"{wording.more if ratio.low > 1.0 else wording.less} than {name}, by how much is {UNKNOWN}"
+
+
+def percent_change(ratio: Estimate) -> tuple[str, str]:
+    """Return the change of a rate in percent, and its interval in brackets, or nothing where there is none."""
+    value = 100.0 * (ratio.value - 1.0)
+    if ratio.low is None or ratio.high is None:
+        return f"{value:.1f}", ""
+    middle, low, high = interval_digits(value, 100.0 * (ratio.low - 1.0), 100.0 * (ratio.high - 1.0))
+    return middle, f" [{low}, {high}]"
 
 
 def memory(cell: CellFinding) -> str | None:

@@ -24,7 +24,7 @@ from accelsweep.core.claims.claims import ClaimFigure
 from accelsweep.core.claims.expressions import factors
 from accelsweep.core.claims.verdicts import ClaimVerdict, bounds, decide
 from accelsweep.core.findings.judged import ClaimFinding
-from accelsweep.core.projections import Projected, Range
+from accelsweep.core.findings.projections import Projected, Range
 
 PROJECTED = 0.9
 """The confidence of a projection's interval."""

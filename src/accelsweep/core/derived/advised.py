@@ -11,7 +11,7 @@ from pydantic import model_validator
 
 from accelsweep.base.documents import Frozen
 from accelsweep.core.findings.numbers import Estimate
-from accelsweep.core.projections import Range, Room
+from accelsweep.core.findings.projections import Range, Room
 
 
 class Tier(StrEnum):

@@ -1,1 +1,1 @@
-"""What a sweep has shown: the numbers of its report, and the advice that rests on them."""
+"""What a sweep has shown: the numbers of its report, the advice that rests on them, what a claim projects."""

@@ -15,11 +15,11 @@ from accelsweep.core.findings.choices import Recommendation
 from accelsweep.core.findings.fleet import FleetFinding
 from accelsweep.core.findings.judged import ClaimFinding
 from accelsweep.core.findings.measured import CellFinding, Hardware
+from accelsweep.core.findings.projections import Elsewhere
 from accelsweep.core.findings.series import BatchCurve, Rung, ScalingLaw, ScalingPoint
 from accelsweep.core.outcome import Outcome
 from accelsweep.core.prices import PriceUsed
 from accelsweep.core.profiles import ProfileFinding
-from accelsweep.core.projections import Elsewhere
 from accelsweep.core.record import Doubt
 
 

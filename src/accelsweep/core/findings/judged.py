@@ -7,7 +7,7 @@ from pydantic import Field
 from accelsweep.base.documents import Frozen
 from accelsweep.core.claims.verdicts import ClaimVerdict
 from accelsweep.core.findings.numbers import Estimate
-from accelsweep.core.projections import Range
+from accelsweep.core.findings.projections import Range
 from accelsweep.core.record import Doubt
 
 

@@ -6,7 +6,7 @@ from typing import ClassVar
 
 from pydantic import Field
 
-from accelsweep.core.projections import Projected, Unseen
+from accelsweep.core.findings.projections import Projected, Unseen
 from accelsweep.drive.answers.answer import Answer
 
 

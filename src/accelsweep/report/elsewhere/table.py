@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 from accelsweep.core.findings.findings import Findings
-from accelsweep.core.projections import Elsewhere, Projected, Range, Room, Unseen, two_digits
+from accelsweep.core.findings.projections import Elsewhere, Projected, Range, Room, Unseen, two_digits
 from accelsweep.report import format as fmt
 from accelsweep.report.table import Column, Entry, More, ReportTable
 

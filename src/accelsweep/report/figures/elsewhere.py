@@ -8,7 +8,7 @@ from typing import Any
 import altair as alt
 
 from accelsweep.core.findings.findings import Findings
-from accelsweep.core.projections import Projected
+from accelsweep.core.findings.projections import Projected
 from accelsweep.report.elsewhere.table import NAME, about, times
 from accelsweep.report.figures.figure import ROW_PIXELS, ROWS, Chart, Figure, Row, Skipped
 from accelsweep.report.figures.theme import Palette

@@ -23,7 +23,7 @@ import psutil
 from accelsweep.base.errors import EXIT_INCOMPLETE, EXIT_OK, AccelsweepError, InputError
 from accelsweep.base.secrets import masked
 from accelsweep.machine import linux
-from accelsweep.publish.browser import open_in_browser
+from accelsweep.publish.browse.browser import open_in_browser
 from accelsweep.publish.location import is_server, resolve, without_login
 from accelsweep.publish.publisher import Tell
 from accelsweep.publish.state import copies

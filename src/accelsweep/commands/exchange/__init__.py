@@ -1,0 +1,1 @@
+"""Commands that carry results between accelsweep and elsewhere: archives, others' files, MLflow."""

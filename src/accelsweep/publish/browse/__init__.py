@@ -1,0 +1,1 @@
+"""MLflow's UI for a person: its server, and a browser that is opened."""
