@@ -13,7 +13,7 @@ from filelock import FileLock
 
 from accelsweep.base.documents import sha256_text
 from accelsweep.drive.fork_server import JOB_VARIABLES, start
-from accelsweep.supervise.messages import VARIABLE, address
+from accelsweep.supervise.processes.messages import VARIABLE, address
 from accelsweep.supervise.fork_server.surroundings import surroundings
 
 _ALIKE = {"PYTHONUNBUFFERED": "1", "PYTEST_CURRENT_TEST": "", "PYTEST_XDIST_WORKER": ""}

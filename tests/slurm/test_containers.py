@@ -13,14 +13,15 @@ CONTAINER = Path(__file__).with_name("container.sh")
 NODE = "accelsweep.supervise.processes.node"
 TWO_NODES = ("num_nodes=2", "devices=2", "batch_size=16")
 
-INSIDE = """
+IS_INSIDE = 'os.path.exists("/container") and not os.access("/usr/bin/srun", os.X_OK)'
+INSIDE = f"""
 import os
 from accelsweep.workloads.models import SmallCNN
 
 class Contained(SmallCNN):
     def __init__(self, **arguments):
         super().__init__(**arguments)
-        assert os.path.exists("/container") and not os.access("/usr/bin/srun", os.X_OK)
+        assert {IS_INSIDE}
 """
 
 pytestmark = [pytest.mark.slurm, pytest.mark.long]  # supervise/test_outside.py has the parts; only here they meet
@@ -73,9 +74,7 @@ def test_a_rank_that_is_killed_in_its_container_is_a_crash_with_its_reason(conta
 
 def test_srun_that_starts_the_container_itself_starts_it_on_each_node(contained):
     """As pyxis does, whose options are srun's; here an option of srun's own marks the environment."""
-    (contained.path / "contained.py").write_text(
-        INSIDE.replace('os.path.exists("/container") and not os.access("/usr/bin/srun", os.X_OK)', "os.environ['BOXED']")
-    )
+    (contained.path / "contained.py").write_text(INSIDE.replace(IS_INSIDE, 'os.environ["BOXED"] == "yes"'))
     site = contained.path / "conf" / "site" / "box.yaml"
     settings = yaml.safe_load(site.read_text())
     settings["slurm"]["container"] = "srun --overlap --nodes=1 --ntasks=1 --export=ALL,BOXED=yes"

@@ -17,7 +17,7 @@ import pytest
 from patience import PATIENCE_SECONDS, until
 
 from accelsweep.base.errors import AccelsweepError
-from accelsweep.supervise.messages import OUTSIDE_VARIABLE
+from accelsweep.supervise.processes.messages import OUTSIDE_VARIABLE
 from accelsweep.supervise.processes.srun import SrunOutside, SrunWish
 
 SRUN = """\
@@ -31,7 +31,7 @@ exec "$@"
 INSIDE = """\
 import os, signal, sys, time
 from pathlib import Path
-from accelsweep.supervise.messages import OUTSIDE_VARIABLE
+from accelsweep.supervise.processes.messages import OUTSIDE_VARIABLE
 from accelsweep.supervise.processes.srun import SrunOutside, SrunWish
 
 if sys.argv[1] == "-m":  # the supervisor; the ranks have another program
@@ -60,14 +60,13 @@ def start(tmp_path: Path) -> Iterator[Start]:
     started: list[subprocess.Popen[str]] = []
 
     def go() -> subprocess.Popen[str]:
-        container = [sys.executable, "-c", INSIDE]
-        command = [sys.executable, "-m", "accelsweep.supervise.outside", *container, "-m", "accelsweep.supervise", "b"]
+        outside = (sys.executable, "-m", "accelsweep.supervise.processes.outside")
+        container = (sys.executable, "-c", INSIDE)
+        command = [*outside, *container, "-m", "accelsweep.supervise", "b"]
         job = {"SLURM_JOB_ID": "7", "PATH": f"{tmp_path}:{os.environ['PATH']}"}
-        outside = subprocess.Popen(
-            command, cwd=tmp_path, env={**os.environ, **job}, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
-        )
-        started.append(outside)
-        return outside
+        merged = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True}
+        started.append(subprocess.Popen(command, cwd=tmp_path, env={**os.environ, **job}, **merged))
+        return started[-1]
 
     yield go
     for outside in started:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from accelsweep.drive.processes import Child
 from accelsweep.state.folders import SweepFolder
-from accelsweep.supervise.messages import VARIABLE, address
+from accelsweep.supervise.processes.messages import VARIABLE, address
 
 if TYPE_CHECKING:
     from accelsweep.plan.make import Plan

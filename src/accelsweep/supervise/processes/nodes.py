@@ -23,7 +23,7 @@ from accelsweep.core.config import CellConfig
 from accelsweep.engines.this_job import this_job
 from accelsweep.rank.spec import RunSpec
 from accelsweep.supervise.leases import NotEnoughDevices
-from accelsweep.supervise.messages import OUTSIDE_VARIABLE
+from accelsweep.supervise.processes.messages import OUTSIDE_VARIABLE
 from accelsweep.supervise.processes.launchers import Launch
 from accelsweep.supervise.processes.srun import Srun, SrunOutside, SrunWish, start_srun
 

@@ -1,7 +1,7 @@
 """An srun, for a supervisor that can call it and for one that cannot.
 
 In a container there is none: the program, its plugins and munge's socket belong to the host. A supervisor there asks
-the process that stays outside, and signals it, over a socket (see `supervise.outside`).
+the process that stays outside, and signals it, over a socket (see outside.py).
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from accelsweep.base.documents import Frozen
 from accelsweep.base.errors import AccelsweepError
 from accelsweep.engines.this_job import this_job
 from accelsweep.machine import linux
-from accelsweep.supervise.messages import address, receive, same_user, send, send_streams
+from accelsweep.supervise.processes.messages import address, receive, same_user, send, send_streams
 
 
 class Srun(Protocol):

@@ -1,6 +1,6 @@
-"""`python -m accelsweep.supervise.outside CONTAINER... -m accelsweep.supervise BLOCK`: a container's way to other nodes.
+"""A container's way to other nodes: `python -m accelsweep.supervise.processes.outside CONTAINER... -m MODULE BLOCK`.
 
-It starts the block's supervisor in the container, and stays outside on the first node, where srun is. When the
+MODULE is the supervisor. This process starts the block's supervisor in the container, and stays outside on the first node, where srun is. When the
 supervisor asks, srun starts the same container on each node. Signals go both ways: what Slurm sends here reaches the
 supervisor, and what the supervisor wishes reaches srun. It imports no torch.
 """
@@ -22,7 +22,7 @@ from pydantic import ValidationError
 
 from accelsweep.base.errors import AccelsweepError
 from accelsweep.machine import linux
-from accelsweep.supervise.messages import (
+from accelsweep.supervise.processes.messages import (
     OUTSIDE_VARIABLE,
     address,
     receive,

@@ -2,8 +2,8 @@
 
 A job of Snakemake's asks the fork server with its standard streams and its surroundings. It is answered with the number
 of a supervisor's process or with a refusal, and later with the supervisor's exit code. A supervisor in a container asks
-the process outside (`supervise.outside`) in the same way. Each message is a line of JSON. The connection ends with the
-death of either side, so that each notices the other's.
+the process outside (outside.py) in the same way. Each message is a line of JSON. The connection ends with the death of
+either side, so that each notices the other's.
 """
 
 from __future__ import annotations
