@@ -1,8 +1,8 @@
 """A container's way to other nodes: `python -m accelsweep.supervise.processes.outside CONTAINER... -m MODULE BLOCK`.
 
-MODULE is the supervisor. This process starts the block's supervisor in the container, and stays outside on the first node, where srun is. When the
-supervisor asks, srun starts the same container on each node. Signals go both ways: what Slurm sends here reaches the
-supervisor, and what the supervisor wishes reaches srun. It imports no torch.
+This process starts the block's supervisor, MODULE, in the container. It stays outside on the first node, where srun is.
+When the supervisor asks, srun starts the same container on each node. Signals go both ways: what Slurm sends here
+reaches the supervisor, and what the supervisor wishes reaches srun. It imports no torch.
 """
 
 from __future__ import annotations
