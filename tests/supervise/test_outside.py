@@ -104,6 +104,13 @@ def test_srun_ends_with_the_supervisor_that_asked_for_it(start, tmp_path):
     assert not rank.is_running()
 
 
+def test_a_container_that_cannot_be_started_is_one_line(tmp_path):
+    outside = [sys.executable, "-m", "accelsweep.supervise.processes.outside", str(tmp_path / "apptainer"), "python3"]
+    ended = subprocess.run([*outside, "-m", "accelsweep.supervise", "b"], capture_output=True, text=True, check=False)
+    assert ended.returncode == 1
+    assert ended.stderr == f"error: [Errno 2] No such file or directory: '{tmp_path}/apptainer'\n"
+
+
 def test_nobody_outside_is_told_with_the_key_that_mends_it(monkeypatch):
     wish = SrunWish(nodes=2, cpus=1, program=(), environment={})
     with pytest.raises(AccelsweepError, match=r"site\.slurm\.container has to leave the host's network to it"):

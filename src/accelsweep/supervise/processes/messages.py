@@ -12,6 +12,7 @@ import json
 import os
 import socket
 import struct
+from collections.abc import Sequence
 from typing import Any
 
 VARIABLE = "ACCELSWEEP_FORK_SERVER"
@@ -55,11 +56,11 @@ def receive(connection: socket.socket) -> dict[str, Any] | None:
     return found if isinstance(found, dict) else None
 
 
-def send_streams(connection: socket.socket, streams: tuple[int, int, int] = _STREAMS) -> None:
-    """Send `streams`, this process's own standard ones by default."""
+def send_streams(connection: socket.socket, streams: Sequence[int] = _STREAMS) -> None:
+    """Send the descriptors `streams`, this process's own standard ones by default."""
     socket.send_fds(connection, [b"\0"], streams)
 
 
 def receive_streams(connection: socket.socket) -> list[int]:
-    """Return the descriptors of the other side's standard streams; fewer than three if it died."""
+    """Return the descriptors that the other side has sent, three at most; none if it died."""
     return socket.recv_fds(connection, 1, len(_STREAMS))[1]

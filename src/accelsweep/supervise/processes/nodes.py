@@ -23,8 +23,8 @@ from accelsweep.core.config import CellConfig
 from accelsweep.engines.this_job import this_job
 from accelsweep.rank.spec import RunSpec
 from accelsweep.supervise.leases import NotEnoughDevices
-from accelsweep.supervise.processes.messages import OUTSIDE_VARIABLE
 from accelsweep.supervise.processes.launchers import Launch
+from accelsweep.supervise.processes.messages import OUTSIDE_VARIABLE
 from accelsweep.supervise.processes.srun import Srun, SrunOutside, SrunWish, start_srun
 
 VISIBLE_SECONDS = 60.0
@@ -110,9 +110,9 @@ class RanksAcrossNodes:
                 self.srun.send_signal(signal.SIGUSR1)
             elif self._forced_at is None:
                 self._forced_at = time.monotonic()
-                self.srun.terminate()
+                self.srun.send_signal(signal.SIGTERM)
             elif time.monotonic() - self._forced_at > _FORCE_SECONDS:
-                self.srun.kill()
+                self.srun.send_signal(signal.SIGKILL)
 
     def _reports(self) -> dict[int, NodeReport]:
         found = {}

@@ -22,14 +22,8 @@ from pydantic import ValidationError
 
 from accelsweep.base.errors import AccelsweepError
 from accelsweep.machine import linux
-from accelsweep.supervise.processes.messages import (
-    OUTSIDE_VARIABLE,
-    address,
-    receive,
-    receive_streams,
-    same_user,
-    send,
-)
+from accelsweep.state.entry import answer
+from accelsweep.supervise.processes.messages import OUTSIDE_VARIABLE, address, receive, receive_streams, same_user, send
 from accelsweep.supervise.processes.srun import SrunWish, start_srun
 from accelsweep.supervise.signals import Signals
 
@@ -84,22 +78,19 @@ class _Outside:
 
     def _answer(self, connection: socket.socket) -> None:
         connection.settimeout(_PATIENCE_SECONDS)
-        streams: list[int] = []
+        log: list[int] = []
         try:
             if not same_user(connection):
                 return
-            streams = receive_streams(connection)
+            log = receive_streams(connection)
             asked = receive(connection)
-            if asked is None or len(streams) < 3:
-                return
-            code = self._to_the_end(asked, streams[1], connection)
-            if code is not None:
+            if asked is not None and log and (code := self._to_the_end(asked, log[0], connection)) is not None:
                 send(connection, {"code": code})
         except OSError as error:  # of a supervisor that has gone, which asks no more
             sys.stderr.write(f"the supervisor in the container is gone: {error}\n")
         finally:
-            for stream in streams:  # after the code: the end of its log wakes the supervisor
-                os.close(stream)
+            for descriptor in log:  # after the code: the end of its log wakes the supervisor
+                os.close(descriptor)
 
     def _to_the_end(self, asked: dict[str, object], log: int, connection: socket.socket) -> int | None:
         """Start srun and return its exit code; None if whoever asked for it has gone before its end."""
@@ -130,4 +121,4 @@ def _end(srun: subprocess.Popen[bytes]) -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(answer(main))

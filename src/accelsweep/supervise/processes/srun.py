@@ -34,13 +34,7 @@ class Srun(Protocol):
         """Return the exit code, None before the end."""
 
     def send_signal(self, sig: int, /) -> None:
-        """Send a signal."""
-
-    def terminate(self) -> None:
-        """Send SIGTERM."""
-
-    def kill(self) -> None:
-        """Send SIGKILL."""
+        """Send a signal, unless it has ended."""
 
 
 class SrunWish(Frozen):
@@ -83,7 +77,7 @@ class SrunOutside:
             self._connection.connect(address(name))
             if not same_user(self._connection):
                 raise ConnectionRefusedError("it is another user's")
-            send_streams(self._connection, (log, log, log))
+            send_streams(self._connection, (log,))
             send(self._connection, wish.model_dump())
         except OSError as error:
             self._connection.close()
@@ -105,11 +99,3 @@ class SrunOutside:
         if self.returncode is None:
             with contextlib.suppress(OSError):
                 send(self._connection, {"signal": int(sig)})
-
-    def terminate(self) -> None:
-        """Have srun end what it started."""
-        self.send_signal(signal.SIGTERM)
-
-    def kill(self) -> None:
-        """Have srun killed."""
-        self.send_signal(signal.SIGKILL)
