@@ -10,7 +10,6 @@ import yaml
 from accelsweep.core.outcome import Outcome
 
 CONTAINER = Path(__file__).with_name("container.sh")
-NODE = "accelsweep.supervise.processes.node"
 TWO_NODES = ("num_nodes=2", "devices=2", "batch_size=16")
 
 IS_INSIDE = 'os.path.exists("/container") and not os.access("/usr/bin/srun", os.X_OK)'
@@ -56,20 +55,20 @@ def test_a_cancelled_job_of_two_nodes_leaves_no_container_and_goes_on_in_the_nex
     contained.finished(head)
     (record,) = contained.records().values()
     assert (record.outcome, record.attempt) == (Outcome.measured, 2)
-    assert not contained.processes(NODE)
+    assert not contained.across_nodes()
 
 
 def test_a_rank_that_is_killed_in_its_container_is_a_crash_with_its_reason(contained):
     head = contained.start(*TWO_NODES, "measure.min_seconds=6", "limits.retries=0")
     run = contained.in_a_run().run
     contained.wait_for((contained.folder.run(run) / "attempts" / "1" / "progress").exists, "the first step", 90)
-    nodes = contained.processes(NODE)
-    assert len(nodes) == 2
-    min(nodes[1].children(), key=lambda child: child.pid).send_signal(signal.SIGKILL)
+    nodes = contained.across_nodes()
+    assert nodes.keys() == {"0", "1"}
+    min(nodes["1"].children(), key=lambda child: child.pid).send_signal(signal.SIGKILL)
     contained.finished(head, 1)
     (record,) = contained.records().values()
     assert record.outcome is Outcome.crashed
-    assert "was ended by SIGKILL" in record.reason, record.reason
+    assert "rank 2 was ended by SIGKILL" in record.reason, record.reason
 
 
 def test_srun_that_starts_the_container_itself_starts_it_on_each_node(contained):

@@ -15,10 +15,11 @@ from pathlib import Path
 import psutil
 import pytest
 from patience import PATIENCE_SECONDS, until
+from tiny_sweep import config_with
 
-from accelsweep.base.errors import AccelsweepError
+from accelsweep.supervise.leases import NotEnoughDevices
 from accelsweep.supervise.processes.messages import OUTSIDE_VARIABLE
-from accelsweep.supervise.processes.srun import SrunOutside, SrunWish
+from accelsweep.supervise.processes.nodes import check_job
 
 SRUN = """\
 #!/bin/sh
@@ -31,12 +32,11 @@ exec "$@"
 INSIDE = """\
 import os, signal, sys, time
 from pathlib import Path
-from accelsweep.supervise.processes.messages import OUTSIDE_VARIABLE
 from accelsweep.supervise.processes.srun import SrunOutside, SrunWish
 
 if sys.argv[1] == "-m":  # the supervisor; the ranks have another program
     rank = SrunWish(nodes=2, cpus=3, program=("rank", *sys.argv[4:]), environment={"MASTER_PORT": "29500"})
-    srun = SrunOutside(os.environ[OUTSIDE_VARIABLE], rank, 1)
+    srun = SrunOutside(rank, 1)
     signal.signal(signal.SIGTERM, lambda *_: srun.send_signal(signal.SIGUSR1))
     while srun.poll() is None:
         time.sleep(0.02)
@@ -112,6 +112,6 @@ def test_a_container_that_cannot_be_started_is_one_line(tmp_path):
 
 
 def test_nobody_outside_is_told_with_the_key_that_mends_it(monkeypatch):
-    wish = SrunWish(nodes=2, cpus=1, program=(), environment={})
-    with pytest.raises(AccelsweepError, match=r"site\.slurm\.container has to leave the host's network to it"):
-        SrunOutside(os.environ.get(OUTSIDE_VARIABLE, "nobody"), wish, 1)
+    monkeypatch.setenv(OUTSIDE_VARIABLE, "nobody")
+    with pytest.raises(NotEnoughDevices, match=r"site\.slurm\.container has to leave the host's network to it"):
+        check_job(config_with(num_nodes=2), container="podman run image")

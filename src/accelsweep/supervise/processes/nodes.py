@@ -25,7 +25,7 @@ from accelsweep.rank.spec import RunSpec
 from accelsweep.supervise.leases import NotEnoughDevices
 from accelsweep.supervise.processes.launchers import Launch
 from accelsweep.supervise.processes.messages import OUTSIDE_VARIABLE
-from accelsweep.supervise.processes.srun import Srun, SrunOutside, SrunWish, start_srun
+from accelsweep.supervise.processes.srun import Srun, SrunOutside, SrunWish, reach, start_srun
 
 VISIBLE_SECONDS = 60.0
 """How long a shared file system may take to show files of another node here (NFS caches so long)."""
@@ -51,14 +51,11 @@ def report_file(spec: RunSpec, node: int) -> Path:
 
 def check_job(config: CellConfig, container: str | None = None) -> None:
     """Raise NotEnoughDevices where there is no Slurm job whose nodes a run of several could use from a `container`."""
-    wanted, job = f"it asks for {config.num_nodes} nodes", this_job()
-    if container is not None and OUTSIDE_VARIABLE not in os.environ:
-        raise NotEnoughDevices(
-            f"{wanted}; site.slurm.container has to hand the job's variables on, and {OUTSIDE_VARIABLE} is not set "
-            "here (podman: --env-host)"
-        )
+    if container is not None:
+        reach().close()
+    job = this_job()
     if job is None or job.across_nodes(config.num_nodes, 1, (sys.executable,)) is None:
-        raise NotEnoughDevices(f"{wanted}; this supervisor is not in a Slurm job")
+        raise NotEnoughDevices(f"it asks for {config.num_nodes} nodes; this supervisor is not in a Slurm job")
 
 
 def start_across_nodes(launch: Launch, cpus: int) -> RanksAcrossNodes:
@@ -69,9 +66,9 @@ def start_across_nodes(launch: Launch, cpus: int) -> RanksAcrossNodes:
         program=("-m", "accelsweep.supervise.processes.node", str(launch.spec.file())),
         environment={**launch.environment, "PYTHONUNBUFFERED": "1", "PYTHONFAULTHANDLER": "1"},
     )
-    name = os.environ.get(OUTSIDE_VARIABLE)
-    srun = start_srun(wish, (sys.executable,), launch.log) if name is None else SrunOutside(name, wish, launch.log)
-    return RanksAcrossNodes(launch.spec, srun)
+    if OUTSIDE_VARIABLE in os.environ:
+        return RanksAcrossNodes(launch.spec, SrunOutside(wish, launch.log))
+    return RanksAcrossNodes(launch.spec, start_srun(wish, (sys.executable,), launch.log))
 
 
 @dataclass

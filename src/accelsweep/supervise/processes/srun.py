@@ -20,7 +20,8 @@ from accelsweep.base.documents import Frozen
 from accelsweep.base.errors import AccelsweepError
 from accelsweep.engines.this_job import this_job
 from accelsweep.machine import linux
-from accelsweep.supervise.processes.messages import address, receive, same_user, send, send_streams
+from accelsweep.supervise.leases import NotEnoughDevices
+from accelsweep.supervise.processes.messages import OUTSIDE_VARIABLE, address, receive, same_user, send, send_streams
 
 
 class Srun(Protocol):
@@ -66,25 +67,38 @@ def start_srun(wish: SrunWish, python: Sequence[str], log: int) -> subprocess.Po
     )
 
 
+def reach() -> socket.socket:
+    """Return a connection to the process outside. Raises NotEnoughDevices with the key that mends it otherwise."""
+    name = os.environ.get(OUTSIDE_VARIABLE)
+    if name is None:
+        raise NotEnoughDevices(
+            f"site.slurm.container has to hand the job's variables on, and {OUTSIDE_VARIABLE} is not set here "
+            "(podman: --env-host)"
+        )
+    connection = socket.socket(socket.AF_UNIX)
+    try:
+        connection.connect(address(name))
+        if not same_user(connection):
+            raise ConnectionRefusedError("it is another user's")
+    except OSError as error:
+        connection.close()
+        raise NotEnoughDevices(
+            f"the process outside the container, which starts ranks on other nodes, cannot be reached ({error}): "
+            "site.slurm.container has to leave the host's network to it (podman: --network=host)"
+        ) from None
+    return connection
+
+
 class SrunOutside:
     """An srun that the process outside the container starts and watches. It ends with this process."""
 
-    def __init__(self, name: str, wish: SrunWish, log: int) -> None:
-        """Ask the process that listens at the socket `name`. Raises AccelsweepError where it cannot be reached."""
+    def __init__(self, wish: SrunWish, log: int) -> None:
+        """Ask for it. Raises NotEnoughDevices as `reach` does."""
         self.returncode: int | None = None
-        self._connection = socket.socket(socket.AF_UNIX)
-        try:
-            self._connection.connect(address(name))
-            if not same_user(self._connection):
-                raise ConnectionRefusedError("it is another user's")
+        self._connection = reach()
+        with contextlib.suppress(OSError):  # whoever is gone by now is noticed at the first `poll`
             send_streams(self._connection, (log,))
             send(self._connection, wish.model_dump())
-        except OSError as error:
-            self._connection.close()
-            raise AccelsweepError(
-                f"the process outside the container, which starts ranks on other nodes, cannot be reached ({error}): "
-                "site.slurm.container has to leave the host's network to it (podman: --network=host)"
-            ) from None
 
     def poll(self) -> int | None:
         """Return srun's exit code, None before its end. Where nobody outside is left, it was killed."""
