@@ -47,12 +47,12 @@ class SlurmJob:
         """Return the command that starts `python` on each of `nodes` nodes, with `cpus` CPU cores.
 
         Where srun itself starts the container (pyxis), its options join ours: an srun in each process of another would
-        number the nodes anew. The supervisor's own step holds all of the first node, so the steps overlap.
+        number the nodes anew. The supervisor's step overlaps with this one, which is refused if it overlaps too.
         """
         step = (f"--nodes={nodes}", f"--ntasks={nodes}", "--ntasks-per-node=1", f"--cpus-per-task={cpus}")
         step += ("--kill-on-bad-exit=1", "--mpi=none", "--input=none", "--quit-on-interrupt")
         if Path(python[0]).name == "srun":
-            return (*python[:-1], *step, "--overlap", python[-1])
+            return (*(word for word in python[:-1] if word != "--overlap"), *step, python[-1])
         return ("srun", *step, *python)
 
 
