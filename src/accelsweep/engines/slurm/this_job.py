@@ -49,8 +49,8 @@ class SlurmJob:
         Where srun itself starts the container (pyxis), its options join ours: an srun in each process of another would
         number the nodes anew. The supervisor's step overlaps with this one, which is refused if it overlaps too.
         """
-        step = (f"--nodes={nodes}", f"--ntasks={nodes}", "--ntasks-per-node=1", f"--cpus-per-task={cpus}")
-        step += ("--kill-on-bad-exit=1", "--mpi=none", "--input=none", "--quit-on-interrupt")
+        own = (f"--nodes={nodes}", f"--ntasks={nodes}", "--ntasks-per-node=1", f"--cpus-per-task={cpus}")
+        step = (*own, "--kill-on-bad-exit=1", "--mpi=none", "--input=none", "--quit-on-interrupt")
         if Path(python[0]).name == "srun":
             return (*(word for word in python[:-1] if word != "--overlap"), *step, python[-1])
         return ("srun", *step, *python)
