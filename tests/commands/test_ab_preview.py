@@ -36,7 +36,7 @@ def test_it_prints_the_plan_and_leaves_neither_trees_nor_folders(
 ) -> None:
     write(home, {"toy.py": f"{MODULE}# edited\n"})
     before = below(home)
-    preview_versions(home, asking("HEAD~1", "HEAD", "."), "slower:2%")
+    preview_versions(home, asking("HEAD~1", "HEAD", ".", fail_if="slower:2%"))
     told = capsys.readouterr().out
     assert "ab-toy, revision 1: 3 settings" in told
     assert "2 blocks (2 new), 6 runs, 0 settled already" in told
@@ -56,15 +56,15 @@ def test_trees_that_were_there_stay(home: Path, capsys: pytest.CaptureFixture[st
 
 
 @pytest.mark.parametrize(
-    ("request_", "fail_if", "why"),
+    ("request_", "why"),
     [
-        (asking("HEAD~1", "mian"), None, r"no such commit \(did you mean 'main'\?\)"),
-        (asking("HEAD~1", "HEAD", profile="slurm"), None, "profile"),
-        (asking("HEAD~1", "HEAD"), "slow", "--fail-if 'slow' is not understood"),
+        (asking("HEAD~1", "mian"), r"no such commit \(did you mean 'main'\?\)"),
+        (asking("HEAD~1", "HEAD", profile="slurm"), "profile"),
+        (asking("HEAD~1", "HEAD", fail_if="slow"), "--fail-if 'slow' is not understood"),
     ],
 )
-def test_wrong_input_is_told_and_leaves_nothing(home: Path, request_: Request, fail_if: str | None, why: str) -> None:
+def test_wrong_input_is_told_and_leaves_nothing(home: Path, request_: Request, why: str) -> None:
     before = below(home)
     with pytest.raises(InputError, match=why):
-        preview_versions(home, request_, fail_if)
+        preview_versions(home, request_)
     assert below(home) == before

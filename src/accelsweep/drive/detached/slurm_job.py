@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import shlex
 import time
 from collections.abc import Callable, Sequence
@@ -19,6 +20,7 @@ _LEAST_MB = 4000
 _NOTICE_SECONDS = 180
 _SHORTEST_NOTICE = 20
 _LOOK_SECONDS = 1.0
+_ANSWER_SECONDS = 5.0
 _FORGOTTEN = "Invalid job id"
 
 
@@ -84,6 +86,16 @@ class HeadJob:
                 say(f"ending the head, {state.words}: {asked}")
                 ask(*command)
             time.sleep(_LOOK_SECONDS)
+
+    def cancelled(self, name: str) -> bool:
+        """Return whether somebody cancelled the job; False where it is to be queued again, or nobody answers in time.
+
+        A job that is being ended shows as `COMPLETING`, whatever ends it. Slurm's filter sees the state below that.
+        """
+        asked = ("squeue", "--noheader", "--states=CANCELLED", f"--jobs={name}", "--format=%i")
+        with contextlib.suppress(AccelsweepError):
+            return bool(ask(*asked, patience_seconds=_ANSWER_SECONDS).strip())
+        return False
 
     def end_with(self, name: str) -> str:
         """Return the command that is Ctrl-C for the head, once it runs."""
