@@ -73,11 +73,12 @@ def try_jobs(site: Site, home: Path, wait_minutes: float) -> Iterator[CheckResul
 
     Nothing for a site without an engine. Raises AccelsweepError where the engine does not answer.
     """
-    engine = engine_of(site)
+    if (engine := engine_of(site)) is None:
+        return
     tried: set[tuple[str | None, bool]] = set()
-    for needs in sizes(site) if engine else ():
+    for needs in sizes(site):
         of = (needs.node_kind, needs.gpus > 0)
-        if engine and needs.nodes == 1 and of not in tried:
+        if needs.nodes == 1 and of not in tried:
             tried.add(of)
             yield from _tried(needs, site, engine, home, wait_minutes)
 

@@ -104,8 +104,8 @@ def read_hosts(listing: str) -> list[Host]:
     for host in found.iter("host"):
         slots = tuple((name, number) for name, number in map(_slots, host.iter("queue")) if number)
         if slots:
-            memory = next(each.text for each in host.iter("hostvalue") if each.get("name") == "mem_total")
-            hosts.append(Host(host.get("name", ""), _bytes(memory or ""), slots))
+            told = {each.get("name"): each.text or "" for each in host.iter("hostvalue")}
+            hosts.append(Host(host.get("name", ""), _bytes(told.get("mem_total", "")), slots))
     return hosts
 
 
@@ -153,7 +153,7 @@ def read_object(told: str) -> dict[str, str]:
 
 
 def _pairs(values: str) -> dict[str, str]:
-    return dict(pair.split("=", 1) for pair in values.split(",") if "=" in pair)
+    return dict(pair.strip().split("=", 1) for pair in values.split(",") if "=" in pair)
 
 
 def _default(value: str) -> str:
