@@ -60,9 +60,9 @@ def test_a_head_whose_time_is_up_is_followed_by_another_and_nothing_is_lost_or_d
     assert (home.folder.report / "index.html").exists()
     assert {record.outcome for record in home.records().values()} == {Outcome.measured}
     assert {record.attempt for record in home.records().values()} == {1}
-    third = handed_head(home.folder).name
-    heads, jobs = {first, second, third}, set(home.submitted())
-    assert len(heads) == 3
+    later = re.findall(r"the time of this head is up: job (\d+) goes on", shown.stdout)  # several on a busy machine
+    assert later[-1] == handed_head(home.folder).name
+    heads, jobs = {first, second, *later}, set(home.submitted())
     assert len(jobs - heads) == 1, "one job of one block, submitted once"
     assert not home.folder.of_head("order").exists()
     assert SECRET not in "".join(map(home.told, jobs))
