@@ -21,7 +21,7 @@ SITE, KINDS = CLUSTER.with_name("site.yaml"), CLUSTER.with_name("kinds.yaml")
 
 
 def why_no(what: str) -> str:
-    """Why this machine's cluster has no `accounting` or `cgroups`; empty where it has."""
+    """Why this machine's cluster has no `accounting`, `cgroups` or `energy`; empty where it has."""
     return told(str(CLUSTER), "can", what).strip()
 
 
@@ -118,6 +118,16 @@ def cgroups(cluster: None) -> Iterator[None]:
     if why := why_no("cgroups"):
         pytest.skip(f"jobs cannot be held by cgroups here: {why}")
     subprocess.run([CLUSTER, "up", "cgroups"], capture_output=True, text=True, check=True)
+    yield
+    subprocess.run([CLUSTER, "up"], capture_output=True, check=True)
+
+
+@pytest.fixture(scope="module")
+def metered(accounting: None) -> Iterator[None]:
+    """The cluster with nodes that draw 100 W each by Slurm's own counters, as long as the module's tests run."""
+    if why := why_no("energy"):
+        pytest.skip(f"Slurm measures no energy here: {why}")
+    subprocess.run([CLUSTER, "up", "energy"], capture_output=True, text=True, check=True)
     yield
     subprocess.run([CLUSTER, "up"], capture_output=True, check=True)
 
