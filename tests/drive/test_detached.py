@@ -130,10 +130,12 @@ def test_a_slurm_that_does_not_answer_is_no_end_of_a_head_and_no_cancelling(slur
     with pytest.raises(AccelsweepError, match="did not answer"):
         HeadJob().state("12")
     assert HeadJob().cancelled("12") is False
-    slurm.says("")
-    assert HeadJob().cancelled("12") is False
-    slurm.says("12\n")
-    assert HeadJob().cancelled("12") is True
+
+
+@pytest.mark.parametrize(("used", "cancelled"), [("", False), ("0:00\n", False), ("1:05\n", True)])
+def test_a_job_that_is_being_ended_was_cancelled_unless_it_counts_as_waiting_again(slurm, used, cancelled):
+    slurm.says(used)
+    assert HeadJob().cancelled("12") is cancelled
 
 
 @pytest.mark.parametrize(

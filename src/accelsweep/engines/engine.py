@@ -36,7 +36,7 @@ class Remedy(NamedTuple):
     said: str
 
 
-class Offer(NamedTuple):
+class JobOffer(NamedTuple):
     """Whether an engine would take a job, what it said, and the `command` that asks it."""
 
     taken: bool
@@ -97,7 +97,7 @@ class Engine(Protocol):
     def version(self) -> str:
         """Return the engine's name and version, as it says itself."""
 
-    def offer(self, needs: Resources) -> Offer:
+    def offer(self, needs: Resources) -> JobOffer:
         """Return whether the engine would take such a job. Nothing is submitted."""
 
     def submit(self, needs: Resources, command: str, log: Path) -> str:

@@ -88,13 +88,14 @@ class HeadJob:
             time.sleep(_LOOK_SECONDS)
 
     def cancelled(self, name: str) -> bool:
-        """Return whether somebody cancelled the job; False where it is to be queued again, or nobody answers in time.
+        """Return whether the job is being ended for good; False where it starts again, or nobody answers in time.
 
-        A job that is being ended shows as `COMPLETING`, whatever ends it. Slurm's filter sees the state below that.
+        A job that is being ended shows as `COMPLETING`, whatever ends it, and no filter of squeue sees the state below
+        that. But one that is to be queued again counts as waiting, and so has used no time (`%M`).
         """
-        asked = ("squeue", "--noheader", "--states=CANCELLED", f"--jobs={name}", "--format=%i")
+        asked = ("squeue", "--noheader", "--states=COMPLETING", f"--jobs={name}", "--format=%M")
         with contextlib.suppress(AccelsweepError):
-            return bool(ask(*asked, patience_seconds=_ANSWER_SECONDS).strip())
+            return ask(*asked, patience_seconds=_ANSWER_SECONDS).strip() not in ("", "0:00")
         return False
 
     def end_with(self, name: str) -> str:

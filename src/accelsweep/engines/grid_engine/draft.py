@@ -24,7 +24,7 @@ _DOWN = "dDuEc"
 
 
 @dataclass(frozen=True)
-class Queue:
+class DraftedQueue:
     """A queue: its time limit, and the parallel environment that grants slots of one node, None where it has none."""
 
     name: str
@@ -71,7 +71,7 @@ def draft(name: str) -> str:
     return site_file(name, "grid_engine", "qhost and qconf", words, [_kind(same, queues) for same in alike.values()])
 
 
-def _kind(same: Sequence[Host], queues: Mapping[str, Queue]) -> DraftedKind:
+def _kind(same: Sequence[Host], queues: Mapping[str, DraftedQueue]) -> DraftedKind:
     first = same[0]
     slots = dict(first.slots)
     longest = [(queues[name].minutes or math.inf, number, name) for name, number in slots.items()]
@@ -123,11 +123,11 @@ def _with_gpus(host: Host, resource: Resource) -> Host:
     return Host(host.name, host.memory_bytes, host.slots, int(float(gpus)), model)
 
 
-def _queue(name: str) -> Queue:
+def _queue(name: str) -> DraftedQueue:
     told = read_object(ask("qconf", "-sq", name))
     environments = re.split(r"[ ,]+", _default(told.get("pe_list", "NONE")))
     of_one_node = (one for one in environments if one != "NONE" and _rule(one) == "$pe_slots")
-    return Queue(name, _minutes(_default(told.get("h_rt", ""))), next(of_one_node, None))
+    return DraftedQueue(name, _minutes(_default(told.get("h_rt", ""))), next(of_one_node, None))
 
 
 def _rule(environment: str) -> str | None:

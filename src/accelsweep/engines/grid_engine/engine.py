@@ -10,7 +10,7 @@ from accelsweep.core.plans import Resources
 from accelsweep.core.settings import Site
 from accelsweep.core.sites.grid_engine import GridEngine
 from accelsweep.engines.ask import ask
-from accelsweep.engines.engine import Job, JobEnd, Offer, Remedy, Value
+from accelsweep.engines.engine import Job, JobEnd, JobOffer, Remedy, Value
 from accelsweep.engines.grid_engine import ends, options, queue, trial
 
 
@@ -54,7 +54,7 @@ class GridEngineEngine:
         """Return what qstat says of itself."""
         return f"{self.name} ({ask('qstat', '-help').partition(chr(10))[0].strip()})"
 
-    def offer(self, needs: Resources) -> Offer:
+    def offer(self, needs: Resources) -> JobOffer:
         """Return what `qsub -w v` says."""
         return trial.offer(options.qsub_options(needs, *self._of(needs)))
 

@@ -7,7 +7,7 @@ import shlex
 from pathlib import Path
 
 from accelsweep.engines.ask import answered, ask
-from accelsweep.engines.engine import Offer
+from accelsweep.engines.engine import JobOffer
 from accelsweep.engines.grid_engine.options import IN_TURN
 from accelsweep.engines.grid_engine.queue import reason
 
@@ -15,11 +15,11 @@ _COMMAND = ("-b", "y", "-shell", "n")
 _PREFIX = re.compile(r"^(Unable to run job: |verification: |Exiting\.?$)", re.MULTILINE)
 
 
-def offer(options: str) -> Offer:
+def offer(options: str) -> JobOffer:
     """Return whether a node of the empty cluster could take a job with these `options` of qsub, in its own words."""
     asked = ["qsub", "-w", "v", *_of_qsub(options), *_COMMAND, "true"]
     taken, words = answered(*asked)
-    return Offer(taken, " ".join(_PREFIX.sub("", words).split()), shlex.join(asked))
+    return JobOffer(taken, " ".join(_PREFIX.sub("", words).split()), shlex.join(asked))
 
 
 def submit(options: str, command: str, log: Path) -> str:

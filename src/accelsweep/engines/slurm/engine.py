@@ -9,7 +9,7 @@ from pathlib import Path
 from accelsweep.core.plans import Resources
 from accelsweep.core.settings import Site, Slurm
 from accelsweep.engines.ask import ask
-from accelsweep.engines.engine import Job, JobEnd, Offer, Remedy, Value
+from accelsweep.engines.engine import Job, JobEnd, JobOffer, Remedy, Value
 from accelsweep.engines.slurm import ends, options, queue, trial
 
 
@@ -52,7 +52,7 @@ class SlurmEngine:
         """Return what sbatch says of itself."""
         return ask("sbatch", "--version").strip()
 
-    def offer(self, needs: Resources) -> Offer:
+    def offer(self, needs: Resources) -> JobOffer:
         """Return what `sbatch --test-only` says."""
         return trial.offer(options.sbatch_options(needs, self._of(needs)))
 

@@ -7,20 +7,20 @@ import shlex
 from pathlib import Path
 
 from accelsweep.engines.ask import answered, ask
-from accelsweep.engines.engine import Offer
+from accelsweep.engines.engine import JobOffer
 
 _STARTS = re.compile(r"to start at (\S+) using .* on nodes? (\S+)")
 _NOT_ENDED = ("PENDING", "CONFIGURING", "RUNNING", "COMPLETING", "SUSPENDED", "REQUEUE")
 
 
-def offer(options: str) -> Offer:
+def offer(options: str) -> JobOffer:
     """Return whether Slurm would take a job with these `options` of sbatch, in its own words."""
     asked = ["sbatch", "--test-only", *shlex.split(options), "--wrap=true"]
     taken, words = answered(*asked)
     said = " ".join(words.split())
     if taken and (starts := _STARTS.search(said)):
         said = f"Slurm would take it, and start it at {starts[1]} on {starts[2]}"
-    return Offer(taken, said, f"sbatch --test-only {options} --wrap=true")
+    return JobOffer(taken, said, f"sbatch --test-only {options} --wrap=true")
 
 
 def submit(options: str, command: str, log: Path) -> str:
