@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -182,6 +183,12 @@ def test_what_is_handed_over_is_planned_told_and_asked_for_once(folder, errand, 
     told = capsys.readouterr().out
     for words in ("session accelsweep-head-mine", "attach mine", "end accelsweep-head-mine", "with the machine"):
         assert words in told
+
+
+def test_searches_that_come_first_are_no_plan_of_the_sweep_that_was_asked_for(errand) -> None:
+    assert errand.first_plan is errand.plan
+    wanted = replace(errand, sweep="wanted")
+    assert (wanted.first_plan, wanted.sweeps) == (None, ("wanted", "mine"))
 
 
 def test_a_sweep_that_is_being_run_or_has_a_head_is_not_handed_over(folder, errand, monkeypatch) -> None:
