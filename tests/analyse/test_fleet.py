@@ -204,6 +204,20 @@ def test_among_many_nodes_a_chance_that_would_do_for_one_names_none(simulated: M
     assert chances[30] == pytest.approx(31 * alone.chance_below(-math.log1p(0.015), 0.95), rel=0.01)
 
 
+def test_a_node_that_is_as_fast_on_average_but_scatters_is_not_sound(simulated: ModuleType) -> None:
+    around = dict.fromkeys(("n0", "n1", "n2"), (-0.002, 0.0, 0.002)) | {"n3": (-0.03, 0.0, 0.03)}
+    manifest = planned(simulated, tuple(around), 3)
+    rows = [
+        simulated.make_run(
+            {"batch_size": size}, number, 100.0 * math.exp(list(around.values())[number % 4][number // 4])
+        )
+        for number in range(len(manifest.blocks))
+        for size in SIZES
+    ]
+    found = analyse(rows, manifest)
+    assert (node(found, "n3").verdict, node(found, "n0").verdict) == (NodeVerdict.undecided, NodeVerdict.sound)
+
+
 def test_without_a_sensor_of_the_device_the_processors_degrees_count(measured) -> None:
     after = {name: {"environment": {"before": {}, "after": {"cpu_celsius": 50.0}}} for name in EIGHT}
     assert node(measured(EIGHT, fields=after), "n3").celsius == 50.0
@@ -301,6 +315,8 @@ def test_the_table_has_degrees_with_their_interval_and_each_fault_once() -> None
     ]  # fmt: skip
     assert [entry.tone for entry in (first[3], second[3])] == ["slower", "undecided"]
     assert [entry.text for entry in second] == ["n2", "-", "-", "not measured", "-", "-", "0 of 0", "-"]
+    held = hot.model_copy(update={"verdict": NodeVerdict.sound})
+    assert fleet_table(fleet.model_copy(update={"nodes": (held,)})).rows[0][3].tone == "slower", "sick, if not slow"
     data = fleet_table(fleet).data[0]
     assert (data["sick"], data["faults"], data["warmer.low"]) == (True, "slower, throttled, hotter", 10.0)
     assert [entry.text for entry in spread_table(fleet).rows[0]] == ["all", "200 % [100, 300]", "300 % [200, 400]"]

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from own_repository import MODULE, git, repository, write
 
 from accelsweep.base.errors import InputError
-from accelsweep.commands.ab import preview_versions
+from accelsweep.commands.ab import decided, preview_versions
 from accelsweep.commands.running.request import Request
 from accelsweep.drive.versions.repository import Repository
 from accelsweep.drive.versions.trees import trees_made, versions_named
@@ -42,6 +43,12 @@ def test_it_prints_the_plan_and_leaves_neither_trees_nor_folders(
     assert "2 blocks (2 new), 6 runs, 0 settled already" in told
     assert below(home) == before
     assert git(home, "worktree", "list").count("\n") == 0
+
+
+def test_the_gates_threshold_decides_about_blocks_only_where_looks_do(home: Path) -> None:
+    request = asking("HEAD~1", "HEAD", fail_if="slower:2%")
+    assert decided(home, request).overrides == request.overrides
+    assert decided(home, replace(request, until_decided=True)).overrides[-1].startswith("analysis.threshold=")
 
 
 def test_trees_that_were_there_stay(home: Path, capsys: pytest.CaptureFixture[str]) -> None:

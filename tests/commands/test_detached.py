@@ -23,7 +23,7 @@ from accelsweep.core.plans import Manifest
 from accelsweep.core.settings import Fleet, Site
 from accelsweep.core.versions import Version
 from accelsweep.drive.detached.handed import Handed, HeadEnd
-from accelsweep.state.folders import SweepFolder
+from accelsweep.state.folders import SweepFolder, unplanned_heads
 
 ODD = ("experiment=tiny", "+env.WORDS='two  words'", 'model.name="a\\"b"', "x=$(id);`id`", "y=\t\n", "z=é")
 SECRET = "slack://T0K3N/T0K3N"
@@ -147,6 +147,9 @@ def test_a_head_without_a_plan_is_told_by_status_alone_and_among_all(left, capsy
     HeadEnd(code=3).write(left.of_head("ended"))
     assert print_status(left.home, None) == 0
     assert "ended with exit code 3; accelsweep attach tiny" in capsys.readouterr().out
+    assert unplanned_heads(left.home) == ["tiny"]
+    left.manifest.write_text("{}")
+    assert unplanned_heads(left.home) == [], "the plan's own lines tell of its head"
 
 
 @pytest.fixture
@@ -171,6 +174,24 @@ def test_attach_tells_of_a_head_that_was_killed(left, capsys, monkeypatch):
     with pytest.raises(AccelsweepError, match="ended without a word"):
         attach(left.home, "tiny")
     assert "three" in capsys.readouterr().out
+
+
+def test_attach_shows_whole_lines_and_waits_where_one_job_follows_another(left, capsys, monkeypatch):
+    monkeypatch.setattr(attaching, "_ASK_SECONDS", 0.0)
+    monkeypatch.setattr(attaching, "_READ_SECONDS", 0.0)
+    left.head_log.write_text("one\nha")
+    looks = []
+
+    def absent(_folder):
+        looks.append(_folder)
+        if len(looks) == 2:
+            with left.head_log.open("a") as log:
+                log.write("lf\n")
+            HeadEnd(code=0).write(left.of_head("ended"))
+
+    monkeypatch.setattr(attaching, "detached", absent)
+    assert attach(left.home, "tiny") == 0
+    assert capsys.readouterr().out.splitlines() == ["one", "half"]
 
 
 def test_attach_without_a_detached_head_says_how_to_start_one(tmp_path):

@@ -19,7 +19,7 @@ from accelsweep.commands.detached.order import HeadOrder
 from accelsweep.commands.running.request import Request
 from accelsweep.core.plans import Manifest
 from accelsweep.core.settings import Site
-from accelsweep.drive.detached.handed import Handed, Whereabouts, end_of_head, handed_head
+from accelsweep.drive.detached.handed import Handed, HeadEnd, Whereabouts, end_of_head, handed_head
 from accelsweep.drive.detached.places import detached
 from accelsweep.drive.head import held
 from accelsweep.machine.locks import FOLDER_VARIABLE
@@ -174,6 +174,7 @@ def test_what_is_handed_over_is_planned_told_and_asked_for_once(folder, errand, 
     monkeypatch.setattr(handing, "place_for", lambda _site: place)
     folder.head_log.parent.mkdir(parents=True)
     folder.head_log.write_text("of an earlier head\n")
+    HeadEnd(code=3).write(folder.of_head("ended"))
     assert handing.hand_over(folder.home, Request(ASKED)) == 0
     assert Manifest.read(folder.manifest) == errand.plan.manifest
     order = HeadOrder.read(folder.of_head("order"))

@@ -87,6 +87,7 @@ def test_a_machine_with_neither_systemd_nor_tmux_is_refused_with_what_to_install
 
 def test_a_head_that_has_ended_is_nowhere_whatever_became_of_its_place(folder):
     Handed(place="tmux", name="none", host="elsewhere", since="").write(folder.of_head("handed"))
+    Hold(block="head", host="elsewhere", pid=7, process_started=0.0, since="").write(folder.of_head("claim"))
     HeadEnd(code=0).write(folder.of_head("ended"))
     assert detached(folder) is None
 

@@ -11,6 +11,7 @@ from accelsweep.base.errors import AccelsweepError
 from accelsweep.commands.site import write_draft
 from accelsweep.core.settings import Site
 from accelsweep.engines.grid_engine import draft as drafting
+from accelsweep.engines.site_file import DraftedKind, site_file
 from accelsweep.plan.make import make_plan
 
 QUEUE = """\
@@ -99,6 +100,12 @@ def test_alike_nodes_are_a_kind_and_the_draft_is_a_site_that_plans(
     overrides = ["site=mine", "accelerator=cpu,cuda:a100", "+baseline.accelerator=cpu"]
     plan = make_plan(tmp_path, overrides, name="drafted")
     assert {block.resources.node_kind for block in plan.manifest.blocks} == {"cpu", "a100"}
+
+
+def test_kinds_that_would_be_called_alike_are_numbered() -> None:
+    kind = DraftedKind("cpu", "c1", 1, 8, 2**30, 0, None, ["queue: all.q"])
+    drafted = yaml.safe_load(site_file("mine", "grid_engine", "qhost", ["scratch: null"], [kind] * 3))
+    assert [each["name"] for each in drafted["kinds"]] == ["cpu", "cpu-2", "cpu-3"]
 
 
 def test_a_cluster_without_a_node_that_takes_jobs_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
