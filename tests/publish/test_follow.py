@@ -160,12 +160,20 @@ def test_a_server_that_accepts_and_never_answers_is_told_of_early(
     sweep: SweepFolder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(following._QUICKLY, "MLFLOW_HTTP_REQUEST_TIMEOUT", "1")
+    connect, retries = following.connect, list[str]()
+
+    def counted(*given: Any) -> Any:
+        retries.append(os.environ["MLFLOW_HTTP_REQUEST_MAX_RETRIES"])
+        return connect(*given)
+
+    monkeypatch.setattr(following, "connect", counted)
     before, told = dict(os.environ), list[str]()
     with socket.create_server(("127.0.0.1", 0)) as mute:
         following.Follower(sweep, f"http://127.0.0.1:{mute.getsockname()[1]}", told.append).poll()
     (line,) = told
     assert line.endswith(GOES_ON)
     assert "does not answer" in line
+    assert retries == ["0"]
     assert dict(os.environ) == before, "publishing itself is as patient as ever"
 
 

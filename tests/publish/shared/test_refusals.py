@@ -26,6 +26,12 @@ def test_a_wrong_password_is_told_from_a_missing_permission() -> None:
         assert "hunter2" not in said
 
 
+def test_before_there_is_an_experiment_it_is_the_making_of_one_that_is_refused() -> None:
+    said = refusal(URI, MlflowException("403", PERMISSION_DENIED), None)
+    assert said is not None
+    assert "'bob' may not make an experiment. " in said
+
+
 def test_artifacts_are_refused_by_the_same_sentence() -> None:
     answer = requests.Response()
     answer.status_code = 403
