@@ -37,7 +37,7 @@ class Home(ClusterHome):
     }
     slurm = staticmethod(told)
     why_no = staticmethod(why_no)
-    engine = "Slurm"
+    engine, version = "Slurm", "slurm"
     nowhere = ("site.slurm.partition=nonesuch", "invalid partition specified: nonesuch; ")
     unprepared = "+site.slurm"
     take, pieces = "ones", 10
