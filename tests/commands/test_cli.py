@@ -5,6 +5,10 @@ import sys
 
 import pytest
 import typer
+from typer.testing import CliRunner
+
+from accelsweep.cli import app
+from accelsweep.commands.line.command_line import exit_code
 
 HEAVY = ("torch", "lightning", "mlflow", "pandas", "hydra", "altair", "snakemake")
 SURFACE = {
@@ -46,8 +50,6 @@ def accelsweep(*arguments, cwd):
 
 
 def test_commands_arguments_and_options_are_the_ones_that_were_promised():
-    from accelsweep.cli import app
-
     found = {}
     for name, command in typer.main.get_command(app).commands.items():
         words = (item.opts if item.param_type_name == "option" else [item.name.upper()] for item in command.params)
@@ -90,10 +92,10 @@ def test_status_imports_nothing_heavy(example_sweep):
 
 
 @pytest.mark.parametrize("command", SURFACE)
-def test_every_command_explains_itself(command, tmp_path):
-    result = accelsweep(command, "--help", cwd=tmp_path)
-    assert result.returncode == 0
-    assert "Usage: accelsweep" in result.stdout or f"{command} [OPTIONS]" in result.stdout
+def test_every_command_explains_itself(command):
+    result = CliRunner().invoke(app, [command, "--help"], prog_name="accelsweep")
+    assert result.exit_code == 0
+    assert f"Usage: accelsweep {command} [OPTIONS]" in result.output
 
 
 def test_a_mistyped_option_exits_with_2_and_offers_the_right_one(tmp_path):
@@ -103,10 +105,11 @@ def test_a_mistyped_option_exits_with_2_and_offers_the_right_one(tmp_path):
 
 
 @pytest.mark.parametrize("command", ["report", "export", "publish", "clean"])
-def test_an_unknown_sweep_exits_with_2_and_leaves_no_trace(command, tmp_path):
-    result = accelsweep(command, "nothing", cwd=tmp_path)
-    assert result.returncode == 2
-    assert "no sweep 'nothing'" in result.stderr
+def test_an_unknown_sweep_exits_with_2_and_leaves_no_trace(command, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "argv", ["accelsweep", command, "nothing"])
+    assert exit_code(app) == 2
+    assert "no sweep 'nothing'" in capsys.readouterr().err
     assert list(tmp_path.iterdir()) == []
 
 

@@ -2,11 +2,13 @@
 
 import shutil
 import subprocess
+import sys
+import zipfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from home import TINY, Home
+from home import REPOSITORY, TINY, Home
 from shared_fork_server import beside_the_server
 from unusual_home import measure_unusual_cells
 
@@ -30,11 +32,28 @@ def home(tmp_path: Path, leases: str, empty_database: Path) -> Iterator[Home]:
 
 
 @pytest.fixture(scope="session")
-def finished(once: Once, leases: str) -> Finished:
-    """One finished run of the tiny experiment; tests look at it and must not change it."""
+def installed(once: Once) -> Path:
+    """A folder to put on PYTHONPATH, with the built wheel unpacked in it as pip would."""
 
     def make(folder: Path) -> None:
-        made = Home(folder / "home", ACCELSWEEP_LEASES=leases)
+        command = [sys.executable, "-m", "build", "--wheel", "--no-isolation", "--outdir", str(folder), str(REPOSITORY)]
+        subprocess.run(command, check=True, capture_output=True)
+        (wheel,) = folder.glob("*.whl")
+        zipfile.ZipFile(wheel).extractall(folder / "site")
+
+    return once("installed", make) / "site"
+
+
+@pytest.fixture(scope="session")
+def finished(once: Once, leases: str, installed: Path) -> Finished:
+    """One finished run of the tiny experiment; tests look at it and must not change it.
+
+    It is the wheel's: its command finds no checkout, and no home that can be written.
+    """
+
+    def make(folder: Path) -> None:
+        outside = {"PYTHONPATH": str(installed), "HOME": "/dev/null/nobody"}
+        made = Home(folder / "home", ACCELSWEEP_LEASES=leases, **outside)
         made.experiment("tiny", TINY)
         made.keep(made.accelsweep("run", "experiment=tiny"))
 
