@@ -16,15 +16,22 @@ def wait_for(condition, seconds=PATIENCE_SECONDS):
         time.sleep(0.05)
 
 
+MINE = """\
+import time
+from accelsweep.workloads.models import SmallCNN
+
+
+class Slow(SmallCNN):
+    def training_step(self, batch, batch_index):
+        time.sleep(0.05)
+        return super().training_step(batch, batch_index)
+"""
+
+
 def test_ctrl_c_keeps_finished_runs_and_the_same_command_resumes(home):
-    arguments = (
-        "run",
-        "experiment=tiny",
-        "batch_size=16,32,64",
-        "repeats=1",
-        "measure.min_seconds=1",
-        "measure.max_steps=100000",
-    )
+    """Runs last by sleeping, not by computing: there must be time for a signal after the first of them."""
+    home.module("mine", MINE)
+    arguments = ("run", "experiment=tiny", "batch_size=16,32,64", "repeats=1", "model._target_=mine.Slow")
     process = home.start(*arguments)
     wait_for(lambda: len(home.records("tiny")) >= 1)
     process.send_signal(signal.SIGINT)
