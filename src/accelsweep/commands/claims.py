@@ -19,6 +19,7 @@ from accelsweep.base.errors import (
 )
 from accelsweep.core.findings.findings import Findings
 from accelsweep.drive.console import Listing, Marked, say, show, warn
+from accelsweep.drive.fork_server import fork_server
 from accelsweep.drive.head import held
 from accelsweep.drive.looks import Look, look_of_claim
 from accelsweep.state.folders import SweepFolder
@@ -42,20 +43,22 @@ def put_to_the_test(home: Path, names: Sequence[str], minutes: float) -> int:
     deadline, interrupted = time.monotonic() + 60.0 * minutes, False
     plans, failed = _plans(home, known)
     left = {name: what_is_left(home, plan) for name, plan in plans.items()}
+    to_run = {name for name in plans if left[name].runs_left and (not names or name in names)}
     why_not = {}
-    for name in sorted(plans, key=lambda name: left[name].minutes.expected):
-        asked, sweep = not names or name in names, plans[name].manifest.sweep
-        seconds = deadline - time.monotonic() if left[name].runs_left and asked and not interrupted else 0.0
-        code = EXIT_OK
-        try:
-            code = _bring_up_to_date(home, name, plans[name], seconds)
-        except AccelsweepError as error:
-            failed[sweep] = str(error)
-        interrupted |= code == EXIT_INTERRUPTED
-        spent = time.monotonic() >= deadline
-        why_not[sweep] = _why_not(minutes, asked=asked, interrupted=interrupted, spent=spent)
-        if code == EXIT_INCOMPLETE and not spent:
-            failed[sweep] = f"{why_not[sweep]} (accelsweep runs {sweep})"
+    with fork_server(home, home / "reports" / GROUP / "fork_server.log", [plans[name] for name in to_run]):
+        for name in sorted(plans, key=lambda name: left[name].minutes.expected):
+            asked, sweep = not names or name in names, plans[name].manifest.sweep
+            seconds = deadline - time.monotonic() if name in to_run and not interrupted else 0.0
+            code = EXIT_OK
+            try:
+                code = _bring_up_to_date(home, name, plans[name], seconds)
+            except AccelsweepError as error:
+                failed[sweep] = str(error)
+            interrupted |= code == EXIT_INTERRUPTED
+            spent = time.monotonic() >= deadline
+            why_not[sweep] = _why_not(minutes, asked=asked, interrupted=interrupted, spent=spent)
+            if code == EXIT_INCOMPLETE and not spent:
+                failed[sweep] = f"{why_not[sweep]} (accelsweep runs {sweep})"
     found = [findings for plan in plans.values() if (findings := _findings(home, plan))]
     _tell(home, found, why_not | failed)
     for sweep, why in failed.items():

@@ -1,4 +1,4 @@
-"""The fork server of a local sweep: torch and Lightning are imported once, not once in each block."""
+"""The fork server of local sweeps: torch and Lightning are imported once, not once in each block."""
 
 from __future__ import annotations
 
@@ -7,12 +7,11 @@ import os
 import secrets
 import socket
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from accelsweep.drive.processes import Child
-from accelsweep.state.folders import SweepFolder
 from accelsweep.supervise.fork_server.messages import VARIABLE, address
 
 if TYPE_CHECKING:
@@ -24,22 +23,26 @@ JOB_VARIABLES = {f"{library}_THREADS": "1" for library in _LIBRARIES}
 
 
 @contextlib.contextmanager
-def fork_server(folder: SweepFolder, plan: Plan) -> Iterator[None]:
-    """Run a fork server for the jobs that are started in the with-block, if the plan's runs are forked on this machine.
+def fork_server(home: Path, log: Path, plans: Iterable[Plan]) -> Iterator[None]:
+    """Run a fork server for the jobs that are started in the with-block, if runs of a plan are forked on this machine.
 
-    A server that an outer process runs is used instead of another one.
+    A server that an outer with-block or process runs is used instead of another one.
     """
-    forked = any(cell.config.launcher == "fork" for cell in plan.cells)
-    if sys.platform != "linux" or VARIABLE in os.environ or plan.manifest.site.scheduler != "local" or not forked:
+    if sys.platform != "linux" or VARIABLE in os.environ or not any(map(_forks_here, plans)):
         yield
         return
-    name, server = start(folder.home, folder.fork_server_log, JOB_VARIABLES)
+    name, server = start(home, log, JOB_VARIABLES)
     os.environ[VARIABLE] = name
     try:
         yield
     finally:
         del os.environ[VARIABLE]
         server.finish()
+
+
+def _forks_here(plan: Plan) -> bool:
+    forked = any(cell.config.launcher == "fork" for cell in plan.cells)
+    return forked and plan.manifest.site.scheduler == "local"
 
 
 def start(home: Path, log: Path, variables: Mapping[str, str]) -> tuple[str, Child]:

@@ -47,7 +47,7 @@ def measured(folder: SweepFolder, request: Request, plan: Plan, budget_seconds: 
         make_ready(folder, warn)
         forget_altered_report(folder)
         whole = stands(folder, request.tracking_uri)
-        with contextlib.nullcontext() if whole else fork_server(folder, plan):
+        with contextlib.nullcontext() if whole else fork_server(home, folder.fork_server_log, [plan]):
             code = EXIT_OK if whole else driving.drive(plan)
             while further := _further(folder, request, plan, code, deadline):
                 plan = further
