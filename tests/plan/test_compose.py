@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 from hydra._internal.config_search_path_impl import ConfigSearchPathImpl
-from hydra._internal.core_plugins.basic_sweeper import BasicSweeper
 from hydra._internal.hydra import Hydra
 from hydra.core.global_hydra import GlobalHydra
+from hydra.plugins.sweeper import Sweeper
 from omegaconf import OmegaConf
 
 from accelsweep.base.errors import InputError
@@ -106,7 +106,7 @@ def our_configs(composer: Composer, overrides: list[str]) -> list[dict]:
 @pytest.mark.parametrize("overrides", SWEEPS.values(), ids=SWEEPS.keys())
 def test_the_grid_is_what_multirun_enumerates(conf, composer, tmp_path, monkeypatch, overrides):
     """Hydra composes each job twice, first only to see that it can; its launcher composes it for our comparison."""
-    monkeypatch.setattr(BasicSweeper, "validate_batch_is_legal", lambda sweeper, batch: None)
+    monkeypatch.setattr(Sweeper, "validate_batch_is_legal", lambda sweeper, batch: None)
     assert our_configs(composer, overrides) == hydra_multirun(conf, overrides, tmp_path)
 
 
