@@ -179,12 +179,12 @@ for _ in range(6):
     os.read(start, 1)
     try:
         with held(SweepFolder(Path(sys.argv[1]), "sweep")):
-            print("head", flush=True)
+            os.write(1, b"head\\n")
             os.read(end, 1)
     except AccelsweepError:
-        print("refused", flush=True)
+        os.write(1, b"refused\\n")
     except BaseException as error:
-        print(repr(error), flush=True)
+        os.write(1, f"{error!r}\\n".encode())
     os._exit(0)
 os.close(go)
 sys.stdin.readline()
@@ -192,7 +192,10 @@ os.close(leave)
 for _ in range(6):
     os.wait()
 """
-"""Six heads, forked from a process that has imported what they need, and let go all at once."""
+"""Six heads, forked from a process that has imported what they need, and let go all at once.
+
+Each says a line in one piece: what `print` writes in two may be torn apart by another.
+"""
 
 
 @pytest.mark.parametrize("dead", [False, True], ids=["no hold yet", "a dead head's hold"])

@@ -116,6 +116,9 @@ from accelsweep.state.holding import Holder, take
 holding.BEAT_SECONDS = 0.0
 rounds = [os.pipe() for _ in range(3)]
 
+def say(word):
+    os.write(1, f"{word}\\n".encode())  # in one piece: what `print` writes in two may be torn apart
+
 def wait(number):
     os.read(rounds[number][0], 1)
 
@@ -123,14 +126,14 @@ def compete():
     wait(0)
     holder = take(Path(sys.argv[1]), "b")
     taken = isinstance(holder, Holder)
-    print("taken" if taken else "refused", flush=True)
+    say("taken" if taken else "refused")
     wait(1)
     try:
         if taken:
             holder.beat()
-        print("goes on" if taken else "refused", flush=True)
+        say("goes on" if taken else "refused")
     except AccelsweepError:
-        print("lost", flush=True)
+        say("lost")
     wait(2)
 
 for number in range(6):
@@ -142,7 +145,7 @@ for number in range(6):
     try:
         compete()
     except BaseException as error:
-        print(repr(error), flush=True)
+        say(repr(error))
     os._exit(0)
 for _, go in rounds:
     sys.stdin.readline()
