@@ -13,8 +13,8 @@ from filelock import FileLock
 
 from accelsweep.base.documents import sha256_text
 from accelsweep.drive.fork_server import JOB_VARIABLES, start
-from accelsweep.supervise.fork_server.messages import VARIABLE, address
 from accelsweep.supervise.fork_server.surroundings import surroundings
+from accelsweep.supervise.processes.messages import VARIABLE, address
 
 CANARY = "canary7f3a91"
 

@@ -23,9 +23,9 @@ from accelsweep.drive.fork_server import JOB_VARIABLES
 from accelsweep.machine.locks import FOLDER_VARIABLE
 from accelsweep.state.folders import SweepFolder
 from accelsweep.state.living import living_hold
-from accelsweep.supervise.fork_server import messages
-from accelsweep.supervise.fork_server.messages import VARIABLE, address
 from accelsweep.supervise.fork_server.surroundings import differences, surroundings
+from accelsweep.supervise.processes import messages
+from accelsweep.supervise.processes.messages import VARIABLE, address
 
 LASTING = {
     "model": {"_target_": "mine.Slow"},
