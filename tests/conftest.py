@@ -182,6 +182,16 @@ def unchanged_folders() -> Iterator[set[str]]:
         yield unchanged
 
 
+@pytest.fixture(scope="session", autouse=True)
+def pictures_are_kept(once: Callable[[str, Callable[[Path], None]], Path]) -> Iterator[None]:
+    """Let no two tests draw the same picture (see fakes/kept_pictures.py)."""
+    from kept_pictures import keep_pictures
+
+    with pytest.MonkeyPatch.context() as patch:
+        keep_pictures(patch, once("pictures", lambda _: None))
+        yield
+
+
 MAKE_DATABASE = """
 import sys
 from pathlib import Path
