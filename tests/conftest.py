@@ -45,7 +45,17 @@ sys.dont_write_bytecode = False
 LONGEST_FIRST = ("slurm", "road", "simulated", "faults", "storm", "browser", "publish", "rank", "supervise", "drive")
 """The rooms that take minutes: parallel workers begin with them, so that none works on when the others are done."""
 
-TOGETHER = ("cluster", "server", "storm_place", "published", "searched", "built_site", "prepared", "exported")
+TOGETHER = (
+    "cluster",
+    "server",
+    "storm_place",
+    "published",
+    "searched",
+    "built_site",
+    "prepared",
+    "exported",
+    "unusual",
+)
 """Fixtures too expensive to be made by several workers: one worker runs all tests that want one of them."""
 
 WARM = ("run_ranks", "measure_sweep")
