@@ -45,7 +45,17 @@ sys.dont_write_bytecode = False
 LONGEST_FIRST = ("slurm", "road", "simulated", "faults", "storm", "browser", "publish", "rank", "supervise", "drive")
 """The rooms that take minutes: parallel workers begin with them, so that none works on when the others are done."""
 
-TOGETHER = ("cluster", "server", "storm_place", "published", "searched", "built_site", "prepared", "exported")
+TOGETHER = (
+    "cluster",
+    "server",
+    "storm_place",
+    "published",
+    "searched",
+    "built_site",
+    "prepared",
+    "exported",
+    "unusual",
+)
 """Fixtures too expensive to be made by several workers: one worker runs all tests that want one of them."""
 
 WARM = ("run_ranks", "measure_sweep")
@@ -88,6 +98,8 @@ def _group(item: pytest.Function) -> str | None:
         return "server"
     if not set(WARM).isdisjoint(item.function.__code__.co_names):
         return "warm"
+    if "snakemake" in item.function.__code__.co_names:
+        return "snakemake"
     return next((name for name in TOGETHER if name in item.fixturenames), None)
 
 
@@ -180,6 +192,16 @@ def unchanged_folders() -> Iterator[set[str]]:
         patch.setattr(ConfigRepository, "load_config", kept)
         patch.setattr(KeepingLoader, "__init__", sharing)
         yield unchanged
+
+
+@pytest.fixture(scope="session", autouse=True)
+def pictures_are_kept(once: Callable[[str, Callable[[Path], None]], Path]) -> Iterator[None]:
+    """Let no two tests draw the same picture (see fakes/kept_pictures.py)."""
+    from kept_pictures import keep_pictures
+
+    with pytest.MonkeyPatch.context() as patch:
+        keep_pictures(patch, once("pictures", lambda _: None))
+        yield
 
 
 MAKE_DATABASE = """

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
+from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -145,6 +146,7 @@ def _at(value: Any, name: str) -> Any:
     return value
 
 
+@cache
 def _allowed() -> dict[str, str]:
     """Return what a key may be, by its dotted name, for the keys that accelsweep checks itself."""
     found: dict[str, str] = {}

@@ -102,7 +102,7 @@ class Site:
 
 
 @pytest.fixture(scope="module")
-def published(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[SweepFolder, str]]:
+def published(tmp_path_factory: pytest.TempPathFactory, empty_database: Path) -> Iterator[tuple[SweepFolder, str]]:
     """The example sweep with its report, in the store of its folder, and the address of a UI on it."""
     from accelsweep.drive.finish import finish
     from accelsweep.publish.browse.ui import running_server
@@ -110,22 +110,32 @@ def published(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[SweepF
 
     folder = build_example_sweep(tmp_path_factory.mktemp("mlflow"))
     finish(folder)
+    shutil.copy(empty_database, folder.home / "mlflow.db")
     uri = f"sqlite:///{folder.home / 'mlflow.db'}"
     publish(folder, uri)
     with running_server(folder.home, uri, free_port()) as server:  # the usual one is for tests beside this one
         yield folder, server.address
 
 
-@pytest.fixture
-def site(published: tuple[SweepFolder, str]) -> Iterator[Site]:
-    """A fresh browser window on the published sweep."""
+@pytest.fixture(scope="module")
+def visitor() -> Iterator[sync_api.BrowserContext]:
+    """A browser that keeps MLflow's scripts, ten megabytes of them, from one test to the next."""
     with sync_api.sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=CHROMIUM, headless=True, args=FLAGS.split())
-        page = browser.new_page(viewport={"width": 1500, "height": 950})
-        page.set_default_timeout(20 * SECONDS)
-        expect.set_options(timeout=20 * SECONDS)
-        yield Site(*published, page)
+        yield browser.new_context(viewport={"width": 1500, "height": 950})
         browser.close()
+
+
+@pytest.fixture
+def site(published: tuple[SweepFolder, str], visitor: sync_api.BrowserContext) -> Iterator[Site]:
+    """A fresh window on the published sweep, of a browser that remembers nothing of the earlier ones."""
+    page = visitor.new_page()
+    page.set_default_timeout(20 * SECONDS)
+    expect.set_options(timeout=20 * SECONDS)
+    yield Site(*published, page)
+    page.evaluate("location.origin === 'null' || localStorage.clear()")
+    page.close()
+    visitor.clear_cookies()
 
 
 def cells_of(site: Site) -> set[str]:

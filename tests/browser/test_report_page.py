@@ -61,6 +61,7 @@ class Reader:
 
     def __init__(self, browser: Browser) -> None:
         self._browser = browser
+        self._contexts: list[sync_api.BrowserContext] = []
         self.complaints: list[str] = []
         self.requests: list[str] = []
 
@@ -69,6 +70,7 @@ class Reader:
         context = self._browser.new_context(
             color_scheme=scheme, viewport={"width": width, "height": 900}, java_script_enabled=scripts
         )
+        self._contexts.append(context)
         page = context.new_page()
         page.on("console", lambda message: self.complaints.append(message.text))
         page.on("pageerror", lambda error: self.complaints.append(str(error)))
@@ -77,6 +79,11 @@ class Reader:
         if scripts:
             page.wait_for_selector(f"html[data-drawn={scheme}]", timeout=30_000)
         return page
+
+    def close(self) -> None:
+        """Close all pages: each would go on to use the processor and the memory of the tests after it."""
+        for context in self._contexts:
+            context.close()
 
 
 @pytest.fixture(scope="module")
@@ -88,8 +95,10 @@ def browser() -> Iterator[Browser]:
 
 
 @pytest.fixture
-def reader(browser: Browser) -> Reader:
-    return Reader(browser)
+def reader(browser: Browser) -> Iterator[Reader]:
+    made = Reader(browser)
+    yield made
+    made.close()
 
 
 @pytest.fixture(scope="module")

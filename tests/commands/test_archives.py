@@ -120,33 +120,50 @@ def test_a_sweep_that_is_being_run_is_not_packed(tmp_path):
     assert not (tmp_path / "example.zip").exists()
 
 
-def test_why_a_run_has_no_record_does_not_depend_on_the_machine_that_asks(tmp_path):
-    folder = build_example_sweep(tmp_path / "here")
-    block = Manifest.read(folder.manifest).blocks[2].name
-    hold = Hold(block=block, host="another", pid=1, process_started=0.0, since="now")
-    hold.write(folder.hold(block))
-    os.utime(folder.hold(block), (0, 0))
+@pytest.fixture(scope="module")
+def unusual(tmp_path_factory):
+    """A sweep with an old hold, a secret in an address and steps that are no table; its archive; and that elsewhere.
+
+    Tests must not change them.
+    """
+    home = tmp_path_factory.mktemp("unusual")
+    folder = build_example_sweep(home / "here")
+    held = Manifest.read(folder.manifest).blocks[2].name
+    hold = Hold(block=held, host="another", pid=1, process_started=0.0, since="now")
+    hold.write(folder.hold(held))
+    os.utime(folder.hold(held), (0, 0))
+    block = Block.read(first_block(folder)).model_dump(mode="json")
+    for config in block["configs"].values():
+        config["data"]["store"] = "postgresql://me:hunter2@host/db"
+    Block.model_validate(block).write(first_block(folder))
+    run = next(path.parent.name for path in folder.records_on_top() if folder.steps(path.parent.name).exists())
+    folder.steps(run).write_bytes(b"PAR1 and no more")
     archive = export_sweep(folder.home, "example", None)
+    (home / "there").mkdir()
+    return folder, archive, import_archive(home / "there", archive, None)
+
+
+def first_block(folder):
+    return folder.block(Manifest.read(folder.manifest).blocks[0].name)
+
+
+def test_why_a_run_has_no_record_does_not_depend_on_the_machine_that_asks(unusual):
+    folder, _, brought = unusual
     assert "process 1 on another, ended without a word" in folder.findings.read_text()
-    (tmp_path / "there").mkdir()
-    brought = import_archive(tmp_path / "there", archive, None)
     assert brought.findings.read_bytes() == folder.findings.read_bytes()
     assert brought.holds() == []
 
 
-def test_a_secret_in_an_address_is_in_no_file_of_an_archive(tmp_path):
-    folder = build_example_sweep(tmp_path / "here")
-    path = folder.block(Manifest.read(folder.manifest).blocks[0].name)
-    block = Block.read(path).model_dump(mode="json")
-    for config in block["configs"].values():
-        config["data"]["store"] = "postgresql://me:hunter2@host/db"
-    Block.model_validate(block).write(path)
-    archive = export_sweep(folder.home, "example", None)
-    assert b"hunter2" in path.read_bytes()
+def test_a_secret_in_an_address_is_in_no_file_of_an_archive(unusual):
+    folder, archive, brought = unusual
+    assert b"hunter2" in first_block(folder).read_bytes()
     assert [name for name, content in members(archive).items() if b"hunter2" in content] == []
-    (tmp_path / "there").mkdir()
-    brought = import_archive(tmp_path / "there", archive, None)
     assert brought.findings.read_bytes() == folder.findings.read_bytes()
+
+
+def test_steps_that_are_no_table_are_left_out_here_as_where_they_were_packed(unusual):
+    folder, _, brought = unusual
+    assert files_below(brought.report) == files_below(folder.report)
 
 
 def test_an_archive_holds_no_log_no_hold_and_no_earlier_attempt(exported):
@@ -362,16 +379,6 @@ def test_an_archive_without_its_beginning_is_refused(archive, tmp_path):
     (tmp_path / "home").mkdir()
     with pytest.raises(RefusedArchive, match="cannot be unpacked"):
         import_archive(tmp_path / "home", tmp_path / "rest.zip", None)
-
-
-def test_steps_that_are_no_table_are_left_out_here_as_where_they_were_packed(tmp_path):
-    folder = build_example_sweep(tmp_path / "here")
-    run = next(path.parent.name for path in folder.records_on_top() if folder.steps(path.parent.name).exists())
-    folder.steps(run).write_bytes(b"PAR1 and no more")
-    archive = export_sweep(folder.home, "example", None)
-    (tmp_path / "there").mkdir()
-    brought = import_archive(tmp_path / "there", archive, None)
-    assert files_below(brought.report) == files_below(folder.report)
 
 
 def test_an_archive_of_a_later_version_names_the_version_to_install(archive, tmp_path):

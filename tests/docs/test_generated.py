@@ -3,28 +3,17 @@
 from __future__ import annotations
 
 import ast
-import sys
 from pathlib import Path
 
 import pytest
 
-pytestmark = pytest.mark.heavy
+pytestmark = [pytest.mark.heavy, pytest.mark.usefixtures("generators")]
 
 ROOT = Path(__file__).resolve().parents[2]
 
 
-@pytest.fixture(scope="module", autouse=True)
-def generators():
-    """The generators on the path, as MkDocs puts them there."""
-    sys.path.insert(0, str(ROOT / "docs" / "generate"))
-    yield
-    sys.path.remove(str(ROOT / "docs" / "generate"))
-
-
-def test_every_command_and_option_has_a_row():
-    import commands
-
-    page = commands.page()
+def test_every_command_and_option_has_a_row(made_page):
+    page = made_page("commands")
     assert "## run\n" in page
     assert "`--cancel-old`" in page
     assert "Open MLflow's UI" in page
@@ -33,17 +22,16 @@ def test_every_command_and_option_has_a_row():
 def test_a_doubt_has_the_message_and_the_remedy_of_its_own_place():
     import doubts
 
-    found = {one.code: one for one in doubts.raised()}
+    raised = list(doubts.raised())
+    found = {one.code: one for one in raised}
     assert found["short_window"].message == "the window lasted {seen_seconds} s, and {asked} s were asked for"
     assert found["fewer_repeats"].remedy == "see the failed runs' reasons, then run again"
     assert found["build_differs"].message == "the build tag of ... differs", "through a helper that raises it"
-    assert len(found) == len(list(doubts.raised())), "a code is raised in one place"
+    assert len(found) == len(raised), "a code is raised in one place"
 
 
-def test_every_error_that_ends_a_command_is_listed_with_its_exit_code():
-    import errors
-
-    page = errors.page()
+def test_every_error_that_ends_a_command_is_listed_with_its_exit_code(made_page):
+    page = made_page("errors")
     assert "| `InputError` | The user's input (override, config, name, price) is wrong." in page
     assert "| `StoreUnreachable` |" in page, "subclasses elsewhere count"
     assert "| 130 | Ctrl-C" in page
@@ -60,10 +48,10 @@ def test_a_name_that_is_assigned_twice_has_the_value_before_the_call():
     assert [sources.words(call.args[0], names) for call, names in sources.calls(tree)] == ["one", "two"]
 
 
-def test_every_key_of_every_shipped_file_has_a_row():
+def test_every_key_of_every_shipped_file_has_a_row(made_page):
     import config_keys
 
-    page = config_keys.page()
+    page = made_page("config_keys")
     for file in sorted((ROOT / "conf").rglob("*.yaml")):
         if file.parent.name in ("site", "measure", "serving", "model", "data", "optimizer", "trainer", "prices"):
             for key in config_keys.keys_of(file):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-import importlib
 import re
 from pathlib import Path
 
@@ -89,9 +88,8 @@ def test_no_page_has_an_older_word(page):
 
 
 @pytest.mark.parametrize("name", ["answers", "commands", "config_keys", "doubts", "errors", "metrics"])
-def test_no_page_that_is_made_from_the_code_has_an_older_word(name, monkeypatch):
-    monkeypatch.syspath_prepend(str(ROOT / "docs" / "generate"))
-    assert [line for line in importlib.import_module(name).page().splitlines() if replaced(line)] == []
+def test_no_page_that_is_made_from_the_code_has_an_older_word(name, made_page):
+    assert [line for line in made_page(name).splitlines() if replaced(line)] == []
 
 
 def test_no_comment_in_a_config_has_an_older_word():

@@ -28,8 +28,9 @@ def relisted(path: Path, target: Path, files: Mapping[str, bytes | None], **list
 
     None takes a file out. `listing` replaces fields of the listing, unchecked.
     """
-    contents = contents_of(path)
-    held = {place: members(path)[contents.member(place)] for place in contents.files}
+    inside = members(path)
+    contents = Contents.unsealed(inside[LISTING], path)
+    held = {place: inside[contents.member(place)] for place in contents.files}
     held = {place: content for place, content in {**held, **files}.items() if content is not None}
     listed = {
         place: ArchivedFile(size=len(content), sha256=hashlib.sha256(content).hexdigest())

@@ -22,16 +22,15 @@ from accelsweep.core.record import Record
 from accelsweep.drive.finish import finish, report
 from accelsweep.notebook import opening
 from accelsweep.report.libraries import vega_lite_version
+from accelsweep.state.folders import SweepFolder
 
 pytestmark = pytest.mark.heavy
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory):
+def folder(once):
     """The example sweep with its report; tests must not change it."""
-    made = build_example_sweep(tmp_path_factory.mktemp("opened"))
-    finish(made)
-    return made
+    return SweepFolder(once("opened", lambda home: finish(build_example_sweep(home))), "example")
 
 
 @pytest.fixture(scope="module")

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import shutil
 import socket
+import sqlite3
 import uuid
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 import pytest
 from example_sweep import build_example_sweep
+from stores import StoreContents, held_by
 
 from accelsweep.core.cell import label
 from accelsweep.core.findings.choices import Choice, Recommendation
@@ -19,7 +22,6 @@ from accelsweep.core.findings.measured import CellFinding
 from accelsweep.core.findings.numbers import Estimate, Speedup, Summary, Verdict
 from accelsweep.core.plans import Manifest
 from accelsweep.core.record import Doubt
-from accelsweep.publish.wanted import KEY, PARENT
 from accelsweep.state.attempts import RunFolder
 from accelsweep.state.folders import SweepFolder
 from accelsweep.state.progress import StepCount
@@ -38,15 +40,13 @@ def _free_port() -> int:
 
 
 @pytest.fixture(scope="session")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+def server(tmp_path_factory: pytest.TempPathFactory, empty_database: Path) -> Iterator[str]:
     """The address of a real `mlflow server` on loopback that all tests of a session share."""
     from accelsweep.publish.browse.ui import running_server
-    from accelsweep.publish.location import resolve
-    from accelsweep.publish.store import create_database
 
     home = tmp_path_factory.mktemp("server")
-    uri = resolve(home, "sqlite:///server.db")
-    create_database(uri, home)
+    uri = f"sqlite:///{home / 'server.db'}"
+    shutil.copy(empty_database, home / "server.db")
     with running_server(home, uri, _free_port()) as running:
         yield running.address
 
@@ -79,6 +79,52 @@ def published(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathF
     return folder, uri
 
 
+@pytest.fixture(scope="session")
+def original(once: Callable[..., Path], empty_database: Path) -> Callable[[str], Path]:
+    """A function that returns a folder with the example, `plain` or with `findings`, published once to its store."""
+    from accelsweep.publish.publisher import publish
+
+    def of(kind: str) -> Path:
+        def make(home: Path) -> None:
+            folder = build_example_sweep(home)
+            if kind == "findings":
+                write_findings(folder)
+            shutil.copy(empty_database, home / "mlflow.db")
+            publish(folder, f"sqlite:///{home / 'mlflow.db'}")
+
+        return once(f"original-{kind}", make)
+
+    return of
+
+
+@pytest.fixture
+def copied(original: Callable[[str], Path], tmp_path: Path) -> tuple[SweepFolder, str]:
+    """The example and its SQLite store, which holds it already. Both are the test's own."""
+    return moved(original("plain"), tmp_path)
+
+
+@pytest.fixture
+def copied_with_findings(original: Callable[[str], Path], tmp_path: Path) -> tuple[SweepFolder, str]:
+    """The same with findings and a report."""
+    return moved(original("findings"), tmp_path)
+
+
+def moved(original: Path, home: Path) -> tuple[SweepFolder, str]:
+    """Copy a published sweep and its store to `home`, as if it had been published there."""
+    from accelsweep.publish.state import copies, remember
+
+    shutil.copytree(original, home, dirs_exist_ok=True)
+    folder, uri = SweepFolder(home, "example"), f"sqlite:///{home / 'mlflow.db'}"
+    places = (original.as_uri(), home.as_uri())
+    with closing(sqlite3.connect(home / "mlflow.db")) as store, store:
+        store.execute("update experiments set artifact_location = replace(artifact_location, ?, ?)", places)
+        store.execute("update runs set artifact_uri = replace(artifact_uri, ?, ?)", places)
+    (state,) = copies(original, f"sqlite:///{original / 'mlflow.db'}").values()
+    folder.published.unlink()
+    remember(folder, uri, state)
+    return folder, uri
+
+
 @pytest.fixture
 def sweep(tmp_path: Path) -> SweepFolder:
     """The example sweep under a name that no other test uses, so that tests can share a server."""
@@ -86,9 +132,9 @@ def sweep(tmp_path: Path) -> SweepFolder:
 
 
 @pytest.fixture
-def read_store() -> Callable[[SweepFolder, str], dict[str, dict[str, Any]]]:
+def read_store() -> Callable[[SweepFolder, str], StoreContents]:
     """A function that returns what the store holds of a sweep, by key, without ids and times of publication."""
-    return stored
+    return held_by
 
 
 @pytest.fixture
@@ -101,41 +147,6 @@ def count_steps() -> Callable[[SweepFolder, str, int], None]:
         StepCount(place.attempt(number) / "progress")(steps)
 
     return count
-
-
-def stored(folder: SweepFolder, uri: str) -> dict[str, dict[str, Any]]:
-    """Return what the store holds of a sweep, by key; fails if anything stands there twice."""
-    from mlflow import MlflowClient
-
-    client = MlflowClient(uri)
-    experiment = client.get_experiment_by_name(folder.name)
-    if experiment is None:
-        return {}
-    runs = client.search_runs([experiment.experiment_id])
-    keys = {run.info.run_id: run.data.tags[KEY] for run in runs}
-    assert len(set(keys.values())) == len(keys), "a run stands in the store twice"
-    return {keys[run.info.run_id]: _without_ids(client, run, keys) for run in runs}
-
-
-def _without_ids(client: Any, run: Any, keys: dict[str, str]) -> dict[str, Any]:
-    histories = {name: client.get_metric_history(run.info.run_id, name) for name in run.data.metrics}
-    tags = {name: value for name, value in run.data.tags.items() if name not in ("accelsweep.created", PARENT)}
-    clocked = not run.data.tags[KEY].startswith("run:")
-    return {
-        "name": run.info.run_name,
-        "status": run.info.status,
-        "started": run.info.start_time,
-        "ended": run.info.end_time,
-        "tags": tags,
-        "params": run.data.params,
-        "metrics": {
-            name: [(point.step, point.value) + (() if clocked else (point.timestamp,)) for point in points]
-            for name, points in histories.items()
-        },
-        "artifacts": sorted(item.path for item in client.list_artifacts(run.info.run_id)),
-        "data": [item.dataset.name for item in run.inputs.dataset_inputs],
-        "parent": keys.get(run.data.tags.get(PARENT)),
-    }
 
 
 @pytest.fixture

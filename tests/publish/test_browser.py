@@ -3,22 +3,15 @@
 from __future__ import annotations
 
 import os
-import pty
-import subprocess
-import sys
 from pathlib import Path
 
+import forked
 import pytest
+from patience import PATIENCE_SECONDS
 
 pytestmark = pytest.mark.heavy
 
 ADDRESS = "http://127.0.0.1:5000/#/experiments/1"
-CODE = """
-import sys, threading
-from accelsweep.publish.browse.browser import open_in_browser
-open_in_browser(sys.argv[1], {"yes": True, "no": False, "unsaid": None}[sys.argv[2]], print)
-[thread.join() for thread in threading.enumerate() if thread is not threading.current_thread()]
-"""
 
 
 def opened(tmp_path: Path, asked: str, *, terminal: bool, **variables: str) -> str | None:
@@ -29,12 +22,16 @@ def opened(tmp_path: Path, asked: str, *, terminal: bool, **variables: str) -> s
     hidden = ("DISPLAY", "WAYLAND_DISPLAY", "SSH_CONNECTION", "BROWSER")
     kept = {name: value for name, value in os.environ.items() if name not in hidden}
     environment = kept | {"BROWSER": f"{browser} %s"} | variables
-    ours, theirs = pty.openpty() if terminal else os.pipe()
-    command = [sys.executable, "-c", CODE, ADDRESS, asked]
-    subprocess.run(command, env=environment, stdout=theirs if terminal else subprocess.DEVNULL, check=True)
-    os.close(theirs)
-    os.close(ours)
+    assert said(tmp_path, asked, environment, place="terminal" if terminal else "pipe") == ""
     return address.read_text() if address.exists() else None
+
+
+def said(tmp_path: Path, asked: str, environment: dict[str, str], place: str) -> str:
+    """Return what a process in this environment printed beside its terminal."""
+    with forked.start("browsing", ADDRESS, asked, place, cwd=tmp_path, environment=environment) as process:
+        printed, _ = process.communicate(PATIENCE_SECONDS)
+        assert process.wait() == 0, printed
+    return printed
 
 
 @pytest.mark.parametrize(("asked", "terminal"), [("yes", True), ("yes", False), ("unsaid", True)])
@@ -54,6 +51,5 @@ def test_it_stays_closed_at_the_far_end_of_ssh(tmp_path: Path) -> None:
 
 
 def test_a_machine_without_a_browser_says_so_where_one_was_asked_for(tmp_path: Path) -> None:
-    command = [sys.executable, "-c", CODE, ADDRESS, "yes"]
-    done = subprocess.run(command, env={"PATH": str(tmp_path)}, capture_output=True, text=True, check=True)
-    assert done.stdout == "no browser was found: open the address by hand, or set BROWSER\n"
+    printed = said(tmp_path, "yes", {"PATH": str(tmp_path)}, place="pipe")
+    assert printed == "no browser was found: open the address by hand, or set BROWSER\n"

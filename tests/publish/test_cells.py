@@ -40,8 +40,9 @@ def latest(entry: dict[str, Any]) -> dict[str, float]:
 
 
 def test_a_cell_run_on_two_kinds_of_hardware_has_no_numbers_of_one_kind(
-    sweep: SweepFolder, uri: str, read_store: ReadStore
+    copied: tuple[SweepFolder, str], read_store: ReadStore
 ) -> None:
+    sweep, uri = copied
     manifest = Manifest.read(sweep.manifest)
     key = f"cell:{manifest.baseline}"
     analyse(collect(sweep), manifest).write(sweep.findings)
@@ -59,8 +60,9 @@ def test_a_cell_run_on_two_kinds_of_hardware_has_no_numbers_of_one_kind(
 
 
 def test_the_description_of_such_a_cell_lists_each_kind_with_its_rate_and_verdict(
-    sweep: SweepFolder, uri: str, read_store: ReadStore
+    copied: tuple[SweepFolder, str], read_store: ReadStore
 ) -> None:
+    sweep, uri = copied
     baseline = str(Manifest.read(sweep.manifest).baseline)
     move_a_repeat(sweep, baseline, "Another CPU")
     publish(sweep, uri)

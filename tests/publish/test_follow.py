@@ -14,8 +14,10 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
+import forked
 import psutil
 import pytest
+from forked import Forked
 from patience import PATIENCE_SECONDS
 
 from accelsweep.core.plans import Hold, Manifest
@@ -62,11 +64,11 @@ class Sweep:
             run_since=self.since,
         ).write(self.folder.hold(block))
 
-    def follower(self, *options: str) -> subprocess.Popen[bytes]:
+    def follower(self, *options: str) -> Forked:
         """Start a follower."""
-        command = [sys.executable, "-m", "accelsweep.publish", str(self.folder.root), "--follow", *options]
-        with (self.folder.home / "publish.log").open("wb") as log:
-            return subprocess.Popen([*command, "--tracking-uri", self.uri], stdout=log, stderr=subprocess.STDOUT)
+        log, home = str(self.folder.home / "publish.log"), self.folder.home
+        following = (str(self.folder.root), "--follow", *options, "--tracking-uri", self.uri)
+        return forked.start("publishers", "log", log, *following, cwd=home, environment=os.environ)
 
 
 def wait_for(condition: Callable[[], bool], seconds: float = PATIENCE_SECONDS) -> None:

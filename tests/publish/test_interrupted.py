@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import socket
 import subprocess
@@ -12,7 +13,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import forked
 import pytest
+from example_sweep import build_example_sweep
 from mlflow.exceptions import MlflowException
 from patience import PATIENCE_SECONDS
 from stores import BOTH_STORES
@@ -30,30 +33,6 @@ pytestmark = pytest.mark.real
 
 ReadStore = Callable[[SweepFolder, str], dict[str, dict[str, Any]]]
 
-KILLER = """
-import os, random, signal, sys, time
-from pathlib import Path
-import mlflow.store.tracking.sqlalchemy_store, mlflow.artifacts
-from accelsweep.state.folders import SweepFolder
-from accelsweep.publish import writer
-from accelsweep.publish.publisher import publish
-
-home, name, uri, seed, kills, longest = sys.argv[1:]
-generator = random.Random(int(seed))
-killed = 0
-while killed < int(kills):
-    child = os.fork()
-    if child == 0:
-        publish(SweepFolder(Path(home), name), uri, tell=lambda _: None)
-        os._exit(0)
-    time.sleep(generator.uniform(0, float(longest)))
-    os.kill(child, signal.SIGKILL)
-    if os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0:
-        break
-    killed += 1
-print(killed)
-"""
-
 
 def refused_port() -> int:
     """Return a port on loopback on which nobody listens."""
@@ -68,20 +47,23 @@ def refused_port() -> int:
     indirect=["uri"],
 )
 def test_a_publisher_killed_again_and_again_leaves_the_same_store_as_one_left_alone(
-    seed: int, sweep: SweepFolder, uri: str, read_store: ReadStore, with_findings: Callable[..., Any], tmp_path: Path
+    seed: int,
+    tmp_path: Path,
+    uri: str,
+    original: Callable[[str], Path],
+    read_store: ReadStore,
+    with_findings: Callable[..., Any],
 ) -> None:
+    sweep, alone = build_example_sweep(tmp_path), SweepFolder(original("findings"), "example")
     with_findings(sweep)
-    command = [sys.executable, "-c", KILLER, str(sweep.home), sweep.name, uri, str(seed), "8", "0.6"]
-    killed = subprocess.run(command, check=True, capture_output=True, text=True).stdout
+    killing = ("kill", str(sweep.home), sweep.name, uri, str(seed), "8", "0.6")
+    with forked.start("publishers", *killing, cwd=sweep.home, environment=os.environ) as process:
+        killed, _ = process.communicate(PATIENCE_SECONDS)
     assert int(killed) > 0
     publish(sweep, uri)
-    alone = SweepFolder(sweep.home, f"{sweep.name}-alone")
-    shutil.copytree(sweep.root, alone.root)
-    shutil.copytree(sweep.report, alone.report)
-    publish(alone, uri)
-    resumed, expected = read_store(sweep, uri), read_store(alone, uri)
+    resumed = dict(read_store(sweep, uri))
+    expected = dict(read_store(alone, f"sqlite:///{alone.home / 'mlflow.db'}"))
     for held in (resumed, expected):
-        del held["report:1"]["tags"]["accelsweep.published"]  # it covers the folder's name
         for key, entry in held.items():
             if not key.startswith("run:"):
                 entry["started"] = entry["ended"] = None  # of what cannot run: when it was published
@@ -143,8 +125,9 @@ def test_a_store_that_answers_late_is_waited_for_and_that_is_told_once(sweep: Sw
 
 
 def test_patience_begins_with_the_first_failure_however_long_went_well_before(
-    sweep: SweepFolder, uri: str, monkeypatch: pytest.MonkeyPatch
+    copied: tuple[SweepFolder, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    sweep, uri = copied
     looked = []
 
     def disturbed_once(folder: SweepFolder) -> Snapshot:

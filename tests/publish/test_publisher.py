@@ -182,8 +182,9 @@ def test_a_search_alone_tells_model_data_versions_commit_and_the_rules_of_the_ve
 
 
 def test_aggregates_follow_the_findings_and_vanish_with_them(
-    sweep: SweepFolder, uri: str, read_store: ReadStore, with_findings: Callable[..., Any]
+    copied_with_findings: Published, with_findings: Callable[..., Any]
 ) -> None:
+    sweep, uri = copied_with_findings
     baseline = f"cell:{Manifest.read(sweep.manifest).baseline}"
     for rate in (200.0, 100.0):
         with_findings(sweep, rate=rate)
@@ -285,8 +286,9 @@ def test_a_damaged_record_is_named_and_costs_no_other_run(sweep: SweepFolder, ur
 
 @pytest.mark.parametrize("vouched", [True, False], ids=["checksum differs", "old record, no parquet"])
 def test_damaged_steps_cost_the_curves_and_nothing_else(
-    sweep: SweepFolder, uri: str, read_store: ReadStore, vouched: bool
+    copied: Published, read_store: ReadStore, vouched: bool
 ) -> None:
+    sweep, uri = copied
     record = remeasure(sweep, record_of(sweep, devices=2), steps_sha256="0" * 64 if vouched else None)
     if not vouched:
         sweep.steps(record.run).write_bytes(b"no parquet")
@@ -344,10 +346,10 @@ def test_another_sweep_of_the_same_name_on_a_server_is_left_alone(
     assert publish(sweep, server).written == 0
 
 
-def test_an_experiment_deleted_in_the_ui_is_restored(sweep: SweepFolder, uri: str, read_store: ReadStore) -> None:
+def test_an_experiment_deleted_in_the_ui_is_restored(copied: Published, read_store: ReadStore) -> None:
     from mlflow import MlflowClient
 
-    publish(sweep, uri)
+    sweep, uri = copied
     client = MlflowClient(uri)
     client.delete_experiment(client.get_experiment_by_name(sweep.name).experiment_id)
     publish(sweep, uri)

@@ -6,10 +6,8 @@ import shutil
 import sqlite3
 import subprocess
 import sys
-from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -20,13 +18,6 @@ from accelsweep.publish.publisher import publish
 from accelsweep.publish.snapshot import report_digest
 from accelsweep.publish.state import Copied, remember, run_digests, surely_up_to_date, up_to_date
 from accelsweep.state.folders import SweepFolder
-
-
-@pytest.fixture
-def uri(sweep: SweepFolder, empty_database: Path) -> str:
-    """The folder's own SQLite file."""
-    shutil.copy(empty_database, sweep.home / "mlflow.db")
-    return f"sqlite:///{sweep.home / 'mlflow.db'}"
 
 
 def any_record(sweep: SweepFolder) -> Path:
@@ -64,10 +55,9 @@ def test_a_server_is_asked_for_it_may_stand_on_a_backup_that_is_older_than_the_n
 
 @pytest.mark.real
 def test_after_publishing_nothing_is_left_until_something_changes(
-    sweep: SweepFolder, uri: str, with_findings: Callable[..., Any]
+    copied_with_findings: tuple[SweepFolder, str],
 ) -> None:
-    with_findings(sweep, sentence="one")
-    publish(sweep, uri)
+    sweep, uri = copied_with_findings
     assert up_to_date(sweep, uri)
     assert not up_to_date(sweep, "sqlite:///elsewhere.db")
     (sweep.report / "index.html").write_text("two", "utf-8")
@@ -83,8 +73,8 @@ def test_after_publishing_nothing_is_left_until_something_changes(
 
 
 @pytest.mark.real
-def test_the_store_is_the_judge(sweep: SweepFolder, uri: str, empty_database: Path) -> None:
-    publish(sweep, uri)
+def test_the_store_is_the_judge(copied: tuple[SweepFolder, str], empty_database: Path) -> None:
+    sweep, uri = copied
     with closing(sqlite3.connect(sweep.home / "mlflow.db")) as connection, connection:
         connection.execute("update runs set lifecycle_stage = 'deleted' where rowid = (select min(rowid) from runs)")
     assert not up_to_date(sweep, uri), "a run was deleted in the UI"

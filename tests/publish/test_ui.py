@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import http.client
 import os
+import shutil
 import signal
 import socket
 import subprocess
@@ -35,8 +36,10 @@ SERVE = (
 
 
 @pytest.fixture
-def ui(tmp_path: Path) -> Iterator[tuple[subprocess.Popen[str], int]]:
-    """A process that serves an empty folder's results, and its port."""
+def ui(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[tuple[subprocess.Popen[str], int]]:
+    """A process that serves the results of a folder with an empty store, or with none, and its port."""
+    if request.param == "store":
+        shutil.copy(request.getfixturevalue("empty_database"), tmp_path / "mlflow.db")
     environment = {name: value for name, value in os.environ.items() if name != "MLFLOW_TRACKING_URI"}
     command = [sys.executable, "-u", "-c", SERVE]
     process = subprocess.Popen(command, cwd=tmp_path, env=environment, stdout=subprocess.PIPE, text=True)
@@ -66,12 +69,14 @@ def answers_on_loopback_only_and_refuses_other_host_names(port: int) -> None:
 
 
 @pytest.mark.parametrize(
-    "number",
+    ("number", "ui"),
     [
-        signal.SIGINT,
-        pytest.param(signal.SIGTERM, marks=pytest.mark.long),  # SIGINT has its handler
-        pytest.param(signal.SIGKILL, marks=pytest.mark.long),  # drive/test_processes.py kills a parent of such a child
+        (signal.SIGINT, "store"),
+        pytest.param(signal.SIGTERM, "none", marks=pytest.mark.long),  # SIGINT has its handler
+        # drive/test_processes.py kills a parent of such a child
+        pytest.param(signal.SIGKILL, "none", marks=pytest.mark.long),
     ],
+    indirect=["ui"],
 )
 def test_it_answers_on_loopback_only_refuses_other_host_names_and_stops_with_all_its_processes(
     ui: tuple[subprocess.Popen[str], int], number: signal.Signals

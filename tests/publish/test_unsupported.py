@@ -37,9 +37,9 @@ def end_all(sweep: SweepFolder, cell: str, outcome: Outcome, reason: str | None)
 
 
 def test_settings_that_the_plan_refuses_lie_in_one_grey_group_that_began_before_all_others(
-    sweep: SweepFolder, uri: str, read_store: ReadStore
+    published: tuple[SweepFolder, str], read_store: ReadStore
 ) -> None:
-    publish(sweep, uri)
+    sweep, uri = published
     held = read_store(sweep, uri)
     group = held[GROUP_KEY]
     assert (group["name"], group["status"], group["parent"]) == ("cannot run here (2)", "FINISHED", None)
@@ -76,11 +76,11 @@ def test_a_copy_of_an_earlier_form_with_failed_settings_at_the_top_is_brought_to
 
 
 def test_a_setting_whose_repeats_were_all_unsupported_joins_the_group_and_leaves_it_when_one_is_measured(
-    sweep: SweepFolder, uri: str, read_store: ReadStore
+    copied: tuple[SweepFolder, str], read_store: ReadStore
 ) -> None:
+    sweep, uri = copied
     cell = str(Manifest.read(sweep.manifest).baseline)
     before = {path: Record.read(path) for path in sweep.root.glob(f"runs/{cell}-r*/record.json")}
-    publish(sweep, uri)
     end_all(sweep, cell, Outcome.unsupported, "this GPU has no bf16")
     publish(sweep, uri)
     held = read_store(sweep, uri)
@@ -97,8 +97,8 @@ def test_a_setting_whose_repeats_were_all_unsupported_joins_the_group_and_leaves
     assert publish(sweep, uri).written == 0
 
 
-def test_a_group_that_has_become_empty_is_deleted(sweep: SweepFolder, uri: str, read_store: ReadStore) -> None:
-    publish(sweep, uri)
+def test_a_group_that_has_become_empty_is_deleted(copied: tuple[SweepFolder, str], read_store: ReadStore) -> None:
+    sweep, uri = copied
     manifest = Manifest.read(sweep.manifest)
     cells = tuple(cell.model_copy(update={"unsupported": None}) for cell in manifest.cells)
     manifest.model_copy(update={"cells": cells}).write(sweep.manifest)

@@ -19,6 +19,7 @@ from accelsweep.state.folders import SweepFolder
 
 pytestmark = pytest.mark.real
 
+Published = tuple[SweepFolder, str]
 VIEW = "mlflow.sharedViewState."
 
 
@@ -37,10 +38,9 @@ def state(value: str) -> dict[str, Any]:
 
 
 def test_the_first_view_has_settings_sorted_by_speed_up_and_the_second_has_repeats(
-    sweep: SweepFolder, uri: str, with_findings: Callable[..., Any]
+    published: Published,
 ) -> None:
-    with_findings(sweep)
-    publish(sweep, uri)
+    sweep, uri = published
     views = {key.removeprefix(VIEW): value for key, value in tags(sweep, uri).items() if key.startswith(VIEW)}
     settings, repeats = (state(views[f"accelsweep-{number}"]) for number in (1, 2))
     assert settings["searchFilter"] == "tags.kind = 'cell'"
@@ -54,10 +54,9 @@ def test_the_first_view_has_settings_sorted_by_speed_up_and_the_second_has_repea
 
 
 def test_the_note_begins_with_the_headline_and_follows_it(
-    sweep: SweepFolder, uri: str, with_findings: Callable[..., Any]
+    copied_with_findings: Published, with_findings: Callable[..., Any]
 ) -> None:
-    with_findings(sweep, sentence="Train on 2 devices.")
-    publish(sweep, uri)
+    sweep, uri = copied_with_findings
     note = tags(sweep, uri)[NOTE]
     assert note.startswith("Train on 2 devices.\n")
     assert "1.5x [1.3, 1.7] | faster" in note
@@ -67,9 +66,8 @@ def test_the_note_begins_with_the_headline_and_follows_it(
     assert tags(sweep, uri)[NOTE].startswith("Stay with 1 device.\n")
 
 
-def test_a_note_that_somebody_wrote_stays(sweep: SweepFolder, uri: str, with_findings: Callable[..., Any]) -> None:
-    with_findings(sweep)
-    publish(sweep, uri)
+def test_a_note_that_somebody_wrote_stays(copied_with_findings: Published, with_findings: Callable[..., Any]) -> None:
+    sweep, uri = copied_with_findings
     experiment = MlflowClient(uri).get_experiment_by_name(sweep.name)
     assert experiment is not None
     MlflowClient(uri).set_experiment_tag(experiment.experiment_id, NOTE, "For the paper.")
@@ -79,10 +77,9 @@ def test_a_note_that_somebody_wrote_stays(sweep: SweepFolder, uri: str, with_fin
 
 
 def test_a_copy_from_before_there_were_views_is_completed_and_linked_to_its_plain_list_until_then(
-    sweep: SweepFolder, uri: str, with_findings: Callable[..., Any]
+    copied_with_findings: Published,
 ) -> None:
-    with_findings(sweep)
-    publish(sweep, uri)
+    sweep, uri = copied_with_findings
     (copied,) = copies(sweep.home, uri).values()
     assert copied.views
     assert up_to_date(sweep, uri)
@@ -94,13 +91,12 @@ def test_a_copy_from_before_there_were_views_is_completed_and_linked_to_its_plai
 
 
 def test_publishing_again_leaves_the_views_as_they_are(
-    sweep: SweepFolder, uri: str, with_findings: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+    copied_with_findings: Published, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with_findings(sweep)
-    publish(sweep, uri)
+    sweep, uri = copied_with_findings
 
     def refuse(*_: object) -> None:
         pytest.fail("a tag was written that stands there already")
 
     monkeypatch.setattr(MlflowClient, "set_experiment_tag", refuse)
-    publish(sweep, uri)
+    assert publish(sweep, uri).written == 0

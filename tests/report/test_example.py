@@ -23,14 +23,24 @@ def example():
     return module
 
 
+@pytest.fixture(scope="module")
+def old(example, once):
+    """An example made of a sweep with invented numbers; tests must not change it."""
+
+    def make(home):
+        measured = build_example_sweep(home / "measured").home
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(example, "HERE", home)
+            assert example.main(["keep", str(measured), "example", "old"]) == 0
+
+    return once("kept-example", make) / "old"
+
+
 @pytest.fixture
-def kept(example, tmp_path, monkeypatch):
-    """An example made of a sweep with invented numbers, and a copy of it."""
-    measured = build_example_sweep(tmp_path / "measured").home
-    monkeypatch.setattr(example, "HERE", tmp_path)
-    assert example.main(["keep", str(measured), "example", "old"]) == 0
-    shutil.copytree(tmp_path / "old", tmp_path / "new")
-    return tmp_path / "old", tmp_path / "new"
+def kept(old, tmp_path):
+    """That example and a copy of it, at the same depth."""
+    shutil.copytree(old, tmp_path / "new")
+    return old, tmp_path / "new"
 
 
 @pytest.mark.real

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -12,6 +12,32 @@ from accelsweep.machine.locks import FOLDER_VARIABLE
 from accelsweep.report.libraries import chart_libraries
 
 pytestmark = pytest.mark.heavy
+
+
+@pytest.fixture(scope="session")
+def bundle(once: Callable[[str, Callable[[Path], None]], Path]) -> str:
+    """The libraries, really bundled, where none was kept: it takes seconds, and comes to the same each time."""
+
+    def make(place: Path) -> None:
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setenv(FOLDER_VARIABLE, str(place / "own"))
+            (place / "libraries.js").write_text(again(), "utf-8")
+        chart_libraries.cache_clear()
+
+    return (once("libraries", make) / "libraries.js").read_text("utf-8")
+
+
+@pytest.fixture
+def bundled(bundle: str, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """What this test has had bundled so far: what was really bundled is its answer each time."""
+    asked: list[str] = []
+
+    def make(exports: str, version: str) -> str:
+        asked.append(f"{exports} {version}")
+        return bundle
+
+    monkeypatch.setattr(vl_convert, "javascript_bundle", make)
+    return asked
 
 
 @pytest.fixture
@@ -33,25 +59,27 @@ def again() -> str:
     return chart_libraries()
 
 
-def test_a_second_report_reads_what_the_first_one_bundled(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    script = chart_libraries()
-    assert "vegaEmbed" in script
+def test_a_second_report_reads_what_the_first_one_bundled(folder: Path, bundle: str, bundled: list[str]) -> None:
+    assert chart_libraries() == bundle
+    assert "vegaEmbed" in bundle
     assert vl_convert.__version__ in kept(folder).name
-    monkeypatch.setattr(vl_convert, "javascript_bundle", lambda *_: pytest.fail("it was bundled again"))
-    assert again() == script
+    assert again() == bundle
+    assert len(bundled) == 1
 
 
 @pytest.mark.parametrize("damage", [b"", b"not a digest", b"\xff\xfe\x00"])
-def test_a_damaged_file_is_not_used_and_made_anew(folder: Path, damage: bytes) -> None:
+def test_a_damaged_file_is_not_used_and_made_anew(folder: Path, bundled: list[str], damage: bytes) -> None:
     script = chart_libraries()
     good = kept(folder).read_bytes()
     kept(folder).write_bytes(damage or good[:-1])
     assert again() == script
     assert kept(folder).read_bytes() == good
+    assert len(bundled) == 2
 
 
-def test_a_folder_that_others_can_write_to_is_not_used(folder: Path) -> None:
+def test_a_folder_that_others_can_write_to_is_not_used(folder: Path, bundled: list[str]) -> None:
     folder.mkdir()
     folder.chmod(0o777)
     assert "vegaEmbed" in chart_libraries()
     assert list(folder.iterdir()) == []
+    assert len(bundled) == 1

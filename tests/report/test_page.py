@@ -47,16 +47,23 @@ class Page(HTMLParser):
         return [e for e in self.elements if e[0] == tag and wanted.items() <= e[1].items()]
 
 
+@pytest.fixture(scope="module")
+def rendered():
+    """The pages so far, by their findings: most tests look at the ordinary one."""
+    return {}
+
+
 @pytest.fixture
-def render(sweep):
+def render(sweep, rendered):
     def render(findings):
-        return render_page(build_content(findings, sweep), dict.fromkeys(_names(findings, sweep), "<svg></svg>"))
+        asked = findings.sealed()
+        if asked not in rendered:
+            content = build_content(findings, sweep)
+            pictures = {figure.name: "<svg></svg>" for figure in content.figures}
+            rendered[asked] = render_page(content, pictures)
+        return rendered[asked]
 
     return render
-
-
-def _names(findings, sweep):
-    return [figure.name for figure in build_content(findings, sweep).figures]
 
 
 def test_every_element_is_closed_and_every_link_inside_the_page_has_its_target(render, findings):

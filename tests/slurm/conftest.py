@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import ClassVar
 
+import psutil
 import pytest
 from cluster_home import ClusterHome, told, wait_for
 from grid_engine_home import CLUSTER as GRID
@@ -17,6 +18,7 @@ from grid_engine_home import GridEngineHome
 
 CLUSTER = Path(__file__).parent / "cluster.sh"
 NEEDED = ("slurmctld", "slurmd", "munged", "sbatch", "scontrol")
+NODE = "accelsweep.supervise.processes.node"
 SITE, KINDS = CLUSTER.with_name("site.yaml"), CLUSTER.with_name("kinds.yaml")
 
 
@@ -82,6 +84,11 @@ class Home(ClusterHome):
     def let_go(self) -> None:
         """Let jobs begin again."""
         told("scontrol", "update", "partitionname=gpu", "state=up")
+
+    def across_nodes(self) -> dict[str, psutil.Process]:
+        """The processes of a run on several nodes, by the number that srun gave to the node of each."""
+        started = [process for process in self.processes(NODE) if Path(process.exe()).name != "srun"]
+        return {process.environ()["SLURM_NODEID"]: process for process in started}
 
     def at_once(self, job: str) -> None:
         """Let a job that was queued again start now; Slurm holds it back for two minutes."""

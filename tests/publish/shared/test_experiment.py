@@ -102,14 +102,14 @@ def test_a_sweep_that_is_followed_from_its_first_run_costs_another_of_its_name_n
     begun: SweepFolder, other: SweepFolder, server: str, read_store: Callable[..., dict[str, object]]
 ) -> None:
     Follower(begun, server, print).poll()
-    before = read_store(begun, server)
+    before = dict(read_store(begun, server))
     assert len(before) == 3
     shutil.copytree(
         build_example_sweep(other.home / "later", begun.name).root / "runs" / _first(other),
         other.run(_first(other)),
     )
     Follower(other, server, print).poll()
-    assert read_store(begun, server) == before
+    assert dict(read_store(begun, server)) == before
 
 
 def _first(folder: SweepFolder) -> str:

@@ -1,0 +1,52 @@
+"""Publishers in processes of their own: forked.py starts them from one process that has imported MLflow.
+
+A fresh interpreter imports it for four seconds of a core. Sweeps on the whole road start theirs in fresh ones.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import sys
+import time
+from pathlib import Path
+
+from accelsweep.publish import writer  # noqa: F401 - the forks need it, as they do what follows
+from accelsweep.publish.__main__ import main as publish_command
+from accelsweep.publish.publisher import publish
+from accelsweep.state.folders import SweepFolder
+
+# isort: split
+import mlflow.artifacts
+import mlflow.store.tracking.sqlalchemy_store  # noqa: F401
+
+
+def main() -> int:
+    """Do what the command line says: `log FILE ARGUMENTS...` is the command, `kill ...` kills it in its midst."""
+    task, *rest = sys.argv[1:]
+    return _logging(*rest) if task == "log" else _killing(*rest)
+
+
+def _logging(log: str, *arguments: str) -> int:
+    with Path(log).open("wb") as file:
+        os.dup2(file.fileno(), 1)
+        os.dup2(file.fileno(), 2)
+    return publish_command(list(arguments))
+
+
+def _killing(home: str, name: str, uri: str, seed: str, kills: str, longest: str) -> int:
+    generator = random.Random(int(seed))
+    killed = 0
+    while killed < int(kills):
+        child = os.fork()
+        if child == 0:
+            publish(SweepFolder(Path(home), name), uri, tell=lambda _: None)
+            os._exit(0)
+        time.sleep(generator.uniform(0, float(longest)))
+        os.kill(child, signal.SIGKILL)
+        if os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0:
+            break
+        killed += 1
+    sys.stdout.write(f"{killed}\n")
+    return 0
