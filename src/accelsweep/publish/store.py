@@ -2,6 +2,7 @@
 
 MLflow's first-time migration of a SQLite file is not guarded against a second process. So the file is made under a
 temporary name and linked into place when it is complete. The first process wins, and no other opens a half-made file.
+Somebody else, such as a run's own logger, makes the file in its place. Then we wait for its end.
 """
 
 from __future__ import annotations
@@ -11,7 +12,9 @@ import accelsweep.publish.mlflow_settings  # noqa: F401 - before mlflow
 # isort: split
 import contextlib
 import logging
+import sqlite3
 import tempfile
+import time
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -32,6 +35,10 @@ if TYPE_CHECKING:
 
 _DAMAGE = ("malformed", "not a database", "unsupported file format")
 """What SQLite says of a file that it can never read, and nothing else does."""
+
+_MAKING_SECONDS = 60.0
+_STILL_SECONDS = 5.0
+"""A file that is being made changes more often."""
 
 
 class StoreDamaged(DamagedFile):
@@ -125,6 +132,7 @@ def create_database(uri: str, home: Path) -> None:
     if is_occupied(path):  # before it is opened: a FIFO waits for its writer there
         raise StoreDamaged(path, "it is no file: something else stands in its place")
     if path.exists():
+        _wait_for_maker(path)
         return
     from mlflow.store.tracking.sqlalchemy_store import SqlAlchemyStore
 
@@ -138,7 +146,26 @@ def create_database(uri: str, home: Path) -> None:
         try:
             path.hardlink_to(made)
         except FileExistsError:
-            return
+            _wait_for_maker(path)
+
+
+def _wait_for_maker(path: Path) -> None:
+    """Wait while somebody else makes the file: two migrations at once spoil both."""
+    deadline = time.monotonic() + _MAKING_SECONDS
+    while _is_half_made(path) and time.monotonic() < deadline:
+        time.sleep(0.1)
+
+
+def _is_half_made(path: Path) -> bool:
+    """Return whether the file changed lately, and has no experiment yet. MLflow makes the first one last."""
+    if time.time() - path.stat().st_mtime > _STILL_SECONDS:
+        return False
+    try:
+        with contextlib.closing(sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True)) as database:
+            (known,) = database.execute("SELECT count(*) FROM experiments").fetchone()
+    except sqlite3.DatabaseError as error:
+        return "no such table" in str(error) or "locked" in str(error)
+    return known == 0
 
 
 def _quiet() -> None:
