@@ -98,6 +98,8 @@ def _group(item: pytest.Function) -> str | None:
         return "server"
     if not set(WARM).isdisjoint(item.function.__code__.co_names):
         return "warm"
+    if "snakemake" in item.function.__code__.co_names:
+        return "snakemake"
     return next((name for name in TOGETHER if name in item.fixturenames), None)
 
 

@@ -48,3 +48,10 @@ def test_what_the_project_asks_for_is_locked(extra: str) -> None:
     here = [one for one in asked if one.name != "accelsweep" and (one.marker is None or one.marker.evaluate())]
     locked = pins("requirements.lock")
     assert [one.name for one in here if canonicalize_name(one.name) not in locked] == []
+
+
+def test_no_extra_takes_another_in_under_a_condition() -> None:
+    """Its packages would be asked for without it: hatchling writes them into the metadata as they stand there."""
+    extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+    asked = [Requirement(each) for extra in extras.values() for each in extra]
+    assert [str(one) for one in asked if one.name == "accelsweep" and one.marker] == []

@@ -178,7 +178,7 @@ def beside_the_server() -> dict[str, str]:
     if sys.platform != "linux":
         return {}
     from accelsweep.drive.fork_server import JOB_VARIABLES, start
-    from accelsweep.supervise.fork_server.messages import VARIABLE
+    from accelsweep.supervise.processes.messages import VARIABLE
 
     with tempfile.NamedTemporaryFile(prefix="accelsweep-gpu-", suffix=".log", delete=False) as log:
         name, server = start(ROOT, Path(log.name), environment() | JOB_VARIABLES)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import random
 import re
 from collections.abc import Mapping
@@ -11,11 +12,14 @@ from typing import Any
 import pytest
 
 from accelsweep.analyse.analyse import analyse
+from accelsweep.analyse.statistics.against_others import against_others
 from accelsweep.core.findings.choices import Certainty
 from accelsweep.core.findings.findings import Findings
-from accelsweep.core.findings.fleet import FleetNode, NodeVerdict
+from accelsweep.core.findings.fleet import FleetFinding, FleetNode, NodeSpread, NodeVerdict
+from accelsweep.core.findings.numbers import Estimate
 from accelsweep.core.plans import Manifest, Resources
 from accelsweep.core.settings import Fleet
+from accelsweep.report.fleet.tables import fleet_table, spread_table
 from accelsweep.report.tables import build_tables
 
 SIZES = (32, 128)
@@ -142,8 +146,104 @@ def test_a_node_that_is_held_back_in_most_blocks_is_sick_whatever_its_rate(measu
     found = measured(EIGHT, fields={"n2": {"doubts": [HOT]}})
     sick = node(found, "n2")
     assert (sick.sick, sick.faults, sick.throttled) == (True, ("throttled",), 3)
+    assert sick.verdict is NodeVerdict.sound
+    assert found.fleet.nodes[0].node == "n2", "the sick stand first, whatever their rate"
     assert found.recommendation.headline == "1 of 8 nodes sick: n2"
     assert "n2 was held back in 3 of 3 blocks." in found.recommendation.detail
+
+
+@pytest.mark.parametrize(("blocks", "sick"), [(2, False), (3, True)])
+def test_half_of_its_blocks_make_no_node_sick(simulated: ModuleType, blocks: int, sick: bool) -> None:
+    generator, manifest = random.Random(4), planned(simulated, ("n0", "n1", "n2", "n3"), 4)
+    found = analyse(
+        [
+            simulated.make_run(
+                {"batch_size": size},
+                number,
+                generator.gauss(100.0, 0.05),
+                doubts=[HOT] if number % 4 == 1 and number < 4 * blocks else [],
+            )
+            for number in range(len(manifest.blocks))
+            for size in SIZES
+        ],
+        manifest,
+    )
+    assert (node(found, "n1").throttled, node(found, "n1").sick) == (blocks, sick)
+
+
+def test_a_node_that_others_used_in_half_of_its_runs_is_judged(simulated: ModuleType) -> None:
+    generator, manifest = random.Random(4), planned(simulated, ("n0", "n1", "n2", "n3"), 4)
+    for many, verdict in ((2, NodeVerdict.slower), (3, NodeVerdict.disturbed)):
+        rows = [
+            simulated.make_run(
+                {"batch_size": size},
+                number,
+                (90.0 if number % 4 == 1 else 100.0) * generator.gauss(1.0, 0.0005),
+                doubts=[BUSY] if number % 4 == 1 and number < 4 * many else [],
+            )
+            for number in range(len(manifest.blocks))
+            for size in SIZES
+        ]
+        assert node(analyse(rows, manifest), "n1").verdict is verdict
+
+
+def test_among_many_nodes_a_chance_that_would_do_for_one_names_none(simulated: ModuleType) -> None:
+    """Holm's correction: the same values of one node beside one other, and beside thirty."""
+    chances = {}
+    for others in (1, 30):
+        names = tuple(f"n{number}" for number in range(others + 1))
+        manifest = planned(simulated, names, 3, tolerance=0.015)
+        around = dict.fromkeys(names, (-0.004, 0.0, 0.004)) | {"n0": (-0.034, -0.03, -0.026)}
+        rows = [
+            simulated.make_run({"batch_size": size}, number, 100.0 * math.exp(around[name][number // len(names)]))
+            for number, name in enumerate(str(block.resources.node) for block in manifest.blocks)
+            for size in SIZES
+        ]
+        chances[others] = node(analyse(rows, manifest), "n0").chance
+    alone = against_others([[-0.034, -0.03, -0.026]] + [[-0.004, 0.0, 0.004]] * 30)[0]
+    assert chances[30] == pytest.approx(31 * alone.chance_below(-math.log1p(0.015), 0.95), rel=0.01)
+
+
+def test_a_node_that_is_as_fast_on_average_but_scatters_is_not_sound(simulated: ModuleType) -> None:
+    around = dict.fromkeys(("n0", "n1", "n2"), (-0.002, 0.0, 0.002)) | {"n3": (-0.03, 0.0, 0.03)}
+    manifest = planned(simulated, tuple(around), 3)
+    rows = [
+        simulated.make_run(
+            {"batch_size": size}, number, 100.0 * math.exp(list(around.values())[number % 4][number // 4])
+        )
+        for number in range(len(manifest.blocks))
+        for size in SIZES
+    ]
+    found = node(analyse(rows, manifest), "n3")
+    assert (found.ratio.value, found.verdict) == (pytest.approx(1.0), NodeVerdict.undecided)
+
+
+def test_without_a_sensor_of_the_device_the_processors_degrees_count(measured) -> None:
+    after = {name: {"environment": {"before": {}, "after": {"cpu_celsius": 50.0}}} for name in EIGHT}
+    assert node(measured(EIGHT, fields=after), "n3").celsius == 50.0
+    assert node(measured(EIGHT), "n3").celsius is None
+
+
+def test_a_node_that_is_alone_with_its_rates_is_not_judged_and_one_setting_has_one_spread(simulated) -> None:
+    manifest = planned(simulated, ("n0", "n1"), 3)
+    rows = [simulated.make_run({"batch_size": 32}, number, 100.0 + number) for number in (0, 2, 4)]
+    found = node(analyse(rows, manifest), "n0")
+    assert (found.verdict, found.reason) == (NodeVerdict.not_measured, "no other node has a rate")
+    rows += [simulated.make_run({"batch_size": 32}, number, 100.0 + number) for number in (1, 3, 5)]
+    assert [one.label for one in analyse(rows, manifest).fleet.spread] == ["all settings"]
+
+
+def test_drivers_stand_in_the_order_of_their_days_and_days_are_the_first_and_the_last(simulated: ModuleType) -> None:
+    manifest = planned(simulated, ("n0", "n1"), 3)
+    days = {0: ("2026-02-03T10:00:00+00:00", "600"), 2: ("2026-01-05T10:00:00+00:00", "590"), 4: ("2026-01-07", "590")}
+    rows = [
+        simulated.make_run(
+            {"batch_size": 32}, number, 100.0 + number, started_at=day, hardware={"host": "Xeon", "driver": driver}
+        )
+        for number, (day, driver) in days.items()
+    ]
+    found = node(analyse(rows, manifest), "n0")
+    assert (found.drivers, found.dates) == (("590", "600"), ("2026-01-05", "2026-02-03"))
 
 
 def test_a_node_that_others_used_is_not_judged(measured) -> None:
@@ -191,10 +291,35 @@ def test_the_report_has_a_table_of_nodes_first_and_findings_are_read_back(measur
     names = [table.name for table in build_tables(found)]
     assert names[:2] == ["nodes", "node_spread"]
     first = build_tables(found)[0].rows[0]
+    assert [entry.text for entry in first][3:] == ["slower", "-", "-", "0 of 3", "-"]
     assert first[0].text == "n5"
     assert re.match(r"-(1\.9|2\.0)\d* % \[-", first[1].text)
     found.write(tmp_path / "findings.json")
     assert Findings.read(tmp_path / "findings.json") == found
+
+
+def test_the_table_has_degrees_with_their_interval_and_each_fault_once() -> None:
+    def near(value: float, unit: str) -> Estimate:
+        return Estimate(value=value, low=value - 1, high=value + 1, unit=unit, confidence=0.95, count=3)
+
+    hot = FleetNode(
+        node="n1", blocks=3, planned=3, verdict=NodeVerdict.slower, reason="r", chance=0.012, celsius=71.4,
+        warmer=near(11.0, "K"), hotter=True, throttled=2, held_back=True, drivers=("590", "600"), dates=("2026-01-05",),
+    )  # fmt: skip
+    bare = FleetNode(node="n2", blocks=0, planned=3, verdict=NodeVerdict.not_measured, reason="no run of it has a rate")
+    spread = NodeSpread(cell=None, label="all", between=near(2.0, "1"), within=near(3.0, "1"))
+    fleet = FleetFinding(nodes=(hot, bare), spread=(spread,), tolerance=0.015, hotter_by=5.0, confidence=0.95)
+    first, second = fleet_table(fleet).rows
+    assert [entry.text for entry in first] == [
+        "n1", "-", "0.012", "slower, throttled and hotter", "71 °C", "11 K [10, 12]", "2 of 3", "590, 600",
+    ]  # fmt: skip
+    assert [entry.tone for entry in (first[3], second[3])] == ["slower", "undecided"]
+    assert [entry.text for entry in second] == ["n2", "-", "-", "not measured", "-", "-", "0 of 0", "-"]
+    held = hot.model_copy(update={"verdict": NodeVerdict.sound})
+    assert fleet_table(fleet.model_copy(update={"nodes": (held,)})).rows[0][3].tone == "slower", "sick, if not slow"
+    data = fleet_table(fleet).data[0]
+    assert (data["sick"], data["faults"], data["warmer.low"]) == (True, "slower, throttled, hotter", 10.0)
+    assert [entry.text for entry in spread_table(fleet).rows[0]] == ["all", "200 % [100, 300]", "300 % [200, 400]"]
 
 
 def test_a_sweep_that_compares_no_nodes_has_no_word_of_them(simulated: ModuleType) -> None:

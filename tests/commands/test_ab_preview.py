@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from own_repository import MODULE, git, repository, write
 
 from accelsweep.base.errors import InputError
-from accelsweep.commands.ab import preview_versions
+from accelsweep.commands.ab import decided, preview_versions
 from accelsweep.commands.running.request import Request
 from accelsweep.drive.versions.repository import Repository
 from accelsweep.drive.versions.trees import trees_made, versions_named
@@ -36,12 +37,18 @@ def test_it_prints_the_plan_and_leaves_neither_trees_nor_folders(
 ) -> None:
     write(home, {"toy.py": f"{MODULE}# edited\n"})
     before = below(home)
-    preview_versions(home, asking("HEAD~1", "HEAD", "."), "slower:2%")
+    preview_versions(home, asking("HEAD~1", "HEAD", ".", fail_if="slower:2%"))
     told = capsys.readouterr().out
     assert "ab-toy, revision 1: 3 settings" in told
     assert "2 blocks (2 new), 6 runs, 0 settled already" in told
     assert below(home) == before
     assert git(home, "worktree", "list").count("\n") == 0
+
+
+def test_the_gates_threshold_decides_about_blocks_only_where_looks_do(home: Path) -> None:
+    request = asking("HEAD~1", "HEAD", fail_if="slower:2%")
+    assert decided(home, request).overrides == request.overrides
+    assert decided(home, replace(request, until_decided=True)).overrides[-1].startswith("analysis.threshold=")
 
 
 def test_trees_that_were_there_stay(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -56,15 +63,15 @@ def test_trees_that_were_there_stay(home: Path, capsys: pytest.CaptureFixture[st
 
 
 @pytest.mark.parametrize(
-    ("request_", "fail_if", "why"),
+    ("request_", "why"),
     [
-        (asking("HEAD~1", "mian"), None, r"no such commit \(did you mean 'main'\?\)"),
-        (asking("HEAD~1", "HEAD", profile="slurm"), None, "profile"),
-        (asking("HEAD~1", "HEAD"), "slow", "--fail-if 'slow' is not understood"),
+        (asking("HEAD~1", "mian"), r"no such commit \(did you mean 'main'\?\)"),
+        (asking("HEAD~1", "HEAD", profile="slurm"), "profile"),
+        (asking("HEAD~1", "HEAD", fail_if="slow"), "--fail-if 'slow' is not understood"),
     ],
 )
-def test_wrong_input_is_told_and_leaves_nothing(home: Path, request_: Request, fail_if: str | None, why: str) -> None:
+def test_wrong_input_is_told_and_leaves_nothing(home: Path, request_: Request, why: str) -> None:
     before = below(home)
     with pytest.raises(InputError, match=why):
-        preview_versions(home, request_, fail_if)
+        preview_versions(home, request_)
     assert below(home) == before

@@ -4,7 +4,7 @@ import csv
 
 import pytest
 
-from accelsweep.base.errors import EXIT_INCOMPLETE, EXIT_OK, InputError
+from accelsweep.base.errors import EXIT_INCOMPLETE, EXIT_OK, AccelsweepError, InputError
 from accelsweep.commands.claims import known_claims, put_to_the_test
 from accelsweep.drive.head import held
 from accelsweep.machine.locks import FOLDER_VARIABLE
@@ -47,6 +47,12 @@ def test_the_users_own_claims_are_known_beside_the_shipped_ones(home):
 def test_an_unknown_claim_is_refused_with_the_nearest_one(home):
     with pytest.raises(InputError, match=r"no claim 'vg16' \(did you mean 'vgg16'\?\)"):
         put_to_the_test(home, ["vg16"], 1.0)
+
+
+def test_a_second_command_that_tests_claims_is_refused_with_the_process_of_the_first(home):
+    first = held(SweepFolder(home, "claims"))
+    with first, pytest.raises(AccelsweepError, match="are being put to the test by process"):
+        put_to_the_test(home, [], 0.0)
 
 
 @pytest.fixture

@@ -5,6 +5,10 @@ import sys
 
 import pytest
 import typer
+from typer.testing import CliRunner
+
+from accelsweep.cli import app
+from accelsweep.commands.line.command_line import exit_code
 
 HEAVY = ("torch", "lightning", "mlflow", "pandas", "hydra", "altair", "snakemake")
 SURFACE = {
@@ -13,9 +17,9 @@ SURFACE = {
     "--tracking-uri --cancel-old --notify --detach --cfg",
     "attach": "NAME",
     "ab": "WORDS --python --name --profile --jobs -j --dry-run -n --add-repeats --time-budget --until-decided "
-    "--tracking-uri --cancel-old --notify --fail-if --json --format",
+    "--tracking-uri --cancel-old --notify --fail-if --json --format --detach",
     "fleet": "OVERRIDES --nodes --each --tolerance --name --profile --jobs -j --dry-run -n --time-budget "
-    "--tracking-uri --cancel-old --notify --json",
+    "--tracking-uri --cancel-old --notify --json --detach",
     "plan": "OVERRIDES --name --profile --add-repeats --cfg --json",
     "status": "NAME --json",
     "runs": "NAME --outcome --sort --json",
@@ -28,10 +32,10 @@ SURFACE = {
     "history": "NAMES --json",
     "project": "NAME --onto --prices --json",
     "advise": "NAME --epochs --deadline --budget --samples --onto --prices --batch --json",
-    "claims": "NAMES --minutes",
+    "claims": "NAMES --minutes --detach",
     "ui": "--port --open --tracking-uri",
     "doctor": "OVERRIDES --job --json",
-    "site": "NAME --from-slurm",
+    "site": "NAME --from-slurm --from-grid-engine",
     "profile": "NAME SETTINGS --steps --tracking-uri --json",
     "debug": "NAME SETTING",
     "clean": "NAME --yes -y",
@@ -46,8 +50,6 @@ def accelsweep(*arguments, cwd):
 
 
 def test_commands_arguments_and_options_are_the_ones_that_were_promised():
-    from accelsweep.cli import app
-
     found = {}
     for name, command in typer.main.get_command(app).commands.items():
         words = (item.opts if item.param_type_name == "option" else [item.name.upper()] for item in command.params)
@@ -55,15 +57,19 @@ def test_commands_arguments_and_options_are_the_ones_that_were_promised():
     assert found == SURFACE
 
 
-def test_help_lists_every_command(tmp_path):
-    words = accelsweep("--help", cwd=tmp_path).stdout.split()
+def test_help_lists_every_command():
+    words = CliRunner().invoke(app, ["--help"]).output.split()
     assert [name for name in SURFACE if name not in words] == []
 
 
 @pytest.mark.parametrize("columns", ["40", "80"])
-def test_help_cuts_no_sentence_in_a_narrow_terminal(columns, tmp_path, monkeypatch):
-    monkeypatch.setenv("COLUMNS", columns)
-    shown = accelsweep("--help", cwd=tmp_path).stdout.partition("Commands:")[2]
+def test_help_cuts_no_sentence_in_a_narrow_terminal(columns, monkeypatch, capsys):
+    monkeypatch.setenv("COLUMNS", columns)  # which Typer's runner for tests would not heed
+    monkeypatch.setattr(sys, "argv", ["accelsweep", "--help"])
+    with pytest.raises(SystemExit):
+        app()
+    shown = capsys.readouterr().out.partition("Commands:")[2]
+    assert max(map(len, shown.splitlines())) <= max(int(columns), 50), "it is made for this width; 50 is the least"
     assert "..." not in shown
     assert "and list its devices and versions." in " ".join(shown.split())
 
@@ -90,10 +96,10 @@ def test_status_imports_nothing_heavy(example_sweep):
 
 
 @pytest.mark.parametrize("command", SURFACE)
-def test_every_command_explains_itself(command, tmp_path):
-    result = accelsweep(command, "--help", cwd=tmp_path)
-    assert result.returncode == 0
-    assert "Usage: accelsweep" in result.stdout or f"{command} [OPTIONS]" in result.stdout
+def test_every_command_explains_itself(command):
+    result = CliRunner().invoke(app, [command, "--help"], prog_name="accelsweep")
+    assert result.exit_code == 0
+    assert f"Usage: accelsweep {command} [OPTIONS]" in result.output
 
 
 def test_a_mistyped_option_exits_with_2_and_offers_the_right_one(tmp_path):
@@ -103,10 +109,11 @@ def test_a_mistyped_option_exits_with_2_and_offers_the_right_one(tmp_path):
 
 
 @pytest.mark.parametrize("command", ["report", "export", "publish", "clean"])
-def test_an_unknown_sweep_exits_with_2_and_leaves_no_trace(command, tmp_path):
-    result = accelsweep(command, "nothing", cwd=tmp_path)
-    assert result.returncode == 2
-    assert "no sweep 'nothing'" in result.stderr
+def test_an_unknown_sweep_exits_with_2_and_leaves_no_trace(command, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "argv", ["accelsweep", command, "nothing"])
+    assert exit_code(app) == 2
+    assert "no sweep 'nothing'" in capsys.readouterr().err
     assert list(tmp_path.iterdir()) == []
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -17,7 +18,7 @@ pytestmark = pytest.mark.heavy
 HEAVY = ("torch", "lightning", "mlflow", "pandas", "hydra", "snakemake", "scipy")
 
 IN_BASH = """
-eval "$(accelsweep --show-completion bash)"
+eval "$SCRIPT"
 COMP_LINE=$1 COMP_WORDS=("${@:2}") COMP_CWORD=$(($# - 2))
 _accelsweep_completion accelsweep
 printf '%s\\n' "${COMPREPLY[@]}"
@@ -30,9 +31,17 @@ def home(tmp_path, monkeypatch):
     return tmp_path
 
 
+@cache
+def script():
+    """Return what a user's bash evaluates, once."""
+    command = [Path(sys.executable).parent / "accelsweep", "--show-completion", "bash"]
+    return subprocess.run(command, capture_output=True, text=True, check=True).stdout
+
+
 def in_bash(*words, home):
     """Return what bash offers for the last of these words, as its own script asks for it."""
-    environment = {**os.environ, "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
+    path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
+    environment = {**os.environ, "PATH": path, "SCRIPT": script()}
     command = ["bash", "-c", IN_BASH, "bash", " ".join(words), *words]
     done = subprocess.run(command, cwd=home, env=environment, capture_output=True, text=True, check=False)
     assert done.stderr == ""

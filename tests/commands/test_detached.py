@@ -3,24 +3,31 @@
 import os
 import stat
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from own_repository import MODULE, commit, repository, write
 from typer.testing import CliRunner
 
 from accelsweep.base.errors import AccelsweepError, InputError
 from accelsweep.commands.detached import attach as attaching
+from accelsweep.commands.detached import errand
 from accelsweep.commands.detached.attach import attach
 from accelsweep.commands.detached.carry_on import MOST_STARTS, last_of_chain
 from accelsweep.commands.detached.order import HeadOrder
+from accelsweep.commands.run import planned
 from accelsweep.commands.running.request import Request
+from accelsweep.commands.status import print_status
 from accelsweep.core.plans import Manifest
-from accelsweep.core.settings import Site
+from accelsweep.core.settings import Fleet, Site
+from accelsweep.core.versions import Version
 from accelsweep.drive.detached.handed import Handed, HeadEnd
-from accelsweep.state.folders import SweepFolder
+from accelsweep.state.folders import SweepFolder, unplanned_heads
 
 ODD = ("experiment=tiny", "+env.WORDS='two  words'", 'model.name="a\\"b"', "x=$(id);`id`", "y=\t\n", "z=é")
 SECRET = "slack://T0K3N/T0K3N"
+VERSION = Version(name=".", kind="files", digest="0" * 64)
 
 
 def order(**changes: object) -> HeadOrder:
@@ -62,14 +69,87 @@ def test_a_chain_of_heads_goes_on_while_something_moves_or_waits_and_has_an_end(
     assert (last_of_chain(starts, moved=moved, waiting=waiting) is not None) is ends
 
 
-@pytest.mark.parametrize("option", [["--dry-run"], ["--cfg", "job"]])
-def test_what_answers_in_the_terminal_is_not_detached(option, tmp_path, monkeypatch):
+@pytest.mark.parametrize(
+    ("command", "option"),
+    [
+        ("run", "--dry-run"),
+        ("run", "--cfg job"),
+        ("ab", "--dry-run"),
+        ("ab", "--json"),
+        ("ab", "--format github"),
+        ("fleet", "--dry-run"),
+        ("fleet", "--json"),
+    ],
+)
+def test_what_answers_in_the_terminal_is_not_detached(command, option, tmp_path, monkeypatch):
     from accelsweep.cli import app
 
     monkeypatch.chdir(tmp_path)
-    ended = CliRunner().invoke(app, ["run", "experiment=quickstart", "--detach", *option])
+    ended = CliRunner().invoke(app, [command, "experiment=quickstart", "--detach", *option.split()])
     assert isinstance(ended.exception, InputError)
-    assert f"{option[0]} answers in this terminal" in str(ended.exception)
+    assert f"{option.removesuffix(' job')} answers in this terminal" in str(ended.exception)
+
+
+ASKED = [
+    Request(overrides=(), claims=(), time_budget="90.000000s"),
+    Request(overrides=ODD, versions=("main", "."), compares=True, fail_if="slower:2%", pinned=(VERSION,)),
+    Request(overrides=ODD, fleet=Fleet(nodes=("n1", "n2"), asked="n[1-2]")),
+]
+
+
+@pytest.mark.parametrize("request_", ASKED, ids=lambda one: one.command)
+def test_an_order_keeps_the_arguments_of_every_command(request_, tmp_path):
+    given = order().model_copy(update={"request": request_})
+    given.write(tmp_path / "order.json")
+    assert HeadOrder.read(tmp_path / "order.json") == given
+
+
+@pytest.mark.parametrize("request_", [order().request, *ASKED], ids=lambda one: one.command)
+def test_a_head_does_what_its_command_does_and_ends_with_its_exit_code(request_, tmp_path, monkeypatch):
+    """And with no other's: each command is replaced by one that ends with a number of its own."""
+    done = {"run": 10, "compare_versions": 11, "measure_fleet": 12, "put_to_the_test": 13}
+    for name, code in done.items():
+        monkeypatch.setattr(errand, name, lambda *given, code=code: (code, *given[1:]))
+    code, *given = errand.do(tmp_path, request_)
+    assert code == {"run": 10, "ab": 11, "fleet": 12, "claims": 13}[request_.command]
+    assert given == ([(), 1.5] if request_.command == "claims" else [request_])
+
+
+@pytest.mark.heavy
+def test_the_head_of_ab_measures_the_versions_of_the_moment_in_which_it_was_handed_over(tmp_path):
+    """It may begin hours later: a branch has moved on, and files were edited."""
+    home = repository(tmp_path, {"toy.py": f"{MODULE}# second\n"})
+    write(home, {"toy.py": f"{MODULE}# edited\n"})
+    asked = Request(overrides=("experiment=toy",), versions=("main", "."), compares=True)
+    handed = errand.Errand.of(home, asked)
+    before = handed.plan.manifest.compared
+    commit(home, {"toy.py": f"{MODULE}# third\n"})
+    write(home, {"toy.py": f"{MODULE}# edited again\n"})
+    assert planned(home, handed.request, {}).manifest.compared == before
+    assert [one.name for one in before] == ["main", "."]
+    assert {one.digest for one in planned(home, replace(handed.request, pinned=()), {}).manifest.compared}.isdisjoint(
+        one.digest for one in before
+    )
+
+
+def test_claims_are_handed_over_to_this_machine_and_a_wrong_one_is_refused_before(tmp_path):
+    handed = errand.Errand.of(tmp_path, Request(overrides=(), claims=("vgg16",)))
+    assert (handed.sweep, handed.sweeps, handed.plan, handed.site.scheduler) == ("claims", (), None, "local")
+    with pytest.raises(InputError, match="did you mean 'vgg16'"):
+        errand.Errand.of(tmp_path, Request(overrides=(), claims=("vg16",)))
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_head_without_a_plan_is_told_by_status_alone_and_among_all(left, capsys):
+    for name in (None, "tiny"):
+        assert print_status(left.home, name) == 0
+        assert "gone without a word from tmux" in capsys.readouterr().out
+    HeadEnd(code=3).write(left.of_head("ended"))
+    assert print_status(left.home, None) == 0
+    assert "ended with exit code 3; accelsweep attach tiny" in capsys.readouterr().out
+    assert unplanned_heads(left.home) == ["tiny"]
+    left.manifest.write_text("{}")
+    assert unplanned_heads(left.home) == [], "the plan's own lines tell of its head"
 
 
 @pytest.fixture
@@ -94,6 +174,24 @@ def test_attach_tells_of_a_head_that_was_killed(left, capsys, monkeypatch):
     with pytest.raises(AccelsweepError, match="ended without a word"):
         attach(left.home, "tiny")
     assert "three" in capsys.readouterr().out
+
+
+def test_attach_shows_whole_lines_and_waits_where_one_job_follows_another(left, capsys, monkeypatch):
+    monkeypatch.setattr(attaching, "_ASK_SECONDS", 0.0)
+    monkeypatch.setattr(attaching, "_READ_SECONDS", 0.0)
+    left.head_log.write_text("one\nha")
+    looks = []
+
+    def absent(_folder):
+        looks.append(_folder)
+        if len(looks) == 2:
+            with left.head_log.open("a") as log:
+                log.write("lf\n")
+            HeadEnd(code=0).write(left.of_head("ended"))
+
+    monkeypatch.setattr(attaching, "detached", absent)
+    assert attach(left.home, "tiny") == 0
+    assert capsys.readouterr().out.splitlines() == ["one", "half"]
 
 
 def test_attach_without_a_detached_head_says_how_to_start_one(tmp_path):

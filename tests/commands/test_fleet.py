@@ -3,16 +3,24 @@
 from __future__ import annotations
 
 import json
+import random
 from pathlib import Path
 
 import pytest
+from simulated_sweep import make_manifest, make_run
 
+from accelsweep.analyse.analyse import analyse
 from accelsweep.base.errors import InputError
 from accelsweep.commands.cluster import fleet as fleets
 from accelsweep.commands.cluster.fleet import preview_fleet
-from accelsweep.commands.running.request import Request
+from accelsweep.commands.detached import errand
+from accelsweep.commands.detached.errand import Errand
+from accelsweep.commands.running.request import Ended, Request
+from accelsweep.core.findings.findings import Findings
+from accelsweep.core.plans import Manifest, Resources
 from accelsweep.core.settings import Fleet
 from accelsweep.engines.slurm import nodes
+from accelsweep.state.folders import SweepFolder
 
 CLUSTER = ("experiment=quickstart", "site=slurm_example", "accelerator=cpu", "devices=1", "precision=32-true")
 
@@ -31,6 +39,7 @@ def two_nodes(monkeypatch: pytest.MonkeyPatch) -> None:
         nodes, "ask", lambda *command: listing if command[0] == "sinfo" else command[-1].replace(",", "\n")
     )
     monkeypatch.setattr(fleets, "refuse_without", lambda _engine, _site: None)
+    monkeypatch.setattr(errand, "refuse_misfits", lambda _request, _plan: None)
 
 
 @pytest.mark.usefixtures("two_nodes")
@@ -67,6 +76,53 @@ def test_what_is_no_fleet_is_refused_in_a_sentence(tmp_path: Path, request_: Req
     with pytest.raises(InputError, match=why):
         preview_fleet(tmp_path, request_)
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.usefixtures("two_nodes")
+def test_a_fleets_head_measures_the_nodes_of_the_moment_in_which_it_was_handed_over(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    handed = Errand.of(tmp_path, asking(*CLUSTER))
+    assert handed.request.fleet is not None
+    assert handed.request.fleet.nodes == ("n1", "n2")
+    assert handed.sweep == handed.request.name == "fleet-quickstart"
+    monkeypatch.setattr(nodes, "ask", lambda *_: pytest.fail("they have been chosen"))
+    assert fleets.with_nodes(tmp_path, handed.request) == handed.request
+
+
+@pytest.mark.heavy
+@pytest.mark.parametrize(
+    ("slow", "code", "ends"), [("n1", 0, 3), ("", 0, 0), ("", 1, 1), ("n1", 1, 3), ("n1", 130, 130)]
+)
+def test_a_sick_node_decides_the_exit_code_unless_the_command_was_interrupted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, slow: str, code: int, ends: int
+) -> None:
+    found, manifest = measured_fleet(slow)
+    folder = SweepFolder(tmp_path, "mine")
+    manifest.write(folder.manifest)
+    found.write(folder.findings)
+    monkeypatch.setattr(fleets, "with_nodes", lambda _home, request: request)
+    monkeypatch.setattr(fleets, "carried_out", lambda _home, _request: Ended("mine", code))
+    assert fleets.measure_fleet(tmp_path, asking(*CLUSTER)) == ends
+    manifest.model_copy(update={"revision": 2}).write(folder.manifest)
+    assert fleets.measure_fleet(tmp_path, asking(*CLUSTER)) == code, "no findings of this plan were made"
+
+
+def measured_fleet(slow: str) -> tuple[Findings, Manifest]:
+    """Four nodes in three rounds, of which the one called `slow` takes a tenth longer."""
+    nodes_, generator = ("n0", "n1", "n2", "n3"), random.Random(3)
+    manifest = make_manifest([{"batch_size": 32}], 12)
+    blocks = tuple(
+        block.model_copy(update={"resources": Resources(node=nodes_[number % 4])})
+        for number, block in enumerate(manifest.blocks)
+    )
+    manifest = manifest.model_copy(update={"blocks": blocks, "fleet": Fleet(nodes=nodes_)})
+    speeds = [0.9 if block.resources.node == slow else 1.0 for block in blocks]
+    rows = [
+        make_run({"batch_size": 32}, number, 100.0 * speed * generator.gauss(1.0, 0.0005))
+        for number, speed in enumerate(speeds)
+    ]
+    return analyse(rows, manifest), manifest
 
 
 @pytest.mark.usefixtures("two_nodes")

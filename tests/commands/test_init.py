@@ -11,7 +11,9 @@ from patience import PATIENCE_SECONDS
 
 from accelsweep.base.errors import InputError
 from accelsweep.base.shipped import shipped_root
+from accelsweep.cli import app
 from accelsweep.commands.init import FILES, write_starter
+from accelsweep.commands.line.command_line import exit_code
 from accelsweep.plan.make import make_plan
 
 
@@ -41,7 +43,7 @@ def test_a_file_in_place_of_the_folder_is_left_alone(tmp_path):
         write_starter(tmp_path / "file")
 
 
-def test_the_command_says_what_comes_next_and_exits_with_2_where_it_cannot(tmp_path):
+def test_the_command_says_what_comes_next_and_exits_with_2_where_it_cannot(tmp_path, monkeypatch, capsys):
     first = subprocess.run(
         [sys.executable, "-m", "accelsweep", "init", "my place"],
         cwd=tmp_path,
@@ -50,15 +52,10 @@ def test_the_command_says_what_comes_next_and_exits_with_2_where_it_cannot(tmp_p
         check=True,
     )
     assert first.stdout.splitlines()[-1] == "now: cd 'my place' && accelsweep run experiment=mine"
-    again = subprocess.run(
-        [sys.executable, "-m", "accelsweep", "init"],
-        cwd=tmp_path / "my place",
-        check=False,
-        capture_output=True,
-        text=True,
-    )
-    assert again.returncode == 2
-    assert "try: accelsweep init ANOTHER_FOLDER" in again.stderr
+    monkeypatch.chdir(tmp_path / "my place")
+    monkeypatch.setattr(sys, "argv", ["accelsweep", "init"])
+    assert exit_code(app) == 2
+    assert "try: accelsweep init ANOTHER_FOLDER" in capsys.readouterr().err
 
 
 def test_the_starter_can_be_planned_as_it_is_written(tmp_path):

@@ -8,6 +8,7 @@ import subprocess
 import sys
 
 import pytest
+from example_sweep import build_example_sweep
 from resnet50 import RESNET50
 
 from accelsweep import cli
@@ -44,10 +45,28 @@ OF_SEVERAL = ("history",)
 HEAD = ["accelsweep", "format", "version"]
 
 
-def accelsweep(*arguments, cwd):
-    return subprocess.run(
-        [sys.executable, "-m", "accelsweep", *arguments], cwd=cwd, capture_output=True, text=True, check=False
-    )
+@pytest.fixture
+def typed(monkeypatch, capfd):
+    """A function that carries out a command line in this process: an interpreter imports for a second before it."""
+    monkeypatch.setenv("MLFLOW_DISABLE_TELEMETRY", "true")  # as `main` sets it
+
+    def go(*arguments, cwd):
+        monkeypatch.chdir(cwd)
+        monkeypatch.setattr(sys, "argv", ["accelsweep", *arguments])
+        with pytest.raises(SystemExit) as ended:
+            cli.main()
+        said = capfd.readouterr()
+        return subprocess.CompletedProcess(arguments, ended.value.code or 0, said.out, said.err)
+
+    return go
+
+
+@pytest.fixture(scope="module")
+def finished_example(tmp_path_factory):
+    """The example sweep with its findings and its report."""
+    folder = build_example_sweep(tmp_path_factory.mktemp("finished"))
+    finish(folder)
+    return folder
 
 
 def told(capsys):
@@ -61,10 +80,10 @@ def test_every_answer_has_a_command():
 
 
 @pytest.mark.parametrize("command", COMMANDS)
-def test_standard_output_is_one_object_of_the_promised_form_and_nothing_else(command, example_sweep):
+def test_standard_output_is_one_object_of_the_promised_form_and_nothing_else(command, example_sweep, typed):
     for path in example_sweep.root.glob("runs/*/record.json"):  # what advice and projections start from
         Record.read(path).model_copy(update={"traits": RESNET50}).write(path)
-    done = accelsweep(command, *COMMANDS[command], "--json", cwd=example_sweep.home)
+    done = typed(command, *COMMANDS[command], "--json", cwd=example_sweep.home)
     assert (done.returncode, done.stderr) == (0, "")
     found = json.loads(done.stdout)
     assert list(found)[:3] == HEAD
@@ -72,6 +91,13 @@ def test_standard_output_is_one_object_of_the_promised_form_and_nothing_else(com
     answer = next(answer for answer in ANSWERS if answer.kind == command)
     rest = {key: value for key, value in found.items() if key not in HEAD}
     assert answer.model_validate(rest).model_dump(mode="json") == rest
+
+
+def test_nothing_that_a_command_imports_says_anything_beside_the_answer(tmp_path):
+    command = [sys.executable, "-m", "accelsweep", "plan", *COMMANDS["plan"], "--json"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert list(json.loads(done.stdout))[:3] == HEAD
 
 
 def test_a_plan_holds_what_its_table_shows(tmp_path, capsys):
@@ -85,22 +111,22 @@ def test_a_plan_holds_what_its_table_shows(tmp_path, capsys):
     assert list(tmp_path.iterdir()) == []
 
 
-def test_status_holds_the_headline_and_the_report_of_a_finished_sweep(example_sweep, capsys):
-    finish(example_sweep)
-    print_status(example_sweep.home, "example", as_json=True)
+def test_status_holds_the_headline_and_the_report_of_a_finished_sweep(finished_example, capsys):
+    print_status(finished_example.home, "example", as_json=True)
     (state,) = told(capsys)["sweeps"]
     assert state["report"] == "reports/example/index.html"
-    assert state["recommendation"] == Findings.read(example_sweep.findings).recommendation.sentence
+    assert state["recommendation"] == Findings.read(finished_example.findings).recommendation.sentence
     assert not state["report_outdated"]
     assert state["planned"] == state["settled"] + state["remaining"] == 24
     assert sum(state["outcomes"].values()) == 23, "one run has left no record"
 
 
-def test_a_report_from_before_the_last_run_is_said_to_be_outdated(example_sweep, capsys):
-    finish(example_sweep)
-    run = next(run for run in Manifest.read(example_sweep.manifest).wanted_runs() if example_sweep.record(run).exists())
-    example_sweep.record(run).unlink()
-    print_status(example_sweep.home, "example", as_json=True)
+def test_a_report_from_before_the_last_run_is_said_to_be_outdated(finished_example, tmp_path, capsys):
+    shutil.copytree(finished_example.home, tmp_path, dirs_exist_ok=True)
+    folder = SweepFolder(tmp_path, "example")
+    run = next(run for run in Manifest.read(folder.manifest).wanted_runs() if folder.record(run).exists())
+    folder.record(run).unlink()
+    print_status(tmp_path, "example", as_json=True)
     assert told(capsys)["sweeps"][0]["report_outdated"]
 
 
@@ -133,7 +159,7 @@ def test_runs_hold_rates_doubts_and_reasons(example_sweep, capsys):
     assert {row["outcome"] for row in found["runs"] if row["run"] is None} == {"unsupported"}
 
 
-def test_a_failed_gate_names_its_settings_and_exits_with_3(example_sweep):
+def test_a_failed_gate_names_its_settings_and_exits_with_3(example_sweep, typed):
     slow = SweepFolder(example_sweep.home, "slow")
     shutil.copytree(example_sweep.root, slow.root)
     for path in slow.root.glob("runs/*/record.json"):
@@ -143,7 +169,7 @@ def test_a_failed_gate_names_its_settings_and_exits_with_3(example_sweep):
             record.model_copy(update={"metrics": {**record.metrics, "samples_per_second": halved}}).write(path)
     manifest = Manifest.read(slow.manifest)
     manifest.model_copy(update={"sweep": "slow"}).write(slow.manifest)
-    done = accelsweep("compare", "example", "slow", "--fail-if", "slower:2%", "--json", cwd=example_sweep.home)
+    done = typed("compare", "example", "slow", "--fail-if", "slower:2%", "--json", cwd=example_sweep.home)
     assert (done.returncode, done.stderr) == (3, "")
     found = json.loads(done.stdout)
     assert found["fail_if"] == "slower:2%"
@@ -162,8 +188,8 @@ def test_a_failed_gate_names_its_settings_and_exits_with_3(example_sweep):
         ["plan", "--cfg", "job"],
     ],
 )
-def test_wrong_input_is_one_line_on_standard_error(arguments, tmp_path):
-    done = accelsweep(*arguments, "--json", cwd=tmp_path)
+def test_wrong_input_is_one_line_on_standard_error(arguments, tmp_path, typed):
+    done = typed(*arguments, "--json", cwd=tmp_path)
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr.startswith("accelsweep: wrong input: ")
     assert done.stderr.count("\n") == 1

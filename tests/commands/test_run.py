@@ -34,6 +34,11 @@ def test_the_command_to_resume_with_adds_no_repeats_again():
     assert request.again() == "accelsweep run experiment=tiny 'note=a b' --name mine"
 
 
+def test_the_command_to_resume_with_has_the_gate_of_ab():
+    request = Request(overrides=("experiment=tiny",), versions=("main", "."), compares=True, fail_if="slower:2%")
+    assert request.again() == "accelsweep ab main . experiment=tiny --fail-if slower:2%"
+
+
 def test_the_command_to_resume_with_shows_no_password_of_the_store():
     request = Request(overrides=("experiment=tiny",), tracking_uri="http://me:hunter2@host")
     assert request.again() == "accelsweep run experiment=tiny --tracking-uri 'http://***@host'"

@@ -29,7 +29,8 @@ FORM = {
     "PlannedTime": "runs_left minutes gpu_hours usd usd_reason basis",
     "PlannedRange": "least expected most",
     "PlannedEffect": "effect assumption reason",
-    "StatusAnswer": "sweeps unreadable",
+    "StatusAnswer": "sweeps unreadable unplanned",
+    "UnplannedHead": "sweep detached",
     "SweepState": (
         "sweep revision planned settled remaining outcomes seconds_left head detached running jobs jobs_reason kept "
         "doubts damaged recommendation report report_outdated"

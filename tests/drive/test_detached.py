@@ -10,11 +10,13 @@ from pathlib import Path
 import pytest
 from patience import until
 
-from accelsweep.base.errors import InputError
-from accelsweep.base.interrupts import HeadLeaves, leave_when_told
+from accelsweep.base.errors import AccelsweepError, InputError
+from accelsweep.base.interrupts import HeadLeaves, JobCancelled, leave_when_told
+from accelsweep.core.plans import Hold
 from accelsweep.core.settings import Site, Slurm
 from accelsweep.core.sites.head import DetachedHead
-from accelsweep.drive.detached.handed import Handed, HeadEnd
+from accelsweep.drive.detached import slurm_job
+from accelsweep.drive.detached.handed import Handed, HeadEnd, Whereabouts
 from accelsweep.drive.detached.places import detached, name_in, place_for
 from accelsweep.drive.detached.slurm_job import HeadJob
 from accelsweep.drive.detached.tmux import Tmux
@@ -22,6 +24,29 @@ from accelsweep.engines.this_job import outside_of_jobs
 from accelsweep.state.folders import SweepFolder
 
 WORDS = ("two words", "a'b\"c", "$HOME;`id`", "", "#{pane_pid}", "é%d")
+
+
+class Slurms:
+    """What Slurm's commands were, and what squeue answers."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.commands: list[str] = []
+        monkeypatch.setattr(slurm_job, "ask", self.ask)
+
+    def says(self, *answers: str | Exception) -> None:
+        self.answers = list(answers)
+
+    def ask(self, *command: str, **_: object) -> str:
+        self.commands.append(" ".join(command))
+        if command[0] != "squeue":
+            return ""
+        answer = self.answers.pop(0) if len(self.answers) > 1 else self.answers[0]
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+    def asked(self, program: str) -> list[str]:
+        return [command for command in self.commands if command.startswith(program)]
 
 
 @pytest.fixture
@@ -62,6 +87,7 @@ def test_a_machine_with_neither_systemd_nor_tmux_is_refused_with_what_to_install
 
 def test_a_head_that_has_ended_is_nowhere_whatever_became_of_its_place(folder):
     Handed(place="tmux", name="none", host="elsewhere", since="").write(folder.of_head("handed"))
+    Hold(block="head", host="elsewhere", pid=7, process_started=0.0, since="").write(folder.of_head("claim"))
     HeadEnd(code=0).write(folder.of_head("ended"))
     assert detached(folder) is None
 
@@ -69,6 +95,66 @@ def test_a_head_that_has_ended_is_nowhere_whatever_became_of_its_place(folder):
 def test_a_head_on_another_machine_is_told_by_its_hold(folder):
     Handed(place="tmux", name="none", host="elsewhere", since="").write(folder.of_head("handed"))
     assert detached(folder) is None
+    Hold(block="head", host="elsewhere", pid=7, process_started=0.0, since="").write(folder.of_head("claim"))
+    assert detached(folder)[1] == Whereabouts("tmux on elsewhere")
+
+
+def test_two_folders_have_a_session_each_and_jobs_are_called_after_their_sweep(tmp_path):
+    here, there = (SweepFolder(tmp_path / name, "some") for name in ("here", "there"))
+    assert name_in(Tmux(), here) != name_in(Tmux(), there)
+    assert name_in(HeadJob(), here) == name_in(HeadJob(), there) == "accelsweep-head-some"
+
+
+@pytest.fixture
+def slurm(monkeypatch: pytest.MonkeyPatch) -> Slurms:
+    """Slurm's answers, one after the other, the last one for ever; tests/slurm asks the real thing."""
+    return Slurms(monkeypatch)
+
+
+@pytest.mark.parametrize(
+    ("listing", "found"),
+    [
+        ("12|PENDING|Dependency|\n", Whereabouts("Slurm's job 12 PENDING (Dependency)", waits=True)),
+        ("12|RUNNING|None|n1\n", Whereabouts("Slurm's job 12 RUNNING on n1")),
+        ("112|RUNNING|None|n1\n", None),
+        ("", None),
+        (AccelsweepError("squeue failed: slurm_load_jobs error: Invalid job id specified"), None),
+    ],
+)
+def test_a_heads_job_is_known_by_its_number_until_slurm_forgets_it(slurm, listing, found):
+    slurm.says(listing)
+    assert HeadJob().state("12") == found
+
+
+def test_a_slurm_that_does_not_answer_is_no_end_of_a_head_and_no_cancelling(slurm):
+    slurm.says(AccelsweepError("squeue did not answer within 60 s"))
+    with pytest.raises(AccelsweepError, match="did not answer"):
+        HeadJob().state("12")
+    assert HeadJob().cancelled("12") is False
+
+
+@pytest.mark.parametrize(("used", "cancelled"), [("", False), ("0:00\n", False), ("1:05\n", True)])
+def test_a_job_that_is_being_ended_was_cancelled_unless_it_counts_as_waiting_again(slurm, used, cancelled):
+    slurm.says(used)
+    assert HeadJob().cancelled("12") is cancelled
+
+
+@pytest.mark.parametrize(
+    ("states", "patience", "commands"),
+    [
+        (["12|PENDING|Priority|\n", ""], 60.0, ["scancel 12"]),
+        (["12|RUNNING|None|n1\n", "12|COMPLETING|None|n1\n", ""], 60.0, ["scancel --batch --signal=INT 12"]),
+        (["12|RUNNING|None|n1\n", ""], -1.0, ["scancel 12"]),
+    ],
+    ids=["before it begins", "as by Ctrl-C", "one that takes too long"],
+)
+def test_cancel_old_ends_a_heads_job(slurm, monkeypatch, states, patience, commands):
+    monkeypatch.setattr(slurm_job, "_LOOK_SECONDS", 0.0)
+    slurm.says(*states)
+    said = []
+    HeadJob().end("12", said.append, patience_seconds=patience)
+    assert slurm.asked("scancel") == commands
+    assert len(said) == len(set(said)) == 1, "each command is told once"
 
 
 def options(slurm: Slurm, folder: SweepFolder, after: str | None = None) -> dict[str, str]:
@@ -101,15 +187,31 @@ def test_what_a_head_submits_knows_nothing_of_the_heads_own_job(monkeypatch):
     assert {name for name in outside_of_jobs() if name.startswith("SLURM")} == {"SLURM_CONF"}
 
 
-@pytest.mark.parametrize(("number", "again"), [(signal.SIGUSR1, True), (signal.SIGTERM, False)])
-def test_a_head_leaves_once_when_its_job_is_told_to_end(number, again):
+@pytest.fixture
+def handlers() -> Iterator[None]:
+    """The handlers of a head's signals as they were, afterwards."""
     before = {each: signal.getsignal(each) for each in (signal.SIGUSR1, signal.SIGTERM)}
-    try:
-        leave_when_told()
-        with pytest.raises(HeadLeaves) as raised:
-            signal.raise_signal(number)
-        assert raised.value.again is again
+    yield
+    for each, handler in before.items():
+        signal.signal(each, handler)
+
+
+@pytest.mark.usefixtures("handlers")
+@pytest.mark.parametrize(
+    ("number", "again", "cancelled"), [(signal.SIGUSR1, True, True), (signal.SIGTERM, False, False)]
+)
+def test_a_head_leaves_once_when_its_job_is_told_to_end(number, again, cancelled):
+    leave_when_told(lambda: cancelled)
+    with pytest.raises(HeadLeaves) as raised:
         signal.raise_signal(number)
-    finally:
-        for each, handler in before.items():
-            signal.signal(each, handler)
+    assert raised.value.again is again
+    signal.raise_signal(number)
+
+
+@pytest.mark.usefixtures("handlers")
+def test_a_cancelled_job_of_a_head_is_ctrl_c_once():
+    leave_when_told(lambda: True)
+    with pytest.raises(KeyboardInterrupt) as raised:
+        signal.raise_signal(signal.SIGTERM)
+    assert isinstance(raised.value, JobCancelled)
+    signal.raise_signal(signal.SIGTERM)

@@ -9,7 +9,7 @@ import pytest
 
 from accelsweep.drive.fork_server import fork_server
 from accelsweep.plan.make import make_plan
-from accelsweep.supervise.fork_server.messages import VARIABLE
+from accelsweep.supervise.processes.messages import VARIABLE
 
 TINY = ("experiment=quickstart", "batch_size=32", "devices=1", "repeats=1")
 

@@ -165,19 +165,36 @@ def test_a_head_that_was_thought_dead_stops_and_leaves_the_new_ones_claim_alone(
 
 
 RACE = """
-import sys, time
+import os, sys
 from pathlib import Path
 from accelsweep.drive.head import held
 from accelsweep.base.errors import AccelsweepError
 from accelsweep.state.folders import SweepFolder
-print("up", flush=True)
+(start, go), (end, leave) = os.pipe(), os.pipe()
+for _ in range(6):
+    if os.fork():
+        continue
+    os.close(go)
+    os.close(leave)
+    os.read(start, 1)
+    try:
+        with held(SweepFolder(Path(sys.argv[1]), "sweep")):
+            os.write(1, b"head\\n")
+            os.read(end, 1)
+    except AccelsweepError:
+        os.write(1, b"refused\\n")
+    except BaseException as error:
+        os.write(1, f"{error!r}\\n".encode())
+    os._exit(0)
+os.close(go)
 sys.stdin.readline()
-try:
-    with held(SweepFolder(Path(sys.argv[1]), "sweep")):
-        print("head", flush=True)
-        sys.stdin.readline()
-except AccelsweepError:
-    print("refused", flush=True)
+os.close(leave)
+for _ in range(6):
+    os.wait()
+"""
+"""Six heads, forked from a process that has imported what they need, and let go all at once.
+
+Each says a line in one piece: what `print` writes in two may be torn apart by another.
 """
 
 
@@ -187,14 +204,10 @@ def test_of_many_heads_that_start_at_once_one_comes_first(folder, dead):
         hold = Hold(block="head", host=socket.gethostname(), pid=1, process_started=0.0, since="then")
         hold.write(folder.root / "head.claim.json")
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
-    heads = [subprocess.Popen([sys.executable, "-c", RACE, str(folder.home)], **pipes) for _ in range(6)]
-    assert [head.stdout.readline() for head in heads] == ["up\n"] * 6
-    for head in heads:
-        head.stdin.write("go\n")
-        head.stdin.flush()
-    assert sorted(head.stdout.readline() for head in heads) == ["head\n", *["refused\n"] * 5]
-    for head in heads:
-        head.communicate("end\n")
+    with subprocess.Popen([sys.executable, "-c", RACE, str(folder.home)], **pipes) as heads:
+        said = sorted(heads.stdout.readline() for _ in range(6))
+        heads.communicate("end\n")
+    assert said == ["head\n", *["refused\n"] * 5]
     assert list(folder.root.iterdir()) == []
 
 

@@ -225,7 +225,8 @@ def test_what_is_being_prepared_is_named(begun):
 
 
 @pytest.mark.parametrize("width", [40, 60, 80, 120])
-def test_no_width_cuts_the_line_below_the_bar(begun, width):
+def test_no_width_cuts_the_line_below_the_bar(begun, width, monkeypatch):
+    monkeypatch.setenv("TERM", "xterm")  # rich gives a dumb terminal 80 columns, whatever is asked for
     screen = io.StringIO()
     progress = SweepProgress.begin(begun)
     progress.console = Console(file=screen, force_terminal=True, width=width, color_system=None)

@@ -6,6 +6,7 @@ import signal
 import sys
 
 import pytest
+from patience import until
 
 from accelsweep.base.documents import sha256_file
 from accelsweep.core.plans import Manifest
@@ -14,6 +15,7 @@ from accelsweep.drive.processes import Child
 from accelsweep.publish.snapshot import report_digest
 from accelsweep.publish.state import Copied, remember, run_digests
 from accelsweep.state.folders import SweepFolder
+from accelsweep.state.tail import last_lines
 
 STRUCK = "import os, signal; signal.signal(signal.SIGINT, signal.default_int_handler); os.kill(os.getpid(), {})"
 """A shell that puts the tests into the background lets all their children ignore SIGINT."""
@@ -37,6 +39,25 @@ def test_publishers_that_signals_end_early_are_followed_by_others_a_few_times(
     publisher.finish(start(example_sweep), example_sweep, None, lines.append)
     assert len(lines) == told
     assert all("accelsweep publish" in line for line in lines)
+
+
+@pytest.mark.parametrize(
+    ("script", "told"),
+    [
+        ("print('MLflow is away; the sweep goes on'); print('later'); input()", ["MLflow is away; the sweep goes on"]),
+        ("print('3 runs'); input()", []),
+        ("print('3 runs')", []),
+        ("print('error: no password'); exit(1)", ["no password; the sweep goes on"]),
+    ],
+)
+def test_what_keeps_a_publisher_from_its_work_is_told_while_it_works_and_what_it_does_is_not(
+    example_sweep: SweepFolder, script: str, told: list[str]
+) -> None:
+    script = script.replace("input()", "import sys, time; sys.stdout.flush(); time.sleep(60)")
+    with Child.start([sys.executable, "-c", script], cwd=example_sweep.home, log=example_sweep.publish_log) as child:
+        until(lambda: not child.running() or ("sleep" in script and bool(last_lines(child.log))))
+        assert publisher.complaints(child) == told
+        child.kill()
 
 
 def test_the_last_line_leads_to_mlflow_only_where_everything_is_there(example_sweep: SweepFolder) -> None:

@@ -93,8 +93,24 @@ def test_a_job_finds_the_sweep_that_the_main_process_planned(given, name, tmp_pa
     monkeypatch.chdir(tmp_path)
     assert open_sweep(parse_config(given), plan_if_asked=True).root == f"sweeps/{name}"
     (tmp_path / "conf" / "experiment" / "otherwise.yaml").write_text("name: edited")
+    assert open_sweep(parse_config(given), plan_if_asked=False).root == f"sweeps/{name}"
+
+
+def test_a_job_is_another_process_and_finds_it_too(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    given = ["experiment=quickstart", "overrides=name=x batch_size=8,16"]
+    open_sweep(parse_config(given), plan_if_asked=True)
     said = subprocess.run([sys.executable, "-c", JOB, *given], capture_output=True, text=True, check=False)
-    assert said.stdout == f"sweeps/{name}\n", said.stderr
+    assert said.stdout == "sweeps/x\n", said.stderr
+
+
+def test_with_snakemake_alone_automatic_repeats_end_with_the_pilot_and_it_says_how_to_go_on(
+    tmp_path, monkeypatch, capsys
+):
+    monkeypatch.chdir(tmp_path)
+    sweep = open_sweep(parse_config(["experiment=quickstart", "overrides=repeats=auto"]), plan_if_asked=True)
+    assert len(sweep.done_files) == len(sweep.manifest.blocks) == 3
+    assert "Then go on with: accelsweep run experiment=quickstart repeats=auto" in capsys.readouterr().err
 
 
 def test_the_plan_of_a_sweep_that_a_head_drives_is_left_alone(tmp_path, monkeypatch):

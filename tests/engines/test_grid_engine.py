@@ -204,4 +204,4 @@ def test_a_process_knows_the_job_that_it_is_in(monkeypatch: pytest.MonkeyPatch) 
     job = this_job()
     assert job is not None
     assert (job.engine, job.number, job.restarts, job.log()) == ("Grid Engine", "7", 1, "/logs/7.log")
-    assert job.across_nodes(2, 1) is None
+    assert job.across_nodes(2, 1, ("python3",)) is None

@@ -29,7 +29,7 @@ def answer(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.usefixtures("answer")
 def test_each_set_of_nodes_is_a_kind_and_the_draft_is_a_site_that_plans(tmp_path: Path) -> None:
-    write_draft(tmp_path, "mine", from_slurm=True)
+    write_draft(tmp_path, "mine", ["slurm"])
     text = (tmp_path / "conf/site/mine.yaml").read_text()
     site = Site.model_validate(yaml.safe_load(text))
     kinds = {kind.name: kind for kind in site.kinds}
@@ -48,17 +48,22 @@ def test_each_set_of_nodes_is_a_kind_and_the_draft_is_a_site_that_plans(tmp_path
 
 @pytest.mark.usefixtures("answer")
 @pytest.mark.parametrize(
-    ("name", "from_slurm", "words"),
-    [("mine", False, "--from-slurm"), ("../up", True, "no name of a site"), ("taken", True, "is there already")],
+    ("name", "engines", "words"),
+    [
+        ("mine", [], "--from-slurm or --from-grid-engine"),
+        ("mine", ["slurm", "grid_engine"], "--from-slurm or --from-grid-engine"),
+        ("../up", ["slurm"], "no name of a site"),
+        ("taken", ["slurm"], "is there already"),
+    ],
 )
 def test_what_cannot_be_drafted_is_told_and_nothing_is_written(
-    tmp_path: Path, name: str, from_slurm: bool, words: str
+    tmp_path: Path, name: str, engines: list[str], words: str
 ) -> None:
     taken = tmp_path / "conf/site/taken.yaml"
     taken.parent.mkdir(parents=True)
     taken.write_text("name: taken\n")
     with pytest.raises(InputError) as refused:
-        write_draft(tmp_path, name, from_slurm=from_slurm)
+        write_draft(tmp_path, name, engines)
     assert words in str(refused.value)
     assert [path.name for path in taken.parent.iterdir()] == ["taken.yaml"]
     assert taken.read_text() == "name: taken\n"

@@ -9,7 +9,10 @@ verdicts are known. Two devices beat one, bf16-mixed loses to 32-true, batch 128
 from __future__ import annotations
 
 import random
+import shutil
+import tempfile
 from datetime import UTC, datetime, timedelta
+from functools import cache
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -40,7 +43,16 @@ FINGERPRINT = Fingerprint(
 
 def build_example_sweep(home: Path, name: str = "example", repeats: int = 3) -> SweepFolder:
     """Write the sweep below `home` and return its folder: manifest, blocks, done files, records, steps and logs."""
-    folder = SweepFolder(home, name)
+    made, folder = SweepFolder(Path(_first(name, repeats).name), name), SweepFolder(home, name)
+    shutil.copytree(made.root, folder.root, copy_function=shutil.copyfile)
+    return folder
+
+
+@cache
+def _first(name: str, repeats: int) -> tempfile.TemporaryDirectory[str]:
+    """Write the sweep into a folder of this process, once: a hundred tests want a copy."""
+    home = tempfile.TemporaryDirectory(prefix="example-")
+    folder = SweepFolder(Path(home.name), name)
     configs = {cell_name(config_of(axes)): config_of(axes) for axes in _grid() if axes["precision"] != "16-mixed"}
     axes_of = {cell: {key: config[key] for key in AXES} for cell, config in configs.items()}
     blocks = [_block(name, repeat, configs, axes_of) for repeat in range(repeats)]
@@ -58,7 +70,7 @@ def build_example_sweep(home: Path, name: str = "example", repeats: int = 3) -> 
                 _write_run(folder, record)
                 written[run.name] = sha256_file(folder.record(run.name))
         Done(block=block.name, records=written).write(folder.done(block.name))
-    return folder
+    return home
 
 
 def config_of(axes: dict[str, Any]) -> dict[str, Any]:

@@ -34,7 +34,9 @@ class Forked:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, *_: object) -> None:
+    def __exit__(self, failure: object, *_: object) -> None:
+        if failure:
+            self.kill()
         self._output.close()
         self.wait()
 

@@ -9,6 +9,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import forked
 import psutil
 from patience import PATIENCE_SECONDS
 
@@ -89,10 +90,16 @@ class Home:
         (self.path.parent / "ended.txt").write_text(f"{ended.returncode}\n{ended.stdout}", "utf-8")
 
     def snakemake(self, *arguments: str) -> subprocess.CompletedProcess[str]:
-        command = [sys.executable, "-m", "snakemake", "--snakefile", str(REPOSITORY / "Snakefile")]
-        command += ["--profile", str(REPOSITORY / "workflows" / "profiles" / "local"), *arguments]
+        """Run Snakemake alone, with our Snakefile, in a fork of a process that has imported it."""
+        line = _for_snakemake(arguments)
+        with forked.start("snakemakes", *line, cwd=self.path, environment=self.environment) as process:
+            output, _ = process.communicate(timeout=PATIENCE_SECONDS)
+            return subprocess.CompletedProcess(line, process.wait(), output, None)
+
+    def fresh_snakemake(self, *arguments: str) -> subprocess.CompletedProcess[str]:
+        """Run Snakemake alone as its users start it."""
         return subprocess.run(
-            command,
+            [sys.executable, "-m", "snakemake", *_for_snakemake(arguments)],
             cwd=self.path,
             env=self.environment,
             stdout=subprocess.PIPE,
@@ -141,6 +148,11 @@ class Home:
         """The processes that hold a block of a sweep here."""
         holds = (living_hold(path) for path in self.path.glob("sweeps/*/blocks/*.claim.json"))
         return [hold.pid for hold in holds if hold is not None]
+
+
+def _for_snakemake(arguments: tuple[str, ...]) -> list[str]:
+    local = REPOSITORY / "workflows" / "profiles" / "local"
+    return ["--snakefile", str(REPOSITORY / "Snakefile"), "--profile", str(local), *arguments]
 
 
 def _heed_ctrl_c() -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from importlib.metadata import version as version_of
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +24,7 @@ def keep_pictures(patch: pytest.MonkeyPatch, folder: Path) -> None:
     draw = vl_convert.vegalite_to_svg
 
     def drawn(specification: dict[str, Any], version: str) -> str:
-        asked = json.dumps([specification, version]).encode()
+        asked = json.dumps([specification, version, version_of("vl-convert-python")]).encode()
         kept = folder / f"{hashlib.sha256(asked).hexdigest()}.svg"
         if not kept.exists():
             write_bytes_atomically(kept, draw(specification, version).encode())

@@ -13,11 +13,19 @@ from filelock import FileLock
 
 from accelsweep.base.documents import sha256_text
 from accelsweep.drive.fork_server import JOB_VARIABLES, start
-from accelsweep.supervise.fork_server.messages import VARIABLE, address
 from accelsweep.supervise.fork_server.surroundings import surroundings
+from accelsweep.supervise.processes.messages import VARIABLE, address
 
-_ALIKE = {"PYTHONUNBUFFERED": "1", "PYTEST_CURRENT_TEST": "", "PYTEST_XDIST_WORKER": ""}
-"""What the server and all who ask it have in common."""
+CANARY = "canary7f3a91"
+
+_ALIKE = {
+    "PYTHONUNBUFFERED": "1",
+    "PYTEST_CURRENT_TEST": "",
+    "PYTEST_XDIST_WORKER": "",
+    "AWS_SECRET_ACCESS_KEY": CANARY,
+    "MY_SETTING": CANARY,
+}
+"""What the server and all who ask it have in common, with secrets that nothing may write down."""
 
 
 @cache

@@ -7,12 +7,12 @@ passwords.
 from __future__ import annotations
 
 from home import Home
+from shared_fork_server import CANARY
 
 from accelsweep.core.plans import Manifest
 from accelsweep.core.record import Record
 from accelsweep.state.folders import SweepFolder
 
-CANARY = "canary7f3a91"
 PASSWORD = "hunter2b6c4"
 TOKEN = "tok9e1d77"
 HOSTILE = "a b'c\";$(touch pwned)`touch pwned`\n../ü{x}"
@@ -81,7 +81,7 @@ class Leaky(Module):
 CASES = {
     "well": "seed: 1",
     "broken": "model: {_target_: mine.Broken}",
-    "leaky": "model: {_target_: leaky.Leaky}\nenv: {MIRROR: '${mirror}'}",
+    "leaky": "model: {_target_: leaky.Leaky}",
     "talkative": "model: {_target_: mine.Talkative}",
     "talkative_raw": "model: {_target_: mine.Talkative}\nloop: raw",
     "lasting": "model: {_target_: mine.Lasting}",
@@ -119,7 +119,7 @@ def measure_unusual_cells(home: Home) -> None:
         file = home.path / "conf" / f"{name}.yaml"
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_text(f"{text}\n")
-    home.environment |= {"AWS_SECRET_ACCESS_KEY": CANARY, "MY_SETTING": CANARY, "MLFLOW_TRACKING_TOKEN": CANARY}
+    home.environment["MLFLOW_TRACKING_TOKEN"] = CANARY
     home.keep(home.accelsweep("run", "experiment=unusual", "optimizer=adamw", *_values()))
 
 

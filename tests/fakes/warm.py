@@ -6,6 +6,7 @@ tests/supervise/test_real_runs.py show that fresh interpreters do as well.
 
 from __future__ import annotations
 
+import gc
 import multiprocessing
 import os
 import runpy
@@ -45,6 +46,7 @@ def ended(process: BaseProcess, seconds: float) -> int:
 
 
 def _live(module: str, arguments: tuple[str, ...], cwd: str, environment: dict[str, str], output: str) -> None:
+    gc.freeze()  # as a supervisor does before it forks: a rank looks for garbage three times
     os.chdir(cwd)
     os.environ.clear()
     os.environ.update(environment)

@@ -9,6 +9,7 @@ import pytest
 from hydra._internal.config_search_path_impl import ConfigSearchPathImpl
 from hydra._internal.hydra import Hydra
 from hydra.core.global_hydra import GlobalHydra
+from hydra.plugins.sweeper import Sweeper
 from omegaconf import OmegaConf
 
 from accelsweep.base.errors import InputError
@@ -20,12 +21,12 @@ from accelsweep.plan.grid.job import composed_yaml
 SWEEPS = {
     "nothing swept": [],
     "one value": ["batch_size=64"],
-    "lists": ["batch_size=32,64", "seed=1,2,3"],
+    "lists": ["batch_size=32,64", "seed=1,2"],
     "choice": ["batch_size=choice(32,64)"],
     "choice of one": ["batch_size=choice(32)"],
-    "range": ["batch_size=range(8,64,8)"],
-    "range of floats": ["model.rate=range(0.1,0.5,0.1)"],
-    "range downwards": ["seed=range(5,0,-2)"],
+    "range": ["batch_size=range(8,32,8)"],
+    "range of floats": ["model.rate=range(0.2,0.4,0.1)"],
+    "range downwards": ["seed=range(4,0,-2)"],
     "glob over a group": ["model=glob(*)"],
     "glob with exclusion": ["model=glob(*,exclude=b*)"],
     "quoted commas": ["note='a,b','c'"],
@@ -36,12 +37,12 @@ SWEEPS = {
     "null and booleans": ["trainer.max_time=null,true,false"],
     "numbers are normalised": ["model.rate=1e-3,.5,1_000"],
     "casts": ["note=str(1),2", "seed=int(3.5)"],
-    "sorted": ["seed=sort(3,1,2)"],
+    "sorted": ["seed=sort(2,1)"],
     "tagged": ["seed=tag(mine,choice(1,2))"],
     "a group": ["model=small,big"],
     "a group and a key of it": ["model=small,big", "model.width=1,2"],
     "a key before its group": ["model.width=1,2", "model=small,big"],
-    "two groups": ["model=big,small", "optimizer=sgd,adam", "batch_size=1,2"],
+    "two groups": ["model=big,small", "optimizer=sgd,adam"],
     "added key": ["+model.extra=1,2"],
     "added and then changed": ["+fresh=1", "fresh=2,3"],
     "forced key": ["++model.width=1,2", "++model.fresh=3"],
@@ -51,7 +52,7 @@ SWEEPS = {
     "deleted key with value": ["~trainer.strategy=auto"],
     "duplicates in a list": ["batch_size=32,32,64"],
     "a later override wins at the first place": ["batch_size=1,2", "seed=5,6", "batch_size=7"],
-    "a later sweep wins": ["batch_size=1", "seed=5,6", "batch_size=7,8"],
+    "a later sweep wins": ["batch_size=1", "seed=5", "batch_size=7,8"],
     "empty text": ["note='',a", "sentence="],
     "interpolation as value": ["batch_size=${seed},7"],
     "interpolation of a whole node": ["+twin=${model}", "model.width=1,2"],
@@ -61,7 +62,12 @@ SWEEPS = {
     "parameters of an experiment": ["experiment=both"],
     "the command line over an experiment": ["experiment=both", "batch_size=64", "optimizer=adam"],
     "additions in an experiment": ["experiment=added", "seed=9"],
-    "parameters on the command line": ["experiment=both", "hydra.sweeper.params.batch_size='1,2'", "seed=5"],
+    "parameters on the command line": [
+        "experiment=both",
+        "hydra.sweeper.params.batch_size='1,2'",
+        "optimizer=adam",
+        "seed=5",
+    ],
     "another package": ["+optimizer@second=sgd,adam"],
     "a mapping becomes a value": ["trainer=null,{strategy: ddp}", "seed=1,2"],
     "a key that only one of the groups has": ["model=small", "model.inner=3,4"],
@@ -98,7 +104,9 @@ def our_configs(composer: Composer, overrides: list[str]) -> list[dict]:
 
 @pytest.mark.exhaustive
 @pytest.mark.parametrize("overrides", SWEEPS.values(), ids=SWEEPS.keys())
-def test_the_grid_is_what_multirun_enumerates(conf, composer, tmp_path, overrides):
+def test_the_grid_is_what_multirun_enumerates(conf, composer, tmp_path, monkeypatch, overrides):
+    """Hydra composes each job twice, first only to see that it can; its launcher composes it for our comparison."""
+    monkeypatch.setattr(Sweeper, "validate_batch_is_legal", lambda sweeper, batch: None)
     assert our_configs(composer, overrides) == hydra_multirun(conf, overrides, tmp_path)
 
 

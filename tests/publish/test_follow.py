@@ -22,6 +22,8 @@ from patience import PATIENCE_SECONDS
 
 from accelsweep.core.plans import Hold, Manifest
 from accelsweep.core.record import Record
+from accelsweep.publish import follow as following
+from accelsweep.publish.location import GOES_ON
 from accelsweep.publish.publisher import publish
 from accelsweep.state.folders import SweepFolder
 
@@ -157,6 +159,27 @@ def test_a_run_whose_sweep_was_killed_does_not_stay_running(
     assert held[f"cell:{going.runs[0].rpartition('-r')[0]}"]["status"] == "KILLED"
 
 
+def test_a_server_that_accepts_and_never_answers_is_told_of_early(
+    sweep: SweepFolder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(following._QUICKLY, "MLFLOW_HTTP_REQUEST_TIMEOUT", "1")
+    connect, retries = following.connect, list[str]()
+
+    def counted(*given: Any) -> Any:
+        retries.append(os.environ["MLFLOW_HTTP_REQUEST_MAX_RETRIES"])
+        return connect(*given)
+
+    monkeypatch.setattr(following, "connect", counted)
+    before, told = dict(os.environ), list[str]()
+    with socket.create_server(("127.0.0.1", 0)) as mute:
+        following.Follower(sweep, f"http://127.0.0.1:{mute.getsockname()[1]}", told.append).poll()
+    (line,) = told
+    assert line.endswith(GOES_ON)
+    assert "does not answer" in line
+    assert retries == ["0"]
+    assert dict(os.environ) == before, "publishing itself is as patient as ever"
+
+
 @pytest.mark.long  # test_interrupted.py gives a silent store up; only here a sweep goes on beside it
 def test_a_silent_store_is_told_once_and_costs_the_sweep_nothing(sweep: SweepFolder, tmp_path: Path) -> None:
     going = Sweep(sweep, "http://127.0.0.1:9")
@@ -170,4 +193,4 @@ def test_a_silent_store_is_told_once_and_costs_the_sweep_nothing(sweep: SweepFol
     assert log.read_text("utf-8").count("does not answer") == 1
     follower.send_signal(signal.SIGTERM)
     assert follower.wait(PATIENCE_SECONDS) == 1, "a store that was silent to the last is not waited for"
-    assert "All records are safe; publish again later" in log.read_text("utf-8")
+    assert "All records are safe" in log.read_text("utf-8")

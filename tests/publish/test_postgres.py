@@ -75,7 +75,7 @@ def test_a_database_stopped_in_the_middle_loses_nothing_and_the_next_command_com
 
     with monkeypatch.context() as stopping:
         stopping.setattr(Writer, "bring_about", stop_at_the_twelfth)
-        with pytest.raises(StoreUnreachable, match="All records are safe; publish again later") as caught:
+        with pytest.raises(StoreUnreachable, match="All records are safe") as caught:
             publish(sweep, database.uri, patience_seconds=2, tell=said.append)
     with pytest.raises(StoreUnreachable, match="could not be filled"):
         publish(sweep, database.uri, patience_seconds=0, tell=said.append)

@@ -11,6 +11,8 @@ import pytest
 from guarded_server import ADMIN, guarded_server
 
 from accelsweep.base.errors import InputError
+from accelsweep.publish.follow import Follower
+from accelsweep.publish.location import GOES_ON
 from accelsweep.publish.publisher import StoreUnreachable, publish
 from accelsweep.state.folders import SweepFolder
 
@@ -63,6 +65,10 @@ def refused(sweep: SweepFolder, uri: str) -> None:
         assert word in str(caught.value)
     assert "hunter" not in str(caught.value)
     assert said == [], "asking again would not help"
+    Follower(sweep, uri, said.append).poll()
+    assert len(said) == 1
+    assert "refused us" in said[0]
+    assert said[0].endswith(GOES_ON), "the head shows it while the sweep is measured"
 
 
 def test_a_database_without_its_driver_names_the_package_to_install(

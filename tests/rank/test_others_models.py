@@ -130,9 +130,10 @@ def test_the_demo_transformer_trains_with_the_data_that_it_brings(run, loop, wik
 
 @BOTH_LOOPS
 def test_the_demo_lstm_keeps_its_state_between_batches(run, loop, wikitext):
-    """It defines on_train_epoch_end, which only Lightning calls."""
+    """It defines on_train_epoch_end, which only Lightning calls. It is large, and a step takes half a second."""
     model = {"_target_": f"{DEMOS}.lstm.LightningLSTM", "vocab_size": 20}
-    result = run(loop=loop, batch_size=20, model=model, data=MODULE_DATA, measure={**QUICK, "max_steps": 8})
+    few = {**QUICK, "min_steps": 3, "max_steps": 3}
+    result = run(loop=loop, batch_size=20, model=model, data=MODULE_DATA, measure=few)
     if loop == "raw":
         assert "loop=raw calls no on_train_epoch_end, which LightningLSTM defines" in result.reason
     else:

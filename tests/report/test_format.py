@@ -32,6 +32,12 @@ def test_an_estimate_carries_its_interval_and_unit(value, words):
     assert fmt.estimate_text(value, "out of memory") == words
 
 
+def test_a_share_of_counted_runs_is_known_however_wide_its_interval():
+    assert fmt.counted_text(estimate(0.0, 0.0, 0.616, "of the runs")) == "0.0 of the runs [0.0, 0.7]"
+    assert fmt.counted_text(estimate(0.02, 0.0005, 0.107, "of the runs")) == "0.020 of the runs [0.00050, 0.11]"
+    assert fmt.counted_text(None, "no run ended") == "not measured: no run ended"
+
+
 @pytest.mark.parametrize(
     ("minutes", "words"),
     [

@@ -270,6 +270,11 @@ def test_a_claim_and_a_step_are_told_in_one_line(rungs):
     )
     absent = claim_finding(measured=None, verdict=ClaimVerdict.not_testable, reason="no GPU", figure="rate")
     assert claims.in_one_line(absent) == "batch_size, rate: claimed 3x, not testable here (no GPU)"
+    never = Estimate(value=0.0, low=0.0, high=0.616, unit="of the runs", confidence=0.95, count=5)
+    shared = claim_finding(measured=never, metric="outcome.diverged", claimed="1", against=None)
+    assert claims.in_one_line(shared) == (
+        "batch_size: claimed 1, measured 0.0 of the runs [0.0, 0.7], less than claimed"
+    )
     naive, batch, layout = map(ladder.in_one_line, rungs)
     assert naive == "naive: 100 samples/s [90, 110]"
     assert batch == "larger batch: 2.0x [1.8, 2.2] over naive (faster), 2.0x [1.8, 2.2] in all"

@@ -13,6 +13,7 @@ from pathlib import Path
 import psutil
 import pytest
 from home import Home
+from own_repository import MODULE, repository
 from patience import PATIENCE_SECONDS, until
 
 from accelsweep.core.plans import Manifest
@@ -77,6 +78,33 @@ def test_a_detached_head_measures_while_nobody_watches_and_its_words_are_there_f
     assert not folder.of_head("order").exists()
     assert "ended, 2 of 2 runs settled" in told.read_text()
     assert [path for path in folder.root.rglob("*") if path.is_file() and SECRET.encode() in path.read_bytes()] == []
+
+
+@pytest.mark.long  # tests/commands/test_detached.py has the rules; only here such heads live, and attach is their end
+@pytest.mark.real
+def test_attach_ends_as_ab_and_claims_end_in_a_terminal(tmp_path: Path) -> None:
+    if shutil.which("tmux") is None:
+        pytest.skip("tmux is not installed: tests/install-system.sh installs it")
+    home = Home(tmp_path / "home", ACCELSWEEP_LEASES=str(tmp_path / "leases"))
+    slower = MODULE.replace("return self.layer", "import time; time.sleep(0.02)\n        return self.layer")
+    repository(home.path, {"toy.py": slower})
+    command = ("ab", "HEAD~1", ".", "experiment=toy", "repeats=3", "--fail-if", "slower:50%")
+    try:
+        left = home.accelsweep(*command, "--detach")
+        assert left.returncode == 0, left.stdout
+        (home.path / "toy.py").write_text(MODULE)  # the head has its own copy
+        ended = home.accelsweep("attach", "ab-toy")
+        judged = "slower:50%: failed by" in ended.stdout  # else others keep this machine busy, and the code says so
+        assert judged or "slower:50%: 1 of 1 comparison could not be judged" in ended.stdout, ended.stdout
+        assert ended.returncode == (3 if judged else 1)
+        left = home.accelsweep("claims", "cluster", "--minutes", "0", "--detach")
+        assert left.returncode == 0, left.stdout
+        ended = home.accelsweep("attach", "claims")
+        assert ended.returncode == 0, ended.stdout
+        assert "reports/claims/" in ended.stdout
+        assert "claims: detached since" in home.accelsweep("status").stdout
+    finally:
+        home.end_processes()
 
 
 UNDER_SYSTEMD = """\

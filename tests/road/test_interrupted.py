@@ -1,42 +1,20 @@
 """Ctrl-C keeps every finished run, and the same command goes on from there."""
 
-import signal
-import time
-
 import pytest
-from patience import PATIENCE_SECONDS
 
 pytestmark = pytest.mark.real
 
 
-def wait_for(condition, seconds=PATIENCE_SECONDS):
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline, "waited in vain"
-        time.sleep(0.05)
-
-
-def test_ctrl_c_keeps_finished_runs_and_the_same_command_resumes(home):
-    arguments = (
-        "run",
-        "experiment=tiny",
-        "batch_size=16,32,64",
-        "repeats=1",
-        "measure.min_seconds=1",
-        "measure.max_steps=100000",
-    )
-    process = home.start(*arguments)
-    wait_for(lambda: len(home.records("tiny")) >= 1)
-    process.send_signal(signal.SIGINT)
-    output, _ = process.communicate(timeout=PATIENCE_SECONDS)
-    assert process.returncode == 130, output
-    assert "Resume with" in output
-    kept = home.records("tiny")
+def test_ctrl_c_keeps_finished_runs_and_the_same_command_resumes(interrupted, finished):
+    """The finished sweep that most tests of the road look at was interrupted after its first run."""
+    home, again = finished
+    assert interrupted["code"] == 130, interrupted["output"]
+    assert "Resume with" in interrupted["output"]
+    kept = interrupted["kept"]
     assert 1 <= len(kept) < 4
-    again = home.accelsweep(*arguments)
     assert again.returncode == 0, again.stdout
     after = home.records("tiny")
-    assert len(after) == 4, "three settings, the baseline twice"
+    assert len(after) == 4
     assert {name: after[name] for name in kept} == kept
 
 

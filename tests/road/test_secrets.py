@@ -25,7 +25,7 @@ def test_no_secret_reaches_a_record_a_log_mlflow_or_the_report(unusual):
     log = (SweepFolder(home.path, "unusual").run(crashed.run) / "run.log").read_text()
     assert "connecting to postgresql://***@db/labels" in log
     assert crashed.config.raw["note"] == "https://***@host/data?token=***"
-    assert crashed.config.raw["env"] == {"MIRROR": "s3://***@one"}
+    assert crashed.config.raw["model"]["mirror"] == "s3://***@one"
     for secret in (PASSWORD, TOKEN):
         assert secret not in ended.stdout
         needed = [name for name in holding(home, secret) if "/blocks/" in name or name.endswith("/run-spec.json")]

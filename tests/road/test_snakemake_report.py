@@ -26,7 +26,7 @@ def test_a_file_of_the_users_own_survives_that_the_report_is_made_again(continue
     mine.write_text("mine")
     for ours in ("index.html", "speedup.svg"):
         (mine.parent / ours).unlink()
-    result = continued.snakemake("--config", "sweep=tiny")
+    result = continued.fresh_snakemake("--config", "sweep=tiny")
     assert result.returncode == 0, result.stdout
     assert mine.read_text() == "mine"
     assert (mine.parent / "speedup.svg").exists()

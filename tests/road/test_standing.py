@@ -11,6 +11,8 @@ from home import Home
 from shared_fork_server import beside_the_server
 
 from accelsweep.drive.standing import note_standing, stands
+from accelsweep.publish.location import resolve
+from accelsweep.publish.state import PublishedState, remember
 from accelsweep.state.folders import SweepFolder
 
 pytestmark = pytest.mark.real
@@ -18,13 +20,12 @@ pytestmark = pytest.mark.real
 
 @pytest.fixture(scope="module")
 def kept(finished: tuple[Home, object], leases: str, tmp_path_factory: pytest.TempPathFactory) -> tuple[Home, Path]:
-    """A finished sweep that was published where it lies, and a copy of all its files."""
+    """The finished sweep in another home, as if it had been published there, and a copy of all its files."""
     home = Home(tmp_path_factory.mktemp("home"), ACCELSWEEP_LEASES=leases, **beside_the_server())
     shutil.copytree(finished[0].path, home.path, dirs_exist_ok=True)
-    before = home.records("tiny")
-    result = home.accelsweep("run", "experiment=tiny")
-    assert result.returncode == 0, result.stdout
-    assert home.records("tiny") == before, "the same command again, through Snakemake, measures nothing"
+    folder = SweepFolder(home.path, "tiny")
+    (copied,) = PublishedState.read(folder.published).stores.values()
+    remember(folder, resolve(home.path, None), copied)
     copy = tmp_path_factory.mktemp("copy")
     shutil.copytree(home.path, copy, dirs_exist_ok=True)
     return home, copy
@@ -54,6 +55,13 @@ def test_a_finished_sweep_stands_and_its_command_asks_no_snakemake_and_says_the_
 
 def first(pattern: str) -> Callable[[Path], Path]:
     return lambda home: sorted(home.glob(pattern))[0]
+
+
+def test_snakemake_has_nothing_to_do_for_a_finished_sweep(continued: Home) -> None:
+    """Not even where the sweep lies elsewhere, and other code of the same content asks."""
+    result = continued.snakemake("--dry-run", "--config", "sweep=sweeps/tiny", "--", "told")
+    assert result.returncode == 0, result.stdout
+    assert "Nothing to be done" in result.stdout
 
 
 @pytest.mark.long  # the test below sees each loss, Snakemake makes what is missing; only here one command does both

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gc
 import time
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -57,6 +59,13 @@ def simulated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
     torch.set_num_threads(threads)
 
 
+@cache
+def look_for_garbage_among_what_was_imported_no_more() -> None:
+    """A rank collects garbage three times: torch, Lightning and what counts operations would be looked through."""
+    gc.collect()
+    gc.freeze()
+
+
 @pytest.fixture
 def run(tmp_path: Path, simulated: Any) -> Any:
     """Run a single rank on the simulated device in this process; return its result."""
@@ -76,6 +85,7 @@ def run(tmp_path: Path, simulated: Any) -> Any:
         device_work.WAITS.clear()
         device_work.COPIES.clear()
         run_rank(made)
+        look_for_garbage_among_what_was_imported_no_more()
         return RankResult.read(made.rank_result(0))
 
     with place_of_a_rank(tmp_path):

@@ -1,10 +1,12 @@
 #!/usr/bin/env bash
-# cluster.sh up [cgroups] | down | status | pids | controller-away SECONDS | sick NODE | well NODE | can cgroups|accounting
-# A real Slurm on this machine, on loopback, without systemd or containers; jobs are held by cgroups if told so.
+# cluster.sh up [cgroups|energy] | down | status | pids | controller-away SECONDS | sick NODE | well NODE | can WHAT
+# A real Slurm on this machine, on loopback, without systemd or containers. If told so, its jobs are held by cgroups, or
+# the energy of its nodes is measured.
 #
 # Virtual nodes gpu1, gpu2 (4 simulated h100 each, which run no CUDA), gpu3 (4 a100) and cpu1. Partitions: `cpu` and
 # `gpu`; on gpu1 also `spare` (its jobs are requeued when `urgent` needs their node) and `scrap` (its jobs are cancelled then).
-# `sick` makes a node fail to launch jobs. `can` says why this machine has no cgroups or accounting, nothing if it has.
+# `sick` makes a node fail to launch jobs. `can` says why this machine has no cgroups, accounting or energy, nothing if it
+# has.
 # Accounts with limits where Debian's packages for them are (accounting.sh), otherwise like a site without sacct.
 # Needs root. All state lies under $ACCELSWEEP_SLURM_ROOT; outside it there are only one symlink (/etc/slurm/slurm.conf),
 # one marked line in /etc/hosts, and the jobs' cgroups, all removed by `down`. It ends only what it started.
@@ -12,7 +14,7 @@ set -euo pipefail
 
 ROOT=${ACCELSWEEP_SLURM_ROOT:-${TMPDIR:-/tmp}/accelsweep-slurm}
 PORT=${ACCELSWEEP_SLURM_PORT:-17817} # slurmctld; +1 slurmdbd, +2 MariaDB, slurmd from +100 on
-DAEMONS=(munged slurmctld slurmd)
+DAEMONS=(munged slurmctld slurmd meter.sh)
 NODES=(gpu1 gpu2 gpu3 cpu1)
 GPUS=4
 CPUS=8     # declared, not real: Slurm counts them, the machine shares its own
@@ -34,6 +36,8 @@ model() { # NODE
 . "$(dirname "$0")/accounting.sh"
 # shellcheck source=cgroups.sh
 . "$(dirname "$0")/cgroups.sh"
+# shellcheck source=energy.sh
+. "$(dirname "$0")/energy.sh"
 
 configure() { # MODE
   mkdir -p "$ROOT"/{etc,run,log,state,spool,dev,munge}
@@ -79,8 +83,8 @@ KillWait=5
 SlurmdTimeout=30
 SlurmctldTimeout=30
 JobAcctGatherType=jobacct_gather/linux
-JobAcctGatherFrequency=task=1
 C
+    if [ "$1" = energy ]; then energy_options; else echo "JobAcctGatherFrequency=task=1"; fi
     if [ "$1" = cgroups ]; then
       cgroup_options
     else
@@ -133,7 +137,7 @@ up() { # [MODE]
     descriptor=${descriptor##*/}
     if [ "$descriptor" -gt 2 ] && [ "$descriptor" != 255 ]; then eval "exec $descriptor>&-"; fi
   done
-  if [ "$mode" = cgroups ] && why=$(why_no_cgroups) && [ -n "$why" ]; then die "$why"; fi
+  if [ "$mode" != plain ] && why=$("why_no_$mode") && [ -n "$why" ]; then die "$why"; fi
   if alive "$ROOT/run/slurmctld.pid" && [ "$(cat "$ROOT/mode" 2>/dev/null)" != "$mode" ]; then down; fi
   alive "$ROOT/run/slurmctld.pid" || configure "$mode"
   echo "$mode" >"$ROOT/mode"
@@ -145,8 +149,9 @@ up() { # [MODE]
   fi
   if has_accounting; then start_accounting; fi
   alive "$ROOT/run/slurmctld.pid" || { rm -f "$ROOT/run/slurmctld.pid" && slurmctld; }
+  [ "$mode" != energy ] || alive "$ROOT/run/meter.pid" || start_meter
   for node in "${NODES[@]}"; do
-    alive "$ROOT/run/slurmd.$node.pid" || { rm -f "$ROOT/run/slurmd.$node.pid" && slurmd -N "$node"; }
+    alive "$ROOT/run/slurmd.$node.pid" || { rm -f "$ROOT/run/slurmd.$node.pid" && start_node "$node" "$mode"; }
   done
   wait_for 600 slurmctld scontrol ping
   if has_accounting; then make_accounts; fi
@@ -157,9 +162,13 @@ up() { # [MODE]
     "[ \$(sinfo -h -N -o '%N %t' | sort -u | grep -cE ' (idle|mix|alloc)\$') = ${#NODES[@]} ]"
 }
 
+start_node() { # NODE MODE
+  if [ "$2" = energy ]; then metered slurmd -N "$1"; else slurmd -N "$1"; fi
+}
+
 pid_files() {
   printf "$ROOT/run/slurmd.%s.pid\n" "${NODES[@]}"
-  printf "$ROOT/run/%s.pid\n" slurmctld slurmdbd mariadb munged
+  printf "$ROOT/run/%s.pid\n" slurmctld slurmdbd mariadb munged meter
 }
 
 down() {
@@ -174,7 +183,7 @@ down() {
   # shellcheck disable=SC2046
   stop $(pid_files | grep -E '/slurm(d\..*|ctld)\.pid$')
   stop_accounting
-  stop "$ROOT/run/munged.pid"
+  stop "$ROOT/run/munged.pid" "$ROOT/run/meter.pid"
   if [ "$(cat "$ROOT/mode" 2>/dev/null)" = cgroups ]; then forget_cgroups; fi
   if [ -L $CONF ] && [ "$(readlink $CONF)" = "$ROOT/etc/slurm.conf" ]; then rm -f $CONF; fi
   forget_hosts
@@ -201,5 +210,5 @@ case ${1:-} in
   down) down ;;
   status) if alive "$ROOT/run/slurmctld.pid"; then sinfo -N -o "%N %P %t %c %m %G"; else echo "down"; fi ;;
   pids) pid_files | while read -r file; do if alive "$file"; then cat "$file"; fi; done ;;
-  *) sed -n 2,12p "$0" && exit 2 ;;
+  *) sed -n 2,14p "$0" && exit 2 ;;
 esac

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import ClassVar
 
+import psutil
 import pytest
 from cluster_home import ClusterHome, told, wait_for
 from grid_engine_home import CLUSTER as GRID
@@ -17,11 +18,12 @@ from grid_engine_home import GridEngineHome
 
 CLUSTER = Path(__file__).parent / "cluster.sh"
 NEEDED = ("slurmctld", "slurmd", "munged", "sbatch", "scontrol")
+NODE = "accelsweep.supervise.processes.node"
 SITE, KINDS = CLUSTER.with_name("site.yaml"), CLUSTER.with_name("kinds.yaml")
 
 
 def why_no(what: str) -> str:
-    """Why this machine's cluster has no `accounting` or `cgroups`; empty where it has."""
+    """Why this machine's cluster has no `accounting`, `cgroups` or `energy`; empty where it has."""
     return told(str(CLUSTER), "can", what).strip()
 
 
@@ -35,7 +37,7 @@ class Home(ClusterHome):
     }
     slurm = staticmethod(told)
     why_no = staticmethod(why_no)
-    engine = "Slurm"
+    engine, version = "Slurm", "slurm"
     nowhere = ("site.slurm.partition=nonesuch", "invalid partition specified: nonesuch; ")
     unprepared = "+site.slurm"
     take, pieces = "ones", 10
@@ -83,6 +85,11 @@ class Home(ClusterHome):
         """Let jobs begin again."""
         told("scontrol", "update", "partitionname=gpu", "state=up")
 
+    def across_nodes(self) -> dict[str, psutil.Process]:
+        """The processes of a run on several nodes, by the number that srun gave to the node of each."""
+        started = [process for process in self.processes(NODE) if Path(process.exe()).name != "srun"]
+        return {process.environ()["SLURM_NODEID"]: process for process in started}
+
     def at_once(self, job: str) -> None:
         """Let a job that was queued again start now; Slurm holds it back for two minutes."""
         wait_for(lambda: self.state(job) == "PENDING", "the job to be queued again", 90)
@@ -118,6 +125,16 @@ def cgroups(cluster: None) -> Iterator[None]:
     if why := why_no("cgroups"):
         pytest.skip(f"jobs cannot be held by cgroups here: {why}")
     subprocess.run([CLUSTER, "up", "cgroups"], capture_output=True, text=True, check=True)
+    yield
+    subprocess.run([CLUSTER, "up"], capture_output=True, check=True)
+
+
+@pytest.fixture(scope="module")
+def metered(accounting: None) -> Iterator[None]:
+    """The cluster with nodes that draw 100 W each by Slurm's own counters, as long as the module's tests run."""
+    if why := why_no("energy"):
+        pytest.skip(f"Slurm measures no energy here: {why}")
+    subprocess.run([CLUSTER, "up", "energy"], capture_output=True, text=True, check=True)
     yield
     subprocess.run([CLUSTER, "up"], capture_output=True, check=True)
 

@@ -1,5 +1,6 @@
 """What every engine's jobs go through: the same tests on a real Slurm and on a real Grid Engine."""
 
+import json
 import signal
 
 import pytest
@@ -35,6 +36,41 @@ def test_one_command_measures_a_sweep_and_nothing_twice(any_home):
     assert len(jobs) == 1
     assert "0 new" in home.run()
     assert home.submitted() == jobs
+
+
+@pytest.mark.long  # engines/test_grid_engine_draft.py reads answers of hand-made clusters; only here a real one answers
+def test_a_site_is_tried_by_the_doctor_and_a_job_tells_of_its_node(any_home):
+    """On Grid Engine the site is a draft; Slurm's drafts have tests of their own."""
+    home, site = any_home, ["site=box"]
+    if home.engine == "Grid Engine":
+        assert "conf/site/drafted.yaml is a draft" in home.say("site", "drafted", "--from-grid-engine")
+        site = ["site=drafted", "+site.grid_engine.fake_gpus=1"]  # its GPUs are numbers, which run no CUDA
+    ended = home.accelsweep("doctor", "--json", *site, "--job", "3")
+    found = {check["what"]: check for check in json.loads(ended.stdout)["checks"]}
+    assert ended.returncode == 0, [check for check in found.values() if check["ok"] is not True]
+    assert found[site[0].replace("=", " ")]["found"].startswith(f"submits to {home.version}")
+    assert {check["ok"] for what, check in found.items() if what.startswith("job of ")} == {True}
+    jobs = [check for what, check in found.items() if what.startswith("a minute's job of ")]
+    assert all(check["found"].endswith(" ran") for check in jobs), jobs
+    assert any(what.startswith("torch on ") and check["ok"] for what, check in found.items())
+    assert not list(home.path.glob("*.log"))
+
+
+@pytest.mark.long  # drive/test_failures.py reads such words; only here an engine says them
+def test_what_an_engine_would_refuse_is_told_by_the_doctor_in_its_words_and_no_job_is_left(any_home):
+    home = any_home
+    override, _ = home.nowhere
+    ended = home.accelsweep("doctor", "--json", "site=box", override, "--job", "1")
+    assert ended.returncode == 1
+    job = next(check for check in json.loads(ended.stdout)["checks"] if check["what"].startswith("job of "))
+    assert not job["ok"]
+    assert override.partition("=")[2] in job["remedy"]
+    ended = home.accelsweep("doctor", "--json", "site=box", f"{home.unprepared}.scratch=/proc/none", "--job", "1")
+    job = next(check for check in json.loads(ended.stdout)["checks"] if check["what"].startswith("a minute's job"))
+    assert ended.returncode == 1
+    assert "mkdir: cannot create directory" in job["found"]
+    assert home.unprepared.lstrip("+") in job["remedy"]
+    assert home.left() == []
 
 
 @pytest.mark.long  # state/test_attempts.py continues after a killed supervisor; only here an engine kills it

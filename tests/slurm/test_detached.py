@@ -60,9 +60,9 @@ def test_a_head_whose_time_is_up_is_followed_by_another_and_nothing_is_lost_or_d
     assert (home.folder.report / "index.html").exists()
     assert {record.outcome for record in home.records().values()} == {Outcome.measured}
     assert {record.attempt for record in home.records().values()} == {1}
-    third = handed_head(home.folder).name
-    heads, jobs = {first, second, third}, set(home.submitted())
-    assert len(heads) == 3
+    later = re.findall(r"the time of this head is up: job (\d+) goes on", shown.stdout)  # several on a busy machine
+    assert later[-1] == handed_head(home.folder).name
+    heads, jobs = {first, second, *later}, set(home.submitted())
     assert len(jobs - heads) == 1, "one job of one block, submitted once"
     assert not home.folder.of_head("order").exists()
     assert SECRET not in "".join(map(home.told, jobs))
@@ -70,7 +70,8 @@ def test_a_head_whose_time_is_up_is_followed_by_another_and_nothing_is_lost_or_d
 
 
 @pytest.mark.long  # as above
-def test_a_head_in_a_job_is_ended_as_by_ctrl_c(home):
+@pytest.mark.parametrize("plain", [False, True], ids=["as printed", "scancel"])
+def test_a_head_in_a_job_is_ended_as_by_ctrl_c(home, plain):
     """The jobs of the sweep are cancelled, and the same command goes on."""
     (home.path / "slow.py").write_text(SLOW)
     command = ("run", "experiment=tiny", "site=box", "--profile", "quick", "model._target_=slow.Slow")
@@ -78,8 +79,24 @@ def test_a_head_in_a_job_is_ended_as_by_ctrl_c(home):
     assert left.returncode == 0, left.stderr
     home.in_a_run()
     (stop,) = re.findall(r"^end it, as Ctrl-C would: (.*)$", left.stdout, re.MULTILINE)
-    home.slurm(*stop.split())
+    home.slurm(*(["scancel", handed_head(home.folder).name] if plain else stop.split()))
     shown = home.accelsweep("attach", "tiny")
     assert shown.returncode == 130, shown.stdout + shown.stderr
     assert "interrupted; every finished run is kept" in shown.stdout
     home.wait_for(lambda: not home.slurm("squeue", "--noheader").strip(), "the end of all jobs", 60)
+    assert not home.folder.of_head("order").exists()
+
+
+@pytest.mark.long  # as above; only here a job is queued again
+def test_a_head_whose_job_is_queued_again_leaves_the_sweeps_jobs_and_goes_on_with_them(home):
+    (home.path / "slow.py").write_text(SLOW)
+    command = ("run", "experiment=tiny", "site=box", "--profile", "quick", "model._target_=slow.Slow")
+    left = home.accelsweep(*command, "+site.slurm.head.minutes=30", "--detach")
+    assert left.returncode == 0, left.stderr
+    claim, head = home.in_a_run(), handed_head(home.folder).name
+    home.slurm("scontrol", "requeue", head)
+    home.at_once(head)
+    shown = home.accelsweep("attach", "tiny")
+    assert shown.returncode == 0, shown.stdout + shown.stderr
+    assert f"left by an earlier head: job {claim.job} " in shown.stdout
+    assert {record.attempt for record in home.records().values()} == {1}

@@ -2,14 +2,11 @@
 
 import os
 import signal
-from pathlib import Path
 
 import pandas
 import pytest
 
 from accelsweep.core.outcome import Outcome
-
-NODE = "accelsweep.supervise.processes.node"
 
 pytestmark = pytest.mark.slurm
 
@@ -39,16 +36,16 @@ def test_one_sweep_compares_one_node_with_two(home, loop):
 
 @pytest.mark.long
 @pytest.mark.parametrize(
-    ("victim", "reason"),
-    [(NODE, "was lost: node 1 on gpu2"), (None, "rank 2 was ended by SIGKILL")],
+    ("node_dies", "reason"),
+    [(True, "was lost: node 1 on gpu2"), (False, "rank 2 was ended by SIGKILL")],
 )
-def test_a_node_or_a_rank_that_dies_is_a_crash_with_its_reason(home, victim, reason):
+def test_a_node_or_a_rank_that_dies_is_a_crash_with_its_reason(home, node_dies, reason):
     arguments = (*TWO_NODES, "measure.min_seconds=6", "limits.retries=0")
     head = home.start(*arguments)
     run = home.in_a_run().run
     home.wait_for((home.folder.run(run) / "attempts" / "1" / "progress").exists, "the first step", 90)
-    (node,) = [process for process in home.processes(NODE) if _node(process.pid) == "1"]
-    os.kill(node.pid if victim else min(child.pid for child in node.children()), signal.SIGKILL)
+    node = home.across_nodes()["1"]
+    os.kill(node.pid if node_dies else min(child.pid for child in node.children()), signal.SIGKILL)
     home.finished(head, 1)
     (record,) = home.records().values()
     assert record.outcome is Outcome.crashed
@@ -56,7 +53,7 @@ def test_a_node_or_a_rank_that_dies_is_a_crash_with_its_reason(home, victim, rea
     home.run(*arguments)
     (record,) = home.records().values()
     assert (record.outcome, record.attempt) == (Outcome.measured, 2)
-    assert not home.processes(NODE)
+    assert not home.across_nodes()
 
 
 @pytest.mark.long
@@ -69,10 +66,4 @@ def test_a_cancelled_job_of_two_nodes_goes_on_in_the_next(home):
     (record,) = home.records().values()
     assert (record.outcome, record.attempt) == (Outcome.measured, 2)
     assert len(home.submitted()) == 2
-    assert not home.processes(NODE)
-
-
-def _node(pid):
-    variables = Path(f"/proc/{pid}/environ").read_bytes().decode().split("\0")
-    # only srun's own child has it from Slurm: forks of it are told apart by their parent
-    return next((line.partition("=")[2] for line in variables if line.startswith("SLURM_NODEID=")), None)
+    assert not home.across_nodes()

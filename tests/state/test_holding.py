@@ -107,26 +107,53 @@ def test_who_comes_a_moment_after_another_that_it_did_not_see_is_refused(
 
 
 TAKE = """
-import sys, time
+import os, sys
 from pathlib import Path
 from accelsweep.base.errors import AccelsweepError
+from accelsweep.machine.locks import FOLDER_VARIABLE
 from accelsweep.state import holding
 from accelsweep.state.holding import Holder, take
 holding.BEAT_SECONDS = 0.0
-print("up", flush=True)
-sys.stdin.readline()
-holder = take(Path(sys.argv[1]), "b")
-taken = isinstance(holder, Holder)
-print("taken" if taken else "refused", flush=True)
-sys.stdin.readline()
-try:
-    if taken:
-        holder.beat()
-    print("goes on" if taken else "refused", flush=True)
-except AccelsweepError:
-    print("lost", flush=True)
-sys.stdin.readline()
+rounds = [os.pipe() for _ in range(3)]
+
+def say(word):
+    os.write(1, f"{word}\\n".encode())  # in one piece: what `print` writes in two may be torn apart
+
+def wait(number):
+    os.read(rounds[number][0], 1)
+
+def compete():
+    wait(0)
+    holder = take(Path(sys.argv[1]), "b")
+    taken = isinstance(holder, Holder)
+    say("taken" if taken else "refused")
+    wait(1)
+    try:
+        if taken:
+            holder.beat()
+        say("goes on" if taken else "refused")
+    except AccelsweepError:
+        say("lost")
+    wait(2)
+
+for number in range(6):
+    if os.fork():
+        continue
+    for _, go in rounds:
+        os.close(go)
+    os.environ[FOLDER_VARIABLE] = f"{sys.argv[2]} {number}"
+    try:
+        compete()
+    except BaseException as error:
+        say(repr(error))
+    os._exit(0)
+for _, go in rounds:
+    sys.stdin.readline()
+    os.close(go)
+for _ in range(6):
+    os.wait()
 """
+"""Six takers, each with locks of its own, forked from a process that has imported what they need."""
 
 
 @pytest.mark.parametrize("dead", [False, True], ids=["no hold yet", "a dead hold"])
@@ -134,33 +161,19 @@ def test_of_takers_on_machines_that_share_no_lock_one_goes_on(path: Path, tmp_pa
     if dead:
         ELSEWHERE.write(path)
         silent_for(path, SILENCE_SECONDS + 5)
-    takers = [
-        subprocess.Popen(
-            [sys.executable, "-c", TAKE, str(path)],
-            env=os.environ | {FOLDER_VARIABLE: str(tmp_path / f"machine {number}")},
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-        )
-        for number in range(6)
-    ]
+    command = [sys.executable, "-c", TAKE, str(path), str(tmp_path / "machine")]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as takers:
+        assert takers.stdin
+        assert takers.stdout
 
-    def answers() -> list[str]:
-        return sorted(taker.stdout.readline().strip() for taker in takers if taker.stdout)
+        def answers() -> list[str]:
+            takers.stdin.write("go\n")
+            takers.stdin.flush()
+            return [takers.stdout.readline().strip() for _ in range(6)]
 
-    def go() -> None:
-        for taker in takers:
-            assert taker.stdin
-            taker.stdin.write("go\n")
-            taker.stdin.flush()
-
-    assert answers() == ["up"] * 6
-    go()
-    assert "taken" in answers()
-    go()
-    assert answers().count("goes on") == 1
-    for taker in takers:
-        taker.communicate("end\n")
+        assert "taken" in answers()
+        assert answers().count("goes on") == 1
+        takers.communicate("end\n")
 
 
 def test_a_hold_of_another_machine_lives_while_it_is_touched_by_the_file_systems_clock(

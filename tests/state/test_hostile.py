@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import ctypes
 import os
 import pickle
 import subprocess
@@ -9,7 +11,7 @@ from collections import Counter
 
 import pytest
 from fuzzing import KINDS, Bench, kind_of, one_try
-from guard import Forbidden, watched
+from guard import DRIVER, Forbidden, watched
 
 pytestmark = pytest.mark.heavy
 
@@ -41,8 +43,9 @@ class Canary:
         lambda _: subprocess.run(["true"], check=True),
         lambda folder: (folder.parent / "elsewhere").write_text("mine"),
         lambda folder: exec(compile("x = 1", str(folder / "theirs.py"), "exec")),
+        lambda _: ctypes.CDLL("libc.so.6"),
     ],
-    ids=["unpickling", "starting a process", "writing elsewhere", "running a file"],
+    ids=["unpickling", "starting a process", "writing elsewhere", "running a file", "loading a library"],
 )
 def test_the_guard_sees(harm, tmp_path):
     folder = tmp_path / "folder"
@@ -50,3 +53,8 @@ def test_the_guard_sees(harm, tmp_path):
     with pytest.raises(Forbidden), watched(folder):
         harm(folder)
     assert not list(tmp_path.rglob("canary"))
+
+
+def test_the_guard_lets_a_plan_look_for_gpus(tmp_path):
+    with contextlib.suppress(OSError), watched(tmp_path):
+        ctypes.CDLL(DRIVER)

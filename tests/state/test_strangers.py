@@ -11,12 +11,12 @@ from example_sweep import build_example_sweep
 from tiny_supervisor import Supervised
 
 from accelsweep.analyse.collect import collect
+from accelsweep.analyse.whole import findings_of
 from accelsweep.base.documents import read_whole
 from accelsweep.base.errors import DamagedFile
 from accelsweep.commands.runs import print_runs
 from accelsweep.commands.status import print_status
 from accelsweep.core.outcome import Outcome
-from accelsweep.drive.finish import finish
 from accelsweep.drive.head import held
 from accelsweep.state.folders import SweepFolder
 from accelsweep.state.strangers import set_strangers_aside
@@ -53,7 +53,7 @@ def test_the_head_and_the_readers_of_a_sweep_go_on(folder: SweepFolder, kind: st
     print_runs(folder.home, folder.name, "not_run")
     assert "its record is damaged: it is no file" in capsys.readouterr().out
     with held(folder):
-        assert finish(folder).is_file()
+        findings_of(folder).write(folder.findings)
     for path in paths:
         assert len(list(path.parent.glob(f"{path.name}.damaged-*"))) == 1, path
         assert not path.exists() or path.is_file()

@@ -23,9 +23,9 @@ from accelsweep.drive.fork_server import JOB_VARIABLES
 from accelsweep.machine.locks import FOLDER_VARIABLE
 from accelsweep.state.folders import SweepFolder
 from accelsweep.state.living import living_hold
-from accelsweep.supervise.fork_server import messages
-from accelsweep.supervise.fork_server.messages import VARIABLE, address
 from accelsweep.supervise.fork_server.surroundings import differences, surroundings
+from accelsweep.supervise.processes import messages
+from accelsweep.supervise.processes.messages import VARIABLE, address
 
 LASTING = {
     "model": {"_target_": "mine.Slow"},
@@ -174,15 +174,15 @@ def test_a_job_in_other_surroundings_supervises_by_itself_and_says_why(tmp_path:
 
 
 @pytest.mark.real
-@pytest.mark.parametrize("said", [b"", b"no JSON\n", b"{}\n", b"[1]\n"])
-def test_what_is_no_question_does_not_end_the_server(tmp_path: Path, said: bytes) -> None:
+def test_what_is_no_question_does_not_end_the_server(tmp_path: Path) -> None:
     name = beside_the_server()[VARIABLE]
-    with socket.socket(socket.AF_UNIX) as asking:
-        asking.connect(address(name))
-        messages.send_streams(asking)
-        asking.sendall(said)
-        asking.shutdown(socket.SHUT_WR)
-        assert messages.receive(asking) is None
+    for said in (b"", b"no JSON\n", b"{}\n", b"[1]\n"):
+        with socket.socket(socket.AF_UNIX) as asking:
+            asking.connect(address(name))
+            messages.send_streams(asking)
+            asking.sendall(said)
+            asking.shutdown(socket.SHUT_WR)
+            assert messages.receive(asking) is None, said
     code, output = Job(tmp_path, "--wrong").end()
     assert (code, "imports torch itself" in output) == (2, False), output
 

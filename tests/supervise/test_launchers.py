@@ -31,12 +31,14 @@ def test_ranks_find_their_place_in_one_group_without_a_terminal(supervised: Supe
 
 
 def test_a_cell_that_sets_the_environment_is_spawned(supervised: Supervised) -> None:
-    cell = {"act": "show_place", "env": {"MASTER_ADDR": "localhost", "COUNT": 3}}
+    cell = {"act": "show_place", "env": {"MASTER_ADDR": "localhost", "COUNT": 3, "MIRROR": "s3://me:hunter2@one"}}
     supervised.folder, supervised.block = plan_sweep(supervised.home, [cell])
     _, output = supervised.run()
     assert "(spawn, 1 ranks)" in output
     assert "MASTER_ADDR=localhost" in supervised.log()
-    assert supervised.record().outcome is Outcome.measured
+    record = supervised.record()
+    assert record.outcome is Outcome.measured
+    assert record.config.raw["env"]["MIRROR"] == "s3://***@one"
 
 
 def test_a_thread_that_survives_a_fork_makes_forking_unsafe() -> None:

@@ -17,9 +17,11 @@ from tiny_sweep import config_with
 
 from accelsweep.core.outcome import Outcome
 from accelsweep.engines.node import INTERFACE_VARIABLE
+from accelsweep.engines.slurm.this_job import SlurmJob
 from accelsweep.rank.spec import RankResult
 from accelsweep.supervise.leases import NotEnoughDevices
 from accelsweep.supervise.processes.launchers import rendezvous
+from accelsweep.supervise.processes.node import main as node_main
 from accelsweep.supervise.processes.nodes import NodeReport, RanksAcrossNodes, check_job, report_file
 
 
@@ -109,8 +111,31 @@ def test_a_wish_to_stop_goes_through_srun_and_force_ends_its_step(start, tmp_pat
 
 def test_several_nodes_need_a_job(monkeypatch):
     monkeypatch.delenv("SLURM_JOB_ID", raising=False)
+    monkeypatch.delenv("JOB_ID", raising=False)
     with pytest.raises(NotEnoughDevices, match="not in a Slurm job"):
         check_job(config_with(num_nodes=2))
+
+
+def test_a_container_that_hands_no_variables_on_is_told_so(monkeypatch, spec, capfd):
+    monkeypatch.setenv("SLURM_JOB_ID", "7")
+    check_job(config_with(num_nodes=2))
+    with pytest.raises(NotEnoughDevices, match=r"site\.slurm\.container has to hand the job's variables on"):
+        check_job(config_with(num_nodes=2), container="podman run image")
+    monkeypatch.delenv("SLURM_NODEID", raising=False)
+    made = spec(num_nodes=2)
+    made.write(made.file())
+    assert node_main([str(made.file())]) == 1
+    assert "SLURM_NODEID, which srun sets, is not set here" in capfd.readouterr().err
+
+
+def test_a_container_that_srun_itself_starts_has_its_options_among_ours():
+    """As pyxis does. An srun in each process of another would number the nodes anew."""
+    job = SlurmJob("7", 0)
+    plain = job.across_nodes(2, 4, ("apptainer", "exec", "image.sif", "python3"))
+    assert plain[:3] == ("srun", "--nodes=2", "--ntasks=2")
+    assert plain[-4:] == ("apptainer", "exec", "image.sif", "python3")
+    pyxis = job.across_nodes(2, 4, ("srun", "--overlap", "--nodes=1", "--container-image=image", "python3"))
+    assert pyxis == ("srun", "--nodes=1", "--container-image=image", *plain[1:-4], "python3"), "the last one counts"
 
 
 def test_ranks_of_several_nodes_meet_on_the_first_by_its_name(spec, monkeypatch):

@@ -28,20 +28,24 @@ def significant(value: float, digits: int = 3) -> str:
     return fixed(value, min(decimals, 12), ROUND_HALF_EVEN)
 
 
-def interval_digits(value: float, low: float, high: float) -> tuple[str, str, str]:
+def interval_digits(value: float, low: float, high: float, more: int = 0) -> tuple[str, str, str]:
     """Return value, low and high with equally many decimals: (`2.1`, `2.0`, `2.2`). The ends are rounded outwards.
 
     Ends that lie a factor of `WIDE` or more apart get two digits each, so that a small lower end does not become 0.
+    Each number has so many digits `more` than its interval asks for.
     """
     if low > 0 and high / low >= WIDE:
         ends = ((value, ROUND_HALF_EVEN), (low, ROUND_FLOOR), (high, ROUND_CEILING))
-        middle, left, right = (fixed(end, min(12, max(0, 1 - _magnitude(end))), rounding) for end, rounding in ends)
+        middle, left, right = (
+            fixed(end, min(12, max(0, 1 + more - _magnitude(end))), rounding) for end, rounding in ends
+        )
         return middle, left, right
     width = high - low
     if width <= 0:  # counts are whole
         decimals = 0 if value >= 10 and float(value).is_integer() else max(0, 3 - _magnitude(value))
     else:  # at least one digit of half the width; rounded, because 2.3 - 2.1 is a little less than 0.2
         decimals = min(6, max(0, math.ceil(round(-math.log10(width / 2), 9))))
+    decimals += more
     return (
         fixed(value, decimals, ROUND_HALF_EVEN),
         fixed(low, decimals, ROUND_FLOOR),
@@ -54,13 +58,25 @@ def says_nothing(low: float, high: float) -> bool:
     return high > FAR * low >= 0
 
 
+def ratio_digits(value: float, low: float, high: float) -> tuple[str, str, str]:
+    """Return value, low and high of a ratio. An end beyond 1 is shown beyond 1, with at most four digits more.
+
+    The end decides whether one is more than the other: 1.03 must not be read as 1.0.
+    """
+    for more in range(5):
+        middle, left, right = interval_digits(value, low, high, more)
+        if not (low > 1 >= _read(left) or high < 1 <= _read(right)):
+            return middle, left, right
+    return interval_digits(value, low, high)
+
+
 def ratio_words(value: float, low: float | None, high: float | None) -> str:
     """Return a ratio as `2.1x [2.0, 2.2]`, as `2.10x (no interval)`, or as not known yet."""
     if low is None or high is None:
         return f"{significant(value)}x (no interval)"
     if says_nothing(low, high):
         return UNKNOWN
-    middle, left, right = interval_digits(value, low, high)
+    middle, left, right = ratio_digits(value, low, high)
     return f"{middle}x [{left}, {right}]"
 
 
@@ -69,6 +85,10 @@ def fixed(value: float, decimals: int, rounding: str) -> str:
     # The shortest text of the float, to 12 digits: 2.1 stays 2.1, and a ceiling does not round up 2.1000000000000001.
     exact = Decimal(repr(float(f"{value:.12g}")))
     return f"{exact.quantize(Decimal(1).scaleb(-decimals), rounding=rounding, context=_ANY_FLOAT):,f}"
+
+
+def _read(digits: str) -> float:
+    return float(digits.replace(",", ""))
 
 
 def _magnitude(value: float) -> int:

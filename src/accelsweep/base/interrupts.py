@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+from collections.abc import Callable
 from types import FrameType
 
 _ENDING = (signal.SIGTERM, signal.SIGHUP)
@@ -16,11 +17,15 @@ def end_as_by_ctrl_c() -> None:
             signal.signal(number, signal.default_int_handler)
 
 
+class JobCancelled(KeyboardInterrupt):
+    """Somebody cancelled the job of a head: Ctrl-C, but the cluster kills the head in some seconds."""
+
+
 class HeadLeaves(BaseException):
     """The place of a head is about to be taken from it. Its jobs stay, and what it holds is given back.
 
-    `again` tells whether the head itself sees to another start, because its time is up. Else its job was cancelled or
-    preempted, and the cluster decides.
+    `again` tells whether the head itself sees to another start, because its time is up. Else its job was preempted, or
+    lost its node, and the cluster decides.
     """
 
     def __init__(self, *, again: bool) -> None:
@@ -28,12 +33,17 @@ class HeadLeaves(BaseException):
         self.again = again
 
 
-def leave_when_told() -> None:
-    """Have SIGUSR1, the end of a job's time, and SIGTERM raise HeadLeaves, once. Main thread only."""
+def leave_when_told(cancelled: Callable[[], bool]) -> None:
+    """Have SIGUSR1, the end of a job's time, and SIGTERM raise HeadLeaves, once. Main thread only.
+
+    SIGTERM raises JobCancelled where the job was `cancelled`: the signal itself does not tell.
+    """
 
     def leave(number: int, frame: FrameType | None) -> None:
         del frame
         stay()
+        if number == signal.SIGTERM and cancelled():
+            raise JobCancelled
         raise HeadLeaves(again=number == signal.SIGUSR1)
 
     for number in _LEAVING:

@@ -6,11 +6,11 @@ import os
 import sys
 
 from accelsweep.base.interrupts import end_as_by_ctrl_c
-from accelsweep.cli import measuring, results, upkeep
+from accelsweep.cli import comparing, measuring, results, upkeep
 from accelsweep.cli.app import app
 from accelsweep.commands.line.command_line import exit_code
 
-__all__ = ["app", "main", "measuring", "results", "upkeep"]
+__all__ = ["app", "comparing", "main", "measuring", "results", "upkeep"]
 
 
 def main() -> None:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -15,38 +16,47 @@ from accelsweep.commands.line.arguments import (
     AsJson,
     CancelOld,
     Cfg,
-    Claims,
     Detach,
     DryRun,
-    Each,
-    FailIf,
     Jobs,
     Name,
-    Nodes,
     Notify,
     OneOrTwoSettings,
     Overrides,
     Profile,
     ProfileToCheck,
-    Pythons,
     RetriedOutcome,
     Setting,
     SweepName,
     TimeBudget,
-    Tolerance,
     TrackingUri,
     UntilDecided,
-    Versions,
 )
 from accelsweep.commands.line.command_line import OfHydra
+
+if TYPE_CHECKING:
+    from accelsweep.commands.running.request import Request
 
 NOTIFY_VARIABLE = "ACCELSWEEP_NOTIFY"
 """The environment variable that holds an address for notices. No list of processes shows it, and no run inherits it."""
 
 
-def _addresses(given: list[str] | None) -> tuple[str, ...]:
+def addresses(given: list[str] | None) -> tuple[str, ...]:
     """Return where notices go: the addresses that were given, or that of the environment."""
     return tuple(given or filter(None, [os.environ.pop(NOTIFY_VARIABLE, None)]))
+
+
+def detachable(detach: bool, answers_here: Mapping[str, bool]) -> None:
+    """Refuse to `detach` a command that has an option which answers in the terminal."""
+    if detach and (given := next((option for option, is_given in answers_here.items() if is_given), None)):
+        raise InputError(f"{given} answers in this terminal: leave --detach out")
+
+
+def hand_over(home: Path, request: Request) -> int:
+    """Hand the head of a command over; return the exit code."""
+    from accelsweep.commands.detached import hand_over as handing
+
+    return handing.hand_over(home, request)
 
 
 @app.command()
@@ -78,8 +88,7 @@ def run(
     from accelsweep.commands.run import run as run_sweep
     from accelsweep.commands.running.request import Request
 
-    if detach and (dry_run or cfg is not None):
-        raise InputError(f"{'--dry-run' if dry_run else '--cfg'} answers in this terminal: leave --detach out")
+    detachable(detach, {"--dry-run": dry_run, "--cfg": cfg is not None})
     if cfg is not None:
         planning.print_config(Path.cwd(), overrides or [], cfg)
         return
@@ -93,7 +102,7 @@ def run(
         until_decided=until_decided,
         tracking_uri=tracking_uri,
         cancel_old=cancel_old,
-        notify=_addresses(notify),
+        notify=addresses(notify),
     )
     if dry_run:
         planning.print_plan(
@@ -105,93 +114,7 @@ def run(
             until_decided=until_decided,
         )
         return
-    if detach:
-        from accelsweep.commands.detached.hand_over import hand_over
-
-        raise typer.Exit(hand_over(Path.cwd(), request))
-    raise typer.Exit(run_sweep(Path.cwd(), request))
-
-
-@app.command(cls=OfHydra)
-def ab(
-    words: Versions = None,
-    python: Pythons = None,
-    name: Name = None,
-    profile: Profile = "local",
-    jobs: Jobs = None,
-    dry_run: DryRun = False,
-    add_repeats: AddRepeats = 0,
-    time_budget: TimeBudget = None,
-    until_decided: UntilDecided = False,
-    tracking_uri: TrackingUri = None,
-    cancel_old: CancelOld = False,
-    notify: Notify = None,
-    fail_if: FailIf = None,
-    as_json: AsJson = False,
-    form: Annotated[str, typer.Option("--format", help="text, or github for annotations and a summary")] = "text",
-) -> None:
-    """Compare commits of your repository, or environments, measured side by side in each block."""
-    from accelsweep.commands.ab import compare_versions, preview_versions, words_apart
-    from accelsweep.commands.running.request import Request
-
-    versions, overrides = words_apart(words or ())
-    request = Request(
-        overrides=overrides,
-        versions=versions,
-        pythons=tuple(python or ()),
-        compares=True,
-        name=name,
-        profile=profile,
-        jobs=jobs,
-        add_repeats=add_repeats,
-        time_budget=time_budget,
-        until_decided=until_decided,
-        tracking_uri=tracking_uri,
-        cancel_old=cancel_old,
-        notify=_addresses(notify),
-    )
-    if dry_run:
-        preview_versions(Path.cwd(), request, fail_if, as_json=as_json, form=form)
-        return
-    raise typer.Exit(compare_versions(Path.cwd(), request, fail_if, as_json=as_json, form=form))
-
-
-@app.command(cls=OfHydra)
-def fleet(
-    overrides: Overrides = None,
-    nodes: Nodes = "all",
-    each: Each = 3,
-    tolerance: Tolerance = None,
-    name: Name = None,
-    profile: Profile = "slurm",
-    jobs: Jobs = None,
-    dry_run: DryRun = False,
-    time_budget: TimeBudget = None,
-    tracking_uri: TrackingUri = None,
-    cancel_old: CancelOld = False,
-    notify: Notify = None,
-    as_json: AsJson = False,
-) -> None:
-    """Measure the same settings on each node of a cluster, and find nodes that are slower, hotter or throttled."""
-    from accelsweep.commands.cluster.fleet import measure_fleet, preview_fleet
-    from accelsweep.commands.running.request import Request
-    from accelsweep.core.settings import TOLERANCE, Fleet
-
-    request = Request(
-        overrides=tuple(overrides or ()),
-        fleet=Fleet(nodes=(), each=each, tolerance=TOLERANCE if tolerance is None else tolerance, asked=nodes),
-        name=name,
-        profile=profile,
-        jobs=jobs,
-        time_budget=time_budget,
-        tracking_uri=tracking_uri,
-        cancel_old=cancel_old,
-        notify=_addresses(notify),
-    )
-    if dry_run:
-        preview_fleet(Path.cwd(), request, as_json=as_json)
-        return
-    raise typer.Exit(measure_fleet(Path.cwd(), request, as_json=as_json))
+    raise typer.Exit((hand_over if detach else run_sweep)(Path.cwd(), request))
 
 
 @app.command(cls=OfHydra)
@@ -224,17 +147,6 @@ def retry(
     from accelsweep.commands.retry import retry_runs
 
     retry_runs(Path.cwd(), name, outcome)
-
-
-@app.command()
-def claims(
-    names: Claims = None,
-    minutes: Annotated[float, typer.Option(min=0, help="start no run after this time")] = 30.0,
-) -> None:
-    """Put well-known claims about GPUs to the test on this machine, and write reports/claims."""
-    from accelsweep.commands.claims import put_to_the_test
-
-    raise typer.Exit(put_to_the_test(Path.cwd(), names or [], minutes))
 
 
 @app.command()

@@ -69,11 +69,15 @@ def doctor(
 def site(
     name: Annotated[str, typer.Argument(help="the site's name: conf/site/NAME.yaml")],
     from_slurm: Annotated[bool, typer.Option("--from-slurm", help="from what sinfo lists on this login node")] = False,
+    from_grid_engine: Annotated[
+        bool, typer.Option("--from-grid-engine", help="from what qhost and qconf list on this login node")
+    ] = False,
 ) -> None:
-    """Draft a site file for this cluster into conf/site, with comments on what Slurm does not know."""
+    """Draft a site file for this cluster into conf/site, with comments on what its engine does not know."""
     from accelsweep.commands.site import write_draft
 
-    write_draft(Path.cwd(), name, from_slurm=from_slurm)
+    asked = {"slurm": from_slurm, "grid_engine": from_grid_engine}
+    write_draft(Path.cwd(), name, [engine for engine, is_asked in asked.items() if is_asked])
 
 
 @app.command()

@@ -20,7 +20,6 @@ from accelsweep.drive.versions.forge import annotate, check_format
 from accelsweep.state.folders import SweepFolder
 
 if TYPE_CHECKING:
-    from accelsweep.analyse.findings.between_sweeps import Gate
     from accelsweep.analyse.findings.gate import Gated, GateState
     from accelsweep.drive.answers.versions import AbAnswer
 
@@ -34,12 +33,10 @@ def words_apart(words: Sequence[str]) -> tuple[tuple[str, ...], tuple[str, ...]]
     return tuple(word for word in words if word not in overrides), overrides
 
 
-def compare_versions(
-    home: Path, request: Request, fail_if: str | None = None, *, as_json: bool = False, form: str = "text"
-) -> int:
+def compare_versions(home: Path, request: Request, *, as_json: bool = False, form: str = "text") -> int:
     """Measure the versions that `request` names, and write the report; return the exit code.
 
-    With `fail_if` that is 3 for a supported regression, 1 where a setting could not be judged, and 0 otherwise. Where
+    With `fail_if` it is 3 for a supported regression, 1 where a setting could not be judged, and 0 otherwise. Where
     looks decide about more blocks, the gate's threshold is that of the verdicts. `form` is `text`, or `github` for
     annotations.
     """
@@ -47,9 +44,10 @@ def compare_versions(
     from accelsweep.analyse.findings.gate import gated, worst
 
     check_format(form)
+    fail_if = request.fail_if
     gate = parse_gate(fail_if) if fail_if is not None else None
     with contextlib.redirect_stdout(sys.stderr) if as_json else contextlib.nullcontext():
-        ended = carried_out(home, _decided(home, request, gate))
+        ended = carried_out(home, decided(home, request))
     folder = SweepFolder(home, ended.sweep)
     if ended.code == EXIT_INTERRUPTED or not folder.findings.is_file():
         return ended.code
@@ -69,16 +67,13 @@ def compare_versions(
     return _code(ended, state)
 
 
-def preview_versions(
-    home: Path, request: Request, fail_if: str | None = None, *, as_json: bool = False, form: str = "text"
-) -> None:
+def preview_versions(home: Path, request: Request, *, as_json: bool = False, form: str = "text") -> None:
     """Print the plan of the versions that `request` names, as `run --dry-run` does, and leave no tree behind."""
-    from accelsweep.analyse.findings.between_sweeps import parse_gate
     from accelsweep.commands.plan import print_plan
     from accelsweep.drive.versions.trees import trees_of
 
     check_format(form)
-    asked = _decided(home, request, parse_gate(fail_if) if fail_if is not None else None)
+    asked = decided(home, request)
     folder = SweepFolder(home, str(asked.name))
     with trees_of(folder, asked.versions, asked.pythons, keep=False) as trees:
         print_plan(
@@ -93,10 +88,15 @@ def preview_versions(
         )
 
 
-def _decided(home: Path, request: Request, gate: Gate | None) -> Request:
-    """Return the request with the sweep's name, and with the gate's threshold where that decides about blocks."""
+def decided(home: Path, request: Request) -> Request:
+    """Return the request with the sweep's name, and with the gate's threshold where that decides about blocks.
+
+    Raises InputError for a gate that is not understood.
+    """
+    from accelsweep.analyse.findings.between_sweeps import parse_gate
     from accelsweep.plan.versioned import usual_name
 
+    gate = parse_gate(request.fail_if) if request.fail_if is not None else None
     if gate is not None and request.until_decided and not any(map(_is_threshold, request.overrides)):
         decides = f"analysis.threshold={gate.threshold:g}"  # else blocks would be spent on another question
         request = replace(request, overrides=(*request.overrides, decides))

@@ -20,7 +20,7 @@ from accelsweep.base.errors import (
 from accelsweep.core.findings.findings import Findings
 from accelsweep.drive.console import Listing, Marked, say, show, warn
 from accelsweep.drive.fork_server import fork_server
-from accelsweep.drive.head import held
+from accelsweep.drive.head import held, living_head
 from accelsweep.drive.looks import Look, look_of_claim
 from accelsweep.state.folders import SweepFolder
 
@@ -34,12 +34,17 @@ def put_to_the_test(home: Path, names: Sequence[str], minutes: float) -> int:
     """Run the sweeps of these claims (all without a name), shortest first, until `minutes` are over.
 
     Every claim has a row, run or not. A claim that fails, or whose sweep another head runs, does not stop the others.
-    Returns 0, 1 if a claim failed, 130 if interrupted; there is a report in any case.
+    Returns 0, 1 if a claim failed, 130 if interrupted; there is a report in any case. Raises AccelsweepError while
+    another command tests claims here.
     """
+    known = checked_claims(home, names)
+    with held(SweepFolder(home, GROUP)):  # one command at a time writes their report
+        return _tested(home, names, known, minutes)
+
+
+def _tested(home: Path, names: Sequence[str], known: Sequence[str], minutes: float) -> int:
     from accelsweep.commands.plan import what_is_left
 
-    known = known_claims(home)
-    _refuse_unknown(names, known)
     deadline, interrupted = time.monotonic() + 60.0 * minutes, False
     plans, failed = _plans(home, known)
     left = {name: what_is_left(home, plan) for name, plan in plans.items()}
@@ -107,10 +112,21 @@ def known_claims(home: Path) -> list[str]:
     return sorted({path.stem for folder in folders for path in folder.glob("*.yaml")})
 
 
-def _refuse_unknown(names: Sequence[str], known: Sequence[str]) -> None:
+def checked_claims(home: Path, names: Sequence[str]) -> list[str]:
+    """Return the known claims.
+
+    Raises InputError for a name that is no claim's, AccelsweepError while another command tests claims here.
+    """
+    known = known_claims(home)
     unknown = next((name for name in names if name not in known), None)
     if unknown is not None:
         raise InputError(f"no claim {unknown!r}{nearest(unknown, known)}; there are: {', '.join(known)}")
+    if (head := living_head(SweepFolder(home, GROUP))) is not None:
+        raise AccelsweepError(
+            f"claims are being put to the test by process {head.pid} on {head.host} since {head.since}: wait for it, "
+            "or end it by Ctrl-C"
+        )
+    return known
 
 
 def _why_not(minutes: float, *, asked: bool, interrupted: bool, spent: bool) -> str:

@@ -1,6 +1,6 @@
 """`accelsweep doctor`: this machine's devices and versions, and anything that would keep it from measuring well.
 
-`doctor site=NAME` also tries a cluster: each size of job with `sbatch --test-only`, and with `--job` one on a node.
+`doctor site=NAME` also tries a cluster: each size of job is offered to its engine, and with `--job` one goes to a node.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ def examine(
     """Print every check; return 0 if all hold, else 1.
 
     `overrides` name a site, which is tried too. With `job_minutes` a job of a minute is submitted to each of its kinds
-    of node, and waited for that long. Raises InputError for a site that is wrong, AccelsweepError where Slurm does not
-    answer.
+    of node, and waited for that long. Raises InputError for a site that is wrong, AccelsweepError where its engine does
+    not answer.
     """
     site = _site(home, overrides, job_minutes)
     if as_json:
@@ -61,24 +61,21 @@ def _site(home: Path, overrides: Sequence[str], job_minutes: float | None) -> Si
     from accelsweep.plan.cells import site_of
     from accelsweep.plan.grid.compose import Composer
 
-    site = site_of(Composer(config_folders(home)), overrides)
-    if job_minutes is not None and site.scheduler == "grid_engine":
-        raise InputError("--job tries a site of Slurm alone; for Grid Engine submit a small sweep")
-    return site
+    return site_of(Composer(config_folders(home)), overrides)
 
 
 def _all(home: Path, site: Site | None, job_minutes: float | None) -> Iterator[CheckResult]:
     yield from _checks(home)
     if site is None:
         return
-    from accelsweep.drive.slurm.tried import examine as examine_site
-    from accelsweep.drive.slurm.tried import try_jobs
+    from accelsweep.drive.tried import examine as examine_site
+    from accelsweep.drive.tried import try_jobs
 
     able = True
     for check in examine_site(site):
         able = able and check.ok is not False
         yield check
-    if job_minutes is not None and able and site.scheduler == "slurm":
+    if job_minutes is not None and able:
         yield from try_jobs(site, home, job_minutes)
 
 

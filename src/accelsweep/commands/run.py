@@ -110,7 +110,7 @@ def planned(home: Path, request: Request, batches: Batches) -> Plan:
     from accelsweep.drive.versions.trees import trees_of
 
     assert request.name is not None, "`ab` names its sweep"
-    with trees_of(SweepFolder(home, request.name), request.versions, request.pythons) as trees:
+    with trees_of(SweepFolder(home, request.name), request.versions, request.pythons, request.pinned) as trees:
         return plan(trees=trees)
 
 

@@ -3,27 +3,33 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from accelsweep.base.errors import InputError
 from accelsweep.drive.console import say
-from accelsweep.engines.slurm.draft import draft
+from accelsweep.engines.grid_engine.draft import draft as from_grid_engine
+from accelsweep.engines.slurm.draft import draft as from_slurm
+
+_DRAFTS: dict[str, Callable[[str], str]] = {"slurm": from_slurm, "grid_engine": from_grid_engine}
 
 
-def write_draft(home: Path, name: str, *, from_slurm: bool) -> None:
-    """Write `conf/site/NAME.yaml` below `home`. Raises InputError where it is there, or nothing to draft from is named.
+def write_draft(home: Path, name: str, engines: Sequence[str]) -> None:
+    """Write `conf/site/NAME.yaml` below `home`, drafted from the one engine that `engines` name.
 
-    Raises AccelsweepError where Slurm does not answer.
+    Raises InputError where it is there, or not one engine is named, AccelsweepError where that does not answer.
     """
-    if not from_slurm:
-        raise InputError("say what to draft the site from: accelsweep site NAME --from-slurm")
+    if len(engines) != 1:
+        ways = " or ".join(f"--from-{engine.replace('_', '-')}" for engine in _DRAFTS)
+        raise InputError(f"say what to draft the site from: accelsweep site NAME {ways}")
+    (engine,) = engines
     if re.fullmatch(r"[A-Za-z0-9_-]+", name) is None:
         raise InputError(f"'{name}' is no name of a site: letters, digits, '_' and '-' make one")
     file = home / "conf" / "site" / f"{name}.yaml"
     if file.exists():
         raise InputError(f"{file.relative_to(home)} is there already, and is left alone: choose another name")
-    text = draft(name)
+    text = _DRAFTS[engine](name)
     file.parent.mkdir(parents=True, exist_ok=True)
     file.write_text(text, encoding="utf-8")
     say(f"{file.relative_to(home)} is a draft: read it and complete it, then try it:")
-    say(f"accelsweep plan experiment=quickstart site={name} --profile slurm")
+    say(f"accelsweep plan experiment=quickstart site={name} --profile {engine}")

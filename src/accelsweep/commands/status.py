@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from accelsweep.base.digits import count_of
@@ -19,6 +19,7 @@ from accelsweep.drive.answers.state import (
     RunDoubt,
     StatusAnswer,
     SweepState,
+    UnplannedHead,
     UnreadableSweep,
 )
 from accelsweep.drive.console import duration, say
@@ -29,7 +30,7 @@ from accelsweep.drive.head import living_head
 from accelsweep.drive.jobs.settle import jobs_of
 from accelsweep.engines.engine import Engine, Job
 from accelsweep.engines.known import engine_of
-from accelsweep.state.folders import SweepFolder, existing_sweep, known_sweeps
+from accelsweep.state.folders import SweepFolder, existing_sweep, known_sweeps, unplanned_heads
 from accelsweep.state.status import Status, WorkedBlock, status
 
 
@@ -38,10 +39,12 @@ def print_status(home: Path, name: str | None, *, as_json: bool = False) -> int:
 
     Returns 1 if the plan of one of several sweeps cannot be read, else 0.
     """
-    if name is not None:
-        found = StatusAnswer(sweeps=(_state(existing_sweep(home, name)),), unreadable=())
-    else:
+    if name is None:
         found = _states(home)
+    elif name in unplanned_heads(home):
+        found = StatusAnswer(sweeps=(), unreadable=(), unplanned=_unplanned(home, [name]))
+    else:
+        found = StatusAnswer(sweeps=(_state(existing_sweep(home, name)),), unreadable=(), unplanned=())
     if as_json:
         say(found.text())
         for unreadable in found.unreadable:
@@ -60,7 +63,13 @@ def _states(home: Path) -> StatusAnswer:
             unreadable.append(UnreadableSweep(sweep=name, why=f"damaged: {error}"))
         except NewerFile as error:
             unreadable.append(UnreadableSweep(sweep=name, why=str(error)))
-    return StatusAnswer(sweeps=tuple(states), unreadable=tuple(unreadable))
+    unplanned = _unplanned(home, unplanned_heads(home))
+    return StatusAnswer(sweeps=tuple(states), unreadable=tuple(unreadable), unplanned=unplanned)
+
+
+def _unplanned(home: Path, names: Sequence[str]) -> tuple[UnplannedHead, ...]:
+    heads = {name: _detached(SweepFolder(home, name)) for name in names}
+    return tuple(UnplannedHead(sweep=name, detached=head) for name, head in heads.items() if head is not None)
 
 
 def _state(folder: SweepFolder) -> SweepState:
@@ -148,9 +157,11 @@ def _print(home: Path, found: StatusAnswer) -> None:
         say(f"{state.sweep}: {state.planned} runs planned{_devices(home, state.sweep)}, {state.settled} settled{ended}")
         for line in _lines(state):
             say(f"  {line}")
+    for unplanned in found.unplanned:
+        say(f"{unplanned.sweep}: {_away(unplanned.sweep, unplanned.detached)}")
     for unreadable in found.unreadable:
         say(f"{unreadable.sweep}: {unreadable.why}")
-    if not (found.sweeps or found.unreadable):
+    if not (found.sweeps or found.unplanned or found.unreadable):
         say(f"no sweeps in {home / 'sweeps'} yet; begin with: accelsweep run experiment=quickstart")
 
 
@@ -163,8 +174,7 @@ def _lines(state: SweepState) -> Iterator[str]:
     head, away = state.head, state.detached
     yield f"head: process {head.pid} on {head.host} since {head.since}" if head else "head: none"
     if away is not None and away.code is None:
-        where = away.state or f"gone without a word from {away.place} on {away.host}; the same command goes on"
-        yield f"detached since {away.since}: {where}; accelsweep attach {state.sweep} shows what it said"
+        yield _away(state.sweep, away)
     if state.jobs_reason is not None:
         yield f"the queue was not asked: {state.jobs_reason}"
     if state.jobs is not None:
@@ -183,6 +193,13 @@ def _lines(state: SweepState) -> Iterator[str]:
         yield f"result{older}: {state.recommendation}"
     if state.report is not None:
         yield f"report: {state.report}"
+
+
+def _away(sweep: str, head: DetachedHeadState) -> str:
+    """Return where a detached head is, or how it ended, and how to follow it."""
+    where = head.state or f"gone without a word from {head.place} on {head.host}; the same command goes on"
+    where = where if head.code is None else f"ended with exit code {head.code}"
+    return f"detached since {head.since}: {where}; accelsweep attach {sweep} shows what it said"
 
 
 def _queued(job: JobInQueue) -> str:

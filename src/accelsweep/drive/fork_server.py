@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from accelsweep.drive.processes import Child
-from accelsweep.supervise.fork_server.messages import VARIABLE, address
+from accelsweep.supervise.processes.messages import VARIABLE, address
 
 if TYPE_CHECKING:
     from accelsweep.plan.make import Plan

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from accelsweep.base.errors import DamagedFile
 from accelsweep.base.secrets import masked
 from accelsweep.drive.processes import Child
+from accelsweep.publish.location import GOES_ON
 from accelsweep.publish.state import up_to_date
 from accelsweep.state.folders import SweepFolder
 from accelsweep.state.tail import last_lines
@@ -35,9 +36,20 @@ def finish(publisher: Child, folder: SweepFolder, tracking_uri: str | None, tell
         with _start(folder, tracking_uri) as publisher:
             publisher.wait()
     if publisher.code != 0:
-        said = [line for line in last_lines(publisher.log) if line.strip()]
-        why = said[-1].removeprefix("error: ") if said else f"the publisher ended with {publisher.code}"
-        tell(f"MLflow has not got everything ({why}). To catch up: {_command(tracking_uri, 'publish', folder.name)}")
+        catch_up = _command(tracking_uri, "publish", folder.name)
+        tell(f"MLflow has not got everything: {_why(publisher)}. To catch up: {catch_up}")
+
+
+def complaints(publisher: Child) -> list[str]:
+    """Return what keeps the publisher from its work while the sweep is measured: the store, or its own early end."""
+    if not publisher.running() and publisher.code > 0:
+        return [f"{_why(publisher)}{GOES_ON}"]
+    return [line for line in last_lines(publisher.log) if line.endswith(GOES_ON)]
+
+
+def _why(publisher: Child) -> str:
+    said = [line for line in last_lines(publisher.log) if line.strip()]
+    return said[-1].removeprefix("error: ") if said else f"the publisher ended with {publisher.code}"
 
 
 def last_line(folder: SweepFolder, tracking_uri: str | None) -> str:

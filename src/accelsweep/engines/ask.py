@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from accelsweep.base.errors import AccelsweepError, InputError
 from accelsweep.engines.engine import Engine
@@ -37,15 +37,29 @@ def ask(
 
     Raises AccelsweepError where it fails, is missing, or does not answer.
     """
-    variables = {**(os.environ if base is None else base), **(environment or {})}
+    answer = _answer(command, patience_seconds, {**(os.environ if base is None else base), **(environment or {})})
+    if answer.returncode != 0:
+        raise AccelsweepError(f"{command[0]} failed: {answer.stderr.strip() or answer.stdout.strip()}")
+    return answer.stdout
+
+
+def answered(*command: str) -> tuple[bool, str]:
+    """Return whether an engine's command said yes, and all that it said.
+
+    Raises AccelsweepError where it is missing, or does not answer.
+    """
+    answer = _answer(command, _PATIENCE_SECONDS, os.environ)
+    return answer.returncode == 0, f"{answer.stdout}\n{answer.stderr}"
+
+
+def _answer(
+    command: Sequence[str], patience_seconds: float, variables: Mapping[str, str]
+) -> subprocess.CompletedProcess[str]:
     try:
-        answer = subprocess.run(
+        return subprocess.run(
             command, capture_output=True, text=True, check=False, timeout=patience_seconds, env=variables
         )
     except FileNotFoundError:
         raise AccelsweepError(f"there is no {command[0]} here: run this on a login node of the cluster") from None
     except subprocess.TimeoutExpired:
         raise AccelsweepError(f"{command[0]} did not answer within {patience_seconds:.0f} s") from None
-    if answer.returncode != 0:
-        raise AccelsweepError(f"{command[0]} failed: {answer.stderr.strip() or answer.stdout.strip()}")
-    return answer.stdout

@@ -36,6 +36,14 @@ class Remedy(NamedTuple):
     said: str
 
 
+class JobOffer(NamedTuple):
+    """Whether an engine would take a job, what it said, and the `command` that asks it."""
+
+    taken: bool
+    said: str
+    command: str
+
+
 class JobEnd(NamedTuple):
     """A job that failed, by a paragraph of Snakemake's log: the engine's `refusal`, or its number, state and log.
 
@@ -85,6 +93,18 @@ class Engine(Protocol):
 
     def options(self, sweep: str) -> list[str]:
         """Return options of Snakemake for this sweep, which a command of ours adds."""
+
+    def version(self) -> str:
+        """Return the engine's name and version, as it says itself."""
+
+    def offer(self, needs: Resources) -> JobOffer:
+        """Return whether the engine would take such a job. Nothing is submitted."""
+
+    def submit(self, needs: Resources, command: str, log: Path) -> str:
+        """Submit a job that does one shell `command`, whose words go to `log`; return its number."""
+
+    def state(self, number: str) -> str | None:
+        """Return the state of a job that waits or runs, with the reason, in words; None once it has ended."""
 
     def jobs(self, home: Path, blocks: Collection[str]) -> list[Job]:
         """Return the jobs of these blocks that wait or run, submitted from the folder `home`."""

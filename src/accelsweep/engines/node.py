@@ -38,8 +38,12 @@ _SPECIAL = re.compile(r'[\\"`]|\$(?![A-Za-z_]|\{[A-Za-z_][A-Za-z0-9_]*\})')
 """What means something between double quotes, variables apart."""
 
 
-def python(settings: JobSettings, own: str) -> str:
-    """Return the shell words that start Python for a block: our `own` interpreter, or the one inside the container."""
+def python(settings: JobSettings, own: str, nodes: int = 1) -> str:
+    """Return the shell words that start Python for a block: our `own` interpreter, or the one inside the container.
+
+    A block of several `nodes` leaves a process of ours outside the container, because srun is there.
+    """
     if settings.container is None:
         return shlex.quote(own)
-    return f"{settings.container} {shlex.quote(settings.container_python)}"
+    inside = f"{settings.container} {shlex.quote(settings.container_python)}"
+    return inside if nodes == 1 else f"{shlex.quote(own)} -m accelsweep.supervise.processes.outside {inside}"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple, Protocol
 
 from accelsweep.engines.grid_engine import ends as grid_engine_ends
@@ -46,8 +46,11 @@ class ThisJob(Protocol):
     def log(self) -> str | None:
         """Return the path of the log in which the engine reports the job's end, or None where it is not known."""
 
-    def across_nodes(self, nodes: int, cpus: int) -> tuple[str, ...] | None:
-        """Return the command that starts one process on each of its nodes; None where the engine has none."""
+    def across_nodes(self, nodes: int, cpus: int, python: Sequence[str]) -> tuple[str, ...] | None:
+        """Return the command that starts `python` on each of its nodes; None where the engine has none.
+
+        `python` are the words that start Python on a node, through a container if need be. Its arguments come behind.
+        """
 
 
 def this_job() -> ThisJob | None:

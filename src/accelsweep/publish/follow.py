@@ -10,18 +10,19 @@ from __future__ import annotations
 import accelsweep.publish.mlflow_settings  # noqa: F401 - before mlflow
 
 # isort: split
+import contextlib
 import os
 import signal
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import psutil
 
 from accelsweep.base.errors import AccelsweepError
 from accelsweep.base.secrets import masked
 from accelsweep.publish.contents import run_key
-from accelsweep.publish.location import resolve
+from accelsweep.publish.location import GOES_ON, resolve
 from accelsweep.publish.publisher import Publication, Tell, bring_about_runs, publish
 from accelsweep.publish.shared.refusals import refusal, why
 from accelsweep.publish.snapshot import Snapshot, take
@@ -32,6 +33,7 @@ from accelsweep.state.folders import SweepFolder
 POLL_SECONDS = 2.0
 _LONGEST_PAUSE_SECONDS = 60.0
 _PATIENCE_SECONDS = 30.0
+_QUICKLY = {"MLFLOW_HTTP_REQUEST_MAX_RETRIES": "0", "MLFLOW_HTTP_REQUEST_TIMEOUT": "8"}
 
 
 class Follower:
@@ -71,7 +73,7 @@ class Follower:
                 self._told = True
                 said = refusal(self._uri, error, self._store.experiment if self._store else None)
                 said = said or f"MLflow at {masked(self._uri)} does not answer ({why(error)})"
-                self._tell(f"{said}; the sweep goes on")
+                self._tell(f"{said}{GOES_ON}")
 
     def _publish_changes(self) -> None:
         if not self._folder.manifest.exists():
@@ -80,7 +82,8 @@ class Follower:
         if snapshot == self._snapshot:
             return
         if self._writer is None:
-            self._store = connect(self._folder, self._uri, snapshot.records)
+            with contextlib.nullcontext() if self._told or self._store else _asked_quickly():
+                self._store = connect(self._folder, self._uri, snapshot.records)
             self._writer = self._make_writer(self._store, self._store.look())
         before = self._snapshot
         if not snapshot.differs_in_steps_only(before):
@@ -89,6 +92,17 @@ class Follower:
             if running.step is not None and (before is None or running != before.running.get(run)):
                 self._writer.progress(run_key(run), running.step)
         self._snapshot = snapshot
+
+
+@contextlib.contextmanager
+def _asked_quickly() -> Iterator[None]:
+    """Have MLflow wait for some seconds only, so that a server that gives no answer is told of early."""
+    usual = {name: os.environ[name] for name in _QUICKLY}
+    os.environ.update(_QUICKLY)
+    try:
+        yield
+    finally:
+        os.environ.update(usual)
 
 
 def follow(

@@ -8,6 +8,9 @@ from urllib.parse import unquote, urlsplit
 
 from accelsweep.state.folders import SweepFolder
 
+GOES_ON = "; the sweep goes on"
+"""The end of what a publisher says of a store while its sweep is measured; the head shows such lines at once."""
+
 
 def resolve(home: Path, tracking_uri: str | None) -> str:
     """Return the address of the store to use, absolute where it names a file.

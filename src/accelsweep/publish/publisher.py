@@ -188,8 +188,7 @@ def _patiently(
             deadline = min(deadline, time.monotonic() + patience_seconds)  # the time before the first failure is free
             if time.monotonic() + pause > deadline:
                 raise StoreUnreachable(
-                    f"MLflow at {masked(uri)} could not be filled: {why(error)}. All records are safe; "
-                    "publish again later"
+                    f"MLflow at {masked(uri)} could not be filled: {why(error)}. All records are safe"
                 ) from error
             if not told:
                 tell(f"MLflow at {masked(uri)} does not answer ({why(error)}); trying for {patience_seconds:.0f} s")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from accelsweep.core.claims.claims import OUTCOME
 from accelsweep.core.claims.verdicts import ClaimVerdict
 from accelsweep.core.findings.judged import ClaimFinding
 from accelsweep.core.findings.projections import two_digits
@@ -100,7 +101,10 @@ def value_words(claim: ClaimFinding) -> str:
         one, unit = claim.projected, "x" if claim.unit is None else f" {claim.unit}"
         low, high = two_digits(one.low), two_digits(one.high)
         return f"projected onto {claim.board}: about {two_digits(one.value)}{unit}, {low} to {high}"
-    return fmt.ratio_text(claim.measured) if claim.against else fmt.estimate_text(claim.measured, claim.reason)
+    if claim.against:
+        return fmt.ratio_text(claim.measured)
+    words = fmt.counted_text if claim.metric.startswith(OUTCOME) else fmt.estimate_text
+    return words(claim.measured, claim.reason)
 
 
 def in_one_line(claim: ClaimFinding) -> str:

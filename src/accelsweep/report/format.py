@@ -43,12 +43,21 @@ def estimate_text(value: Estimate | None, reason: str | None = None) -> str:
         return absent(reason)
     if value.low is None or value.high is None:
         return f"{number(value.value, value.unit)} (no interval: {value.reason or 'not given'})"
-    if says_nothing(value.low, value.high):
-        return UNKNOWN
+    return UNKNOWN if says_nothing(value.low, value.high) else _with_ends(value, value.low, value.high)
+
+
+def counted_text(value: Estimate | None, reason: str | None = None) -> str:
+    """Return the share of counted runs, `0 of the runs [0.0, 0.7]`: a count is known however far its ends are apart."""
+    if value is None or value.low is None or value.high is None:
+        return estimate_text(value, reason)
+    return _with_ends(value, value.low, value.high)
+
+
+def _with_ends(value: Estimate, low: float, high: float) -> str:
     scale, word = _scale(value.value, value.unit)
-    middle, low, high = interval_digits(value.value / scale, value.low / scale, value.high / scale)
+    middle, left, right = interval_digits(value.value / scale, low / scale, high / scale)
     prefix = word[0] if word[:1] in _SCALE else ""
-    return f"{_join(middle, word)} [{low}{prefix}, {high}{prefix}]"
+    return f"{_join(middle, word)} [{left}{prefix}, {right}{prefix}]"
 
 
 def bare_text(value: Estimate) -> str:

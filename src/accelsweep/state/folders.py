@@ -232,6 +232,12 @@ def known_sweeps(home: Path) -> list[str]:
     return sorted(path.parent.name for path in (home / "sweeps").glob("*/manifest.json"))
 
 
+def unplanned_heads(home: Path) -> list[str]:
+    """Return the names under which heads without a plan were handed over: of claims, and of sweeps not planned yet."""
+    handed = (path.parent for path in (home / "sweeps").glob("*/head.handed.json"))
+    return sorted(root.name for root in handed if not (root / "manifest.json").exists())
+
+
 def existing_sweep(home: Path, name: str) -> SweepFolder:
     """Return the folder of a planned sweep; raise InputError that lists the known ones if there is no such sweep."""
     folder = SweepFolder(home, name)

@@ -74,7 +74,7 @@ class Runner:
         config = self.block.configs[run.cell]
         try:
             if config.num_nodes > 1:
-                check_job(config)
+                check_job(config, self.site.of_kind(self.block.resources.node_kind).jobs.container)
                 return self._on(NOTHING, run, "srun")  # each node leases its own devices
             holder = f"process {os.getpid()} ({run.name} of {self.folder.name})"
             with leased(config, holder, self._pause, self.say, models_for(config, self.site)) as lease:

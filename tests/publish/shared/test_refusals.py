@@ -22,8 +22,14 @@ def test_a_wrong_password_is_told_from_a_missing_permission() -> None:
     assert "grant EDIT to 'bob'" in lacking
     for said in (unknown, lacking):
         assert said.startswith("MLflow at http://***@mlflow.example refused us: ")
-        assert said.endswith("All records are safe; publish again then")
+        assert said.endswith("All records are safe")
         assert "hunter2" not in said
+
+
+def test_before_there_is_an_experiment_it_is_the_making_of_one_that_is_refused() -> None:
+    said = refusal(URI, MlflowException("403", PERMISSION_DENIED), None)
+    assert said is not None
+    assert "'bob' may not make an experiment. " in said
 
 
 def test_artifacts_are_refused_by_the_same_sentence() -> None:

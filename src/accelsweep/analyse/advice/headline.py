@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from accelsweep.analyse.advice.wording import FASTER, Wording
-from accelsweep.base.digits import UNKNOWN, interval_digits, says_nothing
+from accelsweep.base.digits import UNKNOWN, ratio_digits, says_nothing
 from accelsweep.core.cell import in_words, words_of
 from accelsweep.core.doubt_words import in_words as doubt_in_words
 from accelsweep.core.findings.choices import Certainty, Choice, Recommendation
@@ -62,7 +62,7 @@ def between(ratio: Estimate, baseline: CellFinding | None, wording: Wording = FA
         return f"Without an interval, {against}."
     if says_nothing(ratio.low, ratio.high):
         return f"How much {wording.more} is {UNKNOWN}, {against}."
-    _, low, high = interval_digits(ratio.value, ratio.low, ratio.high)
+    _, low, high = ratio_digits(ratio.value, ratio.low, ratio.high)
     return f"Between {low}x and {high}x, {against}."
 
 
@@ -99,4 +99,4 @@ def _told(ratio: Estimate) -> bool:
 def _middle(ratio: Estimate) -> str:
     if ratio.low is None or ratio.high is None:
         return f"{ratio.value:.3g}x"
-    return f"{interval_digits(ratio.value, ratio.low, ratio.high)[0]}x"
+    return f"{ratio_digits(ratio.value, ratio.low, ratio.high)[0]}x"

@@ -27,7 +27,7 @@ FEWEST_NODES, FEWEST_ROUNDS = 2, 2
 def measure_fleet(home: Path, request: Request, *, as_json: bool = False) -> int:
     """Measure the nodes of the request's fleet, and write the report; return the exit code, 3 for a sick node."""
     with contextlib.redirect_stdout(sys.stderr) if as_json else contextlib.nullcontext():
-        ended = carried_out(home, _with_nodes(home, request))
+        ended = carried_out(home, with_nodes(home, request))
     folder = SweepFolder(home, ended.sweep)
     if ended.code == EXIT_INTERRUPTED or not folder.findings.is_file():
         return ended.code
@@ -46,7 +46,7 @@ def preview_fleet(home: Path, request: Request, *, as_json: bool = False) -> Non
     from accelsweep.commands.plan import print_plan
 
     with contextlib.redirect_stdout(sys.stderr) if as_json else contextlib.nullcontext():
-        asked = _with_nodes(home, request)
+        asked = with_nodes(home, request)
     print_plan(
         home,
         asked.overrides,
@@ -58,10 +58,11 @@ def preview_fleet(home: Path, request: Request, *, as_json: bool = False) -> Non
     )
 
 
-def _with_nodes(home: Path, request: Request) -> Request:
+def with_nodes(home: Path, request: Request) -> Request:
     """Return the request with the sweep's name and its nodes by name. Raises InputError where they cannot be compared.
 
-    The sweep is planned without nodes first, because its jobs decide which nodes can take them.
+    The sweep is planned without nodes first, because its jobs decide which nodes can take them. Nodes that have been
+    chosen stay so.
     """
     from accelsweep.engines.slurm.nodes import chosen_nodes
     from accelsweep.plan.make import make_plan
@@ -69,6 +70,8 @@ def _with_nodes(home: Path, request: Request) -> Request:
 
     fleet = request.fleet
     assert fleet is not None, "`fleet` has one"
+    if fleet.nodes:
+        return request
     _refuse_few_rounds(fleet, request.overrides)
     name = request.name or usual_name(home, request.overrides, "fleet")
     manifest = make_plan(home, request.overrides, name=name).manifest

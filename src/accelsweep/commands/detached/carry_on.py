@@ -1,4 +1,4 @@
-"""The detached head itself: it does what its order says, as `accelsweep run` would have, and notes how that ended.
+"""The detached head itself: it does what its order says, as the command would have, and notes how that ended.
 
 A Slurm job is told some minutes before its time is up. Its head then lets its jobs run on, and submits the job that
 goes on with the order. `python -m` this module is started with the sweep's folder.
@@ -14,7 +14,7 @@ import time
 from pathlib import Path
 
 from accelsweep.base.digits import count_of
-from accelsweep.base.errors import EXIT_INCOMPLETE, EXIT_OK, AccelsweepError
+from accelsweep.base.errors import EXIT_INCOMPLETE, EXIT_INTERRUPTED, EXIT_OK, AccelsweepError
 from accelsweep.base.interrupts import HeadLeaves, end_as_by_ctrl_c, leave_when_told, stay
 from accelsweep.commands.detached.order import HeadOrder
 from accelsweep.commands.line.command_line import exit_code
@@ -23,7 +23,7 @@ from accelsweep.drive.console import say
 from accelsweep.drive.detached.handed import Handed, HeadEnd
 from accelsweep.drive.detached.places import name_in
 from accelsweep.drive.detached.slurm_job import HeadJob
-from accelsweep.drive.jobs.settle import jobs_of
+from accelsweep.drive.jobs.settle import cancel_jobs, jobs_of
 from accelsweep.engines.slurm.engine import SlurmEngine
 from accelsweep.state.folders import SweepFolder
 from accelsweep.state.living import living_hold
@@ -37,23 +37,22 @@ _LOOK_SECONDS = 2.0
 
 def carry_on(folder: SweepFolder) -> int:
     """Do what the order of this sweep says; return the exit code."""
-    from accelsweep.commands.run import run
-
     order, began = HeadOrder.read(folder.of_head("order")).begun(folder), time.monotonic()
     order.write(folder.of_head("order"))
     if order.site.scheduler == "slurm":
-        leave_when_told()
+        leave_when_told(lambda: HeadJob().cancelled(os.environ.get("SLURM_JOB_ID", "")))
     before = _stamps(folder, order)
     code, left = EXIT_INCOMPLETE, False
     try:
-        _let_the_last_one_go(folder, order)
-        code = exit_code(lambda: run(folder.home, order.request))
+        code = exit_code(lambda: _done(folder, order))
         stay()
+        if code == EXIT_INTERRUPTED:
+            _cancel_jobs_of_chain(folder, order)
     except HeadLeaves as leaving:
         if leaving.again:
             moved = _stamps(folder, order) != before
             left = exit_code(lambda: _handed_on(folder, order.later(began), moved=moved)) == EXIT_OK
-        else:  # preempted, or cancelled: Slurm may start the same job again, which needs the order
+        else:  # preempted: Slurm may start the same job again, which needs the order
             say("the job of this head is being ended: the sweep's jobs run on, and the same command goes on")
             left = True
     finally:
@@ -61,6 +60,20 @@ def carry_on(folder: SweepFolder) -> int:
             HeadEnd(code=code).write(folder.of_head("ended"))
             folder.of_head("order").unlink(missing_ok=True)
     return EXIT_OK if left else code
+
+
+def _done(folder: SweepFolder, order: HeadOrder) -> int:
+    from accelsweep.commands.detached.errand import do
+
+    _let_the_last_one_go(folder, order)
+    return do(folder.home, order.request)
+
+
+def _cancel_jobs_of_chain(folder: SweepFolder, order: HeadOrder) -> None:
+    """Cancel what the heads before this one left: an interrupted head may have waited for it."""
+    if order.starts > 1:
+        for sweep in order.sweeps:
+            cancel_jobs(SweepFolder(folder.home, sweep), SlurmEngine(order.site))
 
 
 def _let_the_last_one_go(folder: SweepFolder, order: HeadOrder) -> None:

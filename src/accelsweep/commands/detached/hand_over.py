@@ -1,4 +1,4 @@
-"""`accelsweep run --detach`: plan here, so that faults are told at once, then hand the head over and let go."""
+"""`--detach`: plan here, so that faults are told at once, then hand the head over and let go."""
 
 from __future__ import annotations
 
@@ -6,17 +6,12 @@ import socket
 import sys
 import time
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from accelsweep.base.errors import EXIT_OK, AccelsweepError
+from accelsweep.commands.detached.errand import Errand
 from accelsweep.commands.detached.order import HeadOrder
-from accelsweep.commands.first.batches import planned_after_searches, tell_of_searches
-from accelsweep.commands.further.pilot import refuse_short_budget
-from accelsweep.commands.plan import show_plan
-from accelsweep.commands.run import checked_targets, planned, refuse_misfits
-from accelsweep.commands.running.request import Request, seconds_of
+from accelsweep.commands.running.request import Request
 from accelsweep.core.record import now
 from accelsweep.drive.console import say
 from accelsweep.drive.detached.handed import Handed, end_of_head
@@ -28,55 +23,32 @@ from accelsweep.state.folders import SweepFolder
 from accelsweep.state.living import living_hold
 from accelsweep.state.tail import last_lines
 
-if TYPE_CHECKING:
-    from accelsweep.plan.make import Plan
-
 _BEGIN_SECONDS = 60.0
 _LOOK_SECONDS = 0.2
 
 
 def hand_over(home: Path, request: Request) -> int:
-    """Plan the sweep, and hand its head over to the place that there is; return the exit code."""
+    """Plan what is asked for, and hand its head over to the place that there is; return the exit code."""
     from accelsweep.plan.make import write_plan
 
-    checked_targets(request)
-    plan, sweep = _planned(home, request)
-    site = plan.manifest.site
-    place = place_for(site)
-    folder = SweepFolder(home, sweep)
+    errand = Errand.of(home, request)
+    site, sweep, plan = errand.site, errand.sweep, errand.first_plan
+    place, folder = place_for(site), SweepFolder(home, sweep)
     with held(folder, cancel_old=request.cancel_old) as head:
         if found := detached(folder):
             raise AccelsweepError(f"sweep {sweep!r} has a head already: {found[1].words}; accelsweep attach {sweep}")
         if request.cancel_old and (engine := engine_of(site)) is not None:
             settle_old_jobs(folder, engine, say, cancel=True, beat=head.beat)
-        if plan.manifest.sweep == sweep and not folder.manifest.exists():
-            write_plan(
-                home, plan
-            )  # so that `status` knows it while the head waits; a later plan is the head's to write
+        if plan is not None and not folder.manifest.exists():
+            write_plan(home, plan)  # for `status` while the head waits; a later plan is the head's to write
         HeadOrder(
-            request=replace(request, cancel_old=False),
+            request=replace(errand.request, cancel_old=False),
             site=site,
-            sweeps=tuple({sweep: None, plan.manifest.sweep: None}),
-            revision=plan.manifest.revision if plan.manifest.sweep == sweep else 1,
+            sweeps=errand.sweeps,
+            revision=plan.manifest.revision if plan is not None else 1,
         ).write(folder.of_head("order"))
         handed = _started(place, folder)
     return _told(place, folder, handed)
-
-
-def _planned(home: Path, request: Request) -> tuple[Plan, str]:
-    """Return what the head measures first, and the name of the sweep that was asked for. Both are shown."""
-    found = planned_after_searches(home, partial(planned, home, request))
-    if isinstance(found, tuple):
-        wanted, plan = found
-        refuse_misfits(request, plan)
-        tell_of_searches(wanted, plan)
-        sweep = wanted.sweep
-    else:
-        plan, sweep = found, found.manifest.sweep
-        refuse_misfits(request, plan)
-        refuse_short_budget(home, plan, seconds_of(request.time_budget))
-    show_plan(home, plan)
-    return plan, sweep
 
 
 def _started(place: Place, folder: SweepFolder) -> Handed:

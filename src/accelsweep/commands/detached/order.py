@@ -19,7 +19,7 @@ from accelsweep.state.folders import SweepFolder
 
 
 class HeadOrder(Document):
-    """The arguments of `run`. `site` is where the sweep's jobs go, and where on Slurm its heads do.
+    """The arguments of a command. `site` is where the sweep's jobs go, and where on Slurm its heads do.
 
     `sweeps` are those that the head drives. `revision` is the plan in which `--add-repeats` has done its part.
     `starts` counts the heads that took the order up.

@@ -1,14 +1,16 @@
-"""What the user asks of `run` or `ab`, and how that ended."""
+"""What the user asks of a command that measures, and how that ended."""
 
 from __future__ import annotations
 
 import re
 import shlex
 from dataclasses import dataclass
+from typing import Literal
 
 from accelsweep.base.errors import InputError
 from accelsweep.base.secrets import masked
 from accelsweep.core.settings import Fleet
+from accelsweep.core.versions import Version
 from accelsweep.drive.delivery import Target
 
 
@@ -16,14 +18,18 @@ from accelsweep.drive.delivery import Target
 class Request:
     """The user's arguments of `run`, or of `ab`, which `compares` `versions` or the environments of `pythons`.
 
-    Those of `fleet` have a `fleet`.
+    `pinned` is what the names of versions stand for, where that is decided already. `fail_if` is the gate of `ab`.
+    Those of `fleet` have a `fleet`, and those of `claims` the names of `claims`, none for all.
     """
 
     overrides: tuple[str, ...]
     versions: tuple[str, ...] = ()
     pythons: tuple[str, ...] = ()
+    pinned: tuple[Version, ...] = ()
     compares: bool = False
+    fail_if: str | None = None
     fleet: Fleet | None = None
+    claims: tuple[str, ...] | None = None
     until_decided: bool = False
     name: str | None = None
     profile: str = "local"
@@ -34,6 +40,13 @@ class Request:
     cancel_old: bool = False
     notify: tuple[str, ...] = ()
 
+    @property
+    def command(self) -> Literal["run", "ab", "fleet", "claims"]:
+        """The command whose arguments these are."""
+        if self.claims is not None:
+            return "claims"
+        return "ab" if self.compares else "fleet" if self.fleet else "run"
+
     def again(self) -> str:
         """Return the command that continues this sweep; added repeats are in the plan already.
 
@@ -41,14 +54,13 @@ class Request:
         """
         store = None if self.tracking_uri is None else masked(self.tracking_uri)
         options = {"--name": self.name, "--jobs": self.jobs, "--tracking-uri": store}
-        options |= {"--profile": self.profile if self.profile != "local" else None}
+        options |= {"--profile": self.profile if self.profile != "local" else None, "--fail-if": self.fail_if}
         given = [part for option, value in options.items() if value is not None for part in (option, str(value))]
         given += ["--until-decided"] if self.until_decided else []
         given += [part for address in self.notify for part in ("--notify", Target(address).shown)]
-        environments = [part for path in self.pythons for part in ("--python", path)]
-        command = ["ab", *self.versions, *environments] if self.compares else ["fleet"] if self.fleet else ["run"]
         given += self.fleet.words if self.fleet else []
-        return shlex.join(["accelsweep", *command, *self.overrides, *given])
+        versions = [*self.versions, *(part for path in self.pythons for part in ("--python", path))]
+        return shlex.join(["accelsweep", self.command, *versions, *self.overrides, *given])
 
 
 @dataclass(frozen=True)

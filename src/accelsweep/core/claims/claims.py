@@ -12,6 +12,8 @@ from accelsweep.core.claims.verdicts import bounds
 from accelsweep.core.external import Quoted
 from accelsweep.core.outcome import Outcome
 
+OUTCOME = "outcome."
+"""What a metric begins with that is the share of the runs with an outcome."""
 Words = Annotated[str, Field(min_length=1)]
 Selection = Annotated[dict[str, Any], Field(min_length=1)]
 
@@ -83,14 +85,14 @@ class ClaimFigure(Frozen):
     @property
     def outcome(self) -> Outcome | None:
         """The outcome in `outcome.NAME`, whose share of the runs is the figure; None for an expression of metrics."""
-        name = self.metric.removeprefix("outcome.")
+        name = self.metric.removeprefix(OUTCOME)
         return Outcome(name) if name != self.metric else None
 
     @model_validator(mode="after")
     def _shares_are_of_one_cell(self) -> ClaimFigure:
-        if self.metric.startswith("outcome."):
+        if self.metric.startswith(OUTCOME):
             known = [outcome.value for outcome in Outcome]
-            if self.metric.removeprefix("outcome.") not in known:
+            if self.metric.removeprefix(OUTCOME) not in known:
                 raise ValueError(f"{self.metric!r} is no outcome; there are: {', '.join(known)}")
             if self.against is not None:
                 raise ValueError("the share of an outcome is that of one setting, and may be 0: it takes no `against`")
@@ -112,7 +114,7 @@ class ClaimFigure(Frozen):
             raise ValueError(
                 "a figure goes over the values of an axis, or over sweeps: leave out `mean_over` or `sweeps`"
             )
-        if self.wide and self.metric.startswith("outcome."):
+        if self.wide and self.metric.startswith(OUTCOME):
             raise ValueError(
                 "the share of an outcome is that of one setting here: no `mean_over`, `sweeps` or `projected`"
             )

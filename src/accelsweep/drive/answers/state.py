@@ -86,6 +86,13 @@ class SweepState(AnswerPart):
     report_outdated: bool = Field(description="whether runs or plan have changed since the report")
 
 
+class UnplannedHead(AnswerPart):
+    """A head that was handed over and has no plan under its name: that of claims, or of a sweep that searches first."""
+
+    sweep: str = Field(description="the name under which it can be followed")
+    detached: DetachedHeadState = Field(description="the head")
+
+
 class UnreadableSweep(AnswerPart):
     """A sweep whose plan cannot be read."""
 
@@ -100,3 +107,4 @@ class StatusAnswer(Answer):
 
     sweeps: tuple[SweepState, ...] = Field(description="the sweeps, in alphabetical order")
     unreadable: tuple[UnreadableSweep, ...] = Field(description="sweeps that cannot be read; then the exit code is 1")
+    unplanned: tuple[UnplannedHead, ...] = Field(description="heads that were handed over and have no plan")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import shlex
 import time
 from collections.abc import Callable, Sequence
@@ -19,6 +20,7 @@ _LEAST_MB = 4000
 _NOTICE_SECONDS = 180
 _SHORTEST_NOTICE = 20
 _LOOK_SECONDS = 1.0
+_ANSWER_SECONDS = 5.0
 _FORGOTTEN = "Invalid job id"
 
 
@@ -84,6 +86,17 @@ class HeadJob:
                 say(f"ending the head, {state.words}: {asked}")
                 ask(*command)
             time.sleep(_LOOK_SECONDS)
+
+    def cancelled(self, name: str) -> bool:
+        """Return whether the job is being ended for good; False where it starts again, or nobody answers in time.
+
+        A job that is being ended shows as `COMPLETING`, whatever ends it, and no filter of squeue sees the state below
+        that. But one that is to be queued again counts as waiting, and so has used no time (`%M`).
+        """
+        asked = ("squeue", "--noheader", "--states=COMPLETING", f"--jobs={name}", "--format=%M")
+        with contextlib.suppress(AccelsweepError):
+            return ask(*asked, patience_seconds=_ANSWER_SECONDS).strip() not in ("", "0:00")
+        return False
 
     def end_with(self, name: str) -> str:
         """Return the command that is Ctrl-C for the head, once it runs."""

@@ -7,7 +7,6 @@ left out after `limits.queue_minutes`.
 
 from __future__ import annotations
 
-import contextlib
 import re
 import time
 from collections import Counter
@@ -15,7 +14,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from accelsweep.base.errors import AccelsweepError
-from accelsweep.drive.jobs.settle import block_names, jobs_of
+from accelsweep.drive.jobs.settle import block_names, cancel_jobs
 from accelsweep.engines.ask import ask
 from accelsweep.engines.engine import Engine, Job, Remedy
 from accelsweep.state.folders import SweepFolder
@@ -67,11 +66,8 @@ class Queue:
 
     def cancel_left(self) -> None:
         """Cancel the jobs that an interrupted Snakemake left: it cancels none while it asks after their states."""
-        if self.engine is None:
-            return
-        with contextlib.suppress(AccelsweepError):  # of jobs that are being ended already
-            if left := jobs_of(self.folder, self.engine):
-                ask(*self.engine.cancel([job.number for job in left]))
+        if self.engine is not None:
+            cancel_jobs(self.folder, self.engine)
 
     @property
     def forgotten(self) -> bool:

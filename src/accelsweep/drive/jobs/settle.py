@@ -6,9 +6,11 @@ jobs, or cancels them, before it submits anything.
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections.abc import Callable
 
+from accelsweep.base.errors import AccelsweepError
 from accelsweep.engines.ask import ask
 from accelsweep.engines.engine import Engine, Job
 from accelsweep.state.folders import SweepFolder
@@ -19,6 +21,13 @@ _LOOK_SECONDS = 5.0
 def jobs_of(folder: SweepFolder, engine: Engine) -> list[Job]:
     """Return the sweep's jobs that wait or run. Raises AccelsweepError if the engine does not answer."""
     return engine.jobs(folder.home, block_names(folder))
+
+
+def cancel_jobs(folder: SweepFolder, engine: Engine) -> None:
+    """Cancel the sweep's jobs that wait or run."""
+    with contextlib.suppress(AccelsweepError):  # of jobs that are being ended already
+        if left := jobs_of(folder, engine):
+            ask(*engine.cancel([job.number for job in left]))
 
 
 def block_names(folder: SweepFolder) -> set[str]:

@@ -1,1 +1,1 @@
-"""A site tried on its Slurm, before a sweep goes there."""
+"""What only Slurm knows or does: accounts of ended jobs, and jobs that it calls failed although their block is done."""

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from accelsweep.base.errors import EXIT_INTERRUPTED
-from accelsweep.base.interrupts import HeadLeaves
+from accelsweep.base.interrupts import HeadLeaves, JobCancelled
 from accelsweep.drive import publisher
 from accelsweep.drive.console import say, warn
 from accelsweep.drive.jobs.queue import Queue
+from accelsweep.drive.processes import Child
 from accelsweep.drive.progress import SweepProgress
 from accelsweep.drive.snakemake.child import options_for, start_snakemake
 from accelsweep.engines.known import engine_of
@@ -36,6 +37,7 @@ class Driving:
     tracking_uri: str | None
     deadline: float | None
     watch: Callable[[SweepProgress], None]
+    _told: set[str] = field(default_factory=set)
 
     def drive(self, plan: Plan) -> int:
         """Run Snakemake until every run of the plan, which is written, was tried; return its exit code."""
@@ -56,6 +58,7 @@ class Driving:
                     while snakemake.running():
                         progress.update()
                         self.watch(progress)
+                        self._tell_of_mlflow(following)
                         queue.update()
                         if queue.forgotten:
                             say("Slurm has forgotten the jobs that Snakemake waits for (MinJobAge): starting it again")
@@ -64,11 +67,12 @@ class Driving:
                         time.sleep(_POLL_SECONDS)
                     progress.update()
                     self.watch(progress)
-            except KeyboardInterrupt:
+            except KeyboardInterrupt as asked:
                 warn("\nstopping: ending the current run, keeping the finished ones ...")
-                snakemake.interrupt()
+                hurried = isinstance(asked, JobCancelled)  # there is no time for anybody to finish
+                (snakemake.kill if hurried else snakemake.interrupt)()
                 queue.cancel_left()
-                following.finish()
+                (following.kill if hurried else following.finish)()
                 return EXIT_INTERRUPTED
             except HeadLeaves:
                 snakemake.kill()  # by Ctrl-C it would cancel its jobs, which another head waits for
@@ -76,6 +80,13 @@ class Driving:
                 raise
             publisher.finish(following, self.folder, self.tracking_uri, warn)
         return snakemake.code
+
+    def _tell_of_mlflow(self, following: Child) -> None:
+        """Show what keeps the publisher from its work, once: it can be mended while the sweep is measured."""
+        for line in publisher.complaints(following):
+            if line not in self._told:
+                self._told.add(line)
+                warn(line)
 
     def _stop_at(self, deadline: float | None) -> float | None:
         if deadline is None or time.monotonic() < deadline:

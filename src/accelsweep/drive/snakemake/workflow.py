@@ -125,7 +125,7 @@ class Sweep:
         if self._engine is None:
             return shlex.quote(sys.executable)
         needs = self._block(wildcards).resources
-        return python(self.manifest.site.of_kind(needs.node_kind).jobs, sys.executable)
+        return python(self.manifest.site.of_kind(needs.node_kind).jobs, sys.executable, needs.nodes)
 
     def before_block(self, wildcards: Any) -> str:
         """Return shell commands that prepare the node for a block."""

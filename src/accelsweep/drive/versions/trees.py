@@ -73,11 +73,16 @@ def _remove_empty(*folders: Path) -> None:
 
 @contextlib.contextmanager
 def trees_of(
-    folder: SweepFolder, names: Sequence[str], pythons: Sequence[str], *, keep: bool = True
+    folder: SweepFolder,
+    names: Sequence[str],
+    pythons: Sequence[str],
+    pinned: Sequence[Version] = (),
+    *,
+    keep: bool = True,
 ) -> Iterator[tuple[Tree, ...]]:
     """Give the trees of commits, or what is known of environments, to the with-block, which plans the sweep.
 
-    Without `keep` no new tree outlasts the block.
+    `pinned` is what the names stood for when somebody looked them up. Without `keep` no new tree outlasts the block.
     """
     if pythons and names:
         raise InputError(f"{names[0]} is a commit and --python an environment: compare the ones or the others")
@@ -85,7 +90,7 @@ def trees_of(
         yield environments(folder.home, pythons)
         return
     repository = Repository.around(folder.home)
-    with trees_made(folder, repository, versions_named(repository, names), keep=keep) as trees:
+    with trees_made(folder, repository, pinned or versions_named(repository, names), keep=keep) as trees:
         yield trees
 
 

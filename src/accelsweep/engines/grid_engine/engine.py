@@ -9,8 +9,9 @@ from pathlib import Path
 from accelsweep.core.plans import Resources
 from accelsweep.core.settings import Site
 from accelsweep.core.sites.grid_engine import GridEngine
-from accelsweep.engines.engine import Job, JobEnd, Remedy, Value
-from accelsweep.engines.grid_engine import ends, options, queue
+from accelsweep.engines.ask import ask
+from accelsweep.engines.engine import Job, JobEnd, JobOffer, Remedy, Value
+from accelsweep.engines.grid_engine import ends, options, queue, trial
 
 
 @dataclass(frozen=True)
@@ -48,6 +49,22 @@ class GridEngineEngine:
         """Return nothing: the profile says it all."""
         del sweep
         return []
+
+    def version(self) -> str:
+        """Return what qstat says of itself."""
+        return f"{self.name} ({ask('qstat', '-help').partition(chr(10))[0].strip()})"
+
+    def offer(self, needs: Resources) -> JobOffer:
+        """Return what `qsub -w v` says."""
+        return trial.offer(options.qsub_options(needs, *self._of(needs)))
+
+    def submit(self, needs: Resources, command: str, log: Path) -> str:
+        """Submit a job; return its number."""
+        return trial.submit(options.qsub_options(needs, *self._of(needs)), command, log)
+
+    def state(self, number: str) -> str | None:
+        """Return `STATE (REASON)` of a job that has not ended."""
+        return trial.state(number)
 
     def jobs(self, home: Path, blocks: Collection[str]) -> list[Job]:
         """Return the jobs of these blocks that wait or run."""

@@ -28,7 +28,7 @@ def listed(home: Path, blocks: Collection[str]) -> list[Job]:
     """Return the user's jobs that wait or run for one of these `blocks`, submitted from the folder `home`."""
     rows = read_jobs(ask("qstat", "-r"), home, blocks)
     waiting = [job.number for job in rows if waits(job) or in_error(job)][:_MOST_REASONS]
-    reasons = {number: _reason(number) for number in waiting}
+    reasons = {number: reason(number) for number in waiting}
     return [Job(**{**vars(job), "reason": reasons.get(job.number, job.reason)}) for job in rows]
 
 
@@ -51,7 +51,7 @@ def _since(moment: str) -> str:
     return str(datetime.now() - began).partition(".")[0]  # noqa: DTZ005 - the same
 
 
-def _reason(number: str) -> str:
+def reason(number: str) -> str:
     """Return why a job waits, as far as the scheduler tells: many sites do not let it (`schedd_job_info`)."""
     try:
         told = ask("qstat", "-j", number)

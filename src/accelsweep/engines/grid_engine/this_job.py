@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 VARIABLES = ("JOB_ID", "NSLOTS")
@@ -31,7 +32,7 @@ class GridEngineJob:
         """Return the path of the job's log."""
         return self.stdout
 
-    def across_nodes(self, nodes: int, cpus: int) -> tuple[str, ...] | None:
+    def across_nodes(self, nodes: int, cpus: int, python: Sequence[str]) -> tuple[str, ...] | None:
         """Return None: nothing here starts ranks on other nodes of such a job."""
-        del nodes, cpus
+        del nodes, cpus, python
         return None

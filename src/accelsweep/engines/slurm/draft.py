@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 from accelsweep.base.errors import AccelsweepError
 from accelsweep.engines.ask import ask
+from accelsweep.engines.site_file import DraftedKind, also, site_file
 
 _FORMAT = "%P|%D|%c|%m|%G|%l|%f|%a|%N"
 """sinfo: partition, nodes, CPUs and MB of a node, generic resources, time limit, features, up or down, names."""
@@ -41,65 +42,43 @@ def draft(name: str) -> str:
     usable = [nodes for nodes in found if nodes is not None]
     if not usable:
         raise AccelsweepError("sinfo lists no node of a partition that is up: ask the cluster's staff")
-    return site_file(name, usable)
+    return _site_file(name, usable)
 
 
-def site_file(name: str, found: Sequence[Nodes]) -> str:
+def _site_file(name: str, found: Sequence[Nodes]) -> str:
     """Return the site file for these nodes: a kind for each set of nodes, in the partition with the longest limit."""
     each: dict[str, list[Nodes]] = {}
     for nodes in found:
         each.setdefault(nodes.names, []).append(nodes)
-    lines = [
-        "# A draft from sinfo. Read it, complete it, then: accelsweep plan experiment=... site=NAME --profile slurm",
-        f"name: {name}",
-        "scheduler: slurm",
-        "probe: false",
-        "slurm:",
-        "  account: null             # what sbatch --account takes: sacctmgr show assoc user=$USER",
-        "  cpus_per_gpu: 1           # CPU cores and threads of each GPU's rank",
-        "  scratch: null             # a folder of the node, e.g. /tmp",
-        "kinds:",
-    ]
-    taken: set[str] = set()
-    for same in each.values():
-        lines += _kind(same, taken)
-    return "\n".join(lines) + "\n"
+    words = (
+        "account: null             # what sbatch --account takes: sacctmgr show assoc user=$USER",
+        "cpus_per_gpu: 1           # CPU cores and threads of each GPU's rank",
+        "scratch: null             # a folder of the node, e.g. /tmp",
+    )
+    return site_file(name, "slurm", "sinfo", words, [_kind(same) for same in each.values()])
 
 
-def _kind(same: Sequence[Nodes], taken: set[str]) -> list[str]:
+def _kind(same: Sequence[Nodes]) -> DraftedKind:
     nodes = max(same, key=lambda one: (one.minutes is None, one.minutes or 0, one.default))
     others = sorted({one.partition for one in same} - {nodes.partition})
-    gpus = nodes.gpus[:1]
-    model = gpus[0][0] if gpus else None
-    name = _unused(model or ("gpu" if gpus else "cpu"), taken)
-    cpu = f"{{accelerator: cpu, model: CPU, count: {nodes.cores}, memory_bytes: {nodes.memory_mb * 2**20}}}"
-    lines = [
-        f"  - name: {name}               # {nodes.names}" + (f", features {nodes.features}" if nodes.features else ""),
-        f"    nodes: {nodes.count}",
-        "    inventory:                # models as lscpu and nvidia-smi -L name them: prices go by these names",
-        f"      - {cpu}",
-    ]
-    lines += [f"      - {{accelerator: cuda, model: {model or 'GPU'}, count: {number}}}" for _, number in gpus]
-    lines += ["    slurm:", f"      partition: {nodes.partition}" + _also(others)]
-    lines += [f"      gpu_model: {model}"] if model else []
+    model, gpus = nodes.gpus[0] if nodes.gpus else (None, 0)
+    words = [f"partition: {nodes.partition}{also(others)}"]
+    words += [f"gpu_model: {model}"] if model else []
     if model and re.fullmatch(r"[A-Za-z0-9_.]+", model) is None:
-        lines.append("      gpu_request: per_node   # the name has signs that Snakemake's plugin takes in no other way")
-    lines += [f"      max_minutes: {nodes.minutes}"] if nodes.minutes is not None else []
+        words.append("gpu_request: per_node   # the name has signs that Snakemake's plugin takes in no other way")
+    words += [f"max_minutes: {nodes.minutes}"] if nodes.minutes is not None else []
     left_out = ", ".join(f"{number} x {other or 'GPU'}" for other, number in nodes.gpus[1:])
-    return [*lines, f"    # These nodes have {left_out}, too: give them a kind of their own."] if left_out else lines
-
-
-def _also(partitions: Sequence[str]) -> str:
-    return f"  # or {', '.join(partitions)}" if partitions else ""
-
-
-def _unused(name: str, taken: set[str]) -> str:
-    found, number = name, 1
-    while found in taken:
-        number += 1
-        found = f"{name}-{number}"
-    taken.add(found)
-    return found
+    return DraftedKind(
+        called=model or ("gpu" if gpus else "cpu"),
+        listed=nodes.names + (f", features {nodes.features}" if nodes.features else ""),
+        nodes=nodes.count,
+        cores=nodes.cores,
+        memory_bytes=nodes.memory_mb * 2**20,
+        gpus=gpus,
+        gpu_model=model,
+        words=words,
+        comments=[f"These nodes have {left_out}, too: give them a kind of their own."] if left_out else (),
+    )
 
 
 def _nodes(line: str) -> Nodes | None:

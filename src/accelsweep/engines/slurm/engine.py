@@ -8,8 +8,9 @@ from pathlib import Path
 
 from accelsweep.core.plans import Resources
 from accelsweep.core.settings import Site, Slurm
-from accelsweep.engines.engine import Job, JobEnd, Remedy, Value
-from accelsweep.engines.slurm import ends, options, queue
+from accelsweep.engines.ask import ask
+from accelsweep.engines.engine import Job, JobEnd, JobOffer, Remedy, Value
+from accelsweep.engines.slurm import ends, options, queue, trial
 
 
 @dataclass(frozen=True)
@@ -46,6 +47,22 @@ class SlurmEngine:
     def options(self, sweep: str) -> list[str]:
         """Return the option that names the jobs."""
         return ["--slurm-jobname-prefix", queue.job_name_prefix(sweep)]
+
+    def version(self) -> str:
+        """Return what sbatch says of itself."""
+        return ask("sbatch", "--version").strip()
+
+    def offer(self, needs: Resources) -> JobOffer:
+        """Return what `sbatch --test-only` says."""
+        return trial.offer(options.sbatch_options(needs, self._of(needs)))
+
+    def submit(self, needs: Resources, command: str, log: Path) -> str:
+        """Submit a job; return its number."""
+        return trial.submit(options.sbatch_options(needs, self._of(needs)), command, log)
+
+    def state(self, number: str) -> str | None:
+        """Return `STATE (REASON)` of a job that has not ended."""
+        return trial.state(number)
 
     def jobs(self, home: Path, blocks: Collection[str]) -> list[Job]:
         """Return the jobs of these blocks that wait or run."""

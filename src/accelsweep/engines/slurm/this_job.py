@@ -6,7 +6,11 @@ import os
 import re
 import socket
 import subprocess
+from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
+
+from accelsweep.base.errors import AccelsweepError
 
 _PATIENCE_SECONDS = 20.0
 
@@ -39,10 +43,17 @@ class SlurmJob:
         found = re.search(r"\bStdErr=(\S+)", answer.stdout)
         return found[1] if found else None
 
-    def across_nodes(self, nodes: int, cpus: int) -> tuple[str, ...] | None:
-        """Return the command that starts one process on each of `nodes` nodes, with `cpus` CPU cores."""
-        step = ("srun", f"--nodes={nodes}", f"--ntasks={nodes}", "--ntasks-per-node=1", f"--cpus-per-task={cpus}")
-        return (*step, "--kill-on-bad-exit=1", "--mpi=none", "--input=none", "--quit-on-interrupt")
+    def across_nodes(self, nodes: int, cpus: int, python: Sequence[str]) -> tuple[str, ...] | None:
+        """Return the command that starts `python` on each of `nodes` nodes, with `cpus` CPU cores.
+
+        Where srun itself starts the container (pyxis), its options join ours: an srun in each process of another would
+        number the nodes anew. The supervisor's step overlaps with this one, which is refused if it overlaps too.
+        """
+        own = (f"--nodes={nodes}", f"--ntasks={nodes}", "--ntasks-per-node=1", f"--cpus-per-task={cpus}")
+        step = (*own, "--kill-on-bad-exit=1", "--mpi=none", "--input=none", "--quit-on-interrupt")
+        if Path(python[0]).name == "srun":
+            return (*(word for word in python[:-1] if word != "--overlap"), *step, python[-1])
+        return ("srun", *step, *python)
 
 
 def node_name() -> str:
@@ -52,4 +63,10 @@ def node_name() -> str:
 
 def node_number() -> int:
     """Return the number of this node in a run across nodes, as srun has set it."""
-    return int(os.environ["SLURM_NODEID"])
+    number = os.environ.get("SLURM_NODEID")
+    if number is None:
+        raise AccelsweepError(
+            "SLURM_NODEID, which srun sets, is not set here: site.slurm.container has to hand the job's variables on "
+            "(podman: --env-host)"
+        )
+    return int(number)

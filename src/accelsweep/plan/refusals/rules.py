@@ -78,8 +78,6 @@ def _by_inventory(config: CellConfig, site: Site) -> str | None:
         return f"{nodes} nodes are asked for, the site '{site.name}' has {site.nodes}"
     if nodes > 1 and (engine := engine_of(site)) is not None and not engine.starts_ranks:
         return f"num_nodes={nodes}: nothing here starts ranks on several nodes of a job of {engine.name}; Slurm does"
-    if nodes > 1 and site.jobs.container is not None:
-        return f"num_nodes={nodes}: srun, which starts the ranks, is not inside {site.jobs_key}.container"
     most = site.jobs.max_gpus
     held = held_gpus(needs(config, site), site)
     if words_for(accelerator).scheduled and most is not None and held > most:

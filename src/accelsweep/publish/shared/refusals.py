@@ -13,7 +13,7 @@ _CODES = {"UNAUTHENTICATED": _UNKNOWN, "CUSTOMER_UNAUTHORIZED": _UNKNOWN, "PERMI
 
 _WORDS = re.compile(r"\[Errno -?\d+\] ([^'\")\]>]+)")
 _LOGIN = "MLFLOW_TRACKING_USERNAME and MLFLOW_TRACKING_PASSWORD, or MLFLOW_TRACKING_TOKEN,"
-_SAFE = "All records are safe; publish again then"
+_SAFE = "All records are safe"
 
 
 def refusal(uri: str, error: Exception, experiment: str | None) -> str | None:

@@ -21,9 +21,9 @@ from typing import Any, NoReturn
 from accelsweep.base.errors import EXIT_INCOMPLETE
 from accelsweep.plan.sources import versions
 from accelsweep.supervise.command import main as supervise
-from accelsweep.supervise.fork_server.messages import receive, receive_streams, same_user, send
 from accelsweep.supervise.fork_server.surroundings import Surroundings, differences, surroundings
 from accelsweep.supervise.processes.launchers import Launchers, UnsafeFork, prepare_to_fork
+from accelsweep.supervise.processes.messages import receive, receive_streams, same_user, send
 
 _PATIENCE_SECONDS = 10.0
 

@@ -13,7 +13,7 @@ from types import FrameType
 from typing import Any
 
 from accelsweep.base.errors import EXIT_INCOMPLETE
-from accelsweep.supervise.fork_server.messages import VARIABLE, address, receive, same_user, send, send_streams
+from accelsweep.supervise.processes.messages import VARIABLE, address, receive, same_user, send, send_streams
 from accelsweep.supervise.signals import STOPPING
 
 

@@ -1,5 +1,6 @@
 """A run on several nodes, seen from the supervisor on the first: one `srun` with one process per node (see node.py).
 
+In a container there is no srun. Then a process of ours outside starts it (see outside.py).
 The process on each node reports on the shared file system, in the attempt's folder, how each of its ranks ended. If a
 node goes silent, srun ends the others. The silent node's ranks count as lost.
 """
@@ -9,12 +10,10 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
-import subprocess
 import sys
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from functools import partial
 from pathlib import Path
 from typing import ClassVar
 
@@ -22,10 +21,11 @@ from accelsweep.base.documents import Document
 from accelsweep.base.errors import DamagedFile
 from accelsweep.core.config import CellConfig
 from accelsweep.engines.this_job import this_job
-from accelsweep.machine import linux
 from accelsweep.rank.spec import RunSpec
 from accelsweep.supervise.leases import NotEnoughDevices
 from accelsweep.supervise.processes.launchers import Launch
+from accelsweep.supervise.processes.messages import OUTSIDE_VARIABLE
+from accelsweep.supervise.processes.srun import Srun, SrunOutside, SrunWish, reach, start_srun
 
 VISIBLE_SECONDS = 60.0
 """How long a shared file system may take to show files of another node here (NFS caches so long)."""
@@ -49,33 +49,26 @@ def report_file(spec: RunSpec, node: int) -> Path:
     return Path(spec.attempt_folder) / f"node-{node}.json"
 
 
-def check_job(config: CellConfig) -> None:
-    """Raise NotEnoughDevices where there is no Slurm job whose nodes a run of several could use."""
+def check_job(config: CellConfig, container: str | None = None) -> None:
+    """Raise NotEnoughDevices where there is no Slurm job whose nodes a run of several could use from a `container`."""
+    if container is not None:
+        reach().close()
     job = this_job()
-    if job is None or job.across_nodes(config.num_nodes, 1) is None:
+    if job is None or job.across_nodes(config.num_nodes, 1, (sys.executable,)) is None:
         raise NotEnoughDevices(f"it asks for {config.num_nodes} nodes; this supervisor is not in a Slurm job")
 
 
 def start_across_nodes(launch: Launch, cpus: int) -> RanksAcrossNodes:
     """Start the ranks of `launch`, on each node in one process that has `cpus` CPU cores."""
-    job = this_job()
-    assert job is not None, "check_job has looked"
-    srun = subprocess.Popen(
-        [
-            *(job.across_nodes(launch.spec.config.num_nodes, cpus) or ()),
-            sys.executable,
-            "-m",
-            "accelsweep.supervise.processes.node",
-            str(launch.spec.file()),
-        ],
-        env={**os.environ, **launch.environment, "PYTHONUNBUFFERED": "1", "PYTHONFAULTHANDLER": "1"},
-        stdin=subprocess.DEVNULL,
-        stdout=launch.log,
-        stderr=launch.log,
-        process_group=0,
-        preexec_fn=partial(linux.die_with_parent, os.getpid()),  # noqa: PLW1509 - a supervisor has one thread
+    wish = SrunWish(
+        nodes=launch.spec.config.num_nodes,
+        cpus=cpus,
+        program=("-m", "accelsweep.supervise.processes.node", str(launch.spec.file())),
+        environment={**launch.environment, "PYTHONUNBUFFERED": "1", "PYTHONFAULTHANDLER": "1"},
     )
-    return RanksAcrossNodes(launch.spec, srun)
+    if OUTSIDE_VARIABLE in os.environ:
+        return RanksAcrossNodes(launch.spec, SrunOutside(wish, launch.log))
+    return RanksAcrossNodes(launch.spec, start_srun(wish, (sys.executable,), launch.log))
 
 
 @dataclass
@@ -83,7 +76,7 @@ class RanksAcrossNodes:
     """The ranks of a run on several nodes; `srun` is the process that stands for all of them here."""
 
     spec: RunSpec
-    srun: subprocess.Popen[bytes]
+    srun: Srun
     statuses: dict[int, int | None] = field(default_factory=dict)
     lost: dict[int, str] = field(default_factory=dict)
     oom_kills: int = 0
@@ -114,9 +107,9 @@ class RanksAcrossNodes:
                 self.srun.send_signal(signal.SIGUSR1)
             elif self._forced_at is None:
                 self._forced_at = time.monotonic()
-                self.srun.terminate()
+                self.srun.send_signal(signal.SIGTERM)
             elif time.monotonic() - self._forced_at > _FORCE_SECONDS:
-                self.srun.kill()
+                self.srun.send_signal(signal.SIGKILL)
 
     def _reports(self) -> dict[int, NodeReport]:
         found = {}

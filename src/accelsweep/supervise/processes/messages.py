@@ -1,8 +1,9 @@
-"""What is said between a job of Snakemake's and the fork server, over an abstract Unix socket of this machine.
+"""What processes of ours say to each other on one machine, over an abstract Unix socket.
 
-The job asks with its standard streams and its surroundings, and is answered with the number of a supervisor's process
-or with a refusal. Later the supervisor answers with its exit code. Each message is a line of JSON. The connection ends
-with the death of either side, so that each notices the other's.
+A job of Snakemake's asks the fork server with its standard streams and its surroundings. It is answered with the number
+of a supervisor's process or with a refusal, and later with the supervisor's exit code. A supervisor in a container asks
+the process outside (outside.py) in the same way. Each message is a line of JSON. The connection ends with the death of
+either side, so that each notices the other's.
 """
 
 from __future__ import annotations
@@ -11,10 +12,14 @@ import json
 import os
 import socket
 import struct
+from collections.abc import Sequence
 from typing import Any
 
 VARIABLE = "ACCELSWEEP_FORK_SERVER"
 """The environment variable with the name of the socket, for the jobs of the head that started the server."""
+
+OUTSIDE_VARIABLE = "ACCELSWEEP_OUTSIDE"
+"""The environment variable with the name of the socket, for a supervisor in a container."""
 
 _STREAMS = (0, 1, 2)
 
@@ -51,11 +56,11 @@ def receive(connection: socket.socket) -> dict[str, Any] | None:
     return found if isinstance(found, dict) else None
 
 
-def send_streams(connection: socket.socket) -> None:
-    """Send this process's standard streams."""
-    socket.send_fds(connection, [b"\0"], _STREAMS)
+def send_streams(connection: socket.socket, streams: Sequence[int] = _STREAMS) -> None:
+    """Send the descriptors `streams`, this process's own standard ones by default."""
+    socket.send_fds(connection, [b"\0"], streams)
 
 
 def receive_streams(connection: socket.socket) -> list[int]:
-    """Return the descriptors of the other side's standard streams; fewer than three if it died."""
+    """Return the descriptors that the other side has sent, three at most; none if it died."""
     return socket.recv_fds(connection, 1, len(_STREAMS))[1]

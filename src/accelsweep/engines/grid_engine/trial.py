@@ -1,0 +1,38 @@
+"""One job offered to Grid Engine, or submitted and followed, beside all sweeps."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from pathlib import Path
+
+from accelsweep.engines.ask import answered, ask
+from accelsweep.engines.engine import JobOffer
+from accelsweep.engines.grid_engine.options import IN_TURN
+from accelsweep.engines.grid_engine.queue import reason
+
+_COMMAND = ("-b", "y", "-shell", "n")
+_PREFIX = re.compile(r"^(Unable to run job: |verification: |Exiting\.?$)", re.MULTILINE)
+
+
+def offer(options: str) -> JobOffer:
+    """Return whether a node of the empty cluster could take a job with these `options` of qsub, in its own words."""
+    asked = ["qsub", "-w", "v", *_of_qsub(options), *_COMMAND, "true"]
+    taken, words = answered(*asked)
+    return JobOffer(taken, " ".join(_PREFIX.sub("", words).split()), shlex.join(asked))
+
+
+def submit(options: str, command: str, log: Path) -> str:
+    """Submit a job with these `options`; return its number."""
+    always = ("-terse", "-cwd", "-V", "-j", "y", "-w", "e", "-r", "n", "-N", "accelsweep-doctor", "-o", str(log))
+    return ask("qsub", *always, *_of_qsub(options), *_COMMAND, "/bin/bash", "-c", command).strip()
+
+
+def state(number: str) -> str | None:
+    """Return `STATE (REASON)` of a job that has not ended; None once it has."""
+    row = re.search(rf"^ *{number} +\S+ +\S+ +\S+ +(\S+)", ask("qstat"), re.MULTILINE)
+    return f"{row[1]} ({reason(number)})" if row else None
+
+
+def _of_qsub(options: str) -> list[str]:
+    return [word for word in shlex.split(options) if word != IN_TURN]

@@ -1,0 +1,205 @@
+"""The two ends of a head that leaves its terminal: what hands it over, and what it leaves when it ends or has to go."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from accelsweep.base.errors import EXIT_INTERRUPTED, AccelsweepError, InputError
+from accelsweep.base.interrupts import HeadLeaves, JobCancelled
+from accelsweep.commands.detached import carry_on as carrying
+from accelsweep.commands.detached import hand_over as handing
+from accelsweep.commands.detached.errand import Errand
+from accelsweep.commands.detached.order import HeadOrder
+from accelsweep.commands.running.request import Request
+from accelsweep.core.plans import Manifest
+from accelsweep.core.settings import Site
+from accelsweep.drive.detached.handed import Handed, HeadEnd, Whereabouts, end_of_head, handed_head
+from accelsweep.drive.detached.places import detached
+from accelsweep.drive.head import held
+from accelsweep.machine.locks import FOLDER_VARIABLE
+from accelsweep.plan.make import make_plan
+from accelsweep.state.folders import SweepFolder
+
+ASKED = ("experiment=quickstart", "accelerator=cpu", "devices=1", "batch_size=32", "precision=32-true")
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> SweepFolder:
+    monkeypatch.setenv(FOLDER_VARIABLE, str(tmp_path / "leases"))
+    return SweepFolder(tmp_path, "mine")
+
+
+@pytest.fixture
+def ordered(folder: SweepFolder, monkeypatch: pytest.MonkeyPatch) -> SweepFolder:
+    """A sweep on a cluster whose head has an order, in a process whose signals stay as they are."""
+    site = Site(name="box", scheduler="slurm")
+    order = HeadOrder(request=Request(ASKED, time_budget="1h"), site=site, sweeps=("mine",), revision=1)
+    order.write(folder.of_head("order"))
+    for name in ("leave_when_told", "stay"):
+        monkeypatch.setattr(carrying, name, lambda *_: None)
+    return folder
+
+
+def carried(folder: SweepFolder, monkeypatch: pytest.MonkeyPatch, does: Callable[[], int]) -> int:
+    monkeypatch.setattr(carrying, "_done", lambda _folder, _order: does())
+    return carrying.carry_on(folder)
+
+
+def raising(error: BaseException) -> Callable[[], int]:
+    def do() -> int:
+        raise error
+
+    return do
+
+
+@pytest.mark.parametrize(
+    ("does", "code"),
+    [
+        (lambda: 3, 3),
+        (raising(InputError("no such key")), 2),
+        (raising(KeyboardInterrupt()), EXIT_INTERRUPTED),
+        (raising(JobCancelled()), EXIT_INTERRUPTED),
+    ],
+    ids=["regression", "wrong input", "ctrl-c", "cancelled job"],
+)
+def test_the_end_of_a_head_is_noted_for_who_follows_it_and_the_order_is_gone(ordered, monkeypatch, does, code) -> None:
+    assert carried(ordered, monkeypatch, does) == code
+    assert end_of_head(ordered) == code
+    assert not ordered.of_head("order").exists()
+
+
+def test_a_head_that_fails_by_a_fault_of_ours_has_ended_too(ordered, monkeypatch) -> None:
+    with pytest.raises(ZeroDivisionError):
+        carried(ordered, monkeypatch, lambda: 1 // 0)
+    assert end_of_head(ordered) == 1
+
+
+def test_a_head_that_is_preempted_keeps_its_order_for_the_next_start(ordered, monkeypatch) -> None:
+    assert carried(ordered, monkeypatch, raising(HeadLeaves(again=False))) == 0
+    assert end_of_head(ordered) is None
+    assert HeadOrder.read(ordered.of_head("order")).starts == 1
+
+
+@pytest.fixture
+def submitted(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Sequence[str], str, str | None]]:
+    """The jobs of heads that were submitted: command, name, and the job that each follows."""
+    found: list[tuple[Sequence[str], str, str | None]] = []
+
+    def start(_job: Any, _folder: SweepFolder, command: Sequence[str], name: str, after: str | None = None) -> str:
+        found.append((command, name, after))
+        return "13"
+
+    monkeypatch.setattr(carrying.HeadJob, "start", start)
+    monkeypatch.setattr(carrying, "jobs_of", lambda _folder, _engine: ["a job"])
+    monkeypatch.setenv("SLURM_JOB_ID", "12")
+    return found
+
+
+def test_a_head_whose_time_is_up_submits_the_next_one_after_itself(ordered, monkeypatch, submitted) -> None:
+    assert carried(ordered, monkeypatch, raising(HeadLeaves(again=True))) == 0
+    ((command, name, after),) = submitted
+    assert (command[-1], name, after) == (str(ordered.root), "accelsweep-head-mine", "12")
+    assert handed_head(ordered).name == "13"
+    assert end_of_head(ordered) is None
+    left = HeadOrder.read(ordered.of_head("order"))
+    assert (left.starts, left.request.time_budget) == (1, "3600s")
+
+
+def test_a_chain_whose_head_saw_nothing_move_ends(ordered, monkeypatch, submitted) -> None:
+    monkeypatch.setattr(carrying, "jobs_of", lambda _folder, _engine: [])
+    assert carried(ordered, monkeypatch, raising(HeadLeaves(again=True))) == 1
+    assert submitted == []
+    assert end_of_head(ordered) == 1
+    assert not ordered.of_head("order").exists()
+
+
+@pytest.mark.parametrize(("starts", "cancelled"), [(0, []), (1, ["mine"])])
+def test_an_interrupted_head_ends_what_the_heads_before_it_left(ordered, monkeypatch, starts, cancelled) -> None:
+    order = HeadOrder.read(ordered.of_head("order")).model_copy(update={"starts": starts})
+    order.write(ordered.of_head("order"))
+    found: list[str] = []
+    monkeypatch.setattr(carrying, "cancel_jobs", lambda folder, _engine: found.append(folder.name))
+    carried(ordered, monkeypatch, raising(KeyboardInterrupt()))
+    assert found == cancelled
+
+
+class NoPlace:
+    """A place that starts nothing, or says that it did."""
+
+    kind, waits, caution = "tmux", True, "it ends with the machine"
+
+    def __init__(self, why: str | None = None) -> None:
+        self.why = why
+        self.started: list[Sequence[str]] = []
+
+    def start(self, folder: SweepFolder, command: Sequence[str], name: str) -> str:
+        del folder
+        if self.why is not None:
+            raise AccelsweepError(self.why)
+        self.started.append(command)
+        return name
+
+    def state(self, name: str) -> Whereabouts | None:
+        return Whereabouts(f"session {name}")
+
+    def end_with(self, name: str) -> str:
+        return f"end {name}"
+
+
+@pytest.fixture
+def errand(folder: SweepFolder, monkeypatch: pytest.MonkeyPatch) -> Errand:
+    """A small sweep that is planned."""
+    plan = make_plan(folder.home, ASKED, name="mine")
+    made = Errand(Request(ASKED, name="mine", cancel_old=True), plan.manifest.site, "mine", plan)
+    monkeypatch.setattr(Errand, "of", lambda _home, _request: made)
+    return made
+
+
+def test_a_head_that_no_place_takes_leaves_no_order(folder, errand, monkeypatch) -> None:
+    monkeypatch.setattr(handing, "place_for", lambda _site: NoPlace("no room"))
+    with pytest.raises(AccelsweepError, match="no room"):
+        handing.hand_over(folder.home, Request(ASKED))
+    assert not folder.of_head("order").exists()
+    assert handed_head(folder) is None
+
+
+def test_what_is_handed_over_is_planned_told_and_asked_for_once(folder, errand, monkeypatch, capsys) -> None:
+    place = NoPlace()
+    monkeypatch.setattr(handing, "place_for", lambda _site: place)
+    folder.head_log.parent.mkdir(parents=True)
+    folder.head_log.write_text("of an earlier head\n")
+    HeadEnd(code=3).write(folder.of_head("ended"))
+    assert handing.hand_over(folder.home, Request(ASKED)) == 0
+    assert Manifest.read(folder.manifest) == errand.plan.manifest
+    order = HeadOrder.read(folder.of_head("order"))
+    assert (order.sweeps, order.revision, order.request.cancel_old) == (("mine",), 1, False)
+    assert [command[-1] for command in place.started] == [str(folder.root)]
+    assert not folder.head_log.exists()
+    told = capsys.readouterr().out
+    for words in ("session accelsweep-head-mine", "attach mine", "end accelsweep-head-mine", "with the machine"):
+        assert words in told
+
+
+def test_searches_that_come_first_are_no_plan_of_the_sweep_that_was_asked_for(errand) -> None:
+    assert errand.first_plan is errand.plan
+    wanted = replace(errand, sweep="wanted")
+    assert (wanted.first_plan, wanted.sweeps) == (None, ("wanted", "mine"))
+
+
+def test_a_sweep_that_is_being_run_or_has_a_head_is_not_handed_over(folder, errand, monkeypatch) -> None:
+    monkeypatch.setattr(handing, "place_for", lambda _site: NoPlace())
+    with held(folder), pytest.raises(AccelsweepError, match="already being run by process"):
+        handing.hand_over(folder.home, Request(ASKED))
+    Handed(place="tmux", name="other", host=os.uname().nodename, since="").write(folder.of_head("handed"))
+    found = (handed_head(folder), Whereabouts("session other"))
+    monkeypatch.setattr(handing, "detached", lambda _folder: found)
+    with pytest.raises(AccelsweepError, match="has a head already: session other; accelsweep attach mine"):
+        handing.hand_over(folder.home, Request(ASKED))
+    assert not folder.of_head("order").exists()
+    assert detached(folder) is None

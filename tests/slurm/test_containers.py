@@ -1,0 +1,82 @@
+"""Runs on several nodes whose ranks live in containers: srun is outside, and starts a container on each node."""
+
+import signal
+import sys
+from pathlib import Path
+
+import pytest
+import yaml
+
+from accelsweep.core.outcome import Outcome
+
+CONTAINER = Path(__file__).with_name("container.sh")
+TWO_NODES = ("num_nodes=2", "devices=2", "batch_size=16")
+
+IS_INSIDE = 'os.path.exists("/container") and not os.access("/usr/bin/srun", os.X_OK)'
+INSIDE = f"""
+import os
+from accelsweep.workloads.models import SmallCNN
+
+class Contained(SmallCNN):
+    def __init__(self, **arguments):
+        super().__init__(**arguments)
+        assert {IS_INSIDE}
+"""
+
+pytestmark = [pytest.mark.slurm, pytest.mark.long]  # supervise/test_outside.py has the parts; only here they meet
+
+
+@pytest.fixture
+def contained(home):
+    """A home whose site has a container, and whose model cannot be made outside of it."""
+    (home.path / "contained.py").write_text(INSIDE)
+    site = home.path / "conf" / "site" / "box.yaml"
+    settings = yaml.safe_load(site.read_text())
+    settings["slurm"] |= {"container": str(CONTAINER), "container_python": sys.executable}
+    site.write_text(yaml.safe_dump(settings))
+    return home
+
+
+def test_one_sweep_compares_one_node_with_two_in_containers(contained):
+    output = contained.run("num_nodes=1,2", *TWO_NODES[1:], "model._target_=contained.Contained")
+    assert "[2/2]" in output
+    records = contained.records().values()
+    assert {record.outcome for record in records} == {Outcome.measured}, [record.reason for record in records]
+    assert {(record.effective.num_nodes, record.effective.launcher) for record in records} == {(1, "fork"), (2, "srun")}
+
+
+def test_a_cancelled_job_of_two_nodes_leaves_no_container_and_goes_on_in_the_next(contained):
+    arguments = (*TWO_NODES, "measure.min_seconds=6", "model._target_=contained.Contained")
+    head = contained.start(*arguments)
+    claim = contained.in_a_run()
+    progress = contained.folder.run(claim.run) / "attempts" / "1" / "progress"
+    contained.wait_for(progress.exists, "the first step", 90)
+    contained.slurm("scancel", claim.job)
+    contained.finished(head)
+    (record,) = contained.records().values()
+    assert (record.outcome, record.attempt) == (Outcome.measured, 2)
+    assert not contained.across_nodes()
+
+
+def test_a_rank_that_is_killed_in_its_container_is_a_crash_with_its_reason(contained):
+    head = contained.start(*TWO_NODES, "measure.min_seconds=6", "limits.retries=0")
+    run = contained.in_a_run().run
+    contained.wait_for((contained.folder.run(run) / "attempts" / "1" / "progress").exists, "the first step", 90)
+    nodes = contained.across_nodes()
+    assert nodes.keys() == {"0", "1"}
+    min(nodes["1"].children(), key=lambda child: child.pid).send_signal(signal.SIGKILL)
+    contained.finished(head, 1)
+    (record,) = contained.records().values()
+    assert record.outcome is Outcome.crashed
+    assert "rank 2 was ended by SIGKILL" in record.reason, record.reason
+
+
+def test_srun_that_starts_the_container_itself_starts_it_on_each_node(contained):
+    """As pyxis does, whose options are srun's; here an option of srun's own marks the environment."""
+    (contained.path / "contained.py").write_text(INSIDE.replace(IS_INSIDE, 'os.environ["BOXED"] == "yes"'))
+    site = contained.path / "conf" / "site" / "box.yaml"
+    settings = yaml.safe_load(site.read_text())
+    settings["slurm"]["container"] = "srun --overlap --nodes=1 --ntasks=1 --export=ALL,BOXED=yes"
+    site.write_text(yaml.safe_dump(settings))
+    contained.run("num_nodes=1,2", *TWO_NODES[1:], "model._target_=contained.Contained")
+    assert {record.outcome for record in contained.records().values()} == {Outcome.measured}
