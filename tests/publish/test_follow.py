@@ -66,9 +66,10 @@ class Sweep:
 
     def follower(self, *options: str) -> Forked:
         """Start a follower."""
-        log, home = str(self.folder.home / "publish.log"), self.folder.home
+        log, home = self.folder.home / "publish.log", self.folder.home
+        log.touch()  # a test may look into it before there is a process that writes
         following = (str(self.folder.root), "--follow", *options, "--tracking-uri", self.uri)
-        return forked.start("publishers", "log", log, *following, cwd=home, environment=os.environ)
+        return forked.start("publishers", "log", str(log), *following, cwd=home, environment=os.environ)
 
 
 def wait_for(condition: Callable[[], bool], seconds: float = PATIENCE_SECONDS) -> None:

@@ -100,8 +100,11 @@ def lives(process: psutil.Process) -> bool:
         return False
 
 
-def test_a_port_that_is_taken_is_refused_by_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_port_that_is_taken_is_refused_by_name(
+    tmp_path: Path, empty_database: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
+    shutil.copy(empty_database, tmp_path / "mlflow.db")
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
