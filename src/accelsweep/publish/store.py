@@ -165,7 +165,7 @@ def _is_half_made(path: Path) -> bool:
             (known,) = database.execute("SELECT count(*) FROM experiments").fetchone()
     except sqlite3.DatabaseError as error:
         return "no such table" in str(error) or "locked" in str(error)
-    return known == 0
+    return int(known) == 0
 
 
 def _quiet() -> None:
