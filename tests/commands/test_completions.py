@@ -33,8 +33,8 @@ def home(tmp_path, monkeypatch):
 
 @cache
 def script():
-    """Return what a user's bash evaluates, once."""
-    command = [Path(sys.executable).parent / "accelsweep", "--show-completion", "bash"]
+    """Return what a user's bash evaluates, once. It is asked for in bash: the answer is for the shell around it."""
+    command = ["bash", "-c", '"$0" --show-completion bash || exit', Path(sys.executable).parent / "accelsweep"]
     return subprocess.run(command, capture_output=True, text=True, check=True).stdout
 
 
