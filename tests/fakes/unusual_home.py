@@ -19,6 +19,8 @@ HOSTILE = "a b'c\";$(touch pwned)`touch pwned`\n../ü{x}"
 WARMUP_STEPS = 3
 
 MINE = """\
+import contextlib
+import sqlite3
 import time
 
 import lightning.pytorch as pl
@@ -52,8 +54,16 @@ class Talkative(Module):
         return super().training_step(batch, batch_index)
 
 
+def followed():
+    with contextlib.closing(sqlite3.connect("mlflow.db")) as store:
+        return store.execute("SELECT count(*) FROM experiments WHERE name = 'unusual'").fetchone()[0]
+
+
 class Lasting(Module):
     def training_step(self, batch, batch_index):
+        deadline = time.monotonic() + 120
+        while not followed() and time.monotonic() < deadline:  # on a busy machine the publisher takes its time
+            time.sleep(0.1)
         time.sleep(0.8)
         return super().training_step(batch, batch_index)
 
