@@ -119,24 +119,25 @@ def accounting(cluster: None) -> None:
         pytest.skip(f"the cluster has no accounting: {why}")
 
 
+def _in_mode(mode: str) -> Iterator[None]:
+    """Start the cluster again in a mode of its own (see cluster.sh), and as it was at the end."""
+    if why := why_no(mode):
+        pytest.skip(f"no cluster with {mode} here: {why}")
+    subprocess.run([CLUSTER, "up", mode], capture_output=True, text=True, check=True)
+    yield
+    subprocess.run([CLUSTER, "up"], capture_output=True, check=True)
+
+
 @pytest.fixture(scope="module")
 def cgroups(cluster: None) -> Iterator[None]:
     """The cluster with jobs that are held by cgroups, as long as the module's tests run."""
-    if why := why_no("cgroups"):
-        pytest.skip(f"jobs cannot be held by cgroups here: {why}")
-    subprocess.run([CLUSTER, "up", "cgroups"], capture_output=True, text=True, check=True)
-    yield
-    subprocess.run([CLUSTER, "up"], capture_output=True, check=True)
+    yield from _in_mode("cgroups")
 
 
 @pytest.fixture(scope="module")
 def metered(accounting: None) -> Iterator[None]:
     """The cluster with nodes that draw 100 W each by Slurm's own counters, as long as the module's tests run."""
-    if why := why_no("energy"):
-        pytest.skip(f"Slurm measures no energy here: {why}")
-    subprocess.run([CLUSTER, "up", "energy"], capture_output=True, text=True, check=True)
-    yield
-    subprocess.run([CLUSTER, "up"], capture_output=True, check=True)
+    yield from _in_mode("energy")
 
 
 @pytest.fixture

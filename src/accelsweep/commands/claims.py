@@ -48,7 +48,7 @@ def _tested(home: Path, names: Sequence[str], known: Sequence[str], minutes: flo
     deadline, interrupted = time.monotonic() + 60.0 * minutes, False
     plans, failed = _plans(home, known)
     left = {name: what_is_left(home, plan) for name, plan in plans.items()}
-    to_run = {name for name in plans if left[name].runs_left and (not names or name in names)}
+    to_run = {name for name in plans if minutes and left[name].runs_left and (not names or name in names)}
     why_not = {}
     with fork_server(home, home / "reports" / GROUP / "fork_server.log", [plans[name] for name in to_run]):
         for name in sorted(plans, key=lambda name: left[name].minutes.expected):
