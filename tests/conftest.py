@@ -55,6 +55,8 @@ TOGETHER = (
     "prepared",
     "exported",
     "unusual",
+    "two_commits",
+    "trees",
 )
 """Fixtures too expensive to be made by several workers: one worker runs all tests that want one of them."""
 

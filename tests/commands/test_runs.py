@@ -2,8 +2,10 @@
 
 import os
 import re
+import shutil
 import socket
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import psutil
@@ -22,11 +24,16 @@ from accelsweep.state.living import SILENCE_SECONDS
 pytestmark = pytest.mark.heavy
 
 
+def planned(place: Path) -> Supervised:
+    return Supervised(place / "home", place / "leases").plan("measured", "memory_on_rank_1", devices=2)
+
+
 @pytest.fixture
-def sweep(tmp_path: Path) -> Supervised:
-    made = Supervised(tmp_path / "home", tmp_path / "leases").plan("measured", "memory_on_rank_1", devices=2)
-    made.run()
-    return made
+def sweep(tmp_path: Path, once: Callable[[str, Callable[[Path], None]], Path]) -> Supervised:
+    """A sweep that a real supervisor has run, as a copy."""
+    ran = once("one measured and one out of memory", lambda place: planned(place).run())
+    shutil.copytree(ran, tmp_path, dirs_exist_ok=True)
+    return planned(tmp_path)
 
 
 def test_every_run_is_listed_with_outcome_reason_cell_and_folder(sweep, capsys):

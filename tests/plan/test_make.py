@@ -218,6 +218,12 @@ def test_the_name_is_the_option_then_the_config_then_the_experiment(home, own_co
     assert make_plan(home, []).manifest.sweep == "sweep"
 
 
+def test_the_name_that_the_claims_command_writes_to_is_refused(home):
+    with pytest.raises(InputError, match="'claims' is taken: .* Try --name my-claims"):
+        make_plan(home, [], name="claims")
+    assert make_plan(home, [], name="my-claims").manifest.sweep == "my-claims"
+
+
 @pytest.mark.parametrize("name", ["../elsewhere", "a b", "$(x)", "a;b", "", "ü", "a\nb", "/tmp/x"])
 def test_a_name_that_could_leave_the_folder_is_refused(home, name):
     with pytest.raises(InputError):

@@ -32,7 +32,7 @@ def without(tree: Path) -> None:
 
 
 @pytest.fixture(scope="module")
-def measured(tmp_path_factory: pytest.TempPathFactory, leases: str) -> tuple[Home, subprocess.CompletedProcess[str]]:
+def two_commits(tmp_path_factory: pytest.TempPathFactory, leases: str) -> tuple[Home, subprocess.CompletedProcess[str]]:
     """A repository whose last commit breaks an import, and the command that compared its commits."""
     home = Home(tmp_path_factory.mktemp("home") / "für mich", ACCELSWEEP_LEASES=leases, **beside_the_server())
     slower = MODULE.replace("return self.layer", "import time; time.sleep(0.001)\n        return self.layer")
@@ -40,8 +40,8 @@ def measured(tmp_path_factory: pytest.TempPathFactory, leases: str) -> tuple[Hom
     return home, home.accelsweep("ab", "HEAD~1", "HEAD", *COMMAND, "--fail-if", "slower:2%")
 
 
-def test_a_commit_that_breaks_the_import_is_a_row_with_its_reason_and_the_other_is_measured(measured) -> None:
-    home, result = measured
+def test_a_commit_that_breaks_the_import_is_a_row_with_its_reason_and_the_other_is_measured(two_commits) -> None:
+    home, result = two_commits
     folder = SweepFolder(home.path, "ab")
     found = Findings.read(folder.findings)
     first, broken = found.cells
@@ -53,8 +53,8 @@ def test_a_commit_that_breaks_the_import_is_a_row_with_its_reason_and_the_other_
     assert "slower:2%: 1 of 1 comparison could not be judged" in result.stdout
 
 
-def test_each_run_had_the_sources_of_its_commit_and_says_which(measured) -> None:
-    home, _ = measured
+def test_each_run_had_the_sources_of_its_commit_and_says_which(two_commits) -> None:
+    home, _ = two_commits
     folder = SweepFolder(home.path, "ab")
     wanted = Manifest.read(folder.manifest).wanted_runs()
     commits = {record.axes["version"]: record.git["commit"] for record in readable_records(folder, wanted)}
@@ -73,8 +73,8 @@ def both_work(home: Home) -> dict[str, Any]:
 
 
 @pytest.mark.long  # drive/test_versions.py makes lost trees again; only here a sweep goes on with them
-def test_a_deleted_worktree_loses_nothing_and_is_made_again(measured) -> None:
-    home, _ = measured
+def test_a_deleted_worktree_loses_nothing_and_is_made_again(two_commits) -> None:
+    home, _ = two_commits
     folder = SweepFolder(home.path, "ab")
     both_work(home)
     trees = sorted(path for path in folder.versions.iterdir() if path.is_dir())
@@ -86,7 +86,7 @@ def test_a_deleted_worktree_loses_nothing_and_is_made_again(measured) -> None:
     assert [tree for tree in trees if not tree.is_dir()] == [folder.version(git(home.path, "rev-parse", "HEAD")[:12])]
 
 
-def test_clean_takes_the_worktrees_off_gits_list(measured) -> None:
-    home, _ = measured
+def test_clean_takes_the_worktrees_off_gits_list(two_commits) -> None:
+    home, _ = two_commits
     assert home.accelsweep("clean", "ab", "--yes").returncode == 0
     assert git(home.path, "worktree", "list").count("\n") == 0

@@ -17,6 +17,7 @@ from accelsweep.base.errors import (
     InputError,
     nearest,
 )
+from accelsweep.core.claims.claims import GROUP
 from accelsweep.core.findings.findings import Findings
 from accelsweep.drive.console import Listing, Marked, say, show, warn
 from accelsweep.drive.fork_server import fork_server
@@ -26,8 +27,6 @@ from accelsweep.state.folders import SweepFolder
 
 if TYPE_CHECKING:
     from accelsweep.plan.make import Plan
-
-GROUP = "claims"
 
 
 def put_to_the_test(home: Path, names: Sequence[str], minutes: float) -> int:

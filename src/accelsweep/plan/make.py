@@ -15,6 +15,7 @@ from pathlib import Path
 from accelsweep.base.documents import set_aside, write_bytes_atomically
 from accelsweep.base.errors import InputError
 from accelsweep.core.cell import Cell
+from accelsweep.core.claims.claims import GROUP
 from accelsweep.core.plans import Block, Manifest
 from accelsweep.core.settings import Fleet, Settings
 from accelsweep.core.versions import Tree
@@ -113,6 +114,8 @@ def _made(
     default = (grid.experiment or "sweep").replace("/", "-")
     folder = SweepFolder(home, next(given for given in (name, grid.name, default) if given is not None))
     past = earlier.read(folder)
+    if folder.name == GROUP and past.manifest is None:
+        raise InputError(f"the name {GROUP!r} is taken: `accelsweep claims` writes there. Try --name my-{GROUP}")
     kept = {one.search: one for one in past.manifest.found_batches} if past.manifest else {}
     if automatic.searches_of(grid.points, grid.cells.values()):
         if trees:

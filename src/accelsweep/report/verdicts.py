@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from accelsweep.core.claims.claims import GROUP
 from accelsweep.core.claims.verdicts import ClaimVerdict
 from accelsweep.core.findings.findings import Findings
 from accelsweep.core.findings.judged import ClaimFinding
@@ -19,7 +20,6 @@ from accelsweep.report.page import render_static
 from accelsweep.report.table import ReportTable
 from accelsweep.report.write import PAGE, replace_files
 
-NAME = "claims"
 UNTESTED = (ClaimVerdict.not_testable, ClaimVerdict.not_run)
 _IN_WORDS = {ClaimVerdict.measured: "without a claimed figure"}
 
@@ -86,7 +86,7 @@ def write_verdicts(home: Path, sweeps: Sequence[Findings], why_not: Mapping[str,
     files = {f"{table.name}.csv": to_csv(table.data) for table in content.tables}
     files["report.md"] = _markdown(content)
     files[PAGE] = render_static("claims.html.j2", content=content)
-    target = home / "reports" / NAME
+    target = home / "reports" / GROUP
     replace_files(files, target)
     return target / PAGE
 

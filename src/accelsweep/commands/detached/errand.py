@@ -8,13 +8,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from accelsweep.commands.ab import compare_versions, decided
-from accelsweep.commands.claims import GROUP, checked_claims, put_to_the_test
+from accelsweep.commands.claims import checked_claims, put_to_the_test
 from accelsweep.commands.cluster.fleet import measure_fleet, with_nodes
 from accelsweep.commands.first.batches import planned_after_searches, tell_of_searches
 from accelsweep.commands.further.pilot import refuse_short_budget
 from accelsweep.commands.plan import show_plan
 from accelsweep.commands.run import checked_targets, planned, refuse_misfits, run
 from accelsweep.commands.running.request import Request, seconds_of
+from accelsweep.core.claims.claims import GROUP
 from accelsweep.core.settings import Site
 
 if TYPE_CHECKING:

@@ -12,6 +12,9 @@ from accelsweep.core.claims.verdicts import bounds
 from accelsweep.core.external import Quoted
 from accelsweep.core.outcome import Outcome
 
+GROUP = "claims"
+"""The experiments that test claims, and what one command over all of them writes below `sweeps/` and `reports/`."""
+
 OUTCOME = "outcome."
 """What a metric begins with that is the share of the runs with an outcome."""
 Words = Annotated[str, Field(min_length=1)]
