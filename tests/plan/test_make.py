@@ -219,7 +219,7 @@ def test_the_name_is_the_option_then_the_config_then_the_experiment(home, own_co
 
 
 def test_the_name_that_the_claims_command_writes_to_is_refused(home):
-    with pytest.raises(InputError, match="'claims' is taken: .* Try --name my-claims"):
+    with pytest.raises(InputError, match=r"'claims' is taken: .* Try --name my-claims"):
         make_plan(home, [], name="claims")
     assert make_plan(home, [], name="my-claims").manifest.sweep == "my-claims"
 
