@@ -46,8 +46,8 @@ def sha256_file(path: Path) -> str:
 def open_regular(path: Path) -> BufferedReader:
     """Return the file at `path`, or that a link there leads to, open for reading.
 
-    Raises DamagedFile where something else stands in its place, a folder, a FIFO or a device, without waiting for
-    anybody, and where a file stands in the place of a folder above it; FileNotFoundError if there is nothing.
+    Raises DamagedFile where a folder, a FIFO or a device stands in its place, without waiting for anybody. Raises it
+    too where a file stands in the place of a folder above it. Raises FileNotFoundError if there is nothing.
     """
     try:
         if is_occupied(path):  # before it is opened: a FIFO waits for its writer there
@@ -159,8 +159,8 @@ class Document(Frozen):
     def read(cls, path: Path) -> Self:
         """Read and validate the document at `path`.
 
-        Raises DamagedFile if it is truncated, altered or of another kind; NewerFile if it is whole, and a later version
-        wrote it; FileNotFoundError if it is absent.
+        Raises DamagedFile if it is truncated, altered or of another kind. Raises NewerFile if it is whole, and a later
+        version wrote it. Raises FileNotFoundError if it is absent.
         """
         return cls.unsealed(read_whole(path), path)
 

@@ -93,7 +93,7 @@ Node = dict[str, Any]
 
 
 class Measure(BaseModel):
-    """How a run is measured. Sizes are steps, training samples on all devices together, and seconds.
+    """The way a run is measured. Sizes are steps, training samples on all devices together, and seconds.
 
     None leaves a phase out (`probe_steps`, `matmul_steps`, `quality_samples`) or removes a bound (`max_samples`,
     `rank_memory_bytes`).
@@ -135,7 +135,7 @@ class Measure(BaseModel):
 
 
 class Serving(BaseModel):
-    """How queries are served in `measure.scenario=server`. Latencies and waits are milliseconds.
+    """The way queries are served in `measure.scenario=server`. Latencies and waits are milliseconds.
 
     The share `latency_percentile` of the queries is answered within `latency_ms`. A batch waits `max_wait_ms` at most
     for more queries. `workers` share the rank's CPU threads. `generator` asks in the other scenarios: our own, or
@@ -185,7 +185,7 @@ class CellConfig(Verbatim):
 
     @property
     def work(self) -> str:
-        """What the rates hang on: the task, or `serving` for inference under a load of queries."""
+        """The name under which rates are chosen: the task, or `serving` for inference under a load of queries."""
         return "serving" if self.task == "inference" and self.measure.scenario == "server" else self.task
 
     @property
@@ -200,7 +200,7 @@ class CellConfig(Verbatim):
 
     @property
     def device_model(self) -> str | None:
-        """What stands behind the accelerator (`cuda:a100`): a kind of node, or words of the device's name."""
+        """The part behind the accelerator (`cuda:a100`): a kind of node, or words of the device's name."""
         return str(self.raw["accelerator"]).partition(":")[2] or None
 
     @property

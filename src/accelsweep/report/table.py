@@ -65,7 +65,7 @@ class ReportTable:
 
     @property
     def opened(self) -> tuple[tuple[More, ...], ...]:
-        """What the rows open to that are set."""
+        """The parts that the rows which are set open to."""
         return self.more[:MOST_ROWS]
 
     @property

@@ -1,4 +1,4 @@
-"""How a hold is taken, renewed and given back, for a sweep's head and for a block's supervisor alike.
+"""The way a hold is taken, renewed and given back, for a sweep's head and for a block's supervisor alike.
 
 A hold is put into its place by a hard link, which fails if another hold is there. So one of many takers comes first, on
 any machines. Nothing is locked on the sweep's own file system. Takers on one machine look in turn, by a lock on a

@@ -1,8 +1,9 @@
 """The one recorded outcome of a run, found from its processes' endings, with a reason that a person can act on.
 
-Where ranks disagree the first cause wins, not its echoes. The order is: out of memory, diverged, unsupported, an
-exception in the user's code, a rank that died without a message, one that somebody asked to end (SIGTERM). Then come
-collective errors, which the peers of all these see, and last a rank that we ended because of its peers.
+Where ranks disagree the first cause wins, not its echoes. First come out of memory, diverged, unsupported, and an
+exception in the user's code. Then come a rank that died without a message, and one that somebody asked to end
+(SIGTERM). Collective errors follow, which the peers of all these see, and at last a rank that we ended because of its
+peers.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Blocks of a sweep that compares nodes: in each round every node measures all settings, in one block of its own.
 
-The node is a property of the block, not of the setting: a setting has one name on all nodes, and settings are compared
-within a block as in any sweep. A block of an earlier plan counts for its node if it holds all settings.
+The node is a property of the block, not of the setting. So a setting has one name on all nodes, and settings are
+compared within a block as in any sweep. A block of an earlier plan counts for its node if it holds all settings.
 """
 
 from __future__ import annotations

@@ -23,7 +23,7 @@ from accelsweep.report.place import RunsPlace, own_name
 from accelsweep.state.records import read_record_at
 
 ALL = "all"
-"""What the list of runs begins with."""
+"""The first entry of the list of runs."""
 
 COLUMNS = ("run", "cell", "rank", "step", "phase", "step_seconds")
 MOST_RUNS = 12

@@ -39,7 +39,7 @@ class Srun(Protocol):
 
 
 class SrunWish(Frozen):
-    """What to start: `program`, Python's arguments, once on each of `nodes`, with `cpus` CPU cores.
+    """The command to start: `program`, Python's arguments, once on each of `nodes`, with `cpus` CPU cores.
 
     `environment` is added to the job's own.
     """
