@@ -35,6 +35,9 @@ ASKING = re.compile(r"(?:What|How|Which|Who|Whose|Why|Where|When)\b")
 CITED = re.compile(r"\b(?:1[89]|20)\d\d\b| = ")
 """Sources, which have a year, and formulas are as long as they are."""
 
+NO_SUBJECT = re.compile(r"(?:^|[.:!?] )(?:\*\*)?(What [^.:?*]*[.])")
+"""Sentences of a page that have a question in the place of their subject."""
+
 
 @pytest.fixture(scope="module")
 def docstrings(generators):
@@ -74,8 +77,10 @@ def too_long(text, limit=LONGEST):
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
-def test_no_sentence_is_too_long_to_read_aloud(page):
-    assert too_long(page.read_text()) == []
+def test_each_sentence_is_short_enough_to_read_aloud_and_has_a_subject(page):
+    text = page.read_text()
+    assert too_long(text) == []
+    assert [found for paragraph in paragraphs(text) for found in NO_SUBJECT.findall(paragraph)] == []
 
 
 @pytest.mark.parametrize(
@@ -114,6 +119,8 @@ def test_a_docstring_without_a_subject_is_found():
         assert asks(text), text
     for text in ("The thing.", "However it is done.", "A thing. Where it is None, nothing holds."):
         assert not asks(text), text
+    assert NO_SUBJECT.findall("It is so. What is ours stays. **What it does.** All.") == ["What is ours stays.", "What it does."]
+    assert not NO_SUBJECT.findall("What is ours? **What would change**: a price.")
 
 
 def test_a_long_sentence_is_found_wherever_it_stands():

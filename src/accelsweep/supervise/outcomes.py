@@ -124,7 +124,7 @@ def _lost(subject: str, rank: int, ending: Ending, last_words: str) -> _Candidat
 
 def _died(subject: str, status: int | None, ending: Ending, last_words: str) -> tuple[ErrorKind | None, Conclusion]:
     if status == -signal.SIGKILL and ending.oom_kills > 0:
-        reason = f"{subject} was killed by the kernel for lack of memory (its count of such kills rose)"
+        reason = f"{subject} was killed by the operating system for lack of memory (its count of such kills rose)"
         return "out_of_memory", Conclusion(Outcome.out_of_memory, reason)
     if status == -signal.SIGABRT and (found := _ABORTED_FOR_MEMORY.search(last_words)):
         return "out_of_memory", Conclusion(Outcome.out_of_memory, f"{subject} aborted: {found[0]}")
