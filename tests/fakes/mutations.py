@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import csv
+import io
 import json
 import random
 from collections.abc import Callable
@@ -62,6 +64,16 @@ YAML = (
 )  # fmt: skip
 """What a user's config file may hold besides the rest of it."""
 
+SVG = (
+    "<script>canary()</script>", "<image href='file:///etc/passwd'/>", "<a href='javascript:canary()'><path/></a>",
+    "<foreignObject><iframe src='http://127.0.0.1/canary'/></foreignObject>", "<rect onload='canary()'/>",
+    "<style>@import url(http://127.0.0.1/canary)</style>", "<use href='http://127.0.0.1/canary#a'/>", "</svg>",
+    "<!DOCTYPE svg [<!ENTITY a SYSTEM 'file:///etc/passwd'>]>&a;", "<?xml-stylesheet href='http://127.0.0.1/'?>", "\0",
+    "<!DOCTYPE svg [<!ENTITY a 'aaaaaaaaaa'><!ENTITY b '&a;&a;&a;&a;&a;'><!ENTITY c '&b;&b;&b;&b;'>]>&c;",
+    "<g>" * 20_000, "<animate attributeName='href' to='javascript:canary()'/>", "x" * 3_000_000,
+)  # fmt: skip
+"""What may stand in a picture besides its lines."""
+
 
 def damaged(content: bytes, chance: random.Random) -> bytes:
     """Return `content` with some bytes cut off, flipped, put in, doubled or replaced."""
@@ -102,6 +114,38 @@ def changed_json(content: bytes, chance: random.Random) -> bytes:
     if chance.random() < 0.03:
         text = text.replace('"body": {', '"body": {"sweep": "twice", ' + '"deep": ' + "[" * 5000 + "]" * 5000 + ",", 1)
     return text.encode()
+
+
+def changed_log(content: bytes, chance: random.Random) -> bytes:
+    """Return text whose lines end in JSON with one to three of its values changed."""
+    lines = [line.partition("{") for line in content.decode().splitlines()]
+    for _ in range(chance.choice((1, 1, 2, 3))):
+        at = chance.randrange(len(lines))
+        before, brace, after = lines[at]
+        if brace:
+            tree = json.loads(brace + after)
+            chance.choice(_CHANGES)(chance.choice(_containers(tree)), chance)
+            lines[at] = (before, "", json.dumps(tree)) if chance.random() < 0.2 else (before, "{", json.dumps(tree)[1:])
+    return "\n".join("".join(parts) for parts in lines).encode("utf-8", "surrogatepass")
+
+
+def changed_csv(content: bytes, chance: random.Random) -> bytes:
+    """Return a table with one to three of its values replaced, in its head too."""
+    rows = list(csv.reader(io.StringIO(content.decode())))
+    for _ in range(chance.choice((1, 1, 2, 3))):
+        row = chance.choice(rows)
+        row[chance.randrange(len(row))] = str(chance.choice(VALUES))
+    written = io.StringIO()
+    csv.writer(written).writerows(rows)
+    return written.getvalue().encode("utf-8", "surrogatepass")
+
+
+def changed_svg(content: bytes, chance: random.Random) -> bytes:
+    """Return a picture with something harmful behind one of its tags, or damaged."""
+    ends = [at + 1 for at, byte in enumerate(content) if byte == ord(">")]
+    at = chance.choice(ends)
+    changed = content[:at] + chance.choice(SVG).encode() + content[at:]
+    return damaged(changed, chance) + b"<!-- -->" if chance.random() < 0.3 else changed
 
 
 def _containers(tree: Any) -> list[Any]:
