@@ -44,7 +44,8 @@ def test_each_long_test_says_why_it_is_long():
 
 
 def test_a_long_test_without_a_reason_is_found():
-    for text in ("@pytest.mark.long\ndef test_it():", "x = 1\npytestmark = [pytest.mark.long]", "@pytest.mark.long  # slow"):
+    bare = ("@pytest.mark.long\ndef test_it():", "x = 1\npytestmark = [pytest.mark.long]", "@pytest.mark.long  # slow")
+    for text in bare:
         assert without_a_reason(text), text
     for text in ("@pytest.mark.long  # only here it is", "# Only here it is\npytestmark = [\n    pytest.mark.long,\n]"):
         assert not without_a_reason(text), text

@@ -20,6 +20,7 @@ from typing import Any, ClassVar, NoReturn, Self
 from packaging.version import InvalidVersion, Version
 from pydantic import BaseModel, ConfigDict, ValidationError
 
+from accelsweep.base.bounds import first_wrong
 from accelsweep.base.errors import DamagedFile, NewerFile
 from accelsweep.base.version import __version__
 
@@ -176,11 +177,11 @@ class Document(Frozen):
             return cls.model_validate(body)
         except ValidationError as error:
             first = error.errors()[0]
-            where = ".".join(str(part) for part in first["loc"])
             later = _later(envelope)
             if later is not None or first["type"] == "extra_forbidden":
+                where = ".".join(map(str, first["loc"]))
                 raise NewerFile(path, __version__, later, f"its {where!r}") from None
-            raise DamagedFile(path, f"not a valid {cls.kind}: {where}: {first['msg']}") from None
+            raise DamagedFile(path, f"not a valid {cls.kind}: {first_wrong(error)}") from None
 
 
 def _unseal(path: Path, envelope: Any, kind: str, known_format: int) -> Any:

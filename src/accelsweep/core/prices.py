@@ -23,11 +23,9 @@ from pydantic import (
     WrapValidator,
 )
 
-from accelsweep.base.bounds import Positive
+from accelsweep.base.bounds import Amount, Positive, first_wrong
 from accelsweep.base.documents import Frozen
 from accelsweep.base.verbatim import Verbatim
-
-Amount = Annotated[float, Field(ge=0, allow_inf_nan=False, strict=True)]
 
 HOURS_OF_A_YEAR = 8766.0
 
@@ -176,7 +174,7 @@ def _or_unusable(value: Any, handler: ValidatorFunctionWrapHandler) -> Any:
         if not isinstance(value, Mapping):
             raise
         found = Prices()
-        found._raw, found._unusable = dict(value), str(error.errors()[0]["msg"])
+        found._raw, found._unusable = dict(value), first_wrong(error)
         return found
 
 
