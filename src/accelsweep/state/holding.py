@@ -65,8 +65,8 @@ class Holder:
         if _holder(standing) != _holder(self._hold):
             what = "this sweep" if standing.block == "head" else f"block {standing.block}"
             raise AccelsweepError(
-                f"process {standing.pid} on {standing.host} took {what} over while this process was not heard of for "
-                f"more than {SILENCE_SECONDS:.0f} s (a suspended machine, a lost file system). It goes on there"
+                f"process {standing.pid} on {standing.host} took {what} over: this process was silent for more than "
+                f"{SILENCE_SECONDS:.0f} s (a suspended machine, a lost file system). It goes on there"
             )
 
     def release(self) -> None:

@@ -83,7 +83,7 @@ def reach() -> socket.socket:
     except OSError as error:
         connection.close()
         raise NotEnoughDevices(
-            f"the process outside the container, which starts ranks on other nodes, cannot be reached ({error}): "
+            f"the process outside the container, which starts ranks on other nodes, cannot be reached ({error}). "
             "site.slurm.container has to leave the host's network to it (podman: --network=host)"
         ) from None
     return connection
