@@ -135,10 +135,8 @@ def _accounting(folder: SweepFolder, chance: random.Random) -> Callable[[], obje
         record = Record.read(path)
         before = {**record.environment.get("before", {}), "variables": {"SLURM_JOB_ID": "7"}}
         record.model_copy(update={"environment": {**record.environment, "before": before}}).write(path)
-    told = {"state": "COMPLETED", "nodes": "gpu1", "starts": 1, "energy_joules": 900.0}
-    Accounting(jobs={"7": JobAccount(number="7", queue_seconds=5.0, elapsed_seconds=60.0, **told)}).write(
-        folder.accounting
-    )
+    job = JobAccount(number="7", state="COMPLETED", queue_seconds=5.0, elapsed_seconds=60.0, energy_joules=900.0)
+    Accounting(jobs={"7": job}).write(folder.accounting)
     folder.accounting.write_bytes(changed_json(folder.accounting.read_bytes(), chance))
     reader = READERS[chance.choice(HEAVY)]
     return lambda: reader(folder)

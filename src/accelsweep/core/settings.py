@@ -28,7 +28,7 @@ THRESHOLD, CONFIDENCE = 0.02, 0.95
 
 
 SILENCE_SECONDS = 300.0
-"""The time that a rank may be without a step by default: longer than any compared step, and half a run."""
+"""The time that a rank may be without a step by default: far longer than compared steps, and half of a run's limit."""
 
 
 class Limits(Frozen):
