@@ -65,7 +65,7 @@ class ReportTable:
 
     @property
     def opened(self) -> tuple[tuple[More, ...], ...]:
-        """The parts that the rows which are set open to."""
+        """The opened part of each row that is set."""
         return self.more[:MOST_ROWS]
 
     @property
