@@ -19,8 +19,8 @@ from accelsweep.base.errors import AccelsweepError
 from accelsweep.commands.compare import compare_sweeps
 from accelsweep.commands.detached.order import HeadOrder
 from accelsweep.commands.exchange.archives import export_sweep, import_archive
-from accelsweep.commands.runs import print_runs
 from accelsweep.commands.running.request import Request
+from accelsweep.commands.runs import print_runs
 from accelsweep.commands.status import print_status
 from accelsweep.core.plans import Manifest
 from accelsweep.core.record import Record

@@ -38,6 +38,7 @@ measure:
 """
 GROUP = "_target_: accelsweep.workloads.models.MLP\nwidth: 8\ndepth: 2\n"
 
+
 @dataclass(frozen=True)
 class Bench:
     """What every try starts from: a home with a whole sweep, its report and its archive. It is copied, not changed."""

@@ -37,7 +37,7 @@ class Spread(Frozen):
 
 
 class Held(Frozen):
-    """The error and coverage on devices, or families, that the fit had not seen: `count` rates of so many `networks`."""
+    """The error and coverage on unseen devices, or families: `count` rates of so many `networks`."""
 
     count: int
     networks: int
