@@ -32,7 +32,7 @@ ASKING = re.compile(r"(?:What|How|Which|Who|Whose|Why|Where|When)\b")
 CITED = re.compile(r"\b(?:1[89]|20)\d\d\b| = ")
 """Sources, which have a year, and formulas are as long as they are."""
 
-NO_SUBJECT = re.compile(r"(?:^|[.:!?] )(?:\*\*)?(What [^.:?*]*[.])")
+NO_SUBJECT = re.compile(r"(?:^|(?<=[.:!?] ))(?:\*\*)?(What [^.:?*]*[.])")
 """Sentences of a page that have a question in the place of their subject."""
 
 

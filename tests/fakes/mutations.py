@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import copy
 import csv
 import io
 import json
@@ -154,10 +155,15 @@ def _containers(tree: Any) -> list[Any]:
     return found + [each for child in children for each in _containers(child)]
 
 
+def _value(chance: random.Random) -> Any:
+    """Return one of the values, of its own: another change may go on inside it."""
+    return copy.deepcopy(chance.choice(VALUES))
+
+
 def _replaced(node: Any, chance: random.Random) -> None:
     if node:
         key = chance.choice(list(node)) if isinstance(node, dict) else chance.randrange(len(node))
-        node[key] = chance.choice(VALUES)
+        node[key] = _value(chance)
 
 
 def _removed(node: Any, chance: random.Random) -> None:
@@ -166,7 +172,7 @@ def _removed(node: Any, chance: random.Random) -> None:
 
 
 def _added(node: Any, chance: random.Random) -> None:
-    value, word = chance.choice(VALUES), chance.choice([value for value in VALUES if isinstance(value, str)])
+    value, word = _value(chance), chance.choice([value for value in VALUES if isinstance(value, str)])
     if isinstance(node, dict):
         node[word] = value
     else:
