@@ -106,8 +106,8 @@ def changed_json(content: bytes, chance: random.Random) -> bytes:
     """
     envelope = json.loads(content)
     for _ in range(chance.choice((1, 1, 2, 3))):
-        tree = envelope["body"] if chance.random() < 0.95 else envelope
-        chance.choice(_CHANGES)(chance.choice(_containers(tree)), chance)
+        tree = envelope.get("body") if chance.random() < 0.95 else envelope
+        chance.choice(_CHANGES)(chance.choice(_containers(tree) or [envelope]), chance)
     if chance.random() < 0.8:
         with contextlib.suppress(ValueError, KeyError, TypeError):
             envelope["sha256"] = sha256_text(canonical_json(envelope["body"]))

@@ -74,8 +74,7 @@ def _metadata(event: dict[str, Any]) -> dict[str, Any]:
 
 def _seconds(start: dict[str, Any], stop: dict[str, Any], path: Path) -> float:
     first, last = start.get("time_ms"), stop.get("time_ms")
-    times = isinstance(first, int | float) and isinstance(last, int | float)
-    if not times or not 0 <= first < last < _MOST_MS:
+    if not isinstance(first, int | float) or not isinstance(last, int | float) or not 0 <= first < last < _MOST_MS:
         raise InputError(f"{path}: run_start and run_stop have no times, or in the wrong order")
     return float(last - first) / 1000.0
 
