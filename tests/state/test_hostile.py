@@ -16,7 +16,7 @@ from guard import DRIVER, Forbidden, watched
 
 pytestmark = pytest.mark.heavy
 
-TRIES = 24
+TRIES = 36
 
 
 @pytest.fixture(scope="module")
