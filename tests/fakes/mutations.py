@@ -11,6 +11,9 @@ import random
 from collections.abc import Callable
 from typing import Any
 
+import pyarrow
+from pyarrow import parquet
+
 from accelsweep.base.documents import canonical_json, sha256_text
 
 VALUES: tuple[Any, ...] = (
@@ -97,6 +100,19 @@ def damaged(content: bytes, chance: random.Random) -> bytes:
             content * 3,
         )
     )
+
+
+def odd_integers(table: bytes) -> bytes:
+    """Return a parquet file with the bit flipped that makes its schema name integers of a size that nobody has."""
+    for at in range(len(table) // 2, len(table)):
+        found = table[:at] + bytes([table[at] ^ 16]) + table[at + 1 :]
+        try:
+            parquet.read_table(io.BytesIO(found))
+        except pyarrow.ArrowNotImplementedError:
+            return found
+        except (OSError, pyarrow.ArrowException, KeyError):
+            continue
+    raise ValueError("no bit of the table does so")
 
 
 def changed_json(content: bytes, chance: random.Random) -> bytes:

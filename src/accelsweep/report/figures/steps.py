@@ -97,7 +97,7 @@ def _read(folder: RunsPlace, run: str) -> list[dict[str, Any]]:
         if record.exists() and steps_damage(read_record_at(record, own_name(run)), path) is not None:
             return []
         table = pq.read_table(path, columns=["rank", "step", "phase", "step_seconds"])
-    except (OSError, pa.ArrowInvalid, KeyError, DamagedFile):
+    except (OSError, pa.ArrowException, KeyError, DamagedFile):
         return []
     return [row for row in table.to_pylist() if row["step_seconds"] is not None]
 
