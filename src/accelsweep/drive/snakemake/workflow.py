@@ -16,6 +16,7 @@ from typing import Any
 
 from accelsweep.base.documents import canonical_json, sha256_text
 from accelsweep.base.errors import AccelsweepError, InputError
+from accelsweep.base.rooms import code_of
 from accelsweep.core.plans import Manifest, PlannedBlock, Resources
 from accelsweep.core.settings import PILOT
 from accelsweep.drive.head import living_head
@@ -27,8 +28,6 @@ from accelsweep.engines.node import python
 from accelsweep.engines.slurm.options import keep_restarts
 from accelsweep.plan.blocks.resources import held_gpus
 from accelsweep.state.folders import SweepFolder, existing_sweep, sweep_name_in
-
-_PACKAGE = Path(__file__).resolve().parents[2]
 
 GPUS_HELD = "gpus_held"
 """The resource of a job that `max_gpus` of the site bounds."""
@@ -75,8 +74,7 @@ class Sweep:
     @cached_property
     def software(self) -> str:
         """A digest of the versions, the user's packages and our measuring code, which a measurement depends on."""
-        rooms = [self.code_of(room) for room in ("machine", "state", "measure", "workloads", "rank", "supervise")]
-        return _digest([self.manifest.versions, self.manifest.sources, rooms])
+        return _digest([self.manifest.versions, self.manifest.sources, code_of("supervise")])
 
     def wanted(self, wildcards: Any) -> str:
         """Return a digest of the runs that this revision wants of a block."""
@@ -158,14 +156,6 @@ class Sweep:
 
     def _block(self, wildcards: Any) -> PlannedBlock:
         return next(block for block in self.manifest.blocks if block.name == wildcards.block)
-
-    @staticmethod
-    def code_of(room: str) -> str:
-        """Return a digest of the source of one room, and of the code that it reads a sweep with."""
-        files = sorted(
-            path for part in ("core", "state", room) for path in (_PACKAGE / part).rglob("*.*") if path.suffix != ".pyc"
-        )
-        return _digest([[str(path.relative_to(_PACKAGE)), sha256_text(path.read_text("utf-8"))] for path in files])
 
 
 def open_sweep(config: Mapping[str, Any], *, plan_if_asked: bool) -> Sweep:
