@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from accelsweep.plan.blocks.power import smallest_visible_effect
+from accelsweep.repeats.power import smallest_visible_effect
 from accelsweep.plan.estimate import ASSUMED_NOISE, estimate, visible_effect
 from accelsweep.plan.make import make_plan
 from accelsweep.plan.took import (

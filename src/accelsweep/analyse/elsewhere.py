@@ -20,7 +20,7 @@ from accelsweep.core.plans import Manifest
 from accelsweep.core.prices import Bill, Prices
 from accelsweep.core.traits import Traits
 from accelsweep.machine.peaks import Datasheet, datasheet, datasheet_of
-from accelsweep.plan.prices import usd_per_hour_on
+from accelsweep.machine.prices import usd_per_hour_on
 from accelsweep.project.fitted import fitted
 from accelsweep.project.monthly import break_even
 from accelsweep.project.parts import INFERENCE, TRAINING, TRAINING_32, Form

@@ -10,7 +10,7 @@ from accelsweep.analyse.statistics.intervals import Family, paired_interval, var
 from accelsweep.analyse.statistics.pools import Pair, pools
 from accelsweep.core.plans import Manifest
 from accelsweep.core.settings import PILOT
-from accelsweep.plan.blocks.resolution import Needed, PairNoise, repeats_for
+from accelsweep.repeats.resolution import Needed, PairNoise, repeats_for
 
 
 def repeats_from_pilot(runs: Iterable[RunRow], manifest: Manifest, resolution: float, most: int) -> Needed | None:

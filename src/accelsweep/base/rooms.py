@@ -16,6 +16,7 @@ _PACKAGE = Path(__file__).resolve().parents[1]
 FLOORS = (
     ("base",),
     ("core",),
+    ("repeats",),
     ("engines",),
     ("machine",),
     ("project",),

@@ -22,12 +22,12 @@ from accelsweep.core.versions import Tree
 from accelsweep.plan import automatic, select
 from accelsweep.plan.blocks import earlier
 from accelsweep.plan.blocks.repeats import BlocksAsked, with_repeats
-from accelsweep.plan.blocks.resolution import FEWEST
 from accelsweep.plan.cells import CheckedGrid
 from accelsweep.plan.manifest import manifest_of, once_each, planned_blocks
 from accelsweep.plan.published import with_published
 from accelsweep.plan.searched import grid_of, with_batches
 from accelsweep.plan.versioned import versioned_grid
+from accelsweep.repeats.resolution import FEWEST
 from accelsweep.state.folders import SweepFolder
 
 

@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 from scipy import special
 
-from accelsweep.plan.blocks.power import prior_degrees
+from accelsweep.repeats.student import prior_degrees
 
 Array = npt.NDArray[np.float64]
 
