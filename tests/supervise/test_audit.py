@@ -17,7 +17,7 @@ from accelsweep.base.errors import DamagedFile
 from accelsweep.core.outcome import Outcome
 from accelsweep.core.plans import Done, Hold
 from accelsweep.core.record import Record
-from accelsweep.state.living import SILENCE_SECONDS
+from accelsweep.state.living import DEAD_AFTER_SECONDS
 from accelsweep.state.status import status
 from accelsweep.supervise.audit import audit
 
@@ -180,7 +180,7 @@ def test_damage_in_a_block_that_a_dead_node_claims_is_set_aside(finished: Superv
     record.write_text("{")
     audit(finished.folder)
     assert record.exists(), "node 7 was heard of just now"
-    os.utime(hold, (time.time() - SILENCE_SECONDS - 5,) * 2)
+    os.utime(hold, (time.time() - DEAD_AFTER_SECONDS - 5,) * 2)
     assert [running.alive for running in status(finished.folder).running] == [False]
     audit(finished.folder)
     assert not record.exists()

@@ -30,7 +30,7 @@ from accelsweep.supervise.signals import Interrupted, Signals
 from accelsweep.supervise.skips import Present
 
 _MOST_FALLS = 2
-_RUN_NAME = re.compile(r"[A-Za-z0-9_-]{1,80}")
+_FOLDER_NAME = re.compile(r"[A-Za-z0-9_-]{1,80}")
 
 
 @dataclass(frozen=True)
@@ -54,7 +54,7 @@ def read_assignment(block_file: Path) -> Assignment:
         block, manifest = Block.read(path), Manifest.read(folder.manifest)
     except DamagedFile as error:
         raise DamagedFile(error.path, f"{error.why}; the same `accelsweep run` writes it anew") from None
-    if block.name != path.stem or not all(_RUN_NAME.fullmatch(run.name) for run in block.runs):
+    if block.name != path.stem or not all(_FOLDER_NAME.fullmatch(run.name) for run in block.runs):
         raise DamagedFile(
             path, f"its contents are those of block {block.name!r}; the same `accelsweep run` writes it anew"
         )

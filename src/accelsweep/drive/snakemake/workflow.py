@@ -17,7 +17,7 @@ from typing import Any
 from accelsweep.base.documents import canonical_json, sha256_text
 from accelsweep.base.errors import AccelsweepError, InputError
 from accelsweep.base.rooms import code_of
-from accelsweep.core.plans import Manifest, PlannedBlock, Resources
+from accelsweep.core.plans import BLOCK_NAME, Manifest, PlannedBlock, Resources
 from accelsweep.core.settings import PILOT
 from accelsweep.drive.head import living_head
 from accelsweep.drive.ready import make_ready
@@ -116,7 +116,7 @@ class Sweep:
     def blocks(self, *, across_nodes: bool) -> str:
         """Return the regular expression of the blocks that take several nodes, or of those that take one."""
         wide = "|".join(block.name for block in self.manifest.blocks if block.resources.nodes > 1) or "none"
-        return f"(?:{wide})" if across_nodes else rf"(?!(?:{wide})\b)b[0-9a-f]{{12}}"
+        return f"(?:{wide})" if across_nodes else rf"(?!(?:{wide})\b){BLOCK_NAME}"
 
     def python(self, wildcards: Any) -> str:
         """Return the shell words that start Python for a block."""

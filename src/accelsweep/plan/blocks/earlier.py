@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from accelsweep.base.errors import DamagedFile
-from accelsweep.core.plans import Block, Manifest
+from accelsweep.core.plans import BLOCK_NAME, Block, Manifest
 from accelsweep.state.folders import SweepFolder
 
-_BLOCK_FILE = re.compile(r"b[0-9a-f]{12}\.json")
+_BLOCK_FILE = re.compile(rf"{BLOCK_NAME}\.json")
 
 
 @dataclass(frozen=True)
