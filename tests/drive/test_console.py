@@ -16,8 +16,9 @@ from pathlib import Path
 import pytest
 
 import accelsweep
+from accelsweep.base.durations import rough
 from accelsweep.base.terminal import escaped
-from accelsweep.drive.console import Listing, Marked, rough, say, say_parts, show
+from accelsweep.drive.console import Listing, Marked, say, say_parts, show
 from accelsweep.drive.tones import Tone
 
 SOURCES = Path(accelsweep.__file__).parent

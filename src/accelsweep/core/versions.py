@@ -65,6 +65,11 @@ class Tree(Document):
     software: dict[str, str] = {}  # noqa: RUF012 - pydantic copies it
 
 
+def without_version(keys: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the axes, or the config, of a setting without its version."""
+    return {key: value for key, value in keys.items() if key != VERSION}
+
+
 def words_for(versions: Sequence[Version], *, exactly: bool = False) -> list[str]:
     """Return the command, `run` or `ab`, that measures these versions, and the words that name them.
 

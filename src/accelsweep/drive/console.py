@@ -6,11 +6,9 @@ table, its rows are stacked. So nothing is ever cut. Colour stands beside words 
 
 from __future__ import annotations
 
-import math
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import timedelta
 
 import typer
 from rich.console import Console, JustifyMethod
@@ -18,7 +16,6 @@ from rich.measure import Measurement
 from rich.table import Table
 from rich.text import Text
 
-from accelsweep.base.digits import count_of
 from accelsweep.base.terminal import escaped
 from accelsweep.drive.tones import Tone
 
@@ -153,16 +150,3 @@ def _text(item: str | Marked, shown: Console) -> Text:
         return plain(item)
     symbols = shown.is_terminal and shown.encoding.startswith("utf") and item.tone.symbol
     return Text(f"{item.tone.symbol} " if symbols else "", item.tone.colour).append(plain(item.text))
-
-
-def duration(seconds: float) -> str:
-    """Return so many seconds in words: `0:01:30`, `1 day, 2:00:00`."""
-    return str(timedelta(seconds=round(seconds)))
-
-
-def rough(seconds: float) -> str:
-    """Return an estimate of so many seconds in words: `20 seconds`, `3 minutes`, `5 hours`, `2 days`."""
-    for size, word in ((86400, "day"), (3600, "hour"), (60, "minute")):
-        if seconds > 1.5 * size:
-            return count_of(round(seconds / size), word)
-    return count_of(max(10, 10 * math.ceil(seconds / 10)), "second")
