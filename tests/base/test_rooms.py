@@ -1,8 +1,9 @@
-"""The digest of a room's code holds all that the room can run, and the rooms stand in import-linter's order."""
+"""The digest of a room's code holds all that the room can run, and the rooms stand alike wherever they are listed."""
 
 from __future__ import annotations
 
 import ast
+import re
 import tomllib
 from collections.abc import Iterator
 from pathlib import Path
@@ -29,12 +30,21 @@ def test_every_room_that_a_room_runs_by_itself_or_through_others_is_in_its_diges
     reached = [room]
     for each in reached:
         reached.extend(sorted({*imported_by(each)} - {*reached}))
-    assert {"base", "core", "plan"} < {*reached} <= {*at_or_below(room)}
+    assert {"base", "core", "machine"} < {*reached} <= {*at_or_below(room)}
 
 
 def test_the_rooms_stand_in_the_order_to_which_imports_are_held() -> None:
     layers = CONTRACTS["contracts"][0]["layers"]
     assert [tuple(layer.split(" | ")) for layer in reversed(layers)] == list(FLOORS)
+
+
+def test_the_page_of_the_rooms_lists_them_in_this_order_and_names_each_that_has_layers_of_its_own() -> None:
+    page = (PACKAGE.parents[1] / "docs" / "design" / "0020-rooms.md").read_text("utf-8")
+    listed = re.findall(r"^\| `(\w+)` \|", page, re.MULTILINE)
+    assert listed == [room for floor in FLOORS for room in floor if room != "__main__"]
+    (sentence,) = re.findall(r"[^.]*have\s+contracts of their own", page.replace("`rank.loops`", "`rank_loops`"))
+    layered = {each["containers"][0] for each in CONTRACTS["contracts"][1:] if each["type"] == "layers"}
+    assert {f"accelsweep.{name.replace('_', '.')}" for name in re.findall(r"`(\w+)`", sentence)} == layered
 
 
 @pytest.mark.parametrize(("edited", "changes"), [("base", True), ("plan", True), ("report", True), ("drive", False)])
