@@ -45,7 +45,6 @@ NOT_A_CONFIG = {
     ("core/config.py", "self.raw"): "the module that parses: the model behind the accelerator",
     ("core/config.py", "self.data"): "a data set's own key, which is called like one of ours",
     ("core/findings/measured.py", "self.effective"): "the settings really in force, a column of the findings",
-    ("core/cell.py", "rest"): "swept keys with their values, for the cell's label",
     ("core/cell.py", "config"): "`workloads` asks about plain mappings, see WORKLOADS",
     ("machine/peaks.py", "row"): "a row of the table of boards",
     ("measure/surroundings/doubts.py", "before"): "the state of the devices around a run",

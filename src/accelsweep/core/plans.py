@@ -16,9 +16,6 @@ from accelsweep.core.versions import VERSION, Version, without_version
 
 _RUN_NAME = re.compile(r"(.+)-r([0-9]+)")
 
-BLOCK_NAME = "b[0-9a-f]{12}"
-"""The pattern of every block's name, which a digest of its contents follows."""
-
 
 class RunName(NamedTuple):
     """The parts of a run's name: its cell's name, and the number of the repeat (from 0)."""

@@ -123,7 +123,7 @@ class Runner:
         if ending.cause == "interrupted" and len(results) < spec.world_size:
             self.say(f"{spec.run.name}: stopped before its end; it will be measured again")
             return None
-        log = self._place(spec.run).attempt(spec.attempt) / "run.log"
+        log = self._place(spec.run).log_file(spec.attempt)
         verdict = classify(ending, results, last_words(log), self.limits)
         if verdict.outcome is Outcome.crashed:
             check_room(self.folder.root, self.limits.free_disk_bytes)  # a full disk is not the run's fault
@@ -135,7 +135,7 @@ class Runner:
         def launch(one: RunSpec, limits: Limits) -> Ending:
             return self._processes(lease, one, kind, limits)
 
-        log = self._place(spec.run).attempt(spec.attempt) / "run.log"
+        log = self._place(spec.run).log_file(spec.attempt)
         found = Search(spec, self.limits, launch, log, self.say).run()
         if found.verdict is None:
             self.say(f"{spec.run.name}: stopped before its end; it will be measured again")
@@ -162,13 +162,12 @@ class Runner:
     ) -> None:
         self.hold.confirm()
         place = self._place(spec.run)
-        attempt = place.attempt(spec.attempt)
-        steps = attempt / "steps.parquet"
+        steps = place.steps_file(spec.attempt)
         kept = merge_steps(spec, steps)
         if verdict.outcome is Outcome.measured and not kept and frontier is None:
             doubts = [*doubts, _NO_STEPS]
         record = make_record(spec, verdict, results, known, doubts, steps if kept else None, frontier)
-        record.write(attempt / "record.json")
+        record.write(place.record_file(spec.attempt))
         place.promote(spec.attempt)
         for rank in range(spec.world_size):
             spec.rank_steps(rank).unlink(missing_ok=True)

@@ -17,7 +17,8 @@ from typing import Any
 from accelsweep.base.documents import canonical_json, sha256_text
 from accelsweep.base.errors import AccelsweepError, InputError
 from accelsweep.base.rooms import code_of
-from accelsweep.core.plans import BLOCK_NAME, Manifest, PlannedBlock, Resources
+from accelsweep.core.names import BLOCK_NAME
+from accelsweep.core.plans import Manifest, PlannedBlock, Resources
 from accelsweep.core.settings import PILOT
 from accelsweep.drive.head import living_head
 from accelsweep.drive.ready import make_ready
@@ -27,7 +28,8 @@ from accelsweep.engines.known import engine_of
 from accelsweep.engines.node import python
 from accelsweep.engines.slurm.options import keep_restarts
 from accelsweep.plan.blocks.resources import held_gpus
-from accelsweep.state.folders import SweepFolder, existing_sweep, sweep_name_in
+from accelsweep.state.folders import SweepFolder, existing_sweep
+from accelsweep.state.names import sweep_name_in
 
 GPUS_HELD = "gpus_held"
 """The resource of a job that `max_gpus` of the site bounds."""

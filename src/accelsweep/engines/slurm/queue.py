@@ -6,7 +6,7 @@ import re
 from collections.abc import Collection
 from pathlib import Path
 
-from accelsweep.core.plans import BLOCK_NAME
+from accelsweep.core.names import BLOCK_NAME
 from accelsweep.engines.ask import ask
 from accelsweep.engines.engine import Job, Remedy
 
