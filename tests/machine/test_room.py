@@ -11,10 +11,10 @@ import psutil
 import pytest
 
 from accelsweep.machine.cgroup import memory_room
-from accelsweep.machine.room import room_of_a_rank
+from accelsweep.machine.room import free_memory, room_of_a_rank
 
 MIB = 2**20
-SHOW = "from accelsweep.machine.room import *; room = room_of_a_rank(2); print(room.bytes, room.limit)"
+SHOW = "from accelsweep.machine.room import free_memory, *; room = room_of_a_rank(2); print(room.bytes, room.limit)"
 LIMITED = "import resource; resource.setrlimit(resource.{name}, ({bytes}, {bytes}));"
 
 needs_linux = pytest.mark.skipif(sys.platform != "linux", reason="these limits are Linux's")
@@ -38,6 +38,12 @@ def test_ranks_share_what_the_machine_has_left():
     assert one.limit == four.limit == "machine memory"
     assert one.bytes == pytest.approx(free, rel=0.2)
     assert four.bytes == pytest.approx(one.bytes / 4, rel=0.2)
+
+
+def test_a_control_group_with_less_than_the_machine_is_what_is_free(groups):
+    groups("0::/a", {"a/memory.max": 5 * MIB, "a/memory.current": 2 * MIB, "a/memory.stat": "inactive_file 0"})
+    assert free_memory() == (3 * MIB, "control group")
+    assert room_of_a_rank(3) == (MIB, "control group")
 
 
 def test_a_limit_of_the_config_is_each_ranks_own():
@@ -85,7 +91,7 @@ def test_a_limit_of_the_process_is_not_shared_and_what_it_has_counts(name):
 @needs_linux
 def test_a_process_gets_as_much_data_as_it_was_allowed():
     code = (
-        "from accelsweep.machine.room import *; begin_peak(); assert take_no_more_than(64 * 2**20)\n"
+        "from accelsweep.machine.room import free_memory, *; begin_peak(); assert take_no_more_than(64 * 2**20)\n"
         "held = bytearray(60 * 2**20)\n"
         "try: held = [held, bytearray(8 * 2**20)]\n"
         "except MemoryError: print(1, 'no more')"
@@ -96,7 +102,7 @@ def test_a_process_gets_as_much_data_as_it_was_allowed():
 @needs_linux
 def test_the_peak_is_that_since_it_began():
     code = (
-        "from accelsweep.machine.room import *; held = bytearray(b'1') * (80 * 2**20); del held\n"
+        "from accelsweep.machine.room import free_memory, *; held = bytearray(b'1') * (80 * 2**20); del held\n"
         "before = begin_peak(); held = bytearray(b'1') * (32 * 2**20); del held; print(own_bytes('VmHWM') - before, '')"
     )
     assert shown(code)[0] == pytest.approx(32 * MIB, rel=0.1)
