@@ -19,7 +19,7 @@ from accelsweep.drive.progress import SweepProgress
 from accelsweep.plan.took import ASSUMED_BETWEEN_SECONDS
 from accelsweep.state.attempts import RunFolder
 from accelsweep.state.progress import StepCount
-from accelsweep.supervise.skips import Present
+from accelsweep.supervise.standing.skips import Present
 
 
 @pytest.fixture

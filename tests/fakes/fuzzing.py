@@ -33,7 +33,7 @@ from accelsweep.drive.finish import report
 from accelsweep.plan.make import make_plan
 from accelsweep.publish import snapshot
 from accelsweep.state.folders import SweepFolder
-from accelsweep.supervise.audit import audit
+from accelsweep.supervise.standing.audit import audit
 
 CONFIG = """\
 # @package _global_

@@ -19,7 +19,7 @@ from accelsweep.core.plans import Done, Hold
 from accelsweep.core.record import Record
 from accelsweep.state.living import DEAD_AFTER_SECONDS
 from accelsweep.state.status import status
-from accelsweep.supervise.audit import audit
+from accelsweep.supervise.standing.audit import audit
 
 
 @pytest.fixture
@@ -216,7 +216,7 @@ def test_what_is_left_is_judged_by_the_runs_that_took_time(supervised: Supervise
 
 def test_neither_audit_nor_status_nor_a_skipped_block_imports_torch_or_pandas() -> None:
     code = (
-        "import sys, accelsweep.supervise.audit, accelsweep.state.status, accelsweep.supervise.command\n"
+        "import sys, accelsweep.supervise.standing.audit, accelsweep.state.status, accelsweep.supervise.command\n"
         "heavy = ('torch', 'lightning', 'pandas', 'mlflow', 'hydra', 'pyarrow')\n"
         "print([name for name in heavy if name in sys.modules])"
     )

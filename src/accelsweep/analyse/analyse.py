@@ -15,16 +15,16 @@ from accelsweep.analyse.claims.judge import judge_claims
 from accelsweep.analyse.claims.wide import WideFigures
 from accelsweep.analyse.elsewhere import Onto, elsewhere, projected_cell
 from accelsweep.analyse.findings.against_baseline import Comparison, Rules, against_baseline, family_size
-from accelsweep.analyse.findings.batch import batch_curves
-from accelsweep.analyse.findings.cell import Context, counted, finding_of
-from accelsweep.analyse.findings.cost import costs, gaps, note, used
+from accelsweep.analyse.findings.cells.cell import Context, counted, finding_of
+from accelsweep.analyse.findings.cells.cost import costs, gaps, note, used
+from accelsweep.analyse.findings.cells.priced import priced
+from accelsweep.analyse.findings.curves.batch import batch_curves
+from accelsweep.analyse.findings.curves.ladder import ladders
+from accelsweep.analyse.findings.curves.laws import scaling_laws
+from accelsweep.analyse.findings.curves.scaling import scaling, scaling_curves
 from accelsweep.analyse.findings.doubts import outlying_runs, overlapping_runs, sweep_doubts
-from accelsweep.analyse.findings.ladder import ladders
-from accelsweep.analyse.findings.laws import scaling_laws
 from accelsweep.analyse.findings.noise_doubts import two_levels
-from accelsweep.analyse.findings.priced import priced
 from accelsweep.analyse.findings.quality import Asked, QualityMeasure, measure_of, qualities
-from accelsweep.analyse.findings.scaling import scaling, scaling_curves
 from accelsweep.analyse.fleet.nodes import fleet_of
 from accelsweep.analyse.hardware import HardwareKind, names_of
 from accelsweep.analyse.origin import environment, hardware_of, origin_of, records_digest

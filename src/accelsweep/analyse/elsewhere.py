@@ -10,7 +10,7 @@ import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from accelsweep.analyse.findings.cost import epoch_samples
+from accelsweep.analyse.findings.cells.cost import epoch_samples
 from accelsweep.analyse.hardware import HardwareKind
 from accelsweep.analyse.runs import CellRuns
 from accelsweep.core.cell import in_words

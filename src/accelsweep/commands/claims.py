@@ -138,7 +138,7 @@ def _why_not(minutes: float, *, asked: bool, interrupted: bool, spent: bool) -> 
 
 
 def _tell(home: Path, found: Sequence[Findings], why_not: Mapping[str, str]) -> None:
-    from accelsweep.report.claims import value_words
+    from accelsweep.report.tables.claims import value_words
     from accelsweep.report.verdicts import write_verdicts
 
     page = write_verdicts(home, found, why_not)

@@ -87,7 +87,7 @@ def _table(home: Path, plan: Plan) -> PlanTable:
     from accelsweep.plan.table import plan_table
     from accelsweep.plan.took import RunTime
     from accelsweep.state.records import readable_records
-    from accelsweep.supervise.skips import standing
+    from accelsweep.supervise.standing.skips import standing
 
     folder = SweepFolder(home, plan.manifest.sweep)
     records = list(readable_records(folder, plan.manifest.wanted_runs()))

@@ -31,7 +31,7 @@ from accelsweep.state.folders import SweepFolder
 from accelsweep.state.living import read_hold
 from accelsweep.state.progress import signs_of, steps_done
 from accelsweep.state.records import readable_records, record_or_none
-from accelsweep.supervise.skips import standing
+from accelsweep.supervise.standing.skips import standing
 
 _MOST_EARLIER = 200
 """Runs of finished blocks whose time is looked at: enough for an estimate, and quickly read."""

@@ -14,13 +14,13 @@ from accelsweep.core.tasks import TITLES
 from accelsweep.drive.console import Listing, Marked, say, show
 from accelsweep.drive.publisher import last_line
 from accelsweep.drive.tones import tone_of
-from accelsweep.report import claims
 from accelsweep.report import format as fmt
 from accelsweep.report.cluster.jobs import queue_line
 from accelsweep.report.fleet import tables as fleets
 from accelsweep.report.format import bare_text, in_about, ratio_text, unit_word
 from accelsweep.report.series import ladder
 from accelsweep.report.table import ReportTable
+from accelsweep.report.tables import claims
 from accelsweep.state.folders import SweepFolder
 from accelsweep.state.halts import reasons_not_run
 

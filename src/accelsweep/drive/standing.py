@@ -19,7 +19,7 @@ from accelsweep.drive.snakemake.workflow import Sweep
 from accelsweep.publish.state import up_to_date
 from accelsweep.report.captions import CAPTIONS
 from accelsweep.state.folders import SweepFolder
-from accelsweep.supervise.audit import audit
+from accelsweep.supervise.standing.audit import audit
 
 _DRAWN = (".html", ".svg", ".csv", ".md")
 

@@ -20,18 +20,10 @@ from accelsweep.rank.spec import RankResult, RunSpec
 from accelsweep.state.attempts import RunFolder
 from accelsweep.state.folders import SweepFolder
 from accelsweep.state.holding import Holder
-from accelsweep.supervise.disk import check_room
-from accelsweep.supervise.frontier.tries import Search
-from accelsweep.supervise.git import git_state
-from accelsweep.supervise.job_end import job_log
-from accelsweep.supervise.leases import NOTHING, Lease, NotEnoughDevices, leased
-from accelsweep.supervise.outcomes import Conclusion, classify
-from accelsweep.supervise.processes.launchers import Kind, Launchers
-from accelsweep.supervise.processes.logs import last_words
-from accelsweep.supervise.processes.nodes import check_job
-from accelsweep.supervise.processes.to_the_end import Watcher
-from accelsweep.supervise.processes.watching import Ending
-from accelsweep.supervise.records import (
+from accelsweep.supervise.ends.disk import check_room
+from accelsweep.supervise.ends.job_end import job_log
+from accelsweep.supervise.ends.outcomes import Conclusion, classify
+from accelsweep.supervise.ends.records import (
     Circumstances,
     ending_doubts,
     make_record,
@@ -39,9 +31,17 @@ from accelsweep.supervise.records import (
     read_results,
     source_doubts,
 )
+from accelsweep.supervise.frontier.tries import Search
+from accelsweep.supervise.git import git_state
+from accelsweep.supervise.leases import NOTHING, Lease, NotEnoughDevices, leased
+from accelsweep.supervise.processes.launchers import Kind, Launchers
+from accelsweep.supervise.processes.logs import last_words
+from accelsweep.supervise.processes.nodes import check_job
+from accelsweep.supervise.processes.to_the_end import Watcher
+from accelsweep.supervise.processes.watching import Ending
 from accelsweep.supervise.signals import Signals
-from accelsweep.supervise.skips import Present
-from accelsweep.supervise.versions import Versions
+from accelsweep.supervise.standing.skips import Present
+from accelsweep.supervise.standing.versions import Versions
 
 _NO_STEPS = Doubt(
     code="no_steps",

@@ -20,14 +20,14 @@ from accelsweep.state.halts import Why
 from accelsweep.state.holding import Holder
 from accelsweep.state.stamps import bring_back
 from accelsweep.supervise.block_hold import held
-from accelsweep.supervise.disk import check_room
-from accelsweep.supervise.halting import halting, leave_halt
-from accelsweep.supervise.job_end import lack_of_memory
-from accelsweep.supervise.outcomes import Conclusion
+from accelsweep.supervise.ends.disk import check_room
+from accelsweep.supervise.ends.halting import halting, leave_halt
+from accelsweep.supervise.ends.job_end import lack_of_memory
+from accelsweep.supervise.ends.outcomes import Conclusion
 from accelsweep.supervise.processes.launchers import Launchers
 from accelsweep.supervise.running import Runner
 from accelsweep.supervise.signals import Interrupted, Signals
-from accelsweep.supervise.skips import Present
+from accelsweep.supervise.standing.skips import Present
 
 _MOST_FALLS = 2
 _FOLDER_NAME = re.compile(r"[A-Za-z0-9_-]{1,80}")

@@ -178,7 +178,7 @@ def open_sweep(config: Mapping[str, Any], *, plan_if_asked: bool) -> Sweep:
             folder = existing_sweep(home, _sweep_name(config))
         manifest = Manifest.read(folder.manifest)
         if plan_if_asked:
-            from accelsweep.supervise.audit import audit
+            from accelsweep.supervise.standing.audit import audit
 
             os.environ |= {SWEEP_VARIABLE: folder.name, PYTHON_VARIABLE: sys.executable}
             if living_head(folder) is None:

@@ -20,12 +20,12 @@ from accelsweep.core.record import Metric
 from accelsweep.core.settings import Limits
 from accelsweep.machine.room import room_of_a_rank
 from accelsweep.rank.spec import RankResult, RunSpec
+from accelsweep.supervise.ends.outcomes import Conclusion, classify
+from accelsweep.supervise.ends.records import read_results
 from accelsweep.supervise.frontier.line import line_through
 from accelsweep.supervise.frontier.search import Bracket, largest
-from accelsweep.supervise.outcomes import Conclusion, classify
 from accelsweep.supervise.processes.logs import last_words
 from accelsweep.supervise.processes.watching import Ending
-from accelsweep.supervise.records import read_results
 
 STEPS = {"warmup_steps": 2, "min_steps": 1, "max_steps": 1, "min_seconds": 0.0}
 """Three steps: the optimiser's state exists from the first update on."""

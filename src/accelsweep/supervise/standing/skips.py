@@ -14,7 +14,7 @@ from accelsweep.measure.surroundings.fingerprint import fingerprint
 from accelsweep.plan.import_path import ImportPath
 from accelsweep.plan.sources import source_digests, targets
 from accelsweep.state.folders import SweepFolder
-from accelsweep.supervise.versions import VersionAtHand, Versions
+from accelsweep.supervise.standing.versions import VersionAtHand, Versions
 
 
 class Present:

@@ -20,7 +20,7 @@ from accelsweep.core.plans import Block, Manifest
 from accelsweep.rank.own_tree import OwnTree
 from accelsweep.state.entry import answer, planned_sweep, sweep_parser
 from accelsweep.state.folders import SweepFolder
-from accelsweep.supervise.versions import VersionAtHand, Versions
+from accelsweep.supervise.standing.versions import VersionAtHand, Versions
 
 MADE_IN_MEMORY = frozenset(
     {"accelsweep.workloads.digits.Digits", "accelsweep.workloads.boosting.made_rows.MadeRows"}
