@@ -10,6 +10,7 @@ from accelsweep.base.errors import InputError
 from accelsweep.commands.plan import print_plan
 from accelsweep.core.plans import Manifest
 from accelsweep.core.settings import Site
+from accelsweep.drive.jobs.settle import block_names
 from accelsweep.drive.snakemake.profiles import check_profile, find_profile
 from accelsweep.engines.engine import Job
 from accelsweep.engines.slurm.queue import job_name_prefix, read_jobs
@@ -17,7 +18,7 @@ from accelsweep.state.folders import SweepFolder
 
 
 def jobs_in(listing: str, sweep: SweepFolder) -> list[Job]:
-    return read_jobs(listing, sweep.home, sweep.block_names())
+    return read_jobs(listing, sweep.home, block_names(sweep))
 
 
 def test_the_jobs_of_a_sweep_are_told_by_folder_and_block(example_sweep: SweepFolder):

@@ -11,6 +11,7 @@ import signal
 import socket
 import sys
 import time
+from pathlib import Path
 
 from accelsweep.base.digits import count_of
 from accelsweep.base.errors import EXIT_INCOMPLETE, EXIT_INTERRUPTED, EXIT_OK, AccelsweepError
@@ -24,7 +25,6 @@ from accelsweep.drive.detached.places import name_in
 from accelsweep.drive.detached.slurm_job import HeadJob
 from accelsweep.drive.jobs.settle import cancel_jobs, jobs_of
 from accelsweep.engines.slurm.engine import SlurmEngine
-from accelsweep.state.entry import sweep_parser
 from accelsweep.state.folders import SweepFolder
 from accelsweep.state.living import living_hold
 
@@ -119,8 +119,7 @@ def main() -> None:
     os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")
     signal.signal(signal.SIGINT, signal.default_int_handler)  # whatever started this process
     end_as_by_ctrl_c()
-    parser = sweep_parser("commands.detached.carry_on", "Carry on the head of a sweep.")
-    sys.exit(carry_on(SweepFolder.of(parser.parse_args().sweep)))
+    sys.exit(carry_on(SweepFolder.of(Path(sys.argv[1]))))
 
 
 if __name__ == "__main__":

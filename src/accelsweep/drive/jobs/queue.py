@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from accelsweep.base.errors import AccelsweepError
-from accelsweep.drive.jobs.settle import cancel_jobs
+from accelsweep.drive.jobs.settle import block_names, cancel_jobs
 from accelsweep.engines.ask import ask
 from accelsweep.engines.engine import Engine, Job, Remedy
 from accelsweep.state.folders import SweepFolder
@@ -53,7 +53,7 @@ class Queue:
         self._asked_at = self.clock()
         log = self.folder.snakemake_log.read_text("utf-8", "replace")
         try:
-            found = self.engine.own_jobs(log, self.folder.home, self.folder.block_names())
+            found = self.engine.own_jobs(log, self.folder.home, block_names(self.folder))
             if found is None:
                 return
             self.look_for_forgotten(log, found)

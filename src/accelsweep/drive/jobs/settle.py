@@ -20,7 +20,7 @@ _LOOK_SECONDS = 5.0
 
 def jobs_of(folder: SweepFolder, engine: Engine) -> list[Job]:
     """Return the sweep's jobs that wait or run. Raises AccelsweepError if the engine does not answer."""
-    return engine.jobs(folder.home, folder.block_names())
+    return engine.jobs(folder.home, block_names(folder))
 
 
 def cancel_jobs(folder: SweepFolder, engine: Engine) -> None:
@@ -28,6 +28,11 @@ def cancel_jobs(folder: SweepFolder, engine: Engine) -> None:
     with contextlib.suppress(AccelsweepError):  # of jobs that are being ended already
         if left := jobs_of(folder, engine):
             ask(*engine.cancel([job.number for job in left]))
+
+
+def block_names(folder: SweepFolder) -> set[str]:
+    """Return the names of the sweep's blocks, by their files: also those of an earlier plan, or of a damaged one."""
+    return {path.name.partition(".")[0] for path in folder.root.glob("blocks/b*.json*")}
 
 
 def settle_old_jobs(
@@ -42,7 +47,7 @@ def settle_old_jobs(
 
     `beat` is called now and then while it waits.
     """
-    if not folder.block_names():
+    if not block_names(folder):
         return
     told: set[str] = set()
     while old := jobs_of(folder, engine):

@@ -6,12 +6,11 @@ import re
 from collections.abc import Collection
 from pathlib import Path
 
-from accelsweep.core.names import BLOCK_NAME
 from accelsweep.engines.ask import ask
 from accelsweep.engines.engine import Job, Remedy
 
 _FIELDS = "%i|%T|%r|%N|%M|%Z|%k"  # id, state, reason, nodes, elapsed, working directory, comment
-_BLOCK = re.compile(f"_({BLOCK_NAME})$")
+_BLOCK = re.compile(r"_(b[0-9a-f]{12})$")
 _COULD_NOT_START = "launch fail"  # "launch failed requeued held", "launch failure limit exceeded requeued held"
 _MOST_RELEASES = 3
 _OVER_FOR_GOOD = {"PREEMPTED": "was preempted", "NODE_FAIL": "lost its node"}
