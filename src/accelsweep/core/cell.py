@@ -99,7 +99,8 @@ class _Parts(NamedTuple):
 
 def _parts(axes: Mapping[str, Any]) -> _Parts:
     others = dict(axes)
-    return _Parts(*(others.pop(key, None) for key in _Parts._fields[:-1]), others)
+    accelerator, devices, precision, batch_size = (others.pop(key, None) for key in _Parts._fields[:-1])
+    return _Parts(accelerator, devices, precision, batch_size, others)
 
 
 def _told(before: str, value: Any) -> list[str]:
