@@ -132,7 +132,7 @@ def _prepared(configs: Mapping[str, CellConfig]) -> list[str]:
 
 def main(arguments: list[str] | None = None) -> int:
     """Prepare the data of the sweep named on the command line, say how much is ready and return the exit code."""
-    root = sweep_parser("supervise.prepare", __doc__).parse_args(arguments).sweep
+    root = sweep_parser("supervise.standing.prepare", __doc__).parse_args(arguments).sweep
     return answer(lambda: print(f"{len(prepare(planned_sweep(root)))} data modules are ready"))  # noqa: T201 - the answer
 
 
