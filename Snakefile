@@ -3,6 +3,7 @@
 
 import sys
 
+from accelsweep.core.names import BLOCK_NAME
 from accelsweep.drive.slurm import finished_blocks
 from accelsweep.drive.snakemake.workflow import open_sweep
 
@@ -12,7 +13,7 @@ SWEEP.hold_limits(workflow)
 
 wildcard_constraints:
     sweep=r"[A-Za-z0-9][A-Za-z0-9._-]*",
-    block=r"b[0-9a-f]{12}",
+    block=BLOCK_NAME,
 
 
 include: "workflows/blocks.smk"

@@ -29,7 +29,7 @@ from accelsweep.analyse.statistics.moderated import critical, half_widths, moder
 from accelsweep.analyse.statistics.sequential import level_after
 from accelsweep.analyse.statistics.universal import Logs, fit_law
 from accelsweep.core.settings import LOOKS
-from accelsweep.plan.blocks.resolution import PairNoise, repeats_for
+from accelsweep.repeats.resolution import PairNoise, repeats_for
 
 Array = npt.NDArray[np.float64]
 Flags = npt.NDArray[np.bool_]

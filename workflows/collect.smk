@@ -1,5 +1,7 @@
 # Records become one table and the findings: every number that a reader will see.
 
+from accelsweep.base.rooms import code_of
+
 
 rule findings:
     input:
@@ -14,7 +16,7 @@ rule findings:
     params:
         python=sys.executable,
         before=SWEEP.before_findings,
-        code=SWEEP.code_of("analyse"),
+        code=code_of("analyse"),
     shell:
         "{params.before}{params.python:q} -m accelsweep.analyse sweeps/{wildcards.sweep:q} > {log:q} 2>&1"
 

@@ -1,6 +1,7 @@
 # Findings become the page that people forward, and the records are copied to MLflow. `snakemake --report` carries the
 # same figures. They are named one by one: what else lies in reports/NAME is the user's, and is left alone.
 
+from accelsweep.base.rooms import code_of
 from accelsweep.report.captions import CAPTIONS
 
 
@@ -24,7 +25,7 @@ rule report:
     localrule: True
     params:
         python=sys.executable,
-        code=SWEEP.code_of("report"),
+        code=code_of("report"),
     shell:
         "{params.python:q} -m accelsweep.report sweeps/{wildcards.sweep:q} > {log:q} 2>&1"
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import shlex
 from types import ModuleType
 
-from accelsweep.analyse.findings.again import command_again, trainer_call
+from accelsweep.analyse.findings.cells.again import command_again, trainer_call
 from accelsweep.core.config import CellConfig
 
 

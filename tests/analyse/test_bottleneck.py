@@ -6,7 +6,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from accelsweep.analyse.findings.bottleneck import bottleneck_of
+from accelsweep.analyse.findings.cells.bottleneck import bottleneck_of
 from accelsweep.core.breakdown import PARTS
 
 

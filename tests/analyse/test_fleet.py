@@ -20,7 +20,7 @@ from accelsweep.core.findings.numbers import Estimate
 from accelsweep.core.plans import Manifest, Resources
 from accelsweep.core.settings import Fleet
 from accelsweep.report.fleet.tables import fleet_table, spread_table
-from accelsweep.report.tables import build_tables
+from accelsweep.report.tables.build import build_tables
 
 SIZES = (32, 128)
 HOT = {"code": "throttled", "message": "Board ran slower than it could: HwThermal", "remedy": "cool it"}

@@ -7,7 +7,7 @@ import pytest
 from scipy import special
 
 from accelsweep.analyse.statistics.moderated import critical, half_widths, inverse_trigamma, moderate, trigamma
-from accelsweep.plan.blocks.power import prior_degrees
+from accelsweep.repeats.student import prior_degrees
 
 EACH, PLAIN = 1 - 0.05 / 7, 0.95
 GENERATOR = np.random.default_rng(1)

@@ -14,7 +14,7 @@ from accelsweep.analyse.merge import Part, analyse_together, merge
 from accelsweep.core.findings.findings import Findings
 from accelsweep.core.plans import PlannedBlock, Resources
 from accelsweep.core.settings import Settings
-from accelsweep.plan.blocks.power import smallest_visible_effect
+from accelsweep.repeats.power import smallest_visible_effect
 
 BASE, X, Y = ({"batch_size": size} for size in (32, 64, 128))
 NOISE = 0.03

@@ -10,7 +10,7 @@ import pytest
 
 from accelsweep.analyse.analyse import analyse
 from accelsweep.core.findings.series import ScalingPoint
-from accelsweep.plan.blocks.power import critical_t
+from accelsweep.repeats.student import critical_t
 
 CELLS = [{"devices": devices, "batch_size": size} for devices in (1, 2, 4) for size in (64, 128, 256)]
 NOISE = (0.0, 0.002, -0.002)

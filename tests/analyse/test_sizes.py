@@ -11,7 +11,7 @@ from accelsweep.core.findings.choices import Certainty
 from accelsweep.core.findings.findings import Findings
 from accelsweep.core.findings.numbers import Verdict
 from accelsweep.drive.results import _table
-from accelsweep.report.cells import cells_table
+from accelsweep.report.tables.cells import cells_table
 
 CELLS = ({"precision": "32-true"}, {"precision": "bf16-mixed"})
 

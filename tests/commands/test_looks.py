@@ -16,7 +16,7 @@ from accelsweep.core.record import Record
 from accelsweep.core.settings import LOOKS
 from accelsweep.measure.surroundings.doubts import busy_cpu
 from accelsweep.plan.make import make_plan, write_plan
-from accelsweep.supervise.skips import Present
+from accelsweep.supervise.standing.skips import Present
 
 pytestmark = pytest.mark.heavy
 

@@ -11,7 +11,7 @@ from accelsweep.core.outcome import Outcome
 from accelsweep.core.plans import Block
 from accelsweep.core.record import Record
 from accelsweep.plan.make import make_plan, write_plan
-from accelsweep.supervise.skips import Present
+from accelsweep.supervise.standing.skips import Present
 
 pytestmark = pytest.mark.heavy
 

@@ -19,7 +19,7 @@ from accelsweep.core.outcome import Outcome
 from accelsweep.core.plans import Hold
 from accelsweep.core.record import Doubt, Record
 from accelsweep.state.attempts import RunFolder
-from accelsweep.state.living import SILENCE_SECONDS
+from accelsweep.state.living import DEAD_AFTER_SECONDS
 
 pytestmark = pytest.mark.heavy
 
@@ -126,6 +126,6 @@ def test_nothing_is_re_opened_while_somebody_works_on_the_sweep(sweep, host):
 def test_a_hold_that_a_dead_node_left_keeps_nothing_closed(sweep, capsys):
     path = sweep.folder.hold(sweep.block.stem)
     Hold(block=sweep.block.stem, host="node7", pid=1, process_started=0.0, since="then").write(path)
-    os.utime(path, (time.time() - SILENCE_SECONDS - 5,) * 2)
+    os.utime(path, (time.time() - DEAD_AFTER_SECONDS - 5,) * 2)
     retry_runs(sweep.home, "tiny", "out_of_memory")
     assert "1 runs re-opened" in capsys.readouterr().out

@@ -22,7 +22,7 @@ from accelsweep.drive.results import print_results
 from accelsweep.plan.make import make_plan, write_plan
 from accelsweep.report.format import bare_text
 from accelsweep.state.folders import SweepFolder
-from accelsweep.supervise.skips import Present
+from accelsweep.supervise.standing.skips import Present
 
 
 @pytest.fixture(autouse=True)

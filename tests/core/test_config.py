@@ -20,6 +20,7 @@ from accelsweep.core.plans import Block, Manifest, Resources
 from accelsweep.core.prices import Prices
 from accelsweep.core.record import Record
 from accelsweep.core.settings import Analysis, Limits, Settings
+from accelsweep.core.versions import VERSION
 
 SOURCE = Path(accelsweep.__file__).parent
 MODELS: tuple[type[BaseModel], ...] = (CellConfig, Measure, Serving, Settings, Limits, Analysis, Prices)
@@ -37,11 +38,13 @@ WORKLOADS = "workloads"
 
 NOT_A_CONFIG = {
     ("analyse/fleet/readings.py", "run.environment.get('closed', {})"): "the state of the devices as the window closed",
-    ("analyse/advice/offers.py", "cell.effective"): "the settings really in force, a column of the findings",
+    ("analyse/advice/versions.py", "cell.axes"): "swept keys with their values",
+    ("analyse/history/points.py", "one.planned.axes"): "swept keys with their values",
+    ("core/plans.py", "cell.axes"): "swept keys with their values",
+    ("core/versions.py", "config"): "the module that parses: a version's identity",
     ("core/config.py", "self.raw"): "the module that parses: the model behind the accelerator",
     ("core/config.py", "self.data"): "a data set's own key, which is called like one of ours",
     ("core/findings/measured.py", "self.effective"): "the settings really in force, a column of the findings",
-    ("core/cell.py", "rest"): "swept keys with their values, for the cell's label",
     ("core/cell.py", "config"): "`workloads` asks about plain mappings, see WORKLOADS",
     ("machine/peaks.py", "row"): "a row of the table of boards",
     ("measure/surroundings/doubts.py", "before"): "the state of the devices around a run",
@@ -76,10 +79,12 @@ class Read(NamedTuple):
 
 
 def string_reads(source: str) -> Iterator[Read]:
-    """Yield every read of a key of ours, from subscripts, `get`, `pop` and `looked_up`."""
+    """Yield every read of a key of ours, from subscripts, `get`, `pop` and `looked_up`, or through its constant."""
     for node in ast.walk(ast.parse(source)):
         receiver, key = _receiver_and_key(node)
-        if receiver is not None and isinstance(key, ast.Constant) and str(key.value).split(".")[0] in OURS:
+        if receiver is not None and isinstance(key, ast.Name) and key.id == "VERSION":
+            yield Read(ast.unparse(receiver), VERSION, node.lineno)
+        elif receiver is not None and isinstance(key, ast.Constant) and str(key.value).split(".")[0] in OURS:
             yield Read(ast.unparse(receiver), str(key.value), node.lineno)
 
 
@@ -119,6 +124,7 @@ def test_every_exception_still_stands_for_something() -> None:
         ('cfg.get("num_nodes", 1)', ("cfg", "num_nodes")),
         ('looked_up(config.raw, "measure.max_steps")', ("config.raw", "measure.max_steps")),
         ('settings["repeats"]', ("settings", "repeats")),
+        ("config.raw.get(VERSION)", ("config.raw", "version")),
     ],
 )
 def test_a_read_by_name_is_found_however_it_is_written(source: str, found: tuple[str, str]) -> None:

@@ -16,9 +16,10 @@ from pathlib import Path
 import pytest
 
 import accelsweep
+from accelsweep.base.durations import rough
 from accelsweep.base.terminal import escaped
-from accelsweep.drive.console import Listing, Marked, rough, say, say_parts, show
-from accelsweep.drive.looks import Look
+from accelsweep.drive.console import Listing, Marked, say, say_parts, show
+from accelsweep.drive.tones import Tone
 
 SOURCES = Path(accelsweep.__file__).parent
 HOSTILE = "\x1b[2J\x1b]0;title\x07\r\x9b1m\u202e\udc80"
@@ -51,7 +52,7 @@ WIDE = Listing(
     ("setting", "samples/s", "verdict", "doubts"),
     (
         ("cpu x1 | 32-true | batch 32", "15,132 [13,773, 16,625]", "baseline", "unsteady_window, busy_cpu"),
-        ("cpu x2 | 32-true | " + "model.width=64 | " * 9, "9,559 [9,001, 10,152]", Marked("slower", Look.bad), "-"),
+        ("cpu x2 | 32-true | " + "model.width=64 | " * 9, "9,559 [9,001, 10,152]", Marked("slower", Tone.bad), "-"),
     ),
     numbers=("samples/s",),
 )
@@ -108,8 +109,8 @@ def in_a_terminal(code, width, **variables):
 
 SHOW_A_VERDICT = """
 from accelsweep.drive.console import Listing, Marked, show
-from accelsweep.drive.looks import Look
-show(Listing("t", ("setting", "verdict"), (("a", Marked("faster", Look.good)),)))
+from accelsweep.drive.tones import Tone
+show(Listing("t", ("setting", "verdict"), (("a", Marked("faster", Tone.good)),)))
 """
 
 
@@ -130,7 +131,7 @@ def test_a_terminal_without_such_characters_has_the_word_alone():
 
 
 def test_a_file_has_the_word_alone(capsys):
-    show(Listing("t", ("setting", "verdict"), (("a", Marked("faster", Look.good)),)))
+    show(Listing("t", ("setting", "verdict"), (("a", Marked("faster", Tone.good)),)))
     shown = capsys.readouterr().out
     assert "│ faster" in shown
     assert "\x1b" not in shown

@@ -17,7 +17,7 @@ from accelsweep.core.plans import Hold
 from accelsweep.drive.head import end_old, held, living_head
 from accelsweep.machine.locks import FOLDER_VARIABLE
 from accelsweep.state.folders import SweepFolder
-from accelsweep.state.living import SILENCE_SECONDS
+from accelsweep.state.living import DEAD_AFTER_SECONDS
 
 
 @pytest.fixture
@@ -109,14 +109,14 @@ def silent_for(path, seconds):
 
 
 def test_a_head_on_another_machine_that_was_heard_of_is_refused_by_name(folder, elsewhere):
-    silent_for(elsewhere, SILENCE_SECONDS - 20)
+    silent_for(elsewhere, DEAD_AFTER_SECONDS - 20)
     with pytest.raises(AccelsweepError, match=r"process 77 on node7 since then \(a head on another machine is"):
         held(folder).__enter__()
     assert living_head(folder).host == "node7"
     assert list(folder.root.iterdir()) == [elsewhere]
 
 
-@pytest.mark.parametrize("seconds", [SILENCE_SECONDS + 5, -86_400], ids=["long ago", "before a clock was set back"])
+@pytest.mark.parametrize("seconds", [DEAD_AFTER_SECONDS + 5, -86_400], ids=["long ago", "before a clock was set back"])
 def test_a_head_on_another_machine_that_fell_silent_is_taken_for_dead(folder, elsewhere, seconds):
     silent_for(elsewhere, seconds)
     assert living_head(folder) is None
@@ -130,7 +130,7 @@ def test_silence_is_told_by_the_file_systems_clock_and_not_by_ours(folder, elsew
     ours = time.time() + skew_seconds
     monkeypatch.setattr(time, "time", lambda: ours)
     assert living_head(folder) is not None
-    silent_for(elsewhere, SILENCE_SECONDS + 5)
+    silent_for(elsewhere, DEAD_AFTER_SECONDS + 5)
     assert living_head(folder) is None
 
 

@@ -11,15 +11,15 @@ import psutil
 import pytest
 from rich.console import Console
 
+from accelsweep.base.durations import rough
 from accelsweep.core.outcome import Outcome
 from accelsweep.core.plans import Hold, Manifest, Run
 from accelsweep.core.record import Doubt, Record
-from accelsweep.drive.console import rough
 from accelsweep.drive.progress import SweepProgress
 from accelsweep.plan.took import ASSUMED_BETWEEN_SECONDS
 from accelsweep.state.attempts import RunFolder
 from accelsweep.state.progress import StepCount
-from accelsweep.supervise.skips import Present
+from accelsweep.supervise.standing.skips import Present
 
 
 @pytest.fixture

@@ -31,7 +31,7 @@ from accelsweep.publish import snapshot
 from accelsweep.state.accounting import Accounting, JobAccount
 from accelsweep.state.external.files import all_kept, external_file, read_published
 from accelsweep.state.folders import SweepFolder
-from accelsweep.supervise.audit import audit
+from accelsweep.supervise.standing.audit import audit
 
 Reader = Callable[[SweepFolder], object]
 Change = Callable[[SweepFolder, random.Random], Callable[[], object]]

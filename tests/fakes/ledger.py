@@ -18,7 +18,7 @@ from accelsweep.core.plans import Done, Hold, Manifest
 from accelsweep.core.record import Record
 from accelsweep.state.folders import SweepFolder
 from accelsweep.state.living import read_hold
-from accelsweep.supervise.audit import audit
+from accelsweep.supervise.standing.audit import audit
 
 
 class HeadLedger:

@@ -24,7 +24,7 @@ from accelsweep.base.documents import sha256_file
 from accelsweep.base.errors import DamagedFile
 from accelsweep.core.plans import Done
 from accelsweep.core.record import Record, steps_damage
-from accelsweep.supervise.audit import audit
+from accelsweep.supervise.standing.audit import audit
 
 pytestmark = pytest.mark.real
 

@@ -11,7 +11,7 @@ import psutil
 import pytest
 
 from accelsweep.machine.cgroup import memory_room
-from accelsweep.machine.room import room_of_a_rank
+from accelsweep.machine.room import free_memory, room_of_a_rank
 
 MIB = 2**20
 SHOW = "from accelsweep.machine.room import *; room = room_of_a_rank(2); print(room.bytes, room.limit)"
@@ -38,6 +38,12 @@ def test_ranks_share_what_the_machine_has_left():
     assert one.limit == four.limit == "machine memory"
     assert one.bytes == pytest.approx(free, rel=0.2)
     assert four.bytes == pytest.approx(one.bytes / 4, rel=0.2)
+
+
+def test_a_control_group_with_less_than_the_machine_is_what_is_free(groups):
+    groups("0::/a", {"a/memory.max": 5 * MIB, "a/memory.current": 2 * MIB, "a/memory.stat": "inactive_file 0"})
+    assert free_memory() == (3 * MIB, "control group")
+    assert room_of_a_rank(3) == (MIB, "control group")
 
 
 def test_a_limit_of_the_config_is_each_ranks_own():

@@ -17,6 +17,11 @@ def test_it_is_json_and_names_the_machine():
     assert seen["cpu_model"]
 
 
+def test_the_memory_that_is_free_is_that_of_the_containers_too(monkeypatch):
+    monkeypatch.setattr("accelsweep.machine.room.memory_room", lambda: 5)
+    assert environment()["memory_available_bytes"] == 5
+
+
 def test_only_telling_variables_are_kept(monkeypatch):
     monkeypatch.setenv("OMP_NUM_THREADS", "3")
     monkeypatch.setenv("MY_SECRET_TOKEN", "hush")

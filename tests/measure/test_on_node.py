@@ -8,6 +8,10 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
+from accelsweep.measure.surroundings.on_node import findings
+
 
 def told(folder: Path, *arguments: str) -> dict[str, dict[str, object]]:
     command = [sys.executable, "-m", "accelsweep.measure.surroundings.on_node", *arguments]
@@ -28,3 +32,10 @@ def test_a_job_tells_of_python_torch_and_folders_and_misses_a_gpu_that_it_should
     import torch
 
     assert found["torch"]["ok"] is torch.accelerator.is_available()
+
+
+def test_the_cores_that_a_job_tells_of_are_those_that_its_container_grants(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("torch.accelerator.is_available", lambda: False)
+    monkeypatch.setattr("accelsweep.machine.cgroup.cpu_quota", lambda: 1.5)
+    (found,) = (check["found"] for check in findings() if check["what"].startswith("torch on "))
+    assert found.endswith("no GPU, 1 CPU cores")

@@ -4,7 +4,7 @@ import shlex
 
 import pytest
 
-from accelsweep.analyse.findings.again import command_again
+from accelsweep.analyse.findings.cells.again import command_again
 from accelsweep.plan.make import make_plan
 
 pytestmark = pytest.mark.heavy

@@ -4,7 +4,6 @@ import math
 
 import pytest
 
-from accelsweep.plan.blocks.power import smallest_visible_effect
 from accelsweep.plan.estimate import ASSUMED_NOISE, estimate, visible_effect
 from accelsweep.plan.make import make_plan
 from accelsweep.plan.took import (
@@ -14,6 +13,7 @@ from accelsweep.plan.took import (
     ASSUMED_PROCESS_SECONDS,
     Took,
 )
+from accelsweep.repeats.power import smallest_visible_effect
 
 AROUND = ASSUMED_AROUND_SECONDS / 60
 GPUS = [

@@ -9,8 +9,8 @@ from accelsweep.base.shipped import shipped_root
 from accelsweep.core.config import CellConfig
 from accelsweep.core.prices import Prices
 from accelsweep.machine.peaks import datasheets
+from accelsweep.machine.prices import price_lines, usd_per_hour_on
 from accelsweep.plan.make import make_plan
-from accelsweep.plan.prices import price_lines, usd_per_hour_on
 
 SHIPPED = sorted((shipped_root() / "conf" / "prices").glob("*.yaml"))
 

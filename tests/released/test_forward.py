@@ -27,7 +27,7 @@ from accelsweep.publish import snapshot
 from accelsweep.publish.publisher import publish
 from accelsweep.state.archive.contents import LISTING
 from accelsweep.state.folders import SweepFolder
-from accelsweep.supervise.audit import audit
+from accelsweep.supervise.standing.audit import audit
 
 pytestmark = pytest.mark.heavy
 

@@ -19,8 +19,8 @@ from accelsweep.core.plans import Manifest
 from accelsweep.drive.finish import report
 from accelsweep.plan.make import make_plan
 from accelsweep.state.records import read_record
-from accelsweep.supervise.audit import audit
-from accelsweep.supervise.skips import Present
+from accelsweep.supervise.standing.audit import audit
+from accelsweep.supervise.standing.skips import Present
 
 pytestmark = pytest.mark.heavy
 

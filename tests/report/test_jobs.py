@@ -5,8 +5,8 @@ from __future__ import annotations
 from accelsweep.core.findings.findings import Findings
 from accelsweep.core.findings.numbers import Summary
 from accelsweep.report.cluster.jobs import jobs_table, queue_line
-from accelsweep.report.readings import absent_metrics
-from accelsweep.report.tables import build_tables
+from accelsweep.report.tables.build import build_tables
+from accelsweep.report.tables.readings import absent_metrics
 
 
 def told(findings: Findings, *settings: tuple[float | None, float]) -> Findings:

@@ -11,7 +11,7 @@ from accelsweep.report.csvs import to_csv
 from accelsweep.report.figures.figure import Figure
 from accelsweep.report.figures.scaling import efficiency_figure, scaling_figure
 from accelsweep.report.markdown import table_text
-from accelsweep.report.tables import build_tables
+from accelsweep.report.tables.build import build_tables
 from accelsweep.report.write import picture_of
 
 

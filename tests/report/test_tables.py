@@ -6,12 +6,12 @@ from accelsweep.core.findings.numbers import Estimate, Verdict
 from accelsweep.core.outcome import Outcome
 from accelsweep.core.prices import PriceUsed
 from accelsweep.core.record import Doubt
-from accelsweep.report import claims
-from accelsweep.report.cells import cells_table
 from accelsweep.report.content import build_content
-from accelsweep.report.readings import absent_metrics, cost_words
 from accelsweep.report.series import ladder
-from accelsweep.report.tables import build_tables, doubts_table, environment_table, failures_table, runs_table
+from accelsweep.report.tables import claims
+from accelsweep.report.tables.build import build_tables, doubts_table, environment_table, failures_table, runs_table
+from accelsweep.report.tables.cells import cells_table
+from accelsweep.report.tables.readings import absent_metrics, cost_words
 
 
 def words(row):

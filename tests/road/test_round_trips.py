@@ -18,8 +18,8 @@ from accelsweep.core.outcome import Outcome
 from accelsweep.core.plans import Block
 from accelsweep.core.record import Fingerprint, Metric, Record
 from accelsweep.rank.spec import RankResult, RunSpec
-from accelsweep.supervise.outcomes import Conclusion
-from accelsweep.supervise.records import Circumstances, make_record
+from accelsweep.supervise.ends.outcomes import Conclusion
+from accelsweep.supervise.ends.records import Circumstances, make_record
 
 pytestmark = pytest.mark.heavy
 

@@ -10,6 +10,7 @@ import pytest
 from home import Home
 from shared_fork_server import beside_the_server
 
+from accelsweep.base import rooms
 from accelsweep.drive.standing import note_standing, stands
 from accelsweep.publish.location import resolve
 from accelsweep.publish.state import PublishedState, remember
@@ -101,10 +102,12 @@ def test_a_sweep_in_which_something_changed_does_not_stand(home: Home, change: s
     assert not stands(SweepFolder(home.path, "tiny"))
 
 
-def test_a_sweep_that_was_made_by_other_code_does_not_stand(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(
-        "accelsweep.drive.snakemake.workflow.Sweep.code_of", staticmethod(lambda room: f"another {room}")
-    )
+@pytest.mark.parametrize("room", ["base", "supervise", "plan", "analyse", "report"])
+def test_a_sweep_that_was_made_by_other_code_does_not_stand(
+    home: Home, room: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source = rooms._source
+    monkeypatch.setattr(rooms, "_source", lambda folder: [] if folder.name == room else source(folder))
     assert not stands(SweepFolder(home.path, "tiny"))
 
 

@@ -13,7 +13,7 @@ from accelsweep.base.errors import DamagedFile
 from accelsweep.state.entry import answer
 from accelsweep.state.folders import SweepFolder
 
-OF_A_SWEEP = ["analyse.__main__", "report.__main__", "publish.__main__", "supervise.prepare", "drive.finish"]
+OF_A_SWEEP = ["analyse.__main__", "report.__main__", "publish.__main__", "supervise.standing.prepare", "drive.finish"]
 OTHERS = ["supervise.__main__", "supervise.processes.node", "report.captions"]
 
 

@@ -20,7 +20,7 @@ from accelsweep.core.plans import Hold
 from accelsweep.machine.locks import FOLDER_VARIABLE
 from accelsweep.state import holding
 from accelsweep.state.holding import Holder, take
-from accelsweep.state.living import SILENCE_SECONDS, living, living_hold, read_hold
+from accelsweep.state.living import DEAD_AFTER_SECONDS, living, living_hold, read_hold
 from accelsweep.supervise.leases import leased
 
 ELSEWHERE = Hold(block="b", host="node7", pid=77, process_started=0.0, since="then")
@@ -160,7 +160,7 @@ for _ in range(6):
 def test_of_takers_on_machines_that_share_no_lock_one_goes_on(path: Path, tmp_path: Path, dead: bool) -> None:
     if dead:
         ELSEWHERE.write(path)
-        silent_for(path, SILENCE_SECONDS + 5)
+        silent_for(path, DEAD_AFTER_SECONDS + 5)
     command = [sys.executable, "-c", TAKE, str(path), str(tmp_path / "machine")]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as takers:
         assert takers.stdin
@@ -185,7 +185,7 @@ def test_a_hold_of_another_machine_lives_while_it_is_touched_by_the_file_systems
         monkeypatch.setattr(time, "time", lambda skew=skew_seconds: now + skew)
         os.utime(path)
         assert living(ELSEWHERE, path)
-        silent_for(path, SILENCE_SECONDS + 5)
+        silent_for(path, DEAD_AFTER_SECONDS + 5)
         assert living_hold(path) is None
 
 

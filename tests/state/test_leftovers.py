@@ -14,7 +14,7 @@ from example_sweep import build_example_sweep
 from accelsweep.publish.store import create_database
 from accelsweep.state.folders import SweepFolder
 from accelsweep.state.leftovers import STALE_SECONDS, now_on, sweep_up
-from accelsweep.supervise.audit import audit
+from accelsweep.supervise.standing.audit import audit
 
 KILLED = """
 import os, signal, sys

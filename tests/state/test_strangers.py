@@ -20,7 +20,7 @@ from accelsweep.core.outcome import Outcome
 from accelsweep.drive.head import held
 from accelsweep.state.folders import SweepFolder
 from accelsweep.state.strangers import set_strangers_aside
-from accelsweep.supervise.audit import audit
+from accelsweep.supervise.standing.audit import audit
 
 pytestmark = pytest.mark.heavy
 

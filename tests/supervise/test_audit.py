@@ -17,9 +17,9 @@ from accelsweep.base.errors import DamagedFile
 from accelsweep.core.outcome import Outcome
 from accelsweep.core.plans import Done, Hold
 from accelsweep.core.record import Record
-from accelsweep.state.living import SILENCE_SECONDS
+from accelsweep.state.living import DEAD_AFTER_SECONDS
 from accelsweep.state.status import status
-from accelsweep.supervise.audit import audit
+from accelsweep.supervise.standing.audit import audit
 
 
 @pytest.fixture
@@ -180,7 +180,7 @@ def test_damage_in_a_block_that_a_dead_node_claims_is_set_aside(finished: Superv
     record.write_text("{")
     audit(finished.folder)
     assert record.exists(), "node 7 was heard of just now"
-    os.utime(hold, (time.time() - SILENCE_SECONDS - 5,) * 2)
+    os.utime(hold, (time.time() - DEAD_AFTER_SECONDS - 5,) * 2)
     assert [running.alive for running in status(finished.folder).running] == [False]
     audit(finished.folder)
     assert not record.exists()
@@ -216,7 +216,7 @@ def test_what_is_left_is_judged_by_the_runs_that_took_time(supervised: Supervise
 
 def test_neither_audit_nor_status_nor_a_skipped_block_imports_torch_or_pandas() -> None:
     code = (
-        "import sys, accelsweep.supervise.audit, accelsweep.state.status, accelsweep.supervise.command\n"
+        "import sys, accelsweep.supervise.standing.audit, accelsweep.state.status, accelsweep.supervise.command\n"
         "heavy = ('torch', 'lightning', 'pandas', 'mlflow', 'hydra', 'pyarrow')\n"
         "print([name for name in heavy if name in sys.modules])"
     )

@@ -15,7 +15,7 @@ from accelsweep.base.errors import AccelsweepError
 from accelsweep.core.plans import Hold
 from accelsweep.machine.locks import FOLDER_VARIABLE
 from accelsweep.state.folders import SweepFolder
-from accelsweep.state.living import SILENCE_SECONDS, alive, read_hold
+from accelsweep.state.living import DEAD_AFTER_SECONDS, alive, read_hold
 from accelsweep.supervise import block_hold as holds
 from accelsweep.supervise.block_hold import held
 from accelsweep.supervise.signals import Interrupted
@@ -92,7 +92,7 @@ def test_a_hold_of_another_host_is_waited_for_while_it_is_touched_and_taken_over
     waited = []
 
     def touch_for_a_while(_seconds: float) -> bool:
-        waited.append(time.time() - (SILENCE_SECONDS - 20 if len(waited) < 50 else SILENCE_SECONDS + 5))
+        waited.append(time.time() - (DEAD_AFTER_SECONDS - 20 if len(waited) < 50 else DEAD_AFTER_SECONDS + 5))
         os.utime(folder.hold("b"), (waited[-1], waited[-1]))
         return False
 

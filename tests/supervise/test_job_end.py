@@ -10,7 +10,7 @@ from tiny_supervisor import Supervised
 
 from accelsweep.core.outcome import Outcome
 from accelsweep.state.attempts import Started
-from accelsweep.supervise.job_end import lack_of_memory
+from accelsweep.supervise.ends.job_end import lack_of_memory
 
 SEEN = "slurmstepd-gpu1: error: StepId=12.0 exceeded memory limit (4158427136 > 2097152000), being killed"
 

@@ -11,7 +11,7 @@ from tiny_supervisor import result
 from accelsweep.core.outcome import Outcome
 from accelsweep.core.settings import Limits
 from accelsweep.rank.spec import RankResult
-from accelsweep.supervise.outcomes import Conclusion, classify
+from accelsweep.supervise.ends.outcomes import Conclusion, classify
 from accelsweep.supervise.processes.watching import Ending
 
 LIMITS = Limits(run_seconds=60.0)

@@ -11,7 +11,7 @@ from shared_fork_server import beside_the_server
 from tiny_sweep import plan_sweep
 
 from accelsweep.drive.fork_server import JOB_VARIABLES
-from accelsweep.supervise.prepare import MADE_IN_MEMORY, prepare
+from accelsweep.supervise.standing.prepare import MADE_IN_MEMORY, prepare
 
 pytestmark = pytest.mark.real
 
@@ -134,7 +134,7 @@ def test_what_counts_as_made_in_memory_has_nothing_to_prepare():
 def test_what_is_made_in_memory_is_ready_without_torch(home):
     plan_sweep(home, [{}])
     code = (
-        "import sys; from pathlib import Path; from accelsweep.supervise.prepare import prepare;"
+        "import sys; from pathlib import Path; from accelsweep.supervise.standing.prepare import prepare;"
         "from accelsweep.state.folders import SweepFolder;"
         "print(len(prepare(SweepFolder(Path.cwd(), 'tiny'))), 'torch' in sys.modules)"
     )

@@ -9,33 +9,30 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from accelsweep.analyse.advice.fleet import about_fleet
-from accelsweep.analyse.advice.weigh import weigh
+from accelsweep.analyse.advice.weigh import Weighed, weigh
 from accelsweep.analyse.advice.words import command
 from accelsweep.analyse.claims.judge import judge_claims
 from accelsweep.analyse.claims.wide import WideFigures
 from accelsweep.analyse.elsewhere import Onto, elsewhere, projected_cell
-from accelsweep.analyse.findings.against_baseline import (
-    Rules,
-    against_baseline,
-    family_size,
-)
-from accelsweep.analyse.findings.batch import batch_curves
-from accelsweep.analyse.findings.cell import Context, counted, finding_of
-from accelsweep.analyse.findings.cost import costs, gaps, note, used
+from accelsweep.analyse.findings.against_baseline import Comparison, Rules, against_baseline, family_size
+from accelsweep.analyse.findings.cells.cell import Context, counted, finding_of
+from accelsweep.analyse.findings.cells.cost import costs, gaps, note, used
+from accelsweep.analyse.findings.cells.priced import priced
+from accelsweep.analyse.findings.curves.batch import batch_curves
+from accelsweep.analyse.findings.curves.ladder import ladders
+from accelsweep.analyse.findings.curves.laws import scaling_laws
+from accelsweep.analyse.findings.curves.scaling import scaling, scaling_curves
 from accelsweep.analyse.findings.doubts import outlying_runs, overlapping_runs, sweep_doubts
-from accelsweep.analyse.findings.ladder import ladders
-from accelsweep.analyse.findings.laws import scaling_laws
 from accelsweep.analyse.findings.noise_doubts import two_levels
-from accelsweep.analyse.findings.priced import priced
-from accelsweep.analyse.findings.quality import Asked, measure_of, qualities
-from accelsweep.analyse.findings.scaling import scaling, scaling_curves
+from accelsweep.analyse.findings.quality import Asked, QualityMeasure, measure_of, qualities
 from accelsweep.analyse.fleet.nodes import fleet_of
-from accelsweep.analyse.hardware import names_of
+from accelsweep.analyse.hardware import HardwareKind, names_of
 from accelsweep.analyse.origin import environment, hardware_of, origin_of, records_digest
 from accelsweep.analyse.runs import CellRuns, RunRow, group, in_order, rate_metric_of
 from accelsweep.analyse.statistics.intervals import Family
 from accelsweep.core.findings.findings import Findings
 from accelsweep.core.findings.judged import ClaimFinding
+from accelsweep.core.findings.measured import CellFinding
 from accelsweep.core.findings.numbers import Estimate
 from accelsweep.core.plans import Manifest
 from accelsweep.core.prices import PriceUsed
@@ -53,18 +50,9 @@ def analyse(
     `others` has the sweeps that the claims' figures name.
     """
     rows = in_order(runs)
-    groups = group(manifest, rows)
-    rules = _rules(manifest, groups)
-    names = names_of(one.hardware for one in groups)
-    measure = measure_of(groups, manifest.settings.analysis.quality_margin)
-    comparisons = against_baseline(groups, manifest, rules)
-    priced, money = _costs(groups, manifest, Family(1, rules.family.confidence))
-    context = Context(names, rules.family, outlying_runs(groups), overlapping_runs(rows), manifest)
-    asked = [Asked(one, found.partner, found.verdict) for one, found in zip(groups, comparisons, strict=True)]
-    good, levels = qualities(asked, rules.family, measure), two_levels(groups)
-    cells = tuple(finding_of(*parts, context) for parts in zip(groups, comparisons, priced, good, levels, strict=True))
-    weighed = weigh(manifest, groups, comparisons, cells, rules, measure, names)
-    analysis, curves, fleet = manifest.settings.analysis, scaling_curves(groups), fleet_of(rows, manifest)
+    found = _compared(rows, manifest)
+    groups, rules, names, weighed = found.groups, found.rules, found.names, found.weighed
+    curves, fleet = scaling_curves(groups), fleet_of(rows, manifest)
     return Findings(
         sweep=manifest.sweep,
         revision=manifest.revision,
@@ -73,16 +61,16 @@ def analyse(
         command=command(manifest),
         axes=manifest.axes,
         baseline=manifest.baseline,
-        threshold=analysis.threshold,
-        confidence=analysis.confidence,
+        threshold=rules.threshold,
+        confidence=rules.family.confidence,
         planned_runs=len(manifest.wanted_runs()),
         excluded=tuple(one.model_dump(mode="json") for one in manifest.excluded),
-        cells=cells,
+        cells=found.cells,
         repeats=weighed.repeats,
         doubts=tuple(sweep_doubts(groups, manifest.baseline, weighed.repeats, of_nodes=fleet is not None)),
         family=rules.family.size,
-        quality_metric=measure.metric,
-        quality_better=measure.better,
+        quality_metric=found.measure.metric,
+        quality_better=found.measure.better,
         smallest_visible_effect=weighed.visible,
         pareto=weighed.pareto,
         pareto_objectives=weighed.objectives,
@@ -91,15 +79,15 @@ def analyse(
         rate_metric=rate_metric_of(manifest, rows),
         rate_unit=groups[0].rate_unit if groups else "",
         hardware=hardware_of(names),
-        refusals=tuple(dict.fromkeys(one.refusal for one in comparisons if one.refusal is not None)),
+        refusals=tuple(dict.fromkeys(one.refusal for one in found.comparisons if one.refusal is not None)),
         scaling=scaling(curves, rules),
         laws=scaling_laws(curves, rules),
         environment=environment(manifest, rows),
         records_sha256=records_digest(rows),
         batch_curves=batch_curves(groups, names),
-        costs_note=money.note,
-        cost_gaps=money.gaps,
-        prices=money.prices,
+        costs_note=found.money.note,
+        cost_gaps=found.money.gaps,
+        prices=found.money.prices,
         claims=_claims(manifest, groups, others or {}),
         ladder=ladders(groups, manifest.settings.report.ladder, rules, names),
         origin=origin_of(rows),
@@ -109,13 +97,6 @@ def analyse(
     )
 
 
-def _rules(manifest: Manifest, groups: Sequence[CellRuns]) -> Rules:
-    analysis = manifest.settings.analysis
-    family = Family(family_size(groups, manifest), analysis.confidence)
-    looks = manifest.settings.looks if manifest.settings.until_decided else ()
-    return Rules(family, analysis.threshold, manifest.axes, analysis.across, looks)
-
-
 @dataclass(frozen=True)
 class _Money:
     """The notes on costs in the findings: why there are none, which are missing, and the prices behind them."""
@@ -123,6 +104,42 @@ class _Money:
     note: str | None
     gaps: tuple[str, ...] = ()
     prices: tuple[PriceUsed, ...] = ()
+
+
+@dataclass(frozen=True)
+class _Compared:
+    """The cells of a sweep, each compared with its baseline, priced, and all weighed against each other."""
+
+    groups: list[CellRuns]
+    rules: Rules
+    names: dict[HardwareKind, str]
+    measure: QualityMeasure
+    comparisons: list[Comparison]
+    cells: tuple[CellFinding, ...]
+    money: _Money
+    weighed: Weighed
+
+
+def _compared(rows: Sequence[RunRow], manifest: Manifest) -> _Compared:
+    groups = group(manifest, rows)
+    rules = _rules(manifest, groups)
+    names = names_of(one.hardware for one in groups)
+    measure = measure_of(groups, manifest.settings.analysis.quality_margin)
+    comparisons = against_baseline(groups, manifest, rules)
+    prices, money = _costs(groups, manifest, Family(1, rules.family.confidence))
+    context = Context(names, rules.family, outlying_runs(groups), overlapping_runs(rows), manifest)
+    asked = [Asked(one, found.partner, found.verdict) for one, found in zip(groups, comparisons, strict=True)]
+    good, levels = qualities(asked, rules.family, measure), two_levels(groups)
+    cells = tuple(finding_of(*parts, context) for parts in zip(groups, comparisons, prices, good, levels, strict=True))
+    weighed = weigh(manifest, groups, comparisons, cells, rules, measure, names)
+    return _Compared(groups, rules, names, measure, comparisons, cells, money, weighed)
+
+
+def _rules(manifest: Manifest, groups: Sequence[CellRuns]) -> Rules:
+    analysis = manifest.settings.analysis
+    family = Family(family_size(groups, manifest), analysis.confidence)
+    looks = manifest.settings.looks if manifest.settings.until_decided else ()
+    return Rules(family, analysis.threshold, manifest.axes, analysis.across, looks)
 
 
 def _costs(groups: Sequence[CellRuns], manifest: Manifest, family: Family) -> tuple[list[dict[str, Estimate]], _Money]:

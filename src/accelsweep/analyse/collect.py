@@ -115,7 +115,7 @@ def _configs(block: Path) -> dict[str, CellConfig]:
 def _why_absent(folder: SweepFolder, block: str, run: str, damage: DamagedFile | None) -> str:
     if damage is not None and damage.path.exists():
         return f"its record is damaged ({damage.why}); the same command measures it again"
-    damaged = sorted(folder.run(run).glob("record.json.damaged-*"))
+    damaged = folder.damaged_records(run)
     if not damaged:
         return f"{why_not_run(folder, block)}; the same command measures it"
     try:

@@ -10,7 +10,7 @@ import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from accelsweep.analyse.findings.cost import epoch_samples
+from accelsweep.analyse.findings.cells.cost import epoch_samples
 from accelsweep.analyse.hardware import HardwareKind
 from accelsweep.analyse.runs import CellRuns
 from accelsweep.core.cell import in_words
@@ -20,7 +20,7 @@ from accelsweep.core.plans import Manifest
 from accelsweep.core.prices import Bill, Prices
 from accelsweep.core.traits import Traits
 from accelsweep.machine.peaks import Datasheet, datasheet, datasheet_of
-from accelsweep.plan.prices import usd_per_hour_on
+from accelsweep.machine.prices import usd_per_hour_on
 from accelsweep.project.fitted import fitted
 from accelsweep.project.monthly import break_even
 from accelsweep.project.parts import INFERENCE, TRAINING, TRAINING_32, Form

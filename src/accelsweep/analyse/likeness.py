@@ -9,7 +9,6 @@ from accelsweep.analyse.runs import CellRuns, RunRow
 from accelsweep.base.documents import canonical_json
 from accelsweep.core.cell import as_typed
 from accelsweep.core.record import Doubt
-from accelsweep.core.versions import VERSION, version_id
 
 _ABSENT = "none"
 
@@ -85,8 +84,8 @@ def _differences(a: CellRuns, b: CellRuns, axes: Collection[str]) -> Iterator[tu
 
 def _version_kinds(a: CellRuns, b: CellRuns) -> Collection[str]:
     """Return the kinds of version that two settings of different ones have; nothing for other settings."""
-    ours, theirs = version_id(_raw(a)), version_id(_raw(b))
-    return () if None in (ours, theirs) or ours == theirs else {*_raw(a)[VERSION], *_raw(b)[VERSION]}
+    ours, theirs = (group.config.version if group.config is not None else None for group in (a, b))
+    return () if ours is None or theirs is None or ours.id == theirs.id else {ours.kind, theirs.kind}
 
 
 def _raw(group: CellRuns) -> dict[str, Any]:

@@ -10,7 +10,7 @@ from accelsweep.analyse.statistics.intervals import Family, paired_interval, var
 from accelsweep.analyse.statistics.pools import Pair, pools
 from accelsweep.core.plans import Manifest
 from accelsweep.core.settings import PILOT
-from accelsweep.plan.blocks.resolution import Needed, PairNoise, repeats_for
+from accelsweep.repeats.resolution import Needed, PairNoise, repeats_for
 
 
 def repeats_from_pilot(runs: Iterable[RunRow], manifest: Manifest, resolution: float, most: int) -> Needed | None:
@@ -18,7 +18,7 @@ def repeats_from_pilot(runs: Iterable[RunRow], manifest: Manifest, resolution: f
 
     The first 3 shared blocks of each comparison count, in the manifest's order. So the answer stays when more blocks
     are measured. It does not depend on the ratios. None where no comparison has 3 shared blocks with some spread.
-    `resolution` and `most` as in `plan.resolution.repeats_for`, which raises ValueError for impossible ones.
+    `resolution` and `most` as in `repeats.resolution.repeats_for`, which raises ValueError for impossible ones.
     """
     groups = group(manifest, in_order(runs))
     analysis = manifest.settings.analysis

@@ -1,1 +1,1 @@
-"""The commands of the command line: each module is one command and strings the rooms together."""
+"""The commands of the command line: each module here is one command; several share what is in the folders."""

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from accelsweep.base.durations import duration_in
 from accelsweep.base.errors import InputError
 from accelsweep.commands.line.price_lists import read_prices
 from accelsweep.core.derived.advised import Advised, Offer
@@ -76,10 +76,10 @@ def _hours(deadline: str | None) -> float | None:
     """Return the hours in `90m`, `24h`, `3d` or `2w`; None for None."""
     if deadline is None:
         return None
-    match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([mhdw])", deadline.strip())
-    if match is None or not float(match[1]):
+    hours = duration_in(deadline, HOURS)
+    if not hours:
         raise InputError(f"--deadline {deadline!r} is no time above 0: write 90m, 24h, 3d or 2w")
-    return float(match[1]) * HOURS[match[2]]
+    return hours
 
 
 def _devices(onto: str | None, prices: Prices) -> tuple[Datasheet, ...]:

@@ -22,7 +22,7 @@ from accelsweep.core.findings.findings import Findings
 from accelsweep.drive.console import Listing, Marked, say, show, warn
 from accelsweep.drive.fork_server import fork_server
 from accelsweep.drive.head import held, living_head
-from accelsweep.drive.looks import Look, look_of_claim
+from accelsweep.drive.tones import Tone, tone_of_claim
 from accelsweep.state.folders import SweepFolder
 
 if TYPE_CHECKING:
@@ -138,7 +138,7 @@ def _why_not(minutes: float, *, asked: bool, interrupted: bool, spent: bool) -> 
 
 
 def _tell(home: Path, found: Sequence[Findings], why_not: Mapping[str, str]) -> None:
-    from accelsweep.report.claims import value_words
+    from accelsweep.report.tables.claims import value_words
     from accelsweep.report.verdicts import write_verdicts
 
     page = write_verdicts(home, found, why_not)
@@ -148,8 +148,8 @@ def _tell(home: Path, found: Sequence[Findings], why_not: Mapping[str, str]) -> 
         measured = value_words(claim) if claim.measured or claim.projected else "-"
         kind = f"{claim.id} (analogue)" if claim.analogue else claim.id
         doubts = ", ".join(dict.fromkeys(doubt.code for doubt in claim.doubts)) or "-"
-        look = Look.plain if claim.projected else look_of_claim(claim.verdict)
-        verdict = Marked(claim.verdict_words, look)
+        tone = Tone.plain if claim.projected else tone_of_claim(claim.verdict)
+        verdict = Marked(claim.verdict_words, tone)
         rows.append((kind, claim.figure or "", claim.claimed, measured, verdict, doubts))
     absent = sorted(why_not.keys() - {one.sweep for one in found})
     rows += [(sweep, "", "-", "-", f"not run: {why_not[sweep]}", "-") for sweep in absent]

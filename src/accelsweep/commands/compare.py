@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from accelsweep.base.errors import EXIT_OK, EXIT_REGRESSION
 from accelsweep.core.plans import Manifest
 from accelsweep.drive.console import Listing, Marked, say, show
-from accelsweep.drive.looks import look_of
+from accelsweep.drive.tones import tone_of
 from accelsweep.report.format import bare_text, ratio_text, unit_word
 from accelsweep.state.folders import existing_sweep
 
@@ -21,11 +21,11 @@ if TYPE_CHECKING:
 
 def compare_sweeps(home: Path, before: str, after: str, fail_if: str | None, *, as_json: bool = False) -> int:
     """Print the comparison; return 3 if a regression that `fail_if` names is supported by the intervals, else 0."""
-    from accelsweep.analyse.findings import between_sweeps as versus
+    from accelsweep.analyse.findings import between_sweeps
 
-    gate = versus.parse_gate(fail_if) if fail_if is not None else None
-    comparison = versus.compare_sweeps(_collected(home, before), _collected(home, after))
-    failing = versus.failing(comparison, gate) if gate else ()
+    gate = between_sweeps.parse_gate(fail_if) if fail_if is not None else None
+    comparison = between_sweeps.compare_sweeps(_collected(home, before), _collected(home, after))
+    failing = between_sweeps.failing(comparison, gate) if gate else ()
     if as_json:
         say(_answer(comparison, fail_if, failing).text())
         return EXIT_REGRESSION if failing else EXIT_OK
@@ -69,4 +69,4 @@ def _row(row: CellInBoth) -> tuple[str | Marked, ...]:
     before, after = (bare_text(rate) if rate else "-" for rate in (row.before, row.after))
     ratio = ratio_text(row.ratio) if row.ratio else "-"
     doubts = ", ".join(sorted({doubt.code for doubt in row.doubts})) or "-"
-    return row.label, before, after, ratio, Marked(row.verdict, look_of(row.verdict)), doubts
+    return row.label, before, after, ratio, Marked(row.verdict, tone_of(row.verdict)), doubts

@@ -17,11 +17,11 @@ from accelsweep.commands.machine_now import machine_now
 from accelsweep.core.settings import Site
 from accelsweep.drive.answers.checked import CheckResult, DoctorAnswer
 from accelsweep.drive.console import say, say_marked
-from accelsweep.drive.looks import Look
+from accelsweep.drive.tones import Tone
 
 _PACKAGES = ("torch", "lightning", "hydra-core", "snakemake", "mlflow", "pandas")
 
-_MARKS = {True: ("ok  ", Look.good), False: ("FAIL", Look.bad), None: ("    ", Look.plain)}
+_MARKS = {True: ("ok  ", Tone.good), False: ("FAIL", Tone.bad), None: ("    ", Tone.plain)}
 
 
 def examine(
@@ -42,8 +42,8 @@ def examine(
     done = []
     for check in _all(home, site, job_minutes):  # told one by one: some take a moment
         done.append(check)
-        mark, look = ("note", Look.doubtful) if check.ok is None and check.remedy else _MARKS[check.ok]
-        say_marked(mark, look, f" {check.what}: {check.found}" + (f" -> {check.remedy}" if check.remedy else ""))
+        mark, tone = ("note", Tone.doubtful) if check.ok is None and check.remedy else _MARKS[check.ok]
+        say_marked(mark, tone, f" {check.what}: {check.found}" + (f" -> {check.remedy}" if check.remedy else ""))
     if failed := [check.what for check in done if check.ok is False]:
         say(f"{len(failed)} of {len(done)} checks failed, the first: {failed[0]}")
     return EXIT_INCOMPLETE if failed else EXIT_OK

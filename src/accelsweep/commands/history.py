@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from accelsweep.drive.console import Listing, Marked, say, show
-from accelsweep.drive.looks import look_of
+from accelsweep.drive.tones import tone_of
 from accelsweep.report.format import bare_text, ratio_text, unit_word
 
 if TYPE_CHECKING:
@@ -59,5 +59,5 @@ def _print(history: History, page: Path) -> None:
 
 def _row(title: str, line: HistoryLine) -> tuple[str | Marked, ...]:
     last = line.changes[-1] if line.changes else None
-    told = Marked(f"{last.verdict} at {line.points[last.at].name}", look_of(last.verdict)) if last else "-"
+    told = Marked(f"{last.verdict} at {line.points[last.at].name}", tone_of(last.verdict)) if last else "-"
     return title, str(len(line.points)), bare_text(line.points[0].rate), bare_text(line.points[-1].rate), told

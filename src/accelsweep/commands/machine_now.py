@@ -5,10 +5,10 @@ from __future__ import annotations
 import shutil
 import time
 from collections.abc import Iterator
-from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
+from accelsweep.base.durations import duration
 from accelsweep.drive.answers.checked import CheckResult
 from accelsweep.machine.cpu import allowed_cores
 from accelsweep.machine.devices import watched
@@ -62,7 +62,7 @@ def _folder(home: Path) -> Iterator[CheckResult]:
         yield CheckResult(ok=True, what="clock", found="this machine and its disk agree")
         return
     which = "ahead of" if apart > 0 else "behind"
-    found = f"that of the disk is {timedelta(seconds=round(abs(apart)))} {which} this machine's"
+    found = f"that of the disk is {duration(abs(apart))} {which} this machine's"
     yield CheckResult(ok=None, what="clock", found=found, remedy="let both follow a time server (NTP)")
 
 

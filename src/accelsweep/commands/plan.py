@@ -8,10 +8,11 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from accelsweep.base.durations import rough
 from accelsweep.base.errors import InputError
 from accelsweep.commands.first.batches import planned_after_searches, tell_of_searches
 from accelsweep.core.cell import shared_devices
-from accelsweep.drive.console import Listing, rough, say, show, warn
+from accelsweep.drive.console import Listing, say, show, warn
 from accelsweep.drive.snakemake.profiles import check_profile, find_profile
 from accelsweep.engines.known import engine_of
 from accelsweep.state.folders import SweepFolder
@@ -86,7 +87,7 @@ def _table(home: Path, plan: Plan) -> PlanTable:
     from accelsweep.plan.table import plan_table
     from accelsweep.plan.took import RunTime
     from accelsweep.state.records import readable_records
-    from accelsweep.supervise.skips import standing
+    from accelsweep.supervise.standing.skips import standing
 
     folder = SweepFolder(home, plan.manifest.sweep)
     records = list(readable_records(folder, plan.manifest.wanted_runs()))

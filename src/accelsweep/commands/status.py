@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from accelsweep.base.digits import count_of
+from accelsweep.base.durations import duration
 from accelsweep.base.errors import EXIT_INCOMPLETE, EXIT_OK, AccelsweepError, DamagedFile, NewerFile
 from accelsweep.core.cell import label
 from accelsweep.core.findings.findings import Findings
@@ -22,7 +23,7 @@ from accelsweep.drive.answers.state import (
     UnplannedHead,
     UnreadableSweep,
 )
-from accelsweep.drive.console import duration, say
+from accelsweep.drive.console import say
 from accelsweep.drive.detached.handed import end_of_head, handed_head
 from accelsweep.drive.detached.places import detached
 from accelsweep.drive.devices import devices_of

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
 from pathlib import PurePath
-from typing import Any
+from typing import Any, NamedTuple
 
 from accelsweep.base.documents import Frozen, canonical_json, sha256_text
 from accelsweep.base.secrets import masked
@@ -82,21 +82,77 @@ def as_typed(value: Any) -> str:
     return value if isinstance(value, str) else canonical_json(value)
 
 
+class _Parts(NamedTuple):
+    """The values of the usual axes, None for each that is not swept, and the other axes."""
+
+    accelerator: Any
+    devices: Any
+    precision: Any
+    batch_size: Any
+    others: dict[str, Any]
+
+    @property
+    def count(self) -> Any:
+        """The number of devices, which is 1 where only their kind is swept; None where neither is."""
+        return 1 if self.devices is None and self.accelerator is not None else self.devices
+
+
+def _parts(axes: Mapping[str, Any]) -> _Parts:
+    others = dict(axes)
+    accelerator, devices, precision, batch_size = (others.pop(key, None) for key in _Parts._fields[:-1])
+    return _Parts(accelerator, devices, precision, batch_size, others)
+
+
+def _told(before: str, value: Any) -> list[str]:
+    return [] if value is None else [f"{before}{value}"]
+
+
 def label(axes: Mapping[str, Any]) -> str:
     """Return a short text for a cell: `cuda x2 | bf16-mixed | batch 256 | model.width=64`."""
-    rest = dict(axes)
-    parts = []
-    accelerator, devices = rest.pop("accelerator", None), rest.pop("devices", None)
-    if accelerator is not None or devices is not None:
-        parts.append(
-            f"{accelerator if accelerator is not None else 'devices'} x{devices if devices is not None else 1}"
-        )
-    if (precision := rest.pop("precision", None)) is not None:
-        parts.append(str(precision))
-    if (batch_size := rest.pop("batch_size", None)) is not None:
-        parts.append(f"batch {batch_size}")
-    parts += [f"{key}={as_typed(value)}" for key, value in rest.items()]
-    return masked(" | ".join(parts)) if parts else "the only setting"
+    one = _parts(axes)
+    kind = "devices" if one.accelerator is None else one.accelerator
+    parts = [*_told(f"{kind} x", one.count), *_told("", one.precision), *_told("batch ", one.batch_size)]
+    parts += [f"{key}={as_typed(value)}" for key, value in one.others.items()]
+    return masked(" | ".join(parts)) or "the only setting"
+
+
+_PRECISIONS = {
+    "32-true": ("32-bit", "fp32"),
+    "64-true": ("64-bit", "fp64"),
+    "16-true": ("16-bit", "16-true"),
+    "16-mixed": ("16-mixed", "fp16"),
+    "bf16-mixed": ("bf16-mixed", "bf16"),
+}
+"""The words and the letters for a precision; any other keeps its name."""
+
+
+def _precision(one: _Parts, form: int) -> list[str]:
+    """Return the precision in words (`form` 0) or in letters (1), if it is swept."""
+    name = str(one.precision)
+    return [] if one.precision is None else [_PRECISIONS.get(name, (name, name))[form]]
+
+
+def words_of(axes: Mapping[str, Any]) -> tuple[str, ...]:
+    """Return the parts of a setting's name as prose: `32-bit`, `1 process`, `batch 128`, `model.width=64`."""
+    one = _parts(axes)
+    devices = [] if one.count is None else [_devices(one.accelerator, one.count)]
+    parts = [*_precision(one, 0), *devices, *_told("batch ", one.batch_size)]
+    parts += [f"{key}={as_typed(value)}" for key, value in one.others.items()]
+    return tuple(map(masked, parts))
+
+
+def in_words(axes: Mapping[str, Any]) -> str:
+    """Return a setting's name as prose: `32-bit, 1 process, batch 128`."""
+    return ", ".join(words_of(axes)) or "the only setting"
+
+
+def in_short(axes: Mapping[str, Any]) -> str:
+    """Return a setting's name for a narrow column: `cuda x2, bf16, b256, width=64`."""
+    one = _parts(axes)
+    devices = " ".join([*_told("", one.accelerator), *_told("x", one.devices)])
+    parts = [*filter(None, [devices]), *_precision(one, 1), *_told("b", one.batch_size)]
+    parts += [f"{key.rpartition('.')[2]}={as_typed(value)}" for key, value in one.others.items()]
+    return masked(", ".join(parts)) or "the only setting"
 
 
 def shared_devices(axes: Collection[str], configs: Iterable[CellConfig]) -> str:
@@ -114,46 +170,8 @@ def shared_devices(axes: Collection[str], configs: Iterable[CellConfig]) -> str:
     return f" on {count} devices" if count not in (None, 1) else ""
 
 
-_IN_BITS = {"32-true": "32-bit", "64-true": "64-bit", "16-true": "16-bit"}
-
-
-def words_of(axes: Mapping[str, Any]) -> tuple[str, ...]:
-    """Return the parts of a setting's name as prose: `32-bit`, `1 process`, `batch 128`, `model.width=64`."""
-    rest = dict(axes)
-    accelerator, devices = rest.pop("accelerator", None), rest.pop("devices", None)
-    precision, batch_size = rest.pop("precision", None), rest.pop("batch_size", None)
-    parts = [] if precision is None else [_IN_BITS.get(str(precision), str(precision))]
-    parts += [] if accelerator is None and devices is None else [_devices(accelerator, devices)]
-    parts += [] if batch_size is None else [f"batch {batch_size}"]
-    parts += [f"{key}={as_typed(value)}" for key, value in rest.items()]
-    return tuple(map(masked, parts))
-
-
-def in_words(axes: Mapping[str, Any]) -> str:
-    """Return a setting's name as prose: `32-bit, 1 process, batch 128`."""
-    return ", ".join(words_of(axes)) or "the only setting"
-
-
-_IN_LETTERS = {"32-true": "fp32", "64-true": "fp64", "16-mixed": "fp16", "bf16-mixed": "bf16"}
-
-
-def in_short(axes: Mapping[str, Any]) -> str:
-    """Return a setting's name for a narrow column: `cuda x2, bf16, b256, width=64`."""
-    rest = dict(axes)
-    accelerator, devices = rest.pop("accelerator", None), rest.pop("devices", None)
-    precision, batch_size = rest.pop("precision", None), rest.pop("batch_size", None)
-    counted = [str(accelerator)] if accelerator is not None else []
-    counted += [f"x{devices}"] if devices is not None else []
-    parts = [" ".join(counted)] if counted else []
-    parts += [] if precision is None else [_IN_LETTERS.get(str(precision), str(precision))]
-    parts += [] if batch_size is None else [f"b{batch_size}"]
-    parts += [f"{key.rpartition('.')[2]}={as_typed(value)}" for key, value in rest.items()]
-    return masked(", ".join(parts)) or "the only setting"
-
-
-def _devices(accelerator: Any, devices: Any) -> str:
+def _devices(accelerator: Any, count: Any) -> str:
     """Return the devices of a setting: `2 processes` on a CPU, `1 GPU`, `2 a100 GPUs`, `4 devices` of no swept kind."""
-    count = 1 if devices is None else devices
     kind, _, model = str(accelerator).partition(":")
     words = words_for(kind)
     units = words.one if count == 1 else words.many

@@ -29,6 +29,7 @@ from accelsweep.base.errors import nearest
 from accelsweep.base.verbatim import Verbatim
 from accelsweep.core.accelerators import Accelerator
 from accelsweep.core.tasks import Task
+from accelsweep.core.versions import Identity, identity_in
 
 PRECISIONS = (
     "32-true",
@@ -179,6 +180,16 @@ class CellConfig(Verbatim):
     def digest(self) -> str:
         """The SHA-256 of the mapping, which names the blocks that hold it."""
         return sha256_text(canonical_json(self.raw))
+
+    @property
+    def version(self) -> Identity | None:
+        """The version that is measured, where the sweep compares versions."""
+        return identity_in(self.raw)
+
+    @property
+    def version_id(self) -> str | None:
+        """The id of that version, by which its folder is called."""
+        return self.version.id if self.version else None
 
     @property
     def work(self) -> str:

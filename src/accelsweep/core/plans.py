@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from typing import Any, ClassVar, NamedTuple
 
 from pydantic import SerializerFunctionWrapHandler, model_serializer
@@ -11,7 +12,7 @@ from accelsweep.base.documents import Document, Frozen, canonical_json
 from accelsweep.base.errors import InputError
 from accelsweep.core.config import CellConfig
 from accelsweep.core.settings import Fleet, Settings, Site
-from accelsweep.core.versions import VERSION, Version
+from accelsweep.core.versions import VERSION, Version, without_version
 
 _RUN_NAME = re.compile(r"(.+)-r([0-9]+)")
 
@@ -207,8 +208,10 @@ class Manifest(Document):
         """The baseline of each setting that has one: the setting in the first version, or that of the sweep."""
         if not self.compared:
             return {} if self.baseline is None else {cell.name: self.baseline for cell in self.cells}
-        firsts = {_apart(cell): cell.name for cell in self.cells if cell.axes.get(VERSION) == self.compared[0].name}
-        return {cell.name: firsts[_apart(cell)] for cell in self.cells if _apart(cell) in firsts}
+        alike = {cell.name: in_any_version(cell.axes) for cell in self.cells}
+        first = self.compared[0].name
+        firsts = {alike[cell.name]: cell.name for cell in self.cells if cell.axes.get(VERSION) == first}
+        return {name: firsts[axes] for name, axes in alike.items() if axes in firsts}
 
     @property
     def baselines(self) -> frozenset[str]:
@@ -226,6 +229,6 @@ class Manifest(Document):
         return [run for block in self.blocks for run in block.runs]
 
 
-def _apart(cell: PlannedCell) -> str:
-    """Return the values of a setting's axes, its version apart."""
-    return canonical_json({key: value for key, value in cell.axes.items() if key != VERSION})
+def in_any_version(axes: Mapping[str, Any]) -> str:
+    """Return the values of a setting's axes, its version apart: the same for the setting in each version."""
+    return canonical_json(without_version(axes))

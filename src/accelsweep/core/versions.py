@@ -7,7 +7,7 @@ record. Its name, which the user typed, is only a label: `main` moves on, and ol
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, NamedTuple, get_args
 
 from accelsweep.base.documents import Document, Frozen
 
@@ -34,7 +34,7 @@ class Version(Frozen):
 
     @property
     def identity(self) -> dict[str, Any]:
-        """The part of a setting's config that tells this version from others."""
+        """The part of a setting's config that tells this version from others, as `Identity` reads it."""
         return {self.kind: self.digest}
 
     @property
@@ -65,6 +65,11 @@ class Tree(Document):
     software: dict[str, str] = {}  # noqa: RUF012 - pydantic copies it
 
 
+def without_version(keys: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the axes, or the config, of a setting without its version."""
+    return {key: value for key, value in keys.items() if key != VERSION}
+
+
 def words_for(versions: Sequence[Version], *, exactly: bool = False) -> list[str]:
     """Return the command, `run` or `ab`, that measures these versions, and the words that name them.
 
@@ -76,8 +81,20 @@ def words_for(versions: Sequence[Version], *, exactly: bool = False) -> list[str
     return ["ab", *names, *(word for one in versions if one.python for word in ("--python", one.python))]
 
 
-def version_id(config: Mapping[str, Any]) -> str | None:
-    """Return the id of the version that a setting's config holds, or None for a setting without one.
+class Identity(NamedTuple):
+    """The part of a setting's config that tells its version from others."""
+
+    kind: Kind
+    digest: str
+
+    @property
+    def id(self) -> str:
+        """12 hexadecimal digits, by which the version's folder is called."""
+        return self.digest[:12]
+
+
+def identity_in(config: Mapping[str, Any]) -> Identity | None:
+    """Return the version that a setting's config holds, or None for a setting without one.
 
     A key of a user's own that is called so is not taken for one.
     """
@@ -85,5 +102,4 @@ def version_id(config: Mapping[str, Any]) -> str | None:
     if not isinstance(found, Mapping) or len(found) != 1:
         return None
     ((kind, digest),) = found.items()
-    known = kind in ("commit", "files", "environment") and isinstance(digest, str)
-    return digest[:12] if known else None
+    return Identity(kind, digest) if kind in get_args(Kind) and isinstance(digest, str) else None

@@ -6,11 +6,9 @@ table, its rows are stacked. So nothing is ever cut. Colour stands beside words 
 
 from __future__ import annotations
 
-import math
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import timedelta
 
 import typer
 from rich.console import Console, JustifyMethod
@@ -18,9 +16,8 @@ from rich.measure import Measurement
 from rich.table import Table
 from rich.text import Text
 
-from accelsweep.base.digits import count_of
 from accelsweep.base.terminal import escaped
-from accelsweep.drive.looks import Look
+from accelsweep.drive.tones import Tone
 
 _WIDTH_OF_A_FILE = 140
 WIDE = 100
@@ -31,10 +28,10 @@ _SHORTEST_NAME = 12
 
 @dataclass(frozen=True)
 class Marked:
-    """A text with the look of what it says."""
+    """A text with the tone of what it says."""
 
     text: str
-    look: Look
+    tone: Tone
 
 
 @dataclass(frozen=True)
@@ -68,9 +65,9 @@ def warn(line: str) -> None:
     say(line, err=True)
 
 
-def say_marked(mark: str, look: Look, line: str) -> None:
-    """Print a line that begins with `mark` in the colour of `look`."""
-    console().print(Text.assemble((escaped(mark), look.colour), escaped(line)), soft_wrap=True)
+def say_marked(mark: str, tone: Tone, line: str) -> None:
+    """Print a line that begins with `mark` in the colour of `tone`."""
+    console().print(Text.assemble((escaped(mark), tone.colour), escaped(line)), soft_wrap=True)
 
 
 def say_parts(head: str, parts: Sequence[str]) -> None:
@@ -151,18 +148,5 @@ def _text(item: str | Marked, shown: Console) -> Text:
     """Return a text with its colour, and with its symbol where a terminal can show that."""
     if not isinstance(item, Marked):
         return plain(item)
-    symbols = shown.is_terminal and shown.encoding.startswith("utf") and item.look.symbol
-    return Text(f"{item.look.symbol} " if symbols else "", item.look.colour).append(plain(item.text))
-
-
-def duration(seconds: float) -> str:
-    """Return so many seconds in words: `0:01:30`, `1 day, 2:00:00`."""
-    return str(timedelta(seconds=round(seconds)))
-
-
-def rough(seconds: float) -> str:
-    """Return an estimate of so many seconds in words: `20 seconds`, `3 minutes`, `5 hours`, `2 days`."""
-    for size, word in ((86400, "day"), (3600, "hour"), (60, "minute")):
-        if seconds > 1.5 * size:
-            return count_of(round(seconds / size), word)
-    return count_of(max(10, 10 * math.ceil(seconds / 10)), "second")
+    symbols = shown.is_terminal and shown.encoding.startswith("utf") and item.tone.symbol
+    return Text(f"{item.tone.symbol} " if symbols else "", item.tone.colour).append(plain(item.text))

@@ -19,6 +19,7 @@ from dataclasses import dataclass
 
 from accelsweep.base.errors import InputError
 from accelsweep.base.secrets import masked
+from accelsweep.state.tail import last_lines
 
 COMMAND = "command:"
 TIMEOUT_SECONDS = 30.0
@@ -94,11 +95,10 @@ def _run(command: Sequence[str], said: str, variables: dict[str, str]) -> str | 
             if process.poll() is None:
                 os.killpg(process.pid, signal.SIGKILL)
                 process.wait()
-        errors.seek(0)
-        last = errors.read().decode("utf-8", "replace").strip().splitlines()[-1:]
+        last = [line.strip() for line in last_lines(errors) if line.strip()][-1:]
     if process.returncode == 0:
         return None
-    return ": ".join([f"it ended with exit code {process.returncode}", *map(masked, last)])
+    return ": ".join([f"it ended with exit code {process.returncode}", *last])
 
 
 def redacted(text: str, address: str) -> str:

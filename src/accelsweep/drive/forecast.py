@@ -10,8 +10,8 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from accelsweep.base.durations import duration
 from accelsweep.core.config import CellConfig, Measure
-from accelsweep.drive.console import duration
 from accelsweep.measure.breakdown import SETTLING_STEPS, steps_of_pass
 from accelsweep.measure.clock import Clock, monotonic
 from accelsweep.measure.window import WindowRules

@@ -14,7 +14,7 @@ from accelsweep.drive.detached.places import detached
 from accelsweep.drive.detached.slurm_job import HeadJob
 from accelsweep.state.folders import SweepFolder
 from accelsweep.state.holding import Holder, take
-from accelsweep.state.living import SILENCE_SECONDS, alive, living_hold
+from accelsweep.state.living import DEAD_AFTER_SECONDS, alive, living_hold
 from accelsweep.supervise.block_hold import end_holder, end_supervisors
 
 PATIENCE_SECONDS = 90.0
@@ -81,7 +81,7 @@ def _refuse_beside_job(folder: SweepFolder) -> None:
 def _elsewhere(hold: Hold) -> str:
     if alive(hold) is not None:
         return ""
-    return f" (a head on another machine is taken for dead after {SILENCE_SECONDS:.0f} s of silence)"
+    return f" (a head on another machine is taken for dead after {DEAD_AFTER_SECONDS:.0f} s of silence)"
 
 
 def end_old(folder: SweepFolder) -> None:

@@ -13,6 +13,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, ProgressColumn, TextCol
 from rich.progress import Progress as Bar
 from rich.table import Column
 
+from accelsweep.base.durations import rough
 from accelsweep.base.terminal import escaped
 from accelsweep.core.cell import label
 from accelsweep.core.config import CellConfig
@@ -20,7 +21,7 @@ from accelsweep.core.outcome import Outcome
 from accelsweep.core.plans import Block, Hold, Manifest, PlannedCell, Run
 from accelsweep.core.settings import Site
 from accelsweep.core.tasks import compared_rate
-from accelsweep.drive.console import WIDE, rough
+from accelsweep.drive.console import WIDE
 from accelsweep.drive.forecast import LONG_SECONDS, Forecast, Pace, announcement
 from accelsweep.drive.remaining import Remaining, configs_of
 from accelsweep.engines.known import engine_of
@@ -30,7 +31,7 @@ from accelsweep.state.folders import SweepFolder
 from accelsweep.state.living import read_hold
 from accelsweep.state.progress import signs_of, steps_done
 from accelsweep.state.records import readable_records, record_or_none
-from accelsweep.supervise.skips import standing
+from accelsweep.supervise.standing.skips import standing
 
 _MOST_EARLIER = 200
 """Runs of finished blocks whose time is looked at: enough for an estimate, and quickly read."""

@@ -12,15 +12,15 @@ from accelsweep.core.outcome import Outcome
 from accelsweep.core.plans import Manifest
 from accelsweep.core.tasks import TITLES
 from accelsweep.drive.console import Listing, Marked, say, show
-from accelsweep.drive.looks import look_of
 from accelsweep.drive.publisher import last_line
-from accelsweep.report import claims
+from accelsweep.drive.tones import tone_of
 from accelsweep.report import format as fmt
 from accelsweep.report.cluster.jobs import queue_line
 from accelsweep.report.fleet import tables as fleets
 from accelsweep.report.format import bare_text, in_about, ratio_text, unit_word
 from accelsweep.report.series import ladder
 from accelsweep.report.table import ReportTable
+from accelsweep.report.tables import claims
 from accelsweep.state.folders import SweepFolder
 from accelsweep.state.halts import reasons_not_run
 
@@ -107,7 +107,7 @@ def _row(cell: CellFinding) -> tuple[str | Marked, ...]:
     quality = bare_text(cell.quality) if cell.quality else "-"
     doubts = ", ".join(sorted({doubt.code for doubt in cell.doubts})) or "-"
     rate = bare_text(cell.rate) if cell.rate else _failure(cell)
-    return cell.label, rate, speedup, Marked(cell.verdict, look_of(cell.verdict)), quality, doubts
+    return cell.label, rate, speedup, Marked(cell.verdict, tone_of(cell.verdict)), quality, doubts
 
 
 def _failure(cell: CellFinding) -> str:

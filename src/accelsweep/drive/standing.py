@@ -12,13 +12,14 @@ from typing import ClassVar
 
 from accelsweep.base.documents import Document, canonical_json, remove, sha256_file, sha256_text
 from accelsweep.base.errors import DamagedFile
+from accelsweep.base.rooms import code_of
 from accelsweep.base.shipped import shipped_root
 from accelsweep.core.plans import Manifest
 from accelsweep.drive.snakemake.workflow import Sweep
 from accelsweep.publish.state import up_to_date
 from accelsweep.report.captions import CAPTIONS
 from accelsweep.state.folders import SweepFolder
-from accelsweep.supervise.audit import audit
+from accelsweep.supervise.standing.audit import audit
 
 _DRAWN = (".html", ".svg", ".csv", ".md")
 
@@ -88,5 +89,5 @@ def _digest(sweep: Sweep) -> str:
     rules = sorted([root / "Snakefile", *(root / "workflows").rglob("*.*")])
     made = [folder.done(block.name) for block in sweep.manifest.blocks] + [folder.report / name for name in names]
     files = [folder.manifest, folder.records, folder.findings, *made, *rules]
-    code = [sweep.software, sweep.code_of("analyse"), sweep.code_of("report")]
+    code = [sweep.software, code_of("report")]
     return sha256_text(canonical_json([*code, *map(sha256_file, files)]))

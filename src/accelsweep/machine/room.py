@@ -32,12 +32,18 @@ class FreeMemory(NamedTuple):
     limit: Limit
 
 
+def free_memory() -> FreeMemory:
+    """Return what all processes here together may still take: of the machine's memory, and of their control group's."""
+    machine, group = psutil.virtual_memory().available, memory_room()
+    if group is not None and group < machine:
+        return FreeMemory(group, "control group")
+    return FreeMemory(machine, "machine memory")
+
+
 def room_of_a_rank(ranks: int, stated: int | None = None) -> FreeMemory:
     """Return the room of each of `ranks` processes on this host; `stated` is a limit of the config's own, in bytes."""
-    found = [FreeMemory(psutil.virtual_memory().available // ranks, "machine memory")]
-    if (group := memory_room()) is not None:
-        found.append(FreeMemory(group // ranks, "control group"))
-    found += _own_limits()
+    shared = free_memory()
+    found = [FreeMemory(shared.bytes // ranks, shared.limit), *_own_limits()]
     if stated is not None:
         found.append(FreeMemory(stated, "measure.rank_memory_bytes"))
     return min(found, key=lambda room: room.bytes)

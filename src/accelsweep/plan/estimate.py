@@ -10,11 +10,11 @@ from typing import NamedTuple
 from accelsweep.core.cell import Cell
 from accelsweep.core.plans import PlannedBlock, Run
 from accelsweep.core.settings import Limits, Settings
-from accelsweep.plan.blocks.power import smallest_visible_effect
 from accelsweep.plan.blocks.resources import held_gpus
 from accelsweep.plan.make import Plan
 from accelsweep.plan.prices import usd_per_hour
 from accelsweep.plan.took import ASSUMED_AROUND_SECONDS, Took
+from accelsweep.repeats.power import smallest_visible_effect
 
 ASSUMED_NOISE = 0.01
 """Standard deviation of a run's log rate, assumed until runs show it; it is printed beside each such estimate."""

@@ -16,18 +16,18 @@ from accelsweep.base.documents import set_aside, write_bytes_atomically
 from accelsweep.base.errors import InputError
 from accelsweep.core.cell import Cell
 from accelsweep.core.claims.claims import GROUP
-from accelsweep.core.plans import Block, Manifest
+from accelsweep.core.plans import Block, FoundBatch, Manifest
 from accelsweep.core.settings import Fleet, Settings
 from accelsweep.core.versions import Tree
 from accelsweep.plan import automatic, select
 from accelsweep.plan.blocks import earlier
 from accelsweep.plan.blocks.repeats import BlocksAsked, with_repeats
-from accelsweep.plan.blocks.resolution import FEWEST
 from accelsweep.plan.cells import CheckedGrid
 from accelsweep.plan.manifest import manifest_of, once_each, planned_blocks
 from accelsweep.plan.published import with_published
 from accelsweep.plan.searched import grid_of, with_batches
 from accelsweep.plan.versioned import versioned_grid
+from accelsweep.repeats.resolution import FEWEST
 from accelsweep.state.folders import SweepFolder
 
 
@@ -83,7 +83,8 @@ def make_plan(
         raise InputError(f"--add-repeats {add_repeats}: repeats can only be added; `repeats=N` wants fewer")
     with _seldom_collected():
         asked = BlocksAsked(add_repeats, decided, until_decided, decided_at, profile, fleet)
-        return _made(home.resolve(), overrides, name, asked, tuple(trees), batches or {})
+        home = home.resolve()
+        return _made(home, overrides, _task(home, overrides, name, tuple(trees), batches or {}), asked)
 
 
 @contextmanager
@@ -97,14 +98,24 @@ def _seldom_collected() -> Iterator[None]:
         gc.set_threshold(*usual)
 
 
-def _made(
-    home: Path,
-    overrides: Sequence[str],
-    name: str | None,
-    asked: BlocksAsked,
-    trees: tuple[Tree, ...],
-    batches: automatic.Batches,
-) -> Plan:
+@dataclass(frozen=True)
+class _Task:
+    """A sweep to be planned: its grid, that grid's sources, its versions, and what earlier plans left in its folder.
+
+    `batches` are those to keep, by their searches.
+    """
+
+    folder: SweepFolder
+    past: earlier.Past
+    grid: CheckedGrid
+    sources: dict[str, str]
+    trees: tuple[Tree, ...]
+    batches: dict[str, FoundBatch]
+
+
+def _task(
+    home: Path, overrides: Sequence[str], name: str | None, trees: tuple[Tree, ...], batches: automatic.Batches
+) -> _Task:
     if trees:
         assert name is not None, "the trees lie in the sweep's folder already"
         found = versioned_grid(SweepFolder(home, name), trees, overrides)
@@ -121,25 +132,38 @@ def _made(
         if trees:
             raise InputError("batch_size=auto could give each version another batch: give batch_size a number")
         grid, sources, kept = with_batches(home, overrides, folder.name, kept, batches)
+    return _Task(folder, past, grid, sources, trees, kept)
+
+
+def _made(home: Path, overrides: Sequence[str], task: _Task, asked: BlocksAsked) -> Plan:
+    grid, past = task.grid, task.past
     settings = with_repeats(grid.settings, past.manifest.settings if past.manifest else None, asked)
     settings = with_published(settings, home)
     baseline, notes = choose_baseline(grid)
-    if trees:  # each setting has a baseline of its own, and none of them stands in every block
+    if task.trees:  # each setting has a baseline of its own, and none of them stands in every block
         settings, notes = settings.model_copy(update={"block": once_each(settings.block)}), ()
-    blocks = planned_blocks(folder, grid, settings, baseline, past.blocks, asked.fleet)
-    compared = tuple(tree.version for tree in trees)
+    blocks = planned_blocks(task.folder, grid, settings, baseline, past.blocks, asked.fleet)
     manifest = manifest_of(
-        folder.name, past.revision + 1, overrides, grid, settings, baseline, blocks, sources, compared
+        task.folder.name,
+        overrides,
+        grid,
+        settings,
+        baseline,
+        blocks,
+        task.sources,
+        past,
+        compared=tuple(tree.version for tree in task.trees),
+        profile=_profile(asked.profile, past.manifest),
+        found_batches=tuple(task.batches.values()),
+        fleet=asked.fleet,
     )
-    profile = _profile(asked.profile, past.manifest)
-    later = {"profile": profile, "found_batches": tuple(kept.values()), "fleet": asked.fleet}
-    manifest = manifest.model_copy(update=later)
-    if past.manifest and manifest.model_copy(update={"revision": past.manifest.revision}) == past.manifest:
-        manifest = past.manifest
-    cells = tuple(grid.cells.values())
-    told = automatic.notes_on(kept[name] for name in automatic.searches_of(grid.points, cells) if name in kept)
-    said = (*grid.notes, *notes, *told, *_pilot_note(settings), *past.notes)
-    return Plan(manifest, blocks.new, cells, said, past.manifest, past.damaged, trees)
+    notes = (*grid.notes, *notes, *_batch_notes(task), *_pilot_note(settings), *past.notes)
+    return Plan(manifest, blocks.new, tuple(grid.cells.values()), notes, past.manifest, past.damaged, task.trees)
+
+
+def _batch_notes(task: _Task) -> tuple[str, ...]:
+    names = automatic.searches_of(task.grid.points, tuple(task.grid.cells.values()))
+    return automatic.notes_on(task.batches[name] for name in names if name in task.batches)
 
 
 def _pilot_note(settings: Settings) -> tuple[str, ...]:

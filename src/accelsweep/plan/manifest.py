@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from accelsweep.base.secrets import without_secrets
-from accelsweep.core.plans import Block, Manifest, PlannedCell
+from accelsweep.core.plans import Block, FoundBatch, Manifest, PlannedCell
 from accelsweep.core.settings import BlockSettings, Fleet, Settings
 from accelsweep.core.versions import VERSION, Version
 from accelsweep.plan.blocks.cut import Cutting, Design, design
+from accelsweep.plan.blocks.earlier import Past
 from accelsweep.plan.blocks.fleet import fleet_design
 from accelsweep.plan.blocks.paired import paired_design
 from accelsweep.plan.cells import CheckedGrid
@@ -19,20 +20,25 @@ from accelsweep.state.folders import SweepFolder
 
 def manifest_of(
     sweep: str,
-    revision: int,
     overrides: Sequence[str],
     grid: CheckedGrid,
     settings: Settings,
     baseline: str | None,
     blocks: Design,
     sources: dict[str, str],
-    compared: tuple[Version, ...],
+    past: Past,
+    *,
+    compared: tuple[Version, ...] = (),
+    profile: str | None = None,
+    found_batches: tuple[FoundBatch, ...] = (),
+    searches_for: str | None = None,
+    fleet: Fleet | None = None,
 ) -> Manifest:
-    """Return the manifest of a grid and its blocks."""
+    """Return the manifest of a grid and its blocks: the next revision, or that of the `past` where nothing changed."""
     cells = grid.cells.values()
     manifest = Manifest(
         sweep=sweep,
-        revision=revision,
+        revision=past.revision + 1,
         experiment=grid.experiment,
         overrides=tuple(overrides),
         axes=grid.axes,
@@ -45,9 +51,16 @@ def manifest_of(
         sources=sources,
         versions=versions(),
         compared=compared,
+        profile=profile,
+        found_batches=found_batches,
+        searches_for=searches_for,
+        fleet=fleet,
     )
     # Everyone may read a manifest, and it is copied to MLflow. The blocks hold the unmasked values for the runs.
-    return Manifest.model_validate(without_secrets(manifest.model_dump(mode="json")))
+    manifest = Manifest.model_validate(without_secrets(manifest.model_dump(mode="json")))
+    if past.manifest and manifest.model_copy(update={"revision": past.manifest.revision}) == past.manifest:
+        return past.manifest
+    return manifest
 
 
 def once_each(block: BlockSettings) -> BlockSettings:

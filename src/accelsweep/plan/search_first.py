@@ -34,11 +34,16 @@ def search_plan(home: Path, wanted: Unsearched) -> Plan:
     baseline = next(iter(cells))
     blocks = blocks_of(folder.name, grid, settings, baseline, past.blocks)
     manifest = manifest_of(
-        folder.name, past.revision + 1, wanted.overrides, grid, settings, baseline, blocks, wanted.sources, ()
+        folder.name,
+        wanted.overrides,
+        grid,
+        settings,
+        baseline,
+        blocks,
+        wanted.sources,
+        past,
+        searches_for=wanted.sweep,
     )
-    manifest = manifest.model_copy(update={"searches_for": wanted.sweep})
-    if past.manifest and manifest.model_copy(update={"revision": past.manifest.revision}) == past.manifest:
-        manifest = past.manifest
     return Plan(manifest, blocks.new, tuple(cells.values()), past.notes, past.manifest, past.damaged)
 
 

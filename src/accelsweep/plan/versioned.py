@@ -15,7 +15,7 @@ from accelsweep.base.lookup import ABSENT, looked_up
 from accelsweep.base.shipped import config_folders
 from accelsweep.core.cell import Cell, as_typed, cell_name
 from accelsweep.core.config import CellConfig
-from accelsweep.core.plans import Excluded
+from accelsweep.core.plans import Excluded, in_any_version
 from accelsweep.core.versions import VERSION, Tree, Version
 from accelsweep.plan.blocks.paired import Unit
 from accelsweep.plan.cells import CheckedGrid, checked_grid
@@ -128,9 +128,9 @@ def _differences(grids: Sequence[tuple[Version, CheckedGrid]]) -> list[str]:
 
 def _changed(first: CheckedGrid, other: CheckedGrid) -> Iterator[tuple[str, Any, Any]]:
     """Yield the keys whose values two versions configure differently, with both values."""
-    theirs = {_apart(cell): cell.config.raw for cell in other.cells.values()}
+    theirs = {in_any_version(cell.axes): cell.config.raw for cell in other.cells.values()}
     for cell in first.cells.values():
-        ours, now = cell.config.raw, theirs.get(_apart(cell), {})
+        ours, now = cell.config.raw, theirs.get(in_any_version(cell.axes), {})
         for key in dict.fromkeys([*dotted_keys(ours), *dotted_keys(now)]) if now else ():
             pair = tuple(None if (found := looked_up(one, key)) is ABSENT else found for one in (ours, now))
             if (
@@ -169,7 +169,7 @@ def _side_by_side(each: Sequence[Iterable[Cell]]) -> list[Cell]:
     found: dict[str, list[Cell]] = {}
     for cells in each:
         for cell in cells:
-            found.setdefault(_apart(cell), []).append(cell)
+            found.setdefault(in_any_version(cell.axes), []).append(cell)
     return [cell for cells in found.values() for cell in cells]
 
 
@@ -177,13 +177,9 @@ def _sources(cells: Iterable[Cell], path: ImportPath) -> dict[str, str]:
     return source_digests(sorted({pair for cell in cells for pair in targets(cell.config)}), path)
 
 
-def _apart(cell: Cell) -> str:
-    return canonical_json({key: value for key, value in cell.axes.items() if key != VERSION})
-
-
 def units(cells: Iterable[Cell]) -> list[Unit]:
     """Return the names of each setting's supported cells, one for each version."""
     found: dict[str, list[str]] = {}
     for cell in cells:
-        found.setdefault(_apart(cell), []).append(cell.name)
+        found.setdefault(in_any_version(cell.axes), []).append(cell.name)
     return [tuple(names) for names in found.values()]

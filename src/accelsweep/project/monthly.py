@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from accelsweep.core.findings.projections import Range, two_digits
+from accelsweep.core.findings.projections import Range, shortened
 from accelsweep.core.prices import Bill
 
 MONTH = 730.5
@@ -27,7 +27,9 @@ def break_even(here: Bill, there: Bill, name: str, ratio: Range) -> str:
     if ends[0] > MONTH:
         early = middle.sign > 0
         return f"at any number of hours a month, {what if early else _dearer(what)}"
-    words = f"about {_short(middle.hours)} ({_short(ends[0])} to {_short(ends[1])}) hours of training a month here"
+    words = (
+        f"about {shortened(middle.hours)} ({shortened(ends[0])} to {shortened(ends[1])}) hours of training a month here"
+    )
     return f"{'up to' if middle.sign > 0 else 'from'} {words}, {what}"
 
 
@@ -38,7 +40,7 @@ def rent_or_buy(rented: Bill, bought: Bill, name: str) -> str:
         renting = f"renting {name} ({rented.words})"
         return f"at any number of hours a month, {renting} is cheaper than buying it ({bought.words})"
     buying = f"buying {name} ({bought.words})"
-    return f"from {_short(found.hours)} hours a month on it, {buying} is cheaper than renting it ({rented.words})"
+    return f"from {shortened(found.hours)} hours a month on it, {buying} is cheaper than renting it ({rented.words})"
 
 
 class _Crossing(NamedTuple):
@@ -58,7 +60,3 @@ def _crossing(here: Bill, there: Bill, ratio: float) -> _Crossing:
 
 def _dearer(what: str) -> str:
     return what.replace("is projected cheaper", "is projected dearer")
-
-
-def _short(value: float) -> str:
-    return two_digits(float(f"{value:.2g}"))

@@ -14,7 +14,7 @@ from accelsweep.base.secrets import masked
 from accelsweep.core.plans import Manifest, Run
 from accelsweep.publish.location import database_file, resolve
 from accelsweep.publish.snapshot import report_digest, run_digest
-from accelsweep.state.folders import SweepFolder
+from accelsweep.state.folders import SweepFolder, published_sweeps
 
 
 class Copied(Frozen):
@@ -67,8 +67,7 @@ def remember(folder: SweepFolder, uri: str, copied: Copied) -> None:
 
 def copies(home: Path, uri: str) -> dict[str, Copied]:
     """Return the copy of each sweep below `home` that the store at `uri` has, the latest first."""
-    states = sorted(home.glob("sweeps/*/published.json"), key=lambda path: -path.stat().st_mtime_ns)
-    found = {path.parent.name: _read(SweepFolder(home, path.parent.name)).get(masked(uri)) for path in states}
+    found = {folder.name: _read(folder).get(masked(uri)) for folder in published_sweeps(home)}
     return {name: copied for name, copied in found.items() if copied is not None}
 
 

@@ -7,7 +7,6 @@ that must not have them never gets them. `python -m accelsweep.rank.rank SPEC` r
 from __future__ import annotations
 
 import os
-import sys
 from pathlib import Path
 
 from accelsweep.core.record import Metric
@@ -26,6 +25,7 @@ from accelsweep.rank.process import (
     use_threads,
 )
 from accelsweep.rank.spec import RunSpec
+from accelsweep.state.entry import parser_for
 from accelsweep.state.progress import StepCount
 
 
@@ -122,4 +122,6 @@ def main(spec_path: str) -> None:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1])
+    parser = parser_for("rank.rank", "Run one rank of a run.")
+    parser.add_argument("spec", help="the file of the run's spec")
+    main(parser.parse_args().spec)

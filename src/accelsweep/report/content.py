@@ -18,10 +18,10 @@ from accelsweep.report.elsewhere.table import NAME as PROJECTED
 from accelsweep.report.figures.build import build_figures
 from accelsweep.report.figures.figure import Figure, Skipped
 from accelsweep.report.place import RunsPlace
-from accelsweep.report.readings import absent_metrics
 from accelsweep.report.screen import Amber, Tile, amber, strip, tiles
 from accelsweep.report.table import ReportTable
-from accelsweep.report.tables import build_tables
+from accelsweep.report.tables.build import build_tables
+from accelsweep.report.tables.readings import absent_metrics
 
 METHOD = (
     "Each run is a process group of its own; the run, not the step, is the unit of every interval.",

@@ -14,7 +14,7 @@ from accelsweep.core.findings.numbers import Estimate
 from accelsweep.core.metrics import MEMORY_METRICS
 from accelsweep.core.record import Doubt
 from accelsweep.report import format as fmt
-from accelsweep.report.readings import ENERGY, cost_of, metric_entry, quality_words
+from accelsweep.report.tables.readings import ENERGY, cost_of, metric_entry, quality_words
 
 _RUNS = re.compile(r"(\d+ of \d+ runs): ")
 _NO_COST = "add prices=NAME"

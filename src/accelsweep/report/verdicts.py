@@ -12,12 +12,12 @@ from accelsweep.core.claims.verdicts import ClaimVerdict
 from accelsweep.core.findings.findings import Findings
 from accelsweep.core.findings.judged import ClaimFinding
 from accelsweep.report import format as fmt
-from accelsweep.report.claims import claims_table, published_table, reasons_table
 from accelsweep.report.clean import printable_findings
 from accelsweep.report.csvs import to_csv
 from accelsweep.report.markdown import escape, table_text
 from accelsweep.report.page import render_static
 from accelsweep.report.table import ReportTable
+from accelsweep.report.tables.claims import claims_table, published_table, reasons_table
 from accelsweep.report.write import PAGE, replace_files
 
 UNTESTED = (ClaimVerdict.not_testable, ClaimVerdict.not_run)

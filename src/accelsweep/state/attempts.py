@@ -49,6 +49,18 @@ class RunFolder:
         """Return the folder of attempt `number` (from 1)."""
         return self.path / "attempts" / str(number)
 
+    def record_file(self, number: int) -> Path:
+        """Return the place of the record of attempt `number`."""
+        return self.attempt(number) / "record.json"
+
+    def steps_file(self, number: int) -> Path:
+        """Return the place of its raw step times."""
+        return self.attempt(number) / "steps.parquet"
+
+    def log_file(self, number: int) -> Path:
+        """Return the place of its log."""
+        return self.attempt(number) / "run.log"
+
     def latest(self) -> int:
         """Return the number of the latest attempt, 0 if there was none."""
         folder = self.path / "attempts"
@@ -67,7 +79,7 @@ class RunFolder:
     def recover(self) -> list[DamagedFile]:
         """Set damaged records aside and finish interrupted moves; return the damaged files."""
         damaged = []
-        for path in (self.path / "record.json", self.attempt(self.latest()) / "record.json"):
+        for path in (self.path / "record.json", self.record_file(self.latest())):
             try:
                 self._read(path)
             except DamagedFile as error:

@@ -5,38 +5,14 @@ from __future__ import annotations
 import contextlib
 import re
 from dataclasses import dataclass
-from pathlib import Path, PurePath
+from pathlib import Path
 from typing import Literal
 
 from accelsweep.base.errors import InputError
+from accelsweep.core.names import BLOCK_NAME
+from accelsweep.state.names import check_sweep_name, inside
 
-_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,79}")
-
-
-def check_sweep_name(name: str) -> str:
-    """Return `name` if it can name a folder, a Snakemake target and an MLflow experiment; raise InputError if not."""
-    if not _NAME.fullmatch(name) or ".." in name:
-        cleaned = re.sub(r"[^A-Za-z0-9_-]+", "-", name).strip("-.")[:80] or "my-sweep"
-        raise InputError(
-            f"the sweep's name {name!r} is not usable: letters, digits, '.', '_' and '-' only, at most 80, "
-            f"beginning with a letter or digit, without '..'. Try --name {cleaned}"
-        )
-    return name
-
-
-def inside(name: str) -> str:
-    """Return the name of a block or run if it can name a file in its folder; raise InputError if a path could leave it.
-
-    Plans come from elsewhere, too.
-    """
-    if not name or "/" in name or "\0" in name or name in (".", ".."):
-        raise InputError(f"the plan holds the name {name!r}, which no block or run can have; the plan was altered")
-    return name
-
-
-def sweep_name_in(text: str) -> str:
-    """Return the sweep's name, given NAME or the path of its folder, sweeps/NAME."""
-    return PurePath(text).name
+_BLOCK_FILE = re.compile(rf"{BLOCK_NAME}\.json")
 
 
 @dataclass(frozen=True)
@@ -82,9 +58,21 @@ class SweepFolder:
         """An earlier revision of the plan."""
         return self.root / "revisions" / f"{revision}.json"
 
+    def revisions(self) -> list[int]:
+        """The numbers of the earlier revisions that were kept."""
+        return sorted(int(path.stem) for path in self.root.glob("revisions/*.json") if path.stem.isdigit())
+
     def block(self, name: str) -> Path:
         """A block's immutable file."""
         return self.root / "blocks" / f"{inside(name)}.json"
+
+    def blocks(self) -> list[Path]:
+        """The files of all blocks, those of earlier plans too."""
+        return sorted(path for path in self.root.glob("blocks/*.json") if _BLOCK_FILE.fullmatch(path.name))
+
+    def block_names(self) -> set[str]:
+        """The names of all blocks, by any file of theirs: also where the block's own is lost or damaged."""
+        return {path.name.partition(".")[0] for path in self.root.glob("blocks/b*.json*")}
 
     def done(self, block: str) -> Path:
         """The file that Snakemake waits for: the list of a finished block's records."""
@@ -117,6 +105,10 @@ class SweepFolder:
     def record(self, run: str) -> Path:
         """A run's record."""
         return self.run(run) / "record.json"
+
+    def damaged_records(self, run: str) -> list[Path]:
+        """The run's records that were set aside, oldest name first."""
+        return sorted(self.run(run).glob("record.json.damaged-*"))
 
     def records_on_top(self) -> list[Path]:
         """The latest record of every run that left one, wanted by the present plan or not."""
@@ -236,6 +228,12 @@ def unplanned_heads(home: Path) -> list[str]:
     """Return the names under which heads without a plan were handed over: of claims, and of sweeps not planned yet."""
     handed = (path.parent for path in (home / "sweeps").glob("*/head.handed.json"))
     return sorted(root.name for root in handed if not (root / "manifest.json").exists())
+
+
+def published_sweeps(home: Path) -> list[SweepFolder]:
+    """Return the sweeps below `home` that were copied to a store of MLflow, the latest first."""
+    noted = sorted((home / "sweeps").glob("*/published.json"), key=lambda path: -path.stat().st_mtime_ns)
+    return [SweepFolder(home, path.parent.name) for path in noted]
 
 
 def existing_sweep(home: Path, name: str) -> SweepFolder:

@@ -17,11 +17,12 @@ from typing import ClassVar
 
 from accelsweep.base.documents import Document, remove
 from accelsweep.base.errors import DamagedFile
+from accelsweep.core.names import BLOCK_NAME
 from accelsweep.core.plans import Manifest
 from accelsweep.state.folders import SweepFolder
 from accelsweep.state.living import living, read_hold
 
-_NUMBER = re.compile(r"\bb[0-9a-f]{12}\b|[0-9]+")
+_NUMBER = re.compile(rf"\b{BLOCK_NAME}\b|[0-9]+")
 """A number, or the name of a block."""
 
 

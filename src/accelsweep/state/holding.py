@@ -25,7 +25,7 @@ from accelsweep.core.plans import Hold
 from accelsweep.core.record import now
 from accelsweep.engines.this_job import this_job
 from accelsweep.machine.locks import lease_folder
-from accelsweep.state.living import BEAT_SECONDS, SILENCE_SECONDS, living, read_hold
+from accelsweep.state.living import BEAT_SECONDS, DEAD_AFTER_SECONDS, living, read_hold
 
 
 class Holder:
@@ -66,7 +66,7 @@ class Holder:
             what = "this sweep" if standing.block == "head" else f"block {standing.block}"
             raise AccelsweepError(
                 f"process {standing.pid} on {standing.host} took {what} over: this process was silent for more than "
-                f"{SILENCE_SECONDS:.0f} s (a suspended machine, a lost file system). It goes on there"
+                f"{DEAD_AFTER_SECONDS:.0f} s (a suspended machine, a lost file system). It goes on there"
             )
 
     def release(self) -> None:

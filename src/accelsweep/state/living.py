@@ -17,7 +17,7 @@ from accelsweep.core.plans import Hold
 from accelsweep.state.leftovers import now_on
 
 BEAT_SECONDS = 20.0
-SILENCE_SECONDS = 5 * BEAT_SECONDS
+DEAD_AFTER_SECONDS = 5 * BEAT_SECONDS
 """A hold of another host that was not touched for so long is dead."""
 
 _SAME_START_SECONDS = 5.0  # psutil derives start times from the boot time, which moves a little with the clock
@@ -61,4 +61,4 @@ def _heard_of(path: Path) -> bool:
     except FileNotFoundError:
         return False
     now = now_on(path.parent)
-    return now is None or abs(now - beaten) < SILENCE_SECONDS  # beaten in the future: before a clock was set back
+    return now is None or abs(now - beaten) < DEAD_AFTER_SECONDS  # beaten in the future: before a clock was set back

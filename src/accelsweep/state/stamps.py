@@ -10,9 +10,9 @@ import contextlib
 import os
 import time
 from collections.abc import Iterable, Iterator
-from datetime import timedelta
 from pathlib import Path
 
+from accelsweep.base.durations import duration
 from accelsweep.state.folders import SweepFolder
 from accelsweep.state.leftovers import now_on
 
@@ -46,10 +46,10 @@ def clocks_that_differ(folder: SweepFolder, ahead: float) -> Iterator[str]:
     theirs = now_on(folder.root)
     if theirs is not None and abs(apart := theirs - time.time()) > _TOLERATED_SECONDS:
         which = "ahead of" if apart > 0 else "behind"
-        yield f"warning: the clock of the disk of {place} is {_duration(abs(apart))} {which} this machine's"
+        yield f"warning: the clock of the disk of {place} is {duration(abs(apart))} {which} this machine's"
     if ahead > _TOLERATED_SECONDS:
         yield (
-            f"warning: files of {place} were stamped {_duration(ahead)} in the future: a clock was set back, or "
+            f"warning: files of {place} were stamped {duration(ahead)} in the future: a clock was set back, or "
             "another machine's runs ahead. They are stamped now"
         )
 
@@ -58,7 +58,3 @@ def _compared(folder: SweepFolder) -> Iterator[Path]:
     yield from folder.root.glob("blocks/b*.json")
     yield from (folder.manifest, folder.records, folder.findings, folder.root / "published.done")
     yield from folder.report.glob("*.*")
-
-
-def _duration(seconds: float) -> str:
-    return str(timedelta(seconds=round(seconds)))

@@ -10,8 +10,8 @@ from pathlib import Path
 from accelsweep.base.secrets import masked
 from accelsweep.base.terminal import escaped
 from accelsweep.state.entry import answer, parser_for
-from accelsweep.supervise.prepare import main as prepare_data
 from accelsweep.supervise.processes.launchers import Launchers
+from accelsweep.supervise.standing.prepare import main as prepare_data
 from accelsweep.supervise.supervisor import supervise
 
 

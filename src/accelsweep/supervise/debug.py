@@ -17,7 +17,7 @@ from accelsweep.state.folders import SweepFolder
 from accelsweep.supervise.frozen import frozen_spec
 from accelsweep.supervise.leases import Lease, leased
 from accelsweep.supervise.processes.launchers import Launch, Launchers, rendezvous
-from accelsweep.supervise.versions import VersionAtHand, Versions
+from accelsweep.supervise.standing.versions import VersionAtHand, Versions
 
 _FIRST_RANK = {"RANK": "0", "LOCAL_RANK": "0"}
 

@@ -22,17 +22,17 @@ from accelsweep.core.settings import Limits
 from accelsweep.rank.spec import RankResult, RunSpec
 from accelsweep.state.folders import SweepFolder
 from accelsweep.state.profiles import LOG, keep_profile
-from accelsweep.supervise.disk import check_room
+from accelsweep.supervise.ends.disk import check_room
+from accelsweep.supervise.ends.outcomes import classify
+from accelsweep.supervise.ends.records import read_results
 from accelsweep.supervise.frozen import frozen_spec
 from accelsweep.supervise.leases import Lease, leased
-from accelsweep.supervise.outcomes import classify
 from accelsweep.supervise.processes.launchers import Launchers
 from accelsweep.supervise.processes.logs import last_words
 from accelsweep.supervise.processes.to_the_end import Watcher
-from accelsweep.supervise.records import read_results
 from accelsweep.supervise.signals import Interrupted, Signals
-from accelsweep.supervise.skips import Present
-from accelsweep.supervise.versions import Versions
+from accelsweep.supervise.standing.skips import Present
+from accelsweep.supervise.standing.versions import Versions
 
 
 class NotProfiled(AccelsweepError):

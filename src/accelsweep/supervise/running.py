@@ -20,18 +20,10 @@ from accelsweep.rank.spec import RankResult, RunSpec
 from accelsweep.state.attempts import RunFolder
 from accelsweep.state.folders import SweepFolder
 from accelsweep.state.holding import Holder
-from accelsweep.supervise.disk import check_room
-from accelsweep.supervise.frontier.tries import Search
-from accelsweep.supervise.git import git_state
-from accelsweep.supervise.job_end import job_log
-from accelsweep.supervise.leases import NOTHING, Lease, NotEnoughDevices, leased
-from accelsweep.supervise.outcomes import Conclusion, classify
-from accelsweep.supervise.processes.launchers import Kind, Launchers
-from accelsweep.supervise.processes.logs import last_words
-from accelsweep.supervise.processes.nodes import check_job
-from accelsweep.supervise.processes.to_the_end import Watcher
-from accelsweep.supervise.processes.watching import Ending
-from accelsweep.supervise.records import (
+from accelsweep.supervise.ends.disk import check_room
+from accelsweep.supervise.ends.job_end import job_log
+from accelsweep.supervise.ends.outcomes import Conclusion, classify
+from accelsweep.supervise.ends.records import (
     Circumstances,
     ending_doubts,
     make_record,
@@ -39,9 +31,17 @@ from accelsweep.supervise.records import (
     read_results,
     source_doubts,
 )
+from accelsweep.supervise.frontier.tries import Search
+from accelsweep.supervise.git import git_state
+from accelsweep.supervise.leases import NOTHING, Lease, NotEnoughDevices, leased
+from accelsweep.supervise.processes.launchers import Kind, Launchers
+from accelsweep.supervise.processes.logs import last_words
+from accelsweep.supervise.processes.nodes import check_job
+from accelsweep.supervise.processes.to_the_end import Watcher
+from accelsweep.supervise.processes.watching import Ending
 from accelsweep.supervise.signals import Signals
-from accelsweep.supervise.skips import Present
-from accelsweep.supervise.versions import Versions
+from accelsweep.supervise.standing.skips import Present
+from accelsweep.supervise.standing.versions import Versions
 
 _NO_STEPS = Doubt(
     code="no_steps",
@@ -123,7 +123,7 @@ class Runner:
         if ending.cause == "interrupted" and len(results) < spec.world_size:
             self.say(f"{spec.run.name}: stopped before its end; it will be measured again")
             return None
-        log = self._place(spec.run).attempt(spec.attempt) / "run.log"
+        log = self._place(spec.run).log_file(spec.attempt)
         verdict = classify(ending, results, last_words(log), self.limits)
         if verdict.outcome is Outcome.crashed:
             check_room(self.folder.root, self.limits.free_disk_bytes)  # a full disk is not the run's fault
@@ -135,7 +135,7 @@ class Runner:
         def launch(one: RunSpec, limits: Limits) -> Ending:
             return self._processes(lease, one, kind, limits)
 
-        log = self._place(spec.run).attempt(spec.attempt) / "run.log"
+        log = self._place(spec.run).log_file(spec.attempt)
         found = Search(spec, self.limits, launch, log, self.say).run()
         if found.verdict is None:
             self.say(f"{spec.run.name}: stopped before its end; it will be measured again")
@@ -162,13 +162,12 @@ class Runner:
     ) -> None:
         self.hold.confirm()
         place = self._place(spec.run)
-        attempt = place.attempt(spec.attempt)
-        steps = attempt / "steps.parquet"
+        steps = place.steps_file(spec.attempt)
         kept = merge_steps(spec, steps)
         if verdict.outcome is Outcome.measured and not kept and frontier is None:
             doubts = [*doubts, _NO_STEPS]
         record = make_record(spec, verdict, results, known, doubts, steps if kept else None, frontier)
-        record.write(attempt / "record.json")
+        record.write(place.record_file(spec.attempt))
         place.promote(spec.attempt)
         for rank in range(spec.world_size):
             spec.rank_steps(rank).unlink(missing_ok=True)

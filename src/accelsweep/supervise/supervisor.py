@@ -20,17 +20,17 @@ from accelsweep.state.halts import Why
 from accelsweep.state.holding import Holder
 from accelsweep.state.stamps import bring_back
 from accelsweep.supervise.block_hold import held
-from accelsweep.supervise.disk import check_room
-from accelsweep.supervise.halting import halting, leave_halt
-from accelsweep.supervise.job_end import lack_of_memory
-from accelsweep.supervise.outcomes import Conclusion
+from accelsweep.supervise.ends.disk import check_room
+from accelsweep.supervise.ends.halting import halting, leave_halt
+from accelsweep.supervise.ends.job_end import lack_of_memory
+from accelsweep.supervise.ends.outcomes import Conclusion
 from accelsweep.supervise.processes.launchers import Launchers
 from accelsweep.supervise.running import Runner
 from accelsweep.supervise.signals import Interrupted, Signals
-from accelsweep.supervise.skips import Present
+from accelsweep.supervise.standing.skips import Present
 
 _MOST_FALLS = 2
-_RUN_NAME = re.compile(r"[A-Za-z0-9_-]{1,80}")
+_FOLDER_NAME = re.compile(r"[A-Za-z0-9_-]{1,80}")
 
 
 @dataclass(frozen=True)
@@ -54,7 +54,7 @@ def read_assignment(block_file: Path) -> Assignment:
         block, manifest = Block.read(path), Manifest.read(folder.manifest)
     except DamagedFile as error:
         raise DamagedFile(error.path, f"{error.why}; the same `accelsweep run` writes it anew") from None
-    if block.name != path.stem or not all(_RUN_NAME.fullmatch(run.name) for run in block.runs):
+    if block.name != path.stem or not all(_FOLDER_NAME.fullmatch(run.name) for run in block.runs):
         raise DamagedFile(
             path, f"its contents are those of block {block.name!r}; the same `accelsweep run` writes it anew"
         )

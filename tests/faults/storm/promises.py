@@ -19,7 +19,7 @@ from accelsweep.core.plans import Done, Manifest
 from accelsweep.drive.finish import finished_files
 from accelsweep.state.folders import SweepFolder
 from accelsweep.state.records import read_record
-from accelsweep.supervise.audit import audit
+from accelsweep.supervise.standing.audit import audit
 
 REMEDY = re.compile(
     r"the same command (?:goes on|tries|measures|fills|completes)|give the same command again"

@@ -85,18 +85,18 @@ def rate_of(cell: CellFinding) -> Estimate | None:
 
 def tier_of(cell: CellFinding) -> Tier:
     """Return how much hardware a setting was measured on."""
-    if int(cell.effective.get("num_nodes", 1)) > 1:
+    if cell.num_nodes > 1:
         return Tier.cluster
-    if cell.effective.get("accelerator") == "cpu":
+    if cell.accelerator == "cpu":
         return Tier.none
-    return Tier.several if int(cell.effective.get("world_size", 1)) > 1 else Tier.one
+    return Tier.several if cell.world_size > 1 else Tier.one
 
 
 def _offer_of(cell: CellFinding, tier: Tier, prices: Prices, training: Training) -> Offer:
-    rate, names = rate_of(cell), tuple(cell.effective.get("device_names", ()))
+    rate, names = rate_of(cell), cell.device_names
     assert rate is not None, "only settings with a rate are offered"
-    count = 1 if tier is Tier.none else int(cell.effective.get("world_size", 1))
-    found = prices.of_names([*_names_of(names), str(cell.effective.get("accelerator"))])
+    count = 1 if tier is Tier.none else cell.world_size
+    found = prices.of_names([*_names_of(names), str(cell.accelerator)])
     usd = None if found is None else found[1].usd_per_hour * count
     hours = _over(rate, training.samples / SECONDS, "h")
     disturbed = ("others used the machine while it was measured",) if _disturbed(cell) else ()

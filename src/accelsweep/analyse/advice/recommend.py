@@ -20,7 +20,7 @@ from accelsweep.base.digits import count_of
 from accelsweep.core.findings.choices import Certainty, Recommendation
 from accelsweep.core.findings.measured import CellFinding
 from accelsweep.core.findings.numbers import LESS, MORE, Verdict
-from accelsweep.plan.blocks.power import repeats_needed
+from accelsweep.repeats.power import repeats_needed
 
 MORE_REPEATS = "more repeats would settle it"
 BEYOND_REPEATS = (

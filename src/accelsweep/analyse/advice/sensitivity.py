@@ -17,7 +17,7 @@ from accelsweep.analyse.advice.bounds import (
     usd_of,
 )
 from accelsweep.core.derived.advised import Fit, Offer
-from accelsweep.core.findings.projections import Room, two_digits
+from accelsweep.core.findings.projections import Room, shortened
 
 JUST_BELOW = 0.999
 NEAREST = 3
@@ -95,7 +95,7 @@ def _of_prices(offers: Sequence[Offer], choice: Offer) -> Iterator[str]:
         usd = usd_of(rival)
         if own is not None and usd is not None and rival.usd_per_hour and own.value < usd.value:
             each = rival.usd_per_hour / rival.count * own.value / usd.value
-            yield f"Under about {_short(each)} USD/h a device, {rival.words} would be cheaper."
+            yield f"Under about {shortened(each)} USD/h a device, {rival.words} would be cheaper."
 
 
 def _rivals(offers: Sequence[Offer], choice: Offer) -> list[Offer]:
@@ -120,11 +120,7 @@ def _name(offer: Offer | None) -> str:
     return named(offer)
 
 
-def _short(value: float) -> str:
-    return two_digits(float(f"{value:.2g}"))
-
-
 def _amount(value: float, which: str) -> str:
     """Return a deadline or a budget in words: `16 h`, `39 s`, `74 USD`."""
     scale, unit = time_unit(value) if which == "hours" else (1.0, "USD")
-    return f"{_short(value * scale)} {unit}"
+    return f"{shortened(value * scale)} {unit}"

@@ -22,7 +22,7 @@ from accelsweep.analyse.advice.bounds import (
 from accelsweep.analyse.advice.sensitivity import changes
 from accelsweep.base.digits import interval_digits, significant
 from accelsweep.core.derived.advised import Advised, Fit, Offer, Tier
-from accelsweep.core.findings.projections import two_digits
+from accelsweep.core.findings.projections import shortened
 
 
 def advised(offers: Sequence[Offer], terms: Terms) -> Advised:
@@ -105,13 +105,9 @@ def span_words(offer: Offer, which: str) -> str:
         return "-"
     scale, unit = time_unit(one.value) if which == "hours" else (1.0, "USD")
     if projected is not None:
-        middle, low, high = (_two(end * scale) for end in (projected.value, projected.low, projected.high))
+        middle, low, high = (shortened(end * scale) for end in (projected.value, projected.low, projected.high))
         return f"about {middle} {unit} ({low} to {high})"
     if one.low is None or one.high is None:
         return f"{significant(one.value * scale)} {unit} (no interval)"
     middle, left, right = interval_digits(one.value * scale, one.low * scale, one.high * scale)
     return f"{middle} {unit} [{left}, {right}]"
-
-
-def _two(value: float) -> str:
-    return two_digits(float(f"{value:.2g}"))

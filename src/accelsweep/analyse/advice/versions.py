@@ -11,7 +11,7 @@ from accelsweep.core.cell import words_of
 from accelsweep.core.findings.choices import Certainty, Recommendation
 from accelsweep.core.findings.measured import CellFinding
 from accelsweep.core.findings.numbers import LESS, MORE, Verdict
-from accelsweep.core.versions import VERSION
+from accelsweep.core.versions import VERSION, without_version
 
 _MOST_PLACE_WORDS = 4
 """The words of a headline that may name its setting; the table has all of them."""
@@ -70,7 +70,7 @@ def _in_words(cell: CellFinding, first: str) -> str:
 
 def _place(cell: CellFinding) -> str:
     """Return ` at batch 256` for a setting of a sweep with more axes than that of the versions, else nothing."""
-    parts = list(words_of({key: value for key, value in cell.axes.items() if key != VERSION}))
+    parts = list(words_of(without_version(cell.axes)))
     while len(parts) > 1 and len(" ".join(parts).split()) > _MOST_PLACE_WORDS:
         parts.pop(0)
     return f" at {', '.join(parts)}" if parts else ""

@@ -20,7 +20,7 @@ from accelsweep.analyse.statistics.repeats import planned_repeats
 from accelsweep.core.findings.choices import Recommendation
 from accelsweep.core.findings.measured import CellFinding
 from accelsweep.core.plans import Manifest
-from accelsweep.plan.blocks.power import smallest_visible_effect
+from accelsweep.repeats.power import smallest_visible_effect
 
 
 @dataclass(frozen=True)

@@ -1,1 +1,1 @@
-"""One module a finding: speed-ups, scaling, cost, quality, ladders, claims, doubts."""
+"""One module a finding: speed-ups, scaling, cost, quality, ladders, doubts."""

@@ -23,6 +23,7 @@ from accelsweep.base.errors import InputError
 from accelsweep.core.findings.numbers import Estimate, Verdict
 from accelsweep.core.plans import Manifest
 from accelsweep.core.record import Doubt
+from accelsweep.core.settings import THRESHOLD
 
 MACHINE = "machine"
 """The name that `analysis.across` has for the one machine of each side."""
@@ -69,7 +70,7 @@ def parse_gate(text: str) -> Gate:
     match = re.fullmatch(r"(slower|faster)(?::(\d+(?:\.\d+)?)(%?))?", text.strip())
     if match is None:
         raise InputError(f"--fail-if {text!r} is not understood; write for example slower:2%")
-    number = float(match[2]) / (100.0 if match[3] else 1.0) if match[2] else 0.02
+    number = float(match[2]) / (100.0 if match[3] else 1.0) if match[2] else THRESHOLD
     if number >= 1.0:
         raise InputError(f"--fail-if {text!r}: a threshold of {number:.0%} is too large; write for example slower:2%")
     return Gate(Verdict(match[1]), number)

@@ -13,8 +13,8 @@ from statistics import quantiles
 
 from scipy import special
 
+from accelsweep.analyse.findings.curves.series import ranks
 from accelsweep.analyse.findings.noise_doubts import noisy_baseline
-from accelsweep.analyse.findings.series import ranks
 from accelsweep.analyse.runs import CellRuns, RunRow
 from accelsweep.analyse.statistics.intervals import mean
 from accelsweep.base.documents import canonical_json

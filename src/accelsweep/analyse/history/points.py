@@ -15,7 +15,7 @@ from accelsweep.analyse.statistics.changes import Level
 from accelsweep.base.errors import InputError
 from accelsweep.core.cell import cell_name
 from accelsweep.core.derived.histories import LinePoint
-from accelsweep.core.versions import VERSION, version_id
+from accelsweep.core.versions import VERSION, without_version
 
 
 class LineKey(NamedTuple):
@@ -65,7 +65,7 @@ def points_of(part: Part, seen: set[str], committed: Mapping[str, str], confiden
             measured = min(run.started_at for run in runs if run.started_at)
             yield Found(
                 key=LineKey(_cell_without_version(narrowed), one.hardware, place.machine, one.rate_metric),
-                axes={axis: value for axis, value in one.planned.axes.items() if axis != VERSION},
+                axes=without_version(one.planned.axes),
                 rate_unit=narrowed.rate_unit,
                 level=Level.of(list(narrowed.log_rates.values())),
                 began=began if order else measured,
@@ -120,15 +120,14 @@ def _apart(one: CellRuns) -> dict[_Place, list[RunRow]]:
 def _place(run: RunRow) -> _Place:
     """Return where a run belongs. A version's commit is that of its tree, not the one that is checked out."""
     commit, changed = run.git.get("commit"), run.git.get("dirty")
-    version = run.config.raw.get(VERSION) if run.config is not None and version_id(run.config.raw) else None
-    if isinstance(version, Mapping) and "commit" in version:
-        commit, changed = version["commit"], False
+    version = run.config.version if run.config is not None else None
+    if version is not None and version.kind == "commit":
+        commit, changed = version.digest, False
     return _Place(run.machine, commit, changed)
 
 
 def _cell_without_version(one: CellRuns) -> str:
     """Return the name that a setting has in sweeps without versions."""
-    raw = one.config.raw if one.config is not None else {}
-    if version_id(raw) is None:
+    if one.config is None or one.config.version is None:
         return one.cell
-    return cell_name({key: value for key, value in raw.items() if key != VERSION})
+    return cell_name(without_version(one.config.raw))

@@ -15,7 +15,7 @@ from scipy import special
 
 from accelsweep.analyse.statistics.intervals import Family, Interval, mean, variance
 from accelsweep.analyse.statistics.moderated import moderate
-from accelsweep.plan.blocks.power import critical_t
+from accelsweep.repeats.student import critical_t
 
 _NO_SPREAD = 1e-12
 """A spread below this is rounding, not noise."""

@@ -18,7 +18,7 @@ import numpy as np
 from scipy import special
 
 from accelsweep.analyse.statistics.intervals import Family, Interval, mean, variance
-from accelsweep.plan.blocks.power import critical_t
+from accelsweep.repeats.student import critical_t
 
 FEWEST_POINTS = 4
 """A series of fewer points has no change: what one more point would do to it is not known."""

@@ -12,7 +12,7 @@ from typing import TypeVar
 
 from accelsweep.core.findings.numbers import Estimate, Verdict
 from accelsweep.core.tasks import SIZES
-from accelsweep.plan.blocks.power import critical_t
+from accelsweep.repeats.student import critical_t
 
 Key = TypeVar("Key")
 

@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 from scipy import special
 
-from accelsweep.plan.blocks.power import prior_degrees
+from accelsweep.repeats.student import prior_degrees
 
 Array = npt.NDArray[np.float64]
 
@@ -44,7 +44,7 @@ def moderate(variances: Array, degrees: Array, cells: int) -> Moderated:
     `degrees` are those of the variances, (pairs,) or the same shape; `cells` the cells in the pool, baseline included.
     Smyth 2004, section 6.2: the part due to chance alone is taken away from the logarithms of the variances. The rest
     has a mean (the prior variance) and a spread (the prior's degrees of freedom, here at most
-    `plan.power.prior_degrees`).
+    `repeats.student.prior_degrees`).
     """
     half = np.broadcast_to(np.asarray(degrees, dtype=np.float64) / 2.0, variances.shape)
     logs = np.log(variances) - special.psi(half) + np.log(half)

@@ -23,7 +23,7 @@ import numpy.typing as npt
 from scipy.optimize import brentq, least_squares
 
 from accelsweep.analyse.statistics.intervals import FEWEST_PAIRS, Family, Interval, mean, t_interval, variance
-from accelsweep.plan.blocks.power import critical_t
+from accelsweep.repeats.student import critical_t
 
 Array = npt.NDArray[np.float64]
 Logs = Mapping[int, Mapping[str, float]]

@@ -21,7 +21,8 @@ from accelsweep.drive.head import refuse_while_run
 from accelsweep.state.archive.check import CheckedArchive, checked
 from accelsweep.state.archive.pack import pack
 from accelsweep.state.archive.unpack import unpacked
-from accelsweep.state.folders import SweepFolder, check_sweep_name, existing_sweep
+from accelsweep.state.folders import SweepFolder, existing_sweep
+from accelsweep.state.names import check_sweep_name
 
 _MOST_NAMED = 5
 

@@ -10,7 +10,7 @@ from accelsweep.base.errors import InputError
 from accelsweep.core.external import ExternalResults
 from accelsweep.drive.console import say
 from accelsweep.state.external.files import external_file, read_published
-from accelsweep.state.folders import check_sweep_name
+from accelsweep.state.names import check_sweep_name
 
 
 def import_rows(home: Path, path: Path, source: str, device: str | None, name: str | None) -> ExternalResults:

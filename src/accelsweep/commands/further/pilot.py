@@ -13,8 +13,8 @@ from accelsweep.drive.console import say
 from accelsweep.state.folders import SweepFolder
 
 if TYPE_CHECKING:
-    from accelsweep.plan.blocks.resolution import Needed
     from accelsweep.plan.make import Plan
+    from accelsweep.repeats.resolution import Needed
 
 
 def refuse_short_budget(home: Path, plan: Plan, budget_seconds: float | None) -> None:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import re
 import shlex
 from dataclasses import dataclass
 from typing import Literal
 
+from accelsweep.base.durations import duration_in
 from accelsweep.base.errors import InputError
 from accelsweep.base.secrets import masked
 from accelsweep.core.settings import Fleet
@@ -75,7 +75,7 @@ def seconds_of(budget: str | None) -> float | None:
     """Return the seconds in `90s`, `30m`, `2h` or a bare number of seconds; None for None."""
     if budget is None:
         return None
-    match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([smh]?)", budget.strip())
-    if match is None:
+    found = duration_in(budget, {"": 1, "s": 1, "m": 60, "h": 3600})
+    if found is None:
         raise InputError(f"--time-budget {budget!r} is not a time: write 90s, 30m or 2h")
-    return float(match[1]) * {"": 1, "s": 1, "m": 60, "h": 3600}[match[2]]
+    return found

@@ -12,7 +12,7 @@ from accelsweep.core.claims.expressions import NUMBER
 TOLERANCE = 0.1
 """The relative distance from a claimed value within which a measured one still agrees with it."""
 
-THRESHOLD = 0.02
+MARGIN = 0.02
 """The share by which a value must exceed the bound of `more than`, or may miss that of `at least`."""
 
 _BOUND = re.compile(rf"(at least|more than|at most|less than) {NUMBER}")
@@ -43,11 +43,11 @@ def bounds(claimed: float | str, tolerance: float | None = None) -> Bounds:
     """Return the bounds for `13.76`, `5.3 to 6.7`, `at least 3`, `more than 1`, `at most 2`, `less than 1`.
 
     A value and a range allow for `tolerance` (default `TOLERANCE`) on both sides. An inclusive bound (`at least`)
-    allows for it too (default `THRESHOLD`); an exclusive one (`more than`) must be exceeded by as much. Raises
+    allows for it too (default `MARGIN`); an exclusive one (`more than`) must be exceeded by as much. Raises
     ValueError for other words.
     """
     if isinstance(claimed, str) and (match := _BOUND.fullmatch(claimed.strip())):
-        words, bound, slack = match[1], float(match[2]), 1.0 + (tolerance or THRESHOLD)
+        words, bound, slack = match[1], float(match[2]), 1.0 + (tolerance or MARGIN)
         outwards = {"at least": 1 / slack, "more than": slack, "at most": slack, "less than": 1 / slack}
         value = bound * outwards[words]
         return Bounds(lowest=value) if words in ("at least", "more than") else Bounds(highest=value)

@@ -81,13 +81,31 @@ class CellFinding(Frozen):
     trainer: str | None = None
 
     @property
+    def accelerator(self) -> str | None:
+        """The kind of device that was really used; None where nothing was measured."""
+        return self.effective.get("accelerator")
+
+    @property
+    def device_names(self) -> tuple[str, ...]:
+        """The names of the devices that were really used."""
+        return tuple(self.effective.get("device_names", ()))
+
+    @property
+    def world_size(self) -> int:
+        """The ranks that were really there."""
+        return int(self.effective.get("world_size", 1))
+
+    @property
+    def num_nodes(self) -> int:
+        """The nodes that these ranks were on."""
+        return int(self.effective.get("num_nodes", 1))
+
+    @property
     def memory_words(self) -> str:
         """The share of memory as prose: `1 % of the machine`, `15 % of the device`. Empty where it is not known."""
         if self.memory_share is None:
             return ""
-        return part_of(
-            self.memory_share, "device" if words_for(self.effective.get("accelerator")).own_memory else "machine"
-        )
+        return part_of(self.memory_share, "device" if words_for(self.accelerator).own_memory else "machine")
 
 
 class Hardware(Frozen):

@@ -31,6 +31,11 @@ def two_digits(value: float) -> str:
     return f"{value:,.12f}".rstrip("0").rstrip(".")
 
 
+def shortened(value: float) -> str:
+    """Return a value rounded to two digits, without an exponent."""
+    return two_digits(float(f"{value:.2g}"))
+
+
 class Room(StrEnum):
     """Whether a batch fits in a device's memory, by bounds on what is kept there."""
 

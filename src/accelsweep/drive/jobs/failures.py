@@ -14,13 +14,14 @@ from pathlib import Path
 from accelsweep.base.documents import read_whole
 from accelsweep.base.errors import DamagedFile
 from accelsweep.base.secrets import masked
+from accelsweep.core.names import BLOCK_NAME
 from accelsweep.engines.engine import Engine, JobEnd
 from accelsweep.state.folders import SweepFolder
 from accelsweep.state.halts import Halt, Why
 from accelsweep.state.tail import last_lines
 
 _PARAGRAPH = re.compile(r"^Error in rule block\w*:\n(.*?)^(?:Trying to restart|Exiting because|\[\w{3} )", re.M | re.S)
-_BLOCK = re.compile(r"^    output: \S*/(b[0-9a-f]{12})\.done\.json", re.MULTILINE)
+_BLOCK = re.compile(rf"^    output: \S*/({BLOCK_NAME})\.done\.json", re.MULTILINE)
 _MOST_BYTES = 20_000_000
 
 

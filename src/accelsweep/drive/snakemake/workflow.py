@@ -16,6 +16,8 @@ from typing import Any
 
 from accelsweep.base.documents import canonical_json, sha256_text
 from accelsweep.base.errors import AccelsweepError, InputError
+from accelsweep.base.rooms import code_of
+from accelsweep.core.names import BLOCK_NAME
 from accelsweep.core.plans import Manifest, PlannedBlock, Resources
 from accelsweep.core.settings import PILOT
 from accelsweep.drive.head import living_head
@@ -26,9 +28,8 @@ from accelsweep.engines.known import engine_of
 from accelsweep.engines.node import python
 from accelsweep.engines.slurm.options import keep_restarts
 from accelsweep.plan.blocks.resources import held_gpus
-from accelsweep.state.folders import SweepFolder, existing_sweep, sweep_name_in
-
-_PACKAGE = Path(__file__).resolve().parents[2]
+from accelsweep.state.folders import SweepFolder, existing_sweep
+from accelsweep.state.names import sweep_name_in
 
 GPUS_HELD = "gpus_held"
 """The resource of a job that `max_gpus` of the site bounds."""
@@ -75,8 +76,7 @@ class Sweep:
     @cached_property
     def software(self) -> str:
         """A digest of the versions, the user's packages and our measuring code, which a measurement depends on."""
-        rooms = [self.code_of(room) for room in ("machine", "state", "measure", "workloads", "rank", "supervise")]
-        return _digest([self.manifest.versions, self.manifest.sources, rooms])
+        return _digest([self.manifest.versions, self.manifest.sources, code_of("supervise")])
 
     def wanted(self, wildcards: Any) -> str:
         """Return a digest of the runs that this revision wants of a block."""
@@ -118,7 +118,7 @@ class Sweep:
     def blocks(self, *, across_nodes: bool) -> str:
         """Return the regular expression of the blocks that take several nodes, or of those that take one."""
         wide = "|".join(block.name for block in self.manifest.blocks if block.resources.nodes > 1) or "none"
-        return f"(?:{wide})" if across_nodes else rf"(?!(?:{wide})\b)b[0-9a-f]{{12}}"
+        return f"(?:{wide})" if across_nodes else rf"(?!(?:{wide})\b){BLOCK_NAME}"
 
     def python(self, wildcards: Any) -> str:
         """Return the shell words that start Python for a block."""
@@ -159,14 +159,6 @@ class Sweep:
     def _block(self, wildcards: Any) -> PlannedBlock:
         return next(block for block in self.manifest.blocks if block.name == wildcards.block)
 
-    @staticmethod
-    def code_of(room: str) -> str:
-        """Return a digest of the source of one room, and of the code that it reads a sweep with."""
-        files = sorted(
-            path for part in ("core", "state", room) for path in (_PACKAGE / part).rglob("*.*") if path.suffix != ".pyc"
-        )
-        return _digest([[str(path.relative_to(_PACKAGE)), sha256_text(path.read_text("utf-8"))] for path in files])
-
 
 def open_sweep(config: Mapping[str, Any], *, plan_if_asked: bool) -> Sweep:
     """Return the sweep that Snakemake's config names, planned first if this is the main process.
@@ -186,7 +178,7 @@ def open_sweep(config: Mapping[str, Any], *, plan_if_asked: bool) -> Sweep:
             folder = existing_sweep(home, _sweep_name(config))
         manifest = Manifest.read(folder.manifest)
         if plan_if_asked:
-            from accelsweep.supervise.audit import audit
+            from accelsweep.supervise.standing.audit import audit
 
             os.environ |= {SWEEP_VARIABLE: folder.name, PYTHON_VARIABLE: sys.executable}
             if living_head(folder) is None:

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from accelsweep.base.digits import count_of
 from accelsweep.base.documents import sha256_text
+from accelsweep.core.names import BLOCK_NAME
 from accelsweep.core.plans import Resources
 from accelsweep.core.settings import Site
 from accelsweep.core.sites.grid_engine import GridEngine
@@ -29,7 +30,7 @@ def job_name(sweep: str, home: Path, block: str) -> str:
 
 def block_in(name: str, home: Path) -> str | None:
     """Return the block whose job has this name, if the job was submitted from `home`; None for any other."""
-    found = re.fullmatch(rf"accelsweep-.+-{_digest(home)}-(b[0-9a-f]{{12}})", name)
+    found = re.fullmatch(f"accelsweep-.+-{_digest(home)}-({BLOCK_NAME})", name)
     return found[1] if found else None
 
 

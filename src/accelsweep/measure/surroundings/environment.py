@@ -15,6 +15,7 @@ import psutil
 from accelsweep.engines.this_job import VARIABLES
 from accelsweep.machine.cpu import allowed_cores
 from accelsweep.machine.host import host_facts
+from accelsweep.machine.room import free_memory
 from accelsweep.measure.surroundings.device_state import device_state
 
 
@@ -24,7 +25,7 @@ def environment(identities: tuple[str, ...] = (), accelerator: str = "cuda") -> 
     return {
         **host_facts(),
         "load_average_1min": psutil.getloadavg()[0],
-        "memory_available_bytes": psutil.virtual_memory().available,
+        "memory_available_bytes": free_memory().bytes,
         "swap_used_bytes": swap.used,
         "swapped_in_bytes": swap.sin,
         "swapped_out_bytes": swap.sout,

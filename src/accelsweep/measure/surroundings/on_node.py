@@ -20,15 +20,17 @@ from pathlib import Path
 from typing import Any
 
 from accelsweep.base.version import __version__
+from accelsweep.machine.cpu import usable_cores
+from accelsweep.state.entry import parser_for
 
 Finding = dict[str, Any]
 
 
-def findings() -> Iterator[Finding]:
-    """Return what stands on this node, as `CheckResult` takes it."""
+def findings(*, holds_gpu: bool = False) -> Iterator[Finding]:
+    """Return what stands on this node, as `CheckResult` takes it; `holds_gpu` where the job asked for a GPU."""
     node = socket.gethostname()
     yield _finding(True, f"Python on {node}", f"{sys.version.split()[0]}, accelsweep {__version__}")
-    yield _torch(node)
+    yield _torch(node, holds_gpu=holds_gpu)
     for name, folder in _folders().items():
         yield _writable(f"{name} on {node}", folder)
 
@@ -41,14 +43,14 @@ def _folders() -> dict[str, Path]:
     }
 
 
-def _torch(node: str) -> Finding:
+def _torch(node: str, *, holds_gpu: bool) -> Finding:
     what = f"torch on {node}"
     try:
         import torch
     except ImportError as error:
         return _finding(False, what, str(error), "install accelsweep where the node sees it, or name a container")
     found = f"{importlib.metadata.version('torch')}, {_devices()}"
-    if "--gpu" in sys.argv and not torch.accelerator.is_available():
+    if holds_gpu and not torch.accelerator.is_available():
         remedy = "its driver may be too old for this torch, torch built without GPUs, or the container not given them"
         return _finding(False, what, f"{found}, although the job holds one", remedy)
     return _finding(True, what, found)
@@ -58,7 +60,7 @@ def _devices() -> str:
     import torch
 
     if not torch.accelerator.is_available():
-        return f"no GPU, {len(os.sched_getaffinity(0))} CPU cores"
+        return f"no GPU, {usable_cores()} CPU cores"
     kind = torch.accelerator.current_accelerator()
     names = [torch.get_device_module(kind).get_device_name(index) for index in range(torch.accelerator.device_count())]
     return f"{len(names)} x {names[0]}"
@@ -80,4 +82,6 @@ def _finding(ok: bool | None, what: str, found: str, remedy: str | None = None) 
 
 
 if __name__ == "__main__":
-    print(json.dumps({"checks": list(findings())}))  # noqa: T201 - the last line of the job's log is its answer
+    parser = parser_for("measure.surroundings.on_node", "Tell what a job finds on its node.")
+    parser.add_argument("--gpu", action="store_true", help="the job holds a GPU")
+    print(json.dumps({"checks": list(findings(holds_gpu=parser.parse_args().gpu))}))  # noqa: T201 - the last line of the job's log is its answer

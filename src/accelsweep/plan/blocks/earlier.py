@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass
 from pathlib import Path
 
 from accelsweep.base.errors import DamagedFile
 from accelsweep.core.plans import Block, Manifest
 from accelsweep.state.folders import SweepFolder
-
-_BLOCK_FILE = re.compile(r"b[0-9a-f]{12}\.json")
 
 
 @dataclass(frozen=True)
@@ -38,16 +35,15 @@ def read(folder: SweepFolder) -> Past:
     except DamagedFile as error:
         damaged.append(error)
     blocks = {}
-    for path in sorted(path for path in folder.block("x").parent.glob("*.json") if _BLOCK_FILE.fullmatch(path.name)):
+    for path in folder.blocks():
         try:
             blocks[path.stem] = Block.read(path)
         except DamagedFile as error:
             damaged.append(error)
     planned = [block.name for block in manifest.blocks if block.name in blocks] if manifest else []
-    kept = [int(path.stem) for path in folder.old_manifest(0).parent.glob("*.json") if path.stem.isdigit()]
     return Past(
         manifest=manifest,
-        revision=max([manifest.revision if manifest else 0, *kept]),
+        revision=max([manifest.revision if manifest else 0, *folder.revisions()]),
         blocks=tuple(blocks[name] for name in dict.fromkeys([*planned, *blocks])),
         damaged=tuple(error.path for error in damaged),
         notes=tuple(f"{error}; it is set aside and planned again" for error in damaged),

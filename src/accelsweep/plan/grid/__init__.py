@@ -1,1 +1,1 @@
-"""Cells made of overrides: Hydra's composition, its grid, interpolations, ladders, selections."""
+"""Cells made of overrides: Hydra's composition, its grid, interpolations."""

@@ -17,9 +17,9 @@ from accelsweep.core.config import CellConfig, Measure, Serving
 from accelsweep.core.prices import Prices
 from accelsweep.core.settings import PILOT, Analysis, BlockSettings, Limits, Settings, Site
 from accelsweep.engines.slurm.refuse import refuse_unfit_slurm
-from accelsweep.plan.blocks.resolution import FEWEST
 from accelsweep.plan.refusals.wording import FileOf, parsed
 from accelsweep.plan.trainer import trainers_place
+from accelsweep.repeats.resolution import FEWEST
 
 _MAY_BE_ABSENT = frozenset({"serving"})
 """Keys of groups that no config needs; absent, they are in no cell's name, so that older cells keep theirs."""

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from datetime import timedelta
 from typing import Any
 
+from accelsweep.base.durations import duration
 from accelsweep.core.findings.findings import Findings
 from accelsweep.core.findings.measured import CellFinding
 from accelsweep.core.outcome import Outcome
@@ -64,7 +64,7 @@ def queue_line(findings: Findings) -> str | None:
 
 def _lasting(seconds: float) -> str:
     """Return `42 s`, and from 5 minutes on `6:30:00`."""
-    return fmt.number(seconds, "s") if seconds < 300 else str(timedelta(seconds=round(seconds)))
+    return fmt.number(seconds, "s") if seconds < 300 else duration(seconds)
 
 
 def _turn(cells: Sequence[CellFinding]) -> str:

@@ -16,7 +16,7 @@ from accelsweep.core.metrics import MEMORY_METRICS
 from accelsweep.report import format as fmt
 from accelsweep.report.figures.figure import ROWS, SI_AXIS, Chart, Figure, Skipped
 from accelsweep.report.figures.theme import Palette
-from accelsweep.report.readings import ENERGY, cost_of
+from accelsweep.report.tables.readings import ENERGY, cost_of
 
 COLUMNS = ("cell", "label", "rate", "metric", "value", "unit", "role")
 

@@ -34,8 +34,8 @@ from accelsweep.state.archive.contents import (
     is_place,
 )
 from accelsweep.state.archive.raw_steps import excess
-from accelsweep.state.folders import inside
 from accelsweep.state.halts import Halt
+from accelsweep.state.names import inside
 from accelsweep.state.records import own_record
 
 _CHUNK = 2**20

@@ -18,8 +18,8 @@ from accelsweep.core.plans import Block, Done, Manifest
 from accelsweep.core.profiles import SettingProfile
 from accelsweep.core.record import Record
 from accelsweep.state.accounting import Accounting
-from accelsweep.state.folders import check_sweep_name
 from accelsweep.state.halts import Halt
+from accelsweep.state.names import check_sweep_name
 
 LISTING = "archive.json"
 """The member that lists the others."""

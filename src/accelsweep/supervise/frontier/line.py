@@ -41,7 +41,7 @@ def line_through(points: Sequence[tuple[int, int]]) -> Line:
 
 
 def _with_interval(value: float, error: float, degrees: int) -> Coefficient:
-    from accelsweep.plan.blocks.power import critical_t  # scipy, which a rank has loaded before the first try
+    from accelsweep.repeats.student import critical_t  # scipy, which a rank has loaded before the first try
 
     half = critical_t(degrees, CONFIDENCE) * error
     return Coefficient(value=value, low=value - half, high=value + half)

@@ -14,26 +14,24 @@ from pathlib import Path
 
 from accelsweep.core.config import CellConfig
 from accelsweep.core.frontier import Frontier, Try
+from accelsweep.core.metrics import MEMORY_METRICS
 from accelsweep.core.outcome import Outcome
 from accelsweep.core.record import Metric
 from accelsweep.core.settings import Limits
 from accelsweep.machine.room import room_of_a_rank
 from accelsweep.rank.spec import RankResult, RunSpec
+from accelsweep.supervise.ends.outcomes import Conclusion, classify
+from accelsweep.supervise.ends.records import read_results
 from accelsweep.supervise.frontier.line import line_through
 from accelsweep.supervise.frontier.search import Bracket, largest
-from accelsweep.supervise.outcomes import Conclusion, classify
 from accelsweep.supervise.processes.logs import last_words
 from accelsweep.supervise.processes.watching import Ending
-from accelsweep.supervise.records import read_results
 
 STEPS = {"warmup_steps": 2, "min_steps": 1, "max_steps": 1, "min_seconds": 0.0}
 """Three steps: the optimiser's state exists from the first update on."""
 
 FITS = (Outcome.measured, Outcome.diverged)
 """A loss that is no number takes as much memory as any other."""
-
-KEPT = ("peak_memory_reserved_bytes", "peak_memory_allocated_bytes", "device_memory_used_bytes", "host_pss_bytes")
-"""The metrics of the largest try that are the run's. Rates of so few steps are none."""
 
 DOUBTED = ("foreign_process", "swap")
 """The doubts of a try that matter to its memory."""
@@ -162,7 +160,9 @@ class Search:
     def _results(self, frontier: Frontier) -> dict[int, RankResult]:
         """Return rank 0's result with the largest batch, with the metrics of the search in the place of a window's."""
         first = self._best[0]
-        kept = {name: first.metrics[name] for name in KEPT if name in first.metrics}
+        kept = {
+            name: first.metrics[name] for name in MEMORY_METRICS if name in first.metrics
+        }  # so few steps give no rate
         found = {**frontier_metrics(frontier, self.spec.config), **kept}
         doubts = tuple(doubt for doubt in first.doubts if doubt.code in DOUBTED)
         done = {"metrics": found, "doubts": doubts, "outcome": Outcome.measured, "reason": None, "error_kind": "none"}

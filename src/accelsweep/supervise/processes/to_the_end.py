@@ -16,7 +16,7 @@ from accelsweep.supervise.processes.logs import RunLog
 from accelsweep.supervise.processes.nodes import start_across_nodes
 from accelsweep.supervise.processes.watching import Ending, LocalRanks, Ranks, Watch, children
 from accelsweep.supervise.signals import Signals
-from accelsweep.supervise.versions import VersionAtHand
+from accelsweep.supervise.standing.versions import VersionAtHand
 
 
 @dataclass(frozen=True)

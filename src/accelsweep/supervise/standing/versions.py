@@ -11,7 +11,7 @@ from pathlib import Path
 from accelsweep.base.documents import canonical_json
 from accelsweep.base.errors import AccelsweepError, DamagedFile
 from accelsweep.core.config import CellConfig
-from accelsweep.core.versions import TREES_VARIABLE, Tree, version_id
+from accelsweep.core.versions import TREES_VARIABLE, Tree
 from accelsweep.plan.import_path import ImportPath, path_of_version
 from accelsweep.state.folders import SweepFolder
 
@@ -56,7 +56,7 @@ class Versions:
 
     def of(self, config: CellConfig) -> VersionAtHand | None:
         """Return the version that a config holds; None for a config without one, or where its tree is not there."""
-        name = version_id(config.raw)
+        name = config.version_id
         if name is None:
             return None
         if name not in self._known and (found := _at_hand(self._folder, name)) is not None:
@@ -65,7 +65,7 @@ class Versions:
 
     def needed(self, config: CellConfig) -> VersionAtHand | None:
         """Return the same. Raises AccelsweepError where a version's tree is not there, with the remedy."""
-        found, name = self.of(config), version_id(config.raw)
+        found, name = self.of(config), config.version_id
         if found is None and name is not None:
             raise AccelsweepError(
                 f"the version's tree {self._folder.version(name)} is not there; the same `accelsweep ab` makes it again"

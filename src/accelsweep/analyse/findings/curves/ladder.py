@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from accelsweep.analyse.findings.against_baseline import Comparison, Rules, compare, endings, own_rate
-from accelsweep.analyse.findings.series import series_label
+from accelsweep.analyse.findings.curves.series import series_label
 from accelsweep.analyse.hardware import HardwareKind
 from accelsweep.analyse.likeness import difference
 from accelsweep.analyse.runs import CellRuns

@@ -17,11 +17,10 @@ from accelsweep.base.errors import DamagedFile
 from accelsweep.core.cell import brings_own_data
 from accelsweep.core.config import CellConfig
 from accelsweep.core.plans import Block, Manifest
-from accelsweep.core.versions import version_id
 from accelsweep.rank.own_tree import OwnTree
 from accelsweep.state.entry import answer, planned_sweep, sweep_parser
 from accelsweep.state.folders import SweepFolder
-from accelsweep.supervise.versions import VersionAtHand, Versions
+from accelsweep.supervise.standing.versions import VersionAtHand, Versions
 
 MADE_IN_MEMORY = frozenset(
     {"accelsweep.workloads.digits.Digits", "accelsweep.workloads.boosting.made_rows.MadeRows"}
@@ -55,7 +54,7 @@ def _data_configs(folder: SweepFolder, manifest: Manifest) -> dict[str, CellConf
             continue
         for config in block.configs.values():
             decisive = [config.data, _module_part(config), manifest.sources]
-            name = version_id(config.raw)
+            name = config.version_id
             distinct[sha256_text(canonical_json(decisive if name is None else [*decisive, name]))] = config
     return distinct
 
@@ -83,7 +82,7 @@ def _prepared_each(configs: Mapping[str, CellConfig], versions: Versions) -> lis
     """Prepare the data of each version in a process of its own: modules of two versions have the same names."""
     parts: dict[str | None, dict[str, CellConfig]] = {}
     for digest, config in configs.items():
-        parts.setdefault(version_id(config.raw), {})[digest] = config
+        parts.setdefault(config.version_id, {})[digest] = config
     done = _prepared(parts.pop(None, {}))
     for part in parts.values():
         version = versions.of(next(iter(part.values())))
@@ -133,7 +132,7 @@ def _prepared(configs: Mapping[str, CellConfig]) -> list[str]:
 
 def main(arguments: list[str] | None = None) -> int:
     """Prepare the data of the sweep named on the command line, say how much is ready and return the exit code."""
-    root = sweep_parser("supervise.prepare", __doc__).parse_args(arguments).sweep
+    root = sweep_parser("supervise.standing.prepare", __doc__).parse_args(arguments).sweep
     return answer(lambda: print(f"{len(prepare(planned_sweep(root)))} data modules are ready"))  # noqa: T201 - the answer
 
 

@@ -10,9 +10,9 @@ from accelsweep.core.findings.measured import CellFinding
 from accelsweep.core.findings.numbers import Estimate, Verdict
 from accelsweep.core.tasks import SIZES
 from accelsweep.report import format as fmt
-from accelsweep.report.more import common_scopes, known_readings, more_of
-from accelsweep.report.readings import cost_of, estimate, quality_words, split
 from accelsweep.report.table import Column, Entry, ReportTable
+from accelsweep.report.tables.more import common_scopes, known_readings, more_of
+from accelsweep.report.tables.readings import cost_of, estimate, quality_words, split
 
 
 def cells_table(findings: Findings) -> ReportTable:

@@ -23,7 +23,7 @@ from accelsweep.state.folders import SweepFolder
 from accelsweep.state.halts import why_not_run
 from accelsweep.state.leftovers import sweep_up
 from accelsweep.state.living import living_hold
-from accelsweep.supervise.skips import Present
+from accelsweep.supervise.standing.skips import Present
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ from accelsweep.analyse.runs import CellRuns
 from accelsweep.analyse.statistics.intervals import Family, Interval, exponential_estimate, significant, t_interval
 from accelsweep.core.findings.numbers import Estimate
 from accelsweep.core.prices import Prices, PriceUsed
-from accelsweep.plan.prices import price_lines, price_on, usd_per_hour_on
+from accelsweep.machine.prices import price_lines, price_on, usd_per_hour_on
 
 SAMPLES = 1e6
 SECONDS_PER_HOUR = 3600.0

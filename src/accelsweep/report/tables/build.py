@@ -10,8 +10,6 @@ from accelsweep.core.findings.measured import CellFinding, RunPoint
 from accelsweep.core.outcome import Outcome
 from accelsweep.core.record import Doubt
 from accelsweep.report import format as fmt
-from accelsweep.report.cells import cells_table
-from accelsweep.report.claims import claims_table, published_table, reasons_table
 from accelsweep.report.cluster.jobs import has_jobs, jobs_table
 from accelsweep.report.elsewhere.external import external_table
 from accelsweep.report.elsewhere.table import elsewhere_table
@@ -20,6 +18,8 @@ from accelsweep.report.profiles.table import profiles_table
 from accelsweep.report.series.ladder import ladder_table
 from accelsweep.report.series.laws import laws_table
 from accelsweep.report.table import Column, Entry, ReportTable
+from accelsweep.report.tables.cells import cells_table
+from accelsweep.report.tables.claims import claims_table, published_table, reasons_table
 
 
 def failures_table(findings: Findings) -> ReportTable:

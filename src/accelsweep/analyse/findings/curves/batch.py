@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 
-from accelsweep.analyse.findings.series import series, series_label
+from accelsweep.analyse.findings.curves.series import series, series_label
 from accelsweep.analyse.hardware import HardwareKind
 from accelsweep.analyse.runs import CellRuns
 from accelsweep.analyse.statistics.intervals import mean

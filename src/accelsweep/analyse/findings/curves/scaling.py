@@ -6,7 +6,7 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 
 from accelsweep.analyse.findings.against_baseline import Rules, pair_of
-from accelsweep.analyse.findings.series import ranks, series, series_label
+from accelsweep.analyse.findings.curves.series import ranks, series, series_label
 from accelsweep.analyse.likeness import difference
 from accelsweep.analyse.runs import CellRuns
 from accelsweep.analyse.statistics.intervals import Family, Interval, exponential_estimate, log_ratio

@@ -7,14 +7,13 @@ import math
 import numpy as np
 import pytest
 
-from accelsweep.plan.blocks.power import (
+from accelsweep.repeats.power import (
     chance_to_see,
-    critical_t,
     degrees_of_freedom,
-    prior_degrees,
     repeats_needed,
     smallest_visible_effect,
 )
+from accelsweep.repeats.student import critical_t, prior_degrees
 
 
 @pytest.mark.parametrize(

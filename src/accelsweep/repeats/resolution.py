@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import fmean
 
-from accelsweep.plan.blocks.power import critical_t
+from accelsweep.repeats.student import critical_t
 
 FEWEST = 5
 """The fewest blocks in all; published results rest on at least as many."""

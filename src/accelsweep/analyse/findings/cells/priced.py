@@ -8,10 +8,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
-from accelsweep.analyse.findings.cost import EPOCH_SAMPLES, RESULTS, SAMPLES, SECONDS_PER_HOUR
+from accelsweep.analyse.findings.cells.cost import EPOCH_SAMPLES, RESULTS, SAMPLES, SECONDS_PER_HOUR
 from accelsweep.analyse.runs import CellRuns, Reading, RunRow
 from accelsweep.core.prices import Prices
-from accelsweep.plan.prices import usd_per_hour_on
+from accelsweep.machine.prices import usd_per_hour_on
 
 PRICED: Mapping[str, str] = {
     "usd_per_hour": "USD/h",

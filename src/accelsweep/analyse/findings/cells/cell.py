@@ -6,12 +6,12 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 
-from accelsweep.analyse.findings.again import command_again, trainer_call
 from accelsweep.analyse.findings.against_baseline import Comparison, over, own_rate
-from accelsweep.analyse.findings.bottleneck import bottleneck_of
-from accelsweep.analyse.findings.cost import time_to_target
+from accelsweep.analyse.findings.cells.again import command_again, trainer_call
+from accelsweep.analyse.findings.cells.bottleneck import bottleneck_of
+from accelsweep.analyse.findings.cells.cost import time_to_target
+from accelsweep.analyse.findings.cells.memory import memory_share
 from accelsweep.analyse.findings.doubts import cell_doubts
-from accelsweep.analyse.findings.memory import memory_share
 from accelsweep.analyse.findings.quality import CellQuality
 from accelsweep.analyse.hardware import HardwareKind
 from accelsweep.analyse.runs import CellRuns, RunRow

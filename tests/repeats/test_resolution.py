@@ -6,8 +6,8 @@ import math
 
 import pytest
 
-from accelsweep.plan.blocks.power import critical_t
-from accelsweep.plan.blocks.resolution import PairNoise, repeats_for
+from accelsweep.repeats.resolution import PairNoise, repeats_for
+from accelsweep.repeats.student import critical_t
 
 
 def alike(noise: float, count: int = 7) -> list[PairNoise]:

@@ -8,8 +8,8 @@ from accelsweep.core.doubt_words import in_words
 from accelsweep.core.findings.measured import CellFinding
 from accelsweep.core.findings.numbers import Verdict
 from accelsweep.report import format as fmt
-from accelsweep.report.readings import OPTIONAL, metric_entry
 from accelsweep.report.table import More
+from accelsweep.report.tables.readings import OPTIONAL, metric_entry
 
 
 def common_scopes(cells: Sequence[CellFinding]) -> dict[str, str]:

@@ -10,12 +10,11 @@ from accelsweep.base.errors import InputError
 from accelsweep.core.config import CellConfig
 from accelsweep.core.record import Fingerprint, Record
 from accelsweep.core.settings import Site
-from accelsweep.core.versions import version_id
 from accelsweep.measure.surroundings.fingerprint import fingerprint
 from accelsweep.plan.import_path import ImportPath
 from accelsweep.plan.sources import source_digests, targets
 from accelsweep.state.folders import SweepFolder
-from accelsweep.supervise.versions import VersionAtHand, Versions
+from accelsweep.supervise.standing.versions import VersionAtHand, Versions
 
 
 class Present:
@@ -64,7 +63,7 @@ class Present:
 
     def _is_gone(self, config: CellConfig) -> bool:
         """Return whether a config's version has no tree any more: what its digest names cannot have changed."""
-        return version_id(config.raw) is not None and self._version(config) is None
+        return config.version is not None and self._version(config) is None
 
 
 def standing(records: Iterable[Record], folder: SweepFolder, site: Site) -> set[str]:
@@ -79,7 +78,7 @@ def standing(records: Iterable[Record], folder: SweepFolder, site: Site) -> set[
 
 
 def _key(config: CellConfig) -> str:
-    return canonical_json([config.accelerator, sorted(targets(config)), version_id(config.raw)])
+    return canonical_json([config.accelerator, sorted(targets(config)), config.version_id])
 
 
 def difference(then: Fingerprint, now: Fingerprint) -> str:

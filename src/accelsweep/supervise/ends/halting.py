@@ -9,7 +9,7 @@ from accelsweep.base.errors import AccelsweepError
 from accelsweep.base.secrets import masked
 from accelsweep.state.folders import SweepFolder
 from accelsweep.state.halts import Halt, Why
-from accelsweep.supervise.disk import refusal
+from accelsweep.supervise.ends.disk import refusal
 
 
 @contextlib.contextmanager

@@ -16,7 +16,7 @@ from accelsweep.core.frontier import Frontier
 from accelsweep.core.outcome import Outcome
 from accelsweep.core.record import Doubt, Effective, Fingerprint, Record, now
 from accelsweep.rank.spec import RankResult, RunSpec
-from accelsweep.supervise.outcomes import Conclusion
+from accelsweep.supervise.ends.outcomes import Conclusion
 from accelsweep.supervise.processes.watching import Ending
 
 

@@ -10,7 +10,7 @@ from typing import Any
 from accelsweep.core.cell import as_typed
 from accelsweep.core.config import CellConfig
 from accelsweep.core.plans import Manifest, PlannedCell
-from accelsweep.core.versions import VERSION, words_for
+from accelsweep.core.versions import without_version, words_for
 
 _PLAIN = re.compile(r"[\w.+/:-]+")
 _KEY = re.compile(r"([+~]*)([\w.@/-]+)")
@@ -27,7 +27,7 @@ def command_again(manifest: Manifest, cell: PlannedCell) -> str:
     signs = {key: sign for sign, key in map(_parts, manifest.overrides)}
     kept = [one for one in manifest.overrides if _parts(one)[1] not in manifest.axes]
     kept = [one for one in kept if _parts(one)[1].partition(".")[0] != "baseline"]
-    values = [f"{signs.get(key, '')}{key}={_override(value)}" for key, value in cell.axes.items() if key != VERSION]
+    values = [f"{signs.get(key, '')}{key}={_override(value)}" for key, value in without_version(cell.axes).items()]
     words, alone = words_for(manifest.compared, exactly=True), [] if manifest.compared else ["baseline=null"]
     name = f"{manifest.sweep}-{cell.name[:6]}"
     return shlex.join(["accelsweep", *words, *kept, *values, *alone, "--name", name, *manifest.submitted_with])

@@ -1,0 +1,56 @@
+"""Places that docstrings name in backquotes exist, so that a move leaves no name behind."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import accelsweep
+from accelsweep.base.rooms import FLOORS
+from accelsweep.core.claims.claims import ReportSettings
+from accelsweep.core.config import Measure
+
+PACKAGE = Path(accelsweep.__file__).parent
+ROOMS = {room for floor in FLOORS for room in floor}
+OTHERS = {f"measure.{key}" for key in Measure.model_fields} | {f"report.{key}" for key in ReportSettings.model_fields}
+"""Keys of the config that begin like a room."""
+FILES = {"report.md"}
+
+
+def named() -> Iterator[tuple[str, str]]:
+    """Yield each file and each dotted name of a room's that a docstring there has."""
+    for path in sorted(PACKAGE.rglob("*.py")):
+        for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+            if (
+                isinstance(node, ast.Expr)
+                and isinstance(node.value, ast.Constant)
+                and isinstance(node.value.value, str)
+            ):
+                for name in re.findall(r"`(\w+(?:\.\w+)+)(?:\(\))?`", node.value.value):
+                    if name.partition(".")[0] in ROOMS and name not in OTHERS | FILES:
+                        yield str(path.relative_to(PACKAGE)), name
+
+
+def exists(name: str) -> bool:
+    """Return whether a module, or something at the top level of one, has this name. Nothing is imported."""
+    place, _, last = name.rpartition(".")
+    within = PACKAGE / place.replace(".", "/")
+    if (within / last).is_dir() or (within / f"{last}.py").is_file():
+        return True
+    module = within / "__init__.py" if within.is_dir() else within.with_suffix(".py")
+    return module.is_file() and bool(re.search(rf"^(?:class |def )?{last}\b", module.read_text("utf-8"), re.MULTILINE))
+
+
+def test_each_dotted_name_of_a_room_in_a_docstring_exists() -> None:
+    found = list(named())
+    assert len(found) > 20
+    assert [(file, name) for file, name in found if not exists(name)] == []
+
+
+def test_a_name_that_was_moved_is_seen() -> None:
+    assert exists("repeats.student.prior_degrees")
+    assert exists("core.record")
+    assert not exists("plan.power.prior_degrees")
+    assert not exists("core.record.Nothing")
