@@ -23,7 +23,7 @@ from accelsweep.drive.console import say
 from accelsweep.drive.detached.handed import Handed, HeadEnd
 from accelsweep.drive.detached.places import name_in
 from accelsweep.drive.detached.slurm_job import HeadJob
-from accelsweep.drive.jobs.settle import cancel_jobs, jobs_of
+from accelsweep.drive.jobs.listed import cancel_jobs, jobs_of
 from accelsweep.engines.slurm.engine import SlurmEngine
 from accelsweep.state.folders import SweepFolder
 from accelsweep.state.living import living_hold
@@ -73,7 +73,7 @@ def _cancel_jobs_of_chain(folder: SweepFolder, order: HeadOrder) -> None:
     """Cancel what the heads before this one left: an interrupted head may have waited for it."""
     if order.starts > 1:
         for sweep in order.sweeps:
-            cancel_jobs(SweepFolder(folder.home, sweep), SlurmEngine(order.site))
+            cancel_jobs(SweepFolder(folder.home, sweep), SlurmEngine(order.site), say)
 
 
 def _let_the_last_one_go(folder: SweepFolder, order: HeadOrder) -> None:
