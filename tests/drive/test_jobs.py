@@ -8,6 +8,8 @@ import pytest
 from accelsweep.base.documents import set_aside
 from accelsweep.base.errors import InputError
 from accelsweep.commands.plan import print_plan
+from accelsweep.commands.run import run
+from accelsweep.commands.running.request import Request
 from accelsweep.core.plans import Manifest
 from accelsweep.core.settings import Site
 from accelsweep.drive.jobs.listed import block_names
@@ -108,3 +110,13 @@ def test_a_partition_that_is_closed_is_named_with_what_to_do(example_sweep: Swee
     assert "partition gpu is closed" in advice(job.reason)
     assert "change site.slurm.partition" in advice(job.reason)
     assert advice("Priority") is None
+
+
+@pytest.mark.parametrize(("profile", "program"), [("slurm", "sbatch"), ("grid_engine", "qsub")])
+def test_a_machine_without_the_engine_of_the_profile_is_told_before_anything_is_planned(
+    monkeypatch, tmp_path, profile, program
+):
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(InputError, match=f"--profile {profile} submits to .*, and this machine has no {program}"):
+        run(tmp_path, Request(overrides=("no such override",), profile=profile))
+    assert list(tmp_path.iterdir()) == []
