@@ -26,7 +26,7 @@ gone|4|48|128000|(null)|infinite|(null)|drain|c[17-20]
 
 @pytest.fixture
 def answer(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A cluster without accounts; tests/slurm/test_doctor.py asks a real one that has some."""
+    """A cluster without accounts; tests/slurm/test_accounts.py asks a real one that has some."""
 
     def no_accounts(*_command: str, **_options: float) -> str:
         raise AccelsweepError("there is no sacctmgr here")
