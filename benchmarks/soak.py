@@ -135,19 +135,23 @@ class Soak:
 
 
 def run_seconds(folder: SweepFolder) -> tuple[float, float]:
-    """Return the median time from one run's start to the next in the first fifth of the blocks, and in the last."""
+    """Return the time from one run's start to the next in the first fifth of the blocks, and in the last.
+
+    That of a block is the median, that of a fifth the smallest of its blocks: what else the machine does only adds to
+    it, while a sweep that slows down by itself slows all blocks.
+    """
     manifest = Manifest.read(folder.manifest)
     fifth = max(1, len(manifest.blocks) // 5)
     records = [Record.read(path) for path in folder.records_on_top()]
     starts: dict[str, list[datetime]] = {}
     for record in sorted(records, key=lambda record: record.started_at):
         starts.setdefault(record.block, []).append(datetime.fromisoformat(record.started_at))
-    blocks = sorted(starts.values())
-    gaps = [
-        [(after - before).total_seconds() for each in some for before, after in itertools.pairwise(each)]
-        for some in (blocks[:fifth], blocks[-fifth:])
+    medians = [
+        statistics.median((after - before).total_seconds() for before, after in itertools.pairwise(each))
+        for each in sorted(starts.values())
+        if len(each) > 1
     ]
-    return statistics.median(gaps[0]), statistics.median(gaps[1])
+    return min(medians[:fifth]), min(medians[-fifth:])
 
 
 def report(home: Path) -> tuple[float, float]:

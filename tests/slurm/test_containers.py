@@ -1,6 +1,11 @@
-"""Runs on several nodes whose ranks live in containers: srun is outside, and starts a container on each node."""
+"""Runs on several nodes whose ranks live in containers: srun is outside, and starts a container on each node.
 
+The containers are podman's, where it can run one, and a mount namespace that stands for programs that cannot be had.
+"""
+
+import shutil
 import signal
+import subprocess
 import sys
 from pathlib import Path
 
@@ -9,7 +14,7 @@ import yaml
 
 from accelsweep.core.outcome import Outcome
 
-CONTAINER = Path(__file__).with_name("container.sh")
+HERE = Path(__file__).parent
 TWO_NODES = ("num_nodes=2", "devices=2", "batch_size=16")
 
 IS_INSIDE = 'os.path.exists("/container") and not os.access("/usr/bin/srun", os.X_OK)'
@@ -26,13 +31,23 @@ class Contained(SmallCNN):
 pytestmark = [pytest.mark.slurm, pytest.mark.long]  # supervise/test_outside.py has the parts; only here they meet
 
 
-@pytest.fixture
-def contained(home):
+def without_podman():
+    """Return why podman runs no container here; None where it does."""
+    if shutil.which("podman") is None or shutil.which("runc") is None:
+        return "there is no podman with runc"
+    tried = subprocess.run([HERE / "podman.sh", "true"], capture_output=True, text=True, check=False)
+    return f"podman runs no container here: {tried.stderr}" if tried.returncode else None
+
+
+@pytest.fixture(params=["container.sh", "podman.sh"])
+def contained(home, request):
     """A home whose site has a container, and whose model cannot be made outside of it."""
+    if request.param == "podman.sh" and (why := without_podman()):
+        pytest.skip(why)
     (home.path / "contained.py").write_text(INSIDE)
     site = home.path / "conf" / "site" / "box.yaml"
     settings = yaml.safe_load(site.read_text())
-    settings["slurm"] |= {"container": str(CONTAINER), "container_python": sys.executable}
+    settings["slurm"] |= {"container": str(HERE / request.param), "container_python": sys.executable}
     site.write_text(yaml.safe_dump(settings))
     return home
 
@@ -71,6 +86,7 @@ def test_a_rank_that_is_killed_in_its_container_is_a_crash_with_its_reason(conta
     assert "rank 2 was ended by SIGKILL" in record.reason, record.reason
 
 
+@pytest.mark.parametrize("contained", ["container.sh"], indirect=True)
 def test_srun_that_starts_the_container_itself_starts_it_on_each_node(contained):
     """As pyxis does, whose options are srun's; here an option of srun's own marks the environment."""
     (contained.path / "contained.py").write_text(INSIDE.replace(IS_INSIDE, 'os.environ["BOXED"] == "yes"'))
