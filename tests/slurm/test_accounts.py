@@ -47,7 +47,7 @@ def test_the_draft_of_a_site_has_its_users_accounts_and_what_they_may_ask_for() 
     text = draft("drafted")
     site = Site.model_validate(yaml.safe_load(text))
     assert (site.slurm.account, site.slurm.qos) == ("test", None)
-    assert [kind.slurm.gpu_model for kind in site.kinds] == ["h100", "a100", None]
+    assert {kind.slurm.gpu_model for kind in site.kinds} == {"h100", "a100", None}
     lines = [line.strip() for line in text.splitlines()]
     assert "# account test: qos normal, one" in lines
     assert {line.split()[2] for line in lines if line.startswith("# account ")} == {"few:", "root:", "short:", "test:"}
