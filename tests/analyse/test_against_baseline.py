@@ -133,7 +133,24 @@ def test_settings_on_unlike_nodes_are_compared_although_no_block_can_hold_both(
     finding = _second(analyse(rows, simulated.make_manifest([base, other], 3)))
     assert finding.verdict is found
     (doubt,) = (doubt for doubt in finding.doubts if doubt.code == "unlike_nodes")
-    assert "measured on 1 node of one kind, the baseline on 1 node of another" in doubt.message
+    assert doubt.message == (
+        "measured on 1 node of one kind, the baseline on 1 node of another; the interval rests on blocks and holds for "
+        "these nodes: one node tells nothing of the others of its kind"
+    )
+
+
+def test_a_ratio_across_kinds_of_node_says_how_many_nodes_of_each_stand_behind_it(simulated: ModuleType) -> None:
+    base, other = {"accelerator": "cpu"}, {"accelerator": "cuda:h100"}
+    gpu = {"host": "EPYC", "device": "H100", "driver": "570"}
+    rows = [simulated.make_run(base, block, 100.0 + block % 3) for block in range(4)]
+    rows += [
+        replace(simulated.make_run(other, block, 2000.0 + block, hardware=gpu), block=f"g{block}") for block in range(4)
+    ]
+    several = [replace(row, environment={"before": {"machine": f"m{number % 2}"}}) for number, row in enumerate(rows)]
+    finding = _second(analyse(several, simulated.make_manifest([base, other], 4)))
+    (doubt,) = (doubt for doubt in finding.doubts if doubt.code == "unlike_nodes")
+    assert doubt.message.startswith("measured on 2 nodes of one kind, the baseline on 2 nodes of another; ")
+    assert doubt.message.endswith("holds for these nodes: other nodes may differ")
 
 
 def test_runs_that_share_a_block_count_as_one_unit(simulated: ModuleType) -> None:

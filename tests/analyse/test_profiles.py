@@ -7,13 +7,15 @@ from pathlib import Path
 import pytest
 
 from accelsweep.analyse.collect import look_up
-from accelsweep.analyse.profiles import differences, profile_findings
+from accelsweep.analyse.profiles import differences, with_profiles
 from accelsweep.analyse.whole import findings_of
 from accelsweep.base.documents import sha256_file
 from accelsweep.core.findings.findings import Findings
 from accelsweep.core.plans import Manifest
 from accelsweep.core.profiles import ModuleTime, OperatorTime, SettingProfile, StepProfile
 from accelsweep.core.record import Fingerprint, Record
+from accelsweep.report.profiles.table import profiles_table
+from accelsweep.report.tables import build_tables
 from accelsweep.state.folders import SweepFolder
 
 
@@ -99,10 +101,18 @@ def test_sources_that_changed_since_are_told(two: tuple[SweepFolder, str, str]) 
 
 
 @pytest.mark.parametrize("damage", ["profile.json", "trace.json.gz"])
-def test_a_damaged_profile_costs_no_report(two: tuple[SweepFolder, str, str], damage: str) -> None:
+def test_a_damaged_profile_costs_no_report_and_is_named(two: tuple[SweepFolder, str, str], damage: str) -> None:
     folder, baseline, other = two
     (folder.profile(baseline) / damage).write_bytes(b"{}")
-    assert [profile.cell for profile in findings_of(folder).profiles] == [other]
+    findings = findings_of(folder)
+    assert [profile.cell for profile in findings.profiles] == [other]
+    (said,) = findings.profiles_left_out
+    assert said.startswith(f"sweeps/example/profiles/{baseline}/profile.json: ")
+    assert said.endswith(f"; accelsweep profile example {baseline} makes it anew")
+    assert said in profiles_table(findings).caption
+    (folder.profile(other) / "trace.json.gz").unlink()
+    assert "it has no trace.json.gz" in profiles_table(findings_of(folder)).empty
+    assert [table.name for table in build_tables(findings_of(folder)) if table.name == "profiles"] == ["profiles"]
 
 
 def test_profiles_change_no_other_number_and_a_sweep_without_them_has_its_old_findings(
@@ -112,7 +122,7 @@ def test_profiles_change_no_other_number_and_a_sweep_without_them_has_its_old_fi
     manifest = Manifest.read(folder.manifest)
     with_them = findings_of(folder)
     without = with_them.model_copy(update={"profiles": ()})
-    assert profile_findings(folder, look_up(folder, manifest), manifest) == with_them.profiles
-    assert "profiles" not in without.body()
+    assert with_profiles(without, folder, look_up(folder, manifest), manifest) == with_them
+    assert not {"profiles", "profiles_left_out"} & without.body().keys()
     with_them.write(tmp_path / "findings.json")
     assert Findings.read(tmp_path / "findings.json") == with_them

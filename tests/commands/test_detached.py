@@ -10,7 +10,7 @@ import pytest
 from own_repository import MODULE, commit, repository, write
 from typer.testing import CliRunner
 
-from accelsweep.base.errors import AccelsweepError, InputError
+from accelsweep.base.errors import AccelsweepError, DamagedFile, InputError
 from accelsweep.commands.detached import attach as attaching
 from accelsweep.commands.detached import errand
 from accelsweep.commands.detached.attach import attach
@@ -22,6 +22,7 @@ from accelsweep.commands.status import print_status
 from accelsweep.core.plans import Manifest
 from accelsweep.core.settings import Fleet, Site
 from accelsweep.core.versions import Version
+from accelsweep.drive.detached import slurm_job
 from accelsweep.drive.detached.handed import Handed, HeadEnd
 from accelsweep.state.folders import SweepFolder, unplanned_heads
 
@@ -152,6 +153,19 @@ def test_a_head_without_a_plan_is_told_by_status_alone_and_among_all(left, capsy
     assert unplanned_heads(left.home) == [], "the plan's own lines tell of its head"
 
 
+def test_a_head_whose_slurm_does_not_answer_is_not_said_to_be_gone(tmp_path, monkeypatch, capsys):
+    def silent(*_: object, **__: object) -> str:
+        raise AccelsweepError("squeue did not answer within 60 s")
+
+    monkeypatch.setattr(slurm_job, "ask", silent)
+    folder = SweepFolder(tmp_path, "tiny")
+    Handed(place="slurm", name="12", host="login", since="").write(folder.of_head("handed"))
+    print_status(folder.home, "tiny")
+    assert "not known: squeue did not answer within 60 s; accelsweep attach tiny" in capsys.readouterr().out
+    print_status(folder.home, "tiny", as_json=True)
+    assert '"state": "not known: squeue did not answer' in capsys.readouterr().out
+
+
 @pytest.fixture
 def left(tmp_path: Path) -> SweepFolder:
     """A sweep whose head was handed over to a tmux that is no more, and said three lines."""
@@ -166,6 +180,13 @@ def test_attach_shows_all_that_a_head_said_and_ends_as_it_ended(left, capsys):
     HeadEnd(code=1).write(left.of_head("ended"))
     assert attach(left.home, "tiny") == 1
     assert capsys.readouterr().out.splitlines()[::2] == ["one", "three"]
+
+
+def test_attach_waits_for_nobody_where_something_else_stands_in_the_place_of_the_log(left):
+    left.head_log.unlink()
+    os.mkfifo(left.head_log)
+    with pytest.raises(DamagedFile, match="it is no file"):
+        attach(left.home, "tiny")
 
 
 def test_attach_tells_of_a_head_that_was_killed(left, capsys, monkeypatch):

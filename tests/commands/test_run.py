@@ -1,9 +1,12 @@
 """What `run` reads from its options."""
 
+from types import SimpleNamespace
+
 import pytest
 
-from accelsweep.base.errors import InputError
-from accelsweep.commands.running.request import Request, seconds_of
+from accelsweep.base.errors import EXIT_INCOMPLETE, InputError
+from accelsweep.commands import run as running
+from accelsweep.commands.running.request import Ended, Request, seconds_of
 from accelsweep.drive.snakemake.profiles import find_profile
 
 
@@ -52,3 +55,42 @@ def test_the_command_to_resume_with_shows_no_address_of_notices():
 def test_the_command_to_resume_with_shows_no_password_of_a_store():
     request = Request(overrides=("experiment=tiny",), tracking_uri="http://me:T0K3N@host:5000")
     assert request.again() == "accelsweep run experiment=tiny --tracking-uri 'http://***@host:5000'"
+
+
+@pytest.fixture
+def heard(tmp_path):
+    """Where notices go; a function that returns those that came."""
+    file = tmp_path / "heard.txt"
+    return f"command: cat >> {file}", lambda: file.read_text().splitlines() if file.exists() else []
+
+
+@pytest.mark.parametrize(("name", "title"), [(None, "accelsweep"), ("mine", "accelsweep mine")])
+def test_a_sweep_that_cannot_be_planned_is_told_to_whoever_does_not_watch(tmp_path, monkeypatch, heard, name, title):
+    """A detached head plans again, hours later, and nobody sees why it cannot."""
+
+    def refused(*_):
+        raise InputError("no experiment 'quikstart'")
+
+    monkeypatch.setattr(running, "planned_after_searches", refused)
+    where, came = heard
+    with pytest.raises(InputError):
+        running.carried_out(tmp_path, Request((), name=name, notify=(where,)))
+    assert came() == [f"{title}: ended with an error: no experiment 'quikstart'"]
+
+
+def test_searches_that_come_first_tell_of_their_failures_and_of_their_end(tmp_path, monkeypatch, heard):
+    def failing(_folder, _request, _plan, _budget, notices):
+        notices.look(SimpleNamespace(failure="batch auto, repeat 0  crashed: no memory"))
+        return EXIT_INCOMPLETE
+
+    first = SimpleNamespace(manifest=SimpleNamespace(sweep="mine-frontier"))
+    monkeypatch.setattr(running, "planned_after_searches", lambda *_: (SimpleNamespace(sweep="mine"), first))
+    monkeypatch.setattr(running, "measured", failing)
+    for name in ("refuse_misfits", "tell_of_searches", "show_plan", "tell_of_batches"):
+        monkeypatch.setattr(running, name, lambda *_: None)
+    where, came = heard
+    assert running.carried_out(tmp_path, Request((), notify=(where,))) == Ended("mine", EXIT_INCOMPLETE)
+    assert came() == [
+        "accelsweep mine-frontier: the first run failed: batch auto, repeat 0  crashed: no memory",
+        "accelsweep mine-frontier: ended without a report: accelsweep status mine-frontier",
+    ]

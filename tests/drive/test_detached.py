@@ -20,6 +20,7 @@ from accelsweep.drive.detached.handed import Handed, HeadEnd, Whereabouts
 from accelsweep.drive.detached.places import detached, name_in, place_for
 from accelsweep.drive.detached.slurm_job import HeadJob
 from accelsweep.drive.detached.tmux import Tmux
+from accelsweep.drive.head import refuse_while_run
 from accelsweep.engines.this_job import outside_of_jobs
 from accelsweep.state.folders import SweepFolder
 
@@ -131,6 +132,20 @@ def test_a_slurm_that_does_not_answer_is_no_end_of_a_head_and_no_cancelling(slur
     with pytest.raises(AccelsweepError, match="did not answer"):
         HeadJob().state("12")
     assert HeadJob().cancelled("12") is False
+
+
+def test_a_sweep_with_a_heads_job_is_left_alone_while_slurm_does_not_answer(folder, slurm, monkeypatch, tmp_path):
+    Handed(place="slurm", name="12", host="login", since="").write(folder.of_head("handed"))
+    slurm.says(AccelsweepError("squeue did not answer within 60 s"))
+    (tmp_path / "squeue").touch(mode=0o755)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(AccelsweepError, match="job 12, still waits or runs is not known: squeue did not answer"):
+        refuse_while_run(folder)
+    monkeypatch.setenv("SLURM_JOB_ID", "12")
+    refuse_while_run(folder)
+    monkeypatch.delenv("SLURM_JOB_ID")
+    (tmp_path / "squeue").unlink()
+    refuse_while_run(folder)
 
 
 @pytest.mark.parametrize(("used", "cancelled"), [("", False), ("0:00\n", False), ("1:05\n", True)])

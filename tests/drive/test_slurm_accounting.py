@@ -49,7 +49,7 @@ def test_a_job_has_its_wait_its_length_and_the_energy_of_its_one_node_once() -> 
     assert (found.submitted_at, found.ended_at) == ("2026-11-23T10:00:00+00:00", "2026-11-23T10:03:30+00:00")
 
 
-@pytest.mark.parametrize("nothing", ["", "0"])
+@pytest.mark.parametrize("nothing", ["", "0", "18446744073709551614", "18446744073709551000"])
 def test_a_cluster_that_counts_no_energy_has_a_reason_and_no_0(nothing: str) -> None:
     found = told(ONE.format(job=nothing, batch=nothing, step=nothing))
     assert (found.energy_joules, found.energy_reason) == (None, NO_ENERGY)

@@ -11,8 +11,11 @@ from snakemake.cli import parse_config
 from snakemake.exceptions import WorkflowError
 from snakemake.settings.types import ConfigSettings, ResourceSettings
 
+from accelsweep.core.plans import Resources
+from accelsweep.core.settings import Site
 from accelsweep.drive.head import held
-from accelsweep.drive.snakemake.workflow import GPUS_HELD, PYTHON_VARIABLE, SWEEP_VARIABLE, Sweep, open_sweep
+from accelsweep.drive.snakemake.limits import GPUS_HELD, limits, taken
+from accelsweep.drive.snakemake.workflow import PYTHON_VARIABLE, SWEEP_VARIABLE, Sweep, open_sweep
 from accelsweep.plan.make import make_plan, write_plan
 from accelsweep.state.folders import SweepFolder
 
@@ -151,6 +154,37 @@ def test_snakemake_alone_keeps_to_the_sites_limits(tmp_path, monkeypatch):
     no_limits = main_snakemake(tmp_path, ("site.slurm.max_gpus=null", "site.slurm.max_jobs=null"), nodes=50)
     assert no_limits.nodes == 50
     assert GPUS_HELD not in no_limits.global_resources
+
+
+def test_the_limits_of_a_kind_of_node_bound_its_jobs_alone():
+    gpus = [{"accelerator": "cuda", "model": "m", "count": 4}]
+    kinds = [
+        {"name": "cpu", "inventory": [{"accelerator": "cpu", "model": "m", "count": 8}]},
+        {"name": "a100", "inventory": gpus},
+        {"name": "h100", "inventory": gpus, "slurm": {"max_gpus": 2, "max_jobs": 1}},
+    ]
+    site = Site.model_validate({"name": "s", "scheduler": "slurm", "slurm": {"max_jobs": 9}, "kinds": kinds})
+    assert limits(site) == {GPUS_HELD: None, "_nodes": 9, "kind_2_gpus_held": 2, "kind_2_jobs": 1}
+    asked = {kind["name"]: taken(Resources(node_kind=kind["name"]), site) for kind in kinds}
+    assert {name: tuple(each.values()) for name, each in asked.items()} == {
+        "cpu": (0, 0, 0),
+        "a100": (4, 0, 0),
+        "h100": (4, 2, 1),
+    }
+    assert {tuple(each) for each in asked.values()} == {(GPUS_HELD, "kind_2_gpus_held", "kind_2_jobs")}
+
+
+def test_snakemake_holds_a_kind_to_its_own_limits(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "conf/site").mkdir(parents=True)
+    (tmp_path / "conf/site/mix.yaml").write_text(
+        "name: mix\nscheduler: slurm\nprobe: false\nkinds:\n"
+        "  - {name: plain, inventory: [{accelerator: cpu, model: m, count: 8}], slurm: {max_jobs: 2}}\n"
+    )
+    main = main_snakemake(tmp_path, ("site=mix",))
+    assert main.global_resources["kind_0_jobs"].value == 2
+    (rule,) = [rule for rule in main.rules if rule.name == "block"]
+    assert {"kind_0_jobs", "kind_0_gpus_held", GPUS_HELD} <= set(rule.resources)
 
 
 def planned(home, *overrides):

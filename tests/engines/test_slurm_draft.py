@@ -7,9 +7,10 @@ from pathlib import Path
 import pytest
 import yaml
 
-from accelsweep.base.errors import InputError
+from accelsweep.base.errors import AccelsweepError, InputError
 from accelsweep.commands.site import write_draft
 from accelsweep.core.settings import Site
+from accelsweep.engines.slurm import associations
 from accelsweep.engines.slurm import draft as drafting
 from accelsweep.plan.make import make_plan
 
@@ -18,13 +19,60 @@ gpu*|2|64|515000|gpu:a100:4(S:0-1)|2-00:00:00|ib|up|old[1-2]
 long|2|64|515000|gpu:a100:4(S:0-1)|7-00:00:00|ib|up|old[1-2]
 gpu*|1|96|1030000+|gpu:nvidia_h100-80gb:8,gpu:1g.10gb:7|30:00|(null)|up|new1
 cpu|16|48|128000|(null)|infinite|(null)|up|c[01-16]
+3090|1|16|64000|gpu:3090:8|infinite|(null)|up|g1
 gone|4|48|128000|(null)|infinite|(null)|drain|c[17-20]
 """
 
 
 @pytest.fixture
 def answer(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A cluster without accounts; tests/slurm/test_accounts.py asks a real one that has some."""
+
+    def no_accounts(*_command: str, **_options: float) -> str:
+        raise AccelsweepError("there is no sacctmgr here")
+
     monkeypatch.setattr(drafting, "ask", lambda *_command: SINFO)
+    monkeypatch.setattr(associations, "ask", no_accounts)
+
+
+SACCTMGR = """\
+physics|chemistry||normal|
+physics|physics||high,normal|normal
+physics|physics|long|normal|
+"""
+
+
+@pytest.mark.usefixtures("answer")
+def test_the_users_accounts_partitions_and_qualities_of_service_stand_in_the_draft(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[str] = []
+
+    def ask(*command: str, **_options: float) -> str:
+        asked.append(" ".join(command))
+        return SACCTMGR if command[0] == "sacctmgr" else "ClusterName             = big\n"
+
+    monkeypatch.setattr(associations, "ask", ask)
+    write_draft(tmp_path, "mine", ["slurm"])
+    text = (tmp_path / "conf/site/mine.yaml").read_text()
+    slurm = Site.model_validate(yaml.safe_load(text)).slurm
+    assert (slurm.account, slurm.qos) == ("physics", None)
+    for words in (
+        "account: physics  # or chemistry\n",
+        "  # account chemistry: qos normal\n",
+        "  # account physics: qos high, normal (normal by default)\n",
+        "  # account physics: qos normal, in the partition long alone\n",
+    ):
+        assert words in text
+    assert "cluster=big" in asked[-1]
+
+
+@pytest.mark.usefixtures("answer")
+def test_where_nothing_keeps_accounts_the_draft_says_where_to_look(tmp_path: Path) -> None:
+    write_draft(tmp_path, "mine", ["slurm"])
+    text = (tmp_path / "conf/site/mine.yaml").read_text()
+    assert "account: null             # what sbatch --account takes" in text
+    assert "qos" not in text
 
 
 @pytest.mark.usefixtures("answer")
@@ -33,17 +81,18 @@ def test_each_set_of_nodes_is_a_kind_and_the_draft_is_a_site_that_plans(tmp_path
     text = (tmp_path / "conf/site/mine.yaml").read_text()
     site = Site.model_validate(yaml.safe_load(text))
     kinds = {kind.name: kind for kind in site.kinds}
-    assert list(kinds) == ["a100", "nvidia_h100-80gb", "cpu"]
-    old, new, plain = kinds.values()
+    assert list(kinds) == ["a100", "nvidia_h100-80gb", "cpu", "3090"]
+    old, new, plain, number = kinds.values()
     assert (old.nodes, old.slurm.partition, old.slurm.max_minutes) == (2, "long", 7 * 24 * 60)
     assert [(one.accelerator, one.count) for one in old.inventory] == [("cpu", 64), ("cuda", 4)]
     assert (new.slurm.gpu_request, new.slurm.max_minutes) == ("per_node", 30)
     assert (plain.nodes, plain.slurm.partition, plain.slurm.max_minutes) == (16, "cpu", None)
+    assert (number.slurm.partition, number.slurm.gpu_model, number.inventory[1].model) == ("3090", "3090", "3090")
     for words in ("old[1-2], features ib", "# or gpu", "7 x 1g.10gb, too"):
         assert words in text
-    overrides = ["site=mine", "accelerator=cpu,cuda:a100", "+baseline.accelerator=cpu"]
+    overrides = ["site=mine", "accelerator=cpu,cuda:a100,cuda:3090", "+baseline.accelerator=cpu"]
     plan = make_plan(tmp_path, overrides, name="drafted")
-    assert {block.resources.node_kind for block in plan.manifest.blocks} == {"cpu", "a100"}
+    assert {block.resources.node_kind for block in plan.manifest.blocks} == {"cpu", "a100", "3090"}
 
 
 @pytest.mark.usefixtures("answer")
@@ -67,3 +116,14 @@ def test_what_cannot_be_drafted_is_told_and_nothing_is_written(
     assert words in str(refused.value)
     assert [path.name for path in taken.parent.iterdir()] == ["taken.yaml"]
     assert taken.read_text() == "name: taken\n"
+
+
+def test_a_site_file_that_was_typed_with_bare_numbers_is_read(tmp_path: Path) -> None:
+    site = tmp_path / "conf/site/typed.yaml"
+    site.parent.mkdir(parents=True)
+    site.write_text(
+        "name: 2026\nscheduler: slurm\nprobe: false\nkinds:\n  - name: 3090\n    inventory:\n"
+        "      - {accelerator: cpu, model: 9654, count: 8}\n      - {accelerator: cuda, model: 3090, count: 2}\n"
+    )
+    plan = make_plan(tmp_path, ["site=typed", "accelerator=cuda:3090"], name="typed")
+    assert [block.resources.node_kind for block in plan.manifest.blocks][:1] == ["3090"]

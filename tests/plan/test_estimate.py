@@ -3,8 +3,10 @@
 import math
 
 import pytest
+import yaml
 
-from accelsweep.plan.estimate import ASSUMED_NOISE, estimate, visible_effect
+from accelsweep.base.shipped import shipped_root
+from accelsweep.plan.estimate import ASSUMED_NOISE, SUBMISSIONS, estimate, visible_effect
 from accelsweep.plan.make import make_plan
 from accelsweep.plan.took import (
     ASSUMED_AROUND_SECONDS,
@@ -41,7 +43,8 @@ def test_without_records_it_lies_between_windows_and_time_limits(gpu_plan):
     further = 3 * sum(run.startswith(gpu_plan().cells[1].name) for run in gpu_plan().manifest.wanted_runs())
     seconds = found.runs_left * (9 + ASSUMED_BESIDE_SECONDS) + further * ASSUMED_PROCESS_SECONDS
     expected = (seconds + blocks * ASSUMED_BETWEEN_SECONDS) / 60 + AROUND
-    assert found.minutes == pytest.approx((found.runs_left * 9 / 60, expected, found.runs_left * 100 / 60))
+    most = SUBMISSIONS * sum(block.resources.minutes for block in gpu_plan().manifest.blocks)
+    assert found.minutes == pytest.approx((found.runs_left * 9 / 60, expected, most))
     assert "assumed" in found.basis
 
 
@@ -54,7 +57,7 @@ def test_gpu_hours_count_every_gpu(gpu_plan):
     expected = sum(
         9 + ASSUMED_BESIDE_SECONDS + 3 * ASSUMED_PROCESS_SECONDS * (run.rpartition("-r")[0] == four) for run in runs
     )
-    most = sum(60 * block.resources.minutes for block in blocks)
+    most = SUBMISSIONS * sum(60 * block.resources.minutes for block in blocks)
     hours = [4 * each / 3600 for each in (9 * len(runs), expected, most)]
     assert estimate(gpu_plan()).gpu_hours == pytest.approx(hours)
 
@@ -71,7 +74,7 @@ def test_on_a_cluster_whole_nodes_count_for_as_long_as_their_jobs_may_last(home)
     plan = make_plan(home, command)
     found, minutes = estimate(plan), sum(block.resources.minutes for block in plan.manifest.blocks)
     runs = len(plan.manifest.wanted_runs())
-    assert found.gpu_hours.most == pytest.approx(8 * minutes / 60)
+    assert found.gpu_hours.most == pytest.approx(SUBMISSIONS * 8 * minutes / 60)
     assert found.gpu_hours.least == pytest.approx(8 * runs * 9 / 3600)
     assert found.usd == pytest.approx([2.0 * hours for hours in found.gpu_hours])
     shared = estimate(make_plan(home, [*command, "site.slurm.exclusive=false"]))
@@ -84,7 +87,18 @@ def test_a_job_without_gpus_costs_what_its_cpu_nodes_do(home):
     plan = make_plan(home, command)
     found, minutes = estimate(plan), sum(block.resources.minutes for block in plan.manifest.blocks)
     assert found.gpu_hours == (0.0, 0.0, 0.0)
-    assert found.usd.most == pytest.approx(3.0 * minutes / 60)
+    assert found.usd.most == pytest.approx(SUBMISSIONS * 3.0 * minutes / 60)
+
+
+def test_the_most_holds_where_a_run_is_tried_again_and_a_job_is_submitted_again(home):
+    """A run may fail at its time limit and be tried again; Snakemake submits a failed job once more."""
+    for retries in (0, 2):
+        plan = make_plan(home, ["accelerator=cpu", f"limits.retries={retries}", "limits.run_seconds=95"])
+        runs = len(plan.manifest.wanted_runs())
+        assert estimate(plan).minutes.most == pytest.approx((1 + retries) * runs * 100 / 60)
+    for profile in ("slurm", "grid_engine"):
+        text = (shipped_root() / "workflows/profiles" / profile / "profile.yaml").read_text()
+        assert 1 + yaml.safe_load(text)["retries"] == SUBMISSIONS
 
 
 def test_cpu_cells_take_no_gpu_hours(home):

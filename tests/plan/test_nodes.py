@@ -81,6 +81,17 @@ def test_a_machine_without_the_model_leaves_a_row_that_names_what_it_has() -> No
     assert reason == "the site 'here' has no cuda:l4; it has: NVIDIA A100-SXM4-80GB, NVIDIA H100 80GB HBM3"
 
 
+@pytest.mark.parametrize(("whole", "own", "bounding"), [(None, 4, "mix: new"), (4, 8, "mix"), (4, None, "mix")])
+def test_a_setting_keeps_to_the_limit_of_its_kind_and_to_that_of_the_whole_site(whole, own, bounding) -> None:
+    *others, new = KINDS["kinds"]
+    limited = {**new, "slurm": {**new["slurm"], "max_gpus": own}}
+    site = Site.model_validate({**KINDS, "slurm": {**KINDS["slurm"], "max_gpus": whole}, "kinds": [*others, limited]})
+    reason = unsupported(cell("cuda:new"), site)
+    assert reason is not None
+    assert reason.endswith(f"would keep 8 from others; site.slurm.max_gpus of the site '{bounding}' allows 4")
+    assert unsupported(cell("cuda:old"), site) is None
+
+
 def test_a_run_may_use_devices_of_its_own_model_alone() -> None:
     here = Site(name="here", inventory=(Device(**EPYC), Device(**A100), Device(**H100)))
     assert models_for(cell("cuda:h100"), here) == ("NVIDIA H100 80GB HBM3",)
@@ -113,7 +124,12 @@ def test_one_sweep_over_three_kinds_of_node_has_jobs_for_each(tmp_path: Path) ->
         ({"kinds": [KINDS["kinds"][0]] * 2}, "two kinds of node are called 'plain'"),
         ({"kinds": [{**KINDS["kinds"][0], "nods": 3}]}, "'nodes'"),
         ({"kinds": [{**KINDS["kinds"][0], "slurm": {"partitoin": "x"}}]}, "'partition'"),
-        ({"kinds": [{**KINDS["kinds"][1], "slurm": {"gpu_model": "nvidia-a100"}}]}, "site.slurm.gpu_request"),
+        ({"kinds": [{**KINDS["kinds"][1], "slurm": {"gpu_model": "nvidia-a100"}}]}, "site.kinds.0.slurm.gpu_request"),
+        (
+            {"kinds": [*KINDS["kinds"][:2], {**KINDS["kinds"][2], "slurm": {"extra": "-A x"}}]},
+            "site.kinds.2.slurm.extra",
+        ),
+        ({"kinds": [{**KINDS["kinds"][0], "slurm": {"head": {"minutes": 9}}}]}, "state it as site.slurm.head"),
     ],
 )
 def test_a_mistake_in_a_kind_is_named(tmp_path: Path, change: dict[str, object], words: str) -> None:

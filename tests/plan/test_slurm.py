@@ -3,6 +3,7 @@
 import os
 import shlex
 import subprocess
+from types import SimpleNamespace
 
 import pytest
 
@@ -11,6 +12,7 @@ from accelsweep.core.plans import Resources
 from accelsweep.core.settings import Site, Slurm
 from accelsweep.engines.node import python
 from accelsweep.engines.slurm.options import across_nodes, before_block, in_words, job_resources, sbatch_options
+from accelsweep.engines.slurm.refuse import refuse_unfit_slurm
 from accelsweep.plan.blocks.resources import held_gpus, sizes
 from accelsweep.plan.make import make_plan
 
@@ -47,6 +49,34 @@ def test_gpus_are_asked_for_in_the_words_that_the_site_takes(request_by, gpu, gr
     assert (asked["gpu"], asked["gres"], asked["slurm_extra"]) == (gpu, gres, extra)
     printed = sbatch_options(ONE_NODE, slurm)
     assert [printed.count(word) for word in ("h100:4", "--gres=gpu:", "--gpus=")] == [1, bool(gres), bool(gpu)]
+
+
+class Asked(dict):
+    """Resources as the plugin reads them, by name and as attributes."""
+
+    __getattr__ = dict.__getitem__
+
+
+@pytest.mark.parametrize(
+    ("model", "request_by", "asked"),
+    [
+        ("1g.10gb", "gpus", " --gpus=1g.10gb:2"),
+        ("1g.10gb", "gres", " --gres=gpu:1g.10gb:2"),
+        ("1g.10gb", "per_node", "--gpus-per-node=1g.10gb:2"),
+        ("nvidia_a100-sxm4-80gb", "per_node", "--gpus-per-node=nvidia_a100-sxm4-80gb:2"),
+    ],
+)
+def test_mig_profiles_and_the_makers_names_pass_the_executor_plugins_own_checks(model, request_by, asked):
+    """Whatever is not refused in the plan: the plugin would refuse it only at submission."""
+    from snakemake_executor_plugin_slurm.utils import set_gres_string
+    from snakemake_executor_plugin_slurm.validation import validate_slurm_extra
+
+    slurm = Slurm(gpu_model=model, gpu_request=request_by)
+    refuse_unfit_slurm(slurm, "site.slurm", str)
+    found = job_resources(Resources(gpus=2, gpu_model=model), slurm)
+    job = SimpleNamespace(resources=Asked(found))
+    validate_slurm_extra(job)
+    assert asked in f"{set_gres_string(job)} {found['slurm_extra']}"
 
 
 def test_a_block_without_gpus_names_no_model_and_takes_the_other_partition():

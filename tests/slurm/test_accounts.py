@@ -8,9 +8,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from accelsweep.core.outcome import Outcome
+from accelsweep.core.settings import Site
 from accelsweep.drive.slurm.accounting import NO_ENERGY, accounts
+from accelsweep.engines.slurm.draft import draft
 from accelsweep.state.folders import SweepFolder
 
 pytestmark = [pytest.mark.slurm, pytest.mark.usefixtures("accounting")]
@@ -38,6 +41,16 @@ def test_sacct_tells_of_a_job_of_this_folder_and_of_no_other_or_why_it_tells_not
     disabled.write_text(re.sub(r"^AccountingStorage.*\n", "", told, flags=re.MULTILINE))
     monkeypatch.setitem(os.environ, "SLURM_CONF", str(disabled))
     assert accounts(home.folder, [job])[job].reason == "sacct failed: Slurm accounting storage is disabled"
+
+
+def test_the_draft_of_a_site_has_its_users_accounts_and_what_they_may_ask_for() -> None:
+    text = draft("drafted")
+    site = Site.model_validate(yaml.safe_load(text))
+    assert (site.slurm.account, site.slurm.qos) == ("test", None)
+    assert {kind.slurm.gpu_model for kind in site.kinds} == {"h100", "a100", None}
+    lines = [line.strip() for line in text.splitlines()]
+    assert "# account test: qos normal, one" in lines
+    assert {line.split()[2] for line in lines if line.startswith("# account ")} == {"few:", "root:", "short:", "test:"}
 
 
 @pytest.mark.long  # each takes a head's length; drive/test_slurm_failures.py reads such words without Slurm

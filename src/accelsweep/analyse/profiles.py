@@ -10,6 +10,7 @@ from accelsweep.analyse.hardware import HardwareKind
 from accelsweep.analyse.runs import RunRow
 from accelsweep.analyse.statistics.intervals import significant
 from accelsweep.core.cell import label
+from accelsweep.core.findings.findings import Findings
 from accelsweep.core.plans import Manifest
 from accelsweep.core.profiles import (
     ModuleTime,
@@ -29,13 +30,17 @@ LEAST_SHARE = 0.005
 """A difference below this share of the longer step is left out: the next profile would have another one."""
 
 
-def profile_findings(folder: SweepFolder, runs: Iterable[RunRow], manifest: Manifest) -> tuple[ProfileFinding, ...]:
-    """Return the kept profiles of the plan's settings, the baseline's first; the others differ from the first one."""
+def with_profiles(found: Findings, folder: SweepFolder, runs: Iterable[RunRow], manifest: Manifest) -> Findings:
+    """Return the findings with the kept profiles of the plan's settings, the baseline's first.
+
+    The others differ from the first one. Those that cannot be used are named.
+    """
     rows, axes = list(runs), {cell.name: cell.axes for cell in manifest.cells}
-    kept = kept_profiles(folder, sorted(axes, key=lambda cell: cell not in manifest.baselines))
-    return tuple(
+    kept, left_out = kept_profiles(folder, sorted(axes, key=lambda cell: cell not in manifest.baselines))
+    profiles = tuple(
         compared(profile, kept[0] if place else None, rows, axes[profile.cell]) for place, profile in enumerate(kept)
     )
+    return found.model_copy(update={"profiles": profiles, "profiles_left_out": tuple(left_out)})
 
 
 def compared(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from accelsweep.analyse.analyse import analyse
 from accelsweep.analyse.collect import collect
 from accelsweep.analyse.others import other_sweeps
-from accelsweep.analyse.profiles import profile_findings
+from accelsweep.analyse.profiles import with_profiles
 from accelsweep.core.findings.findings import Findings
 from accelsweep.core.plans import Manifest
 from accelsweep.state.folders import SweepFolder
@@ -15,4 +15,4 @@ def findings_of(folder: SweepFolder) -> Findings:
     """Collect the sweep's records, write them as one table, and return the findings."""
     manifest, runs = Manifest.read(folder.manifest), collect(folder)
     found = analyse(runs, manifest, others=other_sweeps(folder, manifest))
-    return found.model_copy(update={"profiles": profile_findings(folder, runs, manifest)})
+    return with_profiles(found, folder, runs, manifest)

@@ -95,7 +95,7 @@ def _findings(
     from accelsweep.state.profiles import kept_profiles
 
     axes = {cell.name: cell.axes for cell in manifest.cells}
-    kept = kept_profiles(folder, cells)
+    kept = kept_profiles(folder, cells).whole
     return [
         compared(profile, kept[0] if place else None, runs, axes[profile.cell]) for place, profile in enumerate(kept)
     ]

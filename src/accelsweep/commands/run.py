@@ -36,29 +36,34 @@ def run(home: Path, request: Request) -> int:
 
 def carried_out(home: Path, request: Request) -> Ended:
     """Run the sweep to its report; return how that ended."""
-    targets = checked_targets(request)
+    named = SweepFolder(home, request.name) if request.name is not None else None
+    notices = Notices(named, checked_targets(request), warn)
+    with notices.at_the_end():
+        ended = _carried_out(home, request, notices)
+    notices.ended(ended.code)
+    return ended
+
+
+def _carried_out(home: Path, request: Request, notices: Notices) -> Ended:
     budget_seconds, began = seconds_of(request.time_budget), time.monotonic()
     plan = planned_after_searches(home, partial(planned, home, request))
     if isinstance(plan, tuple):
         wanted, first = plan
-        code = _searched(home, request, wanted, first, budget_seconds)
+        code = _searched(home, request, wanted, first, budget_seconds, notices)
         plan = planned_after_searches(home, partial(planned, home, request))
         if isinstance(plan, tuple):
             say(f"{wanted.sweep} is not planned yet, because searches are left. Resume with: {request.again()}")
             return Ended(wanted.sweep, code or EXIT_INCOMPLETE)
         budget_seconds = None if budget_seconds is None else max(0.0, budget_seconds - time.monotonic() + began)
+    notices.folder = folder = SweepFolder(home, plan.manifest.sweep)
     refuse_misfits(request, plan)
     refuse_short_budget(home, plan, budget_seconds)
     show_plan(home, plan)
-    folder = SweepFolder(home, plan.manifest.sweep)
-    notices = Notices(folder, targets, warn)
-    with notices.at_the_end():
-        code = measured(folder, request, plan, budget_seconds, notices)
-        if code == EXIT_INTERRUPTED:
-            say(f"\ninterrupted; every finished run is kept. Resume with: {request.again()}")
-        else:
-            code = _conclude(folder, request.tracking_uri, code)
-    notices.ended(code)
+    code = measured(folder, request, plan, budget_seconds, notices)
+    if code == EXIT_INTERRUPTED:
+        say(f"\ninterrupted; every finished run is kept. Resume with: {request.again()}")
+    else:
+        code = _conclude(folder, request.tracking_uri, code)
     return Ended(folder.name, code)
 
 
@@ -80,13 +85,15 @@ def refuse_misfits(request: Request, plan: Plan) -> None:
         refuse_without(engine, f"the site '{site.name}'")
 
 
-def _searched(home: Path, request: Request, wanted: Unsearched, first: Plan, budget_seconds: float | None) -> int:
+def _searched(
+    home: Path, request: Request, wanted: Unsearched, first: Plan, budget_seconds: float | None, notices: Notices
+) -> int:
     """Run the searches for automatic batches, a sweep of their own; return Snakemake's exit code."""
+    notices.folder = folder = SweepFolder(home, first.manifest.sweep)
     refuse_misfits(request, first)
     tell_of_searches(wanted, first)
     show_plan(home, first)
-    folder = SweepFolder(home, first.manifest.sweep)
-    code = measured(folder, request, first, budget_seconds, Notices(folder, (), warn))
+    code = measured(folder, request, first, budget_seconds, notices)
     tell_of_batches(home, wanted)
     return code
 

@@ -108,9 +108,10 @@ def _detached(folder: SweepFolder) -> DetachedHeadState | None:
         return None
     try:
         found = detached(folder)
-    except AccelsweepError:
-        found = None
-    return DetachedHeadState(**handed.body(), state=found[1].words if found else None, code=end_of_head(folder))
+        state = found[1].words if found else None
+    except AccelsweepError as error:
+        state = f"not known: {error}"
+    return DetachedHeadState(**handed.body(), state=state, code=end_of_head(folder))
 
 
 def _findings(folder: SweepFolder) -> Findings | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Literal
 
-from pydantic import Field, SerializerFunctionWrapHandler, model_serializer, model_validator
+from pydantic import ConfigDict, Field, SerializerFunctionWrapHandler, model_serializer, model_validator
 
 from accelsweep.base.bounds import AtLeast0, AtLeast1, NotNegative, Positive, Share, ShareFrom0
 from accelsweep.base.documents import Frozen
@@ -67,6 +67,8 @@ class Analysis(Frozen):
 class Device(Frozen):
     """Devices of one model that a site offers on one node. `count` is cores for `cpu`, devices otherwise."""
 
+    model_config = ConfigDict(coerce_numbers_to_str=True)
+
     accelerator: Accelerator
     model: str
     count: int
@@ -102,6 +104,8 @@ class Slurm(JobSettings):
 
 class _Engines(Frozen):
     """The words of each engine. Those of Grid Engine came later: without them a file is as it was before."""
+
+    model_config = ConfigDict(coerce_numbers_to_str=True)
 
     slurm: Slurm = Slurm()
     grid_engine: GridEngine | None = None

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import contextlib
 import os
+import shutil
 import signal
 from collections.abc import Iterator
 
 from accelsweep.base.errors import AccelsweepError
 from accelsweep.core.plans import Hold
 from accelsweep.drive.console import warn
+from accelsweep.drive.detached.handed import handed_head
 from accelsweep.drive.detached.places import detached
 from accelsweep.drive.detached.slurm_job import HeadJob
 from accelsweep.state.folders import SweepFolder
@@ -61,13 +63,22 @@ def held(folder: SweepFolder, *, cancel_old: bool = False) -> Iterator[Holder]:
 
 
 def _job_of_head(folder: SweepFolder) -> tuple[str, str] | None:
-    """Return the cluster's job that is, or is to be, another head of the sweep: its number, and its state in words."""
-    with contextlib.suppress(AccelsweepError):  # no Slurm, no job: the sweep came from elsewhere
-        if found := detached(folder):
-            handed, where = found
-            if handed.place == "slurm" and handed.name != os.environ.get("SLURM_JOB_ID"):
-                return handed.name, where.words
-    return None
+    """Return the cluster's job that is, or is to be, another head of the sweep: its number, and its state in words.
+
+    A machine without Slurm knows of no job: the sweep came from elsewhere. Raises AccelsweepError if Slurm is silent.
+    """
+    handed = handed_head(folder)
+    ours = handed is not None and handed.name == os.environ.get("SLURM_JOB_ID")
+    if handed is None or handed.place != "slurm" or ours or shutil.which("squeue") is None:
+        return None
+    try:
+        found = detached(folder)
+    except AccelsweepError as error:
+        raise AccelsweepError(
+            f"whether the head of sweep {folder.name!r}, job {handed.name}, still waits or runs is not known: {error}. "
+            "Try again when Slurm answers"
+        ) from None
+    return (handed.name, found[1].words) if found else None
 
 
 def _refuse_beside_job(folder: SweepFolder) -> None:

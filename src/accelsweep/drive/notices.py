@@ -37,17 +37,17 @@ class Watched(Protocol):
 
 
 class Notices:
-    """All notices of one command."""
+    """All notices of one command. `folder` is the sweep that they tell of, None before its name is known."""
 
     def __init__(
         self,
-        folder: SweepFolder,
+        folder: SweepFolder | None,
         targets: Sequence[Target],
         say: Callable[[str], None],
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         """`say` is told what could not be delivered."""
-        self._folder, self._targets, self._say, self._clock = folder, tuple(targets), say, clock
+        self.folder, self._targets, self._say, self._clock = folder, tuple(targets), say, clock
         self._failure_told = self._standstill_told = False
         self._signs: Any = None
         self._moved_at = self._looked_at = clock()
@@ -90,13 +90,13 @@ class Notices:
 
     def ended(self, code: int) -> None:
         """Send the notice of the end, after which the command exits with `code`."""
-        if not self._targets:
+        if not self._targets or self.folder is None:
             return
         if code == EXIT_INTERRUPTED:
             self._send("end", f"interrupted: {self._status()}")
             return
         with suppress(FileNotFoundError, DamagedFile):
-            findings = Findings.read(self._folder.findings)
+            findings = Findings.read(self.folder.findings)
             open_runs = sum(count for outcome, count in findings.outcomes.items() if not outcome.settled)
             runs = f"{findings.planned_runs - open_runs} of {count_of(findings.planned_runs, 'run')} settled"
             self._send("end", f"ended, {runs}. {findings.recommendation.sentence}")
@@ -104,10 +104,11 @@ class Notices:
         self._send("end", f"ended without a report: {self._status()}")
 
     def _status(self) -> str:
-        return f"accelsweep status {self._folder.name}"
+        return f"accelsweep status {self.folder.name}" if self.folder else "before anything was planned"
 
     def _send(self, about: str, text: str) -> None:
-        message = Message(about, f"accelsweep {self._folder.name}", escaped(masked(text)))
+        title = f"accelsweep {self.folder.name}" if self.folder else "accelsweep"
+        message = Message(about, title, escaped(masked(text)))
         for target in self._targets:
             if why := target.send(message):
                 self._say(f"no notice reached {target.shown}: {why}")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -30,7 +32,7 @@ def site_file(name: str, scheduler: str, source: str, words: Sequence[str], kind
     lines = [
         f"# A draft from {source}. Read it, complete it, then:",
         f"# accelsweep doctor site={name} && accelsweep plan experiment=... site={name} --profile {scheduler}",
-        f"name: {name}",
+        f"name: {plain(name)}",
         f"scheduler: {scheduler}",
         "probe: false",
         f"{scheduler}:",
@@ -46,15 +48,24 @@ def site_file(name: str, scheduler: str, source: str, words: Sequence[str], kind
 def _kind(kind: DraftedKind, name: str, scheduler: str) -> list[str]:
     cpu = f"{{accelerator: cpu, model: CPU, count: {kind.cores}, memory_bytes: {kind.memory_bytes}}}"
     lines = [
-        f"  - name: {name}               # {kind.listed}",
+        f"  - name: {plain(name)}               # {kind.listed}",
         f"    nodes: {kind.nodes}",
         "    inventory:                # models as lscpu and nvidia-smi -L name them: prices go by these names",
         f"      - {cpu}",
     ]
     if kind.gpus:
-        lines.append(f"      - {{accelerator: cuda, model: {kind.gpu_model or 'GPU'}, count: {kind.gpus}}}")
+        lines.append(f"      - {{accelerator: cuda, model: {plain(kind.gpu_model or 'GPU')}, count: {kind.gpus}}}")
     lines += [f"    {scheduler}:", *(f"      {line}" for line in kind.words)]
     return [*lines, *(f"    # {comment}" for comment in kind.comments)]
+
+
+def plain(text: str) -> str:
+    """Return a text as YAML takes it for one, in quotes where it might be taken for a number, a truth or nothing."""
+    word = re.fullmatch(r"[A-Za-z_][\w.-]*", text) is not None
+    return text if word and text.lower() not in _NO_TEXTS else json.dumps(text)
+
+
+_NO_TEXTS = ("true", "false", "yes", "no", "on", "off", "y", "n", "null", "none", "nan", "inf")
 
 
 def also(others: Sequence[str]) -> str:

@@ -21,9 +21,12 @@ ASSUMED_NOISE = 0.01
 
 POWER = 0.8
 
+SUBMISSIONS = 2
+"""How often Snakemake submits a job at most: the shipped profiles of clusters say `retries: 1`."""
+
 
 class Span(NamedTuple):
-    """An amount: that of the measuring windows alone, the one to reckon with, and what the time limits allow."""
+    """An amount: that of the windows alone, the one to reckon with, and what time limits and second tries allow."""
 
     least: float
     expected: float
@@ -35,7 +38,9 @@ class PlanEstimate:
     """The time of the runs that are left, one after another. Expected minutes hold the breaks, too.
 
     GPU-hours and dollars are of what is held: a run's devices on one machine, on a cluster all that a job keeps from
-    others. At most a job lasts as long as its time limit.
+    others. At most each run of a machine is tried as often as `limits.retries` allows, and takes its whole time limit
+    each time. At most a job is submitted twice, and lasts as long as its time limit. What a cluster itself queues
+    again, because a node was lost or others came first, is not counted.
 
     `basis` states the source of the expected figures. `usd` is None with `usd_reason`.
     """
@@ -68,14 +73,13 @@ def estimate(plan: Plan, settled: Collection[str] = (), took: Took | None = None
         for block in plan.manifest.blocks
     }
     left = [cell for runs in blocks.values() for cell in runs]
-    seconds = [_seconds(cell, took, plan.manifest.settings.limits) for cell in left]
     begun = sum(map(bool, blocks.values()))
     breaks = Span(0.0, begun * took.between_blocks + ASSUMED_AROUND_SECONDS * bool(left), 0.0)
     held = [one for block, runs in blocks.items() if runs for one in _holdings(plan, block, runs, took)]
     priced = [one for one in held if one.usd_per_hour is not None]
     return PlanEstimate(
         runs_left=len(left),
-        minutes=Span(*((each + extra) / 60 for each, extra in zip(_sum(seconds), breaks, strict=True))),
+        minutes=Span(*(seconds / 60 for seconds in _sum([breaks, *(one.seconds for one in held)]))),
         gpu_hours=_hours([one.seconds for one in held], [one.gpus for one in held]),
         usd=_hours([one.seconds for one in held], [one.usd_per_hour or 0.0 for one in held])
         if held and len(priced) == len(held)
@@ -110,7 +114,8 @@ def _holdings(plan: Plan, block: PlannedBlock, runs: Sequence[Cell], took: Took)
             for seconds, cell in zip(each, runs, strict=True)
         ]
     whole = _sum(each)
-    most = max(whole.most, 60.0 * block.resources.minutes) if block.resources.minutes else whole.most
+    limit = 60.0 * block.resources.minutes if block.resources.minutes else whole.most
+    most = max(whole.expected, SUBMISSIONS * limit)
     wide = max(runs, key=lambda cell: (cell.config.on_gpu, cell.config.world_size))
     gpus, usd = held_gpus(block.resources, site), usd_per_hour(prices, wide.config, site)
     if usd is not None and wide.config.on_gpu:
@@ -125,7 +130,7 @@ def _sum(spans: Sequence[Span]) -> Span:
 def _seconds(cell: Cell, took: Took, limits: Limits) -> Span:
     """Return the seconds of one run. One that was seen to take less than its window takes no more at least."""
     expected = took.seconds(cell.name, cell.config)
-    most = max(expected, limits.run_seconds + limits.stop_grace_seconds)
+    most = max(expected, (1 + limits.retries) * (limits.run_seconds + limits.stop_grace_seconds))
     return Span(min(expected, cell.config.measure.min_seconds), expected, most)
 
 

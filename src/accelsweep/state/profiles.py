@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from pathlib import Path
+from typing import NamedTuple
 
 from accelsweep.base.documents import remove, sha256_file
 from accelsweep.base.errors import DamagedFile, NewerFile
@@ -24,17 +25,33 @@ def keep_profile(folder: SweepFolder, found: SettingProfile, trace: Path) -> Pat
     return place
 
 
-def kept_profiles(folder: SweepFolder, cells: Iterable[str]) -> list[SettingProfile]:
-    """Return the whole profiles of these cells, in their order. One that is damaged, or a later version's, is none."""
-    found = []
+class KeptProfiles(NamedTuple):
+    """The whole profiles of some settings, and a sentence on each that cannot be used."""
+
+    whole: list[SettingProfile]
+    left_out: list[str]
+
+
+def kept_profiles(folder: SweepFolder, cells: Iterable[str]) -> KeptProfiles:
+    """Return the profiles of these cells, in their order."""
+    found = KeptProfiles([], [])
     for cell in cells:
         place = folder.profile(cell)
+        if not (place / PROFILE).exists():
+            continue
         try:
             profile = SettingProfile.read(place / PROFILE)
-            if profile.cell == cell and profile.trace_sha256 == sha256_file(place / TRACE):
-                found.append(profile)
-        except (FileNotFoundError, DamagedFile, NewerFile):
-            continue
+            whole = profile.cell == cell and profile.trace_sha256 == sha256_file(place / TRACE)
+            why = "" if whole else "it is not the profile of this setting and its trace"
+        except (FileNotFoundError, DamagedFile) as error:
+            why = error.why if isinstance(error, DamagedFile) else f"it has no {TRACE}"
+        except NewerFile as error:
+            why = str(error)
+        if why:
+            again = f"accelsweep profile {folder.name} {cell} makes it anew"
+            found.left_out.append(f"{(place / PROFILE).relative_to(folder.home)}: {why}; {again}")
+        else:
+            found.whole.append(profile)
     return found
 
 

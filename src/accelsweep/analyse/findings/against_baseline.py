@@ -208,10 +208,11 @@ def _partner(group: CellRuns, baselines: Sequence[CellRuns], rules: Rules) -> tu
 def _unpaired(group: CellRuns, partner: CellRuns) -> Doubt:
     if apart(group, partner):
         ours, theirs = (len({run.machine for run in side.rated}) for side in (group, partner))
+        others = "one node tells nothing of the others of its kind" if 1 in (ours, theirs) else "other nodes may differ"
         return Doubt(
             code="unlike_nodes",
             message=f"measured on {count_of(ours, 'node')} of one kind, the baseline on {count_of(theirs, 'node')} of "
-            "another; differences between nodes are not removed",
+            f"another; the interval rests on blocks and holds for these nodes: {others}",
             remedy="let more repeats run on more nodes of each kind: nodes of one kind differ, too",
         )
     shared = len(group.blocks & partner.blocks)

@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+from accelsweep.base.documents import open_regular
 from accelsweep.base.errors import EXIT_INTERRUPTED, AccelsweepError, InputError
 from accelsweep.drive.console import say
 from accelsweep.drive.detached.handed import end_of_head, handed_head
@@ -68,7 +69,7 @@ class _Shown:
 
     def _print_new(self) -> None:
         try:
-            with self._folder.head_log.open("rb") as log:
+            with open_regular(self._folder.head_log) as log:
                 log.seek(self._at)
                 new = log.read()
         except FileNotFoundError:

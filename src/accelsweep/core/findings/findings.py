@@ -51,8 +51,8 @@ class Findings(Document):
     verdicts decided about more of them, empty where the number was fixed. `elsewhere` holds
     projections, which are no findings; None where there is nothing to project. `external` are rows of others beside
     merged sweeps, which are no findings either. `laws` are those of the scaling series with enough numbers of devices.
-    `profiles` stand beside the measured numbers and are none of them. `fleet` has the nodes of a sweep that compares
-    nodes.
+    `profiles` stand beside the measured numbers and are none of them; those that cannot be used are named. `fleet` has
+    the nodes of a sweep that compares nodes.
     """
 
     kind: ClassVar[str] = "findings"
@@ -99,9 +99,11 @@ class Findings(Document):
     external: tuple[RowBeside, ...] = ()
     laws: tuple[ScalingLaw, ...] = ()
     profiles: tuple[ProfileFinding, ...] = ()
+    profiles_left_out: tuple[str, ...] = ()
     fleet: FleetFinding | None = None
 
     def body(self) -> dict[str, Any]:
         """Return the contents as plain data; those of a fixed number of blocks are what they always were."""
-        late = {name for name in ("looks", "external", "laws", "profiles", "fleet") if not getattr(self, name)}
+        names = ("looks", "external", "laws", "profiles", "profiles_left_out", "fleet")
+        late = {name for name in names if not getattr(self, name)}
         return self.model_dump(mode="json", exclude=late or None)

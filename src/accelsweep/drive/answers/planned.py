@@ -45,7 +45,7 @@ class PlannedRange(AnswerPart):
 
     least: float = Field(description="that of the measuring windows alone")
     expected: float = Field(description="the amount to reckon with")
-    most: float = Field(description="what the time limits of runs and jobs allow")
+    most: float = Field(description="what time limits and second tries allow")
 
 
 class PlannedTime(AnswerPart):

@@ -26,7 +26,7 @@ class DetachedHeadState(AnswerPart):
     name: str = Field(description="its job, unit or session there")
     host: str = Field(description="the machine that handed it over")
     since: str = Field(description="when it was handed over")
-    state: str | None = Field(description="what holds it, in words, null where that is gone or cannot be asked")
+    state: str | None = Field(description="what holds it, or why nobody knows; null where it is gone")
     code: int | None = Field(description="its exit code, null until it ends")
 
 

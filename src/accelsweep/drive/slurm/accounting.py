@@ -31,6 +31,9 @@ _LATE_SECONDS = 6.0
 _AGAIN = re.compile(r"REQUEUED|PREEMPTED|NODE_FAIL|RESIZING")
 """States of a start that is not the job's last: the job went on later, under the same number."""
 
+_NO_COUNT = 2.0**63
+"""From here on joules are none: Slurm's 64-bit marks of an unknown value, which old ones print, or a count below 0."""
+
 NO_ENERGY = "Slurm measures no energy on these nodes (AcctGatherEnergyType)"
 PARTS_ALONE = "Slurm measured the energy of single steps, and of no step that covers all nodes of the job"
 
@@ -143,7 +146,7 @@ def read_starts(listing: str) -> list[tuple[Start, str]]:
         name, state, partition, count, nodes, submit, start, end, elapsed, energy, home = line.split("|", 10)
         number, _, step = name.partition(".")
         if step:
-            if found and found[-1][0].number == number and energy:
+            if found and found[-1][0].number == number and energy and float(energy) < _NO_COUNT:
                 found[-1][0].steps[step] = float(energy)
             continue
         submitted = _moment(submit)

@@ -22,17 +22,14 @@ from accelsweep.core.plans import Manifest, PlannedBlock, Resources
 from accelsweep.core.settings import PILOT
 from accelsweep.drive.head import living_head
 from accelsweep.drive.ready import make_ready
+from accelsweep.drive.snakemake.limits import limits, taken
 from accelsweep.drive.snakemake.profiles import check_executor
 from accelsweep.engines.engine import Engine, Value
 from accelsweep.engines.known import engine_of
 from accelsweep.engines.node import python
 from accelsweep.engines.slurm.options import keep_restarts
-from accelsweep.plan.blocks.resources import held_gpus
 from accelsweep.state.folders import SweepFolder, existing_sweep
 from accelsweep.state.names import sweep_name_in
-
-GPUS_HELD = "gpus_held"
-"""The resource of a job that `max_gpus` of the site bounds."""
 
 PYTHON_VARIABLE = "ACCELSWEEP_PYTHON"
 """Names our interpreter for the commands of a profile, which is a file and cannot know it."""
@@ -91,11 +88,6 @@ class Sweep:
         """The resources of a block's job, by name; nothing where no job is submitted."""
         return self._asked(like=Resources())
 
-    def _held(self, needs: Resources) -> int:
-        """Return the GPUs that count for `max_gpus`, which a job without GPUs of its own never exceeds."""
-        held, most = held_gpus(needs, self.manifest.site), self.manifest.site.jobs.max_gpus
-        return held if most is None else min(held, most)
-
     @property
     def job_across_nodes(self) -> dict[str, Callable[[Any], Value]]:
         """The resources of a job for a block of several nodes, by name."""
@@ -108,7 +100,7 @@ class Sweep:
             return {}
 
         def of(needs: Resources) -> dict[str, Value]:
-            return {**engine.resources(needs), GPUS_HELD: self._held(needs)}
+            return {**engine.resources(needs), **taken(needs, self.manifest.site)}
 
         def asked(name: str) -> Callable[[Any], Value]:
             return lambda wildcards: of(self._block(wildcards).resources)[name]
@@ -139,9 +131,8 @@ class Sweep:
         return f"{shlex.quote(sys.executable)} -m accelsweep.drive.slurm.accounting {shlex.quote(self.root)} || true; "
 
     def hold_limits(self, workflow: Any) -> None:
-        """Hold every main Snakemake to the site's limits: GPUs at once, jobs in the queue."""
-        jobs = self.manifest.site.jobs
-        for name, most in {GPUS_HELD: jobs.max_gpus, "_nodes": jobs.max_jobs}.items():
+        """Hold every main Snakemake to the limits of the site and of its kinds: GPUs at once, jobs in the queue."""
+        for name, most in limits(self.manifest.site).items():
             if workflow.is_main_process and most is not None:
                 given = workflow.global_resources.get(name)
                 workflow.register_resource(name, min(most, given.value) if given and given.value else most)

@@ -1,7 +1,8 @@
 """A draft of a site file from what Slurm says of its nodes: text with comments, to be read and completed.
 
-Slurm knows partitions, cores, memory and the names of GPUs. It does not know what processors and GPUs are called by
-their makers, nor the network or the scratch folder. The draft says where these go.
+Slurm knows partitions, cores, memory and the names of GPUs. Where it keeps accounts, it knows the user's. It does not
+know what processors and GPUs are called by their makers, nor the network or the scratch folder. The draft says where
+these go.
 """
 
 from __future__ import annotations
@@ -12,7 +13,9 @@ from dataclasses import dataclass
 
 from accelsweep.base.errors import AccelsweepError
 from accelsweep.engines.ask import ask
-from accelsweep.engines.site_file import DraftedKind, also, site_file
+from accelsweep.engines.site_file import DraftedKind, also, plain, site_file
+from accelsweep.engines.slurm import associations
+from accelsweep.engines.slurm.associations import Association
 
 _FORMAT = "%P|%D|%c|%m|%G|%l|%f|%a|%N"
 """sinfo: partition, nodes, CPUs and MB of a node, generic resources, time limit, features, up or down, names."""
@@ -42,28 +45,30 @@ def draft(name: str) -> str:
     usable = [nodes for nodes in found if nodes is not None]
     if not usable:
         raise AccelsweepError("sinfo lists no node of a partition that is up: ask the cluster's staff")
-    return _site_file(name, usable)
+    return _site_file(name, usable, associations.associations())
 
 
-def _site_file(name: str, found: Sequence[Nodes]) -> str:
+def _site_file(name: str, found: Sequence[Nodes], allowed: Sequence[Association]) -> str:
     """Return the site file for these nodes: a kind for each set of nodes, in the partition with the longest limit."""
     each: dict[str, list[Nodes]] = {}
     for nodes in found:
         each.setdefault(nodes.names, []).append(nodes)
     words = (
-        "account: null             # what sbatch --account takes: sacctmgr show assoc user=$USER",
+        *associations.words(allowed),
         "cpus_per_gpu: 1           # CPU cores and threads of each GPU's rank",
         "scratch: null             # a folder of the node, e.g. /tmp",
     )
-    return site_file(name, "slurm", "sinfo", words, [_kind(same) for same in each.values()])
+    return site_file(
+        name, "slurm", "sinfo and sacctmgr" if allowed else "sinfo", words, [_kind(same) for same in each.values()]
+    )
 
 
 def _kind(same: Sequence[Nodes]) -> DraftedKind:
     nodes = max(same, key=lambda one: (one.minutes is None, one.minutes or 0, one.default))
     others = sorted({one.partition for one in same} - {nodes.partition})
     model, gpus = nodes.gpus[0] if nodes.gpus else (None, 0)
-    words = [f"partition: {nodes.partition}{also(others)}"]
-    words += [f"gpu_model: {model}"] if model else []
+    words = [f"partition: {plain(nodes.partition)}{also(others)}"]
+    words += [f"gpu_model: {plain(model)}"] if model else []
     if model and re.fullmatch(r"[A-Za-z0-9_.]+", model) is None:
         words.append("gpu_request: per_node   # the name has signs that Snakemake's plugin takes in no other way")
     words += [f"max_minutes: {nodes.minutes}"] if nodes.minutes is not None else []

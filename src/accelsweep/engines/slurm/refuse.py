@@ -9,21 +9,24 @@ from accelsweep.base.errors import InputError
 from accelsweep.core.settings import Slurm
 
 
-def refuse_unfit_slurm(slurm: Slurm, file_of: Callable[[str], str]) -> None:
-    """Raise InputError for values that no job could be submitted with; `file_of` names the file of a key."""
+def refuse_unfit_slurm(slurm: Slurm, where: str, file_of: Callable[[str], str]) -> None:
+    """Raise InputError for values that no job could be submitted with.
+
+    `where` is the key of these settings, the site's or a kind's, and `file_of` names the file of a key.
+    """
     model = slurm.gpu_model
     allowed = r"[A-Za-z0-9_.-]+" if slurm.gpu_request == "per_node" else r"[A-Za-z0-9_.]+"
     if model is not None and re.fullmatch(allowed, model) is None:
         raise InputError(
-            f"site.slurm.gpu_model={model}: must be letters, digits, '_' and '.' only, because Snakemake's slurm "
+            f"{where}.gpu_model={model}: must be letters, digits, '_' and '.' only, because Snakemake's slurm "
             "executor plugin takes no others. For a GPU that `sinfo -o %G` calls otherwise, set "
-            "site.slurm.gpu_request to per_node. Or set gpu_model to null, and name its nodes by "
-            "site.slurm.constraint or site.slurm.partition; look in " + file_of("site.slurm.gpu_model")
+            f"{where}.gpu_request to per_node. Or set gpu_model to null, and name its nodes by "
+            f"{where}.constraint or {where}.partition; look in {file_of(f'{where}.gpu_model')}"
         )
-    _refuse_extra(slurm, file_of)
+    _refuse_extra(slurm, where, file_of)
 
 
-def _refuse_extra(slurm: Slurm, file_of: Callable[[str], str]) -> None:
+def _refuse_extra(slurm: Slurm, where: str, file_of: Callable[[str], str]) -> None:
     """Raise InputError for options that the executor plugin sets itself. It would refuse them only at submission."""
     if not slurm.extra:
         return
@@ -32,10 +35,10 @@ def _refuse_extra(slurm: Slurm, file_of: Callable[[str], str]) -> None:
     for pattern, what in get_forbidden_slurm_options().items():
         if re.search(pattern, f"{slurm.extra} "):
             known = _KEYS_FOR.get(what)
-            remedy = f"use {known}" if known else "leave it out"
+            remedy = f"use {known.replace('site.slurm', where)}" if known else "leave it out"
             raise InputError(
-                f"site.slurm.extra={slurm.extra}: must not state the {what}, which Snakemake's slurm executor plugin "
-                f"sets itself: {remedy}; look in {file_of('site.slurm.extra')}"
+                f"{where}.extra={slurm.extra}: must not state the {what}, which Snakemake's slurm executor plugin "
+                f"sets itself: {remedy}; look in {file_of(f'{where}.extra')}"
             )
 
 

@@ -148,8 +148,15 @@ def _refuse_unfit_site(site: Site, file_of: FileOf) -> None:
     twice = [kind.name for kind in site.kinds if [other.name for other in site.kinds].count(kind.name) > 1]
     if twice:
         raise InputError(f"site.kinds: two kinds of node are called '{twice[0]}'; look in {file_of('site.kinds')}")
-    for slurm in (site.slurm, *(kind.slurm for kind in site.kinds)):
-        refuse_unfit_slurm(slurm, file_of)
+    refuse_unfit_slurm(site.slurm, "site.slurm", file_of)
+    for number, kind in enumerate(site.kinds):
+        where = f"site.kinds.{number}.slurm"
+        if kind.slurm.head != site.slurm.head:
+            raise InputError(
+                f"{where}.head: the job of a head is the whole sweep's: state it as site.slurm.head; "
+                f"look in {file_of(where)}"
+            )
+        refuse_unfit_slurm(kind.slurm, where, file_of)
     for words in (site.grid_engine, *(kind.grid_engine for kind in site.kinds)):
         if words is not None:
             refuse_unfit_grid_engine(words, file_of)

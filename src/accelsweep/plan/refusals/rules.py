@@ -33,6 +33,7 @@ def unsupported(config: CellConfig, site: Site) -> str | None:
     return (
         _by_config(config)
         or _by_inventory(config, site)
+        or _by_limit(config, site)
         or _by_load(config, site)
         or cannot_boost(config, site)
         or cannot_distribute(config, site)
@@ -78,14 +79,17 @@ def _by_inventory(config: CellConfig, site: Site) -> str | None:
         return f"{nodes} nodes are asked for, the site '{site.name}' has {site.nodes}"
     if nodes > 1 and (engine := engine_of(site)) is not None and not engine.starts_ranks:
         return f"num_nodes={nodes}: nothing here starts ranks on several nodes of a job of {engine.name}; Slurm does"
-    most = site.jobs.max_gpus
-    held = held_gpus(needs(config, site), site)
-    if words_for(accelerator).scheduled and most is not None and held > most:
-        why = (
-            ""
-            if held == config.world_size
-            else f", and {count_of(nodes, 'exclusive node')} would keep {held} from others"
-        )
-        asked = f"{config.world_size} GPUs are asked for{why}"
-        return f"{asked}; {site.jobs_key}.max_gpus of the site '{site.name}' allows {most}"
+    return None
+
+
+def _by_limit(config: CellConfig, site: Site) -> str | None:
+    """Return why a setting keeps more GPUs from others than its kind of node, or the whole site, lets a sweep keep."""
+    own = serving(config, site)
+    held = held_gpus(needs(config, own), own)
+    for one in (own, site):
+        most = one.jobs.max_gpus
+        if words_for(config.accelerator).scheduled and most is not None and held > most:
+            exclusive = f", and {count_of(config.num_nodes, 'exclusive node')} would keep {held} from others"
+            asked = f"{config.world_size} GPUs are asked for{'' if held == config.world_size else exclusive}"
+            return f"{asked}; {one.jobs_key}.max_gpus of the site '{one.name}' allows {most}"
     return None

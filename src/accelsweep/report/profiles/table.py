@@ -21,16 +21,17 @@ NAMED = 3
 def profiles_table(findings: Findings) -> ReportTable:
     """Return one row for each profile; it opens to operators, modules, differences and files."""
     labels = {profile.cell: in_words(profile.axes) for profile in findings.profiles}
+    left_out = "".join(f" Left out: {sentence}." for sentence in findings.profiles_left_out)
     return ReportTable(
         name="profiles",
         title="A closer look",
         caption="Runs of their own under torch's profiler, which costs time at every operator. None of these numbers "
-        "is in a rate, an interval or a verdict.",
+        f"is in a rate, an interval or a verdict.{left_out}",
         columns=tuple(Column(title, title in TITLES[1:4]) for title in TITLES),
         rows=tuple(_row(profile, labels[profile.cell]) for profile in findings.profiles),
         more=tuple(tuple(_more(profile, labels)) for profile in findings.profiles),
         data=[row for profile in findings.profiles for row in _data(profile, labels[profile.cell])],
-        empty="No setting was profiled.",
+        empty=f"No profile is left to show.{left_out}",
     )
 
 

@@ -169,6 +169,6 @@ def build_tables(findings: Findings) -> list[ReportTable]:
         tables.append(elsewhere_table(findings))
     if findings.external:
         tables.append(external_table(findings))
-    if findings.profiles:
+    if findings.profiles or findings.profiles_left_out:
         tables.append(profiles_table(findings))
     return [*tables, *(build(findings) for build in (failures_table, doubts_table, runs_table, environment_table))]
