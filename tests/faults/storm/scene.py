@@ -135,7 +135,7 @@ class Scene:
         return [path for pattern in made for path in self.folder.root.glob(pattern)]
 
     def _new(self, name: str) -> int:
-        """Return how many new records, done files of blocks or logs of jobs there are (an old record has a run of another name)."""
+        """Return how many new records, done files or logs of jobs there are (old records have runs of other names)."""
         return sum(1 for path in self._made() if path not in self._old and path.name.endswith(name))
 
 
