@@ -22,10 +22,12 @@ from accelsweep.core.settings import Site
 from accelsweep.drive.detached.handed import Handed, HeadEnd, Whereabouts, end_of_head, handed_head
 from accelsweep.drive.detached.places import detached
 from accelsweep.drive.head import held
+from accelsweep.engines.engine import Job
 from accelsweep.machine.locks import FOLDER_VARIABLE
 from accelsweep.plan.make import make_plan
 from accelsweep.state.folders import SweepFolder
 
+RUNNING = Job("11", "b0123456789ab", "RUNNING", "None", "n1", "1:00")
 ASKED = ("experiment=quickstart", "accelerator=cpu", "devices=1", "batch_size=32", "precision=32-true")
 
 
@@ -96,7 +98,7 @@ def submitted(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Sequence[str], str,
         return "13"
 
     monkeypatch.setattr(carrying.HeadJob, "start", start)
-    monkeypatch.setattr(carrying, "jobs_of", lambda _folder, _engine: ["a job"])
+    monkeypatch.setattr(carrying, "jobs_of", lambda _folder, _engine: [RUNNING])
     monkeypatch.setenv("SLURM_JOB_ID", "12")
     return found
 
@@ -111,12 +113,45 @@ def test_a_head_whose_time_is_up_submits_the_next_one_after_itself(ordered, monk
     assert (left.starts, left.request.time_budget) == (1, "3600s")
 
 
-def test_a_chain_whose_head_saw_nothing_move_ends(ordered, monkeypatch, submitted) -> None:
-    monkeypatch.setattr(carrying, "jobs_of", lambda _folder, _engine: [])
+@pytest.mark.parametrize("left", [[], [replace(RUNNING, state="PENDING", reason="PartitionTimeLimit", nodes="")]])
+def test_a_chain_whose_head_saw_nothing_move_ends(ordered, monkeypatch, submitted, left) -> None:
+    monkeypatch.setattr(carrying, "jobs_of", lambda _folder, _engine: left)
     assert carried(ordered, monkeypatch, raising(HeadLeaves(again=True))) == 1
     assert submitted == []
     assert end_of_head(ordered) == 1
     assert not ordered.of_head("order").exists()
+
+
+def test_a_slurm_that_is_away_for_some_seconds_ends_no_chain(ordered, monkeypatch, submitted, capsys) -> None:
+    monkeypatch.setattr(carrying, "_LOOK_SECONDS", 0.0)
+    away = AccelsweepError("squeue failed: Unable to contact slurm controller (connect failure)")
+    answers: list[Any] = [away, away, [RUNNING]]
+
+    def jobs_of(_folder: SweepFolder, _engine: Any) -> Any:
+        if isinstance(answer := answers.pop(0), AccelsweepError):
+            raise answer
+        return answer
+
+    monkeypatch.setattr(carrying, "jobs_of", jobs_of)
+    assert carried(ordered, monkeypatch, raising(HeadLeaves(again=True))) == 0
+    assert len(submitted) == 1
+    assert "connect failure); asking again" in capsys.readouterr().out
+
+
+def test_a_head_that_cannot_be_followed_sends_the_notice_of_the_end(ordered, monkeypatch, submitted, tmp_path) -> None:
+    order = HeadOrder.read(ordered.of_head("order"))
+    asked = replace(order.request, notify=(f"command: cat > {tmp_path}/told",))
+    order.model_copy(update={"request": asked}).write(ordered.of_head("order"))
+
+    def away(*_given: Any, **_more: Any) -> str:
+        raise AccelsweepError("sbatch failed: Unable to contact slurm controller")
+
+    monkeypatch.setattr(carrying.HeadJob, "start", away)
+    monkeypatch.setattr(carrying, "_PART_OF_NOTICE", 0.0)
+    assert carried(ordered, monkeypatch, raising(HeadLeaves(again=True))) == 1
+    assert end_of_head(ordered) == 1
+    told = (tmp_path / "told").read_text()
+    assert told.startswith("accelsweep mine: ended with an error: sbatch failed: Unable to contact")
 
 
 @pytest.mark.parametrize(("starts", "cancelled"), [(0, []), (1, ["mine"])])
@@ -124,7 +159,7 @@ def test_an_interrupted_head_ends_what_the_heads_before_it_left(ordered, monkeyp
     order = HeadOrder.read(ordered.of_head("order")).model_copy(update={"starts": starts})
     order.write(ordered.of_head("order"))
     found: list[str] = []
-    monkeypatch.setattr(carrying, "cancel_jobs", lambda folder, _engine: found.append(folder.name))
+    monkeypatch.setattr(carrying, "cancel_jobs", lambda folder, _engine, _say: found.append(folder.name))
     carried(ordered, monkeypatch, raising(KeyboardInterrupt()))
     assert found == cancelled
 

@@ -157,6 +157,17 @@ def test_cancel_old_ends_a_heads_job(slurm, monkeypatch, states, patience, comma
     assert len(said) == len(set(said)) == 1, "each command is told once"
 
 
+def test_the_next_head_is_submitted_once_although_sbatch_said_that_it_was_not(slurm, folder):
+    """It says so of a job that the controller took, but answered too late."""
+    slurm.says("14|afterany:112(unfulfilled)\n15|afterany:12(unfulfilled)\n")
+    assert HeadJob().start(folder, ("true",), "accelsweep-head-x", after="12") == "15"
+    assert slurm.asked("sbatch") == []
+    assert "--name=accelsweep-head-x" in slurm.asked("squeue")[0]
+    slurm.says("14|afterany:112(unfulfilled)\n")
+    HeadJob().start(folder, ("true",), "accelsweep-head-x", after="12")
+    assert len(slurm.asked("sbatch")) == 1
+
+
 def options(slurm: Slurm, folder: SweepFolder, after: str | None = None) -> dict[str, str]:
     given = HeadJob(slurm)._options(folder, "accelsweep-head-x", after)
     return dict(option.partition("=")[::2] for option in given)

@@ -8,6 +8,7 @@ import pytest
 
 from accelsweep.core.plans import Manifest
 from accelsweep.core.settings import Site
+from accelsweep.drive.jobs import failures as reading
 from accelsweep.drive.jobs.failures import failures, note_failed_jobs
 from accelsweep.engines.slurm.engine import SlurmEngine
 from accelsweep.state.folders import SweepFolder
@@ -119,6 +120,14 @@ def test_a_job_that_never_reached_a_node_is_not_told_in_words_of_an_earlier_one(
     [failure] = failures(example_sweep, SLURM, log)
     assert "ended as CANCELLED (it left no word)" in failure.why
     assert "snakemake.log has more" in failure.why
+
+
+def test_of_a_long_log_the_end_is_read(example_sweep: SweepFolder, block: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    log = logged(example_sweep, block, REFUSED)
+    monkeypatch.setattr(reading, "_MOST_BYTES", log.stat().st_size)
+    log.write_text("Job 1 has been submitted with SLURM jobid 5.\n" * 1000 + log.read_text())
+    [failure] = failures(example_sweep, SLURM, log)
+    assert failure.block == block
 
 
 def test_a_block_that_has_ended_gets_no_halt(example_sweep: SweepFolder, block: str) -> None:

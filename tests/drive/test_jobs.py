@@ -8,12 +8,14 @@ import pytest
 from accelsweep.base.documents import set_aside
 from accelsweep.base.errors import InputError
 from accelsweep.commands.plan import print_plan
+from accelsweep.commands.run import run
+from accelsweep.commands.running.request import Request
 from accelsweep.core.plans import Manifest
 from accelsweep.core.settings import Site
-from accelsweep.drive.jobs.settle import block_names
+from accelsweep.drive.jobs.listed import block_names
 from accelsweep.drive.snakemake.profiles import check_profile, find_profile
 from accelsweep.engines.engine import Job
-from accelsweep.engines.slurm.queue import job_name_prefix, read_jobs
+from accelsweep.engines.slurm.queue import advice, hopeless, job_name_prefix, read_jobs
 from accelsweep.state.folders import SweepFolder
 
 
@@ -25,10 +27,10 @@ def test_the_jobs_of_a_sweep_are_told_by_folder_and_block(example_sweep: SweepFo
     block = Manifest.read(example_sweep.manifest).blocks[0].name
     home = example_sweep.home
     listing = (
-        f"12|RUNNING|None|gpu1|1:03|{home}|rule_block_wildcards_{example_sweep.name}_{block}\n"
-        f"13|PENDING|Resources||0:00|/elsewhere|rule_block_wildcards_{example_sweep.name}_{block}\n"
-        f"14|PENDING|Resources||0:00|{home}|rule_block_wildcards_other_b000000000000\n"
-        f"15|PENDING|Resources||0:00|{home}|(null)\n"
+        f"12|RUNNING|None|gpu|gpu1|1:03|{home}|rule_block_wildcards_{example_sweep.name}_{block}\n"
+        f"13|PENDING|Resources|gpu||0:00|/elsewhere|rule_block_wildcards_{example_sweep.name}_{block}\n"
+        f"14|PENDING|Resources|gpu||0:00|{home}|rule_block_wildcards_other_b000000000000\n"
+        f"15|PENDING|Resources|gpu||0:00|{home}|(null)\n"
     )
     (job,) = jobs_in(listing, example_sweep)
     assert str(job) == f"job 12 RUNNING on gpu1 for 1:03, block {block}"
@@ -38,7 +40,7 @@ def test_the_jobs_of_a_sweep_are_known_although_its_plan_and_a_block_are_damaged
     block = Manifest.read(example_sweep.manifest).blocks[0].name
     example_sweep.manifest.write_text("{")
     set_aside(example_sweep.block(block))
-    listing = f"12|RUNNING|None|gpu1|1:03|{example_sweep.home}|rule_block_wildcards_x_{block}\n"
+    listing = f"12|RUNNING|None|gpu|gpu1|1:03|{example_sweep.home}|rule_block_wildcards_x_{block}\n"
     assert [job.block for job in jobs_in(listing, example_sweep)] == [block]
 
 
@@ -49,7 +51,7 @@ def test_the_names_of_a_sweeps_jobs_begin_with_its_own():
 
 def test_a_waiting_job_says_why_it_waits(example_sweep: SweepFolder):
     block = Manifest.read(example_sweep.manifest).blocks[0].name
-    (job,) = jobs_in(f"7|PENDING|Priority||0:00|{example_sweep.home}|rule_block_wildcards_x_{block}", example_sweep)
+    (job,) = jobs_in(f"7|PENDING|Priority|gpu||0:00|{example_sweep.home}|rule_block_wildcards_x_{block}", example_sweep)
     assert "PENDING (Priority)" in str(job)
 
 
@@ -97,3 +99,24 @@ def test_a_plan_for_a_cluster_tells_its_jobs(tmp_path, capsys):
 def test_a_plan_for_a_cluster_refuses_a_profile_for_one_machine(tmp_path):
     with pytest.raises(InputError, match="--profile slurm"):
         print_plan(tmp_path, ["site=slurm_example", "accelerator=cuda"], name=None, add_repeats=0, profile="local")
+
+
+@pytest.mark.parametrize("reason", ["PartitionDown", "PartitionInactive"])
+def test_a_partition_that_is_closed_is_named_with_what_to_do(example_sweep: SweepFolder, reason: str):
+    block = Manifest.read(example_sweep.manifest).blocks[0].name
+    (job,) = jobs_in(f"7|PENDING|{reason}|gpu||0:00|{example_sweep.home}|rule_block_wildcards_x_{block}", example_sweep)
+    assert f"PENDING ({reason} of gpu)" in str(job)
+    assert not hopeless(job.reason), "its staff may open it"
+    assert "partition gpu is closed" in advice(job.reason)
+    assert "change site.slurm.partition" in advice(job.reason)
+    assert advice("Priority") is None
+
+
+@pytest.mark.parametrize(("profile", "program"), [("slurm", "sbatch"), ("grid_engine", "qsub")])
+def test_a_machine_without_the_engine_of_the_profile_is_told_before_anything_is_planned(
+    monkeypatch, tmp_path, profile, program
+):
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(InputError, match=f"--profile {profile} submits to .*, and this machine has no {program}"):
+        run(tmp_path, Request(overrides=("no such override",), profile=profile))
+    assert list(tmp_path.iterdir()) == []

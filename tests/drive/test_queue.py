@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -9,8 +10,10 @@ from pathlib import Path
 import pytest
 from hand_clock import FakeClock
 
+from accelsweep.base.errors import AccelsweepError
 from accelsweep.core.plans import Manifest
 from accelsweep.core.settings import Site
+from accelsweep.drive.jobs import queue as queueing
 from accelsweep.drive.jobs.queue import Queue
 from accelsweep.engines.engine import Job
 from accelsweep.engines.slurm.engine import SlurmEngine
@@ -142,5 +145,62 @@ def test_jobs_that_an_interrupted_snakemake_left_are_cancelled(
     Queue(example_sweep, None, said.append).cancel_left()
     Queue(example_sweep, Marking(SLURM.site, place=tmp_path), said.append).cancel_left()
     assert (tmp_path / "7").exists()
-    Queue(example_sweep, Marking(SLURM.site, place=tmp_path / "gone"), said.append).cancel_left()
-    assert said == [], "what ends already cannot be cancelled"
+    assert said == []
+
+
+def test_jobs_that_could_not_be_cancelled_are_told_with_the_command_that_does_it(
+    example_sweep: SweepFolder, said: list[str], tmp_path: Path
+) -> None:
+    gone = tmp_path / "gone"
+    Queue(example_sweep, Marking(SLURM.site, place=gone), said.append).cancel_left()
+    assert "may be left in Slurm's queue (touch failed: " in said[0]
+    assert said[0].endswith(f"End them: touch {gone}/7")
+    Queue(example_sweep, Silent(SLURM.site), said.append, _known=["7", "8"]).cancel_left()
+    assert said[1].endswith("(squeue did not answer within 60 s). End them: scancel 7 8")
+    Queue(example_sweep, Silent(SLURM.site), said.append).cancel_left()
+    assert said[2].endswith(f"End them: accelsweep status {example_sweep.name} lists them")
+
+
+class Silent(SlurmEngine):
+    """An engine that does not answer."""
+
+    def jobs(self, home: Path, blocks: Collection[str]) -> list[Job]:
+        raise AccelsweepError("squeue did not answer within 60 s")
+
+
+def test_a_remedy_that_slurm_refuses_keeps_no_other_job_from_its_own_and_is_given_up(
+    queue: Queue, said: list[str], clock: FakeClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[tuple[str, ...]] = []
+
+    def ask(*command: str) -> str:
+        asked.append(command)
+        if command[-1] == "3":
+            raise AccelsweepError("scontrol failed: Requested operation is presently disabled")
+        return ""
+
+    monkeypatch.setattr(queueing, "ask", ask)
+    list(queue.left_out(SLURM, [pending("7", "Resources")]))
+    clock.advance(31 * 60)
+    rows = [Job("3", "", "PREEMPTED", "None", "", ""), Job("4", "", "NODE_FAIL", "NodeDown", "", "")]
+    for _ in range(30):
+        queue.look_after(SLURM, [*rows, pending("7", "Resources")])
+    assert asked.count(("scontrol", "requeue", "3")) == queueing._MOST_REFUSALS
+    assert asked.count(("scontrol", "requeue", "4")) == asked.count(("scancel", "7")) == 30
+    assert sum("presently disabled (scontrol requeue 3)" in sentence for sentence in said) == 1
+
+
+@pytest.mark.parametrize("there", ["nothing", "a pipe", "a folder"])
+def test_a_log_of_snakemake_that_is_gone_or_no_file_stops_no_head(
+    queue: Queue, said: list[str], clock: FakeClock, example_sweep: SweepFolder, there: str
+) -> None:
+    log = example_sweep.snakemake_log
+    log.parent.mkdir(exist_ok=True)
+    log.unlink(missing_ok=True)
+    if there != "nothing":
+        (os.mkfifo if there == "a pipe" else os.mkdir)(log)
+    for _ in range(2):
+        queue.update()
+        clock.advance(60)
+    (sentence,) = said
+    assert str(log) in sentence

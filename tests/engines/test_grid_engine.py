@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
 
 from accelsweep.base.documents import canonical_json
-from accelsweep.base.errors import InputError
+from accelsweep.base.errors import AccelsweepError, InputError
 from accelsweep.core.plans import Resources
 from accelsweep.core.settings import Device, NodeKind, Site
 from accelsweep.core.sites.grid_engine import GridEngine
+from accelsweep.engines.grid_engine import status
 from accelsweep.engines.grid_engine.ends import ended, last_word, own_words, read_account, succeeded
-from accelsweep.engines.grid_engine.options import block_in, in_words, job_name, qsub_options
+from accelsweep.engines.grid_engine.environment import open_to_all
+from accelsweep.engines.grid_engine.options import LOGS, block_in, in_words, job_name, qsub_options
 from accelsweep.engines.grid_engine.queue import read_jobs, remedy, waits
 from accelsweep.engines.known import engine_of
 from accelsweep.engines.this_job import memory_lines, this_job
@@ -205,3 +208,55 @@ def test_a_process_knows_the_job_that_it_is_in(monkeypatch: pytest.MonkeyPatch) 
     assert job is not None
     assert (job.engine, job.number, job.restarts, job.log()) == ("Grid Engine", "7", 1, "/logs/7.log")
     assert job.across_nodes(2, 1, ("python3",)) is None
+
+
+@pytest.mark.parametrize("extra", ["-N mine", "-l a=b -o /dev/null", "-hold_jid 7", "-terse no", "'an open quote"])
+def test_an_option_that_a_job_is_found_or_followed_by_is_refused_in_a_plan(tmp_path: Path, extra: str) -> None:
+    asked = ["site=grid_engine_example", "accelerator=cpu", "devices=1", f'++site.grid_engine.extra="{extra}"']
+    with pytest.raises(InputError, match=r"site\.grid_engine\.extra=.*(must not state -|no shell's words)"):
+        make_plan(tmp_path, asked)
+    asked[-1] = "++site.grid_engine.extra='-l hostname=node1* -M me@there -m a'"
+    make_plan(tmp_path, asked)
+
+
+@pytest.fixture
+def asked(monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
+    """The answers of qstat and qacct about one job; what is left out fails. A job that has left the queue."""
+    answers: dict[str, str] = {}
+
+    def ask(program: str, *_words: str) -> str:
+        if program not in answers:
+            raise AccelsweepError(f"{program} failed: Following jobs do not exist: 6")
+        return answers[program]
+
+    monkeypatch.setattr(status, "ask", ask)
+    return answers
+
+
+def test_the_state_of_a_job_needs_no_folder_of_logs_and_leaves_no_file(asked: dict[str, str], tmp_path: Path) -> None:
+    assert status.state("6", tmp_path) == "running", "its log may not be seen here yet"
+    os.utime(tmp_path / LOGS / "6.gone", (0, 0))
+    assert status.state("6", tmp_path) == "failed"
+    assert list((tmp_path / LOGS).iterdir()) == []
+    asked["qacct"] = QACCT.format(failed="37  : qmaster", exit_status="137", wallclock=600, maxvmem="0.000B")
+    (tmp_path / LOGS).rmdir()
+    assert status.state("6", tmp_path) == "failed"
+
+
+def test_a_disk_that_takes_no_file_ends_no_question_after_a_job(asked: dict[str, str], tmp_path: Path) -> None:
+    (tmp_path / LOGS).write_text("no folder")
+    assert status.state("6", tmp_path) == "running"
+    asked["qacct"] = QACCT.format(failed="37  : qmaster", exit_status="137", wallclock=600, maxvmem="0.000B")
+    assert status.state("6", tmp_path) == "failed"
+
+
+def test_no_secret_is_among_the_variables_that_every_user_of_the_cluster_can_read() -> None:
+    kept = {
+        "PATH": "/bin",
+        "TOKENIZERS_PARALLELISM": "false",
+        "SSH_AUTH_SOCK": "/tmp/s",
+        "MLFLOW_TRACKING_URI": "http://h",
+    }
+    secret = ("MLFLOW_TRACKING_PASSWORD", "HF_TOKEN", "PGPASSWORD", "AWS_SECRET_ACCESS_KEY", "WANDB_API_KEY")
+    hidden = dict.fromkeys((*secret, "ACCELSWEEP_NOTIFY"), "x") | {"STORE": "postgresql://me:pass@host/db"}
+    assert open_to_all(kept | hidden) == kept

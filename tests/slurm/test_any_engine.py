@@ -50,7 +50,7 @@ def test_a_site_is_tried_by_the_doctor_and_a_job_tells_of_its_node(any_home):
     assert ended.returncode == 0, [check for check in found.values() if check["ok"] is not True]
     assert found[site[0].replace("=", " ")]["found"].startswith(f"submits to {home.version}")
     assert {check["ok"] for what, check in found.items() if what.startswith("job of ")} == {True}
-    jobs = [check for what, check in found.items() if what.startswith("a minute's job of ")]
+    jobs = [check for what, check in found.items() if what.startswith("a short job of ")]
     assert all(check["found"].endswith(" ran") for check in jobs), jobs
     assert any(what.startswith("torch on ") and check["ok"] for what, check in found.items())
     assert not list(home.path.glob("*.log"))
@@ -66,7 +66,7 @@ def test_what_an_engine_would_refuse_is_told_by_the_doctor_in_its_words_and_no_j
     assert not job["ok"]
     assert override.partition("=")[2] in job["remedy"]
     ended = home.accelsweep("doctor", "--json", "site=box", f"{home.unprepared}.scratch=/proc/none", "--job", "1")
-    job = next(check for check in json.loads(ended.stdout)["checks"] if check["what"].startswith("a minute's job"))
+    job = next(check for check in json.loads(ended.stdout)["checks"] if check["what"].startswith("a short job"))
     assert ended.returncode == 1
     assert "mkdir: cannot create directory" in job["found"]
     assert home.unprepared.lstrip("+") in job["remedy"]

@@ -24,7 +24,7 @@ def test_each_size_of_job_is_offered_to_slurm_and_a_job_tells_of_its_node(home):
     assert code == 0
     sizes = [check["found"] for what, check in found.items() if what.startswith("job of ")]
     assert [size.rpartition(" on ")[2] for size in sizes] == ["cpu1", "gpu1", "gpu[1-2]", "gpu3"]
-    assert len([check for what, check in found.items() if what.startswith("a minute's job of ")]) == 3
+    assert len([check for what, check in found.items() if what.startswith("a short job of ")]) == 3
     (folder,) = {check["found"].partition(",")[0] for what, check in found.items() if what.startswith("working dir")}
     assert folder == str(home.path)
     assert not list(home.path.glob("*.log"))
@@ -36,7 +36,7 @@ def test_what_slurm_would_refuse_and_what_a_node_lacks_are_told_in_their_own_wor
     assert all("Invalid partition name" in check["found"] for check in list(found.values())[1:])
     assert all("sbatch --test-only --partition=gpuu" in check["remedy"] for check in list(found.values())[1:])
     code, found = checks(home, "site=box", "+site.slurm.scratch=/proc/none", "--job", "1")
-    (job,) = (check for what, check in found.items() if what.startswith("a minute's job"))
+    (job,) = (check for what, check in found.items() if what.startswith("a short job"))
     assert code == 1
     assert "mkdir: cannot create directory" in job["found"]
     assert "scratch" in job["remedy"]

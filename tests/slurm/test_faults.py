@@ -99,6 +99,24 @@ def test_a_job_that_a_sick_node_could_not_start_is_released(home):
     assert outcomes(home) == {Outcome.measured}
 
 
+def test_a_job_of_a_killed_head_that_can_never_start_is_cancelled_and_submitted_anew(home):
+    home.slurm("scontrol", "update", "partitionname=gpu", "maxtime=1")
+    try:
+        head = home.start(*SLOW)
+        home.wait_for(lambda: home.submitted() and "Reason=PartitionTimeLimit" in home.told(home.submitted()[0]), "it")
+        (job,) = home.submitted()
+        head.kill()
+        head.wait()
+        head = home.start(*SLOW)
+        home.wait_for(lambda: home.state(job) == "CANCELLED", "the end of the first job")
+    finally:
+        home.slurm("scontrol", "update", "partitionname=gpu", "maxtime=infinite")
+    output = home.finished(head)
+    assert f"job {job} of an earlier head: no waiting ends PartitionTimeLimit; cancelled" in output
+    assert outcomes(home) == {Outcome.measured}
+    assert len(home.submitted()) == 2
+
+
 def test_a_job_that_waits_long_is_told_with_slurms_reason(home):
     wait = home.slurm("sbatch", "--parsable", "--partition=gpu", "--nodes=2", "--exclusive", "--wrap=sleep 45").strip()
     head = home.start(*SLOW)

@@ -55,7 +55,7 @@ def doctor(
     overrides: Annotated[list[str] | None, typer.Argument(help="site=NAME: try this cluster too")] = None,
     job: Annotated[
         float | None,
-        typer.Option(metavar="MINUTES", help="submit a job of a minute to each kind of node; wait so long for it"),
+        typer.Option(metavar="MINUTES", help="submit a short job to each kind of node; wait so long for it"),
     ] = None,
     as_json: AsJson = False,
 ) -> None:

@@ -29,7 +29,7 @@ def examine(
 ) -> int:
     """Print every check; return 0 if all hold, else 1.
 
-    `overrides` name a site, which is tried too. With `job_minutes` a job of a minute is submitted to each of its kinds
+    `overrides` name a site, which is tried too. With `job_minutes` a short job is submitted to each of its kinds
     of node, and waited for that long. Raises InputError for a site that is wrong, AccelsweepError where its engine does
     not answer.
     """

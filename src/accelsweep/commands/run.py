@@ -18,9 +18,9 @@ from accelsweep.drive.delivery import Target
 from accelsweep.drive.notices import Notices
 from accelsweep.drive.results import print_results
 from accelsweep.drive.snakemake.last_word import why_snakemake_ended
-from accelsweep.drive.snakemake.profiles import check_profile, find_profile
+from accelsweep.drive.snakemake.profiles import check_profile, executor_of, find_profile
 from accelsweep.engines.ask import refuse_without
-from accelsweep.engines.known import engine_of
+from accelsweep.engines.known import engine_behind, engine_of
 from accelsweep.state.folders import SweepFolder
 
 if TYPE_CHECKING:
@@ -63,8 +63,9 @@ def carried_out(home: Path, request: Request) -> Ended:
 
 
 def checked_targets(request: Request) -> tuple[Target, ...]:
-    """Return where notices go. Raises InputError where none could be sent, or where the profile is unknown."""
-    find_profile(request.profile)
+    """Return where notices go. Raises InputError where none could be sent, and for a profile of no use here."""
+    if engine := engine_behind(executor_of(find_profile(request.profile))):
+        refuse_without(engine, f"--profile {request.profile}")
     targets = tuple(map(Target, request.notify))
     for target in targets:
         target.check()
@@ -76,7 +77,7 @@ def refuse_misfits(request: Request, plan: Plan) -> None:
     site = plan.manifest.site
     check_profile(find_profile(request.profile), site)
     if engine := engine_of(site):
-        refuse_without(engine, site.name)
+        refuse_without(engine, f"the site '{site.name}'")
 
 
 def _searched(home: Path, request: Request, wanted: Unsearched, first: Plan, budget_seconds: float | None) -> int:

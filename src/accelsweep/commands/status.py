@@ -27,7 +27,7 @@ from accelsweep.drive.detached.handed import end_of_head, handed_head
 from accelsweep.drive.detached.places import detached
 from accelsweep.drive.devices import devices_of
 from accelsweep.drive.head import living_head
-from accelsweep.drive.jobs.settle import jobs_of
+from accelsweep.drive.jobs.listed import jobs_of
 from accelsweep.engines.engine import Engine, Job
 from accelsweep.engines.known import engine_of
 from accelsweep.state.folders import SweepFolder, existing_sweep, known_sweeps, unplanned_heads

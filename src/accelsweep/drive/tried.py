@@ -1,13 +1,14 @@
-"""A site tried on its cluster: whether its engine would take its jobs, and what a job of a minute finds on a node."""
+"""A site tried on its cluster: whether its engine would take its jobs, and what a short job finds on a node."""
 
 from __future__ import annotations
 
 import contextlib
 import json
+import math
 import shlex
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from accelsweep.base.errors import AccelsweepError
@@ -18,10 +19,17 @@ from accelsweep.engines.ask import ask, missing_programs
 from accelsweep.engines.engine import Engine
 from accelsweep.engines.known import engine_of
 from accelsweep.engines.node import python
-from accelsweep.plan.blocks.resources import sizes
+from accelsweep.plan.blocks.resources import START_UP_SECONDS, sizes
+from accelsweep.state.tail import last_lines
 
 _LOOK_SECONDS = 2.0
-_MOST_MINUTES = 1
+_LATE_SECONDS = 60.0
+"""How long a shared disk may take to show here what a node wrote: as long as it remembers that a file is absent."""
+
+_MOST_MINUTES = math.ceil(START_UP_SECONDS / 60)
+"""What a plan grants a block for the same: modules, scratch, and torch from a slow disk."""
+
+_SLOW = "keep them where the node reads them faster"
 
 
 def examine(site: Site) -> Iterator[CheckResult]:
@@ -84,9 +92,10 @@ def try_jobs(site: Site, home: Path, wait_minutes: float) -> Iterator[CheckResul
 
 
 def _tried(needs: Resources, site: Site, engine: Engine, home: Path, wait_minutes: float) -> Iterator[CheckResult]:
-    needs, own = needs.model_copy(update={"minutes": _MOST_MINUTES}), site.of_kind(needs.node_kind).jobs
+    own = site.of_kind(needs.node_kind).jobs
+    needs = needs.model_copy(update={"minutes": min(_MOST_MINUTES, own.max_minutes or _MOST_MINUTES)})
     log = home / f"accelsweep-doctor-{time.time_ns()}.log"
-    what = f"a minute's {_named(needs, engine)}"
+    what = f"a short {_named(needs, engine)}"
     script = f"{engine.before_block(needs)}{python(own, sys.executable)} -m accelsweep.measure.surroundings.on_node"
     script += " --gpu" if needs.gpus and not own.fake_gpus else ""
     try:
@@ -109,22 +118,31 @@ def _found(what: str, job: str, engine: Engine, site: Site, log: Path, wait_minu
         remedy = "try again when the cluster is less busy, or wait longer with --job MINUTES"
         yield CheckResult(ok=None, what=what, found=f"still {waiting} after {wait_minutes:g} minutes", remedy=remedy)
         return
-    try:
-        text = log.read_text("utf-8", "replace")
-    except FileNotFoundError:
+    if (lines := _written(log)) is None:
         remedy = "work in a folder that login node and compute nodes share, under the same path"
         yield CheckResult(ok=False, what=what, found=f"job {job} wrote nothing into {log.parent}", remedy=remedy)
         return
-    yield from _told(what, job, site, text)
+    yield from _told(what, job, site, lines or ["it wrote nothing"])
 
 
-def _told(what: str, job: str, site: Site, text: str) -> Iterator[CheckResult]:
+def _written(log: Path) -> list[str] | None:
+    """Return the lines of an ended job's log, once they are seen here; None where there is no log."""
+    last = time.monotonic() + _LATE_SECONDS
+    while not (lines := [line for line in last_lines(log) if line.strip()]) and time.monotonic() < last:
+        time.sleep(_LOOK_SECONDS)
+    return lines if log.exists() else None
+
+
+def _told(what: str, job: str, site: Site, lines: Sequence[str]) -> Iterator[CheckResult]:
     """Return what the job's last line tells of its node; the log's last words where the job came no further."""
-    lines = [line for line in text.splitlines() if line.strip()] or ["it wrote nothing"]
     try:
         checks = [CheckResult(**check) for check in json.loads(lines[-1])["checks"]]
     except (ValueError, TypeError, KeyError):
         remedy = f"look at {site.jobs_key}.modules, scratch and container: they come before Python"
+        if any("time limit" in line.lower() for line in lines):
+            remedy = (
+                f"{_MOST_MINUTES} minutes were too short to start Python and torch, and a block has no more: {_SLOW}"
+            )
         yield CheckResult(ok=False, what=what, found=f"job {job} ended early: {lines[-1]}", remedy=remedy)
         return
     yield CheckResult(ok=True, what=what, found=f"job {job} ran")

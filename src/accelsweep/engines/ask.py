@@ -18,12 +18,12 @@ def missing_programs(engine: Engine) -> list[str]:
     return [name for name in engine.programs if shutil.which(name) is None]
 
 
-def refuse_without(engine: Engine, site: str) -> None:
-    """Raise InputError where a command that a sweep at this site needs is missing."""
+def refuse_without(engine: Engine, asked: str) -> None:
+    """Raise InputError where a command that a sweep needs is missing; `asked` is who submits to this engine."""
     if missing := missing_programs(engine):
         raise InputError(
-            f"the site '{site}' submits to {engine.name}, and this machine has no {missing[0]}: "
-            "run this on a login node of the cluster, or choose site=local"
+            f"{asked} submits to {engine.name}, and this machine has no {missing[0]}: "
+            "run this on a login node of the cluster, or choose site=local without --profile"
         )
 
 

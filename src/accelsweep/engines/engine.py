@@ -127,6 +127,9 @@ class Engine(Protocol):
     def hopeless(self, reason: str) -> bool:
         """Return whether no waiting ends this reason."""
 
+    def advice(self, reason: str) -> str | None:
+        """Return what the user can do about this reason, in a sentence; None where a job waits for its turn."""
+
     def ended(self, paragraph: str, home: Path) -> JobEnd | None:
         """Return how a job ended, by a paragraph of Snakemake's log on a failed job, submitted from `home`."""
 

@@ -13,3 +13,12 @@ def engine_of(site: Site) -> Engine | None:
     if site.scheduler == "grid_engine":
         return GridEngineEngine(site)
     return SlurmEngine(site) if site.scheduler == "slurm" else None
+
+
+def engine_behind(executor: str) -> Engine | None:
+    """Return the engine that Snakemake's `executor` submits to, of no particular site; None for one of others."""
+    engines: tuple[Engine, ...] = (
+        SlurmEngine(Site(name="any", scheduler="slurm")),
+        GridEngineEngine(Site(name="any", scheduler="grid_engine")),
+    )
+    return next((engine for engine in engines if engine.executor == executor), None)

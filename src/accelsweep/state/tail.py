@@ -17,16 +17,17 @@ def last_lines(log: Path | IO[bytes], count: int | None = None, most_bytes: int 
     Empty where the file cannot be read. The first line may be cut. Bytes that are no UTF-8 are replaced.
     """
     try:
-        text = _end_of(log, most_bytes)
+        text = end_of(log, most_bytes)
     except (OSError, DamagedFile):
         return []
     lines = masked(text.decode("utf-8", "replace")).splitlines()
     return lines if count is None else lines[-count:]
 
 
-def _end_of(log: Path | IO[bytes], most_bytes: int) -> bytes:
+def end_of(log: Path | IO[bytes], most_bytes: int) -> bytes:
+    """Return the last `most_bytes` of a log. Raises OSError or DamagedFile where it cannot be read."""
     if isinstance(log, Path):
         with open_regular(log) as file:
-            return _end_of(file, most_bytes)
+            return end_of(file, most_bytes)
     log.seek(max(0, log.seek(0, os.SEEK_END) - most_bytes))
     return log.read()

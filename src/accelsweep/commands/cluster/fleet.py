@@ -77,7 +77,7 @@ def with_nodes(home: Path, request: Request) -> Request:
     manifest = make_plan(home, request.overrides, name=name).manifest
     site = manifest.site
     _refuse_without_nodes(site)
-    refuse_without(SlurmEngine(site), site.name)
+    refuse_without(SlurmEngine(site), f"the site '{site.name}'")
     if not manifest.blocks:
         raise InputError(f"no setting can run at site={site.name}, so no node can be compared; see `accelsweep plan`")
     needs = manifest.blocks[0].resources.model_copy(update={"node": None})

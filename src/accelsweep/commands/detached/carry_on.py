@@ -11,7 +11,9 @@ import signal
 import socket
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
+from typing import TypeVar
 
 from accelsweep.base.digits import count_of
 from accelsweep.base.errors import EXIT_INCOMPLETE, EXIT_INTERRUPTED, EXIT_OK, AccelsweepError
@@ -19,11 +21,13 @@ from accelsweep.base.interrupts import HeadLeaves, end_as_by_ctrl_c, leave_when_
 from accelsweep.commands.detached.order import HeadOrder
 from accelsweep.commands.line.command_line import exit_code
 from accelsweep.core.record import now
-from accelsweep.drive.console import say
+from accelsweep.drive.console import say, warn
+from accelsweep.drive.delivery import Target
 from accelsweep.drive.detached.handed import Handed, HeadEnd
 from accelsweep.drive.detached.places import name_in
 from accelsweep.drive.detached.slurm_job import HeadJob
-from accelsweep.drive.jobs.settle import cancel_jobs, jobs_of
+from accelsweep.drive.jobs.listed import cancel_jobs, jobs_of
+from accelsweep.drive.notices import Notices
 from accelsweep.engines.slurm.engine import SlurmEngine
 from accelsweep.state.folders import SweepFolder
 from accelsweep.state.living import living_hold
@@ -33,6 +37,10 @@ MOST_STARTS = 100
 
 _HOLD_SECONDS = 150.0
 _LOOK_SECONDS = 2.0
+_PART_OF_NOTICE = 0.5
+"""How much of the time that a head has left may go by without an answer of Slurm."""
+
+_Answer = TypeVar("_Answer")
 
 
 def carry_on(folder: SweepFolder) -> int:
@@ -73,7 +81,7 @@ def _cancel_jobs_of_chain(folder: SweepFolder, order: HeadOrder) -> None:
     """Cancel what the heads before this one left: an interrupted head may have waited for it."""
     if order.starts > 1:
         for sweep in order.sweeps:
-            cancel_jobs(SweepFolder(folder.home, sweep), SlurmEngine(order.site))
+            cancel_jobs(SweepFolder(folder.home, sweep), SlurmEngine(order.site), say)
 
 
 def _let_the_last_one_go(folder: SweepFolder, order: HeadOrder) -> None:
@@ -84,19 +92,37 @@ def _let_the_last_one_go(folder: SweepFolder, order: HeadOrder) -> None:
 
 
 def _handed_on(folder: SweepFolder, order: HeadOrder, *, moved: bool) -> int:
-    """Submit the job of the next head, to begin when this one has ended. Raises AccelsweepError where none is due."""
-    engine = SlurmEngine(order.site)
-    waiting = [job for sweep in order.sweeps for job in jobs_of(SweepFolder(folder.home, sweep), engine)]
-    if why := last_of_chain(order.starts, moved=moved, waiting=len(waiting)):
-        raise AccelsweepError(f"the time of this head is up, and {why}. The same command goes on")
-    order.write(folder.of_head("order"))
-    command = (sys.executable, "-m", "accelsweep.commands.detached.carry_on", str(folder.root))
-    place = HeadJob(order.site.slurm)
-    number = place.start(folder, command, name_in(place, folder), after=os.environ.get("SLURM_JOB_ID"))
+    """Submit the job of the next head, to begin when this one has ended.
+
+    Raises AccelsweepError where none is due, or Slurm does not answer in time; notices tell of either.
+    """
+    engine, place = SlurmEngine(order.site), HeadJob(order.site.slurm)
+    deadline = time.monotonic() + _PART_OF_NOTICE * place.notice_seconds
+    with Notices(folder, tuple(map(Target, order.request.notify)), warn).at_the_end():
+        folders = [SweepFolder(folder.home, sweep) for sweep in order.sweeps]
+        left = _answered(lambda: [job for one in folders for job in jobs_of(one, engine)], deadline)
+        able = [job for job in left if not (engine.waits(job) and engine.hopeless(job.reason))]
+        if why := last_of_chain(order.starts, moved=moved, waiting=len(able)):
+            raise AccelsweepError(f"the time of this head is up, and {why}. The same command goes on")
+        order.write(folder.of_head("order"))
+        command = (sys.executable, "-m", "accelsweep.commands.detached.carry_on", str(folder.root))
+        name, after = name_in(place, folder), os.environ.get("SLURM_JOB_ID")
+        number = _answered(lambda: place.start(folder, command, name, after=after), deadline)
     Handed(place="slurm", name=number, host=socket.gethostname(), since=now()).write(folder.of_head("handed"))
-    left = count_of(len(waiting), "job")
-    say(f"the time of this head is up: job {number} goes on, and {left} of the sweep meanwhile")
+    say(f"the time of this head is up: job {number} goes on, and {count_of(len(left), 'job')} of the sweep meanwhile")
     return EXIT_OK
+
+
+def _answered(ask: Callable[[], _Answer], deadline: float) -> _Answer:
+    """Return what Slurm answers, which is asked again until the deadline, on the monotonic clock."""
+    while True:
+        try:
+            return ask()
+        except AccelsweepError as error:
+            if time.monotonic() >= deadline:
+                raise
+            say(f"{error}; asking again")
+        time.sleep(_LOOK_SECONDS)
 
 
 def last_of_chain(starts: int, *, moved: bool, waiting: int) -> str | None:
@@ -104,7 +130,7 @@ def last_of_chain(starts: int, *, moved: bool, waiting: int) -> str | None:
     if starts >= MOST_STARTS:
         return f"it was number {starts}: no further one is submitted"
     if not moved and not waiting:
-        return "no run ended in all that time, and no job is left: no further one is submitted"
+        return "no run ended in all that time, and no job is left that can start: no further one is submitted"
     return None
 
 

@@ -17,6 +17,7 @@ from accelsweep.drive.console import say
 from accelsweep.drive.detached.handed import Handed, end_of_head
 from accelsweep.drive.detached.places import Place, detached, name_in, place_for
 from accelsweep.drive.head import held
+from accelsweep.drive.jobs.queue import Queue
 from accelsweep.drive.jobs.settle import settle_old_jobs
 from accelsweep.engines.known import engine_of
 from accelsweep.state.folders import SweepFolder
@@ -37,8 +38,8 @@ def hand_over(home: Path, request: Request) -> int:
     with held(folder, cancel_old=request.cancel_old) as head:
         if found := detached(folder):
             raise AccelsweepError(f"sweep {sweep!r} has a head already: {found[1].words}; accelsweep attach {sweep}")
-        if request.cancel_old and (engine := engine_of(site)) is not None:
-            settle_old_jobs(folder, engine, say, cancel=True, beat=head.beat)
+        if request.cancel_old:
+            settle_old_jobs(Queue(folder, engine_of(site), say), cancel=True, watch=head.beat)
         if plan is not None and not folder.manifest.exists():
             write_plan(home, plan)  # for `status` while the head waits; a later plan is the head's to write
         HeadOrder(

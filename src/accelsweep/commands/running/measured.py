@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import time
+from collections.abc import Callable
+from functools import cache
 from typing import TYPE_CHECKING
 
-from accelsweep.base.errors import EXIT_INTERRUPTED, EXIT_OK
+from accelsweep.base.errors import EXIT_INTERRUPTED, EXIT_OK, AccelsweepError
 from accelsweep.commands.further.looks import plan_after_look
 from accelsweep.commands.further.pilot import plan_after_pilot
 from accelsweep.commands.plan import show_plan
@@ -14,6 +16,7 @@ from accelsweep.commands.running.request import Request
 from accelsweep.drive.console import say, warn
 from accelsweep.drive.fork_server import fork_server
 from accelsweep.drive.head import held
+from accelsweep.drive.jobs.queue import Queue
 from accelsweep.drive.jobs.settle import settle_old_jobs
 from accelsweep.drive.notices import Notices
 from accelsweep.drive.progress import SweepProgress
@@ -40,9 +43,9 @@ def measured(folder: SweepFolder, request: Request, plan: Plan, budget_seconds: 
             head.beat()
             notices.look(progress)
 
-        driving = Driving(folder, request.profile, request.jobs, request.tracking_uri, deadline, watch)
-        if engine := engine_of(site):
-            settle_old_jobs(folder, engine, say, cancel=request.cancel_old, beat=head.beat)
+        queue = Queue(folder, engine_of(site), say, plan.manifest.settings.limits.queue_minutes)
+        driving = Driving(folder, queue, request.profile, request.jobs, request.tracking_uri, deadline, watch)
+        _settle(queue, watch, head.beat, cancel=request.cancel_old, deadline=deadline)
         write_plan(home, plan)  # only now: the plan of a sweep that is being run belongs to its head
         make_ready(folder, warn)
         forget_altered_report(folder)
@@ -57,6 +60,31 @@ def measured(folder: SweepFolder, request: Request, plan: Plan, budget_seconds: 
     if code == EXIT_OK:
         note_standing(folder)
     return code
+
+
+def _settle(
+    queue: Queue,
+    watch: Callable[[SweepProgress], None],
+    beat: Callable[[], None],
+    *,
+    cancel: bool,
+    deadline: float | None,
+) -> None:
+    """Wait for the jobs of an earlier head, or cancel them, and show the progress of its plan meanwhile."""
+
+    @cache
+    def earlier() -> SweepProgress | None:
+        with contextlib.suppress(OSError, AccelsweepError):  # no plan of ours
+            return SweepProgress.begin(queue.folder)
+        return None
+
+    def look() -> None:
+        beat()
+        if (progress := earlier()) is not None:
+            progress.update()
+            watch(progress)
+
+    settle_old_jobs(queue, cancel=cancel, watch=look, deadline=deadline)
 
 
 def _further(folder: SweepFolder, request: Request, plan: Plan, code: int, deadline: float | None) -> Plan | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import re
 import shlex
 import time
 from collections.abc import Callable, Sequence
@@ -37,21 +38,38 @@ class HeadJob:
 
     def start(self, folder: SweepFolder, command: Sequence[str], name: str, after: str | None = None) -> str:
         """Submit a job that becomes `command`, to begin when the job `after` has ended; return its number."""
+        if after is not None and (there := self._successor(name, after)) is not None:
+            return there
         options = self._options(folder, name, after)
         script = f"exec {shlex.join(command)}"
         return ask("sbatch", *options, "--wrap", script, base=outside_of_jobs()).strip().partition(";")[0]
 
+    def _successor(self, name: str, after: str) -> str | None:
+        """Return the job that waits for the end of `after`: sbatch may have submitted it, and said otherwise."""
+        listing = ask("squeue", "--me", "--noheader", "--states=PENDING", f"--name={name}", "--format=%i|%E")
+        rows = (line.partition("|") for line in listing.splitlines())
+        return next((number for number, _, waits in rows if re.search(rf"\bafterany:{after}\b", waits)), None)
+
+    @property
+    def notice_seconds(self) -> int:
+        """How many seconds before its time limit a head is told; Slurm may be a minute early."""
+        minutes = self._minutes
+        return _NOTICE_SECONDS if minutes is None else max(_SHORTEST_NOTICE, min(_NOTICE_SECONDS, 60 * minutes // 4))
+
+    @property
+    def _minutes(self) -> int | None:
+        return (self._slurm.head and self._slurm.head.minutes) or self._slurm.max_minutes
+
     def _options(self, folder: SweepFolder, name: str, after: str | None) -> list[str]:
         """Return sbatch's options. `--signal` is the notice before the time limit; a lost node queues the job again."""
         head, slurm = self._slurm.head, self._slurm
-        minutes = (head and head.minutes) or slurm.max_minutes
         asked: dict[str, object] = {
             "--partition": (head and head.partition) or slurm.cpu_partition or slurm.partition,
             "--account": slurm.account,
             "--qos": slurm.qos,
-            "--time": minutes,
+            "--time": self._minutes,
             "--mem": f"{(head and head.mem_mb) or _LEAST_MB}M",
-            "--signal": f"B:USR1@{_notice(minutes)}",
+            "--signal": f"B:USR1@{self.notice_seconds}",
             "--dependency": after and f"afterany:{after}",
             "--job-name": name,
             "--comment": f"accelsweep head {folder.name}",
@@ -101,8 +119,3 @@ class HeadJob:
     def end_with(self, name: str) -> str:
         """Return the command that is Ctrl-C for the head, once it runs."""
         return shlex.join(("scancel", "--batch", "--signal=INT", name))
-
-
-def _notice(minutes: int | None) -> int:
-    """Return how many seconds before its time limit a head is told; Slurm may be a minute early."""
-    return _NOTICE_SECONDS if minutes is None else max(_SHORTEST_NOTICE, min(_NOTICE_SECONDS, 60 * minutes // 4))

@@ -11,13 +11,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from accelsweep.base.documents import read_whole
 from accelsweep.base.errors import DamagedFile
 from accelsweep.base.secrets import masked
 from accelsweep.engines.engine import Engine, JobEnd
 from accelsweep.state.folders import SweepFolder
 from accelsweep.state.halts import Halt, Why
-from accelsweep.state.tail import last_lines
+from accelsweep.state.tail import end_of, last_lines
 
 _PARAGRAPH = re.compile(r"^Error in rule block\w*:\n(.*?)^(?:Trying to restart|Exiting because|\[\w{3} )", re.M | re.S)
 _BLOCK = re.compile(r"^    output: \S*/(b[0-9a-f]{12})\.done\.json", re.MULTILINE)
@@ -46,9 +45,12 @@ def note_failed_jobs(folder: SweepFolder, engine: Engine, log: Path) -> None:
 
 
 def failures(folder: SweepFolder, engine: Engine, log: Path) -> list[Failure]:
-    """Return the last failure of each block that Snakemake's `log` tells of; none where it cannot be read."""
+    """Return the last failure of each block that Snakemake's `log` tells of; none where it cannot be read.
+
+    Of a log that is very long, only the end is read.
+    """
     try:
-        text = read_whole(log, _MOST_BYTES).decode("utf-8", "replace")
+        text = end_of(log, _MOST_BYTES).decode("utf-8", "replace")
     except (OSError, DamagedFile):
         return []
     return list({failure.block: failure for failure in _failures(folder, engine, text)}.values())

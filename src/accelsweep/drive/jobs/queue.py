@@ -7,14 +7,17 @@ left out after `limits.queue_minutes`.
 
 from __future__ import annotations
 
+import itertools
 import re
+import shlex
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
+from accelsweep.base.documents import read_whole
 from accelsweep.base.errors import AccelsweepError
-from accelsweep.drive.jobs.settle import block_names, cancel_jobs
+from accelsweep.drive.jobs.listed import block_names, cancel_jobs
 from accelsweep.engines.ask import ask
 from accelsweep.engines.engine import Engine, Job, Remedy
 from accelsweep.state.folders import SweepFolder
@@ -22,6 +25,8 @@ from accelsweep.state.halts import Halt, Why
 
 _ASK_SECONDS = 15.0
 _FORGOTTEN_SECONDS = 60.0
+_MOST_REFUSALS = 20
+"""So often the engine may refuse one command, before it is no more asked for."""
 
 _RULE = re.compile(r"^(?:local)?rule (\w+):$", re.MULTILINE)
 _SUBMITTED = "has been submitted with SLURM jobid"
@@ -42,8 +47,11 @@ class Queue:
     _asked_at: float | None = None
     _waiting: frozenset[str] = frozenset()
     _since: dict[str, float] = field(default_factory=dict)
-    _left_out: set[str] = field(default_factory=set)
+    _left_out: dict[str, str] = field(default_factory=dict)
+    _told: set[str] = field(default_factory=set)
     _tried: Counter[str] = field(default_factory=Counter)
+    _refused: Counter[tuple[str, ...]] = field(default_factory=Counter)
+    _known: list[str] = field(default_factory=list)
     _gone_since: float | None = None
 
     def update(self) -> None:
@@ -51,23 +59,46 @@ class Queue:
         if self.engine is None or (self._asked_at is not None and self.clock() - self._asked_at < _ASK_SECONDS):
             return
         self._asked_at = self.clock()
-        log = self.folder.snakemake_log.read_text("utf-8", "replace")
         try:
+            log = read_whole(self.folder.snakemake_log).decode("utf-8", "replace")
             found = self.engine.own_jobs(log, self.folder.home, block_names(self.folder))
             if found is None:
                 return
+            self._known = [job.number for job in found]
             self.look_for_forgotten(log, found)
-            for command, sentence in (*self.remedies(self.engine, found), *self.left_out(self.engine, found)):
-                ask(*command)
-                self.say(sentence)
-            self.tell_of_waiting(self.engine, found)
+            self.look_after(self.engine, found)
+        except (OSError, AccelsweepError) as error:
+            self.tell_once(f"the jobs in {self.engine.name}'s queue are not looked after: {error}")
+
+    def look_after(self, engine: Engine, jobs: Sequence[Job]) -> None:
+        """Set going what stands, leave out what waited too long, and say why the rest waits."""
+        for remedy in itertools.chain(self.remedies(engine, jobs), self.left_out(engine, jobs)):
+            self.carry_out(remedy)
+        self.tell_of_waiting(engine, jobs)
+
+    def carry_out(self, remedy: Remedy) -> None:
+        """Do what a job needs, and say so. What the engine refuses is told once, and given up after some tries."""
+        if self._refused[remedy.command] >= _MOST_REFUSALS:
+            return
+        try:
+            ask(*remedy.command)
         except AccelsweepError as error:
-            self.say(str(error))
+            self._refused[remedy.command] += 1
+            self.tell_once(f"{error} ({shlex.join(remedy.command)}): trying it {_MOST_REFUSALS} times")
+        else:
+            del self._refused[remedy.command]
+            self.say(remedy.said)
+
+    def tell_once(self, sentence: str) -> None:
+        """Say what went wrong, the first time."""
+        if sentence not in self._told:
+            self._told.add(sentence)
+            self.say(sentence)
 
     def cancel_left(self) -> None:
         """Cancel the jobs that an interrupted Snakemake left: it cancels none while it asks after their states."""
         if self.engine is not None:
-            cancel_jobs(self.folder, self.engine)
+            cancel_jobs(self.folder, self.engine, self.say, self._known)
 
     @property
     def forgotten(self) -> bool:
@@ -101,12 +132,13 @@ class Queue:
         for number, job in waiting.items():
             if self.minutes is None or not job.block:
                 continue
-            if job.block not in self._left_out and self.clock() - self._since[number] < 60 * self.minutes:
-                continue
             if job.block not in self._left_out:
-                self._left_out.add(job.block)
+                if self.clock() - self._since[number] < 60 * self.minutes:
+                    continue
                 why = Why.waited.format(minutes=self.minutes, reason=job.reason, engine=engine.name)
-                Halt(block=job.block, why=why).write(self.folder.halt(job.block))
+                self._left_out[job.block] = why
+            # again for a copy: what a head finds when it begins is cleared away before it submits
+            Halt(block=job.block, why=self._left_out[job.block]).write(self.folder.halt(job.block))
             said = f"job {number} waited too long ({job.reason}); block {job.block} is left out"
             yield Remedy(engine.cancel([number]), said)
 
@@ -118,5 +150,5 @@ class Queue:
             counts = ", ".join(f"{count} x {reason}" for reason, count in waiting.items())
             queue = f"in {engine.name}'s queue"
             self.say(f"jobs wait {queue}: {counts}" if counts else f"no job waits {queue} any more")
-            if never := [reason for reason in waiting if engine.hopeless(reason)]:
-                self.say(f"no waiting ends {' or '.join(never)}: press Ctrl-C, and lower what the site file asks for")
+            for sentence in filter(None, map(engine.advice, waiting)):
+                self.say(sentence)

@@ -15,7 +15,6 @@ from accelsweep.drive.jobs.queue import Queue
 from accelsweep.drive.processes import Child
 from accelsweep.drive.progress import SweepProgress
 from accelsweep.drive.snakemake.child import options_for, start_snakemake
-from accelsweep.engines.known import engine_of
 from accelsweep.state.folders import SweepFolder
 
 if TYPE_CHECKING:
@@ -28,10 +27,12 @@ _POLL_SECONDS = 0.5
 class Driving:
     """What the Snakemakes of one head share: they run one after the other, where a plan grows.
 
-    `watch` is called twice a second. No run begins after `deadline`, on the monotonic clock.
+    Each has a `queue` of its own, made of the head's. `watch` is called twice a second. No run begins after `deadline`,
+    on the monotonic clock.
     """
 
     folder: SweepFolder
+    queue: Queue
     profile: str
     jobs: int | None
     tracking_uri: str | None
@@ -41,7 +42,7 @@ class Driving:
 
     def drive(self, plan: Plan) -> int:
         """Run Snakemake until every run of the plan, which is written, was tried; return its exit code."""
-        queue = Queue(self.folder, engine_of(plan.manifest.site), say, plan.manifest.settings.limits.queue_minutes)
+        queue = self.queue.anew()
         options = options_for(plan, self.profile, self.jobs)
         code = self._follow(options, queue)
         return self._follow(options, queue.anew()) if queue.forgotten else code

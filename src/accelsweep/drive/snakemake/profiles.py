@@ -22,14 +22,19 @@ def find_profile(profile: str) -> Path:
     raise InputError(f"no Snakemake profile {profile!r}: give a folder with a profile.yaml, or one of: {known}")
 
 
+def executor_of(profile: Path) -> str:
+    """Return the executor of Snakemake that a profile names."""
+    files = [profile / name for name in ("profile.yaml", "config.yaml") if (profile / name).is_file()]
+    named = re.search(r"^executor:\s*['\"]?([\w-]+)", files[0].read_text("utf-8"), re.MULTILINE) if files else None
+    return "local" if named is None else named[1]
+
+
 def check_profile(profile: Path, site: Site) -> None:
     """Raise InputError where the profile would submit jobs that the site runs itself, or the other way round.
 
     So it does where Snakemake lacks the profile's executor.
     """
-    files = [profile / name for name in ("profile.yaml", "config.yaml") if (profile / name).is_file()]
-    named = re.search(r"^executor:\s*['\"]?([\w-]+)", files[0].read_text("utf-8"), re.MULTILINE) if files else None
-    executor = "local" if named is None else named[1]
+    executor = executor_of(profile)
     check_executor(site, executor)
     if remedy := executor_missing(executor):
         raise InputError(f"the profile {profile.name!r} needs Snakemake's executor '{executor}': {remedy}")

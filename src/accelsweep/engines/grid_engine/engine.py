@@ -91,6 +91,11 @@ class GridEngineEngine:
         del reason
         return False
 
+    def advice(self, reason: str) -> str | None:
+        """Return None: the scheduler's own sentence tells it."""
+        del reason
+        return None
+
     def ended(self, paragraph: str, home: Path) -> JobEnd | None:
         """Return how a job ended, by a paragraph of Snakemake's log."""
         return ends.ended(paragraph, home)

@@ -6,6 +6,7 @@ after a while, may be fine: Snakemake then looks at what it left.
 
 from __future__ import annotations
 
+import contextlib
 import sys
 import time
 from pathlib import Path
@@ -30,22 +31,39 @@ def state(number: str, home: Path) -> str:
             return "running"  # nobody answers
     else:
         return "running"
+    mark = log_of(number, home).with_suffix(".gone")
+    try:
+        found = _ended(number, home, mark)
+    except OSError:
+        return "running"  # a full disk, for example: there may be room at the next question
+    if found != "running":
+        with contextlib.suppress(OSError):
+            mark.unlink(missing_ok=True)
+    return found
+
+
+def _ended(number: str, home: Path, mark: Path) -> str:
+    """Return the state of a job that is in the queue no more, and leave what ended it in its log."""
+    log = log_of(number, home)
     try:
         account = read_account(ask("qacct", "-j", number))
     except AccelsweepError:
-        return _without_account(log_of(number, home))
+        return _without_account(log, mark)
     if succeeded(account):
         return "success"
     if line := last_word(account):
-        with open(log_of(number, home), "a", encoding="utf-8") as log:
-            log.write(f"{line}\n")
+        with contextlib.suppress(OSError), open(log, "a", encoding="utf-8") as file:
+            file.write(f"{line}\n")
     return "failed"
 
 
-def _without_account(log: Path) -> str:
-    """Return the state of a job that nobody knows: deleted before it began, or ended some time ago."""
-    mark = log.with_suffix(".gone")
+def _without_account(log: Path, mark: Path) -> str:
+    """Return the state of a job that nobody knows: deleted before it began, or ended some time ago.
+
+    `mark` is a file as old as our not knowing.
+    """
     if not mark.exists():
+        mark.parent.mkdir(exist_ok=True)
         mark.touch()
     gone = time.time() - mark.stat().st_mtime
     if not log.exists():

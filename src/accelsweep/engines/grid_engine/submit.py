@@ -5,10 +5,12 @@ It prints the job's number. Where qsub refuses the job, it prints qsub's words, 
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from pathlib import Path
 
+from accelsweep.engines.grid_engine.environment import open_to_all
 from accelsweep.engines.grid_engine.options import IN_TURN, LOGS, job_name
 
 
@@ -25,7 +27,7 @@ def main(arguments: list[str]) -> int:
     always = ("-terse", "-cwd", "-V", "-S", "/bin/bash", "-j", "y", "-w", "e", "-r", "n")
     log = ("-o", f"{home}/{LOGS}/$JOB_ID.log")
     command = ("qsub", *always, *log, "-N", name, *options, script)
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    done = subprocess.run(command, capture_output=True, text=True, check=False, env=open_to_all(os.environ))
     sys.stdout.write(done.stdout if done.returncode == 0 else f"{done.stdout}{done.stderr}")
     return done.returncode
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shlex
 from pathlib import Path
 
 from accelsweep.engines.ask import answered, ask
 from accelsweep.engines.engine import JobOffer
+from accelsweep.engines.grid_engine.environment import open_to_all
 from accelsweep.engines.grid_engine.options import IN_TURN
 from accelsweep.engines.grid_engine.queue import reason
 
@@ -25,7 +27,8 @@ def offer(options: str) -> JobOffer:
 def submit(options: str, command: str, log: Path) -> str:
     """Submit a job with these `options`; return its number."""
     always = ("-terse", "-cwd", "-V", "-j", "y", "-w", "e", "-r", "n", "-N", "accelsweep-doctor", "-o", str(log))
-    return ask("qsub", *always, *_of_qsub(options), *_COMMAND, "/bin/bash", "-c", command).strip()
+    asked = (*always, *_of_qsub(options), *_COMMAND, "/bin/bash", "-c", command)
+    return ask("qsub", *asked, base=open_to_all(os.environ)).strip()
 
 
 def state(number: str) -> str | None:

@@ -89,6 +89,10 @@ class SlurmEngine:
         """Return whether no waiting ends this reason."""
         return queue.hopeless(reason)
 
+    def advice(self, reason: str) -> str | None:
+        """Return what the user can do about this reason."""
+        return queue.advice(reason)
+
     def ended(self, paragraph: str, home: Path) -> JobEnd | None:
         """Return how a job ended, by a paragraph of Snakemake's log."""
         del home

@@ -9,7 +9,7 @@ from pathlib import Path
 from accelsweep.engines.ask import ask
 from accelsweep.engines.engine import Job, Remedy
 
-_FIELDS = "%i|%T|%r|%N|%M|%Z|%k"  # id, state, reason, nodes, elapsed, working directory, comment
+_FIELDS = "%i|%T|%r|%P|%N|%M|%Z|%k"  # id, state, reason, partition, nodes, elapsed, working directory, comment
 _BLOCK = re.compile(r"_(b[0-9a-f]{12})$")
 _COULD_NOT_START = "launch fail"  # "launch failed requeued held", "launch failure limit exceeded requeued held"
 _MOST_RELEASES = 3
@@ -21,6 +21,9 @@ _NEVER = re.compile(
     r"|\w*NotAllowed"
 )
 """Slurm's reasons, see squeue(1), for which a job waits until its request or the cluster's limits are changed."""
+
+_CLOSED = re.compile(r"(Partition(?:Down|Inactive)) of (.+)")
+"""Reasons that the cluster's staff end, or another partition in the site file; ours name the partition."""
 
 
 def job_name_prefix(sweep: str) -> str:
@@ -54,8 +57,9 @@ def of_snakemake(log: str) -> list[Job] | None:
 
 def _read(line: str) -> tuple[Job, str]:
     """Return the job of a line, with its working directory. A job without a block's name in its comment has none."""
-    number, state, reason, nodes, elapsed, directory, comment = line.split("|", 6)
-    block = _BLOCK.search(comment)
+    number, state, reason, partition, nodes, elapsed, directory, comment = line.split("|", 7)
+    block, named = _BLOCK.search(comment), f"{reason} of {partition}"
+    reason = named if _CLOSED.fullmatch(named) else reason
     return Job(number, block[1] if block else "", state, reason, nodes, elapsed), directory
 
 
@@ -79,3 +83,15 @@ def remedy(job: Job, tried: int) -> Remedy | None:
 def hopeless(reason: str) -> bool:
     """Return whether no waiting ends this reason."""
     return _NEVER.fullmatch(reason) is not None
+
+
+def advice(reason: str) -> str | None:
+    """Return what the user can do about this reason; None where a job waits for its turn."""
+    if hopeless(reason):
+        return f"no waiting ends {reason}: press Ctrl-C, and lower what the site file asks for"
+    if closed := _CLOSED.fullmatch(reason):
+        return (
+            f"partition {closed[2]} is closed ({closed[1]}): its jobs start once the cluster's staff open it. For "
+            "another one press Ctrl-C, and change site.slurm.partition or cpu_partition"
+        )
+    return None

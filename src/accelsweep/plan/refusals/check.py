@@ -16,6 +16,7 @@ from accelsweep.base.errors import InputError, nearest
 from accelsweep.core.config import CellConfig, Measure, Serving
 from accelsweep.core.prices import Prices
 from accelsweep.core.settings import PILOT, Analysis, BlockSettings, Limits, Settings, Site
+from accelsweep.engines.grid_engine.refuse import refuse_unfit_grid_engine
 from accelsweep.engines.slurm.refuse import refuse_unfit_slurm
 from accelsweep.plan.blocks.resolution import FEWEST
 from accelsweep.plan.refusals.wording import FileOf, parsed
@@ -149,3 +150,6 @@ def _refuse_unfit_site(site: Site, file_of: FileOf) -> None:
         raise InputError(f"site.kinds: two kinds of node are called '{twice[0]}'; look in {file_of('site.kinds')}")
     for slurm in (site.slurm, *(kind.slurm for kind in site.kinds)):
         refuse_unfit_slurm(slurm, file_of)
+    for words in (site.grid_engine, *(kind.grid_engine for kind in site.kinds)):
+        if words is not None:
+            refuse_unfit_grid_engine(words, file_of)
