@@ -16,9 +16,6 @@ from accelsweep.core.plans import Hold
 from accelsweep.state.folders import SweepFolder
 from accelsweep.state.living import living_hold
 
-LONGEST_SECONDS = 240.0
-"""A command that takes longer hangs."""
-
 _WAITS_SECONDS = {
     "while it plans": 2.0,
     "while data is prepared": 0.5,
@@ -80,10 +77,10 @@ class Scene:
             self._since[moment] = time.monotonic()
         return time.monotonic() - self._since[moment] >= share * _WAITS_SECONDS.get(moment, 0.0)
 
-    def ended(self) -> int:
-        """Wait for the end; return the exit code. A command that hangs is killed and an AssertionError."""
+    def ended(self, seconds: float) -> int:
+        """Wait for the end, at most so long; return the exit code. A command that hangs is killed: AssertionError."""
         try:
-            return self.head.wait(LONGEST_SECONDS)
+            return self.head.wait(seconds)
         except subprocess.TimeoutExpired:
             self.head.kill()
             raise AssertionError(f"the command hangs: {self.output.read_text()}") from None

@@ -1,4 +1,4 @@
-"""One case of the storm on a real Slurm: a fresh sweep of two blocks, its faults, and the same command until it ends.
+"""One case of the storm on a real Slurm: a fresh sweep of two runs, its faults, and the same command until it ends.
 
 Everything else is as in `storm`, whose promises hold here, too. No job of the sweep may be left in the queue either.
 """
@@ -21,7 +21,9 @@ from slurm_grammar import DAEMONS, JOB_STRIKES, WAITING
 from slurm_home import SlurmHome
 from storm import Storm
 
-COMMAND = ["run", "experiment=tiny", "site=box", "--profile", "quick", "repeats=2", "measure.min_seconds=1.5"]
+COMMAND = ["run", "experiment=tiny", "site=box", "--profile", "quick", "measure.min_seconds=1"]
+TWO_JOBS = "block.size=1"
+"""The sweep's two runs are in a job each where the seed is odd, otherwise one after the other in one job."""
 
 _PAUSE_SECONDS = 3.0
 _LEAVING_SECONDS = 20.0
@@ -40,6 +42,7 @@ done
 class SlurmStorm(Storm):
     """A case while it happens, on the cluster of tests/slurm/cluster.sh."""
 
+    longest_seconds = 600.0
     cluster: SlurmHome
 
     def _prepare(self, stack: ExitStack) -> None:
@@ -60,7 +63,7 @@ class SlurmStorm(Storm):
         return super()._command(number)
 
     def _arguments(self) -> list[str]:
-        return COMMAND
+        return [*COMMAND, TWO_JOBS] if self.case.seed % 2 else COMMAND
 
     def _environment(self, own_server: bool) -> dict[str, str]:
         own = {"PYTHONUNBUFFERED": "1", "COLUMNS": "300", "TMPDIR": str(self.place.temporary)}

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import ClassVar
 
 import psutil
 import pytest
@@ -58,6 +59,9 @@ class Place:
 @dataclass
 class Storm:
     """A case while it happens. `struck` are the faults that met something, `log` what happened, in words."""
+
+    longest_seconds: ClassVar[float] = 240.0
+    """A command that takes longer hangs."""
 
     place: Place
     case: Case
@@ -141,7 +145,7 @@ class Storm:
                 if scene.reached(fault.when, fault.share) and self._strike(fault, scene):
                     waiting.remove(fault)
             time.sleep(_POLL_SECONDS)
-        code = scene.ended()
+        code = scene.ended(self.longest_seconds)
         self.until_it_ends.close()
         said = output.read_text("utf-8", "replace")
         self.log.append(f"$ accelsweep {' '.join(self._arguments())} -> {code}\n{said}")
