@@ -48,6 +48,9 @@ class SlurmStorm(Storm):
     def _prepare(self, stack: ExitStack) -> None:
         self.place.temporary.mkdir(exist_ok=True)
         self.cluster = SlurmHome(self.home)
+        site = self.home / "conf" / "site" / "box.yaml"
+        scratch = f'scratch: "{self.place.temporary}/$SLURM_JOB_ID", '
+        site.write_text(site.read_text().replace("{partition", "{" + scratch + "partition"))
         stack.callback(self.cluster.close)
         shutil.copy2(self.place.empty_database, self.home / "mlflow.db")
         hurry = subprocess.Popen(["bash", "-c", _HURRY], start_new_session=True, stderr=subprocess.DEVNULL)
@@ -111,6 +114,8 @@ class SlurmStorm(Storm):
 
     def _check_nothing_left(self) -> None:
         until(lambda: not (self.cluster.left() or left_running(self.home, self.place.temporary)), _LEAVING_SECONDS)
+        for folder in self.place.temporary.glob("[0-9]*"):
+            shutil.rmtree(folder)  # the scratch folder of a job whose shell was killed is its node's to remove
         super()._check_nothing_left()
 
     def keep_evidence(self, folder: Path) -> None:
