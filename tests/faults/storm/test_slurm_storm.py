@@ -17,7 +17,7 @@ from storm import Place, asked_seeds, weather
 
 pytestmark = [pytest.mark.slurm, pytest.mark.storm, pytest.mark.timeout(1200)]
 
-SEEDS = range(20)
+SEEDS = range(10)
 """They are long because a case takes up to two minutes. tests/slurm meets single faults, the local storm all others."""
 
 
