@@ -43,7 +43,7 @@ _OF_A_JOB = [moment for moment, players in SLURM_MOMENTS.items() if "snakemake" 
 DAEMONS = {"controller away": "slurmctld", "killed and started again": "slurmd"}
 
 SLURM_DAMAGES = ("deleted", "cut short", "emptied", "a byte flipped", "made a folder")
-SLURM_FILES = ("record", "steps", "done file", "hold", "halt", "block", "manifest", "log", "job's log")
+SLURM_FILES = ("record", "steps", "done file", "hold", "block", "manifest", "log", "job's log")
 
 
 def slurm_case_of(seed: int) -> Case:
