@@ -44,6 +44,7 @@ class Left:
 
     def pass_by(self, seconds: float) -> None:
         self.clock.advance(seconds)
+        assert self.clock.now < 10_000, "the head waits without end"
         self.then(self)
 
     def end(self, number: str) -> None:
