@@ -9,6 +9,7 @@ PACK ?= dist/gpu
 MINUTES ?= 10
 RUNS ?= 10000
 SEEDS ?= 0-199
+WHERE ?= local
 RUN := $(VENV)/bin
 PYTEST := $(RUN)/python -m pytest
 TEST_WORKERS ?= 4
@@ -90,8 +91,8 @@ test: setup system ## all tests, real parts included: first side by side, then t
 test-long: setup system ## what adds little for its time: half of the tests on a real Slurm, each recipe, storms, the site
 	@$(PYTEST) -m long
 
-storm: setup system ## draw faults over real sweeps: SEEDS (0-199), one case each; prints what was tried and survived
-	@STORM_SEEDS=$(SEEDS) $(PYTEST) -m storm tests/faults/storm
+storm: setup system ## draw faults over real sweeps: SEEDS (0-199), one case each, WHERE=local or slurm; prints what was tried and survived
+	@STORM_SEEDS=$(SEEDS) $(PYTEST) -m 'storm and $(if $(filter slurm,$(WHERE)),,not )slurm' tests/faults/storm
 
 example: setup ## measure reports/examples anew: some minutes on a machine that does nothing else
 	@$(RUN)/python reports/examples/example.py measure

@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# cluster.sh up [cgroups|energy] | down | status | pids | controller-away SECONDS | sick NODE | well NODE | can WHAT
+# cluster.sh up [cgroups|energy] | down | status | pids | controller-away SECONDS | node-killed NODE SECONDS | sick NODE |
+#   well NODE | can WHAT
 # A real Slurm on this machine, on loopback, without systemd or containers. If told so, its jobs are held by cgroups, or
 # the energy of its nodes is measured.
 #
@@ -196,6 +197,13 @@ away() { # SECONDS: the controller stops and comes back
   wait_for 600 slurmctld scontrol ping
 }
 
+killed() { # NODE SECONDS: what carries out the node's jobs lives on, its slurmd dies and comes back
+  kill -9 "$(cat "$ROOT/run/slurmd.$1.pid")"
+  sleep "$2"
+  rm -f "$ROOT/run/slurmd.$1.pid"
+  start_node "$1" "$(cat "$ROOT/mode")"
+}
+
 well() { # NODE
   rm -f "$ROOT/sick-$1"
   scontrol update nodename="$1" state=resume 2>/dev/null || true # it may not have come to the worst
@@ -207,8 +215,9 @@ case ${1:-} in
   well) well "$2" ;;
   can) "why_no_$2" ;;
   controller-away) away "$2" ;;
+  node-killed) killed "$2" "$3" ;;
   down) down ;;
   status) if alive "$ROOT/run/slurmctld.pid"; then sinfo -N -o "%N %P %t %c %m %G"; else echo "down"; fi ;;
   pids) pid_files | while read -r file; do if alive "$file"; then cat "$file"; fi; done ;;
-  *) sed -n 2,14p "$0" && exit 2 ;;
+  *) sed -n 2,15p "$0" && exit 2 ;;
 esac

@@ -1,115 +1,22 @@
-"""A real Slurm (see cluster.sh) for the length of the session, and a home whose sweeps go to it.
-
-Its GPUs run no CUDA: `fake_gpus` of the site makes CPU cells ask for them.
-"""
+"""A real Slurm (see cluster.sh) for the length of the session, and a home whose sweeps go to it."""
 
 import os
 import shutil
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
-from typing import ClassVar
 
-import psutil
 import pytest
-from cluster_home import ClusterHome, told, wait_for
+from cluster_home import ClusterHome
 from grid_engine_home import CLUSTER as GRID
 from grid_engine_home import GridEngineHome
-
-CLUSTER = Path(__file__).parent / "cluster.sh"
-NEEDED = ("slurmctld", "slurmd", "munged", "sbatch", "scontrol")
-NODE = "accelsweep.supervise.processes.node"
-SITE, KINDS = CLUSTER.with_name("site.yaml"), CLUSTER.with_name("kinds.yaml")
-
-
-def why_no(what: str) -> str:
-    """Why this machine's cluster has no `accounting`, `cgroups` or `energy`; empty where it has."""
-    return told(str(CLUSTER), "can", what).strip()
-
-
-class Home(ClusterHome):
-    """A user's working directory on the login node of a Slurm cluster."""
-
-    profile = "slurm"
-    quicker: ClassVar[dict[str, str]] = {
-        "status-checks: 10": "status-checks: 1",
-        "latency-wait: 60": "latency-wait: 10",
-    }
-    slurm = staticmethod(told)
-    why_no = staticmethod(why_no)
-    engine, version = "Slurm", "slurm"
-    nowhere = ("site.slurm.partition=nonesuch", "invalid partition specified: nonesuch; ")
-    unprepared = "+site.slurm"
-    take, pieces = "ones", 10
-    little_memory = ("site.slurm.mem_mb=2000",)
-    short: tuple[str, ...] = ()
-    over = "TIMEOUT"
-
-    def __init__(self, path: Path) -> None:
-        super().__init__(path, {"box": SITE, "kinds": KINDS})
-
-    def submitted(self) -> list[str]:
-        """The ids of all jobs that this home ever had in Slurm, and that Slurm still knows."""
-        listing = told("squeue", "--noheader", "--states=all", "--format=%i %Z")
-        return [line.split()[0] for line in listing.splitlines() if line.split()[1] == str(self.path)]
-
-    def left(self) -> list[str]:
-        listing = told("squeue", "--noheader", "--format=%i %Z").splitlines()
-        return [line.split()[0] for line in listing if line.split()[1] == str(self.path)]
-
-    def told(self, job: str) -> str:
-        """All that Slurm says of a job."""
-        return told("scontrol", "show", "job", job)
-
-    def has(self, *arguments: str) -> None:
-        """Do something to the cluster (see cluster.sh)."""
-        subprocess.run([CLUSTER, *arguments], capture_output=True, check=True)
-
-    def state(self, job: str) -> str:
-        return told("squeue", "--noheader", "--states=all", "--format=%T", "--jobs", job).strip()
-
-    def cancel(self, *jobs: str) -> None:
-        told("scancel", *jobs)
-
-    def shorten(self, job: str) -> None:
-        """Let a running job have one minute in all."""
-        told("scontrol", "update", f"jobid={job}", "timelimit=1")
-
-    ended = state
-
-    def hold_back(self) -> None:
-        """Let no job begin."""
-        told("scontrol", "update", "partitionname=gpu", "state=down")
-
-    def let_go(self) -> None:
-        """Let jobs begin again."""
-        told("scontrol", "update", "partitionname=gpu", "state=up")
-
-    def across_nodes(self) -> dict[str, psutil.Process]:
-        """The processes of a run on several nodes, by the number that srun gave to the node of each."""
-        started = [process for process in self.processes(NODE) if Path(process.exe()).name != "srun"]
-        return {process.environ()["SLURM_NODEID"]: process for process in started}
-
-    def at_once(self, job: str) -> None:
-        """Let a job that was queued again start now; Slurm holds it back for two minutes."""
-        wait_for(lambda: self.state(job) == "PENDING", "the job to be queued again", 90)
-        told("scontrol", "update", f"jobid={job}", "starttime=now")
+from slurm_home import CLUSTER, SlurmHome, running_cluster, why_no
 
 
 @pytest.fixture(scope="session")
 def cluster() -> Iterator[None]:
     """The test cluster, started if need be, stopped at the end."""
-    missing = [name for name in NEEDED if not shutil.which(name, path=f"{os.environ['PATH']}:/usr/sbin")]
-    if os.getuid() != 0:
-        pytest.skip("a Slurm of our own needs root")
-    if missing:
-        pytest.skip(f"Slurm is not installed ({', '.join(missing)} missing): tests/install-system.sh installs it")
-    started = subprocess.run([CLUSTER, "up"], capture_output=True, text=True, check=False)
-    if started.returncode != 0:
-        subprocess.run([CLUSTER, "down"], capture_output=True, check=False)
-        pytest.fail(f"the test cluster did not start: {started.stderr}")
-    yield
-    subprocess.run([CLUSTER, "down"], capture_output=True, check=True)
+    yield from running_cluster()
 
 
 @pytest.fixture(scope="session")
@@ -141,8 +48,8 @@ def metered(accounting: None) -> Iterator[None]:
 
 
 @pytest.fixture
-def home(cluster: None, tmp_path: Path) -> Iterator[Home]:
-    made = Home(tmp_path)
+def home(cluster: None, tmp_path: Path) -> Iterator[SlurmHome]:
+    made = SlurmHome(tmp_path)
     yield made
     made.close()
 
@@ -172,6 +79,6 @@ def _of(engine: str, *marks: pytest.MarkDecorator) -> object:
 def any_home(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[ClusterHome]:
     """A home on each engine. Slurm's are all long here, because its own tests are beside them."""
     request.getfixturevalue(request.param)
-    made = Home(tmp_path) if request.param == "cluster" else GridEngineHome(tmp_path)
+    made = SlurmHome(tmp_path) if request.param == "cluster" else GridEngineHome(tmp_path)
     yield made
     made.close()

@@ -29,6 +29,7 @@ PATTERNS = {
     "halt": "sweeps/*/blocks/*.halt.json",
     "hold": "sweeps/*/**/*.claim.json",
     "log": "sweeps/*/logs/*.log",
+    "job's log": "slurm-logs/*/*/*.log",
     "report": "reports/*/*",
     "MLflow's store": "mlflow.db",
     "Snakemake's notes": ".snakemake/**/*",

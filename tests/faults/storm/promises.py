@@ -113,11 +113,13 @@ def published(database: Path, sweep: str) -> Counter[str]:
 
 def check_nothing_left(folder: SweepFolder, temporary: Path) -> None:
     """Fail if a process, a hold or a temporary file is left."""
-    assert left_running(folder.home, temporary) == []
+    running = left_running(folder.home, temporary)
+    assert running == [], f"processes are left: {running}"
     names = ("*.claim.json", "started.json", "stop", "*.halt.json", ".*.part", ".mlflow.db.*", ".import.*")
     left = [path for name in names for path in folder.home.rglob(name) if ".damaged-" not in str(path)]
-    assert left == []
-    assert [path.name for path in temporary.iterdir()] == []
+    assert left == [], f"marks are left: {left}"
+    left = sorted(temporary.rglob("*"))
+    assert left == [], f"temporary files are left: {left}"
 
 
 def left_running(home: Path, temporary: Path) -> list[str]:

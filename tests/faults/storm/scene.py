@@ -16,13 +16,13 @@ from accelsweep.core.plans import Hold
 from accelsweep.state.folders import SweepFolder
 from accelsweep.state.living import living_hold
 
-LONGEST_SECONDS = 240.0
-"""A command that takes longer hangs."""
-
 _WAITS_SECONDS = {
     "while it plans": 2.0,
     "while data is prepared": 0.5,
+    "while its jobs wait": 3.0,
+    "while a job starts": 6.0,
     "while a run is measured": 0.5,
+    "in its second run": 0.5,
     "after its block": 0.5,
     "while it collects": 1.5,
     "while it reports": 1.5,
@@ -33,12 +33,15 @@ _WAITS_SECONDS = {
 
 _MODULES = {
     "snakemake": "snakemake",
+    "job's Snakemake": "snakemake",
     "publisher": "accelsweep.publish",
     "collecting step": "accelsweep.analyse",
     "reporting step": "accelsweep.report",
     "job": "accelsweep.supervise",
     "fork server": "accelsweep.supervise.fork_server",
 }
+
+_SUBMITTED = b"has been submitted with SLURM jobid"
 
 
 class Scene:
@@ -74,10 +77,10 @@ class Scene:
             self._since[moment] = time.monotonic()
         return time.monotonic() - self._since[moment] >= share * _WAITS_SECONDS.get(moment, 0.0)
 
-    def ended(self) -> int:
-        """Wait for the end; return the exit code. A command that hangs is killed and an AssertionError."""
+    def ended(self, seconds: float) -> int:
+        """Wait for the end, at most so long; return the exit code. A command that hangs is killed: AssertionError."""
         try:
-            return self.head.wait(LONGEST_SECONDS)
+            return self.head.wait(seconds)
         except subprocess.TimeoutExpired:
             self.head.kill()
             raise AssertionError(f"the command hangs: {self.output.read_text()}") from None
@@ -104,11 +107,17 @@ class Scene:
             else:
                 fits = words[1:3] == ["-m", _MODULES[who]] and process.pid not in held and "--prepare" not in words
                 fits = fits and (who != "fork server" or parent == self.head.pid)
+                fits = fits and ("--target-jobs" in words) == (who == "job's Snakemake")
             if fits:
                 yield process
 
     def _holds(self) -> Iterator[Hold]:
         return filter(None, map(living_hold, self.folder.holds()))
+
+    def submitted(self) -> bool:
+        """Return whether this command's Snakemake has submitted a job to Slurm."""
+        log = self.folder.snakemake_log
+        return log.is_file() and _SUBMITTED in log.read_bytes() and self.find("snakemake") is not None
 
     def reported(self) -> bool:
         """Return whether this command has written the report."""
@@ -119,10 +128,11 @@ class Scene:
         return page.lstat().st_mtime_ns if page.is_file() else 0
 
     def _made(self) -> list[Path]:
-        return [*self.folder.root.glob("runs/*/record.json"), *self.folder.root.glob("blocks/*.done.json")]
+        made = ("runs/*/record.json", "blocks/*.done.json", "../../slurm-logs/*/*/*.log")
+        return [path for pattern in made for path in self.folder.root.glob(pattern)]
 
     def _new(self, name: str) -> int:
-        """Return how many new records, or done files of blocks, there are (an old record has a run of another name)."""
+        """Return how many new records, done files or logs of jobs there are (old records have runs of other names)."""
         return sum(1 for path in self._made() if path not in self._old and path.name.endswith(name))
 
 
@@ -138,6 +148,11 @@ _MOMENTS: dict[str, Callable[[Scene], bool]] = {
     "while it plans": lambda _: True,
     "while data is prepared": lambda scene: scene.find("preparation") is not None,
     "while a run is measured": lambda scene: any(hold.run is not None for hold in scene._holds()),
+    "while its jobs wait": lambda scene: scene.submitted(),
+    "while a job starts": lambda scene: scene._new(".log") >= 1,
+    "in its second run": lambda scene: (
+        scene._new("record.json") >= 1 and any(hold.run is not None for hold in scene._holds())
+    ),
     "after its first record": lambda scene: scene._new("record.json") >= 1,
     "after its second record": lambda scene: scene._new("record.json") >= 2,
     "after its block": lambda scene: scene._new(".done.json") >= 1,

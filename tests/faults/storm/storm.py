@@ -5,11 +5,14 @@ from __future__ import annotations
 import os
 import shutil
 import time
+from collections.abc import Callable
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import ClassVar
 
 import psutil
+import pytest
 from grammar import BEFORE, Case, Fault
 from ledger import mounted
 from promises import Ledger, check_nothing_left, check_whole, check_words
@@ -43,6 +46,11 @@ class Place:
         """A working directory with a measured sweep."""
         return self.folder / "base"
 
+    @property
+    def empty_database(self) -> Path:
+        """A store of MLflow's without a run."""
+        return self.folder / "empty.db"
+
     def environment(self, *, shared_server: bool = True) -> dict[str, str]:
         """Return the environment of a command."""
         return environment_of(self.temporary, self.folder / "leases", **(self.variables if shared_server else {}))
@@ -51,6 +59,9 @@ class Place:
 @dataclass
 class Storm:
     """A case while it happens. `struck` are the faults that met something, `log` what happened, in words."""
+
+    longest_seconds: ClassVar[float] = 240.0
+    """A command that takes longer hangs."""
 
     place: Place
     case: Case
@@ -79,10 +90,13 @@ class Storm:
                 self._age()
                 self.ledger.check(self.folder)
                 check_whole(self.folder)
-                check_nothing_left(self.folder, self.place.temporary)
+                self._check_nothing_left()
             finally:
                 self._end_all()
                 self.until_it_ends.close()
+
+    def _check_nothing_left(self) -> None:
+        check_nothing_left(self.folder, self.place.temporary)
 
     def keep_evidence(self, folder: Path) -> None:
         """Copy what is left of the user's working directory, and what was said."""
@@ -101,7 +115,7 @@ class Storm:
             for made in ("sweeps", "reports", "mlartifacts", ".snakemake", "mlflow.db"):
                 with suppress(FileNotFoundError):
                     shutil.rmtree(self.home / made) if made != "mlflow.db" else (self.home / made).unlink()
-            shutil.copy2(self.place.folder / "empty.db", self.home / "mlflow.db")
+            shutil.copy2(self.place.empty_database, self.home / "mlflow.db")
         self.ledger.look(self.folder)
 
     def _commands(self) -> None:
@@ -131,7 +145,7 @@ class Storm:
                 if scene.reached(fault.when, fault.share) and self._strike(fault, scene):
                     waiting.remove(fault)
             time.sleep(_POLL_SECONDS)
-        code = scene.ended()
+        code = scene.ended(self.longest_seconds)
         self.until_it_ends.close()
         said = output.read_text("utf-8", "replace")
         self.log.append(f"$ accelsweep {' '.join(self._arguments())} -> {code}\n{said}")
@@ -174,3 +188,26 @@ class Storm:
 
 def _no_files(place: str, names: list[str]) -> list[str]:
     return [name for name in names if not (Path(place, name).is_dir() or Path(place, name).is_file())]
+
+
+def asked_seeds(usual: range) -> list[object]:
+    """Return the numbers that STORM_SEEDS gives, such as `7,20-29`, else the `usual` ones of `make test-long`."""
+    asked = [part.partition("-") for part in os.environ.get("STORM_SEEDS", "").split(",") if part]
+    if asked:
+        return [seed for first, _, last in asked for seed in range(int(first), int(last or first) + 1)]
+    return [pytest.param(seed, marks=pytest.mark.long) for seed in usual]
+
+
+def weather(storm: Storm, evidence: Path, record_property: Callable[[str, object], None]) -> None:
+    """Let a case happen, tell what happened, and count its faults for the tally. Keeps `evidence` where it fails."""
+    print(storm.case)  # noqa: T201 - pytest shows it where the case fails
+    try:
+        storm.happen()
+    except Exception:
+        storm.keep_evidence(evidence)
+        raise
+    finally:
+        for fault in storm.struck:
+            for kind in (f"fault: {fault.what}", f"upon: {fault.whom}", f"when: {fault.when}"):
+                record_property("injected", kind)
+        print(*storm.log, sep="\n")  # noqa: T201 - the same

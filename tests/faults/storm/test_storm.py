@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import os
 import resource
 import shutil
 import tempfile
@@ -15,24 +14,17 @@ from pathlib import Path
 import pytest
 from grammar import case_of
 from home import TINY, Home
-from storm import Place, Storm
+from storm import Place, Storm, asked_seeds, weather
 
 pytestmark = [pytest.mark.real, pytest.mark.storm, pytest.mark.timeout(1200)]
 
 SEEDS = range(100)
+"""They are long because a case measures one sweep or two. tests/faults strikes heads and supervisors one by one."""
+
 MOST_BYTES = 2**30
 """No file of a case grows larger: a copy of /dev/zero would fill the disk."""
 SMALL = TINY + "limits: {free_disk_bytes: 1000000}\n"
 SMALL = SMALL.replace("batch_size: 16,32", "devices: 1,2").replace("{batch_size: 16}", "{devices: 1}")
-
-
-def seeds() -> list[object]:
-    """Return the numbers that STORM_SEEDS gives, such as `7,20-29`, else those of `make test-long`."""
-    asked = [part.partition("-") for part in os.environ.get("STORM_SEEDS", "").split(",") if part]
-    if asked:
-        return [seed for first, _, last in asked for seed in range(int(first), int(last or first) + 1)]
-    # a case measures one sweep or two; tests/faults strikes heads and supervisors one by one
-    return [pytest.param(seed, marks=pytest.mark.long) for seed in SEEDS]
 
 
 @pytest.fixture(scope="module")
@@ -46,7 +38,7 @@ def storm_place(tmp_path_factory: pytest.TempPathFactory, empty_database: Path) 
     made = Place(folder, Path(tempfile.mkdtemp(prefix="storm-", dir="/tmp")), beside_the_server())
     home = Home(made.home, **made.environment())
     home.experiment("tiny", SMALL)
-    shutil.copy(empty_database, folder / "empty.db")
+    shutil.copy(empty_database, made.empty_database)
     shutil.copy(empty_database, home.path / "mlflow.db")
     result = home.accelsweep("run", "experiment=tiny", "repeats=1")
     assert result.returncode == 0, result.stdout
@@ -56,19 +48,8 @@ def storm_place(tmp_path_factory: pytest.TempPathFactory, empty_database: Path) 
     resource.setrlimit(resource.RLIMIT_FSIZE, limits)
 
 
-@pytest.mark.parametrize("seed", seeds())
+@pytest.mark.parametrize("seed", asked_seeds(SEEDS))
 def test_the_same_command_completes_a_sweep_through_any_faults(
     storm_place: Place, seed: int, record_property: Callable[[str, object], None]
 ) -> None:
-    storm = Storm(storm_place, case_of(seed))
-    print(storm.case)  # noqa: T201 - pytest shows it where the case fails
-    try:
-        storm.happen()
-    except Exception:
-        storm.keep_evidence(storm_place.folder / f"failed-{seed}")
-        raise
-    finally:
-        for fault in storm.struck:
-            for kind in (f"fault: {fault.what}", f"upon: {fault.whom}", f"when: {fault.when}"):
-                record_property("injected", kind)
-        print(*storm.log, sep="\n")  # noqa: T201 - the same
+    weather(Storm(storm_place, case_of(seed)), storm_place.folder / f"failed-{seed}", record_property)
