@@ -21,7 +21,8 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests" / "fakes"))
 
-from fuzzing import KINDS, Bench, kind_of, one_try
+from fuzzed import KINDS
+from fuzzing import Bench, kind_of, one_try
 from guard import Forbidden
 
 
@@ -83,9 +84,9 @@ def main() -> int:
 
 def _print(total: dict[str, Counter[str]]) -> int:
     ways = ("read", "set aside", "refused", "crashed")
-    print(f"{'file':<10}{'tries':>8}" + "".join(f"{way:>11}" for way in ways))
+    print(f"{'file':<11}{'tries':>8}" + "".join(f"{way:>11}" for way in ways))
     for kind, counts in {**total, "all": sum(total.values(), Counter[str]())}.items():
-        print(f"{kind:<10}{counts.total():>8}" + "".join(f"{counts[way]:>11}" for way in ways))
+        print(f"{kind:<11}{counts.total():>8}" + "".join(f"{counts[way]:>11}" for way in ways))
     return min(1, sum(counts["crashed"] for counts in total.values()))
 
 

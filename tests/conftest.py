@@ -56,7 +56,7 @@ TOGETHER = (
     "exported",
     "unusual",
     "two_commits",
-    "trees",
+    "generators",
 )
 """Fixtures too expensive to be made by several workers: one worker runs all tests that want one of them."""
 
@@ -115,6 +115,14 @@ def the_environment_is_left_as_it_was() -> Iterator[None]:
 
 def settings() -> dict[str, str]:
     return {name: value for name, value in os.environ.items() if name.startswith(SETTINGS)}
+
+
+@pytest.fixture(scope="session")
+def generators() -> Iterator[None]:
+    """The generators of the documentation on the path, as MkDocs puts them there; they parse all sources, once."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(str(Path(__file__).parents[1] / "docs" / "generate"))
+        yield
 
 
 @pytest.fixture

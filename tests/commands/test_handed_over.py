@@ -80,6 +80,18 @@ def test_a_head_that_fails_by_a_fault_of_ours_has_ended_too(ordered, monkeypatch
     assert end_of_head(ordered) == 1
 
 
+def test_an_order_that_is_damaged_is_refused_by_name(ordered, monkeypatch, capsys) -> None:
+    ordered.of_head("order").write_text("[")
+    monkeypatch.setenv("MLFLOW_DISABLE_TELEMETRY", "true")
+    monkeypatch.setattr("sys.argv", ["carry_on", str(ordered.root)])
+    monkeypatch.setattr(carrying.signal, "signal", lambda *_: None)
+    monkeypatch.setattr(carrying, "end_as_by_ctrl_c", lambda: None)
+    with pytest.raises(SystemExit) as ended:
+        carrying.main()
+    assert ended.value.code == 1
+    assert "head.order.json" in capsys.readouterr().err
+
+
 def test_a_head_that_is_preempted_keeps_its_order_for_the_next_start(ordered, monkeypatch) -> None:
     assert carried(ordered, monkeypatch, raising(HeadLeaves(again=False))) == 0
     assert end_of_head(ordered) is None

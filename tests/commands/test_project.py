@@ -44,7 +44,7 @@ def test_prices_are_found_by_path_and_by_name(tmp_path: Path) -> None:
     assert read_prices(tmp_path, "mine.yaml").devices["l4"].usd_per_hour == 0.8
     assert "Tesla K80" in read_prices(tmp_path, "dawnbench_2018").devices
     (tmp_path / "bad.yaml").write_text("devices: {l4: free}")
-    with pytest.raises(InputError, match="holds no prices"):
+    with pytest.raises(InputError, match=r"holds no prices: devices\.l4: is no price; write a number"):
         read_prices(tmp_path, "bad.yaml")
     with pytest.raises(InputError, match=r"no prices 'clod' \(did you mean 'cloud'\?\)"):
         read_prices(tmp_path, "clod")

@@ -15,12 +15,12 @@ ROOT = Path(__file__).resolve().parents[2]
 RECORDS = sorted(ROOT.glob("reports/examples/*/sweeps/*/runs/*/record.json"))
 
 
-@pytest.fixture(scope="module")
-def trees():
-    """The parsed source without the list itself: two seconds of work, which only the worker that asks for it does."""
-    return [
-        ast.parse(path.read_text()) for path in (ROOT / "src" / "accelsweep").rglob("*.py") if path.stem != "metrics"
-    ]
+@pytest.fixture
+def trees(generators):
+    """The parsed source without the list itself."""
+    import sources
+
+    return [tree for path, tree in sources.trees().items() if path.stem != "metrics"]
 
 
 def makers(trees):

@@ -3,21 +3,10 @@
 from __future__ import annotations
 
 import importlib
-import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-
-GENERATORS = str(Path(__file__).resolve().parents[2] / "docs" / "generate")
-
-
-@pytest.fixture(scope="module")
-def generators() -> Iterator[None]:
-    """The generators on the path, as MkDocs puts them there."""
-    sys.path.insert(0, GENERATORS)
-    yield
-    sys.path.remove(GENERATORS)
 
 
 @pytest.fixture

@@ -83,7 +83,7 @@ def checkout(target):
     return target
 
 
-@pytest.mark.long
+@pytest.mark.long  # each makes a sweep in a fresh checkout; the tests of axes, models, tasks and figures have the parts
 @pytest.mark.parametrize("recipe", RECIPES)
 @pytest.mark.timeout(900)
 def test_a_recipe_works_as_it_stands(recipe, tmp_path):

@@ -3,10 +3,16 @@
 from __future__ import annotations
 
 import contextlib
+import copy
+import csv
+import io
 import json
 import random
 from collections.abc import Callable
 from typing import Any
+
+import pyarrow
+from pyarrow import parquet
 
 from accelsweep.base.documents import canonical_json, sha256_text
 
@@ -62,6 +68,16 @@ YAML = (
 )  # fmt: skip
 """What a user's config file may hold besides the rest of it."""
 
+SVG = (
+    "<script>canary()</script>", "<image href='file:///etc/passwd'/>", "<a href='javascript:canary()'><path/></a>",
+    "<foreignObject><iframe src='http://127.0.0.1/canary'/></foreignObject>", "<rect onload='canary()'/>",
+    "<style>@import url(http://127.0.0.1/canary)</style>", "<use href='http://127.0.0.1/canary#a'/>", "</svg>",
+    "<!DOCTYPE svg [<!ENTITY a SYSTEM 'file:///etc/passwd'>]>&a;", "<?xml-stylesheet href='http://127.0.0.1/'?>", "\0",
+    "<!DOCTYPE svg [<!ENTITY a 'aaaaaaaaaa'><!ENTITY b '&a;&a;&a;&a;&a;'><!ENTITY c '&b;&b;&b;&b;'>]>&c;",
+    "<g>" * 20_000, "<animate attributeName='href' to='javascript:canary()'/>", "x" * 3_000_000,
+)  # fmt: skip
+"""What may stand in a picture besides its lines."""
+
 
 def damaged(content: bytes, chance: random.Random) -> bytes:
     """Return `content` with some bytes cut off, flipped, put in, doubled or replaced."""
@@ -86,6 +102,19 @@ def damaged(content: bytes, chance: random.Random) -> bytes:
     )
 
 
+def odd_integers(table: bytes) -> bytes:
+    """Return a parquet file with the bit flipped that makes its schema name integers of a size that nobody has."""
+    for at in range(len(table) // 2, len(table)):
+        found = table[:at] + bytes([table[at] ^ 16]) + table[at + 1 :]
+        try:
+            parquet.read_table(io.BytesIO(found))
+        except pyarrow.ArrowNotImplementedError:
+            return found
+        except (OSError, pyarrow.ArrowException, KeyError):
+            continue
+    raise ValueError("no bit of the table does so")
+
+
 def changed_json(content: bytes, chance: random.Random) -> bytes:
     """Return a sealed document with one to three of its values changed; its seal fits, or does not.
 
@@ -93,8 +122,8 @@ def changed_json(content: bytes, chance: random.Random) -> bytes:
     """
     envelope = json.loads(content)
     for _ in range(chance.choice((1, 1, 2, 3))):
-        tree = envelope["body"] if chance.random() < 0.95 else envelope
-        chance.choice(_CHANGES)(chance.choice(_containers(tree)), chance)
+        tree = envelope.get("body") if chance.random() < 0.95 else envelope
+        chance.choice(_CHANGES)(chance.choice(_containers(tree) or [envelope]), chance)
     if chance.random() < 0.8:
         with contextlib.suppress(ValueError, KeyError, TypeError):
             envelope["sha256"] = sha256_text(canonical_json(envelope["body"]))
@@ -104,16 +133,53 @@ def changed_json(content: bytes, chance: random.Random) -> bytes:
     return text.encode()
 
 
+def changed_log(content: bytes, chance: random.Random) -> bytes:
+    """Return text whose lines end in JSON with one to three of its values changed."""
+    lines = [line.partition("{") for line in content.decode().splitlines()]
+    for _ in range(chance.choice((1, 1, 2, 3))):
+        at = chance.randrange(len(lines))
+        before, brace, after = lines[at]
+        if brace:
+            tree = json.loads(brace + after)
+            chance.choice(_CHANGES)(chance.choice(_containers(tree)), chance)
+            lines[at] = (before, "", json.dumps(tree)) if chance.random() < 0.2 else (before, "{", json.dumps(tree)[1:])
+    return "\n".join("".join(parts) for parts in lines).encode("utf-8", "surrogatepass")
+
+
+def changed_csv(content: bytes, chance: random.Random) -> bytes:
+    """Return a table with one to three of its values replaced, in its head too."""
+    rows = list(csv.reader(io.StringIO(content.decode())))
+    for _ in range(chance.choice((1, 1, 2, 3))):
+        row = chance.choice(rows)
+        row[chance.randrange(len(row))] = str(chance.choice(VALUES))
+    written = io.StringIO()
+    csv.writer(written).writerows(rows)
+    return written.getvalue().encode("utf-8", "surrogatepass")
+
+
+def changed_svg(content: bytes, chance: random.Random) -> bytes:
+    """Return a picture with something harmful behind one of its tags, or damaged."""
+    ends = [at + 1 for at, byte in enumerate(content) if byte == ord(">")]
+    at = chance.choice(ends)
+    changed = content[:at] + chance.choice(SVG).encode() + content[at:]
+    return damaged(changed, chance) + b"<!-- -->" if chance.random() < 0.3 else changed
+
+
 def _containers(tree: Any) -> list[Any]:
     found = [tree] if isinstance(tree, dict | list) else []
     children = tree.values() if isinstance(tree, dict) else tree if isinstance(tree, list) else ()
     return found + [each for child in children for each in _containers(child)]
 
 
+def _value(chance: random.Random) -> Any:
+    """Return one of the values, of its own: another change may go on inside it."""
+    return copy.deepcopy(chance.choice(VALUES))
+
+
 def _replaced(node: Any, chance: random.Random) -> None:
     if node:
         key = chance.choice(list(node)) if isinstance(node, dict) else chance.randrange(len(node))
-        node[key] = chance.choice(VALUES)
+        node[key] = _value(chance)
 
 
 def _removed(node: Any, chance: random.Random) -> None:
@@ -122,7 +188,7 @@ def _removed(node: Any, chance: random.Random) -> None:
 
 
 def _added(node: Any, chance: random.Random) -> None:
-    value, word = chance.choice(VALUES), chance.choice([value for value in VALUES if isinstance(value, str)])
+    value, word = _value(chance), chance.choice([value for value in VALUES if isinstance(value, str)])
     if isinstance(node, dict):
         node[word] = value
     else:

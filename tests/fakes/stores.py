@@ -13,10 +13,11 @@ from accelsweep.state.folders import SweepFolder
 BOTH_STORES = pytest.mark.parametrize("uri", ["sqlite", "http"], indirect=True)
 """A SQLite file, then a server over HTTP: for artifacts and names."""
 
+# the server costs a minute, and the tests with BOTH_STORES see what it does to each call
 BOTH_STORES_AT_LENGTH = pytest.mark.parametrize(
     "uri", ["sqlite", pytest.param("http", marks=pytest.mark.long)], indirect=True
 )
-"""The same, where the server costs a minute and what it does to each call is seen by the tests with BOTH_STORES."""
+"""The same, with the server in `make test-long` only."""
 
 
 class StoreContents(Mapping[str, dict[str, Any]]):

@@ -21,6 +21,7 @@ from accelsweep.core.plans import Manifest
 from accelsweep.core.record import Record
 from accelsweep.drive.finish import finish, report
 from accelsweep.notebook import opening
+from accelsweep.notebook.frames import settings_frame
 from accelsweep.report.libraries import vega_lite_version
 from accelsweep.state.folders import SweepFolder
 
@@ -58,6 +59,12 @@ def test_its_runs_are_those_of_the_table_of_records(sweep, folder):
     assert set(sweep.runs.loc[sweep.runs["outcome"] != "measured", "reason"].isna()) == {False}
     assert sweep.runs["started_at"].dt.tz is not None
     assert sorted(set(measured["axis.batch_size"])) == [32, 128]
+
+
+def test_a_text_that_is_no_unicode_is_shown_escaped(sweep):
+    cells = (sweep.findings.cells[0].model_copy(update={"label": "\ud800"}), *sweep.findings.cells[1:])
+    frame = settings_frame(sweep.findings.model_copy(update={"cells": cells}))
+    assert frame["label"][0] == "\\ud800"
 
 
 def test_a_metric_without_a_value_is_missing_and_never_zero(sweep, folder):

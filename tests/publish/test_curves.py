@@ -7,6 +7,7 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as parquet
 import pytest
+from mutations import odd_integers
 
 from accelsweep.publish.curves import curves
 
@@ -58,4 +59,7 @@ def test_a_loss_that_is_missing_or_not_finite_leaves_a_gap(tmp_path: Path) -> No
 
 def test_no_steps_and_no_window_give_no_curve(tmp_path: Path) -> None:
     assert curves(tmp_path / "absent.parquet", started=0) == ()
+    odd = write(tmp_path / "odd.parquet", [(0, 0, "window", 1.0, 4, 3.0)])
+    odd.write_bytes(odd_integers(odd.read_bytes()))
+    assert curves(odd, started=0) == ()
     assert curves(write(tmp_path / "steps.parquet", [(0, 0, "warmup", 1.0, 1, None)]), started=0) == ()

@@ -146,7 +146,7 @@ def test_a_stall_in_one_rank_is_the_other_ranks_waiting(spec, tmp_path, loop):
 
 
 @pytest.mark.real
-@pytest.mark.parametrize("loop", ["raw", pytest.param("lightning", marks=pytest.mark.long)])  # it counts alike
+@pytest.mark.parametrize("loop", ["raw", pytest.param("lightning", marks=pytest.mark.long)])  # both loops count alike
 def test_two_ranks_of_a_real_model_have_a_communication_of_their_own(spec, tmp_path, loop):
     first, _ = run_ranks(spec(devices=2, loop=loop, measure=PROBED, model=MLP, data=DIGITS), tmp_path)
     assert 0 < first.breakdown.shares["communication"] < 1

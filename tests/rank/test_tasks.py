@@ -258,7 +258,7 @@ def test_a_kernel_has_operations_and_bytes_per_second(run, model, flops, traffic
     calls = result.metrics["samples_per_second"].value
     assert result.metrics["bytes_per_second"].value == pytest.approx(traffic * calls)
     if flops is None:
-        assert result.metrics["flops_per_second"].reason == "the kernel computes nothing"
+        assert result.metrics["flops_per_second"].reason == "this kernel computes nothing"
     else:
         assert result.metrics["flops_per_second"].value == pytest.approx(flops * calls)
     assert result.metrics["window_samples"].value == 8 * result.metrics["window_steps"].value, "8 calls a step"

@@ -9,6 +9,7 @@ import pyarrow.parquet as pq
 import pytest
 import vl_convert
 from example_sweep import build_example_sweep
+from mutations import odd_integers
 from PIL import Image
 
 from accelsweep.base.documents import sha256_file
@@ -432,9 +433,10 @@ def test_steps_that_their_record_does_not_vouch_for_are_left_out(findings, sweep
         assert (run in {row["run"] for row in steps_figure(findings, sweep).rows}) is drawn
 
 
-def test_steps_that_cannot_be_read_cost_their_figure_and_nothing_else(findings, sweep):
+@pytest.mark.parametrize("damage", [lambda _: b"PAR1 damaged", odd_integers], ids=["cut", "odd schema"])
+def test_steps_that_cannot_be_read_cost_their_figure_and_nothing_else(findings, sweep, damage):
     for file in sweep.root.glob("runs/*/steps.parquet"):
-        file.write_bytes(b"PAR1 damaged")
+        file.write_bytes(damage(file.read_bytes()))
     assert steps_figure(findings, sweep).reason == "no steps.parquet of a measured run could be read"
 
 

@@ -167,6 +167,7 @@ def _of(engine: str, *marks: pytest.MarkDecorator) -> object:
     return pytest.param(engine, marks=[pytest.mark.xdist_group(engine), *marks])
 
 
+# Slurm's own tests beside these begin, wait and end in the same ways
 @pytest.fixture(params=[_of("cluster", pytest.mark.slurm, pytest.mark.long), _of("grid", pytest.mark.grid_engine)])
 def any_home(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[ClusterHome]:
     """A home on each engine. Slurm's are all long here, because its own tests are beside them."""

@@ -2,8 +2,8 @@
 # podman.sh COMMAND...: starts COMMAND in a container of podman's. Its root is a copy-on-write view of the host's, so that no image
 # is needed. Nothing of Slurm is left in it, nor munge's socket. /container says that one is inside. Needs root and runc.
 # The options between `run` and the mounts are those that docs/containers.md gives for podman.
-hidden="--tmpfs ${ACCELSWEEP_SLURM_ROOT:-/tmp/accelsweep-slurm}/run"
-[ ! -d /etc/slurm ] || hidden="$hidden --tmpfs /etc/slurm"
+hidden="--tmpfs ${ACCELSWEEP_SLURM_ROOT:-/tmp/accelsweep-slurm}/run:notmpcopyup"
+[ ! -d /etc/slurm ] || hidden="$hidden --tmpfs /etc/slurm:notmpcopyup"
 for each in srun sbatch squeue scancel scontrol sacct; do
   [ ! -e /usr/bin/$each ] || hidden="$hidden -v /dev/null:/usr/bin/$each"
 done

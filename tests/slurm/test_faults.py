@@ -7,6 +7,7 @@ import pytest
 
 from accelsweep.core.outcome import Outcome
 
+# tests/faults strikes heads and supervisors of this machine; only Slurm queues again, preempts and loses nodes
 pytestmark = [pytest.mark.slurm, pytest.mark.long]
 
 SLOW = ("measure.min_seconds=6",)

@@ -34,7 +34,7 @@ def test_one_sweep_compares_one_node_with_two(home, loop):
     assert "gres:gpu:h100:2" in wide  # TresPerJob: one each
 
 
-@pytest.mark.long
+@pytest.mark.long  # supervise/test_nodes.py ends ranks of two nodes; only here they are steps of a job
 @pytest.mark.parametrize(
     ("node_dies", "reason"),
     [(True, "was lost: node 1 on gpu2"), (False, "rank 2 was ended by SIGKILL")],
@@ -56,7 +56,7 @@ def test_a_node_or_a_rank_that_dies_is_a_crash_with_its_reason(home, node_dies, 
     assert not home.across_nodes()
 
 
-@pytest.mark.long
+@pytest.mark.long  # test_any_engine.py ends jobs of one node; only here a cancelled one had two
 def test_a_cancelled_job_of_two_nodes_goes_on_in_the_next(home):
     head = home.start(*TWO_NODES, "measure.min_seconds=6")
     claim = home.in_a_run()

@@ -3,49 +3,15 @@
 import json
 
 import pytest
+from published_files import LAMBDA_ROWS, MILABENCH, MLPERF, PUBLISHED, TIMM_ROWS
 
 from accelsweep.base.errors import InputError
 from accelsweep.core.external import ExternalResults
 from accelsweep.state.external.files import READERS, external_file, kept, read_published
 
-TIMM = "benchmark-infer-amp-nhwc-pt240-cu124-rtx4090.csv"
-TIMM_ROWS = (
-    "model,infer_img_size,infer_samples_per_sec,infer_step_time,infer_batch_size,param_count\n"
-    "resnet50,224,4000.5,60.1,256.0,25.56\n"
-    "resnet50,288,2400,,256,25.56\n"
-    "vit_giant,224,,,,1000\n"
-)
+TIMM, _ = PUBLISHED["timm"]
 LAMBDA = "pytorch-train-throughput-fp16.csv"
-LAMBDA_ROWS = """name_gpu,num_gpu,watt,price,resnet50,gnmt
-RTX 3090,1.0,350,2750,905,86080
-Dell 2x H100 80GB SXM5,2.0,1400,73437,5179,0
-"""
-NEWER_LAMBDA = "pytorch-train-throughput-v2-fp32.csv"
-NEWER_ROWS = (
-    ",ssd,resnet50\nLambdaBM_ENG04_HTOff_8xH200_140GB_SXM_h200_v2,4769,16643\nLambdaOD_1xGH200_96GB_host_v2,0,2844\n"
-)
-MILABENCH = {
-    "resnet50": {"successes": 1, "train_rate": {"mean": 212.5, "std": 44.8}, "per_gpu": {"0": {}, "1": {}}},
-    "bert": {"successes": 0, "train_rate": {"mean": 98.9}},
-    "reformer": {"successes": 0, "failures": 1},
-}
-
-
-def event(key, value=None, time=0, **metadata):
-    return ":::MLLOG " + json.dumps({"key": key, "value": value, "time_ms": time, "metadata": metadata})
-
-
-MLPERF = "\n".join(
-    (
-        "loading",
-        event("submission_benchmark", "resnet"),
-        event("submission_org", "somebody"),
-        "0: " + event("submission_platform", "8xMI325X"),
-        event("global_batch_size", 3264),
-        event("run_start", time=1_000),
-        event("run_stop", time=1_280_241, status="success"),
-    )
-)
+NEWER_LAMBDA, NEWER_ROWS = PUBLISHED["lambda"]
 
 
 @pytest.fixture
@@ -126,6 +92,10 @@ def test_milabenchs_summary_needs_a_device_and_its_failed_benchmarks_are_left_ou
         ("mlperf", "result_0.txt", MLPERF[:-40], "is no JSON"),
         ("mlperf", "result_0.txt", "loading\n", "no submission_benchmark"),
         ("mlperf", "result_0.txt", MLPERF.replace("1280241", "0"), "wrong order"),
+        ("mlperf", "result_0.txt", MLPERF.replace('"value": "resnet", ', ""), "submission_benchmark has no value"),
+        ("mlperf", "result_0.txt", MLPERF.replace("1280241", "9" * 400), "have no times"),
+        ("lambda", NEWER_LAMBDA, NEWER_ROWS.replace("8xH200", "9" * 5000 + "xH200"), "is no system of Lambda's"),
+        ("milabench", "summary.json", '{"a": {"train_rate": {"mean": 1}, "per_gpu": 2}}', "per_gpu"),
         ("milabench", "summary.json", "{", "is no JSON"),
         ("milabench", "summary.json", "[1]", "no summary"),
         ("milabench", "summary.json", '{"a": {"b": 1}}', "no benchmark has a train_rate"),

@@ -10,12 +10,13 @@ import subprocess
 from collections import Counter
 
 import pytest
-from fuzzing import KINDS, Bench, kind_of, one_try
+from fuzzed import KINDS
+from fuzzing import Bench, kind_of, one_try
 from guard import DRIVER, Forbidden, watched
 
 pytestmark = pytest.mark.heavy
 
-TRIES = 24
+TRIES = 36
 
 
 @pytest.fixture(scope="module")

@@ -1,4 +1,4 @@
-"""What the cluster says of a run's job, as metrics of the run beside those of its record. The record stays as it is.
+"""The cluster's account of a run's job, as metrics of the run beside those of its record. The record stays as it is.
 
 These numbers are of the whole job: of all its runs, the warm-up and the pauses between them. Their names and scopes say
 so, since `energy_joules` and `window_seconds` are of one window. A run without a job, and a sweep whose cluster nobody

@@ -1,4 +1,4 @@
-"""What the best measured setting would do on devices that were not measured: from a sweep's runs to projections.
+"""Projections of the best measured setting onto devices that were not measured, made from a sweep's runs.
 
 The setting is the recommended one, or the baseline where none is. Its median rate, its measured wait for data and the
 traits in its record are all that a projection starts from. Nothing here is a finding: no verdict, no metric.
@@ -34,7 +34,7 @@ TRAINS = {"train_throughput": (TRAINING, TRAINING_32), "time_to_accuracy": (TRAI
 FORMS_OF: Mapping[str, tuple[Form, ...]] = {**TRAINS, "inference": (INFERENCE,)}
 """The forms in which a task is projected. A task that is not here runs single operations, not a model."""
 WITHOUT = {"boosting": "not projected: trees are grown by other libraries, whose work is no product of matrices"}
-"""Why the settings of a task cannot be projected, although somebody may wish for it."""
+"""The reason why a task's settings cannot be projected, although somebody may wish for it."""
 EXPECTED = {"16-mixed": "training-amp", "bf16-mixed": "training-amp", "32-true": "training-fp32"}
 """The form of a measured GPU's training, by its precision."""
 

@@ -1,4 +1,4 @@
-"""Which imported rows stand beside merged sweeps: those of the same model and task. Nothing is computed from them."""
+"""Imported rows beside merged sweeps: those of the same model and task. Nothing is computed from them."""
 
 from __future__ import annotations
 

@@ -23,7 +23,7 @@ FOLLOWS_THE_MODEL = FOLLOWS_THE_ACCELERATOR | {"host"}
 
 
 THEIR_OWN = frozenset({"model", "data", "optimizer", "trainer", "loop", "precision", "batch_size", "seed"})
-"""What two versions may configure differently, because their `conf/` is compared too. How runs are timed is not."""
+"""Keys that two versions may set differently, because their `conf/` is compared too. Keys of the timing are none."""
 
 
 def difference(a: CellRuns, b: CellRuns, axes: Collection[str], across: Collection[str] = ()) -> str | None:

@@ -1,1 +1,1 @@
-"""What knows nothing of sweeps: documents, errors, printed numbers, secrets."""
+"""The parts that know nothing of sweeps: documents, errors, printed numbers, secrets."""

@@ -20,6 +20,7 @@ from typing import Any, ClassVar, NoReturn, Self
 from packaging.version import InvalidVersion, Version
 from pydantic import BaseModel, ConfigDict, ValidationError
 
+from accelsweep.base.bounds import first_wrong
 from accelsweep.base.errors import DamagedFile, NewerFile
 from accelsweep.base.version import __version__
 
@@ -46,8 +47,8 @@ def sha256_file(path: Path) -> str:
 def open_regular(path: Path) -> BufferedReader:
     """Return the file at `path`, or that a link there leads to, open for reading.
 
-    Raises DamagedFile where something else stands in its place, a folder, a FIFO or a device, without waiting for
-    anybody, and where a file stands in the place of a folder above it; FileNotFoundError if there is nothing.
+    Raises DamagedFile where a folder, a FIFO or a device stands in its place, without waiting for anybody. Raises it
+    too where a file stands in the place of a folder above it. Raises FileNotFoundError if there is nothing.
     """
     try:
         if is_occupied(path):  # before it is opened: a FIFO waits for its writer there
@@ -159,8 +160,8 @@ class Document(Frozen):
     def read(cls, path: Path) -> Self:
         """Read and validate the document at `path`.
 
-        Raises DamagedFile if it is truncated, altered or of another kind; NewerFile if it is whole, and a later version
-        wrote it; FileNotFoundError if it is absent.
+        Raises DamagedFile if it is truncated, altered or of another kind. Raises NewerFile if it is whole, and a later
+        version wrote it. Raises FileNotFoundError if it is absent.
         """
         return cls.unsealed(read_whole(path), path)
 
@@ -176,11 +177,11 @@ class Document(Frozen):
             return cls.model_validate(body)
         except ValidationError as error:
             first = error.errors()[0]
-            where = ".".join(str(part) for part in first["loc"])
             later = _later(envelope)
             if later is not None or first["type"] == "extra_forbidden":
+                where = ".".join(map(str, first["loc"]))
                 raise NewerFile(path, __version__, later, f"its {where!r}") from None
-            raise DamagedFile(path, f"not a valid {cls.kind}: {where}: {first['msg']}") from None
+            raise DamagedFile(path, f"not a valid {cls.kind}: {first_wrong(error)}") from None
 
 
 def _unseal(path: Path, envelope: Any, kind: str, known_format: int) -> Any:

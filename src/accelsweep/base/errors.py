@@ -24,7 +24,7 @@ EXIT_INTERRUPTED = 130
 
 
 REFUSALS = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EACCES, errno.EPERM, errno.EIO})
-"""What a disk says that does not read or write: all of these have the same remedy."""
+"""Errors of a disk that does not read or write: all of them have the same remedy."""
 
 
 class AccelsweepError(Exception):

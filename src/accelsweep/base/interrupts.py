@@ -11,7 +11,7 @@ _LEAVING = (signal.SIGUSR1, signal.SIGTERM)
 
 
 def end_as_by_ctrl_c() -> None:
-    """Have SIGTERM and SIGHUP raise KeyboardInterrupt. What is ignored, as by `nohup`, stays so. Main thread only."""
+    """Have SIGTERM and SIGHUP raise KeyboardInterrupt. An ignored signal, as by `nohup`, stays so. Main thread only."""
     for number in _ENDING:
         if signal.getsignal(number) is signal.SIG_DFL:
             signal.signal(number, signal.default_int_handler)

@@ -1,4 +1,4 @@
-"""What may reach a terminal, which obeys control characters: configs, labels and reasons are written by others."""
+"""Text made safe for a terminal, which obeys control characters: configs, labels and reasons are written by others."""
 
 from __future__ import annotations
 

@@ -29,7 +29,7 @@ SHOWN = 10
 
 @dataclass(frozen=True)
 class Question:
-    """What was asked, as it stands on the command line; None is not given."""
+    """The question, as it stands on the command line; None is not given."""
 
     epochs: float
     samples: float | None = None

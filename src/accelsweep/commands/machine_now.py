@@ -1,4 +1,4 @@
-"""What `accelsweep doctor` sees of this machine now: load, memory, disk, clocks, others at work; and what to do."""
+"""The state of this machine for `accelsweep doctor`: load, memory, disk, clocks, others at work; and what to do."""
 
 from __future__ import annotations
 

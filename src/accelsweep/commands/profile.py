@@ -74,7 +74,7 @@ def _refuse(folder: SweepFolder, manifest: Manifest, cell: str, runs: Sequence[R
         raise InputError(f"setting {cell} has no steps to profile ({what}); there are steps in {', '.join(TASKS)}")
     if not any(run.cell == cell and run.value("step_seconds") is not None for run in runs):
         raise InputError(
-            f"setting {cell} of {folder.name!r} was not measured, so there is nothing to look closer at; measure it "
+            f"setting {cell} of {folder.name!r} was not measured, so there is nothing to look closer at. Measure it "
             f"first (accelsweep runs {folder.name} tells how far it is)"
         )
 

@@ -1,4 +1,4 @@
-"""The kinds of device that a config can name, and the words for them. What a machine has of them is `machine`'s."""
+"""The kinds of device that a config can name, and the words for them. `machine` tells which of them a machine has."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ WORDS: dict[str, Words] = {
 }
 
 AUTOMATIC: tuple[str, ...] = ("cuda", "xpu", "mps")
-"""What `accelerator: auto` looks for, in this order, before it takes the CPU. A simulated device is never found so."""
+"""The devices that `accelerator: auto` looks for, in this order, before the CPU. A simulated one is never found so."""
 
 UNKNOWN = Words("device", "devices", "devices")
 """The words where the kind is not known, as in a table whose kinds differ."""

@@ -158,7 +158,8 @@ def in_short(axes: Mapping[str, Any]) -> str:
 def shared_devices(axes: Collection[str], configs: Iterable[CellConfig]) -> str:
     """Return the kind and number of devices that no axis sweeps: ` on cpu x1`, ` on cpu`, ` on 2 devices`, or nothing.
 
-    Settings' labels leave them out, so a heading tells them once. What differs between the `configs` is left out too.
+    Settings' labels leave them out, so a heading tells them once. Values that differ between the `configs` are left out
+    too.
     """
     known = list(configs)
     kinds = set() if "accelerator" in axes else {config.accelerator for config in known}

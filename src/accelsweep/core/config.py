@@ -20,10 +20,10 @@ from pydantic import (
     ConfigDict,
     Field,
     StrictBool,
-    StrictInt,
     StrictStr,
 )
 
+from accelsweep.base.bounds import Amount, Count, Natural, StrictShare, StrictShareFrom0
 from accelsweep.base.documents import canonical_json, sha256_text
 from accelsweep.base.errors import nearest
 from accelsweep.base.verbatim import Verbatim
@@ -85,16 +85,13 @@ def _no_nul(value: str) -> str:
     return value
 
 
-Count = Annotated[StrictInt, Field(ge=1)]
-Natural = Annotated[StrictInt, Field(ge=0)]
-Seconds = Annotated[float, Field(ge=0, allow_inf_nan=False, strict=True)]
 Text = Annotated[StrictStr, BeforeValidator(_text)]
 Node = dict[str, Any]
 """A part of the config that belongs to the user: its content is handed to a class of theirs, or to the Trainer."""
 
 
 class Measure(BaseModel):
-    """How a run is measured. Sizes are steps, training samples on all devices together, and seconds.
+    """The way a run is measured. Sizes are steps, training samples on all devices together, and seconds.
 
     None leaves a phase out (`probe_steps`, `matmul_steps`, `quality_samples`) or removes a bound (`max_samples`,
     `rank_memory_bytes`).
@@ -107,7 +104,7 @@ class Measure(BaseModel):
     concurrency: Count = 1
     warmup_steps: Natural
     min_steps: Count
-    min_seconds: Seconds
+    min_seconds: Amount
     max_steps: Count
     probe_steps: Count | None = None
     matmul_steps: Count | None = None
@@ -119,9 +116,9 @@ class Measure(BaseModel):
     validate_every_samples: Count | None = None
     max_samples: Count | None = None
     scenario: Literal["offline", "single_stream", "multi_stream", "server"] = "offline"
-    headroom: Annotated[float, Field(ge=0, lt=1, strict=True)] = 0.1
+    headroom: StrictShareFrom0 = 0.1
     max_batch: Count = 65536
-    batch_resolution: Annotated[float, Field(ge=0, lt=1, strict=True)] = 0.01
+    batch_resolution: StrictShareFrom0 = 0.01
     rank_memory_bytes: Count | None = None
 
     @property
@@ -136,7 +133,7 @@ class Measure(BaseModel):
 
 
 class Serving(BaseModel):
-    """How queries are served in `measure.scenario=server`. Latencies and waits are milliseconds.
+    """The way queries are served in `measure.scenario=server`. Latencies and waits are milliseconds.
 
     The share `latency_percentile` of the queries is answered within `latency_ms`. A batch waits `max_wait_ms` at most
     for more queries. `workers` share the rank's CPU threads. `generator` asks in the other scenarios: our own, or
@@ -145,9 +142,9 @@ class Serving(BaseModel):
 
     model_config = ConfigDict(frozen=True)
 
-    latency_ms: Seconds = 50.0
-    latency_percentile: Annotated[float, Field(gt=0, lt=1, strict=True)] = 0.99
-    max_wait_ms: Seconds = 0.0
+    latency_ms: Amount = 50.0
+    latency_percentile: StrictShare = 0.99
+    max_wait_ms: Amount = 0.0
     workers: Count = 1
     generator: Literal["own", "loadgen"] = "own"
 
@@ -196,7 +193,7 @@ class CellConfig(Verbatim):
 
     @property
     def work(self) -> str:
-        """What the rates hang on: the task, or `serving` for inference under a load of queries."""
+        """The name under which rates are chosen: the task, or `serving` for inference under a load of queries."""
         return "serving" if self.task == "inference" and self.measure.scenario == "server" else self.task
 
     @property
@@ -211,7 +208,7 @@ class CellConfig(Verbatim):
 
     @property
     def device_model(self) -> str | None:
-        """What stands behind the accelerator (`cuda:a100`): a kind of node, or words of the device's name."""
+        """The part behind the accelerator (`cuda:a100`): a kind of node, or words of the device's name."""
         return str(self.raw["accelerator"]).partition(":")[2] or None
 
     @property

@@ -22,7 +22,7 @@ class ExternalRow(Frozen):
 
     `device` is its name in the source, `board` the key of its datasheet where that is known. `precision` has the
     source's word. `batch_size` is that of one device and `image_size` is in pixels. `conditions` are further facts,
-    such as the version of torch. What the source does not tell is None.
+    such as the version of torch. A field that the source does not tell is None.
     """
 
     model: Text
@@ -39,7 +39,7 @@ class ExternalRow(Frozen):
 
     @property
     def circumstances(self) -> str:
-        """How it was measured, as far as it is known: `1 x RTX 4090, amp, batch 256, 224 pixels, torch 2.4.0`."""
+        """The way it was measured, as far as known: `1 x RTX 4090, amp, batch 256, 224 pixels, torch 2.4.0`."""
         parts = (
             f"{self.devices} x {self.device}" if self.devices else self.device,
             self.precision,

@@ -37,8 +37,8 @@ class Coefficient(Frozen):
 class Frontier(Frozen):
     """The result of a search. `largest` fits, `too_large` does not; it is None where `measure.max_batch` fits too.
 
-    `headroom` is the share of the free memory that was kept free, `limit_bytes` what that left to each rank, by the
-    `limit` that was the tightest. `rows` are those of the training set on all ranks, None where it has no length.
+    `headroom` is the share of the free memory that was kept free. It left `limit_bytes` to each rank, by the tightest
+    `limit`. `rows` are those of the training set on all ranks, None where it has no length.
     """
 
     largest: int

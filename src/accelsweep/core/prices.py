@@ -1,10 +1,10 @@
 """Prices of a device-hour and of a kilowatt-hour, and its carbon. Prices are the user's or come from a dated list.
 
-None is ever made up. `prices.devices` maps a device's model, the key of a board in the table of datasheets, or an
-accelerator for all its models, to USD per hour. That is the price of one device for GPUs. For `cpu` it is that of the
-whole machine, because a timed run has the machine to itself. `prices.purchase` maps the same names to the price of a
-device that is bought. `prices.electricity.usd_per_kwh` and `prices.carbon.grams_per_kwh` turn an energy into money and
-carbon.
+None is ever made up. `prices.devices` maps names to USD per hour. A name is a device's model, the key of a board in the
+table of datasheets, or an accelerator for all its models. That is the price of one device for GPUs. For `cpu` it is
+that of the whole machine, because a timed run has the machine to itself. `prices.purchase` maps the same names to the
+price of a device that is bought. `prices.electricity.usd_per_kwh` and `prices.carbon.grams_per_kwh` turn an energy into
+money and carbon.
 """
 
 from __future__ import annotations
@@ -23,11 +23,9 @@ from pydantic import (
     WrapValidator,
 )
 
-from accelsweep.base.bounds import Positive
+from accelsweep.base.bounds import Amount, Positive, first_wrong
 from accelsweep.base.documents import Frozen
 from accelsweep.base.verbatim import Verbatim
-
-Amount = Annotated[float, Field(ge=0, allow_inf_nan=False, strict=True)]
 
 HOURS_OF_A_YEAR = 8766.0
 
@@ -46,7 +44,7 @@ def _from_number(key: str, unit: str) -> BeforeValidator:
 
 
 class Stated(BaseModel):
-    """When and where a price was seen."""
+    """The day and the source of a price."""
 
     model_config = ConfigDict(extra="forbid", coerce_numbers_to_str=True)
 
@@ -67,7 +65,7 @@ class Electricity(Stated):
 
 
 class Purchase(Stated):
-    """What a device costs that is bought: `usd`, spread over the hours that it works in `lifetime_years`.
+    """The cost of a device that is bought: `usd`, spread over the hours that it works in `lifetime_years`.
 
     `utilisation` is the share of all hours in which it works. `watts` is what it draws then, such as its board power;
     None counts no electricity. The machine around it, its room and its idle power are not in it.
@@ -97,7 +95,7 @@ class Purchase(Stated):
 
 
 class Bill(NamedTuple):
-    """What a device costs in a month: USD whether it works or not, and USD for each hour that it works.
+    """The cost of a device in a month: USD whether it works or not, and USD for each hour that it works.
 
     `words` say how it is paid for. `outlay_usd` is paid at once, None where nothing is.
     """
@@ -130,7 +128,7 @@ class Prices(Verbatim):
 
     @property
     def unusable(self) -> str | None:
-        """Why these prices cannot be used: a plan of an older version may hold prices that this version cannot read."""
+        """The reason why these prices are of no use: this version cannot read all prices in a plan of an older one."""
         return self._unusable
 
     @property
@@ -176,7 +174,7 @@ def _or_unusable(value: Any, handler: ValidatorFunctionWrapHandler) -> Any:
         if not isinstance(value, Mapping):
             raise
         found = Prices()
-        found._raw, found._unusable = dict(value), str(error.errors()[0]["msg"])
+        found._raw, found._unusable = dict(value), first_wrong(error)
         return found
 
 

@@ -117,9 +117,9 @@ class PartDifference(Frozen):
 class ProfileFinding(Frozen):
     """A profile as the report shows it, beside the measured step of its setting.
 
-    `measured_step_seconds` is the median of the setting's runs, None where none of them stands any more; `cost` is how
-    much longer a profiled step took, as a ratio. `changed` says what is not as it was when the setting was measured,
-    None where nothing is. `against` is the setting that the differences are to: each is this setting's second less that
+    `measured_step_seconds` is the median of the setting's runs, None where none of them stands any more. `cost` is the
+    ratio of a profiled step's time to it. `changed` says what is not as it was when the setting was measured, None
+    where nothing is. `against` is the setting that the differences are to: each is this setting's second less that
     one's. `folder` is the profile's, as a path below the working directory.
     """
 

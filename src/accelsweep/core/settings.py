@@ -28,7 +28,7 @@ THRESHOLD, CONFIDENCE = 0.02, 0.95
 
 
 SILENCE_SECONDS = 300.0
-"""How long a rank may be without a step by default: far longer than a step that anybody compares, and half a run."""
+"""The time that a rank may be without a step by default: far longer than compared steps, and half of a run's limit."""
 
 
 class Limits(Frozen):
@@ -50,7 +50,7 @@ class Limits(Frozen):
 
 
 class Analysis(Frozen):
-    """How verdicts are reached: the practical threshold, the family's confidence and the quality margin.
+    """The bounds of verdicts: the practical threshold, the family's confidence and the quality margin.
 
     `rate` names the metric that cells are compared by; None takes that of the task (`core.tasks`). `resolution` is the
     half width, as a share of the ratio, that the intervals are to have on average where `repeats` is `auto`.
@@ -74,7 +74,7 @@ class Device(Frozen):
 
 
 class Slurm(JobSettings):
-    """How blocks become Slurm jobs at a site.
+    """The form in which blocks become Slurm jobs at a site.
 
     `partition` takes every block, or those with GPUs where `cpu_partition` takes the others. `gpu_request` is the
     option of sbatch that asks for GPUs: `--gpus`, `--gres=gpu:...` or `--gpus-per-node`. `head` is for heads that are
@@ -150,7 +150,7 @@ class Site(_Engines):
 
     @property
     def jobs(self) -> JobSettings:
-        """What the site's engine is told of jobs."""
+        """The site's words on its jobs, for its engine."""
         return (self.grid_engine or GridEngine()) if self.scheduler == "grid_engine" else self.slurm
 
     @property
@@ -211,7 +211,7 @@ class Fleet(Frozen):
 
 
 class BlockSettings(Frozen):
-    """How runs are cut into blocks: at most `size` runs, at most `minutes` of estimated time; None is no bound.
+    """The cut of runs into blocks: at most `size` runs, at most `minutes` of estimated time; None is no bound.
 
     Without a `size`, blocks on a cluster are so small that all nodes of its site have work.
     `baseline_runs` is the number of runs of the baseline in each block that has as many other cells.

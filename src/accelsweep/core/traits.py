@@ -1,4 +1,4 @@
-"""What one forward pass of a model does, per sample: the operations and the numbers that it writes, by kind.
+"""The work of one forward pass of a model, per sample: the operations and the numbers that it writes, by kind.
 
 Traits are counted on the meta device, see `measure.metrics.traits`. Projections onto other devices start from them.
 """

@@ -49,7 +49,7 @@ class Version(Frozen):
 
 
 class Tree(Document):
-    """Where a version's sources lie, for the runs that import them.
+    """The place of a version's sources, for the runs that import them.
 
     `checkout` is the user's repository, whose folders the tree replaces on the path of imports; empty where no tree
     replaces any. `place` is the working directory's path below the repository. `packages` are the top-level names that

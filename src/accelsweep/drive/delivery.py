@@ -39,7 +39,7 @@ class Message:
 
 @dataclass(frozen=True)
 class Target:
-    """Where notices go: `command:` and a shell command, or an address such as `json://host/path`."""
+    """The address of notices: `command:` and a shell command, or one such as `json://host/path`."""
 
     address: str
 

@@ -1,4 +1,4 @@
-"""What a run will take, foretold from its first steps, and the `measure=` that suits such a pace.
+"""The time that a run will take, foretold from its first steps, and the `measure=` that suits such a pace.
 
 A window has a least number of steps. So a step of some seconds makes a run of minutes, whatever seconds were asked for.
 The user should hear of that after the first steps, and not when the first run has ended.

@@ -18,7 +18,7 @@ from accelsweep.state.living import DEAD_AFTER_SECONDS, alive, living_hold
 from accelsweep.supervise.block_hold import end_holder, end_supervisors
 
 PATIENCE_SECONDS = 90.0
-"""How long an old head may take to end after Ctrl-C: it waits only for its own children."""
+"""The time within which an old head ends after Ctrl-C: it waits only for its own children."""
 
 
 def living_head(folder: SweepFolder) -> Hold | None:

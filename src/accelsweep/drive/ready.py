@@ -1,4 +1,4 @@
-"""What an earlier command left, and what would keep this one from its work: put away before Snakemake looks."""
+"""Leftovers of an earlier command, and obstacles to this one: put away before Snakemake looks."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is left of a sweep, in seconds: by what its runs took, before that by earlier sweeps of the folder."""
+"""The seconds that are left of a sweep: by the time of its runs, before that by earlier sweeps of the folder."""
 
 from __future__ import annotations
 

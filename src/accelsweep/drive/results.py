@@ -27,7 +27,7 @@ from accelsweep.state.halts import reasons_not_run
 
 @dataclass(frozen=True)
 class Told:
-    """What the user was told: how many planned runs are not settled, and whether each that did not run has a reason."""
+    """The end as the user was told it: how many runs are unsettled, and whether each that did not run has a reason."""
 
     unsettled: int
     explained: bool

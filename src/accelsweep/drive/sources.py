@@ -1,4 +1,4 @@
-"""What `history` is made of: sweeps of this working directory, or archives, which are checked and not imported."""
+"""The sources of `history`: sweeps of this working directory, or archives, which are checked and not imported."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def _of_sweep(home: Path, name: str) -> Part:
 
 
 def _of_archive(path: Path) -> Part:
-    """Return the sweep of an archive by the name of its file. What lies outside of this folder stays as it is."""
+    """Return the sweep of an archive by the name of its file. Files outside of this folder stay as they are."""
     with tempfile.TemporaryDirectory(prefix="accelsweep-history-") as folder, checked(path) as archive:
         needed = [place for place in archive.contents.files if place.startswith("sweep/") and place.endswith(".json")]
         place = SweepFolder(Path(folder), archive.contents.name)

@@ -29,8 +29,8 @@ _LONGEST_PATH = 70
 def own_temporary_folder(folder: SweepFolder, site: Site) -> Iterator[None]:
     """Have what is started in the with-block put its temporary files into a folder that is empty before and gone after.
 
-    Call it while holding the sweep. Everything stays as it is where jobs run on a cluster, where the path is too long
-    for sockets, and where the folder cannot be ours.
+    Call it while holding the sweep. Nothing changes where jobs run on a cluster, where the path is too long for
+    sockets, or where the folder cannot be ours.
     """
     place = _place(folder)
     if site.scheduler != "local" or len(str(place)) > _LONGEST_PATH or not _emptied(folder, place):

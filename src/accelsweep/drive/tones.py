@@ -1,4 +1,4 @@
-"""How verdicts look: a colour and a symbol beside the word, for terminals that have them."""
+"""The looks of verdicts: a colour and a symbol beside the word, for terminals that have them."""
 
 from __future__ import annotations
 

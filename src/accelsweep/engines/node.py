@@ -1,4 +1,4 @@
-"""How a node is prepared for a block, in shell commands that every engine's jobs begin with."""
+"""The preparation of a node for a block, in shell commands that every engine's jobs begin with."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def _with_variables(text: str) -> str:
 
 
 _SPECIAL = re.compile(r'[\\"`]|\$(?![A-Za-z_]|\{[A-Za-z_][A-Za-z0-9_]*\})')
-"""What means something between double quotes, variables apart."""
+"""Characters with a meaning between double quotes, variables apart."""
 
 
 def python(settings: JobSettings, own: str, nodes: int = 1) -> str:

@@ -25,7 +25,7 @@ __all__ = [
 ]
 
 VARIABLES = (*SLURM_VARIABLES, *GRID_ENGINE_VARIABLES)
-"""What a record keeps of the environment of a job."""
+"""The variables of a job's environment that a record keeps."""
 
 
 class ThisJob(Protocol):
@@ -41,7 +41,7 @@ class ThisJob(Protocol):
 
     @property
     def restarts(self) -> int:
-        """How often it was queued again."""
+        """The number of times that it was queued again."""
 
     def log(self) -> str | None:
         """Return the path of the log in which the engine reports the job's end, or None where it is not known."""
@@ -61,7 +61,7 @@ def this_job() -> ThisJob | None:
 def outside_of_jobs() -> dict[str, str]:
     """Return our environment without what Slurm says of a job that we are in, if we are: as on a login node.
 
-    What is submitted with it is neither sized nor counted like that job.
+    A job that is submitted with it is neither sized nor counted like ours.
     """
     if SlurmJob.found() is None:
         return dict(os.environ)

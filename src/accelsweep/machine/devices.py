@@ -28,11 +28,11 @@ class DeviceKind(Protocol):
 
     @property
     def most(self) -> int | None:
-        """How many of them a machine can have; None for any number."""
+        """The most of them that a machine can have; None for any number."""
 
     @property
     def telemetry(self) -> Telemetry | None:
-        """What tells their state; None where nothing does."""
+        """The source of their state; None where there is none."""
 
     def inventory(self) -> tuple[Device, ...]:
         """Return the devices of this kind that this process may use, one entry a model; empty where there is none."""

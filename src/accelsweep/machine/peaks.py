@@ -1,4 +1,4 @@
-"""What the makers' datasheets say of boards: dense peaks, memory, power. `boards.csv` has a row and a source per board.
+"""Boards by their makers' datasheets: dense peaks, memory, power. `boards.csv` has a row and a source per board.
 
 * A peak is the highest rate of dense matrix products in a format at boost clock, in TFLOP/s. None counts sparsity. Sums
   of 16 and 8 bits are in 32 bits, as in torch, so a GeForce has half of what its box says.

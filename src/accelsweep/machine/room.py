@@ -1,4 +1,4 @@
-"""How much memory is left to the processes of a run on this host, and which limit says so.
+"""The memory that is left to the processes of a run on this host, and the limit that says so.
 
 Memory of the machine and of its control groups is shared by all ranks here. An address space or a data segment
 (RLIMIT_AS, RLIMIT_DATA, see `man setrlimit`) is each process's own.
@@ -26,7 +26,7 @@ _OF = {"RLIMIT_AS": "VmSize", "RLIMIT_DATA": "VmData"}
 
 
 class FreeMemory(NamedTuple):
-    """What may still be taken, in bytes, and the limit that is the tightest."""
+    """The memory that may still be taken, in bytes, and the limit that is the tightest."""
 
     bytes: int
     limit: Limit

@@ -52,7 +52,7 @@ class PhaseTimer:
 
     @property
     def depth(self) -> int:
-        """How many phases are open."""
+        """The number of open phases."""
         return len(self._open)
 
     def enter(self, phase: str) -> None:

@@ -14,7 +14,7 @@ class Group(Protocol):
 
     @property
     def size(self) -> int:
-        """How many ranks there are."""
+        """The number of ranks."""
 
     def barrier(self) -> None:
         """Return once every rank has arrived."""

@@ -1,7 +1,7 @@
 """Memory that grows with every step of the window, as where a module keeps something of each step.
 
-What fills once must not count: an allocator that warms up, a heap that is torn into pieces, a cache. All these grow
-less and less, or by a jump. So the window has `PARTS` parts, and each has to grow about as fast as the whole.
+Memory that fills once must not count: an allocator that warms up, a heap that is torn into pieces, a cache. All these
+grow less and less, or by a jump. So the window has `PARTS` parts, and each has to grow about as fast as the whole.
 
 Memory is read at the ends of the parts only. A reading takes about 20 us, so five of them in a window of a second are
 a ten-thousandth of it. A step without a reading costs nothing more.
@@ -72,8 +72,8 @@ class MemoryWatch:
 def kinds_of(device: Any) -> dict[str, Callable[[], int]]:
     """Return how to read the memory that a rank on `device`, a torch.device, holds for itself.
 
-    In the host's, pages of files and memory shared with others are left out where the system tells them (Linux): they
-    grow as data is read. A device's is what torch's allocator has handed out, which does not wait for the device.
+    On the host, pages of files and memory shared with others grow as data is read. They are left out where the system
+    tells them (Linux). A device's is what torch's allocator has handed out, which does not wait for the device.
     """
     from accelsweep.measure.devices.kinds import torch_kind
 

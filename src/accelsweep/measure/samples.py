@@ -1,4 +1,4 @@
-"""How many samples a batch holds, by looking at it: what was really processed is counted, not what was asked for.
+"""The number of samples in a batch, counted by looking at it: processed ones count, not those that were asked for.
 
 A batch may be read as columns (inputs, targets), which share their first dimension, or as a list of samples. Where both
 are possible, whoever made it has to say how many samples it made.
@@ -11,7 +11,7 @@ from dataclasses import fields, is_dataclass
 from typing import Any
 
 Path = tuple[Any, ...]
-"""Where something lies in a batch: keys, numbers or names, from the outside in."""
+"""The place of something in a batch: keys, numbers or names, from the outside in."""
 
 
 def readings(batch: Any, lone: bool = False) -> dict[int, tuple[Path, ...]]:

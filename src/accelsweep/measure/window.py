@@ -25,7 +25,7 @@ MARGIN = 1.1
 
 @dataclass(frozen=True)
 class WindowRules:
-    """How long to warm up and to measure. Steps are batches; `multiple_of` is the batches per optimiser step."""
+    """The length of warm-up and window. Steps are batches; `multiple_of` is the batches per optimiser step."""
 
     warmup_steps: int
     min_steps: int

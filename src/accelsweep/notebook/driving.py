@@ -98,8 +98,8 @@ def run(
 ) -> OpenedSweep:
     """Plan a sweep, measure its missing runs, write its report, and return it; progress is printed meanwhile.
 
-    The same call again resumes it. A run that failed is a row of `.runs` with its reason, and no error here. To
-    interrupt the kernel is Ctrl-C: finished runs are kept, and KeyboardInterrupt is raised. Raises InputError before
+    The same call again resumes it. A run that failed is a row of `.runs` with its reason, and no error here. An
+    interrupted notebook is a Ctrl-C: finished runs are kept, and KeyboardInterrupt is raised. Raises InputError before
     anything is written, AccelsweepError if another command runs the sweep.
     """
     request = Request(

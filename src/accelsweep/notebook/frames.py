@@ -7,6 +7,7 @@ from typing import Any
 
 import pandas as pd
 
+from accelsweep.analyse.export import in_utf8
 from accelsweep.analyse.runs import RunRow
 from accelsweep.core.cell import label
 from accelsweep.core.findings.findings import Findings
@@ -25,7 +26,7 @@ def runs_frame(rows: Iterable[RunRow], axes: Iterable[str]) -> pd.DataFrame:
     """
     found, named = list(rows), list(axes)
     metrics = dict.fromkeys(name for row in found for name in row.metrics)
-    frame = pd.DataFrame([_run(row, named, list(metrics)) for row in found])
+    frame = _frame([_run(row, named, list(metrics)) for row in found])
     for column in _TIMES:
         frame[column] = pd.to_datetime(frame[column], utc=True, format="ISO8601")
     return frame.astype(dict.fromkeys(_COUNTS, "Int64"))
@@ -53,6 +54,13 @@ def _run(row: RunRow, axes: Sequence[str], metrics: Sequence[str]) -> dict[str, 
     }
 
 
+def _frame(rows: Sequence[dict[str, Any]]) -> pd.DataFrame:
+    """Return the rows as a frame, whose texts pandas keeps in UTF-8: an axis' value may hold half a surrogate pair."""
+    return pd.DataFrame(
+        [{in_utf8(name): in_utf8(one) if isinstance(one, str) else one for name, one in row.items()} for row in rows]
+    )
+
+
 def _number(value: float | None) -> float:
     return float("nan") if value is None else value
 
@@ -64,7 +72,7 @@ def settings_frame(findings: Findings) -> pd.DataFrame:
     baseline, missing where there is none. `NAME_low` and `NAME_high` are the ends of an interval. Costs stand under
     their own names. `NAME_median` is the median of any metric over the repeats.
     """
-    return pd.DataFrame([_setting(findings, cell) for cell in findings.cells])
+    return _frame([_setting(findings, cell) for cell in findings.cells])
 
 
 def _setting(findings: Findings, cell: CellFinding) -> dict[str, Any]:

@@ -20,10 +20,10 @@ TASKS = ("train_throughput", "time_to_accuracy")
 """The tasks whose steps a search does: training steps, with the optimiser's state."""
 
 UNSEARCHED = "batch_size=auto: its search has not ended yet"
-"""Why a setting cannot be planned yet."""
+"""The reason why a setting cannot be planned yet."""
 
 Batches = Mapping[str, FoundBatch | str]
-"""What is known of searches, by their names: the batch, or why there is none."""
+"""The results of searches, by their names: the batch, or why there is none."""
 
 
 def search_of(config: CellConfig) -> CellConfig:

@@ -155,7 +155,8 @@ def visible_effect(plan: Plan, noise: float | None = None) -> VisibleEffect:
     spread = ASSUMED_NOISE if noise is None else noise
     paired = spread if noise is not None else spread * math.sqrt((1.0 + 1.0 / _baseline_runs(plan)) / 2.0)
     source = "assumed" if noise is None else "seen in earlier runs"
-    assumption = f"{spread:.1%} noise between runs ({source}), {max(family, 0)} comparisons, {POWER:.0%} chance"
+    compared = "1 comparison" if family == 1 else f"{max(family, 0)} comparisons"
+    assumption = f"{spread:.1%} noise between runs ({source}), {compared}, {POWER:.0%} chance"
     if family < 1:
         return VisibleEffect(None, assumption, "there is no other setting to compare the baseline with")
     effect = smallest_visible_effect(

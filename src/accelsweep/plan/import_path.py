@@ -1,7 +1,7 @@
-"""Where the modules of a run come from: the working directory, or the tree of a version in the place of a checkout.
+"""The origin of a run's modules: the working directory, or the tree of a version in the place of a checkout.
 
-A tree stands in for the user's repository. So each folder of the repository that is on the path of imports, by an
-editable installation or because it is the working directory, is replaced by the same folder of the tree.
+A tree stands in for the user's repository. A folder of the repository is on the path of imports by an editable
+installation, or because it is the working directory. Each such folder is replaced by the same folder of the tree.
 """
 
 from __future__ import annotations

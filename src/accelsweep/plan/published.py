@@ -16,8 +16,8 @@ from accelsweep.state.external.files import kept
 def with_published(settings: Settings, home: Path) -> Settings:
     """Return the settings with the value of each external row that a claim names, under its name and its source.
 
-    Raises InputError where there is no such row, where there are several, where its unit is another, and where a figure
-    is projected onto a board that is not known.
+    Raises InputError where there is no such row, where there are several, and where its unit is another. Raises it too
+    where a figure is projected onto a board that is not known.
     """
     claims = tuple(_claim(claim, home) for claim in settings.report.claims)
     if claims == settings.report.claims:

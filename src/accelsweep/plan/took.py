@@ -45,7 +45,7 @@ _Kind = tuple[str, str]
 
 
 class RunTime(NamedTuple):
-    """What a run tells of time: its setting and block, wall seconds, those beside its window, its start and end (s).
+    """A run's account of time: its setting and block, wall seconds, those beside its window, its start and end (s).
 
     A record holds a hundred times as much, and a sweep may have thousands. `beside` is None for a run without a window.
     """

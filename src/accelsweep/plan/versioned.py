@@ -52,8 +52,8 @@ def usual_name(home: Path, overrides: Sequence[str], command: str = "ab") -> str
 def versioned_grid(folder: SweepFolder, trees: Sequence[Tree], overrides: Sequence[str]) -> VersionedGrid:
     """Return the settings of these overrides in every version, the first version of a setting first.
 
-    What steers the sweep is taken from the last version, because that is the one in question. Raises InputError for
-    anything that is wrong with one of them, and where none of the measured modules comes from a version.
+    Keys that steer the sweep are taken from the last version, because that is the one in question. Raises InputError
+    for anything that is wrong with one of them, and where none of the measured modules comes from a version.
     """
     grids = [(tree.version, _of_version(folder, tree, overrides)) for tree in trees]
     axes = {canonical_json(grid.axes): grid.axes for _, grid in grids}

@@ -1,4 +1,4 @@
-"""How wrong the fit is on what it has not seen: leave one device out, leave one family out.
+"""The error of the fit on data that it has not seen: leave one device out, leave one family out.
 
 An interval has two parts. A device as a whole lies off by the spread of the devices' medians, and t's quantile counts
 how few devices that spread is from. Within a device, models lie off by the spread of their residuals. Where a device is

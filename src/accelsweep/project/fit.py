@@ -1,8 +1,9 @@
 """Fits the model of `fitted` to published rates: a robust least-squares fit of the logarithm of the time per sample.
 
-Each coefficient is positive, and drawn weakly to its prior: 1 for inference, and for training three times inference's,
-because a backward pass is twice a forward pass. The 32-bit form has few rates, and is drawn to the coefficients of
-mixed precision. A family's term is the mean of its residuals, shrunk as if `FAMILY_PRIOR` further models had none.
+Each coefficient is positive, and drawn weakly to its prior. That is 1 for inference. For training it is three times
+inference's, because a backward pass is twice a forward pass. The 32-bit form has few rates, and is drawn to the
+coefficients of mixed precision. A family's term is the mean of its residuals, shrunk as if `FAMILY_PRIOR` further
+models had none.
 """
 
 from __future__ import annotations

@@ -16,7 +16,7 @@ FITTED = Path(__file__).parent / "data" / "fitted.json"
 
 
 class Spread(Frozen):
-    """How far published rates lie from their projections, as logarithms of a ratio; each half covers 90 %.
+    """The distance of published rates from their projections, as logarithms of a ratio; each half covers 90 %.
 
     `device` is the half-width that belongs to a device as a whole, `families` that within one device, `within` the same
     for all families together. `family` belongs to a family that the fit has not seen. `transfer` is the half-width of a
@@ -37,7 +37,7 @@ class Spread(Frozen):
 
 
 class Held(Frozen):
-    """What was reached on devices, or on families, that the fit had not seen: `count` rates of so many `networks`."""
+    """The error and coverage on unseen devices, or families: `count` rates of so many `networks`."""
 
     count: int
     networks: int

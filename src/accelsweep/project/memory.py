@@ -1,8 +1,8 @@
 """Whether a batch fits in a device's memory, by bounds: what must be kept, and what would be kept at most.
 
 Training keeps weights, gradients and the optimiser's numbers, each in 32 bits. Of the forward pass it keeps at least
-the results of products and convolutions, in the form's size, and at most every result in 32 bits. Inference keeps
-the weights, and at most the same. What else is on the device, such as the allocator's rest, is `SHARE`.
+the results of products and convolutions, in the form's size. At most it keeps every result in 32 bits. Inference keeps
+the weights, and at most the same. `SHARE` stands for the rest on the device, such as the allocator's.
 """
 
 from __future__ import annotations

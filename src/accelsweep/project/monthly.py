@@ -44,7 +44,7 @@ def rent_or_buy(rented: Bill, bought: Bill, name: str) -> str:
 
 
 class _Crossing(NamedTuple):
-    """Where two bills cross: `hours`, None if nowhere. `sign` is -1 if the other device is cheaper beyond, else 1."""
+    """The crossing of two bills: `hours`, None if nowhere. `sign` is -1 if the other device is cheaper beyond it."""
 
     hours: float | None
     sign: int

@@ -1,6 +1,6 @@
 """From a model's traits, a measured rate and a device's datasheet to a projection: one pure function.
 
-The time per sample is the fitted one, or, where a known GPU was measured, that GPU's measured time times the ratio of
+The time per sample is the fitted one. Where a known GPU was measured, it is that GPU's measured time times the ratio of
 the fitted ones. The measured wait for data is added: it does not shrink with the device (Amdahl). Refused are networks
 without published relatives, operations of unknown cost, and devices whose datasheet lacks a figure.
 """
@@ -38,7 +38,7 @@ LIMITS = {
 
 @dataclass(frozen=True)
 class Workload:
-    """What is projected: a model's traits, its batch per device, its optimiser.
+    """The subject of a projection: a model's traits, its batch per device, its optimiser.
 
     `wait_seconds` is the measured wait for data per sample, None where it was not measured. `step_flops` are the
     operations of a training step per sample, None for inference or where they were not counted.
@@ -53,7 +53,7 @@ class Workload:
 
 @dataclass(frozen=True)
 class Anchor:
-    """What was measured: samples per second, and on which known board in which form, if on one.
+    """The measurement behind a projection: samples per second, and on which known board in which form, if on one.
 
     `usd_per_hour` is the price of the machine, `epoch_samples` the size of a pass over the data; None if not known.
     """

@@ -1,4 +1,4 @@
-"""How much of several devices' rates is left when they train one model: efficiencies of published rates.
+"""The share of several devices' rates that is left when they train one model: efficiencies of published rates.
 
 An efficiency is the rate of k devices over k times that of one, each with its own batch. `data/scaling.csv` has such
 rates for machines of up to eight devices, with their source. A device that is in the table has its own networks'

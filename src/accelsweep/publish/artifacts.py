@@ -43,7 +43,7 @@ def _store(repository: Any, artifact: Artifact) -> None:
 
 
 def _store_folder(repository: Any, source: Path, target: str) -> None:
-    """Store the files of a folder. What is none is left out: a FIFO would be waited for, and a device has no end."""
+    """Store the files of a folder. Anything else is left out: a FIFO would be waited for, and a device has no end."""
     inside = sorted(source.rglob("*"))
     if all(path.is_file() or path.is_dir() for path in inside):
         repository.log_artifacts(str(source), target)

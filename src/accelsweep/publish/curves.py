@@ -27,7 +27,7 @@ def curves(steps: Path, started: int, max_points: int = MAX_POINTS) -> tuple[His
     """
     try:
         table = parquet.read_table(steps, columns=_COLUMNS)
-    except (OSError, pyarrow.ArrowInvalid):
+    except (OSError, pyarrow.ArrowException):
         return ()
     step = table["step"].to_numpy()
     if not len(step):

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from mlflow.entities import Experiment, Run
 
 _DAMAGE = ("malformed", "not a database", "unsupported file format")
-"""What SQLite says of a file that it can never read, and nothing else does."""
+"""SQLite's words for a file that it can never read, and for nothing else."""
 
 _MAKING_SECONDS = 60.0
 _STILL_SECONDS = 5.0

@@ -38,7 +38,7 @@ class Writer:
         self.held = held
         self._ids = {key: same[0].run_id for key, same in held.items()}
         self.written = 0
-        """How many runs were created, changed or deleted."""
+        """The number of runs that were created, changed or deleted."""
 
     def settled(self, wanted: Wanted) -> bool:
         """Return whether the store holds exactly this run and nothing beside it under its key."""

@@ -56,8 +56,8 @@ class OwnTree:
             place = Path(file).absolute()
             if self._is_elsewhere(place) or (ours and self.tree not in place.parents):
                 raise InputError(
-                    f"the module {name} came from {place}, but version {self.name} lies in {self.tree}: "
-                    "uninstall the package from this environment, or install it in a way that puts a folder on the path"
+                    f"the module {name} came from {place}, but version {self.name} lies in {self.tree}. "
+                    "Uninstall the package from this environment, or install it in a way that puts a folder on the path"
                 )
 
     def _is_elsewhere(self, place: Path) -> bool:

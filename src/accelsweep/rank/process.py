@@ -14,10 +14,10 @@ from accelsweep.machine.cpu import usable_cores
 from accelsweep.rank.spec import RunSpec
 
 COLLECTIVE_TIMEOUT = timedelta(minutes=5)
-"""How long a collective waits at least for a rank that is alive but silent. A rank that dies is noticed at once."""
+"""The least time that a collective waits for a rank that is alive but silent. A rank that dies is noticed at once."""
 
 AFTER_SILENCE = timedelta(minutes=1)
-"""How much longer than the watch for silence it waits: the watch comes first, because it can say which step hung."""
+"""The time that it waits beyond the watch for silence: the watch comes first, because it can say which step hung."""
 
 STACKS_SIGNAL = signal.SIGUSR2
 """The signal that makes a rank print the stacks of its threads. A module that handles it itself gets it instead."""

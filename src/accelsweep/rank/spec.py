@@ -44,8 +44,9 @@ class RunSpec(Document):
     `threads` are the CPU threads of each rank if the plan fixes them; None shares the cores of a node among ranks.
     `ceilings` is the file in which the runs of a block keep their measured matmul ceilings; None keeps none.
     `silence_seconds` is how long the supervisor lets a rank be without a step; None lets it be.
-    `device_models` are the models of devices that may run it; empty for any. `room` is what a rank of a search for the
-    largest batch may take on its host, in bytes, and the limit that says so; None leaves it to the rank.
+    `device_models` are the models of devices that may run it; empty for any.
+    `room` is for a search for the largest batch: the bytes that a rank may take on its host, and the limit that sets
+    them. None leaves it to the rank.
     `profile_steps` is the number of steps to profile, in place of measuring; None measures.
     """
 

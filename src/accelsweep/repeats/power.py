@@ -1,4 +1,4 @@
-"""How small a difference a number of repeats can show: the power of the paired interval that the analysis uses.
+"""The smallest difference that repeats can show: the power of the paired interval that the analysis uses.
 
 One formula serves the plan (with an assumed noise) and the report (with the observed noise). `noise` is always the
 standard deviation of the natural logarithm of one run's rate within a block: 0.01 is about 1 %. It is assumed to be

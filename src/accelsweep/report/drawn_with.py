@@ -1,4 +1,4 @@
-"""What decides the bytes of findings and report beside the records: versions, and the kind of machine."""
+"""The causes of the bytes of findings and report beside the records: versions, and the kind of machine."""
 
 from __future__ import annotations
 

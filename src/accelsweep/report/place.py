@@ -15,7 +15,7 @@ LONGEST = 120
 
 
 class RunsPlace(Protocol):
-    """Where the runs of a report have their files; a `SweepFolder` is one."""
+    """The place of the files of a report's runs; a `SweepFolder` is one."""
 
     def steps(self, run: str) -> Path:
         """Return the raw step times of the run with this name in the findings."""

@@ -65,7 +65,7 @@ class ReportTable:
 
     @property
     def opened(self) -> tuple[tuple[More, ...], ...]:
-        """What the rows open to that are set."""
+        """The opened part of each row that is set."""
         return self.more[:MOST_ROWS]
 
     @property

@@ -54,7 +54,7 @@ class Verdicts:
 
     @property
     def waiting(self) -> tuple[str, ...]:
-        """Why some were not run, and the command that runs each."""
+        """The reasons why some were not run, and the command that runs each."""
         left = [one for one in self.sweeps if any(claim.verdict is ClaimVerdict.not_run for claim in one.claims)]
         told = [f"{one.claims[0].id} was not run: {self.why_not[one.sweep]}; {one.command}" for one in left]
         unknown = sorted(self.why_not.keys() - {one.sweep for one in self.sweeps})

@@ -22,7 +22,7 @@ class HostClock(Protocol):
 
 
 class RealClock:
-    """The monotonic clock. What the host does takes as long as it takes."""
+    """The monotonic clock. The host's work takes its real time."""
 
     simulated = False
 

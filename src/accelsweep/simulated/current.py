@@ -1,4 +1,4 @@
-"""Which simulated device this process has now. A test puts one of its own in its place."""
+"""The simulated device that this process has now. A test puts one of its own in its place."""
 
 from __future__ import annotations
 

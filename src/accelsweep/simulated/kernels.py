@@ -89,7 +89,7 @@ def _there(source: Any) -> Any:
 
 
 def _laid_out(op: Any, source: Any) -> Any:
-    """Return what the worker uses. What goes through memory finds gradients as torch would have laid them out."""
+    """Return what the worker uses. One that goes through memory finds gradients as torch lays them out."""
     there = _there(source)
     in_order = isinstance(there, Tensor) and op.__name__.startswith(IN_MEMORY_ORDER)
     return there.contiguous() if in_order else there

@@ -11,7 +11,7 @@ from accelsweep.machine.drivers.simulated import Use
 GRAIN = 512
 """Sizes are rounded up to this, as CUDA's allocator does it."""
 SEGMENT = 2 * 2**20
-"""What is reserved grows by whole segments."""
+"""Reserved memory grows by whole segments of this size."""
 
 
 class Allocator:

@@ -18,7 +18,7 @@ from accelsweep.simulated.memory import Allocator
 from accelsweep.simulated.timeline import Timeline
 
 TELL_SECONDS = 0.05
-"""How often other processes are told what this one does."""
+"""The interval at which other processes are told of this one's work."""
 
 Work = Callable[[], None]
 

@@ -1,8 +1,9 @@
 """Tensors on the simulated device: a handle that torch sees, and beside it what the device holds.
 
-The handle has a shape, a type and no bytes. Its storage carries a `Buffer`: the same tensor on the meta device, which
-says what views and results look like, the slot in which the worker puts the numbers, and the allocation. torch keeps a
-storage's Python object alive for as long as any tensor uses it, so an allocation ends when the last such tensor does.
+The handle has a shape, a type and no bytes. Its storage carries a `Buffer` with three things. The same tensor on the
+meta device says what views and results look like. The worker puts the numbers into a slot. The third is the allocation.
+torch keeps a storage's Python object alive for as long as any tensor uses it, so an allocation ends when the last such
+tensor does.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ class Slot:
 
 @dataclass(eq=False)
 class Buffer:
-    """What the device holds of a tensor. Views share the allocation."""
+    """The device's side of a tensor. Views share the allocation."""
 
     slot: Slot
     meta: Tensor

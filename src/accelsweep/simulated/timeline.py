@@ -6,7 +6,7 @@ from accelsweep.machine.drivers.simulated import Spec, Use
 
 
 class Timeline:
-    """When the device is free again, and what it did until then."""
+    """The moment at which the device is free again, and its work until then."""
 
     def __init__(self, spec: Spec, use: Use) -> None:
         """`use` is kept up to date as the device works."""

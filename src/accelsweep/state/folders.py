@@ -87,7 +87,7 @@ class SweepFolder:
         return sorted(self.root.glob("blocks/*.claim.json"))
 
     def halt(self, block: str) -> Path:
-        """Why the block's last supervisor ended early; absent where it did not."""
+        """The reason why the block's last supervisor ended early; absent where it did not."""
         return self.root / "blocks" / f"{inside(block)}.halt.json"
 
     def halts(self) -> list[Path]:
@@ -137,7 +137,7 @@ class SweepFolder:
         return self.versions / inside(name)
 
     def version_file(self, name: str) -> Path:
-        """What is known of a version's tree."""
+        """The facts about a version's tree."""
         return self.versions / f"{inside(name)}.json"
 
     @property
@@ -162,7 +162,7 @@ class SweepFolder:
 
     @property
     def accounting(self) -> Path:
-        """What the cluster says of the jobs that the runs were measured in; absent where no cluster is asked."""
+        """The cluster's account of the jobs that the runs were measured in; absent where no cluster is asked."""
         return self.root / "accounting.json"
 
     @property
@@ -191,7 +191,7 @@ class SweepFolder:
         return self.root / "logs" / "snakemake.log"
 
     def log(self, block: str) -> Path:
-        """What the supervisors of a block said."""
+        """The output of a block's supervisors."""
         return self.root / "logs" / f"{inside(block)}.log"
 
     def of_head(self, what: Literal["claim", "order", "handed", "ended"]) -> Path:
@@ -200,7 +200,7 @@ class SweepFolder:
 
     @property
     def head_log(self) -> Path:
-        """What the last detached head printed."""
+        """The output of the last detached head."""
         return self.root / "logs" / "head.log"
 
     @property

@@ -1,4 +1,4 @@
-"""Why a block ended without its runs: every way in which that can happen, with the words that the user gets.
+"""Reasons why a block ended without its runs: every way in which that can happen, with the words for the user.
 
 A supervisor that ends early leaves a halt beside its block, `blocks/BLOCK.halt.json`, whatever the reason. The head
 leaves one where an engine let no supervisor begin. The next supervisor of the block takes it away. `run`, `status`,
@@ -51,7 +51,7 @@ class Why(StrEnum):
 
 
 class Halt(Document):
-    """Why a block ended before each of its runs had a record, and what mends it."""
+    """The reason why a block ended before each of its runs had a record, and the remedy."""
 
     kind: ClassVar[str] = "halt"
 

@@ -1,4 +1,4 @@
-"""How a hold is taken, renewed and given back, for a sweep's head and for a block's supervisor alike.
+"""The way a hold is taken, renewed and given back, for a sweep's head and for a block's supervisor alike.
 
 A hold is put into its place by a hard link, which fails if another hold is there. So one of many takers comes first, on
 any machines. Nothing is locked on the sweep's own file system. Takers on one machine look in turn, by a lock on a
@@ -65,8 +65,8 @@ class Holder:
         if _holder(standing) != _holder(self._hold):
             what = "this sweep" if standing.block == "head" else f"block {standing.block}"
             raise AccelsweepError(
-                f"process {standing.pid} on {standing.host} took {what} over while this process was not heard of for "
-                f"more than {DEAD_AFTER_SECONDS:.0f} s (a suspended machine, a lost file system). It goes on there"
+                f"process {standing.pid} on {standing.host} took {what} over: this process was silent for more than "
+                f"{DEAD_AFTER_SECONDS:.0f} s (a suspended machine, a lost file system). It goes on there"
             )
 
     def release(self) -> None:

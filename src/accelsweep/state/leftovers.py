@@ -22,7 +22,7 @@ STALE_SECONDS = 3600.0
 """No write takes so long; a younger file may still be written."""
 
 NEW_DATABASE = "new.db"
-"""What a database is called until it is whole."""
+"""The name of a database until it is whole."""
 
 _RANDOM = r"[a-z0-9_]{8}"
 _FILE = re.compile(rf"\.[\w.-]+\.(json\.{_RANDOM}(\.part\.{_RANDOM})?|parquet(\.{_RANDOM})?)\.part", re.ASCII)

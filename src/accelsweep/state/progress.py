@@ -39,8 +39,8 @@ def steps_done(folder: SweepFolder, run: str) -> int | None:
 def signs_of(folder: SweepFolder, run: str) -> tuple[int, ...]:
     """Return numbers of which one changes whenever the present attempt at `run` moves.
 
-    They are the attempt's, the steps in the window and in the present phase, and the bytes in its log. What another
-    machine has mapped into its memory may not be seen here.
+    They are the attempt's, the steps in the window and in the present phase, and the bytes in its log. Steps that
+    another machine has mapped into its memory may not be seen here.
     """
     place = RunFolder(folder.run(run), run)
     number = place.latest()

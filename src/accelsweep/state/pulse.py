@@ -1,6 +1,6 @@
 """A rank's sign of life: the steps of its present phase, in mapped memory that its supervisor reads.
 
-Only steps are signs. Building, compiling, downloading and validating have none, so a rank is at rest until the first
+Only steps are signs. Building, compiling, downloading and validating have none. So a rank is at rest until the first
 step of a phase is done, and whenever something else than a step is to come.
 """
 

@@ -1,7 +1,7 @@
 """Files of a sweep that are stamped in the future: by a clock that was set back, by another machine's, in a backup.
 
 Snakemake refuses an output that is older than what it was made from, and stamps each output itself. So a file from the
-future would fail every command until that time has come. What a step was made from is never left in the future.
+future would fail every command until that time has come. An input of a step is never left in the future.
 """
 
 from __future__ import annotations

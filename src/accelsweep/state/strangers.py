@@ -1,4 +1,4 @@
-"""What stands in the place of a sweep's files and is none: a folder, a device, a pipe. It is set aside, never used."""
+"""Strangers in the place of a sweep's files: a folder, a device, a pipe. They are set aside, never used."""
 
 from __future__ import annotations
 

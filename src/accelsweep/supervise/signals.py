@@ -1,4 +1,4 @@
-"""How the supervisor waits: asleep until a signal, output of a run or a deadline, with no thread and no busy polling.
+"""The supervisor's way to wait: asleep until a signal, output of a run or a deadline, with no thread and no polling.
 
 A wake-up costs processor time that a timed run on the same cores would notice, so there are as few as possible.
 """

@@ -1,7 +1,8 @@
 """Real data without a download: the handwritten digits that scikit-learn ships.
 
-1797 images of 8x8 pixels in 10 classes, a copy of the test set of E. Alpaydin and C. Kaynak's "Optical Recognition of
-Handwritten Digits" (UCI). The file is read directly, because importing scikit-learn takes longer than training here.
+1797 images of 8x8 pixels in 10 classes. They are a copy of the test set of E. Alpaydin and C. Kaynak's "Optical
+Recognition of Handwritten Digits" (UCI). The file is read directly, because importing scikit-learn takes longer than
+training here.
 """
 
 from __future__ import annotations

@@ -144,7 +144,7 @@ def _numbering(tables: Sequence[Any], target: str) -> dict[Any, int]:
         if values[0] < 0:
             raise InputError(
                 f"data.target={target} holds {values[0]}, which is no class: integers count from 0; renumber the "
-                "column, make it strings, which are numbered in order, or name a split or a file without such rows"
+                "column. Or make it strings, which are numbered in order, or name a split or a file without such rows"
             )
         return {value: int(value) for value in values}
     if values and not isinstance(values[0], str):

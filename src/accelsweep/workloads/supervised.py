@@ -68,7 +68,7 @@ class Supervised(NetworkModule):
         if target is None:
             raise InputError(
                 "the batch holds no target for model.loss: let the data set give (inputs, target), or a mapping with "
-                f"the key {self._target!r} (model.target); or set model.loss=null, if the network returns its loss"
+                f"the key {self._target!r} (model.target). Or set model.loss=null, if the network returns its loss"
             )
         return outputs, self.loss(outputs, target), target
 

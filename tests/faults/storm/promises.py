@@ -22,9 +22,14 @@ from accelsweep.state.records import read_record
 from accelsweep.supervise.standing.audit import audit
 
 REMEDY = re.compile(
-    r"accelsweep \w+|--[a-z]{2}|\b(limits|site|measure|analysis)\.\w+|[\w.]+/[\w.]+|same command|make room|mlflow\.db"
+    r"the same command (?:goes on|tries|measures|fills|completes)|give the same command again"
+    r"|(?:^|[\s`])accelsweep (?:run|status|runs|retry|clean|report|publish|import|export|plan|doctor)\b"
+    r"|(?:^|[\s`(])--[a-z]{2}"
+    r"|\b(?:limits|site|measure|analysis)\.[a-z]\w*"
+    r"|\b(?:make room|move (?:it|them) away|remove (?:it|them)|clear them away|make the folder writable|wait for it)\b",
+    re.IGNORECASE,
 )
-"""A command, an option, a knob or a file."""
+"""What to do: a command with its subcommand, an option, a knob, or an order to the reader. A path alone is none."""
 
 
 class Ledger:

@@ -27,13 +27,11 @@ SMALL = SMALL.replace("batch_size: 16,32", "devices: 1,2").replace("{batch_size:
 
 
 def seeds() -> list[object]:
-    """Return the numbers that STORM_SEEDS gives, such as `7,20-29`, else those of `make test-long`.
-
-    They are long because a case measures one sweep or two. tests/faults strikes heads and supervisors one by one.
-    """
+    """Return the numbers that STORM_SEEDS gives, such as `7,20-29`, else those of `make test-long`."""
     asked = [part.partition("-") for part in os.environ.get("STORM_SEEDS", "").split(",") if part]
     if asked:
         return [seed for first, _, last in asked for seed in range(int(first), int(last or first) + 1)]
+    # a case measures one sweep or two; tests/faults strikes heads and supervisors one by one
     return [pytest.param(seed, marks=pytest.mark.long) for seed in SEEDS]
 
 

@@ -1,4 +1,4 @@
-"""Which offers keep to a deadline and a budget, and the order in which they are offered."""
+"""The offers that keep to a deadline and a budget, and the order in which they are offered."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def fit(span: Ends | None, bound: float | None) -> Fit:
 
 
 def judged(offer: Offer, terms: Terms) -> Offer:
-    """Return the offer with its fits. What must be bought first is held against the budget as a whole."""
+    """Return the offer with its fits. The price of a purchase is held against the budget as a whole."""
     in_budget = fit(usd_of(offer), terms.usd)
     if terms.usd is not None and offer.outlay_usd is not None and offer.outlay_usd > terms.usd:
         in_budget = Fit.no
@@ -68,7 +68,7 @@ def ranked(offers: Sequence[Offer], terms: Terms) -> tuple[Offer, ...]:
 def standing(offer: Offer) -> int:
     """Return 0 for an offer that surely keeps to both bounds and fits in memory, 1 for one that may, 2 for the others.
 
-    What was measured here fitted.
+    A setting that was measured here fitted.
     """
     if offer.reason is not None or offer.room is Room.too_large or Fit.no in (offer.in_time, offer.in_budget):
         return 2

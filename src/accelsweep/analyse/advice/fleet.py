@@ -1,4 +1,4 @@
-"""What a fleet's sweep says: which nodes are sick, and which could be."""
+"""Advice on a fleet's sweep: the nodes that are sick, and those that could be."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What would change an advice on hardware: another deadline, another budget, an end of an interval, another price."""
+"""Changes that would turn an advice on hardware: another deadline, budget or price, or an end of an interval."""
 
 from __future__ import annotations
 

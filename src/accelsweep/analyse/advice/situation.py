@@ -41,7 +41,7 @@ class Situation:
 
     @property
     def room(self) -> int:
-        """How many more blocks may be advised: no more than `repeats_most` in all; 0 if none."""
+        """The number of further blocks that may be advised: no more than `repeats_most` in all; 0 if none."""
         return max(0, self.manifest.settings.repeats_most - self.repeats)
 
     @property
@@ -60,5 +60,5 @@ class Situation:
 
     @property
     def wording(self) -> Wording:
-        """How more and less of the compared metric are told."""
+        """The words for more and less of the compared metric."""
         return wording_for(self.metric)

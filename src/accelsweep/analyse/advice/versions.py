@@ -1,4 +1,4 @@
-"""What a comparison of versions says: each setting beside the same setting in the first version."""
+"""Advice on a comparison of versions: each setting stands beside the same setting in the first version."""
 
 from __future__ import annotations
 

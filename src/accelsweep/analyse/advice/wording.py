@@ -1,4 +1,4 @@
-"""How the advice tells more and less of what settings are compared by: a rate is faster, a batch is larger."""
+"""The advice's words for more and less of the compared metric: a rate is faster, a batch is larger."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the settings on one side of a claim's figure hold: values per block, or the reason why there is none."""
+"""The values of the settings on one side of a claim's figure, per block, or the reason why there are none."""
 
 from __future__ import annotations
 

@@ -29,7 +29,7 @@ from accelsweep.core.findings.projections import Projected, Range
 PROJECTED = 0.9
 """The confidence of a projection's interval."""
 RATE = ClaimFigure(cell={"of": "what is projected"}, unit="1/s")
-"""What a setting must have to be projected: a rate."""
+"""The figure that a setting must have to be projected: a rate."""
 
 
 class _NoValue(Exception):

@@ -14,7 +14,7 @@ from accelsweep.core.findings.numbers import Verdict
 
 
 class GateState(StrEnum):
-    """How one comparison, or all of them together, stands to a gate. The worst comes first."""
+    """The standing of one comparison, or of all of them together, to a gate. The worst comes first."""
 
     regression = "regression"
     not_measured = "not measured"

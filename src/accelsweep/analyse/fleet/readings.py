@@ -1,4 +1,4 @@
-"""What each node of a fleet measured: rates and temperatures by block, and blocks in which something was wrong.
+"""The readings of each node of a fleet: rates and temperatures by block, and blocks in which something was wrong.
 
 The block is the unit. A run that took place on another node than its block was planned for tells nothing of that node.
 """
@@ -39,7 +39,7 @@ class NodeReadings:
 
     @property
     def disturbance(self) -> str | None:
-        """Why the node's rates say nothing of it: others used it in most runs. Being held back is no such reason."""
+        """The reason why the node's rates do not count: others used it in most runs. Being held back is none."""
         others = [[one for one in run.doubts if one.disturbing and one.code != "throttled"] for run in self.runs]
         found = [doubts[0] for doubts in others if doubts]
         if len(found) <= MOST_DISTURBED * len(self.runs):

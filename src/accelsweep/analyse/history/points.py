@@ -19,7 +19,7 @@ from accelsweep.core.versions import VERSION, without_version
 
 
 class LineKey(NamedTuple):
-    """What all points of a line have in common: the setting, its version apart, and the machine."""
+    """The common part of all points of a line: the setting, its version apart, and the machine."""
 
     cell: str
     hardware: HardwareKind
@@ -41,7 +41,7 @@ class Found:
 
 
 class _Place(NamedTuple):
-    """What tells the runs of a setting in one sweep apart into points."""
+    """The facts that split the runs of a setting in one sweep into points."""
 
     machine: str | None
     commit: str | None

@@ -1,4 +1,4 @@
-"""Where a series of rates changes its level: a segmentation proposes, and an interval for each step decides.
+"""Changes of level in a series of rates: a segmentation proposes, and an interval for each step decides.
 
 A regression tree over the points' numbers is grown and pruned by its cost and complexity (Breiman and others,
 "Classification and Regression Trees", 1984). That finds changes of a mean (Gey and Lebarbier, "Using CART to detect

@@ -119,7 +119,7 @@ def main() -> None:
     os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")
     signal.signal(signal.SIGINT, signal.default_int_handler)  # whatever started this process
     end_as_by_ctrl_c()
-    sys.exit(carry_on(SweepFolder.of(Path(sys.argv[1]))))
+    sys.exit(exit_code(lambda: carry_on(SweepFolder.of(Path(sys.argv[1])))))
 
 
 if __name__ == "__main__":

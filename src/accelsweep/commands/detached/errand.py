@@ -1,4 +1,4 @@
-"""What a head is handed over for: the command, with all that is decided in the terminal, and what its head does."""
+"""The errand of a head that is handed over: its command with all that the terminal decided, and the head's work."""
 
 from __future__ import annotations
 

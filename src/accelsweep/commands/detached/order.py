@@ -1,4 +1,4 @@
-"""What a detached head is to do, in a file for its owner's eyes only.
+"""The order to a detached head, in a file for its owner's eyes only.
 
 Arguments go by this file, not by a command line. So they arrive exactly, and no list of processes and no job shows the
 addresses of notices, which hold secrets.

@@ -1,1 +1,1 @@
-"""What a sweep runs before it can be planned."""
+"""The searches for automatic batches, which a sweep runs before it can be planned."""

@@ -26,7 +26,7 @@ def refuse_short_budget(home: Path, plan: Plan, budget_seconds: float | None) ->
     if left.runs_left and (least := 60.0 * left.minutes.least) > budget_seconds:
         raise InputError(
             f"--time-budget {budget_seconds:g}s is too short for the pilot of repeats=auto: its {left.runs_left} runs "
-            f"take {least:.0f} s at least (their windows alone); allow more time, or give a number: repeats=N"
+            f"take {least:.0f} s at least (their windows alone). Allow more time, or give a number: repeats=N"
         )
 
 

@@ -1,1 +1,1 @@
-"""How the command line reads what is typed: arguments, their completion, and options of Hydra's that it refuses."""
+"""The reading of a command line: arguments, their completion, and options of Hydra's that it refuses."""

@@ -1,4 +1,4 @@
-"""How a command line is read and ended where that differs from Typer's way."""
+"""The reading and ending of a command line, where that differs from Typer's way."""
 
 from __future__ import annotations
 

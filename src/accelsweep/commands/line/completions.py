@@ -1,4 +1,4 @@
-"""What a shell completes after `accelsweep`: sweeps, choices of config groups, outcomes, profiles. Quick, and silent.
+"""A shell's completions after `accelsweep`: sweeps, choices of config groups, outcomes, profiles. Quick, and silent.
 
 A shell asks while its user types. So names come from folders alone, and nothing heavy is imported. An error completes
 nothing.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from accelsweep.base.bounds import first_wrong
 from accelsweep.base.errors import InputError, nearest
 from accelsweep.base.shipped import config_folders
 from accelsweep.core.prices import Prices
@@ -50,4 +51,4 @@ def _read(home: Path, given: str) -> Prices:
     except (OmegaConfBaseException, YAMLError, UnicodeDecodeError) as error:
         raise InputError(f"{path} is no YAML: {error}") from error
     except ValidationError as error:
-        raise InputError(f"{path} holds no prices: {error.errors()[0]['msg']}") from error
+        raise InputError(f"{path} holds no prices: {first_wrong(error)}") from error

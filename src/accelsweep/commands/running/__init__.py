@@ -1,1 +1,1 @@
-"""What the commands that measure share: the user's arguments, and a sweep measured to the last run of its plan."""
+"""The common part of commands that measure: the user's arguments, and a sweep measured to the last run of its plan."""

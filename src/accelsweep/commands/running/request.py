@@ -1,4 +1,4 @@
-"""What the user asks of a command that measures, and how that ended."""
+"""The user's request to a command that measures, and how that ended."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ class Request:
 
 @dataclass(frozen=True)
 class Ended:
-    """How `run` ended: the sweep's name, and 0 if every planned run is settled, 1 if not, 130 if interrupted."""
+    """The end of `run`: the sweep's name, and 0 if every planned run is settled, 1 if not, 130 if interrupted."""
 
     sweep: str
     code: int

@@ -16,7 +16,7 @@ GROUP = "claims"
 """The experiments that test claims, and what one command over all of them writes below `sweeps/` and `reports/`."""
 
 OUTCOME = "outcome."
-"""What a metric begins with that is the share of the runs with an outcome."""
+"""The beginning of a metric that is the share of the runs with an outcome."""
 Words = Annotated[str, Field(min_length=1)]
 Selection = Annotated[dict[str, Any], Field(min_length=1)]
 
@@ -45,10 +45,10 @@ class ClaimFigure(Frozen):
     states its `unit`. `published` are the values that others measured, by their names, or the external rows that hold
     them. They are shown beside ours. A plan holds values only.
 
-    `mean_over` names an axis, and `sweeps` names sweeps: the figure is then the geometric mean over its values, or over
-    them, and its interval is one over these workloads. `projected` is the key of a board: the metric of `cell` is then
-    what is projected onto that board, and no measurement. `between` names two sweeps: that of `cell`, and that of
-    `against`.
+    `mean_over` names an axis, and `sweeps` names sweeps. The figure is then the geometric mean over the axis' values,
+    or over the sweeps. Its interval is one over these workloads. `projected` is the key of a board: the metric of
+    `cell` is then what is projected onto that board, and no measurement. `between` names two sweeps: that of `cell`,
+    and that of `against`.
     """
 
     name: Words | None = None

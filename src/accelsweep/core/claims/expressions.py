@@ -1,4 +1,4 @@
-"""What a claim's figure is made of: metrics and numbers, joined by `*` and `/`."""
+"""The expression of a claim's figure: metrics and numbers, joined by `*` and `/`."""
 
 from __future__ import annotations
 

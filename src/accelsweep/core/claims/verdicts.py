@@ -10,7 +10,7 @@ from typing import NamedTuple
 from accelsweep.core.claims.expressions import NUMBER
 
 TOLERANCE = 0.1
-"""How far, relatively, a measured value may lie from a claimed one and still agree with it."""
+"""The relative distance from a claimed value within which a measured one still agrees with it."""
 
 MARGIN = 0.02
 """The share by which a value must exceed the bound of `more than`, or may miss that of `at least`."""

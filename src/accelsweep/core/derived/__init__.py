@@ -1,1 +1,1 @@
-"""What is derived from findings beyond their sweep: advice on hardware, histories."""
+"""Results derived from findings beyond their sweep: advice on hardware, histories."""

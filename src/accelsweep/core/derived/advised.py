@@ -15,7 +15,7 @@ from accelsweep.core.findings.projections import Range, Room
 
 
 class Tier(StrEnum):
-    """How much hardware an offer takes, from least to most."""
+    """The amount of hardware that an offer takes, from least to most."""
 
     none = "no GPU"
     one = "one GPU"
@@ -80,8 +80,9 @@ class Advised(Frozen):
     """The answer: the least tier that keeps to the bounds, the cheapest offer that does, and how far to trust both.
 
     `headline` is the answer in words. `tier` is None where no offer surely keeps to the bounds, `choice` the place of
-    the cheapest in `offers`, which are ranked. `changes` say what would change the answer, `next_steps` what to measure
-    to be sure, `monthly` from how many hours a month another way to pay is cheaper, `assumptions` what all rests on.
+    the cheapest in `offers`, which are ranked. `changes` would turn the answer, and `next_steps` are measurements that
+    would make it sure. `monthly` says from how many hours a month another way to pay is cheaper. All rests on the
+    `assumptions`.
     """
 
     headline: str

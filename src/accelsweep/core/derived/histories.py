@@ -10,7 +10,7 @@ from accelsweep.core.findings.numbers import Estimate, Verdict
 
 
 class Order(StrEnum):
-    """What the points of all lines are ordered by."""
+    """The order of the points of all lines."""
 
     commit_date = "commit date"
     measurement_date = "date of measurement"

@@ -1,1 +1,1 @@
-"""What a sweep has shown: the numbers of its report, the advice that rests on them, what a claim projects."""
+"""The findings of a sweep: the numbers of its report, the advice that rests on them, and a claim's projections."""

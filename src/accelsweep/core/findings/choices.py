@@ -25,7 +25,7 @@ class Choice(Frozen):
 
 
 class Certainty(StrEnum):
-    """How far a headline can be trusted: one word beside it."""
+    """The trust that a headline deserves: one word beside it."""
 
     sure = "sure"
     not_told_apart = "not told apart"

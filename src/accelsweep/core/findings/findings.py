@@ -24,7 +24,7 @@ from accelsweep.core.record import Doubt
 
 
 class Origin(Frozen):
-    """Where the numbers come from, for one glance; several values of one fact stand side by side.
+    """The origin of the numbers, for one glance; several values of one fact stand side by side.
 
     `model` and `data` are names of classes, `commits` short ones of the user's repository (empty without one).
     `changed` says whether it had local changes, None where that is not known. `threads` are usable ones of a machine,

@@ -1,4 +1,4 @@
-"""What a fleet's sweep says of its nodes: each beside the others, and how much nodes differ at all."""
+"""The findings on a fleet's nodes: each beside the others, and how much nodes differ at all."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from accelsweep.core.findings.numbers import Estimate
 
 
 class NodeVerdict(StrEnum):
-    """What a node's interval and Holm's correction support, given the tolerance.
+    """The answer on a node that its interval and Holm's correction support, given the tolerance.
 
     `sound` is shown to be slower by less than the tolerance, or not at all. `disturbed` stands where others used the
     node meanwhile.
@@ -60,7 +60,7 @@ class FleetNode(Frozen):
 
 
 class NodeSpread(Frozen):
-    """How much a setting's rate differs between nodes, and from block to block of one node, as relative deviations.
+    """The spread of a setting's rate between nodes, and from block to block of one node, as relative deviations.
 
     `cell` is None for all settings together. An interval is that of its own standard deviation alone.
     """

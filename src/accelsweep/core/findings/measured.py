@@ -1,4 +1,4 @@
-"""What is known of one setting on one kind of machine: its runs, its rate, its costs, and why to doubt them."""
+"""The knowledge of one setting on one kind of machine: its runs, its rate, its costs, and why to doubt them."""
 
 from __future__ import annotations
 

@@ -78,7 +78,7 @@ class Projected(Frozen):
 
 
 class Unseen(Frozen):
-    """How wrong a form's projections were on devices that the fit had not seen: the words beside every projection."""
+    """The error of a form's projections on devices that the fit had not seen: the words beside every projection."""
 
     form: str
     count: int
@@ -89,10 +89,11 @@ class Unseen(Frozen):
 
 
 class Elsewhere(Frozen):
-    """What the chosen setting of a sweep would do on devices that were not measured; `reason` says why nothing is said.
+    """The chosen setting of a sweep on devices that were not measured; `reason` says why nothing is said of them.
 
-    `cell` and `label` name the setting, `here` the device that it was measured on, `batch` its batch per device and
-    `rate_here` its measured rate in samples per second. Where that was `disturbed`, no projection is compared with it.
+    `cell` and `label` name the setting, and `here` names the device that it was measured on. `batch` is its batch per
+    device, and `rate_here` its measured rate in samples per second. Where that was `disturbed`, no projection is
+    compared with it.
     """
 
     reason: str | None = None

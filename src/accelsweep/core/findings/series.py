@@ -23,7 +23,7 @@ class ScalingPoint(Frozen):
 
 
 class LawForm(StrEnum):
-    """What the intervals of a scaling law support: which of its two numbers are told apart from 0, or why none is."""
+    """The conclusion from a scaling law's intervals: which of its two numbers are told apart from 0, or why none is."""
 
     ideal = "not told apart from ideal scaling"
     amdahl = "Amdahl's law"
@@ -45,9 +45,9 @@ class ScalingLaw(Frozen):
     """Gunther's universal scalability law of a scaling series: rate = n / (1 + s (n - 1) + k n (n - 1)), times one's.
 
     `contention` is s, `coherency` is k, `devices` are the numbers of devices that were measured. `pays` is the last
-    device that adds at least half of what one alone does, `peak` the number beyond which the rate falls; None, with the
-    `reason`, where `form` forbids to conclude. `misfit` is the largest relative distance of a mean rate from the law,
-    and `speedups` are the law's own, over the fewest of the `devices`.
+    device that adds at least half of what one alone does. `peak` is the number beyond which the rate falls. Both are
+    None, with the `reason`, where `form` forbids to conclude. `misfit` is the largest relative distance of a mean rate
+    from the law, and `speedups` are the law's own, over the fewest of the `devices`.
     """
 
     series: str

@@ -1,1 +1,1 @@
-"""What a site says of its jobs, in the words of its engine."""
+"""The words of a site on its jobs, for each engine."""

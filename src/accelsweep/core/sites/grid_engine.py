@@ -1,4 +1,4 @@
-"""What a site says of its jobs in the words of Grid Engine."""
+"""The words of a site on its jobs, as Grid Engine has them."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from accelsweep.core.sites.jobs import JobSettings
 
 
 class GridEngine(JobSettings):
-    """How blocks become Grid Engine jobs at a site.
+    """The form in which blocks become Grid Engine jobs at a site.
 
     `queue` takes every block, or those with GPUs where `cpu_queue` takes the others. `parallel_environment` grants
     slots of one node. `memory_resource` is asked for with `mem_mb`, divided by the slots. `gpu_resource` counts GPUs of

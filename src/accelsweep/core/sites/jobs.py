@@ -1,4 +1,4 @@
-"""What every engine is told of a site's jobs: their size, their limits, and how a node is prepared for a block."""
+"""The words on a site's jobs for every engine: their size, their limits, and how a node is prepared for a block."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from accelsweep.base.documents import Frozen
 
 
 class JobSettings(Frozen):
-    """How blocks become jobs at a site, whatever its engine. Where a value is None, the cluster's default holds.
+    """The form in which blocks become jobs, on any engine. Where a value is None, the cluster's default holds.
 
     `gpu_model` is the cluster's name of the GPU type. `mem_mb` is per node. `max_minutes` bounds a job's time limit,
     `max_gpus` the GPUs that the sweep keeps from others at once, `max_jobs` its jobs in the queue. `scratch` is a

@@ -1,1 +1,1 @@
-"""What commands answer to scripts with `--json`: one form for each command, which stays."""
+"""The answers of commands to scripts with `--json`: one form for each command, which stays."""

@@ -34,7 +34,7 @@ class ComparedNode(AnswerPart):
 
 
 class SpreadOfNodes(AnswerPart):
-    """How much a setting's rate differs between nodes and within one."""
+    """The spread of a setting's rate between nodes and within one."""
 
     cell: str | None = Field(description="the setting's name in files; null for all settings together")
     label: str = Field(description="the setting in words")

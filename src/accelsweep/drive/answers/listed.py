@@ -12,7 +12,7 @@ from accelsweep.drive.answers.answer import Answer, AnswerPart
 
 
 class ListedRun(AnswerPart):
-    """A run, or a setting that the plan marks as unsupported. What a row does not have is null."""
+    """A run, or a setting that the plan marks as unsupported. A field that a row does not have is null."""
 
     run: str | None = Field(None, description="the run's name")
     cell: str = Field(description="its setting's name in files")

@@ -49,7 +49,7 @@ class PlannedRange(AnswerPart):
 
 
 class PlannedTime(AnswerPart):
-    """What the runs that are left will take."""
+    """The time and the cost of the runs that are left."""
 
     runs_left: int = Field(description="the runs without an answer")
     minutes: PlannedRange = Field(description="their time, one after another")

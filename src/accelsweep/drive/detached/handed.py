@@ -1,4 +1,4 @@
-"""What is known of a head that was handed over: where it went, and how it ended."""
+"""The state of a head that was handed over: where it went, and how it ended."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ PlaceKind = Literal["slurm", "systemd", "tmux"]
 
 
 class Whereabouts(NamedTuple):
-    """What holds a detached head, in words, and whether it has not begun there yet."""
+    """The holder of a detached head, in words, and whether the head has not begun there yet."""
 
     words: str
     waits: bool = False

@@ -1,4 +1,4 @@
-"""Where a head can be handed over to, and whether one that was handed over is there."""
+"""The places that a head can be handed over to, and whether one that was handed over is there."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ from accelsweep.state.living import living_hold
 
 
 class Place(Protocol):
-    """What runs a head without a terminal. `waits` tells whether it may start it later; `caution` is for the user."""
+    """A holder of heads without a terminal. `waits` tells whether it may start one later; `caution` is for the user."""
 
     kind: PlaceKind
     waits: bool
 
     @property
     def caution(self) -> str | None:
-        """What could end the head there without being asked."""
+        """The events that could end the head there without being asked."""
 
     def start(self, folder: SweepFolder, command: Sequence[str], name: str) -> str:
         """Start `command` under about this `name`, its words in the head's log; return what `state` knows it by."""

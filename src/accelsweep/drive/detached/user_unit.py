@@ -15,7 +15,7 @@ from accelsweep.state.folders import SweepFolder
 
 _NAMED = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _STOP_SECONDS = 150
-"""How long a head may take to put its work down, before systemd kills it."""
+"""The time that a head has to put its work down, before systemd kills it."""
 
 
 class UserUnit:

@@ -1,1 +1,1 @@
-"""What only Slurm knows or does: accounts of ended jobs, and jobs that it calls failed although their block is done."""
+"""Slurm's own part: accounts of ended jobs, and jobs that it calls failed although their block is done."""

@@ -26,7 +26,7 @@ _FIELDS = "JobIDRaw,State,Partition,NNodes,NodeList,Submit,Start,End,ElapsedRaw,
 _AT_ONCE = 500
 _PATIENCE_SECONDS = 20.0
 _LATE_SECONDS = 6.0
-"""How long slurmdbd may take to hear of a job's end from slurmctld."""
+"""The time within which slurmdbd hears of a job's end from slurmctld."""
 
 _AGAIN = re.compile(r"REQUEUED|PREEMPTED|NODE_FAIL|RESIZING")
 """States of a start that is not the job's last: the job went on later, under the same number."""

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from accelsweep.plan.make import Plan
 
 _SHARED = ("persistence", "input-output", "software-deployment", "sources", "storage-local-copies")
-"""What Snakemake's jobs share. Its cache of remote sources is not among them: it would be made in HOME, empty."""
+"""The folders that Snakemake's jobs share. Its cache of remote sources is none: it would be made in HOME, empty."""
 
 
 def options_for(plan: Plan, profile: str, jobs: int | None) -> list[str]:

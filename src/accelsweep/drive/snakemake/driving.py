@@ -26,7 +26,7 @@ _POLL_SECONDS = 0.5
 
 @dataclass
 class Driving:
-    """What the Snakemakes of one head share: they run one after the other, where a plan grows.
+    """The common part of one head's Snakemakes: they run one after the other, where a plan grows.
 
     `watch` is called twice a second. No run begins after `deadline`, on the monotonic clock.
     """

@@ -1,4 +1,4 @@
-"""What Snakemake gave as the reason of its end, in one sentence: its log has the rest, tracebacks and commands."""
+"""Snakemake's reason for its end, in one sentence: its log has the rest, tracebacks and commands."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _STOPPED = "Terminating processes on user request"
 _HEADING = re.compile(r"(?:\w+\.)*\w+(?:Error|Exception)(?: in file .*)?:")
 _WHOLE = re.compile(r"(?:\w+\.)*\w+(?:Error|Exception|Exit): \S.*")
 _MESSAGE = re.compile(r"\s+message: (?!None$)(.+?)(?:\. For further error details.*)?")
-"""What the executor says of a job that the cluster ended."""
+"""The executor's words about a job that the cluster ended."""
 
 _SAYS_NOTHING = re.compile(r"Command '.*|At least one job did not complete successfully.*|.*CalledProcessError.*")
 """Of a command that failed somebody else says why: a halt, or a line of ours."""

@@ -208,8 +208,8 @@ def _planned(home: Path, config: Mapping[str, Any]) -> SweepFolder:
     plan = make_plan(home, [f"experiment={config['experiment']}", *shlex.split(given)], name=name)
     if plan.manifest.site.scheduler != "local" and not {"'", '"'}.isdisjoint(given):
         raise InputError(
-            "overrides with quotes do not reach jobs of a cluster whole: Snakemake hands them through two shells: "
-            "write such a value into a file of conf/, or use accelsweep run"
+            "overrides with quotes do not reach jobs of a cluster whole: Snakemake hands them through two shells. "
+            "Write such a value into a file of conf/, or use accelsweep run"
         )
     with held(SweepFolder(home, plan.manifest.sweep)):  # the plan of a sweep that is being run belongs to its head
         return write_plan(home, plan)

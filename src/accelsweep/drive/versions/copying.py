@@ -23,7 +23,8 @@ _MADE_FILES = ("mlflow.db",)
 def working_files(repository: Repository) -> list[Path]:
     """Return the paths, relative to the checkout, of the files that make up the working tree, in order.
 
-    What accelsweep itself has made in the working directory is no part of it, also where git does not ignore it.
+    Files that accelsweep itself has made in the working directory are no part of it, also where git does not ignore
+    them.
     """
     top = repository.checkout
     home = top / repository.place

@@ -1,4 +1,4 @@
-"""When commits were made, as far as the repository around the working directory knows them."""
+"""The dates of commits, as far as the repository around the working directory knows them."""
 
 from __future__ import annotations
 

@@ -19,7 +19,7 @@ _PATIENCE_SECONDS = 120.0
 
 
 class _Told(TypedDict):
-    """What an interpreter says of itself."""
+    """An interpreter's account of itself."""
 
     python: str
     packages: list[tuple[str, str]]

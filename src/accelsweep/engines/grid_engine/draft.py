@@ -1,7 +1,7 @@
 """A draft of a site file from what Grid Engine says of its nodes: text with comments, to be read and completed.
 
-qhost lists nodes with the queues there, and qconf tells of queues, parallel environments and resources. What GPUs are
-called as resources is each site's own choice, so their names are guessed, and the draft says so.
+qhost lists nodes with the queues there, and qconf tells of queues, parallel environments and resources. Each site
+chooses how it calls GPUs as resources, so their names are guessed, and the draft says so.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""How Grid Engine refuses and ends jobs: qacct's account of them, and our line about it in a job's log.
+"""Grid Engine's refusals and ends of jobs: qacct's account of them, and our line about it in a job's log.
 
-A killed job leaves no word. So whoever asks for its end (`status.py`) writes what qacct says of it into the job's log,
-where the next supervisor and the head read it.
+A killed job leaves no word. So `status.py`, which asks for its end, writes qacct's account of it into the job's log.
+The next supervisor and the head read it there.
 """
 
 from __future__ import annotations

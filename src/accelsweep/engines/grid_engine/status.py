@@ -1,7 +1,7 @@
 """`python -m accelsweep.engines.grid_engine.status NUMBER`: Snakemake's question after a job, in a word.
 
-It never fails, because Snakemake would end for that. A job that is in the queue no more, and that qacct does not know
-after a while, may be fine: Snakemake then looks at what it left.
+It never fails, because Snakemake would end for that. A job may be fine although it left the queue, and although qacct
+does not know it after a while. Snakemake then looks at its files.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ from accelsweep.engines.ask import ask
 from accelsweep.engines.grid_engine.ends import last_word, log_of, read_account, succeeded
 
 _NEVER_BEGAN_SECONDS = 10.0
-"""How long the log of a job may be invisible here: one that was deleted in the queue has neither log nor account."""
+"""The time for which a job's log may be invisible here: one deleted in the queue has neither log nor account."""
 
 _PATIENCE_SECONDS = 60.0
-"""How long qacct may take to know of a job: Grid Engine writes its accounts some seconds later."""
+"""The time within which qacct knows of a job: Grid Engine writes its accounts some seconds later."""
 
 
 def state(number: str, home: Path) -> str:

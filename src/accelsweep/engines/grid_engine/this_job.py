@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 VARIABLES = ("JOB_ID", "NSLOTS")
-"""What a record keeps of the environment of a job."""
+"""The variables of a job's environment that a record keeps."""
 
 
 @dataclass(frozen=True)

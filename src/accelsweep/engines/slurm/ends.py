@@ -1,4 +1,4 @@
-"""How Slurm refuses and ends jobs: its words in Snakemake's log and in the logs of jobs.
+"""Slurm's refusals and ends of jobs: its words in Snakemake's log and in the logs of jobs.
 
 Snakemake's log has a paragraph for each failed job. It holds the error of sbatch or the job's state, and the job's log.
 Without cgroups Slurm kills a whole job that takes more memory than it asked for, the supervisor included. Only the log

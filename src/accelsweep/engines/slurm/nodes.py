@@ -40,7 +40,7 @@ class NodeRow:
 
     @property
     def why_not(self) -> str | None:
-        """Why the node takes no job now; None where it takes one, if only later."""
+        """The reason why the node takes no job now; None where it takes one, if only later."""
         if not self.state.startswith(_AWAY) and not self.state.endswith("*"):  # `*` does not answer
             return None
         told = "" if self.reason in ("none", "(null)", "") else f": {self.reason}"

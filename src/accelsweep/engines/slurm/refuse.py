@@ -17,7 +17,7 @@ def refuse_unfit_slurm(slurm: Slurm, file_of: Callable[[str], str]) -> None:
         raise InputError(
             f"site.slurm.gpu_model={model}: must be letters, digits, '_' and '.' only, because Snakemake's slurm "
             "executor plugin takes no others. For a GPU that `sinfo -o %G` calls otherwise, set "
-            "site.slurm.gpu_request to per_node; or set gpu_model to null, and name its nodes by "
+            "site.slurm.gpu_request to per_node. Or set gpu_model to null, and name its nodes by "
             "site.slurm.constraint or site.slurm.partition; look in " + file_of("site.slurm.gpu_model")
         )
     _refuse_extra(slurm, file_of)

@@ -15,7 +15,7 @@ from accelsweep.base.errors import AccelsweepError
 _PATIENCE_SECONDS = 20.0
 
 VARIABLES = ("SLURM_JOB_ID", "SLURM_JOB_PARTITION", "SLURMD_NODENAME")
-"""What a record keeps of the environment of a job."""
+"""The variables of a job's environment that a record keeps."""
 
 
 @dataclass(frozen=True)

@@ -1,1 +1,1 @@
-"""What tells the state of devices: each maker's library, in the same words."""
+"""The readers of devices' state: each maker's library, in the same words."""

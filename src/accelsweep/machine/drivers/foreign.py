@@ -1,4 +1,4 @@
-"""Whose the processes on a device are: ours, if they belong to the process group of this run."""
+"""The owners of the processes on a device: a process is ours, if it belongs to the process group of this run."""
 
 from __future__ import annotations
 

@@ -28,7 +28,7 @@ UUID = "SIM-00000000"
 
 @dataclass(frozen=True)
 class Spec:
-    """What the device is and what its operations cost, in its own time.
+    """The device and the costs of its operations, in its own time.
 
     Each operation takes `kernel_seconds`, or what `seconds` says of it (`aten.mm`). Products and convolutions take
     their operations over `flops_per_second` on top. A copy from or to the host takes its bytes over
@@ -75,7 +75,7 @@ class Spec:
 
 @dataclass
 class Use:
-    """What one process does on the device: bytes that it holds, seconds of its work, seconds of these held back.
+    """The work of one process on the device: bytes that it holds, seconds of its work, seconds of these held back.
 
     The work is queued until the moment `free_at`, so a part of `busy` may lie ahead.
     """
@@ -107,7 +107,7 @@ class Presence:
 
 
 PRESENCES: dict[Path, Presence] = {}
-"""What this process does on devices, by the device's folder."""
+"""The work of this process on devices, by the device's folder."""
 
 
 def folder() -> Path | None:

@@ -14,7 +14,7 @@ class NoReading(Exception):
 
 
 class Telemetry(Protocol):
-    """What a driver tells of one device. An `identity` is the name that it has in every process of the machine."""
+    """A driver's words on one device. An `identity` is the name that it has in every process of the machine."""
 
     def state(self, identity: str) -> dict[str, Any]:
         """Return the device's state: the keys of `STATE`, any value None where it is unknown. Raises NoReading."""

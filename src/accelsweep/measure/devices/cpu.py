@@ -67,6 +67,6 @@ class TorchCpu:
         """Do nothing: freed memory is the host's again."""
 
     def bound(self, device: torch.device, headroom: float, stated: int | None, host: FreeMemory) -> HostBound:
-        """Bound the data of this process: a CPU has no allocator of its own. What is `stated` is in `host` already."""
+        """Bound the data of this process: a CPU has no allocator of its own. `stated` is in `host` already."""
         del device, stated
         return HostBound(host, headroom)

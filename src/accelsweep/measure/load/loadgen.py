@@ -70,7 +70,7 @@ _NAMES = {
 
 @dataclass(frozen=True)
 class LoadTest:
-    """What LoadGen told about one test. `invalid` is its reason where it does not let the test count.
+    """LoadGen's account of one test. `invalid` is its reason where it does not let the test count.
 
     `answered_per_second` are samples over the seconds until the last answer. `percentiles` are seconds by their share.
     `mean_batch` is ours: the mean size of the server's batches. So is `energy` (J), where somebody read a meter.

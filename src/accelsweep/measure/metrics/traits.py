@@ -1,4 +1,4 @@
-"""What a forward pass does, counted on the meta device, where nothing is computed: `core.traits.Traits`.
+"""The work of a forward pass, counted on the meta device, where nothing is computed: `core.traits.Traits`.
 
 The operations are those of torch's own formulas, see `flops`. Convolutions are told apart by their groups, because
 grouped ones reach little of a device's peak. Numbers written are the elements of an operation's results. A view writes

@@ -13,7 +13,7 @@ from torch import nn
 from torch.profiler import record_function
 
 MARK = "module: "
-"""How the name of a mark begins; the module's path follows."""
+"""The beginning of a mark's name; the module's path follows."""
 
 
 def mark_modules(root: nn.Module) -> dict[str, str]:

@@ -1,4 +1,4 @@
-"""What a profile's events say by operator and by module: the time that each took itself, in a mean step.
+"""The events of a profile by operator and by module: the time that each took itself, in a mean step.
 
 A backward operator belongs to the module whose forward operator made it. autograd numbers its nodes, and the profiler
 notes the number with both: https://docs.pytorch.org/docs/stable/autograd.html, under `emit_nvtx`.
@@ -16,7 +16,7 @@ _STEP = "ProfilerStep"
 _BACKWARD = "autograd::engine::evaluate_function: "
 _BACKWARD_SCOPE = 1
 _BY_NAME: dict[str, StepPart] = {"Optimizer.": "optimizer", "enumerate(DataLoader)": "data"}
-"""How the marks begin that torch itself puts around an optimiser's work and around fetching a batch."""
+"""The beginnings of the marks that torch itself puts around an optimiser's work and around fetching a batch."""
 
 Key = TypeVar("Key", bound=Hashable)
 

@@ -1,8 +1,8 @@
-"""What a job finds on its node: `python -m accelsweep.measure.surroundings.on_node [--gpu]`.
+"""The surroundings that a job finds on its node: `python -m accelsweep.measure.surroundings.on_node [--gpu]`.
 
 The last line that it prints is JSON. With `--gpu` the job holds a GPU, and torch has to see it.
 
-A cluster's user sees only the login node. What runs need stands on others: Python's packages, devices that torch can
+A cluster's user sees only the login node. The needs of runs stand on others: Python's packages, devices that torch can
 use, folders that can be written.
 """
 

@@ -1,7 +1,7 @@
 """Blocks of a sweep that compares nodes: in each round every node measures all settings, in one block of its own.
 
-The node is a property of the block, not of the setting: a setting has one name on all nodes, and settings are compared
-within a block as in any sweep. A block of an earlier plan counts for its node if it holds all settings.
+The node is a property of the block, not of the setting. So a setting has one name on all nodes, and settings are
+compared within a block as in any sweep. A block of an earlier plan counts for its node if it holds all settings.
 """
 
 from __future__ import annotations
@@ -57,14 +57,14 @@ def _of_one_block(task: Cutting) -> list[str]:
         raise InputError("a fleet compares single nodes, and some settings take several: leave out num_nodes")
     if len({resource_class(cell.config, task.site) for cell in task.cells.values()}) > 1:
         raise InputError(
-            "a fleet measures all settings in one job of a node, and these need jobs of different kinds: "
-            "give accelerator, and devices where nodes are shared, one value each"
+            "a fleet measures all settings in one job of a node, and these need jobs of different kinds. "
+            "Give accelerator, and devices where nodes are shared, one value each"
         )
     most = most_runs_in_a_block(task, task.baseline)
     if len(cells) > most:
         raise InputError(
             f"a fleet measures all settings in one job of a node, which has {len(cells)} runs, and a block may hold "
-            f"{most:g}: sweep fewer settings, or raise what bounds a block (block.size, block.minutes, "
+            f"{most:g}. Sweep fewer settings, or raise a bound of blocks (block.size, block.minutes, "
             "site.slurm.max_minutes)"
         )
     return cells

@@ -67,7 +67,7 @@ def _chunks(task: Cutting, units: Sequence[Unit], layer: int) -> Iterator[list[U
         if room < 1:
             raise InputError(
                 f"a block may hold {most:g} runs, but a setting has {max(map(len, members))} versions, which must "
-                "stand in one block to be compared: raise block.size, or the time that bounds it"
+                "stand in one block to be compared. Raise block.size, or the time that bounds it"
             )
         shuffled = sorted(members, key=lambda unit: sha256_text(f"{task.sweep}/{layer}/{unit[0]}"))
         count = math.ceil(len(members) / int(room))

@@ -1,4 +1,4 @@
-"""How many blocks a sweep is to have: as the config says, with added ones, decided by a pilot, or look by look."""
+"""The number of blocks of a sweep: as the config says, with added ones, decided by a pilot, or look by look."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from accelsweep.core.settings import LOOKS, Fleet, Settings
 
 @dataclass(frozen=True)
 class BlocksAsked:
-    """How many blocks are asked for, the fleet that measures them, and the profile, as `make_plan` takes them."""
+    """The number of blocks, the fleet that measures them, and the profile, as `make_plan` takes them."""
 
     add: int
     decided: int | None

@@ -1,4 +1,4 @@
-"""How large a config gets once its aliases and interpolations are replaced, told without replacing them.
+"""The size of a config once its aliases and interpolations are replaced, told without replacing them.
 
 Ten lines that each name the line before ten times stand for ten thousand million values. Such a file would fill the
 memory before anybody could say what is wrong with it.

@@ -1,7 +1,8 @@
 """Hydra's loader of configs, which keeps what it has read and composed.
 
-A plan composes almost the same again and again: before it sweeps, for its first job, for each choice of a group. What
-the choices of groups lead to is composed once, by Hydra, from files that are read once. Values are set in a copy of it.
+A plan composes almost the same again and again: before it sweeps, for its first job, for each choice of a group. Each
+combination of groups' choices is composed once, by Hydra, from files that are read once. Values are set in a copy of
+it.
 """
 
 from __future__ import annotations

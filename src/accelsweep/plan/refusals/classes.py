@@ -1,7 +1,7 @@
-"""Whether each `_target_` can be there, read in the sources of the working directory. Nothing is imported.
+"""The existence of each `_target_`, read in the sources of the working directory. Nothing is imported.
 
-Only what the source shows for certain is refused: a module that makes its names while it is imported is left to the
-runs, and so is what is installed.
+A name is refused only where the source shows for certain that it is missing. A module that makes its names while it is
+imported is left to the runs, and so is an installed one.
 """
 
 from __future__ import annotations

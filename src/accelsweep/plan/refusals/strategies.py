@@ -1,4 +1,4 @@
-"""What a strategy of Lightning's Trainer cannot train, as far as it is known without importing it."""
+"""Configs that a strategy of Lightning's Trainer cannot train, as far as known without importing it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What boosted trees cannot be grown with, as far as it is known without importing a library."""
+"""Configs that boosted trees cannot be grown with, as far as known without importing a library."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""What a store needs that a group shares: whose an experiment is, and why somebody was refused."""
+"""The needs of a store that a group shares: whose an experiment is, and why somebody was refused."""

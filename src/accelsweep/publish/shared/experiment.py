@@ -1,4 +1,4 @@
-"""Whose an experiment is: several people publish sweeps of one name to a store, each into an experiment of its own.
+"""The owner of an experiment: several people publish sweeps of one name to a store, each into one of their own.
 
 A sweep has a random mark beside its records, and the experiment that it makes carries the mark as a tag. Of two
 publishers that begin together, one makes the experiment. The other finds a mark that is not its own, and takes the next

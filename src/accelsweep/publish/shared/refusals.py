@@ -1,4 +1,4 @@
-"""Why a store refused somebody or gave no answer, in one sentence: who, what, where, and what mends it."""
+"""The reason why a store refused somebody or gave no answer, in one sentence: who, what, where, and what mends it."""
 
 from __future__ import annotations
 

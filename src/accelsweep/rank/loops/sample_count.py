@@ -1,4 +1,4 @@
-"""How many samples each batch of a loader holds. Every rate follows from it, so what is ambiguous is refused.
+"""The number of samples in each batch of a loader. Every rate follows from it, so what is ambiguous is refused.
 
 The module's own `samples(batch)` counts where there is one. Else the loader states how many samples a whole batch has,
 and the first batch shows where in it that number stands. A loader that states nothing must give batches that can be

@@ -5,7 +5,7 @@ from __future__ import annotations
 from lightning.pytorch.strategies import DDPStrategy, StrategyRegistry
 
 NAME = "side_by_side"
-"""What `trainer.strategy` calls it."""
+"""Its name in `trainer.strategy`."""
 
 
 class SideBySide(DDPStrategy):

@@ -1,6 +1,6 @@
 """`serving.generator=loadgen`: the other scenarios of inference, asked a second time by MLPerf's LoadGen.
 
-The window is ours, with all that it measures. What LoadGen finds stands beside it, so that the two can be compared.
+The window is ours, with all that it measures. LoadGen's result stands beside it, so that the two can be compared.
 """
 
 from __future__ import annotations

@@ -86,7 +86,7 @@ def achieved(kernel: Kernel, calls_per_second: float, format_name: str) -> dict[
     """Return `flops_per_second` (FLOP/s) and `bytes_per_second` (B/s) of all ranks, counted from the algorithm."""
     scope, provenance = f"all ranks, {format_name}", "counted over the window's rate"
     moved = kernel.traffic * torch_format(format_name).itemsize * calls_per_second
-    done = Metric(value=None, unit="FLOP/s", reason="the kernel computes nothing", scope=scope)
+    done = Metric(value=None, unit="FLOP/s", reason="this kernel computes nothing", scope=scope)
     if kernel.flops is not None:
         done = Metric(value=kernel.flops * calls_per_second, unit="FLOP/s", scope=scope, provenance=provenance)
     return {

@@ -32,7 +32,7 @@ def taken_apart(batch: Any, size: int) -> list[Any]:
     shape = f" of shape {tuple(batch.shape)}" if isinstance(batch, Tensor) else ""
     raise Unsupported(
         f"measure.scenario=server asks for single samples, and a batch of {size} holds a {type(batch).__name__}{shape}"
-        ", which cannot be taken apart: give batches of tensors whose first dimension counts samples"
+        ", which cannot be taken apart. Give batches of tensors whose first dimension counts samples"
     )
 
 

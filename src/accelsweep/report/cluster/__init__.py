@@ -1,1 +1,1 @@
-"""What the cluster tells of a sweep, apart from what was measured."""
+"""The cluster's account of a sweep, apart from the measurements."""

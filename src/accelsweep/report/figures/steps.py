@@ -23,7 +23,7 @@ from accelsweep.report.place import RunsPlace, own_name
 from accelsweep.state.records import read_record_at
 
 ALL = "all"
-"""What the list of runs begins with."""
+"""The first entry of the list of runs."""
 
 COLUMNS = ("run", "cell", "rank", "step", "phase", "step_seconds")
 MOST_RUNS = 12
@@ -97,7 +97,7 @@ def _read(folder: RunsPlace, run: str) -> list[dict[str, Any]]:
         if record.exists() and steps_damage(read_record_at(record, own_name(run)), path) is not None:
             return []
         table = pq.read_table(path, columns=["rank", "step", "phase", "step_seconds"])
-    except (OSError, pa.ArrowInvalid, KeyError, DamagedFile):
+    except (OSError, pa.ArrowException, KeyError, DamagedFile):
         return []
     return [row for row in table.to_pylist() if row["step_seconds"] is not None]
 

@@ -33,7 +33,7 @@ METHOD = (
 
 @dataclass(frozen=True)
 class HistoryContent:
-    """What the page shows. `notes` are about settings without a line or without an answer."""
+    """The content of the page. `notes` are about settings without a line or without an answer."""
 
     title: str
     headline: str

@@ -1,4 +1,4 @@
-"""What a row of the settings opens to: readings, bottleneck, reasons, doubts, and what to type or to paste."""
+"""The part that a row of the settings opens to: readings, bottleneck, reasons, doubts, and what to type or to paste."""
 
 from __future__ import annotations
 

@@ -36,7 +36,7 @@ OPTIONAL: tuple[tuple[str, tuple[str, ...]], ...] = (
     ("Cost of a result", ("usd_per_result",)),
     ("MFU", ("mfu",)),
 )
-"""What a row opens to, where the cell has a value; where none has, `absent_metrics` says so once."""
+"""The readings that a row opens to, where the cell has a value; where none has, `absent_metrics` says so once."""
 
 
 def absent_metrics(findings: Findings) -> list[str]:

@@ -49,7 +49,7 @@ _MOST_LISTED = 300
 _UNREADABLE = (
     zipfile.BadZipFile, zlib.error, struct.error, EOFError, OSError, ValueError, NotImplementedError, RuntimeError,
 )  # fmt: skip
-"""What Python's reader of ZIP files may say of one that is damaged or made to harm."""
+"""Errors of Python's reader of ZIP files for one that is damaged or made to harm."""
 
 
 class RefusedArchive(InputError):

@@ -1,4 +1,4 @@
-"""What an archive holds: a list of its files with their checksums, their places, and the limits on all of them.
+"""The content of an archive: a list of its files with their checksums, their places, and the limits on all of them.
 
 An archive is a ZIP file. Its first member, `archive.json`, lists the others. Unpacked in a working directory they lie
 where a sweep and its report lie: `sweeps/NAME/` and `reports/NAME/`.

@@ -19,7 +19,7 @@ _PHASES = frozenset({"warmup", "window"})
 def excess(content: bytes) -> str | None:
     """Return why the table in `content` is more than a run's steps, or None if it is not.
 
-    What is no table at all is none of these: whoever reads steps leaves it out, here as where it was packed.
+    A file that is no table at all is none of these: readers of steps leave it out, here as where it was packed.
     """
     try:
         found = pq.ParquetFile(BytesIO(content), read_dictionary=["phase"])

@@ -1,4 +1,4 @@
-"""What the readers share: the text of a file, its table, its numbers, and the board behind a device's name."""
+"""The common part of the readers: a file's text, its table, its numbers, and the board behind a device's name."""
 
 from __future__ import annotations
 

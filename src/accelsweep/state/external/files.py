@@ -7,6 +7,7 @@ from pathlib import Path
 
 from pydantic import ValidationError
 
+from accelsweep.base.bounds import first_wrong
 from accelsweep.base.documents import sha256_file
 from accelsweep.base.errors import InputError, nearest
 from accelsweep.core.external import ExternalResults, ExternalRow
@@ -46,8 +47,7 @@ def read_published(path: Path, source: str, device: str | None) -> ExternalResul
             raise InputError(f"{path} has no row with a rate")
         return ExternalResults(source=source, file=path.name, sha256=sha256_file(path), rows=tuple(rows))
     except ValidationError as error:
-        first = error.errors()[0]
-        raise InputError(f"{path}: {'.'.join(map(str, first['loc']))} {first['msg'].lower()}") from None
+        raise InputError(f"{path}: {first_wrong(error)}") from None
 
 
 def kept(home: Path, name: str) -> ExternalResults:

@@ -27,9 +27,9 @@ UNITS = {
 """The models that Lambda's table has, and the unit of each."""
 
 _PRECISION = re.compile(r".*(fp16|fp32)\.csv")
-_SYSTEM = re.compile(r"(?:.*_)?(?P<devices>\d+)x(?P<gpu>[A-Z]+\d+)_(?P<size>\d+GB)(?:_(?P<form>SXM\d?|PCIe))?_.*")
+_SYSTEM = re.compile(r"(?:.*_)?(?P<devices>\d{1,6})x(?P<gpu>[A-Z]+\d+)_(?P<size>\d+GB)(?:_(?P<form>SXM\d?|PCIe))?_.*")
 _BEFORE = re.compile(r"^(?:(?:LambdaCloud|1CC|Dell\w*|SMC|RAIDZ1) )?(?:\d+ ?x ?)?")
-"""What stands before the GPU in a system's name: whose machine it is, and how many GPUs it has."""
+"""The words before the GPU in a system's name: whose machine it is, and how many GPUs it has."""
 
 _BOARDS = {
     "H100 80GB SXM5": "h100-sxm",

@@ -37,6 +37,9 @@ def _row(name: str, one: Mapping[str, Any], device: str, path: Path) -> External
     value = number_of("" if mean is None else str(mean), f"{path}, {name}")
     if value is None or not one.get("successes", 1):
         return None
+    boards = one.get("per_gpu") or {}
+    if not isinstance(boards, Mapping):
+        raise InputError(f"{path}, {name}: per_gpu maps no devices to their readings")
     return ExternalRow(
         model=name,
         task="training",
@@ -44,5 +47,5 @@ def _row(name: str, one: Mapping[str, Any], device: str, path: Path) -> External
         unit="1/s",
         device=device,
         board=board_of(device),
-        devices=len(one.get("per_gpu") or {}) or None,
+        devices=len(boards) or None,
     )

@@ -15,6 +15,8 @@ from accelsweep.core.external import ExternalRow
 from accelsweep.state.external.cells import board_of, text_of
 
 MARK = ":::MLLOG "
+_MOST_MS = 1e15
+"""Milliseconds since 1970: thirty thousand years."""
 
 
 def mlperf_rows(path: Path, device: str | None) -> list[ExternalRow]:
@@ -25,6 +27,9 @@ def mlperf_rows(path: Path, device: str | None) -> list[ExternalRow]:
     status = _metadata(events["run_stop"]).get("status")
     if status != "success":
         raise InputError(f"{path}: the run ended as {status!r}, so it has no time to its target")
+    model = events["submission_benchmark"].get("value")
+    if not model:
+        raise InputError(f"{path}: submission_benchmark has no value, so the row has no model")
     platform = str(events.get("submission_platform", {}).get("value") or "")
     named, devices = _hardware(platform)
     named = device or named
@@ -35,7 +40,7 @@ def mlperf_rows(path: Path, device: str | None) -> list[ExternalRow]:
     facts = {"submitted by": org, "platform": platform, "global batch": batch}
     return [
         ExternalRow(
-            model=str(events["submission_benchmark"]["value"]),
+            model=str(model),
             task="training",
             value=_seconds(events["run_start"], events["run_stop"], path),
             unit="s",
@@ -69,12 +74,12 @@ def _metadata(event: dict[str, Any]) -> dict[str, Any]:
 
 def _seconds(start: dict[str, Any], stop: dict[str, Any], path: Path) -> float:
     first, last = start.get("time_ms"), stop.get("time_ms")
-    if not isinstance(first, int | float) or not isinstance(last, int | float) or last <= first:
+    if not isinstance(first, int | float) or not isinstance(last, int | float) or not 0 <= first < last < _MOST_MS:
         raise InputError(f"{path}: run_start and run_stop have no times, or in the wrong order")
     return float(last - first) / 1000.0
 
 
 def _hardware(platform: str) -> tuple[str, int | None]:
     """Return device and number of a platform such as `1xMI325X`; others name a system, whose number is not known."""
-    found = re.fullmatch(r"(\d+) ?x ?(.+)", platform)
+    found = re.fullmatch(r"(\d{1,6}) ?x ?(.+)", platform)
     return (found[2], int(found[1])) if found else (platform, None)

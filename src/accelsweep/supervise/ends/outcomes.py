@@ -1,8 +1,9 @@
 """The one recorded outcome of a run, found from its processes' endings, with a reason that a person can act on.
 
-Where ranks disagree the first cause wins, not its echoes. The order is: out of memory, diverged, unsupported, an
-exception in the user's code, a rank that died without a message, one that somebody asked to end (SIGTERM). Then come
-collective errors, which the peers of all these see, and last a rank that we ended because of its peers.
+Where ranks disagree the first cause wins, not its echoes. First come out of memory, diverged, unsupported, and an
+exception in the user's code. Then come a rank that died without a message, and one that somebody asked to end
+(SIGTERM). Collective errors follow, which the peers of all these see, and at last a rank that we ended because of its
+peers.
 """
 
 from __future__ import annotations
@@ -123,7 +124,7 @@ def _lost(subject: str, rank: int, ending: Ending, last_words: str) -> _Candidat
 
 def _died(subject: str, status: int | None, ending: Ending, last_words: str) -> tuple[ErrorKind | None, Conclusion]:
     if status == -signal.SIGKILL and ending.oom_kills > 0:
-        reason = f"{subject} was killed by the kernel for lack of memory (its count of such kills rose)"
+        reason = f"{subject} was killed by the operating system for lack of memory (its count of such kills rose)"
         return "out_of_memory", Conclusion(Outcome.out_of_memory, reason)
     if status == -signal.SIGABRT and (found := _ABORTED_FOR_MEMORY.search(last_words)):
         return "out_of_memory", Conclusion(Outcome.out_of_memory, f"{subject} aborted: {found[0]}")

@@ -1,4 +1,4 @@
-"""What a process inherits from the one that starts it. A fork server answers only those who have what it has itself."""
+"""The inheritance of a process from its starter. A fork server answers only those who have what it has itself."""
 
 from __future__ import annotations
 

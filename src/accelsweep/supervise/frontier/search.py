@@ -1,4 +1,4 @@
-"""The largest batch that fits, by doubling and bisecting. What a batch is, and how it is tried, is the caller's affair.
+"""The largest batch that fits, by doubling and bisecting. The caller says what a batch is, and tries it.
 
 A larger batch is taken to need no less memory than a smaller one. Where that is not so, the result is one batch that
 fits beside a larger one that does not.

@@ -1,7 +1,7 @@
-"""The tries of one search: each is a run of ranks of its own, which end with it, so that the next finds a clean device.
+"""The tries of one search: each is a run of ranks of its own. They end with it, so the next finds a clean device.
 
-What does not fit is whatever a run calls out of memory: an allocator's error, `MemoryError`, a kill by the kernel for
-lack of memory. Any other death ends the search with its reason.
+A batch does not fit where its run is out of memory: by an allocator's error, a `MemoryError`, or a kill for lack of
+memory. Any other death ends the search with its reason.
 """
 
 from __future__ import annotations

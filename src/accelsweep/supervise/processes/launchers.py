@@ -100,7 +100,7 @@ class Launch:
 
 @dataclass
 class Launchers:
-    """How ranks are started: a forked one calls `entry`, a fresh interpreter runs `spawn_command`.
+    """The start of ranks: a forked one calls `entry`, a fresh interpreter runs `spawn_command`.
 
     `safe` says whether this process may fork them; None until it has prepared itself.
     """

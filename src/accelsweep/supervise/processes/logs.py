@@ -18,12 +18,12 @@ _CHUNKS_AT_ONCE = 16
 """As much as a pipe may hold (1 MiB), so that a run which never stops printing cannot keep the supervisor here."""
 
 _NOTHING_SAID = ("\N{ELECTRIC LIGHT BULB} Tip: ", "GPU available: ", "TPU available: ", "HPU available: ")
-"""How the lines begin that Lightning prints at every start; the first advertises a service."""
+"""The beginnings of lines that Lightning prints at every start; the first advertises a service."""
 
 _FATAL = "Fatal Python error:"
 
 STACKS_OF = "accelsweep: stacks of"
-"""How the lines begin that we put before the stacks of a process; the log's last words stand before the first."""
+"""The beginnings of our lines before the stacks of a process; the log's last words stand before the first."""
 
 
 _MOST_STACKS_BYTES = 1_000_000

@@ -1,4 +1,4 @@
-"""What processes of ours say to each other on one machine, over an abstract Unix socket.
+"""Messages between processes of ours on one machine, over an abstract Unix socket.
 
 A job of Snakemake's asks the fork server with its standard streams and its surroundings. It is answered with the number
 of a supervisor's process or with a refusal, and later with the supervisor's exit code. A supervisor in a container asks

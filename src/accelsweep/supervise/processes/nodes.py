@@ -28,7 +28,7 @@ from accelsweep.supervise.processes.messages import OUTSIDE_VARIABLE
 from accelsweep.supervise.processes.srun import Srun, SrunOutside, SrunWish, reach, start_srun
 
 VISIBLE_SECONDS = 60.0
-"""How long a shared file system may take to show files of another node here (NFS caches so long)."""
+"""The time within which a shared file system shows files of another node here (NFS caches so long)."""
 
 _FORCE_SECONDS = 20.0  # srun ends by itself once it has killed its step; then it is killed
 

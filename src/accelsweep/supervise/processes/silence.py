@@ -16,7 +16,7 @@ _LOOK_SECONDS = 10.0
 
 @dataclass
 class _Ear:
-    """What was heard of one rank: its steps at the last look, and the seconds since they changed."""
+    """The last news of one rank: its steps at the last look, and the seconds since they changed."""
 
     pulse: Heard
     steps: int = 0

@@ -39,7 +39,7 @@ class Srun(Protocol):
 
 
 class SrunWish(Frozen):
-    """What to start: `program`, Python's arguments, once on each of `nodes`, with `cpus` CPU cores.
+    """The command to start: `program`, Python's arguments, once on each of `nodes`, with `cpus` CPU cores.
 
     `environment` is added to the job's own.
     """
@@ -83,7 +83,7 @@ def reach() -> socket.socket:
     except OSError as error:
         connection.close()
         raise NotEnoughDevices(
-            f"the process outside the container, which starts ranks on other nodes, cannot be reached ({error}): "
+            f"the process outside the container, which starts ranks on other nodes, cannot be reached ({error}). "
             "site.slurm.container has to leave the host's network to it (podman: --network=host)"
         ) from None
     return connection

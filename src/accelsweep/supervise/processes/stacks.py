@@ -1,4 +1,4 @@
-"""Where the processes of a run are stuck, written into its log before they are ended.
+"""The stacks of a run's processes that are stuck, written into its log before they are ended.
 
 Ranks and their loader workers print their own Python stacks when they are asked by a signal. `py-spy`, where it is
 installed, adds the frames of C code, and speaks for a process that the kernel does not let run.

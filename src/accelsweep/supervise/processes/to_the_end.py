@@ -21,7 +21,7 @@ from accelsweep.supervise.standing.versions import VersionAtHand
 
 @dataclass(frozen=True)
 class Watcher:
-    """What all attempts of a supervisor have in common. `beat` is called about once a second while ranks run.
+    """The common part of all attempts of a supervisor. `beat` is called about once a second while ranks run.
 
     `cpus` are those of a block's nodes, for ranks across nodes.
     """

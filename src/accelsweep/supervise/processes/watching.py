@@ -22,13 +22,13 @@ from accelsweep.supervise.processes.stacks import write_stacks
 from accelsweep.supervise.signals import Signals
 
 Cause = Literal["interrupted", "time_limit", "silence", "rank_ended", "lingering"]
-"""Why the supervisor ended a run that did not end by itself."""
+"""The reason why the supervisor ended a run that did not end by itself."""
 
 REPORT_SECONDS = 3.0
-"""How long the peers of a rank that ended early may still report their own view."""
+"""The time in which the peers of a rank that ended early may still report their own view."""
 
 LINGER_SECONDS = 10.0
-"""How long ranks may take to exit after all results are on disk."""
+"""The time within which ranks exit after all results are on disk."""
 
 _GRACE_AFTER_DEATH_SECONDS = 5.0  # with REPORT_SECONDS: a group whose rank died is gone within 10 s
 _LOOK_SECONDS = 1.0

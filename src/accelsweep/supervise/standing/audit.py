@@ -56,7 +56,7 @@ class Audit:
 
     @property
     def outcomes(self) -> Mapping[Outcome, int]:
-        """How many runs came to which outcome."""
+        """The number of runs by outcome."""
         return Counter(run.outcome for run in self.runs)
 
 

@@ -27,7 +27,7 @@ METHODS = ("fit", "predict", "count")
 
 
 class Booster(Protocol):
-    """What trains trees.
+    """A trainer of trees.
 
     It is made with the keys of `model`. Those of `device` (`cpu`, `cuda:0`), `threads`, `seed` and `classes` that its
     class names as arguments are given too. A class that names no `device` computes on the CPU.

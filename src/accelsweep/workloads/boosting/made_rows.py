@@ -46,7 +46,7 @@ class MadeRows(FiniteData):
     def refuse_beyond(self, room: FreeMemory) -> None:
         """Raise MemoryError where the rows, and as much again for a library's own form of them, take more than `room`.
 
-        Without it the kernel would choose what dies.
+        Without it the operating system would choose what dies.
         """
         size = 4 * self._features * (self._rows + self._held_out)
         if 2 * size > room.bytes:

@@ -50,7 +50,7 @@ def scaled_lr(lr: float, scaling: str, global_batch: int, base_batch: int | None
 def warmed_up(warmup_steps: int) -> Callable[[int], float]:
     """Return the share of the learning rate at optimiser step i (from 0): (i + 1) / warmup_steps, at most 1.
 
-    The ramp is the linear one of Goyal et al. (section 2.2), who let it begin at the unscaled rate; here it begins near
+    The ramp is the linear one of Goyal et al. (section 2.2), who let it begin at the unscaled rate. Here it begins near
     zero, so that it means the same with every scaling.
     """
     return lambda step: min(1.0, (step + 1) / warmup_steps)

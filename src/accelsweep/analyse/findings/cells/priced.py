@@ -1,4 +1,4 @@
-"""What a run cost, as metrics of the run: claims may name them like metrics that were measured.
+"""The cost of a run, as metrics of the run: claims may name them like metrics that were measured.
 
 They are not in the record. They follow from it and from the prices of the plan, which may change without a new run.
 """
