@@ -1,1 +1,1 @@
-"""How runs, supervisors and their jobs end: the outcome, the record, and words for a full disk or a lost job."""
+"""The ends of runs, supervisors and their jobs: outcome, record, and words for a full disk or a lost job."""

@@ -1,1 +1,1 @@
-"""What stands before a block begins: earlier results, the versions to compare, data that is prepared."""
+"""The results, versions and data that stand before a block begins."""
