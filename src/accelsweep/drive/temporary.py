@@ -31,7 +31,7 @@ def own_temporary_folder(folder: SweepFolder, site: Site) -> Iterator[None]:
 
     Call it while holding the sweep. Everything stays as it is where the path is too long for sockets, and where the
     folder cannot be ours. So it does on a cluster. There sbatch hands the variable to jobs on other nodes, which lack
-    the folder, and some of them outlive their head. What a killed head leaves there, its user's TMPDIR keeps.
+    the folder, and some of them outlive their head. The user's TMPDIR keeps the leftovers of a killed head there.
     """
     place = _place(folder)
     if site.scheduler != "local" or len(str(place)) > _LONGEST_PATH or not _emptied(folder, place):

@@ -24,10 +24,10 @@ from accelsweep.state.tail import last_lines
 
 _LOOK_SECONDS = 2.0
 _LATE_SECONDS = 60.0
-"""How long a shared disk may take to show here what a node wrote: as long as it remembers that a file is absent."""
+"""A shared disk may take so long to show here a file from a node: it remembers for a while that the file was absent."""
 
 _MOST_MINUTES = math.ceil(START_UP_SECONDS / 60)
-"""What a plan grants a block for the same: modules, scratch, and torch from a slow disk."""
+"""The minutes that a plan grants a block for the same: modules, scratch, and torch from a slow disk."""
 
 _SLOW = "keep them where the node reads them faster"
 

@@ -22,7 +22,7 @@ ASSUMED_NOISE = 0.01
 POWER = 0.8
 
 SUBMISSIONS = 2
-"""How often Snakemake submits a job at most: the shipped profiles of clusters say `retries: 1`."""
+"""The most submissions of a job by Snakemake: the shipped profiles of clusters say `retries: 1`."""
 
 
 class Span(NamedTuple):
@@ -39,8 +39,8 @@ class PlanEstimate:
 
     GPU-hours and dollars are of what is held: a run's devices on one machine, on a cluster all that a job keeps from
     others. At most each run of a machine is tried as often as `limits.retries` allows, and takes its whole time limit
-    each time. At most a job is submitted twice, and lasts as long as its time limit. What a cluster itself queues
-    again, because a node was lost or others came first, is not counted.
+    each time. At most a job is submitted twice, and lasts as long as its time limit. A job that a cluster itself
+    queues again, because a node was lost or others came first, is not counted twice.
 
     `basis` states the source of the expected figures. `usd` is None with `usd_reason`.
     """

@@ -52,7 +52,7 @@ class HeadJob:
 
     @property
     def notice_seconds(self) -> int:
-        """How many seconds before its time limit a head is told; Slurm may be a minute early."""
+        """A head is told so many seconds before its time limit; Slurm may be a minute early."""
         minutes = self._minutes
         return _NOTICE_SECONDS if minutes is None else max(_SHORTEST_NOTICE, min(_NOTICE_SECONDS, 60 * minutes // 4))
 

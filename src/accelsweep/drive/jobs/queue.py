@@ -77,7 +77,7 @@ class Queue:
         self.tell_of_waiting(engine, jobs)
 
     def carry_out(self, remedy: Remedy) -> None:
-        """Do what a job needs, and say so. What the engine refuses is told once, and given up after some tries."""
+        """Do what a job needs, and say so. A refused command is told once, and given up after some tries."""
         if self._refused[remedy.command] >= _MOST_REFUSALS:
             return
         try:

@@ -17,7 +17,7 @@ from accelsweep.engines.engine import Engine, Job, Remedy
 
 _LOOK_SECONDS = 5.0
 _SILENCE_SECONDS = 900.0
-"""How long the engine may fail to answer before the head gives up: a controller that starts again takes minutes."""
+"""The engine may fail to answer for so long before the head gives up: a controller that starts again takes minutes."""
 
 
 def settle_old_jobs(

@@ -1,4 +1,4 @@
-"""What the cluster's accounting lets its user ask for: accounts, each with its partitions and qualities of service."""
+"""The accounts that the cluster's accounting grants its user, each with its partitions and qualities of service."""
 
 from __future__ import annotations
 
