@@ -35,6 +35,10 @@ from pathlib import Path
 from accelsweep.supervise.processes.srun import SrunOutside, SrunWish
 
 if sys.argv[1] == "-m":  # the supervisor; the ranks have another program
+    signal.signal(signal.SIGUSR1, lambda *_: print("asked to stop", flush=True))
+    if Path("deaf").exists() and os.fork():  # then this process is the container, and hands no signal on
+        signal.signal(signal.SIGUSR1, signal.SIG_IGN)
+        sys.exit(os.waitstatus_to_exitcode(os.wait()[1]))
     rank = SrunWish(nodes=2, cpus=3, program=("rank", *sys.argv[4:]), environment={"MASTER_PORT": "29500"})
     srun = SrunOutside(rank, 1)
     signal.signal(signal.SIGTERM, lambda *_: srun.send_signal(signal.SIGUSR1))
@@ -90,6 +94,20 @@ def test_a_wish_to_stop_goes_to_the_supervisor_and_from_there_to_srun(start, tmp
     output, _ = outside.communicate(timeout=PATIENCE_SECONDS)
     assert "srun ended with 5" in output
     assert outside.returncode == 6
+
+
+def test_a_supervisor_whose_container_hands_no_signal_on_hears_of_it_with_the_end_of_its_ranks(start, tmp_path):
+    """Slurm ends all ranks and asks the process outside; podman, whose helper Slurm ends too, hands nothing on."""
+    (tmp_path / "lasting").touch()
+    (tmp_path / "deaf").touch()
+    outside = start()
+    until((tmp_path / "rank").exists)
+    until((tmp_path / "rank").read_text)
+    rank = int((tmp_path / "rank").read_text())
+    outside.send_signal(signal.SIGUSR1)
+    os.kill(rank, signal.SIGUSR1)
+    output, _ = outside.communicate(timeout=PATIENCE_SECONDS)
+    assert "asked to stop\nsrun ended with 5" in output
 
 
 def test_srun_ends_with_the_supervisor_that_asked_for_it(start, tmp_path):

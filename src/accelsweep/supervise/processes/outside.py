@@ -85,7 +85,7 @@ class _Outside:
             log = receive_streams(connection)
             asked = receive(connection)
             if asked is not None and log and (code := self._to_the_end(asked, log[0], connection)) is not None:
-                send(connection, {"code": code})
+                send(connection, {"code": code, "stop": self.signals.stop})  # the container may be later with it
         except OSError as error:  # of a supervisor that has gone, which asks no more
             sys.stderr.write(f"the supervisor in the container is gone: {error}\n")
         finally:

@@ -101,11 +101,17 @@ class SrunOutside:
             send(self._connection, wish.model_dump())
 
     def poll(self) -> int | None:
-        """Return srun's exit code, None before its end. Where nobody outside is left, it was killed."""
+        """Return srun's exit code, None before its end. Where nobody outside is left, it was killed.
+
+        If the process outside was asked to stop, this process is asked, too, before it looks how the ranks ended. A
+        container hands a signal on after Slurm has ended the ranks by it: they would seem to have crashed.
+        """
         if self.returncode is None and select.select([self._connection], [], [], 0)[0]:
-            answer = receive(self._connection)
-            self.returncode = -signal.SIGKILL if answer is None else int(answer["code"])
+            answer = receive(self._connection) or {"code": -signal.SIGKILL}
             self._connection.close()
+            self.returncode = int(answer["code"])
+            if stop := answer.get("stop"):
+                signal.raise_signal(int(stop))
         return self.returncode
 
     def send_signal(self, sig: int, /) -> None:
