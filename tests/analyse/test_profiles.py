@@ -15,7 +15,7 @@ from accelsweep.core.plans import Manifest
 from accelsweep.core.profiles import ModuleTime, OperatorTime, SettingProfile, StepProfile
 from accelsweep.core.record import Fingerprint, Record
 from accelsweep.report.profiles.table import profiles_table
-from accelsweep.report.tables import build_tables
+from accelsweep.report.tables.build import build_tables
 from accelsweep.state.folders import SweepFolder
 
 

@@ -138,7 +138,7 @@ def test_quotes_that_would_not_reach_slurms_jobs_are_refused_before_anything_is_
     """Snakemake 9 puts the config of its command line into that of each job, and a shell reads it once more."""
     monkeypatch.chdir(tmp_path)
     quoted = "accelerator=cpu '+note=two words'"
-    with pytest.raises(WorkflowError, match="write such a value into a file of conf/"):
+    with pytest.raises(WorkflowError, match="Write such a value into a file of conf/"):
         open_sweep({"experiment": "quickstart", "overrides": f"site=slurm_example {quoted}"}, plan_if_asked=True)
     assert not (tmp_path / "sweeps").exists()
     open_sweep({"experiment": "quickstart", "overrides": quoted}, plan_if_asked=True)
