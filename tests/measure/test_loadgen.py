@@ -73,7 +73,7 @@ def test_an_error_of_the_system_ends_the_test_and_is_raised(tmp_path: Path) -> N
 @pytest.mark.timing
 def test_the_highest_load_of_a_system_that_sleeps_is_the_inverse_of_its_sleep(tmp_path: Path) -> None:
     """With a bound of fifty services nearly the whole capacity can be used; more than all of it cannot."""
-    seconds = 0.003
+    seconds = 0.002
 
     def test(per_second: float) -> LoadTest:
         load = Load(per_second, latency_seconds=50 * seconds, min_seconds=1.0, min_queries=500, seed=3)

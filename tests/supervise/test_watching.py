@@ -7,10 +7,15 @@ import time
 from pathlib import Path
 
 import pytest
+from one_rank import make_spec
 from patience import PATIENCE_SECONDS, until
 from tiny_supervisor import Supervised, ended
 
 from accelsweep.core.outcome import Outcome
+from accelsweep.core.settings import Limits
+from accelsweep.supervise.processes.logs import RunLog
+from accelsweep.supervise.processes.watching import LocalRanks, Watch, children
+from accelsweep.supervise.signals import Signals
 
 _ONE_TRY = {"retries": 0, "stop_grace_seconds": 0.5}
 
@@ -133,3 +138,19 @@ def test_ctrl_c_ends_a_run_that_never_stops_printing(supervised: Supervised) -> 
     process.send_signal(signal.SIGINT)
     code, output = ended(process)
     assert code == 130, output
+
+
+def test_a_stop_that_is_heard_of_with_the_end_of_the_ranks_interrupts_them(tmp_path: Path) -> None:
+    """Slurm ends the ranks of a job itself; a container may hand the signal on to the supervisor after that."""
+    signals = Signals()
+
+    class EndedBySlurm(LocalRanks):
+        def look(self) -> None:
+            self.statuses[0] = -signal.SIGTERM
+            signals.stop = signal.SIGTERM
+
+    with RunLog(tmp_path / "run.log", 1000) as log, signals.caught():
+        log.close_write_end()
+        watch = Watch(make_spec(tmp_path), EndedBySlurm([0]), Limits(), log, signals)
+        ending = watch.until_the_end(0, children())
+    assert (ending.cause, ending.statuses) == ("interrupted", (-signal.SIGTERM,))

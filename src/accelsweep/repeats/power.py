@@ -11,8 +11,6 @@ from __future__ import annotations
 import math
 from bisect import bisect_left
 
-from scipy import special
-
 from accelsweep.core.settings import CONFIDENCE, THRESHOLD
 from accelsweep.repeats.student import critical_t, prior_degrees
 
@@ -29,6 +27,8 @@ def chance_to_see(
     "Continuous Univariate Distributions", vol. 2, ch. 31). The answer is 0 for fewer than 2 repeats, and 1 or 0 where
     there is no noise.
     """
+    from scipy import special  # late, as in `critical_t`
+
     distance = abs(math.log(ratio)) - math.log1p(threshold)
     if repeats < 2:
         return 0.0
@@ -53,6 +53,8 @@ def smallest_visible_effect(
     The inverse of `chance_to_see` in closed form, through the noncentrality of the t distribution. None for fewer than
     2 repeats, which give no interval.
     """
+    from scipy import special  # late, as in `critical_t`
+
     if repeats < 2:
         return None
     degrees = degrees_of_freedom(repeats, family)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from scipy import special
-
 
 def critical_t(degrees_of_freedom: float, confidence: float, family: int = 1) -> float:
     """Return the half-width of a two-sided t-interval in standard errors, widened for `family` intervals.
@@ -11,6 +9,8 @@ def critical_t(degrees_of_freedom: float, confidence: float, family: int = 1) ->
     Each interval has confidence 1 - (1 - confidence) / family, so that all hold together with at least `confidence`
     (Bonferroni's inequality; Dunn, "Multiple Comparisons among Means", JASA 1961).
     """
+    from scipy import special  # a quarter of a second, which commands that ask for no interval need not wait
+
     return float(special.stdtrit(degrees_of_freedom, 1.0 - (1.0 - confidence) / (2.0 * max(family, 1))))
 
 

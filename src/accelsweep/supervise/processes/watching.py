@@ -140,7 +140,7 @@ class Watch:
         reported = self._reported if self._signalled_at is not None else self._results()
         return Ending(
             statuses=tuple(self.ranks.statuses[rank] for rank in range(self.spec.world_size)),
-            cause=self._cause if self._signalled_at is not None else None,
+            cause=self._cause if self._signalled_at is not None else self._unasked(),
             reported=reported,
             signalled=self._signalled,
             ignored_sigterm=self._killed,
@@ -150,6 +150,10 @@ class Watch:
             silent=self._silent,
             stacks=self._stacks,
         )
+
+    def _unasked(self) -> Cause | None:
+        """Return why all ranks ended before we asked them to: whoever stops us may have stopped them sooner."""
+        return None if self.signals.stop is None else "interrupted"
 
     def _begin(self) -> None:
         self._started = self.clock()
