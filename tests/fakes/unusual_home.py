@@ -54,17 +54,19 @@ class Talkative(Module):
         return super().training_step(batch, batch_index)
 
 
-def followed():
+def published(steps):
     with contextlib.closing(sqlite3.connect("mlflow.db")) as store:
-        return store.execute("SELECT count(*) FROM experiments WHERE name = 'unusual'").fetchone()[0]
+        points = "SELECT count(*) FROM metrics WHERE key = 'steps_done' AND value = ?"
+        return store.execute(points, (steps,)).fetchone()[0]
 
 
 class Lasting(Module):
+    deadline = time.monotonic() + 120
+
     def training_step(self, batch, batch_index):
-        deadline = time.monotonic() + 120
-        while not followed() and time.monotonic() < deadline:  # on a busy machine the publisher takes its time
-            time.sleep(0.1)
-        time.sleep(0.8)
+        if batch_index in (3, 7):  # on a busy machine the publisher takes its time
+            while not published(batch_index) and time.monotonic() < self.deadline:
+                time.sleep(0.1)
         return super().training_step(batch, batch_index)
 
 
