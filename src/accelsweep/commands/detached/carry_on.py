@@ -38,7 +38,7 @@ MOST_STARTS = 100
 _HOLD_SECONDS = 150.0
 _LOOK_SECONDS = 2.0
 _PART_OF_NOTICE = 0.5
-"""The share of the time that a head has left may go by without an answer of Slurm."""
+"""This share of the time that a head has left may go by without an answer of Slurm."""
 
 _Answer = TypeVar("_Answer")
 
