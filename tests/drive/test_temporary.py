@@ -62,14 +62,22 @@ def test_files_of_a_supervisor_that_outlived_its_head_stay_until_it_has_ended(fo
     assert left() == []
 
 
-def test_where_it_cannot_be_private_or_is_too_long_or_jobs_run_elsewhere_nothing_changes(
+def test_on_a_cluster_the_folder_is_made_but_no_variable_takes_it_to_the_jobs(folder: SweepFolder) -> None:
+    before = os.environ["TMPDIR"]
+    with own_temporary_folder(folder, Site(name="there", scheduler="slurm")) as given:
+        assert given is not None
+        assert given.parent == Path(before)
+        assert os.environ["TMPDIR"] == before
+        (given / "snakemake-left").mkdir()
+    assert left() == []
+
+
+def test_where_it_cannot_be_private_or_is_too_long_nothing_changes(
     folder: SweepFolder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     before = os.environ["TMPDIR"]
     with own_temporary_folder(folder, LOCAL):
         given = Path(os.environ["TMPDIR"])
-    with own_temporary_folder(folder, Site(name="there", scheduler="slurm")):
-        assert os.environ["TMPDIR"] == before
     foreign = Path(before, "foreign")
     foreign.mkdir()
     (foreign / "theirs").touch()

@@ -38,7 +38,7 @@ measure:
 
 MODULES = {
     "cli": {"accelsweep", "accelsweep.commands.detached.carry_on"},
-    "snakemake": {"snakemake"},
+    "snakemake": {"snakemake", "accelsweep.drive.snakemake"},
     "publisher": {"accelsweep.publish"},
     "supervisor": {"accelsweep.supervise", "accelsweep.supervise.fork_server"},
 }

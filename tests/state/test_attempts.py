@@ -45,7 +45,7 @@ def test_promoting_a_second_attempt_keeps_the_first_whole(template: Record, tmp_
     assert (place.attempt(1) / "steps.parquet").read_text() == "steps.parquet of 1"
 
 
-@pytest.mark.parametrize("allowed", range(8))
+@pytest.mark.parametrize("allowed", range(9))
 def test_a_kill_after_any_step_of_promoting_is_mended_by_recover(
     template: Record, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, allowed: int
 ) -> None:
@@ -66,7 +66,7 @@ def test_a_kill_after_any_step_of_promoting_is_mended_by_recover(
     with monkeypatch.context() as patch:
         patch.setattr(Path, "replace", counted(replace))
         patch.setattr(Path, "unlink", counted(unlink))
-        if allowed < 7:
+        if allowed < 8:
             with pytest.raises(Killed):
                 place.promote(second)
         else:
@@ -110,6 +110,13 @@ def test_only_marked_attempts_after_the_record_count_as_having_taken_the_supervi
     place.unmark(place.begin("here", "now"))
     assert place.begin("here", "now") == 5
     assert place.took_down() == [3, 5]
+
+
+def test_a_run_that_came_to_its_end_keeps_no_mark_of_an_earlier_fall(template: Record, tmp_path: Path) -> None:
+    place = RunFolder(tmp_path / "run", template.run)
+    place.begin("here", "now")
+    place.promote(finish(place, template))
+    assert [place.is_open(number) for number in (1, 2)] == [False, False]
 
 
 def test_reopening_forgives_every_fall_those_after_the_record_too(template: Record, tmp_path: Path) -> None:

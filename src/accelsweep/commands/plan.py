@@ -57,15 +57,17 @@ def print_plan(
     """
     plan = _made(home, overrides, name, add_repeats, profile, until_decided=until_decided, trees=trees, fleet=fleet)
     if as_json:
-        say(_answer(_table(home, plan), _others_now(plan.manifest)).text())
+        table = _table(home, plan)
+        say(_answer(table, _others_now(plan.manifest, table)).text())
     else:
         show_plan(home, plan)
 
 
 def show_plan(home: Path, plan: Plan) -> None:
     """Print a plan with the runs that are settled already, and with others who disturb this machine now."""
-    _print(_table(home, plan), shared_devices(plan.manifest.axes, (cell.config for cell in plan.cells)))
-    for sentence in _others_now(plan.manifest):
+    table = _table(home, plan)
+    _print(table, shared_devices(plan.manifest.axes, (cell.config for cell in plan.cells)))
+    for sentence in _others_now(plan.manifest, table):
         say(f"warning: {sentence}")
     for line in _jobs(plan.manifest):
         say(line)
@@ -95,9 +97,12 @@ def _table(home: Path, plan: Plan) -> PlanTable:
     return plan_table(plan, standing(records, folder, plan.manifest.site), took)
 
 
-def _others_now(manifest: Manifest) -> list[str]:
-    """Return who else works on the machine of the measurement; on a cluster that is not this machine."""
-    if manifest.site.scheduler != "local":
+def _others_now(manifest: Manifest, table: PlanTable) -> list[str]:
+    """Return who else works on the machine of the measurement.
+
+    On a cluster that is not this machine. Where no run is left nobody can be disturbed, and the look takes its time.
+    """
+    if manifest.site.scheduler != "local" or table.settled == table.wanted:
         return []
     from accelsweep.measure.surroundings.busy_now import busy_now
 

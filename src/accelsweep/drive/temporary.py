@@ -1,4 +1,4 @@
-"""The temporary files of a local sweep's processes: in a folder of its own, so that those of a kill can be removed.
+"""The temporary files of a sweep's processes: in a folder of its own, so that those of a kill can be removed.
 
 A process that is killed leaves its temporary files behind: Snakemake's, torch's, and those of the user's code. Nobody
 could tell later whose they were. So all children of a head have one folder below the user's TMPDIR, named by the sweep.
@@ -26,17 +26,26 @@ _LONGEST_PATH = 70
 
 
 @contextlib.contextmanager
-def own_temporary_folder(folder: SweepFolder, site: Site) -> Iterator[None]:
-    """Have what is started in the with-block put its temporary files into a folder that is empty before and gone after.
+def own_temporary_folder(folder: SweepFolder, site: Site) -> Iterator[Path | None]:
+    """Return a folder for temporary files that is empty before the with-block and gone after it.
 
-    Call it while holding the sweep. Everything stays as it is where the path is too long for sockets, and where the
-    folder cannot be ours. So it does on a cluster. There sbatch hands the variable to jobs on other nodes, which lack
-    the folder, and some of them outlive their head. The user's TMPDIR keeps the leftovers of a killed head there.
+    Call it while holding the sweep. What is started in the with-block on one machine finds it by TMPDIR. On a cluster
+    sbatch would hand the variable to jobs on other nodes, which lack the folder. There only Snakemake is told. None
+    where the path is too long for sockets, or where the folder cannot be ours: then everything stays as it is.
     """
     place = _place(folder)
-    if site.scheduler != "local" or len(str(place)) > _LONGEST_PATH or not _emptied(folder, place):
-        yield
+    if len(str(place)) > _LONGEST_PATH or not _emptied(folder, place):
+        yield None
         return
+    try:
+        with _told(place) if site.scheduler == "local" else contextlib.nullcontext():
+            yield place
+    finally:
+        _remove(folder, place)
+
+
+@contextlib.contextmanager
+def _told(place: Path) -> Iterator[None]:
     before = os.environ.get(_VARIABLE)
     os.environ[_VARIABLE] = str(place)
     try:
@@ -46,7 +55,6 @@ def own_temporary_folder(folder: SweepFolder, site: Site) -> Iterator[None]:
             del os.environ[_VARIABLE]
         else:
             os.environ[_VARIABLE] = before
-        _remove(folder, place)
 
 
 def _place(folder: SweepFolder) -> Path:

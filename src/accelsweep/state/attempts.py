@@ -137,8 +137,7 @@ class RunFolder:
         Returns whether there was a record. The mark comes first: an attempt that has it is never moved up again.
         """
         number = self._recorded()
-        for fallen in range(1, self.latest() + 1):
-            self.unmark(fallen)
+        self._forgive(self.latest())
         if number:
             self.attempt(number).mkdir(parents=True, exist_ok=True)
             (self.attempt(number) / _REOPENED).touch()
@@ -146,7 +145,10 @@ class RunFolder:
         return number > 0
 
     def promote(self, number: int) -> None:
-        """Make the finished attempt `number` the run's result, and keep the earlier one in its own attempt's folder."""
+        """Make the finished attempt `number` the run's result, and keep the earlier one in its own attempt's folder.
+
+        The run has come to its end, so nothing counts any more that took its supervisor down before.
+        """
         if (
             0 < self._recorded() < number
         ):  # files on top without a record are this attempt's own, moved up before a kill
@@ -154,7 +156,11 @@ class RunFolder:
         for name in _RESULTS:
             with contextlib.suppress(FileNotFoundError):
                 (self.attempt(number) / name).replace(self.path / name)
-        self.unmark(number)
+        self._forgive(number)
+
+    def _forgive(self, last: int) -> None:
+        for number in range(1, last + 1):
+            self.unmark(number)
 
     def _move_down(self, number: int) -> None:
         for name in _RESULTS:

@@ -16,6 +16,7 @@ from accelsweep.base.documents import sha256_file
 from accelsweep.base.errors import EXIT_INTERRUPTED, DamagedFile
 from accelsweep.core.outcome import Outcome
 from accelsweep.core.plans import Done, Manifest
+from accelsweep.core.record import steps_damage
 from accelsweep.drive.finish import finished_files
 from accelsweep.state.folders import SweepFolder
 from accelsweep.state.records import read_record
@@ -40,12 +41,13 @@ class Ledger:
         self.settled: dict[str, str] = {}
 
     def look(self, folder: SweepFolder) -> None:
-        """Note the settled records; fail if one of those noted before changed or is gone."""
+        """Note the settled records with whole steps; fail if one of those noted before changed or is gone."""
         self.check(folder)
         for path in folder.records_on_top():
             run = path.parent.name
             try:
-                if path.is_file() and read_record(folder, run).outcome.settled:
+                record = read_record(folder, run) if path.is_file() else None
+                if record is not None and record.outcome.settled and steps_damage(record, folder.steps(run)) is None:
                     self.settled[run] = sha256_file(path)
             except DamagedFile:
                 assert run not in self.settled, f"the record of {run} is damaged, and no fault was there"

@@ -32,13 +32,13 @@ _WAITS_SECONDS = {
 """How far into the moment a fault strikes at most; what is absent strikes at once."""
 
 _MODULES = {
-    "snakemake": "snakemake",
-    "job's Snakemake": "snakemake",
-    "publisher": "accelsweep.publish",
-    "collecting step": "accelsweep.analyse",
-    "reporting step": "accelsweep.report",
-    "job": "accelsweep.supervise",
-    "fork server": "accelsweep.supervise.fork_server",
+    "snakemake": ("snakemake", "accelsweep.drive.snakemake"),
+    "job's Snakemake": ("snakemake",),
+    "publisher": ("accelsweep.publish",),
+    "collecting step": ("accelsweep.analyse",),
+    "reporting step": ("accelsweep.report",),
+    "job": ("accelsweep.supervise",),
+    "fork server": ("accelsweep.supervise.fork_server",),
 }
 
 _SUBMITTED = b"has been submitted with SLURM jobid"
@@ -105,7 +105,12 @@ class Scene:
             elif who == "preparation":
                 fits = "--prepare" in words
             else:
-                fits = words[1:3] == ["-m", _MODULES[who]] and process.pid not in held and "--prepare" not in words
+                fits = (
+                    words[1:2] == ["-m"]
+                    and words[2] in _MODULES[who]
+                    and process.pid not in held
+                    and "--prepare" not in words
+                )
                 fits = fits and (who != "fork server" or parent == self.head.pid)
                 fits = fits and ("--target-jobs" in words) == (who == "job's Snakemake")
             if fits:

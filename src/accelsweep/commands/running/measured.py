@@ -36,7 +36,7 @@ def measured(folder: SweepFolder, request: Request, plan: Plan, budget_seconds: 
     from accelsweep.plan.make import write_plan
 
     home, site = folder.home, plan.manifest.site
-    with held(folder, cancel_old=request.cancel_old) as head, own_temporary_folder(folder, site):
+    with held(folder, cancel_old=request.cancel_old) as head, own_temporary_folder(folder, site) as temporary:
         deadline = None if budget_seconds is None else time.monotonic() + budget_seconds
 
         def watch(progress: SweepProgress) -> None:
@@ -44,7 +44,9 @@ def measured(folder: SweepFolder, request: Request, plan: Plan, budget_seconds: 
             notices.look(progress)
 
         queue = Queue(folder, engine_of(site), say, plan.manifest.settings.limits.queue_minutes)
-        driving = Driving(folder, queue, request.profile, request.jobs, request.tracking_uri, deadline, watch)
+        driving = Driving(
+            folder, queue, request.profile, request.jobs, request.tracking_uri, deadline, watch, temporary
+        )
         _settle(queue, watch, head.beat, cancel=request.cancel_old, deadline=deadline)
         write_plan(home, plan)  # only now: the plan of a sweep that is being run belongs to its head
         make_ready(folder, warn)

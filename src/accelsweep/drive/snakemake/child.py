@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from accelsweep.base.shipped import shipped_root
@@ -34,12 +35,15 @@ def options_for(plan: Plan, profile: str, jobs: int | None) -> list[str]:
     return options
 
 
-def start_snakemake(folder: SweepFolder, options: Sequence[str]) -> Child:
-    """Start Snakemake with these options on the plan that is written; it ends when everything was tried."""
+def start_snakemake(folder: SweepFolder, options: Sequence[str], temporary: Path | None = None) -> Child:
+    """Start Snakemake with these options on the plan that is written; it ends when everything was tried.
+
+    Its own temporary files go to the folder `temporary`; None means the place that the environment names.
+    """
     command = [
         sys.executable,
         "-m",
-        "snakemake",
+        *(["snakemake"] if temporary is None else ["accelsweep.drive.snakemake", str(temporary)]),
         "--snakefile",
         str(shipped_root() / "Snakefile"),
         "--nolock",

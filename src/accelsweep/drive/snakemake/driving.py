@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from accelsweep.base.errors import EXIT_INTERRUPTED
@@ -28,7 +29,7 @@ class Driving:
     """The common part of one head's Snakemakes: they run one after the other, where a plan grows.
 
     Each has a `queue` of its own, made of the head's. `watch` is called twice a second. No run begins after `deadline`,
-    on the monotonic clock.
+    on the monotonic clock. `temporary` is the folder for Snakemake's temporary files, None for the usual one.
     """
 
     folder: SweepFolder
@@ -38,6 +39,7 @@ class Driving:
     tracking_uri: str | None
     deadline: float | None
     watch: Callable[[SweepProgress], None]
+    temporary: Path | None
     _told: set[str] = field(default_factory=set)
 
     def drive(self, plan: Plan) -> int:
@@ -52,7 +54,7 @@ class Driving:
         progress, deadline = SweepProgress.begin(self.folder), self.deadline
         with (
             publisher.follow(self.folder, self.tracking_uri) as following,
-            start_snakemake(self.folder, options) as snakemake,
+            start_snakemake(self.folder, options, self.temporary) as snakemake,
         ):
             try:
                 with progress.shown():
