@@ -29,9 +29,9 @@ _LONGEST_PATH = 70
 def own_temporary_folder(folder: SweepFolder, site: Site) -> Iterator[Path | None]:
     """Return a folder for temporary files that is empty before the with-block and gone after it.
 
-    Call it while holding the sweep. What is started in the with-block on one machine finds it by TMPDIR. On a cluster
-    sbatch would hand the variable to jobs on other nodes, which lack the folder. There only Snakemake is told. None
-    where the path is too long for sockets, or where the folder cannot be ours: then everything stays as it is.
+    Call it while holding the sweep. On one machine TMPDIR names it to all that is started in the with-block. On a
+    cluster sbatch would hand the variable to jobs on other nodes, which lack the folder. There only Snakemake is told.
+    Everything stays as it is where the path is too long for sockets, and where the folder cannot be ours: None.
     """
     place = _place(folder)
     if len(str(place)) > _LONGEST_PATH or not _emptied(folder, place):
