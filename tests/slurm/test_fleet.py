@@ -74,3 +74,18 @@ def test_the_worn_node_of_a_fleet_is_named_and_makes_the_exit_code_3(home):
     again = home.accelsweep(*FLEET)
     assert again.returncode == done.returncode, "nothing is measured again, and the answer stands"
     assert "(0 new)" in again.stdout
+
+
+@pytest.mark.long  # as above; tests/commands/test_detached.py detaches a fleet on one machine
+@pytest.mark.usefixtures("devices")
+def test_a_fleet_whose_head_is_a_job_ends_with_the_fleets_own_words_and_code(home):
+    left = home.accelsweep(*FLEET, "--nodes", "gpu1,gpu2", "--each", "2", "+site.slurm.head.minutes=30", "--detach")
+    assert left.returncode == 0, left.stderr
+    shown = home.accelsweep("attach", "fleet-tiny")
+    assert shown.returncode in (0, 3), f"{shown.stdout}{shown.stderr}{home.log()}"
+    again = home.accelsweep(*FLEET, "--nodes", "gpu1,gpu2", "--each", "2", "--json")
+    assert again.returncode == shown.returncode
+    found = json.loads(again.stdout)
+    assert {node["node"] for node in found["nodes"]} == {"gpu1", "gpu2"}
+    assert found["headline"] in shown.stdout
+    assert not SweepFolder(home.path, "fleet-tiny").of_head("order").exists()

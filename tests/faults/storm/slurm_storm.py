@@ -114,8 +114,10 @@ class SlurmStorm(Storm):
 
     def _check_nothing_left(self) -> None:
         until(lambda: not (self.cluster.left() or left_running(self.home, self.place.temporary)), _LEAVING_SECONDS)
-        for folder in self.place.temporary.glob("[0-9]*"):
-            shutil.rmtree(folder)  # the scratch folder of a job whose shell was killed is its node's to remove
+        # what a killed job leaves is its node's to remove: its scratch folder, its Snakemake's files, torch's cache
+        for own in ("[0-9]*", "snakemake*", "torchinductor_*"):
+            for folder in self.place.temporary.glob(own):
+                shutil.rmtree(folder)
         super()._check_nothing_left()
 
     def keep_evidence(self, folder: Path) -> None:
