@@ -204,6 +204,20 @@ def test_a_heads_own_partition_time_and_memory_count_and_a_short_time_leaves_a_s
     assert (given["--signal"], given["--dependency"]) == ("B:USR1@30", "afterany:12")
 
 
+def test_the_head_of_a_fleet_holds_no_node_that_it_compares(folder, monkeypatch):
+    place = HeadJob(Slurm(partition="gpu"), avoid=("n1", "n2"))
+    assert "--exclude=n1,n2" in place._options(folder, "accelsweep-head-x", None)
+
+    def refused(*command, **_):
+        raise AccelsweepError("sbatch: Requested node configuration is not available")
+
+    monkeypatch.setattr(slurm_job, "ask", refused)
+    with pytest.raises(
+        AccelsweepError, match=r"not available\. No head may hold .* site\.slurm\.head\.partition names"
+    ):
+        place.start(folder, ("true",), "accelsweep-head-x")
+
+
 def test_what_a_head_submits_knows_nothing_of_the_heads_own_job(monkeypatch):
     monkeypatch.setenv("SLURM_CONF", "/etc/here")
     monkeypatch.setenv("SLURM_TIME_FORMAT", "relative")

@@ -11,6 +11,7 @@ import pytest
 
 from accelsweep.core.plans import Manifest
 from accelsweep.core.record import Record
+from accelsweep.drive.detached.handed import handed_head
 from accelsweep.machine.drivers.simulated import Spec
 from accelsweep.state.folders import SweepFolder
 
@@ -79,8 +80,15 @@ def test_the_worn_node_of_a_fleet_is_named_and_makes_the_exit_code_3(home):
 @pytest.mark.long  # as above; tests/commands/test_detached.py detaches a fleet on one machine
 @pytest.mark.usefixtures("devices")
 def test_a_fleet_whose_head_is_a_job_ends_with_the_fleets_own_words_and_code(home):
-    left = home.accelsweep(*FLEET, "--nodes", "gpu1,gpu2", "--each", "2", "+site.slurm.head.minutes=30", "--detach")
+    command = (*FLEET, "--each", "2", "+site.slurm.head.minutes=30", "--detach")
+    refused = home.accelsweep(*command)
+    assert refused.returncode == 1
+    assert "site.slurm.head.partition names a partition with other nodes" in refused.stderr
+    assert not home.submitted()
+    left = home.accelsweep(*command, "--nodes", "gpu1,gpu2")
     assert left.returncode == 0, left.stderr
+    head = handed_head(SweepFolder(home.path, "fleet-tiny")).name
+    home.wait_for(lambda: "NodeList=gpu3" in home.told(head), "the head beside the nodes that it compares", 60)
     shown = home.accelsweep("attach", "fleet-tiny")
     assert shown.returncode in (0, 3), f"{shown.stdout}{shown.stderr}{home.log()}"
     again = home.accelsweep(*FLEET, "--nodes", "gpu1,gpu2", "--each", "2", "--json")

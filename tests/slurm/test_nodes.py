@@ -12,6 +12,18 @@ pytestmark = pytest.mark.slurm
 
 TWO_NODES = ("num_nodes=2", "devices=2", "batch_size=16")
 
+STUCK = """\
+import time
+from accelsweep.workloads.models import SmallCNN
+
+
+class Stuck(SmallCNN):
+    def training_step(self, batch, batch_index):
+        while batch_index == 5:
+            time.sleep(1)
+        return super().training_step(batch, batch_index)
+"""
+
 
 @pytest.mark.long  # supervise/test_nodes.py joins the ranks of two nodes; only here srun starts them
 @pytest.mark.parametrize("loop", ["lightning", "raw"])
@@ -53,6 +65,20 @@ def test_a_node_or_a_rank_that_dies_is_a_crash_with_its_reason(home, node_dies, 
     home.run(*arguments)
     (record,) = home.records().values()
     assert (record.outcome, record.attempt) == (Outcome.measured, 2)
+    assert not home.across_nodes()
+
+
+@pytest.mark.long  # supervise/test_nodes.py asks a node that is none; only here srun brings what it says into the log
+def test_the_log_of_a_silent_run_has_the_stacks_of_both_nodes(home):
+    (home.path / "stuck.py").write_text(STUCK)
+    head = home.start(*TWO_NODES, "model._target_=stuck.Stuck", "limits.silence_seconds=5", "limits.retries=0")
+    home.finished(head, 0)
+    (record,) = home.records().values()
+    assert record.outcome is Outcome.timed_out
+    _, *stacks = (home.folder.run(record.run) / "run.log").read_text().split("accelsweep: stacks of ")
+    assert {"rank 0", "rank 1", "rank 2", "rank 3"} <= {one.partition(",")[0] for one in stacks}
+    for one in stacks:
+        assert one.startswith("a child") or "stuck.py" in one
     assert not home.across_nodes()
 
 

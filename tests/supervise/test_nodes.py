@@ -18,11 +18,13 @@ from tiny_sweep import config_with
 from accelsweep.core.outcome import Outcome
 from accelsweep.engines.node import INTERFACE_VARIABLE
 from accelsweep.engines.slurm.this_job import SlurmJob
+from accelsweep.rank.process import STACKS_SIGNAL
 from accelsweep.rank.spec import RankResult
 from accelsweep.supervise.leases import NotEnoughDevices
 from accelsweep.supervise.processes.launchers import rendezvous
 from accelsweep.supervise.processes.node import main as node_main
-from accelsweep.supervise.processes.nodes import NodeReport, RanksAcrossNodes, check_job, report_file
+from accelsweep.supervise.processes.nodes import NodeReport, RanksAcrossNodes, check_job, report_file, stacks_mark
+from accelsweep.supervise.processes.stacks import print_stacks
 
 
 @pytest.fixture
@@ -107,6 +109,31 @@ def test_a_wish_to_stop_goes_through_srun_and_force_ends_its_step(start, tmp_pat
         until(heeds.exists)
         ranks.signal(wish)
         assert looked(ranks).srun.returncode == heard
+
+
+def test_other_nodes_are_asked_for_stacks_and_waited_for_until_each_has_answered(start):
+    ranks, waits = start("import time; time.sleep(60)"), []
+
+    def wait(seconds):
+        assert stacks_mark(ranks.spec).exists()
+        waits.append(seconds)
+        if len(waits) == 3:
+            NodeReport(node=1, host="gpu2", statuses={}, stacks=True).write(report_file(ranks.spec, 1))
+
+    ranks.show_stacks(wait)
+    assert len(waits) == 3, "node 0 is the supervisor's own"
+
+
+def test_a_node_that_is_asked_prints_the_stacks_of_its_own_ranks(capfd):
+    program = f"import faulthandler, time; faulthandler.register({STACKS_SIGNAL:d}, file=2)\nprint(); time.sleep(60)"
+    with subprocess.Popen([sys.executable, "-uc", program], stdout=subprocess.PIPE) as rank:
+        assert rank.stdout is not None
+        rank.stdout.readline()
+        print_stacks({5: rank.pid})
+        rank.kill()
+    said = capfd.readouterr().err
+    assert f"accelsweep: stacks of rank 5, process {rank.pid}" in said
+    assert 'File "<string>", line 2 in <module>' in said
 
 
 def test_several_nodes_need_a_job(monkeypatch):

@@ -96,7 +96,7 @@ def _handed_on(folder: SweepFolder, order: HeadOrder, *, moved: bool) -> int:
 
     Raises AccelsweepError where none is due, or Slurm does not answer in time; notices tell of either.
     """
-    engine, place = SlurmEngine(order.site), HeadJob(order.site.slurm)
+    engine, place = SlurmEngine(order.site), HeadJob(order.site.slurm, order.request.fleet_nodes)
     deadline = time.monotonic() + _PART_OF_NOTICE * place.notice_seconds
     with Notices(folder, tuple(map(Target, order.request.notify)), warn).at_the_end():
         folders = [SweepFolder(folder.home, sweep) for sweep in order.sweeps]

@@ -34,7 +34,7 @@ def hand_over(home: Path, request: Request) -> int:
 
     errand = Errand.of(home, request)
     site, sweep, plan = errand.site, errand.sweep, errand.first_plan
-    place, folder = place_for(site), SweepFolder(home, sweep)
+    place, folder = place_for(site, errand.request.fleet_nodes), SweepFolder(home, sweep)
     with held(folder, cancel_old=request.cancel_old) as head:
         if found := detached(folder):
             raise AccelsweepError(f"sweep {sweep!r} has a head already: {found[1].words}; accelsweep attach {sweep}")

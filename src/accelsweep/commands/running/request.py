@@ -47,6 +47,11 @@ class Request:
             return "claims"
         return "ab" if self.compares else "fleet" if self.fleet else "run"
 
+    @property
+    def fleet_nodes(self) -> tuple[str, ...]:
+        """The names of the nodes that are compared, as soon as they are chosen."""
+        return self.fleet.nodes if self.fleet else ()
+
     def again(self) -> str:
         """Return the command that continues this sweep; added repeats are in the plan already.
 

@@ -37,10 +37,13 @@ class Place(Protocol):
         """Return the shell command that is Ctrl-C for the head."""
 
 
-def place_for(site: Site) -> Place:
-    """Return where a head of this site goes: to the cluster, to the user's systemd, or to tmux. Raises InputError."""
+def place_for(site: Site, avoid: Sequence[str] = ()) -> Place:
+    """Return where a head of this site goes: to the cluster, to the user's systemd, or to tmux. Raises InputError.
+
+    On the cluster it goes to none of the nodes to `avoid`.
+    """
     if site.scheduler == "slurm":
-        return HeadJob(site.slurm)
+        return HeadJob(site.slurm, avoid)
     for place in (UserUnit(), Tmux()):
         if place.here():
             return place

@@ -32,17 +32,24 @@ class HeadJob:
     waits = True
     caution: str | None = None
 
-    def __init__(self, slurm: Slurm | None = None) -> None:
-        """`slurm` is how the site takes jobs; only `start` needs it."""
-        self._slurm = slurm or Slurm()
+    def __init__(self, slurm: Slurm | None = None, avoid: Sequence[str] = ()) -> None:
+        """`slurm` is how the site takes jobs, and no head holds a node to `avoid`; only `start` needs them."""
+        self._slurm, self._avoid = slurm or Slurm(), avoid
 
     def start(self, folder: SweepFolder, command: Sequence[str], name: str, after: str | None = None) -> str:
         """Submit a job that becomes `command`, to begin when the job `after` has ended; return its number."""
         if after is not None and (there := self._successor(name, after)) is not None:
             return there
-        options = self._options(folder, name, after)
-        script = f"exec {shlex.join(command)}"
-        return ask("sbatch", *options, "--wrap", script, base=outside_of_jobs()).strip().partition(";")[0]
+        submit = ("sbatch", *self._options(folder, name, after), "--wrap", f"exec {shlex.join(command)}")
+        try:
+            return ask(*submit, base=outside_of_jobs()).strip().partition(";")[0]
+        except AccelsweepError as error:
+            if not self._avoid:
+                raise
+            raise AccelsweepError(
+                f"{error}. No head may hold a node that it compares, which are {len(self._avoid)}: "
+                "site.slurm.head.partition names a partition with other nodes"
+            ) from None
 
     def _successor(self, name: str, after: str) -> str | None:
         """Return the job that waits for the end of `after`: sbatch may have submitted it, and said otherwise."""
@@ -70,6 +77,7 @@ class HeadJob:
             "--time": self._minutes,
             "--mem": f"{(head and head.mem_mb) or _LEAST_MB}M",
             "--signal": f"B:USR1@{self.notice_seconds}",
+            "--exclude": ",".join(self._avoid) or None,
             "--dependency": after and f"afterany:{after}",
             "--job-name": name,
             "--comment": f"accelsweep head {folder.name}",

@@ -24,7 +24,8 @@ from accelsweep.rank.spec import ErrorKind, RankResult, RunSpec
 from accelsweep.state.entry import answer, parser_for
 from accelsweep.supervise.leases import Lease, NotEnoughDevices, leased
 from accelsweep.supervise.processes.launchers import Launch, Launchers
-from accelsweep.supervise.processes.nodes import NodeReport, report_file
+from accelsweep.supervise.processes.nodes import NodeReport, report_file, stacks_mark
+from accelsweep.supervise.processes.stacks import print_stacks
 from accelsweep.supervise.processes.watching import LocalRanks, end_leftovers
 from accelsweep.supervise.signals import Interrupted, Signals
 
@@ -93,9 +94,17 @@ def _run(spec: RunSpec, report: NodeReport, ranks: range, lease: Lease, signals:
         started.look()
         if started.gone:
             end_leftovers(frozenset())
+        if report.node and not report.stacks and _asked_for_stacks(spec):
+            print_stacks(started.living())
+            report, known = report.model_copy(update={"stacks": True}), -1
         if len(started.statuses) > known:
             known = len(started.statuses)
             _write(spec, report, started.statuses, linux.oom_kills() - before)
+
+
+def _asked_for_stacks(spec: RunSpec) -> bool:
+    mark = stacks_mark(spec)
+    return mark in mark.parent.iterdir()  # a listing refreshes NFS's cache
 
 
 def _write(spec: RunSpec, report: NodeReport, statuses: Mapping[int, int | None], oom_kills: int = 0) -> None:

@@ -12,7 +12,7 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import ClassVar
@@ -27,6 +27,9 @@ from accelsweep.supervise.processes.launchers import Launch
 from accelsweep.supervise.processes.messages import OUTSIDE_VARIABLE
 from accelsweep.supervise.processes.srun import Srun, SrunOutside, SrunWish, reach, start_srun
 
+STACKS_SECONDS = 35.0
+"""The time in which the other nodes may write the stacks of their ranks."""
+
 VISIBLE_SECONDS = 60.0
 """The time within which a shared file system shows files of another node here (NFS caches so long)."""
 
@@ -34,7 +37,10 @@ _FORCE_SECONDS = 20.0  # srun ends by itself once it has killed its step; then i
 
 
 class NodeReport(Document):
-    """The endings of one node's ranks so far, and the number of processes killed there for lack of memory."""
+    """The endings of one node's ranks so far, and the number of processes killed there for lack of memory.
+
+    `stacks` says whether it has written the stacks of its ranks, which it was asked for.
+    """
 
     kind: ClassVar[str] = "node-report"
 
@@ -42,6 +48,12 @@ class NodeReport(Document):
     host: str
     statuses: dict[int, int]
     oom_kills: int = 0
+    stacks: bool = False
+
+
+def stacks_mark(spec: RunSpec) -> Path:
+    """The path of the empty file that asks the processes on all other nodes for the stacks of their ranks."""
+    return Path(spec.attempt_folder) / "stacks"
 
 
 def report_file(spec: RunSpec, node: int) -> Path:
@@ -110,6 +122,18 @@ class RanksAcrossNodes:
                 self.srun.send_signal(signal.SIGTERM)
             elif time.monotonic() - self._forced_at > _FORCE_SECONDS:
                 self.srun.send_signal(signal.SIGKILL)
+
+    def show_stacks(self, wait: Callable[[float], None]) -> None:
+        """Ask the other nodes' processes for stacks, which srun brings into the log, and wait until all have answered.
+
+        `wait` sleeps for at most so many seconds and takes what has come. The ranks of the first node are ours to ask.
+        """
+        stacks_mark(self.spec).touch()
+        deadline, others = time.monotonic() + STACKS_SECONDS, set(range(1, self.spec.config.num_nodes))
+        while time.monotonic() < deadline and self.srun.poll() is None:
+            if others <= {node for node, report in self._reports().items() if report.stacks}:
+                break
+            wait(0.5)
 
     def _reports(self) -> dict[int, NodeReport]:
         found = {}

@@ -10,8 +10,10 @@ import contextlib
 import os
 import shutil
 import subprocess
+import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from pathlib import Path
 
 import psutil
@@ -31,17 +33,34 @@ def write_stacks(ranks: Mapping[int, int], log: RunLog, wait: Callable[[float], 
 
     Each is given its turn, so that no two mix. `wait` sleeps for at most so many seconds, or until the log has more.
     """
+    return _in_turn(ranks, log.say, partial(_answer, log, wait))
+
+
+def print_stacks(ranks: Mapping[int, int]) -> None:
+    """Print the stacks of `ranks` (process ids by rank) and of their children where these print their own: on stderr.
+
+    It serves the nodes that have no log. Nobody sees there when a process has said all, so each is given its second.
+    """
+    _in_turn(ranks, _print, partial(time.sleep, _ANSWER_SECONDS))
+
+
+def _print(text: str) -> None:
+    sys.stderr.write(text)
+    sys.stderr.flush()
+
+
+def _in_turn(ranks: Mapping[int, int], say: Callable[[str], object], answered: Callable[[], None]) -> bool:
     until, asked = time.monotonic() + _ALL_SECONDS, False
     for name, process in _answering(ranks):
         if time.monotonic() > until:
-            log.say("accelsweep: no time was left for the stacks of further processes\n")
+            say("accelsweep: no time was left for the stacks of further processes\n")
             break
-        log.say(f"\n{STACKS_OF} {name}, process {process.pid}, {_state(process)}\n")
+        say(f"\n{STACKS_OF} {name}, process {process.pid}, {_state(process)}\n")
         with contextlib.suppress(ProcessLookupError):
             os.kill(process.pid, STACKS_SIGNAL)
             asked = True
-            _answer(log, wait)
-        log.say(_seen_by_py_spy(process.pid))
+            answered()
+        say(_seen_by_py_spy(process.pid))
     return asked
 
 

@@ -78,6 +78,9 @@ class Ranks(Protocol):
     def signal(self, number: signal.Signals) -> None:
         """Send SIGTERM or SIGKILL to all ranks that are left."""
 
+    def show_stacks(self, wait: Callable[[float], None]) -> None:
+        """Have the stacks of ranks on other nodes come into the log, which each `wait` of some seconds takes."""
+
 
 @dataclass
 class LocalRanks:
@@ -97,18 +100,25 @@ class LocalRanks:
         """Whether all have been reaped."""
         return len(self.statuses) == len(self.processes)
 
+    def living(self) -> dict[int, int]:
+        """Return the process ids of those that have not been reaped, by rank."""
+        numbered = enumerate(self.processes, self.first)
+        return {rank: pid for rank, pid in numbered if rank not in self.statuses}
+
     def look(self) -> None:
         """Reap those that have ended."""
-        for rank, pid in enumerate(self.processes, self.first):
-            if rank not in self.statuses:
-                process, status = os.waitpid(pid, os.WNOHANG)
-                if process:
-                    self.statuses[rank] = os.waitstatus_to_exitcode(status)
+        for rank, pid in self.living().items():
+            process, status = os.waitpid(pid, os.WNOHANG)
+            if process:
+                self.statuses[rank] = os.waitstatus_to_exitcode(status)
 
     def signal(self, number: signal.Signals) -> None:
         """Signal the whole group. While one rank is not reaped yet, its number cannot belong to another process."""
         with contextlib.suppress(ProcessLookupError):
             os.killpg(self.processes[0], number)
+
+    def show_stacks(self, wait: Callable[[float], None]) -> None:
+        """Do nothing, for there are no other nodes."""
 
 
 @dataclass
@@ -131,8 +141,7 @@ class Watch:
         self._begin()
         while not self.ranks.gone:
             self._decide()
-            self._wait(self._next_look())
-            self.log.pump()
+            self._take(self._next_look())
             self.ranks.look()
             self.tick()
         wall_seconds = self.clock() - self._started
@@ -177,6 +186,7 @@ class Watch:
             self._signalled = self._alive()
             if self._cause in ("time_limit", "silence"):
                 self._stacks = write_stacks(self._silence.processes(), self.log, self._wait)
+                self.ranks.show_stacks(self._take)
             self._signalled_at = self.clock()
             self.ranks.signal(signal.SIGTERM)
         elif self._signalled_at is not None and now >= self._signalled_at + self._grace():
@@ -202,6 +212,10 @@ class Watch:
 
     def _wait(self, seconds: float) -> None:
         self.signals.wait(seconds, self.log.descriptors())
+
+    def _take(self, seconds: float) -> None:
+        self._wait(seconds)
+        self.log.pump()
 
     def _failed(self, rank: int) -> bool:
         if rank not in self._failures:
