@@ -84,7 +84,7 @@ def test_a_fleet_whose_head_is_a_job_ends_with_the_fleets_own_words_and_code(hom
     refused = home.accelsweep(*command)
     assert refused.returncode == 1
     assert "site.slurm.head.partition names a partition with other nodes" in refused.stderr
-    assert not home.submitted()
+    assert not home.left()
     left = home.accelsweep(*command, "--nodes", "gpu1,gpu2")
     assert left.returncode == 0, left.stderr
     head = handed_head(SweepFolder(home.path, "fleet-tiny")).name

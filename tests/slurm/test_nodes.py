@@ -72,7 +72,7 @@ def test_a_node_or_a_rank_that_dies_is_a_crash_with_its_reason(home, node_dies, 
 def test_the_log_of_a_silent_run_has_the_stacks_of_both_nodes(home):
     (home.path / "stuck.py").write_text(STUCK)
     head = home.start(*TWO_NODES, "model._target_=stuck.Stuck", "limits.silence_seconds=5", "limits.retries=0")
-    home.finished(head, 0)
+    home.finished(head, 1)
     (record,) = home.records().values()
     assert record.outcome is Outcome.timed_out
     _, *stacks = (home.folder.run(record.run) / "run.log").read_text().split("accelsweep: stacks of ")
