@@ -209,7 +209,7 @@ def errand(folder: SweepFolder, monkeypatch: pytest.MonkeyPatch) -> Errand:
 
 
 def test_a_head_that_no_place_takes_leaves_no_order(folder, errand, monkeypatch) -> None:
-    monkeypatch.setattr(handing, "place_for", lambda _site: NoPlace("no room"))
+    monkeypatch.setattr(handing, "place_for", lambda *_: NoPlace("no room"))
     with pytest.raises(AccelsweepError, match="no room"):
         handing.hand_over(folder.home, Request(ASKED))
     assert not folder.of_head("order").exists()
@@ -218,7 +218,7 @@ def test_a_head_that_no_place_takes_leaves_no_order(folder, errand, monkeypatch)
 
 def test_what_is_handed_over_is_planned_told_and_asked_for_once(folder, errand, monkeypatch, capsys) -> None:
     place = NoPlace()
-    monkeypatch.setattr(handing, "place_for", lambda _site: place)
+    monkeypatch.setattr(handing, "place_for", lambda *_: place)
     folder.head_log.parent.mkdir(parents=True)
     folder.head_log.write_text("of an earlier head\n")
     HeadEnd(code=3).write(folder.of_head("ended"))
@@ -240,7 +240,7 @@ def test_searches_that_come_first_are_no_plan_of_the_sweep_that_was_asked_for(er
 
 
 def test_a_sweep_that_is_being_run_or_has_a_head_is_not_handed_over(folder, errand, monkeypatch) -> None:
-    monkeypatch.setattr(handing, "place_for", lambda _site: NoPlace())
+    monkeypatch.setattr(handing, "place_for", lambda *_: NoPlace())
     with held(folder), pytest.raises(AccelsweepError, match="already being run by process"):
         handing.hand_over(folder.home, Request(ASKED))
     Handed(place="tmux", name="other", host=os.uname().nodename, since="").write(folder.of_head("handed"))

@@ -31,8 +31,9 @@ def results_in(folder: Path) -> dict[str, dict[str, str]]:
 
 @needs_the_simulated_device
 @pytest.mark.real
+@pytest.mark.long  # the workflows run `make gpu DEVICE=simulated` by itself; what it tries has tests of its own
 def test_a_check_of_a_gpu_is_run_on_the_simulated_device_and_leaves_evidence(tmp_path: Path):
-    """The check with one run. CI runs `make gpu DEVICE=simulated` beside the tests, and so does the test below."""
+    """The check with one run."""
     code, output = accept("simulated", tmp_path, "slows down")
     assert code == 0, output
     assert results_in(tmp_path)["a device that slows down is doubted"]["status"] == "passed"
@@ -43,7 +44,7 @@ def test_a_check_of_a_gpu_is_run_on_the_simulated_device_and_leaves_evidence(tmp
 
 @needs_the_simulated_device
 @pytest.mark.real
-@pytest.mark.long  # `make gpu DEVICE=simulated`, which CI runs by itself; what it tries has tests of its own
+@pytest.mark.long  # as above
 def test_the_simulated_device_is_accepted_by_all_that_a_gpu_has_to_pass(tmp_path: Path):
     code, output = accept("simulated", tmp_path, "", "--minutes", "60")
     assert code == 0, output

@@ -71,6 +71,7 @@ def test_an_error_of_the_system_ends_the_test_and_is_raised(tmp_path: Path) -> N
 
 
 @pytest.mark.timing
+@pytest.mark.long  # test_peak.py has the search; rank/test_under_load.py searches on a real clock, for one bound
 def test_the_highest_load_of_a_system_that_sleeps_is_the_inverse_of_its_sleep(tmp_path: Path) -> None:
     """With a bound of fifty services nearly the whole capacity can be used; more than all of it cannot."""
     seconds = 0.002
