@@ -77,7 +77,7 @@ format: setup ## put every file into the agreed form
 	@$(RUN)/snakefmt Snakefile workflows
 
 test-fast: setup ## the inner loop: what starts nothing real and is neither heavy nor exhaustive
-	@$(PYTEST) -n auto --dist loadgroup -m 'not (real or browser or slurm or grid_engine or timing or exhaustive or heavy or long)'
+	@$(PYTEST) $(BESIDE) -m 'not (real or browser or slurm or grid_engine or timing or exhaustive or heavy or long)'
 
 system: ## install the Debian packages that the real parts of the tests need, where that is possible
 	@tests/install-system.sh

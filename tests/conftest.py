@@ -80,9 +80,14 @@ def pytest_collection() -> Generator[None, object, object]:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Function]) -> None:
-    """Put the rooms that take minutes first, and tests that share something expensive into one worker."""
+    """Put the rooms that take minutes first, and tests that share something expensive into one worker.
+
+    A test with a supervisor of its own starts real processes, and waits for them.
+    """
     items.sort(key=_place)
     for item in items:
+        if "supervised" in item.fixturenames:
+            item.add_marker(pytest.mark.real)
         if group := _group(item):
             item.add_marker(pytest.mark.xdist_group(group))
 

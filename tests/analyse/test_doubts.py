@@ -34,6 +34,7 @@ def _codes(findings: Findings) -> list[str]:
     return [doubt.code for part in (findings, *findings.cells) for doubt in part.doubts]
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("blocks", [3, 5, 10])
 def test_a_clean_sweep_seldom_raises_any_doubt(simulated: ModuleType, blocks: int) -> None:
     """`few_repeats` is a fact about the plan; all others together may fire in at most 5 of 100 clean sweeps."""

@@ -56,6 +56,7 @@ def test_equal_normal_noise_is_seldom_called_uneven_or_the_baseline_noisy(simula
     assert noisy <= MOST_FALSE * SWEEPS
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("blocks", [4, 5, 10])
 @pytest.mark.parametrize("shape", ["normal", "t3", "uneven"])
 def test_one_level_is_seldom_called_two(simulated: ModuleType, blocks: int, shape: str) -> None:

@@ -30,9 +30,10 @@ def unpickling(source: str) -> list[str]:
     return found
 
 
-@pytest.mark.parametrize("path", sorted(ROOT.rglob("*.py")), ids=lambda path: str(path.relative_to(ROOT)))
-def test_no_module_unpickles_a_file(path):
-    assert unpickling(path.read_text("utf-8")) == []
+def test_no_module_unpickles_a_file():
+    found = {str(path.relative_to(ROOT)): unpickling(path.read_text("utf-8")) for path in ROOT.rglob("*.py")}
+    assert found.keys() >= {"__main__.py", "core/record.py"}
+    assert {name: calls for name, calls in found.items() if calls} == {}
 
 
 @pytest.mark.parametrize(

@@ -123,6 +123,7 @@ def test_a_command_that_fails_is_said_with_its_last_words(tmp_path: Path, clock:
     assert said == ["no notice reached command:sh: it ended with exit code 7: no mailbox at https://***@host"]
 
 
+@pytest.mark.real
 def test_a_command_that_hangs_is_ended_with_its_children(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(delivery, "TIMEOUT_SECONDS", 5.0)  # on a busy machine a shell needs a second to begin
     why = Target(f"command: sh -c 'echo $$ > {tmp_path}/pid; exec sleep 1000' & wait").send(MESSAGE)

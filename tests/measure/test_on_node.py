@@ -21,6 +21,7 @@ def told(folder: Path, *arguments: str) -> dict[str, dict[str, object]]:
     return {check["what"].partition(" on ")[0]: check for check in checks}
 
 
+@pytest.mark.heavy
 def test_a_job_tells_of_python_torch_and_folders_and_misses_a_gpu_that_it_should_hold(tmp_path: Path) -> None:
     found = told(tmp_path, "--gpu")
     assert list(found) == ["Python", "torch", "TMPDIR", "working directory", "HOME"]

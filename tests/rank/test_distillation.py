@@ -30,6 +30,7 @@ def steps(run, tmp_path):
     return go
 
 
+@pytest.mark.heavy
 @BOTH_LOOPS
 @pytest.mark.parametrize("precision", ["32-true", "bf16-mixed", "bf16-true"])
 def test_every_loss_is_the_same_bit_by_bit_whether_the_teacher_answers_ahead_or_not(steps, loop, precision):
@@ -41,6 +42,7 @@ def test_every_loss_is_the_same_bit_by_bit_whether_the_teacher_answers_ahead_or_
     assert len(set(overlapped)) > 10
 
 
+@pytest.mark.heavy
 @BOTH_LOOPS
 @pytest.mark.parametrize(("teacher", "student"), [(0.03, 0.03), (0.04, 0.02), (0.02, 0.04)])
 def test_calibrated_steps_gain_their_sum_over_the_longer_one(steps, loop, teacher, student):

@@ -70,6 +70,7 @@ def test_a_level_that_changes_inside_the_window_is_doubted(run, ticking):
     assert "unsteady_window" in [doubt.code for doubt in result.doubts]
 
 
+@pytest.mark.heavy
 def test_a_module_that_keeps_something_of_every_step_is_doubted(run, own_module):
     """36 MiB a step, which no heap has left from before; the same code that keeps the last alone does not grow."""
     measure = {**MEASURE, "min_steps": 12, "max_steps": 12}

@@ -55,6 +55,7 @@ def test_every_figure_is_drawn_or_says_why_not_and_has_a_caption(findings, sweep
     assert reasons["pareto-cost"] == "fewer than two settings have both a rate and cost"
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize("name", sorted(NAMES))
 def test_each_figure_becomes_a_picture_in_both_palettes(name, findings, sweep):
     figure = next(figure for figure in build_figures(findings, sweep) if figure.name == name)
@@ -433,6 +434,7 @@ def test_steps_that_their_record_does_not_vouch_for_are_left_out(findings, sweep
         assert (run in {row["run"] for row in steps_figure(findings, sweep).rows}) is drawn
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize("damage", [lambda _: b"PAR1 damaged", odd_integers], ids=["cut", "odd schema"])
 def test_steps_that_cannot_be_read_cost_their_figure_and_nothing_else(findings, sweep, damage):
     for file in sweep.root.glob("runs/*/steps.parquet"):

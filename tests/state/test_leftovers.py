@@ -124,6 +124,7 @@ def test_age_is_told_by_the_file_systems_clock_and_not_by_ours(
     assert [item.name for item in folder.root.glob(".clock*")] == []
 
 
+@pytest.mark.heavy
 def test_folders_in_which_a_killed_publisher_made_its_database_are_swept_up_when_old(tmp_path: Path) -> None:
     database = tmp_path / "mlflow.db"
     old, young, foreign, other = (
