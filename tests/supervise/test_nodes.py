@@ -22,6 +22,7 @@ from accelsweep.rank.process import STACKS_SIGNAL
 from accelsweep.rank.spec import RankResult
 from accelsweep.supervise.leases import NotEnoughDevices
 from accelsweep.supervise.processes.launchers import rendezvous
+from accelsweep.supervise.processes.logs import RunLog
 from accelsweep.supervise.processes.node import main as node_main
 from accelsweep.supervise.processes.nodes import NodeReport, RanksAcrossNodes, check_job, report_file, stacks_mark
 from accelsweep.supervise.processes.stacks import print_stacks
@@ -111,17 +112,27 @@ def test_a_wish_to_stop_goes_through_srun_and_force_ends_its_step(start, tmp_pat
         assert looked(ranks).srun.returncode == heard
 
 
-def test_other_nodes_are_asked_for_stacks_and_waited_for_until_each_has_answered(start):
+def test_each_node_is_asked_for_stacks_and_waited_for(start, tmp_path):
     ranks, waits = start("import time; time.sleep(60)"), []
 
     def wait(seconds):
         assert stacks_mark(ranks.spec).exists()
         waits.append(seconds)
-        if len(waits) == 3:
-            NodeReport(node=1, host="gpu2", statuses={}, stacks=True).write(report_file(ranks.spec, 1))
+        if len(waits) < 3:
+            NodeReport(node=len(waits) - 1, host="gpu", statuses={}, stacks=True).write(
+                report_file(ranks.spec, len(waits) - 1)
+            )
 
-    ranks.show_stacks(wait)
-    assert len(waits) == 3, "node 0 is the supervisor's own"
+    with RunLog(tmp_path / "run.log", 1000) as log:
+        assert ranks.write_stacks(log, wait)
+    assert len(waits) == 2
+
+
+def test_where_srun_has_ended_nobody_is_waited_for(start, tmp_path):
+    ranks = start("")
+    ranks.srun.wait()
+    with RunLog(tmp_path / "run.log", 1000) as log:
+        assert not ranks.write_stacks(log, time.sleep)
 
 
 def test_a_node_that_is_asked_prints_the_stacks_of_its_own_ranks(capfd):

@@ -80,7 +80,6 @@ def test_of_several_ranks_each_is_listened_to(spec, clock: FakeClock) -> None:
         pulses[0].beat()
         found |= watched(silence, clock, 10)
     assert found == {1}
-    assert set(silence.processes()) == {0, 1, 2}
 
 
 def test_files_that_another_node_maps_are_not_listened_to(spec, clock: FakeClock) -> None:

@@ -11,7 +11,7 @@ import os
 import struct
 from pathlib import Path
 
-_PULSE = struct.Struct("<qq")  # process id, steps since the last rest; 0 steps are a rest
+_PULSE = struct.Struct("<qq")  # process id, for whoever looks; steps since the last rest, 0 for a rest
 
 
 class Pulse:
@@ -48,21 +48,13 @@ class Heard:
         self._memory: mmap.mmap | None = None
 
     @property
-    def process(self) -> int | None:
-        """The id of the rank's process, None before its first sign."""
-        return self._read()[0] or None
-
-    @property
     def steps(self) -> int:
         """The steps since the rank last rested; 0 while it rests, and before its first sign."""
-        return self._read()[1]
-
-    def _read(self) -> tuple[int, int]:
         if self._memory is None:
             try:
                 with self._path.open("rb") as file:
                     self._memory = mmap.mmap(file.fileno(), _PULSE.size, access=mmap.ACCESS_READ)
             except (OSError, ValueError):  # not there yet, or still empty
-                return 0, 0
-        process, steps = _PULSE.unpack_from(self._memory)
-        return int(process), int(steps)
+                return 0
+        _, steps = _PULSE.unpack_from(self._memory)
+        return int(steps)

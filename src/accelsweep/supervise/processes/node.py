@@ -94,7 +94,7 @@ def _run(spec: RunSpec, report: NodeReport, ranks: range, lease: Lease, signals:
         started.look()
         if started.gone:
             end_leftovers(frozenset())
-        if report.node and not report.stacks and _asked_for_stacks(spec):
+        if not report.stacks and _asked_for_stacks(spec):
             print_stacks(started.living())
             report, known = report.model_copy(update={"stacks": True}), -1
         if len(started.statuses) > known:

@@ -24,15 +24,17 @@ from accelsweep.engines.this_job import this_job
 from accelsweep.rank.spec import RunSpec
 from accelsweep.supervise.leases import NotEnoughDevices
 from accelsweep.supervise.processes.launchers import Launch
+from accelsweep.supervise.processes.logs import RunLog
 from accelsweep.supervise.processes.messages import OUTSIDE_VARIABLE
 from accelsweep.supervise.processes.srun import Srun, SrunOutside, SrunWish, reach, start_srun
 
 STACKS_SECONDS = 35.0
-"""The time in which the other nodes may write the stacks of their ranks."""
+"""The time in which the nodes may write the stacks of their ranks."""
 
 VISIBLE_SECONDS = 60.0
 """The time within which a shared file system shows files of another node here (NFS caches so long)."""
 
+_LOOK_SECONDS = 0.5
 _FORCE_SECONDS = 20.0  # srun ends by itself once it has killed its step; then it is killed
 
 
@@ -52,7 +54,7 @@ class NodeReport(Document):
 
 
 def stacks_mark(spec: RunSpec) -> Path:
-    """The path of the empty file that asks the processes on all other nodes for the stacks of their ranks."""
+    """The path of the empty file that asks the process on each node for the stacks of its ranks."""
     return Path(spec.attempt_folder) / "stacks"
 
 
@@ -123,17 +125,15 @@ class RanksAcrossNodes:
             elif time.monotonic() - self._forced_at > _FORCE_SECONDS:
                 self.srun.send_signal(signal.SIGKILL)
 
-    def show_stacks(self, wait: Callable[[float], None]) -> None:
-        """Ask the other nodes' processes for stacks, which srun brings into the log, and wait until all have answered.
-
-        `wait` sleeps for at most so many seconds and takes what has come. The ranks of the first node are ours to ask.
-        """
+    def write_stacks(self, log: RunLog, wait: Callable[[float], None]) -> bool:
+        """Ask the process on each node, whose words srun brings into the log, and wait until all have answered."""
         stacks_mark(self.spec).touch()
-        deadline, others = time.monotonic() + STACKS_SECONDS, set(range(1, self.spec.config.num_nodes))
-        while time.monotonic() < deadline and self.srun.poll() is None:
-            if others <= {node for node, report in self._reports().items() if report.stacks}:
-                break
-            wait(0.5)
+        deadline, answered = time.monotonic() + STACKS_SECONDS, 0
+        while answered < self.spec.config.num_nodes and time.monotonic() < deadline and self.srun.poll() is None:
+            wait(_LOOK_SECONDS)
+            log.pump()
+            answered = sum(report.stacks for report in self._reports().values())
+        return answered > 0
 
     def _reports(self) -> dict[int, NodeReport]:
         found = {}

@@ -5,7 +5,6 @@ Only time in which this process could look counts. A machine that slept, or a jo
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 
 from accelsweep.rank.spec import RunSpec
@@ -53,7 +52,3 @@ class Silence:
         for ear in self._ears.values():
             ear.listen(min(passed, self._interval + 2.0))
         return frozenset(rank for rank, ear in self._ears.items() if ear.silent_seconds >= self._limit)
-
-    def processes(self) -> Mapping[int, int]:
-        """Return the process id of each rank that has given a sign."""
-        return {rank: ear.pulse.process for rank, ear in self._ears.items() if ear.pulse.process is not None}

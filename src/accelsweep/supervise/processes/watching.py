@@ -78,8 +78,8 @@ class Ranks(Protocol):
     def signal(self, number: signal.Signals) -> None:
         """Send SIGTERM or SIGKILL to all ranks that are left."""
 
-    def show_stacks(self, wait: Callable[[float], None]) -> None:
-        """Have the stacks of ranks on other nodes come into the log, which each `wait` of some seconds takes."""
+    def write_stacks(self, log: RunLog, wait: Callable[[float], None]) -> bool:
+        """Write the stacks of all ranks that are left into `log`; return whether there are any. `wait` sleeps."""
 
 
 @dataclass
@@ -117,8 +117,9 @@ class LocalRanks:
         with contextlib.suppress(ProcessLookupError):
             os.killpg(self.processes[0], number)
 
-    def show_stacks(self, wait: Callable[[float], None]) -> None:
-        """Do nothing, for there are no other nodes."""
+    def write_stacks(self, log: RunLog, wait: Callable[[float], None]) -> bool:
+        """Ask one after another."""
+        return write_stacks(self.living(), log, wait)
 
 
 @dataclass
@@ -141,7 +142,8 @@ class Watch:
         self._begin()
         while not self.ranks.gone:
             self._decide()
-            self._take(self._next_look())
+            self._wait(self._next_look())
+            self.log.pump()
             self.ranks.look()
             self.tick()
         wall_seconds = self.clock() - self._started
@@ -185,8 +187,7 @@ class Watch:
             self._reported = self._results()
             self._signalled = self._alive()
             if self._cause in ("time_limit", "silence"):
-                self._stacks = write_stacks(self._silence.processes(), self.log, self._wait)
-                self.ranks.show_stacks(self._take)
+                self._stacks = self.ranks.write_stacks(self.log, self._wait)
             self._signalled_at = self.clock()
             self.ranks.signal(signal.SIGTERM)
         elif self._signalled_at is not None and now >= self._signalled_at + self._grace():
@@ -212,10 +213,6 @@ class Watch:
 
     def _wait(self, seconds: float) -> None:
         self.signals.wait(seconds, self.log.descriptors())
-
-    def _take(self, seconds: float) -> None:
-        self._wait(seconds)
-        self.log.pump()
 
     def _failed(self, rank: int) -> bool:
         if rank not in self._failures:
