@@ -213,7 +213,8 @@ def test_the_head_of_a_fleet_holds_no_node_that_it_compares(folder, monkeypatch)
 
     monkeypatch.setattr(slurm_job, "ask", refused)
     with pytest.raises(
-        AccelsweepError, match=r"not available\. No head may hold .* site\.slurm\.head\.partition names"
+        AccelsweepError,
+        match=r"not available\. A fleet's head holds none of the 2 nodes .* site\.slurm\.head\.partition names",
     ):
         place.start(folder, ("true",), "accelsweep-head-x")
 
