@@ -119,7 +119,7 @@ def test_a_job_of_a_killed_head_that_can_never_start_is_cancelled_and_submitted_
 
 
 def test_a_job_that_waits_long_is_told_with_slurms_reason(home):
-    occupied = ("--partition=gpu", "--nodes=2", "--exclusive", f"--chdir={home.path}", "--wrap=sleep 45")
+    occupied = ("--partition=gpu", "--nodes=2", "--exclusive", "--output=/dev/null", "--wrap=sleep 45")
     wait = home.slurm("sbatch", "--parsable", *occupied).strip()
     head = home.start(*SLOW)
     home.wait_for(lambda: [job for job in home.submitted() if job != wait], "the job")

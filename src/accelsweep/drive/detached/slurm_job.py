@@ -47,8 +47,8 @@ class HeadJob:
             if not self._avoid:
                 raise
             raise AccelsweepError(
-                f"{error}. A fleet's head holds none of the {len(self._avoid)} nodes that it compares. If its partition "
-                "has no other, site.slurm.head.partition names a partition with other nodes"
+                f"{error}. A fleet's head holds none of the {len(self._avoid)} nodes that it compares. "
+                "If its partition has no other, site.slurm.head.partition names a partition with other nodes"
             ) from None
 
     def _successor(self, name: str, after: str) -> str | None:
