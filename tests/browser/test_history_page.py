@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -13,17 +12,8 @@ from accelsweep.commands.history import show_history
 sync_api = pytest.importorskip("playwright.sync_api", reason="playwright is not installed: make test-setup")
 Axe = pytest.importorskip("axe_playwright_python.sync_playwright", reason="axe is not installed: make setup").Axe
 
-CHROMIUM = "/usr/bin/chromium"
-FLAGS = (
-    "--no-sandbox --disable-gpu --disable-quic --no-first-run --disable-background-networking"
-    " --disable-component-update --disable-sync"
-)
 
-pytestmark = [
-    pytest.mark.browser,
-    pytest.mark.real,
-    pytest.mark.skipif(not Path(CHROMIUM).exists(), reason=f"no browser: Debian's chromium is not at {CHROMIUM}"),
-]
+pytestmark = [pytest.mark.browser, pytest.mark.real]
 
 
 @pytest.fixture(scope="module")
@@ -37,14 +27,6 @@ def page(tmp_path_factory: pytest.TempPathFactory) -> Path:
     show_history(home, [f"s{day}" for day in range(1, 6)])
     (found,) = home.glob("reports/history/*/index.html")
     return found
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[sync_api.Browser]:
-    with sync_api.sync_playwright() as playwright:
-        chromium = playwright.chromium.launch(executable_path=CHROMIUM, args=FLAGS.split())
-        yield chromium
-        chromium.close()
 
 
 @pytest.mark.parametrize(("width", "scheme"), [(1280, "dark"), (390, "light")])

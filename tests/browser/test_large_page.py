@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -16,22 +15,12 @@ from accelsweep.report.write import write_report
 
 sync_api = pytest.importorskip("playwright.sync_api", reason="playwright is not installed: make test-setup")
 
-CHROMIUM = "/usr/bin/chromium"
-FLAGS = (
-    "--no-sandbox --disable-gpu --disable-quic --no-first-run --disable-background-networking"
-    " --disable-component-update --disable-sync"
-)
 CELLS, REPEATS = 1000, 10
 AT_ONCE_MILLISECONDS = 1000.0
 """What a reader may wait for a table: the limit where waiting is noticed. The best of some tries counts."""
 TRIES = 5
 
-pytestmark = [
-    pytest.mark.browser,
-    pytest.mark.timing,
-    pytest.mark.real,
-    pytest.mark.skipif(not Path(CHROMIUM).exists(), reason=f"no browser: Debian's chromium is not at {CHROMIUM}"),
-]
+pytestmark = [pytest.mark.browser, pytest.mark.timing, pytest.mark.real]
 
 
 @pytest.fixture(scope="module")
@@ -66,14 +55,11 @@ def widened(cell: CellFinding, number: int) -> CellFinding:
 
 
 @pytest.fixture(scope="module")
-def page(report: Path) -> Iterator[Any]:
-    with sync_api.sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=FLAGS.split())
-        opened = browser.new_page(viewport={"width": 1280, "height": 900})
-        opened.goto(report.as_uri())
-        opened.wait_for_selector("html[data-drawn=light]", timeout=60_000)
-        yield opened
-        browser.close()
+def page(report: Path, browser: sync_api.Browser) -> Any:
+    opened = browser.new_page(viewport={"width": 1280, "height": 900})
+    opened.goto(report.as_uri())
+    opened.wait_for_selector("html[data-drawn=light]", timeout=60_000)
+    return opened
 
 
 CHANGE = """([selector, words]) => {

@@ -23,11 +23,6 @@ Axe = pytest.importorskip("axe_playwright_python.sync_playwright", reason="axe i
 Browser = sync_api.Browser
 Page = sync_api.Page
 
-CHROMIUM = "/usr/bin/chromium"
-FLAGS = (
-    "--no-sandbox --disable-gpu --disable-quic --no-first-run --disable-background-networking"
-    " --disable-component-update --disable-sync"
-)
 EXAMPLES = Path(__file__).resolve().parents[2] / "reports" / "examples"
 HOSTILE = "</script><script>window.hacked=1</script><img src=x onerror='window.hacked=2'>\"'&" + "x" * 300
 KEPT = {
@@ -47,11 +42,7 @@ KEPT = {
 LOOKS = [("light", 1280, "report"), ("dark", 1280, "report-dark"), ("light", 375, "report-phone")]
 """Preference, width in pixels, and the picture's name in docs/images."""
 
-pytestmark = [
-    pytest.mark.browser,
-    pytest.mark.real,
-    pytest.mark.skipif(not Path(CHROMIUM).exists(), reason=f"no browser: Debian's chromium is not at {CHROMIUM}"),
-]
+pytestmark = [pytest.mark.browser, pytest.mark.real]
 
 Open = Callable[..., Page]
 
@@ -84,14 +75,6 @@ class Reader:
         """Close all pages: each would go on to use the processor and the memory of the tests after it."""
         for context in self._contexts:
             context.close()
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Browser]:
-    with sync_api.sync_playwright() as playwright:
-        chromium = playwright.chromium.launch(executable_path=CHROMIUM, args=FLAGS.split())
-        yield chromium
-        chromium.close()
 
 
 @pytest.fixture
