@@ -17,7 +17,7 @@ BESIDE = -n $(TEST_WORKERS) --dist loadgroup
 export MLFLOW_DISABLE_TELEMETRY := true
 
 .DEFAULT_GOAL := help
-.PHONY: help setup package sweep claims ui check audit lock format test test-fast test-long storm system example example-report fuzz soak projection gpu gpu-pack container pictures docs wheel clean
+.PHONY: help setup package sweep claims ui check audit lock format test test-fast test-long storm system example example-report fuzz soak simulations projection gpu gpu-pack container pictures docs wheel clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -88,7 +88,7 @@ test: setup system ## all tests, real parts included: first side by side, then t
 	$(PYTEST) -m 'timing and not long' $$(grep -rl --include='test_*.py' 'mark\.timing' tests) || alone=$$?; \
 	exit $$((beside > alone ? beside : alone))
 
-test-long: setup system ## what adds little for its time: half of the tests on a real Slurm, each recipe, storms, the site
+test-long: setup system ## hours: half of the tests on a real Slurm, each recipe, storms, the site
 	@$(PYTEST) -m long
 
 storm: setup system ## draw faults over real sweeps: SEEDS (0-199), one case each, WHERE=local or slurm; prints what was tried and survived
@@ -105,6 +105,10 @@ fuzz: setup ## read files that were made to harm for MINUTES (10), and count wha
 
 soak: setup ## RUNS (10000) tiny runs in one sweep, with kills in between: curves and judgement to docs/evidence
 	@$(RUN)/python benchmarks/soak.py --runs $(RUNS)
+
+simulations: setup ## simulate sweeps and fleets through the code of our statistics: tables to docs/evidence
+	@$(RUN)/python benchmarks/coverage.py > docs/evidence/simulated-sweeps.md
+	@$(RUN)/python benchmarks/fleet.py > docs/evidence/simulated-fleets.md
 
 projection: setup ## fit the projections to published rates, and print how wrong they are on unseen devices
 	@$(RUN)/python benchmarks/projection.py --write

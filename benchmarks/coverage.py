@@ -2,15 +2,15 @@
 
     python benchmarks/coverage.py [SWEEPS]
 
-Prints Markdown tables from SWEEPS (10000) simulated sweeps each. They compare the coverage and the half widths of the
-moderated interval with those of the plain paired t-interval. They also show false verdicts between equal settings,
-repeated looks, `repeats: auto`, `--until-decided`, scaling laws, and power. Exit code 1 if a gate fails. There are five
-gates. At least 94 % of the sweeps hold all their truths in every scenario but `two far modes`. So do 94 % of the
-scaling laws, contention and coherency at once. At most 5 % of the sweeps of equal
+Prints a Markdown page with tables from SWEEPS (10000) simulated sweeps each; `make simulations` keeps it. They compare
+the coverage and the half widths of the moderated interval with those of the plain paired t-interval. They also show
+false verdicts between equal settings, repeated looks, `repeats: auto`, `--until-decided`, scaling laws, and power. Exit
+code 1 if a gate fails. There are five gates. At least 94 % of the sweeps hold all their truths in every scenario but
+`two far modes`. So do 94 % of the scaling laws, contention and coherency at once. At most 5 % of the sweeps of equal
 settings have a false verdict. At most 5 % of the comparisons of equal versions have one after any look, chance apart.
 At 8 settings in 3 blocks the half widths are at most half of the plain ones. Two settings are printed without a gate,
-because a single ratio has the plain interval. All noise is on the log rate, in units of a run's usual
-standard deviation.
+because a single ratio has the plain interval. All noise is on the log rate, in units of a run's usual standard
+deviation.
 """
 
 from __future__ import annotations
@@ -354,7 +354,8 @@ def made_rates(contention: float, coherency: float, counts: tuple[int, ...], noi
 def main(arguments: list[str]) -> int:
     """Print the tables; return 1 if a gate is missed."""
     sweeps = int(arguments[0]) if arguments else 10000
-    print(f"{sweeps} sweeps for each number; half widths are medians in units of a run's noise.")
+    print("# Simulated sweeps\n\n`make simulations` writes this page. Its seeds are fixed.")
+    print(f"Each number stands for {sweeps} sweeps. Half widths are medians in units of a run's noise.")
     failed = [coverage(sweeps), verdicts(sweeps), auto(max(sweeps // 5, 1)), until_decided(sweeps)]
     failed.append(laws(max(sweeps // 10, 1)))
     power(sweeps)

@@ -2,7 +2,8 @@
 
     python benchmarks/fleet.py [FLEETS]
 
-Prints a Markdown table from FLEETS (2000) simulated fleets for each row, through the code of `accelsweep fleet`. Nodes
+Prints a Markdown page with a table from FLEETS (2000) simulated fleets for each row, through the code of
+`accelsweep fleet`; `make simulations` keeps it. Nodes
 differ by a standard deviation of 0.63 %, as 39 published machines do. In half of the fleets one node is then 2 % slower
 than the mean of the others. `found` is how often it is named. `false` is in how many fleets a node within the tolerance
 is named. `between` and `within` are how often the intervals of the components hold the truth. `ratios` is how often
@@ -30,6 +31,18 @@ COVERED, FALSE = 0.94, 0.05
 BOUND = -math.log1p(TOLERANCE)
 UNGATED = "one node 10x"
 SCENARIOS = ("equal noise", UNGATED, "log-sd spread 0.5")
+
+
+HEAD = """\
+# Simulated fleets
+
+`make simulations` writes this page. Its seeds are fixed. Nodes differ by a standard deviation of 0.63 %.
+In half of the fleets one node is 2 % slower than the mean of the others.
+
+* `found` is how often that node is named, `false` is how often one within the tolerance is.
+* `between` and `within` are how often the intervals of these components hold the truth.
+* `ratios` is how often the intervals of all nodes hold it together.
+"""
 
 
 @dataclass(frozen=True)
@@ -88,7 +101,8 @@ def simulated(nodes: int, rounds: int, noise: float, scenario: str, fleets: int)
 
 
 def main(fleets: int) -> int:
-    """Print the table; return 1 if a gate fails."""
+    """Print the page; return 1 if a gate fails."""
+    print(f"{HEAD}\nEach row stands for {fleets} fleets.\n")
     print("| nodes | rounds | noise | scenario | found | false | between | within | ratios |")
     print("| ---: | ---: | ---: | --- | ---: | ---: | ---: | ---: | ---: |")
     passed = True
