@@ -72,6 +72,28 @@ def test_every_module_that_a_recipe_imports_is_there(recipe):
                 assert known, f"{step['file']} imports {name}"
 
 
+@pytest.mark.heavy
+@pytest.mark.parametrize("recipe", RECIPES)
+def test_the_code_with_a_recipe_typed_in_has_our_form(recipe, tmp_path):
+    shutil.copytree(ROOT / "src", tmp_path / "src", ignore=shutil.ignore_patterns("__pycache__"))
+    shutil.copy(ROOT / "pyproject.toml", tmp_path)
+    for step in steps(recipe):
+        if (step["file"] or "").startswith("src/"):
+            typed(tmp_path, step)
+    for check in (("check",), ("format", "--check")):
+        command = [sys.executable, "-m", "ruff", *check, "src"]
+        done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stdout
+
+
+def typed(copy, step):
+    """Do in a copy of the checkout what a step of a recipe says."""
+    target = copy / step["file"]
+    new = step["how"] == "a new file"
+    text = step["text"] if new else written(target.read_text(), step["how"], step["anchor"], step["text"])
+    target.write_text(text)
+
+
 def checkout(target):
     """A copy of the checkout without what git ignores."""
     command = ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"]
@@ -99,10 +121,4 @@ def test_a_recipe_works_as_it_stands(recipe, tmp_path):
             assert done.returncode == 0, f"{step['shell']}\n{done.stdout}\n{done.stderr}"
             sys.stdout.write(done.stdout)
             continue
-        target = copy / step["file"]
-        before = target.read_text() if target.exists() else ""
-        new = step["how"] == "a new file"
-        target.write_text(step["text"] if new else written(before, step["how"], step["anchor"], step["text"]))
-    command = [sys.executable, "-m", "ruff", "check", "src"]
-    checked = subprocess.run(command, cwd=copy, env=environment, capture_output=True, text=True, check=False)
-    assert checked.returncode == 0, checked.stdout
+        typed(copy, step)

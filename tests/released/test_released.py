@@ -29,7 +29,7 @@ COUNTS = {Outcome.measured: 6, Outcome.out_of_memory: 6}
 
 
 def test_every_released_version_has_its_sweep_here():
-    versions = re.findall(r"^## ([0-9][0-9.]*)$", (ROOT / "CHANGELOG.md").read_text(), re.MULTILINE)
+    versions = re.findall(r"^## ([0-9][0-9.]*) - \d{4}-\d\d-\d\d$", (ROOT / "CHANGELOG.md").read_text(), re.MULTILINE)
     assert {f"{version}.tar.gz" for version in versions} == {path.name for path in PACKED}
 
 
