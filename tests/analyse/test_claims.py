@@ -372,8 +372,8 @@ def test_a_side_of_the_second_ratio_that_is_not_there_is_told(gains):
 @pytest.mark.parametrize(
     ("figure", "words"),
     [
-        ({"over": {"cell": TRAINED, "unit": "s"}}, "both sides of `over` need `against`"),
-        ({"over": {**GAINS_LESS["over"], "claimed": 2}}, "claims nothing itself"),
+        ({"over": {"cell": TRAINED, "unit": "s"}}, "both need `against`"),
+        ({"over": {**GAINS_LESS["over"], "claimed": 2}}, "takes no `claimed`"),
     ],
 )
 def test_what_a_ratio_is_over_must_be_a_ratio_without_a_claim(figure, words):

@@ -192,7 +192,7 @@ def test_attach_waits_for_nobody_where_something_else_stands_in_the_place_of_the
 def test_attach_tells_of_a_head_that_was_killed(left, capsys, monkeypatch):
     monkeypatch.setattr(attaching, "_ASK_SECONDS", 0.0)
     monkeypatch.setattr(attaching, "_READ_SECONDS", 0.0)
-    with pytest.raises(AccelsweepError, match="ended without a word"):
+    with pytest.raises(AccelsweepError, match="ended without a message"):
         attach(left.home, "tiny")
     assert "three" in capsys.readouterr().out
 

@@ -155,7 +155,7 @@ def test_a_set_that_holds_nothing_out_has_a_rate_and_no_quality(run):
     ("rows", "words"),
     [
         ("TensorDataset(torch.randn(12, 3), torch.randn(12))", "one class a row, an integer; the data gives torch.fl"),
-        ("TensorDataset(torch.randn(12, 3), torch.zeros(12).long())", "none that count from 0 to 1 or more"),
+        ("TensorDataset(torch.randn(12, 3), torch.zeros(12).long())", "needs two classes or more"),
         ("TensorDataset(torch.randn(12, 3))", "batches that begin with features and classes"),
         ("Stream()", "a stream without an end"),
     ],

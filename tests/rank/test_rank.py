@@ -287,4 +287,4 @@ def test_a_rank_that_the_plan_does_not_know_is_an_error(spec, tmp_path):
         check=False,
     )
     assert process.returncode != 0
-    assert "WORLD_SIZE=1, but the plan wants 2 ranks" in process.stderr
+    assert "WORLD_SIZE=1, but the plan has 2 ranks" in process.stderr

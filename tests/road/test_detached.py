@@ -137,4 +137,4 @@ def test_a_head_goes_to_the_users_systemd_where_there_is_one(home: Home) -> None
     assert ended.returncode == 0, ended.stdout + ended.stderr
     assert "of your systemd" in ended.stdout
     assert "[2/2]" in ended.stdout
-    until(lambda: not shown_in_processes("commands.detached.carry_on"), 60)
+    until(lambda: not shown_in_processes(str(home.path)), 60)

@@ -55,7 +55,7 @@ def test_a_head_whose_time_is_up_is_followed_by_another_and_nothing_is_lost_or_d
     second = handed_head(home.folder).name
     shown = home.accelsweep("attach", "tiny")
     assert shown.returncode == 0, f"{shown.stdout}{shown.stderr}{home.log()}"
-    assert re.search(r"the time of this head is up: job \d+ goes on, and 1 job of the sweep", shown.stdout)
+    assert re.search(r"the time of this head is up: job \d+ takes over, with 1 job of the sweep", shown.stdout)
     assert "left by an earlier head" in shown.stdout
     assert (home.folder.report / "index.html").exists()
     assert {record.outcome for record in home.records().values()} == {Outcome.measured}

@@ -119,7 +119,7 @@ def test_a_cell_that_needs_two_devices_does_not_keep_one_while_it_waits(gpus: An
 def test_more_devices_than_there_are_is_said_at_once(gpus: Any) -> None:
     gpus("GPU-a", "GPU-b")
     too_many = lease({"accelerator": "cuda", "devices": 4})
-    with pytest.raises(NotEnoughDevices, match="asks for 4 CUDA devices; this machine shows 2"), too_many:
+    with pytest.raises(NotEnoughDevices, match="the run needs 4 CUDA devices; this machine shows 2"), too_many:
         pass
 
 

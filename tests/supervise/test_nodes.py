@@ -196,7 +196,7 @@ def test_a_node_makes_the_scratch_folder_that_the_job_made_on_the_first_node_onl
     assert done.returncode == 0, done.stderr
     refused = RankResult.read(made.rank_result(1))
     assert refused.outcome is Outcome.crashed, "the inventory promised them: a fault of the node, to be tried again"
-    assert "less than its site's inventory promises" in (refused.reason or "")
+    assert "fewer than its site's inventory states" in (refused.reason or "")
     assert scratch.is_dir()
     own = {"ACCELSWEEP_SCRATCH": str(scratch)}
     subprocess.run(command, env={**os.environ, **node, **leases, **own}, check=True, capture_output=True)

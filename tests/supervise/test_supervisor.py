@@ -50,7 +50,7 @@ def test_promised_devices_that_are_not_there_are_asked_for_again_by_the_next_com
         supervised.run()
         record = supervised.record(0)
         assert (record.outcome, record.attempt) == (Outcome.crashed, attempt)
-    assert "less than its site's inventory promises" in (record.reason or "")
+    assert "fewer than its site's inventory states" in (record.reason or "")
 
 
 def test_a_record_carries_the_place_of_its_run_and_the_results_of_rank_0(supervised: Supervised) -> None:

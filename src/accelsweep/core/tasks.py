@@ -5,7 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Literal
 
-Task = Literal["train_throughput", "time_to_accuracy", "inference", "kernels", "memory_frontier", "boosting"]
+Task = Literal[
+    "train_throughput",
+    "time_to_accuracy",
+    "inference",
+    "kernels",
+    "memory_frontier",
+    "boosting",
+]
 """The kinds of work of a run."""
 
 Rate = Literal[

@@ -80,7 +80,7 @@ def make_plan(
     InputError for anything that is wrong with the input, and Unsearched where batches have to be searched first.
     """
     if add_repeats < 0:
-        raise InputError(f"--add-repeats {add_repeats}: repeats can only be added; `repeats=N` wants fewer")
+        raise InputError(f"--add-repeats {add_repeats}: repeats can only be added; for fewer, give repeats=N")
     with _seldom_collected():
         asked = BlocksAsked(add_repeats, decided, until_decided, decided_at, profile, fleet)
         home = home.resolve()

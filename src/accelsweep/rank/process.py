@@ -37,7 +37,7 @@ class RankPlace:
         """Read the place from RANK, LOCAL_RANK and WORLD_SIZE; raise RuntimeError where they contradict the plan."""
         size = int(os.environ.get("WORLD_SIZE", "1"))
         if size != spec.world_size:
-            raise RuntimeError(f"WORLD_SIZE={size}, but the plan wants {spec.world_size} ranks")
+            raise RuntimeError(f"WORLD_SIZE={size}, but the plan has {spec.world_size} ranks")
         return cls(
             int(os.environ.get("RANK", "0")),
             int(os.environ.get("LOCAL_RANK", "0")),

@@ -106,8 +106,8 @@ def _wanted_devices(accelerator: str, count: int, models: Sequence[str]) -> _Wan
         of = f" of the model {' or '.join(models)}" if models else ""
         others = f" ({', '.join(sorted(set(found.values())))})" if models and found else ""
         raise NotEnoughDevices(
-            f"it asks for {count} {accelerator.upper()} devices{of}; this machine shows {len(candidates)}{others}, "
-            "which is less than its site's inventory promises"
+            f"the run needs {count} {accelerator.upper()} devices{of}; this machine shows {len(candidates)}{others}, "
+            "fewer than its site's inventory states"
         )
     return _Wanted(accelerator, candidates, count)
 

@@ -62,8 +62,8 @@ class _Shown:
             self._ask()
             if self._absent >= _GONE and end_of_head(self._folder) is None:
                 raise AccelsweepError(
-                    f"the detached head of {self._folder.name!r} was ended without a word (killed?): "
-                    f"{self._folder.head_log} is all. The same command goes on"
+                    f"the detached head of {self._folder.name!r} ended without a message, so it was probably killed. "
+                    f"{self._folder.head_log} has its output. The same command goes on"
                 )
             time.sleep(_READ_SECONDS)
 

@@ -109,7 +109,7 @@ def _handed_on(folder: SweepFolder, order: HeadOrder, *, moved: bool) -> int:
         name, after = name_in(place, folder), os.environ.get("SLURM_JOB_ID")
         number = _answered(lambda: place.start(folder, command, name, after=after), deadline)
     Handed(place="slurm", name=number, host=socket.gethostname(), since=now()).write(folder.of_head("handed"))
-    say(f"the time of this head is up: job {number} goes on, and {count_of(len(left), 'job')} of the sweep meanwhile")
+    say(f"the time of this head is up: job {number} takes over, with {count_of(len(left), 'job')} of the sweep")
     return EXIT_OK
 
 

@@ -95,7 +95,7 @@ def _differing(archive: CheckedArchive, staged: SweepFolder, report: list[str]) 
 def _tell(folder: SweepFolder, archive: CheckedArchive, differing: list[str]) -> None:
     say(f"{folder.root}: {count_of(len(folder.records_on_top()), 'record')}")
     if not differing:
-        say("findings and report came out of the records as the archive holds them, byte for byte")
+        say("findings and report, made anew from the records, are the archive's, byte for byte")
     else:
         named = ", ".join(differing[:_MOST_NAMED]) + (", ..." if len(differing) > _MOST_NAMED else "")
         say(f"warning: made from the records, {count_of(len(differing), 'file')} differ from the archive's: {named}")

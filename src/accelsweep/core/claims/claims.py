@@ -136,9 +136,9 @@ class ClaimFigure(Frozen):
     @model_validator(mode="after")
     def _is_over_a_ratio(self) -> ClaimFigure:
         if self.over is not None and (self.against is None or self.over.against is None):
-            raise ValueError("a ratio stands over a ratio: both sides of `over` need `against`")
+            raise ValueError("`over` divides a ratio by a ratio: both need `against`")
         if self.over is not None and (self.over.over is not None or self.over.claimed is not None):
-            raise ValueError("what a figure is `over` claims nothing itself, and is over nothing else")
+            raise ValueError("the figure below `over` takes no `claimed` and no `over` of its own")
         return self
 
     @model_validator(mode="after")

@@ -129,7 +129,7 @@ def governor(name: str | None) -> Doubt | None:
         return None
     return Doubt(
         code="cpu_governor",
-        message=f"the processor's frequency governor is {name!r}: clocks follow the load, and with it the step times",
+        message=f"the processor's frequency governor is {name!r}: clock rates and step times depend on the load",
         remedy="as root: cpupower frequency-set --governor performance; otherwise trust small differences less",
     )
 
@@ -151,7 +151,7 @@ def _throttled(before: Mapping[str, Any], after: Mapping[str, Any]) -> Iterator[
         yield Doubt(
             code="power_capped",
             message=f"{after.get('name')} worked at its power limit: {', '.join(capped)}",
-            remedy="nothing, if it always works at this limit; raise the limit, or lock lower clocks for all runs",
+            remedy="none if it always works at this limit; else raise the limit, or lock lower clocks for all runs",
         )
 
 

@@ -195,7 +195,7 @@ def _trainer_settings(trainer: Mapping[str, Any]) -> dict[str, Any]:
 
 def _check(trainer: pl.Trainer, spec: RunSpec) -> None:
     if trainer.world_size != spec.world_size:
-        raise RuntimeError(f"Lightning runs {trainer.world_size} ranks, but the plan wants {spec.world_size}")
+        raise RuntimeError(f"Lightning runs {trainer.world_size} ranks, but the plan has {spec.world_size}")
     asked = spec.config.precision
     if str(trainer.precision) != asked:
         device = trainer.strategy.root_device.type

@@ -54,7 +54,7 @@ def sets_of(data: pl.LightningDataModule, room: FreeMemory) -> RowSets:
     labels = [rows.labels for rows in (training, held_out) if rows is not None and len(rows.labels)]
     classes = max((int(each.max()) + 1 for each in labels), default=0)
     if classes < 2 or min(int(each.min()) for each in labels) < 0:
-        raise InputError("task=boosting learns to tell classes, and the rows have none that count from 0 to 1 or more")
+        raise InputError("task=boosting needs two classes or more, numbered 0, 1, ...; choose another column of labels")
     return RowSets(training, held_out if held_out is not None and len(held_out.labels) else None, classes)
 
 
