@@ -26,11 +26,12 @@ from accelsweep.report.figures.memory import memory_figure
 from accelsweep.report.figures.quality import quality_figure
 from accelsweep.report.figures.rate import MOST_LINES, heatmap_figure, throughput_figure
 from accelsweep.report.figures.ratios import ratio_domain, ratio_ticks
+from accelsweep.report.figures.reach import round_ticks
 from accelsweep.report.figures.scaling import efficiency_figure, scaling_figure
 from accelsweep.report.figures.speedup import FIRST_CELLS, MOST_CELLS, speedup_figure
 from accelsweep.report.figures.steps import MOST_RUNS, MOST_SETTINGS, chosen_runs, steps_figure
 from accelsweep.report.figures.theme import DARK, LIGHT, SHAPES, Palette
-from accelsweep.report.figures.tradeoff import round_ticks, tradeoff_figures
+from accelsweep.report.figures.tradeoff import tradeoff_figures
 from accelsweep.report.libraries import vega_lite_version
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "reports" / "examples"

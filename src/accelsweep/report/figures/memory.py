@@ -12,10 +12,10 @@ from accelsweep.core.metrics import MEMORY_METRICS
 from accelsweep.core.outcome import Outcome
 from accelsweep.report import format as fmt
 from accelsweep.report.figures.figure import ROWS, Chart, Figure, Skipped, have
-from accelsweep.report.figures.rate import MOST_SERIES, main_outcome, series_of
-from accelsweep.report.figures.reach import linear_domain
+from accelsweep.report.figures.lines import MOST_SERIES, main_outcome, series_of
+from accelsweep.report.figures.reach import linear_domain, round_ticks
 from accelsweep.report.figures.theme import Palette
-from accelsweep.report.figures.tradeoff import MEMORIES, round_ticks
+from accelsweep.report.tables.readings import MEMORIES
 
 COLUMNS = ("cell", "series", "batch_size", "metric", "bytes", "low", "high", "limit", "outcome")
 

@@ -6,19 +6,15 @@ from typing import Any
 
 import altair as alt
 
-from accelsweep.core.cell import label
 from accelsweep.core.findings.findings import Findings
 from accelsweep.core.findings.measured import CellFinding
-from accelsweep.core.outcome import Outcome
 from accelsweep.report import format as fmt
 from accelsweep.report.figures.figure import ROWS, SI_AXIS, Chart, Figure, Skipped, have
+from accelsweep.report.figures.lines import MOST_SERIES, main_outcome, series_of
 from accelsweep.report.figures.reach import clipped, linear_domain, upright_arrows
 from accelsweep.report.figures.theme import Palette
 
 COLUMNS = ("cell", "series", "batch_size", "rate", "low", "high", "confidence", "count", "outcome", "knee")
-MOST_SERIES = 8
-"""More lines than there are colours to tell them apart make no picture."""
-
 MOST_LINES = 40
 """A heat map with more lines than this does not fit a screen; the table has all cells."""
 
@@ -105,20 +101,6 @@ def _rows(findings: Findings) -> list[dict[str, Any]]:
     return [_row(cell, findings, (cell.cell, cell.hardware) in knees) for cell in placed]
 
 
-def series_of(cell: CellFinding, findings: Findings) -> str:
-    """Return the common values of the cells on one line: every axis but the batch size, and their hardware."""
-    axes = {key: value for key, value in cell.axes.items() if key != "batch_size"}
-    name = label(axes or _everywhere(findings))
-    return f"{name} | {cell.hardware}" if len(findings.hardware) > 1 and cell.hardware else name
-
-
-def _everywhere(findings: Findings) -> dict[str, Any]:
-    """Return the common values of all cells if only the batch size was swept, so that their one line has a name."""
-    effective = next((cell.effective for cell in findings.cells if cell.effective), {})
-    known = {"accelerator": "accelerator", "devices": "world_size", "precision": "precision"}
-    return {axis: effective[key] for axis, key in known.items() if key in effective}
-
-
 def _row(cell: CellFinding, findings: Findings, is_knee: bool) -> dict[str, Any]:
     rate = cell.rate
     outcome = main_outcome(cell)
@@ -137,14 +119,6 @@ def _row(cell: CellFinding, findings: Findings, is_knee: bool) -> dict[str, Any]
         "short": fmt.number(rate.value) if rate else "no rate" if cell.measured else fmt.outcome_words(outcome),
         "words": fmt.estimate_text(rate, f"{fmt.outcome_words(outcome)}: {reason}"),
     }
-
-
-def main_outcome(cell: CellFinding) -> Outcome:
-    """Return `measured` if any run was measured, otherwise the most frequent outcome (the first of equals)."""
-    if cell.measured:
-        return Outcome.measured
-    counted = sorted(cell.outcomes.items(), key=lambda item: (-item[1], item[0].value))
-    return counted[0][0] if counted else Outcome.not_run
 
 
 def _draw_heatmap(palette: Palette, rows: list[dict[str, Any]]) -> Chart:

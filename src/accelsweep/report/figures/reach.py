@@ -6,6 +6,7 @@ that held it would show nothing else.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -33,6 +34,14 @@ def linear_domain(rows: Sequence[Row], key: str, *, zero: bool, bounds: Sequence
     top = min(max([high, *highs]), high + REACH * width)
     air = _AIR * ((top - foot) or width)
     return float(f"{foot if zero else foot - air:.6g}"), float(f"{top + air:.6g}")
+
+
+def round_ticks(low: float, high: float) -> list[float]:
+    """Return three to eight round numbers that cover low to high: multiples of 1, 2 or 5 times a power of ten."""
+    width = (high - low) or abs(high) or 1.0
+    power = 10.0 ** math.floor(math.log10(width))
+    step = next(factor * power for factor in (0.2, 0.5, 1.0, 2.0) if width / (factor * power) <= 6)
+    return [round(number * step, 9) for number in range(math.floor(low / step), math.ceil(high / step) + 1)]
 
 
 def clipped(row: Row, domain: tuple[float, float]) -> dict[str, Any]:

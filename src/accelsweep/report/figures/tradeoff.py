@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -15,8 +14,9 @@ from accelsweep.core.findings.measured import CellFinding
 from accelsweep.core.metrics import MEMORY_METRICS
 from accelsweep.report import format as fmt
 from accelsweep.report.figures.figure import ROWS, SI_AXIS, Chart, Figure, Skipped
+from accelsweep.report.figures.reach import round_ticks
 from accelsweep.report.figures.theme import Palette
-from accelsweep.report.tables.readings import ENERGY, cost_of
+from accelsweep.report.tables.readings import ENERGY, MEMORIES, cost_of
 
 COLUMNS = ("cell", "label", "rate", "metric", "value", "unit", "role")
 
@@ -39,12 +39,6 @@ PRICES = (
     TradeOff("pareto-energy", "energy", (ENERGY,)),
     TradeOff("pareto-memory", "memory", MEMORY_METRICS),
 )
-MEMORIES = {
-    "peak_memory_reserved_bytes": "peak memory, reserved",
-    "peak_memory_allocated_bytes": "peak memory, allocated",
-    "device_memory_used_bytes": "device memory after the window",
-    "host_pss_bytes": "host memory after the window",
-}
 
 
 def tradeoff_figures(findings: Findings) -> list[Figure | Skipped]:
@@ -172,11 +166,3 @@ def _price_axis(title: str, rows: list[dict[str, Any]]) -> alt.X:
     ticks = round_ticks(min(values) / 2**20, max(values) / 2**20)
     axis = alt.Axis(values=[tick * 2**20 for tick in ticks], labelExpr="format(datum.value / 1048576, ',~r')")
     return alt.X("value:Q", title=f"{title} (MiB)", scale=scale, axis=axis)
-
-
-def round_ticks(low: float, high: float) -> list[float]:
-    """Return three to eight round numbers that cover low to high: multiples of 1, 2 or 5 times a power of ten."""
-    width = (high - low) or abs(high) or 1.0
-    power = 10.0 ** math.floor(math.log10(width))
-    step = next(factor * power for factor in (0.2, 0.5, 1.0, 2.0) if width / (factor * power) <= 6)
-    return [round(number * step, 9) for number in range(math.floor(low / step), math.ceil(high / step) + 1)]

@@ -15,6 +15,14 @@ from accelsweep.report.table import Entry
 
 ENERGY = "joules_per_sample"
 
+MEMORIES = {
+    "peak_memory_reserved_bytes": "peak memory, reserved",
+    "peak_memory_allocated_bytes": "peak memory, allocated",
+    "device_memory_used_bytes": "device memory after the window",
+    "host_pss_bytes": "host memory after the window",
+}
+"""The name of an axis or a reading by its metric: not every memory is a peak."""
+
 OPTIONAL: tuple[tuple[str, tuple[str, ...]], ...] = (
     ("Time to target", ("time_to_target", "time_to_target_seconds")),
     ("Median latency", ("query_seconds_p50",)),
