@@ -74,15 +74,17 @@ def test_every_module_that_a_recipe_imports_is_there(recipe):
 
 @pytest.mark.heavy
 @pytest.mark.parametrize("recipe", RECIPES)
-def test_the_code_with_a_recipe_typed_in_has_our_form(recipe, tmp_path):
+def test_the_code_with_a_recipe_typed_in_has_our_form_and_keeps_our_layers(recipe, tmp_path):
     shutil.copytree(ROOT / "src", tmp_path / "src", ignore=shutil.ignore_patterns("__pycache__"))
     shutil.copy(ROOT / "pyproject.toml", tmp_path)
     for step in steps(recipe):
-        if (step["file"] or "").startswith("src/"):
+        if (step["file"] or "").startswith(("src/", "pyproject.toml")):
             typed(tmp_path, step)
-    for check in (("check",), ("format", "--check")):
-        command = [sys.executable, "-m", "ruff", *check, "src"]
-        done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+    layers = [str(Path(sys.executable).parent / "lint-imports"), "--no-cache"]
+    ruff = [sys.executable, "-m", "ruff"]
+    for command in ([*ruff, "check", "src"], [*ruff, "format", "--check", "src"], layers):
+        environment = os.environ | {"PYTHONPATH": str(tmp_path / "src")}
+        done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
         assert done.returncode == 0, done.stdout
 
 
