@@ -20,7 +20,7 @@ from accelsweep.machine.peaks import datasheets
 from accelsweep.project.crossed import KNOWN, Refit, refit_with, spread_of, without_each_device, without_each_family
 from accelsweep.project.fit import Coefficients, RateTable, Vector, fit, table_of
 from accelsweep.project.fitted import FITTED, Fitted, Held, Spread
-from accelsweep.project.parts import FORMS, PARTS
+from accelsweep.project.parts import FORMS, WORK_PARTS
 from accelsweep.project.published import Rate, published, sources
 
 AIMS = {"inference-amp": 0.15, "training-amp": 0.25, "training-fp32": 0.25}
@@ -39,7 +39,7 @@ def main() -> None:
     rates = [one for one in published() if is_projected(one)]
     print("Sources:", *sources(), sep="\n  ")
     forms: list[Fitted] = []
-    prior = np.ones(len(PARTS))
+    prior = np.ones(len(WORK_PARTS))
     for key in FORMS:
         table = table_of([one for one in rates if one.form == key])
         if given.form in (None, key):
@@ -164,7 +164,7 @@ def line(name: str, table: RateTable, errors: Vector, halves: Vector) -> None:
 
 def print_fit(found: Coefficients, spread: Spread) -> None:
     """Print the coefficients and the spread."""
-    print("   coefficients:", ", ".join(f"{n} {v:.2f}" for n, v in zip(PARTS, found.values, strict=True)))
+    print("   coefficients:", ", ".join(f"{n} {v:.2f}" for n, v in zip(WORK_PARTS, found.values, strict=True)))
     moved = "none" if spread.transfer is None else f"x/ {np.exp(spread.transfer):.2f}"
     print(f"   device x/ {np.exp(spread.device):.2f}, unseen family x/ {np.exp(spread.family):.2f}, transfer {moved}")
 

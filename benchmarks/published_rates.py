@@ -19,7 +19,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from accelsweep.project.published import COUNTED, MODELS, RATES
+from accelsweep.project.published import COUNTED_COLUMNS, MODELS_TABLE, RATES_TABLE
 
 TIMM = (
     ("inference-amp", "rtx3090", "infer-amp-nchw-pt240-cu124-rtx3090"),
@@ -177,12 +177,12 @@ def bert(model: str) -> tuple[Any, Any]:
 
 def write_models(counts: dict[str, dict[str, Any]]) -> None:
     """Write the traits with four digits."""
-    with MODELS.open("w", encoding="utf-8", newline="") as file:
+    with MODELS_TABLE.open("w", encoding="utf-8", newline="") as file:
         writer = csv.writer(file, lineterminator="\n")
-        writer.writerow(["model", *COUNTED, "recurrent"])
+        writer.writerow(["model", *COUNTED_COLUMNS, "recurrent"])
         for model in sorted(counts):
             own = counts[model]
-            writer.writerow([model, *(_short(own[name]) for name in COUNTED), int(own["recurrent"])])
+            writer.writerow([model, *(_short(own[name]) for name in COUNTED_COLUMNS), int(own["recurrent"])])
 
 
 def _short(value: float) -> str:
@@ -195,7 +195,7 @@ def write_rates(rows: list[Row], timm: str, lambdal: str) -> None:
     found: dict[str, list[str]] = {}
     for row in rows:
         found.setdefault(row.model, []).append(f"{letters[f'{row.form} {row.device}']} {row.batch:g} {row.rate:.4g}")
-    with RATES.open("w", encoding="utf-8", newline="") as file:
+    with RATES_TABLE.open("w", encoding="utf-8", newline="") as file:
         file.write(
             f"# timm, results/benchmark-*.csv, commit {timm}, Apache-2.0: RTX 3090, 4090, 5090, PRO 6000 Max-Q\n"
         )

@@ -21,6 +21,32 @@ def public_classes() -> dict[str, list[str]]:
     return found
 
 
+def public_constants() -> dict[str, list[str]]:
+    """Return the files in which each public constant is assigned."""
+    found: dict[str, list[str]] = defaultdict(list)
+    for path in sorted(ROOT.rglob("*.py")):
+        for node in ast.parse(path.read_text("utf-8")).body:
+            targets = node.targets if isinstance(node, ast.Assign) else []
+            targets = [node.target] if isinstance(node, ast.AnnAssign) else targets
+            names = [each.id for target in targets for each in ast.walk(target) if isinstance(each, ast.Name)]
+            for name in {*names}:
+                if name.isupper() and not name.startswith("_"):
+                    found[name].append(str(path.relative_to(ROOT)))
+    return found
+
+
+ALIKE = {"COLUMNS": "each figure's own columns", "AUTO": "`auto`, as the value of two keys of workloads"}
+"""Constants of one name in several files -> why each reader knows which is meant."""
+
+
+def test_the_name_of_a_public_constant_is_used_once() -> None:
+    constants = public_constants()
+    assert len(constants) > 300
+    assert {name for name, files in constants.items() if len(files) > 1} == ALIKE.keys(), {
+        name: files for name, files in constants.items() if len(files) > 1
+    }
+
+
 def test_a_public_class_name_is_used_once() -> None:
     classes = public_classes()
     assert len(classes) > 100

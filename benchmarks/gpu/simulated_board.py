@@ -11,7 +11,7 @@ from typing import Any
 
 from board import Board
 
-from accelsweep.machine.drivers.simulated import UUID, VARIABLE, SimulatedTelemetry, Spec, living
+from accelsweep.machine.drivers.simulated import SIMULATED_VARIABLE, UUID, SimulatedTelemetry, Spec, living
 
 SPEC = Spec(
     model="Simulated device of the acceptance",
@@ -29,7 +29,7 @@ class SimulatedBoard(Board):
 
     def __init__(self) -> None:
         """Note the device's use while it is idle."""
-        self._folder, self._driver = Path(os.environ[VARIABLE]), SimulatedTelemetry()
+        self._folder, self._driver = Path(os.environ[SIMULATED_VARIABLE]), SimulatedTelemetry()
         self.idle_bytes = self.used_bytes()
         self.idle_processes = frozenset(self.processes())
 
@@ -74,4 +74,4 @@ class SimulatedBoard(Board):
 def make(folder: Path) -> None:
     """Make the device, and let every command to come find it."""
     SPEC.write(folder)
-    os.environ[VARIABLE] = str(folder)
+    os.environ[SIMULATED_VARIABLE] = str(folder)

@@ -73,7 +73,7 @@ def test_only_a_regular_file_of_a_bounded_size_is_ever_read(tmp_path):
             Note.read(path)
     sparse = tmp_path / "sparse"
     with sparse.open("wb") as file:
-        file.truncate(documents.MOST_BYTES + 1)
+        file.truncate(documents.MOST_DOCUMENT_BYTES + 1)
     with pytest.raises(DamagedFile, match="larger than 256 MiB"):
         Note.read(sparse)
     assert Note.read(written(tmp_path)).text == "seven"

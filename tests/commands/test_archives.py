@@ -337,7 +337,7 @@ def test_a_damaged_or_foreign_archive_is_refused_and_changes_nothing(archive, tm
     assert files_below(tmp_path) == before
 
 
-@pytest.mark.parametrize("limit", ["MOST_FILES", "MOST_BYTES", "MOST_FILE_BYTES"])
+@pytest.mark.parametrize("limit", ["MOST_FILES", "MOST_ARCHIVE_BYTES", "MOST_FILE_BYTES"])
 def test_an_archive_above_a_limit_is_refused_before_anything_is_unpacked(archive, tmp_path, monkeypatch, limit):
     monkeypatch.setattr(check, limit, 10)
     monkeypatch.setattr(zipfile.ZipFile, "open", None)

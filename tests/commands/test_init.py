@@ -12,7 +12,7 @@ from patience import PATIENCE_SECONDS
 from accelsweep.base.errors import InputError
 from accelsweep.base.shipped import shipped_root
 from accelsweep.cli import app
-from accelsweep.commands.init import FILES, write_starter
+from accelsweep.commands.init import STARTER_FILES, write_starter
 from accelsweep.commands.line.command_line import exit_code
 from accelsweep.plan.make import make_plan
 
@@ -22,12 +22,12 @@ def test_every_file_of_the_starter_is_written_and_no_other(tmp_path):
     written = {
         path.relative_to(tmp_path / "new" / "place").as_posix() for path in tmp_path.rglob("*") if path.is_file()
     }
-    assert written == set(FILES)
+    assert written == set(STARTER_FILES)
     shipped = (path for path in (shipped_root() / "starter").rglob("*") if path.is_file() and path.suffix != ".pyc")
-    assert {path.relative_to(shipped_root() / "starter").as_posix() for path in shipped} == set(FILES)
+    assert {path.relative_to(shipped_root() / "starter").as_posix() for path in shipped} == set(STARTER_FILES)
 
 
-@pytest.mark.parametrize("taken", FILES)
+@pytest.mark.parametrize("taken", STARTER_FILES)
 def test_nothing_is_overwritten_and_then_nothing_is_written(tmp_path, taken):
     (tmp_path / taken).parent.mkdir(parents=True, exist_ok=True)
     (tmp_path / taken).write_text("mine")

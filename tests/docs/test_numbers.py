@@ -9,8 +9,8 @@ import pytest
 import yaml
 
 from accelsweep.commands.line import arguments
-from accelsweep.core.settings import LOOKS, TOLERANCE
-from accelsweep.project.scaling import RATES
+from accelsweep.core.settings import FLEET_TOLERANCE, LOOKS
+from accelsweep.project.scaling import SCALING_TABLE
 
 ROOT = Path(__file__).resolve().parents[2]
 WORDS = ("zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven", "twelve")
@@ -28,7 +28,7 @@ def test_the_looks_are_those_of_the_code(page: str) -> None:
 
 def test_the_help_states_the_tolerance_of_a_fleet() -> None:
     (option,) = arguments.Tolerance.__metadata__
-    assert option.help.endswith(f"({TOLERANCE:g})")
+    assert option.help.endswith(f"({FLEET_TOLERANCE:g})")
 
 
 @pytest.mark.parametrize("page", ["README.md", "docs/first-sweep.md"])
@@ -38,7 +38,7 @@ def test_the_repeats_of_the_quickstart_are_those_of_its_config(page: str) -> Non
 
 
 def test_the_published_rates_of_several_gpus_are_counted() -> None:
-    with RATES.open(encoding="utf-8") as file:
+    with SCALING_TABLE.open(encoding="utf-8") as file:
         rows = list(csv.DictReader(line for line in file if not line.startswith("#")))
     networks, boards = len(rows[0]) - len(("board", "devices")), {row["board"] for row in rows}
     assert f"of {WORDS[networks]} networks on {WORDS[len(boards)]} kinds of GPU" in said("docs/advise.md")

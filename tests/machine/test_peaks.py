@@ -6,7 +6,14 @@ import itertools
 import pytest
 
 from accelsweep.base.errors import InputError
-from accelsweep.machine.peaks import FORMATS, TABLE, datasheet, datasheet_flops_per_second, datasheet_of, datasheets
+from accelsweep.machine.peaks import (
+    DATASHEET_FORMATS,
+    TABLE,
+    datasheet,
+    datasheet_flops_per_second,
+    datasheet_of,
+    datasheets,
+)
 
 ALL = pytest.mark.parametrize("one", datasheets().values(), ids=lambda one: one.key)
 STATED = {  # figures that other tables state too: float32, 16 bits, bandwidth in GB/s, memory in GB, watts
@@ -45,7 +52,7 @@ def test_figures_are_of_the_magnitude_that_their_units_have(one):
     """A figure in other units (GB/s as TB/s, GFLOP/s as TFLOP/s) lies outside of these bounds."""
     assert 2014 <= one.year <= 2025
     assert one.source.split(",")[0] in {"NVIDIA", "AMD", "Intel", "Apple"} or one.source.startswith("computed: ")
-    assert set(one.flops_per_second) <= set(FORMATS)
+    assert set(one.flops_per_second) <= set(DATASHEET_FORMATS)
     assert all(1e12 < peak < 5e15 for peak in one.flops_per_second.values())
     assert 60e9 < one.bandwidth_bytes_per_second < 9e12
     if not one.name.startswith("Apple"):

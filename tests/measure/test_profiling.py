@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 from accelsweep.core.profiles import PYTHON
-from accelsweep.measure.profiling.marks import MARK, mark_modules
+from accelsweep.measure.profiling.marks import MODULE_MARK, mark_modules
 from accelsweep.measure.profiling.sums import modules, operators
 
 NUMBERS = itertools.count()
@@ -40,7 +40,7 @@ def a_step():
     """One step: a layer's product and its backward pass, the loss outside, the optimiser, and a batch."""
     step = event("ProfilerStep#7", own=50.0)
     batch = event("enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__", own=5.0, parent=step)
-    layer = event(MARK + "network.0", own=10.0, parent=step)
+    layer = event(MODULE_MARK + "network.0", own=10.0, parent=step)
     product = event("aten::addmm", own=100.0, parent=layer, sequence_nr=3)
     loss = event("aten::mse_loss", own=7.0, parent=step, sequence_nr=4)
     of_loss = event("autograd::engine::evaluate_function: MseLossBackward0", own=1.0, sequence_nr=4, fwd_thread=1)

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from accelsweep.rank.compile_cache import VARIABLES, fresh_caches, remove_abandoned
+from accelsweep.rank.compile_cache import CACHE_VARIABLES, fresh_caches, remove_abandoned
 
 HOLDER = """
 import sys
@@ -30,7 +30,7 @@ def temporary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     folder.mkdir()
     monkeypatch.setenv("TMPDIR", str(folder))
     monkeypatch.setattr(tempfile, "tempdir", None)
-    for name in VARIABLES:
+    for name in CACHE_VARIABLES:
         monkeypatch.setenv(name, "")
     return folder
 
@@ -57,7 +57,7 @@ def grow_old(folder: Path) -> None:
 def test_a_run_finds_empty_caches_and_leaves_none(spec, temporary):
     with fresh_caches(spec()):
         (caches,) = temporary.iterdir()
-        for name in VARIABLES:
+        for name in CACHE_VARIABLES:
             assert Path(os.environ[name]).parent == caches
             assert not Path(os.environ[name]).exists()
             Path(os.environ[name], "kernel").mkdir(parents=True)

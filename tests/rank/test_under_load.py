@@ -59,7 +59,7 @@ def loadgen():
 @pytest.fixture
 def brief(monkeypatch):
     """Tests need not be so long that a growing queue breaks the bound."""
-    monkeypatch.setattr("accelsweep.rank.tasks.under_load.LONGER", 0.05)
+    monkeypatch.setattr("accelsweep.rank.tasks.under_load.TEST_LATENCY_BOUNDS", 0.05)
 
 
 def test_a_model_under_load_has_a_highest_load_and_the_latencies_there_and_at_half_of_it(run, loadgen, brief, tmp_path):

@@ -20,7 +20,7 @@ from accelsweep.core.record import Record
 from accelsweep.report.captions import CAPTIONS
 from accelsweep.report.figures.build import build_figures
 from accelsweep.report.figures.drift import drift_figure
-from accelsweep.report.figures.figure import Figure, Skipped
+from accelsweep.report.figures.figure import MOST_CELLS, Figure, Skipped
 from accelsweep.report.figures.ladder import ladder_figure
 from accelsweep.report.figures.memory import memory_figure
 from accelsweep.report.figures.quality import quality_figure
@@ -28,7 +28,7 @@ from accelsweep.report.figures.rate import MOST_LINES, heatmap_figure, throughpu
 from accelsweep.report.figures.ratios import ratio_domain, ratio_ticks
 from accelsweep.report.figures.reach import round_ticks
 from accelsweep.report.figures.scaling import efficiency_figure, scaling_figure
-from accelsweep.report.figures.speedup import FIRST_CELLS, MOST_CELLS, speedup_figure
+from accelsweep.report.figures.speedup import FIRST_CELLS, speedup_figure
 from accelsweep.report.figures.steps import MOST_RUNS, MOST_SETTINGS, chosen_runs, steps_figure
 from accelsweep.report.figures.theme import DARK, LIGHT, SHAPES, Palette
 from accelsweep.report.figures.tradeoff import tradeoff_figures

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import torch
 
-from accelsweep.machine.drivers.simulated import PRESENCES, VARIABLE, Spec
+from accelsweep.machine.drivers.simulated import PRESENCES, SIMULATED_VARIABLE, Spec
 from accelsweep.simulated import current
 from accelsweep.simulated.clock import SimulatedClock
 from accelsweep.simulated.register import register, unavailable
@@ -42,7 +42,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 def simulated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
     """A function that puts a device with this spec into the process, in the place of any earlier one."""
     folder, threads = tmp_path / "device", torch.get_num_threads()
-    monkeypatch.setenv(VARIABLE, str(folder))
+    monkeypatch.setenv(SIMULATED_VARIABLE, str(folder))
     torch.set_num_threads(1)  # sums are taken in the same order by the host and by the device's thread
 
     def put(clock: Any = None, **spec: Any) -> Simulator:

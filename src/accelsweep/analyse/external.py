@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 from accelsweep.analyse.runs import RunRow
 from accelsweep.core.external import ExternalResults, RowBeside
 
-TASKS = {"train_throughput": "training", "time_to_accuracy": "training", "inference": "inference"}
+TASK_WORDS = {"train_throughput": "training", "time_to_accuracy": "training", "inference": "inference"}
 """The word of external rows for each of our tasks."""
 
 
@@ -18,7 +18,7 @@ def rows_beside(runs: Iterable[RunRow], imported: Sequence[ExternalResults]) -> 
     Case and signs do not count: `ResNet50` is called like `resnet50`. Rows are in the order of model, device and value.
     """
     configs = [run.config for run in runs if run.config is not None]
-    wanted = {(_plain(one.model_target.rpartition(".")[2]), TASKS.get(one.task)) for one in configs}
+    wanted = {(_plain(one.model_target.rpartition(".")[2]), TASK_WORDS.get(one.task)) for one in configs}
     found = [
         RowBeside(source=one.source, file=one.file, row=row)
         for one in imported

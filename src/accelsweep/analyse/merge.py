@@ -18,7 +18,7 @@ from accelsweep.analyse.analyse import analyse
 from accelsweep.analyse.hardware import HardwareKind
 from accelsweep.analyse.runs import RunRow
 from accelsweep.base.documents import canonical_json
-from accelsweep.base.lookup import ABSENT, looked_up
+from accelsweep.base.lookup import NO_SUCH_KEY, looked_up
 from accelsweep.core.accelerators import Accelerator
 from accelsweep.core.claims.claims import Claim
 from accelsweep.core.findings.findings import Findings
@@ -138,7 +138,7 @@ def _cells(
 def _told(config: Mapping[str, Any], axis: str) -> Any:
     """Return the plain value that a config has on an axis; None where it has none, or a part of the config there."""
     value = looked_up(config, axis.lstrip("+"))
-    return None if value is ABSENT or isinstance(value, Mapping | list) else value
+    return None if value is NO_SUCH_KEY or isinstance(value, Mapping | list) else value
 
 
 def _manifest(name: str, parts: Sequence[Part], axes: tuple[str, ...], cells: tuple[PlannedCell, ...]) -> Manifest:

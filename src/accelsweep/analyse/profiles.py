@@ -23,10 +23,10 @@ from accelsweep.core.record import Fingerprint
 from accelsweep.state.folders import SweepFolder
 from accelsweep.state.profiles import kept_profiles
 
-SHOWN = 12
+PLACES_SHOWN = 12
 """So many operators and modules of a profile are shown; its document has all."""
 
-LEAST_SHARE = 0.005
+LEAST_SHOWN_SHARE = 0.005
 """A difference below this share of the longer step is left out: the next profile would have another one."""
 
 
@@ -68,8 +68,8 @@ def compared(
         measured_step_seconds=step,
         cost=None if step is None else significant(found.step_seconds / step, 3),
         changed=_changed(profile.fingerprint, measured),
-        operators=tuple(map(_rounded, found.operators[:SHOWN])),
-        modules=tuple(map(_rounded, found.modules[:SHOWN])),
+        operators=tuple(map(_rounded, found.operators[:PLACES_SHOWN])),
+        modules=tuple(map(_rounded, found.modules[:PLACES_SHOWN])),
         folder=f"sweeps/{profile.sweep}/profiles/{profile.cell}",
         against=None if other is None else other.cell,
         operator_differences=() if before is None else differences(by_name(before.operators), by_name(found.operators)),
@@ -87,13 +87,13 @@ def by_name(rows: Iterable[OperatorTime | ModuleTime]) -> dict[str, float]:
 
 def differences(before: Mapping[str, float], after: Mapping[str, float]) -> tuple[PartDifference, ...]:
     """Return the parts whose seconds differ, the largest difference first."""
-    least = LEAST_SHARE * max(sum(before.values()), sum(after.values()))
+    least = LEAST_SHOWN_SHARE * max(sum(before.values()), sum(after.values()))
     names = list(dict.fromkeys([*before, *after]))
     gaps = {name: after.get(name, 0.0) - before.get(name, 0.0) for name in names}
     told = sorted((name for name in names if abs(gaps[name]) > least), key=lambda name: (-abs(gaps[name]), name))
     return tuple(
         PartDifference(name=name, before=significant(before.get(name, 0.0)), after=significant(after.get(name, 0.0)))
-        for name in told[:SHOWN]
+        for name in told[:PLACES_SHOWN]
     )
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from decimal import ROUND_CEILING, ROUND_FLOOR, ROUND_HALF_EVEN, Context, Decimal
 
-WIDE = 2.0
+WIDE_RATIO = 2.0
 """An interval is read as orders of magnitude from this ratio of its ends on."""
 FAR = 20.0
 """An interval whose ends lie further apart than this tells nothing that a sentence could use."""
@@ -31,10 +31,10 @@ def significant(value: float, digits: int = 3) -> str:
 def interval_digits(value: float, low: float, high: float, more: int = 0) -> tuple[str, str, str]:
     """Return value, low and high with equally many decimals: (`2.1`, `2.0`, `2.2`). The ends are rounded outwards.
 
-    Ends that lie a factor of `WIDE` or more apart get two digits each, so that a small lower end does not become 0.
+    Ends that lie a factor of `WIDE_RATIO` or more apart get two digits each. So a small lower end does not become 0.
     Each number has so many digits `more` than its interval asks for.
     """
-    if low > 0 and high / low >= WIDE:
+    if low > 0 and high / low >= WIDE_RATIO:
         ends = ((value, ROUND_HALF_EVEN), (low, ROUND_FLOOR), (high, ROUND_CEILING))
         middle, left, right = (
             fixed(end, min(12, max(0, 1 + more - _magnitude(end))), rounding) for end, rounding in ends

@@ -24,7 +24,7 @@ from accelsweep.base.bounds import first_wrong
 from accelsweep.base.errors import DamagedFile, NewerFile
 from accelsweep.base.version import __version__
 
-MOST_BYTES = 256 * 2**20
+MOST_DOCUMENT_BYTES = 256 * 2**20
 """No document of ours comes near this size; a larger file is none of them."""
 
 
@@ -59,7 +59,7 @@ def open_regular(path: Path) -> BufferedReader:
         raise DamagedFile(above, "it is no folder: something else stands in its place") from None
 
 
-def read_whole(path: Path, most_bytes: int = MOST_BYTES) -> bytes:
+def read_whole(path: Path, most_bytes: int = MOST_DOCUMENT_BYTES) -> bytes:
     """Return the bytes of a regular file. Raises as `open_regular` does, and DamagedFile above `most_bytes`."""
     with open_regular(path) as file:
         content = file.read(most_bytes + 1)

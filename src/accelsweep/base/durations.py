@@ -9,6 +9,8 @@ from datetime import timedelta
 
 from accelsweep.base.digits import count_of
 
+SECONDS_PER_HOUR = 3600.0
+
 
 def duration(seconds: float) -> str:
     """Return so many seconds in words: `0:01:30`, `1 day, 2:00:00`."""

@@ -103,12 +103,12 @@ def fleet(
     """Measure the same settings on each node of a cluster, and find nodes that are slower, hotter or throttled."""
     from accelsweep.commands.cluster.fleet import measure_fleet, preview_fleet
     from accelsweep.commands.running.request import Request
-    from accelsweep.core.settings import TOLERANCE, Fleet
+    from accelsweep.core.settings import FLEET_TOLERANCE, Fleet
 
     detachable(detach, {"--dry-run": dry_run, "--json": as_json})
     request = Request(
         overrides=tuple(overrides or ()),
-        fleet=Fleet(nodes=(), each=each, tolerance=TOLERANCE if tolerance is None else tolerance, asked=nodes),
+        fleet=Fleet(nodes=(), each=each, tolerance=FLEET_TOLERANCE if tolerance is None else tolerance, asked=nodes),
         name=name,
         profile=profile,
         jobs=jobs,

@@ -9,7 +9,7 @@ from accelsweep.commands.line.price_lists import read_prices
 from accelsweep.core.findings.projections import Elsewhere
 from accelsweep.core.plans import Manifest
 from accelsweep.drive.console import Listing, say, show
-from accelsweep.report.elsewhere.table import TITLE, TITLES, elsewhere_entries, sentences
+from accelsweep.report.elsewhere.table import ELSEWHERE_TITLES, TITLE, elsewhere_entries, sentences
 from accelsweep.state.folders import existing_sweep
 
 if TYPE_CHECKING:
@@ -52,7 +52,7 @@ def _print(name: str, found: Elsewhere) -> None:
     rows = tuple(tuple(entry.text for entry in elsewhere_entries(one)) for one in found.devices)
     for form in dict.fromkeys(one.form for one in found.devices):
         own = tuple(row for row, one in zip(rows, found.devices, strict=True) if one.form == form)
-        show(Listing(f"{name}, {form}: {TITLE.lower()}", TITLES, own))
+        show(Listing(f"{name}, {form}: {TITLE.lower()}", ELSEWHERE_TITLES, own))
     for line in sentences(found):
         say(line)
     for (form, note), names in _noted(found).items():

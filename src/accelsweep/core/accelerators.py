@@ -23,7 +23,7 @@ class Words:
     scheduled: bool = False
 
 
-WORDS: dict[str, Words] = {
+KIND_WORDS: dict[str, Words] = {
     "cpu": Words("process", "processes", "CPU cores"),
     "cuda": Words("GPU", "GPUs", "CUDA devices", own_memory=True, scheduled=True),
     "mps": Words("Apple GPU", "Apple GPUs", "Apple GPUs"),
@@ -34,10 +34,10 @@ WORDS: dict[str, Words] = {
 AUTOMATIC: tuple[str, ...] = ("cuda", "xpu", "mps")
 """The devices that `accelerator: auto` looks for, in this order, before the CPU. A simulated one is never found so."""
 
-UNKNOWN = Words("device", "devices", "devices")
+UNKNOWN_KIND = Words("device", "devices", "devices")
 """The words where the kind is not known, as in a table whose kinds differ."""
 
 
 def words_for(accelerator: object) -> Words:
     """Return the words for a kind; neutral ones for any other value."""
-    return WORDS.get(str(accelerator), UNKNOWN)
+    return KIND_WORDS.get(str(accelerator), UNKNOWN_KIND)

@@ -13,6 +13,9 @@ from pydantic import Field
 from accelsweep.base.bounds import AtLeast1
 from accelsweep.base.documents import Document, Frozen
 
+MLPERF_LOG_MARK = ":::MLLOG "
+"""The beginning of each line of a log that MLPerf's own code wrote; the rest is JSON."""
+
 Text = Annotated[str, Field(min_length=1)]
 Task = Literal["training", "inference"]
 

@@ -11,7 +11,7 @@ Limit = Literal[
 ]
 """The kinds of limit that may end a search. All but the last are found; the last is the config's own."""
 
-CONFIDENCE = 0.95
+SEARCH_CONFIDENCE = 0.95
 """Of the intervals of a search, each by itself."""
 
 

@@ -13,7 +13,7 @@ from accelsweep.core.record import Fingerprint
 StepPart = Literal["forward", "backward", "optimizer", "data", "outside"]
 """The parts of a step that a module's row, or one without a module, may stand for."""
 
-WHOLE = "(the module itself)"
+WHOLE_MODULE = "(the module itself)"
 """The words for the LightningModule, and for work in its steps that no module inside it does."""
 
 NO_MODULE = {"optimizer": "(optimizer)", "data": "(loading data)", "outside": "(outside of modules)"}
@@ -65,7 +65,7 @@ class ModuleTime(TimeSpent):
     def words(self) -> str:
         """The module's path with its direction, or the part of the step that no module has."""
         if self.part in ("forward", "backward"):
-            return f"{self.name or WHOLE} {self.part}"
+            return f"{self.name or WHOLE_MODULE} {self.part}"
         return NO_MODULE[self.part]
 
 

@@ -187,7 +187,7 @@ def _with_shared(kind: Any, engine: str, shared: Mapping[str, Any]) -> Any:
     return {**kind, engine: {**shared, **own}}
 
 
-TOLERANCE = 0.015
+FLEET_TOLERANCE = 0.015
 """By how much slower than the others a node may be by default.
 
 Healthy machines of one model differ: Lambda's rates of ResNet-50 from 39 machines with H100 SXM have a standard
@@ -204,13 +204,13 @@ class Fleet(Frozen):
 
     nodes: tuple[str, ...]
     each: AtLeast1 = 3
-    tolerance: Positive = TOLERANCE
+    tolerance: Positive = FLEET_TOLERANCE
     asked: str = "all"
 
     @property
     def words(self) -> list[str]:
         """The options of the command that asks for this fleet."""
-        tolerance = [] if self.tolerance == TOLERANCE else ["--tolerance", f"{self.tolerance:g}"]
+        tolerance = [] if self.tolerance == FLEET_TOLERANCE else ["--tolerance", f"{self.tolerance:g}"]
         return ["--nodes", self.asked, "--each", str(self.each), *tolerance]
 
 

@@ -7,14 +7,12 @@ from collections.abc import Iterable, Sequence
 from typing import NamedTuple, Protocol
 
 from accelsweep.engines.grid_engine import ends as grid_engine_ends
-from accelsweep.engines.grid_engine.this_job import VARIABLES as GRID_ENGINE_VARIABLES
-from accelsweep.engines.grid_engine.this_job import GridEngineJob
+from accelsweep.engines.grid_engine.this_job import GRID_ENGINE_VARIABLES, GridEngineJob
 from accelsweep.engines.slurm import ends as slurm_ends
-from accelsweep.engines.slurm.this_job import VARIABLES as SLURM_VARIABLES
-from accelsweep.engines.slurm.this_job import SlurmJob, node_name, node_number
+from accelsweep.engines.slurm.this_job import SLURM_VARIABLES, SlurmJob, node_name, node_number
 
 __all__ = [
-    "VARIABLES",
+    "RECORDED_VARIABLES",
     "MemoryLine",
     "ThisJob",
     "memory_lines",
@@ -24,7 +22,7 @@ __all__ = [
     "this_job",
 ]
 
-VARIABLES = (*SLURM_VARIABLES, *GRID_ENGINE_VARIABLES)
+RECORDED_VARIABLES = (*SLURM_VARIABLES, *GRID_ENGINE_VARIABLES)
 """The variables of a job's environment that a record keeps."""
 
 

@@ -20,7 +20,7 @@ from accelsweep.machine.drivers.nvml import NoNvml, ask, nvml, text
 from accelsweep.machine.drivers.nvml_telemetry import NvmlTelemetry
 from accelsweep.machine.drivers.telemetry import KnownDevice, Telemetry
 
-VARIABLE = "CUDA_VISIBLE_DEVICES"
+CUDA_VARIABLE = "CUDA_VISIBLE_DEVICES"
 
 
 @dataclass(frozen=True)
@@ -72,7 +72,7 @@ class CudaKind:
 
     def variables(self, names: Sequence[str]) -> dict[str, str]:
         """Return the variable that shows a process these devices and no other of this kind."""
-        return {VARIABLE: ",".join(names)}
+        return {CUDA_VARIABLE: ",".join(names)}
 
     def hardware(self) -> dict[str, str]:
         """Return the models of all the machine's boards as `device`, and the `driver`; empty where there are none."""
@@ -96,7 +96,7 @@ class CudaKind:
 
 def visible_gpus() -> tuple[Gpu, ...]:
     """Return the devices of this machine that CUDA shows to this process."""
-    return visible(os.environ.get(VARIABLE), boards())
+    return visible(os.environ.get(CUDA_VARIABLE), boards())
 
 
 def cpu_only_torch() -> bool:

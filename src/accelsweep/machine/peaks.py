@@ -21,7 +21,7 @@ from types import MappingProxyType
 
 from accelsweep.base.errors import InputError, nearest
 
-FORMATS = ("float64", "float32", "tf32", "bfloat16", "float16", "float8", "int8")
+DATASHEET_FORMATS = ("float64", "float32", "tf32", "bfloat16", "float16", "float8", "int8")
 """The number formats that a row may have a peak for."""
 
 TABLE = Path(__file__).parent / "boards.csv"
@@ -77,7 +77,7 @@ def datasheet_of(device_name: str) -> Datasheet | None:
 def datasheet_flops_per_second(device_name: str, number_format: str) -> float | None:
     """Return the dense peak of the device that the driver calls `device_name`, or None where no sheet is known.
 
-    `number_format` is one of `FORMATS`.
+    `number_format` is one of `DATASHEET_FORMATS`.
     """
     found = datasheet_of(device_name)
     return None if found is None else found.flops_per_second.get(number_format)
@@ -92,7 +92,9 @@ def _sheet(row: Mapping[str, str]) -> Datasheet:
         reported=tuple(name for name in row["reported"].split("|") if name),
         year=int(row["year"]),
         devices_on_board=devices,
-        flops_per_second=MappingProxyType({name: figures[name] * 1e12 for name in FORMATS if name in figures}),
+        flops_per_second=MappingProxyType(
+            {name: figures[name] * 1e12 for name in DATASHEET_FORMATS if name in figures}
+        ),
         memory_bytes=int(figures["memory_gb"] * 2**30) if "memory_gb" in figures else None,
         bandwidth_bytes_per_second=_times(1e9, figures.get("bandwidth_gb")),
         power_watts=figures.get("power_w"),
@@ -102,7 +104,7 @@ def _sheet(row: Mapping[str, str]) -> Datasheet:
     )
 
 
-_FIGURES = frozenset({*FORMATS, "memory_gb", "bandwidth_gb", "power_w", "link_gb", "pcie_gb"})
+_FIGURES = frozenset({*DATASHEET_FORMATS, "memory_gb", "bandwidth_gb", "power_w", "link_gb", "pcie_gb"})
 
 
 def _times(scale: float, figure: float | None) -> float | None:

@@ -18,7 +18,7 @@ from accelsweep.machine.drivers.amdsmi import AmdSmiTelemetry, NoAmdSmi, address
 from accelsweep.machine.drivers.telemetry import KnownDevice, Telemetry
 from accelsweep.machine.precisions import not_nvidia
 
-VARIABLE, OTHERS = "HIP_VISIBLE_DEVICES", ("CUDA_VISIBLE_DEVICES",)
+HIP_VARIABLE, OTHERS = "HIP_VISIBLE_DEVICES", ("CUDA_VISIBLE_DEVICES",)
 
 
 @dataclass(frozen=True)
@@ -58,7 +58,7 @@ class RocmKind:
     def variables(self, names: Sequence[str]) -> dict[str, str]:
         """Return the variables that show a process these devices and no other of this kind."""
         shown = ",".join(names)
-        return {VARIABLE: shown, **dict.fromkeys(OTHERS, shown)}
+        return {HIP_VARIABLE: shown, **dict.fromkeys(OTHERS, shown)}
 
     def hardware(self) -> dict[str, str]:
         """Return the models of all the machine's devices as `device`, and the `driver`; empty where there are none."""
@@ -111,7 +111,7 @@ def _memory(library: object, handle: object) -> int | None:
 def visible_gpus() -> tuple[AmdGpu, ...]:
     """Return the devices that HIP shows to this process. As in CUDA, the first unknown index ends the list."""
     machine = gpus()
-    variable = next((os.environ[name] for name in (VARIABLE, *OTHERS) if name in os.environ), None)
+    variable = next((os.environ[name] for name in (HIP_VARIABLE, *OTHERS) if name in os.environ), None)
     if variable is None:
         return machine
     found: list[AmdGpu] = []

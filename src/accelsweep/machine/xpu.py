@@ -19,9 +19,9 @@ from accelsweep.machine.precisions import not_nvidia
 
 DRM = Path("/sys/class/drm")
 INTEL = "0x8086"
-VARIABLE = "ZE_AFFINITY_MASK"
+AFFINITY_VARIABLE = "ZE_AFFINITY_MASK"
 ORDER = "ZE_ENABLE_PCI_ID_DEVICE_ORDER"
-MODELS = {
+XPU_MODELS = {
     "0x0bd5": "Intel Data Center GPU Max 1550",
     "0x0bda": "Intel Data Center GPU Max 1100",
     "0x56c0": "Intel Data Center GPU Flex 170",
@@ -69,7 +69,7 @@ class XpuKind:
 
     def variables(self, names: Sequence[str]) -> dict[str, str]:
         """Return the variables that show a process these devices; nothing where there is no such device to hide."""
-        return {VARIABLE: ",".join(names), ORDER: "1"} if names or gpus() else {}
+        return {AFFINITY_VARIABLE: ",".join(names), ORDER: "1"} if names or gpus() else {}
 
     def hardware(self) -> dict[str, str]:
         """Return the models of all the machine's devices as `intel_device`; empty where there are none."""
@@ -94,7 +94,7 @@ def gpus(drm: Path | None = None) -> tuple[IntelGpu, ...]:
 
 def visible_gpus() -> tuple[IntelGpu, ...]:
     """Return the devices that ZE_AFFINITY_MASK leaves; a mask of sub-devices (`0.1`) shows their device."""
-    machine, mask = gpus(), os.environ.get(VARIABLE)
+    machine, mask = gpus(), os.environ.get(AFFINITY_VARIABLE)
     if mask is None:
         return machine
     asked = [part.strip().partition(".")[0] for part in mask.split(",")]
@@ -107,7 +107,7 @@ def _address(card: Path) -> str:
 
 def _model(card: Path) -> str:
     number = _text(card / "device/device") or "unknown"
-    return MODELS.get(number, f"Intel GPU {number}")
+    return XPU_MODELS.get(number, f"Intel GPU {number}")
 
 
 def _memory(card: Path) -> int | None:

@@ -24,7 +24,7 @@ from accelsweep.measure.clock import Clock, Marks, WaitedDevice, monotonic
 SETTLING_STEPS = 3
 """Steps before each half that do not count: first calls, allocations, a changed exchange."""
 
-FEWEST_STEPS = 3
+FEWEST_PROBED_STEPS = 3
 """Steps of a pass whose steps are so long that more would not fit into `measure.min_seconds`."""
 
 T = TypeVar("T")
@@ -148,7 +148,7 @@ class ProbePass:
 
 def steps_of_pass(asked: int, seconds: float, step_seconds: float, multiple_of: int) -> int:
     """Return `asked`, or as many steps as fit into `seconds` (at least a few), rounded up to whole optimiser steps."""
-    fitting = max(FEWEST_STEPS, int(seconds / step_seconds))
+    fitting = max(FEWEST_PROBED_STEPS, int(seconds / step_seconds))
     return -(-min(asked, fitting) // multiple_of) * multiple_of
 
 

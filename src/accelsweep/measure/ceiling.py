@@ -25,7 +25,7 @@ TRIES = 4
 BUDGET = 0.25
 """No product begins after so many seconds, and no size whose first product would end later."""
 
-FORMATS = {
+CEILING_DTYPES = {
     "32": torch.float32,
     "64": torch.float64,
     "bf16": torch.bfloat16,
@@ -44,7 +44,7 @@ class Ceiling:
 
 def number_format(precision: str, device_type: str) -> str | None:
     """Return the format that matrix products have at this precision: torch's name, `tf32`, or None if unknown."""
-    dtype = FORMATS.get(precision.partition("-")[0])
+    dtype = CEILING_DTYPES.get(precision.partition("-")[0])
     if dtype is None:
         return None
     if dtype is torch.float32 and torch_kind(device_type).tf32 and torch.get_float32_matmul_precision() != "highest":

@@ -1,7 +1,7 @@
 """Memory that grows with every step of the window, as where a module keeps something of each step.
 
 Memory that fills once must not count: an allocator that warms up, a heap that is torn into pieces, a cache. All these
-grow less and less, or by a jump. So the window has `PARTS` parts, and each has to grow about as fast as the whole.
+grow less and less, or by a jump. So the window has `WINDOW_PARTS` parts, and each must grow about as fast as the whole.
 
 Memory is read at the ends of the parts only. A reading takes about 20 us, so five of them in a window of a second are
 a ten-thousandth of it. A step without a reading costs nothing more.
@@ -15,12 +15,12 @@ from typing import Any
 
 import psutil
 
-PARTS = 6
+WINDOW_PARTS = 6
 """Parts of the window. A window of fewer optimiser steps is not judged."""
 EVEN = 0.5
 """Each part must grow at least at this share of the whole window's pace."""
 LEAST_BYTES = 16 * 2**20
-LEAST_SHARE = 0.01
+LEAST_GROWTH_SHARE = 0.01
 """Less growth is no doubt: an amount, and a share of what was held as the window opened."""
 NOTES_BYTES = 4096
 """Growth per step that may be our own: the times, losses and device events that we keep of each step."""
@@ -35,16 +35,18 @@ def part_ends(steps: int, multiple_of: int) -> list[int]:
     Parts have whole optimiser steps of `multiple_of` batches, because gradients come and go within one.
     """
     turns = steps // multiple_of
-    return [turns * part // PARTS * multiple_of for part in range(1, PARTS)] if turns >= PARTS else []
+    return (
+        [turns * part // WINDOW_PARTS * multiple_of for part in range(1, WINDOW_PARTS)] if turns >= WINDOW_PARTS else []
+    )
 
 
 def growth(readings: Sequence[Reading]) -> int | None:
     """Return by how many bytes memory grew from first to last reading; None if not throughout, or too little."""
-    if len(readings) <= PARTS:
+    if len(readings) <= WINDOW_PARTS:
         return None
     (begin, before), (end, after) = readings[0], readings[-1]
     steps, grown = end - begin, after - before
-    if grown < max(LEAST_BYTES, LEAST_SHARE * before, NOTES_BYTES * steps):
+    if grown < max(LEAST_BYTES, LEAST_GROWTH_SHARE * before, NOTES_BYTES * steps):
         return None
     paces = [(more - less) / (later - earlier) for (earlier, less), (later, more) in pairwise(readings)]
     return grown if min(paces) >= EVEN * grown / steps else None

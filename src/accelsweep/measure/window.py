@@ -19,7 +19,7 @@ from accelsweep.measure.group import Group
 from accelsweep.measure.growth import MemoryWatch, part_ends
 from accelsweep.measure.losses import Losses
 
-MARGIN = 1.1
+PLANNED_LONGER = 1.1
 """The window is planned longer than asked by this factor, since warm-up only estimates the pace."""
 
 
@@ -63,7 +63,7 @@ class WindowRules:
         """
         half = sorted(warmup_seconds[len(warmup_seconds) // 2 :])
         pace = half[len(half) // 4]
-        enough = math.ceil(MARGIN * self.min_seconds / pace) if pace > 0 else self.max_steps
+        enough = math.ceil(PLANNED_LONGER * self.min_seconds / pace) if pace > 0 else self.max_steps
         return _round_up(min(max(enough, self.min_steps), self.max_steps), self.multiple_of)
 
 

@@ -14,9 +14,9 @@ from accelsweep.base.errors import InputError
 from accelsweep.core.cell import Cell, cell_name
 from accelsweep.core.config import CellConfig, Measure
 from accelsweep.core.plans import FoundBatch
-from accelsweep.plan.grid.expand import AUTO, FIRST_TRY, CheckedPoint
+from accelsweep.plan.grid.expand import AUTO_BATCH_SIZE, FIRST_TRY, CheckedPoint
 
-TASKS = ("train_throughput", "time_to_accuracy")
+SEARCHED_TASKS = ("train_throughput", "time_to_accuracy")
 """The tasks whose steps a search does: training steps, with the optimiser's state."""
 
 UNSEARCHED = "batch_size=auto: its search has not ended yet"
@@ -46,7 +46,7 @@ def search_of(config: CellConfig) -> CellConfig:
 
 def refuse_unsearchable(config: CellConfig, ladder: str | None) -> None:
     """Raise InputError where no search can answer for a setting with `batch_size: auto`."""
-    if config.task not in TASKS:
+    if config.task not in SEARCHED_TASKS:
         raise InputError(
             f"batch_size=auto searches with training steps, and task={config.task} does none: give batch_size a number"
         )
@@ -66,7 +66,7 @@ def decided(point: CheckedPoint, batches: Batches, with_batch: Callable[[int], C
         return replace(point, config=with_batch(found.batch_size), axes=shown, search=search)
     # A key of its own tells the config, which never runs, from that of a setting whose batch was given.
     apart = CellConfig.model_validate({**point.config.raw, "automatic": "batch_size"})
-    return replace(point, config=apart, axes={**point.axes, "batch_size": AUTO}, search=search, lacks=found)
+    return replace(point, config=apart, axes={**point.axes, "batch_size": AUTO_BATCH_SIZE}, search=search, lacks=found)
 
 
 def with_batch_axis(points: Mapping[str, CheckedPoint]) -> dict[str, CheckedPoint]:

@@ -27,7 +27,7 @@ from accelsweep.plan.manifest import manifest_of, once_each, planned_blocks
 from accelsweep.plan.published import with_published
 from accelsweep.plan.searched import grid_of, with_batches
 from accelsweep.plan.versioned import versioned_grid
-from accelsweep.repeats.resolution import FEWEST
+from accelsweep.repeats.resolution import FEWEST_BLOCKS
 from accelsweep.state.folders import SweepFolder
 
 
@@ -171,7 +171,7 @@ def _pilot_note(settings: Settings) -> tuple[str, ...]:
         return ()
     return (
         "repeats=auto: these blocks are the pilot; `accelsweep run` then measures what its noise asks for, "
-        f"{FEWEST} to {settings.repeats_most} blocks in all",
+        f"{FEWEST_BLOCKS} to {settings.repeats_most} blocks in all",
     )
 
 

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from accelsweep.base.errors import InputError
-from accelsweep.base.lookup import ABSENT, looked_up
+from accelsweep.base.lookup import NO_SUCH_KEY, looked_up
 from accelsweep.plan.grid.expand import CheckedPoint
 from accelsweep.plan.grid.explain import dotted_keys, suggest
 from accelsweep.plan.refusals.check import Rule
@@ -31,7 +31,7 @@ def flat(wanted: Mapping[str, Any], above: str = "") -> dict[str, Any]:
 
 def _value(point: CheckedPoint, key: str) -> Any:
     value = looked_up(point.config.raw, key)
-    return point.choices.get(key, value) if value is ABSENT or isinstance(value, dict) else value
+    return point.choices.get(key, value) if value is NO_SUCH_KEY or isinstance(value, dict) else value
 
 
 def _is_one_of(actual: Any, wanted: Any) -> bool:
@@ -42,7 +42,7 @@ def _is_one_of(actual: Any, wanted: Any) -> bool:
 def refuse_unknown_keys(wanted: Mapping[str, Any], points: Sequence[CheckedPoint], where: str, file_of: FileOf) -> None:
     """Raise InputError if `wanted` names a key that no point of the grid has."""
     for key in flat(wanted):
-        if all(_value(point, key) is ABSENT for point in points):
+        if all(_value(point, key) is NO_SUCH_KEY for point in points):
             known = list(dotted_keys(points[0].config.raw))
             raise InputError(
                 f"{where}: unknown key '{key}'{suggest(key, known)}; look in {file_of(where.partition('.')[0])}"

@@ -11,7 +11,7 @@ from omegaconf import OmegaConf
 
 from accelsweep.base.documents import canonical_json
 from accelsweep.base.errors import InputError
-from accelsweep.base.lookup import ABSENT, looked_up
+from accelsweep.base.lookup import NO_SUCH_KEY, looked_up
 from accelsweep.base.shipped import config_folders
 from accelsweep.core.cell import Cell, as_typed, cell_name
 from accelsweep.core.config import CellConfig
@@ -132,7 +132,7 @@ def _changed(first: CheckedGrid, other: CheckedGrid) -> Iterator[tuple[str, Any,
     for cell in first.cells.values():
         ours, now = cell.config.raw, theirs.get(in_any_version(cell.axes), {})
         for key in dict.fromkeys([*dotted_keys(ours), *dotted_keys(now)]) if now else ():
-            pair = tuple(None if (found := looked_up(one, key)) is ABSENT else found for one in (ours, now))
+            pair = tuple(None if (found := looked_up(one, key)) is NO_SUCH_KEY else found for one in (ours, now))
             if (
                 pair[0] != pair[1]
                 and not any(isinstance(one, dict) for one in pair)

@@ -27,7 +27,7 @@ WEAK, STRONG = 0.003, 0.1
 FAMILY_PRIOR = 20.0
 SOFT = 0.3
 """Residuals beyond this count linearly: some published rates are odd."""
-FEW = 60
+FEW_RATES = 60
 """A form with fewer rates has the strong prior."""
 
 
@@ -79,7 +79,7 @@ def table_of(rates: Sequence[Rate]) -> RateTable:
 
 def fit(table: RateTable, prior: Vector) -> Coefficients:
     """Return the fit of `table`, drawn to the coefficients `prior`."""
-    strength = (WEAK if len(table.log_seconds) >= FEW else STRONG) * np.sqrt((table.weights**2).sum())
+    strength = (WEAK if len(table.log_seconds) >= FEW_RATES else STRONG) * np.sqrt((table.weights**2).sum())
     start = np.log(prior)
 
     def residuals(logs: Vector) -> Vector:

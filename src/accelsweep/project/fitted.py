@@ -10,7 +10,7 @@ from pathlib import Path
 
 from accelsweep.base.documents import Frozen
 from accelsweep.core.traits import NetworkFamily
-from accelsweep.project.parts import PARTS
+from accelsweep.project.parts import WORK_PARTS
 
 FITTED = Path(__file__).parent / "data" / "fitted.json"
 
@@ -59,7 +59,7 @@ class Fitted(Frozen):
     def shares(self, parts: tuple[float, ...]) -> dict[str, float]:
         """Return each part's share of the projected time, by its name."""
         own = [factor * part for factor, part in zip(self.coefficients, parts, strict=True)]
-        return {name: value / sum(own) for name, value in zip(PARTS, own, strict=True)}
+        return {name: value / sum(own) for name, value in zip(WORK_PARTS, own, strict=True)}
 
     def log_seconds(self, parts: tuple[float, ...], kind: NetworkFamily) -> float:
         """Return the natural logarithm of the seconds per sample."""

@@ -13,7 +13,7 @@ from accelsweep.project.parts import Form
 
 SHARE = 0.9
 """The share of a board's memory that a model may have: driver, libraries and gaps need the rest."""
-WHOLE = 4
+FLOAT32_BYTES = 4
 """Bytes of a number in 32 bits."""
 STATES = {"SGD": 1, "Adam": 2, "AdamW": 2, "NAdam": 2, "RAdam": 2, "RMSprop": 1, "Adagrad": 1, "none": 0}
 """Numbers that an optimiser keeps for each parameter; another one is taken for Adam."""
@@ -31,8 +31,8 @@ def room(traits: Traits, batch: int, optimizer: str, form: Form, memory_bytes: i
 
 def bounds(traits: Traits, batch: int, optimizer: str, form: Form) -> tuple[float, float]:
     """Return the least and the most bytes that a step needs."""
-    everything = (traits.activations + traits.others) * WHOLE * batch
+    everything = (traits.activations + traits.others) * FLOAT32_BYTES * batch
     if not form.trains:
-        return WHOLE * traits.parameters, WHOLE * traits.parameters + everything
-    kept = WHOLE * traits.parameters * (2 + STATES.get(optimizer, 2))
+        return FLOAT32_BYTES * traits.parameters, FLOAT32_BYTES * traits.parameters + everything
+    kept = FLOAT32_BYTES * traits.parameters * (2 + STATES.get(optimizer, 2))
     return kept + traits.activations * form.bytes_each * batch, kept + everything

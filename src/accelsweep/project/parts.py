@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from accelsweep.core.traits import NetworkFamily, Traits
 from accelsweep.machine.peaks import Datasheet
 
-PARTS = ("convolutions", "products", "attention", "grouped", "activations", "others", "kernels", "parameters")
+WORK_PARTS = ("convolutions", "products", "attention", "grouped", "activations", "others", "kernels", "parameters")
 """The parts in the order of all vectors here."""
 
 KERNEL_SECONDS = 5e-6
@@ -66,7 +66,7 @@ def family(traits: Traits) -> NetworkFamily:
 
 
 def seconds(traits: Traits, batch: float, device: Datasheet, form: Form) -> tuple[float, ...]:
-    """Return each part's seconds per sample before its coefficient, in the order of `PARTS`.
+    """Return each part's seconds per sample before its coefficient, in the order of `WORK_PARTS`.
 
     Raises NotProjected where the datasheet lacks a figure.
     """

@@ -20,7 +20,7 @@ from accelsweep.project.parts import Form, NotProjected, family, seconds
 
 MOST_UNKNOWN = 0.1
 """A model is not projected if operations of unknown cost write a larger share of its numbers."""
-HOST = math.log(3)
+HOST_SPREAD = math.log(3)
 """Starting kernels costs a third to three times the published time: it depends on processor, loop and versions."""
 USUAL_BACKWARD = (2.2, 3.2)
 """Operations of a training step over those of its forward pass. Outside, part of the model is not trained."""
@@ -120,7 +120,7 @@ def _time(workload: Workload, anchor: Anchor, device: Datasheet, model: Fitted, 
             half = model.spread.transfer
         notes.append(f"starts from the rate measured on the {anchor.device.name}")
     if shares["kernels"] > 0.2:
-        half = math.hypot(half, shares["kernels"] * HOST)
+        half = math.hypot(half, shares["kernels"] * HOST_SPREAD)
     if shares["kernels"] > 0.5:
         notes.append(
             "mostly waits for the host to start kernels, which no published rate tells of: take a larger batch"

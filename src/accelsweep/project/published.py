@@ -15,9 +15,9 @@ from typing import Any
 from accelsweep.core.traits import NetworkFamily, Traits
 from accelsweep.project.parts import family
 
-MODELS = Path(__file__).parent / "data" / "models.csv"
-RATES = Path(__file__).parent / "data" / "rates.csv"
-COUNTED = (
+MODELS_TABLE = Path(__file__).parent / "data" / "models.csv"
+RATES_TABLE = Path(__file__).parent / "data" / "rates.csv"
+COUNTED_COLUMNS = (
     "flops_convolution",
     "flops_grouped",
     "flops_product",
@@ -45,9 +45,9 @@ class Rate:
 
 def published() -> list[Rate]:
     """Return all rates, in the order of their models."""
-    models = {row["model"]: _traits(row) for row in _rows(MODELS)}
+    models = {row["model"]: _traits(row) for row in _rows(MODELS_TABLE)}
     kinds = {name: family(traits) for name, traits in models.items()}
-    lines = [line for line in RATES.read_text(encoding="utf-8").splitlines() if not line.startswith("#")]
+    lines = [line for line in RATES_TABLE.read_text(encoding="utf-8").splitlines() if not line.startswith("#")]
     columns = dict(line.split("=") for line in lines if line[1] == "=")
     found = []
     for model, entries in (line.split(",") for line in lines if line[1] != "="):
@@ -60,12 +60,12 @@ def published() -> list[Rate]:
 
 def sources() -> tuple[str, ...]:
     """Return the sources of the rates, a line each."""
-    lines = RATES.read_text(encoding="utf-8").splitlines()
+    lines = RATES_TABLE.read_text(encoding="utf-8").splitlines()
     return tuple(line.removeprefix("# ") for line in lines if line.startswith("#"))
 
 
 def _traits(row: dict[str, str]) -> Traits:
-    counts: dict[str, Any] = {name: float(row[name]) for name in COUNTED}
+    counts: dict[str, Any] = {name: float(row[name]) for name in COUNTED_COLUMNS}
     return Traits(**counts, recurrent=row["recurrent"] == "1")
 
 

@@ -20,7 +20,7 @@ from scipy import special
 from accelsweep.core.findings.projections import Projected, Range
 from accelsweep.machine.peaks import Datasheet, datasheet
 
-RATES = Path(__file__).parent / "data" / "scaling.csv"
+SCALING_TABLE = Path(__file__).parent / "data" / "scaling.csv"
 COUNTS = (2, 4, 8)
 """The numbers of devices of the published machines."""
 FAST_LINK = 250e9
@@ -28,7 +28,7 @@ FAST_LINK = 250e9
 MOST_GRADIENT_BYTES = 4e9
 """Bytes of gradients per second of a step: BERT large, of 336 million parameters, at batches of 16 to 112. No published
 network exchanges more, so nothing is known of one that does."""
-FEWEST = 3
+FEWEST_EFFICIENCIES = 3
 """From fewer efficiencies there is no interval."""
 
 
@@ -65,7 +65,7 @@ def _at(device: Datasheet, count: int) -> Efficiency | None:
         key for key in dict.fromkeys(row["board"] for row in _rows()) if _fast(datasheet(key)) is _fast(device)
     )
     logs, of_whom = (own, f"of the {device.name}") if own else (_logs(alike, count), _words(device))
-    if len(logs) < FEWEST:
+    if len(logs) < FEWEST_EFFICIENCIES:
         return None
     middle, spread = statistics.mean(logs), statistics.stdev(logs) * math.sqrt(1 + 1 / len(logs))
     half = float(special.stdtrit(len(logs) - 1, 0.95)) * spread
@@ -119,5 +119,5 @@ def _logs(boards: tuple[str, ...], count: int) -> list[float]:
 
 @cache
 def _rows() -> list[dict[str, str]]:
-    lines = RATES.read_text(encoding="utf-8").splitlines()
+    lines = SCALING_TABLE.read_text(encoding="utf-8").splitlines()
     return list(csv.DictReader(line for line in lines if not line.startswith("#")))

@@ -27,7 +27,7 @@ REPEATS_VIEW = "accelsweep-2"
 _TAG = "mlflow.sharedViewState."
 _NOTE_DIGEST = "accelsweep.note"
 _MOST_ROWS = 20
-PROJECTED = "accelsweep.projected"
+PROJECTED_TAG = "accelsweep.projected"
 """The experiment's tag for devices that were not measured; the report among the artifacts has their table."""
 _LONGEST_SENTENCE = 900
 _LONGEST_TABLE = 3500
@@ -59,7 +59,7 @@ def _projected(findings: Findings | None) -> dict[str, str]:
         return {}
     words = [f"{one.name} ({one.form}): {one.rate.words} samples/s" for one in found.devices if one.rate is not None]
     said = f"projected, not measured: {'; '.join(words)}" if words else found.reason or "no device could be projected"
-    return {PROJECTED: said[:_LONGEST_TABLE]}
+    return {PROJECTED_TAG: said[:_LONGEST_TABLE]}
 
 
 def _is_ours(tags: Mapping[str, str]) -> bool:

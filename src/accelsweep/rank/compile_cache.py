@@ -17,7 +17,7 @@ from pathlib import Path
 
 from accelsweep.rank.spec import RunSpec
 
-VARIABLES = ("TORCHINDUCTOR_CACHE_DIR", "TRITON_CACHE_DIR")
+CACHE_VARIABLES = ("TORCHINDUCTOR_CACHE_DIR", "TRITON_CACHE_DIR")
 """The variables of the caches' folders; a cell that sets one in its `env` asks for a warm cache."""
 
 _PREFIX = "accelsweep-compile-"
@@ -27,7 +27,7 @@ _SETTLED_SECONDS = 60.0
 
 def is_warm(spec: RunSpec) -> bool:
     """Return whether the cell's own `env` names a compile cache, so that its first step may be warm."""
-    return any(name in spec.config.env for name in VARIABLES)
+    return any(name in spec.config.env for name in CACHE_VARIABLES)
 
 
 @contextlib.contextmanager
@@ -38,7 +38,7 @@ def fresh_caches(spec: RunSpec) -> Iterator[None]:
         return
     remove_abandoned()
     with tempfile.TemporaryDirectory(prefix=_PREFIX, ignore_cleanup_errors=True) as caches, _held(Path(caches)):
-        os.environ |= {name: str(Path(caches, name.lower())) for name in VARIABLES}
+        os.environ |= {name: str(Path(caches, name.lower())) for name in CACHE_VARIABLES}
         yield
 
 

@@ -19,7 +19,7 @@ from accelsweep.measure.group import group_of
 from accelsweep.rank.loops.make import make_loop
 from accelsweep.rank.spec import RunSpec
 
-SETTLING_STEPS = 2
+STEPS_BEFORE_PROFILED = 2
 """Steps before the profiled ones: first calls and allocations."""
 
 PRODUCT = re.compile(
@@ -47,11 +47,11 @@ class _Pass:
         """Count the step; True once enough were profiled."""
         del samples, loss
         self._done += 1
-        if self._done == SETTLING_STEPS:
+        if self._done == STEPS_BEFORE_PROFILED:
             self._device.synchronise()
             self._profiler.start()
             self._began = self._clock()
-        if self._done < SETTLING_STEPS + self._steps:
+        if self._done < STEPS_BEFORE_PROFILED + self._steps:
             return False
         self._device.synchronise()
         self.seconds = self._clock() - self._began

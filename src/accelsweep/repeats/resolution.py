@@ -16,7 +16,7 @@ from statistics import fmean
 
 from accelsweep.repeats.student import critical_t
 
-FEWEST = 5
+FEWEST_BLOCKS = 5
 """The fewest blocks in all; published results rest on at least as many."""
 
 
@@ -55,12 +55,14 @@ def repeats_for(
     nothing was measured often enough, or nothing varied. Then there is no reason to go on. Raises ValueError for a
     `resolution` that is not above 0, or for `most` below 5.
     """
-    if not resolution > 0.0 or most < FEWEST:
+    if not resolution > 0.0 or most < FEWEST_BLOCKS:
         raise ValueError(f"a resolution above 0 and a limit of 5 or more repeats are needed, not {resolution}, {most}")
     if not noise:
         return None
     goal = math.log1p(resolution)
-    widths = {repeats: _mean_half_width(noise, family, repeats, confidence) for repeats in range(FEWEST, most + 1)}
+    widths = {
+        repeats: _mean_half_width(noise, family, repeats, confidence) for repeats in range(FEWEST_BLOCKS, most + 1)
+    }
     repeats = next((repeats for repeats, width in widths.items() if width <= goal), most)
     return Needed(repeats, math.expm1(widths[repeats]), widths[repeats] <= goal)
 

@@ -14,7 +14,7 @@ from accelsweep.core.outcome import Outcome
 from accelsweep.core.record import Doubt
 from accelsweep.report import format as fmt
 from accelsweep.report.clean import printable_findings
-from accelsweep.report.elsewhere.table import NAME as PROJECTED
+from accelsweep.report.elsewhere.table import ELSEWHERE
 from accelsweep.report.figures.build import build_figures
 from accelsweep.report.figures.figure import Figure, Skipped
 from accelsweep.report.place import RunsPlace
@@ -88,12 +88,12 @@ class Content:
     @property
     def others(self) -> list[Figure]:
         """The figures of measurements below the first screen."""
-        return [figure for figure in self.figures if figure.name not in (FIRST, PROJECTED)]
+        return [figure for figure in self.figures if figure.name not in (FIRST, ELSEWHERE)]
 
     @property
     def projected(self) -> Figure | None:
         """The figure of the projections, which stands in their section."""
-        return next((figure for figure in self.figures if figure.name == PROJECTED), None)
+        return next((figure for figure in self.figures if figure.name == ELSEWHERE), None)
 
     @property
     def alternatives(self) -> list[tuple[str, str, str]]:

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 
 from accelsweep.core.doubt_words import in_words
 from accelsweep.report.content import Content, method_of
-from accelsweep.report.elsewhere.table import NAME as PROJECTED
+from accelsweep.report.elsewhere.table import ELSEWHERE
 from accelsweep.report.figures.figure import Figure
 from accelsweep.report.format import in_about, sentence
 from accelsweep.report.screen import Amber
@@ -35,7 +35,7 @@ def render_markdown(content: Content) -> str:
     parts += [figure_text(figure) for figure in content.others]
     parts += _listed(f"{skipped.caption.title}: not drawn, {skipped.reason}" for skipped in content.skipped)
     for table in content.tables:
-        drawn = [figure_text(content.projected)] if table.name == PROJECTED and content.projected else []
+        drawn = [figure_text(content.projected)] if table.name == ELSEWHERE and content.projected else []
         parts += [f"## {table.title}", *drawn, table_text(table)]
         parts += _listed(content.absent) if table.name == "cells" else []
     if findings.refusals:

@@ -12,7 +12,7 @@ from accelsweep.core.findings.choices import Certainty, Choice, Recommendation
 from accelsweep.core.findings.measured import CellFinding
 from accelsweep.core.findings.numbers import Estimate
 
-RESULT = "usd_per_result"
+COST_OF_RESULT = "usd_per_result"
 
 
 class Own(NamedTuple):
@@ -62,9 +62,9 @@ def _offers(each: Mapping[str, Own]) -> list[_Offer] | None:
     for hardware, own in each.items():
         choice, situation = own.given.choice, own.situation
         cell = next((one for one in situation.cells if choice and choice.chooses(one)), situation.baseline)
-        if cell is None or RESULT not in cell.costs or own.given.certainty is Certainty.disturbed:
+        if cell is None or COST_OF_RESULT not in cell.costs or own.given.certainty is Certainty.disturbed:
             return None
-        found.append(_Offer(hardware, cell, cell.costs[RESULT]))
+        found.append(_Offer(hardware, cell, cell.costs[COST_OF_RESULT]))
     return found
 
 

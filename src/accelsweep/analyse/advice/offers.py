@@ -10,6 +10,7 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
+from accelsweep.base.durations import SECONDS_PER_HOUR
 from accelsweep.core.cell import in_words
 from accelsweep.core.derived.advised import Offer, Tier
 from accelsweep.core.findings.findings import Findings
@@ -20,7 +21,6 @@ from accelsweep.core.prices import Bill, Prices
 from accelsweep.machine.peaks import Datasheet, datasheet, datasheet_of
 from accelsweep.project.scaling import COUNTS, Efficiency, beyond_the_published, published_efficiency, times
 
-SECONDS = 3600.0
 RATE = "samples_per_second"
 NO_CLUSTER = (
     "no rates of several machines are held here with an interval; measure num_nodes=1,2 on a cluster, then ask again"
@@ -98,7 +98,7 @@ def _offer_of(cell: CellFinding, tier: Tier, prices: Prices, training: Training)
     count = 1 if tier is Tier.none else cell.world_size
     found = prices.of_names([*_names_of(names), str(cell.accelerator)])
     usd = None if found is None else found[1].usd_per_hour * count
-    hours = _over(rate, training.samples / SECONDS, "h")
+    hours = _over(rate, training.samples / SECONDS_PER_HOUR, "h")
     disturbed = ("others used the machine while it was measured",) if _disturbed(cell) else ()
     sheet = datasheet_of(names[0]) if names else None
     device = names[0].removeprefix("NVIDIA ") if names else "the measured device"
@@ -109,7 +109,7 @@ def _offer_of(cell: CellFinding, tier: Tier, prices: Prices, training: Training)
         key=None if sheet is None else sheet.key,
         form=in_words(cell.axes),
         hours_measured=hours,
-        usd_measured=None if usd is None else _over(rate, training.samples / SECONDS * usd, "USD"),
+        usd_measured=None if usd is None else _over(rate, training.samples / SECONDS_PER_HOUR * usd, "USD"),
         usd_per_hour=usd,
         paid="" if found is None else f"{usd:.3g} USD/h, by the price of {found[0]}",
         notes=disturbed,
@@ -167,7 +167,7 @@ def _several(
 
 def _priced(one: Projected, count: int, rate: Range, source: str, prices: Prices, training: Training) -> Offer:
     """Return an offer with hours, and with USD where the device has a price."""
-    hours = _range(training.samples / SECONDS, rate)
+    hours = _range(training.samples / SECONDS_PER_HOUR, rate)
     price = prices.of_names(_board_names(one.device))
     usd = None if price is None else price[1].usd_per_hour * count
     return Offer(
@@ -177,7 +177,7 @@ def _priced(one: Projected, count: int, rate: Range, source: str, prices: Prices
         key=one.device,
         form=one.form,
         hours_projected=hours,
-        usd_projected=None if usd is None else _range(training.samples / SECONDS * usd, rate),
+        usd_projected=None if usd is None else _range(training.samples / SECONDS_PER_HOUR * usd, rate),
         usd_per_hour=usd,
         paid="" if usd is None else _paid(usd, count, bills_of(one.device, prices)),
         outlay_usd=_outlay(bills_of(one.device, prices), count),

@@ -13,7 +13,7 @@ from accelsweep.base.digits import interval_digits, significant
 from accelsweep.core.findings.choices import Certainty, Recommendation
 from accelsweep.core.findings.measured import CellFinding
 
-BEYOND_REPEATS = (
+LONGER_TRAINING = (
     "More repeats would hardly settle it: train longer before validation, or accept a wider analysis.quality_margin."
 )
 
@@ -30,7 +30,7 @@ def traded(situation: Situation, faster: Sequence[CellFinding]) -> Recommendatio
         f"No setting is recommended: none faster is shown to keep its {quality_name(situation)}",
         Certainty.not_yet,
         price_of(situation, named),
-        BEYOND_REPEATS if added > situation.room else "",
+        LONGER_TRAINING if added > situation.room else "",
         settle=more_blocks(situation.manifest, more),
         settle_blocks=more,
     )

@@ -23,7 +23,7 @@ from accelsweep.core.findings.numbers import LESS, MORE, Verdict
 from accelsweep.repeats.power import repeats_needed
 
 MORE_REPEATS = "more repeats would settle it"
-BEYOND_REPEATS = (
+QUIETER_RUNS = (
     "quieter runs would help more than repeats: stop other work, lengthen the windows, or sweep fewer settings"
 )
 
@@ -150,7 +150,7 @@ def _not_yet(situation: Situation, undecided: Sequence[CellFinding], worse: Sequ
     return advice(
         f"Nothing can be recommended yet: {len(undecided)} of {count_of(total, 'comparison')} undecided",
         Certainty.not_yet,
-        f"There {'is' if situation.repeats == 1 else 'are'} {repeats}; {MORE_REPEATS if more else BEYOND_REPEATS}.",
+        f"There {'is' if situation.repeats == 1 else 'are'} {repeats}; {MORE_REPEATS if more else QUIETER_RUNS}.",
         price_of(situation, worse[0]) if worse else "",
         settle=more_blocks(situation.manifest, more),
         settle_blocks=more,

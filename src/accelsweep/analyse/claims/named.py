@@ -36,7 +36,7 @@ def named(wanted: Mapping[str, Any], groups: Sequence[CellRuns]) -> Side:
 
 
 def _value(group: CellRuns, key: str, groups: Sequence[CellRuns]) -> Any:
-    """Return a value on an axis or in the config; ABSENT where there is no such key, _UNTOLD where no cell tells it."""
+    """Return a value on an axis or in the config; NO_SUCH_KEY where there is none, _UNTOLD where no cell tells it."""
     if key in group.planned.axes:
         return group.planned.axes[key]
     if group.config is not None:

@@ -16,7 +16,7 @@ from accelsweep.core.claims.expressions import Factor, factors
 from accelsweep.core.claims.verdicts import ClaimVerdict
 from accelsweep.core.outcome import Outcome
 
-COUNTED = "counted"
+COUNTED_PROVENANCE = "counted"
 """The provenance of a metric that is a number of things, known without noise."""
 
 Missing = tuple[ClaimVerdict, str]
@@ -77,7 +77,7 @@ def logs_of(group: CellRuns, figure: ClaimFigure) -> dict[str, float]:
 def exact_interval(group: CellRuns, figure: ClaimFigure, logs: Mapping[str, float]) -> Interval | None:
     """Return an interval without width where everything in the expression was counted, without noise; or None."""
     readings = [run.metrics[name] for run in measured_of(group) for name in figure.metrics if name in run.metrics]
-    if len(set(logs.values())) > 1 or any(reading.provenance != COUNTED for reading in readings):
+    if len(set(logs.values())) > 1 or any(reading.provenance != COUNTED_PROVENANCE for reading in readings):
         return None
     return Interval(next(iter(logs.values())), 0.0, len(logs))
 

@@ -26,9 +26,9 @@ from accelsweep.core.claims.verdicts import ClaimVerdict, bounds, decide
 from accelsweep.core.findings.judged import ClaimFinding
 from accelsweep.core.findings.projections import Projected, Range
 
-PROJECTED = 0.9
+PROJECTION_CONFIDENCE = 0.9
 """The confidence of a projection's interval."""
-RATE = ClaimFigure(cell={"of": "what is projected"}, unit="1/s")
+RATE_FIGURE = ClaimFigure(cell={"of": "what is projected"}, unit="1/s")
 """The figure that a setting must have to be projected: a rate."""
 
 
@@ -106,7 +106,7 @@ class WideFigures:
     def _value(self, one: StatedFigure, workload: _Workload) -> _Value:
         """Return a workload's value. Raises _NoValue."""
         onto = one.figure.projected is not None
-        ours = _only(RATE if onto else one.figure, workload.cell, workload.groups)
+        ours = _only(RATE_FIGURE if onto else one.figure, workload.cell, workload.groups)
         log, half = self._projected(one, ours) if onto else (_mean(ours, one), 0.0)
         if workload.against is None:
             return _Value(log, half, (ours,))
@@ -177,7 +177,7 @@ def _together(
         return told.model_copy(update={"labels": (_over(one, found),)})
     if held is not None and one.figure.against is not None:
         return finding_of_figure(one, *held, cells=cells[:1])
-    spread = t_interval([value.log for value in found], Family(1, PROJECTED)).half_width if several else 0.0
+    spread = t_interval([value.log for value in found], Family(1, PROJECTION_CONFIDENCE)).half_width if several else 0.0
     half = math.hypot(mean([value.half for value in found]), spread or 0.0)
     middle = mean([value.log for value in found])
     value, low, high = (float(f"{math.exp(middle + sign * half):.2g}") for sign in (0, -1, 1))

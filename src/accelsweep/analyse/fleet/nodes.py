@@ -28,7 +28,7 @@ from accelsweep.core.settings import Fleet
 HOTTER_BY = 5.0
 """Degrees Celsius above the other nodes from which a node counts as hotter: more than places in a rack differ by."""
 
-HELD_BACK = 0.5
+HELD_BACK_BLOCKS = 0.5
 """The share of a node's blocks beyond which being held back is the node's own fault."""
 
 _ORDER = (NodeVerdict.slower, NodeVerdict.undecided, NodeVerdict.disturbed, NodeVerdict.not_measured, NodeVerdict.sound)
@@ -84,7 +84,7 @@ def _nodes(readings: Mapping[str, NodeReadings], fleet: Fleet, confidence: float
                 warmer_chance=_rounded(hot.get(node)),
                 hotter=hot.get(node, 1.0) <= level,
                 throttled=one.throttled,
-                held_back=one.throttled > HELD_BACK * max(one.blocks, 1),
+                held_back=one.throttled > HELD_BACK_BLOCKS * max(one.blocks, 1),
                 drivers=one.drivers,
                 dates=one.dates,
             )

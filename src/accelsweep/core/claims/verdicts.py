@@ -9,10 +9,10 @@ from typing import NamedTuple
 
 from accelsweep.core.claims.expressions import NUMBER
 
-TOLERANCE = 0.1
+VALUE_TOLERANCE = 0.1
 """The relative distance from a claimed value within which a measured one still agrees with it."""
 
-MARGIN = 0.02
+BOUND_MARGIN = 0.02
 """The share by which a value must exceed the bound of `more than`, or may miss that of `at least`."""
 
 _BOUND = re.compile(rf"(at least|more than|at most|less than) {NUMBER}")
@@ -42,12 +42,12 @@ class Bounds(NamedTuple):
 def bounds(claimed: float | str, tolerance: float | None = None) -> Bounds:
     """Return the bounds for `13.76`, `5.3 to 6.7`, `at least 3`, `more than 1`, `at most 2`, `less than 1`.
 
-    A value and a range allow for `tolerance` (default `TOLERANCE`) on both sides. An inclusive bound (`at least`)
-    allows for it too (default `MARGIN`); an exclusive one (`more than`) must be exceeded by as much. Raises
+    A value and a range allow for `tolerance` (default `VALUE_TOLERANCE`) on both sides. An inclusive bound (`at least`)
+    allows for it too (default `BOUND_MARGIN`); an exclusive one (`more than`) must be exceeded by as much. Raises
     ValueError for other words.
     """
     if isinstance(claimed, str) and (match := _BOUND.fullmatch(claimed.strip())):
-        words, bound, slack = match[1], float(match[2]), 1.0 + (tolerance or MARGIN)
+        words, bound, slack = match[1], float(match[2]), 1.0 + (tolerance or BOUND_MARGIN)
         outwards = {"at least": 1 / slack, "more than": slack, "at most": slack, "less than": 1 / slack}
         value = bound * outwards[words]
         return Bounds(lowest=value) if words in ("at least", "more than") else Bounds(highest=value)
@@ -55,7 +55,7 @@ def bounds(claimed: float | str, tolerance: float | None = None) -> Bounds:
     low, high = (float(match[1]), float(match[2])) if match else (float(claimed), float(claimed))
     if not 0 < low <= high or not math.isfinite(high):
         raise ValueError("must be more than 0, finite, and a range must begin with its lower end")
-    slack = 1.0 + (tolerance or TOLERANCE)
+    slack = 1.0 + (tolerance or VALUE_TOLERANCE)
     return Bounds(low / slack, high * slack)
 
 

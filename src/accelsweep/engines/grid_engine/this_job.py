@@ -6,7 +6,7 @@ import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-VARIABLES = ("JOB_ID", "NSLOTS")
+GRID_ENGINE_VARIABLES = ("JOB_ID", "NSLOTS")
 """The variables of a job's environment that a record keeps."""
 
 

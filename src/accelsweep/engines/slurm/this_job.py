@@ -14,7 +14,7 @@ from accelsweep.base.errors import AccelsweepError
 
 _PATIENCE_SECONDS = 20.0
 
-VARIABLES = ("SLURM_JOB_ID", "SLURM_JOB_PARTITION", "SLURMD_NODENAME")
+SLURM_VARIABLES = ("SLURM_JOB_ID", "SLURM_JOB_PARTITION", "SLURMD_NODENAME")
 """The variables of a job's environment that a record keeps."""
 
 

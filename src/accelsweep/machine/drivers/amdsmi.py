@@ -14,7 +14,7 @@ from typing import Any
 from accelsweep.machine.drivers.foreign import foreign
 from accelsweep.machine.drivers.telemetry import NoReading
 
-HELD_BACK = {"power cap": "acc_ppt_pwr", "heat": "acc_socket_thrm", "memory's heat": "acc_hbm_thrm"}
+HELD_BACK_COUNTERS = {"power cap": "acc_ppt_pwr", "heat": "acc_socket_thrm", "memory's heat": "acc_hbm_thrm"}
 """amdsmi_violation_status_t: how often a limit was met, of `acc_counter` looks. The share is what counts."""
 
 
@@ -107,7 +107,7 @@ def _state(library: Any, handle: Any) -> dict[str, Any]:
 
 def _held_back(counted: Mapping[str, Any]) -> dict[str, list[float] | None]:
     looks = _number(counted, "acc_counter")
-    found = {word: _number(counted, key) for word, key in HELD_BACK.items()}
+    found = {word: _number(counted, key) for word, key in HELD_BACK_COUNTERS.items()}
     return {word: None if looks is None or met is None else [met, looks] for word, met in found.items()}
 
 

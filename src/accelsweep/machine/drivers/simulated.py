@@ -20,7 +20,7 @@ import psutil
 from accelsweep.machine.drivers.foreign import foreign
 from accelsweep.machine.drivers.telemetry import NoReading
 
-VARIABLE = "ACCELSWEEP_SIMULATED"
+SIMULATED_VARIABLE = "ACCELSWEEP_SIMULATED"
 """The environment variable that names the folder. Without it there is no simulated device."""
 
 UUID = "SIM-00000000"
@@ -112,7 +112,7 @@ PRESENCES: dict[Path, Presence] = {}
 
 def folder() -> Path | None:
     """Return the folder of this machine's simulated device; None where there is none."""
-    named = os.environ.get(VARIABLE)
+    named = os.environ.get(SIMULATED_VARIABLE)
     return Path(named) if named else None
 
 
@@ -172,5 +172,5 @@ class SimulatedTelemetry:
 def _device(identity: str) -> tuple[Path, Spec]:
     where = folder()
     if where is None or identity != UUID:
-        raise NoReading(f"there is no simulated device {identity} here: {VARIABLE} names none")
+        raise NoReading(f"there is no simulated device {identity} here: {SIMULATED_VARIABLE} names none")
     return where, Spec.read(where)

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
+from accelsweep.core.external import MLPERF_LOG_MARK
 from accelsweep.core.record import Metric
 from accelsweep.measure.load.server import QueryServer
 
@@ -21,7 +22,6 @@ PERCENTILES = (0.5, 0.9, 0.99)
 SAMPLES = 64
 """Samples that queries are drawn from, with repetition."""
 
-_MARK = ":::MLLOG "
 _NOT_KEPT = ("detail.txt", "accuracy.json", "trace.json")
 _NANO = 1e9
 
@@ -140,7 +140,7 @@ def _logs(loadgen: Any, folder: Path, name: str) -> Any:
 def _log(path: Path) -> dict[str, Any]:
     """Return the last value of each key in LoadGen's detailed log, whose lines are JSON behind a mark."""
     lines = path.read_text("utf-8", errors="replace").splitlines()
-    found = [json.loads(line.removeprefix(_MARK)) for line in lines if line.startswith(_MARK)]
+    found = [json.loads(line.removeprefix(MLPERF_LOG_MARK)) for line in lines if line.startswith(MLPERF_LOG_MARK)]
     return {str(one["key"]): one["value"] for one in found}
 
 

@@ -12,7 +12,7 @@ import torch
 from torch import nn
 from torch.profiler import record_function
 
-MARK = "module: "
+MODULE_MARK = "module: "
 """The beginning of a mark's name; the module's path follows."""
 
 
@@ -29,7 +29,7 @@ def _mark(name: str, module: nn.Module) -> None:
 
     def enter(*_: Any) -> None:
         if not torch.compiler.is_compiling():
-            opened.append(record_function(MARK + name))
+            opened.append(record_function(MODULE_MARK + name))
             opened[-1].__enter__()
 
     def leave(*_: Any) -> None:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Hashable, Iterable, Mapping
 from typing import Any, NamedTuple, TypeVar
 
 from accelsweep.core.profiles import PYTHON, ModuleTime, OperatorTime, StepPart
-from accelsweep.measure.profiling.marks import MARK
+from accelsweep.measure.profiling.marks import MODULE_MARK
 
 _STEP = "ProfilerStep"
 _BACKWARD = "autograd::engine::evaluate_function: "
@@ -81,7 +81,7 @@ def modules(
 
 
 def _calls_of_module(event: Any) -> int:
-    return int(event.name.startswith(MARK))
+    return int(event.name.startswith(MODULE_MARK))
 
 
 def _summed(events: Iterable[Any], key_of: Callable[[Any], Key], calls_of: Callable[[Any], int]) -> dict[Key, _Sum]:
@@ -92,7 +92,7 @@ def _summed(events: Iterable[Any], key_of: Callable[[Any], Key], calls_of: Calla
 
 
 def _is_mark(event: Any) -> bool:
-    return bool(event.name.startswith((_STEP, MARK)))
+    return bool(event.name.startswith((_STEP, MODULE_MARK)))
 
 
 def _places(ordered: Iterable[Any]) -> dict[int, _Place]:
@@ -109,8 +109,8 @@ def _places(ordered: Iterable[Any]) -> dict[int, _Place]:
 
 def _own_place(event: Any, around: _Place, made_by: Mapping[tuple[int, int], _Place]) -> _Place:
     backward = around.part == "backward"
-    if event.name.startswith(MARK):
-        return _Place(event.name.removeprefix(MARK), "backward" if backward else "forward")
+    if event.name.startswith(MODULE_MARK):
+        return _Place(event.name.removeprefix(MODULE_MARK), "backward" if backward else "forward")
     if event.scope == _BACKWARD_SCOPE or event.name.startswith(_BACKWARD):
         made = made_by.get((event.fwd_thread, event.sequence_nr))
         module = around.module if made is None and backward else made.module if made is not None else ""

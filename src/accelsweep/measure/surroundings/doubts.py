@@ -24,7 +24,7 @@ SWAPPED_BYTES = 16 * 2**20
 FAULTS_PER_SECOND = 10.0
 """Pages that a rank had to read from the disk: each takes a disk's seek, so this many take a tenth of the time."""
 DRIFT_CELSIUS = 15
-HELD_BACK = 0.01
+HELD_BACK_SHARE = 0.01
 """A device that the driver held back for a larger share of the window was throttled, or at its power limit."""
 POWER_CAPS = ("SwPowerCap", "power cap")
 """NVML's words for a device at its power limit: under heavy work many boards always are, and their rate is steady."""
@@ -163,7 +163,7 @@ def _held_back(before: Mapping[str, Any], after: Mapping[str, Any]) -> Iterator[
         if begun is None or counted is None or counted[1] <= begun[1]:
             continue
         share = (counted[0] - begun[0]) / (counted[1] - begun[1])
-        if share >= HELD_BACK:
+        if share >= HELD_BACK_SHARE:
             yield reason, min(share, 1.0)
 
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import psutil
 
-from accelsweep.engines.this_job import VARIABLES
+from accelsweep.engines.this_job import RECORDED_VARIABLES
 from accelsweep.machine.cpu import allowed_cores
 from accelsweep.machine.host import host_facts
 from accelsweep.machine.room import free_memory
@@ -54,7 +54,7 @@ _TELLING = (
     "PYTORCH_",
     "TORCH_",
     "LD_PRELOAD",
-    *VARIABLES,
+    *RECORDED_VARIABLES,
 )
 """Beginnings of the environment variables that can change a measurement; others may hold secrets and are not kept."""
 

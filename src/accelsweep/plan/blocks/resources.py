@@ -10,7 +10,7 @@ import math
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from accelsweep.core.accelerators import WORDS, words_for
+from accelsweep.core.accelerators import KIND_WORDS, words_for
 from accelsweep.core.config import CellConfig
 from accelsweep.core.plans import Resources
 from accelsweep.core.settings import Limits, NodeKind, Site
@@ -91,7 +91,7 @@ def held_gpus(needs: Resources, site: Site) -> int:
     site = site.of_kind(needs.node_kind)
     if not site.jobs.exclusive or (not needs.gpus and site.jobs.cpu_apart):
         return needs.gpus
-    on_a_node = sum(site.count(kind) for kind, words in WORDS.items() if words.scheduled)
+    on_a_node = sum(site.count(kind) for kind, words in KIND_WORDS.items() if words.scheduled)
     return max(needs.gpus, needs.nodes * on_a_node)
 
 

@@ -35,9 +35,9 @@ from accelsweep.plan.grid.hydra_keys import refuse_launcher, refuse_variables
 from accelsweep.plan.grid.loader import KeepingLoader
 
 CONFIG_NAME = "config"
-MOST_CELLS = 100_000
+MOST_GRID_CELLS = 100_000
 """A grid larger than this is taken for a typing error and refused before it fills the memory."""
-FEW = 4
+KEPT_COMPOSITIONS = 4
 """So many composed jobs are kept: the first job is asked for again and again, and Hydra takes a tenth of a second."""
 
 _BASIC_SWEEPER = "hydra._internal.core_plugins.basic_sweeper.BasicSweeper"
@@ -86,7 +86,7 @@ class Composer:
         self._groups: dict[str, bool] = {}
         self._hydra_lines: tuple[str, ...] = ()
         self._masters: dict[tuple[str, ...], DictConfig] = {}
-        self._composed = lru_cache(FEW)(self._read_only)
+        self._composed = lru_cache(KEPT_COMPOSITIONS)(self._read_only)
 
     def parse(self, line: str) -> Override:
         """Return the parsed override; raise InputError if it is not in Hydra's grammar."""
@@ -147,7 +147,7 @@ class Composer:
         if not override.is_sweep_override():
             return 1
         with self._explained((override.input_line or "",)):
-            return sum(1 for _ in itertools.islice(override.sweep_iterator(), MOST_CELLS + 1))
+            return sum(1 for _ in itertools.islice(override.sweep_iterator(), MOST_GRID_CELLS + 1))
         raise AssertionError("unreachable: errors leave the block above")
 
     def _read_only(self, lines: tuple[str, ...], mode: RunMode) -> DictConfig:
@@ -188,8 +188,8 @@ def _functions() -> Any:
 
 def _refuse_size(lengths: Mapping[str, int]) -> None:
     cells = math.prod(lengths.values())
-    if cells > MOST_CELLS:
-        raise InputError(f"the grid has more than {MOST_CELLS} settings; sweep fewer values at once")
+    if cells > MOST_GRID_CELLS:
+        raise InputError(f"the grid has more than {MOST_GRID_CELLS} settings; sweep fewer values at once")
     if not cells:
         empty = next(key for key, length in lengths.items() if not length)
         raise InputError(f"'{empty}' is swept over no value at all, so there is no setting to run; give it one")

@@ -18,7 +18,7 @@ from hydra.core.override_parser.types import Override, OverrideType
 from omegaconf import AnyNode, OmegaConf
 
 from accelsweep.base.errors import InputError
-from accelsweep.base.lookup import ABSENT, looked_up
+from accelsweep.base.lookup import NO_SUCH_KEY, looked_up
 from accelsweep.core.cell import PLAN_KEYS
 from accelsweep.core.config import CellConfig
 from accelsweep.plan.grid.compose import Composer, Grid
@@ -26,7 +26,7 @@ from accelsweep.plan.grid.interpolation import nodes, plain_data, referred_words
 
 _KEY = re.compile(r"[A-Za-z_][\w-]*(\.[A-Za-z_][\w-]*)*")
 _GIVES_A_VALUE = (OverrideType.CHANGE, OverrideType.ADD, OverrideType.FORCE_ADD)
-AUTO, FIRST_TRY = "auto", 32
+AUTO_BATCH_SIZE, FIRST_TRY = "auto", 32
 """The value of `batch_size` that asks for a search, and the batch that stands in its place until it is known."""
 
 _Sort = Literal["choice", "plain", "other"]
@@ -78,7 +78,7 @@ def expand(composer: Composer, grid: Grid, auto: str) -> Iterator[GridPoint]:
         base, values = bases.of(job)
         science, steering = base.resolved(values, auto)
         with_batch = None
-        if science.get("batch_size") == AUTO:
+        if science.get("batch_size") == AUTO_BATCH_SIZE:
             with_batch = partial(_with_batch, base, values, auto)
             science = with_batch(FIRST_TRY)
         swept = [composer.parse(job[index]) for index in grid.swept]
@@ -108,7 +108,7 @@ def axis_of(override: Override) -> str:
 def _axis_value(composer: Composer, override: Override, science: Mapping[str, Any]) -> Any:
     if not composer.is_group_choice(override) and not override.is_delete():
         found = looked_up(science, override.key_or_group)
-        if found is not ABSENT:
+        if found is not NO_SUCH_KEY:
             return found
     return override.value()
 

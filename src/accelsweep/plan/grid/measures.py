@@ -12,7 +12,7 @@ from accelsweep.base.shipped import config_folders
 from accelsweep.core.config import Measure
 from accelsweep.plan.grid.compose import Composer
 
-GROUP = "measure"
+MEASURE_GROUP = "measure"
 
 
 def measure_options(home: Path, overrides: Sequence[str]) -> dict[str, Measure]:
@@ -23,19 +23,21 @@ def measure_options(home: Path, overrides: Sequence[str]) -> dict[str, Measure]:
     """
     composer = Composer(config_folders(home))
     parsed = [composer.parse(line) for line in overrides]
-    if any(one.is_sweep_override() and one.key_or_group.split(".")[0] == GROUP for one in parsed):
+    if any(one.is_sweep_override() and one.key_or_group.split(".")[0] == MEASURE_GROUP for one in parsed):
         return {}
     kept = [
         line
         for line, one in zip(overrides, parsed, strict=True)
-        if not one.is_sweep_override() and one.key_or_group != GROUP
+        if not one.is_sweep_override() and one.key_or_group != MEASURE_GROUP
     ]
     try:
         return {
             name: Measure.model_validate(
-                OmegaConf.to_container(composer.compose([*kept, f"{GROUP}={name}"])[GROUP], resolve=True)
+                OmegaConf.to_container(
+                    composer.compose([*kept, f"{MEASURE_GROUP}={name}"])[MEASURE_GROUP], resolve=True
+                )
             )
-            for name in composer.loader.get_group_options(GROUP)
+            for name in composer.loader.get_group_options(MEASURE_GROUP)
         }
     except (InputError, ValueError):
         return {}

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from accelsweep.plan.grid.compose import Composer
 
 GROUPS = ("model", "data", "optimizer")
-OURS = "accelsweep."
+OUR_PACKAGE = "accelsweep."
 _BELOW = tuple(f"{group}." for group in GROUPS)
 OWN = "own"
 """The file `conf/GROUP/own.yaml`: a `_target_` that the user must give, and none of its arguments."""
@@ -79,7 +79,7 @@ def optimizer_notes(composer: Composer, overrides: Sequence[str], configs: Itera
     `configs` are those of the grid's points.
     """
     stated = any(composer.parse(line).key_or_group.split(".")[0] == "optimizer" for line in overrides)
-    own = next((target for one in configs if (target := one.model_target) and not target.startswith(OURS)), None)
+    own = next((target for one in configs if (target := one.model_target) and not target.startswith(OUR_PACKAGE)), None)
     if not stated or own is None:
         return []
     return [

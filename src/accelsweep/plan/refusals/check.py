@@ -20,7 +20,7 @@ from accelsweep.engines.grid_engine.refuse import refuse_unfit_grid_engine
 from accelsweep.engines.slurm.refuse import refuse_unfit_slurm
 from accelsweep.plan.refusals.wording import FileOf, parsed
 from accelsweep.plan.trainer import trainers_place
-from accelsweep.repeats.resolution import FEWEST
+from accelsweep.repeats.resolution import FEWEST_BLOCKS
 
 _MAY_BE_ABSENT = frozenset({"serving"})
 """Keys of groups that no config needs; absent, they are in no cell's name, so that older cells keep theirs."""
@@ -115,14 +115,14 @@ def steering(values: Mapping[str, Any], file_of: FileOf) -> tuple[Settings, Site
 
 def _repeats(values: Mapping[str, Any], file_of: FileOf) -> dict[str, Any]:
     """Return the repeats of `repeats: auto`: the pilot's blocks first. Nothing for a number, which is checked apart."""
-    repeats, most = values.get("repeats"), values.get("repeats_most", FEWEST)
+    repeats, most = values.get("repeats"), values.get("repeats_most", FEWEST_BLOCKS)
     if not isinstance(repeats, str):
         return {}
     if repeats != "auto":
         raise InputError(f"repeats={repeats}: must be a number from 1 on, or auto; look in {file_of('repeats')}")
-    if isinstance(most, int) and most < FEWEST:
+    if isinstance(most, int) and most < FEWEST_BLOCKS:
         raise InputError(
-            f"repeats_most={most}: repeats=auto takes {FEWEST} blocks at least, so that its intervals hold; "
+            f"repeats_most={most}: repeats=auto takes {FEWEST_BLOCKS} blocks at least, so that its intervals hold; "
             f"look in {file_of('repeats_most')}"
         )
     return {"repeats": PILOT, "auto_repeats": True}

@@ -13,7 +13,7 @@ from accelsweep.core.trainer import FSDP, without_effect
 WITHOUT_TRAINER = ("inference", "kernels", "boosting")
 """Tasks that no Trainer drives."""
 
-OURS = "accelsweep.rank.loops.fully_sharded.FullySharded"
+OUR_FULLY_SHARDED = "accelsweep.rank.loops.fully_sharded.FullySharded"
 
 
 def cannot_distribute(config: CellConfig, site: Site) -> str | None:
@@ -49,7 +49,7 @@ def _cannot_shard(config: CellConfig, named: str, target: str, strategy: Any) ->
     if on == "cpu" and offloads:
         return f"{named} moves shards from a GPU to the CPU's memory; on a CPU take trainer.strategy=fsdp"
     if on == "cpu" and target.endswith(".FSDPStrategy"):
-        return f"{named} is for GPUs; {OURS} takes the same arguments and shards on a CPU too"
+        return f"{named} is for GPUs; {OUR_FULLY_SHARDED} takes the same arguments and shards on a CPU too"
     if config.precision == "64-true":
         return f"{named} has no precision=64-true in Lightning"
     if config.trainer.get("gradient_clip_val") and config.trainer.get("gradient_clip_algorithm") != "value":

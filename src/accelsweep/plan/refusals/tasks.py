@@ -13,7 +13,7 @@ from accelsweep.plan.refusals.wording import FileOf
 
 KERNELS = "accelsweep.workloads.kernels."
 TREES = "accelsweep.workloads.boosting."
-OURS = "accelsweep.workloads."
+OUR_WORKLOADS = "accelsweep.workloads."
 
 _FRONTIER = ("measure.headroom", "measure.max_batch", "measure.batch_resolution", "measure.rank_memory_bytes")
 _WINDOW = ("measure.warmup_steps", "measure.min_steps", "measure.max_steps", "measure.min_seconds")
@@ -67,7 +67,7 @@ def refuse_unfit(config: CellConfig, rate: str | None, file_of: FileOf) -> None:
         )
     if task == "time_to_accuracy":
         _refuse_aimless(measure, file_of)
-    if config.data_target.startswith(OURS) and config.data.get("fold") == "all":
+    if config.data_target.startswith(OUR_WORKLOADS) and config.data.get("fold") == "all":
         _refuse_folds_alone(config)
     if task in ("inference", "kernels", "boosting") and config.loop != "lightning":
         raise InputError(
@@ -85,7 +85,7 @@ def refuse_unfit(config: CellConfig, rate: str | None, file_of: FileOf) -> None:
             "serving.latency_ms"
         )
     target = config.model_target
-    if task == "kernels" and target.startswith(OURS) and not target.startswith(KERNELS):
+    if task == "kernels" and target.startswith(OUR_WORKLOADS) and not target.startswith(KERNELS):
         raise InputError(
             f"task=kernels calls a kernel, and {target} is a model to train: take model=kernel_matmul, "
             "model=kernel_elementwise or model=kernel_copy"
@@ -101,7 +101,7 @@ def _refuse_unfit_trees(config: CellConfig, file_of: FileOf) -> None:
         if target.startswith(TREES):
             raise InputError(f"{target} grows trees, which has no training step: set task=boosting with it")
         return
-    if target.startswith(OURS) and not target.startswith(TREES):
+    if target.startswith(OUR_WORKLOADS) and not target.startswith(TREES):
         raise InputError(
             f"task=boosting grows trees, and {target} is a network or a kernel: take model=xgboost, model=lightgbm or "
             "model=hist_gradient_boosting"

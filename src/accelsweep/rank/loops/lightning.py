@@ -23,7 +23,7 @@ from accelsweep.rank.loops.phases import PhaseProfiler
 from accelsweep.rank.loops.raw_data import epoch_samples
 from accelsweep.rank.loops.raw_device import refuse_absent
 from accelsweep.rank.loops.run_trainer import RunTrainer, leave_out_endings, most_steps
-from accelsweep.rank.loops.side_by_side import NAME, SideBySide, register
+from accelsweep.rank.loops.side_by_side import SIDE_BY_SIDE, SideBySide, register
 from accelsweep.rank.loops.step_callback import StepCallback
 from accelsweep.rank.loops.trainer_device import settings_for
 from accelsweep.rank.process import RankPlace, join_group, seed_all
@@ -135,7 +135,7 @@ _NAMES = {
     "FSDPStrategy": "fsdp",
     "FullySharded": "fsdp",
     "DeepSpeedStrategy": "deepspeed",
-    "SideBySide": NAME,
+    "SideBySide": SIDE_BY_SIDE,
 }
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from lightning.pytorch.strategies import DDPStrategy, StrategyRegistry
 
-NAME = "side_by_side"
+SIDE_BY_SIDE = "side_by_side"
 """Its name in `trainer.strategy`."""
 
 
@@ -20,4 +20,4 @@ class SideBySide(DDPStrategy):
 
 def register() -> None:
     """Let Lightning know the strategy by its name."""
-    StrategyRegistry.register(NAME, SideBySide, "ranks that exchange nothing", override=True)
+    StrategyRegistry.register(SIDE_BY_SIDE, SideBySide, "ranks that exchange nothing", override=True)

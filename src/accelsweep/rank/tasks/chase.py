@@ -14,6 +14,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from accelsweep.base.durations import SECONDS_PER_HOUR
 from accelsweep.base.errors import InputError
 from accelsweep.core.config import CellConfig
 from accelsweep.core.record import Metric
@@ -22,8 +23,6 @@ from accelsweep.measure.group import Group
 from accelsweep.measure.losses import Losses, first_not_finite
 from accelsweep.rank.errors import Diverged
 from accelsweep.rank.loops.loop import NO_VALIDATION
-
-SECONDS_PER_HOUR = 3600.0
 
 
 @dataclass(frozen=True)

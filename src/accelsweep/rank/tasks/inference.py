@@ -38,7 +38,7 @@ from accelsweep.workloads.loading.fake_loader import build_training_data
 ONE_BY_ONE = ("single_stream", "multi_stream")
 """The scenarios in which the next query is sent when the one before has been answered."""
 
-PERCENTILES = {"query_seconds_p50": 0.5, "query_seconds_p90": 0.9, "query_seconds_p99": 0.99}
+QUERY_PERCENTILES = {"query_seconds_p50": 0.5, "query_seconds_p90": 0.9, "query_seconds_p99": 0.99}
 
 
 class Answering:
@@ -159,6 +159,6 @@ def latencies(seconds: list[float], rules: Measure) -> dict[str, Metric]:
     """Return the percentiles of the seconds of each query; absent, with the reason, where no query was waited for."""
     scope = "rank 0, one query at a time"
     if rules.scenario in ONE_BY_ONE:
-        return {name: percentile(seconds, share, "queries", scope) for name, share in PERCENTILES.items()}
+        return {name: percentile(seconds, share, "queries", scope) for name, share in QUERY_PERCENTILES.items()}
     reason = f"{rules.scenario} has no latencies in the window; measure.scenario=single_stream has"
-    return {name: Metric(value=None, unit="s", reason=reason) for name in PERCENTILES}
+    return {name: Metric(value=None, unit="s", reason=reason) for name in QUERY_PERCENTILES}

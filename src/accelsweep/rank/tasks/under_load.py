@@ -20,7 +20,7 @@ from accelsweep.rank.account import Account
 from accelsweep.rank.process import RankPlace
 from accelsweep.rank.spec import RunSpec
 from accelsweep.rank.tasks.bench import Bench
-from accelsweep.rank.tasks.inference import PERCENTILES, Inference
+from accelsweep.rank.tasks.inference import QUERY_PERCENTILES, Inference
 
 AT_HALF = {
     "half_load_query_seconds_p50": 0.5,
@@ -28,7 +28,7 @@ AT_HALF = {
     "half_load_query_seconds_p99": 0.99,
 }
 
-LONGER = 20
+TEST_LATENCY_BOUNDS = 20
 """A test lasts so many times the latency bound at least, so that a queue that only grows is seen to break it."""
 
 
@@ -72,7 +72,7 @@ class UnderLoad(Inference):
             per_second=per_second,
             latency_seconds=rules.latency_ms / 1000,
             percentile=rules.latency_percentile,
-            min_seconds=max(self._spec.config.measure.min_seconds, LONGER * rules.latency_ms / 1000),
+            min_seconds=max(self._spec.config.measure.min_seconds, TEST_LATENCY_BOUNDS * rules.latency_ms / 1000),
             min_queries=round(BEYOND / (1.0 - rules.latency_percentile)),
             seed=self._spec.run.seed,
         )
@@ -98,7 +98,7 @@ def load_metrics(rules: Serving, peak: Peak | None, half: LoadTest | None, reaso
         "answered_together": told(best.mean_batch if best else None, "queries", "at the highest load", reason),
         "joules_per_query": _energy(best, reason),
         "load_tests": told(float(peak.tests) if peak else None, "tests", "until the highest load was found", reason),
-        **latencies_of(PERCENTILES, best, "at the highest load", reason),
+        **latencies_of(QUERY_PERCENTILES, best, "at the highest load", reason),
         **latencies_of(AT_HALF, half, at_half, reason),
         "half_load_query_seconds_mean": told(half.mean_seconds if half else None, "s", at_half, reason),
     }

@@ -12,13 +12,17 @@ from accelsweep.core.outcome import Outcome
 from accelsweep.report import format as fmt
 from accelsweep.report.table import Column, Entry, ReportTable
 
-QUEUE, RESULT, QUEUED_RESULT = "job_queue_seconds", "time_to_result_seconds", "time_to_result_with_queue_seconds"
+QUEUE, TIME_TO_RESULT, QUEUED_RESULT = (
+    "job_queue_seconds",
+    "time_to_result_seconds",
+    "time_to_result_with_queue_seconds",
+)
 
 _COLUMNS = {
     QUEUE: "Wait in the queue",
     "job_elapsed_seconds": "Length of the job",
     "job_energy_joules": "Energy of the job",
-    RESULT: "Result without the queue",
+    TIME_TO_RESULT: "Result without the queue",
     QUEUED_RESULT: "Result with the queue",
 }
 """The metrics of the table, and their headings."""
@@ -72,7 +76,7 @@ def _turn(cells: Sequence[CellFinding]) -> str:
     known = [cell for cell in cells if _median(cell, QUEUED_RESULT) is not None]
     if not known:
         return ""
-    alone = min(known, key=lambda cell: _median(cell, RESULT) or 0.0)
+    alone = min(known, key=lambda cell: _median(cell, TIME_TO_RESULT) or 0.0)
     if alone.cell == known[0].cell:
         return ""
     return f" Without the queue {alone.label} has its result first, with it {known[0].label}."

@@ -13,9 +13,9 @@ from accelsweep.core.findings.projections import Elsewhere, Projected, Range, Ro
 from accelsweep.report import format as fmt
 from accelsweep.report.table import Column, Entry, More, ReportTable
 
-NAME = "elsewhere"
+ELSEWHERE = "elsewhere"
 TITLE = "Elsewhere (projected, not measured)"
-TITLES = (
+ELSEWHERE_TITLES = (
     "Device",
     "Projected samples/s",
     "Over this machine",
@@ -31,10 +31,10 @@ def elsewhere_table(findings: Findings) -> ReportTable:
     """Return one row per device and form, or the reason why there is none; the findings have an `elsewhere`."""
     found = findings.elsewhere or Elsewhere(reason="there is nothing to project")
     return ReportTable(
-        name=NAME,
+        name=ELSEWHERE,
         title=TITLE,
         caption=" ".join(sentences(found)),
-        columns=tuple(Column(title, title in TITLES[1:5]) for title in TITLES),
+        columns=tuple(Column(title, title in ELSEWHERE_TITLES[1:5]) for title in ELSEWHERE_TITLES),
         rows=tuple(elsewhere_entries(one) for one in found.devices),
         more=tuple(_more(one) for one in found.devices),
         data=[_data(one, found) for one in found.devices],

@@ -14,7 +14,7 @@ from accelsweep.report.figures.figure import ROW_PIXELS, ROWS, Chart, Figure, Sk
 from accelsweep.report.figures.theme import Palette
 
 COLUMNS = ("cell", "label", "part", "share", "verdict", "count")
-MOST_CELLS = 40
+MOST_BARS = 40
 LETTER = 0.017
 """A letter's share of a bar on a phone."""
 
@@ -26,7 +26,7 @@ def breakdown_figure(findings: Findings) -> Figure | Skipped:
     known = [(cell, cell.bottleneck) for cell in findings.cells if cell.bottleneck is not None]
     if not known:
         return Skipped("breakdown", "no run broke its steps down (measure.probe_steps)")
-    shown = known[:MOST_CELLS]
+    shown = known[:MOST_BARS]
     rows = [row for position, pair in enumerate(shown) for row in _rows(position, *pair)]
     verdicts = list(dict.fromkeys(bottleneck.verdict for _, bottleneck in known))
     return Figure(

@@ -9,7 +9,7 @@ import altair as alt
 
 from accelsweep.core.findings.findings import Findings
 from accelsweep.core.findings.projections import Projected
-from accelsweep.report.elsewhere.table import NAME, about, times
+from accelsweep.report.elsewhere.table import ELSEWHERE, about, times
 from accelsweep.report.figures.figure import ROW_PIXELS, ROWS, Chart, Figure, Row, Skipped
 from accelsweep.report.figures.theme import Palette
 
@@ -20,13 +20,13 @@ def elsewhere_figure(findings: Findings) -> Figure | Skipped:
     """Return the projected rates with their intervals, or why there is nothing to draw."""
     found = findings.elsewhere
     if found is None or found.reason is not None:
-        return Skipped(NAME, (found and found.reason) or "there is nothing to project")
+        return Skipped(ELSEWHERE, (found and found.reason) or "there is nothing to project")
     rows = [_row(one, found.rate_here) for one in found.devices if one.rate is not None]
     if not rows:
-        return Skipped(NAME, "no device could be projected; the table has the reasons")
+        return Skipped(ELSEWHERE, "no device could be projected; the table has the reasons")
     words = "; ".join(f"{row['line']} {row['words']}" for row in rows)
     return Figure(
-        name=NAME,
+        name=ELSEWHERE,
         alt=f"Projected, not measured: {words}.",
         rows=rows,
         columns=COLUMNS,

@@ -21,6 +21,9 @@ STATIC_WIDTH = 720
 ROW_PIXELS = 28
 """Height of one row of a chart that lists cells; its `usermeta` counts the rows, so that a phone can give them more."""
 
+MOST_CELLS = 60
+"""A chart with more rows than this is no picture any more; the rest stands in the CSV and the table."""
+
 SI_AXIS = alt.Axis(labelExpr="format(datum.value, '~s')", tickCount=6)
 """A vertical axis of numbers with SI prefixes; zero stands without one."""
 

@@ -10,12 +10,11 @@ from accelsweep.core.findings.findings import Findings
 from accelsweep.core.findings.measured import CellFinding
 from accelsweep.core.findings.numbers import Verdict
 from accelsweep.report import format as fmt
-from accelsweep.report.figures.figure import ROW_PIXELS, ROWS, Chart, Figure, Skipped, have
+from accelsweep.report.figures.figure import MOST_CELLS, ROW_PIXELS, ROWS, Chart, Figure, Skipped, have
 from accelsweep.report.figures.reach import arrows, clipped, linear_domain
 from accelsweep.report.figures.theme import Palette
 
 COLUMNS = ("cell", "label", "quality", "low", "high", "confidence", "count", "quality_verdict")
-MOST_CELLS = 60
 _BETTER = {"max": ", higher is better", "min": ", lower is better"}
 
 

@@ -14,7 +14,7 @@ import altair as alt
 
 from accelsweep.report.figures.figure import Row, have
 
-REACH = 1.0
+LINEAR_REACH = 1.0
 """A linear axis goes so far beyond the outermost marks, as a share of their distance."""
 
 _AIR = 0.04
@@ -30,8 +30,8 @@ def linear_domain(rows: Sequence[Row], key: str, *, zero: bool, bounds: Sequence
     width = (high - low) or abs(high) or 1.0
     lows = [row["low"] for row in rows if row["low"] is not None]
     highs = [row["high"] for row in rows if row["high"] is not None]
-    foot = low if zero else max(min([low, *lows]), low - REACH * width)
-    top = min(max([high, *highs]), high + REACH * width)
+    foot = low if zero else max(min([low, *lows]), low - LINEAR_REACH * width)
+    top = min(max([high, *highs]), high + LINEAR_REACH * width)
     air = _AIR * ((top - foot) or width)
     return float(f"{foot if zero else foot - air:.6g}"), float(f"{top + air:.6g}")
 

@@ -12,11 +12,9 @@ from accelsweep.core.findings.numbers import Estimate
 from accelsweep.core.findings.series import ScalingPoint
 from accelsweep.report import format as fmt
 from accelsweep.report.figures.figure import ROWS, Chart, Figure, Row, Skipped, have
+from accelsweep.report.figures.lines import MOST_SERIES
 from accelsweep.report.figures.reach import clipped, linear_domain, upright_arrows
 from accelsweep.report.figures.theme import Palette
-
-MOST_LINES = 8
-"""More lines than there are colours to tell them apart make no picture."""
 
 _NOTHING = "no setting was measured on two numbers of devices"
 _CUT = "no device was added: more ranks on one processor cut the same machine into more parts"
@@ -98,7 +96,7 @@ def _kind(point: ScalingPoint) -> str:
 def _marked(rows: Sequence[dict[str, Any]], value: str) -> list[dict[str, Any]]:
     """Say in each row whether its line is drawn: those that end highest, as many as there are colours."""
     reached = {row["line"]: row[value] for row in sorted(rows, key=lambda row: int(row["devices"]))}
-    kept = sorted(reached, key=lambda line: -reached[line])[:MOST_LINES]
+    kept = sorted(reached, key=lambda line: -reached[line])[:MOST_SERIES]
     return [{**row, "shown": row["line"] in kept} for row in rows]
 
 

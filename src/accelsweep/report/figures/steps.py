@@ -22,7 +22,7 @@ from accelsweep.report.figures.theme import Palette
 from accelsweep.report.place import RunsPlace, own_name
 from accelsweep.state.records import read_record_at
 
-ALL = "all"
+ALL_RUNS = "all"
 """The first entry of the list of runs."""
 
 COLUMNS = ("run", "cell", "rank", "step", "phase", "step_seconds")
@@ -30,12 +30,12 @@ MOST_RUNS = 12
 MOST_SETTINGS = 6
 """More bands than that fill a screen."""
 
-REACH = 10.0
+BAND_REACH = 10.0
 """A band holds this many times the median step of the slowest run at most; a longer step is an arrow at its end."""
 
 BAND_PIXELS = 64
 """The height of one setting's band."""
-MOST_STEPS = 300
+MOST_DRAWN_STEPS = 300
 """Steps shown of one run; of a longer run every second, third, ... step is shown, and the note says so."""
 
 
@@ -45,7 +45,7 @@ def steps_figure(findings: Findings, folder: RunsPlace) -> Figure | Skipped:
     thinned = False
     for label, point in _told_apart(chosen_runs(findings)):
         steps = _read(folder, point.run)
-        stride = max(1, math.ceil(len({step["step"] for step in steps}) / MOST_STEPS))
+        stride = max(1, math.ceil(len({step["step"] for step in steps}) / MOST_DRAWN_STEPS))
         thinned = thinned or stride > 1
         title = _title(label, point, bool(findings.merged))
         rows += [_row(label, title, point, step) for step in steps if step["step"] % stride == 0]
@@ -122,17 +122,19 @@ def _row(label: str, title: str, point: RunPoint, step: dict[str, Any]) -> dict[
 
 
 def _domain(rows: Sequence[Row]) -> tuple[float, float]:
-    """Return the shortest step, and the longest within `REACH` times the slowest run's median, in seconds."""
+    """Return the shortest step, and the longest within `BAND_REACH` times the slowest run's median, in seconds."""
     seconds: dict[str, list[float]] = {}
     for row in rows:
         seconds.setdefault(str(row["run"]), []).append(row["step_seconds"])
-    top = REACH * max(map(median, seconds.values()))
+    top = BAND_REACH * max(map(median, seconds.values()))
     return min(map(min, seconds.values())), min(top, max(map(max, seconds.values())))
 
 
 def _draw(palette: Palette, rows: Sequence[Row], titles: list[str], labels: list[str]) -> Chart:
     domain = _domain(rows)
-    chosen = alt.param(name="run_title", value=ALL, bind=alt.binding_select(options=[ALL, *titles], name="Run "))
+    chosen = alt.param(
+        name="run_title", value=ALL_RUNS, bind=alt.binding_select(options=[ALL_RUNS, *titles], name="Run ")
+    )
     shown = {"title": "run", "step": "step", "step_seconds": "seconds", "phase": "phase"}
     scale = alt.Scale(type="log", domain=list(domain), nice=False, clamp=True, reverse=True)
     base = (
@@ -143,7 +145,9 @@ def _draw(palette: Palette, rows: Sequence[Row], titles: list[str], labels: list
             y=alt.Y("cell:N", sort=labels, title=None, scale=alt.Scale(paddingInner=0.2)),
             yOffset=alt.YOffset("step_seconds:Q", scale=scale),
             color=alt.Color("number:N", legend=None, scale=alt.Scale(range=list(palette.series))),
-            opacity=alt.condition(f"run_title == {ALL!r} || datum.title == run_title", alt.value(0.9), alt.value(0.08)),
+            opacity=alt.condition(
+                f"run_title == {ALL_RUNS!r} || datum.title == run_title", alt.value(0.9), alt.value(0.08)
+            ),
             tooltip=[alt.Tooltip(f"{key}:N", title=words) for key, words in shown.items()],
         )
     )

@@ -19,7 +19,7 @@ MOST_FIGURES = 24
 _IDENTITY = re.compile("[0-9a-f]{16}")
 """The identity of a machine in records, as `machine.host` makes it."""
 
-METHOD = (
+HISTORY_METHOD = (
     "A point is the geometric mean of a setting's rates in one sweep, at one commit. Its line is Student's interval "
     "over the blocks.",
     "A line holds one setting on one machine. Machines are never mixed.",

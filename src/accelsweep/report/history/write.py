@@ -8,7 +8,7 @@ from accelsweep.base.documents import sha256_text
 from accelsweep.core.derived.histories import History
 from accelsweep.report.clean import clean_text
 from accelsweep.report.csvs import to_csv
-from accelsweep.report.history.content import METHOD, HistoryContent, content_of
+from accelsweep.report.history.content import HISTORY_METHOD, HistoryContent, content_of
 from accelsweep.report.markdown import escape, figure_text, table_text
 from accelsweep.report.page import render_charted
 from accelsweep.report.place import LONGEST
@@ -35,7 +35,7 @@ def write_history(history: History, target: Path, command: str) -> Path:
     files |= {f"{table.name}.csv": to_csv(table.data) for table in content.tables}
     files["report.md"] = _markdown(content)
     files[PAGE] = render_charted(
-        "history.html.j2", content.figures, content.tables, pictures, content=content, method=METHOD
+        "history.html.j2", content.figures, content.tables, pictures, content=content, method=HISTORY_METHOD
     )
     replace_files(files, target)
     for stale in {*target.glob("rate-*.svg"), *target.glob("rate-*.csv")}:
@@ -50,5 +50,5 @@ def _markdown(content: HistoryContent) -> str:
     for table in content.tables:
         parts += [f"## {table.title}", table_text(table)]
     parts += ["\n".join(f"- {escape(line)}" for line in content.notes)] if content.notes else []
-    parts += ["## Method", "\n".join(f"{number}. {escape(line)}" for number, line in enumerate(METHOD, 1))]
+    parts += ["## Method", "\n".join(f"{number}. {escape(line)}" for number, line in enumerate(HISTORY_METHOD, 1))]
     return "\n\n".join(parts) + "\n"

@@ -13,7 +13,7 @@ from accelsweep.report.profiles.words import circumstances, difference_words, mo
 from accelsweep.report.table import Column, Entry, More, ReportTable
 from accelsweep.state.profiles import PROFILE, TRACE
 
-TITLES = ("Setting", "Measured step", "Profiled step", "Cost of looking", "Most time in")
+PROFILE_TITLES = ("Setting", "Measured step", "Profiled step", "Cost of looking", "Most time in")
 NAMED = 3
 """So many operators stand in a row."""
 
@@ -27,7 +27,7 @@ def profiles_table(findings: Findings) -> ReportTable:
         title="A closer look",
         caption="Runs of their own under torch's profiler, which costs time at every operator. None of these numbers "
         f"is in a rate, an interval or a verdict.{left_out}",
-        columns=tuple(Column(title, title in TITLES[1:4]) for title in TITLES),
+        columns=tuple(Column(title, title in PROFILE_TITLES[1:4]) for title in PROFILE_TITLES),
         rows=tuple(_row(profile, labels[profile.cell]) for profile in findings.profiles),
         more=tuple(tuple(_more(profile, labels)) for profile in findings.profiles),
         data=[row for profile in findings.profiles for row in _data(profile, labels[profile.cell])],

@@ -24,8 +24,9 @@ from accelsweep.core.plans import Block, Done, Manifest, Run
 from accelsweep.core.profiles import SettingProfile
 from accelsweep.core.record import Record
 from accelsweep.state.archive.contents import (
+    CHUNK_BYTES,
     LISTING,
-    MOST_BYTES,
+    MOST_ARCHIVE_BYTES,
     MOST_FILE_BYTES,
     MOST_FILES,
     ArchivedFile,
@@ -38,7 +39,6 @@ from accelsweep.state.halts import Halt
 from accelsweep.state.names import inside
 from accelsweep.state.records import own_record
 
-_CHUNK = 2**20
 _END = struct.Struct("<4s4H2LH")
 _ANOTHER_END = 20
 """The length of the record, before the end, that would give other numbers of members: ours have none."""
@@ -108,8 +108,8 @@ def checked(path: Path) -> Iterator[CheckedArchive]:
 def _refuse_another_end(path: Path, file: BufferedReader) -> None:
     """Refuse a file by its size and its last bytes, which tell the number of members before they are looked at."""
     size = file.seek(0, 2)
-    if size > MOST_BYTES:
-        raise RefusedArchive(path, f"it is larger than {MOST_BYTES // 2**30} GiB")
+    if size > MOST_ARCHIVE_BYTES:
+        raise RefusedArchive(path, f"it is larger than {MOST_ARCHIVE_BYTES // 2**30} GiB")
     if size < _END.size:
         raise RefusedArchive(path, "it is no ZIP file, or its end is missing")
     file.seek(max(size - _END.size - _ANOTHER_END, 0))
@@ -128,8 +128,8 @@ def _contents(path: Path, archive: zipfile.ZipFile) -> Contents:
         _refuse_odd(path, member)
     if not members or members[0].filename != LISTING:
         raise RefusedArchive(path, f"it does not begin with {LISTING}: accelsweep did not write it")
-    if sum(member.file_size for member in members) > MOST_BYTES:
-        raise RefusedArchive(path, f"its files are larger than {MOST_BYTES // 2**30} GiB together")
+    if sum(member.file_size for member in members) > MOST_ARCHIVE_BYTES:
+        raise RefusedArchive(path, f"its files are larger than {MOST_ARCHIVE_BYTES // 2**30} GiB together")
     try:
         contents = Contents.unsealed(b"".join(_bytes(path, archive, LISTING)), path / LISTING)
     except DamagedFile as error:
@@ -220,7 +220,7 @@ def _whole(path: Path, archive: zipfile.ZipFile, member: str, described: Archive
 def _bytes(path: Path, archive: zipfile.ZipFile, member: str) -> Iterator[bytes]:
     try:
         with archive.open(member) as file:
-            while chunk := file.read(_CHUNK):
+            while chunk := file.read(CHUNK_BYTES):
                 yield chunk
     except _UNREADABLE as error:
         raise RefusedArchive(path, f"{member} cannot be unpacked ({error})") from None

@@ -23,11 +23,13 @@ from accelsweep.state.names import check_sweep_name
 
 LISTING = "archive.json"
 """The member that lists the others."""
+CHUNK_BYTES = 2**20
+"""Files are read and packed in pieces of this size."""
 
 MOST_FILES = 60_000
 """An archive of more files is refused, and no sweep of more is packed. ZIP's plain form counts to 65535."""
 
-MOST_BYTES = 2 * 2**30
+MOST_ARCHIVE_BYTES = 2 * 2**30
 """An archive is refused if its file, or all that it holds, is larger; so is a sweep that is to be packed."""
 
 MOST_FILE_BYTES = 256 * 2**20

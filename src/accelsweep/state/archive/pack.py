@@ -21,8 +21,9 @@ from accelsweep.base.errors import DamagedFile, InputError
 from accelsweep.base.secrets import without_secrets
 from accelsweep.core.plans import Block, Manifest
 from accelsweep.state.archive.contents import (
+    CHUNK_BYTES,
     LISTING,
-    MOST_BYTES,
+    MOST_ARCHIVE_BYTES,
     MOST_FILE_BYTES,
     MOST_FILES,
     ArchivedFile,
@@ -36,7 +37,6 @@ from accelsweep.state.profiles import profile_files
 
 _SAME_TIME = (1980, 1, 1, 0, 0, 0)
 _UNIX, _PLAIN_FILE = 3, 0o100644 << 16
-_CHUNK = 2**20
 
 
 def pack(folder: SweepFolder, report: list[str], versions: Mapping[str, str], target: Path) -> Contents:
@@ -109,10 +109,10 @@ def _described(source: Path | bytes) -> ArchivedFile:
 
 def _refuse_larger(folder: SweepFolder, listed: Mapping[str, ArchivedFile]) -> None:
     size = sum(file.size for file in listed.values())
-    if len(listed) > MOST_FILES or size > MOST_BYTES:
+    if len(listed) > MOST_FILES or size > MOST_ARCHIVE_BYTES:
         raise InputError(
             f"sweep {folder.name!r} has {len(listed)} files with {size / 2**30:.1f} GiB; an archive takes "
-            f"{MOST_FILES} with {MOST_BYTES / 2**30:.0f} GiB: copy the folder {folder.root} instead"
+            f"{MOST_FILES} with {MOST_ARCHIVE_BYTES / 2**30:.0f} GiB: copy the folder {folder.root} instead"
         )
 
 
@@ -137,5 +137,5 @@ def _chunks(source: Path | bytes) -> Iterator[bytes]:
         yield source
         return
     with source.open("rb") as file:
-        while chunk := file.read(_CHUNK):
+        while chunk := file.read(CHUNK_BYTES):
             yield chunk

@@ -10,7 +10,7 @@ from io import BytesIO
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-MOST_STEPS = 5_000_000
+MOST_STEP_ROWS = 5_000_000
 """Rows of one run's table: steps times ranks. Measuring windows are far shorter."""
 
 _PHASES = frozenset({"warmup", "window"})
@@ -23,8 +23,8 @@ def excess(content: bytes) -> str | None:
     """
     try:
         found = pq.ParquetFile(BytesIO(content), read_dictionary=["phase"])
-        if found.metadata.num_rows > MOST_STEPS:
-            return f"it has {found.metadata.num_rows} rows, and the most is {MOST_STEPS}"
+        if found.metadata.num_rows > MOST_STEP_ROWS:
+            return f"it has {found.metadata.num_rows} rows, and the most is {MOST_STEP_ROWS}"
         if "phase" not in found.schema_arrow.names:
             return None
         phases = {phase for chunk in found.read(["phase"]).column("phase").chunks for phase in _values(chunk)}

@@ -12,14 +12,14 @@ from accelsweep.base.documents import read_whole
 from accelsweep.base.errors import InputError
 from accelsweep.machine.peaks import datasheet_of, datasheets
 
-MOST_BYTES = 32 * 2**20
+MOST_TABLE_BYTES = 32 * 2**20
 """No file of the known formats comes near this size."""
 
 
 def text_of(path: Path) -> str:
     """Return the text of the file; raise InputError if it is no text in UTF-8, and as `read_whole` does."""
     try:
-        return read_whole(path, MOST_BYTES).decode("utf-8-sig")
+        return read_whole(path, MOST_TABLE_BYTES).decode("utf-8-sig")
     except UnicodeDecodeError as error:
         raise InputError(f"{path} is no text in UTF-8 ({error.reason} at byte {error.start})") from None
 

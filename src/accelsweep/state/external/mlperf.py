@@ -11,10 +11,9 @@ from typing import Any
 
 from accelsweep.base.documents import parsed_json
 from accelsweep.base.errors import InputError
-from accelsweep.core.external import ExternalRow
+from accelsweep.core.external import MLPERF_LOG_MARK, ExternalRow
 from accelsweep.state.external.cells import board_of, text_of
 
-MARK = ":::MLLOG "
 _MOST_MS = 1e15
 """Milliseconds since 1970: thirty thousand years."""
 
@@ -55,10 +54,10 @@ def mlperf_rows(path: Path, device: str | None) -> list[ExternalRow]:
 def _events(path: Path) -> list[dict[str, Any]]:
     found = []
     for number, line in enumerate(text_of(path).splitlines(), 1):
-        if MARK not in line:
+        if MLPERF_LOG_MARK not in line:
             continue
         try:
-            event = parsed_json(line.partition(MARK)[2])
+            event = parsed_json(line.partition(MLPERF_LOG_MARK)[2])
         except ValueError as error:
             raise InputError(f"{path}, line {number}: it is no JSON ({error})") from None
         if not isinstance(event, dict):

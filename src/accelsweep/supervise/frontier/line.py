@@ -10,7 +10,7 @@ import math
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from accelsweep.core.frontier import CONFIDENCE, Coefficient
+from accelsweep.core.frontier import SEARCH_CONFIDENCE, Coefficient
 
 
 class Line(NamedTuple):
@@ -43,5 +43,5 @@ def line_through(points: Sequence[tuple[int, int]]) -> Line:
 def _with_interval(value: float, error: float, degrees: int) -> Coefficient:
     from accelsweep.repeats.student import critical_t  # scipy, which a rank has loaded before the first try
 
-    half = critical_t(degrees, CONFIDENCE) * error
+    half = critical_t(degrees, SEARCH_CONFIDENCE) * error
     return Coefficient(value=value, low=value - half, high=value + half)

@@ -26,7 +26,7 @@ from accelsweep.supervise.leases import NotEnoughDevices
 from accelsweep.supervise.processes.launchers import Launch
 from accelsweep.supervise.processes.logs import RunLog
 from accelsweep.supervise.processes.messages import OUTSIDE_VARIABLE
-from accelsweep.supervise.processes.srun import Srun, SrunOutside, SrunWish, reach, start_srun
+from accelsweep.supervise.processes.srun import SRUN_END_SECONDS, Srun, SrunOutside, SrunWish, reach, start_srun
 
 STACKS_SECONDS = 35.0
 """The time in which the nodes may write the stacks of their ranks."""
@@ -35,7 +35,6 @@ VISIBLE_SECONDS = 60.0
 """The time within which a shared file system shows files of another node here (NFS caches so long)."""
 
 _LOOK_SECONDS = 0.5
-_FORCE_SECONDS = 20.0  # srun ends by itself once it has killed its step; then it is killed
 
 
 class NodeReport(Document):
@@ -122,7 +121,7 @@ class RanksAcrossNodes:
             elif self._forced_at is None:
                 self._forced_at = time.monotonic()
                 self.srun.send_signal(signal.SIGTERM)
-            elif time.monotonic() - self._forced_at > _FORCE_SECONDS:
+            elif time.monotonic() - self._forced_at > SRUN_END_SECONDS:
                 self.srun.send_signal(signal.SIGKILL)
 
     def write_stacks(self, log: RunLog, wait: Callable[[float], None]) -> bool:

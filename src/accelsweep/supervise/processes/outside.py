@@ -24,12 +24,11 @@ from accelsweep.base.errors import AccelsweepError
 from accelsweep.machine import linux
 from accelsweep.state.entry import answer
 from accelsweep.supervise.processes.messages import OUTSIDE_VARIABLE, address, receive, receive_streams, same_user, send
-from accelsweep.supervise.processes.srun import SrunWish, start_srun
+from accelsweep.supervise.processes.srun import SRUN_END_SECONDS, SrunWish, start_srun
 from accelsweep.supervise.signals import Signals
 
 _WAIT_SECONDS = 60.0  # whatever matters wakes us before
 _PATIENCE_SECONDS = 10.0
-_FORCE_SECONDS = 20.0  # srun ends by itself once it has killed its step; then it is killed
 _NOT_STARTED = 127  # a shell's code for a command that it cannot start
 
 
@@ -114,7 +113,7 @@ class _Outside:
 def _end(srun: subprocess.Popen[bytes]) -> None:
     srun.terminate()
     try:
-        srun.wait(_FORCE_SECONDS)
+        srun.wait(SRUN_END_SECONDS)
     except subprocess.TimeoutExpired:
         srun.kill()
         srun.wait()

@@ -23,6 +23,9 @@ from accelsweep.machine import linux
 from accelsweep.supervise.leases import NotEnoughDevices
 from accelsweep.supervise.processes.messages import OUTSIDE_VARIABLE, address, receive, same_user, send, send_streams
 
+SRUN_END_SECONDS = 20.0
+"""An srun ends by itself once it has killed its step; after so long it is killed."""
+
 
 class Srun(Protocol):
     """The process that stands for all that srun starts: `subprocess.Popen`, or what looks like it."""

@@ -12,12 +12,12 @@ from collections.abc import Mapping, Sequence
 
 from accelsweep.analyse.runs import CellRuns
 from accelsweep.analyse.statistics.intervals import Family, Interval, exponential_estimate, significant, t_interval
+from accelsweep.base.durations import SECONDS_PER_HOUR
 from accelsweep.core.findings.numbers import Estimate
 from accelsweep.core.prices import Prices, PriceUsed
 from accelsweep.machine.prices import price_lines, price_on, usd_per_hour_on
 
-SAMPLES = 1e6
-SECONDS_PER_HOUR = 3600.0
+PRICED_SAMPLES = 1e6
 JOULES_PER_KWH = 3.6e6
 EPOCH_SAMPLES = "epoch_samples"
 """The number of samples in one pass over the training data, on all ranks together."""
@@ -48,7 +48,7 @@ def costs(group: CellRuns, prices: Prices, family: Family) -> dict[str, Estimate
 def _rents(group: CellRuns, usd_per_hour: float, family: Family) -> dict[str, Estimate]:
     """Return the costs of samples, an epoch and a result: the rent over their rate."""
     per_second = usd_per_hour / SECONDS_PER_HOUR
-    amounts = {"usd_per_million_samples": SAMPLES, "usd_per_epoch": epoch_samples(group)}
+    amounts = {"usd_per_million_samples": PRICED_SAMPLES, "usd_per_epoch": epoch_samples(group)}
     scales = {name: ("samples_per_second", per_second * samples) for name, samples in amounts.items() if samples}
     scales["usd_per_result"] = (RESULTS, usd_per_hour)
     found = {}
@@ -107,7 +107,7 @@ def _energy_costs(group: CellRuns, prices: Prices, family: Family) -> dict[str, 
         return {}
     joules = t_interval(logs, family)
     found = {"joules_per_sample": exponential_estimate(joules, "J", family)}
-    kwh = SAMPLES / JOULES_PER_KWH
+    kwh = PRICED_SAMPLES / JOULES_PER_KWH
     amounts = {
         "energy_usd_per_million_samples": ("USD", prices.electricity and prices.electricity.usd_per_kwh),
         "co2_grams_per_million_samples": ("g", prices.carbon and prices.carbon.grams_per_kwh),

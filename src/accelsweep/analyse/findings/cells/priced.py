@@ -8,8 +8,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
-from accelsweep.analyse.findings.cells.cost import EPOCH_SAMPLES, RESULTS, SAMPLES, SECONDS_PER_HOUR
+from accelsweep.analyse.findings.cells.cost import EPOCH_SAMPLES, PRICED_SAMPLES, RESULTS
 from accelsweep.analyse.runs import CellRuns, Reading, RunRow
+from accelsweep.base.durations import SECONDS_PER_HOUR
 from accelsweep.core.prices import Prices
 from accelsweep.machine.prices import usd_per_hour_on
 
@@ -37,7 +38,7 @@ def _costs(run: RunRow, rent: float | None) -> dict[str, Reading]:
     per_sample = rent / SECONDS_PER_HOUR / rate if rate else None
     values: dict[str, float | str] = {
         "usd_per_hour": rent,
-        "usd_per_million_samples": per_sample * SAMPLES if per_sample else "samples_per_second was not measured",
+        "usd_per_million_samples": per_sample * PRICED_SAMPLES if per_sample else "samples_per_second was not measured",
         "usd_per_epoch": per_sample * epoch if per_sample and epoch else "the size of the training data is not known",
         "usd_per_result": rent / results if results else "the run did not train to a target, or missed it",
     }
