@@ -14,7 +14,7 @@ def current() -> Simulator:
     if not _CURRENT:
         where = driver.folder()
         if where is None:
-            raise AbsentDevice(f"there is no simulated device here: {driver.VARIABLE} names none")
+            raise AbsentDevice(f"there is no simulated device here: {driver.SIMULATED_VARIABLE} names none")
         put(Simulator(driver.Spec.read(where), where))
     return _CURRENT[0]
 

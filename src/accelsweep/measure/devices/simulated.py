@@ -26,7 +26,7 @@ class TorchSimulated(QueueKind):
     def absent(self) -> str | None:
         """Return why there is none: this torch, or nobody named one."""
         if driver.folder() is None:
-            return f"finds no simulated device here: {driver.VARIABLE} names none"
+            return f"finds no simulated device here: {driver.SIMULATED_VARIABLE} names none"
         return unavailable()
 
     def initialised(self) -> bool:
