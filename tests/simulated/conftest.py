@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 import torch
+from simulated_clock import SimulatedClock
 
 from accelsweep.machine.drivers.simulated import PRESENCES, SIMULATED_VARIABLE, Spec
 from accelsweep.simulated import current
-from accelsweep.simulated.clock import SimulatedClock
 from accelsweep.simulated.register import register, unavailable
 from accelsweep.simulated.simulator import Simulator
 
