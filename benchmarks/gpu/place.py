@@ -178,13 +178,13 @@ def beside_the_server() -> dict[str, str]:
     if sys.platform != "linux":
         return {}
     from accelsweep.drive.fork_server import JOB_VARIABLES, start
-    from accelsweep.supervise.processes.messages import VARIABLE
+    from accelsweep.supervise.processes.messages import FORK_SERVER_VARIABLE
 
     with tempfile.NamedTemporaryFile(prefix="accelsweep-gpu-", suffix=".log", delete=False) as log:
         name, server = start(ROOT, Path(log.name), environment() | JOB_VARIABLES)
     atexit.register(Path(log.name).unlink)
     atexit.register(server.finish)
-    return {VARIABLE: name}
+    return {FORK_SERVER_VARIABLE: name}
 
 
 def stop(command: subprocess.Popen[bytes], patience: float = 20.0) -> None:

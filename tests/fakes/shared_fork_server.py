@@ -14,7 +14,7 @@ from filelock import FileLock
 from accelsweep.base.documents import sha256_text
 from accelsweep.drive.fork_server import JOB_VARIABLES, start
 from accelsweep.supervise.fork_server.surroundings import surroundings
-from accelsweep.supervise.processes.messages import VARIABLE, address
+from accelsweep.supervise.processes.messages import FORK_SERVER_VARIABLE, address
 
 CANARY = "canary7f3a91"
 
@@ -63,4 +63,4 @@ def beside_the_server() -> dict[str, str]:
     """
     names = {f"variable {name}" for name in _ALIKE}
     alike = sorted((name, value) for name, value in surroundings().items() if name not in names)
-    return {**_ALIKE, VARIABLE: _server(sha256_text(repr(alike))[:16])}
+    return {**_ALIKE, FORK_SERVER_VARIABLE: _server(sha256_text(repr(alike))[:16])}

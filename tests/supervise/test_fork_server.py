@@ -25,7 +25,7 @@ from accelsweep.state.folders import SweepFolder
 from accelsweep.state.living import living_hold
 from accelsweep.supervise.fork_server.surroundings import differences, surroundings
 from accelsweep.supervise.processes import messages
-from accelsweep.supervise.processes.messages import VARIABLE, address
+from accelsweep.supervise.processes.messages import FORK_SERVER_VARIABLE, address
 
 LASTING = {
     "model": {"_target_": "mine.Slow"},
@@ -57,7 +57,7 @@ class Job:
 
     def __init__(self, home: Path, *arguments: object, server: str | None = None, **variables: str) -> None:
         home.mkdir(exist_ok=True)
-        variables |= beside_the_server() | ({} if server is None else {VARIABLE: server})
+        variables |= beside_the_server() | ({} if server is None else {FORK_SERVER_VARIABLE: server})
         self.process = subprocess.Popen(
             [sys.executable, "-m", "accelsweep.supervise", *map(str, arguments)],
             cwd=home,
@@ -175,7 +175,7 @@ def test_a_job_in_other_surroundings_supervises_by_itself_and_says_why(tmp_path:
 
 @pytest.mark.real
 def test_what_is_no_question_does_not_end_the_server(tmp_path: Path) -> None:
-    name = beside_the_server()[VARIABLE]
+    name = beside_the_server()[FORK_SERVER_VARIABLE]
     for said in (b"", b"no JSON\n", b"{}\n", b"[1]\n"):
         with socket.socket(socket.AF_UNIX) as asking:
             asking.connect(address(name))

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from accelsweep.drive.processes import Child
-from accelsweep.supervise.processes.messages import VARIABLE, address
+from accelsweep.supervise.processes.messages import FORK_SERVER_VARIABLE, address
 
 if TYPE_CHECKING:
     from accelsweep.plan.make import Plan
@@ -28,15 +28,15 @@ def fork_server(home: Path, log: Path, plans: Iterable[Plan]) -> Iterator[None]:
 
     A server that an outer with-block or process runs is used instead of another one.
     """
-    if sys.platform != "linux" or VARIABLE in os.environ or not any(map(_forks_here, plans)):
+    if sys.platform != "linux" or FORK_SERVER_VARIABLE in os.environ or not any(map(_forks_here, plans)):
         yield
         return
     name, server = start(home, log, JOB_VARIABLES)
-    os.environ[VARIABLE] = name
+    os.environ[FORK_SERVER_VARIABLE] = name
     try:
         yield
     finally:
-        del os.environ[VARIABLE]
+        del os.environ[FORK_SERVER_VARIABLE]
         server.finish()
 
 

@@ -19,9 +19,8 @@ from accelsweep.drive.snakemake.workflow import Sweep
 from accelsweep.publish.state import up_to_date
 from accelsweep.report.captions import CAPTIONS
 from accelsweep.state.folders import SweepFolder
+from accelsweep.state.strangers import DRAWN_SUFFIXES
 from accelsweep.supervise.standing.audit import audit
-
-_DRAWN = (".html", ".svg", ".csv", ".md")
 
 
 class Standing(Document):
@@ -44,7 +43,7 @@ def note_standing(folder: SweepFolder) -> None:
     """Note that Snakemake has made everything, if it has."""
     with contextlib.suppress(FileNotFoundError):
         Standing(digest=_digest(Sweep(folder, Manifest.read(folder.manifest)))).write(folder.standing)
-        drawn = [path for path in folder.report.iterdir() if path.suffix in _DRAWN and path.is_file()]
+        drawn = [path for path in folder.report.iterdir() if path.suffix in DRAWN_SUFFIXES and path.is_file()]
         Drawn(files={path.name: sha256_file(path) for path in drawn}).write(folder.drawn)
 
 

@@ -14,7 +14,7 @@ from accelsweep.state.folders import SweepFolder
 _SUFFIXES = frozenset({".json", ".parquet", ".log", ".done"})
 """Those of the files that we write; no folder of ours has one."""
 
-_DRAWN = frozenset({".html", ".svg", ".csv", ".md"})
+DRAWN_SUFFIXES = frozenset({".html", ".svg", ".csv", ".md"})
 """Those of the report's files."""
 
 _LEFT_ALONE = "attempts"
@@ -42,7 +42,7 @@ def _places(folder: SweepFolder) -> Iterator[Path]:
 
 
 def _drawn(folder: SweepFolder) -> Iterator[Path]:
-    yield from (path for path in folder.report.glob("*") if path.suffix in _DRAWN)
+    yield from (path for path in folder.report.glob("*") if path.suffix in DRAWN_SUFFIXES)
 
 
 def _notes(folder: SweepFolder) -> Iterator[Path]:

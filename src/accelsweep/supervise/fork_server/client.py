@@ -13,7 +13,14 @@ from types import FrameType
 from typing import Any
 
 from accelsweep.base.errors import EXIT_INCOMPLETE
-from accelsweep.supervise.processes.messages import VARIABLE, address, receive, same_user, send, send_streams
+from accelsweep.supervise.processes.messages import (
+    FORK_SERVER_VARIABLE,
+    address,
+    receive,
+    same_user,
+    send,
+    send_streams,
+)
 from accelsweep.supervise.signals import STOPPING
 
 
@@ -22,7 +29,7 @@ def ask(arguments: Sequence[str]) -> int | None:
 
     None if there is no fork server, or if it refuses: then this process has to be the supervisor itself.
     """
-    name = os.environ.get(VARIABLE)
+    name = os.environ.get(FORK_SERVER_VARIABLE)
     if not name or sys.platform != "linux":
         return None
     with socket.socket(socket.AF_UNIX) as server:

@@ -15,7 +15,7 @@ import struct
 from collections.abc import Sequence
 from typing import Any
 
-VARIABLE = "ACCELSWEEP_FORK_SERVER"
+FORK_SERVER_VARIABLE = "ACCELSWEEP_FORK_SERVER"
 """The environment variable with the name of the socket, for the jobs of the head that started the server."""
 
 OUTSIDE_VARIABLE = "ACCELSWEEP_OUTSIDE"
