@@ -1,6 +1,7 @@
 """What the commands print is true to the files: plan, status, results, comparison."""
 
 import json
+import math
 import os
 import re
 import shutil
@@ -192,6 +193,12 @@ def test_doctor_finds_this_machine_able(tmp_path, capsys):
     shown = capsys.readouterr().out
     assert "device: " in shown
     assert "FAIL" not in shown
+
+
+@pytest.mark.parametrize("minutes", [0.0, -1.0, math.nan, math.inf])
+def test_doctor_refuses_minutes_that_no_job_can_be_waited_for(minutes, tmp_path):
+    with pytest.raises(InputError, match=f"--job {minutes:g}: give the minutes"):
+        examine(tmp_path, ["site=slurm_example"], job_minutes=minutes)
 
 
 def test_doctor_looks_at_a_site_alone_and_says_where_slurm_is_missing(tmp_path, capsys, monkeypatch):

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import importlib.metadata
+import math
 import shutil
 import sys
 from collections.abc import Iterator, Sequence
@@ -53,7 +54,7 @@ def examine(
 def _site(home: Path, overrides: Sequence[str], job_minutes: float | None) -> Site | None:
     if other := [one for one in overrides if not one.lstrip("+~").startswith(("site=", "site."))]:
         raise InputError(f"{other[0]}: doctor looks at a site alone; give site=NAME, and keys below `site.`")
-    if job_minutes is not None and job_minutes <= 0:
+    if job_minutes is not None and not 0 < job_minutes < math.inf:
         raise InputError(f"--job {job_minutes:g}: give the minutes to wait for a job, more than 0")
     if not overrides:
         if job_minutes is not None:
