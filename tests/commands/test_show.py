@@ -14,7 +14,9 @@ from accelsweep.base.errors import InputError
 from accelsweep.commands.compare import compare_sweeps
 from accelsweep.commands.doctor import examine
 from accelsweep.commands.line.setting import full_name
-from accelsweep.commands.plan import print_config, print_plan, show_plan, what_is_left
+from accelsweep.commands.plan import print_config, print_plan
+from accelsweep.commands.planning.made import what_is_left
+from accelsweep.commands.planning.shown import show_plan
 from accelsweep.commands.status import print_status
 from accelsweep.core.outcome import Outcome
 from accelsweep.core.plans import Manifest, Run
