@@ -44,7 +44,6 @@ NOT_A_CONFIG = {
     ("core/versions.py", "config"): "the module that parses: a version's identity",
     ("core/config.py", "self.raw"): "the module that parses: the model behind the accelerator",
     ("core/config.py", "self.data"): "a data set's own key, which is called like one of ours",
-    ("core/findings/measured.py", "self.effective"): "the settings really in force, a column of the findings",
     ("core/cell.py", "config"): "`workloads` asks about plain mappings, see WORKLOADS",
     ("machine/peaks.py", "row"): "a row of the table of boards",
     ("measure/surroundings/doubts.py", "before"): "the state of the devices around a run",

@@ -140,6 +140,11 @@ class CellRuns:
         """The settings that were in force in the first measured run that states them, or None."""
         return next((run.effective for run in self.measured if run.effective is not None), None)
 
+    @property
+    def batch_size(self) -> int:
+        """The batch of each rank by the config; 0 where there is no config."""
+        return 0 if self.config is None else self.config.batch_size
+
     @cached_property
     def log_rates(self) -> dict[str, float]:
         """The natural logarithm of the rate per block."""
