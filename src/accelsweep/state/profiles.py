@@ -9,10 +9,11 @@ from typing import NamedTuple
 from accelsweep.base.documents import remove, sha256_file
 from accelsweep.base.errors import DamagedFile, NewerFile
 from accelsweep.core.profiles import SettingProfile
+from accelsweep.state.file_names import TRACE
 from accelsweep.state.folders import SweepFolder
 
-PROFILE, TRACE, LOG = "profile.json", "trace.json.gz", "run.log"
-"""The files of a profile, in its setting's folder."""
+PROFILE = "profile.json"
+"""A profile, in its setting's folder; its trace and its log lie beside it."""
 
 
 def keep_profile(folder: SweepFolder, found: SettingProfile, trace: Path) -> Path:

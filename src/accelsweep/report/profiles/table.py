@@ -11,7 +11,8 @@ from accelsweep.core.profiles import ProfileFinding
 from accelsweep.report import format as fmt
 from accelsweep.report.profiles.words import circumstances, difference_words, module_words, operator_words
 from accelsweep.report.table import Column, Entry, More, ReportTable
-from accelsweep.state.profiles import PROFILE, TRACE
+from accelsweep.state.file_names import TRACE
+from accelsweep.state.profiles import PROFILE
 
 TITLES = ("Setting", "Measured step", "Profiled step", "Cost of looking", "Most time in")
 NAMED = 3

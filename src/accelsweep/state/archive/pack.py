@@ -25,11 +25,14 @@ from accelsweep.state.archive.contents import (
     MOST_BYTES,
     MOST_FILE_BYTES,
     MOST_FILES,
+    NUMBERS,
+    PLAN,
     ArchivedFile,
     Contents,
     is_place,
     written_in_order,
 )
+from accelsweep.state.file_names import ACCOUNTING, RECORD, RUNS, STEPS
 from accelsweep.state.folders import SweepFolder
 from accelsweep.state.halts import Halt, Why, why_not_run
 from accelsweep.state.profiles import profile_files
@@ -63,15 +66,15 @@ def pack(folder: SweepFolder, report: list[str], versions: Mapping[str, str], ta
 
 
 def _sources(folder: SweepFolder, report: list[str]) -> Iterator[tuple[str, Path | bytes]]:
-    yield "sweep/manifest.json", folder.manifest
-    yield "sweep/findings.json", folder.findings
+    yield PLAN, folder.manifest
+    yield NUMBERS, folder.findings
     yield from _block_sources(folder)
-    for run in sorted(path.parent for path in folder.root.glob("runs/*/record.json*")):
-        for path in (*sorted(run.glob("record.json*")), run / "steps.parquet"):
-            if path.is_file() and is_place(place := f"sweep/runs/{run.name}/{path.name}"):
+    for run in sorted(path.parent for path in folder.root.glob(f"{RUNS}/*/{RECORD}*")):
+        for path in (*sorted(run.glob(f"{RECORD}*")), run / STEPS):
+            if path.is_file() and is_place(place := f"sweep/{RUNS}/{run.name}/{path.name}"):
                 yield place, path
     if folder.accounting.is_file():
-        yield "sweep/accounting.json", folder.accounting
+        yield f"sweep/{ACCOUNTING}", folder.accounting
     for path in profile_files(folder):
         if is_place(place := f"sweep/profiles/{path.parent.name}/{path.name}"):
             yield place, path
