@@ -37,7 +37,6 @@ WORKLOADS = "workloads"
 """What is trained is handed plain mappings: its source is part of each record's fingerprint, so it knows no types."""
 
 NOT_A_CONFIG = {
-    ("analyse/fleet/readings.py", "run.environment.get('closed', {})"): "the state of the devices as the window closed",
     ("analyse/advice/versions.py", "cell.axes"): "swept keys with their values",
     ("analyse/history/points.py", "one.planned.axes"): "swept keys with their values",
     ("core/plans.py", "cell.axes"): "swept keys with their values",
@@ -46,8 +45,6 @@ NOT_A_CONFIG = {
     ("core/config.py", "self.data"): "a data set's own key, which is called like one of ours",
     ("core/cell.py", "config"): "`workloads` asks about plain mappings, see WORKLOADS",
     ("machine/peaks.py", "row"): "a row of the table of boards",
-    ("measure/surroundings/doubts.py", "before"): "the state of the devices around a run",
-    ("measure/surroundings/doubts.py", "after"): "the state of the devices around a run",
     ("plan/grid/expand.py", "science"): "what Hydra composed, before it is checked",
     ("plan/grid/expand.py", "values"): "overrides of the grid, before there is a config",
     ("plan/refusals/check.py", "config"): "the module that parses: it looks for keys that nobody knows",

@@ -172,7 +172,7 @@ def _run_tags(record: Record, finished: Finished, damage: DamagedFile | None) ->
             "position": record.position,
             "attempt": record.attempt,
             "hardware": hardware(record),
-            "host": record.environment.get("before", {}).get("host"),
+            "host": record.surroundings.before.host,
             "fingerprint": _fingerprint(record.fingerprint),
             "record_sha256": finished.sha256,
             "doubts": doubt_codes(record.doubts),

@@ -15,11 +15,11 @@ from pydantic import Field
 from accelsweep.base.documents import Document
 from accelsweep.core.breakdown import Breakdown
 from accelsweep.core.config import CellConfig
-from accelsweep.core.frontier import Limit
 from accelsweep.core.outcome import Outcome
 from accelsweep.core.plans import Run
 from accelsweep.core.profiles import StepProfile
 from accelsweep.core.record import Doubt, Effective, Metric
+from accelsweep.core.recorded.frontier import Limit
 from accelsweep.core.traits import Traits
 from accelsweep.state.file_names import PROGRESS, TRACE
 

@@ -13,10 +13,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from accelsweep.core.config import CellConfig
-from accelsweep.core.frontier import Frontier, Try
 from accelsweep.core.metrics import MEMORY_METRICS
 from accelsweep.core.outcome import Outcome
 from accelsweep.core.record import Metric
+from accelsweep.core.recorded.frontier import Frontier, Try
 from accelsweep.core.settings import Limits
 from accelsweep.machine.room import room_of_a_rank
 from accelsweep.rank.spec import RankResult, RunSpec
