@@ -21,7 +21,7 @@ from accelsweep.core.record import Doubt, Fingerprint, Record, steps_damage
 from accelsweep.publish.curves import curves
 from accelsweep.publish.snapshot import Finished, RunningRun, Snapshot, run_digest
 from accelsweep.publish.wanted import NOTE, Artifact, DataSet, Wanted, metrics, milliseconds, params, plain, tags
-from accelsweep.state.file_names import PAGE, RUN_LOG
+from accelsweep.state.file_names import LOG_FILE, PAGE
 from accelsweep.state.folders import SweepFolder
 from accelsweep.state.profiles import profile_files
 from accelsweep.state.records import read_record
@@ -202,7 +202,7 @@ def _run_note(record: Record, damage: DamagedFile | None) -> str:
 
 def _run_artifacts(folder: SweepFolder, record: Record, damage: DamagedFile | None) -> tuple[Artifact, ...]:
     config = Artifact(plain(_indented(record.config.raw), limit=10_000_000), "config.json")
-    files = [folder.record(record.run), folder.run(record.run) / RUN_LOG]
+    files = [folder.record(record.run), folder.run(record.run) / LOG_FILE]
     files += [] if damage else [folder.steps(record.run)]
     return (config, *(Artifact(path) for path in files if path.is_file()))  # a link to a device has no end
 

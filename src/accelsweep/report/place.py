@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Protocol
 
 from accelsweep.core.names import MergedName, name_together
-from accelsweep.state.file_names import FINDINGS, REPORTS
+from accelsweep.state.file_names import FINDINGS_FILE, REPORTS_FOLDER
 from accelsweep.state.folders import SweepFolder
 
 
@@ -48,12 +48,12 @@ class MergedPlace:
     @property
     def report(self) -> Path:
         """`reports/A+B`."""
-        return self.home / REPORTS / self.name
+        return self.home / REPORTS_FOLDER / self.name
 
     @property
     def findings(self) -> Path:
         """`reports/A+B/findings.json`."""
-        return self.report / FINDINGS
+        return self.report / FINDINGS_FILE
 
     def steps(self, run: str) -> Path:
         """Return the raw step times of a run named SWEEP/RUN."""

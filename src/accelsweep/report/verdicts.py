@@ -19,7 +19,7 @@ from accelsweep.report.page import render_static
 from accelsweep.report.table import ReportTable
 from accelsweep.report.tables.claims import claims_table, published_table, reasons_table
 from accelsweep.report.write import replace_files
-from accelsweep.state.file_names import MARKDOWN, PAGE, REPORTS
+from accelsweep.state.file_names import MARKDOWN, PAGE, REPORTS_FOLDER
 
 UNTESTED = (ClaimVerdict.not_testable, ClaimVerdict.not_run)
 _IN_WORDS = {ClaimVerdict.measured: "without a claimed figure"}
@@ -87,7 +87,7 @@ def write_verdicts(home: Path, sweeps: Sequence[Findings], why_not: Mapping[str,
     files = {f"{table.name}.csv": to_csv(table.data) for table in content.tables}
     files[MARKDOWN] = _markdown(content)
     files[PAGE] = render_static("claims.html.j2", content=content)
-    target = home / REPORTS / GROUP
+    target = home / REPORTS_FOLDER / GROUP
     replace_files(files, target)
     return target / PAGE
 

@@ -16,10 +16,10 @@ from typing import ClassVar
 from accelsweep.base.documents import Document, remove, set_aside
 from accelsweep.base.errors import DamagedFile
 from accelsweep.core.record import Record
-from accelsweep.state.file_names import ATTEMPTS, RECORD, RUN_LOG, STEPS
+from accelsweep.state.file_names import ATTEMPTS_FOLDER, LOG_FILE, RECORD_FILE, STEPS_FILE
 from accelsweep.state.records import read_record_at
 
-_RESULTS = (RUN_LOG, STEPS, RECORD)  # always moved in this order: the record seals the others
+_RESULTS = (LOG_FILE, STEPS_FILE, RECORD_FILE)  # always moved in this order: the record seals the others
 _STARTED = "started.json"
 _REOPENED = "reopened"
 
@@ -49,28 +49,28 @@ class RunFolder:
 
     def attempt(self, number: int) -> Path:
         """Return the folder of attempt `number` (from 1)."""
-        return self.path / ATTEMPTS / str(number)
+        return self.path / ATTEMPTS_FOLDER / str(number)
 
     def record_file(self, number: int) -> Path:
         """Return the place of the record of attempt `number`."""
-        return self.attempt(number) / RECORD
+        return self.attempt(number) / RECORD_FILE
 
     def steps_file(self, number: int) -> Path:
         """Return the place of its raw step times."""
-        return self.attempt(number) / STEPS
+        return self.attempt(number) / STEPS_FILE
 
     def log_file(self, number: int) -> Path:
         """Return the place of its log."""
-        return self.attempt(number) / RUN_LOG
+        return self.attempt(number) / LOG_FILE
 
     def latest(self) -> int:
         """Return the number of the latest attempt, 0 if there was none."""
-        folder = self.path / ATTEMPTS
+        folder = self.path / ATTEMPTS_FOLDER
         return max((int(path.name) for path in folder.glob("*") if path.name.isdigit()), default=0)
 
     def record(self) -> Record | None:
         """Return the run's record, or None if there is none. Raises DamagedFile, also for a record of another run."""
-        return self._read(self.path / RECORD)
+        return self._read(self.path / RECORD_FILE)
 
     def _read(self, path: Path) -> Record | None:
         try:
@@ -81,14 +81,14 @@ class RunFolder:
     def recover(self) -> list[DamagedFile]:
         """Set damaged records aside and finish interrupted moves; return the damaged files."""
         damaged = []
-        for path in (self.path / RECORD, self.record_file(self.latest())):
+        for path in (self.path / RECORD_FILE, self.record_file(self.latest())):
             try:
                 self._read(path)
             except DamagedFile as error:
                 aside = set_aside(error.path)
                 damaged.append(DamagedFile(error.path, f"{error.why}; set aside as {aside.name}"))
         latest = self.attempt(self.latest())
-        whole = (latest / RECORD).exists() and not (latest / _REOPENED).exists()
+        whole = (latest / RECORD_FILE).exists() and not (latest / _REOPENED).exists()
         if whole and self.latest() > self._recorded():
             self.promote(self.latest())
         return damaged

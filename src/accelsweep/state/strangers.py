@@ -9,7 +9,7 @@ from pathlib import Path
 
 from accelsweep.base.documents import clear_place
 from accelsweep.base.errors import DamagedFile
-from accelsweep.state.file_names import ATTEMPTS
+from accelsweep.state.file_names import ATTEMPTS_FOLDER
 from accelsweep.state.folders import SweepFolder
 
 _SUFFIXES = frozenset({".json", ".parquet", ".log", ".done"})
@@ -36,7 +36,7 @@ def _places(folder: SweepFolder) -> Iterator[Path]:
     for place, folders, files in os.walk(folder.root):
         names = [name for name in (*folders, *files) if Path(name).suffix in _SUFFIXES]
         folders[:] = [
-            name for name in folders if name not in names and name != ATTEMPTS
+            name for name in folders if name not in names and name != ATTEMPTS_FOLDER
         ]  # there runs may leave what they like
         yield from (Path(place, name) for name in names)
 

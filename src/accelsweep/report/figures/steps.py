@@ -21,7 +21,7 @@ from accelsweep.report import format as fmt
 from accelsweep.report.figures.figure import ROWS, Chart, Figure, Row, Skipped
 from accelsweep.report.figures.theme import Palette
 from accelsweep.report.place import RunsPlace
-from accelsweep.state.file_names import STEPS
+from accelsweep.state.file_names import STEPS_FILE
 from accelsweep.state.records import read_record_at
 
 ALL = "all"
@@ -52,7 +52,7 @@ def steps_figure(findings: Findings, folder: RunsPlace) -> Figure | Skipped:
         title = _title(label, point, bool(findings.merged))
         rows += [_row(label, title, point, step) for step in steps if step["step"] % stride == 0]
     if not rows:
-        return Skipped("steps", f"no {STEPS} of a measured run could be read")
+        return Skipped("steps", f"no {STEPS_FILE} of a measured run could be read")
     titles = list(dict.fromkeys(str(row["title"]) for row in rows))
     labels = list(dict.fromkeys(str(row["cell"]) for row in rows))
     domain = _domain(rows)

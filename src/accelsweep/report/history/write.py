@@ -12,12 +12,12 @@ from accelsweep.report.history.content import METHOD, HistoryContent, content_of
 from accelsweep.report.markdown import escape, figure_text, table_text
 from accelsweep.report.page import render_charted
 from accelsweep.report.write import picture_of, replace_files
-from accelsweep.state.file_names import MARKDOWN, PAGE, REPORTS
+from accelsweep.state.file_names import MARKDOWN, PAGE, REPORTS_FOLDER
 
 
 def history_folder(home: Path, sources: tuple[str, ...]) -> Path:
     """Return `reports/history/A+B` for these sweeps; the name of many is cut, and ends in a digest of all."""
-    return home / REPORTS / "history" / name_together(sources)
+    return home / REPORTS_FOLDER / "history" / name_together(sources)
 
 
 def write_history(history: History, target: Path, command: str) -> Path:

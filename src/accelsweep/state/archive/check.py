@@ -28,16 +28,16 @@ from accelsweep.state.archive.contents import (
     MOST_BYTES,
     MOST_FILE_BYTES,
     MOST_FILES,
-    NUMBERS,
-    PLAN,
-    REPORT_PAGE,
+    NUMBERS_PLACE,
+    PAGE_PLACE,
+    PLAN_PLACE,
     ArchivedFile,
     Contents,
     document_at,
     is_place,
 )
 from accelsweep.state.archive.raw_steps import excess
-from accelsweep.state.file_names import STEPS
+from accelsweep.state.file_names import STEPS_FILE
 from accelsweep.state.halts import Halt
 from accelsweep.state.names import inside
 from accelsweep.state.records import own_record
@@ -162,7 +162,7 @@ def _refuse_odd(path: Path, member: zipfile.ZipInfo) -> None:
 
 
 def _check(path: Path, archive: zipfile.ZipFile, contents: Contents) -> None:
-    for needed in (PLAN, NUMBERS, REPORT_PAGE):
+    for needed in (PLAN_PLACE, NUMBERS_PLACE, PAGE_PLACE):
         if needed not in contents.files:
             raise RefusedArchive(path, f"it holds no {contents.member(needed)}")
     for place, described in contents.files.items():
@@ -170,7 +170,7 @@ def _check(path: Path, archive: zipfile.ZipFile, contents: Contents) -> None:
         chunks = _whole(path, archive, member, described)
         if kind is None:
             content = b"".join(chunks)
-            why = excess(content) if place.endswith(STEPS) else None
+            why = excess(content) if place.endswith(STEPS_FILE) else None
             if why is not None:
                 raise RefusedArchive(path, f"{member}: {why}")
             continue
