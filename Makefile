@@ -17,10 +17,10 @@ BESIDE = -n $(TEST_WORKERS) --dist loadgroup
 export MLFLOW_DISABLE_TELEMETRY := true
 
 .DEFAULT_GOAL := help
-.PHONY: help setup package sweep claims ui check audit lock format test test-fast test-long storm system example example-report fuzz soak simulations projection gpu gpu-pack container pictures docs wheel clean
+.PHONY: help setup package sweep claims ui check audit lock format test test-fast test-long storm system example example-report fuzz soak simulations projection gpu gpu-pack container pictures docs wheel wheel-elsewhere clean
 
 help: ## list the targets
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-15s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 setup: $(VENV)/.installed ## create .venv with the pinned set and all that development needs
 
@@ -131,6 +131,9 @@ docs: setup ## build the documentation's site into site/; every link and every g
 
 wheel: setup ## build the wheel into dist/
 	@$(RUN)/python -m build --wheel --no-isolation
+
+wheel-elsewhere: wheel ## install the wheel outside the checkout, plan with it, and list what it brings (needs pipx; tests/wheel.sh)
+	@PYTHON=$(PYTHON) tests/wheel.sh
 
 clean: ## remove what make created (never sweeps/, reports/ or the MLflow store)
 	rm -rf $(VENV) .mypy_cache .ruff_cache .import_linter_cache dist build site

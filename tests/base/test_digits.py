@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from accelsweep.base.digits import interval_digits, ratio_words, significant
+from accelsweep.base.digits import gib, interval_digits, ratio_words, significant
 
 
 @pytest.mark.parametrize(
@@ -51,3 +51,7 @@ def test_a_printed_interval_is_never_narrower_than_the_real_one(value, below, ab
 )
 def test_significant_digits_never_round_before_the_point(value, words):
     assert significant(value) == words
+
+
+def test_bytes_are_told_in_gibibytes():
+    assert (gib(24 * 2**30), gib(23.46 * 2**30, 1)) == ("24 GiB", "23.5 GiB")

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 from example_sweep import build_example_sweep
 
-from accelsweep.commands.first.batches import found_batches
 from accelsweep.commands.plan import print_plan
+from accelsweep.commands.planning.batches import found_batches
 from accelsweep.core.outcome import Outcome
 from accelsweep.core.plans import Manifest, Run
 from accelsweep.core.record import Record

@@ -11,13 +11,13 @@ from own_repository import MODULE, commit, repository, write
 from typer.testing import CliRunner
 
 from accelsweep.base.errors import AccelsweepError, DamagedFile, InputError
-from accelsweep.commands.detached import attach as attaching
+from accelsweep.commands import attach as attaching
+from accelsweep.commands.attach import attach
 from accelsweep.commands.detached import errand
-from accelsweep.commands.detached.attach import attach
 from accelsweep.commands.detached.carry_on import MOST_STARTS, last_of_chain
 from accelsweep.commands.detached.order import HeadOrder
-from accelsweep.commands.run import planned
-from accelsweep.commands.running.request import Request
+from accelsweep.commands.running.carried_out import planned
+from accelsweep.commands.running.request import Ended, Request
 from accelsweep.commands.status import print_status
 from accelsweep.core.plans import Manifest
 from accelsweep.core.settings import Fleet, Site
@@ -108,11 +108,15 @@ def test_an_order_keeps_the_arguments_of_every_command(request_, tmp_path):
 @pytest.mark.parametrize("request_", [order().request, *ASKED], ids=lambda one: one.command)
 def test_a_head_does_what_its_command_does_and_ends_with_its_exit_code(request_, tmp_path, monkeypatch):
     """And with no other's: each command is replaced by one that ends with a number of its own."""
-    done = {"run": 10, "compare_versions": 11, "measure_fleet": 12, "put_to_the_test": 13}
-    for name, code in done.items():
-        monkeypatch.setattr(errand, name, lambda *given, code=code: (code, *given[1:]))
-    code, *given = errand.do(tmp_path, request_)
-    assert code == {"run": 10, "ab": 11, "fleet": 12, "claims": 13}[request_.command]
+    given = []
+
+    def replaced(ends):
+        return lambda _home, *rest: given.extend(rest) or ends
+
+    ended = {"carried_out": Ended("mine", 10), "measured_versions": (11, None), "measured_nodes": (12, None)}
+    for name, ends in (ended | {"put_to_the_test": 13}).items():
+        monkeypatch.setattr(errand, name, replaced(ends))
+    assert errand.do(tmp_path, request_) == {"run": 10, "ab": 11, "fleet": 12, "claims": 13}[request_.command]
     assert given == ([(), 1.5] if request_.command == "claims" else [request_])
 
 

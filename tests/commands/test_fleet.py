@@ -11,10 +11,10 @@ from simulated_sweep import make_manifest, make_run
 
 from accelsweep.analyse.analyse import analyse
 from accelsweep.base.errors import InputError
-from accelsweep.commands.cluster import fleet as fleets
-from accelsweep.commands.cluster.fleet import preview_fleet
 from accelsweep.commands.detached import errand
 from accelsweep.commands.detached.errand import Errand
+from accelsweep.commands.fleet import measure_fleet, preview_fleet
+from accelsweep.commands.running import nodes as fleets
 from accelsweep.commands.running.request import Ended, Request
 from accelsweep.core.findings.findings import Findings
 from accelsweep.core.plans import Manifest, Resources
@@ -103,9 +103,9 @@ def test_a_sick_node_decides_the_exit_code_unless_the_command_was_interrupted(
     found.write(folder.findings)
     monkeypatch.setattr(fleets, "with_nodes", lambda _home, request: request)
     monkeypatch.setattr(fleets, "carried_out", lambda _home, _request: Ended("mine", code))
-    assert fleets.measure_fleet(tmp_path, asking(*CLUSTER)) == ends
+    assert measure_fleet(tmp_path, asking(*CLUSTER)) == ends
     manifest.model_copy(update={"revision": 2}).write(folder.manifest)
-    assert fleets.measure_fleet(tmp_path, asking(*CLUSTER)) == code, "no findings of this plan were made"
+    assert measure_fleet(tmp_path, asking(*CLUSTER)) == code, "no findings of this plan were made"
 
 
 def measured_fleet(slow: str) -> tuple[Findings, Manifest]:

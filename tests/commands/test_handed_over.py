@@ -82,6 +82,17 @@ def test_a_head_that_fails_by_a_fault_of_ours_has_ended_too(ordered, monkeypatch
     assert end_of_head(ordered) == 1
 
 
+def test_a_head_that_is_told_no_sweep_says_how_it_is_called(monkeypatch, capsys) -> None:
+    monkeypatch.setenv("MLFLOW_DISABLE_TELEMETRY", "true")
+    monkeypatch.setattr("sys.argv", ["carry_on"])
+    monkeypatch.setattr(carrying.signal, "signal", lambda *_: None)
+    monkeypatch.setattr(carrying, "end_as_by_ctrl_c", lambda: None)
+    with pytest.raises(SystemExit) as ended:
+        carrying.main()
+    assert ended.value.code == 2
+    assert "python -m accelsweep.commands.detached.carry_on [-h] sweeps/NAME" in capsys.readouterr().err
+
+
 def test_an_order_that_is_damaged_is_refused_by_name(ordered, monkeypatch, capsys) -> None:
     ordered.of_head("order").write_text("[")
     monkeypatch.setenv("MLFLOW_DISABLE_TELEMETRY", "true")

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from accelsweep.commands import plan as command
-from accelsweep.commands.plan import show_plan
+from accelsweep.commands.planning import shown
+from accelsweep.commands.planning.shown import show_plan
 from accelsweep.measure.surroundings import busy_now
 from accelsweep.plan.make import Plan, make_plan
 from accelsweep.plan.table import PlanTable, plan_table
@@ -20,7 +20,7 @@ def test_others_at_work_are_told_of_before_runs_and_not_where_none_is_left(
     plan = make_plan(tmp_path, ["experiment=quickstart"])
     show_plan(tmp_path, plan)
     assert "warning: somebody works here: stop them, or they will disturb the runs" in capsys.readouterr().out
-    monkeypatch.setattr(command, "_table", _all_settled)
+    monkeypatch.setattr(shown, "table_of", _all_settled)
     show_plan(tmp_path, plan)
     assert "somebody works here" not in capsys.readouterr().out
 

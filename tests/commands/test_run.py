@@ -5,7 +5,7 @@ from types import SimpleNamespace
 import pytest
 
 from accelsweep.base.errors import EXIT_INCOMPLETE, InputError
-from accelsweep.commands import run as running
+from accelsweep.commands.running import carried_out as running
 from accelsweep.commands.running.request import Ended, Request, seconds_of
 from accelsweep.drive.snakemake.profiles import find_profile
 

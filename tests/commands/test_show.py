@@ -1,6 +1,7 @@
 """What the commands print is true to the files: plan, status, results, comparison."""
 
 import json
+import math
 import os
 import re
 import shutil
@@ -13,7 +14,9 @@ from accelsweep.base.errors import InputError
 from accelsweep.commands.compare import compare_sweeps
 from accelsweep.commands.doctor import examine
 from accelsweep.commands.line.setting import full_name
-from accelsweep.commands.plan import print_config, print_plan, show_plan, what_is_left
+from accelsweep.commands.plan import print_config, print_plan
+from accelsweep.commands.planning.made import what_is_left
+from accelsweep.commands.planning.shown import show_plan
 from accelsweep.commands.status import print_status
 from accelsweep.core.outcome import Outcome
 from accelsweep.core.plans import Manifest, Run
@@ -192,6 +195,12 @@ def test_doctor_finds_this_machine_able(tmp_path, capsys):
     shown = capsys.readouterr().out
     assert "device: " in shown
     assert "FAIL" not in shown
+
+
+@pytest.mark.parametrize("minutes", [0.0, -1.0, math.nan, math.inf])
+def test_doctor_refuses_minutes_that_no_job_can_be_waited_for(minutes, tmp_path):
+    with pytest.raises(InputError, match=f"--job {minutes:g}: give the minutes"):
+        examine(tmp_path, ["site=slurm_example"], job_minutes=minutes)
 
 
 def test_doctor_looks_at_a_site_alone_and_says_where_slurm_is_missing(tmp_path, capsys, monkeypatch):

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple, get_args
 
 import pytest
 from pydantic import BaseModel, ValidationError
@@ -15,16 +15,31 @@ import accelsweep
 from accelsweep import __version__
 from accelsweep.base.documents import Document, canonical_json
 from accelsweep.core.cell import cell_name
-from accelsweep.core.config import CellConfig, Measure, Serving
+from accelsweep.core.config import CellConfig
 from accelsweep.core.plans import Block, Manifest, Resources
-from accelsweep.core.prices import Prices
 from accelsweep.core.record import Record
-from accelsweep.core.settings import Analysis, Limits, Settings
+from accelsweep.core.settings import Fleet, Settings, Site
 from accelsweep.core.versions import VERSION
 
 SOURCE = Path(accelsweep.__file__).parent
-MODELS: tuple[type[BaseModel], ...] = (CellConfig, Measure, Serving, Settings, Limits, Analysis, Prices)
-OURS = frozenset(key for model in MODELS for key in model.model_fields)
+ROOTS = (CellConfig, Settings, Site, Fleet)
+"""The models of all that a user writes: a cell, what steers its sweep, the place of it, and its nodes."""
+
+
+def keys_in(annotations: Iterable[Any]) -> frozenset[str]:
+    """Return the keys of the models that these annotations name, and of those that their fields name in turn."""
+    waiting, keys, seen = list(annotations), set[str](), []
+    while waiting:
+        annotation = waiting.pop()
+        waiting += get_args(annotation)
+        if annotation not in seen and isinstance(annotation, type) and issubclass(annotation, BaseModel):
+            seen.append(annotation)
+            keys |= set(annotation.model_fields)
+            waiting += [field.annotation for field in annotation.model_fields.values()]
+    return frozenset(keys)
+
+
+OURS = keys_in(ROOTS)
 
 EXAMPLES = Path(__file__).parents[2] / "reports" / "examples"
 KINDS: tuple[tuple[type[Document], str], ...] = (
@@ -33,41 +48,81 @@ KINDS: tuple[tuple[type[Document], str], ...] = (
     (Block, "blocks/b????????????.json"),
 )
 
-WORKLOADS = "workloads"
-"""What is trained is handed plain mappings: its source is part of each record's fingerprint, so it knows no types."""
-
 NOT_A_CONFIG = {
+    ("analyse/findings/cells/cost.py", "cost"): "costs of a setting, by their names",
+    ("analyse/findings/cells/cost.py", "one"): "costs of a setting, by their names",
     ("analyse/advice/versions.py", "cell.axes"): "swept keys with their values",
+    ("analyse/hardware.py", "self.details"): "fields of the hardware in a fingerprint",
     ("analyse/history/points.py", "one.planned.axes"): "swept keys with their values",
+    ("commands/line/arguments.py", "ctx.params"): "options of the command line",
+    ("drive/checks/machine_now.py", "state"): "the state of a device",
+    ("core/cell.py", "axes"): "swept keys",
     ("core/plans.py", "cell.axes"): "swept keys with their values",
+    ("core/settings.py", "found"): "the module that writes: what it leaves out",
+    ("core/settings.py", "value"): "the module that parses: what kinds of node inherit",
     ("core/versions.py", "config"): "the module that parses: a version's identity",
     ("core/config.py", "self.raw"): "the module that parses: the model behind the accelerator",
     ("core/config.py", "self.data"): "a data set's own key, which is called like one of ours",
-    ("core/cell.py", "config"): "`workloads` asks about plain mappings, see WORKLOADS",
+    ("drive/snakemake/workflow.py", "config"): "Snakemake's own config",
+    ("engines/grid_engine/draft.py", "each"): "an element of Grid Engine's XML",
+    ("engines/grid_engine/draft.py", "host"): "an element of Grid Engine's XML",
+    ("engines/grid_engine/draft.py", "queue"): "an element of Grid Engine's XML",
+    ("engines/grid_engine/queue.py", "row"): "a line of qstat",
+    ("engines/slurm/options.py", "asked"): "resources of a job, as Snakemake calls them",
     ("machine/peaks.py", "row"): "a row of the table of boards",
+    ("measure/ceiling.py", "known[key]"): "a ceiling in its file",
+    ("plan/cells.py", "master"): "what Hydra composed, before it is checked",
+    ("plan/cells.py", "steering"): "what Hydra composed, before it is checked",
     ("plan/grid/expand.py", "science"): "what Hydra composed, before it is checked",
     ("plan/grid/expand.py", "values"): "overrides of the grid, before there is a config",
+    ("plan/manifest.py", "grid.axes"): "swept keys",
     ("plan/refusals/check.py", "config"): "the module that parses: it looks for keys that nobody knows",
     ("plan/refusals/check.py", "values"): "the module that parses",
+    ("plan/refusals/conflicts.py", "config.data"): "keys of a data set, none of which may be called like ours",
+    ("plan/versioned.py", "point.axes"): "swept keys",
+    ("plan/versioned.py", "point.config.raw"): "keys of the user's own, none of which may be called like the axis",
     ("project/published.py", "row"): "a row of the published models",
     ("project/scaling.py", "row"): "a row of the published scaling",
     ("rank/loops/fully_sharded.py", "settings"): "arguments of Lightning's Trainer",
     ("rank/loops/raw_loop.py", "found"): "what a module's configure_optimizers returned",
+    ("rank/loops/raw_loop.py", "settings"): "a schedule as Lightning takes it",
+    ("rank/measuring.py", "rank"): "what a rank tells of its device",
+    ("rank/own_tree.py", "found"): "a version's folders, in a variable of the environment",
     ("report/figures/drift.py", "row"): "a row of a chart",
+    ("report/figures/ladder.py", "row"): "a row of a chart",
     ("report/figures/memory.py", "cell.axes"): "swept keys with their values",
     ("report/figures/rate.py", "cell.axes"): "swept keys with their values",
     ("report/figures/rate.py", "best"): "a row of a chart",
     ("report/figures/rate.py", "row"): "a row of a chart",
     ("report/figures/scaling.py", "row"): "a row of a chart",
+    ("report/figures/steps.py", "row"): "a row of a chart",
+    ("report/figures/tradeoff.py", "rows[0]"): "a row of a chart",
     ("state/external/lambda_labs.py", "found"): "parts of a system's name in Lambda's table",
     ("state/external/timm.py", "found"): "parts of the name of a file of timm's",
     ("state/external/timm.py", "row"): "a row of timm's table",
+    ("workloads/boosting/booster.py", "given"): "arguments of a library's class",
+    ("workloads/boosting/booster.py", "named"): "arguments of a library's class",
+    (
+        "workloads/boosting/xgboost_trees.py",
+        "json.loads(booster.save_config())['learner']['generic_param']",
+    ): "XGBoost's own config",
+    ("workloads/boosting/xgboost_trees.py", "self._parameters"): "XGBoost's parameters",
+    ("workloads/building/build.py", "arguments_of(settings)"): "arguments of a user's class",
+    ("workloads/building/build.py", "data.hparams"): "hyperparameters of a data module",
+    ("workloads/building/build.py", "parameters"): "arguments of a user's class",
+    ("workloads/building/build.py", "settings"): "arguments of a user's class",
+    ("workloads/building/optimizer.py", "ours"): "keys of the optimizer, one of which is called like that of `measure`",
+    ("workloads/image_files.py", "[value for _, value in stated]"): "a pickled batch of CIFAR-10",
 }
 """(file, what is read) -> why it is no config, although the word between its brackets is a key of ours."""
 
 
+METHODS = ("get", "pop", "setdefault")
+"""The methods of a mapping that read a key."""
+
+
 class Read(NamedTuple):
-    """A key that is read by its name as text: `RECEIVER["KEY"]`, or `RECEIVER.get("KEY")`."""
+    """A key that is read by its name as text: `RECEIVER["KEY"]`, `RECEIVER.get("KEY")`, or `"KEY" in RECEIVER`."""
 
     receiver: str
     key: str
@@ -75,7 +130,7 @@ class Read(NamedTuple):
 
 
 def string_reads(source: str) -> Iterator[Read]:
-    """Yield every read of a key of ours, from subscripts, `get`, `pop` and `looked_up`, or through its constant."""
+    """Yield every read of a key of ours, from subscripts, `in`, `METHODS` and `looked_up`, or through its constant."""
     for node in ast.walk(ast.parse(source)):
         receiver, key = _receiver_and_key(node)
         if receiver is not None and isinstance(key, ast.Name) and key.id == "VERSION":
@@ -87,7 +142,9 @@ def string_reads(source: str) -> Iterator[Read]:
 def _receiver_and_key(node: ast.AST) -> tuple[ast.expr | None, ast.expr | None]:
     if isinstance(node, ast.Subscript) and isinstance(node.ctx, ast.Load):
         return node.value, node.slice
-    if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in ("get", "pop"):
+    if isinstance(node, ast.Compare) and len(node.ops) == 1 and isinstance(node.ops[0], ast.In | ast.NotIn):
+        return node.comparators[0], node.left
+    if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in METHODS:
         return node.func.value, next(iter(node.args), None)
     if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "looked_up":
         return node.args[0], node.args[1]
@@ -95,10 +152,9 @@ def _receiver_and_key(node: ast.AST) -> tuple[ast.expr | None, ast.expr | None]:
 
 
 def reads_of_the_source() -> list[tuple[str, Read]]:
-    files = (path for path in sorted(SOURCE.rglob("*.py")) if path.relative_to(SOURCE).parts[0] != WORKLOADS)
     return [
         (path.relative_to(SOURCE).as_posix(), read)
-        for path in files
+        for path in sorted(SOURCE.rglob("*.py"))
         for read in string_reads(path.read_text(encoding="utf-8"))
     ]
 
@@ -121,6 +177,16 @@ def test_every_exception_still_stands_for_something() -> None:
         ('looked_up(config.raw, "measure.max_steps")', ("config.raw", "measure.max_steps")),
         ('settings["repeats"]', ("settings", "repeats")),
         ("config.raw.get(VERSION)", ("config.raw", "version")),
+        ('"fake_loader" in config["measure"]', ("config['measure']", "fake_loader")),
+        ('"num_nodes" not in cfg', ("cfg", "num_nodes")),
+        ("VERSION in config.raw", ("config.raw", "version")),
+        ('config.setdefault("threads", 1)', ("config", "threads")),
+        ('site.get("inventory")', ("site", "inventory")),
+        ('site["slurm"]["max_jobs"]', ("site['slurm']", "max_jobs")),
+        ('kind["grid_engine"]["gpu_resource"]', ("kind['grid_engine']", "gpu_resource")),
+        ('steering["block"]["size"]', ("steering['block']", "size")),
+        ('prices["purchase"][name]["lifetime_years"]', ("prices['purchase'][name]", "lifetime_years")),
+        ('fleet.get("tolerance")', ("fleet", "tolerance")),
     ],
 )
 def test_a_read_by_name_is_found_however_it_is_written(source: str, found: tuple[str, str]) -> None:
@@ -129,6 +195,7 @@ def test_a_read_by_name_is_found_however_it_is_written(source: str, found: tuple
 
 def test_attributes_and_keys_of_the_users_own_are_no_such_read() -> None:
     assert list(string_reads('config.devices; config.model["width"]; found["run"] = 1; x["devices"] = 2')) == []
+    assert list(string_reads('"width" in config.model; config.devices in counts; 1 < config.devices < 3')) == []
 
 
 def test_a_config_is_written_back_as_it_was_with_keys_of_the_users_own_and_of_other_versions() -> None:

@@ -61,28 +61,54 @@ def test_another_process_with_the_same_number_is_not_taken_for_the_head(folder):
     assert living_head(folder) is None
 
 
-STUBBORN = "import signal, time\nsignal.signal(signal.SIGINT, signal.SIG_IGN)\nprint('up', flush=True)\ntime.sleep(600)"
+WAITING = """\
+import signal, sys, time
+for number in sys.argv[1:]:
+    signal.signal(int(number), signal.SIG_IGN)
+print("up", flush=True)
+time.sleep(600)
+"""
 
 
 @pytest.fixture
 def old_head(folder):
-    """A process that holds to be the head and ignores Ctrl-C."""
-    child = subprocess.Popen([sys.executable, "-c", STUBBORN], stdout=subprocess.PIPE, text=True)
-    assert child.stdout.readline() == "up\n"
-    started = psutil.Process(child.pid).create_time()
-    hold = Hold(block="head", host=socket.gethostname(), pid=child.pid, process_started=started, since="then")
-    hold.write(folder.root / "head.claim.json")
-    yield child
-    child.kill()
-    child.wait()
+    """Return what starts a process that holds to be the head and ignores some signals."""
+    children = []
+
+    def start(*ignored):
+        command = [sys.executable, "-c", WAITING, *(str(int(number)) for number in ignored)]
+        child = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+        children.append(child)
+        assert child.stdout.readline() == "up\n"
+        started = psutil.Process(child.pid).create_time()
+        hold = Hold(block="head", host=socket.gethostname(), pid=child.pid, process_started=started, since="then")
+        hold.write(folder.root / "head.claim.json")
+        return child
+
+    yield start
+    for child in children:
+        child.kill()
+        child.wait()
 
 
-def test_cancel_old_kills_a_head_that_ignores_ctrl_c_and_takes_over(folder, old_head, monkeypatch, capsys):
-    monkeypatch.setattr("accelsweep.drive.head.PATIENCE_SECONDS", 0.2)
+@pytest.mark.parametrize(
+    ("ignored", "sent"),
+    [
+        ((), ["SIGINT"]),
+        ((signal.SIGINT,), ["SIGTERM"]),
+        ((signal.SIGINT, signal.SIGTERM), ["SIGTERM", "SIGKILL"]),
+    ],
+    ids=["hears", "of a script's background", "deaf"],
+)
+def test_cancel_old_ends_a_head_by_a_signal_that_it_hears_and_takes_over(
+    folder, old_head, monkeypatch, capsys, ignored, sent
+):
+    monkeypatch.setattr("accelsweep.drive.head.PATIENCE_SECONDS", 10.0 if len(sent) == 1 else 0.2)
+    old = old_head(*ignored)
     with held(folder, cancel_old=True):
         assert living_head(folder).pid == os.getpid()
-    assert old_head.wait() == -signal.SIGKILL
-    assert [line.split()[1] for line in capsys.readouterr().err.splitlines()] == ["SIGINT", "SIGKILL"]
+    assert old.wait() == -getattr(signal, sent[-1])
+    assert [line.split()[1] for line in capsys.readouterr().err.splitlines()] == sent
 
 
 def test_cancel_old_ends_a_supervisor_that_a_dead_head_left_behind(supervised):

@@ -1,6 +1,7 @@
 """A child is asked to end before it is made to, and never outlives its head unnoticed."""
 
 import contextlib
+import signal
 import subprocess
 import sys
 import time
@@ -36,6 +37,16 @@ def test_a_deaf_child_is_killed(tmp_path, monkeypatch):
     child = started(DEAF, tmp_path)
     child.interrupt()
     assert child.code == -9
+
+
+def test_a_child_of_a_head_in_a_scripts_background_hears_ctrl_c_all_the_same(tmp_path):
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        child = started("import time\nprint('up', flush=True)\ntime.sleep(60)", tmp_path)
+        child.interrupt()
+    finally:
+        signal.signal(signal.SIGINT, before)
+    assert child.code == -signal.SIGINT
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="PDEATHSIG is Linux's")

@@ -11,9 +11,9 @@ import pytest
 
 from accelsweep.core.plans import Resources
 from accelsweep.core.settings import Device, Site, Slurm
-from accelsweep.drive import tried
 from accelsweep.drive.answers.checked import CheckResult
-from accelsweep.drive.tried import try_jobs
+from accelsweep.drive.checks import tried
+from accelsweep.drive.checks.tried import try_jobs
 from accelsweep.engines.slurm.engine import SlurmEngine
 
 FOUND = json.dumps({"checks": [{"ok": True, "what": "torch on n1", "found": "2.13.0, no GPU", "remedy": None}]})

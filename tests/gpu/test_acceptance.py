@@ -44,7 +44,7 @@ def test_a_check_of_a_gpu_is_run_on_the_simulated_device_and_leaves_evidence(tmp
 
 @needs_the_simulated_device
 @pytest.mark.real
-@pytest.mark.long  # as above
+@pytest.mark.long  # minutes; the test above runs one check the same way, tests/gpu/test_cases.py has the parts
 def test_the_simulated_device_is_accepted_by_all_that_a_gpu_has_to_pass(tmp_path: Path):
     code, output = accept("simulated", tmp_path, "", "--minutes", "60")
     assert code == 0, output

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 from one_rank import DIGITS, MEASURE, make_spec, run_ranks
+from tiny_sweep import config_with
 
 from accelsweep.base.errors import InputError, Unsupported
 from accelsweep.core.outcome import Outcome
@@ -183,7 +184,6 @@ def own_data(tmp_path, monkeypatch):
             "    def train_dataloader(self):\n"
             f"        return DataLoader({rows}, batch_size=5)\n"
         )
-        config = {"model": {}, "data": {"_target_": f"{name}.Rows"}, "batch_size": 5}
-        return build_data(config, 1)
+        return build_data(config_with(data={"_target_": f"{name}.Rows"}, batch_size=5), 1)
 
     return make

@@ -118,7 +118,7 @@ exit $code
 """
 
 
-@pytest.mark.long  # as above; a systemd of one's own is in a namespace of its own, beside the machine's
+@pytest.mark.long  # drive/test_detached.py has the command; a systemd of one's own has its own namespaces
 @pytest.mark.real
 def test_a_head_goes_to_the_users_systemd_where_there_is_one(home: Home) -> None:
     if os.getuid() != 0 or not Path("/lib/systemd/systemd").exists():

@@ -143,7 +143,7 @@ def test_a_new_head_waits_for_the_jobs_of_a_killed_one(any_home):
     assert {record.attempt for record in home.records().values()} == {1}
 
 
-@pytest.mark.long  # as above
+@pytest.mark.long  # road/ kills heads on one machine; only here they leave jobs to cancel
 def test_a_new_head_cancels_the_jobs_of_a_killed_one_if_told_to(any_home):
     home = any_home
     head = home.start(*SLOW)

@@ -60,7 +60,7 @@ def test_a_head_whose_time_is_up_is_followed_by_another_and_nothing_is_lost_or_d
     assert (home.folder.report / "index.html").exists()
     assert {record.outcome for record in home.records().values()} == {Outcome.measured}
     assert {record.attempt for record in home.records().values()} == {1}
-    later = re.findall(r"the time of this head is up: job (\d+) goes on", shown.stdout)  # several on a busy machine
+    later = re.findall(r"the time of this head is up: job (\d+) takes over", shown.stdout)  # several on a busy machine
     assert later[-1] == handed_head(home.folder).name
     heads, jobs = {first, second, *later}, set(home.submitted())
     assert len(jobs - heads) == 1, "one job of one block, submitted once"
@@ -69,7 +69,7 @@ def test_a_head_whose_time_is_up_is_followed_by_another_and_nothing_is_lost_or_d
     until(lambda: "ended, 2 of 2 runs settled" in told.read_text() if told.exists() else False, 60)
 
 
-@pytest.mark.long  # as above
+@pytest.mark.long  # road/test_detached.py ends heads on one machine; only here a head is a job
 @pytest.mark.parametrize("plain", [False, True], ids=["as printed", "scancel"])
 def test_a_head_in_a_job_is_ended_as_by_ctrl_c(home, plain):
     """The jobs of the sweep are cancelled, and the same command goes on."""
@@ -87,7 +87,7 @@ def test_a_head_in_a_job_is_ended_as_by_ctrl_c(home, plain):
     assert not home.folder.of_head("order").exists()
 
 
-@pytest.mark.long  # as above; only here a job is queued again
+@pytest.mark.long  # road/test_detached.py carries heads on; only here a job is queued again
 def test_a_head_whose_job_is_queued_again_leaves_the_sweeps_jobs_and_goes_on_with_them(home):
     (home.path / "slow.py").write_text(SLOW)
     command = ("run", "experiment=tiny", "site=box", "--profile", "quick", "model._target_=slow.Slow")

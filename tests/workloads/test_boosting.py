@@ -5,6 +5,7 @@ import inspect
 import pytest
 from hydra.errors import InstantiationException
 from hydra.utils import get_object
+from tiny_sweep import config_with
 
 from accelsweep.base.errors import InputError, Unsupported
 from accelsweep.core.trees import LIBRARIES
@@ -32,7 +33,7 @@ def test_a_seed_draws_the_same_rows_and_another_one_others_of_the_same_rule():
 
 
 def area(target, training, held_out, **keys):
-    booster = build_booster({"model": {"_target_": target, "rounds": 30, **keys}}, **GIVEN)
+    booster = build_booster(config_with(model={"_target_": target, "rounds": 30, **keys}), **GIVEN)
     fit, apart = fit_of(booster, *training)
     fit()
     return area_under_curve(booster, held_out).value, apart
@@ -66,12 +67,12 @@ def test_the_plan_knows_of_each_class_what_it_can_do(target, library):
 def test_what_names_no_device_is_for_the_cpu_only():
     model = {"_target_": "accelsweep.workloads.boosting.sklearn_trees.HistGradientBoosting"}
     with pytest.raises(Unsupported, match="names no argument `device`, so it computes on the CPU"):
-        build_booster({"model": model}, **{**GIVEN, "device": "cuda:0"})
+        build_booster(config_with(model=model), **{**GIVEN, "device": "cuda:0"})
     for prepare, words in (("apart", "scikit-learn bins the rows in each fit"), ("in_fits", "did you mean 'in_fit'")):
         with pytest.raises(InstantiationException, match=words):
-            build_booster({"model": {**model, "prepare": prepare}}, **GIVEN)
+            build_booster(config_with(model={**model, "prepare": prepare}), **GIVEN)
     with pytest.raises(InputError, match=r"model.dept: .* has no such argument"):
-        build_booster({"model": {**model, "dept": 3}}, **GIVEN)
+        build_booster(config_with(model={**model, "dept": 3}), **GIVEN)
 
 
 def test_rows_are_weighed_before_they_are_made():
@@ -97,7 +98,7 @@ def test_fewer_columns_than_the_rule_has_are_refused(keys):
 def test_rows_of_one_class_have_no_area_but_a_reason():
     sets = rows()
     one = sets.held_out._replace(labels=sets.held_out.labels * 0)
-    booster = build_booster({"model": {"_target_": next(reversed(LIBRARIES)), "rounds": 1}}, **GIVEN)
+    booster = build_booster(config_with(model={"_target_": next(reversed(LIBRARIES)), "rounds": 1}), **GIVEN)
     booster.fit(*sets.training)
     assert "class" in area_under_curve(booster, one).reason
     assert area_under_curve(booster, None).reason == "the data holds out no rows"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import lightning.pytorch as pl
 import pytest
 import torch
+from tiny_sweep import config_with
 
 from accelsweep.base.errors import InputError, Unsupported
 from accelsweep.workloads.building.build import build_data, build_module, prepare_once
@@ -97,14 +98,13 @@ def no_data(batch_size):
     monkeypatch.syspath_prepend(tmp_path)
 
 
-def config(model="Bare", data="Data", **more):
-    return {
-        "model": {"_target_": f"{HERE}.{model}"},
-        "data": {"_target_": f"{HERE}.{data}"},
-        "optimizer": SGD,
-        "batch_size": 16,
-        **more,
+def config(model="Bare", data="Data", *, of_model=(), of_data=(), **more):
+    """Return the config of these classes; `of_model` and `of_data` are further keys of both, which go before."""
+    nodes = {
+        "model": {"_target_": f"{HERE}.{model}", **dict(of_model)},
+        "data": {"_target_": f"{HERE}.{data}", **dict(of_data)},
     }
+    return config_with(**{**nodes, "optimizer": SGD, "batch_size": 16, **more})
 
 
 def test_the_configs_optimizer_serves_a_module_that_defines_none():
@@ -138,8 +138,7 @@ def test_what_is_no_module_is_refused():
 
 
 def test_a_plain_network_is_told_the_command_that_trains_it():
-    given = config("Net")
-    given["model"]["width"] = 3
+    given = config("Net", of_model={"width": 3})
     command = f"model=supervised model.network._target_={HERE}.Net model.network.width=3 model.loss._target_=torch.nn."
     with pytest.raises(InputError, match=r"plain torch\.nn\.Module") as caught:
         build_module(given)
@@ -154,12 +153,11 @@ def test_a_data_set_is_told_the_command_that_trains_on_it():
 def test_a_module_of_the_other_lightning_package_is_told_what_to_import():
     other = {"_target_": "pytorch_lightning.demos.boring_classes.BoringModel"}
     with pytest.raises(InputError, match=r"write `import lightning.pytorch as pl`"):
-        build_module(config(model="Bare") | {"model": other})
+        build_module(config(of_model=other))
 
 
 def test_an_argument_that_the_class_does_not_take_is_named_with_the_nearest_one():
-    slip = config("Sized")
-    slip["model"]["widht"] = 3
+    slip = config("Sized", of_model={"widht": 3})
     with pytest.raises(InputError, match=r"model.widht: .*Sized has no such argument \(did you mean 'width'\?\)"):
         build_module(slip)
 
@@ -176,9 +174,7 @@ def test_data_gets_the_batch_size_and_the_seed_of_the_run():
 
 
 def test_a_seed_that_the_config_fixes_stays():
-    fixed = config()
-    fixed["data"]["seed"] = 3
-    assert build_data(fixed, seed=7).seed == 3
+    assert build_data(config(of_data={"seed": 3}), seed=7).seed == 3
 
 
 def test_data_that_takes_anything_gets_the_batch_size_only():
@@ -201,7 +197,7 @@ def test_only_data_that_names_a_device_is_given_it():
 
 
 def test_the_batch_size_goes_to_a_module_that_brings_its_own_data():
-    given = config("WithData") | {"data": {"_target_": "accelsweep.workloads.module_data.ModuleData"}}
+    given = config("WithData", of_data={"_target_": "accelsweep.workloads.module_data.ModuleData"})
     data, module = build_data(given, seed=1), build_module(given)
     data.serve(module)
     assert list(data.train_dataloader()) == [16]
@@ -212,18 +208,17 @@ def test_the_batch_size_goes_to_a_module_that_brings_its_own_data():
 
 
 def test_data_is_prepared_once_and_so_is_the_modules_own():
-    given = config("WithData") | {"seed": 1}
+    given = config("WithData", seed=1)
     prepare_once(given)
     assert type(build_module(given)).prepared == 1
 
 
 def test_data_that_needs_a_device_is_prepared_on_the_cpu():
-    prepare_once(config("Bare", data="OnDevice") | {"seed": 1})
+    prepare_once(config("Bare", data="OnDevice", seed=1))
 
 
 def test_a_second_batch_size_in_the_data_config_is_refused():
-    twice = config()
-    twice["data"]["batch_size"] = 8
+    twice = config(of_data={"batch_size": 8})
     with pytest.raises(InputError, match="remove it"):
         build_data(twice, seed=7)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 import yaml
+from tiny_sweep import config_with
 
 from accelsweep.base.errors import InputError, Unsupported
 from accelsweep.base.shipped import shipped_root
@@ -14,13 +15,13 @@ SGD = {"_target_": "torch.optim.SGD", "_partial_": True, "lr": 0.1}
 
 
 def config(batch_size=64, devices=1, num_nodes=1, accumulate=1, **optimizer):
-    return {
-        "batch_size": batch_size,
-        "devices": devices,
-        "num_nodes": num_nodes,
-        "trainer": {"accumulate_grad_batches": accumulate},
-        "optimizer": {**SGD, **optimizer},
-    }
+    return config_with(
+        batch_size=batch_size,
+        devices=devices,
+        num_nodes=num_nodes,
+        trainer={"accumulate_grad_batches": accumulate},
+        optimizer={**SGD, **optimizer},
+    )
 
 
 def made(**settings):
@@ -56,8 +57,7 @@ def test_scalings_that_mean_nothing_are_refused():
     with pytest.raises(InputError, match=r"scales optimizer.lr, which is not set"):
         configure(
             torch.nn.Linear(2, 1),
-            config()
-            | {"optimizer": {"_target_": "torch.optim.Adadelta", "lr_scaling": "linear", "base_batch_size": 8}},
+            config_with(optimizer={"_target_": "torch.optim.Adadelta", "lr_scaling": "linear", "base_batch_size": 8}),
         )
 
 
@@ -98,7 +98,7 @@ def test_a_fused_variant_that_torch_refuses_is_an_answer():
 def test_any_class_of_torch_can_be_named(name):
     settings = yaml.safe_load((shipped_root() / "conf" / "optimizer" / "own.yaml").read_text())
     stated = settings | {"_target_": f"torch.optim.{name}", "lr": 0.03, "warmup_steps": 2}
-    made = configure(torch.nn.Linear(2, 1), config() | {"optimizer": stated})
+    made = configure(torch.nn.Linear(2, 1), config_with(optimizer=stated))
     assert type(made["optimizer"]).__name__ == name
     assert made["optimizer"].defaults["lr"] == 0.03
 
@@ -107,6 +107,6 @@ def test_any_class_of_torch_can_be_named(name):
 def test_every_shipped_optimizer_takes_its_keys_and_has_the_same_axes(name):
     settings = yaml.safe_load((shipped_root() / "conf" / "optimizer" / f"{name}.yaml").read_text())
     assert {"lr", "fused", "foreach", "lr_scaling", "base_batch_size", "warmup_steps"} <= set(settings)
-    optimizer = configure(torch.nn.Linear(2, 1), config() | {"optimizer": settings})
+    optimizer = configure(torch.nn.Linear(2, 1), config_with(optimizer=settings))
     assert type(optimizer).__name__.lower() == name
     assert settings["lr_scaling"] in FACTORS

@@ -5,6 +5,7 @@ from __future__ import annotations
 from inspect import Parameter
 
 import pytest
+from tiny_sweep import config_with
 
 from accelsweep.base.errors import InputError
 from accelsweep.workloads.building.build import build_module
@@ -31,6 +32,6 @@ def test_what_takes_anything_still_takes_anything():
 
 
 def test_a_misspelt_key_of_a_model_is_refused_with_the_nearest():
-    config = {"model": {"_target_": "accelsweep.workloads.models.MLP", "chanels_last": True}, "batch_size": 4}
+    config = config_with(model={"_target_": "accelsweep.workloads.models.MLP", "chanels_last": True})
     with pytest.raises(InputError, match="channels_last"):
         build_module(config)

@@ -104,3 +104,8 @@ def part_of(share: float, whole: str) -> str:
     """Return a share of a whole in full percent: `1 % of the machine`, or `less than 1 % of the machine`."""
     percent = round(100 * share)
     return f"{percent or 'less than 1'} % of the {whole}"
+
+
+def gib(size: float, decimals: int = 0) -> str:
+    """Return bytes as `24 GiB`, or with so many decimals as `23.5 GiB`."""
+    return f"{size / 2**30:.{decimals}f} GiB"

@@ -101,7 +101,7 @@ def fleet(
     detach: Detach = False,
 ) -> None:
     """Measure the same settings on each node of a cluster, and find nodes that are slower, hotter or throttled."""
-    from accelsweep.commands.cluster.fleet import measure_fleet, preview_fleet
+    from accelsweep.commands.fleet import measure_fleet, preview_fleet
     from accelsweep.commands.running.request import Request
     from accelsweep.core.settings import TOLERANCE, Fleet
 
@@ -132,7 +132,7 @@ def claims(
     detach: Detach = False,
 ) -> None:
     """Put well-known claims about GPUs to the test on this machine, and write reports/claims."""
-    from accelsweep.commands.claims import put_to_the_test
+    from accelsweep.commands.running.claims import put_to_the_test
     from accelsweep.commands.running.request import Request
 
     if detach:

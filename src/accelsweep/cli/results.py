@@ -37,7 +37,7 @@ def status(
 @app.command()
 def attach(name: SweepName) -> None:
     """Show what a detached head prints, until its end. Ctrl-C leaves the head to its work."""
-    from accelsweep.commands.detached.attach import attach as follow
+    from accelsweep.commands.attach import attach as follow
 
     raise typer.Exit(follow(Path.cwd(), name))
 

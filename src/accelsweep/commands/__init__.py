@@ -1,1 +1,4 @@
-"""The commands of the command line: each module here is one command; several share what is in the folders."""
+"""The commands of the command line: each module here is one command, and no command imports another one's module.
+
+The folders hold what several commands share, and those that a detached head or another command carries out too.
+"""

@@ -6,16 +6,18 @@
 from __future__ import annotations
 
 import importlib.metadata
+import math
 import shutil
 import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+from accelsweep.base.digits import gib
 from accelsweep.base.errors import EXIT_INCOMPLETE, EXIT_OK, AccelsweepError, InputError
 from accelsweep.base.shipped import config_folders, shipped_root
-from accelsweep.commands.machine_now import machine_now
 from accelsweep.core.settings import Site
 from accelsweep.drive.answers.checked import CheckResult, DoctorAnswer
+from accelsweep.drive.checks.machine_now import machine_now
 from accelsweep.drive.console import say, say_marked
 from accelsweep.drive.tones import Tone
 
@@ -52,7 +54,7 @@ def examine(
 def _site(home: Path, overrides: Sequence[str], job_minutes: float | None) -> Site | None:
     if other := [one for one in overrides if not one.lstrip("+~").startswith(("site=", "site."))]:
         raise InputError(f"{other[0]}: doctor looks at a site alone; give site=NAME, and keys below `site.`")
-    if job_minutes is not None and job_minutes <= 0:
+    if job_minutes is not None and not 0 < job_minutes < math.inf:
         raise InputError(f"--job {job_minutes:g}: give the minutes to wait for a job, more than 0")
     if not overrides:
         if job_minutes is not None:
@@ -68,8 +70,8 @@ def _all(home: Path, site: Site | None, job_minutes: float | None) -> Iterator[C
     yield from _checks(home)
     if site is None:
         return
-    from accelsweep.drive.tried import examine as examine_site
-    from accelsweep.drive.tried import try_jobs
+    from accelsweep.drive.checks.tried import examine as examine_site
+    from accelsweep.drive.checks.tried import try_jobs
 
     able = True
     for check in examine_site(site):
@@ -124,6 +126,6 @@ def _devices() -> Iterator[CheckResult]:
         yield _check(False, "devices", str(error), "see the message")
         return
     for device in devices:
-        memory = f", {device.memory_bytes / 2**30:.0f} GiB" if device.memory_bytes else ""
+        memory = f", {gib(device.memory_bytes)}" if device.memory_bytes else ""
         found = f"{device.count} x {device.accelerator}: {device.model}{memory}"
         yield CheckResult(ok=None, what="device", found=found)

@@ -5,11 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 
 from accelsweep.base.errors import InputError
-from accelsweep.commands.runs import in_words, listed, outcome_named
 from accelsweep.core.outcome import Outcome
 from accelsweep.core.plans import Manifest
 from accelsweep.drive.console import say
 from accelsweep.drive.head import refuse_while_run
+from accelsweep.drive.rows import in_words, listed, outcome_named
 from accelsweep.state.attempts import RunFolder
 from accelsweep.state.folders import SweepFolder, existing_sweep
 

@@ -32,9 +32,9 @@ MODULE_DATA = "accelsweep.workloads.module_data.ModuleData"
 """The `_target_` of `data=module`."""
 
 
-def brings_own_data(config: Mapping[str, Any]) -> bool:
+def brings_own_data(config: CellConfig) -> bool:
     """Return whether the config's data is that of its module, so that all of `model` decides which data that is."""
-    return bool((config.get("data") or {}).get("_target_") == MODULE_DATA)
+    return config.data_target == MODULE_DATA
 
 
 def scientific(config: Mapping[str, Any]) -> dict[str, Any]:

@@ -28,15 +28,29 @@ DECIDED_HERE = {
 }
 """Trainer arguments that a run does not take from `trainer`, and where each is decided instead."""
 
+DEFAULTS: Mapping[str, Any] = {
+    "strategy": "auto",
+    "accumulate_grad_batches": 1,
+    "use_distributed_sampler": True,
+    "deterministic": False,
+    "benchmark": None,
+}
+"""Arguments of the Trainer that `trainer` may hold, with the values that it has anyway."""
+
 _DONE_ANYWAY: dict[str, tuple[Any, ...]] = {
-    "strategy": ("auto", "ddp"),
-    "accumulate_grad_batches": (1,),
-    "use_distributed_sampler": (True,),
+    "strategy": (DEFAULTS["strategy"], "ddp"),
+    "accumulate_grad_batches": (DEFAULTS["accumulate_grad_batches"],),
+    "use_distributed_sampler": (DEFAULTS["use_distributed_sampler"],),
 }
 """Arguments for the fixed behaviour of work without a Trainer, with the values that describe it."""
 
 FSDP = ("fsdp", "fsdp_cpu_offload")
 """The values of `trainer.strategy` that shard the model (Fully Sharded Data Parallel)."""
+
+
+def accumulated(trainer: Mapping[str, Any]) -> int:
+    """Return the batches of one optimiser step, as the Trainer's arguments say."""
+    return int(trainer.get("accumulate_grad_batches") or DEFAULTS["accumulate_grad_batches"])
 
 
 def decided_words(name: str) -> str:

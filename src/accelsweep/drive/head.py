@@ -14,6 +14,7 @@ from accelsweep.drive.console import warn
 from accelsweep.drive.detached.handed import handed_head
 from accelsweep.drive.detached.places import detached
 from accelsweep.drive.detached.slurm_job import HeadJob
+from accelsweep.machine import linux
 from accelsweep.state.folders import SweepFolder
 from accelsweep.state.holding import Holder, take
 from accelsweep.state.living import DEAD_AFTER_SECONDS, alive, living_hold
@@ -106,5 +107,7 @@ def end_old(folder: SweepFolder) -> None:
             f"kill -INT {head.pid} on {head.host}"
         )
     if head is not None:
-        end_holder(head, signal.SIGINT, warn, patience_seconds=PATIENCE_SECONDS)
+        # A head that a script started in the background ignores SIGINT. SIGTERM leaves the jobs of a detached one.
+        deaf = linux.handles(head.pid, signal.SIGINT) is False
+        end_holder(head, signal.SIGTERM if deaf else signal.SIGINT, warn, patience_seconds=PATIENCE_SECONDS)
     end_supervisors(folder, warn)

@@ -52,8 +52,7 @@ class Child:
                 stderr=subprocess.STDOUT,
                 start_new_session=True,
                 pass_fds=descriptors,
-                # A dead head must not leave a second, unwatched one behind. Supervisors outlive it and are waited for.
-                preexec_fn=partial(linux.die_with_parent, os.getpid()),  # noqa: PLW1509 - we have one thread
+                preexec_fn=partial(_as_child, os.getpid()),  # noqa: PLW1509 - we have one thread
             )
         return cls(process, log)
 
@@ -105,3 +104,13 @@ class Child:
     ) -> None:
         if self.running():
             self.interrupt()
+
+
+def _as_child(head: int) -> None:
+    """Make this process one that the head can stop.
+
+    A dead head must not leave a second, unwatched one behind. Supervisors outlive it and are waited for.
+    A head that a script starts in the background ignores SIGINT, and so would its children, which it ends by SIGINT.
+    """
+    linux.die_with_parent(head)
+    signal.signal(signal.SIGINT, signal.SIG_DFL)

@@ -12,7 +12,8 @@ from markupsafe import escape
 
 from accelsweep.base.errors import EXIT_INTERRUPTED, InputError
 from accelsweep.commands import plan as planning
-from accelsweep.commands.run import carried_out
+from accelsweep.commands.planning.shown import in_short
+from accelsweep.commands.running.carried_out import carried_out
 from accelsweep.commands.running.request import Request
 from accelsweep.notebook.opened import OpenedSweep
 from accelsweep.plan.table import PlanTable
@@ -53,7 +54,7 @@ class SweepPlan:
     @property
     def summary(self) -> tuple[str, ...]:
         """The lines below the settings: blocks, runs, time, cost, and the smallest difference that can be seen."""
-        return tuple(line.strip() for line in planning.in_short(self.table))
+        return tuple(line.strip() for line in in_short(self.table))
 
     def __repr__(self) -> str:
         return f"<SweepPlan {self.name}: {len(self.table.cells)} settings, {self.table.wanted} runs>"

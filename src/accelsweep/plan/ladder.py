@@ -17,10 +17,8 @@ from accelsweep.base.lookup import looked_up
 from accelsweep.plan.grid.compose import Composer, Grid
 from accelsweep.plan.grid.expand import GridPoint, axis_of, expand
 from accelsweep.plan.grid.explain import dotted_keys
+from accelsweep.plan.grid.own import GROUPS
 from accelsweep.plan.refusals.wording import FileOf
-
-BUILT = ("model", "data", "optimizer")
-"""The nodes whose keys are arguments of a class; a key added elsewhere is checked where it is read."""
 
 
 def fitted(composer: Composer, grid: Grid, auto: str, axis: str | None) -> Iterator[GridPoint]:
@@ -70,7 +68,7 @@ def _without(grid: Grid, at: int) -> Grid:
 
 def _lacking(science: Mapping[str, Any], bare: Mapping[str, Any]) -> list[str]:
     known = set(dotted_keys(bare))
-    return [key for key in dotted_keys(science) if key.split(".")[0] in BUILT and key not in known]
+    return [key for key in dotted_keys(science) if key.split(".")[0] in GROUPS and key not in known]
 
 
 def _dropped(tree: Mapping[str, Any], keys: list[str], at: str = "") -> dict[str, Any]:

@@ -8,7 +8,7 @@ from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
 
-from accelsweep.core.trainer import DECIDED_HERE
+from accelsweep.core.trainer import DECIDED_HERE, DEFAULTS
 
 
 @cache
@@ -30,7 +30,7 @@ def strategy_names() -> frozenset[str]:
     sources = [path for folder in folders for path in Path(folder, "pytorch", "strategies").glob("*.py")]
     trees = [ast.parse(path.read_text(encoding="utf-8")) for path in sources]
     words = {text for tree in trees for text in _words(tree)}
-    return frozenset({*words, "auto"}) if words else frozenset()
+    return frozenset({*words, DEFAULTS["strategy"]}) if words else frozenset()
 
 
 def _words(tree: ast.Module) -> list[str]:

@@ -94,7 +94,7 @@ def count_traits(spec: RunSpec, example: Any, samples: int, answer: Answer | Non
 def _on_meta(spec: RunSpec) -> pl.LightningModule:
     """Return the run's module with weights that have shapes and no values."""
     with torch.device("meta"):
-        module = build_module(spec.config.raw)
+        module = build_module(spec.config)
         module.configure_model()
     return module.to("meta")
 

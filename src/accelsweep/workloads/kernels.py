@@ -7,18 +7,20 @@ random, because zeros run too fast. The product is the one that the ceiling of u
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from functools import partial
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import torch
 from hydra.utils import instantiate
 from torch import Tensor
 
 from accelsweep.base.errors import InputError, nearest
+from accelsweep.core.config import CellConfig
 from accelsweep.measure.ceiling import torch_format, torch_product
 
 
+@runtime_checkable
 class Kernel(Protocol):
     """One operation of a given size."""
 
@@ -100,15 +102,15 @@ class Copy:
         return lambda: into.copy_(source)
 
 
-def build_kernel(config: Mapping[str, Any]) -> Kernel:
-    """Return the kernel that `config["model"]` names. Raises InputError where it is none."""
-    kernel = instantiate(dict(config["model"]), _convert_="all")
-    if not all(hasattr(kernel, name) for name in ("flops", "traffic", "on")):
+def build_kernel(config: CellConfig) -> Kernel:
+    """Return the kernel that `config.model` names. Raises InputError where it is none."""
+    kernel = instantiate(dict(config.model), _convert_="all")
+    if not isinstance(kernel, Kernel):
         raise InputError(
-            f"task=kernels: model._target_={config['model'].get('_target_')} is no kernel (it lacks flops, traffic or "
-            "on): take model=kernel_matmul, kernel_elementwise or kernel_copy"
+            f"task=kernels: model._target_={config.model_target} is no kernel (it lacks flops, traffic or on): "
+            "take model=kernel_matmul, kernel_elementwise or kernel_copy"
         )
-    return kernel  # type: ignore[no-any-return]
+    return kernel
 
 
 def _positive(size: int) -> int:

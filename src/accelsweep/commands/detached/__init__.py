@@ -1,1 +1,1 @@
-"""A head that leaves its terminal: handed over, carried on elsewhere, and followed from here."""
+"""A head that leaves its terminal: handed over, and carried on elsewhere."""

@@ -12,7 +12,6 @@ import socket
 import sys
 import time
 from collections.abc import Callable
-from pathlib import Path
 from typing import TypeVar
 
 from accelsweep.base.digits import count_of
@@ -29,6 +28,7 @@ from accelsweep.drive.detached.slurm_job import HeadJob
 from accelsweep.drive.jobs.listed import cancel_jobs, jobs_of
 from accelsweep.drive.notices import Notices
 from accelsweep.engines.slurm.engine import SlurmEngine
+from accelsweep.state.entry import sweep_parser
 from accelsweep.state.folders import SweepFolder
 from accelsweep.state.living import living_hold
 
@@ -145,7 +145,8 @@ def main() -> None:
     os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")
     signal.signal(signal.SIGINT, signal.default_int_handler)  # whatever started this process
     end_as_by_ctrl_c()
-    sys.exit(exit_code(lambda: carry_on(SweepFolder.of(Path(sys.argv[1])))))
+    root = sweep_parser("commands.detached.carry_on", "Do what the order in a sweep's folder says.").parse_args().sweep
+    sys.exit(exit_code(lambda: carry_on(SweepFolder.of(root))))
 
 
 if __name__ == "__main__":

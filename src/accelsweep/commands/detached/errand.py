@@ -7,16 +7,17 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from accelsweep.commands.ab import compare_versions, decided
-from accelsweep.commands.claims import checked_claims, put_to_the_test
-from accelsweep.commands.cluster.fleet import measure_fleet, with_nodes
-from accelsweep.commands.first.batches import planned_after_searches, tell_of_searches
 from accelsweep.commands.further.pilot import refuse_short_budget
-from accelsweep.commands.plan import show_plan
-from accelsweep.commands.run import checked_targets, planned, refuse_misfits, run
+from accelsweep.commands.planning.batches import planned_after_searches, tell_of_searches
+from accelsweep.commands.planning.shown import show_plan
+from accelsweep.commands.running.carried_out import carried_out, checked_targets, planned, refuse_misfits
+from accelsweep.commands.running.claims import checked_claims, put_to_the_test
+from accelsweep.commands.running.nodes import measured_nodes, with_nodes
 from accelsweep.commands.running.request import Request, seconds_of
+from accelsweep.commands.running.versions import decided, measured_versions
 from accelsweep.core.claims.claims import GROUP
 from accelsweep.core.settings import Site
+from accelsweep.drive.console import say
 
 if TYPE_CHECKING:
     from accelsweep.plan.make import Plan
@@ -85,5 +86,8 @@ def do(home: Path, request: Request) -> int:
     if request.claims is not None:
         return put_to_the_test(home, request.claims, (seconds_of(request.time_budget) or 0.0) / 60.0)
     if request.command == "ab":
-        return compare_versions(home, request)
-    return measure_fleet(home, request) if request.command == "fleet" else run(home, request)
+        code, found = measured_versions(home, request)
+        if found is not None and found.gate_words is not None:
+            say(found.gate_words)
+        return code
+    return measured_nodes(home, request)[0] if request.command == "fleet" else carried_out(home, request).code

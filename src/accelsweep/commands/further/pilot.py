@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from accelsweep.base.errors import InputError
-from accelsweep.commands.plan import what_is_left
+from accelsweep.commands.planning.made import what_is_left
 from accelsweep.drive.console import say
 from accelsweep.state.folders import SweepFolder
 

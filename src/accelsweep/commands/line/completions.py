@@ -104,7 +104,7 @@ def retried(incomplete: str) -> list[str]:
 @_silent
 def sorts(incomplete: str) -> list[str]:
     """Return the orders of `runs --sort`."""
-    from accelsweep.commands.runs import SORTS
+    from accelsweep.drive.rows import SORTS
 
     return [name for name in SORTS if name.startswith(incomplete)]
 

@@ -1,1 +1,5 @@
-"""The common part of commands that measure: the user's arguments, and a sweep measured to the last run of its plan."""
+"""The part of the commands that measure which a terminal and a detached head share.
+
+It has the user's request, and a sweep measured to the last run of its plan. Versions, nodes and claims each have a
+module with what is measured and judged of them.
+"""

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from accelsweep.base.errors import EXIT_INTERRUPTED, EXIT_OK, AccelsweepError
 from accelsweep.commands.further.looks import plan_after_look
 from accelsweep.commands.further.pilot import plan_after_pilot
-from accelsweep.commands.plan import show_plan
+from accelsweep.commands.planning.shown import show_plan
 from accelsweep.commands.running.request import Request
 from accelsweep.drive.console import say, warn
 from accelsweep.drive.fork_server import fork_server

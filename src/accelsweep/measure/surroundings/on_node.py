@@ -19,6 +19,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from accelsweep.base.digits import gib
 from accelsweep.base.version import __version__
 from accelsweep.machine.cpu import usable_cores
 from accelsweep.state.entry import parser_for
@@ -74,7 +75,7 @@ def _writable(what: str, folder: Path) -> Finding:
         strict = not what.startswith("HOME")
         remedy = "runs need to write there" if strict else "some libraries keep caches there; nothing of ours does"
         return _finding(False if strict else None, what, f"{folder} cannot be written: {error.strerror}", remedy)
-    return _finding(True, what, f"{folder}, {free / 2**30:.0f} GiB free")
+    return _finding(True, what, f"{folder}, {gib(free)} free")
 
 
 def _finding(ok: bool | None, what: str, found: str, remedy: str | None = None) -> Finding:

@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from accelsweep.plan.grid.compose import Composer
 
 GROUPS = ("model", "data", "optimizer")
+"""The nodes whose keys are arguments of a class; a key added elsewhere is checked where it is read."""
+
 OURS = "accelsweep."
 _BELOW = tuple(f"{group}." for group in GROUPS)
 OWN = "own"

@@ -14,7 +14,7 @@ from lightning.fabric.utilities.exceptions import MisconfigurationException
 from torch.nn.parallel import DistributedDataParallel
 
 from accelsweep.base.errors import InputError, Unsupported, nearest
-from accelsweep.core.trainer import DECIDED_HERE, decided_words
+from accelsweep.core.trainer import DECIDED_HERE, DEFAULTS, decided_words
 from accelsweep.measure.breakdown import PhaseTimer
 from accelsweep.rank.loops.fully_sharded import with_fsdp
 from accelsweep.rank.loops.loop import Examiner, Listener, learning_rate_of
@@ -91,9 +91,9 @@ class LightningLoop:
         """Train a fresh module, seeded by the run, until `listener` or `examiner` has enough."""
         seed = self._spec.run.seed
         seed_all(seed)
-        module = build_module(self._spec.config.raw, self._spec.axes)
+        module = build_module(self._spec.config, self._spec.axes)
         leave_out_endings(module)
-        self.data = build_training_data(self._spec.config.raw, seed, self.device, module, data)
+        self.data = build_training_data(self._spec.config, seed, self.device, module, data)
         self._callback.listener, self._callback.examiner = listener, examiner
         if examiner is not None:
             self._trainer.limit_val_batches = 1.0
@@ -184,7 +184,7 @@ def _trainer_settings(trainer: Mapping[str, Any]) -> dict[str, Any]:
             raise InputError(decided_words(name))
         if name not in known:
             raise InputError(f"trainer.{name} is no argument of lightning's Trainer{nearest(name, known)}")
-    strategy = trainer.get("strategy", "auto")
+    strategy = trainer.get("strategy", DEFAULTS["strategy"])
     if isinstance(strategy, str) and any(word in strategy for word in ("spawn", "fork", "notebook")):
         raise Unsupported(
             f"trainer.strategy={strategy} starts processes of its own; use ddp, ranks are started already"

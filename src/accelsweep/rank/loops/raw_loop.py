@@ -87,10 +87,10 @@ class RawLoop:
         """Train a fresh module, seeded by the run, until `listener` or `examiner` has enough."""
         seed_all(self._spec.run.seed)
         config = self._spec.config
-        self.module = build_module(config.raw, self._spec.axes)
+        self.module = build_module(config, self._spec.axes)
         refuse_hooks(self.module)
         self._log.listen_to(self.module)
-        self.data = build_training_data(config.raw, self._spec.run.seed, self.device, self.module, data)
+        self.data = build_training_data(config, self._spec.run.seed, self.device, self.module, data)
         do_without_trainer(self.module, self.data, self._place, config.num_nodes)
         set_up(self.data, self.module, self._place)
         self.module.to(self.device, CAST.get(self.precision, torch.float32)).train()

@@ -10,6 +10,7 @@ from lightning.pytorch.accelerators.accelerator import Accelerator
 from lightning.pytorch.plugins.precision import MixedPrecision
 from lightning.pytorch.strategies import SingleDeviceStrategy
 
+from accelsweep.core.trainer import DEFAULTS
 from accelsweep.measure.devices.kinds import torch_kind
 from accelsweep.rank.process import RankPlace
 
@@ -75,7 +76,7 @@ def settings_for(kind: str, precision: str, place: RankPlace, settings: dict[str
     registered(kind)
     device = torch_kind(kind).of_rank(place.local_rank)
     chosen: dict[str, Any] = {"accelerator": kind, "precision": precision}
-    if place.size == 1 and settings.get("strategy") in (None, "auto"):
+    if place.size == 1 and settings.get("strategy") in (None, DEFAULTS["strategy"]):
         chosen["strategy"] = SingleDeviceStrategy(device=device)
     if precision.endswith("-mixed"):
         plugins: list[Any] = [*(settings.get("plugins") or ()), MixedPrecision(precision, device=kind)]  # type: ignore[arg-type]

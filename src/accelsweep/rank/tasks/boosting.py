@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import sys
 from contextlib import AbstractContextManager, nullcontext
-from typing import Any
 
 import torch
 
@@ -26,7 +25,7 @@ from accelsweep.rank.measuring import Measurement
 from accelsweep.rank.process import RankPlace, join_group, seed_all
 from accelsweep.rank.spec import RunSpec
 from accelsweep.state.pulse import Pulse
-from accelsweep.workloads.boosting.booster import Booster, build_booster, fit_of
+from accelsweep.workloads.boosting.booster import Booster, Shares, build_booster, fit_of
 from accelsweep.workloads.boosting.rows import LabelledRows, RowSets, sets_of
 from accelsweep.workloads.building.build import build_data
 
@@ -57,11 +56,11 @@ class Fitting:
         """Read the rows, prepare them, and fit until `listener` has enough."""
         config, seed = self._spec.config, self._spec.run.seed
         seed_all(seed)
-        data = build_data(config.raw, seed, self.device)
+        data = build_data(config, seed, self.device)
         stated = config.measure.rank_memory_bytes
         self.sets = sets = sets_of(data, room_of_a_rank(self._place.local_size, stated))
         given = {"device": str(self.device), "threads": torch.get_num_threads(), "seed": seed}
-        self.booster = build_booster(config.raw, classes=sets.classes, **given)
+        self.booster = build_booster(config, classes=sets.classes, **given)
         with together(self.booster, self._place):
             mine = sets.training.share(self._place.rank, self._place.size)
             began = self._clock()
@@ -76,17 +75,15 @@ class Fitting:
                     return
 
 
-def together(booster: Booster, place: RankPlace) -> AbstractContextManager[Any]:
+def together(booster: Booster, place: RankPlace) -> AbstractContextManager[None]:
     """Return the context in which fits are those of all ranks. Raises Unsupported where the library has none."""
     if place.size == 1:
         return nullcontext()
-    join = getattr(booster, "together", None)
-    if join is None:
+    if not isinstance(booster, Shares):
         what = type(booster).__name__
         raise Unsupported(f"{what} has no `together`, so it trains in one process: set devices=1 num_nodes=1")
     group = group_of(place.size)
-    found: AbstractContextManager[Any] = join(place.rank, place.size, lambda value: group.gather(value)[0])
-    return found
+    return booster.together(place.rank, place.size, lambda value: group.gather(value)[0])
 
 
 class Boosting:

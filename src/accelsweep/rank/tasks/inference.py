@@ -86,8 +86,8 @@ class Answering:
         """Return what answers, the queries, and what brings one to the device."""
         config, seed = self._spec.config, self._spec.run.seed
         seed_all(seed)
-        module = build_module(config.raw, self._spec.axes)
-        data = build_training_data(config.raw, seed, self.device, module)
+        module = build_module(config, self._spec.axes)
+        data = build_training_data(config, seed, self.device, module)
         do_without_trainer(module, data, self._place, config.num_nodes, "task=inference")
         loader = one_loader(self._queries(data, module), self._place)
         cast = CAST.get(self.precision)

@@ -40,7 +40,7 @@ class Calling:
         join_group(place, spec, self.device.type)
         self._pulse = Pulse(spec.pulse(place.rank))
         self.epoch_ends = []
-        self.kernel: Kernel = build_kernel(spec.config.raw)
+        self.kernel = build_kernel(spec.config)
 
     def drive(self, listener: Listener) -> None:
         """Call until `listener` has enough."""

@@ -18,6 +18,7 @@ from datetime import datetime
 from io import BufferedReader
 from pathlib import Path, PurePosixPath
 
+from accelsweep.base.digits import gib
 from accelsweep.base.documents import Document, open_regular
 from accelsweep.base.errors import DamagedFile, InputError
 from accelsweep.core.plans import Block, Done, Manifest, Run
@@ -113,7 +114,7 @@ def _refuse_another_end(path: Path, file: BufferedReader) -> None:
     """Refuse a file by its size and its last bytes, which tell the number of members before they are looked at."""
     size = file.seek(0, 2)
     if size > MOST_BYTES:
-        raise RefusedArchive(path, f"it is larger than {MOST_BYTES // 2**30} GiB")
+        raise RefusedArchive(path, f"it is larger than {gib(MOST_BYTES)}")
     if size < _END.size:
         raise RefusedArchive(path, "it is no ZIP file, or its end is missing")
     file.seek(max(size - _END.size - _ANOTHER_END, 0))
@@ -133,7 +134,7 @@ def _contents(path: Path, archive: zipfile.ZipFile) -> Contents:
     if not members or members[0].filename != LISTING:
         raise RefusedArchive(path, f"it does not begin with {LISTING}: accelsweep did not write it")
     if sum(member.file_size for member in members) > MOST_BYTES:
-        raise RefusedArchive(path, f"its files are larger than {MOST_BYTES // 2**30} GiB together")
+        raise RefusedArchive(path, f"its files are larger than {gib(MOST_BYTES)} together")
     try:
         contents = Contents.unsealed(b"".join(_bytes(path, archive, LISTING)), path / LISTING)
     except DamagedFile as error:

@@ -16,6 +16,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import IO
 
+from accelsweep.base.digits import gib
 from accelsweep.base.documents import sha256_file
 from accelsweep.base.errors import DamagedFile, InputError
 from accelsweep.base.secrets import without_secrets
@@ -114,8 +115,8 @@ def _refuse_larger(folder: SweepFolder, listed: Mapping[str, ArchivedFile]) -> N
     size = sum(file.size for file in listed.values())
     if len(listed) > MOST_FILES or size > MOST_BYTES:
         raise InputError(
-            f"sweep {folder.name!r} has {len(listed)} files with {size / 2**30:.1f} GiB; an archive takes "
-            f"{MOST_FILES} with {MOST_BYTES / 2**30:.0f} GiB: copy the folder {folder.root} instead"
+            f"sweep {folder.name!r} has {len(listed)} files with {gib(size, 1)}; an archive takes "
+            f"{MOST_FILES} with {gib(MOST_BYTES)}: copy the folder {folder.root} instead"
         )
 
 

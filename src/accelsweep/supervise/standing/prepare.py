@@ -63,7 +63,7 @@ def _module_part(config: CellConfig) -> Any:
     """Return the part of a user's module that may decide the preparation: its class, or all of it if it is the data."""
     if config.model_target.startswith("accelsweep."):
         return None
-    return config.model if brings_own_data(config.raw) else config.model_target
+    return config.model if brings_own_data(config) else config.model_target
 
 
 def _has_nothing_to_prepare(config: CellConfig) -> bool:
@@ -122,7 +122,7 @@ def _prepared(configs: Mapping[str, CellConfig]) -> list[str]:
     done = []
     for digest, config in configs.items():
         try:
-            prepare_once(config.raw)
+            prepare_once(config)
         except (Exception, SystemExit):  # noqa: BLE001 - the user's code may do anything; its runs will say so too
             traceback.print_exc()
         else:

@@ -6,15 +6,17 @@ optional: `prepared` and `together`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from contextlib import AbstractContextManager
 from functools import partial
-from typing import Any, Protocol
+from inspect import getattr_static
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
 
 from accelsweep.base.errors import InputError, Unsupported
+from accelsweep.core.config import CellConfig
 from accelsweep.workloads.building.build import arguments_of, instance
 
 Features = NDArray[np.float32]
@@ -26,6 +28,7 @@ Fit = Callable[[], object]
 METHODS = ("fit", "predict", "count")
 
 
+@runtime_checkable
 class Booster(Protocol):
     """A trainer of trees.
 
@@ -43,6 +46,7 @@ class Booster(Protocol):
         """Return the rounds of the last fit: each of them passes over all rows once."""
 
 
+@runtime_checkable
 class Prepares(Protocol):
     """Optional: rows in a form of the library's own, made once, so that fits can be timed without it."""
 
@@ -50,6 +54,7 @@ class Prepares(Protocol):
         """Return the fit of these rows; None where `fit` is to prepare them each time."""
 
 
+@runtime_checkable
 class Shares(Protocol):
     """Optional: fits by several ranks, each of which has other rows."""
 
@@ -57,26 +62,26 @@ class Shares(Protocol):
         """Return a context in which fits are those of all ranks; `first` hands rank 0's value to every rank."""
 
 
-def build_booster(config: Mapping[str, Any], **given: Any) -> Booster:
-    """Return the library that `config["model"]` names; `given` are the arguments of `Booster`'s class, all of them.
+def build_booster(config: CellConfig, **given: Any) -> Booster:
+    """Return the library that `config.model` names; `given` are the arguments of `Booster`'s class, all of them.
 
     Raises InputError where it lacks a method, Unsupported where it is to use another device than the CPU and cannot.
     """
-    settings = dict(config["model"])
-    named, target = arguments_of(settings), settings.get("_target_")
+    settings = dict(config.model)
+    named, target = arguments_of(settings), config.model_target
     if given["device"] != "cpu" and "device" not in named:
         raise Unsupported(f"{target} names no argument `device`, so it computes on the CPU: set accelerator=cpu")
     booster = instance({**{name: given[name] for name in given if name in named}, **settings}, "model")
-    lacks = [name for name in METHODS if not callable(getattr(booster, name, None))]
-    if lacks:
+    if not isinstance(booster, Booster):
+        lacks = [name for name in METHODS if getattr_static(booster, name, None) is None]
         raise InputError(
             f"task=boosting: model._target_={target} has no {' and no '.join(lacks)}: take model=xgboost, "
             "model=lightgbm or model=hist_gradient_boosting, or define what docs/boosting.md says"
         )
-    return booster  # type: ignore[no-any-return]
+    return booster
 
 
 def fit_of(booster: Booster, features: Features, labels: Labels) -> tuple[Fit, bool]:
     """Return the fit of these rows, and whether they were prepared for it now, once."""
-    prepared = getattr(booster, "prepared", lambda *_: None)(features, labels)
+    prepared = booster.prepared(features, labels) if isinstance(booster, Prepares) else None
     return (partial(booster.fit, features, labels), False) if prepared is None else (prepared, True)

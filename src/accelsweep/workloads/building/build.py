@@ -14,6 +14,7 @@ from hydra.utils import get_object, instantiate
 
 from accelsweep.base.errors import InputError, Unsupported, nearest
 from accelsweep.core.cell import brings_own_data
+from accelsweep.core.config import CellConfig
 from accelsweep.workloads.building import foreign, optimizer
 from accelsweep.workloads.building.signatures import parameters_of
 from accelsweep.workloads.module_data import ModuleData
@@ -26,19 +27,19 @@ def make_importable(folder: str | None = None) -> None:
         sys.path.insert(0, path)
 
 
-def build_module(config: Mapping[str, Any], axes: Collection[str] = ()) -> pl.LightningModule:
-    """Return the LightningModule that `config["model"]` names, with the config's optimiser where it brings none.
+def build_module(config: CellConfig, axes: Collection[str] = ()) -> pl.LightningModule:
+    """Return the LightningModule that `config.model` names, with the config's optimiser where it brings none.
 
     `axes` are the keys that the sweep varies. Raises InputError where the target is no LightningModule or does not take
     the given arguments. Raises Unsupported where the sweep varies an optimiser that the module does not use. Errors of
     the user's code pass through.
     """
-    settings = dict(config["model"])
+    settings = dict(config.model)
     if brings_own_data(config) and "batch_size" in arguments_of(settings) and "batch_size" not in settings:
-        settings["batch_size"] = config["batch_size"]
+        settings["batch_size"] = config.batch_size
     module = instance(settings, "model")
     if not isinstance(module, pl.LightningModule):
-        raise InputError(foreign.no_module(module, config["model"]))
+        raise InputError(foreign.no_module(module, config.model))
     if leaves_optimizer_to_us(module):
         _give_optimizer(module, config)
     elif any(axis.split(".")[0] == "optimizer" for axis in axes):
@@ -54,8 +55,8 @@ def leaves_optimizer_to_us(module: pl.LightningModule) -> bool:
     return type(module).configure_optimizers is pl.LightningModule.configure_optimizers
 
 
-def _give_optimizer(module: pl.LightningModule, config: Mapping[str, Any]) -> None:
-    if not config.get("optimizer"):
+def _give_optimizer(module: pl.LightningModule, config: CellConfig) -> None:
+    if not config.optimizer:
         raise InputError(
             f"{type(module).__name__} defines no configure_optimizers, and the config has no optimizer: "
             "choose one, e.g. optimizer=sgd, or define the method"
@@ -63,28 +64,28 @@ def _give_optimizer(module: pl.LightningModule, config: Mapping[str, Any]) -> No
     module.configure_optimizers = lambda: optimizer.configure(module, config)  # type: ignore[method-assign]
 
 
-def build_data(config: Mapping[str, Any], seed: int, device: torch.device | None = None) -> pl.LightningDataModule:
-    """Return the LightningDataModule that `config["data"]` names.
+def build_data(config: CellConfig, seed: int, device: torch.device | None = None) -> pl.LightningDataModule:
+    """Return the LightningDataModule that `config.data` names.
 
     It is given `batch_size` (per rank) as an argument or, where it takes none, as the attribute of that name. `seed`
     and `device` go only to targets that name them. Raises InputError where the target is no LightningDataModule or
     does not take the given arguments.
     """
-    settings = dict(config["data"])
+    settings = dict(config.data)
     if "batch_size" in settings:
         raise InputError("data.batch_size is set in the config: remove it, the axis is the top-level batch_size")
     parameters = arguments_of(settings)
     takes_any = any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters.values())
     if "batch_size" in parameters or takes_any:
-        settings["batch_size"] = config["batch_size"]
+        settings["batch_size"] = config.batch_size
     for name, value in (("seed", seed), ("device", device)):
         if name in parameters and name not in settings and value is not None:
             settings[name] = value
     data = instance(settings, "data")
     if not isinstance(data, pl.LightningDataModule):
-        raise InputError(foreign.no_data_module(data, config["data"]))
+        raise InputError(foreign.no_data_module(data, config.data))
     if "batch_size" not in settings and not isinstance(data, ModuleData):
-        _set_batch_size(data, int(config["batch_size"]))
+        _set_batch_size(data, config.batch_size)
     return data
 
 
@@ -99,10 +100,10 @@ def _set_batch_size(data: pl.LightningDataModule, batch_size: int) -> None:
         data.hparams["batch_size"] = batch_size
 
 
-def prepare_once(config: Mapping[str, Any]) -> None:
+def prepare_once(config: CellConfig) -> None:
     """Call `prepare_data` of the data and, where it has one, of the module. Raises the errors of the user's code."""
-    build_data(config, seed=int(config["seed"]), device=torch.device("cpu")).prepare_data()
-    target = get_object(str(config["model"]["_target_"]))
+    build_data(config, seed=config.seed, device=torch.device("cpu")).prepare_data()
+    target = get_object(config.model_target)
     if getattr(target, "prepare_data", None) not in (None, pl.LightningModule.prepare_data):
         build_module(config).prepare_data()
 

@@ -7,7 +7,7 @@ sizes and device counts can be compared at rates that suit them. `warmup_steps` 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any
 
 from hydra.utils import instantiate
@@ -16,6 +16,8 @@ from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LambdaLR
 
 from accelsweep.base.errors import InputError, Unsupported, nearest
+from accelsweep.core.config import CellConfig
+from accelsweep.core.trainer import accumulated
 
 OURS = ("lr_scaling", "base_batch_size", "warmup_steps")
 """Keys of `optimizer` that are not handed to the class."""
@@ -30,10 +32,9 @@ variance of the gradient's expectation.
 """
 
 
-def global_batch_size(config: Mapping[str, Any]) -> int:
+def global_batch_size(config: CellConfig) -> int:
     """Return the samples of one optimiser step: `batch_size` of each rank, times ranks, times accumulated steps."""
-    accumulated = int((config.get("trainer") or {}).get("accumulate_grad_batches") or 1)
-    return int(config["batch_size"]) * int(config["devices"]) * int(config["num_nodes"]) * accumulated
+    return config.samples_per_step * accumulated(config.trainer)
 
 
 def scaled_lr(lr: float, scaling: str, global_batch: int, base_batch: int | None) -> float:
@@ -56,13 +57,13 @@ def warmed_up(warmup_steps: int) -> Callable[[int], float]:
     return lambda step: min(1.0, (step + 1) / warmup_steps)
 
 
-def configure(module: nn.Module, config: Mapping[str, Any]) -> Any:
+def configure(module: nn.Module, config: CellConfig) -> Any:
     """Return what `configure_optimizers` returns for the config's `optimizer`: one over all trainable parameters.
 
     With `warmup_steps` it comes with a schedule that is stepped after every optimiser step. Raises InputError for a
     setting that means nothing, Unsupported for a variant of the optimiser that this device or torch does not have.
     """
-    settings = dict(config["optimizer"])
+    settings = dict(config.optimizer or {})
     ours = {key: settings.pop(key, None) for key in OURS}
     scaling, warmup = str(ours["lr_scaling"] or "none"), int(ours["warmup_steps"] or 0)
     if scaling != "none":

@@ -6,7 +6,7 @@ is read, decoded, collated or copied any more. So the gain in speed of such a ce
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import Any
 
 import lightning.pytorch as pl
@@ -14,6 +14,7 @@ import torch
 from lightning.fabric.utilities import move_data_to_device
 from torch.utils.data import DataLoader, IterableDataset
 
+from accelsweep.core.config import CellConfig
 from accelsweep.measure.samples import stated_size
 from accelsweep.workloads.building.build import build_data
 from accelsweep.workloads.distillation import Distillation
@@ -33,7 +34,7 @@ class _Again(IterableDataset[Any]):
 
 
 def build_training_data(
-    config: Mapping[str, Any],
+    config: CellConfig,
     seed: int,
     device: torch.device,
     module: pl.LightningModule,
@@ -51,9 +52,9 @@ def build_training_data(
         vars(data).pop("train_dataloader", None)  # what was put around it for the earlier module
     if isinstance(data, ModuleData):
         data.serve(module)
-    if config.get("task") == "memory_frontier":
-        repeat_rows(data, int(config["batch_size"]))
-    if config["measure"].get("fake_loader"):
+    if config.task == "memory_frontier":
+        repeat_rows(data, config.batch_size)
+    if config.measure.fake_loader:
         _put_on(device, data)
     if isinstance(module, Distillation):
         show_ahead(data, module)

@@ -10,12 +10,11 @@ from typing import Any
 from accelsweep.core.cell import as_typed
 from accelsweep.core.config import CellConfig
 from accelsweep.core.plans import Manifest, PlannedCell
+from accelsweep.core.trainer import DEFAULTS
 from accelsweep.core.versions import without_version, words_for
 
 _PLAIN = re.compile(r"[\w.+/:-]+")
 _KEY = re.compile(r"([+~]*)([\w.@/-]+)")
-_DEFAULTS = {"strategy": "auto", "accumulate_grad_batches": 1, "deterministic": False, "benchmark": None}
-"""Arguments of the Trainer with the values that it has anyway."""
 
 
 def command_again(manifest: Manifest, cell: PlannedCell) -> str:
@@ -54,7 +53,7 @@ def trainer_call(config: CellConfig) -> str | None:
     arguments: dict[str, Any] = {"accelerator": config.accelerator, "devices": config.devices}
     arguments |= {"num_nodes": config.num_nodes} if config.num_nodes > 1 else {}
     arguments["precision"] = config.precision
-    own = {key: value for key, value in config.trainer.items() if key not in _DEFAULTS or value != _DEFAULTS[key]}
+    own = {key: value for key, value in config.trainer.items() if key not in DEFAULTS or value != DEFAULTS[key]}
     return _call("Trainer", arguments | own)
 
 

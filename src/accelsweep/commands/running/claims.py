@@ -17,6 +17,9 @@ from accelsweep.base.errors import (
     InputError,
     nearest,
 )
+from accelsweep.commands.planning.made import what_is_left
+from accelsweep.commands.running.carried_out import carried_out
+from accelsweep.commands.running.request import Request
 from accelsweep.core.claims.claims import GROUP
 from accelsweep.core.findings.findings import Findings
 from accelsweep.drive.console import Listing, Marked, say, show, warn
@@ -42,8 +45,6 @@ def put_to_the_test(home: Path, names: Sequence[str], minutes: float) -> int:
 
 
 def _tested(home: Path, names: Sequence[str], known: Sequence[str], minutes: float) -> int:
-    from accelsweep.commands.plan import what_is_left
-
     deadline, interrupted = time.monotonic() + 60.0 * minutes, False
     plans, failed = _plans(home, known)
     left = {name: what_is_left(home, plan) for name, plan in plans.items()}
@@ -85,13 +86,11 @@ def _plans(home: Path, known: Sequence[str]) -> tuple[dict[str, Plan], dict[str,
 
 def _bring_up_to_date(home: Path, name: str, plan: Plan, seconds: float) -> int:
     """Run the claim's sweep for so long, or report on its present runs. Refuses a sweep that another head runs."""
-    from accelsweep.commands.run import run
-    from accelsweep.commands.running.request import Request
     from accelsweep.drive.finish import finish
     from accelsweep.plan.make import write_plan
 
     if seconds > 0:
-        return run(home, Request((f"experiment={GROUP}/{name}",), time_budget=f"{seconds:.0f}s"))
+        return carried_out(home, Request((f"experiment={GROUP}/{name}",), time_budget=f"{seconds:.0f}s")).code
     with held(SweepFolder(home, plan.manifest.sweep)):
         finish(write_plan(home, plan))
     return EXIT_OK

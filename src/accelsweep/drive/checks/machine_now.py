@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from accelsweep.base.digits import gib
 from accelsweep.base.durations import duration
 from accelsweep.drive.answers.checked import CheckResult
 from accelsweep.machine.cpu import allowed_cores
@@ -68,11 +69,9 @@ def _folder(home: Path) -> Iterator[CheckResult]:
 
 def _memory(state: dict[str, Any]) -> CheckResult:
     free, swapped = state["memory_available_bytes"], state["swap_used_bytes"]
-    swap = f", {swapped / 2**30:.1f} GiB swapped out" if swapped else ""
+    swap = f", {gib(swapped, 1)} swapped out" if swapped else ""
     remedy = None if free > LEAST_FREE_BYTES else "end what uses much memory, or lower batch_size"
-    return CheckResult(
-        ok=None if remedy else True, what="free memory", found=f"{free / 2**30:.1f} GiB{swap}", remedy=remedy
-    )
+    return CheckResult(ok=None if remedy else True, what="free memory", found=f"{gib(free, 1)}{swap}", remedy=remedy)
 
 
 def _load(load: float, cores: int) -> CheckResult:
@@ -105,5 +104,5 @@ def _gpu(state: dict[str, Any], model: str) -> Iterator[CheckResult]:
         yield CheckResult(ok=True, what=what, found=clock)
     used, total = state["memory_used_bytes"], state["memory_total_bytes"]
     if used is not None and used > USED_DEVICE_BYTES:
-        found = f"{used / 2**30:.1f} of {total / 2**30:.0f} GiB of its memory are in use"
+        found = f"{gib(used, 1)} of its {gib(total)} of memory are in use"
         yield CheckResult(ok=None, what=what, found=found, remedy="end what uses it (nvidia-smi shows that)")

@@ -1,22 +1,18 @@
-"""`accelsweep fleet`: the same settings on each node of a cluster, and which of the nodes are sick."""
+"""The nodes of a fleet: chosen by name, measured, and judged."""
 
 from __future__ import annotations
 
-import contextlib
-import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from accelsweep.base.errors import EXIT_INTERRUPTED, EXIT_REGRESSION, InputError
-from accelsweep.commands.run import carried_out
+from accelsweep.base.errors import EXIT_REGRESSION, InputError
+from accelsweep.commands.running.carried_out import carried_out, found_by
 from accelsweep.commands.running.request import Request
 from accelsweep.core.findings.findings import Findings
-from accelsweep.core.plans import Manifest
 from accelsweep.drive.console import say
 from accelsweep.engines.ask import refuse_without
 from accelsweep.engines.slurm.engine import SlurmEngine
-from accelsweep.state.folders import SweepFolder
 
 if TYPE_CHECKING:
     from accelsweep.core.settings import Fleet, Site
@@ -24,38 +20,13 @@ if TYPE_CHECKING:
 FEWEST_NODES, FEWEST_ROUNDS = 2, 2
 
 
-def measure_fleet(home: Path, request: Request, *, as_json: bool = False) -> int:
-    """Measure the nodes of the request's fleet, and write the report; return the exit code, 3 for a sick node."""
-    with contextlib.redirect_stdout(sys.stderr) if as_json else contextlib.nullcontext():
-        ended = carried_out(home, with_nodes(home, request))
-    folder = SweepFolder(home, ended.sweep)
-    if ended.code == EXIT_INTERRUPTED or not folder.findings.is_file():
-        return ended.code
-    findings, manifest = Findings.read(folder.findings), Manifest.read(folder.manifest)
-    if findings.revision != manifest.revision or findings.fleet is None:  # no new ones were made; `run` has said why
-        return ended.code
-    if as_json:
-        from accelsweep.drive.answers.fleet import FleetAnswer
-
-        say(FleetAnswer.of(findings, folder.report / "index.html").text())
-    return EXIT_REGRESSION if findings.fleet.sick else ended.code
-
-
-def preview_fleet(home: Path, request: Request, *, as_json: bool = False) -> None:
-    """Print the plan of the request's fleet, as `run --dry-run` does, and write nothing."""
-    from accelsweep.commands.plan import print_plan
-
-    with contextlib.redirect_stdout(sys.stderr) if as_json else contextlib.nullcontext():
-        asked = with_nodes(home, request)
-    print_plan(
-        home,
-        asked.overrides,
-        name=asked.name,
-        add_repeats=0,
-        profile=asked.profile,
-        as_json=as_json,
-        fleet=asked.fleet,
-    )
+def measured_nodes(home: Path, request: Request) -> tuple[int, Findings | None]:
+    """Measure the nodes of the request's fleet; return the exit code, 3 for a sick node, and what was found of them."""
+    ended = carried_out(home, with_nodes(home, request))
+    found = found_by(home, ended)
+    if found is None or found[0].fleet is None:
+        return ended.code, None
+    return EXIT_REGRESSION if found[0].fleet.sick else ended.code, found[0]
 
 
 def with_nodes(home: Path, request: Request) -> Request:

@@ -1,1 +1,0 @@
-"""Commands about the nodes of a cluster."""

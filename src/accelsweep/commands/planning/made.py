@@ -1,0 +1,67 @@
+"""A plan as it was asked for, with the automatic batches that are found so far; and the runs of it that are left."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from accelsweep.commands.planning.batches import planned_after_searches, tell_of_searches
+from accelsweep.drive.console import warn
+from accelsweep.drive.snakemake.profiles import check_profile, find_profile
+from accelsweep.state.folders import SweepFolder
+
+if TYPE_CHECKING:
+    from accelsweep.core.settings import Fleet
+    from accelsweep.core.versions import Tree
+    from accelsweep.plan.estimate import PlanEstimate
+    from accelsweep.plan.make import Plan
+    from accelsweep.plan.table import PlanTable
+
+
+def made_plan(
+    home: Path,
+    overrides: Sequence[str],
+    *,
+    name: str | None,
+    add_repeats: int = 0,
+    profile: str | None = None,
+    until_decided: bool = False,
+    trees: Sequence[Tree] = (),
+    fleet: Fleet | None = None,
+) -> Plan:
+    """Return the plan, or that of the searches which come before it, and say so; write nothing.
+
+    `trees` are those of the versions that are compared; they must be there. `fleet` are the nodes that are compared.
+    Raises InputError for a `profile` that does not fit the site.
+    """
+    from accelsweep.plan.make import make_plan
+
+    wanted = partial(make_plan, home, overrides, name=name, add_repeats=add_repeats, trees=trees, fleet=fleet)
+    plan = planned_after_searches(home, lambda batches: wanted(until_decided=until_decided, batches=batches))
+    if isinstance(plan, tuple):
+        unsearched, plan = plan
+        tell_of_searches(unsearched, plan, warn)
+    if profile is not None:
+        check_profile(find_profile(profile), plan.manifest.site)
+    return plan
+
+
+def what_is_left(home: Path, plan: Plan) -> PlanEstimate:
+    """Return the number of runs left to measure and their time, estimated by earlier runs if there are any."""
+    return table_of(home, plan).estimate
+
+
+def table_of(home: Path, plan: Plan) -> PlanTable:
+    """Return the plan as rows, with the runs that are settled already."""
+    from accelsweep.drive.remaining import time_taken
+    from accelsweep.plan.table import plan_table
+    from accelsweep.plan.took import RunTime
+    from accelsweep.state.records import readable_records
+    from accelsweep.supervise.standing.skips import standing
+
+    folder = SweepFolder(home, plan.manifest.sweep)
+    records = list(readable_records(folder, plan.manifest.wanted_runs()))
+    took = time_taken(folder, map(RunTime.of, records))
+    return plan_table(plan, standing(records, folder, plan.manifest.site), took)

@@ -1,0 +1,121 @@
+"""A plan in the terminal: settings, unsupported ones with reasons, time, cost, and its jobs on a cluster."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from accelsweep.base.durations import rough
+from accelsweep.commands.planning.made import table_of
+from accelsweep.core.cell import shared_devices
+from accelsweep.drive.console import Listing, say, show
+from accelsweep.engines.known import engine_of
+
+if TYPE_CHECKING:
+    from accelsweep.core.plans import Manifest
+    from accelsweep.drive.answers.planned import PlanAnswer
+    from accelsweep.plan.estimate import PlanEstimate
+    from accelsweep.plan.make import Plan
+    from accelsweep.plan.table import PlanTable, ReasonRow
+
+_MOST_ROWS = 40
+_MOST_JOBS = 10
+
+
+def show_plan(home: Path, plan: Plan, *, as_json: bool = False) -> None:
+    """Print a plan with the runs that are settled already, and with others who disturb this machine now."""
+    table = table_of(home, plan)
+    if as_json:
+        say(_answer(table, _others_now(plan.manifest, table)).text())
+        return
+    _print(table, shared_devices(plan.manifest.axes, (cell.config for cell in plan.cells)))
+    for sentence in _others_now(plan.manifest, table):
+        say(f"warning: {sentence}")
+    for line in _jobs(plan.manifest):
+        say(line)
+
+
+def _answer(table: PlanTable, warnings: Sequence[str]) -> PlanAnswer:
+    from accelsweep.drive.answers.planned import PlanAnswer
+
+    return PlanAnswer.model_validate({**vars(table), "warnings": tuple(warnings)})
+
+
+def _others_now(manifest: Manifest, table: PlanTable) -> list[str]:
+    """Return who else works on the machine of the measurement.
+
+    On a cluster that is not this machine. Where no run is left nobody can be disturbed, and the look takes its time.
+    """
+    if manifest.site.scheduler != "local" or table.settled == table.wanted:
+        return []
+    from accelsweep.measure.surroundings.busy_now import busy_now
+
+    return [f"{sentence}: stop them, or they will disturb the runs" for sentence in busy_now()]
+
+
+def _jobs(manifest: Manifest) -> list[str]:
+    """Return the number and the size of a plan's jobs on a cluster."""
+    engine = engine_of(manifest.site)
+    if engine is None:
+        return []
+    needs = [block.resources for block in manifest.blocks]
+    sizes = Counter((engine.in_words(each), engine.command(each)) for each in needs)
+    lines = [f"{engine.name}: {count} x {size}\n       {command}" for (size, command), count in sizes.items()]
+    more = [f"{engine.name}: {len(lines) - _MOST_JOBS} more such lines"] if len(lines) > _MOST_JOBS else []
+    return [*lines[:_MOST_JOBS], *more]
+
+
+def _print(table: PlanTable, devices: str) -> None:
+    show(_cells(table, devices))
+    for heading, rows in (("unsupported", table.unsupported), ("excluded", table.excluded)):
+        for line in _by_reason(rows):
+            say(f"{heading}: {line}")
+    for line in in_short(table):
+        say(line)
+
+
+def _cells(table: PlanTable, devices: str) -> Listing:
+    rows = [
+        (row.label, "baseline" if row.baseline else "", str(row.wanted), str(row.settled))
+        for row in table.cells[:_MOST_ROWS]
+    ]
+    if len(table.cells) > _MOST_ROWS:
+        rows.append((f"... and {len(table.cells) - _MOST_ROWS} more", "", "", ""))
+    headings = ("setting", "", "runs", "measured already")
+    title = f"{table.sweep}, revision {table.revision}: {len(table.cells)} settings{devices}"
+    return Listing(title, headings, tuple(rows), numbers=headings[2:])
+
+
+def _by_reason(rows: Sequence[ReasonRow]) -> list[str]:
+    grouped: dict[str, list[str]] = defaultdict(list)
+    for row in rows:
+        grouped[row.reason].append(row.label)
+    return [
+        f"{len(labels)} x {reason} ({labels[0]}{', ...' if labels[1:] else ''})" for reason, labels in grouped.items()
+    ]
+
+
+def in_short(table: PlanTable) -> list[str]:
+    """Return the lines below the table of settings: blocks, runs, time, cost, the smallest visible difference."""
+    estimate, effect = table.estimate, table.visible_effect
+    new = sum(block.new for block in table.blocks)
+    lines = [f"{len(table.blocks)} blocks ({new} new), {table.wanted} runs, {table.settled} settled already"]
+    if estimate.runs_left:
+        lines.append(
+            f"left: {estimate.runs_left} runs, about {rough(60 * estimate.minutes.expected)} ({estimate.basis})"
+        )
+        lines += _costs(estimate)
+    shown = f"{effect.effect:.1%}" if effect.effect is not None else f"unknown: {effect.reason}"
+    lines.append(f"smallest difference that these repeats can show: {shown} ({effect.assumption})")
+    return lines + [f"note: {note}" for note in table.notes]
+
+
+def _costs(estimate: PlanEstimate) -> list[str]:
+    hours = estimate.gpu_hours
+    gpus = f"about {hours.expected:.2f} GPU-hours (at most {hours.most:.2f})" if hours.most else ""
+    if estimate.usd:
+        usd = f"about {estimate.usd.expected:.2f} USD (at most {estimate.usd.most:.2f})"
+        return [f"      {f'{gpus}, ' if gpus else ''}{usd}"]
+    return [f"      {gpus}, cost unknown: {estimate.usd_reason}"] if gpus else []

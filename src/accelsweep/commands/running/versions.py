@@ -1,0 +1,96 @@
+"""Versions measured side by side, and a gate on what was found."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from accelsweep.base.digits import count_of
+from accelsweep.base.errors import EXIT_INCOMPLETE, EXIT_OK, EXIT_REGRESSION
+from accelsweep.commands.running.carried_out import carried_out, found_by
+from accelsweep.commands.running.request import Request
+from accelsweep.core.findings.findings import Findings
+from accelsweep.core.plans import Manifest
+
+if TYPE_CHECKING:
+    from accelsweep.analyse.findings.gate import Gated, GateState
+
+
+@dataclass(frozen=True)
+class VersionsFound:
+    """The findings on versions. With a gate, `settings` are those that it judged, and `state` is theirs together."""
+
+    findings: Findings
+    manifest: Manifest
+    fail_if: str | None = None
+    settings: tuple[Gated, ...] = ()
+    state: GateState | None = None
+
+    @property
+    def gate_words(self) -> str | None:
+        """The gate's answer as a sentence; None without a gate."""
+        return None if self.state is None else f"{self.fail_if}: {_in_words(self.settings, self.state)}"
+
+
+def measured_versions(home: Path, request: Request) -> tuple[int, VersionsFound | None]:
+    """Measure the versions that `request` names, and write the report; return the exit code and what was found.
+
+    With `fail_if` the code is 3 for a supported regression, 1 where a setting could not be judged, and 0 otherwise.
+    Where looks decide about more blocks, the gate's threshold is that of the verdicts.
+    """
+    from accelsweep.analyse.findings.between_sweeps import parse_gate
+    from accelsweep.analyse.findings.gate import gated, worst
+
+    gate = parse_gate(request.fail_if) if request.fail_if is not None else None
+    ended = carried_out(home, decided(home, request))
+    if (found := found_by(home, ended)) is None:
+        return ended.code, None
+    findings, manifest = found
+    if gate is None:
+        return ended.code, VersionsFound(findings, manifest)
+    settings = gated(findings, manifest.baselines, gate)
+    state = worst(settings)
+    return _code(state), VersionsFound(findings, manifest, request.fail_if, settings, state)
+
+
+def decided(home: Path, request: Request) -> Request:
+    """Return the request with the sweep's name, and with the gate's threshold where that decides about blocks.
+
+    Raises InputError for a gate that is not understood.
+    """
+    from accelsweep.analyse.findings.between_sweeps import parse_gate
+    from accelsweep.plan.versioned import usual_name
+
+    gate = parse_gate(request.fail_if) if request.fail_if is not None else None
+    if gate is not None and request.until_decided and not any(map(_is_threshold, request.overrides)):
+        decides = f"analysis.threshold={gate.threshold:g}"  # else blocks would be spent on another question
+        request = replace(request, overrides=(*request.overrides, decides))
+    return replace(request, name=request.name or usual_name(home, request.overrides))
+
+
+def _is_threshold(override: str) -> bool:
+    return override.lstrip("+").partition("=")[0] == "analysis.threshold"
+
+
+def _code(state: GateState) -> int:
+    """Return the exit code of a gate, which alone decides: runs that failed may not matter to it."""
+    from accelsweep.analyse.findings.gate import GateState
+
+    return {GateState.regression: EXIT_REGRESSION, GateState.not_measured: EXIT_INCOMPLETE}.get(state, EXIT_OK)
+
+
+def _in_words(settings: Sequence[Gated], state: GateState) -> str:
+    from accelsweep.analyse.findings.gate import GateState
+
+    here = [one.cell for one in settings if one.state is state]
+    of = f"{len(here)} of {count_of(len(settings), 'comparison')}"
+    if state is GateState.regression:
+        return f"failed by {'; '.join(cell.label for cell in here)}"
+    if state is GateState.not_measured:
+        why = here[0].verdict_reason if here else "no version could be compared"
+        return f"{of} could not be judged: {why}"
+    if state is GateState.none_found:
+        return f"none was found, but {of} could still hide one: more blocks would tell"
+    return f"shown absent in {'the only comparison' if len(settings) == 1 else f'all {len(settings)} comparisons'}"
