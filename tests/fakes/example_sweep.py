@@ -179,7 +179,7 @@ def _record(block: Block, run: Run, position: int, start: datetime, generator: r
         started_at=start.isoformat(),
         finished_at=(start + timedelta(seconds=wall_seconds)).isoformat(),
         wall_seconds=wall_seconds,
-        effective=_effective(axes) if outcome is Outcome.measured else None,
+        effective=effective_of(axes) if outcome is Outcome.measured else None,
         metrics=_metrics(axes, noise, run.repeat) if outcome is Outcome.measured else {},
         fingerprint=FINGERPRINT,
         environment={
@@ -215,7 +215,8 @@ def _doubts(axes: dict[str, Any], repeat: int) -> tuple[Doubt, ...]:
     return ()
 
 
-def _effective(axes: dict[str, Any]) -> Effective:
+def effective_of(axes: dict[str, Any]) -> Effective:
+    """Return the settings in force in a run of the example at these values of its axes."""
     return Effective(
         accelerator="cpu",
         device_names=("Intel Xeon (example)",),

@@ -12,6 +12,7 @@ import pynvml
 import pytest
 
 from accelsweep.base.documents import canonical_json
+from accelsweep.core.recorded.surroundings import Moment, Surroundings
 from accelsweep.machine.drivers import nvml_telemetry as room
 from accelsweep.measure.surroundings.device_state import DeviceWatch, device_state
 from accelsweep.measure.surroundings.doubts import between
@@ -90,7 +91,7 @@ def test_throttling_between_the_two_readings_of_a_window_is_doubted_although_nei
         library.seconds += 5.0
         watch.stop()
         assert watch.states["opened"]["devices"][0]["throttles"] == []
-        found = between(watch.states["opened"], watch.states["closed"])
+        found = between(*Surroundings(watch.states).around_the_window)
         assert [doubt.code for doubt in found] == codes
     assert library.asked == 2, "once as the window opens, once as it closes"
 
@@ -101,7 +102,7 @@ def test_a_driver_without_these_counters_is_no_doubt(device):
     library.seconds += 5.0
     watch.stop()
     assert set(watch.states["closed"]["devices"][0]["held_back"].values()) == {None}
-    assert between(watch.states["opened"], watch.states["closed"]) == []
+    assert between(*Surroundings(watch.states).around_the_window) == []
 
 
 @pytest.fixture
@@ -125,7 +126,7 @@ def test_two_processes_of_others_are_named_and_those_of_the_run_are_not(device, 
     device(pids=[*theirs, *ours])
     state = device_state("GPU-0")
     assert state["foreign_processes"] == theirs
-    (doubt,) = between({"devices": [state]}, {"devices": [state]})
+    (doubt,) = between(*[Moment.of({"devices": [state]})] * 2)
     assert (doubt.code, str(theirs[0]) in doubt.message, str(theirs[1]) in doubt.message) == (
         "foreign_process",
         True,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from accelsweep.core.recorded.surroundings import Moment
 from accelsweep.measure.surroundings import doubts
 from accelsweep.measure.surroundings.cpu_use import foreign_cores
 
@@ -47,7 +48,11 @@ def test_waiting_for_pages_from_disk_is_doubted_by_its_rate():
 
 def states(**after):
     calm = {"name": "GPU", "throttles": [], "celsius": 40, "foreign_processes": []}
-    return {"devices": [calm]}, {"devices": [{**calm, **after}]}
+    return devices(calm), devices({**calm, **after})
+
+
+def devices(*states):
+    return Moment.of({"devices": states})
 
 
 def test_a_throttled_hot_or_shared_device_is_doubted():
@@ -64,7 +69,7 @@ def test_a_device_at_its_power_limit_is_capped_and_neither_throttled_nor_disturb
 
 def test_a_device_that_was_throttled_as_the_window_opened_is_doubted_though_it_is_calm_at_the_end():
     hot = {"name": "GPU", "throttles": ["HwSlowdown"]}
-    (doubt,) = doubts.between({"devices": [hot]}, {"devices": [{"name": "GPU", "throttles": []}]})
+    (doubt,) = doubts.between(devices(hot), devices({"name": "GPU", "throttles": []}))
     assert (doubt.code, "HwSlowdown" in doubt.message) == ("throttled", True)
 
 
@@ -82,7 +87,7 @@ def test_a_device_that_was_throttled_as_the_window_opened_is_doubted_though_it_i
 )
 def test_what_held_a_device_back_between_the_readings_is_told_by_the_drivers_counters(first, last, words):
     calm = {"name": "GPU", "throttles": []}
-    states = [{"devices": [{**calm, "held_back": {"heat": counted, "power cap": None}}]} for counted in (first, last)]
+    states = [devices({**calm, "held_back": {"heat": counted, "power cap": None}}) for counted in (first, last)]
     found = doubts.between(*states)
     assert [words in doubt.message for doubt in found] == ([] if words is None else [True])
 
@@ -101,4 +106,5 @@ def test_fixed_or_unknown_clocks_are_no_doubt(name):
 
 def test_what_a_device_does_not_tell_is_no_doubt():
     assert doubts.between(*states(throttles=None, celsius=None, foreign_processes=None)) == []
-    assert doubts.between({"devices": [{"reason": "NVML: absent"}]}, {"devices": [{"reason": "NVML: absent"}]}) == []
+    assert doubts.between(devices({"reason": "NVML: absent"}), devices({"reason": "NVML: absent"})) == []
+    assert doubts.between(Moment(), Moment()) == []

@@ -10,6 +10,7 @@ import random
 
 import pytest
 
+from accelsweep.core.recorded.surroundings import Moment
 from accelsweep.measure.steadiness import level_shift
 from accelsweep.measure.surroundings import doubts
 from accelsweep.measure.surroundings.cpu_use import foreign_cores
@@ -66,7 +67,7 @@ def test_a_device_at_its_temperature_is_seldom_called_drifting():
     rng, alarms = random.Random(4), 0
     for _ in range(RUNS):
         first, second = (round(70 + rng.gauss(0, 2)) for _ in range(2))
-        alarms += bool(doubts.between({"devices": [{"celsius": first}]}, {"devices": [{"celsius": second}]}))
+        alarms += bool(doubts.between(*(Moment.of({"devices": [{"celsius": one}]}) for one in (first, second))))
     assert alarms <= ALLOWED
 
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from example_sweep import build_example_sweep
+from example_sweep import build_example_sweep, effective_of
 from stores import StoreContents, held_by
 
 from accelsweep.core.cell import label
@@ -191,7 +191,7 @@ def _finding(cell: str, axes: dict[str, Any], rate: float | None, unsupported: s
         speedup=Speedup(ratio=_estimate(1.5, "1"), paired=True) if known else None,
         quality=_estimate(0.95, "val_accuracy") if known else None, quality_verdict="quality: undecided",
         quality_difference=_estimate(0.01, "val_accuracy") if known else None,
-        metrics={"host_pss_bytes": memory, "energy_joules": energy}, effective={"precision": "32-true"},
+        metrics={"host_pss_bytes": memory, "energy_joules": energy}, effective=effective_of(axes) if known else None,
         doubts=(Doubt(code="busy_cpu", message="Others used the CPU.", remedy="Stop them."),), runs=(),
         costs={"usd_per_epoch": _estimate(0.5, "USD")} if known else {},
     )  # fmt: skip

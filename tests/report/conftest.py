@@ -8,6 +8,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from example_sweep import effective_of
 
 from accelsweep.core.cell import label
 from accelsweep.core.findings.choices import Certainty, Choice, Recommendation
@@ -89,7 +90,7 @@ def cell(
         "quality": estimate(0.954, 0.006, "val_accuracy") if rate else None,
         "quality_verdict": "quality: undecided" if rate else "not measured",
         "metrics": metrics if rate else {},
-        "effective": {"precision": axes["precision"], "world_size": axes["devices"]},
+        "effective": effective_of(axes) if rate else None,
         "doubts": (),
         "runs": runs,
         "bottleneck": StepBottleneck(verdict="compute-bound", evidence="forward took most", shares=SHARES, count=3)

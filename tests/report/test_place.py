@@ -5,22 +5,23 @@ from example_sweep import build_example_sweep
 
 from accelsweep.core.external import ExternalResults, ExternalRow
 from accelsweep.core.findings.findings import Findings
+from accelsweep.core.names import LONGEST, name_together
 from accelsweep.drive.finish import report
-from accelsweep.report.place import LONGEST, MergedPlace, merged_name
+from accelsweep.report.place import MergedPlace
 
 pytestmark = pytest.mark.heavy
 
 
 def test_the_name_is_the_sweeps_names_in_their_order():
-    assert merged_name(["a", "b-1", "c"]) == "a+b-1+c"
+    assert name_together(["a", "b-1", "c"]) == "a+b-1+c"
 
 
 def test_a_long_name_stays_short_and_tells_other_sweeps_apart():
     names = [f"{letter * 60}" for letter in "abc"]
-    short = merged_name(names)
+    short = name_together(names)
     assert short.startswith("a" * 60 + "+2-more-")
     assert len(short) <= LONGEST
-    assert short != merged_name([names[0], names[2], names[1]])
+    assert short != name_together([names[0], names[2], names[1]])
 
 
 def test_two_sweeps_become_one_report_with_the_steps_of_both(tmp_path):

@@ -22,6 +22,7 @@ from accelsweep.base.lookup import NO_SUCH_KEY, looked_up
 from accelsweep.core.accelerators import Accelerator
 from accelsweep.core.claims.claims import Claim
 from accelsweep.core.findings.findings import Findings
+from accelsweep.core.names import MergedName
 from accelsweep.core.outcome import Outcome
 from accelsweep.core.plans import Manifest, PlannedBlock, PlannedCell
 from accelsweep.core.prices import Price, Prices
@@ -62,7 +63,7 @@ def analyse_together(name: str, parts: Sequence[Part]) -> Findings:
 
 def _sharing(findings: Findings) -> int:
     """Return how many sweeps at least every row with runs has its repeats from: each of them adds to the row."""
-    shares = [len({(run.block or "").rpartition("/")[0] for run in cell.runs}) for cell in findings.cells if cell.runs]
+    shares = [len({MergedName.of(run.block or "").sweep for run in cell.runs}) for cell in findings.cells if cell.runs]
     return min(shares, default=1)
 
 
@@ -77,7 +78,7 @@ def merge(name: str, parts: Sequence[Part]) -> tuple[list[RunRow], Manifest]:
 
 def _named(sweep: str, row: RunRow) -> RunRow:
     """Return a row with its sweep's name before the names of its run and its block."""
-    run, block = (None if name is None else f"{sweep}/{name}" for name in (row.run, row.block))
+    run, block = (None if name is None else str(MergedName(sweep, name)) for name in (row.run, row.block))
     return replace(row, sweep=sweep, run=run, block=block)
 
 
@@ -167,8 +168,8 @@ def _new(excluded: Any, earlier: Sequence[Manifest]) -> bool:
 
 
 def _block(sweep: str, block: PlannedBlock) -> PlannedBlock:
-    runs = tuple(f"{sweep}/{run}" for run in block.runs)
-    return block.model_copy(update={"name": f"{sweep}/{block.name}", "runs": runs})
+    runs = tuple(str(MergedName(sweep, run)) for run in block.runs)
+    return block.model_copy(update={"name": str(MergedName(sweep, block.name)), "runs": runs})
 
 
 def _settings(parts: Sequence[Part]) -> Settings:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from typing import Any
 
 from accelsweep.analyse.hardware import HardwareKind
 from accelsweep.analyse.runs import RunRow
@@ -11,8 +10,6 @@ from accelsweep.base.documents import canonical_json, sha256_text
 from accelsweep.core.findings.findings import Origin
 from accelsweep.core.findings.measured import Hardware
 from accelsweep.core.plans import Manifest
-
-_HOST_FACTS = ("system", "python", "cores_usable", "governor")
 
 
 def hardware_of(names: Mapping[HardwareKind, str]) -> tuple[Hardware, ...]:
@@ -28,10 +25,16 @@ def environment(manifest: Manifest, runs: Iterable[RunRow]) -> dict[str, str]:
         for package, version in run.software.items():
             tag = run.builds.get(package)
             seen.setdefault(package, set()).add(f"{version}+{tag}" if tag else version)
-        before = run.environment.get("before", {})
-        for fact in _HOST_FACTS:
-            if before.get(fact) is not None:
-                seen.setdefault(fact, set()).add(str(before[fact]))
+        before = run.surroundings.before
+        facts = {
+            "system": before.system,
+            "python": before.python,
+            "cores_usable": before.cores_usable,
+            "governor": before.governor,
+        }
+        for fact, value in facts.items():
+            if value is not None:
+                seen.setdefault(fact, set()).add(str(value))
     return {name: " and ".join(sorted(values)) for name, values in sorted((found | seen).items())}
 
 
@@ -43,14 +46,14 @@ def records_digest(runs: Iterable[RunRow]) -> str:
 def origin_of(runs: Sequence[RunRow]) -> Origin:
     """Return model, data, machine, commit and days of the runs that were recorded."""
     known = [run for run in runs if run.recorded]
-    before: list[Mapping[str, Any]] = [run.environment.get("before", {}) for run in known]
+    before = [run.surroundings.before for run in known]
     changes = {run.git.get("dirty") for run in known} - {None}
     days = sorted(run.started_at[:10] for run in known if run.started_at)
     return Origin(
         model=_names(run.config.model_target for run in known if run.config),
         data=_names(run.config.data_target for run in known if run.config),
-        threads=tuple(sorted({int(facts["cores_usable"]) for facts in before if facts.get("cores_usable")})),
-        memory_bytes=tuple(sorted({int(facts["memory_bytes"]) for facts in before if facts.get("memory_bytes")})),
+        threads=tuple(sorted({int(one.cores_usable) for one in before if one.cores_usable})),
+        memory_bytes=tuple(sorted({int(one.memory_bytes) for one in before if one.memory_bytes})),
         commits=tuple(sorted({str(run.git["commit"])[:10] for run in known if run.git.get("commit")})),
         changed=any(changes) if changes else None,
         dates=tuple(dict.fromkeys((days[0], days[-1]))) if days else (),

@@ -14,6 +14,7 @@ from accelsweep.core.config import CellConfig
 from accelsweep.core.outcome import Outcome
 from accelsweep.core.plans import Manifest, PlannedCell
 from accelsweep.core.record import Doubt, Effective
+from accelsweep.core.recorded.surroundings import Surroundings
 from accelsweep.core.tasks import UNIT_OF, compared_rate
 from accelsweep.core.traits import Traits
 
@@ -75,21 +76,26 @@ class RunRow:
         return self.metrics[metric].value
 
     @property
+    def surroundings(self) -> Surroundings:
+        """The `environment`, read by attribute."""
+        return Surroundings(self.environment)
+
+    @property
     def machine(self) -> str | None:
         """The identity of the machine, where the record has one."""
-        identity = self.environment.get("before", {}).get("machine")
+        identity = self.surroundings.before.machine
         return str(identity) if identity is not None else None
 
     @property
     def node(self) -> str | None:
         """The name that the cluster has for the node; None where no cluster gave one."""
-        name = self.environment.get("before", {}).get("variables", {}).get("SLURMD_NODENAME")
+        name = self.surroundings.before.variables.get("SLURMD_NODENAME")
         return str(name) if name else None
 
     @property
     def host(self) -> str | None:
         """The name of the machine, where the record has it."""
-        name = self.environment.get("before", {}).get("host")
+        name = self.surroundings.before.host
         return str(name) if name is not None else None
 
 
@@ -139,6 +145,11 @@ class CellRuns:
     def effective(self) -> Effective | None:
         """The settings that were in force in the first measured run that states them, or None."""
         return next((run.effective for run in self.measured if run.effective is not None), None)
+
+    @property
+    def batch_size(self) -> int:
+        """The batch of each rank by the config; 0 where there is no config."""
+        return 0 if self.config is None else self.config.batch_size
 
     @cached_property
     def log_rates(self) -> dict[str, float]:

@@ -12,8 +12,9 @@ from accelsweep.base.documents import Document, Frozen, sha256_file
 from accelsweep.base.errors import DamagedFile
 from accelsweep.core.breakdown import Breakdown
 from accelsweep.core.config import CellConfig
-from accelsweep.core.frontier import Frontier
 from accelsweep.core.outcome import Outcome
+from accelsweep.core.recorded.frontier import Frontier
+from accelsweep.core.recorded.surroundings import Surroundings
 from accelsweep.core.traits import Traits
 
 
@@ -146,6 +147,11 @@ class Record(Document):
         if (self.outcome is Outcome.measured) != (self.reason is None):
             raise ValueError("every outcome but `measured` has a reason, and `measured` has none")
         return self
+
+    @property
+    def surroundings(self) -> Surroundings:
+        """The `environment`, read by attribute."""
+        return Surroundings(self.environment)
 
 
 def steps_damage(record: Record, steps: Path) -> DamagedFile | None:

@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 import psutil
 
-from accelsweep.core.frontier import Limit
+from accelsweep.core.recorded.frontier import Limit
 from accelsweep.machine.cgroup import memory_room
 
 _STATUS = Path("/proc/self/status")

@@ -80,7 +80,7 @@ def _setting(findings: Findings, cell: CellFinding) -> dict[str, Any]:
     row |= {f"axis.{axis}": cell.axes.get(axis) for axis in findings.axes}
     row |= {"hardware": cell.hardware, "planned_runs": cell.planned, "measured_runs": cell.measured}
     row |= _interval(findings.rate_metric, cell.rate)
-    row |= _interval("speedup_ratio", cell.speedup.ratio if cell.speedup else None)
+    row |= _interval("speedup_ratio", cell.ratio)
     row |= {"verdict": cell.verdict.value, "verdict_reason": cell.verdict_reason}
     row |= _interval("quality", cell.quality) | _interval("quality_difference", cell.quality_difference)
     row |= {"quality_verdict": cell.quality_verdict}

@@ -18,12 +18,12 @@ from accelsweep.analyse.merge import Part, analyse_together
 from accelsweep.analyse.others import other_sweeps
 from accelsweep.base.errors import DamagedFile, InputError, nearest
 from accelsweep.core.findings.findings import Findings
+from accelsweep.core.names import MergedName, name_together
 from accelsweep.core.plans import Manifest
 from accelsweep.core.record import steps_damage
 from accelsweep.notebook.frames import runs_frame, settings_frame
 from accelsweep.report.content import Content, build_content
 from accelsweep.report.page import render_static
-from accelsweep.report.place import merged_name, own_name
 from accelsweep.state.folders import SweepFolder
 from accelsweep.state.records import read_record_at
 
@@ -35,16 +35,17 @@ class _RunFiles:
     folders: Sequence[SweepFolder]
 
     def name(self, sweep: str, run: str) -> str:
-        return run if len(self.folders) == 1 else f"{sweep}/{run}"
+        return str(MergedName("" if len(self.folders) == 1 else sweep, run))
 
     def steps(self, run: str) -> Path:
-        return self._folder(run).steps(own_name(run))
+        return self._folder(run).steps(MergedName.of(run).name)
 
     def record(self, run: str) -> Path:
-        return self._folder(run).record(own_name(run))
+        return self._folder(run).record(MergedName.of(run).name)
 
     def _folder(self, run: str) -> SweepFolder:
-        return next(folder for folder in self.folders if self.name(folder.name, own_name(run)) == run)
+        sweep = MergedName.of(run).sweep
+        return next(folder for folder in self.folders if not sweep or folder.name == sweep)
 
 
 class OpenedSweep:
@@ -56,7 +57,7 @@ class OpenedSweep:
 
     def __init__(self, folders: Sequence[SweepFolder]) -> None:
         """`folders` are the sweeps' folders; the first gives the baseline. `accelsweep.open` makes one for you."""
-        self.name = merged_name([folder.name for folder in folders])
+        self.name = name_together([folder.name for folder in folders])
         self._files = _RunFiles(folders)
         self._parts = [_part(folder) for folder in folders]
 
@@ -115,7 +116,7 @@ class OpenedSweep:
         path, record = self._files.steps(run), self._files.record(run)
         if not (path.is_file() and record.is_file()):
             raise InputError(f"the run {run!r} left no steps: {outcomes[run].outcome}: {outcomes[run].reason}")
-        damage = steps_damage(read_record_at(record, own_name(run)), path)
+        damage = steps_damage(read_record_at(record, MergedName.of(run).name), path)
         if damage is not None:
             raise damage
         try:

@@ -72,7 +72,7 @@ def _aggregates(snapshot: Snapshot, found: Sequence[CellFinding]) -> dict[str, f
     numbers = {name: summary.median for name, summary in only.metrics.items()}
     numbers |= {f"{name}_median": numbers[name] for name in (rate, "quality") if name in numbers}
     numbers |= _interval(rate, only.rate)
-    numbers |= _interval("speedup", only.speedup.ratio if only.speedup else None)
+    numbers |= _interval("speedup", only.ratio)
     numbers |= {"speedup": 1.0} if only.verdict is Verdict.baseline and only.rate else {}
     numbers |= _interval("quality", only.quality)
     numbers |= _interval("quality_difference", only.quality_difference)

@@ -21,6 +21,7 @@ from accelsweep.core.record import Doubt, Fingerprint, Record, steps_damage
 from accelsweep.publish.curves import curves
 from accelsweep.publish.snapshot import Finished, RunningRun, Snapshot, run_digest
 from accelsweep.publish.wanted import NOTE, Artifact, DataSet, Wanted, metrics, milliseconds, params, plain, tags
+from accelsweep.state.file_names import LOG_FILE, PAGE
 from accelsweep.state.folders import SweepFolder
 from accelsweep.state.profiles import profile_files
 from accelsweep.state.records import read_record
@@ -119,7 +120,7 @@ def report_run(snapshot: Snapshot, digest: str, constraints: Path | None) -> Wan
                 "revision": manifest.revision,
                 "command": findings.command if findings else None,
                 "recommendation": advice,
-                NOTE: f"{advice}\n\nOpen the artifact `report/index.html`; the plan and all records lie beside it.",
+                NOTE: f"{advice}\n\nOpen the artifact `report/{PAGE}`; the plan and all records lie beside it.",
             }
         ),
         metrics=metrics({"runs_planned": len(manifest.wanted_runs()), "runs_finished": len(snapshot.finished)}),
@@ -171,7 +172,7 @@ def _run_tags(record: Record, finished: Finished, damage: DamagedFile | None) ->
             "position": record.position,
             "attempt": record.attempt,
             "hardware": hardware(record),
-            "host": record.environment.get("before", {}).get("host"),
+            "host": record.surroundings.before.host,
             "fingerprint": _fingerprint(record.fingerprint),
             "record_sha256": finished.sha256,
             "doubts": doubt_codes(record.doubts),
@@ -201,7 +202,7 @@ def _run_note(record: Record, damage: DamagedFile | None) -> str:
 
 def _run_artifacts(folder: SweepFolder, record: Record, damage: DamagedFile | None) -> tuple[Artifact, ...]:
     config = Artifact(plain(_indented(record.config.raw), limit=10_000_000), "config.json")
-    files = [folder.record(record.run), folder.run(record.run) / "run.log"]
+    files = [folder.record(record.run), folder.run(record.run) / LOG_FILE]
     files += [] if damage else [folder.steps(record.run)]
     return (config, *(Artifact(path) for path in files if path.is_file()))  # a link to a device has no end
 

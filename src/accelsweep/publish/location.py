@@ -8,6 +8,9 @@ from urllib.parse import unquote, urlsplit
 
 from accelsweep.state.folders import SweepFolder
 
+ARTIFACTS = "mlartifacts"
+"""The folder of all artifacts beside a store in a file, in the working directory."""
+
 GOES_ON = "; the sweep goes on"
 """The end of what a publisher says of a store while its sweep is measured; the head shows such lines at once."""
 
@@ -45,4 +48,4 @@ def artifact_location(folder: SweepFolder, uri: str) -> str | None:
     """Return the place of the sweep's artifacts: `HOME/mlartifacts/NAME`, or None where a server decides."""
     if is_server(uri) or not uri.startswith(("sqlite:", "postgresql", "mysql", "mssql")):
         return None
-    return (folder.home.resolve() / "mlartifacts" / folder.name).as_uri()
+    return (folder.home.resolve() / ARTIFACTS / folder.name).as_uri()

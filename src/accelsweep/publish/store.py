@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING
 from accelsweep.base.documents import is_occupied
 from accelsweep.base.errors import DamagedFile
 from accelsweep.publish.database import alone_in_database
-from accelsweep.publish.location import database_file, is_server
+from accelsweep.publish.location import ARTIFACTS, database_file, is_server
 from accelsweep.publish.shared.experiment import all_runs, experiment_of
 from accelsweep.publish.wanted import CREATED, KEY, PARENT, PUBLISHED, SOURCE
 from accelsweep.state.folders import SweepFolder
@@ -140,7 +140,7 @@ def create_database(uri: str, home: Path) -> None:
     with tempfile.TemporaryDirectory(dir=path.parent, prefix=f".{path.name}.") as folder:
         made = Path(folder) / NEW_DATABASE
         store = SqlAlchemyStore(  # type: ignore[no-untyped-call]  # mlflow has no type hints there
-            f"sqlite:///{made}", (home.resolve() / "mlartifacts").as_uri()
+            f"sqlite:///{made}", (home.resolve() / ARTIFACTS).as_uri()
         )
         store.engine.dispose()
         try:

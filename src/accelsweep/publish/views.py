@@ -13,6 +13,7 @@ from accelsweep.base.documents import sha256_text
 from accelsweep.core.cell import in_words
 from accelsweep.core.findings.findings import Findings
 from accelsweep.core.findings.measured import CellFinding
+from accelsweep.core.findings.numbers import Estimate
 from accelsweep.core.metrics import MEMORY_METRICS
 from accelsweep.publish import saved_view
 from accelsweep.publish.contents import doubt_codes
@@ -160,9 +161,9 @@ def _note(experiment_id: str, findings: Findings | None) -> str:
             "repeats": link(experiment_id, REPEATS_VIEW, charts=True),
         }.items()
     )
-    compared = [cell for cell in findings.cells if cell.speedup is not None]
-    compared.sort(key=lambda cell: -cell.speedup.ratio.value if cell.speedup else 0.0)
-    rows = [_row(cell) for cell in compared[:_MOST_ROWS]]
+    compared = [(cell, cell.ratio) for cell in findings.cells if cell.ratio is not None]
+    compared.sort(key=lambda pair: -pair[1].value)
+    rows = [_row(cell, ratio) for cell, ratio in compared[:_MOST_ROWS]]
     if len(compared) > _MOST_ROWS:
         rows.append(f"| and {len(compared) - _MOST_ROWS} more | | | |")
     table = ["| setting | speed-up | verdict | doubts |", "|---|---|---|---|", *rows] if rows else []
@@ -177,9 +178,7 @@ def _note(experiment_id: str, findings: Findings | None) -> str:
     )
 
 
-def _row(cell: CellFinding) -> str:
-    assert cell.speedup is not None
-    ratio = cell.speedup.ratio
+def _row(cell: CellFinding, ratio: Estimate) -> str:
     words = [
         in_words(cell.axes),
         ratio_words(ratio.value, ratio.low, ratio.high),

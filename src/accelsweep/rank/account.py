@@ -10,6 +10,7 @@ from accelsweep.core.breakdown import Breakdown
 from accelsweep.core.outcome import Outcome
 from accelsweep.core.profiles import StepProfile
 from accelsweep.core.record import Doubt, Effective, Metric
+from accelsweep.core.recorded.surroundings import Surroundings
 from accelsweep.core.traits import Traits
 from accelsweep.measure.surroundings import doubts
 from accelsweep.rank.errors import OUTCOME_OF, classify, reason_of, traceback_of
@@ -39,9 +40,9 @@ class Account:
         self.effective = measured.effective
         self.metrics |= measured.metrics
         self.environment |= measured.states
-        seen = self.environment
-        changes = doubts.between(seen.get("opened", seen["before"]), seen.get("closed", seen["after"]))
-        clocks = doubts.governor(seen["before"].get("governor"))
+        seen = Surroundings(self.environment)
+        changes = doubts.between(*seen.around_the_window)
+        clocks = doubts.governor(seen.before.governor)
         self.doubts += [*measured.doubts, *changes, *([clocks] if clocks else [])]
 
     def failed(self, error: BaseException, target: str | None = None) -> None:

@@ -15,12 +15,13 @@ from pydantic import Field
 from accelsweep.base.documents import Document
 from accelsweep.core.breakdown import Breakdown
 from accelsweep.core.config import CellConfig
-from accelsweep.core.frontier import Limit
 from accelsweep.core.outcome import Outcome
 from accelsweep.core.plans import Run
 from accelsweep.core.profiles import StepProfile
 from accelsweep.core.record import Doubt, Effective, Metric
+from accelsweep.core.recorded.frontier import Limit
 from accelsweep.core.traits import Traits
+from accelsweep.state.file_names import PROGRESS_FILE, TRACE_FILE
 
 ErrorKind = Literal["none", "out_of_memory", "diverged", "user_exception", "collective", "unsupported"]
 """The cause of a rank's end. Where ranks disagree, the first in `PRECEDENCE` is the run's."""
@@ -82,11 +83,11 @@ class RunSpec(Document):
 
     def progress(self) -> Path:
         """The path of rank 0's number of finished steps: 8 bytes, a little-endian signed integer."""
-        return Path(self.attempt_folder) / "progress"
+        return Path(self.attempt_folder) / PROGRESS_FILE
 
     def trace(self) -> Path:
         """The path of rank 0's trace, in Chrome's format and packed by gzip, where the run is profiled."""
-        return Path(self.attempt_folder) / "trace.json.gz"
+        return Path(self.attempt_folder) / TRACE_FILE
 
     def pulse(self, rank: int) -> Path:
         """The path of rank `rank`'s signs of life (`state.pulse`)."""

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
-from accelsweep.base.documents import sha256_text
+from accelsweep.core.names import MergedName, name_together
+from accelsweep.state.file_names import FINDINGS_FILE, REPORTS_FOLDER
 from accelsweep.state.folders import SweepFolder
-
-LONGEST = 120
-"""A folder of more characters than this would not fit every file system."""
 
 
 class RunsPlace(Protocol):
@@ -45,39 +42,25 @@ class MergedPlace:
 
     @property
     def name(self) -> str:
-        """The sweeps' names in their order, joined by `+`, which no sweep's own name can hold."""
-        return merged_name(self.sweeps)
+        """The sweeps' names in their order, joined by `+`."""
+        return name_together(self.sweeps)
 
     @property
     def report(self) -> Path:
         """`reports/A+B`."""
-        return self.home / "reports" / self.name
+        return self.home / REPORTS_FOLDER / self.name
 
     @property
     def findings(self) -> Path:
         """`reports/A+B/findings.json`."""
-        return self.report / "findings.json"
+        return self.report / FINDINGS_FILE
 
     def steps(self, run: str) -> Path:
         """Return the raw step times of a run named SWEEP/RUN."""
-        return self._sweep_of(run).steps(own_name(run))
+        sweep, name = MergedName.of(run)
+        return SweepFolder(self.home, sweep).steps(name)
 
     def record(self, run: str) -> Path:
         """Return the record of a run named SWEEP/RUN."""
-        return self._sweep_of(run).record(own_name(run))
-
-    def _sweep_of(self, run: str) -> SweepFolder:
-        return SweepFolder(self.home, run.partition("/")[0])
-
-
-def own_name(run: str) -> str:
-    """Return a run's name in its own sweep, given its name in the findings of one sweep or of several."""
-    return run.rpartition("/")[2]
-
-
-def merged_name(sweeps: Sequence[str]) -> str:
-    """Return `A+B`; of a longer name than `LONGEST` the first sweep, how many more there are, and a digest of all."""
-    name = "+".join(sweeps)
-    if len(name) <= LONGEST:
-        return name
-    return f"{sweeps[0]}+{len(sweeps) - 1}-more-{sha256_text(name)[:8]}"
+        sweep, name = MergedName.of(run)
+        return SweepFolder(self.home, sweep).record(name)

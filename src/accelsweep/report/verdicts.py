@@ -18,7 +18,8 @@ from accelsweep.report.markdown import escape, table_text
 from accelsweep.report.page import render_static
 from accelsweep.report.table import ReportTable
 from accelsweep.report.tables.claims import claims_table, published_table, reasons_table
-from accelsweep.report.write import PAGE, replace_files
+from accelsweep.report.write import replace_files
+from accelsweep.state.file_names import MARKDOWN, PAGE, REPORTS_FOLDER
 
 UNTESTED = (ClaimVerdict.not_testable, ClaimVerdict.not_run)
 _IN_WORDS = {ClaimVerdict.measured: "without a claimed figure"}
@@ -84,9 +85,9 @@ def write_verdicts(home: Path, sweeps: Sequence[Findings], why_not: Mapping[str,
     """Write `reports/claims/` below `home` and return the path of its page. The same findings give the same bytes."""
     content = Verdicts(tuple(printable_findings(one) for one in sweeps), why_not)
     files = {f"{table.name}.csv": to_csv(table.data) for table in content.tables}
-    files["report.md"] = _markdown(content)
+    files[MARKDOWN] = _markdown(content)
     files[PAGE] = render_static("claims.html.j2", content=content)
-    target = home / "reports" / GROUP
+    target = home / REPORTS_FOLDER / GROUP
     replace_files(files, target)
     return target / PAGE
 
@@ -96,5 +97,5 @@ def _markdown(content: Verdicts) -> str:
     parts += ["\n".join(f"- {escape(line)}" for line in content.waiting)] if content.waiting else []
     for table in content.tables:
         parts += [f"## {table.title}", table_text(table)]
-    links = [f"- [{escape(one.claims[0].id)}](../{one.sweep}/report.md)" for one in content.sweeps if one.claims]
+    links = [f"- [{escape(one.claims[0].id)}](../{one.sweep}/{MARKDOWN})" for one in content.sweeps if one.claims]
     return "\n\n".join([*parts, "## The sweep of each claim", "\n".join(links)]) + "\n"

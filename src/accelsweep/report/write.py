@@ -20,8 +20,7 @@ from accelsweep.report.libraries import vega_lite_version
 from accelsweep.report.markdown import render_markdown
 from accelsweep.report.page import render_page
 from accelsweep.report.place import ReportPlace
-
-PAGE = "index.html"
+from accelsweep.state.file_names import MARKDOWN, PAGE
 
 
 def write_report(folder: ReportPlace) -> Path:
@@ -63,7 +62,7 @@ def render_files(content: Content) -> dict[str, str]:
     files |= {f"{skipped.name}.svg": absent_picture(skipped) for skipped in content.skipped}
     files |= {f"{figure.name}.csv": to_csv(figure.rows, figure.columns) for figure in content.figures}
     files |= {f"{table.name}.csv": to_csv(table.data) for table in content.tables}
-    files["report.md"] = render_markdown(content)
+    files[MARKDOWN] = render_markdown(content)
     files[PAGE] = render_page(content, pictures)
     return files
 

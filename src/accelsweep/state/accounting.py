@@ -11,6 +11,7 @@ from typing import Any, ClassVar
 from pydantic import model_validator
 
 from accelsweep.base.documents import Document, Frozen
+from accelsweep.core.recorded.surroundings import Surroundings
 
 PROVENANCE = "slurm"
 """The source that metrics from a job's account state."""
@@ -18,7 +19,7 @@ PROVENANCE = "slurm"
 
 def job_of(environment: Mapping[str, Mapping[str, Any]]) -> str | None:
     """Return the number of the Slurm job that a record's `environment` was in; None outside a job."""
-    number = environment.get("before", {}).get("variables", {}).get("SLURM_JOB_ID")
+    number = Surroundings(environment).before.variables.get("SLURM_JOB_ID")
     return str(number) if number is not None else None
 
 

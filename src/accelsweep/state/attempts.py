@@ -16,9 +16,11 @@ from typing import ClassVar
 from accelsweep.base.documents import Document, remove, set_aside
 from accelsweep.base.errors import DamagedFile
 from accelsweep.core.record import Record
+from accelsweep.state.file_names import ATTEMPTS_FOLDER, LOG_FILE, RECORD_FILE, STEPS_FILE
 from accelsweep.state.records import read_record_at
 
-_RESULTS = ("run.log", "steps.parquet", "record.json")  # always moved in this order: the record seals the others
+_RESULTS = (LOG_FILE, STEPS_FILE, RECORD_FILE)  # always moved in this order: the record seals the others
+_STARTED = "started.json"
 _REOPENED = "reopened"
 
 
@@ -47,28 +49,28 @@ class RunFolder:
 
     def attempt(self, number: int) -> Path:
         """Return the folder of attempt `number` (from 1)."""
-        return self.path / "attempts" / str(number)
+        return self.path / ATTEMPTS_FOLDER / str(number)
 
     def record_file(self, number: int) -> Path:
         """Return the place of the record of attempt `number`."""
-        return self.attempt(number) / "record.json"
+        return self.attempt(number) / RECORD_FILE
 
     def steps_file(self, number: int) -> Path:
         """Return the place of its raw step times."""
-        return self.attempt(number) / "steps.parquet"
+        return self.attempt(number) / STEPS_FILE
 
     def log_file(self, number: int) -> Path:
         """Return the place of its log."""
-        return self.attempt(number) / "run.log"
+        return self.attempt(number) / LOG_FILE
 
     def latest(self) -> int:
         """Return the number of the latest attempt, 0 if there was none."""
-        folder = self.path / "attempts"
+        folder = self.path / ATTEMPTS_FOLDER
         return max((int(path.name) for path in folder.glob("*") if path.name.isdigit()), default=0)
 
     def record(self) -> Record | None:
         """Return the run's record, or None if there is none. Raises DamagedFile, also for a record of another run."""
-        return self._read(self.path / "record.json")
+        return self._read(self.path / RECORD_FILE)
 
     def _read(self, path: Path) -> Record | None:
         try:
@@ -79,14 +81,14 @@ class RunFolder:
     def recover(self) -> list[DamagedFile]:
         """Set damaged records aside and finish interrupted moves; return the damaged files."""
         damaged = []
-        for path in (self.path / "record.json", self.record_file(self.latest())):
+        for path in (self.path / RECORD_FILE, self.record_file(self.latest())):
             try:
                 self._read(path)
             except DamagedFile as error:
                 aside = set_aside(error.path)
                 damaged.append(DamagedFile(error.path, f"{error.why}; set aside as {aside.name}"))
         latest = self.attempt(self.latest())
-        whole = (latest / "record.json").exists() and not (latest / _REOPENED).exists()
+        whole = (latest / RECORD_FILE).exists() and not (latest / _REOPENED).exists()
         if whole and self.latest() > self._recorded():
             self.promote(self.latest())
         return damaged
@@ -104,12 +106,12 @@ class RunFolder:
         mark = Started(
             run=self.name, attempt=number, host=host, pid=os.getpid(), started_at=started_at, job_log=job_log
         )
-        mark.write(folder / "started.json")
+        mark.write(folder / _STARTED)
         return number
 
     def unmark(self, number: int) -> None:
         """Say that attempt `number` did not take its supervisor down."""
-        remove(self.attempt(number) / "started.json")
+        remove(self.attempt(number) / _STARTED)
 
     def discard_half_written(self, number: int) -> None:
         """Remove files that ranks of attempt `number` were killed while writing; call it when none of them lives."""
@@ -118,7 +120,7 @@ class RunFolder:
 
     def is_open(self, number: int) -> bool:
         """Return whether attempt `number` goes on, or took its supervisor down."""
-        return (self.attempt(number) / "started.json").exists()
+        return (self.attempt(number) / _STARTED).exists()
 
     def took_down(self) -> list[int]:
         """Return the attempts, later than the record, whose supervisor died before it could say how they ended."""
@@ -128,7 +130,7 @@ class RunFolder:
     def job_log(self, number: int) -> str | None:
         """Return the log of the Slurm job in which attempt `number` took its supervisor down, if it is known."""
         with contextlib.suppress(FileNotFoundError, DamagedFile):
-            return Started.read(self.attempt(number) / "started.json").job_log
+            return Started.read(self.attempt(number) / _STARTED).job_log
         return None
 
     def reopen(self) -> bool:

@@ -10,6 +10,7 @@ from typing import Literal
 
 from accelsweep.base.errors import InputError
 from accelsweep.core.names import BLOCK_NAME
+from accelsweep.state import file_names as files
 from accelsweep.state.names import check_sweep_name, inside
 
 _BLOCK_FILE = re.compile(rf"{BLOCK_NAME}\.json")
@@ -30,7 +31,7 @@ class SweepFolder:
     def of(cls, path: Path) -> SweepFolder:
         """Return the sweep whose folder is `path`, HOME/sweeps/NAME; raise InputError for any other path."""
         root = path.absolute()
-        if root.parent.name != "sweeps":
+        if root.parent.name != files.SWEEPS_FOLDER:
             raise InputError(f"{path} is not a sweep's folder (sweeps/NAME)")
         return cls(root.parents[1], root.name)
 
@@ -47,12 +48,12 @@ class SweepFolder:
     @property
     def root(self) -> Path:
         """`sweeps/NAME`."""
-        return self.home / "sweeps" / self.name
+        return self.home / files.SWEEPS_FOLDER / self.name
 
     @property
     def manifest(self) -> Path:
         """The current revision of the plan."""
-        return self.root / "manifest.json"
+        return self.root / files.MANIFEST_FILE
 
     def old_manifest(self, revision: int) -> Path:
         """An earlier revision of the plan."""
@@ -100,23 +101,23 @@ class SweepFolder:
 
     def run(self, name: str) -> Path:
         """A run's folder: record.json, steps.parquet, run.log, and `attempts/` with earlier ones."""
-        return self.root / "runs" / inside(name)
+        return self.root / files.RUNS_FOLDER / inside(name)
 
     def record(self, run: str) -> Path:
         """A run's record."""
-        return self.run(run) / "record.json"
+        return self.run(run) / files.RECORD_FILE
 
     def damaged_records(self, run: str) -> list[Path]:
         """The run's records that were set aside, oldest name first."""
-        return sorted(self.run(run).glob("record.json.damaged-*"))
+        return sorted(self.run(run).glob(f"{files.RECORD_FILE}.damaged-*"))
 
     def records_on_top(self) -> list[Path]:
         """The latest record of every run that left one, wanted by the present plan or not."""
-        return sorted(self.root.glob("runs/*/record.json"))
+        return sorted(self.root.glob(f"{files.RUNS_FOLDER}/*/{files.RECORD_FILE}"))
 
     def steps(self, run: str) -> Path:
         """A run's raw step times."""
-        return self.run(run) / "steps.parquet"
+        return self.run(run) / files.STEPS_FILE
 
     @property
     def profiles(self) -> Path:
@@ -148,12 +149,12 @@ class SweepFolder:
     @property
     def findings(self) -> Path:
         """All numbers of the report."""
-        return self.root / "findings.json"
+        return self.root / files.FINDINGS_FILE
 
     @property
     def published(self) -> Path:
         """The copies of the sweep in MLflow stores, so that no store need be asked when nothing changed."""
-        return self.root / "published.json"
+        return self.root / files.PUBLISHED_FILE
 
     @property
     def mark(self) -> Path:
@@ -163,7 +164,7 @@ class SweepFolder:
     @property
     def accounting(self) -> Path:
         """The cluster's account of the jobs that the runs were measured in; absent where no cluster is asked."""
-        return self.root / "accounting.json"
+        return self.root / files.ACCOUNTING_FILE
 
     @property
     def prepared(self) -> Path:
@@ -216,23 +217,25 @@ class SweepFolder:
     @property
     def report(self) -> Path:
         """`reports/NAME`."""
-        return self.home / "reports" / self.name
+        return self.home / files.REPORTS_FOLDER / self.name
 
 
 def known_sweeps(home: Path) -> list[str]:
     """Return the names of all planned sweeps below `home`, in alphabetical order."""
-    return sorted(path.parent.name for path in (home / "sweeps").glob("*/manifest.json"))
+    return sorted(path.parent.name for path in (home / files.SWEEPS_FOLDER).glob(f"*/{files.MANIFEST_FILE}"))
 
 
 def unplanned_heads(home: Path) -> list[str]:
     """Return the names under which heads without a plan were handed over: of claims, and of sweeps not planned yet."""
-    handed = (path.parent for path in (home / "sweeps").glob("*/head.handed.json"))
-    return sorted(root.name for root in handed if not (root / "manifest.json").exists())
+    handed = (path.parent for path in (home / files.SWEEPS_FOLDER).glob("*/head.handed.json"))
+    return sorted(root.name for root in handed if not (root / files.MANIFEST_FILE).exists())
 
 
 def published_sweeps(home: Path) -> list[SweepFolder]:
     """Return the sweeps below `home` that were copied to a store of MLflow, the latest first."""
-    noted = sorted((home / "sweeps").glob("*/published.json"), key=lambda path: -path.stat().st_mtime_ns)
+    noted = sorted(
+        (home / files.SWEEPS_FOLDER).glob(f"*/{files.PUBLISHED_FILE}"), key=lambda path: -path.stat().st_mtime_ns
+    )
     return [SweepFolder(home, path.parent.name) for path in noted]
 
 
@@ -242,5 +245,5 @@ def existing_sweep(home: Path, name: str) -> SweepFolder:
     if not folder.manifest.exists():
         known = known_sweeps(home)
         listing = f"there are: {', '.join(known)}" if known else "there are none yet; begin with `accelsweep run`"
-        raise InputError(f"no sweep {name!r} under {home / 'sweeps'}; {listing}")
+        raise InputError(f"no sweep {name!r} under {home / files.SWEEPS_FOLDER}; {listing}")
     return folder

@@ -9,18 +9,19 @@ from typing import NamedTuple
 from accelsweep.base.documents import remove, sha256_file
 from accelsweep.base.errors import DamagedFile, NewerFile
 from accelsweep.core.profiles import SettingProfile
+from accelsweep.state.file_names import TRACE_FILE
 from accelsweep.state.folders import SweepFolder
 
-PROFILE, TRACE, LOG = "profile.json", "trace.json.gz", "run.log"
-"""The files of a profile, in its setting's folder."""
+PROFILE = "profile.json"
+"""A profile, in its setting's folder; its trace and its log lie beside it."""
 
 
 def keep_profile(folder: SweepFolder, found: SettingProfile, trace: Path) -> Path:
     """Put a profile and its trace in the place of the setting's earlier one; return its folder."""
     place = folder.profile(found.cell)
     remove(place / PROFILE)
-    remove(place / TRACE)
-    trace.rename(place / TRACE)
+    remove(place / TRACE_FILE)
+    trace.rename(place / TRACE_FILE)
     found.write(place / PROFILE)
     return place
 
@@ -41,10 +42,10 @@ def kept_profiles(folder: SweepFolder, cells: Iterable[str]) -> KeptProfiles:
             continue
         try:
             profile = SettingProfile.read(place / PROFILE)
-            whole = profile.cell == cell and profile.trace_sha256 == sha256_file(place / TRACE)
+            whole = profile.cell == cell and profile.trace_sha256 == sha256_file(place / TRACE_FILE)
             why = "" if whole else "it is not the profile of this setting and its trace"
         except (FileNotFoundError, DamagedFile) as error:
-            why = error.why if isinstance(error, DamagedFile) else f"it has no {TRACE}"
+            why = error.why if isinstance(error, DamagedFile) else f"it has no {TRACE_FILE}"
         except NewerFile as error:
             why = str(error)
         if why:
@@ -57,4 +58,6 @@ def kept_profiles(folder: SweepFolder, cells: Iterable[str]) -> KeptProfiles:
 
 def profile_files(folder: SweepFolder) -> list[Path]:
     """Return the documents and traces of all profiles, for whoever copies them."""
-    return sorted(path for name in (PROFILE, TRACE) for path in folder.profiles.glob(f"[!.]*/{name}") if path.is_file())
+    return sorted(
+        path for name in (PROFILE, TRACE_FILE) for path in folder.profiles.glob(f"[!.]*/{name}") if path.is_file()
+    )

@@ -9,6 +9,7 @@ from pathlib import Path
 from accelsweep.base.documents import read_whole
 from accelsweep.base.errors import DamagedFile
 from accelsweep.state.attempts import RunFolder
+from accelsweep.state.file_names import LOG_FILE, PROGRESS_FILE
 from accelsweep.state.folders import SweepFolder
 from accelsweep.state.pulse import Heard
 
@@ -33,7 +34,7 @@ def steps_done(folder: SweepFolder, run: str) -> int | None:
     """Return the number of steps that the present attempt at `run` has done; None where none has begun to count."""
     place = RunFolder(folder.run(run), run)
     number = place.latest()
-    return read_progress(place.attempt(number) / "progress") if place.is_open(number) else None
+    return read_progress(place.attempt(number) / PROGRESS_FILE) if place.is_open(number) else None
 
 
 def signs_of(folder: SweepFolder, run: str) -> tuple[int, ...]:
@@ -46,10 +47,10 @@ def signs_of(folder: SweepFolder, run: str) -> tuple[int, ...]:
     number = place.latest()
     attempt = place.attempt(number)
     try:
-        log_bytes = (attempt / "run.log").stat().st_size
+        log_bytes = (attempt / LOG_FILE).stat().st_size
     except OSError:
         log_bytes = 0
-    return number, read_progress(attempt / "progress") or 0, Heard(attempt / "pulse-0").steps, log_bytes
+    return number, read_progress(attempt / PROGRESS_FILE) or 0, Heard(attempt / "pulse-0").steps, log_bytes
 
 
 def read_progress(path: Path) -> int | None:

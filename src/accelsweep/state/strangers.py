@@ -9,6 +9,7 @@ from pathlib import Path
 
 from accelsweep.base.documents import clear_place
 from accelsweep.base.errors import DamagedFile
+from accelsweep.state.file_names import ATTEMPTS_FOLDER
 from accelsweep.state.folders import SweepFolder
 
 _SUFFIXES = frozenset({".json", ".parquet", ".log", ".done"})
@@ -16,9 +17,6 @@ _SUFFIXES = frozenset({".json", ".parquet", ".log", ".done"})
 
 DRAWN_SUFFIXES = frozenset({".html", ".svg", ".csv", ".md"})
 """Those of the report's files."""
-
-_LEFT_ALONE = "attempts"
-"""Folders in which runs may leave what they like."""
 
 _LEFT_IN_NOTES = re.compile(r"^@|\.damaged-")
 """Snakemake's own folders, for outputs with long names, and what was set aside before."""
@@ -37,7 +35,9 @@ def set_strangers_aside(folder: SweepFolder) -> list[DamagedFile]:
 def _places(folder: SweepFolder) -> Iterator[Path]:
     for place, folders, files in os.walk(folder.root):
         names = [name for name in (*folders, *files) if Path(name).suffix in _SUFFIXES]
-        folders[:] = [name for name in folders if name not in names and name != _LEFT_ALONE]
+        folders[:] = [
+            name for name in folders if name not in names and name != ATTEMPTS_FOLDER
+        ]  # there runs may leave what they like
         yield from (Path(place, name) for name in names)
 
 

@@ -20,8 +20,9 @@ from accelsweep.core.profiles import SettingProfile
 from accelsweep.core.record import now
 from accelsweep.core.settings import Limits
 from accelsweep.rank.spec import RankResult, RunSpec
+from accelsweep.state.file_names import LOG_FILE
 from accelsweep.state.folders import SweepFolder
-from accelsweep.state.profiles import LOG, keep_profile
+from accelsweep.state.profiles import keep_profile
 from accelsweep.supervise.ends.disk import check_room
 from accelsweep.supervise.ends.outcomes import classify
 from accelsweep.supervise.ends.records import read_results
@@ -84,9 +85,9 @@ def _run(folder: SweepFolder, spec: RunSpec, lease: Lease, watcher: Watcher, lim
     """Return rank 0's result. Its output is kept, whatever the end."""
     version = Versions(folder).needed(spec.config)
     ending = watcher.to_the_end(spec, "spawn", lease, version, limits)
-    log = folder.profile(spec.run.cell) / LOG
+    log = folder.profile(spec.run.cell) / LOG_FILE
     log.parent.mkdir(exist_ok=True)
-    shutil.move(Path(spec.attempt_folder) / LOG, log)
+    shutil.move(Path(spec.attempt_folder) / LOG_FILE, log)
     results = read_results(spec, ending.reported)
     if ending.cause == "interrupted" and len(results) < spec.world_size:
         raise Interrupted

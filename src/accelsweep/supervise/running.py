@@ -9,10 +9,10 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 
 from accelsweep.core.config import CellConfig
-from accelsweep.core.frontier import Frontier
 from accelsweep.core.outcome import Outcome
 from accelsweep.core.plans import Block, Run
 from accelsweep.core.record import Doubt, now
+from accelsweep.core.recorded.frontier import Frontier
 from accelsweep.core.settings import Limits, Site
 from accelsweep.plan.blocks.resources import threads_per_rank
 from accelsweep.plan.nodes import models_for

@@ -36,14 +36,14 @@ def alternatives_to(situation: Situation, best: CellFinding) -> tuple[Choice, ..
 
 
 def _alternative(situation: Situation, title: str, cell: CellFinding) -> Choice:
-    compared = _comparison(situation, cell) if cell.speedup else "the baseline"
+    compared = _comparison(situation, cell) if cell.ratio else "the baseline"
     sentence = f"{title}: {name_of(cell)}: {compared}."
     return Choice(cell=cell.cell, title=title, sentence=sentence, hardware=cell.hardware)
 
 
 def _comparison(situation: Situation, cell: CellFinding) -> str:
-    assert cell.speedup is not None
-    parts = [against_baseline(cell.speedup.ratio, situation.baseline_name, situation.wording)]
+    assert cell.ratio is not None
+    parts = [against_baseline(cell.ratio, situation.baseline_name, situation.wording)]
     base = situation.baseline
     money = money_of(situation.cells)
     own, other = cost_of(cell, money), base and cost_of(base, money)

@@ -49,9 +49,8 @@ def _doubts(chosen: CellFinding | None) -> str:
 
 def faster(cell: CellFinding, baseline: CellFinding | None, wording: Wording = FASTER) -> str:
     """Return `32-bit, 1 process, batch 128 is 1.8x faster`; no number where the interval says nothing."""
-    assert cell.speedup is not None
-    ratio = cell.speedup.ratio
-    claim = wording.gain.format(_middle(ratio)) if _told(ratio) else wording.unknown_gain
+    assert cell.ratio is not None
+    claim = wording.gain.format(_middle(cell.ratio)) if _told(cell.ratio) else wording.unknown_gain
     return f"{short_name(cell, baseline, MOST_WORDS - len(claim.split()))} {claim}"
 
 

@@ -45,9 +45,9 @@ def _least_loss(situation: Situation, faster: Sequence[CellFinding]) -> CellFind
 
 def price_of(situation: Situation, cell: CellFinding) -> str:
     """Return gain and loss of a faster cell in one sentence: `2.9x ..., and accuracy falls from 0.97 to 0.92`."""
-    assert cell.speedup is not None
+    assert cell.ratio is not None
     base, name = situation.baseline, quality_name(situation)
-    gain = f"Faster is {name_of(cell)}: {against_baseline(cell.speedup.ratio, situation.baseline_name)}"
+    gain = f"Faster is {name_of(cell)}: {against_baseline(cell.ratio, situation.baseline_name)}"
     if cell.quality is None or base is None or base.quality is None:
         return f"{gain}, and its {name} could not be compared."
     before, after = significant(base.quality.value), significant(cell.quality.value)

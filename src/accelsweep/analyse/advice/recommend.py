@@ -75,7 +75,7 @@ def _sound(cell: CellFinding) -> bool:
 
 
 def _train(situation: Situation, best: CellFinding, traded_ones: Sequence[CellFinding]) -> Recommendation:
-    assert best.speedup is not None
+    assert best.ratio is not None
     rivals = situation.rivals(best)
     unsettled = [_ratio(best) / _ratio(cell) for cell in rivals if _ratio(cell) > 0.0]
     unsettled += [_ratio(cell) for cell in situation.having(Verdict.undecided)]
@@ -83,7 +83,7 @@ def _train(situation: Situation, best: CellFinding, traded_ones: Sequence[CellFi
     return advice(
         faster(best, situation.baseline, situation.wording),
         Certainty.not_told_apart if rivals else Certainty.sure,
-        between(best.speedup.ratio, situation.baseline, situation.wording),
+        between(best.ratio, situation.baseline, situation.wording),
         _money_words(situation, best),
         kept_quality(situation, best),
         f"Not told apart from: {_listed(rivals)}." if rivals else "",
@@ -109,7 +109,7 @@ def _listed(cells: Sequence[CellFinding]) -> str:
 
 
 def _disturbed(situation: Situation, disturbed: Sequence[CellFinding]) -> Recommendation:
-    total = sum(cell.speedup is not None for cell in situation.cells)
+    total = sum(cell.ratio is not None for cell in situation.cells)
     were = "was" if total == 1 else "were"
     settle = shlex.join(["accelsweep", "retry", situation.manifest.sweep, "--outcome", "disturbed"])
     return advice(
@@ -178,4 +178,4 @@ def _more_repeats(situation: Situation, ratios: Sequence[float]) -> int:
 
 
 def _ratio(cell: CellFinding) -> float:
-    return cell.speedup.ratio.value if cell.speedup else 0.0
+    return 0.0 if cell.ratio is None else cell.ratio.value

@@ -55,9 +55,9 @@ def about_versions(situation: Situation, more: int) -> Recommendation:
 def _in_words(cell: CellFinding, first: str) -> str:
     """Return one comparison: `HEAD is 3.0 % slower at batch 256 [-4.1, -1.9]`."""
     name, place = cell.axes[VERSION], _place(cell)
-    if cell.speedup is None:
+    if cell.ratio is None:
         return f"{name} {'was not measured' if cell.verdict is Verdict.not_measured else 'cannot be compared'}{place}"
-    middle, ends = percent_change(cell.speedup.ratio)
+    middle, ends = percent_change(cell.ratio)
     if cell.verdict in (Verdict.larger, Verdict.smaller):
         return f"{name} holds a batch {middle.lstrip('-')} % {cell.verdict}{place}{ends}"
     if cell.verdict in (*LESS, *MORE):
@@ -77,7 +77,7 @@ def _place(cell: CellFinding) -> str:
 
 
 def _ratio(cell: CellFinding) -> float:
-    return cell.speedup.ratio.value if cell.speedup else 1.0
+    return 1.0 if cell.ratio is None else cell.ratio.value
 
 
 def _certainty(compared: Sequence[CellFinding]) -> Certainty:

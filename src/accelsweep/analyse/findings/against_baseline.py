@@ -44,6 +44,11 @@ class Comparison:
     doubts: tuple[Doubt, ...] = ()
 
     @property
+    def ratio(self) -> Estimate | None:
+        """The ratio to the partner's rate, where there is one."""
+        return None if self.speedup is None else self.speedup.ratio
+
+    @property
     def refusal(self) -> str | None:
         """The sentence that says why this comparison was refused, or None if it was not."""
         return self.reason if self.verdict is Verdict.refused else None

@@ -44,7 +44,7 @@ def worst(settings: Collection[Gated]) -> GateState:
 
 def _state(cell: CellFinding, gate: Gate) -> GateState:
     """Return the state that the whole interval supports, where the runs may be judged at all."""
-    ratio = cell.speedup.ratio if cell.speedup is not None else None
+    ratio = cell.ratio
     unfit = cell.verdict in (Verdict.disturbed, Verdict.not_yet, Verdict.refused)
     if ratio is None or ratio.low is None or ratio.high is None or unfit:
         return GateState.not_measured

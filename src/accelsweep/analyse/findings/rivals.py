@@ -20,5 +20,5 @@ def not_told_apart(best: CellRuns, others: Sequence[CellRuns], rules: Rules) -> 
         for other in others
         if other is not best and other.rated and difference(other, best, rules.axes, rules.across) is None
     ]
-    highest = [found.speedup.ratio.high if found.speedup else None for found in compare(alike, rules)]
+    highest = [found.ratio.high if found.ratio else None for found in compare(alike, rules)]
     return [other for (other, _), high in zip(alike, highest, strict=True) if high is None or high >= 1.0]

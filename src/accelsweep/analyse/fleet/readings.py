@@ -95,9 +95,8 @@ def _by_block(pairs: Iterable[tuple[str, float]]) -> dict[str, float]:
 
 def _celsius(run: RunRow) -> float | None:
     """Return the temperature of the warmest device at the end of the window, else that of the processor after it."""
-    warm = [device.get("celsius") for device in run.environment.get("closed", {}).get("devices", ())]
-    known = [float(one) for one in warm if one is not None]
-    processor = run.environment.get("after", {}).get("cpu_celsius")
+    known = [float(device.celsius) for device in run.surroundings.closed.devices if device.celsius is not None]
+    processor = run.surroundings.after.cpu_celsius
     return max(known) if known else None if processor is None else float(processor)
 
 

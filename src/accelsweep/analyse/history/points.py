@@ -88,12 +88,11 @@ def _on_node(run: RunRow, node: str) -> RunRow:
     """Return a run of a fleet with its node as the machine. Its driver is software there, whose change a line shows."""
     facts = run.hardware.details
     driver = {"driver": found} if (found := facts.pop("driver", None)) else {}
-    before = {**run.environment.get("before", {}), "machine": node}
     return replace(
         run,
         hardware=HardwareKind.of(facts),
         software={**run.software, **driver},
-        environment={**run.environment, "before": before},
+        environment=run.surroundings.on(node),
     )
 
 

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
-from pydantic import Field
+from pydantic import Field, field_serializer, field_validator
 
 from accelsweep.base.digits import part_of
 from accelsweep.base.documents import Frozen
 from accelsweep.core.accelerators import words_for
 from accelsweep.core.findings.numbers import Estimate, Speedup, Summary, Verdict
 from accelsweep.core.outcome import Outcome
-from accelsweep.core.record import Doubt
+from accelsweep.core.record import Doubt, Effective
 
 
 class RunPoint(Frozen):
@@ -69,7 +69,7 @@ class CellFinding(Frozen):
     quality: Estimate | None
     quality_verdict: str
     metrics: dict[str, Summary]
-    effective: dict[str, Any]
+    effective: Effective | None
     doubts: tuple[Doubt, ...]
     runs: tuple[RunPoint, ...]
     quality_difference: Estimate | None = None
@@ -80,25 +80,40 @@ class CellFinding(Frozen):
     again: str | None = None
     trainer: str | None = None
 
+    @field_validator("effective", mode="before")
+    @classmethod
+    def _none_measured(cls, written: Any) -> Any:
+        return None if written == {} else written
+
+    @field_serializer("effective")
+    def _as_written(self, effective: Effective | None) -> dict[str, Any]:
+        """Return the settings as files hold them: nothing measured is no key at all, as the first version wrote it."""
+        return {} if effective is None else effective.model_dump(mode="json")
+
+    @property
+    def ratio(self) -> Estimate | None:
+        """The ratio to the baseline; None for the baseline itself, and where there is no comparison."""
+        return None if self.speedup is None else self.speedup.ratio
+
     @property
     def accelerator(self) -> str | None:
         """The kind of device that was really used; None where nothing was measured."""
-        return self.effective.get("accelerator")
+        return None if self.effective is None else self.effective.accelerator
 
     @property
     def device_names(self) -> tuple[str, ...]:
         """The names of the devices that were really used."""
-        return tuple(self.effective.get("device_names", ()))
+        return () if self.effective is None else self.effective.device_names
 
     @property
     def world_size(self) -> int:
         """The ranks that were really there."""
-        return int(self.effective.get("world_size", 1))
+        return 1 if self.effective is None else self.effective.world_size
 
     @property
     def num_nodes(self) -> int:
         """The nodes that these ranks were on."""
-        return int(self.effective.get("num_nodes", 1))
+        return 1 if self.effective is None else self.effective.num_nodes
 
     @property
     def memory_words(self) -> str:

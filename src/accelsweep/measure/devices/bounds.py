@@ -7,7 +7,7 @@ from typing import Any, Protocol
 import torch
 
 from accelsweep.base.errors import Unsupported
-from accelsweep.core.frontier import Limit
+from accelsweep.core.recorded.frontier import Limit
 from accelsweep.machine.room import FreeMemory, begin_peak, give_back_at_once, own_bytes, take_no_more_than
 
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 import psutil
 
+from accelsweep.core.recorded.surroundings import DeviceState
 from accelsweep.machine.cpu import allowed_cores
 from accelsweep.machine.devices import watched
 from accelsweep.measure.surroundings.cpu_use import busy_by_core, busy_seconds
@@ -75,10 +76,10 @@ def _names(shares: dict[psutil.Process, float]) -> str:
 
 def _gpus() -> Iterator[str]:
     for gpu in watched():
-        state = device_state(gpu.identity, gpu.accelerator)
-        if others := state.get("foreign_processes"):
+        state = DeviceState.of(device_state(gpu.identity, gpu.accelerator))
+        if others := state.foreign_processes:
             names = ", ".join(_name_of(pid) for pid in others[:_MOST_NAMES])
-            yield f"other processes compute on {state.get('name') or gpu.model} now ({names})"
+            yield f"other processes compute on {state.name or gpu.model} now ({names})"
 
 
 def _name_of(pid: int) -> str:

@@ -5,10 +5,10 @@ A doubt that always fires is worthless: an idle, healthy machine stays below the
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from collections.abc import Iterator, Sequence
 
 from accelsweep.core.record import Doubt
+from accelsweep.core.recorded.surroundings import DeviceState, Moment
 from accelsweep.machine.cpu import allowed_cores
 from accelsweep.measure.steadiness import level_shift
 
@@ -116,9 +116,9 @@ def epoch_boundary(count: int) -> Doubt | None:
     )
 
 
-def between(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[Doubt]:
+def between(before: Moment, after: Moment) -> list[Doubt]:
     """Return the doubts from the devices' states before and after a run: throttling, heat, foreign processes."""
-    pairs = zip(before.get("devices", ()), after.get("devices", ()), strict=False)
+    pairs = zip(before.devices, after.devices, strict=False)
     found = ((*_throttled(old, new), _drift(old, new), _foreign(old, new)) for old, new in pairs)
     return [doubt for each in found for doubt in each if doubt]
 
@@ -134,9 +134,9 @@ def governor(name: str | None) -> Doubt | None:
     )
 
 
-def _throttled(before: Mapping[str, Any], after: Mapping[str, Any]) -> Iterator[Doubt]:
+def _throttled(before: DeviceState, after: DeviceState) -> Iterator[Doubt]:
     """Yield `throttled` for heat and faults, and `power_capped` for a device at the limit that it always works at."""
-    reasons = list(dict.fromkeys([*(before.get("throttles") or ()), *(after.get("throttles") or ())]))
+    reasons = list(dict.fromkeys([*before.throttles, *after.throttles]))
     seen = [(reason, reason) for reason in reasons]
     seen += [(reason, f"{reason} for {share:.0%} of the time") for reason, share in _held_back(before, after)]
     hot = [words for reason, words in seen if reason not in POWER_CAPS]
@@ -144,22 +144,21 @@ def _throttled(before: Mapping[str, Any], after: Mapping[str, Any]) -> Iterator[
     if hot:
         yield Doubt(
             code="throttled",
-            message=f"{after.get('name')} ran slower than it could: {', '.join(hot)}",
+            message=f"{after.name} ran slower than it could: {', '.join(hot)}",
             remedy="improve cooling or look for a fault of the board, or lock lower clocks for all runs",
         )
     if capped:
         yield Doubt(
             code="power_capped",
-            message=f"{after.get('name')} worked at its power limit: {', '.join(capped)}",
+            message=f"{after.name} worked at its power limit: {', '.join(capped)}",
             remedy="none if it always works at this limit; else raise the limit, or lock lower clocks for all runs",
         )
 
 
-def _held_back(before: Mapping[str, Any], after: Mapping[str, Any]) -> Iterator[tuple[str, float]]:
+def _held_back(before: DeviceState, after: DeviceState) -> Iterator[tuple[str, float]]:
     """Yield the reasons for which the device was held back between the readings, and for which share of the time."""
-    first = before.get("held_back") or {}
-    for reason, counted in (after.get("held_back") or {}).items():
-        begun = first.get(reason)
+    for reason, counted in after.held_back.items():
+        begun = before.held_back.get(reason)
         if begun is None or counted is None or counted[1] <= begun[1]:
             continue
         share = (counted[0] - begun[0]) / (counted[1] - begun[1])
@@ -167,23 +166,23 @@ def _held_back(before: Mapping[str, Any], after: Mapping[str, Any]) -> Iterator[
             yield reason, min(share, 1.0)
 
 
-def _drift(before: Mapping[str, Any], after: Mapping[str, Any]) -> Doubt | None:
-    cold, warm = before.get("celsius"), after.get("celsius")
+def _drift(before: DeviceState, after: DeviceState) -> Doubt | None:
+    cold, warm = before.celsius, after.celsius
     if cold is None or warm is None or abs(warm - cold) < DRIFT_CELSIUS:
         return None
     return Doubt(
         code="temperature_drift",
-        message=f"{after.get('name')} went from {cold} to {warm} degrees Celsius during the run",
+        message=f"{after.name} went from {cold} to {warm} degrees Celsius during the run",
         remedy="raise measure.warmup_steps so that the device is warm when the window opens",
     )
 
 
-def _foreign(before: Mapping[str, Any], after: Mapping[str, Any]) -> Doubt | None:
-    others = sorted({*(before.get("foreign_processes") or ()), *(after.get("foreign_processes") or ())})
+def _foreign(before: DeviceState, after: DeviceState) -> Doubt | None:
+    others = sorted({*before.foreign_processes, *after.foreign_processes})
     if not others:
         return None
     return Doubt(
         code="foreign_process",
-        message=f"other processes compute on {after.get('name')}: {', '.join(map(str, others))}",
+        message=f"other processes compute on {after.name}: {', '.join(map(str, others))}",
         remedy="stop them, or take a device of your own",
     )

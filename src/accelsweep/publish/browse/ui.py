@@ -24,7 +24,7 @@ from accelsweep.base.errors import EXIT_INCOMPLETE, EXIT_OK, AccelsweepError, In
 from accelsweep.base.secrets import masked
 from accelsweep.machine import linux
 from accelsweep.publish.browse.browser import open_in_browser
-from accelsweep.publish.location import is_server, resolve, without_login
+from accelsweep.publish.location import ARTIFACTS, is_server, resolve, without_login
 from accelsweep.publish.publisher import Tell
 from accelsweep.publish.state import copies
 from accelsweep.publish.store import create_database
@@ -159,7 +159,7 @@ def _start_on_free_port(home: Path, uri: str, asked: int | None, log: IO[bytes])
 
 def _start(home: Path, uri: str, port: int, log: IO[bytes]) -> Server:
     command = [sys.executable, "-m", "mlflow", "server", "--host", HOST, "--port", str(port), "--workers", "1"]
-    command += ["--artifacts-destination", str(home.resolve() / "mlartifacts"), "--uvicorn-opts", "--log-level warning"]
+    command += ["--artifacts-destination", str(home.resolve() / ARTIFACTS), "--uvicorn-opts", "--log-level warning"]
     environment = os.environ | {"MLFLOW_BACKEND_STORE_URI": uri, "MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false"}
     process = subprocess.Popen(
         command,

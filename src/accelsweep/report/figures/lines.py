@@ -22,9 +22,10 @@ def series_of(cell: CellFinding, findings: Findings) -> str:
 
 def _everywhere(findings: Findings) -> dict[str, Any]:
     """Return the common values of all cells if only the batch size was swept, so that their one line has a name."""
-    effective = next((cell.effective for cell in findings.cells if cell.effective), {})
-    known = {"accelerator": "accelerator", "devices": "world_size", "precision": "precision"}
-    return {axis: effective[key] for axis, key in known.items() if key in effective}
+    one = next((cell.effective for cell in findings.cells if cell.effective is not None), None)
+    if one is None:
+        return {}
+    return {"accelerator": one.accelerator, "devices": one.world_size, "precision": one.precision}
 
 
 def main_outcome(cell: CellFinding) -> Outcome:

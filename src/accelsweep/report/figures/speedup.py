@@ -27,7 +27,7 @@ COLUMNS = ("kind", "cell", "label", "verdict", "ratio", "low", "high", "confiden
 
 def speedup_figure(findings: Findings) -> Figure | Skipped:
     """Return the forest plot, or why there is none."""
-    compared = [cell for cell in findings.cells if cell.speedup is not None or cell.verdict is Verdict.baseline]
+    compared = [cell for cell in findings.cells if cell.ratio is not None or cell.verdict is Verdict.baseline]
     if all(cell.verdict is Verdict.baseline for cell in compared):
         return Skipped("speedup", "no setting could be compared with the baseline")
     compared.sort(key=lambda cell: -_ratio(cell))
@@ -62,7 +62,7 @@ def _first(settings: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 def _ratio(cell: CellFinding) -> float:
-    return cell.speedup.ratio.value if cell.speedup else 1.0
+    return 1.0 if cell.ratio is None else cell.ratio.value
 
 
 def _verdict_counts(compared: Sequence[CellFinding]) -> str:
@@ -72,7 +72,7 @@ def _verdict_counts(compared: Sequence[CellFinding]) -> str:
 
 def _row(cell: CellFinding, position: int) -> dict[str, Any]:
     """Return a row of the forest; the baseline stands at 1x by definition, without an interval."""
-    ratio = cell.speedup.ratio if cell.speedup else None
+    ratio = cell.ratio
     return {
         "kind": "setting",
         "cell": cell.cell,

@@ -14,12 +14,14 @@ import pyarrow.parquet as pq
 from accelsweep.base.errors import DamagedFile
 from accelsweep.core.findings.findings import Findings
 from accelsweep.core.findings.measured import RunPoint
+from accelsweep.core.names import MergedName
 from accelsweep.core.outcome import Outcome
 from accelsweep.core.record import steps_damage
 from accelsweep.report import format as fmt
 from accelsweep.report.figures.figure import ROWS, Chart, Figure, Row, Skipped
 from accelsweep.report.figures.theme import Palette
-from accelsweep.report.place import RunsPlace, own_name
+from accelsweep.report.place import RunsPlace
+from accelsweep.state.file_names import STEPS_FILE
 from accelsweep.state.records import read_record_at
 
 ALL_RUNS = "all"
@@ -50,7 +52,7 @@ def steps_figure(findings: Findings, folder: RunsPlace) -> Figure | Skipped:
         title = _title(label, point, bool(findings.merged))
         rows += [_row(label, title, point, step) for step in steps if step["step"] % stride == 0]
     if not rows:
-        return Skipped("steps", "no steps.parquet of a measured run could be read")
+        return Skipped("steps", f"no {STEPS_FILE} of a measured run could be read")
     titles = list(dict.fromkeys(str(row["title"]) for row in rows))
     labels = list(dict.fromkeys(str(row["cell"]) for row in rows))
     domain = _domain(rows)
@@ -94,7 +96,7 @@ def _measured(findings: Findings) -> int:
 def _read(folder: RunsPlace, run: str) -> list[dict[str, Any]]:
     path, record = folder.steps(run), folder.record(run)
     try:
-        if record.exists() and steps_damage(read_record_at(record, own_name(run)), path) is not None:
+        if record.exists() and steps_damage(read_record_at(record, MergedName.of(run).name), path) is not None:
             return []
         table = pq.read_table(path, columns=["rank", "step", "phase", "step_seconds"])
     except (OSError, pa.ArrowException, KeyError, DamagedFile):
@@ -104,7 +106,7 @@ def _read(folder: RunsPlace, run: str) -> list[dict[str, Any]]:
 
 def _title(label: str, point: RunPoint, merged: bool) -> str:
     """Return the name by which a run is chosen; where sweeps are merged, each has its own repeat 0 of a cell."""
-    sweep = f"{point.run.partition('/')[0]}, " if merged else ""
+    sweep = f"{MergedName.of(point.run).sweep}, " if merged else ""
     return f"{label} ({sweep}repeat {point.repeat})"
 
 

@@ -4,23 +4,20 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from accelsweep.base.documents import sha256_text
 from accelsweep.core.derived.histories import History
+from accelsweep.core.names import name_together
 from accelsweep.report.clean import clean_text
 from accelsweep.report.csvs import to_csv
 from accelsweep.report.history.content import HISTORY_METHOD, HistoryContent, content_of
 from accelsweep.report.markdown import escape, figure_text, table_text
 from accelsweep.report.page import render_charted
-from accelsweep.report.place import LONGEST
-from accelsweep.report.write import PAGE, picture_of, replace_files
+from accelsweep.report.write import picture_of, replace_files
+from accelsweep.state.file_names import MARKDOWN, PAGE, REPORTS_FOLDER
 
 
 def history_folder(home: Path, sources: tuple[str, ...]) -> Path:
     """Return `reports/history/A+B` for these sweeps; the name of many is cut, and ends in a digest of all."""
-    name = "+".join(sources)
-    if len(name) > LONGEST:
-        name = f"{sources[0]}+{len(sources) - 1}-more-{sha256_text(name)[:8]}"
-    return home / "reports" / "history" / name
+    return home / REPORTS_FOLDER / "history" / name_together(sources)
 
 
 def write_history(history: History, target: Path, command: str) -> Path:
@@ -33,7 +30,7 @@ def write_history(history: History, target: Path, command: str) -> Path:
     files = {f"{name}.svg": svg for name, svg in pictures.items()}
     files |= {f"{figure.name}.csv": to_csv(figure.rows, figure.columns) for figure in content.figures}
     files |= {f"{table.name}.csv": to_csv(table.data) for table in content.tables}
-    files["report.md"] = _markdown(content)
+    files[MARKDOWN] = _markdown(content)
     files[PAGE] = render_charted(
         "history.html.j2", content.figures, content.tables, pictures, content=content, method=HISTORY_METHOD
     )

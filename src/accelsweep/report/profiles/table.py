@@ -11,7 +11,8 @@ from accelsweep.core.profiles import ProfileFinding
 from accelsweep.report import format as fmt
 from accelsweep.report.profiles.words import circumstances, difference_words, module_words, operator_words
 from accelsweep.report.table import Column, Entry, More, ReportTable
-from accelsweep.state.profiles import PROFILE, TRACE
+from accelsweep.state.file_names import TRACE_FILE
+from accelsweep.state.profiles import PROFILE
 
 PROFILE_TITLES = ("Setting", "Measured step", "Profiled step", "Cost of looking", "Most time in")
 NAMED = 3
@@ -60,7 +61,7 @@ def _more(profile: ProfileFinding, labels: dict[str, str]) -> Iterator[More]:
         other = labels[profile.against]
         yield More("Operators against", f"{other}: {difference_words(profile.operator_differences)}")
         yield More("Modules against", f"{other}: {difference_words(profile.module_differences)}")
-    yield _file(profile, "Trace", TRACE)
+    yield _file(profile, "Trace", TRACE_FILE)
     yield _file(profile, "All rows", PROFILE)
 
 

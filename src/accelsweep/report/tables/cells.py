@@ -63,8 +63,8 @@ def _cell_row(findings: Findings, cell: CellFinding) -> tuple[Entry, ...]:
 
 
 def _speedup(cell: CellFinding) -> Entry:
-    if cell.speedup is not None:
-        return Entry(*split(fmt.ratio_text(cell.speedup.ratio)), order=cell.speedup.ratio.value)
+    if cell.ratio is not None:
+        return Entry(*split(fmt.ratio_text(cell.ratio)), order=cell.ratio.value)
     if cell.verdict is Verdict.baseline:
         return Entry("1x", "by definition", order=1.0)
     return Entry(cell.verdict.value, tone="absent")
@@ -79,12 +79,11 @@ def _quality(cell: CellFinding) -> Entry:
 
 
 def _cell_data(cell: CellFinding) -> dict[str, Any]:
-    ratio = cell.speedup.ratio if cell.speedup else None
     data: dict[str, Any] = {"cell": cell.cell, "label": cell.label}
     data |= {f"axis.{key}": value for key, value in cell.axes.items()}
     data |= {"hardware": cell.hardware, "planned": cell.planned, "measured": cell.measured}
     data |= _estimate_data("rate", cell.rate)
-    data |= _estimate_data("speedup", ratio)
+    data |= _estimate_data("speedup", cell.ratio)
     data |= {"speedup.paired": cell.speedup.paired if cell.speedup else None}
     data |= {"verdict": cell.verdict.value, "verdict_reason": cell.verdict_reason}
     data |= _estimate_data("time_to_target", cell.time_to_target)
@@ -97,7 +96,8 @@ def _cell_data(cell: CellFinding) -> dict[str, Any]:
     for name, summary in sorted(cell.metrics.items()):
         for field in ("median", "minimum", "maximum", "unit", "reason"):
             data[f"{name}.{field}"] = getattr(summary, field)
-    data |= {f"effective.{key}": value for key, value in sorted(cell.effective.items())}
+    in_force = {} if cell.effective is None else cell.effective.model_dump(mode="json")
+    data |= {f"effective.{key}": value for key, value in sorted(in_force.items())}
     return data | {"doubts": "; ".join(doubt.code for doubt in cell.doubts), "reasons": "; ".join(cell.reasons)}
 
 

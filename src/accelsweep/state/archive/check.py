@@ -30,12 +30,16 @@ from accelsweep.state.archive.contents import (
     MOST_ARCHIVE_BYTES,
     MOST_FILE_BYTES,
     MOST_FILES,
+    NUMBERS_PLACE,
+    PAGE_PLACE,
+    PLAN_PLACE,
     ArchivedFile,
     Contents,
     document_at,
     is_place,
 )
 from accelsweep.state.archive.raw_steps import excess
+from accelsweep.state.file_names import STEPS_FILE
 from accelsweep.state.halts import Halt
 from accelsweep.state.names import inside
 from accelsweep.state.records import own_record
@@ -159,7 +163,7 @@ def _refuse_odd(path: Path, member: zipfile.ZipInfo) -> None:
 
 
 def _check(path: Path, archive: zipfile.ZipFile, contents: Contents) -> None:
-    for needed in ("sweep/manifest.json", "sweep/findings.json", "report/index.html"):
+    for needed in (PLAN_PLACE, NUMBERS_PLACE, PAGE_PLACE):
         if needed not in contents.files:
             raise RefusedArchive(path, f"it holds no {contents.member(needed)}")
     for place, described in contents.files.items():
@@ -167,7 +171,7 @@ def _check(path: Path, archive: zipfile.ZipFile, contents: Contents) -> None:
         chunks = _whole(path, archive, member, described)
         if kind is None:
             content = b"".join(chunks)
-            why = excess(content) if place.endswith("steps.parquet") else None
+            why = excess(content) if place.endswith(STEPS_FILE) else None
             if why is not None:
                 raise RefusedArchive(path, f"{member}: {why}")
             continue

@@ -18,6 +18,16 @@ from accelsweep.core.plans import Block, Done, Manifest
 from accelsweep.core.profiles import SettingProfile
 from accelsweep.core.record import Record
 from accelsweep.state.accounting import Accounting
+from accelsweep.state.file_names import (
+    ACCOUNTING_FILE,
+    FINDINGS_FILE,
+    MANIFEST_FILE,
+    PAGE,
+    RECORD_FILE,
+    RUNS_FOLDER,
+    STEPS_FILE,
+    TRACE_FILE,
+)
 from accelsweep.state.halts import Halt
 from accelsweep.state.names import check_sweep_name
 
@@ -35,19 +45,22 @@ MOST_ARCHIVE_BYTES = 2 * 2**30
 MOST_FILE_BYTES = 256 * 2**20
 """No single file is larger: a document of ours is read at once."""
 
+PLAN_PLACE, NUMBERS_PLACE, PAGE_PLACE = f"sweep/{MANIFEST_FILE}", f"sweep/{FINDINGS_FILE}", f"report/{PAGE}"
+"""The places that every archive has."""
+
 _PART = r"[A-Za-z0-9][A-Za-z0-9._+-]{0,119}"
 _PLACES: dict[str, type[Document] | None] = {
-    r"sweep/manifest\.json": Manifest,
-    r"sweep/findings\.json": Findings,
-    r"sweep/accounting\.json": Accounting,
+    re.escape(PLAN_PLACE): Manifest,
+    re.escape(NUMBERS_PLACE): Findings,
+    rf"sweep/{re.escape(ACCOUNTING_FILE)}": Accounting,
     rf"sweep/blocks/({_PART})\.done\.json": Done,
     rf"sweep/blocks/({_PART})\.halt\.json": Halt,
     rf"sweep/blocks/({_PART})\.json": Block,
-    rf"sweep/runs/({_PART})/record\.json": Record,
-    rf"sweep/runs/({_PART})/record\.json\.damaged-[0-9]{{1,5}}": None,
-    rf"sweep/runs/({_PART})/steps\.parquet": None,
+    rf"sweep/{RUNS_FOLDER}/({_PART})/{re.escape(RECORD_FILE)}": Record,
+    rf"sweep/{RUNS_FOLDER}/({_PART})/{re.escape(RECORD_FILE)}\.damaged-[0-9]{{1,5}}": None,
+    rf"sweep/{RUNS_FOLDER}/({_PART})/{re.escape(STEPS_FILE)}": None,
     rf"sweep/profiles/({_PART})/profile\.json": SettingProfile,
-    rf"sweep/profiles/({_PART})/trace\.json\.gz": None,
+    rf"sweep/profiles/({_PART})/{re.escape(TRACE_FILE)}": None,
     r"report/[a-z][a-z0-9_-]{0,79}\.(?:csv|html|md|svg)": None,
 }
 """Every place that a file of an archive can have, and the document in it. Nothing else is packed or accepted."""
@@ -105,6 +118,6 @@ def written_in_order(places: list[str]) -> list[str]:
 def _made_from_others(place: str) -> int:
     if place.startswith("report/"):
         return 3
-    if place == "sweep/findings.json":
+    if place == NUMBERS_PLACE:
         return 2
     return 1 if PurePosixPath(place).name.endswith(".done.json") else 0

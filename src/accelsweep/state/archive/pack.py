@@ -27,11 +27,14 @@ from accelsweep.state.archive.contents import (
     MOST_ARCHIVE_BYTES,
     MOST_FILE_BYTES,
     MOST_FILES,
+    NUMBERS_PLACE,
+    PLAN_PLACE,
     ArchivedFile,
     Contents,
     is_place,
     written_in_order,
 )
+from accelsweep.state.file_names import ACCOUNTING_FILE, RECORD_FILE, RUNS_FOLDER, STEPS_FILE
 from accelsweep.state.folders import SweepFolder
 from accelsweep.state.halts import Halt, Why, why_not_run
 from accelsweep.state.profiles import profile_files
@@ -64,15 +67,15 @@ def pack(folder: SweepFolder, report: list[str], versions: Mapping[str, str], ta
 
 
 def _sources(folder: SweepFolder, report: list[str]) -> Iterator[tuple[str, Path | bytes]]:
-    yield "sweep/manifest.json", folder.manifest
-    yield "sweep/findings.json", folder.findings
+    yield PLAN_PLACE, folder.manifest
+    yield NUMBERS_PLACE, folder.findings
     yield from _block_sources(folder)
-    for run in sorted(path.parent for path in folder.root.glob("runs/*/record.json*")):
-        for path in (*sorted(run.glob("record.json*")), run / "steps.parquet"):
-            if path.is_file() and is_place(place := f"sweep/runs/{run.name}/{path.name}"):
+    for run in sorted(path.parent for path in folder.root.glob(f"{RUNS_FOLDER}/*/{RECORD_FILE}*")):
+        for path in (*sorted(run.glob(f"{RECORD_FILE}*")), run / STEPS_FILE):
+            if path.is_file() and is_place(place := f"sweep/{RUNS_FOLDER}/{run.name}/{path.name}"):
                 yield place, path
     if folder.accounting.is_file():
-        yield "sweep/accounting.json", folder.accounting
+        yield f"sweep/{ACCOUNTING_FILE}", folder.accounting
     for path in profile_files(folder):
         if is_place(place := f"sweep/profiles/{path.parent.name}/{path.name}"):
             yield place, path

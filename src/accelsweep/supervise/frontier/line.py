@@ -10,7 +10,7 @@ import math
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from accelsweep.core.frontier import SEARCH_CONFIDENCE, Coefficient
+from accelsweep.core.recorded.frontier import SEARCH_CONFIDENCE, Coefficient
 
 
 class Line(NamedTuple):

@@ -13,13 +13,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from accelsweep.core.config import CellConfig
-from accelsweep.core.frontier import Frontier, Try
 from accelsweep.core.metrics import MEMORY_METRICS
 from accelsweep.core.outcome import Outcome
 from accelsweep.core.record import Metric
+from accelsweep.core.recorded.frontier import Frontier, Try
 from accelsweep.core.settings import Limits
 from accelsweep.machine.room import room_of_a_rank
 from accelsweep.rank.spec import RankResult, RunSpec
+from accelsweep.state.file_names import LOG_FILE
 from accelsweep.supervise.ends.outcomes import Conclusion, classify
 from accelsweep.supervise.ends.records import read_results
 from accelsweep.supervise.frontier.line import line_through
@@ -99,7 +100,7 @@ class Search:
         results = read_results(spec, ending.reported)
         if ending.cause == "interrupted" and len(results) < spec.world_size:
             raise _Over(None)
-        log = Path(spec.attempt_folder) / "run.log"
+        log = Path(spec.attempt_folder) / LOG_FILE
         verdict = classify(ending, results, last_words(log), self.limits)
         fits = verdict.outcome in FITS
         self._note(batch, verdict, results, time.monotonic() - began)

@@ -10,6 +10,7 @@ from pathlib import Path
 from accelsweep.core.settings import Limits
 from accelsweep.machine import linux
 from accelsweep.rank.spec import RunSpec
+from accelsweep.state.file_names import LOG_FILE
 from accelsweep.supervise.leases import Lease
 from accelsweep.supervise.processes.launchers import Kind, Launch, Launchers, rendezvous
 from accelsweep.supervise.processes.logs import RunLog
@@ -39,7 +40,7 @@ class Watcher:
         own = {} if version is None else version.environment
         environment = {**lease.environment, **rendezvous(spec), **own, **spec.config.env}
         python = None if version is None else version.known.version.python
-        with RunLog(Path(spec.attempt_folder) / "run.log", limits.log_bytes) as log:
+        with RunLog(Path(spec.attempt_folder) / LOG_FILE, limits.log_bytes) as log:
             launch = Launch(spec, kind, environment, log.write_end, lease.descriptors, python)
             ranks = self._start(launch)
             log.close_write_end()

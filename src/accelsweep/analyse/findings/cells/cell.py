@@ -69,7 +69,7 @@ def finding_of(
         quality_verdict=quality.verdict,
         metrics=metrics,
         memory_share=memory_share(metrics, one.effective, context.manifest.site),
-        effective=one.effective.model_dump(mode="json") if one.effective else {},
+        effective=one.effective,
         doubts=(*comparison.doubts, *own, *([levels] if levels is not None else [])),
         runs=tuple(_point(run, one.rate(run), comparison.partner) for run in one.runs if run.run is not None),
         quality_difference=quality.difference,

@@ -22,15 +22,15 @@ def batch_curves(groups: Sequence[CellRuns], hardware: Mapping[HardwareKind, str
 
 
 def _curve(members: Sequence[CellRuns], hardware: Mapping[HardwareKind, str]) -> BatchCurve:
-    curve = sorted(members, key=_batch)
+    curve = sorted(members, key=lambda group: group.batch_size)
     rates = {group.cell: mean(list(group.log_rates.values())) for group in curve if group.rated}
-    exhausted = [_batch(group) for group in curve if any(run.outcome is Outcome.out_of_memory for run in group.runs)]
+    exhausted = [group.batch_size for group in curve if any(run.outcome is Outcome.out_of_memory for run in group.runs)]
     return BatchCurve(
         series=series_label(curve[0].planned.axes, ("batch_size",)),
         hardware=hardware.get(curve[0].hardware),
         cells=tuple(group.cell for group in curve),
         knee=_knee(curve, rates),
-        largest_measured=max((_batch(group) for group in curve if group.measured), default=None),
+        largest_measured=max((group.batch_size for group in curve if group.measured), default=None),
         smallest_out_of_memory=min(exhausted, default=None),
     )
 
@@ -40,7 +40,3 @@ def _knee(curve: Sequence[CellRuns], log_rates: Mapping[str, float]) -> str | No
         return None
     enough = max(log_rates.values()) + math.log(NEAR_THE_BEST)
     return next(group.cell for group in curve if log_rates.get(group.cell, -math.inf) >= enough)
-
-
-def _batch(group: CellRuns) -> int:
-    return 0 if group.config is None else group.config.batch_size

@@ -106,9 +106,9 @@ def _rungs(
             cell=one.cell,
             rate=own_rate(one, rules.family.confidence),
             before=str(before.planned.axes[axis]) if before is not None and one.rated else None,
-            gain=gain.speedup.ratio if gain.speedup else None,
+            gain=gain.ratio,
             verdict=gain.verdict,
-            total=total.speedup.ratio if total.speedup else None,
+            total=total.ratio,
             total_verdict=total.verdict,
             reason=gain.reason,
         )

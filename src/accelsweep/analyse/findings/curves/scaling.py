@@ -52,7 +52,7 @@ class ScalingCurve:
     def series_of(self, group: CellRuns) -> str:
         """Return the curve in the words of one of its cells."""
         strong = self.kind == "strong"
-        batch = f"global batch {global_batch(group)}" if strong else f"batch {_batch(group)} per device"
+        batch = f"global batch {global_batch(group)}" if strong else f"batch {group.batch_size} per device"
         return series_label(group.planned.axes, _FREE, batch)
 
     @property
@@ -74,7 +74,7 @@ def scaling_curves(groups: Sequence[CellRuns]) -> list[ScalingCurve]:
     """Return the curves of strong scaling, then those of weak scaling."""
     return [
         ScalingCurve(kind, curve)
-        for kind, batch in (("strong", global_batch), ("weak", _batch))
+        for kind, batch in (("strong", global_batch), ("weak", lambda group: group.batch_size))
         for curve in _members(groups, batch)
     ]
 
@@ -103,10 +103,6 @@ def is_rate(group: CellRuns) -> bool:
 def global_batch(group: CellRuns) -> int | None:
     """Return the samples of one optimiser step over all devices and accumulated steps, as in a run of the cell."""
     return group.effective.global_batch_size if group.effective else None
-
-
-def _batch(group: CellRuns) -> int:
-    return 0 if group.config is None else group.config.batch_size
 
 
 def _itself(one: _Asked) -> Interval:

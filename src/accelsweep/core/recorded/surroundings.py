@@ -1,0 +1,103 @@
+"""The surroundings of a run as its record holds them, read by attribute.
+
+A record keeps the plain data that was read on its machine, and is written back as it was. So these are views of it.
+A value that is missing, or null, is the one that stands for "not known". Keys that no view names are passed over.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+_NONE_TOLD: Mapping[str, Any] = {}
+
+
+class DeviceState(NamedTuple):
+    """A device at one moment, in the words of `machine.drivers.telemetry.STATE`.
+
+    `throttles` are the driver's words for what slowed the device down then. `held_back` has for each such reason the
+    seconds that it lasted so far, and the counter's own clock in seconds. `foreign_processes` are the ids of processes
+    of others.
+    """
+
+    name: str | None = None
+    celsius: float | None = None
+    throttles: Sequence[str] = ()
+    held_back: Mapping[str, Sequence[float] | None] = _NONE_TOLD
+    foreign_processes: Sequence[int] = ()
+
+    @classmethod
+    def of(cls, written: Mapping[str, Any]) -> DeviceState:
+        """Return the view of a state as a record or a driver gives it."""
+        return cls(**_known(written, cls._fields))
+
+
+class Moment(NamedTuple):
+    """The machine at one moment: what stays the same while a run lasts, and what may change.
+
+    `machine` is its identity and `host` its name. `cores_usable` are threads that we may use, `memory_bytes` all of its
+    memory. `variables` are those of the process' environment that can change a measurement.
+    """
+
+    machine: str | None = None
+    host: str | None = None
+    system: str | None = None
+    python: str | None = None
+    cores_usable: int | None = None
+    memory_bytes: int | None = None
+    governor: str | None = None
+    cpu_celsius: float | None = None
+    variables: Mapping[str, str] = _NONE_TOLD
+    devices: Sequence[DeviceState] = ()
+
+    @classmethod
+    def of(cls, written: Mapping[str, Any]) -> Moment:
+        """Return the view of a moment as a record holds it."""
+        known: dict[str, Any] = {
+            key: tuple(map(DeviceState.of, told)) if key == "devices" else told
+            for key, told in _known(written, cls._fields).items()
+        }
+        return cls(**known)
+
+
+def _known(written: Mapping[str, Any], fields: Sequence[str]) -> dict[str, Any]:
+    return {field: told for field in fields if (told := written.get(field)) is not None}
+
+
+@dataclass(frozen=True)
+class Surroundings:
+    """The `environment` of a record: `before` and `after` the run, and as its window `opened` and `closed`.
+
+    A device of its own is asked at the last two moments only, at work. A moment that was not recorded tells nothing.
+    """
+
+    environment: Mapping[str, Mapping[str, Any]]
+
+    @property
+    def before(self) -> Moment:
+        """The machine and its devices right before the run."""
+        return self._at("before")
+
+    @property
+    def after(self) -> Moment:
+        """The machine and its devices right after the run."""
+        return self._at("after")
+
+    @property
+    def closed(self) -> Moment:
+        """The devices at the end of the window."""
+        return self._at("closed")
+
+    @property
+    def around_the_window(self) -> tuple[Moment, Moment]:
+        """The devices as the window opened and closed; before and after the run where none was asked then."""
+        opened = self._at("opened") if "opened" in self.environment else self.before
+        return opened, self.closed if "closed" in self.environment else self.after
+
+    def on(self, machine: str) -> dict[str, Mapping[str, Any]]:
+        """Return what was written, with another identity of the machine."""
+        return {**self.environment, "before": {**self.environment.get("before", {}), "machine": machine}}
+
+    def _at(self, moment: str) -> Moment:
+        return Moment.of(self.environment.get(moment, {}))

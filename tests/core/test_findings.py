@@ -1,0 +1,51 @@
+"""A setting's finding is typed, and its file holds what the first version's held."""
+
+from __future__ import annotations
+
+import json
+
+from example_sweep import effective_of
+
+from accelsweep.core.findings.measured import CellFinding
+from accelsweep.core.findings.numbers import Estimate, Speedup, Verdict
+from accelsweep.core.record import Effective
+
+AXES = {"devices": 2, "batch_size": 32, "precision": "32-true"}
+NEWER_KEYS = ("deterministic", "matmul_precision")
+
+
+def finding(effective: Effective | None, speedup: Speedup | None = None) -> CellFinding:
+    return CellFinding(
+        cell="3f2a", label="x2", axes=AXES, hardware=None, planned=1, measured=1, outcomes={}, reasons=(), rate=None,
+        speedup=speedup, verdict=Verdict.not_yet, verdict_reason="", quality=None, quality_verdict="", metrics={},
+        effective=effective, doubts=(), runs=(),
+    )  # fmt: skip
+
+
+def test_the_settings_in_force_are_written_key_by_key_and_read_back() -> None:
+    one = finding(effective_of(AXES))
+    written = one.model_dump(mode="json")
+    assert written["effective"] == effective_of(AXES).model_dump(mode="json")
+    assert CellFinding.model_validate(json.loads(json.dumps(written))) == one
+    assert CellFinding.model_validate(one.model_dump()) == one
+    assert (one.world_size, one.device_names) == (2, ("Intel Xeon (example)",))
+
+
+def test_a_setting_that_was_never_measured_is_written_with_no_settings_in_force_and_read_back() -> None:
+    one = finding(None)
+    assert (one.model_dump()["effective"], one.model_dump(mode="json")["effective"]) == ({}, {})
+    assert CellFinding.model_validate(one.model_dump(mode="json")) == one
+    assert (one.accelerator, one.device_names, one.world_size, one.num_nodes) == (None, (), 1, 1)
+
+
+def test_a_finding_of_a_version_that_stated_fewer_settings_is_read_with_their_defaults() -> None:
+    written = finding(effective_of(AXES)).model_dump(mode="json")
+    for key in NEWER_KEYS:
+        del written["effective"][key]
+    assert CellFinding.model_validate(written).effective == effective_of(AXES)
+
+
+def test_the_ratio_is_that_of_the_speed_up_where_there_is_one() -> None:
+    ratio = Estimate(value=2.0, low=1.9, high=2.1, unit="x", confidence=0.95, count=3)
+    assert finding(None, Speedup(ratio=ratio, paired=True)).ratio == ratio
+    assert finding(None).ratio is None

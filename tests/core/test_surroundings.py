@@ -1,0 +1,43 @@
+"""The surroundings of a run are read by attribute. What a record does not tell has the value for "not known"."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from accelsweep.core.recorded.surroundings import DeviceState, Moment, Surroundings
+
+WRITTEN: dict[str, dict[str, Any]] = {
+    "before": {"machine": "a1", "host": "n1", "variables": {"SLURM_JOB_ID": "7"}, "devices": [{"celsius": 40}]},
+    "after": {"cpu_celsius": 61.0, "devices": [{"celsius": 45}]},
+    "opened": {"devices": [{"name": "GPU", "celsius": 60, "throttles": ["heat"], "of_a_later_version": 1}]},
+    "closed": {"devices": [{"name": "GPU", "celsius": 70, "held_back": {"heat": [1.0, 9.0]}}]},
+}
+
+
+def test_what_was_written_is_read_by_attribute() -> None:
+    seen = Surroundings(WRITTEN)
+    assert (seen.before.machine, seen.before.host, seen.before.variables) == ("a1", "n1", {"SLURM_JOB_ID": "7"})
+    assert seen.after.cpu_celsius == 61.0
+    assert seen.closed.devices == (DeviceState(name="GPU", celsius=70, held_back={"heat": [1.0, 9.0]}),)
+
+
+def test_the_window_is_between_its_own_moments_or_else_between_those_of_the_run() -> None:
+    def celsius(environment: dict[str, dict[str, Any]]) -> list[float | None]:
+        return [moment.devices[0].celsius for moment in Surroundings(environment).around_the_window]
+
+    assert celsius(WRITTEN) == [60, 70]
+    assert celsius({moment: WRITTEN[moment] for moment in ("before", "after")}) == [40, 45]
+
+
+@pytest.mark.parametrize("environment", [{}, {"before": {}, "after": {}}, {"before": {"devices": None, "host": None}}])
+def test_what_is_missing_or_null_is_not_known(environment: dict[str, dict[str, Any]]) -> None:
+    seen = Surroundings(environment)
+    assert (seen.before, seen.after, seen.closed) == (Moment(), Moment(), Moment())
+    assert Moment.of({"devices": [{"throttles": None, "reason": "absent"}]}).devices == (DeviceState(),)
+
+
+def test_another_machine_leaves_all_else_as_it_was_written() -> None:
+    assert Surroundings(WRITTEN).on("b2") == {**WRITTEN, "before": {**WRITTEN["before"], "machine": "b2"}}
+    assert Surroundings({}).on("b2") == {"before": {"machine": "b2"}}
