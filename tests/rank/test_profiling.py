@@ -18,7 +18,7 @@ class Slow(torch.nn.Linear):
     calls = 0
     def forward(self, inputs):
         Slow.calls += 1
-        time.sleep(0.05 if Slow.calls == 1 else 0.004)
+        time.sleep(0.6 if Slow.calls == 1 else 0.04)
         return super().forward(inputs)
 def wide(batch):
     return torch.ones(len(batch), 64)
@@ -35,7 +35,10 @@ class Module(pl.LightningModule):
 
 @pytest.fixture
 def profiled(tmp_path, spec, run):
-    """Profile steps of a module with a layer that sleeps 4 ms; return the result and the trace's events."""
+    """Profile steps of a module with a layer that sleeps 40 ms; return the result and the trace's events.
+
+    All else takes far less, on a busy machine too.
+    """
     from accelsweep.rank.rank import run_rank
 
     (tmp_path / "two_layers.py").write_text(TWO_LAYERS)
@@ -57,7 +60,7 @@ def test_time_is_found_where_it_is_known_to_go(profiled, loop):
     assert (found.steps, found.warmup_steps) == (4, FEWEST_WARMUP_STEPS)
     assert len({one["name"] for one in trace if one["name"].startswith("ProfilerStep#") and one.get("dur")}) == 4
     rows = {row.words: row for row in found.modules}
-    assert rows["slow forward"].host_seconds >= 0.004
+    assert rows["slow forward"].host_seconds >= 0.04
     assert (rows["slow forward"].form, rows["slow forward"].calls) == ("Slow", 1)
     assert rows["large backward"].host_seconds > 0
     assert rows["(optimizer)"].host_seconds > 0
@@ -65,7 +68,7 @@ def test_time_is_found_where_it_is_known_to_go(profiled, loop):
     summed = sum(row.host_seconds for row in found.operators)
     assert summed == pytest.approx(found.step_seconds, rel=0.25), "on one thread of a CPU the rows are the step"
     assert sum(row.host_seconds for row in found.modules) == pytest.approx(summed)
-    assert found.step_seconds < 0.02, "the first step, ten times as long, does not count"
+    assert found.step_seconds < 0.12, "the first step, fifteen times as long, does not count"
 
 
 def test_a_profile_measures_nothing(profiled, spec):
