@@ -63,6 +63,7 @@ def test_another_process_with_the_same_number_is_not_taken_for_the_head(folder):
 
 WAITING = """\
 import signal, sys, time
+signal.signal(signal.SIGINT, signal.default_int_handler)  # also where these tests ignore it
 for number in sys.argv[1:]:
     signal.signal(int(number), signal.SIG_IGN)
 print("up", flush=True)
