@@ -103,8 +103,8 @@ def end_old(folder: SweepFolder) -> None:
     head = living_head(folder)
     if head is not None and alive(head) is None:
         raise AccelsweepError(
-            f"sweep {folder.name!r} is being run on {head.host}; --cancel-old works on one machine: "
-            f"kill -INT {head.pid} on {head.host} (or kill {head.pid}, if a script started it in the background)"
+            f"sweep {folder.name!r} is being run on {head.host}; --cancel-old works on one machine. "
+            f"On {head.host}: kill -INT {head.pid} (kill {head.pid} where a script started it in the background)"
         )
     if head is not None:
         # A head that a script started in the background ignores SIGINT. SIGTERM leaves the jobs of a detached one.
