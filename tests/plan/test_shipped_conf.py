@@ -56,8 +56,9 @@ def test_defaults_in_the_files_are_the_defaults_in_the_code():
     assert base["repeats"] == Settings().repeats
 
 
-@pytest.mark.parametrize("name", files("experiment"))
-def test_every_experiment_can_be_planned(home, name):
+# test_shipped_claims plans each claim, on two sites
+@pytest.mark.parametrize("name", [name for name in files("experiment") if not name.startswith("claims/")])
+def test_every_experiment_of_no_claim_can_be_planned(home, name):
     assert make_plan(home, [f"experiment={name}"]).manifest.cells
 
 
