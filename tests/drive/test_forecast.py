@@ -12,11 +12,12 @@ from hand_clock import FakeClock
 
 from accelsweep.core.config import CellConfig
 from accelsweep.core.plans import Hold, Manifest
-from accelsweep.drive.forecast import FEWEST_STEPS, Forecast, Pace, announcement
+from accelsweep.drive.forecast import FEWEST_SECONDS, FEWEST_STEPS, Forecast, Pace, announcement
 from accelsweep.drive.progress import SweepProgress
 from accelsweep.plan.grid.measures import measure_options
 from accelsweep.state.attempts import RunFolder
 from accelsweep.state.progress import StepCount
+from accelsweep.state.records import readable_records
 
 SLOW = 3.0
 CONFIG = CellConfig.model_validate(config_of({"devices": 1, "batch_size": 32, "precision": "32-true"}))
@@ -55,9 +56,9 @@ def test_inference_has_neither_probe_pass_nor_quality_phase(shipped):
 def test_what_is_said_names_the_steps_the_whole_and_the_way_that_fits(shipped):
     said = announcement(CONFIG, Forecast.of(CONFIG, shipped["quick"], SLOW), 12, shipped)
     assert said == (
-        "a step takes 3 s, so a run takes 0:16:36 or more (steps: warm-up 20, window 50, probe pass 6, quality 256), "
-        "and all 12 that are left 3:19:12. With measure=heavy it would take 0:00:21: Ctrl-C, then the same command "
-        "with that"
+        "a step takes 3 s, so a run takes 0:16:36 or more (steps: warm-up 20, window 50, probe pass 6, quality 256). "
+        "At that pace all 12 that are left take 3:19:12. With measure=heavy it would take 0:00:21: Ctrl-C, then the "
+        "same command with that"
     )
 
 
@@ -85,6 +86,17 @@ def test_the_pace_is_that_after_the_first_look_which_holds_the_slow_first_step()
     clock.advance(SLOW)
     assert pace.look("a", 1 + FEWEST_STEPS) == pytest.approx(SLOW)
     assert pace.look("b", 9) is None, "another run has a pace of its own"
+
+
+def test_a_pace_is_not_told_by_the_slow_first_steps_of_a_quick_run():
+    """Four steps in the first second, then eighty in each: the run takes 0.0148 s a step, and not 0.33 s."""
+    clock = FakeClock()
+    pace = Pace(clock)
+    assert pace.look("a", 1) is None
+    clock.advance(1.0)
+    assert pace.look("a", 4) is None
+    clock.advance(FEWEST_SECONDS - 1.0)
+    assert pace.look("a", 4 + 80 * 4) == pytest.approx(FEWEST_SECONDS / 323)
 
 
 @pytest.fixture
@@ -125,3 +137,24 @@ def test_a_sweep_of_slow_steps_says_so_once_while_its_first_run_goes_on(running,
     assert len(said) == lines
     assert all("a step takes 3 s, so a run takes" in line for line in said)
     assert "left" in progress._line()
+
+
+@pytest.fixture
+def earlier(example_sweep):
+    """A run's record, read before `running` takes them all away."""
+    return next(iter(readable_records(example_sweep, Manifest.read(example_sweep.manifest).blocks[-1].runs)))
+
+
+def test_a_resumed_sweep_goes_by_the_time_of_its_earlier_runs(earlier, running, capsys):
+    """The run that goes on may be of a slower setting than the rest, or disturbed."""
+    folder, count = running
+    earlier.write(folder.record(earlier.run))
+    progress = SweepProgress.begin(folder)
+    clock = FakeClock()
+    progress.pace = Pace(clock)
+    for steps in range(8):
+        count(steps)
+        progress.update()
+        clock.advance(SLOW)
+    assert capsys.readouterr().out == ""
+    assert progress.forecast is None

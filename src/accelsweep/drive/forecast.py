@@ -17,7 +17,11 @@ from accelsweep.measure.clock import Clock, monotonic
 from accelsweep.measure.window import WindowRules
 
 FEWEST_STEPS = 3
-"""Steps after the first look that tell the pace; what came before that look holds the slow first step."""
+FEWEST_SECONDS = 5.0
+"""Steps and seconds after the first look that tell the pace. What came before that look holds the slow first step.
+
+Quick steps can be slow too until libraries are loaded and caches are filled. The seconds make that little of the whole.
+"""
 LONG_SECONDS = 60.0
 """A run that takes longer is announced."""
 WORTH = 0.5
@@ -39,7 +43,8 @@ class Pace:
         if self._first is None or self._first[0] != run:
             self._first = (run, self._clock(), steps)
         _, begun, before = self._first
-        return (self._clock() - begun) / (steps - before) if steps >= before + FEWEST_STEPS else None
+        took, done = self._clock() - begun, steps - before
+        return took / done if done >= FEWEST_STEPS and took >= FEWEST_SECONDS else None
 
 
 @dataclass(frozen=True)
@@ -76,7 +81,7 @@ def announcement(config: CellConfig, found: Forecast, runs: int, options: Mappin
     phases = ", ".join(f"{phase} {count}" for phase, count in found.steps.items())
     run = duration(found.seconds)
     said = f"a step takes {found.step_seconds:.2g} s, so a run takes {run} or more (steps: {phases})"
-    said += f", and all {runs} that are left {duration(runs * found.seconds)}" if runs > 1 else ""
+    said += f". At that pace all {runs} that are left take {duration(runs * found.seconds)}" if runs > 1 else ""
     alike = {name: one for name, one in options.items() if one.quality_metric == config.measure.quality_metric}
     takes = {name: Forecast.of(config, measure, found.step_seconds).seconds for name, measure in alike.items()}
     name, least = min(takes.items(), key=lambda one: one[1], default=("", math.inf))

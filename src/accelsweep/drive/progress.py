@@ -125,7 +125,7 @@ class SweepProgress:
             if self.folder.done(block).exists() and not ended:
                 del self.pending[block]  # until then a run may be tried again; the rest was measured before
                 self._tell_of_the_rest()
-        if self.forecast is None and not self.fresh:
+        if self.forecast is None and not self.remaining.timed:
             self._foretell()
         if self.bar is not None:
             self.bar.update(self.bar.task_ids[0], completed=self.done, description=escaped(self._line()))
@@ -157,7 +157,7 @@ class SweepProgress:
         self.console.print(escaped(f"[{self.done}/{self.total}] {text}"), markup=False, highlight=False, soft_wrap=True)
 
     def _foretell(self) -> None:
-        """Tell what the first run takes as soon as its steps show it, where that is long."""
+        """Tell what the sweep's first run takes as soon as its steps show it, where that is long."""
         for block in self.pending:
             hold = read_hold(self.folder.hold(block))
             if hold is None or hold.run is None:
@@ -210,7 +210,7 @@ class SweepProgress:
         holds = [hold for hold in self._holds() if hold.run in runs]
         waiting = max(0, sum(map(bool, left.values())) - len(holds))
         seconds = self.remaining.seconds(runs, waiting) - sum(map(self._spent, holds))
-        if self.forecast is not None and not self.fresh:
+        if self.forecast is not None and not self.remaining.timed:
             seconds = max(seconds, len(runs) * self.forecast.seconds)
         return seconds / max(1, len(holds))  # jobs on a cluster run side by side
 

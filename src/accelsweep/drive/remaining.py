@@ -46,6 +46,11 @@ class Remaining:
         self._times |= {record.run: RunTime.of(record) for record in records}
         self._took = None
 
+    @property
+    def timed(self) -> bool:
+        """Whether runs of this sweep tell the time, and not only assumptions or other sweeps."""
+        return any(self._times.values())
+
     def seconds(self, runs: Iterable[str], blocks: int) -> float:
         """Return the seconds that these runs take one after another, with the breaks before `blocks` blocks."""
         if self._took is None:
