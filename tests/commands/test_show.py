@@ -3,6 +3,7 @@
 import json
 import math
 import os
+import random
 import re
 import shutil
 
@@ -65,25 +66,58 @@ def test_a_priced_plan_tells_its_cost_also_where_no_gpu_is_used(tmp_path, capsys
     assert re.search(r"^ +about \d\.\d\d USD \(at most \d+\.\d\d\)$", capsys.readouterr().out, re.MULTILINE)
 
 
-def test_what_was_measured_with_other_software_is_still_to_be_measured(tmp_path, example_sweep, capsys):
-    home = tmp_path / "home"
-    home.mkdir()
-    plan = make_plan(home, ["experiment=quickstart", "accelerator=cpu", "devices=1", "repeats=1"])
-    folder, configs = write_plan(home, plan), {cell.name: cell.config for cell in plan.cells}
+@pytest.fixture
+def measured(tmp_path, example_sweep):
+    """Return a function that plans on a processor with these overrides, and writes a measured record for each run."""
     earlier = (Record.read(path) for path in example_sweep.root.glob("runs/*/record.json"))
     template = next(record for record in earlier if record.outcome is Outcome.measured)
-    runs = plan.manifest.wanted_runs()
-    for run in runs:
-        cell = Run.parse(run).cell
-        changed = {"run": run, "cell": cell, "config": configs[cell]}
-        record = template.model_copy(update={**changed, "fingerprint": Present(home).read(configs[cell])})
-        record.write(folder.record(run))
+    home = tmp_path / "home"
+    home.mkdir()
+
+    def write(*overrides):
+        plan = make_plan(home, ["experiment=quickstart", "accelerator=cpu", "devices=1", *overrides])
+        folder, configs = write_plan(home, plan), {cell.name: cell.config for cell in plan.cells}
+        generator = random.Random(1)
+        for block in plan.manifest.blocks:
+            for name in block.runs:
+                run = Run.parse(name)
+                rate = template.metrics["samples_per_second"]
+                noisy = rate.model_copy(update={"value": rate.value * math.exp(generator.gauss(0, 0.05))})
+                own = {"sweep": plan.manifest.sweep, "block": block.name, "run": name, "cell": run.cell}
+                own |= {"repeat": run.repeat, "config": configs[run.cell]}
+                own |= {"metrics": {**template.metrics, "samples_per_second": noisy}}
+                own |= {"fingerprint": Present(home).read(configs[run.cell])}
+                template.model_copy(update=own).write(folder.record(name))
+        return plan, folder
+
+    return write
+
+
+def test_what_was_measured_with_other_software_is_still_to_be_measured(measured, capsys):
+    plan, folder = measured("repeats=1")
+    home, runs = folder.home, plan.manifest.wanted_runs()
     assert what_is_left(home, plan).runs_left == 0
+    record = Record.read(folder.record(runs[0]))
     older = record.fingerprint.model_copy(update={"software": {"torch": "1.0", "lightning": "1.0"}})
-    record.model_copy(update={"fingerprint": older}).write(folder.record(run))
+    record.model_copy(update={"fingerprint": older}).write(folder.record(record.run))
     assert what_is_left(home, plan).runs_left == 1
     show_plan(home, plan)
     assert f"{len(runs)} runs, {len(runs) - 1} settled already" in capsys.readouterr().out
+
+
+def test_once_measured_a_plan_tells_what_it_can_show_by_the_noise_that_was_seen_as_the_report_does(measured, capsys):
+    plan, folder = measured("repeats=4")
+    show_plan(folder.home, plan)
+    shown = capsys.readouterr().out
+    seen = analyse(collect(folder), plan.manifest).smallest_visible_effect
+    assert f"smallest difference that these repeats can show: {seen:.1%} (" in shown
+    assert "noise between runs (seen in earlier runs)" in shown
+
+
+def test_one_block_shows_no_noise_so_it_is_assumed(measured, capsys):
+    plan, folder = measured("repeats=1")
+    show_plan(folder.home, make_plan(folder.home, [*plan.manifest.overrides, "repeats=4"]))
+    assert "noise between runs (assumed)" in capsys.readouterr().out
 
 
 def test_cfg_job_prints_the_composed_config(tmp_path, capsys):

@@ -14,7 +14,7 @@ from accelsweep.analyse.advice.words import command
 from accelsweep.analyse.claims.judge import judge_claims
 from accelsweep.analyse.claims.wide import WideFigures
 from accelsweep.analyse.elsewhere import Onto, elsewhere, projected_cell
-from accelsweep.analyse.findings.against_baseline import Comparison, Rules, against_baseline, family_size
+from accelsweep.analyse.findings.against_baseline import Comparison, Rules, against_baseline
 from accelsweep.analyse.findings.cells.cell import Context, counted, finding_of
 from accelsweep.analyse.findings.cells.cost import costs, gaps, note, used
 from accelsweep.analyse.findings.cells.priced import priced
@@ -122,7 +122,7 @@ class _Compared:
 
 def _compared(rows: Sequence[RunRow], manifest: Manifest) -> _Compared:
     groups = group(manifest, rows)
-    rules = _rules(manifest, groups)
+    rules = Rules.of(manifest, groups)
     names = names_of(one.hardware for one in groups)
     measure = measure_of(groups, manifest.settings.analysis.quality_margin)
     comparisons = against_baseline(groups, manifest, rules)
@@ -133,13 +133,6 @@ def _compared(rows: Sequence[RunRow], manifest: Manifest) -> _Compared:
     cells = tuple(finding_of(*parts, context) for parts in zip(groups, comparisons, prices, good, levels, strict=True))
     weighed = weigh(manifest, groups, comparisons, cells, rules, measure, names)
     return _Compared(groups, rules, names, measure, comparisons, cells, money, weighed)
-
-
-def _rules(manifest: Manifest, groups: Sequence[CellRuns]) -> Rules:
-    analysis = manifest.settings.analysis
-    family = Family(family_size(groups, manifest), analysis.confidence)
-    looks = manifest.settings.looks if manifest.settings.until_decided else ()
-    return Rules(family, analysis.threshold, manifest.axes, analysis.across, looks)
 
 
 def _costs(groups: Sequence[CellRuns], manifest: Manifest, family: Family) -> tuple[list[dict[str, Estimate]], _Money]:

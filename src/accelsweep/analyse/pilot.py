@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from accelsweep.analyse.findings.against_baseline import Rules, against_baseline, family_size, pair_of
+from accelsweep.analyse.findings.against_baseline import Rules, against_baseline, pair_of
 from accelsweep.analyse.runs import CellRuns, RunRow, group, in_order
 from accelsweep.analyse.statistics.intervals import Family, paired_interval, variance
 from accelsweep.analyse.statistics.pools import Pair, pools
@@ -21,15 +21,14 @@ def repeats_from_pilot(runs: Iterable[RunRow], manifest: Manifest, resolution: f
     `resolution` and `most` as in `repeats.resolution.repeats_for`, which raises ValueError for impossible ones.
     """
     groups = group(manifest, in_order(runs))
-    analysis = manifest.settings.analysis
-    family = Family(family_size(groups, manifest), analysis.confidence)
-    rules = Rules(family, analysis.threshold, manifest.axes, analysis.across)
+    rules = Rules.of(manifest, groups)
     order = [block.name for block in manifest.blocks]
     pairs = [
         _first_blocks(one, found.partner, order)
         for one, found in zip(groups, against_baseline(groups, manifest, rules), strict=True)
         if found.partner is not None and found.partner is not one
     ]
+    family = rules.family
     return repeats_for(_noise(pairs), family.size, resolution=resolution, most=most, confidence=family.confidence)
 
 

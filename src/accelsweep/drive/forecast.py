@@ -18,7 +18,7 @@ from accelsweep.measure.window import WindowRules
 
 FEWEST_STEPS = 3
 FEWEST_SECONDS = 5.0
-"""Steps and seconds after the first look that tell the pace. What came before that look holds the slow first step.
+"""Steps and seconds after the first look that tell the pace. The slow first step was done before that look.
 
 Quick steps can be slow too until libraries are loaded and caches are filled. The seconds make that little of the whole.
 """

@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 
 from accelsweep.analyse.advice.minutes import block_seconds
 from accelsweep.analyse.advice.recommend import recommend
 from accelsweep.analyse.advice.situation import Situation
-from accelsweep.analyse.findings.against_baseline import Comparison, Rules
+from accelsweep.analyse.findings.against_baseline import Comparison, Rules, noise_against_baseline
 from accelsweep.analyse.findings.pareto import candidates, front, objectives
 from accelsweep.analyse.findings.quality import QualityMeasure
 from accelsweep.analyse.findings.rivals import not_told_apart
 from accelsweep.analyse.hardware import HardwareKind
 from accelsweep.analyse.runs import CellRuns
-from accelsweep.analyse.statistics.intervals import pooled_noise, significant
+from accelsweep.analyse.statistics.intervals import significant
 from accelsweep.analyse.statistics.repeats import planned_repeats
 from accelsweep.core.findings.choices import Recommendation
 from accelsweep.core.findings.measured import CellFinding
@@ -44,7 +44,7 @@ def weigh(
     names: Mapping[HardwareKind, str],
 ) -> Weighed:
     """Weigh the cells against each other: repeats, noise, Pareto front, recommendation."""
-    noise, repeats = pooled_noise(_pairs(groups, comparisons)), planned_repeats(cells, manifest)
+    noise, repeats = noise_against_baseline(groups, comparisons), planned_repeats(cells, manifest)
     chosen = candidates(cells)
     goals, seconds = objectives(chosen, measure, rules.threshold), block_seconds(groups, manifest)
     pareto = tuple(chosen[index].cell for index in front(goals, len(chosen)))
@@ -65,15 +65,6 @@ def _rivals(
     found = {id(one): cell for one, cell in zip(groups, cells, strict=True)}
     chosen = next(one for one, cell in zip(groups, cells, strict=True) if cell is best)
     return [found[id(one)] for one in not_told_apart(chosen, groups, rules)]
-
-
-def _pairs(
-    groups: Sequence[CellRuns], comparisons: Sequence[Comparison]
-) -> Iterator[tuple[Mapping[str, float], Mapping[str, float]]]:
-    """Yield the log rates of each cell and of its baseline; a baseline is left out, for it equals itself."""
-    for one, comparison in zip(groups, comparisons, strict=True):
-        if comparison.partner is not None and comparison.partner is not one:
-            yield one.log_rates, comparison.partner.log_rates
 
 
 def _by_baseline(

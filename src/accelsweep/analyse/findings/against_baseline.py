@@ -18,6 +18,7 @@ from accelsweep.analyse.statistics.intervals import (
     exponential_estimate,
     log_ratio,
     pairs_up,
+    pooled_noise,
     t_interval,
     verdict,
 )
@@ -67,6 +68,14 @@ class Rules:
     across: Collection[str]
     looks: Sequence[int] = ()
 
+    @classmethod
+    def of(cls, manifest: Manifest, groups: Sequence[CellRuns]) -> Rules:
+        """Return the rules that the sweep's settings state, for the ratios of these rows."""
+        settings, analysis = manifest.settings, manifest.settings.analysis
+        family = Family(family_size(groups, manifest), analysis.confidence)
+        looks = settings.looks if settings.until_decided else ()
+        return cls(family, analysis.threshold, manifest.axes, analysis.across, looks)
+
 
 def family_size(groups: Sequence[CellRuns], manifest: Manifest) -> int:
     """Return the number of ratios that a sweep prints: one per supported row that is not the baseline's.
@@ -104,6 +113,16 @@ def _beforehand(group: CellRuns, baselines: Sequence[CellRuns], rules: Rules) ->
         return Comparison(None, Verdict.undecided, _no_baseline(baselines))
     partner, refusal = _partner(group, measured, rules)
     return Comparison(None, Verdict.refused, refusal) if refusal is not None else partner
+
+
+def noise_against_baseline(groups: Sequence[CellRuns], comparisons: Sequence[Comparison]) -> float | None:
+    """Return the standard deviation of one run's log rate, pooled over the rows and their baselines; or None.
+
+    A baseline is left out, for it equals itself.
+    """
+    compared = zip(groups, comparisons, strict=True)
+    partners = ((one, found.partner) for one, found in compared if found.partner is not one)
+    return pooled_noise((one.log_rates, partner.log_rates) for one, partner in partners if partner is not None)
 
 
 def compare(asked: Sequence[tuple[CellRuns, CellRuns]], rules: Rules) -> list[Comparison]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from accelsweep.commands.planning.batches import planned_after_searches, tell_of_searches
 from accelsweep.drive.console import warn
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from accelsweep.plan.estimate import PlanEstimate
     from accelsweep.plan.make import Plan
     from accelsweep.plan.table import PlanTable
+    from accelsweep.plan.took import Took
 
 
 def made_plan(
@@ -50,18 +51,43 @@ def made_plan(
 
 def what_is_left(home: Path, plan: Plan) -> PlanEstimate:
     """Return the number of runs left to measure and their time, estimated by earlier runs if there are any."""
-    return table_of(home, plan).estimate
+    from accelsweep.plan.estimate import estimate
+
+    earlier = _Earlier.of(home, plan)
+    return estimate(plan, earlier.settled, earlier.took)
 
 
 def table_of(home: Path, plan: Plan) -> PlanTable:
-    """Return the plan as rows, with the runs that are settled already."""
-    from accelsweep.drive.remaining import time_taken
+    """Return the plan as rows: the runs that are settled already, and the time and noise that earlier runs showed."""
     from accelsweep.plan.table import plan_table
-    from accelsweep.plan.took import RunTime
-    from accelsweep.state.records import readable_records
-    from accelsweep.supervise.standing.skips import standing
 
-    folder = SweepFolder(home, plan.manifest.sweep)
-    records = list(readable_records(folder, plan.manifest.wanted_runs()))
-    took = time_taken(folder, map(RunTime.of, records))
-    return plan_table(plan, standing(records, folder, plan.manifest.site), took)
+    earlier = _Earlier.of(home, plan)
+    return plan_table(plan, earlier.settled, earlier.took, _noise(home, plan) if earlier.runs else None)
+
+
+class _Earlier(NamedTuple):
+    """The number of the plan's `runs` that have a record, those that are `settled`, and the time that runs `took`."""
+
+    runs: int
+    settled: set[str]
+    took: Took
+
+    @classmethod
+    def of(cls, home: Path, plan: Plan) -> _Earlier:
+        from accelsweep.drive.remaining import time_taken
+        from accelsweep.plan.took import RunTime
+        from accelsweep.state.records import readable_records
+        from accelsweep.supervise.standing.skips import standing
+
+        folder = SweepFolder(home, plan.manifest.sweep)
+        records = list(readable_records(folder, plan.manifest.wanted_runs()))
+        settled = standing(records, folder, plan.manifest.site)
+        return cls(len(records), settled, time_taken(folder, map(RunTime.of, records)))
+
+
+def _noise(home: Path, plan: Plan) -> float | None:
+    from accelsweep.analyse.collect import look_up
+    from accelsweep.analyse.noise import noise_so_far
+
+    manifest = plan.manifest
+    return noise_so_far(look_up(SweepFolder(home, manifest.sweep), manifest), manifest)
