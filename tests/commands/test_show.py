@@ -19,6 +19,7 @@ from accelsweep.commands.plan import print_config, print_plan
 from accelsweep.commands.planning.made import what_is_left
 from accelsweep.commands.planning.shown import show_plan
 from accelsweep.commands.status import print_status
+from accelsweep.core.cell import label
 from accelsweep.core.outcome import Outcome
 from accelsweep.core.plans import Manifest, Run
 from accelsweep.core.record import Record
@@ -42,6 +43,24 @@ def test_a_plan_names_cells_reasons_blocks_and_what_it_can_show(tmp_path, capsys
     assert "5 blocks (5 new), 45 runs, 0 settled already" in shown or "cuda x" in shown
     assert "smallest difference that these repeats can show" in shown
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_plan_in_which_nothing_can_run_says_so_with_its_reasons_and_no_empty_table(tmp_path, capsys):
+    print_plan(tmp_path, ["experiment=quickstart", "accelerator=mps", "devices=1"], name="none", add_repeats=0)
+    first, *reasons, last = capsys.readouterr().out.splitlines()
+    assert first == "none, revision 1: no setting can run on mps x1"
+    assert [re.sub(r"\d+ x ", "", line).split(" (")[0] for line in reasons] == [
+        "unsupported: the site 'local' has no Apple GPUs"
+    ]
+    assert last == "note: nothing will be measured, because no setting of this grid can run here"
+
+
+def test_one_setting_has_no_smallest_difference_and_supposes_no_noise(tmp_path, capsys):
+    alone = ["accelerator=cpu", "devices=1", "batch_size=32", "precision=32-true"]
+    print_plan(tmp_path, ["experiment=quickstart", *alone], name=None, add_repeats=0)
+    told = "smallest difference that these repeats can show: unknown: there is no other setting to compare"
+    line = next(line for line in capsys.readouterr().out.splitlines() if line.startswith(told))
+    assert "noise" not in line
 
 
 def test_the_time_that_a_plan_takes_rests_on_earlier_sweeps_of_the_folder(example_sweep, capsys):
@@ -160,6 +179,14 @@ def test_status_tells_of_every_sweep_of_the_folder(example_sweep, capsys):
     shown = capsys.readouterr().out
     assert shown.startswith(f"{example_sweep.name}: ")
     assert "head: none" in shown
+
+
+def test_status_names_the_setting_and_the_repeat_of_a_doubt(example_sweep, capsys):
+    doubtful = next(record for path in example_sweep.records_on_top() if (record := Record.read(path)).doubts)
+    axes = {cell.name: cell.axes for cell in Manifest.read(example_sweep.manifest).cells}
+    print_status(example_sweep.home, None)
+    told = f"doubt: {label(axes[doubtful.cell])}, repeat {doubtful.repeat}: {doubtful.doubts[0].message}"
+    assert told in capsys.readouterr().out
 
 
 def test_status_counts_the_days_that_are_left(example_sweep, capsys):

@@ -39,7 +39,7 @@ FORM = {
     "DetachedHeadState": "place name host since state code",
     "BlockAtWork": "block alive host pid job since run label run_since step",
     "JobInQueue": "number block state reason nodes elapsed",
-    "RunDoubt": "run doubt",
+    "RunDoubt": "run label repeat doubt",
     "Doubt": "code message remedy",
     "UnreadableSweep": "sweep why",
     "RunsAnswer": "sweep rate_metric rate_unit runs",

@@ -8,10 +8,11 @@ from pathlib import Path
 from accelsweep.base.digits import count_of
 from accelsweep.base.durations import duration
 from accelsweep.base.errors import EXIT_INCOMPLETE, EXIT_OK, AccelsweepError, DamagedFile, NewerFile
-from accelsweep.core.cell import label
+from accelsweep.core.cell import label, repeat_label
 from accelsweep.core.findings.findings import Findings
 from accelsweep.core.outcome import Outcome
 from accelsweep.core.plans import Manifest, Run
+from accelsweep.core.record import Doubt
 from accelsweep.drive.answers.state import (
     BlockAtWork,
     DetachedHeadState,
@@ -94,7 +95,7 @@ def _state(folder: SweepFolder) -> SweepState:
         jobs=jobs,
         jobs_reason=jobs_reason,
         kept=dict(state.kept),
-        doubts=tuple(RunDoubt(run=run, doubt=doubt) for run, doubt in state.doubts),
+        doubts=tuple(_doubt(run, doubt, labels) for run, doubt in state.doubts),
         damaged=tuple(map(str, state.damaged)),
         recommendation=findings.recommendation.sentence if findings else None,
         report=str(page.relative_to(folder.home)) if page.is_file() else None,
@@ -134,6 +135,11 @@ def _jobs(folder: SweepFolder, engine: Engine) -> tuple[tuple[JobInQueue, ...] |
         return tuple(map(JobInQueue.model_validate, jobs_of(folder, engine))), None
     except AccelsweepError as error:
         return None, str(error)
+
+
+def _doubt(run: str, doubt: Doubt, labels: dict[str, str]) -> RunDoubt:
+    cell, repeat = Run.parse(run)
+    return RunDoubt(run=run, label=labels.get(cell, cell), repeat=repeat, doubt=doubt)
 
 
 def _working(running: WorkedBlock, labels: dict[str, str]) -> BlockAtWork:
@@ -188,7 +194,7 @@ def _lines(state: SweepState) -> Iterator[str]:
         left = "" if state.seconds_left is None else f", about {duration(state.seconds_left)}"
         yield f"remaining: {state.remaining} runs{left}"
     yield from (f"not_run: {count_of(count, 'run')}: {why}" for why, count in state.kept.items())
-    yield from (f"doubt: {one.run}: {one.doubt.message}" for one in state.doubts)
+    yield from (f"doubt: {repeat_label(one.label, one.repeat)}: {one.doubt.message}" for one in state.doubts)
     yield from (f"damaged: {damaged}" for damaged in state.damaged)
     older = " (older than the last runs or the plan)" if state.report_outdated else ""
     if state.recommendation is not None:

@@ -116,6 +116,11 @@ def label(axes: Mapping[str, Any]) -> str:
     return masked(" | ".join(parts)) or "the only setting"
 
 
+def repeat_label(setting: str, repeat: int) -> str:
+    """Return a short text for a run of the setting with this label: `cpu x2 | batch 32, repeat 0`."""
+    return f"{setting}, repeat {repeat}"
+
+
 _PRECISIONS = {
     "32-true": ("32-bit", "fp32"),
     "64-true": ("64-bit", "fp64"),

@@ -15,7 +15,7 @@ from rich.table import Column
 
 from accelsweep.base.durations import rough
 from accelsweep.base.terminal import escaped
-from accelsweep.core.cell import label
+from accelsweep.core.cell import label, repeat_label
 from accelsweep.core.config import CellConfig
 from accelsweep.core.outcome import Outcome
 from accelsweep.core.plans import Block, Hold, Manifest, PlannedCell, Run
@@ -77,7 +77,7 @@ class SweepProgress:
         progress = cls(
             folder=folder,
             site=manifest.site,
-            labels={run: f"{cells[name.cell]}, repeat {name.repeat}" for run, name in names.items()},
+            labels={run: repeat_label(cells[name.cell], name.repeat) for run, name in names.items()},
             remaining=Remaining(folder, configs),
             finished={block.name: block.runs for block in manifest.blocks},
             total=len(runs),

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from accelsweep.base.errors import DamagedFile, InputError, nearest
-from accelsweep.core.cell import label
+from accelsweep.core.cell import label, repeat_label
 from accelsweep.core.outcome import Outcome
 from accelsweep.core.plans import Manifest, PlannedCell, Run
 from accelsweep.core.record import Record
@@ -30,7 +30,7 @@ SORTS: dict[str, Callable[[ListedRun], Any]] = {
 
 def in_words(row: ListedRun) -> str:
     """Return the row's setting and repeat: `cpu x2 | batch 32, repeat 0`."""
-    return row.label if row.repeat is None else f"{row.label}, repeat {row.repeat}"
+    return row.label if row.repeat is None else repeat_label(row.label, row.repeat)
 
 
 def outcome_named(name: str) -> Outcome:

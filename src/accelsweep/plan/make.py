@@ -204,7 +204,7 @@ def choose_baseline(grid: CheckedGrid) -> tuple[str | None, tuple[str, ...]]:
     """Return the first supported cell that `baseline:` matches, else the first supported one, and notes about it."""
     supported = [cell for cell in grid.cells.values() if cell.unsupported is None]
     if not supported:
-        return None, ("no setting of this grid can run here; the reasons stand beside the settings",)
+        return None, ("nothing will be measured, because no setting of this grid can run here",)
     wanted = grid.settings.baseline
     matching = [cell.name for cell in supported if wanted and select.matches(wanted, grid.points[cell.name])]
     if matching:

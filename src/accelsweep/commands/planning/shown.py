@@ -68,7 +68,10 @@ def _jobs(manifest: Manifest) -> list[str]:
 
 
 def _print(table: PlanTable, devices: str) -> None:
-    show(_cells(table, devices))
+    if table.cells:
+        show(_cells(table, devices))
+    else:
+        say(f"{table.sweep}, revision {table.revision}: no setting can run{devices}")
     for heading, rows in (("unsupported", table.unsupported), ("excluded", table.excluded)):
         for line in _by_reason(rows):
             say(f"{heading}: {line}")
@@ -99,6 +102,9 @@ def _by_reason(rows: Sequence[ReasonRow]) -> list[str]:
 
 def in_short(table: PlanTable) -> list[str]:
     """Return the lines below the table of settings: blocks, runs, time, cost, the smallest visible difference."""
+    notes = [f"note: {note}" for note in table.notes]
+    if not table.cells:
+        return notes
     estimate, effect = table.estimate, table.visible_effect
     new = sum(block.new for block in table.blocks)
     lines = [f"{len(table.blocks)} blocks ({new} new), {table.wanted} runs, {table.settled} settled already"]
@@ -107,9 +113,9 @@ def in_short(table: PlanTable) -> list[str]:
             f"left: {estimate.runs_left} runs, about {rough(60 * estimate.minutes.expected)} ({estimate.basis})"
         )
         lines += _costs(estimate)
-    shown = f"{effect.effect:.1%}" if effect.effect is not None else f"unknown: {effect.reason}"
-    lines.append(f"smallest difference that these repeats can show: {shown} ({effect.assumption})")
-    return lines + [f"note: {note}" for note in table.notes]
+    shown = f"{effect.effect:.1%} ({effect.assumption})" if effect.effect is not None else f"unknown: {effect.reason}"
+    lines.append(f"smallest difference that these repeats can show: {shown}")
+    return lines + notes
 
 
 def _costs(estimate: PlanEstimate) -> list[str]:

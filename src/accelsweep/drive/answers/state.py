@@ -60,6 +60,8 @@ class RunDoubt(AnswerPart):
     """A doubt of one run."""
 
     run: str = Field(description="the run's name")
+    label: str = Field(description="its setting in words")
+    repeat: int = Field(description="its number among the runs of its setting, from 0")
     doubt: Doubt = Field(description="the doubt")
 
 
