@@ -3,7 +3,7 @@
 
 import sys
 
-from accelsweep.core.names import BLOCK_NAME
+from accelsweep.core.planned.names import BLOCK_NAME
 from accelsweep.drive.slurm import finished_blocks
 from accelsweep.drive.snakemake.workflow import open_sweep
 

@@ -28,7 +28,7 @@ from typing import Any
 
 import pyarrow.parquet
 
-from accelsweep.core.plans import Manifest
+from accelsweep.core.planned.plans import Manifest
 from accelsweep.state.folders import SweepFolder
 from accelsweep.state.records import readable_records
 

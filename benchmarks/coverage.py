@@ -28,7 +28,7 @@ from accelsweep.analyse.statistics.intervals import Family
 from accelsweep.analyse.statistics.moderated import critical, half_widths, moderate
 from accelsweep.analyse.statistics.sequential import level_after
 from accelsweep.analyse.statistics.universal import Logs, fit_law
-from accelsweep.core.settings import LOOKS
+from accelsweep.core.planned.settings import LOOKS
 from accelsweep.repeats.resolution import PairNoise, repeats_for
 
 Array = npt.NDArray[np.float64]

@@ -21,8 +21,8 @@ from pathlib import Path
 from statistics import fmean
 
 from accelsweep.analyse.statistics.intervals import Family, t_interval
-from accelsweep.core.plans import Manifest
-from accelsweep.core.record import Record
+from accelsweep.core.planned.plans import Manifest
+from accelsweep.core.recorded.record import Record
 from accelsweep.plan.make import make_plan, write_plan
 from accelsweep.state.folders import SweepFolder
 

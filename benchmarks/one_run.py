@@ -8,8 +8,8 @@ from typing import Any
 
 from scipy import stats
 
-from accelsweep.core.config import CellConfig
-from accelsweep.core.plans import Run
+from accelsweep.core.cells.config import CellConfig
+from accelsweep.core.planned.plans import Run
 from accelsweep.rank.spec import RankResult, RunSpec
 
 WARMUP = 30

@@ -23,7 +23,7 @@ from statistics import median
 
 import pyarrow.parquet
 
-from accelsweep.core.record import Record
+from accelsweep.core.recorded.record import Record
 from accelsweep.plan.make import make_plan, write_plan
 from accelsweep.state.folders import SweepFolder
 

@@ -24,7 +24,7 @@ from typing import cast
 from omegaconf import OmegaConf, open_dict
 
 from accelsweep.base.shipped import config_folders
-from accelsweep.core.cell import cell_name, scientific
+from accelsweep.core.cells.cell import cell_name, scientific
 from accelsweep.plan.grid.compose import Composer
 from accelsweep.plan.make import make_plan, write_plan
 

@@ -15,7 +15,7 @@ import json
 
 import numpy as np
 
-from accelsweep.core.traits import NetworkFamily
+from accelsweep.core.recorded.traits import NetworkFamily
 from accelsweep.machine.peaks import datasheets
 from accelsweep.project.crossed import KNOWN, Refit, refit_with, spread_of, without_each_device, without_each_family
 from accelsweep.project.fit import Coefficients, RateTable, Vector, fit, table_of

@@ -27,10 +27,10 @@ import pyarrow.parquet as parquet
 from example_sweep import build_example_sweep
 from guarded_server import ADMIN, guarded_server
 
-from accelsweep.core.outcome import Outcome
-from accelsweep.core.record import Metric, Record
+from accelsweep.core.recorded.outcome import Outcome
+from accelsweep.core.recorded.record import Metric, Record
 from accelsweep.publish.browse.ui import running_server
-from accelsweep.publish.store import create_database
+from accelsweep.publish.store.store import create_database
 from accelsweep.state.folders import SweepFolder
 
 HTTP = "HTTP"
@@ -43,7 +43,7 @@ POINTS = 100
 
 def build(home: Path, name: str, runs: int) -> SweepFolder:
     """Write a sweep with at least `runs` measured runs of the size that this benchmark states."""
-    from accelsweep.core.plans import Manifest, Run
+    from accelsweep.core.planned.plans import Manifest, Run
 
     folder = build_example_sweep(home, name, repeats=-(-runs // 8))
     manifest = Manifest.read(folder.manifest)

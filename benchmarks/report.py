@@ -25,12 +25,12 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-from accelsweep.core.cell import cell_name
-from accelsweep.core.config import CellConfig
-from accelsweep.core.outcome import Outcome
-from accelsweep.core.plans import Manifest, PlannedBlock, PlannedCell, Resources, Run
-from accelsweep.core.record import Doubt, Metric, Record
-from accelsweep.core.settings import Settings, Site
+from accelsweep.core.cells.cell import cell_name
+from accelsweep.core.cells.config import CellConfig
+from accelsweep.core.planned.plans import Manifest, PlannedBlock, PlannedCell, Resources, Run
+from accelsweep.core.planned.settings import Settings, Site
+from accelsweep.core.recorded.outcome import Outcome
+from accelsweep.core.recorded.record import Doubt, Metric, Record
 from accelsweep.state.folders import SweepFolder
 
 EXAMPLE = Path(__file__).resolve().parents[1] / "reports" / "examples" / "quickstart" / "sweeps" / "quickstart"
@@ -158,7 +158,7 @@ def measure(folder: SweepFolder) -> tuple[dict[str, float], Path]:
     """Run the last steps of every sweep; return the seconds of each part and the page."""
     watch = Stopwatch()
     with watch.timed("collect"):
-        from accelsweep.analyse.collect import collect
+        from accelsweep.analyse.collected.collect import collect
 
         records = collect(folder)
     with watch.timed("analyse"):

@@ -21,8 +21,8 @@ import tempfile
 import time
 from pathlib import Path
 
-from accelsweep.core.plans import Manifest
-from accelsweep.core.record import Record
+from accelsweep.core.planned.plans import Manifest
+from accelsweep.core.recorded.record import Record
 from accelsweep.state.folders import SweepFolder
 
 REPOSITORY = Path(__file__).resolve().parents[1]

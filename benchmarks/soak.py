@@ -27,8 +27,8 @@ from pathlib import Path
 
 import psutil
 
-from accelsweep.core.plans import Manifest
-from accelsweep.core.record import Record
+from accelsweep.core.planned.plans import Manifest
+from accelsweep.core.recorded.record import Record
 from accelsweep.state.folders import SweepFolder
 from accelsweep.state.living import living_hold
 

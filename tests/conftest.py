@@ -222,7 +222,7 @@ def pictures_are_kept(once: Callable[[str, Callable[[Path], None]], Path]) -> It
 MAKE_DATABASE = """
 import sys
 from pathlib import Path
-from accelsweep.publish.store import create_database
+from accelsweep.publish.store.store import create_database
 create_database(f"sqlite:///{sys.argv[1]}/mlflow.db", Path(sys.argv[1]))
 """
 

@@ -53,10 +53,20 @@ def test_a_public_class_name_is_used_once() -> None:
     assert {name: files for name, files in classes.items() if len(files) > 1} == {}
 
 
+MOST_FILES = 15
+
+FULLER = {
+    "commands": "one module a command",
+    "rank/loops": "a shipped config names one of them by its path, which is part of a setting's identity",
+    "report": "page and Markdown share all the rest",
+    "state": "one file for each kind of file of a sweep",
+    "workloads": "configs name them by their paths, which are part of a setting's identity",
+}
+"""Folders with more than `MOST_FILES` -> why their files stay beside each other."""
+
+
 def test_a_folder_is_one_room_and_no_warehouse() -> None:
-    """Five folders of six have fifteen files or fewer. The others hold things of one kind, each in its own file."""
     counts = {folder: len([*folder.glob("*.py")]) for folder in {path.parent for path in ROOT.rglob("*.py")}}
-    assert {str(folder.relative_to(ROOT)): count for folder, count in counts.items() if count > MOST_FILES} == {}
-
-
-MOST_FILES = 21
+    full = {str(folder.relative_to(ROOT)): count for folder, count in counts.items() if count > MOST_FILES}
+    assert full.keys() == FULLER.keys(), full
+    assert max(full.values()) <= 20

@@ -177,7 +177,7 @@ def beside_the_server() -> dict[str, str]:
     """
     if sys.platform != "linux":
         return {}
-    from accelsweep.drive.fork_server import JOB_VARIABLES, start
+    from accelsweep.drive.children.fork_server import JOB_VARIABLES, start
     from accelsweep.supervise.processes.messages import FORK_SERVER_VARIABLE
 
     with tempfile.NamedTemporaryFile(prefix="accelsweep-gpu-", suffix=".log", delete=False) as log:

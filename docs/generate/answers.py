@@ -10,10 +10,10 @@ from typing import Any, Literal, Union, get_args, get_origin
 from pydantic import BaseModel
 from tables import cell, code, plain, table
 
+from accelsweep.answers.forms.all import ANSWERS
 from accelsweep.core.findings.numbers import Estimate
-from accelsweep.core.plans import Resources
-from accelsweep.core.record import Doubt
-from accelsweep.drive.answers.all import ANSWERS
+from accelsweep.core.planned.plans import Resources
+from accelsweep.core.recorded.record import Doubt
 
 HEAD = """# JSON answers
 

@@ -13,9 +13,9 @@ from pydantic import BaseModel
 from sources import ROOT
 from tables import code, plain, table
 
-from accelsweep.core.config import CellConfig, Measure, Serving
-from accelsweep.core.prices import Prices
-from accelsweep.core.settings import Analysis, BlockSettings, Limits, Settings, Site
+from accelsweep.core.cells.config import CellConfig, Measure, Serving
+from accelsweep.core.planned.prices import Prices
+from accelsweep.core.planned.settings import Analysis, BlockSettings, Limits, Settings, Site
 
 CONF = ROOT / "conf"
 CHECKED: tuple[tuple[str, type[BaseModel]], ...] = (

@@ -10,7 +10,7 @@ from sources import LEFT_OUT, PACKAGE, assigned, called, calls, trees, words
 from tables import cell, code, plain, table
 
 from accelsweep.base.errors import AccelsweepError, Unsupported
-from accelsweep.core.outcome import Outcome
+from accelsweep.core.recorded.outcome import Outcome
 
 HEAD = """# Errors, outcomes and exit codes
 
@@ -54,7 +54,7 @@ def _exit_codes() -> str:
 
 
 def _outcomes() -> str:
-    said = _documented("core/outcome.py")
+    said = _documented("core/recorded/outcome.py")
     rows = [[code(one), cell(said[one][1]), "yes" if one.settled else "no"] for one in Outcome]
     return table(["outcome", "meaning", "an answer: not tried again"], rows)
 

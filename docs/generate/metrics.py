@@ -1,11 +1,11 @@
-"""The page of metrics, from `accelsweep.core.metrics`."""
+"""The page of metrics, from `accelsweep.core.recorded.metrics`."""
 
 from __future__ import annotations
 
 from tables import cell, code, table
 
-from accelsweep.core.metrics import METRICS
-from accelsweep.core.tasks import RATES_OF
+from accelsweep.core.cells.tasks import RATES_OF
+from accelsweep.core.recorded.metrics import METRICS
 
 HEAD = """# Metrics
 

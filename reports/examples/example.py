@@ -45,8 +45,8 @@ def built_with() -> dict[str, str]:
 def rebuild(home: Path, name: str) -> Path:
     """Write findings and report of the example in `home` from its records; return the report's folder."""
     from accelsweep.analyse.analyse import analyse
-    from accelsweep.analyse.collect import look_up
-    from accelsweep.core.plans import Manifest
+    from accelsweep.analyse.collected.collect import look_up
+    from accelsweep.core.planned.plans import Manifest
     from accelsweep.report.write import write_files
     from accelsweep.state.folders import existing_sweep
 

@@ -7,12 +7,12 @@ from pathlib import Path
 import pytest
 from queued_sweep import NO_COUNTER, account_for, on_slurm
 
-from accelsweep.analyse.collect import look_up
-from accelsweep.analyse.runs import Reading, RunRow
+from accelsweep.analyse.collected.collect import look_up
+from accelsweep.analyse.collected.runs import Reading, RunRow
 from accelsweep.analyse.whole import findings_of
-from accelsweep.core.outcome import Outcome
-from accelsweep.core.plans import Manifest
-from accelsweep.core.record import Metric
+from accelsweep.core.planned.plans import Manifest
+from accelsweep.core.recorded.outcome import Outcome
+from accelsweep.core.recorded.record import Metric
 from accelsweep.state.archive.check import checked
 from accelsweep.state.archive.pack import pack
 from accelsweep.state.folders import SweepFolder

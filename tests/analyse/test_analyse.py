@@ -12,11 +12,11 @@ import pytest
 
 from accelsweep.analyse.__main__ import main
 from accelsweep.analyse.analyse import analyse
-from accelsweep.analyse.collect import collect
+from accelsweep.analyse.collected.collect import collect
 from accelsweep.core.findings.findings import Findings
 from accelsweep.core.findings.numbers import Verdict
-from accelsweep.core.outcome import Outcome
-from accelsweep.core.plans import Manifest
+from accelsweep.core.planned.plans import Manifest
+from accelsweep.core.recorded.outcome import Outcome
 from accelsweep.state.folders import SweepFolder
 
 pytestmark = pytest.mark.heavy
@@ -102,7 +102,7 @@ def test_the_module_names_a_sweep_that_is_not_there(
 
 def test_analysing_imports_neither_torch_nor_mlflow() -> None:
     code = (
-        "import sys, accelsweep.analyse.analyse, accelsweep.analyse.collect; "
+        "import sys, accelsweep.analyse.analyse, accelsweep.analyse.collected.collect; "
         "import accelsweep.analyse.findings.between_sweeps; "
         "print([name for name in ('torch', 'lightning', 'mlflow', 'hydra') if name in sys.modules])"
     )

@@ -11,7 +11,7 @@ import pytest
 from accelsweep.analyse.findings.between_sweeps import Gate, SweepComparison, compare_sweeps, failing, parse_gate
 from accelsweep.base.errors import InputError
 from accelsweep.core.findings.numbers import Verdict
-from accelsweep.core.outcome import Outcome
+from accelsweep.core.recorded.outcome import Outcome
 
 CELLS = [{"batch_size": size} for size in (32, 64, 128)]
 NOISE = (0.0, 0.001, -0.001, 0.0005, -0.0005)

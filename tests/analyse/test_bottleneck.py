@@ -7,7 +7,7 @@ from types import SimpleNamespace
 import pytest
 
 from accelsweep.analyse.findings.cells.bottleneck import bottleneck_of
-from accelsweep.core.breakdown import PARTS
+from accelsweep.core.recorded.breakdown import PARTS
 
 
 class Run:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from accelsweep.analyse.analyse import analyse
-from accelsweep.analyse.collect import collect
+from accelsweep.analyse.collected.collect import collect
 from accelsweep.core.claims.claims import Claim, ReportSettings
 from accelsweep.core.claims.expressions import factors
 from accelsweep.core.claims.verdicts import ClaimVerdict

@@ -9,7 +9,7 @@ import pytest
 from pydantic import ValidationError
 
 from accelsweep.analyse.analyse import analyse
-from accelsweep.analyse.runs import CellRuns, group
+from accelsweep.analyse.collected.runs import CellRuns, group
 from accelsweep.core.claims.claims import ClaimFigure, ReportSettings
 from accelsweep.core.claims.verdicts import ClaimVerdict
 from accelsweep.core.findings.judged import ClaimFinding

@@ -8,12 +8,12 @@ from collections import Counter
 
 import pytest
 
-from accelsweep.analyse.collect import collect
-from accelsweep.analyse.runs import RunRow
+from accelsweep.analyse.collected.collect import collect
+from accelsweep.analyse.collected.runs import RunRow
 from accelsweep.base.documents import canonical_json, sha256_file, sha256_text
-from accelsweep.core.config import CellConfig
-from accelsweep.core.outcome import Outcome
-from accelsweep.core.plans import Block, Manifest
+from accelsweep.core.cells.config import CellConfig
+from accelsweep.core.planned.plans import Block, Manifest
+from accelsweep.core.recorded.outcome import Outcome
 from accelsweep.state.folders import SweepFolder
 from accelsweep.state.records import read_record
 

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from accelsweep.analyse.analyse import analyse
+from accelsweep.analyse.collected.runs import RunRow, group, in_order
 from accelsweep.analyse.findings.doubts import drift, outlying_runs
-from accelsweep.analyse.runs import RunRow, group, in_order
 from accelsweep.core.findings.findings import Findings
 
 CELLS = [{"batch_size": 2**power} for power in range(6)]

@@ -9,10 +9,10 @@ from typing import Any
 from resnet50 import RESNET50
 
 from accelsweep.analyse.analyse import analyse
-from accelsweep.analyse.elsewhere import USUAL, Onto
+from accelsweep.analyse.beside.elsewhere import USUAL, Onto
 from accelsweep.core.findings.projections import Elsewhere
-from accelsweep.core.prices import Prices
-from accelsweep.core.record import Doubt
+from accelsweep.core.planned.prices import Prices
+from accelsweep.core.recorded.record import Doubt
 from accelsweep.machine.peaks import datasheet
 
 SMALL, LARGE = {"batch_size": 32}, {"batch_size": 64}

@@ -7,11 +7,11 @@ from typing import Any
 
 import pyarrow.parquet as pq
 
-from accelsweep.analyse.collect import collect
-from accelsweep.analyse.export import table_of
-from accelsweep.analyse.runs import Reading, RunRow
-from accelsweep.core.outcome import Outcome
-from accelsweep.core.plans import Manifest
+from accelsweep.analyse.collected.collect import collect
+from accelsweep.analyse.collected.export import table_of
+from accelsweep.analyse.collected.runs import Reading, RunRow
+from accelsweep.core.planned.plans import Manifest
+from accelsweep.core.recorded.outcome import Outcome
 from accelsweep.state.folders import SweepFolder
 
 

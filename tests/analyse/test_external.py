@@ -1,7 +1,7 @@
 """Imported rows stand beside merged sweeps where model and task are the same, and change no number."""
 
-from accelsweep.analyse.external import rows_beside
-from accelsweep.core.external import ExternalResults, ExternalRow
+from accelsweep.analyse.beside.external import rows_beside
+from accelsweep.core.recorded.external import ExternalResults, ExternalRow
 
 
 def published(*rows: tuple[str, str]) -> ExternalResults:

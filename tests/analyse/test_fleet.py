@@ -17,8 +17,8 @@ from accelsweep.core.findings.choices import Certainty
 from accelsweep.core.findings.findings import Findings
 from accelsweep.core.findings.fleet import FleetFinding, FleetNode, NodeSpread, NodeVerdict
 from accelsweep.core.findings.numbers import Estimate
-from accelsweep.core.plans import Manifest, Resources
-from accelsweep.core.settings import Fleet
+from accelsweep.core.planned.plans import Manifest, Resources
+from accelsweep.core.planned.settings import Fleet
 from accelsweep.report.fleet.tables import fleet_table, spread_table
 from accelsweep.report.tables.build import build_tables
 

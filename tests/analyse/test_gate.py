@@ -10,8 +10,8 @@ from accelsweep.analyse.analyse import analyse
 from accelsweep.analyse.findings.between_sweeps import Gate
 from accelsweep.analyse.findings.gate import GateState, gated, worst
 from accelsweep.base.documents import sha256_text
+from accelsweep.core.cells.versions import Version
 from accelsweep.core.findings.numbers import Verdict
-from accelsweep.core.versions import Version
 
 SLOWER = Gate(Verdict.slower, 0.02)
 SHAKE = (0.0, 0.003, -0.002, 0.001, -0.003)

@@ -8,7 +8,7 @@ import pytest
 
 from accelsweep.analyse.advice.headline import MOST_WORDS, between, faster, short_name
 from accelsweep.analyse.analyse import analyse
-from accelsweep.core.cell import in_words
+from accelsweep.core.cells.cell import in_words
 from accelsweep.core.findings.measured import CellFinding
 from accelsweep.core.findings.numbers import Estimate, Speedup
 

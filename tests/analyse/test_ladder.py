@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from accelsweep.analyse.analyse import analyse
+from accelsweep.core.cells.config import CellConfig
 from accelsweep.core.claims.claims import ReportSettings
-from accelsweep.core.config import CellConfig
 from accelsweep.core.findings.numbers import Verdict
 from accelsweep.core.findings.series import Rung
 

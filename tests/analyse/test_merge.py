@@ -7,15 +7,15 @@ from typing import Any
 
 import pytest
 
+from accelsweep.analyse.collected.runs import RunRow
 from accelsweep.analyse.merge import Part, analyse_together, merge
-from accelsweep.analyse.runs import RunRow
 from accelsweep.core.claims.claims import Claim, ReportSettings
 from accelsweep.core.findings.findings import Findings
 from accelsweep.core.findings.measured import CellFinding
 from accelsweep.core.findings.numbers import Verdict
-from accelsweep.core.outcome import Outcome
-from accelsweep.core.plans import Manifest
-from accelsweep.core.prices import Prices
+from accelsweep.core.planned.plans import Manifest
+from accelsweep.core.planned.prices import Prices
+from accelsweep.core.recorded.outcome import Outcome
 
 ONE, TWO = {"devices": 1, "batch_size": 32}, {"devices": 2, "batch_size": 32}
 XEON, EPYC = {"host": "Xeon"}, {"host": "EPYC"}

@@ -5,7 +5,7 @@ from __future__ import annotations
 from types import ModuleType
 
 from accelsweep.analyse.advice.minutes import block_seconds
-from accelsweep.analyse.runs import CellRuns
+from accelsweep.analyse.collected.runs import CellRuns
 
 CELLS = [{"batch_size": 32}, {"batch_size": 64}, {"batch_size": 128}]
 

@@ -7,11 +7,11 @@ from typing import Any
 import pytest
 
 from accelsweep.analyse.claims.named import named
-from accelsweep.analyse.hardware import HardwareKind
-from accelsweep.analyse.runs import CellRuns, RunRow
-from accelsweep.core.config import CellConfig
-from accelsweep.core.outcome import Outcome
-from accelsweep.core.plans import PlannedCell
+from accelsweep.analyse.collected.hardware import HardwareKind
+from accelsweep.analyse.collected.runs import CellRuns, RunRow
+from accelsweep.core.cells.config import CellConfig
+from accelsweep.core.planned.plans import PlannedCell
+from accelsweep.core.recorded.outcome import Outcome
 
 SHARED: dict[str, Any] = {
     "accelerator": "cpu",

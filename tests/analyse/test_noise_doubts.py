@@ -11,9 +11,9 @@ import pytest
 from scipy import stats
 
 from accelsweep.analyse.analyse import analyse
+from accelsweep.analyse.collected.runs import CellRuns, group, in_order
 from accelsweep.analyse.findings.against_baseline import pair_of
 from accelsweep.analyse.findings.noise_doubts import noisy_baseline, two_cluster_chance, two_levels, uneven_noise
-from accelsweep.analyse.runs import CellRuns, group, in_order
 from accelsweep.core.findings.findings import Findings
 
 SWEEPS = 1000

@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 
 from accelsweep.analyse.analyse import analyse
+from accelsweep.analyse.collected.runs import RunRow
 from accelsweep.analyse.findings.pareto import Objective, front
-from accelsweep.analyse.runs import RunRow
 from accelsweep.core.findings.findings import Findings
-from accelsweep.core.metrics import MEMORY_METRICS
+from accelsweep.core.recorded.metrics import MEMORY_METRICS
 
 CELLS = [{"batch_size": size} for size in (32, 64, 128)]
 

@@ -6,14 +6,14 @@ from pathlib import Path
 
 import pytest
 
-from accelsweep.analyse.collect import look_up
-from accelsweep.analyse.profiles import differences, with_profiles
+from accelsweep.analyse.beside.profiles import differences, with_profiles
+from accelsweep.analyse.collected.collect import look_up
 from accelsweep.analyse.whole import findings_of
 from accelsweep.base.documents import sha256_file
 from accelsweep.core.findings.findings import Findings
-from accelsweep.core.plans import Manifest
-from accelsweep.core.profiles import ModuleTime, OperatorTime, SettingProfile, StepProfile
-from accelsweep.core.record import Fingerprint, Record
+from accelsweep.core.planned.plans import Manifest
+from accelsweep.core.recorded.profiles import ModuleTime, OperatorTime, SettingProfile, StepProfile
+from accelsweep.core.recorded.record import Fingerprint, Record
 from accelsweep.report.profiles.table import profiles_table
 from accelsweep.report.tables.build import build_tables
 from accelsweep.state.folders import SweepFolder

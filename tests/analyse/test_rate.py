@@ -8,8 +8,8 @@ import pytest
 from pydantic import ValidationError
 
 from accelsweep.analyse.analyse import analyse
+from accelsweep.core.cells.tasks import RATES_OF, UNIT_OF
 from accelsweep.core.findings.numbers import Verdict
-from accelsweep.core.tasks import RATES_OF, UNIT_OF
 
 CELLS = ({"batch_size": 32}, {"batch_size": 64})
 

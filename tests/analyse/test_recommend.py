@@ -10,13 +10,13 @@ import pytest
 
 from accelsweep.analyse.advice.words import against_baseline
 from accelsweep.analyse.analyse import analyse
-from accelsweep.analyse.runs import RunRow
+from accelsweep.analyse.collected.runs import RunRow
 from accelsweep.core.findings.choices import Certainty
 from accelsweep.core.findings.findings import Findings
 from accelsweep.core.findings.numbers import Estimate, Verdict
-from accelsweep.core.outcome import Outcome
-from accelsweep.core.plans import Manifest
-from accelsweep.core.settings import Device, Site
+from accelsweep.core.planned.plans import Manifest
+from accelsweep.core.planned.settings import Device, Site
+from accelsweep.core.recorded.outcome import Outcome
 from accelsweep.state.folders import SweepFolder
 
 CELLS = [{"batch_size": size, "precision": precision} for size in (32, 256) for precision in ("32-true", "bf16-mixed")]

@@ -12,8 +12,8 @@ import pytest
 from accelsweep.analyse.analyse import analyse
 from accelsweep.analyse.merge import Part, analyse_together, merge
 from accelsweep.core.findings.findings import Findings
-from accelsweep.core.plans import PlannedBlock, Resources
-from accelsweep.core.settings import Settings
+from accelsweep.core.planned.plans import PlannedBlock, Resources
+from accelsweep.core.planned.settings import Settings
 from accelsweep.repeats.power import smallest_visible_effect
 
 BASE, X, Y = ({"batch_size": size} for size in (32, 64, 128))

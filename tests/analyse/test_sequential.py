@@ -10,7 +10,7 @@ from scipy import special
 
 from accelsweep.analyse.statistics.intervals import Family
 from accelsweep.analyse.statistics.sequential import level_after, nominal_levels, repeated_interval, spent
-from accelsweep.core.settings import LOOKS
+from accelsweep.core.planned.settings import LOOKS
 
 PUBLISHED = (4.877, 3.357, 2.680, 2.290, 2.031)
 """Five equal looks at 5 % by Lan and DeMets's spending function of O'Brien-Fleming type, as `ldbounds` has them."""

@@ -11,8 +11,8 @@ from accelsweep.analyse.analyse import analyse
 from accelsweep.core.findings.findings import Findings
 from accelsweep.core.findings.measured import CellFinding
 from accelsweep.core.findings.numbers import Verdict
-from accelsweep.core.outcome import Outcome
-from accelsweep.core.prices import Prices
+from accelsweep.core.planned.prices import Prices
+from accelsweep.core.recorded.outcome import Outcome
 
 CPU, GPU = {"accelerator": "cpu"}, {"accelerator": "cuda"}
 PRICES = Prices.model_validate({"devices": {"cpu": {"usd_per_hour": 0.533, "source": "DAWNBench"}, "Tesla K80": 0.967}})

@@ -10,18 +10,18 @@ import pytest
 import yaml
 from resnet50 import RESNET50
 
-from accelsweep.analyse.advice.bounds import Terms, fit
-from accelsweep.analyse.advice.offers import Training, offers_of
-from accelsweep.analyse.advice.tiers import advised, in_words
-from accelsweep.analyse.advice.training import advise, epoch_samples
+from accelsweep.analyse.advice.hardware.bounds import Terms, fit
+from accelsweep.analyse.advice.hardware.offers import Training, offers_of
+from accelsweep.analyse.advice.hardware.tiers import advised, in_words
+from accelsweep.analyse.advice.hardware.training import advise, epoch_samples
 from accelsweep.analyse.analyse import analyse
-from accelsweep.analyse.elsewhere import Onto
+from accelsweep.analyse.beside.elsewhere import Onto
 from accelsweep.base.shipped import shipped_root
 from accelsweep.core.derived.advised import Advised, Fit, Offer, Tier
 from accelsweep.core.findings.findings import Findings
 from accelsweep.core.findings.numbers import Estimate
 from accelsweep.core.findings.projections import Range, Room
-from accelsweep.core.prices import Prices
+from accelsweep.core.planned.prices import Prices
 from accelsweep.machine.peaks import datasheet
 
 CPU, K80 = {"accelerator": "cpu"}, {"accelerator": "cuda"}
@@ -178,7 +178,7 @@ def test_a_bound_that_cuts_an_interval_is_kept_to_perhaps() -> None:
     ],
 )
 def test_bounds_are_kept_by_whole_intervals(span: Any, bound: float | None, expected: Fit) -> None:
-    from accelsweep.analyse.advice.bounds import Ends
+    from accelsweep.analyse.advice.hardware.bounds import Ends
 
     assert fit(None if span is None else Ends(*span), bound) is expected
 

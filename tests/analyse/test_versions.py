@@ -10,10 +10,10 @@ import pytest
 
 from accelsweep.analyse.analyse import analyse
 from accelsweep.base.documents import sha256_text
+from accelsweep.core.cells.versions import Version
 from accelsweep.core.findings.choices import Certainty
 from accelsweep.core.findings.findings import Findings
 from accelsweep.core.findings.numbers import Verdict
-from accelsweep.core.versions import Version
 
 BLOCKS = 5
 SHAKE = (0.0, 0.003, -0.002, 0.001, -0.003)

@@ -27,8 +27,8 @@ pytestmark = [pytest.mark.browser, pytest.mark.timing, pytest.mark.real]
 def report(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The report of the example's findings, with its cells copied until there are 1000, of ten runs each."""
     from accelsweep.analyse.analyse import analyse
-    from accelsweep.analyse.collect import collect
-    from accelsweep.core.plans import Manifest
+    from accelsweep.analyse.collected.collect import collect
+    from accelsweep.core.planned.plans import Manifest
 
     folder = build_example_sweep(tmp_path_factory.mktemp("large"))
     findings = analyse(collect(folder), Manifest.read(folder.manifest))

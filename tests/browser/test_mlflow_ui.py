@@ -20,10 +20,10 @@ from one_rank import free_port
 from patience import PATIENCE_SECONDS, until
 
 from accelsweep.core.findings.findings import Findings
-from accelsweep.core.plans import Manifest
-from accelsweep.publish.contents import run_name
+from accelsweep.core.planned.plans import Manifest
+from accelsweep.publish.runs.contents import run_name
 from accelsweep.publish.state import copies
-from accelsweep.publish.views import REPEATS_VIEW, SETTINGS_VIEW, link
+from accelsweep.publish.views.views import REPEATS_VIEW, SETTINGS_VIEW, link
 from accelsweep.state.folders import SweepFolder
 
 sync_api = pytest.importorskip("playwright.sync_api", reason="playwright is not installed: make test-setup")

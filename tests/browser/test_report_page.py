@@ -14,7 +14,7 @@ from example_sweep import build_example_sweep
 
 from accelsweep.base.documents import Document
 from accelsweep.core.findings.findings import Findings
-from accelsweep.report.figures.theme import DARK
+from accelsweep.report.figures.parts.theme import DARK
 from accelsweep.report.write import write_report
 from accelsweep.state.folders import SweepFolder
 
@@ -88,8 +88,8 @@ def reader(browser: Browser) -> Iterator[Reader]:
 def sweep(tmp_path_factory: pytest.TempPathFactory) -> SweepFolder:
     """A finished sweep with findings, as analyse leaves it."""
     from accelsweep.analyse.analyse import analyse
-    from accelsweep.analyse.collect import collect
-    from accelsweep.core.plans import Manifest
+    from accelsweep.analyse.collected.collect import collect
+    from accelsweep.core.planned.plans import Manifest
 
     folder = build_example_sweep(tmp_path_factory.mktemp("home"))
     analyse(collect(folder), Manifest.read(folder.manifest)).write(folder.findings)

@@ -13,7 +13,7 @@ from accelsweep.commands.ab import compare_versions
 from accelsweep.commands.detached.errand import do
 from accelsweep.commands.running import versions
 from accelsweep.commands.running.request import Ended, Request
-from accelsweep.core.versions import Version
+from accelsweep.core.cells.versions import Version
 from accelsweep.state.folders import SweepFolder
 
 BLOCKS = 5

@@ -10,7 +10,7 @@ from resnet50 import RESNET50
 
 from accelsweep.base.errors import InputError
 from accelsweep.commands.advise import Question, advise_training
-from accelsweep.core.record import Metric, Record
+from accelsweep.core.recorded.record import Metric, Record
 from accelsweep.state.folders import SweepFolder
 
 QUESTION = Question(epochs=90, samples=50_000, deadline="24h", budget=200, onto="l4,h100-sxm", prices="cloud")

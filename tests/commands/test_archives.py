@@ -20,8 +20,8 @@ from accelsweep.base.documents import canonical_json
 from accelsweep.base.errors import AccelsweepError, InputError, NewerFile
 from accelsweep.commands.exchange.archives import export_sweep, import_archive
 from accelsweep.core.findings.findings import Findings
-from accelsweep.core.plans import Block, Hold, Manifest
-from accelsweep.core.record import Record
+from accelsweep.core.planned.plans import Block, Hold, Manifest
+from accelsweep.core.recorded.record import Record
 from accelsweep.drive.finish import finish
 from accelsweep.state.archive import check
 from accelsweep.state.archive.check import RefusedArchive

@@ -7,10 +7,10 @@ from example_sweep import build_example_sweep
 
 from accelsweep.commands.plan import print_plan
 from accelsweep.commands.planning.batches import found_batches
-from accelsweep.core.outcome import Outcome
-from accelsweep.core.plans import Manifest, Run
-from accelsweep.core.record import Record
+from accelsweep.core.planned.plans import Manifest, Run
 from accelsweep.core.recorded.frontier import Coefficient, Frontier, Try
+from accelsweep.core.recorded.outcome import Outcome
+from accelsweep.core.recorded.record import Record
 from accelsweep.plan.make import make_plan, write_plan
 from accelsweep.plan.search_first import search_plan
 from accelsweep.plan.searched import Unsearched

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from accelsweep.commands.line.completions import overrides
-from accelsweep.core.plans import Manifest
+from accelsweep.core.planned.plans import Manifest
 
 pytestmark = pytest.mark.heavy
 

@@ -19,9 +19,9 @@ from accelsweep.commands.detached.order import HeadOrder
 from accelsweep.commands.running.carried_out import planned
 from accelsweep.commands.running.request import Ended, Request
 from accelsweep.commands.status import print_status
-from accelsweep.core.plans import Manifest
-from accelsweep.core.settings import Fleet, Site
-from accelsweep.core.versions import Version
+from accelsweep.core.cells.versions import Version
+from accelsweep.core.planned.plans import Manifest
+from accelsweep.core.planned.settings import Fleet, Site
 from accelsweep.drive.detached import slurm_job
 from accelsweep.drive.detached.handed import Handed, HeadEnd
 from accelsweep.state.folders import SweepFolder, unplanned_heads

@@ -17,8 +17,8 @@ from accelsweep.commands.fleet import measure_fleet, preview_fleet
 from accelsweep.commands.running import nodes as fleets
 from accelsweep.commands.running.request import Ended, Request
 from accelsweep.core.findings.findings import Findings
-from accelsweep.core.plans import Manifest, Resources
-from accelsweep.core.settings import Fleet
+from accelsweep.core.planned.plans import Manifest, Resources
+from accelsweep.core.planned.settings import Fleet
 from accelsweep.engines.slurm import nodes
 from accelsweep.state.folders import SweepFolder
 

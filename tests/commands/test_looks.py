@@ -10,10 +10,10 @@ import pytest
 
 from accelsweep.base.errors import InputError
 from accelsweep.commands.further.looks import plan_after_look
-from accelsweep.core.outcome import Outcome
-from accelsweep.core.plans import Block, Run
-from accelsweep.core.record import Record
-from accelsweep.core.settings import LOOKS
+from accelsweep.core.planned.plans import Block, Run
+from accelsweep.core.planned.settings import LOOKS
+from accelsweep.core.recorded.outcome import Outcome
+from accelsweep.core.recorded.record import Record
 from accelsweep.measure.surroundings.doubts import busy_cpu
 from accelsweep.plan.make import make_plan, write_plan
 from accelsweep.supervise.standing.skips import Present

@@ -7,9 +7,9 @@ import pytest
 
 from accelsweep.base.errors import InputError
 from accelsweep.commands.further.pilot import plan_after_pilot, refuse_short_budget
-from accelsweep.core.outcome import Outcome
-from accelsweep.core.plans import Block
-from accelsweep.core.record import Record
+from accelsweep.core.planned.plans import Block
+from accelsweep.core.recorded.outcome import Outcome
+from accelsweep.core.recorded.record import Record
 from accelsweep.plan.make import make_plan, write_plan
 from accelsweep.supervise.standing.skips import Present
 

@@ -12,8 +12,8 @@ import pytest
 from accelsweep.base.errors import InputError, NewerFile
 from accelsweep.commands.line.setting import full_name
 from accelsweep.commands.profile import profile_settings
-from accelsweep.core.plans import Block, Manifest
-from accelsweep.core.profiles import SettingProfile
+from accelsweep.core.planned.plans import Block, Manifest
+from accelsweep.core.recorded.profiles import SettingProfile
 
 BASELINE = "devices=1,batch_size=32,precision=32-true"
 

@@ -11,7 +11,7 @@ from resnet50 import RESNET50
 from accelsweep.base.errors import InputError
 from accelsweep.commands.line.price_lists import read_prices
 from accelsweep.commands.project import project_sweep
-from accelsweep.core.record import Record
+from accelsweep.core.recorded.record import Record
 from accelsweep.state.folders import SweepFolder
 
 

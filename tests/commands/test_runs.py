@@ -15,9 +15,9 @@ from tiny_supervisor import Supervised
 from accelsweep.base.errors import AccelsweepError, InputError
 from accelsweep.commands.retry import retry_runs
 from accelsweep.commands.runs import print_runs
-from accelsweep.core.outcome import Outcome
-from accelsweep.core.plans import Hold
-from accelsweep.core.record import Doubt, Record
+from accelsweep.core.planned.plans import Hold
+from accelsweep.core.recorded.outcome import Outcome
+from accelsweep.core.recorded.record import Doubt, Record
 from accelsweep.state.attempts import RunFolder
 from accelsweep.state.living import DEAD_AFTER_SECONDS
 

@@ -10,7 +10,7 @@ import shutil
 import pytest
 
 from accelsweep.analyse.analyse import analyse
-from accelsweep.analyse.collect import collect
+from accelsweep.analyse.collected.collect import collect
 from accelsweep.base.errors import InputError
 from accelsweep.commands.compare import compare_sweeps
 from accelsweep.commands.doctor import examine
@@ -19,10 +19,10 @@ from accelsweep.commands.plan import print_config, print_plan
 from accelsweep.commands.planning.made import what_is_left
 from accelsweep.commands.planning.shown import show_plan
 from accelsweep.commands.status import print_status
-from accelsweep.core.cell import label
-from accelsweep.core.outcome import Outcome
-from accelsweep.core.plans import Manifest, Run
-from accelsweep.core.record import Record
+from accelsweep.core.cells.cell import label
+from accelsweep.core.planned.plans import Manifest, Run
+from accelsweep.core.recorded.outcome import Outcome
+from accelsweep.core.recorded.record import Record
 from accelsweep.drive.results import print_results
 from accelsweep.plan.make import make_plan, write_plan
 from accelsweep.report.format import bare_text

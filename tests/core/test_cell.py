@@ -7,8 +7,8 @@ import sys
 import pytest
 from example_sweep import config_of
 
-from accelsweep.core.cell import PLAN_KEYS, cell_name, in_short, label, scientific, shared_devices
-from accelsweep.core.config import CellConfig
+from accelsweep.core.cells.cell import PLAN_KEYS, cell_name, in_short, label, scientific, shared_devices
+from accelsweep.core.cells.config import CellConfig
 
 CONFIG = {"accelerator": "cpu", "batch_size": 32, "model": {"_target_": "m.Net", "width": 8}, "site": {"name": "local"}}
 
@@ -30,7 +30,7 @@ def test_the_root_of_an_absolute_path_does_not_count_but_its_last_part_does():
 
 
 def test_a_cells_name_is_the_same_in_another_process_with_another_hash_seed():
-    code = f"from accelsweep.core.cell import cell_name; print(cell_name({CONFIG!r}))"
+    code = f"from accelsweep.core.cells.cell import cell_name; print(cell_name({CONFIG!r}))"
     names = {
         subprocess.run(
             [sys.executable, "-c", code],

@@ -14,12 +14,12 @@ from tiny_sweep import CONFIG, config_with
 import accelsweep
 from accelsweep import __version__
 from accelsweep.base.documents import Document, canonical_json
-from accelsweep.core.cell import cell_name
-from accelsweep.core.config import CellConfig
-from accelsweep.core.plans import Block, Manifest, Resources
-from accelsweep.core.record import Record
-from accelsweep.core.settings import Fleet, Settings, Site
-from accelsweep.core.versions import VERSION
+from accelsweep.core.cells.cell import cell_name
+from accelsweep.core.cells.config import CellConfig
+from accelsweep.core.cells.versions import VERSION
+from accelsweep.core.planned.plans import Block, Manifest, Resources
+from accelsweep.core.planned.settings import Fleet, Settings, Site
+from accelsweep.core.recorded.record import Record
 
 SOURCE = Path(accelsweep.__file__).parent
 ROOTS = (CellConfig, Settings, Site, Fleet)
@@ -52,17 +52,17 @@ NOT_A_CONFIG = {
     ("analyse/findings/cells/cost.py", "cost"): "costs of a setting, by their names",
     ("analyse/findings/cells/cost.py", "one"): "costs of a setting, by their names",
     ("analyse/advice/versions.py", "cell.axes"): "swept keys with their values",
-    ("analyse/hardware.py", "self.details"): "fields of the hardware in a fingerprint",
+    ("analyse/collected/hardware.py", "self.details"): "fields of the hardware in a fingerprint",
     ("analyse/history/points.py", "one.planned.axes"): "swept keys with their values",
     ("commands/line/arguments.py", "ctx.params"): "options of the command line",
-    ("drive/checks/machine_now.py", "state"): "the state of a device",
-    ("core/cell.py", "axes"): "swept keys",
-    ("core/plans.py", "cell.axes"): "swept keys with their values",
-    ("core/settings.py", "found"): "the module that writes: what it leaves out",
-    ("core/settings.py", "value"): "the module that parses: what kinds of node inherit",
-    ("core/versions.py", "config"): "the module that parses: a version's identity",
-    ("core/config.py", "self.raw"): "the module that parses: the model behind the accelerator",
-    ("core/config.py", "self.data"): "a data set's own key, which is called like one of ours",
+    ("answers/checks/machine_now.py", "state"): "the state of a device",
+    ("core/cells/cell.py", "axes"): "swept keys",
+    ("core/planned/plans.py", "cell.axes"): "swept keys with their values",
+    ("core/planned/settings.py", "found"): "the module that writes: what it leaves out",
+    ("core/planned/settings.py", "value"): "the module that parses: what kinds of node inherit",
+    ("core/cells/versions.py", "config"): "the module that parses: a version's identity",
+    ("core/cells/config.py", "self.raw"): "the module that parses: the model behind the accelerator",
+    ("core/cells/config.py", "self.data"): "a data set's own key, which is called like one of ours",
     ("drive/snakemake/workflow.py", "config"): "Snakemake's own config",
     ("engines/grid_engine/draft.py", "each"): "an element of Grid Engine's XML",
     ("engines/grid_engine/draft.py", "host"): "an element of Grid Engine's XML",

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from accelsweep.core.doubt_words import WORDS, in_words
-from accelsweep.core.record import Doubt
+from accelsweep.core.recorded.doubt_words import WORDS, in_words
+from accelsweep.core.recorded.record import Doubt
 
 
 @pytest.mark.usefixtures("generators")

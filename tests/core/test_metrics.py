@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from accelsweep.core.breakdown import PARTS
-from accelsweep.core.metrics import MEMORY_METRICS, METRICS
+from accelsweep.core.recorded.breakdown import PARTS
+from accelsweep.core.recorded.metrics import MEMORY_METRICS, METRICS
 
 ROOT = Path(__file__).resolve().parents[2]
 RECORDS = sorted(ROOT.glob("reports/examples/*/sweeps/*/runs/*/record.json"))

@@ -3,8 +3,8 @@
 import pytest
 from pydantic import ValidationError
 
-from accelsweep.core.outcome import Outcome
-from accelsweep.core.record import Fingerprint, Metric
+from accelsweep.core.recorded.outcome import Outcome
+from accelsweep.core.recorded.record import Fingerprint, Metric
 
 
 def test_a_metric_without_a_value_needs_a_reason():

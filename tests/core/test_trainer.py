@@ -9,7 +9,7 @@ import pytest
 import yaml
 
 from accelsweep.base.shipped import shipped_root
-from accelsweep.core.trainer import DECIDED_HERE, DEFAULTS, accumulated, without_effect
+from accelsweep.core.cells.trainer import DECIDED_HERE, DEFAULTS, accumulated, without_effect
 
 UNSAID = {"deterministic": False}
 """Arguments for which the Trainer's None means this value."""

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import accelsweep
 from accelsweep.base.rooms import FLOORS
+from accelsweep.core.cells.config import Measure
 from accelsweep.core.claims.claims import ReportSettings
-from accelsweep.core.config import Measure
 
 PACKAGE = Path(accelsweep.__file__).parent
 ROOMS = {room for floor in FLOORS for room in floor}
@@ -51,6 +51,6 @@ def test_each_dotted_name_of_a_room_in_a_docstring_exists() -> None:
 
 def test_a_name_that_was_moved_is_seen() -> None:
     assert exists("repeats.student.prior_degrees")
-    assert exists("core.record")
+    assert exists("core.recorded.record")
     assert not exists("plan.power.prior_degrees")
-    assert not exists("core.record.Nothing")
+    assert not exists("core.recorded.record.Nothing")

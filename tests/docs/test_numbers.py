@@ -9,7 +9,7 @@ import pytest
 import yaml
 
 from accelsweep.commands.line import arguments
-from accelsweep.core.settings import FLEET_TOLERANCE, LOOKS
+from accelsweep.core.planned.settings import FLEET_TOLERANCE, LOOKS
 from accelsweep.project.scaling import SCALING_TABLE
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -24,7 +24,7 @@ SAID_BY = {"add_column", "Column", "count", "count_of", "Tooltip"}
 """Calls that show even a single word to the reader: heads of columns, counted things, heads in tooltips."""
 
 KEPT = {
-    ("publish/views.py", "tags.kind = 'cell'"): "a search in MLflow for that tag",
+    ("publish/views/views.py", "tags.kind = 'cell'"): "a search in MLflow for that tag",
 }
 
 

@@ -18,8 +18,8 @@ import pytest
 import accelsweep
 from accelsweep.base.durations import rough
 from accelsweep.base.terminal import escaped
-from accelsweep.drive.console import Listing, Marked, say, say_parts, show
-from accelsweep.drive.tones import Tone
+from accelsweep.drive.terminal.console import Listing, Marked, say, say_parts, show
+from accelsweep.drive.terminal.tones import Tone
 
 SOURCES = Path(accelsweep.__file__).parent
 HOSTILE = "\x1b[2J\x1b]0;title\x07\r\x9b1m\u202e\udc80"
@@ -108,8 +108,8 @@ def in_a_terminal(code, width, **variables):
 
 
 SHOW_A_VERDICT = """
-from accelsweep.drive.console import Listing, Marked, show
-from accelsweep.drive.tones import Tone
+from accelsweep.drive.terminal.console import Listing, Marked, show
+from accelsweep.drive.terminal.tones import Tone
 show(Listing("t", ("setting", "verdict"), (("a", Marked("faster", Tone.good)),)))
 """
 
@@ -137,7 +137,10 @@ def test_a_file_has_the_word_alone(capsys):
     assert "\x1b" not in shown
 
 
-PARTS = 'from accelsweep.drive.console import say_parts\nsay_parts("measured  ", ["a setting", "", "12 samples/s"])'
+PARTS = (
+    "from accelsweep.drive.terminal.console import say_parts\n"
+    'say_parts("measured  ", ["a setting", "", "12 samples/s"])'
+)
 
 
 def test_parts_of_a_line_stand_on_lines_of_their_own_in_a_narrow_terminal_and_never_in_a_file(capsys):
@@ -164,7 +167,7 @@ def test_estimates_are_rounded_to_what_one_would_say(seconds, words):
 
 
 def test_commands_print_in_no_other_way():
-    """Where this fails, print with drive/console.py; a progress bar and the last line do it themselves."""
+    """Where this fails, print with drive/terminal/console.py; a progress bar and the last line do it themselves."""
     files = [path for room in ("cli", "commands", "drive") for path in (SOURCES / room).rglob("*.py")]
     found = {
         (path.name, line.strip())

@@ -10,10 +10,10 @@ import pytest
 from example_sweep import config_of
 from hand_clock import FakeClock
 
-from accelsweep.core.config import CellConfig
-from accelsweep.core.plans import Hold, Manifest
-from accelsweep.drive.forecast import FEWEST_SECONDS, FEWEST_STEPS, Forecast, Pace, announcement
-from accelsweep.drive.progress import SweepProgress
+from accelsweep.core.cells.config import CellConfig
+from accelsweep.core.planned.plans import Hold, Manifest
+from accelsweep.drive.following.forecast import FEWEST_SECONDS, FEWEST_STEPS, Forecast, Pace, announcement
+from accelsweep.drive.following.progress import SweepProgress
 from accelsweep.plan.grid.measures import measure_options
 from accelsweep.state.attempts import RunFolder
 from accelsweep.state.progress import StepCount

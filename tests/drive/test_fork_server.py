@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from accelsweep.drive.fork_server import fork_server
+from accelsweep.drive.children.fork_server import fork_server
 from accelsweep.plan.make import make_plan
 from accelsweep.supervise.processes.messages import FORK_SERVER_VARIABLE
 

@@ -13,7 +13,7 @@ from patience import until
 from tiny_supervisor import Supervised
 
 from accelsweep.base.errors import AccelsweepError
-from accelsweep.core.plans import Hold
+from accelsweep.core.planned.plans import Hold
 from accelsweep.drive.head import end_old, held, living_head
 from accelsweep.machine.locks import FOLDER_VARIABLE
 from accelsweep.state.folders import SweepFolder

@@ -10,8 +10,8 @@ from accelsweep.base.errors import InputError
 from accelsweep.commands.plan import print_plan
 from accelsweep.commands.run import run
 from accelsweep.commands.running.request import Request
-from accelsweep.core.plans import Manifest
-from accelsweep.core.settings import Site
+from accelsweep.core.planned.plans import Manifest
+from accelsweep.core.planned.settings import Site
 from accelsweep.drive.jobs.listed import block_names
 from accelsweep.drive.snakemake.profiles import check_profile, find_profile
 from accelsweep.engines.engine import Job

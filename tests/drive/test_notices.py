@@ -17,9 +17,9 @@ from hand_clock import FakeClock
 from patience import until
 
 from accelsweep.base.errors import EXIT_INTERRUPTED, EXIT_OK, AccelsweepError, InputError
-from accelsweep.drive import delivery
-from accelsweep.drive.delivery import Message, Target, redacted
-from accelsweep.drive.notices import STANDSTILL_SECONDS, Notices
+from accelsweep.drive.following import delivery
+from accelsweep.drive.following.delivery import Message, Target, redacted
+from accelsweep.drive.following.notices import STANDSTILL_SECONDS, Notices
 from accelsweep.state.folders import SweepFolder
 
 MESSAGE = Message("end", "accelsweep mine", "it has ended; $(touch hacked) `touch hacked`")

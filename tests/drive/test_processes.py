@@ -9,8 +9,8 @@ import time
 import psutil
 import pytest
 
-from accelsweep.drive import processes
-from accelsweep.drive.processes import Child
+from accelsweep.drive.children import processes
+from accelsweep.drive.children.processes import Child
 
 POLITE = (
     "import signal, sys, time\nsignal.signal(signal.SIGINT, lambda *_: sys.exit(7))\n"
@@ -52,7 +52,7 @@ def test_a_child_of_a_head_in_a_scripts_background_hears_ctrl_c_all_the_same(tmp
 @pytest.mark.skipif(sys.platform != "linux", reason="PDEATHSIG is Linux's")
 def test_a_child_dies_with_a_killed_head(tmp_path):
     head = (
-        "import sys, time\nfrom pathlib import Path\nfrom accelsweep.drive.processes import Child\n"
+        "import sys, time\nfrom pathlib import Path\nfrom accelsweep.drive.children.processes import Child\n"
         f"child = Child.start([sys.executable, '-c', {DEAF!r}], cwd=Path('.'), log=Path('log'))\n"
         "print(child._process.pid, flush=True)\ntime.sleep(60)"
     )

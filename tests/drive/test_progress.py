@@ -12,11 +12,11 @@ import pytest
 from rich.console import Console
 
 from accelsweep.base.durations import rough
-from accelsweep.core.outcome import Outcome
-from accelsweep.core.plans import Hold, Manifest, Run
-from accelsweep.core.record import Doubt, Record
-from accelsweep.drive.progress import SweepProgress
-from accelsweep.plan.took import ASSUMED_BETWEEN_SECONDS
+from accelsweep.core.planned.plans import Hold, Manifest, Run
+from accelsweep.core.recorded.outcome import Outcome
+from accelsweep.core.recorded.record import Doubt, Record
+from accelsweep.drive.following.progress import SweepProgress
+from accelsweep.plan.estimates.took import ASSUMED_BETWEEN_SECONDS
 from accelsweep.state.attempts import RunFolder
 from accelsweep.state.progress import StepCount
 from accelsweep.supervise.standing.skips import Present

@@ -9,9 +9,9 @@ import pytest
 from patience import until
 
 from accelsweep.base.documents import sha256_file
-from accelsweep.core.plans import Manifest
-from accelsweep.drive import publisher
-from accelsweep.drive.processes import Child
+from accelsweep.core.planned.plans import Manifest
+from accelsweep.drive.children import publisher
+from accelsweep.drive.children.processes import Child
 from accelsweep.publish.snapshot import report_digest
 from accelsweep.publish.state import Copied, remember, run_digests
 from accelsweep.state.folders import SweepFolder

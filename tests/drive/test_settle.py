@@ -10,8 +10,8 @@ import pytest
 from hand_clock import FakeClock
 
 from accelsweep.base.errors import AccelsweepError
-from accelsweep.core.plans import Manifest
-from accelsweep.core.settings import Site
+from accelsweep.core.planned.plans import Manifest
+from accelsweep.core.planned.settings import Site
 from accelsweep.drive.jobs import queue as queueing
 from accelsweep.drive.jobs import settle as settling
 from accelsweep.drive.jobs.queue import Queue

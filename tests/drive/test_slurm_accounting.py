@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from accelsweep.core.plans import Manifest
+from accelsweep.core.planned.plans import Manifest
 from accelsweep.drive.slurm.accounting import NO_ENERGY, PARTS_ALONE, account, note_accounts, read_starts
 from accelsweep.drive.snakemake.workflow import Sweep
 from accelsweep.state.accounting import Accounting, JobAccount

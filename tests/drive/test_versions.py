@@ -13,8 +13,8 @@ from own_repository import FILES, MODULE, commit, git, repository, write
 from tiny_sweep import plan_sweep
 
 from accelsweep.base.errors import InputError
-from accelsweep.core.plans import Manifest
-from accelsweep.core.versions import Tree
+from accelsweep.core.cells.versions import Tree
+from accelsweep.core.planned.plans import Manifest
 from accelsweep.drive.versions.repository import Repository
 from accelsweep.drive.versions.trees import remove_trees, restore_trees, trees_made, versions_named
 from accelsweep.state.folders import SweepFolder

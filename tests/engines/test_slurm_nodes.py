@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from accelsweep.base.errors import AccelsweepError, InputError
-from accelsweep.core.plans import Resources
-from accelsweep.core.settings import Slurm
+from accelsweep.core.planned.plans import Resources
+from accelsweep.core.planned.settings import Slurm
 from accelsweep.engines.slurm import nodes
 from accelsweep.engines.slurm.nodes import chosen_nodes
 

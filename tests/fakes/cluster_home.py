@@ -14,8 +14,8 @@ from typing import ClassVar
 import psutil
 from patience import PATIENCE_SECONDS
 
-from accelsweep.core.plans import Hold, Manifest
-from accelsweep.core.record import Record
+from accelsweep.core.planned.plans import Hold, Manifest
+from accelsweep.core.recorded.record import Record
 from accelsweep.state.folders import SweepFolder
 from accelsweep.state.living import read_hold
 

@@ -21,11 +21,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from accelsweep.base.documents import canonical_json, sha256_file, sha256_text
-from accelsweep.core.cell import cell_name
-from accelsweep.core.outcome import Outcome
-from accelsweep.core.plans import Block, Done, Excluded, Manifest, PlannedBlock, PlannedCell, Resources, Run
-from accelsweep.core.record import Doubt, Effective, Fingerprint, Metric, Record
-from accelsweep.core.settings import Analysis, Device, Settings, Site
+from accelsweep.core.cells.cell import cell_name
+from accelsweep.core.planned.plans import Block, Done, Excluded, Manifest, PlannedBlock, PlannedCell, Resources, Run
+from accelsweep.core.planned.settings import Analysis, Device, Settings, Site
+from accelsweep.core.recorded.outcome import Outcome
+from accelsweep.core.recorded.record import Doubt, Effective, Fingerprint, Metric, Record
 from accelsweep.state.folders import SweepFolder
 
 AXES = ("devices", "batch_size", "precision")

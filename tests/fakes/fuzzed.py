@@ -22,8 +22,8 @@ from accelsweep.commands.exchange.archives import export_sweep, import_archive
 from accelsweep.commands.running.request import Request
 from accelsweep.commands.runs import print_runs
 from accelsweep.commands.status import print_status
-from accelsweep.core.plans import Manifest
-from accelsweep.core.record import Record
+from accelsweep.core.planned.plans import Manifest
+from accelsweep.core.recorded.record import Record
 from accelsweep.drive.detached.handed import Handed, HeadEnd
 from accelsweep.drive.finish import report
 from accelsweep.plan.make import make_plan

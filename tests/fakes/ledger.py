@@ -13,9 +13,9 @@ from home import Home
 
 from accelsweep.base.documents import sha256_file
 from accelsweep.base.errors import DamagedFile
-from accelsweep.core.outcome import Outcome
-from accelsweep.core.plans import Done, Hold, Manifest
-from accelsweep.core.record import Record
+from accelsweep.core.planned.plans import Done, Hold, Manifest
+from accelsweep.core.recorded.outcome import Outcome
+from accelsweep.core.recorded.record import Record
 from accelsweep.state.folders import SweepFolder
 from accelsweep.state.living import read_hold
 from accelsweep.supervise.standing.audit import audit

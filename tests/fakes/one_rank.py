@@ -13,8 +13,8 @@ import pytest
 import warm
 from patience import PATIENCE_SECONDS
 
-from accelsweep.core.config import CellConfig
-from accelsweep.core.plans import Run
+from accelsweep.core.cells.config import CellConfig
+from accelsweep.core.planned.plans import Run
 from accelsweep.rank.spec import RankResult, RunSpec
 
 TIMED = {"_target_": "accelsweep.workloads.calibration.TimedStep", "seconds": 0.002}

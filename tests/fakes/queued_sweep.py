@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from accelsweep.core.plans import Manifest
+from accelsweep.core.planned.plans import Manifest
 from accelsweep.state.accounting import Accounting, JobAccount
 from accelsweep.state.folders import SweepFolder
 from accelsweep.state.records import record_or_none

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from accelsweep.core.traits import Traits
+from accelsweep.core.recorded.traits import Traits
 
 RESNET50 = Traits(
     flops_convolution=8.2e9,

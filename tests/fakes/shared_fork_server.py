@@ -12,7 +12,7 @@ from pathlib import Path
 from filelock import FileLock
 
 from accelsweep.base.documents import sha256_text
-from accelsweep.drive.fork_server import JOB_VARIABLES, start
+from accelsweep.drive.children.fork_server import JOB_VARIABLES, start
 from accelsweep.supervise.fork_server.surroundings import surroundings
 from accelsweep.supervise.processes.messages import FORK_SERVER_VARIABLE, address
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from accelsweep.publish.wanted import KEY, PARENT
+from accelsweep.publish.runs.wanted import KEY, PARENT
 from accelsweep.state.folders import SweepFolder
 
 BOTH_STORES = pytest.mark.parametrize("uri", ["sqlite", "http"], indirect=True)

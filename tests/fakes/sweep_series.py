@@ -8,7 +8,7 @@ from pathlib import Path
 
 from example_sweep import build_example_sweep
 
-from accelsweep.core.record import Record
+from accelsweep.core.recorded.record import Record
 from accelsweep.state.folders import SweepFolder
 
 

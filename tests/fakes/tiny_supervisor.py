@@ -20,9 +20,9 @@ import forked
 from patience import PATIENCE_SECONDS
 from tiny_sweep import plan_sweep
 
-from accelsweep.core.outcome import Outcome
-from accelsweep.core.plans import Manifest
-from accelsweep.core.record import Metric, Record
+from accelsweep.core.planned.plans import Manifest
+from accelsweep.core.recorded.outcome import Outcome
+from accelsweep.core.recorded.record import Metric, Record
 from accelsweep.rank.process import show_stacks_when_asked
 from accelsweep.rank.spec import RankResult, RunSpec
 from accelsweep.state import holding

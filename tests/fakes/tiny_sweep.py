@@ -12,11 +12,11 @@ from typing import Any
 import warm
 
 from accelsweep.base.documents import canonical_json, sha256_text
-from accelsweep.core.cell import cell_name
-from accelsweep.core.config import CellConfig
-from accelsweep.core.plans import Block, Manifest, PlannedBlock, PlannedCell, Resources, Run
-from accelsweep.core.record import Record
-from accelsweep.core.settings import Limits, Settings, Site
+from accelsweep.core.cells.cell import cell_name
+from accelsweep.core.cells.config import CellConfig
+from accelsweep.core.planned.plans import Block, Manifest, PlannedBlock, PlannedCell, Resources, Run
+from accelsweep.core.planned.settings import Limits, Settings, Site
+from accelsweep.core.recorded.record import Record
 from accelsweep.state.folders import SweepFolder
 
 CONFIG: dict[str, Any] = {

@@ -9,8 +9,8 @@ from __future__ import annotations
 from home import Home
 from shared_fork_server import CANARY
 
-from accelsweep.core.plans import Manifest
-from accelsweep.core.record import Record
+from accelsweep.core.planned.plans import Manifest
+from accelsweep.core.recorded.record import Record
 from accelsweep.state.folders import SweepFolder
 
 PASSWORD = "hunter2b6c4"

@@ -12,7 +12,7 @@ from home import Home
 from ledger import HeadLedger
 from patience import PATIENCE_SECONDS, until
 
-from accelsweep.core.outcome import Outcome
+from accelsweep.core.recorded.outcome import Outcome
 
 pytestmark = pytest.mark.real
 

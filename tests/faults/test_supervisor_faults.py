@@ -22,8 +22,8 @@ from tiny_supervisor import Supervised
 
 from accelsweep.base.documents import sha256_file
 from accelsweep.base.errors import DamagedFile
-from accelsweep.core.plans import Done
-from accelsweep.core.record import Record, steps_damage
+from accelsweep.core.planned.plans import Done
+from accelsweep.core.recorded.record import Record, steps_damage
 from accelsweep.supervise.standing.audit import audit
 
 pytestmark = pytest.mark.real

@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 from fake_nvml import FakeGpu, FakeNvml
 
-from accelsweep.machine import cgroup, cpu, cuda
+from accelsweep.machine import cgroup, cpu
+from accelsweep.machine.kinds import cuda
 
 
 @pytest.fixture

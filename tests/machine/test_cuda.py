@@ -7,10 +7,10 @@ from importlib import metadata
 import pytest
 from fake_nvml import FakeGpu
 
-from accelsweep.machine import cuda
-from accelsweep.machine.cuda import Board, CudaKind, Gpu, boards, visible, visible_gpus
 from accelsweep.machine.drivers import nvml
 from accelsweep.machine.drivers.nvml import NoNvml, handle_of
+from accelsweep.machine.kinds import cuda
+from accelsweep.machine.kinds.cuda import Board, CudaKind, Gpu, boards, visible, visible_gpus
 
 BOARDS = [Board(Gpu(str(index), uuid, "A", None)) for index, uuid in enumerate(["GPU-aa1", "GPU-ab2", "GPU-bb3"])]
 SLICED = FakeGpu(

@@ -8,9 +8,10 @@ import sys
 import pytest
 from fake_nvml import FakeGpu
 
-from accelsweep.machine import devices, mps
+from accelsweep.machine import devices
 from accelsweep.machine.devices import KINDS, hardware, inventory, kind_of, variables
-from accelsweep.machine.mps import MpsKind
+from accelsweep.machine.kinds import mps
+from accelsweep.machine.kinds.mps import MpsKind
 from accelsweep.measure.devices.kinds import device_name
 
 

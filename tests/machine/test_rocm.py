@@ -7,10 +7,10 @@ from types import SimpleNamespace
 
 import pytest
 
-from accelsweep.machine import rocm
 from accelsweep.machine.drivers.amdsmi import AmdSmiTelemetry, NoAmdSmi
 from accelsweep.machine.drivers.telemetry import STATE
-from accelsweep.machine.rocm import RocmKind
+from accelsweep.machine.kinds import rocm
+from accelsweep.machine.kinds.rocm import RocmKind
 
 VRAM, GFX, MEM, HOTSPOT, CURRENT = "vram", "gfx", "mem", "hotspot", "current"
 

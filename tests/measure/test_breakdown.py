@@ -2,7 +2,7 @@
 
 import pytest
 
-from accelsweep.core.breakdown import PARTS
+from accelsweep.core.recorded.breakdown import PARTS
 from accelsweep.measure.breakdown import (
     SETTLING_STEPS,
     Half,

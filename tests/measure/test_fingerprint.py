@@ -7,7 +7,7 @@ import sys
 
 from fake_nvml import FakeGpu, FakeNvml
 
-from accelsweep.machine import cuda
+from accelsweep.machine.kinds import cuda
 from accelsweep.measure.surroundings import fingerprint as module
 from accelsweep.measure.surroundings.fingerprint import fingerprint
 

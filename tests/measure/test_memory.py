@@ -7,7 +7,7 @@ import sys
 import pytest
 import torch
 
-from accelsweep.core.metrics import MEMORY_METRICS
+from accelsweep.core.recorded.metrics import MEMORY_METRICS
 from accelsweep.measure.metrics.memory import RankMemory, memory_metrics, rank_memory
 
 

@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import nn
 
-from accelsweep.core.profiles import PYTHON
+from accelsweep.core.recorded.profiles import PYTHON
 from accelsweep.measure.profiling.marks import MODULE_MARK, mark_modules
 from accelsweep.measure.profiling.sums import modules, operators
 

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from accelsweep.core.traits import Traits
+from accelsweep.core.recorded.traits import Traits
 from accelsweep.measure.metrics.traits import forward_traits
 
 

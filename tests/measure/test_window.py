@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from accelsweep.base.errors import InputError
-from accelsweep.core.config import Measure
+from accelsweep.core.cells.config import Measure
 from accelsweep.measure.clock import ClockMarks
 from accelsweep.measure.window import Window, WindowRules
 

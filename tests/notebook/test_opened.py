@@ -16,9 +16,9 @@ from accelsweep.base.documents import sha256_file
 from accelsweep.base.errors import DamagedFile, InputError
 from accelsweep.commands.exchange.archives import export_sweep
 from accelsweep.core.findings.findings import Findings
-from accelsweep.core.metrics import METRICS
-from accelsweep.core.plans import Manifest
-from accelsweep.core.record import Record
+from accelsweep.core.planned.plans import Manifest
+from accelsweep.core.recorded.metrics import METRICS
+from accelsweep.core.recorded.record import Record
 from accelsweep.drive.finish import finish, report
 from accelsweep.notebook import opening
 from accelsweep.notebook.frames import settings_frame

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from accelsweep.base.errors import InputError
-from accelsweep.core.plans import FoundBatch, Manifest
+from accelsweep.core.planned.plans import FoundBatch, Manifest
 from accelsweep.plan.automatic import UNSEARCHED
 from accelsweep.plan.make import make_plan, write_plan
 from accelsweep.plan.search_first import search_plan

@@ -5,8 +5,8 @@ import yaml
 
 from accelsweep.base.errors import EXIT_INPUT, InputError
 from accelsweep.base.shipped import shipped_root
-from accelsweep.core.config import Measure
-from accelsweep.core.trainer import DECIDED_HERE
+from accelsweep.core.cells.config import Measure
+from accelsweep.core.cells.trainer import DECIDED_HERE
 from accelsweep.plan.make import make_plan
 from accelsweep.plan.trainer import strategy_names, trainer_arguments
 

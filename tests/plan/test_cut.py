@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 from tiny_sweep import config_with
 
 from accelsweep.base.errors import InputError
-from accelsweep.core.cell import Cell
-from accelsweep.core.plans import Run
-from accelsweep.core.settings import BlockSettings, Device, Limits, Settings, Site
+from accelsweep.core.cells.cell import Cell
+from accelsweep.core.planned.plans import Run
+from accelsweep.core.planned.settings import BlockSettings, Device, Limits, Settings, Site
 from accelsweep.plan.blocks.cut import Cutting, design, in_random_order
 
 LOCAL = Site(name="local", inventory=(Device(accelerator="cpu", model="CPU", count=8),))

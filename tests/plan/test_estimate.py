@@ -6,15 +6,15 @@ import pytest
 import yaml
 
 from accelsweep.base.shipped import shipped_root
-from accelsweep.plan.estimate import ASSUMED_NOISE, SUBMISSIONS, estimate, visible_effect
-from accelsweep.plan.make import make_plan
-from accelsweep.plan.took import (
+from accelsweep.plan.estimates.estimate import ASSUMED_NOISE, SUBMISSIONS, estimate, visible_effect
+from accelsweep.plan.estimates.took import (
     ASSUMED_AROUND_SECONDS,
     ASSUMED_BESIDE_SECONDS,
     ASSUMED_BETWEEN_SECONDS,
     ASSUMED_PROCESS_SECONDS,
     Took,
 )
+from accelsweep.plan.make import make_plan
 from accelsweep.repeats.power import smallest_visible_effect
 
 AROUND = ASSUMED_AROUND_SECONDS / 60

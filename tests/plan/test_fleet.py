@@ -10,8 +10,8 @@ import pytest
 from snakemake_executor_plugin_slurm.validation import get_forbidden_slurm_options
 
 from accelsweep.base.errors import InputError
-from accelsweep.core.plans import Block, Done, Manifest, Resources, Run
-from accelsweep.core.settings import Fleet, Slurm
+from accelsweep.core.planned.plans import Block, Done, Manifest, Resources, Run
+from accelsweep.core.planned.settings import Fleet, Slurm
 from accelsweep.engines.slurm.options import in_words, job_resources, sbatch_options
 from accelsweep.plan.make import Plan, make_plan, write_plan
 from accelsweep.state.folders import SweepFolder

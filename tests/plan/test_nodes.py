@@ -9,8 +9,8 @@ import yaml
 from tiny_sweep import config_with
 
 from accelsweep.base.errors import InputError
-from accelsweep.core.config import CellConfig
-from accelsweep.core.settings import Device, Site
+from accelsweep.core.cells.config import CellConfig
+from accelsweep.core.planned.settings import Device, Site
 from accelsweep.engines.slurm.options import job_resources
 from accelsweep.plan.make import make_plan
 from accelsweep.plan.nodes import models_for, serving

@@ -6,8 +6,8 @@ from pydantic import ValidationError
 
 from accelsweep.base.errors import InputError
 from accelsweep.base.shipped import shipped_root
-from accelsweep.core.config import CellConfig
-from accelsweep.core.prices import Prices
+from accelsweep.core.cells.config import CellConfig
+from accelsweep.core.planned.prices import Prices
 from accelsweep.machine.peaks import datasheets
 from accelsweep.machine.prices import price_lines, usd_per_hour_on
 from accelsweep.plan.make import make_plan

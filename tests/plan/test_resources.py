@@ -3,8 +3,8 @@
 import pytest
 from tiny_sweep import config_with
 
-from accelsweep.core.plans import Resources
-from accelsweep.core.settings import Device, Limits, Site
+from accelsweep.core.planned.plans import Resources
+from accelsweep.core.planned.settings import Device, Limits, Site
 from accelsweep.plan.blocks.resources import (
     fits,
     minutes,

@@ -3,7 +3,7 @@
 import pytest
 from tiny_sweep import config_with
 
-from accelsweep.core.settings import Device, Site, Slurm
+from accelsweep.core.planned.settings import Device, Site, Slurm
 from accelsweep.plan.refusals.rules import resolve_auto, unsupported
 
 CPU = Device(accelerator="cpu", model="CPU", count=4)

@@ -6,9 +6,9 @@ import pytest
 import yaml
 
 from accelsweep.base.shipped import shipped_root
-from accelsweep.core.cell import PLAN_KEYS
-from accelsweep.core.config import CellConfig
-from accelsweep.core.settings import Analysis, BlockSettings, Limits, Settings
+from accelsweep.core.cells.cell import PLAN_KEYS
+from accelsweep.core.cells.config import CellConfig
+from accelsweep.core.planned.settings import Analysis, BlockSettings, Limits, Settings
 from accelsweep.plan.make import make_plan
 
 pytestmark = pytest.mark.exhaustive

@@ -8,8 +8,8 @@ from types import SimpleNamespace
 import pytest
 
 from accelsweep.base.errors import InputError
-from accelsweep.core.plans import Resources
-from accelsweep.core.settings import Site, Slurm
+from accelsweep.core.planned.plans import Resources
+from accelsweep.core.planned.settings import Site, Slurm
 from accelsweep.engines.node import python
 from accelsweep.engines.slurm.options import across_nodes, before_block, in_words, job_resources, sbatch_options
 from accelsweep.engines.slurm.refuse import refuse_unfit_slurm

@@ -2,15 +2,14 @@
 
 import sys
 from importlib.util import spec_from_file_location
-from pathlib import Path
 
 import pytest
 from tiny_sweep import config_with
 
 from accelsweep.base.errors import InputError
-from accelsweep.plan import sources
-from accelsweep.plan.import_path import ImportPath
-from accelsweep.plan.sources import OWN_WORKLOADS, source_digests, targets, versions
+from accelsweep.plan.code import sources
+from accelsweep.plan.code.import_path import ImportPath
+from accelsweep.plan.code.sources import OWN_WORKLOADS, source_digests, targets, versions
 
 
 def digest(home, target):
@@ -125,8 +124,9 @@ def test_a_package_of_an_editable_installation_is_found_by_the_finder_that_it_br
 
 def test_the_shipped_workloads_are_declared_to_measure_what_the_first_records_did():
     """Whoever changes a workload decides: the same work (add the digest), or another (a new first digest)."""
-    found = sources._digest_of_folder(Path(sources.__file__).resolve().parents[1] / "workloads")
-    assert found in sources.SAME_AS_FIRST, f"workloads/ changed: its digest is {found} (plan/sources.py)"
+    assert sources.WORKLOADS.is_dir()
+    found = sources._digest_of_folder(sources.WORKLOADS)
+    assert found in sources.SAME_AS_FIRST, f"workloads/ changed: its digest is {found} (plan/code/sources.py)"
     assert sources.own_workloads() == sources.FIRST_SOURCES
 
 

@@ -3,7 +3,7 @@
 import pytest
 from tiny_sweep import config_with
 
-from accelsweep.core.settings import Device, Site
+from accelsweep.core.planned.settings import Device, Site
 from accelsweep.plan.refusals.rules import unsupported
 
 HERE = Site(

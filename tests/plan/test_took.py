@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 from example_sweep import config_of
 
-from accelsweep.core.config import CellConfig
-from accelsweep.core.outcome import Outcome
-from accelsweep.core.record import Record
-from accelsweep.plan.took import ASSUMED_BESIDE_SECONDS, ASSUMED_BETWEEN_SECONDS, RunTime, Took
+from accelsweep.core.cells.config import CellConfig
+from accelsweep.core.recorded.outcome import Outcome
+from accelsweep.core.recorded.record import Record
+from accelsweep.plan.estimates.took import ASSUMED_BESIDE_SECONDS, ASSUMED_BETWEEN_SECONDS, RunTime, Took
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "reports" / "examples"
 

@@ -10,8 +10,8 @@ from own_repository import FILES, MODULE, write
 
 from accelsweep.base.documents import sha256_text
 from accelsweep.base.errors import InputError
-from accelsweep.core.plans import Manifest, Run
-from accelsweep.core.versions import Tree, Version
+from accelsweep.core.cells.versions import Tree, Version
+from accelsweep.core.planned.plans import Manifest, Run
 from accelsweep.plan.make import Plan, make_plan, write_plan
 from accelsweep.plan.versioned import usual_name
 from accelsweep.state.folders import SweepFolder

@@ -1,7 +1,7 @@
 """Break-even by the month: straight bills cross where arithmetic says, and a ratio's interval becomes one of hours."""
 
 from accelsweep.core.findings.projections import Range
-from accelsweep.core.prices import Bill
+from accelsweep.core.planned.prices import Bill
 from accelsweep.project.monthly import break_even, rent_or_buy
 
 HERE = Bill(0.0, 0.5, "0.5 USD/h")

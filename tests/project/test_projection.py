@@ -8,7 +8,7 @@ from resnet50 import RESNET50
 
 from accelsweep.base.errors import InputError
 from accelsweep.core.findings.projections import Projected, Room
-from accelsweep.core.traits import NetworkFamily, Traits
+from accelsweep.core.recorded.traits import NetworkFamily, Traits
 from accelsweep.machine.peaks import Datasheet, datasheet, datasheet_of, datasheets
 from accelsweep.project.fitted import fitted
 from accelsweep.project.memory import bounds, room

@@ -15,13 +15,13 @@ import pytest
 from example_sweep import build_example_sweep, effective_of
 from stores import StoreContents, held_by
 
-from accelsweep.core.cell import label
+from accelsweep.core.cells.cell import label
 from accelsweep.core.findings.choices import Choice, Recommendation
 from accelsweep.core.findings.findings import Findings
 from accelsweep.core.findings.measured import CellFinding
 from accelsweep.core.findings.numbers import Estimate, Speedup, Summary, Verdict
-from accelsweep.core.plans import Manifest
-from accelsweep.core.record import Doubt
+from accelsweep.core.planned.plans import Manifest
+from accelsweep.core.recorded.record import Doubt
 from accelsweep.state.attempts import RunFolder
 from accelsweep.state.folders import SweepFolder
 from accelsweep.state.progress import StepCount

@@ -11,7 +11,7 @@ import pytest
 
 from accelsweep.publish.publisher import publish
 from accelsweep.publish.state import up_to_date
-from accelsweep.publish.store import StoreDamaged
+from accelsweep.publish.store.store import StoreDamaged
 from accelsweep.state.folders import SweepFolder
 
 pytestmark = pytest.mark.real

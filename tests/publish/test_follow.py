@@ -20,11 +20,11 @@ import pytest
 from forked import Forked
 from patience import PATIENCE_SECONDS
 
-from accelsweep.core.plans import Hold, Manifest
-from accelsweep.core.record import Record
+from accelsweep.core.planned.plans import Hold, Manifest
+from accelsweep.core.recorded.record import Record
 from accelsweep.publish import follow as following
-from accelsweep.publish.location import GOES_ON
 from accelsweep.publish.publisher import publish
+from accelsweep.publish.store.location import GOES_ON
 from accelsweep.state.folders import SweepFolder
 
 pytestmark = pytest.mark.real

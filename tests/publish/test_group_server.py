@@ -22,10 +22,10 @@ from group_server import BLOCKS, GroupServer, free_port, group_server
 from patience import PATIENCE_SECONDS, until
 from postgres import programs
 
-from accelsweep.core.plans import Manifest
-from accelsweep.core.record import Record
+from accelsweep.core.planned.plans import Manifest
+from accelsweep.core.recorded.record import Record
 from accelsweep.publish.browse.ui import serve_ui
-from accelsweep.publish.wanted import KEY, PUBLISHED
+from accelsweep.publish.runs.wanted import KEY, PUBLISHED
 from accelsweep.state.folders import SweepFolder
 
 pytestmark = [

@@ -21,12 +21,12 @@ from patience import PATIENCE_SECONDS
 from stores import BOTH_STORES
 
 from accelsweep.publish.browse.ui import running_server
-from accelsweep.publish.location import resolve
 from accelsweep.publish.publisher import StoreUnreachable, publish
+from accelsweep.publish.runs.wanted import CREATED, KEY, SOURCE
 from accelsweep.publish.snapshot import Snapshot, take
 from accelsweep.publish.state import up_to_date
-from accelsweep.publish.store import connect
-from accelsweep.publish.wanted import CREATED, KEY, SOURCE
+from accelsweep.publish.store.location import resolve
+from accelsweep.publish.store.store import connect
 from accelsweep.state.folders import SweepFolder
 
 pytestmark = pytest.mark.real

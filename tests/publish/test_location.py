@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from accelsweep.base.secrets import masked
-from accelsweep.publish.location import artifact_location, database_file, is_server, resolve
+from accelsweep.publish.store.location import artifact_location, database_file, is_server, resolve
 from accelsweep.state.folders import SweepFolder
 
 HOME = Path("/home/me/work")

@@ -21,7 +21,7 @@ def test_a_module_that_imports_mlflow_makes_the_settings_first(module: Path) -> 
     text = module.read_text()
     found = IMPORT.search(text)
     assert found is not None
-    assert 0 <= text.find("import accelsweep.publish.mlflow_settings") < found.start()
+    assert 0 <= text.find("import accelsweep.publish.store.mlflow_settings") < found.start()
 
 
 def test_asking_whether_a_copy_is_complete_sets_nothing() -> None:

@@ -14,7 +14,7 @@ from patience import PATIENCE_SECONDS, until
 from postgres import PASSWORD, Postgres, postgres, programs
 
 from accelsweep.publish.publisher import StoreUnreachable, publish
-from accelsweep.publish.writer import Writer
+from accelsweep.publish.store.writer import Writer
 from accelsweep.state.folders import SweepFolder
 
 pytestmark = [

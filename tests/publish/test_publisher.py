@@ -13,13 +13,13 @@ from typing import Any
 import pytest
 from stores import BOTH_STORES, BOTH_STORES_AT_LENGTH
 
-from accelsweep.core.cell import label
-from accelsweep.core.config import CellConfig
-from accelsweep.core.outcome import Outcome
-from accelsweep.core.plans import Manifest
-from accelsweep.core.record import Metric, Record
+from accelsweep.core.cells.cell import label
+from accelsweep.core.cells.config import CellConfig
+from accelsweep.core.planned.plans import Manifest
+from accelsweep.core.recorded.outcome import Outcome
+from accelsweep.core.recorded.record import Metric, Record
 from accelsweep.publish.publisher import publish
-from accelsweep.publish.wanted import milliseconds
+from accelsweep.publish.runs.wanted import milliseconds
 from accelsweep.state.folders import SweepFolder
 
 pytestmark = pytest.mark.real

@@ -12,8 +12,8 @@ from guarded_server import ADMIN, guarded_server
 
 from accelsweep.base.errors import InputError
 from accelsweep.publish.follow import Follower
-from accelsweep.publish.location import GOES_ON
 from accelsweep.publish.publisher import StoreUnreachable, publish
+from accelsweep.publish.store.location import GOES_ON
 from accelsweep.state.folders import SweepFolder
 
 pytestmark = pytest.mark.real

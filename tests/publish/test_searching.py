@@ -15,8 +15,8 @@ from example_sweep import build_example_sweep
 
 from accelsweep.core.findings.findings import Findings
 from accelsweep.core.findings.measured import CellFinding
-from accelsweep.core.outcome import Outcome
-from accelsweep.core.record import Doubt, Metric, Record
+from accelsweep.core.recorded.outcome import Outcome
+from accelsweep.core.recorded.record import Doubt, Metric, Record
 from accelsweep.publish.publisher import publish
 from accelsweep.state.folders import SweepFolder
 
@@ -74,8 +74,8 @@ def searched(
 ) -> tuple[SweepFolder, str]:
     """The example with energy in every record and a throttled run, analysed and published to each kind of store."""
     from accelsweep.analyse.analyse import analyse
-    from accelsweep.analyse.collect import collect
-    from accelsweep.core.plans import Manifest
+    from accelsweep.analyse.collected.collect import collect
+    from accelsweep.core.planned.plans import Manifest
 
     sweep = build_example_sweep(tmp_path_factory.mktemp("searched"), name=f"searched-{request.param}")
     for number, path in enumerate(sorted(sweep.root.glob("runs/*/record.json"))):

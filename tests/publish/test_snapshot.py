@@ -12,7 +12,7 @@ from typing import Any
 import psutil
 import pytest
 
-from accelsweep.core.plans import Hold, Manifest
+from accelsweep.core.planned.plans import Hold, Manifest
 from accelsweep.publish.snapshot import take
 from accelsweep.state.attempts import RunFolder
 from accelsweep.state.folders import SweepFolder

@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from accelsweep.base.documents import sha256_file
-from accelsweep.core.plans import Manifest
-from accelsweep.core.record import Record
+from accelsweep.core.planned.plans import Manifest
+from accelsweep.core.recorded.record import Record
 from accelsweep.publish.publisher import publish
 from accelsweep.publish.snapshot import report_digest
 from accelsweep.publish.state import Copied, remember, run_digests, surely_up_to_date, up_to_date

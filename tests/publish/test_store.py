@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from patience import until
 
-from accelsweep.publish.store import create_database
+from accelsweep.publish.store.store import create_database
 
 pytestmark = pytest.mark.real
 

@@ -24,7 +24,7 @@ from patience import PATIENCE_SECONDS
 from accelsweep.base.errors import AccelsweepError, InputError
 from accelsweep.publish.browse.ui import Server, running_server, serve_ui
 from accelsweep.publish.state import Copied, remember
-from accelsweep.publish.store import create_database
+from accelsweep.publish.store.store import create_database
 from accelsweep.state.folders import SweepFolder
 
 pytestmark = pytest.mark.real

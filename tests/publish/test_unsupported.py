@@ -8,15 +8,15 @@ from typing import Any
 import pytest
 from mlflow import MlflowClient
 
-from accelsweep.core.outcome import Outcome
-from accelsweep.core.plans import Manifest
-from accelsweep.core.record import Record
+from accelsweep.core.planned.plans import Manifest
+from accelsweep.core.recorded.outcome import Outcome
+from accelsweep.core.recorded.record import Record
 from accelsweep.publish.publisher import publish
+from accelsweep.publish.runs.unsupported import GROUP_KEY, group_run
+from accelsweep.publish.runs.wanted import NOTE, PARENT, PUBLISHED
 from accelsweep.publish.snapshot import take
 from accelsweep.publish.state import up_to_date
-from accelsweep.publish.store import connect
-from accelsweep.publish.unsupported import GROUP_KEY, group_run
-from accelsweep.publish.wanted import NOTE, PARENT, PUBLISHED
+from accelsweep.publish.store.store import connect
 from accelsweep.state.folders import SweepFolder
 
 pytestmark = pytest.mark.real

@@ -12,9 +12,9 @@ import pytest
 from mlflow import MlflowClient
 
 from accelsweep.publish.publisher import publish
+from accelsweep.publish.runs.wanted import NOTE
 from accelsweep.publish.state import copies, remember, up_to_date
-from accelsweep.publish.views import link
-from accelsweep.publish.wanted import NOTE
+from accelsweep.publish.views.views import link
 from accelsweep.state.folders import SweepFolder
 
 pytestmark = pytest.mark.real

@@ -10,14 +10,14 @@ from mlflow import MlflowClient
 from stores import BOTH_STORES
 
 from accelsweep.base.documents import sha256_file
-from accelsweep.core.plans import Manifest
+from accelsweep.core.planned.plans import Manifest
 from accelsweep.publish import publisher
 from accelsweep.publish.publisher import publish
+from accelsweep.publish.runs.unsupported import GROUP_KEY
+from accelsweep.publish.runs.wanted import KEY, PUBLISHED, SOURCE, Wanted
 from accelsweep.publish.state import PublishedState, up_to_date
-from accelsweep.publish.store import connect
-from accelsweep.publish.unsupported import GROUP_KEY
-from accelsweep.publish.wanted import KEY, PUBLISHED, SOURCE, Wanted
-from accelsweep.publish.writer import Writer
+from accelsweep.publish.store.store import connect
+from accelsweep.publish.store.writer import Writer
 from accelsweep.state.folders import SweepFolder
 
 pytestmark = pytest.mark.real

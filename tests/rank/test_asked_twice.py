@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from one_rank import MEASURE
 
-from accelsweep.core.outcome import Outcome
+from accelsweep.core.recorded.outcome import Outcome
 
 pytestmark = pytest.mark.heavy
 

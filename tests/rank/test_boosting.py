@@ -7,7 +7,7 @@ from one_rank import DIGITS, MEASURE, make_spec, run_ranks
 from tiny_sweep import config_with
 
 from accelsweep.base.errors import InputError, Unsupported
-from accelsweep.core.outcome import Outcome
+from accelsweep.core.recorded.outcome import Outcome
 from accelsweep.machine.room import FreeMemory
 from accelsweep.rank.errors import classify
 from accelsweep.rank.process import RankPlace

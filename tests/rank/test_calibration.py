@@ -11,8 +11,8 @@ import math
 import pytest
 from one_rank import BOTH_LOOPS, DIGITS, MEASURE, MLP, TIMED, TIMED_DATA, run_ranks
 
-from accelsweep.core.breakdown import PARTS
-from accelsweep.core.outcome import Outcome
+from accelsweep.core.recorded.breakdown import PARTS
+from accelsweep.core.recorded.outcome import Outcome
 from accelsweep.measure.breakdown import steps_of_pass
 
 pytestmark = pytest.mark.heavy

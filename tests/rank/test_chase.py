@@ -11,7 +11,7 @@ from tiny_sweep import CONFIG as SWEPT
 from tiny_sweep import config_with, measure_sweep, plan_sweep
 
 from accelsweep.base.errors import InputError
-from accelsweep.core.outcome import Outcome
+from accelsweep.core.recorded.outcome import Outcome
 from accelsweep.rank.errors import Diverged
 from accelsweep.rank.tasks.chase import Chase, Goal
 

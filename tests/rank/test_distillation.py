@@ -8,7 +8,7 @@ import pyarrow.parquet as pq
 import pytest
 from one_rank import BOTH_LOOPS, DIGITS, MEASURE
 
-from accelsweep.core.outcome import Outcome
+from accelsweep.core.recorded.outcome import Outcome
 
 TARGET = "accelsweep.workloads.distillation.Distillation"
 CNN = {"_target_": "accelsweep.workloads.models.SmallCNN", "depth": 2}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from one_rank import DIGITS, MLP, run_ranks
 
-from accelsweep.core.outcome import Outcome
+from accelsweep.core.recorded.outcome import Outcome
 
 TRAINED = {"warmup_steps": 4, "min_steps": 8, "min_seconds": 0.05, "max_steps": 8, "quality_samples": 160}
 BY_CLASS = {

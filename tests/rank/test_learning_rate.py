@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from one_rank import BOTH_LOOPS, DIGITS, MLP, SGD, run_ranks
 
-from accelsweep.core.outcome import Outcome
+from accelsweep.core.recorded.outcome import Outcome
 
 MEASURE = {"warmup_steps": 2, "min_steps": 6, "min_seconds": 0.0, "max_steps": 6, "quality_samples": None}
 STEPS = 8

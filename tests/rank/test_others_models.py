@@ -11,7 +11,7 @@ from one_rank import BOTH_LOOPS
 from patience import PATIENCE_SECONDS
 from tiny_sweep import measure_sweep, plan_sweep
 
-from accelsweep.core.outcome import Outcome
+from accelsweep.core.recorded.outcome import Outcome
 
 pytestmark = pytest.mark.real
 

@@ -11,7 +11,7 @@ import pytest
 
 from accelsweep.base.documents import canonical_json
 from accelsweep.base.errors import InputError
-from accelsweep.core.versions import TREES_VARIABLE
+from accelsweep.core.cells.versions import TREES_VARIABLE
 from accelsweep.rank.own_tree import OwnTree
 
 

@@ -8,7 +8,7 @@ import json
 import pytest
 from one_rank import BOTH_LOOPS, MEASURE
 
-from accelsweep.core.outcome import Outcome
+from accelsweep.core.recorded.outcome import Outcome
 from accelsweep.rank.profiling import FEWEST_WARMUP_STEPS
 from accelsweep.rank.spec import RankResult
 

@@ -11,7 +11,7 @@ from one_rank import DIGITS, MEASURE, MLP, TIMED
 from torch.utils.data import DataLoader, IterableDataset, TensorDataset
 
 from accelsweep.base.errors import InputError
-from accelsweep.core.outcome import Outcome
+from accelsweep.core.recorded.outcome import Outcome
 from accelsweep.rank.loops.raw_data import endless, epoch_samples, moved, mover
 from accelsweep.state.pulse import Pulse
 

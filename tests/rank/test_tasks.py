@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from one_rank import BOTH_LOOPS, DIGITS, MEASURE, MLP, run_ranks
 
-from accelsweep.core.outcome import Outcome
+from accelsweep.core.recorded.outcome import Outcome
 
 AIM = {**MEASURE, "quality_metric": "val_accuracy", "quality_better": "max", "validate_every_samples": 400}
 KERNELS = "accelsweep.workloads.kernels"

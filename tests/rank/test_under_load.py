@@ -10,9 +10,9 @@ import torch
 from one_rank import DIGITS, MEASURE, MLP, run_ranks
 
 from accelsweep.base.errors import Unsupported
-from accelsweep.core.config import Serving
-from accelsweep.core.outcome import Outcome
-from accelsweep.core.record import Metric
+from accelsweep.core.cells.config import Serving
+from accelsweep.core.recorded.outcome import Outcome
+from accelsweep.core.recorded.record import Metric
 from accelsweep.measure.load.loadgen import Load, LoadTest
 from accelsweep.measure.load.peak import Peak
 from accelsweep.rank.tasks.samples import samples_of, taken_apart, together

@@ -19,7 +19,7 @@ from accelsweep.commands.retry import retry_runs
 from accelsweep.commands.runs import print_runs
 from accelsweep.commands.status import print_status
 from accelsweep.core.findings.findings import Findings
-from accelsweep.core.plans import Manifest
+from accelsweep.core.planned.plans import Manifest
 from accelsweep.drive.finish import report
 from accelsweep.drive.standing import Standing, stands
 from accelsweep.plan.make import make_plan

@@ -9,14 +9,14 @@ import pytest
 from released import PACKED, unpacked
 
 import accelsweep
+from accelsweep.answers.rows import listed
 from accelsweep.commands.compare import compare_sweeps
 from accelsweep.commands.exchange.archives import export_sweep, import_archive
 from accelsweep.commands.status import print_status
 from accelsweep.core.findings.findings import Findings
-from accelsweep.core.outcome import Outcome
-from accelsweep.core.plans import Manifest
+from accelsweep.core.planned.plans import Manifest
+from accelsweep.core.recorded.outcome import Outcome
 from accelsweep.drive.finish import report
-from accelsweep.drive.rows import listed
 from accelsweep.plan.make import make_plan
 from accelsweep.state.records import read_record
 from accelsweep.supervise.standing.audit import audit

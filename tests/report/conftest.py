@@ -10,14 +10,14 @@ import pyarrow.parquet as pq
 import pytest
 from example_sweep import effective_of
 
-from accelsweep.core.cell import label
+from accelsweep.core.cells.cell import label
 from accelsweep.core.findings.choices import Certainty, Choice, Recommendation
 from accelsweep.core.findings.findings import Findings, Origin
 from accelsweep.core.findings.measured import CellFinding, Hardware, RunPoint, StepBottleneck
 from accelsweep.core.findings.numbers import Estimate, Speedup, Summary, Verdict
 from accelsweep.core.findings.series import Rung, ScalingPoint
-from accelsweep.core.outcome import Outcome
-from accelsweep.core.record import Doubt
+from accelsweep.core.recorded.outcome import Outcome
+from accelsweep.core.recorded.record import Doubt
 from accelsweep.state.folders import SweepFolder
 
 HOSTILE = (

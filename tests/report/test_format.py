@@ -4,7 +4,7 @@ import pytest
 
 from accelsweep.core.findings.choices import Recommendation
 from accelsweep.core.findings.numbers import Estimate, Summary
-from accelsweep.core.outcome import Outcome
+from accelsweep.core.recorded.outcome import Outcome
 from accelsweep.report import format as fmt
 
 

@@ -8,7 +8,7 @@ from accelsweep.core.findings.findings import Findings
 from accelsweep.core.findings.numbers import Estimate
 from accelsweep.core.findings.series import DeviceCount, LawForm, ScalingLaw
 from accelsweep.report.csvs import to_csv
-from accelsweep.report.figures.figure import Figure
+from accelsweep.report.figures.parts.figure import Figure
 from accelsweep.report.figures.scaling import efficiency_figure, scaling_figure
 from accelsweep.report.markdown import table_text
 from accelsweep.report.tables.build import build_tables

@@ -5,9 +5,9 @@ import pytest
 from accelsweep.core.claims.verdicts import ClaimVerdict
 from accelsweep.core.findings.judged import ClaimFinding
 from accelsweep.core.findings.numbers import Estimate
-from accelsweep.report.figures.figure import Figure, Skipped
 from accelsweep.report.figures.others import others_figure
-from accelsweep.report.figures.theme import DARK, LIGHT
+from accelsweep.report.figures.parts.figure import Figure, Skipped
+from accelsweep.report.figures.parts.theme import DARK, LIGHT
 
 
 def claim(value, published, **changes):

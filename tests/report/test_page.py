@@ -9,7 +9,7 @@ from html.parser import HTMLParser
 import pytest
 
 from accelsweep.core.findings.choices import Recommendation
-from accelsweep.core.record import Doubt
+from accelsweep.core.recorded.record import Doubt
 from accelsweep.report.content import build_content
 from accelsweep.report.libraries import chart_libraries
 from accelsweep.report.markdown import render_markdown

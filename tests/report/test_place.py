@@ -3,9 +3,9 @@
 import pytest
 from example_sweep import build_example_sweep
 
-from accelsweep.core.external import ExternalResults, ExternalRow
 from accelsweep.core.findings.findings import Findings
-from accelsweep.core.names import LONGEST, name_together
+from accelsweep.core.planned.names import LONGEST, name_together
+from accelsweep.core.recorded.external import ExternalResults, ExternalRow
 from accelsweep.drive.finish import report
 from accelsweep.report.place import MergedPlace
 

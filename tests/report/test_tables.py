@@ -3,9 +3,9 @@
 from accelsweep.core.claims.verdicts import ClaimVerdict
 from accelsweep.core.findings.judged import ClaimFinding
 from accelsweep.core.findings.numbers import Estimate, Verdict
-from accelsweep.core.outcome import Outcome
-from accelsweep.core.prices import PriceUsed
-from accelsweep.core.record import Doubt
+from accelsweep.core.planned.prices import PriceUsed
+from accelsweep.core.recorded.outcome import Outcome
+from accelsweep.core.recorded.record import Doubt
 from accelsweep.report.content import build_content
 from accelsweep.report.series import ladder
 from accelsweep.report.tables import claims

@@ -11,8 +11,8 @@ from accelsweep.base.shipped import shipped_root
 from accelsweep.report.captions import CAPTIONS, Caption, caption_files, write_captions
 from accelsweep.report.clean import printable, printable_findings
 from accelsweep.report.csvs import to_csv
-from accelsweep.report.figures.absent import absent_picture
-from accelsweep.report.figures.figure import Skipped
+from accelsweep.report.figures.parts.absent import absent_picture
+from accelsweep.report.figures.parts.figure import Skipped
 from accelsweep.report.format import sentence
 from accelsweep.report.markdown import code_block, escape
 from accelsweep.report.page import embed_json, pack

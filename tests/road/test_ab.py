@@ -16,8 +16,8 @@ from shared_fork_server import beside_the_server
 
 from accelsweep.core.findings.findings import Findings
 from accelsweep.core.findings.numbers import Verdict
-from accelsweep.core.outcome import Outcome
-from accelsweep.core.plans import Manifest
+from accelsweep.core.planned.plans import Manifest
+from accelsweep.core.recorded.outcome import Outcome
 from accelsweep.state.folders import SweepFolder
 from accelsweep.state.records import readable_records
 

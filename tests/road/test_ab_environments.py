@@ -12,7 +12,7 @@ from shared_fork_server import beside_the_server
 
 from accelsweep.core.findings.findings import Findings
 from accelsweep.core.findings.numbers import Verdict
-from accelsweep.core.plans import Manifest
+from accelsweep.core.planned.plans import Manifest
 from accelsweep.state.folders import SweepFolder
 from accelsweep.state.records import readable_records
 

@@ -14,7 +14,7 @@ from own_repository import MODULE, git, repository
 from patience import PATIENCE_SECONDS
 from shared_fork_server import beside_the_server
 
-from accelsweep.core.plans import Manifest
+from accelsweep.core.planned.plans import Manifest
 from accelsweep.state.folders import SweepFolder
 
 pytestmark = pytest.mark.real

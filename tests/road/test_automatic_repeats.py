@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-from accelsweep.core.plans import Manifest
+from accelsweep.core.planned.plans import Manifest
 from accelsweep.state.folders import SweepFolder
 
 pytestmark = [

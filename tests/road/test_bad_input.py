@@ -6,7 +6,7 @@ import pytest
 from unusual_home import CASES, HOSTILE, records_by_case
 
 from accelsweep import cli
-from accelsweep.core.outcome import Outcome
+from accelsweep.core.recorded.outcome import Outcome
 from accelsweep.state.folders import SweepFolder
 
 pytestmark = pytest.mark.real

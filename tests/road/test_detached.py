@@ -16,7 +16,7 @@ from home import Home
 from own_repository import MODULE, repository
 from patience import PATIENCE_SECONDS, until
 
-from accelsweep.core.plans import Manifest
+from accelsweep.core.planned.plans import Manifest
 from accelsweep.state.folders import SweepFolder
 
 SECRET = "T0K3N"

@@ -3,7 +3,7 @@
 import pytest
 from unusual_home import WARMUP_STEPS, records_by_case
 
-from accelsweep.core.outcome import Outcome
+from accelsweep.core.recorded.outcome import Outcome
 
 pytestmark = pytest.mark.real
 

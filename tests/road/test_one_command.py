@@ -5,9 +5,9 @@ import re
 import pandas as pd
 import pytest
 
-from accelsweep.core.outcome import Outcome
-from accelsweep.core.plans import Block, Manifest
-from accelsweep.core.record import Record
+from accelsweep.core.planned.plans import Block, Manifest
+from accelsweep.core.recorded.outcome import Outcome
+from accelsweep.core.recorded.record import Record
 from accelsweep.state.folders import SweepFolder
 
 pytestmark = pytest.mark.real

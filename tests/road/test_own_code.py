@@ -7,8 +7,8 @@ from unusual_home import records_by_case
 
 from accelsweep.core.findings.findings import Findings
 from accelsweep.core.findings.numbers import Verdict
-from accelsweep.core.outcome import Outcome
-from accelsweep.core.record import Record
+from accelsweep.core.recorded.outcome import Outcome
+from accelsweep.core.recorded.record import Record
 from accelsweep.state.folders import SweepFolder
 
 pytestmark = pytest.mark.real

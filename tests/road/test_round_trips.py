@@ -10,13 +10,13 @@ from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 from tiny_sweep import CONFIG, plan_sweep
 
-from accelsweep.analyse.collect import collect
+from accelsweep.analyse.collected.collect import collect
 from accelsweep.base.documents import canonical_json
 from accelsweep.base.secrets import without_secrets
-from accelsweep.core.cell import PLAN_KEYS, cell_name
-from accelsweep.core.outcome import Outcome
-from accelsweep.core.plans import Block
-from accelsweep.core.record import Fingerprint, Metric, Record
+from accelsweep.core.cells.cell import PLAN_KEYS, cell_name
+from accelsweep.core.planned.plans import Block
+from accelsweep.core.recorded.outcome import Outcome
+from accelsweep.core.recorded.record import Fingerprint, Metric, Record
 from accelsweep.rank.spec import RankResult, RunSpec
 from accelsweep.supervise.ends.outcomes import Conclusion
 from accelsweep.supervise.ends.records import Circumstances, make_record

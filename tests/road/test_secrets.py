@@ -3,7 +3,7 @@
 import pytest
 from unusual_home import CANARY, PASSWORD, TOKEN, records_by_case
 
-from accelsweep.core.outcome import Outcome
+from accelsweep.core.recorded.outcome import Outcome
 from accelsweep.state.folders import SweepFolder
 
 pytestmark = pytest.mark.real

@@ -12,8 +12,8 @@ from shared_fork_server import beside_the_server
 
 from accelsweep.base import rooms
 from accelsweep.drive.standing import note_standing, stands
-from accelsweep.publish.location import resolve
 from accelsweep.publish.state import PublishedState, remember
+from accelsweep.publish.store.location import resolve
 from accelsweep.state.folders import SweepFolder
 
 pytestmark = pytest.mark.real

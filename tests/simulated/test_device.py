@@ -16,7 +16,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from accelsweep.base.errors import InputError
 from accelsweep.machine.drivers.simulated import UUID, SimulatedTelemetry
-from accelsweep.machine.simulated import SimulatedKind
+from accelsweep.machine.kinds.simulated import SimulatedKind
 from accelsweep.simulated.clock import RealClock
 
 MIB = 2**20

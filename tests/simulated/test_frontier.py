@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from one_rank import BOTH_LOOPS, DIGITS
 
-from accelsweep.core.outcome import Outcome
+from accelsweep.core.recorded.outcome import Outcome
 from accelsweep.supervise.frontier.line import line_through
 from accelsweep.supervise.frontier.search import Bracket, largest
 

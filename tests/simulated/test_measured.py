@@ -9,7 +9,7 @@ import pytest
 import torch
 from one_rank import BOTH_LOOPS, DIGITS
 
-from accelsweep.core.outcome import Outcome
+from accelsweep.core.recorded.outcome import Outcome
 from accelsweep.measure.metrics.energy import Meter
 from accelsweep.rank.measuring import identities
 

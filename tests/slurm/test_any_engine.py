@@ -5,7 +5,7 @@ import signal
 
 import pytest
 
-from accelsweep.core.outcome import Outcome
+from accelsweep.core.recorded.outcome import Outcome
 
 SLOW = ("measure.min_seconds=6",)
 

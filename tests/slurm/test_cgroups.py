@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from accelsweep.core.outcome import Outcome
+from accelsweep.core.recorded.outcome import Outcome
 
 # supervise/test_outcomes.py has the words of such kills; only here cgroups kill in a job of a Slurm that has them
 pytestmark = [pytest.mark.slurm, pytest.mark.long, pytest.mark.usefixtures("cgroups")]

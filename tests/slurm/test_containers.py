@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from accelsweep.core.outcome import Outcome
+from accelsweep.core.recorded.outcome import Outcome
 
 HERE = Path(__file__).parent
 TWO_NODES = ("num_nodes=2", "devices=2", "batch_size=16")

@@ -7,7 +7,7 @@ import pytest
 import yaml
 from patience import until
 
-from accelsweep.core.outcome import Outcome
+from accelsweep.core.recorded.outcome import Outcome
 from accelsweep.drive.detached.handed import handed_head
 
 pytestmark = pytest.mark.slurm

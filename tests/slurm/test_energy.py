@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from accelsweep.analyse.collect import look_up
-from accelsweep.core.plans import Manifest
+from accelsweep.analyse.collected.collect import look_up
+from accelsweep.core.planned.plans import Manifest
 from accelsweep.drive.slurm.accounting import accounts
 
 WATTS = 100.0

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from accelsweep.core.outcome import Outcome
+from accelsweep.core.recorded.outcome import Outcome
 
 # tests/faults strikes heads and supervisors of this machine; only Slurm queues again, preempts and loses nodes
 pytestmark = [pytest.mark.slurm, pytest.mark.long]

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from accelsweep.core.plans import Manifest
-from accelsweep.core.record import Record
+from accelsweep.core.planned.plans import Manifest
+from accelsweep.core.recorded.record import Record
 from accelsweep.drive.detached.handed import handed_head
 from accelsweep.machine.drivers.simulated import Spec
 from accelsweep.state.folders import SweepFolder

@@ -6,7 +6,7 @@ import signal
 import pandas
 import pytest
 
-from accelsweep.core.outcome import Outcome
+from accelsweep.core.recorded.outcome import Outcome
 
 pytestmark = pytest.mark.slurm
 

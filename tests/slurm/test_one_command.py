@@ -10,9 +10,9 @@ import yaml
 from patience import PATIENCE_SECONDS
 
 from accelsweep.core.findings.findings import Findings
-from accelsweep.core.outcome import Outcome
-from accelsweep.core.plans import Manifest
-from accelsweep.core.record import Record
+from accelsweep.core.planned.plans import Manifest
+from accelsweep.core.recorded.outcome import Outcome
+from accelsweep.core.recorded.record import Record
 from accelsweep.drive.slurm.accounting import NO_ENERGY
 from accelsweep.state.accounting import Accounting
 from accelsweep.state.folders import SweepFolder

@@ -8,9 +8,9 @@ import sys
 import pytest
 from own_repository import EXPERIMENT, MODULE, commit, git
 
-from accelsweep.core.outcome import Outcome
-from accelsweep.core.plans import Manifest
-from accelsweep.core.record import Record
+from accelsweep.core.planned.plans import Manifest
+from accelsweep.core.recorded.outcome import Outcome
+from accelsweep.core.recorded.record import Record
 from accelsweep.state.folders import SweepFolder
 
 pytestmark = pytest.mark.slurm

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from tiny_supervisor import Supervised
 
-from accelsweep.core.record import Record
+from accelsweep.core.recorded.record import Record
 from accelsweep.state.attempts import RunFolder
 
 

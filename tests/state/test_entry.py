@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-import accelsweep.publish.mlflow_settings  # noqa: F401 - sets MLflow's variables once, before any test looks at them
+import accelsweep.publish.store.mlflow_settings  # noqa: F401 - sets MLflow's variables once, before any test looks at them
 from accelsweep.base.errors import DamagedFile
 from accelsweep.state.entry import answer
 from accelsweep.state.folders import SweepFolder

@@ -16,7 +16,7 @@ from tiny_supervisor import Supervised
 from tiny_sweep import config_with
 
 from accelsweep.base.errors import AccelsweepError
-from accelsweep.core.plans import Hold
+from accelsweep.core.planned.plans import Hold
 from accelsweep.machine.locks import FOLDER_VARIABLE
 from accelsweep.state import holding
 from accelsweep.state.holding import Holder, take

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from example_sweep import build_example_sweep
 
-from accelsweep.publish.store import create_database
+from accelsweep.publish.store.store import create_database
 from accelsweep.state.folders import SweepFolder
 from accelsweep.state.leftovers import STALE_SECONDS, now_on, sweep_up
 from accelsweep.supervise.standing.audit import audit
@@ -23,7 +23,7 @@ os.{step} = lambda *_, **__: os.kill(os.getpid(), signal.SIGKILL)
 {write}
 """
 WRITES = {
-    "document": "from accelsweep.core.plans import Done\n"
+    "document": "from accelsweep.core.planned.plans import Done\n"
     "Done(block='b', records={}).write(Path(sys.argv[1], 'b.done.json'))",
     "table": "from accelsweep.base.documents import write_bytes_atomically as write\n"
     "write(Path(sys.argv[1], 'records.parquet'), b'PAR1')",

@@ -11,10 +11,10 @@ import pytest
 
 import accelsweep
 from accelsweep.base.errors import DamagedFile, InputError
-from accelsweep.core.plans import Manifest, Run
-from accelsweep.core.record import Record
-from accelsweep.drive import progress
-from accelsweep.drive.progress import SweepProgress
+from accelsweep.core.planned.plans import Manifest, Run
+from accelsweep.core.recorded.record import Record
+from accelsweep.drive.following import progress
+from accelsweep.drive.following.progress import SweepProgress
 from accelsweep.state.attempts import RunFolder
 from accelsweep.state.folders import SweepFolder
 from accelsweep.state.records import read_record, read_record_at, readable_records, record_or_none
@@ -114,7 +114,7 @@ def modules(found) -> set[str]:  # type: ignore[no-untyped-def]
 
 def test_records_are_read_in_one_module_and_runs_names_are_taken_apart_in_one() -> None:
     assert modules(reads_records) == {"state/records.py"}
-    assert modules(parses_run_names) == {"core/plans.py"}
+    assert modules(parses_run_names) == {"core/planned/plans.py"}
 
 
 @pytest.mark.parametrize("source", ["run.rpartition('-r')", "run.rsplit('-r', 1)[0]", "run.removeprefix(f'{cell}-r')"])

@@ -10,13 +10,13 @@ import pytest
 from example_sweep import build_example_sweep
 from tiny_supervisor import Supervised
 
-from accelsweep.analyse.collect import collect
+from accelsweep.analyse.collected.collect import collect
 from accelsweep.analyse.whole import findings_of
 from accelsweep.base.documents import read_whole
 from accelsweep.base.errors import DamagedFile
 from accelsweep.commands.runs import print_runs
 from accelsweep.commands.status import print_status
-from accelsweep.core.outcome import Outcome
+from accelsweep.core.recorded.outcome import Outcome
 from accelsweep.drive.head import held
 from accelsweep.state.folders import SweepFolder
 from accelsweep.state.strangers import set_strangers_aside

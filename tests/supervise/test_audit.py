@@ -14,9 +14,9 @@ from tiny_supervisor import Supervised
 
 from accelsweep.base.documents import sha256_file
 from accelsweep.base.errors import DamagedFile
-from accelsweep.core.outcome import Outcome
-from accelsweep.core.plans import Done, Hold
-from accelsweep.core.record import Record
+from accelsweep.core.planned.plans import Done, Hold
+from accelsweep.core.recorded.outcome import Outcome
+from accelsweep.core.recorded.record import Record
 from accelsweep.state.living import DEAD_AFTER_SECONDS
 from accelsweep.state.status import status
 from accelsweep.supervise.standing.audit import audit

@@ -12,7 +12,7 @@ import psutil
 import pytest
 
 from accelsweep.base.errors import AccelsweepError
-from accelsweep.core.plans import Hold
+from accelsweep.core.planned.plans import Hold
 from accelsweep.machine.locks import FOLDER_VARIABLE
 from accelsweep.state.folders import SweepFolder
 from accelsweep.state.living import DEAD_AFTER_SECONDS, alive, read_hold

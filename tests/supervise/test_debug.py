@@ -10,7 +10,7 @@ import pytest
 from tiny_supervisor import HERE, Supervised, plan_sweep, result
 
 from accelsweep.base.errors import InputError
-from accelsweep.core.plans import Manifest
+from accelsweep.core.planned.plans import Manifest
 from accelsweep.machine.locks import FOLDER_VARIABLE
 from accelsweep.rank.spec import RunSpec
 from accelsweep.supervise.debug import debug_cell

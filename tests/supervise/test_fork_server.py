@@ -17,9 +17,9 @@ from patience import PATIENCE_SECONDS, until
 from shared_fork_server import beside_the_server
 from tiny_sweep import CONFIG, plan_sweep
 
-from accelsweep.core.outcome import Outcome
-from accelsweep.core.record import Record
-from accelsweep.drive.fork_server import JOB_VARIABLES
+from accelsweep.core.recorded.outcome import Outcome
+from accelsweep.core.recorded.record import Record
+from accelsweep.drive.children.fork_server import JOB_VARIABLES
 from accelsweep.machine.locks import FOLDER_VARIABLE
 from accelsweep.state.folders import SweepFolder
 from accelsweep.state.living import living_hold

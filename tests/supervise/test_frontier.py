@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tiny_supervisor import Supervised
 
-from accelsweep.core.outcome import Outcome
+from accelsweep.core.recorded.outcome import Outcome
 from accelsweep.supervise.frontier.line import line_through
 from accelsweep.supervise.frontier.search import Bracket, largest
 

@@ -12,11 +12,11 @@ import pytest
 from patience import until
 from tiny_supervisor import Supervised
 
-from accelsweep.analyse.collect import collect
+from accelsweep.analyse.collected.collect import collect
 from accelsweep.commands.runs import print_runs
 from accelsweep.commands.status import print_status
-from accelsweep.core.outcome import Outcome
-from accelsweep.core.plans import Manifest
+from accelsweep.core.planned.plans import Manifest
+from accelsweep.core.recorded.outcome import Outcome
 from accelsweep.state.folders import SweepFolder
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from tiny_supervisor import Supervised
 
-from accelsweep.core.outcome import Outcome
+from accelsweep.core.recorded.outcome import Outcome
 from accelsweep.state.attempts import Started
 from accelsweep.supervise.ends.job_end import lack_of_memory
 

@@ -8,7 +8,7 @@ import threading
 import pytest
 from tiny_supervisor import Supervised, plan_sweep
 
-from accelsweep.core.outcome import Outcome
+from accelsweep.core.recorded.outcome import Outcome
 from accelsweep.supervise.processes.launchers import UnsafeFork, prepare_to_fork
 
 

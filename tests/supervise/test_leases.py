@@ -13,7 +13,7 @@ from fake_nvml import FakeGpu, FakeNvml
 from tiny_sweep import config_with
 
 from accelsweep.base.errors import AccelsweepError
-from accelsweep.machine import cuda
+from accelsweep.machine.kinds import cuda
 from accelsweep.machine.locks import FOLDER_VARIABLE, lease_folder
 from accelsweep.supervise.leases import NotEnoughDevices, leased
 from accelsweep.supervise.signals import Interrupted

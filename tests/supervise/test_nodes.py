@@ -15,7 +15,7 @@ import pytest
 from patience import PATIENCE_SECONDS, until
 from tiny_sweep import config_with
 
-from accelsweep.core.outcome import Outcome
+from accelsweep.core.recorded.outcome import Outcome
 from accelsweep.engines.node import INTERFACE_VARIABLE
 from accelsweep.engines.slurm.this_job import SlurmJob
 from accelsweep.rank.process import STACKS_SIGNAL

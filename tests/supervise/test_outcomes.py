@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 from tiny_supervisor import result
 
-from accelsweep.core.outcome import Outcome
-from accelsweep.core.settings import Limits
+from accelsweep.core.planned.settings import Limits
+from accelsweep.core.recorded.outcome import Outcome
 from accelsweep.rank.spec import RankResult
 from accelsweep.supervise.ends.outcomes import Conclusion, classify
 from accelsweep.supervise.processes.watching import Ending

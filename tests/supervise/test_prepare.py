@@ -10,7 +10,7 @@ import yaml
 from shared_fork_server import beside_the_server
 from tiny_sweep import plan_sweep
 
-from accelsweep.drive.fork_server import JOB_VARIABLES
+from accelsweep.drive.children.fork_server import JOB_VARIABLES
 from accelsweep.supervise.standing.prepare import MADE_IN_MEMORY, prepare
 
 pytestmark = pytest.mark.real

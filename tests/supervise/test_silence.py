@@ -10,7 +10,7 @@ from patience import PATIENCE_SECONDS
 from tiny_supervisor import Supervised
 from tiny_sweep import measure_sweep, plan_sweep
 
-from accelsweep.core.outcome import Outcome
+from accelsweep.core.recorded.outcome import Outcome
 from accelsweep.state.pulse import Pulse
 from accelsweep.supervise.processes.silence import Silence
 

@@ -12,10 +12,10 @@ from tiny_supervisor import Supervised
 from tiny_sweep import plan_sweep
 
 from accelsweep.base.documents import sha256_file
-from accelsweep.core.outcome import Outcome
-from accelsweep.core.plans import Done, Hold, Manifest
-from accelsweep.core.record import Record
-from accelsweep.core.settings import Site
+from accelsweep.core.planned.plans import Done, Hold, Manifest
+from accelsweep.core.planned.settings import Site
+from accelsweep.core.recorded.outcome import Outcome
+from accelsweep.core.recorded.record import Record
 from accelsweep.rank.spec import RunSpec
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from tiny_supervisor import Supervised
 from tiny_sweep import plan_sweep
 
-from accelsweep.core.plans import Manifest
-from accelsweep.core.versions import Tree, Version
+from accelsweep.core.cells.versions import Tree, Version
+from accelsweep.core.planned.plans import Manifest
 from accelsweep.state.halts import why_not_run
 
 

@@ -11,8 +11,8 @@ from one_rank import make_spec
 from patience import PATIENCE_SECONDS, until
 from tiny_supervisor import Supervised, ended
 
-from accelsweep.core.outcome import Outcome
-from accelsweep.core.settings import Limits
+from accelsweep.core.planned.settings import Limits
+from accelsweep.core.recorded.outcome import Outcome
 from accelsweep.supervise.processes.logs import RunLog
 from accelsweep.supervise.processes.watching import LocalRanks, Watch, children
 from accelsweep.supervise.signals import Signals

@@ -8,7 +8,7 @@ from hydra.utils import get_object
 from tiny_sweep import config_with
 
 from accelsweep.base.errors import InputError, Unsupported
-from accelsweep.core.trees import LIBRARIES
+from accelsweep.core.cells.trees import LIBRARIES
 from accelsweep.machine.room import FreeMemory
 from accelsweep.rank.tasks.boosting import area_under_curve
 from accelsweep.workloads.boosting.booster import build_booster, fit_of

@@ -11,9 +11,12 @@ from dataclasses import dataclass
 from accelsweep.analyse.advice.fleet import about_fleet
 from accelsweep.analyse.advice.weigh import Weighed, weigh
 from accelsweep.analyse.advice.words import command
+from accelsweep.analyse.beside.elsewhere import Onto, elsewhere, projected_cell
 from accelsweep.analyse.claims.judge import judge_claims
 from accelsweep.analyse.claims.wide import WideFigures
-from accelsweep.analyse.elsewhere import Onto, elsewhere, projected_cell
+from accelsweep.analyse.collected.hardware import HardwareKind, names_of
+from accelsweep.analyse.collected.origin import environment, hardware_of, origin_of, records_digest
+from accelsweep.analyse.collected.runs import CellRuns, RunRow, group, in_order, rate_metric_of
 from accelsweep.analyse.findings.against_baseline import Comparison, Rules, against_baseline
 from accelsweep.analyse.findings.cells.cell import Context, counted, finding_of
 from accelsweep.analyse.findings.cells.cost import costs, gaps, note, used
@@ -26,16 +29,13 @@ from accelsweep.analyse.findings.doubts import outlying_runs, overlapping_runs, 
 from accelsweep.analyse.findings.noise_doubts import two_levels
 from accelsweep.analyse.findings.quality import Asked, QualityMeasure, measure_of, qualities
 from accelsweep.analyse.fleet.nodes import fleet_of
-from accelsweep.analyse.hardware import HardwareKind, names_of
-from accelsweep.analyse.origin import environment, hardware_of, origin_of, records_digest
-from accelsweep.analyse.runs import CellRuns, RunRow, group, in_order, rate_metric_of
 from accelsweep.analyse.statistics.intervals import Family
 from accelsweep.core.findings.findings import Findings
 from accelsweep.core.findings.judged import ClaimFinding
 from accelsweep.core.findings.measured import CellFinding
 from accelsweep.core.findings.numbers import Estimate
-from accelsweep.core.plans import Manifest
-from accelsweep.core.prices import PriceUsed
+from accelsweep.core.planned.plans import Manifest
+from accelsweep.core.planned.prices import PriceUsed
 
 Others = Mapping[str, Sequence[CellRuns]]
 """The runs of other sweeps, by their names, for claims that name them."""

@@ -15,18 +15,18 @@ from typing import Any, get_args
 
 from accelsweep.analyse.advice.words import command, more_blocks
 from accelsweep.analyse.analyse import analyse
-from accelsweep.analyse.hardware import HardwareKind
-from accelsweep.analyse.runs import RunRow
+from accelsweep.analyse.collected.hardware import HardwareKind
+from accelsweep.analyse.collected.runs import RunRow
 from accelsweep.base.documents import canonical_json
 from accelsweep.base.lookup import NO_SUCH_KEY, looked_up
-from accelsweep.core.accelerators import Accelerator
+from accelsweep.core.cells.accelerators import Accelerator
 from accelsweep.core.claims.claims import Claim
 from accelsweep.core.findings.findings import Findings
-from accelsweep.core.names import MergedName
-from accelsweep.core.outcome import Outcome
-from accelsweep.core.plans import Manifest, PlannedBlock, PlannedCell
-from accelsweep.core.prices import Price, Prices
-from accelsweep.core.settings import Settings
+from accelsweep.core.planned.names import MergedName
+from accelsweep.core.planned.plans import Manifest, PlannedBlock, PlannedCell
+from accelsweep.core.planned.prices import Price, Prices
+from accelsweep.core.planned.settings import Settings
+from accelsweep.core.recorded.outcome import Outcome
 
 ACCELERATORS = frozenset(get_args(Accelerator))
 

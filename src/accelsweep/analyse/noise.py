@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from accelsweep.analyse.collected.runs import RunRow, group, in_order
 from accelsweep.analyse.findings.against_baseline import Rules, against_baseline, noise_against_baseline
-from accelsweep.analyse.runs import RunRow, group, in_order
-from accelsweep.core.plans import Manifest
+from accelsweep.core.planned.plans import Manifest
 
 
 def noise_so_far(runs: Iterable[RunRow], manifest: Manifest) -> float | None:

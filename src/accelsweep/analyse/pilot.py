@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from accelsweep.analyse.collected.runs import CellRuns, RunRow, group, in_order
 from accelsweep.analyse.findings.against_baseline import Rules, against_baseline, pair_of
-from accelsweep.analyse.runs import CellRuns, RunRow, group, in_order
 from accelsweep.analyse.statistics.intervals import Family, paired_interval, variance
 from accelsweep.analyse.statistics.pools import Pair, pools
-from accelsweep.core.plans import Manifest
-from accelsweep.core.settings import PILOT
+from accelsweep.core.planned.plans import Manifest
+from accelsweep.core.planned.settings import PILOT
 from accelsweep.repeats.resolution import Needed, PairNoise, repeats_for
 
 

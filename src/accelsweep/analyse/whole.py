@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from accelsweep.analyse.analyse import analyse
-from accelsweep.analyse.collect import collect
-from accelsweep.analyse.others import other_sweeps
-from accelsweep.analyse.profiles import with_profiles
+from accelsweep.analyse.beside.others import other_sweeps
+from accelsweep.analyse.beside.profiles import with_profiles
+from accelsweep.analyse.collected.collect import collect
 from accelsweep.core.findings.findings import Findings
-from accelsweep.core.plans import Manifest
+from accelsweep.core.planned.plans import Manifest
 from accelsweep.state.folders import SweepFolder
 
 

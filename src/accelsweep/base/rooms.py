@@ -30,6 +30,7 @@ FLOORS = (
     ("analyse", "publish"),
     ("report",),
     ("drive",),
+    ("answers",),
     ("commands",),
     ("notebook",),
     ("cli",),

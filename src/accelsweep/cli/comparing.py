@@ -103,7 +103,7 @@ def fleet(
     """Measure the same settings on each node of a cluster, and find nodes that are slower, hotter or throttled."""
     from accelsweep.commands.fleet import measure_fleet, preview_fleet
     from accelsweep.commands.running.request import Request
-    from accelsweep.core.settings import FLEET_TOLERANCE, Fleet
+    from accelsweep.core.planned.settings import FLEET_TOLERANCE, Fleet
 
     detachable(detach, {"--dry-run": dry_run, "--json": as_json})
     request = Request(

@@ -59,7 +59,7 @@ def runs(
 def report(names: Sweeps) -> None:
     """Write the report again from the records. Several sweeps get one report, reports/A+B."""
     from accelsweep.drive import finish
-    from accelsweep.drive.console import say
+    from accelsweep.drive.terminal.console import say
 
     say(finish.report(Path.cwd(), names))
 
@@ -128,7 +128,7 @@ def advise(
 def publish(name: SweepName, tracking_uri: TrackingUri = None) -> None:
     """Copy the sweep's records to MLflow. Only missing and changed runs are sent."""
     from accelsweep.commands.exchange.publishing import publish_now
-    from accelsweep.drive.console import say
+    from accelsweep.drive.terminal.console import say
 
     say(publish_now(Path.cwd(), name, tracking_uri))
 
@@ -143,7 +143,7 @@ def ui(
     tracking_uri: TrackingUri = None,
 ) -> None:
     """Open MLflow's UI on this folder's results, on loopback, until Ctrl-C."""
-    from accelsweep.drive.console import say
+    from accelsweep.drive.terminal.console import say
     from accelsweep.publish.browse.ui import serve_ui
 
     raise typer.Exit(serve_ui(Path.cwd(), port=port, tracking_uri=tracking_uri, browser=browser, tell=say))

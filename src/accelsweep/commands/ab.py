@@ -8,16 +8,16 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from accelsweep.answers.forge import annotate, check_format
 from accelsweep.commands.planning.made import made_plan
 from accelsweep.commands.planning.shown import show_plan
 from accelsweep.commands.running.request import Request
 from accelsweep.commands.running.versions import VersionsFound, decided, measured_versions
-from accelsweep.drive.console import say
-from accelsweep.drive.versions.forge import annotate, check_format
+from accelsweep.drive.terminal.console import say
 from accelsweep.state.folders import SweepFolder
 
 if TYPE_CHECKING:
-    from accelsweep.drive.answers.versions import AbAnswer
+    from accelsweep.answers.forms.versions import AbAnswer
 
 
 def words_apart(words: Sequence[str]) -> tuple[tuple[str, ...], tuple[str, ...]]:
@@ -72,7 +72,7 @@ def preview_versions(home: Path, request: Request, *, as_json: bool = False, for
 
 def _answer(found: VersionsFound) -> AbAnswer:
     from accelsweep.analyse.findings.gate import GateState
-    from accelsweep.drive.answers.versions import AbAnswer, ComparedVersion, VersionedSetting
+    from accelsweep.answers.forms.versions import AbAnswer, ComparedVersion, VersionedSetting
 
     findings, manifest = found.findings, found.manifest
     states, partners = {id(one.cell): one.state for one in found.settings}, manifest.partners

@@ -12,13 +12,13 @@ from accelsweep.base.durations import duration_in
 from accelsweep.base.errors import InputError
 from accelsweep.commands.line.price_lists import read_prices
 from accelsweep.core.derived.advised import Advised, Offer
-from accelsweep.core.plans import Manifest
-from accelsweep.core.prices import Prices
-from accelsweep.drive.console import Listing, say, show
+from accelsweep.core.planned.plans import Manifest
+from accelsweep.core.planned.prices import Prices
+from accelsweep.drive.terminal.console import Listing, say, show
 from accelsweep.state.folders import existing_sweep
 
 if TYPE_CHECKING:
-    from accelsweep.analyse.elsewhere import Onto
+    from accelsweep.analyse.beside.elsewhere import Onto
     from accelsweep.core.findings.findings import Findings
     from accelsweep.machine.peaks import Datasheet
 
@@ -42,10 +42,10 @@ class Question:
 
 def advise_training(home: Path, name: str, asked: Question, *, as_json: bool = False) -> None:
     """Print the advice. Raises InputError for wrong numbers, unknown names, and a sweep that cannot be projected."""
-    from accelsweep.analyse.advice.bounds import Terms
-    from accelsweep.analyse.advice.offers import Training
-    from accelsweep.analyse.advice.training import advise
-    from accelsweep.analyse.elsewhere import Onto
+    from accelsweep.analyse.advice.hardware.bounds import Terms
+    from accelsweep.analyse.advice.hardware.offers import Training
+    from accelsweep.analyse.advice.hardware.training import advise
+    from accelsweep.analyse.beside.elsewhere import Onto
 
     epochs = _positive("--epochs", asked.epochs)
     terms = Terms(_hours(asked.deadline), None if asked.budget is None else _positive("--budget", asked.budget))
@@ -58,7 +58,7 @@ def advise_training(home: Path, name: str, asked: Question, *, as_json: bool = F
     each = given or _epoch_samples(findings)
     found = advise(findings, prices, Training(each * epochs, epochs), terms)
     if as_json:
-        from accelsweep.drive.answers.advised import AdviseAnswer
+        from accelsweep.answers.forms.advised import AdviseAnswer
 
         told = {"epochs": epochs, "samples": each, "deadline_hours": terms.hours, "budget_usd": terms.usd}
         say(AdviseAnswer.model_validate({"sweep": name, **told, **dict(found)}).text())
@@ -84,7 +84,7 @@ def _hours(deadline: str | None) -> float | None:
 
 def _devices(onto: str | None, prices: Prices) -> tuple[Datasheet, ...]:
     """Return the devices that were asked for, or those that have a price, or the usual ones."""
-    from accelsweep.analyse.elsewhere import USUAL
+    from accelsweep.analyse.beside.elsewhere import USUAL
     from accelsweep.machine.peaks import datasheet, datasheet_of, datasheets
 
     keys = [key.strip() for key in (onto or "").split(",") if key.strip()]
@@ -97,7 +97,7 @@ def _devices(onto: str | None, prices: Prices) -> tuple[Datasheet, ...]:
 
 def _findings(home: Path, name: str, onto: Onto) -> Findings:
     from accelsweep.analyse.analyse import analyse
-    from accelsweep.analyse.collect import look_up
+    from accelsweep.analyse.collected.collect import look_up
 
     folder = existing_sweep(home, name)
     manifest = Manifest.read(folder.manifest)
@@ -110,7 +110,7 @@ def _findings(home: Path, name: str, onto: Onto) -> Findings:
 
 
 def _epoch_samples(findings: Findings) -> float:
-    from accelsweep.analyse.advice.training import epoch_samples
+    from accelsweep.analyse.advice.hardware.training import epoch_samples
 
     found = epoch_samples(findings)
     if found is None:
@@ -147,7 +147,7 @@ def _listing(title: str, offers: list[tuple[int, Offer]]) -> Listing:
 
 
 def _row(place: int, one: Offer) -> tuple[str, ...]:
-    from accelsweep.analyse.advice.tiers import span_words
+    from accelsweep.analyse.advice.hardware.tiers import span_words
 
     cost = span_words(one, "usd")
     bounds = (one.in_time.value, one.in_budget.value)

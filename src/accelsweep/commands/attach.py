@@ -8,10 +8,10 @@ from pathlib import Path
 
 from accelsweep.base.documents import open_regular
 from accelsweep.base.errors import EXIT_INTERRUPTED, AccelsweepError, InputError
-from accelsweep.drive.console import say
 from accelsweep.drive.detached.handed import end_of_head, handed_head
 from accelsweep.drive.detached.places import detached, place_of
 from accelsweep.drive.head import living_head
+from accelsweep.drive.terminal.console import say
 from accelsweep.state.folders import SweepFolder
 
 _READ_SECONDS = 0.5

@@ -7,8 +7,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 from accelsweep.base.errors import InputError
-from accelsweep.drive.console import say
 from accelsweep.drive.head import refuse_while_run
+from accelsweep.drive.terminal.console import say
 from accelsweep.drive.versions.trees import remove_trees
 from accelsweep.state.folders import existing_sweep
 

@@ -7,16 +7,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from accelsweep.base.errors import EXIT_OK, EXIT_REGRESSION
-from accelsweep.core.plans import Manifest
-from accelsweep.drive.console import Listing, Marked, say, show
-from accelsweep.drive.tones import tone_of
+from accelsweep.core.planned.plans import Manifest
+from accelsweep.drive.terminal.console import Listing, Marked, say, show
+from accelsweep.drive.terminal.tones import tone_of
 from accelsweep.report.format import bare_text, ratio_text, unit_word
 from accelsweep.state.folders import existing_sweep
 
 if TYPE_CHECKING:
+    from accelsweep.analyse.collected.runs import RunRow
     from accelsweep.analyse.findings.between_sweeps import CellInBoth, SweepComparison
-    from accelsweep.analyse.runs import RunRow
-    from accelsweep.drive.answers.compared import CompareAnswer
+    from accelsweep.answers.forms.compared import CompareAnswer
 
 
 def compare_sweeps(home: Path, before: str, after: str, fail_if: str | None, *, as_json: bool = False) -> int:
@@ -37,14 +37,14 @@ def compare_sweeps(home: Path, before: str, after: str, fail_if: str | None, *, 
 
 
 def _answer(comparison: SweepComparison, fail_if: str | None, failing: Sequence[CellInBoth]) -> CompareAnswer:
-    from accelsweep.drive.answers.compared import CompareAnswer
+    from accelsweep.answers.forms.compared import CompareAnswer
 
     told = {"fail_if": fail_if, "failing": tuple(row.cell for row in failing)}
     return CompareAnswer.model_validate({**dict(comparison), **told})
 
 
 def _collected(home: Path, name: str) -> tuple[list[RunRow], Manifest]:
-    from accelsweep.analyse.collect import collect
+    from accelsweep.analyse.collected.collect import collect
 
     folder = existing_sweep(home, name)
     return collect(folder), Manifest.read(folder.manifest)

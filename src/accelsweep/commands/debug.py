@@ -6,9 +6,9 @@ from pathlib import Path
 
 from accelsweep.base.errors import EXIT_INCOMPLETE, EXIT_OK
 from accelsweep.commands.line.setting import full_name
-from accelsweep.core.outcome import Outcome
-from accelsweep.core.tasks import UNIT_OF
-from accelsweep.drive.console import say
+from accelsweep.core.cells.tasks import UNIT_OF
+from accelsweep.core.recorded.outcome import Outcome
+from accelsweep.drive.terminal.console import say
 from accelsweep.report.format import number
 from accelsweep.state.folders import existing_sweep
 

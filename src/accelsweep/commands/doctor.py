@@ -12,14 +12,14 @@ import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+from accelsweep.answers.checks.machine_now import machine_now
+from accelsweep.answers.forms.checked import CheckResult, DoctorAnswer
 from accelsweep.base.digits import gib
 from accelsweep.base.errors import EXIT_INCOMPLETE, EXIT_OK, AccelsweepError, InputError
 from accelsweep.base.shipped import config_folders, shipped_root
-from accelsweep.core.settings import Site
-from accelsweep.drive.answers.checked import CheckResult, DoctorAnswer
-from accelsweep.drive.checks.machine_now import machine_now
-from accelsweep.drive.console import say, say_marked
-from accelsweep.drive.tones import Tone
+from accelsweep.core.planned.settings import Site
+from accelsweep.drive.terminal.console import say, say_marked
+from accelsweep.drive.terminal.tones import Tone
 
 _PACKAGES = ("torch", "lightning", "hydra-core", "snakemake", "mlflow", "pandas")
 
@@ -70,8 +70,8 @@ def _all(home: Path, site: Site | None, job_minutes: float | None) -> Iterator[C
     yield from _checks(home)
     if site is None:
         return
-    from accelsweep.drive.checks.tried import examine as examine_site
-    from accelsweep.drive.checks.tried import try_jobs
+    from accelsweep.answers.checks.tried import examine as examine_site
+    from accelsweep.answers.checks.tried import try_jobs
 
     able = True
     for check in examine_site(site):

@@ -10,7 +10,7 @@ from accelsweep.commands.planning.made import made_plan
 from accelsweep.commands.planning.shown import show_plan
 from accelsweep.commands.running.nodes import measured_nodes, with_nodes
 from accelsweep.commands.running.request import Request
-from accelsweep.drive.console import say
+from accelsweep.drive.terminal.console import say
 from accelsweep.state.folders import SweepFolder
 
 
@@ -19,7 +19,7 @@ def measure_fleet(home: Path, request: Request, *, as_json: bool = False) -> int
     with contextlib.redirect_stdout(sys.stderr) if as_json else contextlib.nullcontext():
         code, findings = measured_nodes(home, request)
     if as_json and findings is not None:
-        from accelsweep.drive.answers.fleet import FleetAnswer
+        from accelsweep.answers.forms.fleet import FleetAnswer
 
         say(FleetAnswer.of(findings, SweepFolder(home, findings.sweep).report / "index.html").text())
     return code

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from accelsweep.drive.console import Listing, Marked, say, show
-from accelsweep.drive.tones import tone_of
+from accelsweep.drive.terminal.console import Listing, Marked, say, show
+from accelsweep.drive.terminal.tones import tone_of
 from accelsweep.report.format import bare_text, ratio_text, unit_word
 
 if TYPE_CHECKING:
@@ -19,8 +19,8 @@ def show_history(home: Path, words: Sequence[str], *, as_json: bool = False) -> 
     """Write the page of these sweeps' history, and print it in short. Raises InputError before anything is written."""
     from accelsweep.analyse.history.lines import history_of
     from accelsweep.analyse.history.points import commits_in
-    from accelsweep.drive.sources import parts_named
-    from accelsweep.drive.versions.dates import commit_dates
+    from accelsweep.answers.dates import commit_dates
+    from accelsweep.answers.sources import parts_named
     from accelsweep.report.history.write import history_folder, write_history
 
     parts = parts_named(home, words)
@@ -34,7 +34,7 @@ def show_history(home: Path, words: Sequence[str], *, as_json: bool = False) -> 
 
 
 def _answer(history: History, page: Path) -> str:
-    from accelsweep.drive.answers.history import HistoryAnswer
+    from accelsweep.answers.forms.history import HistoryAnswer
 
     return HistoryAnswer.model_validate({**dict(history), "report": str(page)}).text()
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from accelsweep.base.documents import write_bytes_atomically
 from accelsweep.base.errors import InputError
 from accelsweep.base.shipped import shipped_root
-from accelsweep.drive.console import say
+from accelsweep.drive.terminal.console import say
 
 STARTER_FILES = ("conf/experiment/mine.yaml", "my_model.py", "test_my_model.py")
 

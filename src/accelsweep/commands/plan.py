@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from accelsweep.base.errors import InputError
 from accelsweep.commands.planning.made import made_plan, table_of
 from accelsweep.commands.planning.shown import show_plan
-from accelsweep.drive.console import say
+from accelsweep.drive.terminal.console import say
 
 if TYPE_CHECKING:
     from accelsweep.plan.table import PlanTable

@@ -8,17 +8,17 @@ from typing import TYPE_CHECKING
 
 from accelsweep.base.errors import AccelsweepError, InputError
 from accelsweep.commands.line.setting import full_name
-from accelsweep.core.cell import in_words
-from accelsweep.core.config import CellConfig
-from accelsweep.core.plans import Block, Manifest
-from accelsweep.drive.console import Listing, say, show, warn
+from accelsweep.core.cells.cell import in_words
+from accelsweep.core.cells.config import CellConfig
+from accelsweep.core.planned.plans import Block, Manifest
+from accelsweep.drive.terminal.console import Listing, say, show, warn
 from accelsweep.report.format import number
 from accelsweep.report.profiles.words import circumstances, difference_words, module_words
 from accelsweep.state.folders import SweepFolder, existing_sweep
 
 if TYPE_CHECKING:
-    from accelsweep.analyse.runs import RunRow
-    from accelsweep.core.profiles import OperatorTime, ProfileFinding
+    from accelsweep.analyse.collected.runs import RunRow
+    from accelsweep.core.recorded.profiles import OperatorTime, ProfileFinding
 
 TASKS = ("train_throughput", "time_to_accuracy", "inference")
 """The tasks whose steps are a model's."""
@@ -31,7 +31,7 @@ def profile_settings(
 
     Raises InputError for wrong settings, AccelsweepError while the sweep is being run and where a run fails.
     """
-    from accelsweep.analyse.collect import look_up
+    from accelsweep.analyse.collected.collect import look_up
     from accelsweep.drive.finish import finish
     from accelsweep.drive.head import refuse_while_run
     from accelsweep.supervise.profiling import profile_setting
@@ -49,7 +49,7 @@ def profile_settings(
     found = _findings(folder, manifest, cells, runs)
     mlflow = _published(folder, tracking_uri)
     if as_json:
-        from accelsweep.drive.answers.profiled import ProfileAnswer
+        from accelsweep.answers.forms.profiled import ProfileAnswer
 
         say(ProfileAnswer.model_validate({"sweep": name, "settings": found, "report": str(page)}).text())
         return
@@ -91,7 +91,7 @@ def _findings(
     folder: SweepFolder, manifest: Manifest, cells: Sequence[str], runs: Sequence[RunRow]
 ) -> list[ProfileFinding]:
     """Return the profiles of these settings, the second with its differences to the first."""
-    from accelsweep.analyse.profiles import compared
+    from accelsweep.analyse.beside.profiles import compared
     from accelsweep.state.profiles import kept_profiles
 
     axes = {cell.name: cell.axes for cell in manifest.cells}

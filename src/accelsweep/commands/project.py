@@ -7,19 +7,19 @@ from typing import TYPE_CHECKING
 
 from accelsweep.commands.line.price_lists import read_prices
 from accelsweep.core.findings.projections import Elsewhere
-from accelsweep.core.plans import Manifest
-from accelsweep.drive.console import Listing, say, show
+from accelsweep.core.planned.plans import Manifest
+from accelsweep.drive.terminal.console import Listing, say, show
 from accelsweep.report.elsewhere.table import ELSEWHERE_TITLES, TITLE, elsewhere_entries, sentences
 from accelsweep.state.folders import existing_sweep
 
 if TYPE_CHECKING:
-    from accelsweep.analyse.elsewhere import Onto
+    from accelsweep.analyse.beside.elsewhere import Onto
 
 
 def project_sweep(home: Path, name: str, onto: str | None, prices: str | None, *, as_json: bool = False) -> None:
     """Print the projections. Raises InputError for an unknown sweep or device, and for prices that cannot be read."""
     from accelsweep.analyse.analyse import analyse
-    from accelsweep.analyse.collect import look_up
+    from accelsweep.analyse.collected.collect import look_up
 
     folder = existing_sweep(home, name)
     manifest = Manifest.read(folder.manifest)
@@ -28,7 +28,7 @@ def project_sweep(home: Path, name: str, onto: str | None, prices: str | None, *
         reason="not projected: this sweep has no measured run of a model"
     )
     if as_json:
-        from accelsweep.drive.answers.projected import ProjectAnswer
+        from accelsweep.answers.forms.projected import ProjectAnswer
 
         say(ProjectAnswer(sweep=name, **dict(found)).text())
         return
@@ -36,7 +36,7 @@ def project_sweep(home: Path, name: str, onto: str | None, prices: str | None, *
 
 
 def _onto(home: Path, manifest: Manifest, onto: str | None, prices: str | None) -> Onto:
-    from accelsweep.analyse.elsewhere import Onto
+    from accelsweep.analyse.beside.elsewhere import Onto
     from accelsweep.machine.peaks import datasheet
 
     usual = Onto.usual(manifest)

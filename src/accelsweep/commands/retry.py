@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from accelsweep.answers.rows import in_words, listed, outcome_named
 from accelsweep.base.errors import InputError
-from accelsweep.core.outcome import Outcome
-from accelsweep.core.plans import Manifest
-from accelsweep.drive.console import say
+from accelsweep.core.planned.plans import Manifest
+from accelsweep.core.recorded.outcome import Outcome
 from accelsweep.drive.head import refuse_while_run
-from accelsweep.drive.rows import in_words, listed, outcome_named
+from accelsweep.drive.terminal.console import say
 from accelsweep.state.attempts import RunFolder
 from accelsweep.state.folders import SweepFolder, existing_sweep
 

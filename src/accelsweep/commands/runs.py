@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from accelsweep.answers.devices import devices_of
+from accelsweep.answers.forms.listed import ListedRun
+from accelsweep.answers.rows import SORTS, in_words, listed, outcome_named
 from accelsweep.base.errors import InputError, nearest
-from accelsweep.core.plans import Manifest
-from accelsweep.drive.answers.listed import ListedRun
-from accelsweep.drive.console import say, say_parts
-from accelsweep.drive.devices import devices_of
-from accelsweep.drive.rows import SORTS, in_words, listed, outcome_named
+from accelsweep.core.planned.plans import Manifest
+from accelsweep.drive.terminal.console import say, say_parts
 from accelsweep.report.format import number
 from accelsweep.state.folders import existing_sweep
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from accelsweep.base.errors import InputError
-from accelsweep.drive.console import say
+from accelsweep.drive.terminal.console import say
 from accelsweep.engines.grid_engine.draft import draft as from_grid_engine
 from accelsweep.engines.slurm.draft import draft as from_slurm
 

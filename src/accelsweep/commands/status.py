@@ -5,15 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from accelsweep.base.digits import count_of
-from accelsweep.base.durations import duration
-from accelsweep.base.errors import EXIT_INCOMPLETE, EXIT_OK, AccelsweepError, DamagedFile, NewerFile
-from accelsweep.core.cell import label, repeat_label
-from accelsweep.core.findings.findings import Findings
-from accelsweep.core.outcome import Outcome
-from accelsweep.core.plans import Manifest, Run
-from accelsweep.core.record import Doubt
-from accelsweep.drive.answers.state import (
+from accelsweep.answers.devices import devices_of
+from accelsweep.answers.forms.state import (
     BlockAtWork,
     DetachedHeadState,
     HeadAtWork,
@@ -24,12 +17,19 @@ from accelsweep.drive.answers.state import (
     UnplannedHead,
     UnreadableSweep,
 )
-from accelsweep.drive.console import say
+from accelsweep.base.digits import count_of
+from accelsweep.base.durations import duration
+from accelsweep.base.errors import EXIT_INCOMPLETE, EXIT_OK, AccelsweepError, DamagedFile, NewerFile
+from accelsweep.core.cells.cell import label, repeat_label
+from accelsweep.core.findings.findings import Findings
+from accelsweep.core.planned.plans import Manifest, Run
+from accelsweep.core.recorded.outcome import Outcome
+from accelsweep.core.recorded.record import Doubt
 from accelsweep.drive.detached.handed import end_of_head, handed_head
 from accelsweep.drive.detached.places import detached
-from accelsweep.drive.devices import devices_of
 from accelsweep.drive.head import living_head
 from accelsweep.drive.jobs.listed import jobs_of
+from accelsweep.drive.terminal.console import say
 from accelsweep.engines.engine import Engine, Job
 from accelsweep.engines.known import engine_of
 from accelsweep.state.folders import SweepFolder, existing_sweep, known_sweeps, unplanned_heads

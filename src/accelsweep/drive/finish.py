@@ -6,7 +6,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from accelsweep.core.plans import Manifest
+from accelsweep.core.planned.plans import Manifest
 from accelsweep.drive.jobs.failures import note_failed_jobs
 from accelsweep.drive.results import not_run_lines
 from accelsweep.drive.slurm.accounting import note_accounts
@@ -43,8 +43,8 @@ def report(home: Path, names: Sequence[str]) -> Path:
 
 
 def _merged(home: Path, folders: Sequence[SweepFolder]) -> Path:
-    from accelsweep.analyse.collect import collect
-    from accelsweep.analyse.external import rows_beside
+    from accelsweep.analyse.beside.external import rows_beside
+    from accelsweep.analyse.collected.collect import collect
     from accelsweep.analyse.merge import Part, analyse_together
     from accelsweep.report.place import MergedPlace
     from accelsweep.report.write import write_report

@@ -9,11 +9,11 @@ import signal
 from collections.abc import Iterator
 
 from accelsweep.base.errors import AccelsweepError
-from accelsweep.core.plans import Hold
-from accelsweep.drive.console import warn
+from accelsweep.core.planned.plans import Hold
 from accelsweep.drive.detached.handed import handed_head
 from accelsweep.drive.detached.places import detached
 from accelsweep.drive.detached.slurm_job import HeadJob
+from accelsweep.drive.terminal.console import warn
 from accelsweep.machine import linux
 from accelsweep.state.folders import SweepFolder
 from accelsweep.state.holding import Holder, take

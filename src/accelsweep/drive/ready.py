@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from accelsweep.core.plans import Manifest
+from accelsweep.core.planned.plans import Manifest
 from accelsweep.drive.versions.trees import restore_trees
 from accelsweep.state.folders import SweepFolder
 from accelsweep.state.halts import forget_halts

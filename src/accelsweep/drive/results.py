@@ -6,14 +6,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from accelsweep.base.digits import count_of
+from accelsweep.core.cells.tasks import TITLES
 from accelsweep.core.findings.findings import Findings
 from accelsweep.core.findings.measured import CellFinding
-from accelsweep.core.outcome import Outcome
-from accelsweep.core.plans import Manifest
-from accelsweep.core.tasks import TITLES
-from accelsweep.drive.console import Listing, Marked, say, show
-from accelsweep.drive.publisher import last_line
-from accelsweep.drive.tones import tone_of
+from accelsweep.core.planned.plans import Manifest
+from accelsweep.core.recorded.outcome import Outcome
+from accelsweep.drive.children.publisher import last_line
+from accelsweep.drive.terminal.console import Listing, Marked, say, show
+from accelsweep.drive.terminal.tones import tone_of
 from accelsweep.report import format as fmt
 from accelsweep.report.cluster.jobs import queue_line
 from accelsweep.report.fleet import tables as fleets

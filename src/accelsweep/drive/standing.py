@@ -14,7 +14,7 @@ from accelsweep.base.documents import Document, canonical_json, remove, sha256_f
 from accelsweep.base.errors import DamagedFile
 from accelsweep.base.rooms import code_of
 from accelsweep.base.shipped import shipped_root
-from accelsweep.core.plans import Manifest
+from accelsweep.core.planned.plans import Manifest
 from accelsweep.drive.snakemake.workflow import Sweep
 from accelsweep.publish.state import up_to_date
 from accelsweep.report.captions import CAPTIONS

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple, Protocol
 
-from accelsweep.core.plans import Resources
+from accelsweep.core.planned.plans import Resources
 
 Value = str | int | None
 

@@ -9,14 +9,14 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Protocol
 
-from accelsweep.core.settings import Device
+from accelsweep.core.planned.settings import Device
 from accelsweep.machine.cpu import CpuKind
-from accelsweep.machine.cuda import CudaKind
 from accelsweep.machine.drivers.telemetry import KnownDevice, NoReading, Telemetry
-from accelsweep.machine.mps import MpsKind
-from accelsweep.machine.rocm import RocmKind, rocm_torch
-from accelsweep.machine.simulated import SimulatedKind
-from accelsweep.machine.xpu import XpuKind
+from accelsweep.machine.kinds.cuda import CudaKind
+from accelsweep.machine.kinds.mps import MpsKind
+from accelsweep.machine.kinds.rocm import RocmKind, rocm_torch
+from accelsweep.machine.kinds.simulated import SimulatedKind
+from accelsweep.machine.kinds.xpu import XpuKind
 
 
 class DeviceKind(Protocol):

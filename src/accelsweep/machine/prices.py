@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 
-from accelsweep.core.config import CellConfig
-from accelsweep.core.prices import Price, Prices, PriceUsed, Stated
+from accelsweep.core.cells.config import CellConfig
+from accelsweep.core.planned.prices import Price, Prices, PriceUsed, Stated
 from accelsweep.machine.peaks import datasheet_of
 
 

@@ -17,8 +17,8 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-from accelsweep.core.breakdown import PARTS, Breakdown, bottleneck
-from accelsweep.core.record import Metric
+from accelsweep.core.recorded.breakdown import PARTS, Breakdown, bottleneck
+from accelsweep.core.recorded.record import Metric
 from accelsweep.measure.clock import Clock, Marks, WaitedDevice, monotonic
 
 SETTLING_STEPS = 3

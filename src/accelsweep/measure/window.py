@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from accelsweep.base.errors import InputError
-from accelsweep.core.config import Measure
+from accelsweep.core.cells.config import Measure
 from accelsweep.measure.clock import Clock, Marks, WaitedDevice, monotonic
 from accelsweep.measure.group import Group
 from accelsweep.measure.growth import MemoryWatch, part_ends

@@ -7,9 +7,9 @@ from typing import Any
 
 import pandas as pd
 
-from accelsweep.analyse.export import in_utf8
-from accelsweep.analyse.runs import RunRow
-from accelsweep.core.cell import label
+from accelsweep.analyse.collected.export import in_utf8
+from accelsweep.analyse.collected.runs import RunRow
+from accelsweep.core.cells.cell import label
 from accelsweep.core.findings.findings import Findings
 from accelsweep.core.findings.measured import CellFinding
 from accelsweep.core.findings.numbers import Estimate

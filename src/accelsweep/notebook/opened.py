@@ -13,14 +13,14 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from accelsweep.analyse.analyse import analyse
-from accelsweep.analyse.collect import look_up
+from accelsweep.analyse.beside.others import other_sweeps
+from accelsweep.analyse.collected.collect import look_up
 from accelsweep.analyse.merge import Part, analyse_together
-from accelsweep.analyse.others import other_sweeps
 from accelsweep.base.errors import DamagedFile, InputError, nearest
 from accelsweep.core.findings.findings import Findings
-from accelsweep.core.names import MergedName, name_together
-from accelsweep.core.plans import Manifest
-from accelsweep.core.record import steps_damage
+from accelsweep.core.planned.names import MergedName, name_together
+from accelsweep.core.planned.plans import Manifest
+from accelsweep.core.recorded.record import steps_damage
 from accelsweep.notebook.frames import runs_frame, settings_frame
 from accelsweep.report.content import Content, build_content
 from accelsweep.report.page import render_static

@@ -11,9 +11,9 @@ from dataclasses import replace
 from typing import Any
 
 from accelsweep.base.errors import InputError
-from accelsweep.core.cell import Cell, cell_name
-from accelsweep.core.config import CellConfig, Measure
-from accelsweep.core.plans import FoundBatch
+from accelsweep.core.cells.cell import Cell, cell_name
+from accelsweep.core.cells.config import CellConfig, Measure
+from accelsweep.core.planned.plans import FoundBatch
 from accelsweep.plan.grid.expand import AUTO_BATCH_SIZE, FIRST_TRY, CheckedPoint
 
 SEARCHED_TASKS = ("train_throughput", "time_to_accuracy")

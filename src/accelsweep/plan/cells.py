@@ -11,10 +11,10 @@ from hydra.core.object_type import ObjectType
 from omegaconf import DictConfig
 
 from accelsweep.base.errors import InputError, nearest
-from accelsweep.core.cell import PLAN_KEYS, Cell, cell_name
-from accelsweep.core.config import CellConfig
-from accelsweep.core.plans import Excluded
-from accelsweep.core.settings import Settings, Site
+from accelsweep.core.cells.cell import PLAN_KEYS, Cell, cell_name
+from accelsweep.core.cells.config import CellConfig
+from accelsweep.core.planned.plans import Excluded
+from accelsweep.core.planned.settings import Settings, Site
 from accelsweep.machine import devices
 from accelsweep.plan import automatic, select
 from accelsweep.plan.grid.compose import Composer

@@ -14,11 +14,11 @@ from pathlib import Path
 
 from accelsweep.base.documents import set_aside, write_bytes_atomically
 from accelsweep.base.errors import InputError
-from accelsweep.core.cell import Cell
+from accelsweep.core.cells.cell import Cell
+from accelsweep.core.cells.versions import Tree
 from accelsweep.core.claims.claims import GROUP
-from accelsweep.core.plans import Block, FoundBatch, Manifest
-from accelsweep.core.settings import Fleet, Settings
-from accelsweep.core.versions import Tree
+from accelsweep.core.planned.plans import Block, FoundBatch, Manifest
+from accelsweep.core.planned.settings import Fleet, Settings
 from accelsweep.plan import automatic, select
 from accelsweep.plan.blocks import earlier
 from accelsweep.plan.blocks.repeats import BlocksAsked, with_repeats

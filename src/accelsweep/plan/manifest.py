@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from accelsweep.base.secrets import without_secrets
-from accelsweep.core.plans import Block, FoundBatch, Manifest, PlannedCell
-from accelsweep.core.settings import BlockSettings, Fleet, Settings
-from accelsweep.core.versions import VERSION, Version
+from accelsweep.core.cells.versions import VERSION, Version
+from accelsweep.core.planned.plans import Block, FoundBatch, Manifest, PlannedCell
+from accelsweep.core.planned.settings import BlockSettings, Fleet, Settings
 from accelsweep.plan.blocks.cut import Cutting, Design, design
 from accelsweep.plan.blocks.earlier import Past
 from accelsweep.plan.blocks.fleet import fleet_design
 from accelsweep.plan.blocks.paired import paired_design
 from accelsweep.plan.cells import CheckedGrid
-from accelsweep.plan.sources import versions
+from accelsweep.plan.code.sources import versions
 from accelsweep.plan.versioned import units
 from accelsweep.state.folders import SweepFolder
 

@@ -7,8 +7,8 @@ nodes that have nothing else, where the site has such nodes.
 from __future__ import annotations
 
 from accelsweep.base.errors import InputError, nearest
-from accelsweep.core.config import CellConfig
-from accelsweep.core.settings import Device, NodeKind, Site
+from accelsweep.core.cells.config import CellConfig
+from accelsweep.core.planned.settings import Device, NodeKind, Site
 from accelsweep.machine.naming import meant
 
 

@@ -7,8 +7,8 @@ from pathlib import Path
 from accelsweep.base.digits import count_of
 from accelsweep.base.errors import InputError, nearest
 from accelsweep.core.claims.claims import Claim, ClaimFigure
-from accelsweep.core.external import ExternalResults, ExternalRow, Quoted
-from accelsweep.core.settings import Settings
+from accelsweep.core.planned.settings import Settings
+from accelsweep.core.recorded.external import ExternalResults, ExternalRow, Quoted
 from accelsweep.machine.peaks import datasheet
 from accelsweep.state.external.files import kept
 

@@ -9,7 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from accelsweep.core.claims.claims import ReportSettings
-from accelsweep.core.settings import Settings
+from accelsweep.core.planned.settings import Settings
 from accelsweep.plan.blocks import earlier
 from accelsweep.plan.make import Plan
 from accelsweep.plan.manifest import blocks_of, manifest_of, once_each

@@ -8,13 +8,13 @@ from pathlib import Path
 from accelsweep.base.digits import count_of
 from accelsweep.base.errors import InputError
 from accelsweep.base.shipped import config_folders
-from accelsweep.core.plans import FoundBatch
+from accelsweep.core.planned.plans import FoundBatch
 from accelsweep.plan import automatic
 from accelsweep.plan.cells import CheckedGrid, checked_grid
+from accelsweep.plan.code.import_path import ImportPath
+from accelsweep.plan.code.sources import source_digests, targets
 from accelsweep.plan.grid.compose import Composer
-from accelsweep.plan.import_path import ImportPath
 from accelsweep.plan.refusals import classes
-from accelsweep.plan.sources import source_digests, targets
 
 
 class Unsearched(InputError):

@@ -7,11 +7,11 @@ from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from accelsweep.core.cell import label
-from accelsweep.core.plans import Resources, Run
-from accelsweep.plan.estimate import PlanEstimate, VisibleEffect, estimate, visible_effect
+from accelsweep.core.cells.cell import label
+from accelsweep.core.planned.plans import Resources, Run
+from accelsweep.plan.estimates.estimate import PlanEstimate, VisibleEffect, estimate, visible_effect
+from accelsweep.plan.estimates.took import Took
 from accelsweep.plan.make import Plan
-from accelsweep.plan.took import Took
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
 
-from accelsweep.core.trainer import DECIDED_HERE, DEFAULTS
+from accelsweep.core.cells.trainer import DECIDED_HERE, DEFAULTS
 
 
 @cache

@@ -13,19 +13,19 @@ from accelsweep.base.documents import canonical_json
 from accelsweep.base.errors import InputError
 from accelsweep.base.lookup import NO_SUCH_KEY, looked_up
 from accelsweep.base.shipped import config_folders
-from accelsweep.core.cell import Cell, as_typed, cell_name
-from accelsweep.core.config import CellConfig
-from accelsweep.core.plans import Excluded, in_any_version
-from accelsweep.core.versions import VERSION, Tree, Version
+from accelsweep.core.cells.cell import Cell, as_typed, cell_name
+from accelsweep.core.cells.config import CellConfig
+from accelsweep.core.cells.versions import VERSION, Tree, Version
+from accelsweep.core.planned.plans import Excluded, in_any_version
 from accelsweep.plan.blocks.paired import Unit
 from accelsweep.plan.cells import CheckedGrid, checked_grid
+from accelsweep.plan.code.import_path import ImportPath, path_of_version
+from accelsweep.plan.code.sources import brings, lies_below, source_digests, targets
 from accelsweep.plan.grid.compose import Composer
 from accelsweep.plan.grid.expand import CheckedPoint
 from accelsweep.plan.grid.explain import dotted_keys
 from accelsweep.plan.grid.own import with_own_targets
-from accelsweep.plan.import_path import ImportPath, path_of_version
 from accelsweep.plan.refusals import classes
-from accelsweep.plan.sources import brings, lies_below, source_digests, targets
 from accelsweep.state.folders import SweepFolder
 
 

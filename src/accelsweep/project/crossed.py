@@ -13,7 +13,7 @@ from collections.abc import Callable
 import numpy as np
 from scipy import special
 
-from accelsweep.core.traits import NetworkFamily
+from accelsweep.core.recorded.traits import NetworkFamily
 from accelsweep.project.fit import FAMILY_PRIOR, Coefficients, RateTable, Vector, fit
 from accelsweep.project.fitted import Spread
 

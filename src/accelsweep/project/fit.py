@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 from scipy.optimize import least_squares
 
-from accelsweep.core.traits import NetworkFamily
+from accelsweep.core.recorded.traits import NetworkFamily
 from accelsweep.machine.peaks import datasheets
 from accelsweep.project.parts import FORMS, seconds
 from accelsweep.project.published import Rate

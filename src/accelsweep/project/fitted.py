@@ -9,7 +9,7 @@ from functools import cache
 from pathlib import Path
 
 from accelsweep.base.documents import Frozen
-from accelsweep.core.traits import NetworkFamily
+from accelsweep.core.recorded.traits import NetworkFamily
 from accelsweep.project.parts import WORK_PARTS
 
 FITTED = Path(__file__).parent / "data" / "fitted.json"

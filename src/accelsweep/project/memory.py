@@ -8,7 +8,7 @@ the weights, and at most the same. `SHARE` stands for the rest on the device, su
 from __future__ import annotations
 
 from accelsweep.core.findings.projections import Room
-from accelsweep.core.traits import Traits
+from accelsweep.core.recorded.traits import Traits
 from accelsweep.project.parts import Form
 
 SHARE = 0.9

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from accelsweep.core.findings.projections import Range, shortened
-from accelsweep.core.prices import Bill
+from accelsweep.core.planned.prices import Bill
 
 MONTH = 730.5
 """Hours of a month: 8766 / 12. Nothing trains longer in one."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from accelsweep.core.traits import NetworkFamily, Traits
+from accelsweep.core.recorded.traits import NetworkFamily, Traits
 from accelsweep.machine.peaks import Datasheet
 
 WORK_PARTS = ("convolutions", "products", "attention", "grouped", "activations", "others", "kernels", "parameters")

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from accelsweep.core.findings.projections import Projected, Range
-from accelsweep.core.traits import NetworkFamily, Traits
+from accelsweep.core.recorded.traits import NetworkFamily, Traits
 from accelsweep.machine.peaks import Datasheet
 from accelsweep.project.fitted import Fitted, fitted
 from accelsweep.project.memory import room

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from accelsweep.core.traits import NetworkFamily, Traits
+from accelsweep.core.recorded.traits import NetworkFamily, Traits
 from accelsweep.project.parts import family
 
 MODELS_TABLE = Path(__file__).parent / "data" / "models.csv"

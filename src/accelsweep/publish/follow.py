@@ -7,7 +7,7 @@ costs the sweep nothing: this is reported once, and the store is tried again, ev
 
 from __future__ import annotations
 
-import accelsweep.publish.mlflow_settings  # noqa: F401 - before mlflow
+import accelsweep.publish.store.mlflow_settings  # noqa: F401 - before mlflow
 
 # isort: split
 import contextlib
@@ -21,13 +21,13 @@ import psutil
 
 from accelsweep.base.errors import AccelsweepError
 from accelsweep.base.secrets import masked
-from accelsweep.publish.contents import run_key
-from accelsweep.publish.location import GOES_ON, resolve
 from accelsweep.publish.publisher import Publication, Tell, bring_about_runs, publish
-from accelsweep.publish.shared.refusals import refusal, why
+from accelsweep.publish.runs.contents import run_key
 from accelsweep.publish.snapshot import Snapshot, take
 from accelsweep.publish.state import surely_up_to_date
-from accelsweep.publish.store import Store, connect, refuse_damaged, store_errors
+from accelsweep.publish.store.location import GOES_ON, resolve
+from accelsweep.publish.store.refusals import refusal, why
+from accelsweep.publish.store.store import Store, connect, refuse_damaged, store_errors
 from accelsweep.state.folders import SweepFolder
 
 POLL_SECONDS = 2.0
@@ -41,7 +41,7 @@ class Follower:
 
     def __init__(self, folder: SweepFolder, uri: str, tell: Tell) -> None:
         """`uri` is the resolved address of the store."""
-        from accelsweep.publish.writer import Writer
+        from accelsweep.publish.store.writer import Writer
 
         self._folder, self._uri, self._tell = folder, uri, tell
         self._make_writer = Writer

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from accelsweep.core.record import Record
+from accelsweep.core.recorded.record import Record
 
 COMMIT = "mlflow.source.git.commit"
 DIRTY = "mlflow.source.git.dirty"

@@ -6,7 +6,7 @@ It serves a first copy, a resumed one, a repeat measured again and two publisher
 
 from __future__ import annotations
 
-import accelsweep.publish.mlflow_settings  # noqa: F401 - before mlflow
+import accelsweep.publish.store.mlflow_settings  # noqa: F401 - before mlflow
 
 # isort: split
 import math
@@ -19,20 +19,20 @@ from typing import TYPE_CHECKING
 from accelsweep.base.errors import AccelsweepError, DamagedFile, InputError
 from accelsweep.base.secrets import masked
 from accelsweep.base.shipped import shipped_root
-from accelsweep.publish.cells import cell_run
-from accelsweep.publish.contents import cell_key, finished_run, report_run, run_key, running_run
-from accelsweep.publish.location import database_file, resolve
-from accelsweep.publish.shared.experiment import mark_of
-from accelsweep.publish.shared.refusals import refusal, why
+from accelsweep.publish.runs.cells import cell_run
+from accelsweep.publish.runs.contents import cell_key, finished_run, report_run, run_key, running_run
+from accelsweep.publish.runs.unsupported import GROUP_KEY, group_run
 from accelsweep.publish.snapshot import Snapshot, report_digest, run_digest, take
 from accelsweep.publish.state import Copied, remember, run_digests
-from accelsweep.publish.store import Store, connect, refuse_damaged, store_errors
-from accelsweep.publish.unsupported import GROUP_KEY, group_run
-from accelsweep.publish.views import show_first
+from accelsweep.publish.store.experiment import mark_of
+from accelsweep.publish.store.location import database_file, resolve
+from accelsweep.publish.store.refusals import refusal, why
+from accelsweep.publish.store.store import Store, connect, refuse_damaged, store_errors
+from accelsweep.publish.views.views import show_first
 from accelsweep.state.folders import SweepFolder
 
 if TYPE_CHECKING:
-    from accelsweep.publish.writer import Writer
+    from accelsweep.publish.store.writer import Writer
 
 Tell = Callable[[str], None]
 
@@ -77,7 +77,7 @@ def publish(
     A store that does not answer is tried again for `patience_seconds`; `tell` reports that once. Raises
     StoreUnreachable after that, and where a server refuses the user; NewerFile for the plan of a later version.
     """
-    from accelsweep.publish.writer import Writer
+    from accelsweep.publish.store.writer import Writer
 
     uri = resolve(folder.home, tracking_uri)
     if database_file(uri) is None:

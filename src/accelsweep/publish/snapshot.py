@@ -11,8 +11,8 @@ from accelsweep.base.documents import canonical_json, sha256_file, sha256_text
 from accelsweep.base.errors import DamagedFile
 from accelsweep.core.findings.findings import Findings
 from accelsweep.core.findings.measured import CellFinding
-from accelsweep.core.outcome import Outcome
-from accelsweep.core.plans import Hold, Manifest, Run
+from accelsweep.core.planned.plans import Hold, Manifest, Run
+from accelsweep.core.recorded.outcome import Outcome
 from accelsweep.publish.origin import origin
 from accelsweep.state.folders import SweepFolder
 from accelsweep.state.living import living_hold

@@ -11,9 +11,9 @@ from typing import ClassVar
 from accelsweep.base.documents import Document, Frozen, sha256_file
 from accelsweep.base.errors import DamagedFile
 from accelsweep.base.secrets import masked
-from accelsweep.core.plans import Manifest, Run
-from accelsweep.publish.location import database_file, resolve
+from accelsweep.core.planned.plans import Manifest, Run
 from accelsweep.publish.snapshot import report_digest, run_digest
+from accelsweep.publish.store.location import database_file, resolve
 from accelsweep.state.folders import SweepFolder, published_sweeps
 
 

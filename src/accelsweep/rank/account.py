@@ -6,12 +6,12 @@ import sys
 import traceback
 from typing import TYPE_CHECKING, Any
 
-from accelsweep.core.breakdown import Breakdown
-from accelsweep.core.outcome import Outcome
-from accelsweep.core.profiles import StepProfile
-from accelsweep.core.record import Doubt, Effective, Metric
+from accelsweep.core.recorded.breakdown import Breakdown
+from accelsweep.core.recorded.outcome import Outcome
+from accelsweep.core.recorded.profiles import StepProfile
+from accelsweep.core.recorded.record import Doubt, Effective, Metric
 from accelsweep.core.recorded.surroundings import Surroundings
-from accelsweep.core.traits import Traits
+from accelsweep.core.recorded.traits import Traits
 from accelsweep.measure.surroundings import doubts
 from accelsweep.rank.errors import OUTCOME_OF, classify, reason_of, traceback_of
 from accelsweep.rank.spec import RankResult

@@ -9,8 +9,8 @@ from typing import Any
 import lightning.pytorch as pl
 import torch
 
-from accelsweep.core.record import Effective, Metric
-from accelsweep.core.traits import Traits
+from accelsweep.core.recorded.record import Effective, Metric
+from accelsweep.core.recorded.traits import Traits
 from accelsweep.measure.ceiling import Ceiling, matmul_ceiling, number_format, remembered, torch_product
 from accelsweep.measure.devices.kinds import measured_device
 from accelsweep.measure.metrics.flops import NotCounted, forward_flops, training_flops

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from accelsweep.base.errors import AbsentDevice, InputError, Unsupported
 from accelsweep.base.secrets import masked
-from accelsweep.core.outcome import Outcome
+from accelsweep.core.recorded.outcome import Outcome
 from accelsweep.rank.spec import ErrorKind
 
 _MEMORY = re.compile(

@@ -12,7 +12,7 @@ from typing import Any
 
 from torch.profiler import ProfilerActivity, profile
 
-from accelsweep.core.record import Metric
+from accelsweep.core.recorded.record import Metric
 from accelsweep.measure.clock import Clock, WaitedDevice, monotonic
 from accelsweep.measure.devices.kinds import measured_device
 from accelsweep.measure.group import group_of

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
-from accelsweep.core.record import Doubt, Effective, Metric
+from accelsweep.core.recorded.record import Doubt, Effective, Metric
 from accelsweep.measure.group import group_of
 from accelsweep.measure.growth import MemoryWatch, kinds_of
 from accelsweep.measure.losses import first_not_finite

@@ -15,8 +15,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from accelsweep.base.errors import InputError
-from accelsweep.core.versions import TREES_VARIABLE
-from accelsweep.plan.import_path import in_installed
+from accelsweep.core.cells.versions import TREES_VARIABLE
+from accelsweep.plan.code.import_path import in_installed
 
 
 @dataclass(frozen=True)

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 
 import torch
 
-from accelsweep.core.breakdown import Breakdown
-from accelsweep.core.record import Metric
+from accelsweep.core.recorded.breakdown import Breakdown
+from accelsweep.core.recorded.record import Metric
 from accelsweep.measure.breakdown import PhaseTimer, ProbePass, breakdown_of, share_metrics, steps_of_pass
 from accelsweep.measure.devices.kinds import measured_device, torch_kind
 from accelsweep.measure.group import group_of

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, cast
 
-from accelsweep.core.profiles import StepProfile
+from accelsweep.core.recorded.profiles import StepProfile
 from accelsweep.measure.clock import WaitedDevice, monotonic
 from accelsweep.rank.account import Account
 from accelsweep.rank.loops.loop import ModuleDriver

@@ -12,7 +12,7 @@ import math
 from dataclasses import dataclass
 from typing import Any
 
-from accelsweep.core.record import Metric
+from accelsweep.core.recorded.record import Metric
 from accelsweep.measure.clock import Clock, monotonic
 from accelsweep.measure.losses import Losses, first_not_finite
 from accelsweep.rank.errors import Diverged

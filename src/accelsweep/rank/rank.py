@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from accelsweep.core.record import Metric
+from accelsweep.core.recorded.record import Metric
 from accelsweep.machine import linux
 from accelsweep.measure.clock import monotonic
 from accelsweep.measure.surroundings.environment import environment

@@ -13,14 +13,14 @@ from typing import Any, ClassVar, Literal
 from pydantic import Field
 
 from accelsweep.base.documents import Document
-from accelsweep.core.breakdown import Breakdown
-from accelsweep.core.config import CellConfig
-from accelsweep.core.outcome import Outcome
-from accelsweep.core.plans import Run
-from accelsweep.core.profiles import StepProfile
-from accelsweep.core.record import Doubt, Effective, Metric
+from accelsweep.core.cells.config import CellConfig
+from accelsweep.core.planned.plans import Run
+from accelsweep.core.recorded.breakdown import Breakdown
 from accelsweep.core.recorded.frontier import Limit
-from accelsweep.core.traits import Traits
+from accelsweep.core.recorded.outcome import Outcome
+from accelsweep.core.recorded.profiles import StepProfile
+from accelsweep.core.recorded.record import Doubt, Effective, Metric
+from accelsweep.core.recorded.traits import Traits
 from accelsweep.state.file_names import PROGRESS_FILE, TRACE_FILE
 
 ErrorKind = Literal["none", "out_of_memory", "diverged", "user_exception", "collective", "unsupported"]

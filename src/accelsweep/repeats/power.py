@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 from bisect import bisect_left
 
-from accelsweep.core.settings import CONFIDENCE, THRESHOLD
+from accelsweep.core.planned.settings import CONFIDENCE, THRESHOLD
 from accelsweep.repeats.student import critical_t, prior_degrees
 
 MOST_REPEATS = 100

@@ -6,17 +6,17 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from accelsweep.core.cell import in_words
+from accelsweep.core.cells.cell import in_words
 from accelsweep.core.findings.choices import Choice
 from accelsweep.core.findings.findings import Findings
 from accelsweep.core.findings.measured import CellFinding
-from accelsweep.core.outcome import Outcome
-from accelsweep.core.record import Doubt
+from accelsweep.core.recorded.outcome import Outcome
+from accelsweep.core.recorded.record import Doubt
 from accelsweep.report import format as fmt
 from accelsweep.report.clean import printable_findings
 from accelsweep.report.elsewhere.table import ELSEWHERE
 from accelsweep.report.figures.build import build_figures
-from accelsweep.report.figures.figure import Figure, Skipped
+from accelsweep.report.figures.parts.figure import Figure, Skipped
 from accelsweep.report.place import RunsPlace
 from accelsweep.report.screen import Amber, Tile, amber, strip, tiles
 from accelsweep.report.table import ReportTable

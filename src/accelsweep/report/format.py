@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from accelsweep.base.digits import UNKNOWN, interval_digits, ratio_words, says_nothing, significant
+from accelsweep.core.cells.tasks import SIZES, TITLES
 from accelsweep.core.findings.choices import Recommendation
 from accelsweep.core.findings.numbers import Estimate, Summary
-from accelsweep.core.outcome import Outcome
-from accelsweep.core.tasks import SIZES, TITLES
+from accelsweep.core.recorded.outcome import Outcome
 
 ABSENT = "not measured"
 _PREFIXES = ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e4, "k"))

@@ -5,10 +5,10 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 
-from accelsweep.core.doubt_words import in_words
+from accelsweep.core.recorded.doubt_words import in_words
 from accelsweep.report.content import Content, method_of
 from accelsweep.report.elsewhere.table import ELSEWHERE
-from accelsweep.report.figures.figure import Figure
+from accelsweep.report.figures.parts.figure import Figure
 from accelsweep.report.format import in_about, sentence
 from accelsweep.report.screen import Amber
 from accelsweep.report.table import Entry, More, ReportTable

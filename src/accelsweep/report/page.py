@@ -18,9 +18,9 @@ from typing import Any
 import jinja2
 from markupsafe import Markup
 
-from accelsweep.core.doubt_words import in_words
+from accelsweep.core.recorded.doubt_words import in_words
 from accelsweep.report.content import Content, method_of
-from accelsweep.report.figures.figure import Figure, Row
+from accelsweep.report.figures.parts.figure import Figure, Row
 from accelsweep.report.format import in_about, sentence
 from accelsweep.report.libraries import chart_libraries
 from accelsweep.report.table import Entry, ReportTable

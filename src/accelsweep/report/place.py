@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
-from accelsweep.core.names import MergedName, name_together
+from accelsweep.core.planned.names import MergedName, name_together
 from accelsweep.state.file_names import FINDINGS_FILE, REPORTS_FOLDER
 from accelsweep.state.folders import SweepFolder
 

@@ -6,13 +6,13 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from accelsweep.core.doubt_words import in_words
 from accelsweep.core.findings.choices import Certainty, Recommendation
 from accelsweep.core.findings.findings import Findings
 from accelsweep.core.findings.measured import CellFinding
 from accelsweep.core.findings.numbers import Estimate
-from accelsweep.core.metrics import MEMORY_METRICS
-from accelsweep.core.record import Doubt
+from accelsweep.core.recorded.doubt_words import in_words
+from accelsweep.core.recorded.metrics import MEMORY_METRICS
+from accelsweep.core.recorded.record import Doubt
 from accelsweep.report import format as fmt
 from accelsweep.report.tables.readings import ENERGY, cost_of, metric_entry, quality_words
 

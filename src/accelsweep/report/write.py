@@ -14,8 +14,8 @@ from accelsweep.core.findings.findings import Findings
 from accelsweep.report.captions import CAPTIONS
 from accelsweep.report.content import Content, build_content
 from accelsweep.report.csvs import to_csv
-from accelsweep.report.figures.absent import absent_picture
-from accelsweep.report.figures.figure import Figure
+from accelsweep.report.figures.parts.absent import absent_picture
+from accelsweep.report.figures.parts.figure import Figure
 from accelsweep.report.libraries import vega_lite_version
 from accelsweep.report.markdown import render_markdown
 from accelsweep.report.page import render_page

@@ -15,7 +15,7 @@ from typing import ClassVar
 
 from accelsweep.base.documents import Document, remove, set_aside
 from accelsweep.base.errors import DamagedFile
-from accelsweep.core.record import Record
+from accelsweep.core.recorded.record import Record
 from accelsweep.state.file_names import ATTEMPTS_FOLDER, LOG_FILE, RECORD_FILE, STEPS_FILE
 from accelsweep.state.records import read_record_at
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Literal
 
 from accelsweep.base.errors import InputError
-from accelsweep.core.names import BLOCK_NAME
+from accelsweep.core.planned.names import BLOCK_NAME
 from accelsweep.state import file_names as files
 from accelsweep.state.names import check_sweep_name, inside
 

@@ -17,8 +17,8 @@ from typing import ClassVar
 
 from accelsweep.base.documents import Document, remove
 from accelsweep.base.errors import DamagedFile
-from accelsweep.core.names import BLOCK_NAME
-from accelsweep.core.plans import Manifest
+from accelsweep.core.planned.names import BLOCK_NAME
+from accelsweep.core.planned.plans import Manifest
 from accelsweep.state.folders import SweepFolder
 from accelsweep.state.living import living, read_hold
 

@@ -21,8 +21,8 @@ import psutil
 
 from accelsweep.base.documents import clear_place, sha256_text
 from accelsweep.base.errors import AccelsweepError
-from accelsweep.core.plans import Hold
-from accelsweep.core.record import now
+from accelsweep.core.planned.plans import Hold
+from accelsweep.core.recorded.record import now
 from accelsweep.engines.this_job import this_job
 from accelsweep.machine.locks import lease_folder
 from accelsweep.state.living import BEAT_SECONDS, DEAD_AFTER_SECONDS, living, read_hold

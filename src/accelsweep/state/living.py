@@ -13,7 +13,7 @@ from pathlib import Path
 import psutil
 
 from accelsweep.base.errors import DamagedFile
-from accelsweep.core.plans import Hold
+from accelsweep.core.planned.plans import Hold
 from accelsweep.state.leftovers import now_on
 
 BEAT_SECONDS = 20.0

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from accelsweep.base.documents import remove, sha256_file
 from accelsweep.base.errors import DamagedFile, NewerFile
-from accelsweep.core.profiles import SettingProfile
+from accelsweep.core.recorded.profiles import SettingProfile
 from accelsweep.state.file_names import TRACE_FILE
 from accelsweep.state.folders import SweepFolder
 

@@ -10,8 +10,8 @@ from contextlib import suppress
 from pathlib import Path
 
 from accelsweep.base.errors import DamagedFile
-from accelsweep.core.plans import Run
-from accelsweep.core.record import Record
+from accelsweep.core.planned.plans import Run
+from accelsweep.core.recorded.record import Record
 from accelsweep.state.folders import SweepFolder
 
 

@@ -11,9 +11,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from accelsweep.base.errors import DamagedFile
-from accelsweep.core.outcome import Outcome
-from accelsweep.core.plans import Hold, Manifest
-from accelsweep.core.record import Doubt, Record
+from accelsweep.core.planned.plans import Hold, Manifest
+from accelsweep.core.recorded.outcome import Outcome
+from accelsweep.core.recorded.record import Doubt, Record
 from accelsweep.state.attempts import RunFolder
 from accelsweep.state.folders import SweepFolder
 from accelsweep.state.halts import reasons_not_run

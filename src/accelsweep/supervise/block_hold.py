@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator
 import psutil
 
 from accelsweep.base.errors import AccelsweepError
-from accelsweep.core.plans import Hold
+from accelsweep.core.planned.plans import Hold
 from accelsweep.state.folders import SweepFolder
 from accelsweep.state.holding import Holder, take
 from accelsweep.state.living import alive, living_hold

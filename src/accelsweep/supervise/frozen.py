@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from accelsweep.base.errors import InputError
-from accelsweep.core.plans import Block, Manifest, Run
+from accelsweep.core.planned.plans import Block, Manifest, Run
 from accelsweep.plan.blocks.resources import threads_per_rank
 from accelsweep.plan.nodes import models_for
 from accelsweep.rank.spec import RunSpec

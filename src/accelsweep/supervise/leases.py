@@ -15,7 +15,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 
 from accelsweep.base.errors import AccelsweepError
-from accelsweep.core.config import CellConfig
+from accelsweep.core.cells.config import CellConfig
 from accelsweep.machine import devices
 from accelsweep.machine.locks import lease_folder
 from accelsweep.machine.naming import meant

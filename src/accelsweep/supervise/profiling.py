@@ -14,11 +14,11 @@ from pathlib import Path
 
 from accelsweep.base.documents import sha256_file
 from accelsweep.base.errors import AccelsweepError
-from accelsweep.core.outcome import Outcome
-from accelsweep.core.plans import Manifest
-from accelsweep.core.profiles import SettingProfile
-from accelsweep.core.record import now
-from accelsweep.core.settings import Limits
+from accelsweep.core.planned.plans import Manifest
+from accelsweep.core.planned.settings import Limits
+from accelsweep.core.recorded.outcome import Outcome
+from accelsweep.core.recorded.profiles import SettingProfile
+from accelsweep.core.recorded.record import now
 from accelsweep.rank.spec import RankResult, RunSpec
 from accelsweep.state.file_names import LOG_FILE
 from accelsweep.state.folders import SweepFolder

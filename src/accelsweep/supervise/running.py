@@ -8,12 +8,12 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 
-from accelsweep.core.config import CellConfig
-from accelsweep.core.outcome import Outcome
-from accelsweep.core.plans import Block, Run
-from accelsweep.core.record import Doubt, now
+from accelsweep.core.cells.config import CellConfig
+from accelsweep.core.planned.plans import Block, Run
+from accelsweep.core.planned.settings import Limits, Site
 from accelsweep.core.recorded.frontier import Frontier
-from accelsweep.core.settings import Limits, Site
+from accelsweep.core.recorded.outcome import Outcome
+from accelsweep.core.recorded.record import Doubt, now
 from accelsweep.plan.blocks.resources import threads_per_rank
 from accelsweep.plan.nodes import models_for
 from accelsweep.rank.spec import RankResult, RunSpec

@@ -10,9 +10,9 @@ from pathlib import Path
 
 from accelsweep.base.documents import remove, sha256_file
 from accelsweep.base.errors import EXIT_INCOMPLETE, EXIT_OK, DamagedFile, InputError
-from accelsweep.core.outcome import Outcome
-from accelsweep.core.plans import Block, Done, Manifest, Run
-from accelsweep.core.record import steps_damage
+from accelsweep.core.planned.plans import Block, Done, Manifest, Run
+from accelsweep.core.recorded.outcome import Outcome
+from accelsweep.core.recorded.record import steps_damage
 from accelsweep.machine import linux
 from accelsweep.state.attempts import RunFolder
 from accelsweep.state.folders import SweepFolder

@@ -16,7 +16,7 @@ from hydra.utils import instantiate
 from torch import Tensor
 
 from accelsweep.base.errors import InputError, nearest
-from accelsweep.core.config import CellConfig
+from accelsweep.core.cells.config import CellConfig
 from accelsweep.measure.ceiling import torch_format, torch_product
 
 

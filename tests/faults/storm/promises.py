@@ -14,9 +14,9 @@ from scene import working_in
 
 from accelsweep.base.documents import sha256_file
 from accelsweep.base.errors import EXIT_INTERRUPTED, DamagedFile
-from accelsweep.core.outcome import Outcome
-from accelsweep.core.plans import Done, Manifest
-from accelsweep.core.record import steps_damage
+from accelsweep.core.planned.plans import Done, Manifest
+from accelsweep.core.recorded.outcome import Outcome
+from accelsweep.core.recorded.record import steps_damage
 from accelsweep.drive.finish import finished_files
 from accelsweep.state.folders import SweepFolder
 from accelsweep.state.records import read_record

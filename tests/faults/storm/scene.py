@@ -12,7 +12,7 @@ from pathlib import Path
 
 import psutil
 
-from accelsweep.core.plans import Hold
+from accelsweep.core.planned.plans import Hold
 from accelsweep.state.folders import SweepFolder
 from accelsweep.state.living import living_hold
 

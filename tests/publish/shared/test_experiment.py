@@ -12,8 +12,8 @@ from example_sweep import build_example_sweep
 
 from accelsweep.base.errors import DamagedFile
 from accelsweep.publish.follow import Follower
-from accelsweep.publish.shared.experiment import SWEEP, experiment_of, mark_of
-from accelsweep.publish.wanted import KEY, SOURCE
+from accelsweep.publish.runs.wanted import KEY, SOURCE
+from accelsweep.publish.store.experiment import SWEEP, experiment_of, mark_of
 from accelsweep.state.folders import SweepFolder
 
 pytestmark = pytest.mark.real
@@ -113,7 +113,7 @@ def test_a_sweep_that_is_followed_from_its_first_run_costs_another_of_its_name_n
 
 
 def _first(folder: SweepFolder) -> str:
-    from accelsweep.core.plans import Manifest
+    from accelsweep.core.planned.plans import Manifest
 
     return Manifest.read(folder.manifest).wanted_runs()[0]
 

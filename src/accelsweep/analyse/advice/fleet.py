@@ -9,7 +9,7 @@ from accelsweep.analyse.advice.words import command, percent_change, with_rounds
 from accelsweep.base.digits import count_of, significant
 from accelsweep.core.findings.choices import Certainty, Recommendation
 from accelsweep.core.findings.fleet import FleetFinding, FleetNode, NodeVerdict
-from accelsweep.core.plans import Manifest
+from accelsweep.core.planned.plans import Manifest
 
 _MOST_NAMES = 4
 """The nodes that a headline names; the table has all of them."""

@@ -6,11 +6,11 @@ from collections.abc import Iterable
 
 from accelsweep.analyse.advice.wording import FASTER, Wording
 from accelsweep.base.digits import UNKNOWN, ratio_digits, says_nothing
-from accelsweep.core.cell import in_words, words_of
-from accelsweep.core.doubt_words import in_words as doubt_in_words
+from accelsweep.core.cells.cell import in_words, words_of
 from accelsweep.core.findings.choices import Certainty, Choice, Recommendation
 from accelsweep.core.findings.measured import CellFinding
 from accelsweep.core.findings.numbers import Estimate
+from accelsweep.core.recorded.doubt_words import in_words as doubt_in_words
 
 MOST_WORDS = 12
 

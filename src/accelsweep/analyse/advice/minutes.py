@@ -7,8 +7,8 @@ from datetime import datetime
 from itertools import pairwise
 from statistics import fmean
 
-from accelsweep.analyse.runs import CellRuns, RunRow
-from accelsweep.core.plans import Manifest
+from accelsweep.analyse.collected.runs import CellRuns, RunRow
+from accelsweep.core.planned.plans import Manifest
 
 
 def block_seconds(groups: Sequence[CellRuns], manifest: Manifest) -> float | None:

@@ -9,10 +9,10 @@ from accelsweep.analyse.advice.wording import Wording, wording_for
 from accelsweep.analyse.findings.against_baseline import Rules
 from accelsweep.analyse.findings.quality import QualityMeasure
 from accelsweep.analyse.statistics.repeats import planned_repeats
-from accelsweep.core.cell import in_words
+from accelsweep.core.cells.cell import in_words
 from accelsweep.core.findings.measured import CellFinding
 from accelsweep.core.findings.numbers import Verdict
-from accelsweep.core.plans import Manifest
+from accelsweep.core.planned.plans import Manifest
 
 
 @dataclass(frozen=True)

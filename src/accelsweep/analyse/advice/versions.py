@@ -7,11 +7,11 @@ from collections.abc import Sequence
 from accelsweep.analyse.advice.headline import advice
 from accelsweep.analyse.advice.situation import Situation
 from accelsweep.analyse.advice.words import command, more_blocks, percent_change
-from accelsweep.core.cell import words_of
+from accelsweep.core.cells.cell import words_of
+from accelsweep.core.cells.versions import VERSION, without_version
 from accelsweep.core.findings.choices import Certainty, Recommendation
 from accelsweep.core.findings.measured import CellFinding
 from accelsweep.core.findings.numbers import LESS, MORE, Verdict
-from accelsweep.core.versions import VERSION, without_version
 
 _MOST_PLACE_WORDS = 4
 """The words of a headline that may name its setting; the table has all of them."""

@@ -9,17 +9,17 @@ from functools import partial
 from accelsweep.analyse.advice.minutes import block_seconds
 from accelsweep.analyse.advice.recommend import recommend
 from accelsweep.analyse.advice.situation import Situation
+from accelsweep.analyse.collected.hardware import HardwareKind
+from accelsweep.analyse.collected.runs import CellRuns
 from accelsweep.analyse.findings.against_baseline import Comparison, Rules, noise_against_baseline
 from accelsweep.analyse.findings.pareto import candidates, front, objectives
 from accelsweep.analyse.findings.quality import QualityMeasure
 from accelsweep.analyse.findings.rivals import not_told_apart
-from accelsweep.analyse.hardware import HardwareKind
-from accelsweep.analyse.runs import CellRuns
 from accelsweep.analyse.statistics.intervals import significant
 from accelsweep.analyse.statistics.repeats import planned_repeats
 from accelsweep.core.findings.choices import Recommendation
 from accelsweep.core.findings.measured import CellFinding
-from accelsweep.core.plans import Manifest
+from accelsweep.core.planned.plans import Manifest
 from accelsweep.repeats.power import smallest_visible_effect
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from accelsweep.core.tasks import SIZES
+from accelsweep.core.cells.tasks import SIZES
 
 
 class Wording(NamedTuple):

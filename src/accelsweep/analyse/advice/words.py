@@ -7,10 +7,10 @@ import shlex
 from accelsweep.analyse.advice.wording import FASTER, Wording
 from accelsweep.analyse.findings.pareto import memory_of_all, value_of
 from accelsweep.base.digits import UNKNOWN, interval_digits, ratio_words, says_nothing
+from accelsweep.core.cells.versions import words_for
 from accelsweep.core.findings.measured import CellFinding
 from accelsweep.core.findings.numbers import Estimate
-from accelsweep.core.plans import Manifest
-from accelsweep.core.versions import words_for
+from accelsweep.core.planned.plans import Manifest
 
 
 def against_baseline(ratio: Estimate, name: str, wording: Wording = FASTER) -> str:

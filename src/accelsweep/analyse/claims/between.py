@@ -19,8 +19,8 @@ from accelsweep.analyse.claims.judge import (
 )
 from accelsweep.analyse.claims.named import Side, named
 from accelsweep.analyse.claims.values import unmeasured, unnamed
+from accelsweep.analyse.collected.runs import CellRuns
 from accelsweep.analyse.findings.between_sweeps import MACHINE, one_machine_each
-from accelsweep.analyse.runs import CellRuns
 from accelsweep.analyse.statistics.intervals import Family, exponential_estimate, welch_interval
 from accelsweep.core.claims.verdicts import ClaimVerdict
 from accelsweep.core.findings.judged import ClaimFinding

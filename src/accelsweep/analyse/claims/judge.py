@@ -14,10 +14,10 @@ from typing import Any
 
 from accelsweep.analyse.claims.named import Side, named
 from accelsweep.analyse.claims.values import ended, exact_interval, logs_of, measured_of, unmeasured, unnamed
+from accelsweep.analyse.collected.runs import CellRuns
 from accelsweep.analyse.findings.disturbance import disturbance
-from accelsweep.analyse.likeness import difference
-from accelsweep.analyse.runs import CellRuns
-from accelsweep.analyse.sizes import of_sizes
+from accelsweep.analyse.findings.likeness import difference
+from accelsweep.analyse.findings.sizes import of_sizes
 from accelsweep.analyse.statistics.intervals import (
     FEWEST_PAIRS,
     Family,
@@ -27,12 +27,12 @@ from accelsweep.analyse.statistics.intervals import (
     t_interval,
 )
 from accelsweep.analyse.statistics.shares import share
+from accelsweep.core.cells.tasks import SIZES
 from accelsweep.core.claims.claims import Claim, ClaimFigure
 from accelsweep.core.claims.verdicts import ClaimVerdict, bounds, decide
 from accelsweep.core.findings.judged import ClaimFinding
 from accelsweep.core.findings.numbers import Estimate
-from accelsweep.core.metrics import UNTIMED
-from accelsweep.core.tasks import SIZES
+from accelsweep.core.recorded.metrics import UNTIMED
 
 
 @dataclass(frozen=True)

@@ -10,9 +10,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from accelsweep.analyse.runs import CellRuns
+from accelsweep.analyse.collected.runs import CellRuns
 from accelsweep.base.lookup import looked_up
-from accelsweep.core.config import CellConfig
+from accelsweep.core.cells.config import CellConfig
 
 _UNTOLD = object()
 

@@ -7,14 +7,14 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from accelsweep.analyse.claims.named import Side
+from accelsweep.analyse.collected.runs import CellRuns, RunRow
 from accelsweep.analyse.findings.against_baseline import endings
-from accelsweep.analyse.runs import CellRuns, RunRow
 from accelsweep.analyse.statistics.intervals import Interval, mean
 from accelsweep.base.digits import count_of
 from accelsweep.core.claims.claims import ClaimFigure
 from accelsweep.core.claims.expressions import Factor, factors
 from accelsweep.core.claims.verdicts import ClaimVerdict
-from accelsweep.core.outcome import Outcome
+from accelsweep.core.recorded.outcome import Outcome
 
 COUNTED_PROVENANCE = "counted"
 """The provenance of a metric that is a number of things, known without noise."""

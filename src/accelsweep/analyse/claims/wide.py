@@ -16,8 +16,8 @@ from accelsweep.analyse.claims.between import judge_between
 from accelsweep.analyse.claims.judge import StatedFigure, disturbed, finding_of_figure, judged
 from accelsweep.analyse.claims.named import named
 from accelsweep.analyse.claims.values import logs_of, unmeasured, unnamed
-from accelsweep.analyse.likeness import difference
-from accelsweep.analyse.runs import CellRuns
+from accelsweep.analyse.collected.runs import CellRuns
+from accelsweep.analyse.findings.likeness import difference
 from accelsweep.analyse.statistics.intervals import FEWEST_PAIRS, Family, exponential_estimate, mean, t_interval
 from accelsweep.base.digits import count_of
 from accelsweep.core.claims.claims import ClaimFigure

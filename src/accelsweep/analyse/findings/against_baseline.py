@@ -7,11 +7,11 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from statistics import fmean
 
+from accelsweep.analyse.collected.runs import CellRuns, RunRow
 from accelsweep.analyse.findings.disturbance import disturbance
+from accelsweep.analyse.findings.likeness import build_doubt, difference
 from accelsweep.analyse.findings.noise_doubts import uneven_noise
-from accelsweep.analyse.likeness import build_doubt, difference
-from accelsweep.analyse.runs import CellRuns, RunRow
-from accelsweep.analyse.sizes import of_size, of_sizes
+from accelsweep.analyse.findings.sizes import of_size, of_sizes
 from accelsweep.analyse.statistics.intervals import (
     Family,
     Interval,
@@ -26,9 +26,9 @@ from accelsweep.analyse.statistics.pools import Pair, Values, intervals
 from accelsweep.analyse.statistics.sequential import repeated_interval
 from accelsweep.base.digits import count_of
 from accelsweep.core.findings.numbers import Estimate, Speedup, Verdict
-from accelsweep.core.outcome import Outcome
-from accelsweep.core.plans import Manifest
-from accelsweep.core.record import Doubt
+from accelsweep.core.planned.plans import Manifest
+from accelsweep.core.recorded.outcome import Outcome
+from accelsweep.core.recorded.record import Doubt
 
 FEWEST_APART = 3
 """The blocks of each side that a verdict across unlike nodes rests on: as many as pairs need."""

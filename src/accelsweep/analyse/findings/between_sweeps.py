@@ -12,18 +12,18 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from accelsweep.analyse.collected.runs import CellRuns, RunRow, group, in_order, rate_metric_of
 from accelsweep.analyse.findings.against_baseline import endings, own_rate
 from accelsweep.analyse.findings.doubts import cell_doubts, outlying_runs, overlapping_runs
-from accelsweep.analyse.likeness import build_doubt, difference, source_doubt
-from accelsweep.analyse.runs import CellRuns, RunRow, group, in_order, rate_metric_of
-from accelsweep.analyse.sizes import of_sizes
+from accelsweep.analyse.findings.likeness import build_doubt, difference, source_doubt
+from accelsweep.analyse.findings.sizes import of_sizes
 from accelsweep.analyse.statistics.intervals import Family, exponential_estimate, verdict, welch_interval
 from accelsweep.base.documents import Frozen
 from accelsweep.base.errors import InputError
 from accelsweep.core.findings.numbers import Estimate, Verdict
-from accelsweep.core.plans import Manifest
-from accelsweep.core.record import Doubt
-from accelsweep.core.settings import THRESHOLD
+from accelsweep.core.planned.plans import Manifest
+from accelsweep.core.planned.settings import THRESHOLD
+from accelsweep.core.recorded.record import Doubt
 
 MACHINE = "machine"
 """The name that `analysis.across` has for the one machine of each side."""

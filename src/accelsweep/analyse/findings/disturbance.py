@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from accelsweep.analyse.runs import CellRuns
+from accelsweep.analyse.collected.runs import CellRuns
 
 MOST = 0.5
 """The largest share of disturbed runs with which a cell may still be judged."""

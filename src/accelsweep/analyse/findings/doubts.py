@@ -13,12 +13,12 @@ from statistics import quantiles
 
 from scipy import special
 
+from accelsweep.analyse.collected.runs import CellRuns, RunRow
 from accelsweep.analyse.findings.curves.series import ranks
 from accelsweep.analyse.findings.noise_doubts import noisy_baseline
-from accelsweep.analyse.runs import CellRuns, RunRow
 from accelsweep.analyse.statistics.intervals import mean
 from accelsweep.base.documents import canonical_json
-from accelsweep.core.record import Doubt
+from accelsweep.core.recorded.record import Doubt
 
 REPEATS_FOR_PUBLISHING = 5
 DRIFT_LEVEL = 0.01

@@ -11,10 +11,10 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from scipy import special
 
-from accelsweep.analyse.runs import CellRuns
+from accelsweep.analyse.collected.runs import CellRuns
 from accelsweep.analyse.statistics.intervals import FEWEST_PAIRS, mean
 from accelsweep.analyse.statistics.pools import Pair, pools
-from accelsweep.core.record import Doubt
+from accelsweep.core.recorded.record import Doubt
 
 LEVEL = 0.01
 """Chance that a test fires anywhere in a sweep whose noise is normal and equal."""

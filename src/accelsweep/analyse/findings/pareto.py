@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from accelsweep.analyse.findings.quality import QualityMeasure
 from accelsweep.core.findings.measured import CellFinding
 from accelsweep.core.findings.numbers import Estimate, Summary, Verdict
-from accelsweep.core.metrics import MEMORY_METRICS
+from accelsweep.core.recorded.metrics import MEMORY_METRICS
 
 
 def candidates(cells: Sequence[CellFinding]) -> list[CellFinding]:

@@ -6,8 +6,8 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from accelsweep.analyse.collected.runs import CellRuns
 from accelsweep.analyse.findings.against_baseline import pair_of
-from accelsweep.analyse.runs import CellRuns
 from accelsweep.analyse.statistics.intervals import Family, Interval, linear_estimate, mean, paired_interval, t_interval
 from accelsweep.analyse.statistics.pools import Pair, intervals
 from accelsweep.core.findings.numbers import Estimate, Verdict

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from accelsweep.analyse.collected.runs import CellRuns
 from accelsweep.analyse.findings.against_baseline import Rules, compare
-from accelsweep.analyse.likeness import difference
-from accelsweep.analyse.runs import CellRuns
+from accelsweep.analyse.findings.likeness import difference
 
 
 def not_told_apart(best: CellRuns, others: Sequence[CellRuns], rules: Rules) -> list[CellRuns]:

@@ -8,8 +8,8 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 
+from accelsweep.analyse.collected.runs import RunRow
 from accelsweep.analyse.fleet.readings import NodeReadings, over_settings, readings_of
-from accelsweep.analyse.runs import RunRow
 from accelsweep.analyse.statistics.against_others import Deviation, against_others, holm
 from accelsweep.analyse.statistics.intervals import (
     Family,
@@ -19,11 +19,11 @@ from accelsweep.analyse.statistics.intervals import (
     significant,
 )
 from accelsweep.analyse.statistics.random_effects import Scatter, components
-from accelsweep.core.cell import label
+from accelsweep.core.cells.cell import label
 from accelsweep.core.findings.fleet import FleetFinding, FleetNode, NodeSpread, NodeVerdict
 from accelsweep.core.findings.numbers import Estimate
-from accelsweep.core.plans import Manifest
-from accelsweep.core.settings import Fleet
+from accelsweep.core.planned.plans import Manifest
+from accelsweep.core.planned.settings import Fleet
 
 HOTTER_BY = 5.0
 """Degrees Celsius above the other nodes from which a node counts as hotter: more than places in a rack differ by."""

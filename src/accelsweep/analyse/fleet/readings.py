@@ -9,10 +9,10 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from accelsweep.analyse.runs import RunRow, rate_metric_of
+from accelsweep.analyse.collected.runs import RunRow, rate_metric_of
 from accelsweep.analyse.statistics.intervals import mean
-from accelsweep.core.outcome import Outcome
-from accelsweep.core.plans import Manifest
+from accelsweep.core.planned.plans import Manifest
+from accelsweep.core.recorded.outcome import Outcome
 
 MOST_DISTURBED = 0.5
 """The largest share of disturbed runs with which a node may still be judged, as for settings."""

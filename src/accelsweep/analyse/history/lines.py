@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from accelsweep.analyse.hardware import HardwareKind, names_of
+from accelsweep.analyse.collected.hardware import HardwareKind, names_of
 from accelsweep.analyse.history.points import Found, LineKey, points_of, refuse_without_rates
 from accelsweep.analyse.merge import Part
 from accelsweep.analyse.statistics.changes import FEWEST_POINTS, LevelStep, level_steps
 from accelsweep.analyse.statistics.intervals import Family, exponential_estimate
 from accelsweep.base.digits import count_of
 from accelsweep.base.errors import InputError
-from accelsweep.core.cell import label
+from accelsweep.core.cells.cell import label
 from accelsweep.core.derived.histories import History, HistoryLine, Order, RateChange, software_between
 from accelsweep.core.findings.numbers import Verdict
 

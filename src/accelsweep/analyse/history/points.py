@@ -6,16 +6,16 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
+from accelsweep.analyse.collected.hardware import HardwareKind
+from accelsweep.analyse.collected.runs import CellRuns, RunRow, group, in_order
 from accelsweep.analyse.findings.against_baseline import own_rate
 from accelsweep.analyse.findings.disturbance import disturbance
-from accelsweep.analyse.hardware import HardwareKind
 from accelsweep.analyse.merge import Part
-from accelsweep.analyse.runs import CellRuns, RunRow, group, in_order
 from accelsweep.analyse.statistics.changes import Level
 from accelsweep.base.errors import InputError
-from accelsweep.core.cell import cell_name
+from accelsweep.core.cells.cell import cell_name
+from accelsweep.core.cells.versions import VERSION, without_version
 from accelsweep.core.derived.histories import LinePoint
-from accelsweep.core.versions import VERSION, without_version
 
 
 class LineKey(NamedTuple):

@@ -10,8 +10,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
+from accelsweep.core.cells.tasks import SIZES
 from accelsweep.core.findings.numbers import Estimate, Verdict
-from accelsweep.core.tasks import SIZES
 from accelsweep.repeats.student import critical_t
 
 Key = TypeVar("Key")

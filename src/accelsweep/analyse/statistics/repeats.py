@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from accelsweep.core.findings.measured import CellFinding
 from accelsweep.core.findings.numbers import Verdict
-from accelsweep.core.plans import Manifest
+from accelsweep.core.planned.plans import Manifest
 
 
 def planned_repeats(cells: Sequence[CellFinding], manifest: Manifest) -> int:

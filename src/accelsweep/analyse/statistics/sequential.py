@@ -26,7 +26,7 @@ from accelsweep.analyse.statistics.intervals import (
     variance,
     welch_interval,
 )
-from accelsweep.core.settings import LOOKS
+from accelsweep.core.planned.settings import LOOKS
 
 _POINTS = 801
 """Points of the grid on which the density between two bounds is integrated."""

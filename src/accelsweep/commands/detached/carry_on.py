@@ -19,14 +19,14 @@ from accelsweep.base.errors import EXIT_INCOMPLETE, EXIT_INTERRUPTED, EXIT_OK, A
 from accelsweep.base.interrupts import HeadLeaves, end_as_by_ctrl_c, leave_when_told, stay
 from accelsweep.commands.detached.order import HeadOrder
 from accelsweep.commands.line.command_line import exit_code
-from accelsweep.core.record import now
-from accelsweep.drive.console import say, warn
-from accelsweep.drive.delivery import Target
+from accelsweep.core.recorded.record import now
 from accelsweep.drive.detached.handed import Handed, HeadEnd
 from accelsweep.drive.detached.places import name_in
 from accelsweep.drive.detached.slurm_job import HeadJob
+from accelsweep.drive.following.delivery import Target
+from accelsweep.drive.following.notices import Notices
 from accelsweep.drive.jobs.listed import cancel_jobs, jobs_of
-from accelsweep.drive.notices import Notices
+from accelsweep.drive.terminal.console import say, warn
 from accelsweep.engines.slurm.engine import SlurmEngine
 from accelsweep.state.entry import sweep_parser
 from accelsweep.state.folders import SweepFolder

@@ -12,13 +12,13 @@ from accelsweep.base.errors import EXIT_OK, AccelsweepError
 from accelsweep.commands.detached.errand import Errand
 from accelsweep.commands.detached.order import HeadOrder
 from accelsweep.commands.running.request import Request
-from accelsweep.core.record import now
-from accelsweep.drive.console import say
+from accelsweep.core.recorded.record import now
 from accelsweep.drive.detached.handed import Handed, end_of_head
 from accelsweep.drive.detached.places import Place, detached, name_in, place_for
 from accelsweep.drive.head import held
 from accelsweep.drive.jobs.queue import Queue
 from accelsweep.drive.jobs.settle import settle_old_jobs
+from accelsweep.drive.terminal.console import say
 from accelsweep.engines.known import engine_of
 from accelsweep.state.folders import SweepFolder
 from accelsweep.state.living import living_hold

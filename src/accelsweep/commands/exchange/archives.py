@@ -15,9 +15,9 @@ from accelsweep.base.documents import sha256_file
 from accelsweep.base.errors import InputError
 from accelsweep.base.version import __version__
 from accelsweep.core.findings.findings import Findings
-from accelsweep.drive.console import say
 from accelsweep.drive.finish import finished_files
 from accelsweep.drive.head import refuse_while_run
+from accelsweep.drive.terminal.console import say
 from accelsweep.state.archive.check import CheckedArchive, checked
 from accelsweep.state.archive.pack import pack
 from accelsweep.state.archive.unpack import unpacked

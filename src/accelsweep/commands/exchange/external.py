@@ -7,8 +7,8 @@ from pathlib import Path
 
 from accelsweep.base.digits import count_of
 from accelsweep.base.errors import InputError
-from accelsweep.core.external import ExternalResults
-from accelsweep.drive.console import say
+from accelsweep.core.recorded.external import ExternalResults
+from accelsweep.drive.terminal.console import say
 from accelsweep.state.external.files import external_file, read_published
 from accelsweep.state.names import check_sweep_name
 

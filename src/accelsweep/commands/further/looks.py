@@ -10,8 +10,8 @@ from accelsweep.base.digits import count_of
 from accelsweep.commands.further.pilot import affordable_blocks
 from accelsweep.core.findings.measured import CellFinding
 from accelsweep.core.findings.numbers import Verdict
-from accelsweep.core.settings import LOOKS
-from accelsweep.drive.console import say
+from accelsweep.core.planned.settings import LOOKS
+from accelsweep.drive.terminal.console import say
 from accelsweep.state.folders import SweepFolder
 
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ def plan_after_look(
     if not settings.until_decided:
         return None
     from accelsweep.analyse.analyse import analyse
-    from accelsweep.analyse.collect import collect
+    from accelsweep.analyse.collected.collect import collect
     from accelsweep.plan.make import make_plan
 
     found = analyse(collect(SweepFolder(home, manifest.sweep)), manifest).cells

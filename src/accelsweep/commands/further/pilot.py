@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from accelsweep.base.errors import InputError
 from accelsweep.commands.planning.made import what_is_left
-from accelsweep.drive.console import say
+from accelsweep.drive.terminal.console import say
 from accelsweep.state.folders import SweepFolder
 
 if TYPE_CHECKING:
@@ -41,7 +41,7 @@ def plan_after_pilot(
     manifest, settings = plan.manifest, plan.manifest.settings
     if not settings.auto_repeats:
         return None
-    from accelsweep.analyse.collect import collect
+    from accelsweep.analyse.collected.collect import collect
     from accelsweep.analyse.pilot import repeats_from_pilot
     from accelsweep.plan.make import make_plan
 

@@ -75,8 +75,8 @@ def sweeps(incomplete: str) -> list[str]:
 @_silent
 def settings(sweep: str | None, incomplete: str) -> list[tuple[str, str]]:
     """Return the names of the settings of a sweep, with their labels."""
-    from accelsweep.core.cell import label
-    from accelsweep.core.plans import Manifest
+    from accelsweep.core.cells.cell import label
+    from accelsweep.core.planned.plans import Manifest
 
     if sweep is None:
         return []
@@ -88,7 +88,7 @@ def settings(sweep: str | None, incomplete: str) -> list[tuple[str, str]]:
 @_silent
 def outcomes(incomplete: str) -> list[str]:
     """Return the outcomes of a run."""
-    from accelsweep.core.outcome import Outcome
+    from accelsweep.core.recorded.outcome import Outcome
 
     return [outcome.value for outcome in Outcome if outcome.value.startswith(incomplete)]
 
@@ -104,7 +104,7 @@ def retried(incomplete: str) -> list[str]:
 @_silent
 def sorts(incomplete: str) -> list[str]:
     """Return the orders of `runs --sort`."""
-    from accelsweep.drive.rows import SORTS
+    from accelsweep.answers.rows import SORTS
 
     return [name for name in SORTS if name.startswith(incomplete)]
 

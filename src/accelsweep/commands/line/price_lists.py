@@ -7,7 +7,7 @@ from pathlib import Path
 from accelsweep.base.bounds import first_wrong
 from accelsweep.base.errors import InputError, nearest
 from accelsweep.base.shipped import config_folders
-from accelsweep.core.prices import Prices
+from accelsweep.core.planned.prices import Prices
 
 
 def read_prices(home: Path, given: str) -> Prices:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from accelsweep.base.errors import InputError, nearest
-from accelsweep.core.cell import as_typed, in_words, label
-from accelsweep.core.plans import Manifest, PlannedCell
+from accelsweep.core.cells.cell import as_typed, in_words, label
+from accelsweep.core.planned.plans import Manifest, PlannedCell
 from accelsweep.state.folders import SweepFolder
 
 

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING
 from accelsweep.base.digits import count_of
 from accelsweep.base.documents import sha256_file
 from accelsweep.base.errors import DamagedFile
-from accelsweep.core.cell import label
-from accelsweep.core.outcome import Outcome
-from accelsweep.core.plans import FoundBatch, Manifest, Run
-from accelsweep.core.record import Record
-from accelsweep.drive.console import say
+from accelsweep.core.cells.cell import label
+from accelsweep.core.planned.plans import FoundBatch, Manifest, Run
+from accelsweep.core.recorded.outcome import Outcome
+from accelsweep.core.recorded.record import Record
+from accelsweep.drive.terminal.console import say
 from accelsweep.state.folders import SweepFolder
 from accelsweep.state.records import read_record
 

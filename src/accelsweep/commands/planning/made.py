@@ -8,17 +8,17 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from accelsweep.commands.planning.batches import planned_after_searches, tell_of_searches
-from accelsweep.drive.console import warn
 from accelsweep.drive.snakemake.profiles import check_profile, find_profile
+from accelsweep.drive.terminal.console import warn
 from accelsweep.state.folders import SweepFolder
 
 if TYPE_CHECKING:
-    from accelsweep.core.settings import Fleet
-    from accelsweep.core.versions import Tree
-    from accelsweep.plan.estimate import PlanEstimate
+    from accelsweep.core.cells.versions import Tree
+    from accelsweep.core.planned.settings import Fleet
+    from accelsweep.plan.estimates.estimate import PlanEstimate
+    from accelsweep.plan.estimates.took import Took
     from accelsweep.plan.make import Plan
     from accelsweep.plan.table import PlanTable
-    from accelsweep.plan.took import Took
 
 
 def made_plan(
@@ -51,7 +51,7 @@ def made_plan(
 
 def what_is_left(home: Path, plan: Plan) -> PlanEstimate:
     """Return the number of runs left to measure and their time, estimated by earlier runs if there are any."""
-    from accelsweep.plan.estimate import estimate
+    from accelsweep.plan.estimates.estimate import estimate
 
     earlier = _Earlier.of(home, plan)
     return estimate(plan, earlier.settled, earlier.took)
@@ -74,8 +74,8 @@ class _Earlier(NamedTuple):
 
     @classmethod
     def of(cls, home: Path, plan: Plan) -> _Earlier:
-        from accelsweep.drive.remaining import time_taken
-        from accelsweep.plan.took import RunTime
+        from accelsweep.drive.following.remaining import time_taken
+        from accelsweep.plan.estimates.took import RunTime
         from accelsweep.state.records import readable_records
         from accelsweep.supervise.standing.skips import standing
 
@@ -86,7 +86,7 @@ class _Earlier(NamedTuple):
 
 
 def _noise(home: Path, plan: Plan) -> float | None:
-    from accelsweep.analyse.collect import look_up
+    from accelsweep.analyse.collected.collect import look_up
     from accelsweep.analyse.noise import noise_so_far
 
     manifest = plan.manifest

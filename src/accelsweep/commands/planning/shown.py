@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING
 
 from accelsweep.base.durations import rough
 from accelsweep.commands.planning.made import table_of
-from accelsweep.core.cell import shared_devices
-from accelsweep.drive.console import Listing, say, show
+from accelsweep.core.cells.cell import shared_devices
+from accelsweep.drive.terminal.console import Listing, say, show
 from accelsweep.engines.known import engine_of
 
 if TYPE_CHECKING:
-    from accelsweep.core.plans import Manifest
-    from accelsweep.drive.answers.planned import PlanAnswer
-    from accelsweep.plan.estimate import PlanEstimate
+    from accelsweep.answers.forms.planned import PlanAnswer
+    from accelsweep.core.planned.plans import Manifest
+    from accelsweep.plan.estimates.estimate import PlanEstimate
     from accelsweep.plan.make import Plan
     from accelsweep.plan.table import PlanTable, ReasonRow
 
@@ -38,7 +38,7 @@ def show_plan(home: Path, plan: Plan, *, as_json: bool = False) -> None:
 
 
 def _answer(table: PlanTable, warnings: Sequence[str]) -> PlanAnswer:
-    from accelsweep.drive.answers.planned import PlanAnswer
+    from accelsweep.answers.forms.planned import PlanAnswer
 
     return PlanAnswer.model_validate({**vars(table), "warnings": tuple(warnings)})
 

@@ -14,13 +14,13 @@ from accelsweep.commands.planning.shown import show_plan
 from accelsweep.commands.running.measured import measured
 from accelsweep.commands.running.request import Ended, Request, seconds_of
 from accelsweep.core.findings.findings import Findings
-from accelsweep.core.plans import Manifest
-from accelsweep.drive.console import say, warn
-from accelsweep.drive.delivery import Target
-from accelsweep.drive.notices import Notices
+from accelsweep.core.planned.plans import Manifest
+from accelsweep.drive.following.delivery import Target
+from accelsweep.drive.following.notices import Notices
 from accelsweep.drive.results import print_results
 from accelsweep.drive.snakemake.last_word import why_snakemake_ended
 from accelsweep.drive.snakemake.profiles import check_profile, executor_of, find_profile
+from accelsweep.drive.terminal.console import say, warn
 from accelsweep.engines.ask import refuse_without
 from accelsweep.engines.known import engine_behind, engine_of
 from accelsweep.state.folders import SweepFolder

@@ -22,10 +22,10 @@ from accelsweep.commands.running.carried_out import carried_out
 from accelsweep.commands.running.request import Request
 from accelsweep.core.claims.claims import GROUP
 from accelsweep.core.findings.findings import Findings
-from accelsweep.drive.console import Listing, Marked, say, show, warn
-from accelsweep.drive.fork_server import fork_server
+from accelsweep.drive.children.fork_server import fork_server
 from accelsweep.drive.head import held, living_head
-from accelsweep.drive.tones import Tone, tone_of_claim
+from accelsweep.drive.terminal.console import Listing, Marked, say, show, warn
+from accelsweep.drive.terminal.tones import Tone, tone_of_claim
 from accelsweep.state.folders import SweepFolder
 
 if TYPE_CHECKING:

@@ -13,17 +13,17 @@ from accelsweep.commands.further.looks import plan_after_look
 from accelsweep.commands.further.pilot import plan_after_pilot
 from accelsweep.commands.planning.shown import show_plan
 from accelsweep.commands.running.request import Request
-from accelsweep.drive.console import say, warn
-from accelsweep.drive.fork_server import fork_server
+from accelsweep.drive.children.fork_server import fork_server
+from accelsweep.drive.children.temporary import own_temporary_folder
+from accelsweep.drive.following.notices import Notices
+from accelsweep.drive.following.progress import SweepProgress
 from accelsweep.drive.head import held
 from accelsweep.drive.jobs.queue import Queue
 from accelsweep.drive.jobs.settle import settle_old_jobs
-from accelsweep.drive.notices import Notices
-from accelsweep.drive.progress import SweepProgress
 from accelsweep.drive.ready import make_ready
 from accelsweep.drive.snakemake.driving import Driving
 from accelsweep.drive.standing import forget_altered_report, note_standing, stands
-from accelsweep.drive.temporary import own_temporary_folder
+from accelsweep.drive.terminal.console import say, warn
 from accelsweep.engines.known import engine_of
 from accelsweep.state.folders import SweepFolder
 

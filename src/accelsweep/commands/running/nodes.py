@@ -10,12 +10,12 @@ from accelsweep.base.errors import EXIT_REGRESSION, InputError
 from accelsweep.commands.running.carried_out import carried_out, found_by
 from accelsweep.commands.running.request import Request
 from accelsweep.core.findings.findings import Findings
-from accelsweep.drive.console import say
+from accelsweep.drive.terminal.console import say
 from accelsweep.engines.ask import refuse_without
 from accelsweep.engines.slurm.engine import SlurmEngine
 
 if TYPE_CHECKING:
-    from accelsweep.core.settings import Fleet, Site
+    from accelsweep.core.planned.settings import Fleet, Site
 
 FEWEST_NODES, FEWEST_ROUNDS = 2, 2
 

@@ -9,9 +9,9 @@ from typing import Literal
 from accelsweep.base.durations import duration_in
 from accelsweep.base.errors import InputError
 from accelsweep.base.secrets import masked
-from accelsweep.core.settings import Fleet
-from accelsweep.core.versions import Version
-from accelsweep.drive.delivery import Target
+from accelsweep.core.cells.versions import Version
+from accelsweep.core.planned.settings import Fleet
+from accelsweep.drive.following.delivery import Target
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ from accelsweep.base.errors import EXIT_INCOMPLETE, EXIT_OK, EXIT_REGRESSION
 from accelsweep.commands.running.carried_out import carried_out, found_by
 from accelsweep.commands.running.request import Request
 from accelsweep.core.findings.findings import Findings
-from accelsweep.core.plans import Manifest
+from accelsweep.core.planned.plans import Manifest
 
 if TYPE_CHECKING:
     from accelsweep.analyse.findings.gate import Gated, GateState

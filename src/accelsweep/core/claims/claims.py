@@ -9,8 +9,8 @@ from pydantic import AfterValidator, Field, field_validator, model_validator
 from accelsweep.base.documents import Frozen
 from accelsweep.core.claims.expressions import factors
 from accelsweep.core.claims.verdicts import bounds
-from accelsweep.core.external import Quoted
-from accelsweep.core.outcome import Outcome
+from accelsweep.core.recorded.external import Quoted
+from accelsweep.core.recorded.outcome import Outcome
 
 GROUP = "claims"
 """The experiments that test claims, and what one command over all of them writes below `sweeps/` and `reports/`."""

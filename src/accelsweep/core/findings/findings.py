@@ -10,17 +10,17 @@ from typing import Any, ClassVar
 from pydantic import Field
 
 from accelsweep.base.documents import Document, Frozen
-from accelsweep.core.external import RowBeside
 from accelsweep.core.findings.choices import Recommendation
 from accelsweep.core.findings.fleet import FleetFinding
 from accelsweep.core.findings.judged import ClaimFinding
 from accelsweep.core.findings.measured import CellFinding, Hardware
 from accelsweep.core.findings.projections import Elsewhere
 from accelsweep.core.findings.series import BatchCurve, Rung, ScalingLaw, ScalingPoint
-from accelsweep.core.outcome import Outcome
-from accelsweep.core.prices import PriceUsed
-from accelsweep.core.profiles import ProfileFinding
-from accelsweep.core.record import Doubt
+from accelsweep.core.planned.prices import PriceUsed
+from accelsweep.core.recorded.external import RowBeside
+from accelsweep.core.recorded.outcome import Outcome
+from accelsweep.core.recorded.profiles import ProfileFinding
+from accelsweep.core.recorded.record import Doubt
 
 
 class Origin(Frozen):

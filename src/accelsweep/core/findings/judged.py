@@ -8,7 +8,7 @@ from accelsweep.base.documents import Frozen
 from accelsweep.core.claims.verdicts import ClaimVerdict
 from accelsweep.core.findings.numbers import Estimate
 from accelsweep.core.findings.projections import Range
-from accelsweep.core.record import Doubt
+from accelsweep.core.recorded.record import Doubt
 
 
 class ClaimFinding(Frozen):

@@ -8,10 +8,10 @@ from pydantic import Field, field_serializer, field_validator
 
 from accelsweep.base.digits import part_of
 from accelsweep.base.documents import Frozen
-from accelsweep.core.accelerators import words_for
+from accelsweep.core.cells.accelerators import words_for
 from accelsweep.core.findings.numbers import Estimate, Speedup, Summary, Verdict
-from accelsweep.core.outcome import Outcome
-from accelsweep.core.record import Doubt, Effective
+from accelsweep.core.recorded.outcome import Outcome
+from accelsweep.core.recorded.record import Doubt, Effective
 
 
 class RunPoint(Frozen):
@@ -34,7 +34,7 @@ class RunPoint(Frozen):
 
 
 class StepBottleneck(Frozen):
-    """The time of a cell's steps by part: `shares` by `core.breakdown.PARTS`, means over `count` runs."""
+    """The time of a cell's steps by part: `shares` by `core.recorded.breakdown.PARTS`, means over `count` runs."""
 
     verdict: str
     evidence: str

@@ -11,7 +11,8 @@ class Verdict(StrEnum):
     """The conclusion that a ratio's interval supports, given the practical threshold. `undecided` is an honest answer.
 
     `not yet` stands where fewer than 3 blocks hold both sides, `disturbed` where others used the machine meanwhile.
-    `larger` and `smaller` stand for `faster` and `slower` where the compared metric is a size (`core.tasks.SIZES`).
+    `larger` and `smaller` stand for `faster` and `slower` where the compared metric is a size
+    (`core.cells.tasks.SIZES`).
     """
 
     faster = "faster"

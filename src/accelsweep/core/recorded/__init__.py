@@ -1,1 +1,1 @@
-"""Parts of a record that have a file of their own: the surroundings of its run, the largest batch of a search."""
+"""The record that a run leaves behind, with its outcome, metrics, traits and surroundings."""

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from accelsweep.base.errors import DamagedFile
 from accelsweep.base.secrets import masked
-from accelsweep.core.names import BLOCK_NAME
+from accelsweep.core.planned.names import BLOCK_NAME
 from accelsweep.engines.engine import Engine, JobEnd
 from accelsweep.state.folders import SweepFolder
 from accelsweep.state.halts import Halt, Why

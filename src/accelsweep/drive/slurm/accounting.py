@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
 from accelsweep.base.errors import AccelsweepError, DamagedFile
-from accelsweep.core.plans import Manifest
+from accelsweep.core.planned.plans import Manifest
 from accelsweep.engines.ask import ask
 from accelsweep.state.accounting import Accounting, JobAccount, job_of
 from accelsweep.state.entry import answer, planned_sweep, sweep_parser

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from accelsweep.base.shipped import shipped_root
-from accelsweep.drive.processes import Child
+from accelsweep.drive.children.processes import Child
 from accelsweep.drive.snakemake.profiles import find_profile
 from accelsweep.engines.known import engine_of
 from accelsweep.engines.this_job import outside_of_jobs

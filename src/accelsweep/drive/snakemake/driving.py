@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING
 
 from accelsweep.base.errors import EXIT_INTERRUPTED
 from accelsweep.base.interrupts import HeadLeaves, JobCancelled
-from accelsweep.drive import publisher
-from accelsweep.drive.console import say, warn
+from accelsweep.drive.children import publisher
+from accelsweep.drive.children.processes import Child
+from accelsweep.drive.following.progress import SweepProgress
 from accelsweep.drive.jobs.queue import Queue
-from accelsweep.drive.processes import Child
-from accelsweep.drive.progress import SweepProgress
 from accelsweep.drive.snakemake.child import options_for, start_snakemake
+from accelsweep.drive.terminal.console import say, warn
 from accelsweep.state.folders import SweepFolder
 
 if TYPE_CHECKING:

@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from accelsweep.core.plans import Resources
-from accelsweep.core.settings import Site
+from accelsweep.core.planned.plans import Resources
+from accelsweep.core.planned.settings import Site
 from accelsweep.core.sites.jobs import JobSettings
 from accelsweep.plan.blocks.resources import held_gpus
 

@@ -17,9 +17,9 @@ from typing import Any
 from accelsweep.base.documents import canonical_json, sha256_text
 from accelsweep.base.errors import AccelsweepError, InputError
 from accelsweep.base.rooms import code_of
-from accelsweep.core.names import BLOCK_NAME
-from accelsweep.core.plans import Manifest, PlannedBlock, Resources
-from accelsweep.core.settings import PILOT
+from accelsweep.core.planned.names import BLOCK_NAME
+from accelsweep.core.planned.plans import Manifest, PlannedBlock, Resources
+from accelsweep.core.planned.settings import PILOT
 from accelsweep.drive.head import living_head
 from accelsweep.drive.ready import make_ready
 from accelsweep.drive.snakemake.limits import limits, taken

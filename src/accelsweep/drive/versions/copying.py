@@ -10,7 +10,7 @@ from pathlib import Path
 
 from accelsweep.base.documents import sha256_text
 from accelsweep.base.errors import AccelsweepError
-from accelsweep.core.versions import Version
+from accelsweep.core.cells.versions import Version
 from accelsweep.drive.versions.repository import Repository
 
 WORKING_TREE = "."

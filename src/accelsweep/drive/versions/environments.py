@@ -12,7 +12,7 @@ from typing import TypedDict
 from accelsweep.base.documents import canonical_json, sha256_text
 from accelsweep.base.errors import InputError
 from accelsweep.base.version import __version__
-from accelsweep.core.versions import Tree, Version
+from accelsweep.core.cells.versions import Tree, Version
 from accelsweep.measure.surroundings.fingerprint import PACKAGES
 
 _PATIENCE_SECONDS = 120.0

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from accelsweep.base.errors import AccelsweepError, InputError, nearest
-from accelsweep.core.versions import Version
+from accelsweep.core.cells.versions import Version
 
 _PATIENCE_SECONDS = 600.0
 _NOT_OURS = ("GIT_DIR", "GIT_WORK_TREE", "GIT_INDEX_FILE")

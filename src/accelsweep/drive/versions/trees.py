@@ -13,8 +13,8 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 from accelsweep.base.errors import AccelsweepError, DamagedFile, InputError
-from accelsweep.core.plans import Manifest
-from accelsweep.core.versions import Tree, Version
+from accelsweep.core.cells.versions import Tree, Version
+from accelsweep.core.planned.plans import Manifest
 from accelsweep.drive.versions.copying import WORKING_TREE, copy_working_tree, is_whole_copy, version_of
 from accelsweep.drive.versions.environments import environments
 from accelsweep.drive.versions.repository import GitFailed, Repository

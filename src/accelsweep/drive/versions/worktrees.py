@@ -7,7 +7,7 @@ import shutil
 from pathlib import Path
 
 from accelsweep.base.errors import AccelsweepError, InputError
-from accelsweep.core.versions import Version
+from accelsweep.core.cells.versions import Version
 from accelsweep.drive.versions.repository import GitFailed, git
 from accelsweep.machine.locks import alone_with
 

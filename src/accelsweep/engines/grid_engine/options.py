@@ -9,9 +9,9 @@ from pathlib import Path
 
 from accelsweep.base.digits import count_of
 from accelsweep.base.documents import sha256_text
-from accelsweep.core.names import BLOCK_NAME
-from accelsweep.core.plans import Resources
-from accelsweep.core.settings import Site
+from accelsweep.core.planned.names import BLOCK_NAME
+from accelsweep.core.planned.plans import Resources
+from accelsweep.core.planned.settings import Site
 from accelsweep.core.sites.grid_engine import GridEngine
 from accelsweep.engines.node import prepared
 

@@ -6,8 +6,8 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from accelsweep.core.plans import Resources
-from accelsweep.core.settings import Site, Slurm
+from accelsweep.core.planned.plans import Resources
+from accelsweep.core.planned.settings import Site, Slurm
 from accelsweep.engines.ask import ask
 from accelsweep.engines.engine import Job, JobEnd, JobOffer, Remedy, Value
 from accelsweep.engines.slurm import ends, options, queue, trial

@@ -9,8 +9,8 @@ from __future__ import annotations
 import os
 import shlex
 
-from accelsweep.core.plans import Resources
-from accelsweep.core.settings import Slurm
+from accelsweep.core.planned.plans import Resources
+from accelsweep.core.planned.settings import Slurm
 from accelsweep.engines.engine import Value
 from accelsweep.engines.node import prepared
 

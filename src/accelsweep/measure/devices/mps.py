@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from accelsweep.machine.mps import mps_model
+from accelsweep.machine.kinds.mps import mps_model
 from accelsweep.machine.room import FreeMemory
 from accelsweep.measure.clock import Clock, Marks
 from accelsweep.measure.devices.bounds import MetalBound

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from accelsweep.core.external import MLPERF_LOG_MARK
-from accelsweep.core.record import Metric
+from accelsweep.core.recorded.external import MLPERF_LOG_MARK
+from accelsweep.core.recorded.record import Metric
 from accelsweep.measure.load.server import QueryServer
 
 PERCENTILES = (0.5, 0.9, 0.99)

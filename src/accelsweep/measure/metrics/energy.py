@@ -13,7 +13,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-from accelsweep.core.record import Metric
+from accelsweep.core.recorded.record import Metric
 from accelsweep.machine.devices import kind_of, telemetry_of
 from accelsweep.machine.drivers.telemetry import NoReading
 from accelsweep.measure.clock import Clock, monotonic

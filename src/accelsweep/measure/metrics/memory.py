@@ -15,7 +15,7 @@ from typing import Any
 import psutil
 
 from accelsweep.base.digits import count_of
-from accelsweep.core.record import Metric
+from accelsweep.core.recorded.record import Metric
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from accelsweep.core.record import Metric
+from accelsweep.core.recorded.record import Metric
 from accelsweep.measure.window import RankWindow
 
 BEYOND = 10

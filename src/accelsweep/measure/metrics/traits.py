@@ -1,4 +1,4 @@
-"""The work of a forward pass, counted on the meta device, where nothing is computed: `core.traits.Traits`.
+"""The work of a forward pass, counted on the meta device, where nothing is computed: `core.recorded.traits.Traits`.
 
 The operations are those of torch's own formulas, see `flops`. Convolutions are told apart by their groups, because
 grouped ones reach little of a device's peak. Numbers written are the elements of an operation's results. A view writes
@@ -18,7 +18,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 from torch.utils.flop_counter import flop_registry
 
-from accelsweep.core.traits import Traits
+from accelsweep.core.recorded.traits import Traits
 from accelsweep.measure.metrics.flops import eager
 
 _WITHOUT_WORK = frozenset(

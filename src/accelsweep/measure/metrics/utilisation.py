@@ -6,7 +6,7 @@ appendix B). A missing metric has its reason.
 
 from __future__ import annotations
 
-from accelsweep.core.record import Metric
+from accelsweep.core.recorded.record import Metric
 from accelsweep.machine.peaks import datasheet_flops_per_second
 from accelsweep.measure.ceiling import Ceiling
 

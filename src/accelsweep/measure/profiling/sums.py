@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Iterable, Mapping
 from typing import Any, NamedTuple, TypeVar
 
-from accelsweep.core.profiles import PYTHON, ModuleTime, OperatorTime, StepPart
+from accelsweep.core.recorded.profiles import PYTHON, ModuleTime, OperatorTime, StepPart
 from accelsweep.measure.profiling.marks import MODULE_MARK
 
 _STEP = "ProfilerStep"

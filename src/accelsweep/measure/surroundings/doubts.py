@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from accelsweep.core.record import Doubt
+from accelsweep.core.recorded.record import Doubt
 from accelsweep.core.recorded.surroundings import DeviceState, Moment
 from accelsweep.machine.cpu import allowed_cores
 from accelsweep.measure.steadiness import level_shift

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from importlib import metadata
 
-from accelsweep.core.record import Fingerprint
+from accelsweep.core.recorded.record import Fingerprint
 from accelsweep.machine.cpu import cpu_model
 from accelsweep.machine.devices import hardware
 

@@ -15,9 +15,9 @@ from dataclasses import dataclass, field
 
 from accelsweep.base.documents import canonical_json, sha256_text
 from accelsweep.base.errors import InputError
-from accelsweep.core.cell import Cell
-from accelsweep.core.plans import Block, PlannedBlock, Resources, Run
-from accelsweep.core.settings import Settings, Site
+from accelsweep.core.cells.cell import Cell
+from accelsweep.core.planned.plans import Block, PlannedBlock, Resources, Run
+from accelsweep.core.planned.settings import Settings, Site
 from accelsweep.plan.blocks.resources import fits, most_runs, needs, resource_class, together
 
 FEWEST_TOGETHER = 6

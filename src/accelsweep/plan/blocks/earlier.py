@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from accelsweep.base.errors import DamagedFile
-from accelsweep.core.plans import Block, Manifest
+from accelsweep.core.planned.plans import Block, Manifest
 from accelsweep.state.folders import SweepFolder
 
 

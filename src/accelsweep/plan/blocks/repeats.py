@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from accelsweep.base.errors import InputError
-from accelsweep.core.settings import LOOKS, Fleet, Settings
+from accelsweep.core.planned.settings import LOOKS, Fleet, Settings
 
 
 @dataclass(frozen=True)

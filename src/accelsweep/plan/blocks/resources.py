@@ -10,10 +10,10 @@ import math
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from accelsweep.core.accelerators import KIND_WORDS, words_for
-from accelsweep.core.config import CellConfig
-from accelsweep.core.plans import Resources
-from accelsweep.core.settings import Limits, NodeKind, Site
+from accelsweep.core.cells.accelerators import KIND_WORDS, words_for
+from accelsweep.core.cells.config import CellConfig
+from accelsweep.core.planned.plans import Resources
+from accelsweep.core.planned.settings import Limits, NodeKind, Site
 from accelsweep.plan.nodes import kind_for, serving
 
 START_UP_SECONDS = 120.0

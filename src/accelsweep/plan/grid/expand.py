@@ -19,8 +19,8 @@ from omegaconf import AnyNode, OmegaConf
 
 from accelsweep.base.errors import InputError
 from accelsweep.base.lookup import NO_SUCH_KEY, looked_up
-from accelsweep.core.cell import PLAN_KEYS
-from accelsweep.core.config import CellConfig
+from accelsweep.core.cells.cell import PLAN_KEYS
+from accelsweep.core.cells.config import CellConfig
 from accelsweep.plan.grid.compose import Composer, Grid
 from accelsweep.plan.grid.interpolation import nodes, plain_data, referred_words, refuse_missing, refuse_resolvers
 

@@ -12,7 +12,7 @@ from omegaconf.grammar.gen.OmegaConfGrammarParser import OmegaConfGrammarParser
 from omegaconf.grammar_parser import parse
 
 from accelsweep.base.errors import InputError
-from accelsweep.core.cell import PLAN_KEYS
+from accelsweep.core.cells.cell import PLAN_KEYS
 from accelsweep.plan.grid.explain import dotted_keys, suggest
 
 _REFERENCE = re.compile(r"\$\{\s*\.*([\w-]+(?:\.[\w-]+)*)\s*\}")

@@ -9,7 +9,7 @@ from omegaconf import OmegaConf
 
 from accelsweep.base.errors import InputError
 from accelsweep.base.shipped import config_folders
-from accelsweep.core.config import Measure
+from accelsweep.core.cells.config import Measure
 from accelsweep.plan.grid.compose import Composer
 
 MEASURE_GROUP = "measure"

@@ -15,7 +15,7 @@ from hydra.core.override_parser.types import Override, OverrideType
 from omegaconf import DictConfig, OmegaConf
 
 if TYPE_CHECKING:
-    from accelsweep.core.config import CellConfig
+    from accelsweep.core.cells.config import CellConfig
     from accelsweep.plan.grid.compose import Composer
 
 GROUPS = ("model", "data", "optimizer")

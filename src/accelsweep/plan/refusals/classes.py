@@ -15,9 +15,9 @@ from importlib import metadata
 from pathlib import Path
 
 from accelsweep.base.errors import InputError, nearest
-from accelsweep.core.config import CellConfig
-from accelsweep.plan.import_path import ImportPath
-from accelsweep.plan.sources import find_package, places_of, stated_targets
+from accelsweep.core.cells.config import CellConfig
+from accelsweep.plan.code.import_path import ImportPath
+from accelsweep.plan.code.sources import find_package, places_of, stated_targets
 
 _FORM = "`_target_` is package.module.Class"
 

@@ -9,10 +9,10 @@ from collections.abc import Sequence
 
 from accelsweep.base.documents import canonical_json
 from accelsweep.base.errors import InputError, nearest
-from accelsweep.core.cell import PLAN_KEYS
-from accelsweep.core.config import CellConfig, Measure
-from accelsweep.core.settings import Limits
-from accelsweep.core.trainer import DECIDED_HERE, decided_words
+from accelsweep.core.cells.cell import PLAN_KEYS
+from accelsweep.core.cells.config import CellConfig, Measure
+from accelsweep.core.cells.trainer import DECIDED_HERE, decided_words
+from accelsweep.core.planned.settings import Limits
 from accelsweep.plan.grid.expand import CheckedPoint
 from accelsweep.plan.refusals.wording import FileOf
 from accelsweep.plan.trainer import strategy_names, trainer_arguments, trainers_place

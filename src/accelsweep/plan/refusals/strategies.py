@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from importlib.util import find_spec
 from typing import Any
 
-from accelsweep.core.config import CellConfig
-from accelsweep.core.settings import Site
-from accelsweep.core.trainer import FSDP, without_effect
+from accelsweep.core.cells.config import CellConfig
+from accelsweep.core.cells.trainer import FSDP, without_effect
+from accelsweep.core.planned.settings import Site
 
 WITHOUT_TRAINER = ("inference", "kernels", "boosting")
 """Tasks that no Trainer drives."""

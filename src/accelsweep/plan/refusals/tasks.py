@@ -7,8 +7,8 @@ from typing import Any
 
 from accelsweep.base.documents import canonical_json
 from accelsweep.base.errors import InputError
-from accelsweep.core.config import CellConfig, Measure
-from accelsweep.core.tasks import RATES_OF
+from accelsweep.core.cells.config import CellConfig, Measure
+from accelsweep.core.cells.tasks import RATES_OF
 from accelsweep.plan.refusals.wording import FileOf
 
 KERNELS = "accelsweep.workloads.kernels."

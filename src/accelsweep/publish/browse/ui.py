@@ -24,11 +24,11 @@ from accelsweep.base.errors import EXIT_INCOMPLETE, EXIT_OK, AccelsweepError, In
 from accelsweep.base.secrets import masked
 from accelsweep.machine import linux
 from accelsweep.publish.browse.browser import open_in_browser
-from accelsweep.publish.location import ARTIFACTS, is_server, resolve, without_login
 from accelsweep.publish.publisher import Tell
 from accelsweep.publish.state import copies
-from accelsweep.publish.store import create_database
-from accelsweep.publish.views import SETTINGS_VIEW, link
+from accelsweep.publish.store.location import ARTIFACTS, is_server, resolve, without_login
+from accelsweep.publish.store.store import create_database
+from accelsweep.publish.views.views import SETTINGS_VIEW, link
 from accelsweep.state.tail import last_lines
 
 HOST = "127.0.0.1"

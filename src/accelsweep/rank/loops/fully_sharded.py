@@ -12,7 +12,7 @@ from lightning.pytorch.strategies import FSDPStrategy
 from torch.distributed.fsdp import FullyShardedDataParallel
 from torch.nn import Module
 
-from accelsweep.core.trainer import FSDP
+from accelsweep.core.cells.trainer import FSDP
 
 
 class FullySharded(FSDPStrategy):

@@ -14,7 +14,7 @@ from lightning.fabric.utilities.exceptions import MisconfigurationException
 from torch.nn.parallel import DistributedDataParallel
 
 from accelsweep.base.errors import InputError, Unsupported, nearest
-from accelsweep.core.trainer import DECIDED_HERE, DEFAULTS, decided_words
+from accelsweep.core.cells.trainer import DECIDED_HERE, DEFAULTS, decided_words
 from accelsweep.measure.breakdown import PhaseTimer
 from accelsweep.rank.loops.fully_sharded import with_fsdp
 from accelsweep.rank.loops.loop import Examiner, Listener, learning_rate_of

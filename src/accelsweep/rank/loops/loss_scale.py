@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from accelsweep.core.record import Metric
+from accelsweep.core.recorded.record import Metric
 
 SCOPE = "rank 0, warm-up and window"
 _NEVER_ASKED = "no step went through the Trainer's gradient scaler: under manual optimisation, step self.optimizers()"

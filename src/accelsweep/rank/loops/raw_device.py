@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 from accelsweep.base.errors import AbsentDevice, Unsupported
-from accelsweep.core.trainer import without_effect
+from accelsweep.core.cells.trainer import without_effect
 from accelsweep.measure.devices.kinds import torch_kind
 from accelsweep.rank.process import RankPlace
 from accelsweep.rank.spec import RunSpec

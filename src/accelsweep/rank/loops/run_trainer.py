@@ -14,7 +14,7 @@ import lightning.pytorch as pl
 from lightning.pytorch.callbacks import Checkpoint, EarlyStopping, Timer
 from lightning.pytorch.loggers.logger import DummyLogger
 
-from accelsweep.core.config import CellConfig
+from accelsweep.core.cells.config import CellConfig
 
 LEFT_OUT = (Checkpoint, EarlyStopping, Timer)
 """Callbacks of a module's own that a run leaves out: it keeps no checkpoints and ends with its window."""

@@ -10,7 +10,7 @@ from lightning.pytorch.accelerators.accelerator import Accelerator
 from lightning.pytorch.plugins.precision import MixedPrecision
 from lightning.pytorch.strategies import SingleDeviceStrategy
 
-from accelsweep.core.trainer import DEFAULTS
+from accelsweep.core.cells.trainer import DEFAULTS
 from accelsweep.measure.devices.kinds import torch_kind
 from accelsweep.rank.process import RankPlace
 

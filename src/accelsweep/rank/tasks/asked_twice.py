@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from accelsweep.base.errors import Unsupported
 from accelsweep.base.extras import loadgen_missing
-from accelsweep.core.config import Serving
+from accelsweep.core.cells.config import Serving
 from accelsweep.measure.load.loadgen import Load
 from accelsweep.measure.metrics.rates import BEYOND
 from accelsweep.rank.account import Account

@@ -16,7 +16,7 @@ from typing import Self
 
 import torch
 
-from accelsweep.core.config import Serving
+from accelsweep.core.cells.config import Serving
 from accelsweep.measure.clock import monotonic
 from accelsweep.measure.devices.kinds import measured_device
 from accelsweep.measure.group import group_of

@@ -13,8 +13,8 @@ from contextlib import AbstractContextManager, nullcontext
 import torch
 
 from accelsweep.base.errors import Unsupported
-from accelsweep.core.record import Metric
-from accelsweep.core.trees import LIBRARIES
+from accelsweep.core.cells.trees import LIBRARIES
+from accelsweep.core.recorded.record import Metric
 from accelsweep.machine.room import room_of_a_rank
 from accelsweep.measure.clock import Clock, monotonic
 from accelsweep.measure.group import group_of

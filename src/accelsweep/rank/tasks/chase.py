@@ -16,8 +16,8 @@ from typing import Any
 
 from accelsweep.base.durations import SECONDS_PER_HOUR
 from accelsweep.base.errors import InputError
-from accelsweep.core.config import CellConfig
-from accelsweep.core.record import Metric
+from accelsweep.core.cells.config import CellConfig
+from accelsweep.core.recorded.record import Metric
 from accelsweep.measure.clock import Clock, WaitedDevice, monotonic
 from accelsweep.measure.group import Group
 from accelsweep.measure.losses import Losses, first_not_finite

@@ -16,8 +16,8 @@ import torch
 from torch.utils.data import DataLoader
 
 from accelsweep.base.errors import InputError
-from accelsweep.core.config import Measure
-from accelsweep.core.record import Metric
+from accelsweep.core.cells.config import Measure
+from accelsweep.core.recorded.record import Metric
 from accelsweep.measure.clock import Clock, monotonic
 from accelsweep.measure.devices.kinds import measured_device
 from accelsweep.measure.metrics.rates import percentile

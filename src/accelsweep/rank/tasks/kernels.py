@@ -9,7 +9,7 @@ from __future__ import annotations
 import torch
 
 from accelsweep.base.errors import Unsupported
-from accelsweep.core.record import Metric
+from accelsweep.core.recorded.record import Metric
 from accelsweep.measure.ceiling import number_format, torch_format
 from accelsweep.rank.account import Account
 from accelsweep.rank.loops.loop import Listener

@@ -6,7 +6,7 @@ least are done, so that the optimiser's state exists while activations and gradi
 
 from __future__ import annotations
 
-from accelsweep.core.record import Metric
+from accelsweep.core.recorded.record import Metric
 from accelsweep.machine.room import FreeMemory, room_of_a_rank
 from accelsweep.measure.devices.bounds import Bound
 from accelsweep.measure.devices.kinds import torch_kind

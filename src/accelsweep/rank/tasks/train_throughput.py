@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from accelsweep.core.record import Metric
+from accelsweep.core.recorded.record import Metric
 from accelsweep.measure.group import group_of
 from accelsweep.measure.metrics.memory import parameter_bytes, shard_metric
 from accelsweep.rank.account import Account

@@ -11,8 +11,8 @@ from importlib.metadata import version
 
 from accelsweep.base.errors import Unsupported
 from accelsweep.base.extras import loadgen_missing
-from accelsweep.core.config import Serving
-from accelsweep.core.record import Metric
+from accelsweep.core.cells.config import Serving
+from accelsweep.core.recorded.record import Metric
 from accelsweep.measure.load.loadgen import Load, LoadTest
 from accelsweep.measure.load.peak import Peak, find_peak
 from accelsweep.measure.metrics.rates import BEYOND

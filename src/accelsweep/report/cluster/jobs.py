@@ -8,7 +8,7 @@ from typing import Any
 from accelsweep.base.durations import duration
 from accelsweep.core.findings.findings import Findings
 from accelsweep.core.findings.measured import CellFinding
-from accelsweep.core.outcome import Outcome
+from accelsweep.core.recorded.outcome import Outcome
 from accelsweep.report import format as fmt
 from accelsweep.report.table import Column, Entry, ReportTable
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from accelsweep.core.external import RowBeside
 from accelsweep.core.findings.findings import Findings
+from accelsweep.core.recorded.external import RowBeside
 from accelsweep.report import format as fmt
 from accelsweep.report.table import Column, Entry, ReportTable
 

@@ -6,12 +6,12 @@ from typing import Any
 
 import altair as alt
 
-from accelsweep.core.breakdown import PARTS
 from accelsweep.core.findings.findings import Findings
 from accelsweep.core.findings.measured import CellFinding, StepBottleneck
+from accelsweep.core.recorded.breakdown import PARTS
 from accelsweep.report import format as fmt
-from accelsweep.report.figures.figure import ROW_PIXELS, ROWS, Chart, Figure, Skipped
-from accelsweep.report.figures.theme import Palette
+from accelsweep.report.figures.parts.figure import ROW_PIXELS, ROWS, Chart, Figure, Skipped
+from accelsweep.report.figures.parts.theme import Palette
 
 COLUMNS = ("cell", "label", "part", "share", "verdict", "count")
 MOST_BARS = 40

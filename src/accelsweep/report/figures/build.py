@@ -6,10 +6,10 @@ from accelsweep.core.findings.findings import Findings
 from accelsweep.report.figures.breakdown import breakdown_figure
 from accelsweep.report.figures.drift import drift_figure
 from accelsweep.report.figures.elsewhere import elsewhere_figure
-from accelsweep.report.figures.figure import Figure, Skipped
 from accelsweep.report.figures.ladder import ladder_figure
 from accelsweep.report.figures.memory import memory_figure
 from accelsweep.report.figures.others import others_figure
+from accelsweep.report.figures.parts.figure import Figure, Skipped
 from accelsweep.report.figures.quality import quality_figure
 from accelsweep.report.figures.rate import heatmap_figure, throughput_figure
 from accelsweep.report.figures.scaling import efficiency_figure, scaling_figure

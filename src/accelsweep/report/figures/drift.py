@@ -9,8 +9,8 @@ import altair as alt
 from accelsweep.core.findings.findings import Findings
 from accelsweep.core.findings.measured import CellFinding
 from accelsweep.report import format as fmt
-from accelsweep.report.figures.figure import ROWS, SI_AXIS, Chart, Figure, Skipped, have
-from accelsweep.report.figures.theme import Palette
+from accelsweep.report.figures.parts.figure import ROWS, SI_AXIS, Chart, Figure, Skipped, have
+from accelsweep.report.figures.parts.theme import Palette
 
 COLUMNS = ("cell", "run", "block", "number", "position", "started_at", "rate", "doubts")
 

@@ -10,8 +10,8 @@ import altair as alt
 from accelsweep.core.findings.findings import Findings
 from accelsweep.core.findings.projections import Projected
 from accelsweep.report.elsewhere.table import ELSEWHERE, about, times
-from accelsweep.report.figures.figure import ROW_PIXELS, ROWS, Chart, Figure, Row, Skipped
-from accelsweep.report.figures.theme import Palette
+from accelsweep.report.figures.parts.figure import ROW_PIXELS, ROWS, Chart, Figure, Row, Skipped
+from accelsweep.report.figures.parts.theme import Palette
 
 COLUMNS = ("device", "form", "projected_rate", "projected_low", "projected_high", "measured_here")
 

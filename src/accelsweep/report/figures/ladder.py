@@ -11,10 +11,10 @@ from accelsweep.core.findings.findings import Findings
 from accelsweep.core.findings.numbers import Verdict
 from accelsweep.core.findings.series import Rung
 from accelsweep.report import format as fmt
-from accelsweep.report.figures.figure import ROW_PIXELS, ROWS, Chart, Figure, Row, Skipped, have
-from accelsweep.report.figures.ratios import ratio_domain, ratio_ticks
-from accelsweep.report.figures.reach import arrows, clipped
-from accelsweep.report.figures.theme import Palette
+from accelsweep.report.figures.parts.figure import ROW_PIXELS, ROWS, Chart, Figure, Row, Skipped, have
+from accelsweep.report.figures.parts.ratios import ratio_domain, ratio_ticks
+from accelsweep.report.figures.parts.reach import arrows, clipped
+from accelsweep.report.figures.parts.theme import Palette
 from accelsweep.report.series.ladder import step_words
 
 COLUMNS = ("ladder", "hardware", "step", "cell", "ratio", "low", "high", "confidence", "count", "gain", "reason")

@@ -8,13 +8,13 @@ import altair as alt
 
 from accelsweep.core.findings.findings import Findings
 from accelsweep.core.findings.measured import CellFinding
-from accelsweep.core.metrics import MEMORY_METRICS
-from accelsweep.core.outcome import Outcome
+from accelsweep.core.recorded.metrics import MEMORY_METRICS
+from accelsweep.core.recorded.outcome import Outcome
 from accelsweep.report import format as fmt
-from accelsweep.report.figures.figure import ROWS, Chart, Figure, Skipped, have
-from accelsweep.report.figures.lines import MOST_SERIES, main_outcome, series_of
-from accelsweep.report.figures.reach import linear_domain, round_ticks
-from accelsweep.report.figures.theme import Palette
+from accelsweep.report.figures.parts.figure import ROWS, Chart, Figure, Skipped, have
+from accelsweep.report.figures.parts.lines import MOST_SERIES, main_outcome, series_of
+from accelsweep.report.figures.parts.reach import linear_domain, round_ticks
+from accelsweep.report.figures.parts.theme import Palette
 from accelsweep.report.tables.readings import MEMORIES
 
 COLUMNS = ("cell", "series", "batch_size", "metric", "bytes", "low", "high", "limit", "outcome")

@@ -10,10 +10,10 @@ import altair as alt
 from accelsweep.core.findings.findings import Findings
 from accelsweep.core.findings.judged import ClaimFinding
 from accelsweep.report import format as fmt
-from accelsweep.report.figures.figure import ROW_PIXELS, ROWS, Chart, Figure, Row, Skipped, have
-from accelsweep.report.figures.ratios import ratio_domain, ratio_ticks
-from accelsweep.report.figures.reach import arrows, clipped
-from accelsweep.report.figures.theme import Palette
+from accelsweep.report.figures.parts.figure import ROW_PIXELS, ROWS, Chart, Figure, Row, Skipped, have
+from accelsweep.report.figures.parts.ratios import ratio_domain, ratio_ticks
+from accelsweep.report.figures.parts.reach import arrows, clipped
+from accelsweep.report.figures.parts.theme import Palette
 from accelsweep.report.tables.claims import value_words
 
 NAME = "others"

@@ -10,9 +10,9 @@ from accelsweep.core.findings.findings import Findings
 from accelsweep.core.findings.measured import CellFinding
 from accelsweep.core.findings.numbers import Verdict
 from accelsweep.report import format as fmt
-from accelsweep.report.figures.figure import MOST_CELLS, ROW_PIXELS, ROWS, Chart, Figure, Skipped, have
-from accelsweep.report.figures.reach import arrows, clipped, linear_domain
-from accelsweep.report.figures.theme import Palette
+from accelsweep.report.figures.parts.figure import MOST_CELLS, ROW_PIXELS, ROWS, Chart, Figure, Skipped, have
+from accelsweep.report.figures.parts.reach import arrows, clipped, linear_domain
+from accelsweep.report.figures.parts.theme import Palette
 
 COLUMNS = ("cell", "label", "quality", "low", "high", "confidence", "count", "quality_verdict")
 _BETTER = {"max": ", higher is better", "min": ", lower is better"}

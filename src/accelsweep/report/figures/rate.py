@@ -9,10 +9,10 @@ import altair as alt
 from accelsweep.core.findings.findings import Findings
 from accelsweep.core.findings.measured import CellFinding
 from accelsweep.report import format as fmt
-from accelsweep.report.figures.figure import ROWS, SI_AXIS, Chart, Figure, Skipped, have
-from accelsweep.report.figures.lines import MOST_SERIES, main_outcome, series_of
-from accelsweep.report.figures.reach import clipped, linear_domain, upright_arrows
-from accelsweep.report.figures.theme import Palette
+from accelsweep.report.figures.parts.figure import ROWS, SI_AXIS, Chart, Figure, Skipped, have
+from accelsweep.report.figures.parts.lines import MOST_SERIES, main_outcome, series_of
+from accelsweep.report.figures.parts.reach import clipped, linear_domain, upright_arrows
+from accelsweep.report.figures.parts.theme import Palette
 
 COLUMNS = ("cell", "series", "batch_size", "rate", "low", "high", "confidence", "count", "outcome", "knee")
 MOST_LINES = 40

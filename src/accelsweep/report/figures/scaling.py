@@ -11,10 +11,10 @@ from accelsweep.core.findings.findings import Findings
 from accelsweep.core.findings.numbers import Estimate
 from accelsweep.core.findings.series import ScalingPoint
 from accelsweep.report import format as fmt
-from accelsweep.report.figures.figure import ROWS, Chart, Figure, Row, Skipped, have
-from accelsweep.report.figures.lines import MOST_SERIES
-from accelsweep.report.figures.reach import clipped, linear_domain, upright_arrows
-from accelsweep.report.figures.theme import Palette
+from accelsweep.report.figures.parts.figure import ROWS, Chart, Figure, Row, Skipped, have
+from accelsweep.report.figures.parts.lines import MOST_SERIES
+from accelsweep.report.figures.parts.reach import clipped, linear_domain, upright_arrows
+from accelsweep.report.figures.parts.theme import Palette
 
 _NOTHING = "no setting was measured on two numbers of devices"
 _CUT = "no device was added: more ranks on one processor cut the same machine into more parts"

@@ -11,10 +11,10 @@ from accelsweep.core.findings.findings import Findings
 from accelsweep.core.findings.measured import CellFinding, RunPoint
 from accelsweep.core.findings.numbers import Verdict
 from accelsweep.report import format as fmt
-from accelsweep.report.figures.figure import MOST_CELLS, ROWS, Chart, Figure, Row, Skipped, have
-from accelsweep.report.figures.ratios import ratio_domain, ratio_ticks
-from accelsweep.report.figures.reach import arrows, clipped
-from accelsweep.report.figures.theme import SHAPES, Palette, verdict_colours
+from accelsweep.report.figures.parts.figure import MOST_CELLS, ROWS, Chart, Figure, Row, Skipped, have
+from accelsweep.report.figures.parts.ratios import ratio_domain, ratio_ticks
+from accelsweep.report.figures.parts.reach import arrows, clipped
+from accelsweep.report.figures.parts.theme import SHAPES, Palette, verdict_colours
 
 FIRST_CELLS = 8
 """So many lines fit the first screen; the page draws the others when a box is ticked, pictures draw them all."""

@@ -14,12 +14,12 @@ import pyarrow.parquet as pq
 from accelsweep.base.errors import DamagedFile
 from accelsweep.core.findings.findings import Findings
 from accelsweep.core.findings.measured import RunPoint
-from accelsweep.core.names import MergedName
-from accelsweep.core.outcome import Outcome
-from accelsweep.core.record import steps_damage
+from accelsweep.core.planned.names import MergedName
+from accelsweep.core.recorded.outcome import Outcome
+from accelsweep.core.recorded.record import steps_damage
 from accelsweep.report import format as fmt
-from accelsweep.report.figures.figure import ROWS, Chart, Figure, Row, Skipped
-from accelsweep.report.figures.theme import Palette
+from accelsweep.report.figures.parts.figure import ROWS, Chart, Figure, Row, Skipped
+from accelsweep.report.figures.parts.theme import Palette
 from accelsweep.report.place import RunsPlace
 from accelsweep.state.file_names import STEPS_FILE
 from accelsweep.state.records import read_record_at

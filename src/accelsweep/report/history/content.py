@@ -6,7 +6,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from accelsweep.core.cell import in_words
+from accelsweep.core.cells.cell import in_words
 from accelsweep.core.derived.histories import History, Order
 from accelsweep.report import format as fmt
 from accelsweep.report.history.figure import LineFigure, amount_words, line_figure

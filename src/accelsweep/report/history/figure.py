@@ -16,8 +16,8 @@ from accelsweep.core.derived.histories import HistoryLine, LinePoint, RateChange
 from accelsweep.core.findings.numbers import Verdict
 from accelsweep.report import format as fmt
 from accelsweep.report.captions import Caption
-from accelsweep.report.figures.figure import ROWS, SI_AXIS, Chart, Figure, have
-from accelsweep.report.figures.theme import Palette
+from accelsweep.report.figures.parts.figure import ROWS, SI_AXIS, Chart, Figure, have
+from accelsweep.report.figures.parts.theme import Palette
 
 COLUMNS = (
     "place", "point", "source", "version", "commit", "local_changes", "committed", "measured", "rate", "low", "high",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from accelsweep.core.derived.histories import History
-from accelsweep.core.names import name_together
+from accelsweep.core.planned.names import name_together
 from accelsweep.report.clean import clean_text
 from accelsweep.report.csvs import to_csv
 from accelsweep.report.history.content import HISTORY_METHOD, HistoryContent, content_of

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from accelsweep.core.cell import in_words
+from accelsweep.core.cells.cell import in_words
 from accelsweep.core.findings.findings import Findings
-from accelsweep.core.profiles import ProfileFinding
+from accelsweep.core.recorded.profiles import ProfileFinding
 from accelsweep.report import format as fmt
 from accelsweep.report.profiles.words import circumstances, difference_words, module_words, operator_words
 from accelsweep.report.table import Column, Entry, More, ReportTable

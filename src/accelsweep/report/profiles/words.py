@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from accelsweep.core.profiles import ModuleTime, OperatorTime, PartDifference, ProfileFinding
+from accelsweep.core.recorded.profiles import ModuleTime, OperatorTime, PartDifference, ProfileFinding
 from accelsweep.report import format as fmt
 
 TOLD = 5

@@ -7,8 +7,8 @@ from typing import Any
 
 from accelsweep.core.findings.findings import Findings
 from accelsweep.core.findings.measured import CellFinding, RunPoint
-from accelsweep.core.outcome import Outcome
-from accelsweep.core.record import Doubt
+from accelsweep.core.recorded.outcome import Outcome
+from accelsweep.core.recorded.record import Doubt
 from accelsweep.report import format as fmt
 from accelsweep.report.cluster.jobs import has_jobs, jobs_table
 from accelsweep.report.elsewhere.external import external_table

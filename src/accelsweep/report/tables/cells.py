@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from accelsweep.core.doubt_words import in_words
+from accelsweep.core.cells.tasks import SIZES
 from accelsweep.core.findings.findings import Findings
 from accelsweep.core.findings.measured import CellFinding
 from accelsweep.core.findings.numbers import Estimate, Verdict
-from accelsweep.core.tasks import SIZES
+from accelsweep.core.recorded.doubt_words import in_words
 from accelsweep.report import format as fmt
 from accelsweep.report.table import Column, Entry, ReportTable
 from accelsweep.report.tables.more import common_scopes, known_readings, more_of

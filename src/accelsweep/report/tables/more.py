@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 
-from accelsweep.core.doubt_words import in_words
 from accelsweep.core.findings.measured import CellFinding
 from accelsweep.core.findings.numbers import Verdict
+from accelsweep.core.recorded.doubt_words import in_words
 from accelsweep.report import format as fmt
 from accelsweep.report.table import More
 from accelsweep.report.tables.readings import OPTIONAL, metric_entry

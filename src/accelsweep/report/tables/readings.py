@@ -8,8 +8,8 @@ from dataclasses import replace
 from accelsweep.core.findings.findings import Findings
 from accelsweep.core.findings.measured import CellFinding
 from accelsweep.core.findings.numbers import Estimate
-from accelsweep.core.metrics import MEMORY_METRICS
-from accelsweep.core.prices import PriceUsed
+from accelsweep.core.planned.prices import PriceUsed
+from accelsweep.core.recorded.metrics import MEMORY_METRICS
 from accelsweep.report import format as fmt
 from accelsweep.report.table import Entry
 

@@ -21,9 +21,9 @@ from pathlib import Path, PurePosixPath
 from accelsweep.base.digits import gib
 from accelsweep.base.documents import Document, open_regular
 from accelsweep.base.errors import DamagedFile, InputError
-from accelsweep.core.plans import Block, Done, Manifest, Run
-from accelsweep.core.profiles import SettingProfile
-from accelsweep.core.record import Record
+from accelsweep.core.planned.plans import Block, Done, Manifest, Run
+from accelsweep.core.recorded.profiles import SettingProfile
+from accelsweep.core.recorded.record import Record
 from accelsweep.state.archive.contents import (
     CHUNK_BYTES,
     LISTING,

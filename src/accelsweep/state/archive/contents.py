@@ -14,9 +14,9 @@ from pydantic import Field, field_validator
 
 from accelsweep.base.documents import Document, Frozen
 from accelsweep.core.findings.findings import Findings
-from accelsweep.core.plans import Block, Done, Manifest
-from accelsweep.core.profiles import SettingProfile
-from accelsweep.core.record import Record
+from accelsweep.core.planned.plans import Block, Done, Manifest
+from accelsweep.core.recorded.profiles import SettingProfile
+from accelsweep.core.recorded.record import Record
 from accelsweep.state.accounting import Accounting
 from accelsweep.state.file_names import (
     ACCOUNTING_FILE,

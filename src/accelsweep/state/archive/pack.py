@@ -20,7 +20,7 @@ from accelsweep.base.digits import gib
 from accelsweep.base.documents import sha256_file
 from accelsweep.base.errors import DamagedFile, InputError
 from accelsweep.base.secrets import without_secrets
-from accelsweep.core.plans import Block, Manifest
+from accelsweep.core.planned.plans import Block, Manifest
 from accelsweep.state.archive.contents import (
     CHUNK_BYTES,
     LISTING,

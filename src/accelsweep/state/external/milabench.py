@@ -11,7 +11,7 @@ from typing import Any
 
 from accelsweep.base.documents import parsed_json
 from accelsweep.base.errors import InputError
-from accelsweep.core.external import ExternalRow
+from accelsweep.core.recorded.external import ExternalRow
 from accelsweep.state.external.cells import board_of, number_of, text_of
 
 

@@ -11,7 +11,7 @@ from typing import Any
 
 from accelsweep.base.documents import parsed_json
 from accelsweep.base.errors import InputError
-from accelsweep.core.external import MLPERF_LOG_MARK, ExternalRow
+from accelsweep.core.recorded.external import MLPERF_LOG_MARK, ExternalRow
 from accelsweep.state.external.cells import board_of, text_of
 
 _MOST_MS = 1e15

@@ -9,7 +9,7 @@ import re
 from pathlib import Path
 
 from accelsweep.base.errors import InputError
-from accelsweep.core.external import ExternalRow, Task
+from accelsweep.core.recorded.external import ExternalRow, Task
 from accelsweep.state.external.cells import board_of, number_of, table_of, whole_of
 
 _NAME = re.compile(

@@ -13,8 +13,8 @@ import signal
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from accelsweep.core.outcome import Outcome
-from accelsweep.core.settings import Limits
+from accelsweep.core.planned.settings import Limits
+from accelsweep.core.recorded.outcome import Outcome
 from accelsweep.engines.this_job import memory_lines
 from accelsweep.rank.spec import PRECEDENCE, ErrorKind, RankResult
 from accelsweep.supervise.processes.watching import Ending

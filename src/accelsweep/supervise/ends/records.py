@@ -12,9 +12,9 @@ from typing import Any
 from accelsweep.base.documents import sha256_file
 from accelsweep.base.errors import DamagedFile
 from accelsweep.base.secrets import masked, without_secrets
-from accelsweep.core.outcome import Outcome
-from accelsweep.core.record import Doubt, Effective, Fingerprint, Record, now
 from accelsweep.core.recorded.frontier import Frontier
+from accelsweep.core.recorded.outcome import Outcome
+from accelsweep.core.recorded.record import Doubt, Effective, Fingerprint, Record, now
 from accelsweep.rank.spec import RankResult, RunSpec
 from accelsweep.supervise.ends.outcomes import Conclusion
 from accelsweep.supervise.processes.watching import Ending

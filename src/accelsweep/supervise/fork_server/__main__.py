@@ -19,7 +19,7 @@ import traceback
 from typing import Any, NoReturn
 
 from accelsweep.base.errors import EXIT_INCOMPLETE
-from accelsweep.plan.sources import versions
+from accelsweep.plan.code.sources import versions
 from accelsweep.supervise.command import main as supervise
 from accelsweep.supervise.fork_server.surroundings import Surroundings, differences, surroundings
 from accelsweep.supervise.processes.launchers import Launchers, UnsafeFork, prepare_to_fork

@@ -12,12 +12,12 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from accelsweep.core.config import CellConfig
-from accelsweep.core.metrics import MEMORY_METRICS
-from accelsweep.core.outcome import Outcome
-from accelsweep.core.record import Metric
+from accelsweep.core.cells.config import CellConfig
+from accelsweep.core.planned.settings import Limits
 from accelsweep.core.recorded.frontier import Frontier, Try
-from accelsweep.core.settings import Limits
+from accelsweep.core.recorded.metrics import MEMORY_METRICS
+from accelsweep.core.recorded.outcome import Outcome
+from accelsweep.core.recorded.record import Metric
 from accelsweep.machine.room import room_of_a_rank
 from accelsweep.rank.spec import RankResult, RunSpec
 from accelsweep.state.file_names import LOG_FILE

@@ -20,7 +20,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal, NoReturn
 
-from accelsweep.core.config import CellConfig
+from accelsweep.core.cells.config import CellConfig
 from accelsweep.engines.node import INTERFACE_VARIABLE
 from accelsweep.engines.this_job import node_name
 from accelsweep.machine import linux

@@ -16,7 +16,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
-from accelsweep.core.outcome import Outcome
+from accelsweep.core.recorded.outcome import Outcome
 from accelsweep.engines.node import SCRATCH_VARIABLE
 from accelsweep.engines.this_job import node_name, node_number
 from accelsweep.machine import linux

@@ -19,7 +19,7 @@ from typing import ClassVar
 
 from accelsweep.base.documents import Document
 from accelsweep.base.errors import DamagedFile
-from accelsweep.core.config import CellConfig
+from accelsweep.core.cells.config import CellConfig
 from accelsweep.engines.this_job import this_job
 from accelsweep.rank.spec import RunSpec
 from accelsweep.supervise.leases import NotEnoughDevices

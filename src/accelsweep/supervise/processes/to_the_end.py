@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from accelsweep.core.settings import Limits
+from accelsweep.core.planned.settings import Limits
 from accelsweep.machine import linux
 from accelsweep.rank.spec import RunSpec
 from accelsweep.state.file_names import LOG_FILE

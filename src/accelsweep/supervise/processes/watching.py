@@ -13,7 +13,7 @@ from typing import Literal, Protocol
 import psutil
 
 from accelsweep.base.errors import DamagedFile
-from accelsweep.core.settings import Limits
+from accelsweep.core.planned.settings import Limits
 from accelsweep.machine import linux
 from accelsweep.rank.spec import RankResult, RunSpec
 from accelsweep.supervise.processes.logs import RunLog

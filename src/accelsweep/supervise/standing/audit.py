@@ -15,9 +15,9 @@ from pathlib import Path
 
 from accelsweep.base.documents import set_aside, sha256_file
 from accelsweep.base.errors import DamagedFile
-from accelsweep.core.outcome import Outcome
-from accelsweep.core.plans import Block, Done, Manifest
-from accelsweep.core.record import Record, steps_damage
+from accelsweep.core.planned.plans import Block, Done, Manifest
+from accelsweep.core.recorded.outcome import Outcome
+from accelsweep.core.recorded.record import Record, steps_damage
 from accelsweep.state.attempts import RunFolder
 from accelsweep.state.folders import SweepFolder
 from accelsweep.state.halts import why_not_run

@@ -14,9 +14,9 @@ from typing import Any
 
 from accelsweep.base.documents import canonical_json, parsed_json, read_whole, sha256_text, write_bytes_atomically
 from accelsweep.base.errors import DamagedFile
-from accelsweep.core.cell import brings_own_data
-from accelsweep.core.config import CellConfig
-from accelsweep.core.plans import Block, Manifest
+from accelsweep.core.cells.cell import brings_own_data
+from accelsweep.core.cells.config import CellConfig
+from accelsweep.core.planned.plans import Block, Manifest
 from accelsweep.rank.own_tree import OwnTree
 from accelsweep.state.entry import answer, planned_sweep, sweep_parser
 from accelsweep.state.folders import SweepFolder

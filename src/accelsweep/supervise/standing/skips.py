@@ -7,12 +7,12 @@ from pathlib import Path
 
 from accelsweep.base.documents import canonical_json
 from accelsweep.base.errors import InputError
-from accelsweep.core.config import CellConfig
-from accelsweep.core.record import Fingerprint, Record
-from accelsweep.core.settings import Site
+from accelsweep.core.cells.config import CellConfig
+from accelsweep.core.planned.settings import Site
+from accelsweep.core.recorded.record import Fingerprint, Record
 from accelsweep.measure.surroundings.fingerprint import fingerprint
-from accelsweep.plan.import_path import ImportPath
-from accelsweep.plan.sources import source_digests, targets
+from accelsweep.plan.code.import_path import ImportPath
+from accelsweep.plan.code.sources import source_digests, targets
 from accelsweep.state.folders import SweepFolder
 from accelsweep.supervise.standing.versions import VersionAtHand, Versions
 

@@ -10,9 +10,9 @@ from pathlib import Path
 
 from accelsweep.base.documents import canonical_json
 from accelsweep.base.errors import AccelsweepError, DamagedFile
-from accelsweep.core.config import CellConfig
-from accelsweep.core.versions import TREES_VARIABLE, Tree
-from accelsweep.plan.import_path import ImportPath, path_of_version
+from accelsweep.core.cells.config import CellConfig
+from accelsweep.core.cells.versions import TREES_VARIABLE, Tree
+from accelsweep.plan.code.import_path import ImportPath, path_of_version
 from accelsweep.state.folders import SweepFolder
 
 

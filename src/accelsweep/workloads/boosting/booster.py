@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from accelsweep.base.errors import InputError, Unsupported
-from accelsweep.core.config import CellConfig
+from accelsweep.core.cells.config import CellConfig
 from accelsweep.workloads.building.build import arguments_of, instance
 
 Features = NDArray[np.float32]

@@ -13,8 +13,8 @@ import torch
 from hydra.utils import get_object, instantiate
 
 from accelsweep.base.errors import InputError, Unsupported, nearest
-from accelsweep.core.cell import brings_own_data
-from accelsweep.core.config import CellConfig
+from accelsweep.core.cells.cell import brings_own_data
+from accelsweep.core.cells.config import CellConfig
 from accelsweep.workloads.building import foreign, optimizer
 from accelsweep.workloads.building.signatures import parameters_of
 from accelsweep.workloads.module_data import ModuleData

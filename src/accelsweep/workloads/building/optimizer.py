@@ -16,8 +16,8 @@ from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LambdaLR
 
 from accelsweep.base.errors import InputError, Unsupported, nearest
-from accelsweep.core.config import CellConfig
-from accelsweep.core.trainer import accumulated
+from accelsweep.core.cells.config import CellConfig
+from accelsweep.core.cells.trainer import accumulated
 
 OURS = ("lr_scaling", "base_batch_size", "warmup_steps")
 """Keys of `optimizer` that are not handed to the class."""

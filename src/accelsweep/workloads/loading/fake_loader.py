@@ -14,7 +14,7 @@ import torch
 from lightning.fabric.utilities import move_data_to_device
 from torch.utils.data import DataLoader, IterableDataset
 
-from accelsweep.core.config import CellConfig
+from accelsweep.core.cells.config import CellConfig
 from accelsweep.measure.samples import stated_size
 from accelsweep.workloads.building.build import build_data
 from accelsweep.workloads.distillation import Distillation

@@ -7,11 +7,11 @@ import shlex
 from collections.abc import Mapping
 from typing import Any
 
-from accelsweep.core.cell import as_typed
-from accelsweep.core.config import CellConfig
-from accelsweep.core.plans import Manifest, PlannedCell
-from accelsweep.core.trainer import DEFAULTS
-from accelsweep.core.versions import without_version, words_for
+from accelsweep.core.cells.cell import as_typed
+from accelsweep.core.cells.config import CellConfig
+from accelsweep.core.cells.trainer import DEFAULTS
+from accelsweep.core.cells.versions import without_version, words_for
+from accelsweep.core.planned.plans import Manifest, PlannedCell
 
 _PLAIN = re.compile(r"[\w.+/:-]+")
 _KEY = re.compile(r"([+~]*)([\w.@/-]+)")

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from accelsweep.analyse.runs import CellRuns, RunRow
+from accelsweep.analyse.collected.runs import CellRuns, RunRow
 from accelsweep.analyse.statistics.intervals import mean, significant
-from accelsweep.core.breakdown import PARTS, bottleneck
 from accelsweep.core.findings.measured import StepBottleneck
+from accelsweep.core.recorded.breakdown import PARTS, bottleneck
 
 
 def bottleneck_of(group: CellRuns) -> StepBottleneck | None:

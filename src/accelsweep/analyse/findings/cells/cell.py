@@ -6,22 +6,22 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 
+from accelsweep.analyse.collected.hardware import HardwareKind
+from accelsweep.analyse.collected.runs import CellRuns, RunRow
 from accelsweep.analyse.findings.against_baseline import Comparison, over, own_rate
 from accelsweep.analyse.findings.cells.again import command_again, trainer_call
 from accelsweep.analyse.findings.cells.bottleneck import bottleneck_of
 from accelsweep.analyse.findings.cells.cost import time_to_target
 from accelsweep.analyse.findings.cells.memory import memory_share
+from accelsweep.analyse.findings.cells.summary import summaries
 from accelsweep.analyse.findings.doubts import cell_doubts
 from accelsweep.analyse.findings.quality import CellQuality
-from accelsweep.analyse.hardware import HardwareKind
-from accelsweep.analyse.runs import CellRuns, RunRow
 from accelsweep.analyse.statistics.intervals import Family, significant
-from accelsweep.analyse.summary import summaries
 from accelsweep.core.findings.measured import CellFinding, RunPoint
 from accelsweep.core.findings.numbers import Estimate
-from accelsweep.core.outcome import Outcome
-from accelsweep.core.plans import Manifest
-from accelsweep.core.record import Doubt
+from accelsweep.core.planned.plans import Manifest
+from accelsweep.core.recorded.outcome import Outcome
+from accelsweep.core.recorded.record import Doubt
 
 
 def counted(runs: Iterable[RunRow]) -> dict[Outcome, int]:

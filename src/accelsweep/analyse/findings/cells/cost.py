@@ -10,11 +10,11 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 
-from accelsweep.analyse.runs import CellRuns
+from accelsweep.analyse.collected.runs import CellRuns
 from accelsweep.analyse.statistics.intervals import Family, Interval, exponential_estimate, significant, t_interval
 from accelsweep.base.durations import SECONDS_PER_HOUR
 from accelsweep.core.findings.numbers import Estimate
-from accelsweep.core.prices import Prices, PriceUsed
+from accelsweep.core.planned.prices import Prices, PriceUsed
 from accelsweep.machine.prices import price_lines, price_on, usd_per_hour_on
 
 PRICED_SAMPLES = 1e6

@@ -8,10 +8,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
+from accelsweep.analyse.collected.runs import CellRuns, Reading, RunRow
 from accelsweep.analyse.findings.cells.cost import EPOCH_SAMPLES, PRICED_SAMPLES, RESULTS
-from accelsweep.analyse.runs import CellRuns, Reading, RunRow
 from accelsweep.base.durations import SECONDS_PER_HOUR
-from accelsweep.core.prices import Prices
+from accelsweep.core.planned.prices import Prices
 from accelsweep.machine.prices import usd_per_hour_on
 
 PRICED: Mapping[str, str] = {

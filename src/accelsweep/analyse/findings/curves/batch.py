@@ -5,12 +5,12 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 
+from accelsweep.analyse.collected.hardware import HardwareKind
+from accelsweep.analyse.collected.runs import CellRuns
 from accelsweep.analyse.findings.curves.series import series, series_label
-from accelsweep.analyse.hardware import HardwareKind
-from accelsweep.analyse.runs import CellRuns
 from accelsweep.analyse.statistics.intervals import mean
 from accelsweep.core.findings.series import BatchCurve
-from accelsweep.core.outcome import Outcome
+from accelsweep.core.recorded.outcome import Outcome
 
 NEAR_THE_BEST = 0.95
 """The knee is the smallest batch that reaches this part of the series' best rate."""

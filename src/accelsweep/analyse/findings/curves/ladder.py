@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from accelsweep.analyse.collected.hardware import HardwareKind
+from accelsweep.analyse.collected.runs import CellRuns
 from accelsweep.analyse.findings.against_baseline import Comparison, Rules, compare, endings, own_rate
 from accelsweep.analyse.findings.curves.series import series_label
-from accelsweep.analyse.hardware import HardwareKind
-from accelsweep.analyse.likeness import difference
-from accelsweep.analyse.runs import CellRuns
+from accelsweep.analyse.findings.likeness import difference
 from accelsweep.analyse.statistics.intervals import Family
 from accelsweep.base.documents import canonical_json
 from accelsweep.core.findings.numbers import Verdict

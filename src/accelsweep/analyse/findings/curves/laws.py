@@ -5,11 +5,11 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
+from accelsweep.analyse.collected.runs import CellRuns
 from accelsweep.analyse.findings.against_baseline import Rules
 from accelsweep.analyse.findings.curves.scaling import ScalingCurve
 from accelsweep.analyse.findings.curves.series import ranks
 from accelsweep.analyse.findings.disturbance import disturbance
-from accelsweep.analyse.runs import CellRuns
 from accelsweep.analyse.statistics.intervals import Family, Interval, linear_estimate, significant
 from accelsweep.analyse.statistics.universal import FEWEST_COUNTS, HALF, Logs, fit_law, most_devices
 from accelsweep.core.findings.numbers import Estimate

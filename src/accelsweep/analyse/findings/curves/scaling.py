@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 
+from accelsweep.analyse.collected.runs import CellRuns
 from accelsweep.analyse.findings.against_baseline import Rules, pair_of
 from accelsweep.analyse.findings.curves.series import ranks, series, series_label
-from accelsweep.analyse.likeness import difference
-from accelsweep.analyse.runs import CellRuns
+from accelsweep.analyse.findings.likeness import difference
 from accelsweep.analyse.statistics.intervals import Family, Interval, exponential_estimate, log_ratio
 from accelsweep.analyse.statistics.pools import intervals
+from accelsweep.core.cells.tasks import SIZES
 from accelsweep.core.findings.series import ScalingPoint
-from accelsweep.core.tasks import SIZES
 
 _FREE = ("devices", "num_nodes", "batch_size")
 

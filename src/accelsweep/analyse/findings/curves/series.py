@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Any
 
-from accelsweep.analyse.runs import CellRuns
+from accelsweep.analyse.collected.runs import CellRuns
 from accelsweep.base.documents import canonical_json
 
 

@@ -1,0 +1,1 @@
+"""The collected runs: rows made of records, their hardware and origin, and their exports."""

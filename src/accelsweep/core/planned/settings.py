@@ -1,0 +1,263 @@
+"""The settings of a sweep and its site: they steer the sweep, and nothing in them changes a measurement."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Literal
+
+from pydantic import ConfigDict, Field, SerializerFunctionWrapHandler, model_serializer, model_validator
+
+from accelsweep.base.bounds import AtLeast0, AtLeast1, NotNegative, Positive, Share, ShareFrom0
+from accelsweep.base.documents import Frozen
+from accelsweep.core.cells.accelerators import Accelerator
+from accelsweep.core.cells.tasks import Rate
+from accelsweep.core.claims.claims import ReportSettings
+from accelsweep.core.planned.prices import PlannedPrices, Prices
+from accelsweep.core.sites.grid_engine import GridEngine
+from accelsweep.core.sites.head import DetachedHead
+from accelsweep.core.sites.jobs import JobSettings
+
+PILOT = 3
+"""The blocks that `repeats: auto` begins with."""
+
+LOOKS = (3, 5, 8, 12, 20)
+"""The numbers of blocks after which `--until-decided` looks at the verdicts; the last ends it."""
+
+THRESHOLD, CONFIDENCE = 0.02, 0.95
+"""The default rules of verdicts."""
+
+
+SILENCE_SECONDS = 300.0
+"""The time that a rank may be without a step by default: far longer than compared steps, and half of a run's limit."""
+
+
+class Limits(Frozen):
+    """Bounds on a run and a block; they may be raised without measuring anything again.
+
+    `block_seconds` is for one supervisor of a block: once it is spent no further run of the block is started.
+    `silence_seconds` bounds the time from one step to the next; None lets a silent run be until `run_seconds` are over.
+    `queue_minutes` is for a job in a cluster's queue: one that waits longer is left out; None lets it wait.
+    """
+
+    run_seconds: Positive = 600.0
+    silence_seconds: Positive | None = SILENCE_SECONDS
+    queue_minutes: Positive | None = None
+    block_seconds: Positive | None = None
+    stop_grace_seconds: NotNegative = 5.0
+    retries: AtLeast0 = 1
+    log_bytes: AtLeast1 = 5_000_000
+    free_disk_bytes: AtLeast0 = 200_000_000
+
+
+class Analysis(Frozen):
+    """The bounds of verdicts: the practical threshold, the family's confidence and the quality margin.
+
+    `rate` names the metric that cells are compared by; None takes that of the task (`core.cells.tasks`). `resolution`
+    is the half width, as a share of the ratio, that the intervals are to have on average where `repeats` is `auto`.
+    """
+
+    threshold: ShareFrom0 = THRESHOLD
+    confidence: Share = CONFIDENCE
+    quality_margin: NotNegative = 0.01
+    across: tuple[str, ...] = ()
+    rate: Rate | None = None
+    resolution: Positive = 0.1
+
+
+class Device(Frozen):
+    """Devices of one model that a site offers on one node. `count` is cores for `cpu`, devices otherwise."""
+
+    model_config = ConfigDict(coerce_numbers_to_str=True)
+
+    accelerator: Accelerator
+    model: str
+    count: int
+    memory_bytes: int | None = None
+
+
+class Slurm(JobSettings):
+    """The form in which blocks become Slurm jobs at a site.
+
+    `partition` takes every block, or those with GPUs where `cpu_partition` takes the others. `gpu_request` is the
+    option of sbatch that asks for GPUs: `--gpus`, `--gres=gpu:...` or `--gpus-per-node`. `head` is for heads that are
+    handed over; without it they take the partition of CPU blocks, and `max_minutes`.
+    """
+
+    partition: str | None = None
+    cpu_partition: str | None = None
+    account: str | None = None
+    qos: str | None = None
+    constraint: str | None = None
+    gpu_request: Literal["gpus", "gres", "per_node"] = "gpus"
+    head: DetachedHead | None = None
+
+    @model_serializer(mode="wrap")
+    def _without_late(self, written: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        found: dict[str, Any] = written(self)
+        return found if self.head is not None else {name: value for name, value in found.items() if name != "head"}
+
+    @property
+    def cpu_apart(self) -> bool:
+        """Whether jobs without GPUs go to another partition."""
+        return self.cpu_partition is not None
+
+
+class _Engines(Frozen):
+    """The words of each engine. Those of Grid Engine came later: without them a file is as it was before."""
+
+    model_config = ConfigDict(coerce_numbers_to_str=True)
+
+    slurm: Slurm = Slurm()
+    grid_engine: GridEngine | None = None
+
+    @model_serializer(mode="wrap")
+    def _as_before(self, written: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        found: dict[str, Any] = written(self)
+        if self.grid_engine is None:
+            found.pop("grid_engine", None)
+        return found
+
+
+class NodeKind(_Engines):
+    """Nodes of one kind at a site: how many, the inventory of one, and how jobs reach them.
+
+    The words of an engine inherit what they leave out from the site's.
+    """
+
+    name: str
+    nodes: AtLeast1 = 1
+    inventory: tuple[Device, ...]
+
+
+class Site(_Engines):
+    """The place of a sweep: the declared inventory of a node, and how jobs are submitted there.
+
+    A cluster of unlike nodes has `kinds` in place of `nodes` and `inventory`.
+    """
+
+    name: str
+    probe: bool = False
+    nodes: AtLeast1 = 1
+    inventory: tuple[Device, ...] = ()
+    scheduler: Literal["local", "slurm", "grid_engine"] = "local"
+    kinds: tuple[NodeKind, ...] = ()
+
+    @model_validator(mode="before")
+    @classmethod
+    def _inherited(cls, value: Any) -> Any:
+        if not isinstance(value, Mapping) or not isinstance(kinds := value.get("kinds"), list | tuple):
+            return value
+        for engine in ("slurm", "grid_engine"):
+            if isinstance(shared := value.get(engine) or {}, Mapping):
+                kinds = [_with_shared(kind, engine, shared) for kind in kinds]
+        return {**value, "kinds": kinds}
+
+    @property
+    def jobs(self) -> JobSettings:
+        """The site's words on its jobs, for its engine."""
+        return (self.grid_engine or GridEngine()) if self.scheduler == "grid_engine" else self.slurm
+
+    @property
+    def jobs_key(self) -> str:
+        """The key of `jobs`, as a user writes it."""
+        return "site.grid_engine" if self.scheduler == "grid_engine" else "site.slurm"
+
+    @property
+    def devices(self) -> tuple[Device, ...]:
+        """The devices of a node of every kind that the site has."""
+        return (*self.inventory, *(device for kind in self.kinds for device in kind.inventory))
+
+    def count(self, accelerator: str) -> int:
+        """Return how many devices (cores for `cpu`) of this kind one node of the site has."""
+        return sum(device.count for device in self.inventory if device.accelerator == accelerator)
+
+    def of_kind(self, name: str | None) -> Site:
+        """Return the site as if it had nodes of this kind alone; itself for None."""
+        kind = next((kind for kind in self.kinds if kind.name == name), None)
+        if kind is None:
+            return self
+        own = {"nodes": kind.nodes, "inventory": kind.inventory, "kinds": ()}
+        own |= {"slurm": kind.slurm, "grid_engine": kind.grid_engine}
+        return self.model_copy(update={"name": f"{self.name}: {kind.name}", **own})
+
+
+def _with_shared(kind: Any, engine: str, shared: Mapping[str, Any]) -> Any:
+    if not shared or not isinstance(kind, Mapping) or not isinstance(own := kind.get(engine) or {}, Mapping):
+        return kind
+    return {**kind, engine: {**shared, **own}}
+
+
+FLEET_TOLERANCE = 0.015
+"""By how much slower than the others a node may be by default.
+
+Healthy machines of one model differ: Lambda's rates of ResNet-50 from 39 machines with H100 SXM have a standard
+deviation of 0.63 %. One healthy machine in a hundred is slower than their mean by 1.5 %. A fault of 2 % still shows.
+"""
+
+
+class Fleet(Frozen):
+    """The nodes that a sweep compares: each measures all settings in `each` blocks.
+
+    `asked` is what the user typed for `nodes`. A node is sick if its rate is lower than the others' by more than the
+    share `tolerance`.
+    """
+
+    nodes: tuple[str, ...]
+    each: AtLeast1 = 3
+    tolerance: Positive = FLEET_TOLERANCE
+    asked: str = "all"
+
+    @property
+    def words(self) -> list[str]:
+        """The options of the command that asks for this fleet."""
+        tolerance = [] if self.tolerance == FLEET_TOLERANCE else ["--tolerance", f"{self.tolerance:g}"]
+        return ["--nodes", self.asked, "--each", str(self.each), *tolerance]
+
+
+class BlockSettings(Frozen):
+    """The cut of runs into blocks: at most `size` runs, at most `minutes` of estimated time; None is no bound.
+
+    Without a `size`, blocks on a cluster are so small that all nodes of its site have work.
+    `baseline_runs` is the number of runs of the baseline in each block that has as many other cells.
+    """
+
+    size: AtLeast1 | None = None
+    minutes: Positive | None = None
+    baseline_runs: AtLeast1 = 2
+
+
+class Settings(Frozen):
+    """The plan-level part of the config: everything in it steers the sweep and nothing in it changes a measurement.
+
+    `repeats` is how many blocks the plan wants of each cell; `added_repeats` says how many of them `--add-repeats`
+    added. More than `repeats_most` are never advised. With `auto_repeats` the config says `auto`: `repeats` is that of
+    the pilot at first, then the number that its noise asks for. With `until_decided` it is that of the present look,
+    and `decided_at` holds the settings that were decided, each with the number of its blocks.
+    """
+
+    repeats: AtLeast1 = 3
+    added_repeats: int = 0
+    repeats_most: AtLeast1 = 20
+    auto_repeats: bool = False
+    until_decided: bool = False
+    decided_at: dict[str, int] = Field(default_factory=dict)
+    baseline: dict[str, Any] = Field(default_factory=dict)
+    block: BlockSettings = BlockSettings()
+    limits: Limits = Limits()
+    analysis: Analysis = Analysis()
+    prices: PlannedPrices = Prices()
+    report: ReportSettings = ReportSettings()
+
+    @property
+    def looks(self) -> tuple[int, ...]:
+        """The numbers of blocks after which a sweep until it is decided is looked at, within `repeats_most`."""
+        return tuple(look for look in LOOKS if look <= self.repeats_most)
+
+    def repeats_of(self, cell: str) -> int:
+        """Return how many blocks the plan wants of this setting."""
+        return min(self.repeats, self.decided_at.get(cell, self.repeats))
+
+    @property
+    def pilot(self) -> bool:
+        """Whether these are the pilot's blocks, whose noise is yet to say how many follow."""
+        return self.auto_repeats and self.repeats == PILOT

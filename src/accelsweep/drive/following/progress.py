@@ -1,0 +1,242 @@
+"""Live progress of a sweep, read from its files alone: runs done, what goes on, the last rate, the time left."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from datetime import datetime
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, ProgressColumn, TextColumn, TimeElapsedColumn
+from rich.progress import Progress as Bar
+from rich.table import Column
+
+from accelsweep.base.durations import rough
+from accelsweep.base.terminal import escaped
+from accelsweep.core.cells.cell import label, repeat_label
+from accelsweep.core.cells.config import CellConfig
+from accelsweep.core.cells.tasks import compared_rate
+from accelsweep.core.planned.plans import Block, Hold, Manifest, PlannedCell, Run
+from accelsweep.core.planned.settings import Site
+from accelsweep.core.recorded.outcome import Outcome
+from accelsweep.drive.following.forecast import LONG_SECONDS, Forecast, Pace, announcement
+from accelsweep.drive.following.remaining import Remaining, configs_of
+from accelsweep.drive.terminal.console import WIDE
+from accelsweep.engines.known import engine_of
+from accelsweep.plan.grid.measures import measure_options
+from accelsweep.report.format import number
+from accelsweep.state.folders import SweepFolder
+from accelsweep.state.living import read_hold
+from accelsweep.state.progress import signs_of, steps_done
+from accelsweep.state.records import readable_records, record_or_none
+from accelsweep.supervise.standing.skips import standing
+
+_MOST_EARLIER = 200
+"""Runs of finished blocks whose time is looked at: enough for an estimate, and quickly read."""
+
+
+@dataclass
+class SweepProgress:
+    """The wanted runs that have a new record since `begin`, and the progress shown to the user.
+
+    A block is `finished` while its done file exists, and `pending` while it has none. Snakemake's audit comes later
+    than `begin` and removes done files that are no longer true. `standing` names the runs of pending blocks that need
+    no further attempt. `failure` tells of the first run that ended badly.
+    """
+
+    folder: SweepFolder
+    site: Site
+    labels: dict[str, str]
+    remaining: Remaining
+    finished: dict[str, tuple[str, ...]]
+    total: int
+    done: int
+    wanted_rate: str | None = None
+    pending: dict[str, list[str]] = field(default_factory=dict)
+    before: dict[str, int] = field(default_factory=dict)
+    standing: set[str] = field(default_factory=set)
+    fresh: int = 0
+    overrides: tuple[str, ...] = ()
+    pace: Pace = field(default_factory=Pace)
+    forecast: Forecast | None = None
+    last: str = ""
+    failure: str | None = None
+    console: Console = field(default_factory=Console)
+    bar: Bar | None = None
+
+    @classmethod
+    def begin(cls, folder: SweepFolder) -> SweepProgress:
+        """Note the present record of each run; runs that need no further attempt count as done."""
+        manifest = Manifest.read(folder.manifest)
+        runs = manifest.wanted_runs()
+        configs = configs_of(folder, manifest)
+        cells = {cell.name: _label(cell, configs.get(cell.name)) for cell in manifest.cells}
+        names = {run: Run.parse(run) for run in runs}
+        progress = cls(
+            folder=folder,
+            site=manifest.site,
+            labels={run: repeat_label(cells[name.cell], name.repeat) for run, name in names.items()},
+            remaining=Remaining(folder, configs),
+            finished={block.name: block.runs for block in manifest.blocks},
+            total=len(runs),
+            done=len(runs),
+            wanted_rate=manifest.settings.analysis.rate,
+            overrides=manifest.overrides,
+        )
+        progress._look_for_open_blocks()
+        earlier = [run for block in progress.finished.values() for run in block]
+        progress.remaining.add(readable_records(folder, earlier[-_MOST_EARLIER:]))
+        return progress
+
+    def _look_for_open_blocks(self) -> None:
+        opened = [block for block in self.finished if not self.folder.done(block).exists()]
+        for block in opened:
+            self.pending[block] = list(self.finished.pop(block))
+        runs = [run for block in opened for run in self.pending[block]]
+        records = list(readable_records(self.folder, runs))
+        stood = standing(records, self.folder, self.site) if runs else set()
+        self.remaining.add(records)
+        self.before |= {run: _stamp(self.folder, run) for run in runs}
+        self.standing |= stood
+        self.done -= len(runs) - len(stood)
+
+    @contextmanager
+    def shown(self) -> Iterator[None]:
+        """Show a bar on a terminal for the length of the block; elsewhere plain lines are printed as runs end."""
+        if not self.console.is_terminal or not self.pending:
+            yield
+            return
+        with Bar(*_columns(self.console), console=self.console, transient=True) as self.bar:
+            self.bar.add_task("starting", total=self.total, completed=self.done)
+            yield
+        self.bar = None
+
+    def update(self) -> None:
+        """Look for new records, print each one's outcome, and refresh the line about the current run."""
+        self._look_for_open_blocks()
+        for block in list(self.pending):
+            stamps = {run: _stamp(self.folder, run) for run in self.pending[block]}
+            ended = [run for run, stamp in stamps.items() if stamp not in (0, self.before[run])]
+            for run in ended:
+                self.before[run] = stamps[run]
+                self._tell(run)
+            if self.folder.done(block).exists() and not ended:
+                del self.pending[block]  # until then a run may be tried again; the rest was measured before
+                self._tell_of_the_rest()
+        if self.forecast is None and not self.remaining.timed:
+            self._foretell()
+        if self.bar is not None:
+            self.bar.update(self.bar.task_ids[0], completed=self.done, description=escaped(self._line()))
+
+    def signs(self) -> object:
+        """Return what differs from the last time whenever a run has moved or ended."""
+        running = [hold.run for hold in self._holds() if hold.run]
+        return self.done, dict(self.before), {run: signs_of(self.folder, run) for run in running}
+
+    def _tell(self, run: str) -> None:
+        self.done += run not in self.standing
+        self.standing.add(run)  # tried again it is told again, and not counted twice
+        record = record_or_none(self.folder, run)
+        if record is None:
+            return
+        self.fresh += 1
+        self.remaining.add([record])
+        rate = record.metrics.get(compared_rate(self.wanted_rate, [record.config.work]))
+        if record.outcome is Outcome.measured and rate is not None and rate.value is not None:
+            self.last = number(rate.value, rate.unit)
+        else:
+            self.last = str(record.outcome)
+        reason = "" if record.outcome is Outcome.measured else f": {record.reason}".splitlines()[0]
+        again = f" (attempt {record.attempt})" if record.attempt > 1 else ""
+        doubts = ", ".join(doubt.code for doubt in record.doubts)
+        text = f"{self.labels[run]}{again}  {self.last}{reason}{f'  doubts: {doubts}' if doubts else ''}"
+        if not record.outcome.settled and self.failure is None:
+            self.failure = text
+        self.console.print(escaped(f"[{self.done}/{self.total}] {text}"), markup=False, highlight=False, soft_wrap=True)
+
+    def _foretell(self) -> None:
+        """Tell what the sweep's first run takes as soon as its steps show it, where that is long."""
+        for block in self.pending:
+            hold = read_hold(self.folder.hold(block))
+            if hold is None or hold.run is None:
+                continue
+            if (seconds := self.pace.look(hold.run, steps_done(self.folder, hold.run))) is None:
+                return
+            config = Block.read(self.folder.block(block)).configs[Run.parse(hold.run).cell]
+            self.forecast = Forecast.of(config, config.measure, seconds)
+            if self.forecast.seconds > LONG_SECONDS:
+                options = measure_options(self.folder.home, self.overrides)
+                text = announcement(config, self.forecast, self.total - self.done, options)
+                self.console.print(escaped(text), markup=False, highlight=False, soft_wrap=True)
+            return
+
+    def _tell_of_the_rest(self) -> None:
+        """Say after a block what is left, where no bar says so all the time."""
+        if self.bar is None and self.fresh and (left := self._eta()):
+            self.console.print(escaped(left), markup=False, highlight=False, soft_wrap=True)
+
+    def _line(self) -> str:
+        parts = [self._now(), f"last {self.last}" if self.last else "", self._eta()]
+        return " | ".join(part for part in parts if part)
+
+    def _now(self) -> str:
+        """Return what goes on: the run that is measured, or what is being prepared for it."""
+        holds = list(self._holds())
+        runs = [hold.run for hold in holds if hold.run]
+        if runs:
+            name = self.labels.get(runs[0], runs[0])
+            return name if steps_done(self.folder, runs[0]) else f"starting {name}"
+        number = len(self.finished) + 1
+        block = f"block {number} of {len(self.finished) + len(self.pending)}"
+        if holds:
+            return f"preparing {block}: libraries and data"
+        if engine := engine_of(self.site):
+            return f"waiting for {engine.name} to begin {block}"
+        return f"preparing {block}: Snakemake starts its supervisor" if self.pending else "writing the report"
+
+    def _holds(self) -> Iterator[Hold]:
+        holds = (read_hold(self.folder.hold(block)) for block in self.pending)
+        return (hold for hold in holds if hold is not None)
+
+    def _eta(self) -> str:
+        return f"about {rough(seconds)} left" if (seconds := self.seconds_left()) else ""
+
+    def seconds_left(self) -> float:
+        """Return the seconds until the last run ends, by what runs took, or by the first steps where that is more."""
+        left = {block: [run for run in runs if run not in self.standing] for block, runs in self.pending.items()}
+        runs = [run for block in left.values() for run in block]
+        holds = [hold for hold in self._holds() if hold.run in runs]
+        waiting = max(0, sum(map(bool, left.values())) - len(holds))
+        seconds = self.remaining.seconds(runs, waiting) - sum(map(self._spent, holds))
+        if self.forecast is not None and not self.remaining.timed:
+            seconds = max(seconds, len(runs) * self.forecast.seconds)
+        return seconds / max(1, len(holds))  # jobs on a cluster run side by side
+
+    def _spent(self, hold: Hold) -> float:
+        """Return the seconds that the holder's run has taken, at most those that it is expected to take."""
+        if hold.run is None or hold.run_since is None:
+            return 0.0
+        since = time.time() - datetime.fromisoformat(hold.run_since).timestamp()
+        return min(max(0.0, since), self.remaining.seconds([hold.run], 0))
+
+
+def _label(cell: PlannedCell, config: CellConfig | None) -> str:
+    """Return a setting's label with its kind and number of devices, swept or not."""
+    devices = {} if config is None else {"accelerator": config.accelerator, "devices": config.devices}
+    return label({**devices, **cell.axes})
+
+
+def _columns(shown: Console) -> tuple[ProgressColumn, ...]:
+    """Return the columns of the bar. The words take a second line where there is no room, and the bar gives way."""
+    words = TextColumn("{task.description}", markup=False, table_column=Column(overflow="fold", ratio=1))
+    counts = (MofNCompleteColumn(), TimeElapsedColumn(), words)
+    return (BarColumn(), *counts) if shown.width >= WIDE else counts
+
+
+def _stamp(folder: SweepFolder, run: str) -> int:
+    try:
+        return folder.record(run).stat().st_mtime_ns
+    except FileNotFoundError:
+        return 0

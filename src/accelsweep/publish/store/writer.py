@@ -1,0 +1,220 @@
+"""Bring one MLflow run into the wanted state, so that the work can be cut off anywhere and done again.
+
+A run is created with its key and its source, then filled and ended. At the very end it is tagged with its digest, so a
+run that carries the digest is whole. Filling a run twice leaves the same run, because params are only added and a
+record's metric points carry the record's times.
+"""
+
+from __future__ import annotations
+
+import accelsweep.publish.store.mlflow_settings  # noqa: F401 - before mlflow
+
+# isort: split
+import time
+from collections.abc import Collection, Iterator, Mapping
+from datetime import UTC, datetime
+from typing import Any
+
+from mlflow.entities import Dataset, DatasetInput, InputTag, Metric, Param, RunTag
+from mlflow.exceptions import MlflowException
+
+from accelsweep.publish.runs.contents import RUNNING_SOURCE
+from accelsweep.publish.runs.wanted import CREATED, KEY, PARENT, PUBLISHED, SOURCE, Wanted
+from accelsweep.publish.store.artifacts import store_artifacts
+from accelsweep.publish.store.store import Store, StoredRun
+
+_METRICS_PER_CALL = 900
+_PARAMS_PER_CALL = 90
+_SAME_START_MILLISECONDS = 1000
+
+
+class Writer:
+    """Writes into one experiment. It keeps its reads and writes, so that it need not look again while it is alone."""
+
+    def __init__(self, store: Store, held: dict[str, list[StoredRun]]) -> None:
+        """`held` is the present content of the store (`store.look()`)."""
+        self._store = store
+        self._client = store.client
+        self.held = held
+        self._ids = {key: same[0].run_id for key, same in held.items()}
+        self.written = 0
+        """The number of runs that were created, changed or deleted."""
+
+    def settled(self, wanted: Wanted) -> bool:
+        """Return whether the store holds exactly this run and nothing beside it under its key."""
+        return self.holds(wanted.key, wanted.source, wanted.digest, wanted.parent)
+
+    def holds(self, key: str, source: str, digest: str, parent: str | None) -> bool:
+        """Return whether the one run under `key` has these marks and this parent, without building the wanted run."""
+        same = self.held.get(key, [])
+        return (
+            len(same) == 1
+            and (same[0].source, same[0].published) == (source, digest)
+            and same[0].parent_id == self._id_of(parent)
+        )
+
+    def bring_about(self, wanted: Wanted) -> None:
+        """Create, complete or replace the run, and delete any other one under its key (restorable in MLflow)."""
+        if self.settled(wanted):
+            return
+        matching = [entry for entry in self.held.get(wanted.key, []) if _continues(entry, wanted)]
+        entry = matching[0] if matching else self._create(wanted)
+        parent = self._place(entry, wanted)
+        if (entry.source, entry.published) != (wanted.source, wanted.digest):
+            self._fill(entry, wanted)
+        for other in self.held.get(wanted.key, []):
+            if other.run_id != entry.run_id:
+                self._delete(other.run_id)
+        self.written += 1
+        self.held[wanted.key] = [_as_wanted(entry, wanted, parent)]
+        self._ids[wanted.key] = entry.run_id
+
+    def remove(self, key: str) -> None:
+        """Delete the run under a key, if there is one (restorable in MLflow)."""
+        for entry in self.held.pop(key, []):
+            self._delete(entry.run_id)
+            self.written += 1
+        self._ids.pop(key, None)
+
+    def progress(self, key: str, step: int) -> None:
+        """Log how many steps a running run has done, under `steps_done`."""
+        self._client.log_metric(self._ids[key], "steps_done", float(step), step=step)
+
+    def abandon(self, wanted: Collection[str]) -> None:
+        """Mark as KILLED each run that the store calls running and that is no longer among the keys `wanted`.
+
+        The digest's tag is removed first. If this is cut off after that, a resumed run is filled anew, without
+        `not_run`.
+        """
+        for entry in [entry for same in self.held.values() for entry in same]:
+            if entry.status == "RUNNING" and entry.key not in wanted:
+                self._client.set_tag(entry.run_id, PUBLISHED, "abandoned")
+                self._client.set_tag(entry.run_id, "outcome", "not_run")
+                self._client.set_terminated(entry.run_id, status="KILLED")
+                self.written += 1
+
+    def _id_of(self, key: str | None) -> str | None:
+        return self._ids.get(key) if key else None
+
+    def _create(self, wanted: Wanted) -> StoredRun:
+        created = datetime.now(UTC).isoformat(timespec="microseconds")
+        tags = {KEY: wanted.key, SOURCE: wanted.source, CREATED: created}
+        if parent := self._id_of(wanted.parent):
+            tags[PARENT] = parent
+        run = self._client.create_run(
+            self._store.experiment_id, start_time=wanted.started, tags=tags, run_name=wanted.name
+        )
+        none: frozenset[str] = frozenset()
+        return StoredRun(
+            run.info.run_id,
+            wanted.key,
+            wanted.name,
+            wanted.source,
+            None,
+            created,
+            run.info.artifact_uri,
+            "RUNNING",
+            wanted.started,
+            parent,
+            none,
+            none,
+            none,
+        )
+
+    def _place(self, entry: StoredRun, wanted: Wanted) -> str | None:
+        """Put the run below its parent, or at the top if it is to have none; return its parent's id."""
+        parent = self._id_of(wanted.parent)
+        if parent is not None and parent != entry.parent_id:
+            self._client.set_tag(entry.run_id, PARENT, parent)
+        elif wanted.parent is None and entry.parent_id is not None:
+            self._client.delete_tag(entry.run_id, PARENT)
+        return parent
+
+    def _fill(self, entry: StoredRun, wanted: Wanted) -> None:
+        if entry.source != wanted.source:
+            self._client.set_tag(entry.run_id, SOURCE, wanted.source)
+        if wanted.artifacts:
+            store_artifacts(entry.artifacts, self._store.uri, wanted.artifacts)
+        if wanted.data is not None:
+            data = Dataset(wanted.data.name, wanted.data.digest, "config", wanted.data.source)
+            context = [InputTag("mlflow.data.context", "training")]
+            self._client.log_inputs(entry.run_id, datasets=[DatasetInput(data, tags=context)])
+        if wanted.ended is not None:
+            self._client.set_terminated(entry.run_id, status=wanted.status, end_time=wanted.ended)
+        elif entry.status != wanted.status:
+            self._client.update_run(entry.run_id, status=wanted.status)
+        if entry.name != wanted.name:
+            self._client.update_run(entry.run_id, name=wanted.name)
+        for gone in entry.tags - _tags_after(entry, wanted):
+            self._client.delete_tag(entry.run_id, gone)
+        self._log(entry, wanted)
+
+    def _log(self, entry: StoredRun, wanted: Wanted) -> None:
+        points = _points(entry, wanted)
+        params = [Param(name, value) for name, value in wanted.params.items() if name not in entry.params]
+        tags = [RunTag(name, value) for name, value in wanted.tags.items()] + [RunTag(PUBLISHED, wanted.digest)]
+        batches = list(_chunks(points, _METRICS_PER_CALL)), list(_chunks(params, _PARAMS_PER_CALL))
+        calls = max(len(batches[0]), len(batches[1]), 1)
+        for number in range(calls):
+            self._client.log_batch(
+                entry.run_id,
+                metrics=batches[0][number] if number < len(batches[0]) else (),
+                params=batches[1][number] if number < len(batches[1]) else (),
+                tags=tags if number == calls - 1 else (),
+            )
+
+    def _delete(self, run_id: str) -> None:
+        try:
+            self._client.delete_run(run_id)
+        except MlflowException:
+            if self._client.get_run(run_id).info.lifecycle_stage != "deleted":  # else another publisher was faster
+                raise
+
+
+def _continues(entry: StoredRun, wanted: Wanted) -> bool:
+    """Return whether the entry is the same measurement: made from the same source, or seen while it ran."""
+    if entry.source == wanted.source:
+        return True
+    seen_running = entry.source.startswith(RUNNING_SOURCE)
+    return seen_running and abs(entry.started - wanted.started) < _SAME_START_MILLISECONDS
+
+
+def _points(entry: StoredRun, wanted: Wanted) -> list[Metric]:
+    """Return the points to log; an aggregate that no longer exists becomes NaN, since MLflow deletes no metric.
+
+    MLflow shows the latest point. Aggregates change, so theirs are timed by the clock; a repeat's are timed by its end.
+    """
+    when = wanted.ended if wanted.parent and wanted.ended else round(time.time() * 1000)
+    gone = entry.metrics - wanted.metrics.keys() - {point.name for point in wanted.curves} - {"steps_done"}
+    values: Mapping[str, float] = {**wanted.metrics, **dict.fromkeys(gone, float("nan"))}
+    scalars = [Metric(name, value, when, 0) for name, value in values.items()]
+    return scalars + [Metric(point.name, point.value, point.timestamp, point.step) for point in wanted.curves]
+
+
+def _as_wanted(entry: StoredRun, wanted: Wanted, parent: str | None) -> StoredRun:
+    return StoredRun(
+        run_id=entry.run_id,
+        key=wanted.key,
+        name=wanted.name,
+        source=wanted.source,
+        published=wanted.digest,
+        created=entry.created,
+        artifacts=entry.artifacts,
+        status=wanted.status,
+        started=entry.started,
+        parent_id=parent,
+        params=entry.params | wanted.params.keys(),
+        metrics=entry.metrics | wanted.metrics.keys(),
+        tags=_tags_after(entry, wanted),
+    )
+
+
+def _tags_after(entry: StoredRun, wanted: Wanted) -> frozenset[str]:
+    """Return the tags that the run is to have: the wanted ones, and those that MLflow and the publisher need."""
+    kept = (tag for tag in entry.tags if tag.startswith(("accelsweep.", "mlflow.")))
+    return frozenset(wanted.tags).union(kept)
+
+
+def _chunks(items: list[Any], size: int) -> Iterator[list[Any]]:
+    for start in range(0, len(items), size):
+        yield items[start : start + size]

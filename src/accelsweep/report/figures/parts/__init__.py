@@ -1,0 +1,1 @@
+"""The parts that several figures share: lines, ratios, reach, theme, and a figure that has nothing to show."""

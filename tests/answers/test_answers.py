@@ -1,0 +1,114 @@
+"""The keys of the JSON answers are promised: one that goes, or is renamed, makes a new format."""
+
+from __future__ import annotations
+
+from typing import get_args
+
+import pytest
+from pydantic import BaseModel
+
+from accelsweep.answers.forms.all import ANSWERS
+
+FORM = {
+    "AbAnswer": "sweep headline versions family confidence threshold rate_unit rows fail_if gate failing",
+    "ComparedVersion": "name kind digest",
+    "VersionedSetting": "cell against label axes rate ratio verdict reason blocks gate doubts",
+    "FleetAnswer": "sweep headline tolerance hotter_by correction confidence nodes spread sick report",
+    "ComparedNode": (
+        "node sick faults verdict reason ratio chance celsius warmer warmer_chance blocks planned throttled drivers "
+        "dates"
+    ),
+    "SpreadOfNodes": "cell label between within",
+    "PlanAnswer": (
+        "sweep revision cells unsupported excluded blocks wanted settled estimate visible_effect notes warnings"
+    ),
+    "PlannedSetting": "cell label axes baseline wanted settled",
+    "NotPlanned": "cell label axes reason",
+    "BlockInPlan": "block new runs settled resources",
+    "Resources": "nodes tasks cpus gpus gpu_model mem_mb minutes node_kind node",
+    "PlannedTime": "runs_left minutes gpu_hours usd usd_reason basis",
+    "PlannedRange": "least expected most",
+    "PlannedEffect": "effect assumption reason",
+    "StatusAnswer": "sweeps unreadable unplanned",
+    "UnplannedHead": "sweep detached",
+    "SweepState": (
+        "sweep revision planned settled remaining outcomes seconds_left head detached running jobs jobs_reason kept "
+        "doubts damaged recommendation report report_outdated"
+    ),
+    "HeadAtWork": "host pid since",
+    "DetachedHeadState": "place name host since state code",
+    "BlockAtWork": "block alive host pid job since run label run_since step",
+    "JobInQueue": "number block state reason nodes elapsed",
+    "RunDoubt": "run label repeat doubt",
+    "Doubt": "code message remedy",
+    "UnreadableSweep": "sweep why",
+    "RunsAnswer": "sweep rate_metric rate_unit runs",
+    "ListedRun": (
+        "run cell label axes repeat block attempt outcome reason rate doubts disturbed started_at wall_seconds folder"
+    ),
+    "CompareAnswer": ("before after family confidence threshold rate_unit rows only_before only_after fail_if failing"),
+    "ComparedSetting": "cell label axes before after ratio verdict reason doubts",
+    "HistoryAnswer": "sources order order_reason confidence family lines alone report",
+    "LineOfHistory": "cell label axes hardware machine rate_unit points changes reason",
+    "PointOfLine": "name source version commit local_changes committed measured rate disturbed software",
+    "ChangeOfLine": "at ratio verdict software",
+    "Estimate": "value low high unit confidence count reason",
+    "ProjectAnswer": "sweep reason cell label here batch rate_here disturbed devices unseen sources",
+    "Projected": (
+        "device name form reason rate ratio usd_per_hour usd_per_million_samples usd_per_epoch "
+        "joules_per_sample_at_most room limit cheaper monthly notes source"
+    ),
+    "Range": "value low high",
+    "AdviseAnswer": (
+        "sweep epochs samples deadline_hours budget_usd headline tier choice offers changes next_steps "
+        "monthly assumptions"
+    ),
+    "Offer": (
+        "tier name count key form reason hours_measured usd_measured hours_projected usd_projected usd_per_hour paid "
+        "outlay_usd room in_time in_budget notes source"
+    ),
+    "ProfileAnswer": "sweep settings report",
+    "ProfiledSetting": (
+        "cell label axes task started_at ranks device device_name warmup_steps steps profiled_step_seconds "
+        "measured_step_seconds cost changed operators modules folder against operator_differences module_differences"
+    ),
+    "OperatorTime": "calls host_seconds device_seconds name",
+    "ModuleTime": "calls host_seconds device_seconds name form part",
+    "PartDifference": "name before after",
+    "Unseen": "form count networks devices median_error coverage",
+    "DoctorAnswer": "able checks",
+    "CheckResult": "ok what found remedy",
+}
+"""Every object of every answer with its keys. Keys may be added here; nothing else may change within a format."""
+
+
+def parts(model):
+    yield model
+    for field in model.model_fields.values():
+        kinds = [field.annotation]
+        while kinds:
+            kind = kinds.pop()
+            kinds += get_args(kind)
+            if isinstance(kind, type) and issubclass(kind, BaseModel):
+                yield from parts(kind)
+
+
+def found():
+    return {part.__name__: " ".join(part.model_fields) for answer in ANSWERS for part in parts(answer)}
+
+
+def test_every_key_is_there_that_was_promised():
+    assert found() == FORM
+
+
+@pytest.mark.parametrize("answer", ANSWERS, ids=lambda answer: answer.kind)
+def test_the_format_is_the_first(answer):
+    assert answer.format == 1
+
+
+def test_every_key_of_an_answer_says_what_it_means():
+    ours = [part for answer in ANSWERS for part in parts(answer) if part.__module__.startswith("accelsweep.drive")]
+    silent = [
+        (part.__name__, name) for part in ours for name, field in part.model_fields.items() if not field.description
+    ]
+    assert silent == []
