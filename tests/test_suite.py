@@ -43,6 +43,24 @@ def test_each_long_test_says_why_it_is_long():
     assert {str(path): lines for path, text in texts.items() if (lines := without_a_reason(text))} == {}
 
 
+NAMED = re.compile(r"#.*?\b(?:tests/)?((?:\w+/)*test_\w+\.py)")
+
+
+def test_a_test_that_a_reason_names_is_there():
+    named = {
+        (str(path.relative_to(TESTS)), name)
+        for path in TESTS.rglob("*.py")
+        for line in path.read_text().splitlines()
+        if LONG.search(line)
+        for name in NAMED.findall(line)
+    }
+    assert len(named) > 20
+    known = {path.name for path in TESTS.rglob("test_*.py")}
+    assert {
+        (where, name) for where, name in named if not ((TESTS / name).is_file() if "/" in name else name in known)
+    } == set()
+
+
 def test_a_long_test_without_a_reason_is_found():
     bare = ("@pytest.mark.long\ndef test_it():", "x = 1\npytestmark = [pytest.mark.long]", "@pytest.mark.long  # slow")
     for text in bare:

@@ -9,7 +9,7 @@ from sweep_series import build_sweep_again
 
 from accelsweep.commands.history import show_history
 
-sync_api = pytest.importorskip("playwright.sync_api", reason="playwright is not installed: make test-setup")
+sync_api = pytest.importorskip("playwright.sync_api", reason="playwright is not installed: make setup")
 Axe = pytest.importorskip("axe_playwright_python.sync_playwright", reason="axe is not installed: make setup").Axe
 
 

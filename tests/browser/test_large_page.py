@@ -13,7 +13,7 @@ from accelsweep.core.findings.measured import CellFinding
 from accelsweep.core.findings.numbers import Verdict
 from accelsweep.report.write import write_report
 
-sync_api = pytest.importorskip("playwright.sync_api", reason="playwright is not installed: make test-setup")
+sync_api = pytest.importorskip("playwright.sync_api", reason="playwright is not installed: make setup")
 
 CELLS, REPEATS = 1000, 10
 AT_ONCE_MILLISECONDS = 1000.0

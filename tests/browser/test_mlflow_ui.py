@@ -26,7 +26,7 @@ from accelsweep.publish.state import copies
 from accelsweep.publish.views.views import REPEATS_VIEW, SETTINGS_VIEW, link
 from accelsweep.state.folders import SweepFolder
 
-sync_api = pytest.importorskip("playwright.sync_api", reason="playwright is not installed: make test-setup")
+sync_api = pytest.importorskip("playwright.sync_api", reason="playwright is not installed: make setup")
 Page = sync_api.Page
 expect = sync_api.expect
 

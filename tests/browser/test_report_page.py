@@ -18,7 +18,7 @@ from accelsweep.report.figures.parts.theme import DARK
 from accelsweep.report.write import write_report
 from accelsweep.state.folders import SweepFolder
 
-sync_api = pytest.importorskip("playwright.sync_api", reason="playwright is not installed: make test-setup")
+sync_api = pytest.importorskip("playwright.sync_api", reason="playwright is not installed: make setup")
 Axe = pytest.importorskip("axe_playwright_python.sync_playwright", reason="axe is not installed: make setup").Axe
 Browser = sync_api.Browser
 Page = sync_api.Page

@@ -24,8 +24,17 @@ _ALIKE = {
     "PYTEST_XDIST_WORKER": "",
     "AWS_SECRET_ACCESS_KEY": CANARY,
     "MY_SETTING": CANARY,
+    "KMP_DUPLICATE_LIB_OK": "True",
+    "KMP_INIT_AT_FORK": "FALSE",
+    "PYTORCH_NVML_BASED_CUDA_CHECK": "1",
+    "TORCHINDUCTOR_CACHE_DIR": os.path.join(tempfile.gettempdir(), "accelsweep-tests-compiled"),
+    "TRITON_CACHE_DIR": os.path.join(tempfile.gettempdir(), "accelsweep-tests-compiled"),
+    "_MLFLOW_TELEMETRY_SESSION_ID": "tests",
 }
-"""What the server and all who ask it have in common, with secrets that nothing may write down."""
+"""What the server and all who ask it have in common, with secrets that nothing may write down.
+
+scikit-learn, XGBoost, torch and MLflow set the last six in the workers that import them, each to a value of its own.
+"""
 
 
 @cache

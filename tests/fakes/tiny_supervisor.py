@@ -154,6 +154,11 @@ def hang(spec: RunSpec, rank: int) -> None:
     time.sleep(1000)
 
 
+def hang_at_first(spec: RunSpec, rank: int) -> None:
+    """Hang in the first attempt, and measure in the second."""
+    hang(spec, rank) if spec.attempt == 1 else measured(spec, rank)
+
+
 def stubborn(spec: RunSpec, rank: int) -> None:
     """Hang and ignore SIGTERM."""
     signal.signal(signal.SIGTERM, signal.SIG_IGN)

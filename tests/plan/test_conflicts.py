@@ -70,6 +70,7 @@ def test_every_key_of_measure_has_its_default_in_the_file():
         (["+trainer.gradient_clip_vla=1"], ["no argument of Lightning's Trainer (did you mean 'gradient_clip_val'?)"]),
         (["+data.batch_size=64"], ["data.batch_size", "top-level batch_size", "batch_size=VALUE"]),
         (["+data.batch_size=32,64"], ["data.batch_size"]),
+        (["data.batch_size=3"], ["unknown key 'data.batch_size'", "did you mean 'batch_size'?); look in"]),
     ],
 )
 def test_what_no_run_can_measure_is_refused_by_the_plan(home, overrides, words):

@@ -136,7 +136,7 @@ def test_the_page_has_the_blocks_that_the_test_types() -> None:
     assert counts == {"Set it up": 3, "Add people": 1, "Permissions": 1, "Back up": 1, "Restore": 1}
 
 
-@pytest.mark.long  # publish/shared/test_experiment.py decides whose an experiment is; only here two users fill them
+@pytest.mark.long  # publish/test_experiment.py decides whose an experiment is; only here two users fill them
 @pytest.mark.timeout(1800)
 def test_two_users_publish_sweeps_of_one_name_at_once_and_both_stand_there_whole(
     group: GroupServer, make: Make, as_admin: Callable[[], dict[str, dict[str, Any]]]
@@ -156,7 +156,7 @@ def test_two_users_publish_sweeps_of_one_name_at_once_and_both_stand_there_whole
     assert lines[1].startswith(f"  quick: {group.address}/#/experiments/")
 
 
-@pytest.mark.long  # publish/shared/test_refusals.py has the words; only here a server decides who may
+@pytest.mark.long  # publish/test_refusals.py has the words; only here a server decides who may
 @pytest.mark.timeout(1800)
 def test_who_may_not_write_gets_a_sentence_and_publishes_once_it_is_granted(
     group: GroupServer, make: Make, as_admin: Callable[[], dict[str, dict[str, Any]]], tmp_path: Path

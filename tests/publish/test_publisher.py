@@ -330,7 +330,7 @@ def test_hostile_names_and_values_are_published_in_a_form_that_mlflow_takes(
     assert entry["metrics"]["logged.train/l_ ss"][0][1] == 1.5
 
 
-@pytest.mark.long  # publish/shared/test_experiment.py tells them apart; only here both are filled
+@pytest.mark.long  # publish/test_experiment.py tells them apart; only here both are filled
 def test_another_sweep_of_the_same_name_on_a_server_is_left_alone(
     sweep: SweepFolder, server: str, tmp_path: Path
 ) -> None:

@@ -53,6 +53,7 @@ def profiled(tmp_path, spec, run):
     return go
 
 
+@pytest.mark.timing  # time without a processor counts in the step, and in none of its operators
 @BOTH_LOOPS
 def test_time_is_found_where_it_is_known_to_go(profiled, loop):
     result, trace = profiled(loop=loop)

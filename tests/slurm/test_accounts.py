@@ -53,7 +53,7 @@ def test_the_draft_of_a_site_has_its_users_accounts_and_what_they_may_ask_for() 
     assert {line.split()[2] for line in lines if line.startswith("# account ")} == {"few:", "root:", "short:", "test:"}
 
 
-@pytest.mark.long  # each takes a head's length; drive/test_slurm_failures.py reads such words without Slurm
+@pytest.mark.long  # each takes a head's length; drive/test_failures.py reads such words without Slurm
 @pytest.mark.parametrize(
     ("override", "words"),
     [
@@ -75,7 +75,7 @@ def test_an_account_or_a_qos_that_one_has_not_is_told_in_slurms_words(
         assert [word for word in words if word not in told] == []
 
 
-@pytest.mark.long  # drive/test_slurm_queue.py waits by a clock of its own; only here Slurm gives the reasons
+@pytest.mark.long  # drive/test_queue.py waits by a clock of its own; only here Slurm gives the reasons
 @pytest.mark.parametrize(
     ("overrides", "reason", "never"),
     [

@@ -72,7 +72,7 @@ def test_a_sweep_goes_through_slurm_to_its_report(home):
     assert home.submitted() == jobs
 
 
-@pytest.mark.long  # plan/test_rules.py sends settings to their kind; only here Slurm has three kinds of node
+@pytest.mark.long  # plan/test_nodes.py sends settings to their kind; only here Slurm has three kinds of node
 def test_one_command_measures_on_three_kinds_of_node_and_tells_them_apart(home):
     """Two kinds of GPU, which the plugin's options ask for in two ways, and nodes without one."""
     kinds = ("accelerator=cpu:plain,cpu:h100,cpu:a100", "+baseline.accelerator=cpu:plain", "site=kinds")

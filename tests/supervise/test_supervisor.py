@@ -243,7 +243,7 @@ def test_a_second_supervisor_waits_for_a_living_first_and_then_has_nothing_to_do
 
 
 def test_cancel_old_ends_the_first_supervisor_and_takes_its_block_over(supervised: Supervised) -> None:
-    supervised.plan("hang", limits={"run_seconds": 1.0, "retries": 0})
+    supervised.plan("hang_at_first", limits={"retries": 0})
     first = supervised.start()
     until((supervised.attempt() / "run-spec.json").exists)
     code, output = supervised.run("--cancel-old")
