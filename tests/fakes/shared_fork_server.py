@@ -18,6 +18,8 @@ from accelsweep.supervise.processes.messages import FORK_SERVER_VARIABLE, addres
 
 CANARY = "canary7f3a91"
 
+_COMPILED = str(Path(tempfile.gettempdir()) / "accelsweep-tests-compiled")
+
 _ALIKE = {
     "PYTHONUNBUFFERED": "1",
     "PYTEST_CURRENT_TEST": "",
@@ -27,8 +29,8 @@ _ALIKE = {
     "KMP_DUPLICATE_LIB_OK": "True",
     "KMP_INIT_AT_FORK": "FALSE",
     "PYTORCH_NVML_BASED_CUDA_CHECK": "1",
-    "TORCHINDUCTOR_CACHE_DIR": os.path.join(tempfile.gettempdir(), "accelsweep-tests-compiled"),
-    "TRITON_CACHE_DIR": os.path.join(tempfile.gettempdir(), "accelsweep-tests-compiled"),
+    "TORCHINDUCTOR_CACHE_DIR": _COMPILED,
+    "TRITON_CACHE_DIR": _COMPILED,
     "_MLFLOW_TELEMETRY_SESSION_ID": "tests",
 }
 """What the server and all who ask it have in common, with secrets that nothing may write down.
