@@ -1,0 +1,79 @@
+"""The fit of projections finds known coefficients, and its errors on unseen devices are honest."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from accelsweep.core.recorded.traits import NetworkFamily
+from accelsweep.project.crossed import refit_with, spread_of, without_each_device, without_each_family
+from accelsweep.project.fit import FAMILY_PRIOR, RateTable, fit
+
+CONVOLUTION, ATTENTION = NetworkFamily.convolution.value, NetworkFamily.attention.value
+TRUE = np.array([2.0, 0.5, 3.0])
+
+
+def table(factors=(1.0, 1.0, 1.0, 1.0), kinds=(CONVOLUTION, ATTENTION), coefficients=TRUE):
+    """Rates of 40 models on as many devices as `factors`; each device is slower than its parts say by its factor."""
+    generator = np.random.default_rng(1)
+    parts = np.exp(generator.normal(0.0, 1.5, size=(40, 3)))
+    every = np.vstack([parts] * len(factors))
+    slower = np.repeat(np.log(factors), 40)
+    return RateTable(
+        parts=every,
+        log_seconds=np.log(every @ coefficients) + slower,
+        weights=np.ones(len(every)),
+        devices=np.repeat([f"device {number}" for number in range(len(factors))], 40),
+        families=np.tile(np.repeat(kinds, 40 // len(kinds)), len(factors)),
+        models=np.tile([f"model {number}" for number in range(40)], len(factors)),
+    )
+
+
+def test_coefficients_that_made_the_rates_come_back_whatever_the_prior_says():
+    for prior in (np.ones(3), 3.0 * np.ones(3)):
+        assert fit(table(), prior).values == pytest.approx(TRUE, rel=0.02)
+
+
+def test_a_few_odd_rates_do_not_move_the_fit():
+    odd = table()
+    odd.log_seconds[:4] += np.log(20.0)
+    assert fit(odd, np.ones(3)).values == pytest.approx(TRUE, rel=0.05)
+
+
+def test_few_rates_are_drawn_to_the_prior():
+    few = table().only(np.arange(160) < 8)
+    assert abs(np.log(fit(few, np.ones(3)).values)).sum() < abs(np.log(fit(table(), np.ones(3)).values)).sum()
+
+
+def test_a_familys_term_is_the_mean_of_its_residuals_shrunk_by_models_that_nobody_saw():
+    slow = table()
+    own = slow.families == ATTENTION
+    slow.log_seconds[own] += 0.1
+    found = fit(slow, np.ones(3))
+    residual = float((slow.log_seconds[own] - np.log(slow.parts[own] @ found.values)).mean())
+    assert found.families[NetworkFamily.attention] == pytest.approx(residual * own.sum() / (own.sum() + FAMILY_PRIOR))
+    assert found.families[NetworkFamily.attention] > found.families[NetworkFamily.convolution]
+
+
+def test_a_device_that_is_held_out_has_no_part_in_its_own_projection():
+    odd = table((1.0, 1.0, 1.0, 2.0))
+    errors = without_each_device(odd, refit_with(np.ones(3)))
+    median = np.median(errors[odd.devices == "device 3"])
+    assert median == pytest.approx(-np.log(2.0), abs=0.02), "the others know nothing of its slowness"
+    assert abs(np.median(errors[odd.devices == "device 0"])) < np.log(2.0)
+
+
+def test_a_family_of_all_rates_has_no_error_without_it():
+    assert np.isnan(without_each_family(table(kinds=(CONVOLUTION,)), refit_with(np.ones(3)))).all()
+    assert not np.isnan(without_each_family(table(), refit_with(np.ones(3)))).any()
+
+
+def test_devices_that_differ_widen_the_interval_of_an_unseen_one_and_not_that_within_one():
+    spreads = []
+    for factors in ((1.0, 1.0, 1.0, 1.0), (1.0, 1.2, 0.8, 1.5)):
+        made, refit = table(factors), refit_with(np.ones(3))
+        spreads.append(spread_of(made, without_each_device(made, refit), without_each_family(made, refit), None))
+    alike, unlike = spreads
+    assert unlike.device > 10 * alike.device
+    assert unlike.device > np.log(1.5), "one of four lies so far off"
+    assert unlike.within == pytest.approx(alike.within, abs=0.05)
