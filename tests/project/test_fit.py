@@ -42,7 +42,8 @@ def test_a_few_odd_rates_do_not_move_the_fit():
 
 def test_few_rates_are_drawn_to_the_prior():
     few = table().only(np.arange(160) < 8)
-    assert abs(np.log(fit(few, np.ones(3)).values)).sum() < abs(np.log(fit(table(), np.ones(3)).values)).sum()
+    drawn, free = (abs(np.log(fit(each, np.ones(3)).values)).sum() for each in (few, table()))
+    assert drawn < 0.95 * free
 
 
 def test_a_familys_term_is_the_mean_of_its_residuals_shrunk_by_models_that_nobody_saw():
