@@ -109,5 +109,6 @@ def usable_cores() -> int:
 
 
 def memory_bytes() -> int:
-    """Return the memory of the whole machine in bytes."""
-    return int(psutil.virtual_memory().total)
+    """Return the bytes of memory that this process may use: the machine's, or less where a control group grants less."""
+    machine, group = int(psutil.virtual_memory().total), cgroup.memory_limit()
+    return machine if group is None else min(machine, group)
