@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import platform
+from pathlib import Path
 
 import psutil
 import pytest
@@ -12,6 +13,8 @@ from accelsweep.machine.cgroup import cpu_quota
 from accelsweep.machine.cpu import CpuKind, cpu_model, memory_bytes, model_in, usable_cores
 from accelsweep.machine.host import host_facts
 from accelsweep.measure.surroundings.fingerprint import fingerprint
+
+ROOT = Path(__file__).parents[2]
 
 
 @pytest.mark.parametrize(
@@ -157,3 +160,10 @@ def test_plan_and_record_have_one_name_for_the_processor():
 def test_where_there_are_no_groups_nothing_is_bounded(monkeypatch, tmp_path):
     monkeypatch.setattr(cgroup, "MEMBERSHIP", tmp_path / "none")
     assert cpu_quota() is None
+
+
+def test_only_the_machine_asks_the_system_for_cores_groups_and_the_processors_name():
+    asked = ("cpu_count(", "sched_getaffinity(", "/proc/cpuinfo", "/proc/self/cgroup", "virtual_memory(")
+    files = [*(ROOT / "src").rglob("*.py"), *(ROOT / "benchmarks").rglob("*.py")]
+    elsewhere = [file for file in files if any(each in file.read_text() for each in asked)]
+    assert {file.relative_to(ROOT).parts[:3] for file in elsewhere} == {("src", "accelsweep", "machine")}
