@@ -1,7 +1,8 @@
 """The kinds of devices that this machine may have, behind one interface. Only this module lists all of them.
 
-Each kind has a file of its own (`cpu`, `cuda`, `rocm`, `xpu`, `mps`, `simulated`). Another kind is one more file, and
-its line in `KINDS`. None of them imports torch or touches a GPU's memory. `measure.devices` has torch's side of a kind.
+Each kind has a file of its own (`cpu`, `cuda`, `rocm`, `xpu`, `mps`, `simulated`) and the base in `kind`. Another kind
+is one more file, and its line in `KINDS`. None of them imports torch or touches a GPU's memory. `measure.devices` has
+torch's side of a kind.
 """
 
 from __future__ import annotations

@@ -71,7 +71,7 @@ class DeviceKind:
 
     def watched(self) -> tuple[KnownDevice, ...]:
         """Return the devices whose state `telemetry` tells and that this process may use."""
-        gpus = (self.gpus() or ()) if self.telemetry else ()
+        gpus = () if self.telemetry is None else self.gpus() or ()
         return tuple(KnownDevice(self.accelerator, gpu.identity, gpu.model) for gpu in gpus)
 
     def refuses(self, precision: str) -> str | None:
