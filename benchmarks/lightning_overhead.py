@@ -20,6 +20,7 @@ import tempfile
 
 from one_run import interval, metric_of, spec_of
 
+from accelsweep.machine.cpu import usable_cores
 from accelsweep.rank.rank import preload, run_rank
 from accelsweep.rank.spec import RankResult, RunSpec
 
@@ -88,7 +89,7 @@ def main() -> None:
     for pair in range(options.pairs):
         for kind, processes in order.sample(plan, len(plan)):
             found[kind, processes].append(step_microseconds(options, kind, processes, pair + 1))
-    print(f"{options.pairs} pairs of {options.steps} steps, batch {options.batch_size}, {os.cpu_count()} cores")
+    print(f"{options.pairs} pairs of {options.steps} steps, batch {options.batch_size}, {usable_cores()} cores")
     for (kind, processes), values in found.items():
         print(f"  {kind:27} on {processes}: median {statistics.median(values):8.0f} us per step")
     difference("Lightning on 1 process", found["lightning", 1], found["raw", 1])

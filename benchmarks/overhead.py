@@ -24,6 +24,7 @@ from statistics import median
 import pyarrow.parquet
 
 from accelsweep.core.recorded.record import Record
+from accelsweep.machine.cpu import usable_cores
 from accelsweep.plan.make import make_plan, write_plan
 from accelsweep.state.folders import SweepFolder
 
@@ -101,7 +102,7 @@ def main(runs: int = 6, rounds: int = 2) -> int:
             supervised("spawn", runs, found["spawn"])
             by_hand(runs, found["by hand"])
     print(
-        f"{rounds} rounds of {runs} runs of {STEPS} steps; seconds per run beyond training, on {os.cpu_count()} cores"
+        f"{rounds} rounds of {runs} runs of {STEPS} steps; seconds per run beyond training, on {usable_cores()} cores"
     )
     print(f"{'':8} {'median':>8} {'least':>8} {'most':>8} {'start of block':>15} {'with its share':>15}")
     for name, costs in found.items():

@@ -23,6 +23,7 @@ from pathlib import Path
 
 from accelsweep.core.planned.plans import Manifest
 from accelsweep.core.recorded.record import Record
+from accelsweep.machine.cpu import allowed_cores
 from accelsweep.state.folders import SweepFolder
 
 REPOSITORY = Path(__file__).resolve().parents[1]
@@ -138,7 +139,7 @@ def main() -> int:
             plan_alone(home, arguments.cells, arguments.repeats)
         if arguments.only != "jobs":
             good = compare_starts(home, arguments.starts) and good
-    print(f"load of the machine at the end: {os.getloadavg()[0]:.1f} on {os.cpu_count()} cores")
+    print(f"load of the machine at the end: {os.getloadavg()[0]:.1f} on {len(allowed_cores())} cores")
     return 0 if good else 1
 
 

@@ -14,6 +14,8 @@ from typing import Any
 from checks import Result, Table
 from place import Place, Record
 
+from accelsweep.machine.cpu import cpu_model
+
 PACKAGES = ("torch", "triton", "lightning", "hydra-core", "snakemake", "numpy", "pandas", "pydantic", "nvidia-ml-py")
 COLUMNS = ("samples_per_second", "window_seconds", "mfu", "peak_memory_allocated_bytes", "energy_joules")
 """The metrics of a record that the table of all records holds."""
@@ -25,7 +27,7 @@ def describe(place: Place) -> dict[str, Any]:
     if place.device in ("cuda", "simulated"):
         device |= place.board().facts()
     versions = {name: _version(name) for name in PACKAGES}
-    machine = {"python": platform.python_version(), "system": platform.platform(), "processor": _processor()}
+    machine = {"python": platform.python_version(), "system": platform.platform(), "processor": cpu_model()}
     return {"device": device, "scale": "small" if place.small else "full", "versions": versions, **machine}
 
 
@@ -34,12 +36,6 @@ def _version(name: str) -> str | None:
         return metadata.version(name)
     except metadata.PackageNotFoundError:
         return None
-
-
-def _processor() -> str:
-    file = Path("/proc/cpuinfo")
-    lines = file.read_text(errors="replace").splitlines() if file.exists() else []
-    return next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), "unknown")
 
 
 def write(folder: Path, environment: dict[str, Any], results: list[Result], place: Place) -> None:

@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 
-from accelsweep.analyse.collected.hardware import HardwareKind
 from accelsweep.analyse.history.lines import history_of
 from accelsweep.analyse.merge import Part
 from accelsweep.base.errors import InputError
@@ -18,6 +17,7 @@ from accelsweep.core.cells.versions import Version
 from accelsweep.core.derived.histories import Order
 from accelsweep.core.findings.numbers import Verdict
 from accelsweep.core.planned.plans import Resources
+from accelsweep.core.recorded.hardware import HardwareKind
 from accelsweep.report.history.content import line_titles
 
 AXES = {"batch_size": 32}

@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 
 from accelsweep.analyse.claims.named import named
-from accelsweep.analyse.collected.hardware import HardwareKind
 from accelsweep.analyse.collected.runs import CellRuns, RunRow
 from accelsweep.core.cells.config import CellConfig
 from accelsweep.core.planned.plans import PlannedCell
+from accelsweep.core.recorded.hardware import HardwareKind
 from accelsweep.core.recorded.outcome import Outcome
 
 SHARED: dict[str, Any] = {

@@ -52,7 +52,7 @@ NOT_A_CONFIG = {
     ("analyse/findings/cells/cost.py", "cost"): "costs of a setting, by their names",
     ("analyse/findings/cells/cost.py", "one"): "costs of a setting, by their names",
     ("analyse/advice/versions.py", "cell.axes"): "swept keys with their values",
-    ("analyse/collected/hardware.py", "self.details"): "fields of the hardware in a fingerprint",
+    ("core/recorded/hardware.py", "self.details"): "fields of the hardware in a fingerprint",
     ("analyse/history/points.py", "one.planned.axes"): "swept keys with their values",
     ("commands/line/arguments.py", "ctx.params"): "options of the command line",
     ("answers/checks/machine_now.py", "state"): "the state of a device",

@@ -88,6 +88,20 @@ def test_the_code_with_a_recipe_typed_in_has_our_form_and_keeps_our_layers(recip
         assert done.returncode == 0, done.stdout
 
 
+@pytest.mark.heavy
+def test_the_code_with_all_recipes_typed_in_has_the_types_that_our_interfaces_ask_for(tmp_path):
+    """Half a minute without the checkout's cache of mypy, and seconds with it: so it is one look at all of them."""
+    shutil.copytree(ROOT / "src", tmp_path / "src", ignore=shutil.ignore_patterns("__pycache__"))
+    shutil.copy(ROOT / "pyproject.toml", tmp_path)
+    edited = [step for recipe in RECIPES for step in steps(recipe) if re.match(r"src/.*\.py$", step["file"] or "")]
+    for step in edited:
+        typed(tmp_path, step)
+    files = sorted({step["file"] for step in edited})
+    command = [sys.executable, "-m", "mypy", "--cache-dir", str(ROOT / ".mypy_cache"), *files]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
 def typed(copy, step):
     """Do in a copy of the checkout what a step of a recipe says."""
     target = copy / step["file"]

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from accelsweep.analyse.collected.hardware import HardwareKind
 from accelsweep.analyse.collected.runs import Reading, RunRow
 from accelsweep.base.documents import sha256_text
 from accelsweep.core.cells.cell import cell_name
 from accelsweep.core.cells.config import CellConfig
 from accelsweep.core.planned.plans import Manifest, PlannedBlock, PlannedCell, Resources, Run
 from accelsweep.core.planned.settings import Analysis, Settings, Site
+from accelsweep.core.recorded.hardware import HardwareKind
 from accelsweep.core.recorded.outcome import Outcome
 from accelsweep.core.recorded.record import Doubt, Effective
 

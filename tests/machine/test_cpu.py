@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import platform
+from pathlib import Path
 
+import psutil
 import pytest
 
 from accelsweep.machine import cgroup, cpu, host
 from accelsweep.machine.cgroup import cpu_quota
-from accelsweep.machine.cpu import CpuKind, cpu_model, model_in, usable_cores
+from accelsweep.machine.cpu import CpuKind, cpu_model, memory_bytes, model_in, usable_cores
 from accelsweep.machine.host import host_facts
 from accelsweep.measure.surroundings.fingerprint import fingerprint
+
+ROOT = Path(__file__).parents[2]
 
 
 @pytest.mark.parametrize(
@@ -82,6 +86,36 @@ def test_in_a_container_of_two_of_64_cores_plan_and_record_say_two(groups, affin
     assert len(cpu.allowed_cores()) == 64
 
 
+@pytest.mark.parametrize(
+    ("membership", "file"),
+    [
+        ("0::/box\n", "box/memory.max"),
+        ("4:memory:/box\n", "memory/box/memory.limit_in_bytes"),
+        ("4:memory:/docker/4f2a\n", "memory/memory.limit_in_bytes"),
+    ],
+)
+def test_in_a_container_plan_and_record_state_the_memory_that_it_grants(groups, membership, file):
+    """The fingerprint has no memory, so that a record of before stands whatever was granted then."""
+    groups(membership, {})
+    whole, before = memory_bytes(), fingerprint({}, "cpu")
+    assert whole == psutil.virtual_memory().total
+    groups(membership, {file: 8 * 2**20})
+    (planned,) = CpuKind().inventory()
+    assert planned.memory_bytes == host_facts()["memory_bytes"] == 8 * 2**20
+    assert fingerprint({}, "cpu") == before
+
+
+@pytest.mark.parametrize("limit", ["max", "9223372036854771712", 2**59])
+def test_a_group_without_a_limit_or_with_more_than_the_machine_bounds_no_memory(groups, limit):
+    groups("0::/\n", {"memory.max": limit})
+    assert memory_bytes() == psutil.virtual_memory().total
+
+
+def test_of_nested_groups_the_smallest_limit_of_memory_counts(groups):
+    groups("0::/pod/box\n", {"pod/memory.max": 5 * 2**20, "pod/box/memory.max": 9 * 2**20})
+    assert memory_bytes() == 5 * 2**20
+
+
 def test_a_machine_has_an_identity_that_tells_nothing_of_the_systems_own(tmp_path, monkeypatch):
     monkeypatch.setattr(host, "MACHINE_ID", tmp_path / "machine-id")
     assert host_facts()["machine"] is None
@@ -126,3 +160,10 @@ def test_plan_and_record_have_one_name_for_the_processor():
 def test_where_there_are_no_groups_nothing_is_bounded(monkeypatch, tmp_path):
     monkeypatch.setattr(cgroup, "MEMBERSHIP", tmp_path / "none")
     assert cpu_quota() is None
+
+
+def test_only_the_machine_asks_the_system_for_cores_groups_and_the_processors_name():
+    asked = ("cpu_count(", "sched_getaffinity(", "/proc/cpuinfo", "/proc/self/cgroup", "virtual_memory(")
+    files = [*(ROOT / "src").rglob("*.py"), *(ROOT / "benchmarks").rglob("*.py")]
+    elsewhere = [file for file in files if any(each in file.read_text() for each in asked)]
+    assert {file.relative_to(ROOT).parts[:3] for file in elsewhere} == {("src", "accelsweep", "machine")}

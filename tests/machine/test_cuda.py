@@ -41,7 +41,7 @@ WHOLE = FakeGpu("GPU-b", "A100", 40, slices=(), mig=False)
     ],
 )
 def test_cuda_visible_devices_is_read_as_cuda_reads_it(variable, uuids):
-    assert [gpu.uuid for gpu in visible(variable, BOARDS)] == uuids
+    assert [gpu.identity for gpu in visible(variable, BOARDS)] == uuids
 
 
 @pytest.mark.parametrize(
@@ -67,7 +67,7 @@ def test_a_process_sees_one_slice_and_no_board_beside_it(gpus, monkeypatch, vari
 
 def test_a_board_in_mig_mode_without_a_slice_is_no_device(gpus, monkeypatch):
     gpus(FakeGpu("GPU-a", slices=(None, None)), FakeGpu("GPU-b"))
-    assert [gpu.uuid for gpu in visible_gpus()] == ["GPU-b"]
+    assert [gpu.identity for gpu in visible_gpus()] == ["GPU-b"]
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0,1")
     assert visible_gpus() == ()
 

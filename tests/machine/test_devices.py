@@ -10,6 +10,7 @@ from fake_nvml import FakeGpu
 
 from accelsweep.machine import devices
 from accelsweep.machine.devices import KINDS, hardware, inventory, kind_of, variables
+from accelsweep.machine.kind import DeviceKind, Gpu
 from accelsweep.machine.kinds import mps
 from accelsweep.machine.kinds.mps import MpsKind
 from accelsweep.measure.devices.kinds import device_name
@@ -73,14 +74,11 @@ def test_an_apple_gpu_has_one_name_in_plan_and_record_and_its_processors_memory(
 
 
 def test_another_kind_of_device_is_one_more_entry(monkeypatch):
-    class Npu:
-        accelerator = "npu"
+    class Npu(DeviceKind):
+        accelerator, heeds = "npu", ("NPU_",)
 
-        def inventory(self):
-            return ()
-
-        def named(self):
-            return {"0": "NPU-0"}
+        def gpus(self):
+            return (Gpu("0", "NPU-0", "Npu 1", 2**30), Gpu("1", "NPU-1", "Npu 1", 2**30))
 
         def variables(self, names):
             return {"NPU_VISIBLE": ",".join(names)}
@@ -91,6 +89,18 @@ def test_another_kind_of_device_is_one_more_entry(monkeypatch):
     monkeypatch.setattr(devices, "KINDS", (*KINDS, Npu()))
     assert devices.variables("npu", ["0"]) == {"CUDA_VISIBLE_DEVICES": "", "NPU_VISIBLE": "0"}
     assert devices.hardware("npu") == {"npu": "one"}
+    assert (Npu().named(), Npu().models()) == ({"0": "NPU-0", "1": "NPU-1"}, {"0": "Npu 1", "1": "Npu 1"})
+    assert "NPU_" in devices.heeded()
+
+
+def test_a_kind_of_which_nothing_is_known_has_no_devices_and_hides_none():
+    class Unknown(DeviceKind):
+        accelerator = "npu"
+
+    kind = Unknown()
+    assert (kind.inventory(), kind.named(), kind.watched()) == ((), None, ())
+    assert kind.models() == kind.variables(["0"]) == kind.hardware() == {}
+    assert kind.refuses("bf16-mixed") is None
 
 
 def test_looking_at_the_machine_imports_no_torch():

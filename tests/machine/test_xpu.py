@@ -47,7 +47,7 @@ def test_discrete_intel_gpus_are_found_in_the_order_of_their_pci_addresses(cards
 def test_the_mask_of_level_zero_is_read(cards, monkeypatch, mask, left):
     cards()
     monkeypatch.setenv("ZE_AFFINITY_MASK", mask)
-    assert [str(gpu.index) for gpu in visible_gpus()] == left
+    assert [gpu.name for gpu in visible_gpus()] == left
 
 
 def test_a_run_is_shown_its_own_gpu_and_a_machine_without_any_gets_no_variable(cards):

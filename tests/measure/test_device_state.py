@@ -73,7 +73,7 @@ def device(monkeypatch):
 
 def test_a_state_is_json_in_the_units_of_its_names(device):
     device(hot=0.5)
-    state = device_state("GPU-0")
+    state = device_state("GPU-0", "cuda")
     canonical_json(state)
     assert (state["name"], state["watts"], state["watts_limit"]) == ("Fake H100", 250.0, 700.0)
     assert state["held_back"] == {
@@ -86,7 +86,7 @@ def test_a_state_is_json_in_the_units_of_its_names(device):
 
 def test_throttling_between_the_two_readings_of_a_window_is_doubted_although_neither_sees_it(device):
     for hot, codes in ((0.2, ["throttled"]), (0.0, [])):
-        library, watch = device(hot=hot), DeviceWatch("GPU-0")
+        library, watch = device(hot=hot), DeviceWatch("GPU-0", "cuda")
         watch.start()
         library.seconds += 5.0
         watch.stop()
@@ -97,7 +97,7 @@ def test_throttling_between_the_two_readings_of_a_window_is_doubted_although_nei
 
 
 def test_a_driver_without_these_counters_is_no_doubt(device):
-    library, watch = device(hot=0.9, silent=("nvmlDeviceGetViolationStatus",)), DeviceWatch("GPU-0")
+    library, watch = device(hot=0.9, silent=("nvmlDeviceGetViolationStatus",)), DeviceWatch("GPU-0", "cuda")
     watch.start()
     library.seconds += 5.0
     watch.stop()
@@ -124,7 +124,7 @@ def other():
 def test_two_processes_of_others_are_named_and_those_of_the_run_are_not(device, other):
     theirs, ours = [other(apart=True), other(apart=True)], [os.getpid(), other(apart=False)]
     device(pids=[*theirs, *ours])
-    state = device_state("GPU-0")
+    state = device_state("GPU-0", "cuda")
     assert state["foreign_processes"] == theirs
     (doubt,) = between(*[Moment.of({"devices": [state]})] * 2)
     assert (doubt.code, str(theirs[0]) in doubt.message, str(theirs[1]) in doubt.message) == (
@@ -136,4 +136,4 @@ def test_two_processes_of_others_are_named_and_those_of_the_run_are_not(device, 
 
 def test_ids_of_the_host_inside_a_container_name_nobody(device):
     device(pids=[os.getpid(), 2**22 + 1])
-    assert device_state("GPU-0")["foreign_processes"] is None
+    assert device_state("GPU-0", "cuda")["foreign_processes"] is None

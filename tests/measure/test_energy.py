@@ -72,7 +72,7 @@ def test_a_machine_without_counters_says_so(tmp_path):
 
 
 def test_a_machine_without_the_driver_says_so():
-    energy = GpuEnergy("GPU-00000000-0000-0000-0000-000000000000")
+    energy = GpuEnergy("GPU-00000000-0000-0000-0000-000000000000", "cuda")
     energy.start()
     energy.stop()
     assert energy.joules is None

@@ -6,11 +6,11 @@ from accelsweep.base.documents import canonical_json
 from accelsweep.measure.surroundings import device_state as device_state_room
 from accelsweep.measure.surroundings import environment as environment_room
 from accelsweep.measure.surroundings.device_state import DeviceWatch
-from accelsweep.measure.surroundings.environment import environment, governor
+from accelsweep.measure.surroundings.environment import environment, governor, host_state
 
 
 def test_it_is_json_and_names_the_machine():
-    seen = environment()
+    seen = host_state()
     canonical_json(seen)
     assert seen["cores_usable"] >= 1
     assert seen["memory_bytes"] > 0
@@ -19,14 +19,17 @@ def test_it_is_json_and_names_the_machine():
 
 def test_the_memory_that_is_free_is_that_of_the_containers_too(monkeypatch):
     monkeypatch.setattr("accelsweep.machine.room.memory_room", lambda: 5)
-    assert environment()["memory_available_bytes"] == 5
+    assert host_state()["memory_available_bytes"] == 5
 
 
 def test_only_telling_variables_are_kept(monkeypatch):
     monkeypatch.setenv("OMP_NUM_THREADS", "3")
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "1")
+    monkeypatch.setenv("ZE_FLAT_DEVICE_HIERARCHY", "FLAT")
     monkeypatch.setenv("MY_SECRET_TOKEN", "hush")
-    variables = environment()["variables"]
+    variables = host_state()["variables"]
     assert variables["OMP_NUM_THREADS"] == "3"
+    assert (variables["CUDA_VISIBLE_DEVICES"], variables["ZE_FLAT_DEVICE_HIERARCHY"]) == ("1", "FLAT")
     assert "MY_SECRET_TOKEN" not in variables
 
 
@@ -41,7 +44,7 @@ def test_the_governor_is_that_of_every_core_that_may_be_used(tmp_path, monkeypat
 
 
 def test_a_device_that_cannot_be_asked_has_a_reason():
-    (device,) = environment(("GPU-00000000-0000-0000-0000-000000000000",))["devices"]
+    (device,) = environment(("GPU-00000000-0000-0000-0000-000000000000",), "cuda")["devices"]
     assert device["reason"].startswith("NVML")
 
 
@@ -49,7 +52,7 @@ def test_a_device_is_read_as_the_window_opens_and_as_it_closes(monkeypatch):
     """Idle before and after, throttled only while it works: the window's own two readings see it."""
     monkeypatch.setattr(device_state_room, "device_state", lambda uuid, _: {"uuid": uuid, "reading": next(readings)})
     readings = iter([1, 2])
-    watch = DeviceWatch("GPU-0")
+    watch = DeviceWatch("GPU-0", "cuda")
     watch.start()
     watch.stop()
     assert watch.states == {

@@ -14,7 +14,6 @@ from accelsweep.analyse.advice.words import command
 from accelsweep.analyse.beside.elsewhere import Onto, elsewhere, projected_cell
 from accelsweep.analyse.claims.judge import judge_claims
 from accelsweep.analyse.claims.wide import WideFigures
-from accelsweep.analyse.collected.hardware import HardwareKind, names_of
 from accelsweep.analyse.collected.origin import environment, hardware_of, origin_of, records_digest
 from accelsweep.analyse.collected.runs import CellRuns, RunRow, group, in_order, rate_metric_of
 from accelsweep.analyse.findings.against_baseline import Comparison, Rules, against_baseline
@@ -36,6 +35,7 @@ from accelsweep.core.findings.measured import CellFinding
 from accelsweep.core.findings.numbers import Estimate
 from accelsweep.core.planned.plans import Manifest
 from accelsweep.core.planned.prices import PriceUsed
+from accelsweep.core.recorded.hardware import HardwareKind, names_of
 
 Others = Mapping[str, Sequence[CellRuns]]
 """The runs of other sweeps, by their names, for claims that name them."""

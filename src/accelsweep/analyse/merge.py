@@ -15,7 +15,6 @@ from typing import Any, get_args
 
 from accelsweep.analyse.advice.words import command, more_blocks
 from accelsweep.analyse.analyse import analyse
-from accelsweep.analyse.collected.hardware import HardwareKind
 from accelsweep.analyse.collected.runs import RunRow
 from accelsweep.base.documents import canonical_json
 from accelsweep.base.lookup import NO_SUCH_KEY, looked_up
@@ -26,6 +25,7 @@ from accelsweep.core.planned.names import MergedName
 from accelsweep.core.planned.plans import Manifest, PlannedBlock, PlannedCell
 from accelsweep.core.planned.prices import Price, Prices
 from accelsweep.core.planned.settings import Settings
+from accelsweep.core.recorded.hardware import HardwareKind
 from accelsweep.core.recorded.outcome import Outcome
 
 ACCELERATORS = frozenset(get_args(Accelerator))

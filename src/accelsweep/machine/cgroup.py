@@ -51,22 +51,22 @@ def groups() -> list[ControlGroup]:
     ]
 
 
+def folders_of(controller: str) -> Iterator[Path]:
+    """Yield the folders of this process's groups that `controller` governs; of nested ones, the inner first."""
+    for group in groups():
+        if not group.controllers:
+            yield from group.folders(ROOT)
+        elif controller in group.controllers:
+            for mounted in dict.fromkeys((",".join(group.controllers), controller)):
+                yield from group.folders(ROOT / mounted)
+
+
 def cpu_quota() -> float | None:
     """Return the processor time that this process's groups grant, in cores; None where nothing bounds it.
 
     Groups nest, and each bounds those within it: the smallest counts.
     """
-    found = [quota for folder in _cpu_folders() if (quota := _quota(folder)) is not None]
-    return min(found, default=None)
-
-
-def _cpu_folders() -> Iterator[Path]:
-    for group in groups():
-        if not group.controllers:
-            yield from group.folders(ROOT)
-        elif "cpu" in group.controllers:
-            for mounted in dict.fromkeys((",".join(group.controllers), "cpu")):
-                yield from group.folders(ROOT / mounted)
+    return min((quota for folder in folders_of("cpu") if (quota := _quota(folder)) is not None), default=None)
 
 
 def _quota(folder: Path) -> float | None:
@@ -94,29 +94,34 @@ _UNLIMITED = 2**60
 """Version 1 has no word for "no limit": it states a number of this size."""
 
 
+def memory_limit() -> int | None:
+    """Return the bytes that this process's groups may have in all; None where nothing bounds them."""
+    files = (folder / limit for folder in folders_of("memory") for limit, _, _ in _LIMITS)
+    return min((most for file in files if (most := _bound(file)) is not None), default=None)
+
+
 def memory_room() -> int | None:
     """Return the bytes that this process's groups still grant; None where nothing bounds them. The smallest counts."""
-    return min((room for folder in _memory_folders() if (room := _room(folder)) is not None), default=None)
-
-
-def _memory_folders() -> Iterator[Path]:
-    for group in groups():
-        if not group.controllers:
-            yield from group.folders(ROOT)
-        elif "memory" in group.controllers:
-            for mounted in dict.fromkeys((",".join(group.controllers), "memory")):
-                yield from group.folders(ROOT / mounted)
+    return min((room for folder in folders_of("memory") if (room := _room(folder)) is not None), default=None)
 
 
 def _room(folder: Path) -> int | None:
     """Return the bytes that the group in `folder` still grants by itself, in either version; None for no bound."""
     for limit, use, reclaimed in _LIMITS:
+        if (most := _bound(folder / limit)) is None:
+            continue
         try:
-            most = (folder / limit).read_text().strip()
-            if not most.isdigit() or int(most) >= _UNLIMITED:
-                return None
             parts = dict(line.split() for line in (folder / "memory.stat").read_text().splitlines())
-            return max(0, int(most) - int((folder / use).read_text()) + int(parts.get(reclaimed, 0)))
+            return max(0, most - int((folder / use).read_text()) + int(parts.get(reclaimed, 0)))
         except (OSError, ValueError):
             continue
     return None
+
+
+def _bound(file: Path) -> int | None:
+    """Return the bytes that a file of a limit states; None without one, or without a limit in it."""
+    try:
+        most = file.read_text().strip()
+    except OSError:
+        return None
+    return int(most) if most.isdigit() and int(most) < _UNLIMITED else None

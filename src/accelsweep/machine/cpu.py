@@ -10,57 +10,34 @@ import os
 import platform
 import subprocess
 import sys
-from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 import psutil
 
 from accelsweep.core.planned.settings import Device
 from accelsweep.machine import cgroup
-from accelsweep.machine.drivers.telemetry import KnownDevice
-from accelsweep.machine.precisions import not_nvidia
+from accelsweep.machine.kind import DeviceKind
 
 CPUINFO = Path("/proc/cpuinfo")
 
 
-@dataclass(frozen=True)
-class CpuKind:
-    """The processor as a kind of device: one model, its cores are counted, and every run may use all of them."""
+class CpuKind(DeviceKind):
+    """The processor as a kind of device: one model, its cores are counted, and every run may use all of them.
 
-    accelerator: str = "cpu"
-    most: int | None = None
-    telemetry: None = None
+    It is in every fingerprint as the host, and its state is read with the host's.
+    """
+
+    accelerator = "cpu"
 
     def inventory(self) -> tuple[Device, ...]:
-        """Return the processor with the number of cores that this process may use."""
+        """Return the processor with the cores and the memory that this process may use."""
         return (Device(accelerator="cpu", model=cpu_model(), count=usable_cores(), memory_bytes=memory_bytes()),)
-
-    def named(self) -> None:
-        """Return None: cores are not handed out one by one."""
-
-    def models(self) -> dict[str, str]:
-        """Return nothing: cores are not handed out one by one."""
-        return {}
-
-    def variables(self, names: Sequence[str]) -> dict[str, str]:
-        """Return no variable: nothing hides a processor."""
-        del names
-        return {}
-
-    def hardware(self) -> dict[str, str]:
-        """Return nothing: the processor is in every fingerprint as its host."""
-        return {}
-
-    def watched(self) -> tuple[KnownDevice, ...]:
-        """Return nothing: the processor's own state is read with its host's."""
-        return ()
 
     def refuses(self, precision: str) -> str | None:
         """Return why a CPU cannot train at a precision; None where nothing speaks against it."""
         if precision == "16-mixed":
             return "16-mixed needs a GPU: torch's fp16 autocast does not train on a CPU (bf16-mixed does)"
-        return not_nvidia(precision, self.accelerator)
+        return super().refuses(precision)
 
 
 @functools.cache
@@ -109,5 +86,6 @@ def usable_cores() -> int:
 
 
 def memory_bytes() -> int:
-    """Return the memory of the whole machine in bytes."""
-    return int(psutil.virtual_memory().total)
+    """Return the bytes of memory that this process may use: the machine's, or what its control groups grant of them."""
+    machine, group = int(psutil.virtual_memory().total), cgroup.memory_limit()
+    return machine if group is None else min(machine, group)

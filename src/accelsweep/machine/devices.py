@@ -1,63 +1,23 @@
 """The kinds of devices that this machine may have, behind one interface. Only this module lists all of them.
 
-Each kind has a file of its own (`cpu`, `cuda`, `rocm`, `xpu`, `mps`, `simulated`). Another kind is one more file, and
-its line in `KINDS`. None of them imports torch or touches a GPU's memory. `measure.devices` has torch's side of a kind.
+Each kind has a file of its own (`cpu`, `cuda`, `rocm`, `xpu`, `mps`, `simulated`) and the base in `kind`. Another kind
+is one more file, and its line in `KINDS`. None of them imports torch or touches a GPU's memory. `measure.devices` has
+torch's side of a kind.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Protocol
+from collections.abc import Sequence
 
 from accelsweep.core.planned.settings import Device
 from accelsweep.machine.cpu import CpuKind
 from accelsweep.machine.drivers.telemetry import KnownDevice, NoReading, Telemetry
+from accelsweep.machine.kind import DeviceKind
 from accelsweep.machine.kinds.cuda import CudaKind
 from accelsweep.machine.kinds.mps import MpsKind
 from accelsweep.machine.kinds.rocm import RocmKind, rocm_torch
 from accelsweep.machine.kinds.simulated import SimulatedKind
 from accelsweep.machine.kinds.xpu import XpuKind
-
-
-class DeviceKind(Protocol):
-    """One kind of device. Every answer is found anew; devices that the process may not use are left out."""
-
-    @property
-    def accelerator(self) -> str:
-        """The word that configs have for this kind."""
-
-    @property
-    def most(self) -> int | None:
-        """The most of them that a machine can have; None for any number."""
-
-    @property
-    def telemetry(self) -> Telemetry | None:
-        """The source of their state; None where there is none."""
-
-    def inventory(self) -> tuple[Device, ...]:
-        """Return the devices of this kind that this process may use, one entry a model; empty where there is none."""
-
-    def named(self) -> Mapping[str, str] | None:
-        """Return the devices as name -> identity; None for a kind whose devices are not handed out one by one.
-
-        `variables` takes the names. An identity is the same in every process of this machine.
-        """
-
-    def models(self) -> Mapping[str, str]:
-        """Return the models of the devices that `named` names; empty for a kind whose devices are not handed out."""
-
-    def variables(self, names: Sequence[str]) -> Mapping[str, str]:
-        """Return the environment variables that show a process the devices with these names, and no other."""
-
-    def hardware(self) -> Mapping[str, str]:
-        """Return this kind's part of a fingerprint, beside the host's processor."""
-
-    def watched(self) -> tuple[KnownDevice, ...]:
-        """Return the devices whose state `telemetry` tells and that this process may use."""
-
-    def refuses(self, precision: str) -> str | None:
-        """Return why no device of this kind can have `precision`; None where nothing is known to speak against it."""
-
 
 KINDS: tuple[DeviceKind, ...] = (
     CpuKind(),
@@ -92,6 +52,11 @@ def variables(accelerator: str, names: Sequence[str]) -> dict[str, str]:
     for kind in KINDS:
         shown |= kind.variables(names if kind.accelerator == accelerator else ())
     return shown
+
+
+def heeded() -> tuple[str, ...]:
+    """Return the beginnings of the environment variables that the drivers of this machine's kinds heed."""
+    return tuple(beginning for kind in KINDS for beginning in kind.heeds)
 
 
 def hardware(accelerator: str | None) -> dict[str, str]:

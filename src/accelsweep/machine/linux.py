@@ -11,6 +11,7 @@ import os
 import signal
 import sys
 from collections.abc import Iterator
+from itertools import islice
 from pathlib import Path
 
 from accelsweep.machine import cgroup
@@ -59,22 +60,21 @@ def oom_kills() -> int:
 
     Only a rise means something. 0 where nothing can be read: a killed run is then `crashed` by SIGKILL.
     """
-    return sum(int(count) for path, key in _oom_counters() for count in _counts(path, key))
+    return sum(int(count) for path in _oom_counters() for count in _counts(path))
 
 
-def _oom_counters() -> Iterator[tuple[Path, str]]:
-    yield Path("/proc/vmstat"), "oom_kill"
-    for group in cgroup.groups():
-        if not group.controllers:
-            yield Path(f"{cgroup.ROOT}{group.path}") / "memory.events", "oom_kill"
-        elif "memory" in group.controllers:
-            yield Path(f"{cgroup.ROOT}/memory{group.path}") / "memory.oom_control", "oom_kill"
+def _oom_counters() -> Iterator[Path]:
+    """Yield the host's counter, and that of the innermost of our groups which has one, in either version."""
+    yield Path("/proc/vmstat")
+    names = ("memory.events", "memory.oom_control")
+    files = (folder / name for folder in cgroup.folders_of("memory") for name in names)
+    yield from islice(filter(Path.is_file, files), 1)
 
 
-def _counts(path: Path, key: str) -> list[str]:
+def _counts(path: Path) -> list[str]:
     with contextlib.suppress(OSError):
         rows = (line.split() for line in path.read_text().splitlines())
-        return [row[1] for row in rows if len(row) == 2 and row[0] == key]
+        return [row[1] for row in rows if len(row) == 2 and row[0] == "oom_kill"]
     return []
 
 

@@ -14,7 +14,7 @@ from torch.profiler import ProfilerActivity, profile
 
 from accelsweep.core.recorded.record import Metric
 from accelsweep.measure.clock import Clock, WaitedDevice, monotonic
-from accelsweep.measure.devices.kinds import measured_device
+from accelsweep.measure.devices.kinds import measured_device, torch_kind
 from accelsweep.measure.group import group_of
 from accelsweep.rank.loops.make import make_loop
 from accelsweep.rank.spec import RunSpec
@@ -28,16 +28,14 @@ PRODUCT = re.compile(
 )
 """Names of operators that multiply matrices, in torch's own namespaces and in those of its libraries."""
 
-_ACTIVITIES = {"cpu": (), "cuda": (ProfilerActivity.CUDA,), "xpu": (ProfilerActivity.XPU,)}
-"""Kind of device -> what to record beside the host."""
-
 
 class _Pass:
     """A listener that profiles some steps and then has enough."""
 
-    def __init__(self, steps: int, device: WaitedDevice, kind: str, clock: Clock = monotonic) -> None:
-        self._steps, self._device, self._kind, self._clock = steps, device, kind, clock
-        self._profiler = profile(activities=[ProfilerActivity.CPU, *_ACTIVITIES[kind]])
+    def __init__(self, steps: int, device: WaitedDevice, activity: ProfilerActivity, clock: Clock = monotonic) -> None:
+        self._steps, self._device, self._clock = steps, device, clock
+        self._on_host = activity is ProfilerActivity.CPU
+        self._profiler = profile(activities=list(dict.fromkeys((ProfilerActivity.CPU, activity))))
         self._done, self._began, self.seconds = 0, 0.0, 0.0
 
     def begin(self) -> None:
@@ -60,7 +58,7 @@ class _Pass:
 
     def in_products(self) -> float:
         """Return the seconds of all products, on the device."""
-        time = "self_cpu_time_total" if self._kind == "cpu" else "self_device_time_total"
+        time = "self_cpu_time_total" if self._on_host else "self_device_time_total"
         rows = [row for row in self._profiler.key_averages() if row.device_type.name == "CPU"]
         return sum(float(getattr(row, time)) for row in rows if PRODUCT.fullmatch(row.key)) / 1e6
 
@@ -74,10 +72,11 @@ def matmul_share(spec: RunSpec) -> dict[str, Metric]:
     if steps is None:
         return {}
     loop = make_loop(spec)
-    if loop.device.type not in _ACTIVITIES:
+    activity = torch_kind(loop.device.type).profiler_activity
+    if activity is None:
         reason = f"torch's profiler sees no kernels of a device of kind {loop.device.type}"
         return {"matmul_time_share": Metric(value=None, unit="1", reason=reason)}
-    listener = _Pass(-(-steps // loop.accumulate) * loop.accumulate, measured_device(loop.device), loop.device.type)
+    listener = _Pass(-(-steps // loop.accumulate) * loop.accumulate, measured_device(loop.device), activity)
     loop.drive(listener)
     shares = group_of(spec.world_size).gather(listener.in_products() / listener.seconds)
     scope = f"mean of all ranks, {steps} profiled steps"

@@ -119,6 +119,9 @@ def _activities(kind: str) -> list[ProfilerActivity]:
     """Return what to look at: the host, and the device where torch's profiler knows its kind."""
     from torch.profiler import ProfilerActivity, supported_activities
 
-    own = {"cuda": ProfilerActivity.CUDA, "xpu": ProfilerActivity.XPU}.get(kind)
-    known = own is not None and own in supported_activities()  # type: ignore[no-untyped-call]
-    return [ProfilerActivity.CPU, own] if known and own is not None else [ProfilerActivity.CPU]
+    from accelsweep.measure.devices.kinds import torch_kind
+
+    host, own = ProfilerActivity.CPU, torch_kind(kind).profiler_activity
+    if own in (None, host) or own not in supported_activities():  # type: ignore[no-untyped-call]
+        return [host]
+    return [host, own]

@@ -9,7 +9,6 @@ from functools import partial
 from accelsweep.analyse.advice.minutes import block_seconds
 from accelsweep.analyse.advice.recommend import recommend
 from accelsweep.analyse.advice.situation import Situation
-from accelsweep.analyse.collected.hardware import HardwareKind
 from accelsweep.analyse.collected.runs import CellRuns
 from accelsweep.analyse.findings.against_baseline import Comparison, Rules, noise_against_baseline
 from accelsweep.analyse.findings.pareto import candidates, front, objectives
@@ -20,6 +19,7 @@ from accelsweep.analyse.statistics.repeats import planned_repeats
 from accelsweep.core.findings.choices import Recommendation
 from accelsweep.core.findings.measured import CellFinding
 from accelsweep.core.planned.plans import Manifest
+from accelsweep.core.recorded.hardware import HardwareKind
 from accelsweep.repeats.power import smallest_visible_effect
 
 

@@ -10,7 +10,6 @@ import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from accelsweep.analyse.collected.hardware import HardwareKind
 from accelsweep.analyse.collected.runs import CellRuns
 from accelsweep.analyse.findings.cells.cost import epoch_samples
 from accelsweep.core.cells.cell import in_words
@@ -18,6 +17,7 @@ from accelsweep.core.findings.choices import Choice
 from accelsweep.core.findings.projections import Elsewhere, Projected, Unseen
 from accelsweep.core.planned.plans import Manifest
 from accelsweep.core.planned.prices import Bill, Prices
+from accelsweep.core.recorded.hardware import HardwareKind
 from accelsweep.core.recorded.traits import Traits
 from accelsweep.machine.peaks import Datasheet, datasheet, datasheet_of
 from accelsweep.machine.prices import usd_per_hour_on

@@ -6,7 +6,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from statistics import median
 from typing import Any, TypeVar
 
-from accelsweep.analyse.collected.hardware import HardwareKind
 from accelsweep.analyse.collected.runs import RunRow
 from accelsweep.analyse.statistics.intervals import significant
 from accelsweep.core.cells.cell import label
@@ -47,7 +46,7 @@ def compared(
     profile: SettingProfile, other: SettingProfile | None, runs: Iterable[RunRow], axes: Mapping[str, Any]
 ) -> ProfileFinding:
     """Return the finding of a profile beside the `runs`, with its differences to the `other` one, if there is one."""
-    found, here = profile.found, HardwareKind.of(profile.fingerprint.hardware)
+    found, here = profile.found, profile.fingerprint.hardware_kind
     recorded = [run for run in runs if run.cell == profile.cell and run.value("step_seconds") is not None]
     measured = [run for run in recorded if run.hardware == here] or recorded
     steps = [step for run in measured if (step := run.value("step_seconds")) is not None]

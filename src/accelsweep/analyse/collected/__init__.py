@@ -1,1 +1,1 @@
-"""The collected runs: rows made of records, their hardware and origin, and their exports."""
+"""The collected runs: rows made of records, their origin, and their exports."""

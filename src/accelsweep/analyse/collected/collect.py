@@ -15,7 +15,6 @@ from typing import Any, TypeVar
 
 from accelsweep.analyse.collected.accounted import accounted
 from accelsweep.analyse.collected.export import in_utf8, write_table
-from accelsweep.analyse.collected.hardware import HardwareKind
 from accelsweep.analyse.collected.runs import Reading, RunRow
 from accelsweep.base.documents import canonical_json, set_aside, sha256_file
 from accelsweep.base.errors import DamagedFile
@@ -145,7 +144,7 @@ def _recorded(record: Record, sha256: str, once: _Once) -> RunRow:
         config=once(record.config),
         effective=None if record.effective is None else once(record.effective),
         metrics={sys.intern(name): _reading(metric) for name, metric in record.metrics.items()},
-        hardware=HardwareKind.of(record.fingerprint.hardware),
+        hardware=record.fingerprint.hardware_kind,
         software=once(record.fingerprint.software),
         builds=once(record.fingerprint.builds),
         sources=once(record.fingerprint.sources),

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 
-from accelsweep.analyse.collected.hardware import HardwareKind
 from accelsweep.analyse.collected.runs import RunRow
 from accelsweep.base.documents import canonical_json, sha256_text
 from accelsweep.core.findings.findings import Origin
 from accelsweep.core.findings.measured import Hardware
 from accelsweep.core.planned.plans import Manifest
+from accelsweep.core.recorded.hardware import HardwareKind
 
 
 def hardware_of(names: Mapping[HardwareKind, str]) -> tuple[Hardware, ...]:

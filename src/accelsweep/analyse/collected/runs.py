@@ -8,11 +8,11 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, NamedTuple
 
-from accelsweep.analyse.collected.hardware import HardwareKind
 from accelsweep.core.cells.cell import label
 from accelsweep.core.cells.config import CellConfig
 from accelsweep.core.cells.tasks import UNIT_OF, compared_rate
 from accelsweep.core.planned.plans import Manifest, PlannedCell
+from accelsweep.core.recorded.hardware import HardwareKind
 from accelsweep.core.recorded.outcome import Outcome
 from accelsweep.core.recorded.record import Doubt, Effective
 from accelsweep.core.recorded.surroundings import Surroundings

@@ -17,7 +17,7 @@ from accelsweep.analyse.collected.runs import CellRuns, RunRow
 from accelsweep.analyse.findings.curves.series import ranks
 from accelsweep.analyse.findings.noise_doubts import noisy_baseline
 from accelsweep.analyse.statistics.intervals import mean
-from accelsweep.base.documents import canonical_json
+from accelsweep.core.recorded.hardware import HardwareKind
 from accelsweep.core.recorded.record import Doubt
 
 REPEATS_FOR_PUBLISHING = 5
@@ -150,12 +150,12 @@ def outlying_runs(groups: Iterable[CellRuns]) -> frozenset[str]:
     The fences are drawn around the log rates' distances from their cells' means. They use all cells on equal devices
     that have 3 or more runs. The few runs of one cell could not tell a long tail from an outlier.
     """
-    pools: dict[str, dict[str, float]] = {}
+    pools: dict[tuple[HardwareKind, int | None], dict[str, float]] = {}
     for group in groups:
         if len(group.rated) >= 3:
             logs = {run.run or "": math.log(group.rate(run) or math.nan) for run in group.rated}
             center = mean(list(logs.values()))
-            pool = pools.setdefault(canonical_json([group.hardware.details, ranks(group)]), {})
+            pool = pools.setdefault((group.hardware, ranks(group)), {})
             pool.update({run: value - center for run, value in logs.items()})
     return frozenset(run for pool in pools.values() for run in _far_out(pool))
 

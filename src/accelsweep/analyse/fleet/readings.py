@@ -50,7 +50,7 @@ class NodeReadings:
     def drivers(self) -> tuple[str, ...]:
         """The drivers that the runs saw, in the order in which they did."""
         begun = sorted(self.runs, key=lambda run: run.started_at or "")
-        return tuple(dict.fromkeys(driver for run in begun if (driver := run.hardware.details.get("driver"))))
+        return tuple(dict.fromkeys(driver for run in begun if (driver := run.hardware.driver)))
 
     @property
     def dates(self) -> tuple[str, ...]:

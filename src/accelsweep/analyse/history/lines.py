@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from accelsweep.analyse.collected.hardware import HardwareKind, names_of
 from accelsweep.analyse.history.points import Found, LineKey, points_of, refuse_without_rates
 from accelsweep.analyse.merge import Part
 from accelsweep.analyse.statistics.changes import FEWEST_POINTS, LevelStep, level_steps
@@ -14,6 +13,7 @@ from accelsweep.base.errors import InputError
 from accelsweep.core.cells.cell import label
 from accelsweep.core.derived.histories import History, HistoryLine, Order, RateChange, software_between
 from accelsweep.core.findings.numbers import Verdict
+from accelsweep.core.recorded.hardware import HardwareKind, names_of
 
 
 def history_of(parts: Sequence[Part], committed: Mapping[str, str]) -> History:

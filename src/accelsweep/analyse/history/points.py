@@ -6,7 +6,6 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
-from accelsweep.analyse.collected.hardware import HardwareKind
 from accelsweep.analyse.collected.runs import CellRuns, RunRow, group, in_order
 from accelsweep.analyse.findings.against_baseline import own_rate
 from accelsweep.analyse.findings.disturbance import disturbance
@@ -16,6 +15,7 @@ from accelsweep.base.errors import InputError
 from accelsweep.core.cells.cell import cell_name
 from accelsweep.core.cells.versions import VERSION, without_version
 from accelsweep.core.derived.histories import LinePoint
+from accelsweep.core.recorded.hardware import HardwareKind
 
 
 class LineKey(NamedTuple):
@@ -86,8 +86,8 @@ def points_of(part: Part, seen: set[str], committed: Mapping[str, str], confiden
 
 def _on_node(run: RunRow, node: str) -> RunRow:
     """Return a run of a fleet with its node as the machine. Its driver is software there, whose change a line shows."""
-    facts = run.hardware.details
-    driver = {"driver": found} if (found := facts.pop("driver", None)) else {}
+    facts = {fact: told for fact, told in run.hardware.facts if fact != "driver"}
+    driver = {"driver": run.hardware.driver} if run.hardware.driver else {}
     return replace(
         run,
         hardware=HardwareKind.of(facts),

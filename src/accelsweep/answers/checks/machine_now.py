@@ -17,7 +17,7 @@ from accelsweep.measure.surroundings.busy_now import busy_now
 from accelsweep.measure.surroundings.device_state import device_state
 from accelsweep.measure.surroundings.doubts import FOREIGN, POWER_CAPS
 from accelsweep.measure.surroundings.doubts import governor as governor_doubt
-from accelsweep.measure.surroundings.environment import environment
+from accelsweep.measure.surroundings.environment import host_state
 from accelsweep.state.leftovers import now_on
 
 LEAST_FREE_BYTES = 2_000_000_000
@@ -35,7 +35,7 @@ def machine_now(home: Path) -> Iterator[CheckResult]:
 
     A file is made in `home` for a moment, to see its disk's clock.
     """
-    state = environment()
+    state = host_state()
     yield from _folder(home)
     yield _memory(state)
     yield _load(state["load_average_1min"], len(allowed_cores()))

@@ -14,6 +14,7 @@ class Words:
     """The words for a kind: one rank's share, several of them, and what a site has.
 
     `own_memory` says whether its memory is apart from the host's. `scheduled` says whether clusters hand it out as GPU.
+    `aliases` are other people's names for it: a cell names its kind as torch does.
     """
 
     one: str
@@ -21,11 +22,12 @@ class Words:
     units: str
     own_memory: bool = False
     scheduled: bool = False
+    aliases: tuple[str, ...] = ()
 
 
 KIND_WORDS: dict[str, Words] = {
     "cpu": Words("process", "processes", "CPU cores"),
-    "cuda": Words("GPU", "GPUs", "CUDA devices", own_memory=True, scheduled=True),
+    "cuda": Words("GPU", "GPUs", "CUDA devices", own_memory=True, scheduled=True, aliases=("gpu", "rocm", "hip")),
     "mps": Words("Apple GPU", "Apple GPUs", "Apple GPUs"),
     "xpu": Words("Intel GPU", "Intel GPUs", "XPU devices", own_memory=True, scheduled=True),
     "simulated": Words("simulated device", "simulated devices", "simulated devices", own_memory=True),
@@ -41,3 +43,8 @@ UNKNOWN_KIND = Words("device", "devices", "devices")
 def words_for(accelerator: object) -> Words:
     """Return the words for a kind; neutral ones for any other value."""
     return KIND_WORDS.get(str(accelerator), UNKNOWN_KIND)
+
+
+def kind_meant(alias: str) -> str | None:
+    """Return the kind that others call `alias`, or None: `gpu` is Lightning's word, the others are AMD's."""
+    return next((kind for kind, words in KIND_WORDS.items() if alias in words.aliases), None)

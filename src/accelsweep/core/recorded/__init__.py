@@ -1,1 +1,1 @@
-"""The record that a run leaves behind, with its outcome, metrics, traits and surroundings."""
+"""The record that a run leaves behind, with its hardware, outcome, metrics, traits and surroundings."""

@@ -13,6 +13,7 @@ from accelsweep.base.errors import DamagedFile
 from accelsweep.core.cells.config import CellConfig
 from accelsweep.core.recorded.breakdown import Breakdown
 from accelsweep.core.recorded.frontier import Frontier
+from accelsweep.core.recorded.hardware import HardwareKind
 from accelsweep.core.recorded.outcome import Outcome
 from accelsweep.core.recorded.surroundings import Surroundings
 from accelsweep.core.recorded.traits import Traits
@@ -95,6 +96,11 @@ class Fingerprint(Frozen):
     software: dict[str, str]
     builds: dict[str, str]
     sources: dict[str, str]
+
+    @property
+    def hardware_kind(self) -> HardwareKind:
+        """The `hardware` as one kind, to compare and to name."""
+        return HardwareKind.of(self.hardware)
 
     def matches(self, other: Fingerprint) -> bool:
         """Return whether two fingerprints are equal in everything but the build tags."""

@@ -36,8 +36,9 @@ class DeviceState(NamedTuple):
 class Moment(NamedTuple):
     """The machine at one moment: what stays the same while a run lasts, and what may change.
 
-    `machine` is its identity and `host` its name. `cores_usable` are threads that we may use, `memory_bytes` all of its
-    memory. `variables` are those of the process' environment that can change a measurement.
+    `machine` is its identity and `host` its name. `cores_usable` are threads that we may use, and `memory_bytes` is the
+    memory that we may use. Early records have the whole machine's. `variables` are those of the process' environment
+    that can change a measurement.
     """
 
     machine: str | None = None

@@ -1,1 +1,1 @@
-"""The kinds of accelerator, each in one file behind the interface of `machine.devices`."""
+"""The kinds of accelerator, each in one file over the base in `machine.kind`."""

@@ -1,6 +1,6 @@
 """NVIDIA's GPUs that this process may use, found by NVML, which makes no context on a device.
 
-CUDA_VISIBLE_DEVICES is read here and nowhere else, as CUDA reads it:
+CUDA_VISIBLE_DEVICES is read as CUDA reads it. Of AMD's devices, `rocm.py` beside this file reads it as HIP does:
 https://docs.nvidia.com/cuda/cuda-c-programming-guide/index.html#cuda-environment-variables
 A board in MIG mode is used by its slices. A process sees one slice, and no whole board beside it:
 https://docs.nvidia.com/datacenter/tesla/mig-user-guide/index.html#device-enumeration
@@ -9,28 +9,17 @@ https://docs.nvidia.com/datacenter/tesla/mig-user-guide/index.html#device-enumer
 from __future__ import annotations
 
 import os
-from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from importlib import metadata
 from typing import Any
 
 from accelsweep.core.planned.settings import Device
 from accelsweep.machine.drivers.nvml import NoNvml, ask, nvml, text
 from accelsweep.machine.drivers.nvml_telemetry import NvmlTelemetry
-from accelsweep.machine.drivers.telemetry import KnownDevice, Telemetry
+from accelsweep.machine.kind import DeviceKind, Gpu
 
 CUDA_VARIABLE = "CUDA_VISIBLE_DEVICES"
-
-
-@dataclass(frozen=True)
-class Gpu:
-    """A CUDA device: a board or a slice of one. `name` is one that CUDA_VISIBLE_DEVICES takes."""
-
-    name: str
-    uuid: str
-    model: str
-    memory_bytes: int | None
 
 
 @dataclass(frozen=True)
@@ -46,29 +35,18 @@ class Board:
         return self.whole if self.slices is None else next(iter(self.slices), None)
 
 
-@dataclass(frozen=True)
-class CudaKind:
+class CudaKind(DeviceKind):
     """CUDA devices as a kind of device: each is leased by its name, and a run sees only its own."""
 
-    accelerator: str = "cuda"
-    most: int | None = None
-    telemetry: Telemetry = field(default_factory=NvmlTelemetry)
+    accelerator, telemetry, heeds = "cuda", NvmlTelemetry(), (CUDA_VARIABLE,)
+
+    def gpus(self) -> tuple[Gpu, ...]:
+        """Return the visible devices: the name for CUDA_VISIBLE_DEVICES, and the UUID."""
+        return visible_gpus()
 
     def inventory(self) -> tuple[Device, ...]:
         """Return the visible devices, grouped by model and memory; none where torch is a build for CPUs alone."""
-        alike = Counter((gpu.model, gpu.memory_bytes) for gpu in (() if cpu_only_torch() else visible_gpus()))
-        return tuple(
-            Device(accelerator="cuda", model=model, count=count, memory_bytes=memory)
-            for (model, memory), count in alike.items()
-        )
-
-    def named(self) -> dict[str, str]:
-        """Return the visible devices: the name for CUDA_VISIBLE_DEVICES, and the UUID."""
-        return {gpu.name: gpu.uuid for gpu in visible_gpus()}
-
-    def models(self) -> dict[str, str]:
-        """Return the models of the visible devices, by the names of `named`."""
-        return {gpu.name: gpu.model for gpu in visible_gpus()}
+        return () if cpu_only_torch() else super().inventory()
 
     def variables(self, names: Sequence[str]) -> dict[str, str]:
         """Return the variable that shows a process these devices and no other of this kind."""
@@ -83,10 +61,6 @@ class CudaKind:
         except NoNvml:
             return {}
         return {"device": ", ".join(models), "driver": driver} if models else {}
-
-    def watched(self) -> tuple[KnownDevice, ...]:
-        """Return the visible devices."""
-        return tuple(KnownDevice(self.accelerator, gpu.uuid, gpu.model) for gpu in visible_gpus())
 
     def refuses(self, precision: str) -> str | None:
         """Return None: NVIDIA's devices differ, and which of them has which format is seen where the run is."""
@@ -118,11 +92,11 @@ def visible(variable: str | None, machine: Sequence[Board]) -> tuple[Gpu, ...]:
         found = []
         for name in (part.strip() for part in variable.split(",")):
             gpu = _named(name, machine)
-            if gpu is None or gpu.uuid in {known.uuid for known in found}:
+            if gpu is None or gpu.identity in {known.identity for known in found}:
                 break
             found.append(gpu)
-    whole = {board.whole.uuid for board in machine}
-    slices = [gpu for gpu in found if gpu.uuid not in whole]
+    whole = {board.whole.identity for board in machine}
+    slices = [gpu for gpu in found if gpu.identity not in whole]
     return tuple(slices[:1] or found)
 
 
@@ -131,13 +105,13 @@ def _named(name: str, machine: Sequence[Board]) -> Gpu | None:
     if name.isdigit():
         fitting = [board.first for board in machine[int(name) : int(name) + 1]]
     elif name.startswith("MIG-"):
-        fitting = [gpu for board in machine for gpu in board.slices or () if gpu.uuid.startswith(name)]
+        fitting = [gpu for board in machine for gpu in board.slices or () if gpu.identity.startswith(name)]
     else:
-        fitting = [board.first for board in machine if name and board.whole.uuid.startswith(name)]
+        fitting = [board.first for board in machine if name and board.whole.identity.startswith(name)]
     if len(fitting) != 1 or fitting[0] is None:
         return None
     gpu = fitting[0]
-    return gpu if gpu.uuid.startswith("MIG-") else Gpu(name, gpu.uuid, gpu.model, gpu.memory_bytes)
+    return gpu if gpu.identity.startswith("MIG-") else Gpu(name, gpu.identity, gpu.model, gpu.memory_bytes)
 
 
 def boards() -> tuple[Board, ...]:

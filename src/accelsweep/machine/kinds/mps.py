@@ -3,22 +3,19 @@
 from __future__ import annotations
 
 import platform
-from collections.abc import Sequence
-from dataclasses import dataclass
 
 from accelsweep.core.planned.settings import Device
 from accelsweep.machine.cpu import cpu_model, memory_bytes
-from accelsweep.machine.drivers.telemetry import KnownDevice
-from accelsweep.machine.precisions import not_nvidia
+from accelsweep.machine.kind import DeviceKind
 
 
-@dataclass(frozen=True)
-class MpsKind:
-    """Apple's GPU as a kind of device: one or none; it cannot be hidden, and it is not leased by name."""
+class MpsKind(DeviceKind):
+    """Apple's GPU as a kind of device: one or none. It cannot be hidden, and the only one needs no name.
 
-    accelerator: str = "mps"
-    most: int | None = 1
-    telemetry: None = None
+    The host's name in the fingerprint identifies it too. macOS tells its state to root alone.
+    """
+
+    accelerator, most = "mps", 1
 
     def inventory(self) -> tuple[Device, ...]:
         """Return the GPU, or nothing on any other machine."""
@@ -26,31 +23,11 @@ class MpsKind:
             return ()
         return (Device(accelerator="mps", model=mps_model(), count=1, memory_bytes=memory_bytes()),)
 
-    def named(self) -> None:
-        """Return None: the only one needs no name."""
-
-    def models(self) -> dict[str, str]:
-        """Return nothing: the only one needs no name."""
-        return {}
-
-    def variables(self, names: Sequence[str]) -> dict[str, str]:
-        """Return no variable: none hides Apple's GPU."""
-        del names
-        return {}
-
-    def hardware(self) -> dict[str, str]:
-        """Return nothing: the host's name in the fingerprint identifies this GPU too."""
-        return {}
-
-    def watched(self) -> tuple[KnownDevice, ...]:
-        """Return nothing: macOS tells the state of the GPU to root alone."""
-        return ()
-
     def refuses(self, precision: str) -> str | None:
         """Return why Apple's GPU cannot have a precision; None where nothing speaks against it."""
         if precision == "64-true":
             return "64-true is impossible on mps: Apple's GPUs have no 64-bit floating point"
-        return not_nvidia(precision, self.accelerator)
+        return super().refuses(precision)
 
 
 def mps_model() -> str:

@@ -8,14 +8,10 @@ Nothing here was ever run on Intel's hardware (docs/devices.md).
 from __future__ import annotations
 
 import os
-from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
-from accelsweep.core.planned.settings import Device
-from accelsweep.machine.drivers.telemetry import KnownDevice
-from accelsweep.machine.precisions import not_nvidia
+from accelsweep.machine.kind import DeviceKind, Gpu
 
 DRM = Path("/sys/class/drm")
 INTEL = "0x8086"
@@ -33,72 +29,39 @@ XPU_MODELS = {
 """PCI device ids, from pci.ids. Any other device is named by its id."""
 
 
-@dataclass(frozen=True)
-class IntelGpu:
-    """An Intel GPU: its index, its PCI address, its model, and its memory where the driver tells it."""
+class XpuKind(DeviceKind):
+    """Intel's GPUs as a kind of device: each is leased by its index, and a run sees only its own. No state is read."""
 
-    index: int
-    address: str
-    model: str
-    memory_bytes: int | None
+    accelerator, heeds = "xpu", ("ZE_",)
 
-
-@dataclass(frozen=True)
-class XpuKind:
-    """Intel's GPUs as a kind of device: each is leased by its index, and a run sees only its own."""
-
-    accelerator: str = "xpu"
-    most: int | None = None
-    telemetry: None = None
-
-    def inventory(self) -> tuple[Device, ...]:
-        """Return the visible devices, grouped by model and memory."""
-        alike = Counter((gpu.model, gpu.memory_bytes) for gpu in visible_gpus())
-        return tuple(
-            Device(accelerator="xpu", model=model, count=count, memory_bytes=memory)
-            for (model, memory), count in alike.items()
-        )
-
-    def named(self) -> dict[str, str]:
+    def gpus(self) -> tuple[Gpu, ...]:
         """Return the visible devices: the index for ZE_AFFINITY_MASK, and the PCI address."""
-        return {str(gpu.index): gpu.address for gpu in visible_gpus()}
-
-    def models(self) -> dict[str, str]:
-        """Return the models of the visible devices, by the names of `named`."""
-        return {str(gpu.index): gpu.model for gpu in visible_gpus()}
+        return visible_gpus()
 
     def variables(self, names: Sequence[str]) -> dict[str, str]:
         """Return the variables that show a process these devices; nothing where there is no such device to hide."""
-        return {AFFINITY_VARIABLE: ",".join(names), ORDER: "1"} if names or gpus() else {}
+        return {AFFINITY_VARIABLE: ",".join(names), ORDER: "1"} if names or machine_gpus() else {}
 
     def hardware(self) -> dict[str, str]:
         """Return the models of all the machine's devices as `intel_device`; empty where there are none."""
-        models = sorted({gpu.model for gpu in gpus()})
+        models = sorted({gpu.model for gpu in machine_gpus()})
         return {"intel_device": ", ".join(models)} if models else {}
 
-    def watched(self) -> tuple[KnownDevice, ...]:
-        """Return nothing: no state of these devices is read."""
-        return ()
 
-    def refuses(self, precision: str) -> str | None:
-        """Return why an Intel GPU cannot have a precision; None where nothing speaks against it."""
-        return not_nvidia(precision, self.accelerator)
-
-
-def gpus(drm: Path | None = None) -> tuple[IntelGpu, ...]:
+def machine_gpus(drm: Path | None = None) -> tuple[Gpu, ...]:
     """Return the machine's discrete Intel GPUs in the order of their PCI addresses. `drm` is the kernel's folder."""
     cards = (card for card in (drm or DRM).glob("card*") if "-" not in card.name)
     found = sorted((_address(card), card) for card in cards if _text(card / "device/vendor") == INTEL and _memory(card))
-    return tuple(IntelGpu(index, address, _model(card), _memory(card)) for index, (address, card) in enumerate(found))
+    return tuple(Gpu(str(index), address, _model(card), _memory(card)) for index, (address, card) in enumerate(found))
 
 
-def visible_gpus() -> tuple[IntelGpu, ...]:
+def visible_gpus() -> tuple[Gpu, ...]:
     """Return the devices that ZE_AFFINITY_MASK leaves; a mask of sub-devices (`0.1`) shows their device."""
-    machine, mask = gpus(), os.environ.get(AFFINITY_VARIABLE)
+    machine, mask = machine_gpus(), os.environ.get(AFFINITY_VARIABLE)
     if mask is None:
         return machine
     asked = [part.strip().partition(".")[0] for part in mask.split(",")]
-    return tuple(gpu for gpu in machine if str(gpu.index) in asked)
+    return tuple(gpu for gpu in machine if gpu.name in asked)
 
 
 def _address(card: Path) -> str:

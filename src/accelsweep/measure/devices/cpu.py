@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import torch
+from torch.profiler import ProfilerActivity
 
 from accelsweep.machine.cpu import cpu_model
 from accelsweep.machine.room import FreeMemory
@@ -28,6 +29,7 @@ class TorchCpu:
     """The processor. Its ranks share its cores and its memory."""
 
     collectives, pins, tf32, known_to_lightning = "gloo", False, False, True
+    profiler_activity = ProfilerActivity.CPU
 
     def absent(self) -> None:
         """Return None: there always is one."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 import torch
+from torch.profiler import ProfilerActivity
 
 from accelsweep.measure.devices.interface import QueueKind
 
@@ -17,6 +18,7 @@ class TorchCuda(QueueKind):
     """CUDA devices. On AMD's the collectives are RCCL's, which goes by the same name."""
 
     collectives, tf32, known_to_lightning = "nccl", True, True
+    profiler_activity = ProfilerActivity.CUDA
 
     def __init__(self) -> None:
         """Take torch.cuda."""

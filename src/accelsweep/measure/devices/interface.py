@@ -6,6 +6,7 @@ from itertools import pairwise
 from typing import Any, NamedTuple, Protocol
 
 import torch
+from torch.profiler import ProfilerActivity
 
 from accelsweep.machine.room import FreeMemory
 from accelsweep.measure.clock import Clock, Marks, WaitedDevice
@@ -32,6 +33,10 @@ class TorchKind(Protocol):
     """Whether products of float32 matrices may be taken in tf32."""
     known_to_lightning: bool
     """Whether Lightning has an accelerator of this name."""
+
+    @property
+    def profiler_activity(self) -> ProfilerActivity | None:
+        """The name by which torch's profiler records its kernels; None where it sees none."""
 
     def absent(self) -> str | None:
         """Return why torch finds no such device here; None where it finds one."""
@@ -121,6 +126,7 @@ class QueueKind:
     """
 
     collectives, pins, tf32, known_to_lightning = "gloo", True, False, False
+    profiler_activity: ProfilerActivity | None = None
 
     def __init__(self, accelerator: str) -> None:
         """`accelerator` is the name of the kind in configs and in torch."""

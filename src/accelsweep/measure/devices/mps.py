@@ -30,6 +30,7 @@ class TorchMps:
     """Apple's GPU: there is one, so its name has no number."""
 
     collectives, pins, tf32, known_to_lightning = "gloo", False, False, True
+    profiler_activity = None
 
     def absent(self) -> str | None:
         """Return that torch finds none."""

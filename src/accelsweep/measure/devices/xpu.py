@@ -6,6 +6,7 @@ https://docs.pytorch.org/docs/stable/notes/get_start_xpu.html
 from __future__ import annotations
 
 import torch
+from torch.profiler import ProfilerActivity
 
 from accelsweep.measure.devices.interface import QueueKind
 
@@ -13,7 +14,7 @@ from accelsweep.measure.devices.interface import QueueKind
 class TorchXpu(QueueKind):
     """Intel's GPUs."""
 
-    collectives = "xccl"
+    collectives, profiler_activity = "xccl", ProfilerActivity.XPU
 
     def __init__(self) -> None:
         """Take torch.xpu."""

@@ -28,7 +28,7 @@ SHORTEST_SECONDS = 1.0
 class GpuEnergy:
     """Joules of one GPU board between `start` and `stop`; `joules` is None with a `reason` where it cannot be known."""
 
-    def __init__(self, identity: str, accelerator: str = "cuda") -> None:
+    def __init__(self, identity: str, accelerator: str) -> None:
         """`identity` names the device as its kind does."""
         self._identity, self._accelerator = identity, accelerator
         self._before: float | None = None

@@ -8,7 +8,7 @@ from accelsweep.machine.devices import telemetry_of
 from accelsweep.machine.drivers.telemetry import NoReading
 
 
-def device_state(identity: str, accelerator: str = "cuda") -> dict[str, Any]:
+def device_state(identity: str, accelerator: str) -> dict[str, Any]:
     """Return the state of the device called `identity` by its kind, or a `reason` beside its `uuid`."""
     try:
         return {"uuid": identity, **telemetry_of(accelerator).state(identity)}
@@ -23,7 +23,7 @@ class DeviceWatch:
     with the loop for the interpreter. The driver's own counters (`held_back`) cover the time between.
     """
 
-    def __init__(self, identity: str, accelerator: str = "cuda") -> None:
+    def __init__(self, identity: str, accelerator: str) -> None:
         """`identity` names the device as its kind does."""
         self._identity, self._accelerator = identity, accelerator
         self.states: dict[str, dict[str, Any]] = {}

@@ -14,13 +14,19 @@ import psutil
 
 from accelsweep.engines.this_job import RECORDED_VARIABLES
 from accelsweep.machine.cpu import allowed_cores
+from accelsweep.machine.devices import heeded
 from accelsweep.machine.host import host_facts
 from accelsweep.machine.room import free_memory
 from accelsweep.measure.surroundings.device_state import device_state
 
 
-def environment(identities: tuple[str, ...] = (), accelerator: str = "cuda") -> dict[str, Any]:
+def environment(identities: tuple[str, ...], accelerator: str) -> dict[str, Any]:
     """Return the present state of the host and of the devices that their kind calls `identities`."""
+    return {**host_state(), "devices": [device_state(identity, accelerator) for identity in identities]}
+
+
+def host_state() -> dict[str, Any]:
+    """Return the present state of the host alone."""
     swap = psutil.swap_memory()
     return {
         **host_facts(),
@@ -33,7 +39,6 @@ def environment(identities: tuple[str, ...] = (), accelerator: str = "cuda") -> 
         "cpu_mhz": _mhz(),
         "cpu_celsius": _celsius(),
         "variables": {name: os.environ[name] for name in sorted(os.environ) if name.startswith(_TELLING)},
-        "devices": [device_state(identity, accelerator) for identity in identities],
     }
 
 
@@ -43,10 +48,6 @@ _TELLING = (
     "KMP_",
     "OPENBLAS_",
     "NVIDIA_TF32_OVERRIDE",
-    "CUDA_VISIBLE_DEVICES",
-    "HIP_VISIBLE_DEVICES",
-    "ROCR_VISIBLE_DEVICES",
-    "ZE_",
     "CUBLAS_",
     "CUDNN_",
     "NCCL_",
@@ -55,6 +56,7 @@ _TELLING = (
     "TORCH_",
     "LD_PRELOAD",
     *RECORDED_VARIABLES,
+    *heeded(),
 )
 """Beginnings of the environment variables that can change a measurement; others may hold secrets and are not kept."""
 

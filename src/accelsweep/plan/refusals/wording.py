@@ -13,12 +13,10 @@ from pydantic import BaseModel, ValidationError
 from pydantic.fields import FieldInfo
 
 from accelsweep.base.errors import InputError, nearest
+from accelsweep.core.cells.accelerators import kind_meant
 
 FileOf = Callable[[str], str]
 """Names the config file to look in for a dotted key."""
-
-_ACCELERATOR_ALIASES = {"gpu": "cuda", "rocm": "cuda", "hip": "cuda"}
-"""Lightning's name for whichever GPU there is, and AMD's names; a cell names its kind as torch does."""
 
 _IN_WORDS = {"ge": "at least", "gt": "more than", "le": "at most", "lt": "less than"}
 _OUT_OF_RANGE = ("greater_than_equal", "greater_than", "less_than_equal", "less_than")
@@ -54,7 +52,7 @@ def _complaint(model: type[BaseModel], first: Any, key: str) -> str:
     suggestion = ""
     if first["type"] == "literal_error" and isinstance(first["input"], str):
         allowed = first["ctx"]["expected"].replace("'", "").replace(" or ", ", ").split(", ")
-        alias = _ACCELERATOR_ALIASES.get(first["input"])
+        alias = kind_meant(first["input"])
         suggestion = f" (did you mean '{alias}'?)" if alias in allowed else nearest(first["input"], allowed)
     if isinstance(first["input"], list):
         suggestion = "; to sweep over these values, write them without brackets"

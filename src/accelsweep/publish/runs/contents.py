@@ -128,8 +128,11 @@ def report_run(snapshot: Snapshot, digest: str, constraints: Path | None) -> Wan
     )
 
 
-def hardware(record: Record) -> str | None:
-    """Return the devices that a run used, such as `NVIDIA H100 x2`, or None where it did not come so far."""
+def _devices_used(record: Record) -> str | None:
+    """Return the devices that a run used, such as `NVIDIA H100 x2`, or None where it did not come so far.
+
+    A setting's tag is the name of its kind of hardware, as the report has it.
+    """
     if record.effective is None:
         return None
     names = record.effective.device_names
@@ -171,7 +174,7 @@ def _run_tags(record: Record, finished: Finished, damage: DamagedFile | None) ->
             "block": record.block,
             "position": record.position,
             "attempt": record.attempt,
-            "hardware": hardware(record),
+            "hardware": _devices_used(record),
             "host": record.surroundings.before.host,
             "fingerprint": _fingerprint(record.fingerprint),
             "record_sha256": finished.sha256,

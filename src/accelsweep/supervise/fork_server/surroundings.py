@@ -9,6 +9,9 @@ import sys
 from collections.abc import Mapping
 from pathlib import Path
 
+from accelsweep.machine.cgroup import MEMBERSHIP
+from accelsweep.machine.cpu import allowed_cores
+
 _FREE = re.compile(r"(ACCELSWEEP|MLFLOW|SNAKEMAKE)_.*|PWD|OLDPWD|SHLVL|_|COLUMNS|LINES|TMP|TEMP|TMPDIR|TEMPDIR")
 """The variables that no library heeds when it is imported: they may differ."""
 
@@ -24,9 +27,9 @@ def surroundings() -> Surroundings:
         **{name: str(resource.getrlimit(number)) for name, number in limits.items()},
         "interpreter": f"{sys.executable} {sys.version} {sys.flags}",
         "user": f"{os.getuid()} {os.getgid()} {sorted(os.getgroups())}",
-        "cores": str(sorted(os.sched_getaffinity(0))),
+        "cores": str(sorted(allowed_cores())),
         "priority": str(os.getpriority(os.PRIO_PROCESS, 0)),
-        "control group": Path("/proc/self/cgroup").read_text(),
+        "control group": MEMBERSHIP.read_text(),
         "umask": re.findall(r"^Umask:.*$", Path("/proc/self/status").read_text(), re.MULTILINE)[0],
     }
 

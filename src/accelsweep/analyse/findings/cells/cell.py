@@ -6,7 +6,6 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 
-from accelsweep.analyse.collected.hardware import HardwareKind
 from accelsweep.analyse.collected.runs import CellRuns, RunRow
 from accelsweep.analyse.findings.against_baseline import Comparison, over, own_rate
 from accelsweep.analyse.findings.cells.again import command_again, trainer_call
@@ -20,6 +19,7 @@ from accelsweep.analyse.statistics.intervals import Family, significant
 from accelsweep.core.findings.measured import CellFinding, RunPoint
 from accelsweep.core.findings.numbers import Estimate
 from accelsweep.core.planned.plans import Manifest
+from accelsweep.core.recorded.hardware import HardwareKind
 from accelsweep.core.recorded.outcome import Outcome
 from accelsweep.core.recorded.record import Doubt
 

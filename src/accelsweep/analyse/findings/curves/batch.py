@@ -5,11 +5,11 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 
-from accelsweep.analyse.collected.hardware import HardwareKind
 from accelsweep.analyse.collected.runs import CellRuns
 from accelsweep.analyse.findings.curves.series import series, series_label
 from accelsweep.analyse.statistics.intervals import mean
 from accelsweep.core.findings.series import BatchCurve
+from accelsweep.core.recorded.hardware import HardwareKind
 from accelsweep.core.recorded.outcome import Outcome
 
 NEAR_THE_BEST = 0.95

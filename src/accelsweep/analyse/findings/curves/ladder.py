@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from accelsweep.analyse.collected.hardware import HardwareKind
 from accelsweep.analyse.collected.runs import CellRuns
 from accelsweep.analyse.findings.against_baseline import Comparison, Rules, compare, endings, own_rate
 from accelsweep.analyse.findings.curves.series import series_label
@@ -18,6 +17,7 @@ from accelsweep.analyse.statistics.intervals import Family
 from accelsweep.base.documents import canonical_json
 from accelsweep.core.findings.numbers import Verdict
 from accelsweep.core.findings.series import Rung
+from accelsweep.core.recorded.hardware import HardwareKind
 
 
 def ladders(

@@ -7,6 +7,7 @@ from typing import Any
 
 from accelsweep.analyse.collected.runs import CellRuns
 from accelsweep.base.documents import canonical_json
+from accelsweep.core.recorded.hardware import HardwareKind
 
 
 def series(
@@ -16,11 +17,11 @@ def series(
 
     Cells in one set also have the same `mark`. Cells that have not run anywhere belong to none.
     """
-    found: dict[str, list[CellRuns]] = {}
+    found: dict[tuple[HardwareKind, str], list[CellRuns]] = {}
     for group in groups:
         if group.hardware and group.config is not None:
             rest = {key: value for key, value in group.config.raw.items() if key not in free}
-            found.setdefault(canonical_json([rest, group.hardware.details, mark(group)]), []).append(group)
+            found.setdefault((group.hardware, canonical_json([rest, mark(group)])), []).append(group)
     return [members for members in found.values() if len(members) > 1]
 
 

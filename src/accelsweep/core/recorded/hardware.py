@@ -31,6 +31,21 @@ class HardwareKind:
         return dict(self.facts)
 
     @property
+    def host(self) -> str | None:
+        """The model of the host's processor."""
+        return self.details.get("host")
+
+    @property
+    def device(self) -> str | None:
+        """The models of the machine's devices."""
+        return self.details.get("device")
+
+    @property
+    def driver(self) -> str | None:
+        """The version of the devices' driver."""
+        return self.details.get("driver")
+
+    @property
     def key(self) -> str:
         """The facts as canonical JSON, by which kinds are sorted."""
         return canonical_json(self.details)
@@ -38,10 +53,9 @@ class HardwareKind:
     @property
     def name(self) -> str:
         """Device and host in words; the other facts are left out."""
-        host, device = self.details.get("host"), self.details.get("device")
-        if host and device:
-            return f"{device} in {host}"
-        return device or host or "unknown hardware"
+        if self.host and self.device:
+            return f"{self.device} in {self.host}"
+        return self.device or self.host or "unknown hardware"
 
     @property
     def full_name(self) -> str:
