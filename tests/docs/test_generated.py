@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import ast
+import re
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -39,6 +42,24 @@ def test_every_error_that_ends_a_command_is_listed_with_its_exit_code(made_page)
         "| `timed_out` | It reached `limits.run_seconds`, or had no step for `limits.silence_seconds`. | no |" in page
     )
     assert page.count("| `InputError` |") > 100
+
+
+def test_a_kind_of_error_has_the_exit_code_that_its_class_has(made_page):
+    import sources
+
+    told = dict(re.findall(r"^\| `(\w+)` \| .* \| (\d*) \|$", made_page("errors"), re.MULTILINE))
+    assert {"NewerFile", "RefusedArchive", "Unsearched"} <= told.keys()
+    homes = {
+        node.name: ".".join(["accelsweep", *path.with_suffix("").parts])
+        for path, tree in sources.trees().items()
+        for node in ast.walk(tree)
+        if isinstance(node, ast.ClassDef) and node.name in told
+    }
+    # In a process of its own, because modules that speak to MLflow set variables of the environment.
+    lines = [f"import {', '.join(sorted(set(homes.values())))}"]
+    lines += [f"print({name!r}, getattr({home}.{name}, 'exit_code', ''))" for name, home in homes.items()]
+    ran = subprocess.run([sys.executable, "-c", "\n".join(lines)], capture_output=True, text=True, check=True)
+    assert dict(line.split(" ") for line in ran.stdout.splitlines()) == told
 
 
 def test_a_name_that_is_assigned_twice_has_the_value_before_the_call():
