@@ -81,10 +81,26 @@ def test_every_key_of_every_shipped_file_has_a_row(made_page):
             name = str(file.relative_to(ROOT / "conf").with_suffix("")).partition("/")[2]
             assert f"| `{name}` |" in page
     assert "| `measure.scenario` | `offline` | offline, single\\_stream, multi\\_stream, server |" in page
-    assert (
-        "| `batch_size` | `32` | whole number from 1 | samples per step and device; auto: the largest that fits |"
-        in page
-    )
+    said = "samples per step and device; auto: the largest that fits"
+    assert f"| `batch_size` | `32` | whole number from 1, or auto | {said} |" in page
+
+
+def test_every_key_that_the_models_check_has_a_row(made_page):
+    import config_keys
+
+    named = set(re.findall(r"^\| `([^`]+)` \|", made_page("config_keys"), re.MULTILINE))
+    assert {"site.kinds", "site.slurm.gpu_request", "report.claims", "prices.carbon"} <= config_keys.known()
+    assert config_keys.known() - named == set()
+
+
+def test_every_key_of_ours_has_a_meaning_and_allows_the_words_that_it_names(made_page):
+    rows = re.findall(r"^\| `([^`]+)` \| (.*?) \| (.*?) \| (.*) \|$", made_page("config_keys"), re.MULTILINE)
+    assert len(rows) > 500
+    assert [name for name, _, _, meaning in rows if not meaning.strip()] == []
+    with_auto = [(name, allowed) for name, _, allowed, meaning in rows if re.search(r"(?<!=)\bauto:", meaning)]
+    assert [name for name, allowed in with_auto if allowed.strip() and "auto" not in allowed] == []
+    (accelerator,) = (allowed for name, _, allowed, _ in rows if name == "accelerator")
+    assert accelerator == "cpu, cuda, mps, xpu, simulated, or auto, or KIND:MODEL"
 
 
 def test_a_file_that_this_reader_takes_for_another_is_refused(tmp_path):
