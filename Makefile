@@ -126,7 +126,7 @@ pictures: setup system ## take the screenshots of the documentation again, in a 
 	@ACCELSWEEP_SCREENSHOTS=docs/images $(PYTEST) -m browser tests/browser
 
 docs: setup ## build the documentation's site into site/; every link and every generated page is checked
-	@NO_MKDOCS_2_WARNING=1 $(RUN)/mkdocs build --strict --quiet
+	@NO_MKDOCS_2_WARNING=1 $(RUN)/mkdocs build --strict
 	@echo "documentation: site/index.html"
 
 wheel: setup ## build the wheel into dist/

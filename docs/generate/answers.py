@@ -17,8 +17,7 @@ from accelsweep.core.recorded.record import Doubt
 
 HEAD = """# JSON answers
 
-`ab`, `plan`, `status`, `runs`, `compare`, `history`, `project`, `advise` and `doctor` take `--json`, for scripts and
-dashboards.
+For scripts and dashboards these commands take `--json`: COMMANDS.
 
 * Standard output holds one JSON object and nothing else. It is written whole or, after Ctrl-C, not at all.
 * Messages go to standard error. An error is one line there, with nothing on standard output.
@@ -44,7 +43,7 @@ _KINDS = {str: "text", int: "whole number", float: "number", bool: "true or fals
 
 def page() -> str:
     """Return the page, in Markdown."""
-    parts = [HEAD]
+    parts = [HEAD.replace("COMMANDS", ", ".join(code(answer.kind) for answer in ANSWERS))]
     for answer in ANSWERS:
         said = (answer.__doc__ or "").replace("\n", " ")
         parts.append(f"## {answer.kind}\n\n{said} Format {answer.format}.\n\n{_keys(answer)}\n")

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import re
+from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import yaml
+from meanings import FURTHER, OURS, WORDS, of_name
 from pydantic import BaseModel
 from sources import ROOT
 from tables import code, plain, table
@@ -54,6 +56,8 @@ class Key(NamedTuple):
 def page() -> str:
     """Return the page, in Markdown."""
     parts = [HEAD, "## Top level\n\nThe file is `conf/base.yaml`.\n\n", _table(CONF / "base.yaml", "")]
+    further = [[code(name), plain(_allowed()[name]), plain(said)] for name, said in FURTHER.items()]
+    parts.append("\n## In no shipped file\n\n" + table(["key", "allowed", "meaning"], further))
     for folder in sorted(path for path in CONF.iterdir() if path.is_dir()):
         parts.append(f"\n## {folder.name}\n")
         if folder.name in WHOLE:
@@ -94,8 +98,29 @@ def _table(file: Path, where: str) -> str:
     for key in keys_of(file):
         name = f"{where}.{key.name}".strip(".")
         if key.name != "defaults":
-            rows.append([code(name), code(key.default), plain(allowed.get(name, "")), plain(key.comment)])
+            said = key.comment or _said_beside(file.parent).get(key.name) or of_name(name)
+            rows.append([code(name), code(key.default), plain(allowed.get(name, "")), plain(said)])
     return table(["key", "default", "allowed", "meaning"], rows)
+
+
+@cache
+def _said_beside(folder: Path) -> dict[str, str]:
+    """Return the comments that hold in all files of a group: those of `default`, and those that several files share."""
+    found: dict[str, list[str]] = defaultdict(list)
+    for file in _files(folder) if folder != CONF else ():
+        for key in keys_of(file):
+            if key.comment:
+                found[key.name].append(key.comment)
+    first = folder / "default.yaml"
+    own = {key.name: key.comment for key in keys_of(first) if key.comment} if first.exists() else {}
+    return {name: said[0] for name, said in found.items() if len(said) > 1 and len(set(said)) == 1} | own
+
+
+def known() -> set[str]:
+    """Return the keys that accelsweep checks itself and that a user may set."""
+    groups = {where for where, _ in CHECKED}
+    nodes = {"model", "data", "optimizer", "trainer"}
+    return {name for name in _allowed() if name not in (*groups, *nodes, *OURS)}
 
 
 def keys_of(file: Path) -> list[Key]:
@@ -157,7 +182,7 @@ def _allowed() -> dict[str, str]:
             inner = _model(field, schema.get("$defs", {}))
             for below, inside in inner.get("properties", {}).items():
                 found[f"{where}.{name}.{below}".strip(".")] = _kind(inside, schema.get("$defs", {}))
-    return found
+    return found | {name: f"{found[name]}, or {also}" for name, also in WORDS.items()}
 
 
 def _model(field: Mapping[str, Any], others: Mapping[str, Any]) -> Mapping[str, Any]:

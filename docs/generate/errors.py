@@ -74,8 +74,8 @@ def _kinds() -> dict[str, tuple[str, int | None]]:
             ours = [base for base in bases if base in kinds]
             if ours and one.name not in kinds:
                 stated = assigned(one.body).get("exit_code")
-                number = AccelsweepError.exit_code if ours[0] != "Unsupported" else None
-                kinds[one.name] = (ast.get_docstring(one) or "", _number(stated) if stated else number)
+                _, inherited = kinds[ours[0]]
+                kinds[one.name] = (ast.get_docstring(one) or "", _number(stated) if stated else inherited)
     return kinds
 
 

@@ -15,10 +15,13 @@ value has a reason. MLflow has the same names. Values that your module logs are 
 
 """
 
+RATES = """Settings are compared by the first rate of their work, unless `analysis.rate` names another. The work is
+the task. Only `task=inference` with `measure.scenario=server` is called `serving`."""
+
 
 def page() -> str:
     """Return the page, in Markdown."""
     rows = [[code(name), cell(meaning.unit), cell(meaning.tells)] for name, meaning in METRICS.items()]
     rates = [[code(task), ", ".join(map(code, rates))] for task, rates in RATES_OF.items()]
-    tasks = "\n## Rates\n\nA task's settings are compared by its first rate, unless `analysis.rate` names another.\n\n"
-    return HEAD + table(["metric", "unit", "meaning"], rows) + tasks + table(["task", "rates"], rates)
+    tasks = f"\n## Rates\n\n{RATES}\n\n"
+    return HEAD + table(["metric", "unit", "meaning"], rows) + tasks + table(["work", "rates"], rates)

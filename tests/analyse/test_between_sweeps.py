@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from accelsweep.analyse.findings.between_sweeps import Gate, SweepComparison, compare_sweeps, failing, parse_gate
+from accelsweep.analyse.findings.between_sweeps import Gate, SweepComparison, compare_sweeps, parse_gate
+from accelsweep.analyse.findings.gate import GateState, gated_rows, worst
 from accelsweep.base.errors import InputError
 from accelsweep.core.findings.numbers import Verdict
 from accelsweep.core.recorded.outcome import Outcome
@@ -26,6 +27,11 @@ def _sweep(
         for block, noise in enumerate(NOISE)
     ]
     return rows, simulated.make_manifest(cells, len(NOISE))
+
+
+def failing(comparison: SweepComparison, gate: Gate) -> tuple[Any, ...]:
+    """The rows whose regression the intervals support."""
+    return tuple(one.cell for one in gated_rows(comparison, gate) if one.state is GateState.regression)
 
 
 def _compared(simulated: ModuleType, ratios: tuple[float | None, ...], **fields: Any) -> SweepComparison:
@@ -127,6 +133,7 @@ def test_other_hardware_or_software_is_refused_unless_named(
     assert {row.verdict for row in refused.rows} == {Verdict.refused}
     assert all(f"{field} differs" in row.reason for row in refused.rows)
     assert failing(refused, parse_gate("slower:2%")) == ()
+    assert worst(gated_rows(refused, parse_gate("slower:2%"))) is GateState.not_measured, "a gate that judged nothing"
     assert {row.verdict for row in compare_sweeps(before, after, across=(field,)).rows} == {Verdict.slower}
 
 

@@ -232,9 +232,11 @@ def test_status_of_an_empty_folder_says_how_to_begin(tmp_path, capsys):
 
 
 def test_a_sweep_compared_with_itself_shows_no_regression(example_sweep, capsys):
-    assert compare_sweeps(example_sweep.home, example_sweep.name, example_sweep.name, "slower:2%") == 0
+    compare_sweeps(example_sweep.home, example_sweep.name, example_sweep.name, "slower:2%")
     shown = capsys.readouterr().out
-    assert "no such regression is supported" in shown
+    assert "slower:2%: 1 of 7 comparisons could not be judged: " in shown, (
+        "one of 8 has no rate, and one a single repeat"
+    )
     for side in ("before", "after"):
         assert re.search(rf": busy_cpu: {side} \({example_sweep.name}\): ", shown), "whose doubt it is, in words"
 
@@ -288,3 +290,17 @@ def test_status_of_a_sweep_on_a_cluster_says_that_slurm_was_not_asked(example_sw
     shown = capsys.readouterr().out
     assert "the queue was not asked: there is no squeue here" in shown
     assert "head: none" in shown
+
+
+def test_a_gate_over_sweeps_passes_only_where_it_judged_every_setting(example_sweep, capsys):
+    other = SweepFolder(example_sweep.home, "unlike")
+    shutil.copytree(example_sweep.root, other.root)
+    for path in other.root.glob("runs/*/record.json"):
+        path.unlink()
+    manifest = Manifest.read(other.manifest)
+    manifest.model_copy(update={"sweep": "unlike"}).write(other.manifest)
+    assert compare_sweeps(example_sweep.home, example_sweep.name, "unlike", None) == 0, (
+        "without a gate, nothing is asked"
+    )
+    assert compare_sweeps(example_sweep.home, example_sweep.name, "unlike", "slower:2%") == 1
+    assert "could not be judged: after: " in capsys.readouterr().out

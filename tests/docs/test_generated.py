@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import ast
+import re
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -41,6 +44,31 @@ def test_every_error_that_ends_a_command_is_listed_with_its_exit_code(made_page)
     assert page.count("| `InputError` |") > 100
 
 
+def test_a_kind_of_error_has_the_exit_code_that_its_class_has(made_page):
+    import sources
+
+    told = dict(re.findall(r"^\| `(\w+)` \| .* \| (\d*) \|$", made_page("errors"), re.MULTILINE))
+    assert {"NewerFile", "RefusedArchive", "Unsearched"} <= told.keys()
+    homes = {
+        node.name: ".".join(["accelsweep", *path.with_suffix("").parts])
+        for path, tree in sources.trees().items()
+        for node in ast.walk(tree)
+        if isinstance(node, ast.ClassDef) and node.name in told
+    }
+    # In a process of its own, because modules that speak to MLflow set variables of the environment.
+    lines = [f"import {', '.join(sorted(set(homes.values())))}"]
+    lines += [f"print({name!r}, getattr({home}.{name}, 'exit_code', ''))" for name, home in homes.items()]
+    ran = subprocess.run([sys.executable, "-c", "\n".join(lines)], capture_output=True, text=True, check=True)
+    assert dict(line.split(" ") for line in ran.stdout.splitlines()) == told
+
+
+def test_every_command_that_answers_in_json_is_named(made_page):
+    from accelsweep.answers.forms.all import ANSWERS
+
+    (line,) = (line for line in made_page("answers").splitlines() if "take `--json`" in line)
+    assert {answer.kind for answer in ANSWERS} == set(re.findall(r"`(\w+)`", line))
+
+
 def test_a_name_that_is_assigned_twice_has_the_value_before_the_call():
     import sources
 
@@ -60,10 +88,26 @@ def test_every_key_of_every_shipped_file_has_a_row(made_page):
             name = str(file.relative_to(ROOT / "conf").with_suffix("")).partition("/")[2]
             assert f"| `{name}` |" in page
     assert "| `measure.scenario` | `offline` | offline, single\\_stream, multi\\_stream, server |" in page
-    assert (
-        "| `batch_size` | `32` | whole number from 1 | samples per step and device; auto: the largest that fits |"
-        in page
-    )
+    said = "samples per step and device; auto: the largest that fits"
+    assert f"| `batch_size` | `32` | whole number from 1, or auto | {said} |" in page
+
+
+def test_every_key_that_the_models_check_has_a_row(made_page):
+    import config_keys
+
+    named = set(re.findall(r"^\| `([^`]+)` \|", made_page("config_keys"), re.MULTILINE))
+    assert {"site.kinds", "site.slurm.gpu_request", "report.claims", "prices.carbon"} <= config_keys.known()
+    assert config_keys.known() - named == set()
+
+
+def test_every_key_of_ours_has_a_meaning_and_allows_the_words_that_it_names(made_page):
+    rows = re.findall(r"^\| `([^`]+)` \| (.*?) \| (.*?) \| (.*) \|$", made_page("config_keys"), re.MULTILINE)
+    assert len(rows) > 500
+    assert [name for name, _, _, meaning in rows if not meaning.strip()] == []
+    with_auto = [(name, allowed) for name, _, allowed, meaning in rows if re.search(r"(?<!=)\bauto:", meaning)]
+    assert [name for name, allowed in with_auto if allowed.strip() and "auto" not in allowed] == []
+    (accelerator,) = (allowed for name, _, allowed, _ in rows if name == "accelerator")
+    assert accelerator == "cpu, cuda, mps, xpu, simulated, or auto, or KIND:MODEL"
 
 
 def test_a_file_that_this_reader_takes_for_another_is_refused(tmp_path):

@@ -42,5 +42,10 @@ def test_a_link_into_nothing_is_found():
     ]
 
 
+def test_the_readme_links_every_page_for_users():
+    linked = {target for target, _ in LINK.findall((ROOT / "README.md").read_text())}
+    assert {f"docs/{page.name}" for page in (ROOT / "docs").glob("*.md")} - linked == set()
+
+
 def test_the_readme_is_short_enough_to_be_read():
     assert len((ROOT / "README.md").read_text().splitlines()) <= 120

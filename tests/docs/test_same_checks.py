@@ -24,6 +24,17 @@ def test_the_hooks_are_the_commands_of_make_check():
     assert len(entries) == len(commands)
 
 
+def test_the_hooks_see_the_files_that_make_check_sees():
+    (local,) = yaml.safe_load((ROOT / ".pre-commit-config.yaml").read_text())["repos"]
+    for hook in local["hooks"]:
+        if hook["entry"].startswith(".venv/bin/ruff"):
+            assert {"python", "pyi", "jupyter"} <= set(hook["types_or"]), "notebooks are linted and formatted, too"
+        elif hook["id"] in ("mypy", "import-linter", "bandit"):
+            for file in ("src/accelsweep/cli/app.py", "src/a.pyi", "pyproject.toml"):
+                assert re.search(hook["files"], file), f"{hook['id']} does not see {file}"
+            assert not re.search(hook["files"], "docs/config.md")
+
+
 def test_workflows_call_targets_that_exist():
     targets = set(re.findall(r"^([a-z-]+):", MAKEFILE, re.MULTILINE))
     for file in sorted((ROOT / ".github" / "workflows").glob("*.yml")):

@@ -14,6 +14,9 @@ import pytest
 pytestmark = pytest.mark.real
 
 ROOT = Path(__file__).resolve().parents[2]
+OPTIONS = re.findall(r"mkdocs build (.*)", (ROOT / "Makefile").read_text())[0].split()
+"""Those of `make docs`."""
+
 LOADED = re.compile(r"""<(?:script|img|iframe|link)\b[^>]*?\b(?:src|href)=["']?(https?:)?//[^>]*>""")
 
 
@@ -21,7 +24,7 @@ LOADED = re.compile(r"""<(?:script|img|iframe|link)\b[^>]*?\b(?:src|href)=["']?(
 def built_site(tmp_path_factory):
     """The built site. The API's pages are left empty here, because filling them takes most of the time: `make docs`."""
     target = tmp_path_factory.mktemp("site")
-    command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet", "--site-dir", str(target)]
+    command = [sys.executable, "-m", "mkdocs", "build", *OPTIONS, "--site-dir", str(target)]
     environment = os.environ | {"NO_MKDOCS_2_WARNING": "1", "ACCELSWEEP_DOCS_API": "false"}
     built = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
     assert built.returncode == 0, built.stdout + built.stderr
@@ -50,6 +53,25 @@ def test_the_example_notebook_has_the_outputs_of_a_kernel(built_site):
         assert output in page
     cells = json.loads((built_site / "example.ipynb").read_text())["cells"]
     assert all(cell["outputs"] for cell in cells if cell["cell_type"] == "code")
+
+
+def test_a_broken_link_and_a_page_that_is_nowhere_end_the_build_that_make_docs_does(tmp_path):
+    rules = re.findall(r"^validation:\n(?: +.*\n)+", (ROOT / "mkdocs.yml").read_text(), re.MULTILINE)
+    (tmp_path / "docs").mkdir()
+
+    def build(navigation, text):
+        (tmp_path / "mkdocs.yml").write_text(f"site_name: tiny\nnav: [{navigation}]\n{rules[0]}")
+        (tmp_path / "docs" / "index.md").write_text(text)
+        command = [sys.executable, "-m", "mkdocs", "build", *OPTIONS]
+        environment = os.environ | {"NO_MKDOCS_2_WARNING": "1"}
+        return subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
+
+    assert build("index.md", "# Here").returncode == 0
+    broken = build("index.md", "[there](nowhere.md)")
+    assert "nowhere.md" in broken.stderr
+    assert broken.returncode != 0
+    (tmp_path / "docs" / "lost.md").write_text("# Lost")
+    assert build("index.md", "# Here").returncode != 0
 
 
 def test_the_notebook_is_kept_without_outputs():

@@ -11,7 +11,10 @@ import pytest
 ROOT = Path(__file__).resolve().parents[2]
 SOURCES = sorted((ROOT / "src" / "accelsweep").rglob("*.py"))
 PAGES = [*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md"), *(ROOT / "docs" / "design").glob("*.md")]
-REPLACED = re.compile(r"\bcells?\b|\bbare (?:PyTorch )?loops?\b|\bstep of a ladder\b|\bthe kernel\b", re.IGNORECASE)
+REPLACED = re.compile(
+    r"\bcells?\b|\bbare (?:PyTorch )?loops?\b|\bsteps? of (?:a|the) ladder\b|\bvalues are steps\b|\bthe kernel\b",
+    re.IGNORECASE,
+)
 """Older words: a setting was a cell, a rung was a step of a ladder, and the raw loop was called bare.
 
 Nor is the operating system the kernel, or Jupyter's process: a kernel is a program on a device.
@@ -73,6 +76,7 @@ def test_an_older_word_is_found_wherever_it_is_said():
         'TOOLTIP = {"label": "Cell"}',
         'note = "a bare loop needs one DataLoader"',
         'reason = "killed by the kernel"',
+        'note = "each step of the ladder"',
     ):
         assert [text for text in said(ast.parse(source)) if replaced(text)], source
     for source in ('"""A cell."""', 'row["cell"]', 'f"{cell} runs"', '"the key `cell` is missing"', '{"cell": name}'):

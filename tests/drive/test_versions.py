@@ -188,7 +188,9 @@ def test_a_command_given_in_a_folder_of_the_repository_finds_that_folder_in_each
     commit(home, {f"deep/{name}": text for name, text in FILES.items()})
     commit(home, {"deep/toy.py": "later"})
     assert [tree.place for tree in made(home / "deep", "HEAD~1", "HEAD")] == ["deep", "deep"]
-    assert "has no folder deep" in why_refused(home / "deep", "HEAD", "HEAD~2")
+    why = why_refused(home / "deep", "HEAD", "HEAD~2")
+    assert "has no folder deep" in why
+    assert "in a folder that all versions have" in why
 
 
 def test_a_hooks_variables_do_not_lead_to_another_repository(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:

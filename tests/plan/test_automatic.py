@@ -118,7 +118,7 @@ def test_nothing_is_searched_for_a_setting_that_cannot_run(home):
     [
         (["task=inference"], "task=inference does none"),
         (["task=memory_frontier", "measure=frontier"], "task=memory_frontier does none"),
-        (["devices=1,2", "+report.ladder=devices"], "a step changes one thing only"),
+        (["devices=1,2", "+report.ladder=devices"], "a rung changes one thing only"),
         (["batch_size=automatic"], "must be a number of samples, or auto"),
     ],
 )

@@ -8,10 +8,10 @@ from collections.abc import Iterable
 from pathlib import Path
 
 EXIT_OK = 0
-"""Every planned run has an answer; for `compare`, there is no regression."""
+"""Every planned run has an answer; with `--fail-if`, all was judged and no interval supports a regression."""
 
 EXIT_INCOMPLETE = 1
-"""Some runs have no answer, or something failed, which the message names."""
+"""Some runs have no answer, a gate could not judge, or something failed, which the message names."""
 
 EXIT_INPUT = 2
 """The input is wrong: the message names the fault, its place, and the nearest right word. Nothing was written."""
@@ -20,7 +20,7 @@ EXIT_REGRESSION = 3
 """`compare --fail-if` or `ab --fail-if` found a regression that the intervals support, or `fleet` a sick node."""
 
 EXIT_INTERRUPTED = 130
-"""Ctrl-C; the same command goes on."""
+"""Ctrl-C, SIGTERM or SIGHUP; the same command goes on."""
 
 
 REFUSALS = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EACCES, errno.EPERM, errno.EIO})

@@ -135,7 +135,9 @@ def publish(name: SweepName, tracking_uri: TrackingUri = None) -> None:
 
 @app.command()
 def ui(
-    port: Annotated[int | None, typer.Option(min=1, max=65535, help="port on 127.0.0.1 (default: a free one)")] = None,
+    port: Annotated[
+        int | None, typer.Option(min=1, max=65535, help="port on 127.0.0.1 (default: 5000, or any free one)")
+    ] = None,
     browser: Annotated[
         bool | None,
         typer.Option("--open/--no-open", help="open the latest sweep in the browser (default: on a desktop)"),

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from accelsweep.base.errors import EXIT_OK, EXIT_REGRESSION
+from accelsweep.base.errors import EXIT_OK
 from accelsweep.core.planned.plans import Manifest
 from accelsweep.drive.terminal.console import Listing, Marked, say, show
 from accelsweep.drive.terminal.tones import tone_of
@@ -16,30 +16,37 @@ from accelsweep.state.folders import existing_sweep
 if TYPE_CHECKING:
     from accelsweep.analyse.collected.runs import RunRow
     from accelsweep.analyse.findings.between_sweeps import CellInBoth, SweepComparison
+    from accelsweep.analyse.findings.gate import Gated
     from accelsweep.answers.forms.compared import CompareAnswer
 
 
 def compare_sweeps(home: Path, before: str, after: str, fail_if: str | None, *, as_json: bool = False) -> int:
-    """Print the comparison; return 3 if a regression that `fail_if` names is supported by the intervals, else 0."""
+    """Print the comparison; return 0 without a gate.
+
+    With `fail_if` the code is 3 for a supported regression, 1 where a setting could not be judged, and 0 otherwise.
+    """
     from accelsweep.analyse.findings import between_sweeps
+    from accelsweep.analyse.findings.gate import gated_rows, words_of_gate, worst
 
     gate = between_sweeps.parse_gate(fail_if) if fail_if is not None else None
     comparison = between_sweeps.compare_sweeps(_collected(home, before), _collected(home, after))
-    failing = between_sweeps.failing(comparison, gate) if gate else ()
+    settings = gated_rows(comparison, gate) if gate else ()
+    state = worst(settings)
     if as_json:
-        say(_answer(comparison, fail_if, failing).text())
-        return EXIT_REGRESSION if failing else EXIT_OK
-    _print(comparison)
-    if gate:
-        names = ", ".join(row.label for row in failing)
-        say(f"{fail_if}: {f'failed by {names}' if failing else 'no such regression is supported'}")
-    return EXIT_REGRESSION if failing else EXIT_OK
+        say(_answer(comparison, fail_if, settings).text())
+    else:
+        _print(comparison)
+        if gate:
+            say(f"{fail_if}: {words_of_gate(settings, state)}")
+    return state.exit_code if gate else EXIT_OK
 
 
-def _answer(comparison: SweepComparison, fail_if: str | None, failing: Sequence[CellInBoth]) -> CompareAnswer:
+def _answer(comparison: SweepComparison, fail_if: str | None, settings: Sequence[Gated]) -> CompareAnswer:
+    from accelsweep.analyse.findings.gate import GateState
     from accelsweep.answers.forms.compared import CompareAnswer
 
-    told = {"fail_if": fail_if, "failing": tuple(row.cell for row in failing)}
+    failing = tuple(one.cell.cell for one in settings if one.state is GateState.regression)
+    told = {"fail_if": fail_if, "failing": failing}
     return CompareAnswer.model_validate({**dict(comparison), **told})
 
 

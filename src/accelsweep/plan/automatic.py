@@ -52,7 +52,7 @@ def refuse_unsearchable(config: CellConfig, ladder: str | None) -> None:
         )
     if ladder is not None:
         raise InputError(
-            f"batch_size=auto gives each step of the ladder over {ladder} a batch of its own, and a step changes one "
+            f"batch_size=auto gives each rung of the ladder over {ladder} a batch of its own, and a rung changes one "
             "thing only: give batch_size a number"
         )
 

@@ -76,11 +76,6 @@ def parse_gate(text: str) -> Gate:
     return Gate(Verdict(match[1]), number)
 
 
-def failing(comparison: SweepComparison, gate: Gate) -> tuple[CellInBoth, ...]:
-    """Return the rows whose interval lies wholly on the gate's side of its threshold: a supported regression."""
-    return tuple(row for row in comparison.rows if row.ratio and verdict(row.ratio, gate.threshold)[0] is gate.verdict)
-
-
 def compare_sweeps(
     before: tuple[Iterable[RunRow], Manifest], after: tuple[Iterable[RunRow], Manifest], across: Collection[str] = ()
 ) -> SweepComparison:

@@ -113,7 +113,7 @@ Tolerance = Annotated[
         min=0.001, max=1, help="a node is sick if it is slower than the others by more than this share (0.015)"
     ),
 ]
-FailIf = Annotated[str | None, typer.Option(help="exit 3 on a supported regression, e.g. slower:2%")]
+FailIf = Annotated[str | None, typer.Option(help="exit 3 on a supported regression, 1 if unjudged, e.g. slower:2%")]
 AsJson = Annotated[bool, typer.Option("--json", help="answer with one JSON object, for scripts")]
 TrackingUri = Annotated[str | None, typer.Option("--tracking-uri", help="MLflow store (default: sqlite:///mlflow.db)")]
 ListedOutcome = Annotated[

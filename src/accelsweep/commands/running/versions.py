@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from accelsweep.base.digits import count_of
-from accelsweep.base.errors import EXIT_INCOMPLETE, EXIT_OK, EXIT_REGRESSION
 from accelsweep.commands.running.carried_out import carried_out, found_by
 from accelsweep.commands.running.request import Request
 from accelsweep.core.findings.findings import Findings
@@ -31,7 +28,9 @@ class VersionsFound:
     @property
     def gate_words(self) -> str | None:
         """The gate's answer as a sentence; None without a gate."""
-        return None if self.state is None else f"{self.fail_if}: {_in_words(self.settings, self.state)}"
+        from accelsweep.analyse.findings.gate import words_of_gate
+
+        return None if self.state is None else f"{self.fail_if}: {words_of_gate(self.settings, self.state)}"
 
 
 def measured_versions(home: Path, request: Request) -> tuple[int, VersionsFound | None]:
@@ -52,7 +51,7 @@ def measured_versions(home: Path, request: Request) -> tuple[int, VersionsFound 
         return ended.code, VersionsFound(findings, manifest)
     settings = gated(findings, manifest.baselines, gate)
     state = worst(settings)
-    return _code(state), VersionsFound(findings, manifest, request.fail_if, settings, state)
+    return state.exit_code, VersionsFound(findings, manifest, request.fail_if, settings, state)
 
 
 def decided(home: Path, request: Request) -> Request:
@@ -72,25 +71,3 @@ def decided(home: Path, request: Request) -> Request:
 
 def _is_threshold(override: str) -> bool:
     return override.lstrip("+").partition("=")[0] == "analysis.threshold"
-
-
-def _code(state: GateState) -> int:
-    """Return the exit code of a gate, which alone decides: runs that failed may not matter to it."""
-    from accelsweep.analyse.findings.gate import GateState
-
-    return {GateState.regression: EXIT_REGRESSION, GateState.not_measured: EXIT_INCOMPLETE}.get(state, EXIT_OK)
-
-
-def _in_words(settings: Sequence[Gated], state: GateState) -> str:
-    from accelsweep.analyse.findings.gate import GateState
-
-    here = [one.cell for one in settings if one.state is state]
-    of = f"{len(here)} of {count_of(len(settings), 'comparison')}"
-    if state is GateState.regression:
-        return f"failed by {'; '.join(cell.label for cell in here)}"
-    if state is GateState.not_measured:
-        why = here[0].verdict_reason if here else "no version could be compared"
-        return f"{of} could not be judged: {why}"
-    if state is GateState.none_found:
-        return f"none was found, but {of} could still hide one: more blocks would tell"
-    return f"shown absent in {'the only comparison' if len(settings) == 1 else f'all {len(settings)} comparisons'}"

@@ -178,7 +178,7 @@ class Claim(Frozen):
 
 
 class ReportSettings(Frozen):
-    """The `report` key of a config. `ladder` names the axis whose values are steps, each of which adds to the last."""
+    """The `report` key of a config. `ladder` names the axis whose values are rungs, each of which adds to the last."""
 
     claims: tuple[Claim, ...] = ()
     ladder: Words | None = None

@@ -37,7 +37,8 @@ def git(folder: Path, *arguments: str) -> str:
     except FileNotFoundError:
         raise InputError("git is not installed, and `ab` compares commits of a git repository: install git") from None
     except subprocess.TimeoutExpired:
-        raise GitFailed(f"git {arguments[0]} gave no answer within {_PATIENCE_SECONDS:g} s") from None
+        silent = f"git {arguments[0]} gave no answer within {_PATIENCE_SECONDS:g} s in {folder}"
+        raise GitFailed(f"{silent}: try the same there by hand, and look at its disk") from None
     if done.returncode:
         words = " ".join(done.stderr.decode("utf-8", "replace").split())
         raise GitFailed(f"git {arguments[0]} failed in {folder}: {words.removeprefix('fatal: ') or done.returncode}")

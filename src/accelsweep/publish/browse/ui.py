@@ -188,10 +188,11 @@ def _free_port(asked: int | None) -> int:
                 probe.bind((HOST, candidate))
             except OSError as error:
                 if asked is not None:
-                    raise InputError(f"port {asked} on {HOST} cannot be used ({error.strerror})") from None
+                    why = f"port {asked} on {HOST} cannot be used ({error.strerror})"
+                    raise InputError(f"{why}: give --port another number, or leave it out") from None
                 continue
             return int(probe.getsockname()[1])
-    raise AccelsweepError(f"no free port on {HOST}")
+    raise AccelsweepError(f"no port of {HOST} is free: end a server that listens there")
 
 
 @contextlib.contextmanager

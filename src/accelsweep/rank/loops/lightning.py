@@ -199,4 +199,5 @@ def _check(trainer: pl.Trainer, spec: RunSpec) -> None:
     asked = spec.config.precision
     if str(trainer.precision) != asked:
         device = trainer.strategy.root_device.type
-        raise Unsupported(f"precision={asked} would become {trainer.precision} on {device}, which is another setting")
+        given = f"precision={asked} would become {trainer.precision} on {device}, which is another setting"
+        raise Unsupported(f"{given}: set precision={trainer.precision}")

@@ -30,7 +30,7 @@ class AskedTwice(Inference):
         if remedy := loadgen_missing():
             raise Unsupported(f"serving.generator=loadgen needs MLPerf's LoadGen: {remedy}")
         if place.size > 1:
-            raise Unsupported(f"serving.generator=loadgen asks one rank, not {place.size}")
+            raise Unsupported(f"serving.generator=loadgen asks one rank, not {place.size}: set devices=1 num_nodes=1")
 
     def after(self, account: Account) -> None:
         """Count the operations; then let LoadGen ask."""

@@ -35,7 +35,9 @@ class Calling:
         refuse_trainer_arguments(spec, "task=kernels")
         found = number_format(self.precision, self.device.type)
         if found is None:
-            raise Unsupported(f"no number format is known for precision={self.precision}")
+            raise Unsupported(
+                f"task=kernels knows no number format for precision={self.precision}: set precision=32-true"
+            )
         self.format_name = found
         join_group(place, spec, self.device.type)
         self._pulse = Pulse(spec.pulse(place.rank))
