@@ -16,14 +16,15 @@ from accelsweep import __version__
 from accelsweep.base.documents import Document, canonical_json
 from accelsweep.core.cells.cell import cell_name
 from accelsweep.core.cells.config import CellConfig
+from accelsweep.core.cells.learning_rate import LearningRate
 from accelsweep.core.cells.versions import VERSION
 from accelsweep.core.planned.plans import Block, Manifest, Resources
 from accelsweep.core.planned.settings import Fleet, Settings, Site
 from accelsweep.core.recorded.record import Record
 
 SOURCE = Path(accelsweep.__file__).parent
-ROOTS = (CellConfig, Settings, Site, Fleet)
-"""The models of all that a user writes: a cell, what steers its sweep, the place of it, and its nodes."""
+ROOTS = (CellConfig, LearningRate, Settings, Site, Fleet)
+"""The models of all that a user writes: a cell, its optimiser, what steers its sweep, the place of it, and its nodes."""
 
 
 def keys_in(annotations: Iterable[Any]) -> frozenset[str]:
@@ -111,7 +112,6 @@ NOT_A_CONFIG = {
     ("workloads/building/build.py", "data.hparams"): "hyperparameters of a data module",
     ("workloads/building/build.py", "parameters"): "arguments of a user's class",
     ("workloads/building/build.py", "settings"): "arguments of a user's class",
-    ("workloads/building/optimizer.py", "ours"): "keys of the optimizer, one of which is called like that of `measure`",
     ("workloads/image_files.py", "[value for _, value in stated]"): "a pickled batch of CIFAR-10",
 }
 """(file, what is read) -> why it is no config, although the word between its brackets is a key of ours."""
@@ -245,6 +245,12 @@ def test_a_config_of_an_older_version_is_read_with_one_default_each() -> None:
 def test_what_is_no_config_at_all_is_refused(changes: dict[str, object]) -> None:
     with pytest.raises(ValidationError):
         config_with(**changes)
+
+
+def test_our_keys_of_the_optimizer_are_typed_beside_those_of_its_class() -> None:
+    config = config_with(optimizer={"_target_": "torch.optim.SGD", "lr": 0.1, "lr_scaling": "sqrt", "warmup_steps": 4})
+    assert config.learning_rate == LearningRate(lr_scaling="sqrt", warmup_steps=4)
+    assert config_with(optimizer=None).learning_rate == LearningRate()
 
 
 def test_ranks_and_samples_follow_from_devices_and_nodes() -> None:

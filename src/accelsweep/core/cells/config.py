@@ -28,6 +28,7 @@ from accelsweep.base.documents import canonical_json, sha256_text
 from accelsweep.base.errors import nearest
 from accelsweep.base.verbatim import Verbatim
 from accelsweep.core.cells.accelerators import Accelerator
+from accelsweep.core.cells.learning_rate import LearningRate
 from accelsweep.core.cells.tasks import Task
 from accelsweep.core.cells.versions import Identity, identity_in
 
@@ -215,6 +216,11 @@ class CellConfig(Verbatim):
     def on_gpu(self) -> bool:
         """Whether the cell trains on something else than CPU cores."""
         return self.accelerator != "cpu"
+
+    @property
+    def learning_rate(self) -> LearningRate:
+        """Our keys of `optimizer`, each at its default where there is none."""
+        return LearningRate.model_validate(self.optimizer or {})
 
     @property
     def model_target(self) -> str:
