@@ -233,6 +233,16 @@ class CellConfig(Verbatim):
         return str(self.data.get("_target_") or "")
 
     @property
+    def compiles(self) -> bool:
+        """Whether the model is compiled (`model.compile`), where it is one of ours."""
+        return bool(self.model.get("compile"))
+
+    @property
+    def each_fold(self) -> bool:
+        """Whether each part of the data is held out in turn (`data.fold=all`), where the data is one of ours."""
+        return self.data.get("fold") == "all"
+
+    @property
     def class_column(self) -> str | None:
         """The column of the classes (`data.target`), where the data has columns."""
         target = self.data.get("target")

@@ -20,7 +20,11 @@ from accelsweep.core.cells.config import CellConfig
 from accelsweep.core.cells.learning_rate import LearningRate, Scaling
 from accelsweep.core.cells.trainer import accumulated
 
-FACTORS: dict[Scaling, Callable[[float], float]] = {"none": lambda _: 1.0, "linear": lambda ratio: ratio, "sqrt": math.sqrt}
+FACTORS: dict[Scaling, Callable[[float], float]] = {
+    "none": lambda _: 1.0,
+    "linear": lambda ratio: ratio,
+    "sqrt": math.sqrt,
+}
 """The factor of the learning rate, by `lr_scaling`, from the ratio of the global batch to the base batch.
 
 `linear`: P. Goyal et al., "Accurate, Large Minibatch SGD: Training ImageNet in 1 Hour" (2017), section 2.1: "when the
