@@ -82,3 +82,12 @@ def test_our_keys_of_the_optimizer_are_typed_beside_those_of_its_class() -> None
 def test_ranks_and_samples_follow_from_devices_and_nodes() -> None:
     config = config_with(devices=4, num_nodes=2, batch_size=16)
     assert (config.world_size, config.samples_per_step) == (8, 128)
+
+
+def test_a_changed_config_keeps_all_other_keys_as_they_were_written() -> None:
+    config = config_with(mine={"a": 1})
+    changed = config.changed(batch_size=7, automatic="batch_size")
+    assert changed.raw == {**config.raw, "batch_size": 7, "automatic": "batch_size"}
+    assert (changed.batch_size, config.batch_size) == (7, CONFIG["batch_size"])
+    with pytest.raises(ValidationError):
+        config.changed(devices=0)

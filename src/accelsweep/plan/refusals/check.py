@@ -54,7 +54,7 @@ def science(config: dict[str, Any], added: frozenset[str], groups: Sequence[str]
     typed = {"precision": checked.precision, "env": checked.env}
     if all(config[key] == value for key, value in typed.items()):
         return checked
-    return CellConfig.model_validate({**config, **typed})
+    return checked.changed(**typed)
 
 
 def _refuse_unknown(config: Mapping[str, Any], added: frozenset[str], groups: Sequence[str], file_of: FileOf) -> None:
