@@ -39,8 +39,7 @@ def compare_sweeps(home: Path, before: str, after: str, fail_if: str | None, *, 
 def _answer(comparison: SweepComparison, fail_if: str | None, failing: Sequence[CellInBoth]) -> CompareAnswer:
     from accelsweep.answers.forms.compared import CompareAnswer
 
-    told = {"fail_if": fail_if, "failing": tuple(row.cell for row in failing)}
-    return CompareAnswer.model_validate({**dict(comparison), **told})
+    return CompareAnswer.made_of(comparison, fail_if=fail_if, failing=tuple(row.cell for row in failing))
 
 
 def _collected(home: Path, name: str) -> tuple[list[RunRow], Manifest]:

@@ -188,5 +188,12 @@ def _median(one: CellRuns, metric: str) -> float | None:
 
 
 def _unseen(form: Form) -> Unseen:
-    found = fitted()[form.key].unseen_devices.model_dump()
-    return Unseen(form=form.title, **found)
+    held = fitted()[form.key].unseen_devices
+    return Unseen(
+        form=form.title,
+        count=held.count,
+        networks=held.networks,
+        devices=held.devices,
+        median_error=held.median_error,
+        coverage=held.coverage,
+    )
