@@ -11,10 +11,11 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import cast
 
 from accelsweep.core.cells.config import CellConfig
 from accelsweep.core.planned.settings import Limits
-from accelsweep.core.recorded.frontier import Frontier, Try
+from accelsweep.core.recorded.frontier import Frontier, Limit, Try
 from accelsweep.core.recorded.metrics import MEMORY_METRICS
 from accelsweep.core.recorded.outcome import Outcome
 from accelsweep.core.recorded.record import Metric
@@ -147,7 +148,7 @@ class Search:
         return Frontier(
             largest=found.fits,
             too_large=found.too_large,
-            limit=tightest.scope,
+            limit=cast(Limit, tightest.scope),  # which a rank named, and which is checked here
             limit_bytes=None if tightest.value is None else int(tightest.value),
             headroom=self.spec.config.measure.headroom,
             tries=tuple(self.tries),
