@@ -8,6 +8,8 @@ import pytest
 from pydantic import BaseModel
 
 from accelsweep.answers.forms.all import ANSWERS
+from accelsweep.answers.forms.history import HistoryAnswer
+from accelsweep.core.derived.histories import History
 
 FORM = {
     "AbAnswer": "sweep headline versions family confidence threshold rate_unit rows fail_if gate failing",
@@ -112,3 +114,12 @@ def test_every_key_of_an_answer_says_what_it_means():
         (part.__name__, name) for part in ours for name, field in part.model_fields.items() if not field.description
     ]
     assert silent == []
+
+
+def test_an_answer_is_made_of_what_is_told_and_of_attributes_and_a_missing_one_is_no_silent_gap() -> None:
+    history = History(
+        sources=("a",), order="commit date", order_reason="r", confidence=0.9, family=1, lines=(), alone=()
+    )
+    assert HistoryAnswer.made_of(history, report="page.html").order_reason == "r"
+    with pytest.raises(AttributeError, match="report"):
+        HistoryAnswer.made_of(history)

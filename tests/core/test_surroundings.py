@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from accelsweep.core.recorded.surroundings import DeviceState, Moment, Surroundings
+from accelsweep.core.recorded.surroundings import Checkout, DeviceState, Moment, Surroundings
 
 WRITTEN: dict[str, dict[str, Any]] = {
     "before": {"machine": "a1", "host": "n1", "variables": {"SLURM_JOB_ID": "7"}, "devices": [{"celsius": 40}]},
@@ -41,3 +41,14 @@ def test_what_is_missing_or_null_is_not_known(environment: dict[str, dict[str, A
 def test_another_machine_leaves_all_else_as_it_was_written() -> None:
     assert Surroundings(WRITTEN).on("b2") == {**WRITTEN, "before": {**WRITTEN["before"], "machine": "b2"}}
     assert Surroundings({}).on("b2") == {"before": {"machine": "b2"}}
+
+
+@pytest.mark.parametrize("git", [{}, {"commit": None, "dirty": None, "reason": "git is not installed"}])
+def test_a_run_outside_a_repository_has_no_commit(git: dict[str, Any]) -> None:
+    assert Checkout.of(git) == Checkout(commit=None, dirty=None)
+    assert Checkout.of(git).short is None
+
+
+def test_the_commit_of_a_run_is_shown_by_its_first_digits() -> None:
+    seen = Checkout.of({"commit": "0123456789abcdef", "dirty": False, "reason": None})
+    assert (seen.short, seen.dirty) == ("0123456789", False)

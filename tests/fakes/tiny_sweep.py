@@ -68,7 +68,9 @@ def plan_sweep(
 ) -> tuple[SweepFolder, Path]:
     """Write manifest and block of a sweep whose cells are CONFIG with `cells` changed; return folder and block file."""
     folder = SweepFolder(home, name)
-    configs = {cell_name(config): config for config in ({**CONFIG, **changes} for changes in cells)}
+    configs = {
+        cell_name(config): CellConfig.model_validate(config) for config in ({**CONFIG, **changes} for changes in cells)
+    }
     axes = dict(zip(configs, (dict(changes) for changes in cells), strict=True))
     runs = tuple(Run.of(cell, repeat, 0) for repeat in range(repeats) for cell in configs)
     block_name = "b" + sha256_text(canonical_json([name, [run.name for run in runs]]))[:12]

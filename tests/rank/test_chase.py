@@ -16,8 +16,8 @@ from accelsweep.rank.errors import Diverged
 from accelsweep.rank.tasks.chase import Chase, Goal
 
 
-def config(**measure):
-    return config_with(batch_size=8, measure={"target": 0.9, **measure})
+def config(devices=1, **measure):
+    return config_with(batch_size=8, devices=devices, measure={"target": 0.9, **measure})
 
 
 class Race:
@@ -118,18 +118,18 @@ def test_steps_that_go_on_although_a_validation_is_due_mean_that_there_is_none()
 
 
 def test_a_goal_is_in_whole_optimiser_steps_of_all_ranks():
-    goal = Goal.of(config(validate_every_samples=100, max_samples=1000), ranks=2, accumulate=3, epoch_samples=5000)
+    goal = Goal.of(config(2, validate_every_samples=100, max_samples=1000), accumulate=3, epoch_samples=5000)
     assert (goal.every_steps, goal.max_steps) == (9, 63), "100 and 1000 samples in steps of 16, in threes"
 
 
 def test_without_another_word_there_is_a_validation_after_each_pass():
-    goal = Goal.of(config(), ranks=1, accumulate=1, epoch_samples=1000)
+    goal = Goal.of(config(), accumulate=1, epoch_samples=1000)
     assert (goal.every_steps, goal.max_steps) == (125, None)
 
 
 def test_data_that_tells_no_length_needs_the_samples_between_validations():
     with pytest.raises(InputError, match=r"measure\.validate_every_samples"):
-        Goal.of(config(), ranks=1, accumulate=1, epoch_samples=None)
+        Goal.of(config(), accumulate=1, epoch_samples=None)
 
 
 def test_each_validation_is_told_once_as_it_comes(capfd):

@@ -16,6 +16,7 @@ from accelsweep.core.findings.findings import Findings, Origin
 from accelsweep.core.findings.measured import CellFinding, Hardware, RunPoint, StepBottleneck
 from accelsweep.core.findings.numbers import Estimate, Speedup, Summary, Verdict
 from accelsweep.core.findings.series import Rung, ScalingPoint
+from accelsweep.core.planned.plans import Excluded
 from accelsweep.core.recorded.outcome import Outcome
 from accelsweep.core.recorded.record import Doubt
 from accelsweep.state.folders import SweepFolder
@@ -141,7 +142,7 @@ def ordinary_findings(**changes: Any) -> Findings:
         "smallest_visible_effect": 0.043,
         "hardware": (Hardware(name="example-host", details={"device": "Intel Xeon (example)", "driver": "none"}),),
         "cells": cells,
-        "excluded": ({"axes": {"devices": 2, "precision": "16-mixed"}, "because": "not of interest"},),
+        "excluded": (Excluded(axes={"devices": 2, "precision": "16-mixed"}, because="not of interest"),),
         "refusals": (),
         "doubts": (
             Doubt(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import get_args
+
 import pytest
 import torch
 import yaml
@@ -9,6 +11,7 @@ from tiny_sweep import config_with
 
 from accelsweep.base.errors import InputError, Unsupported
 from accelsweep.base.shipped import shipped_root
+from accelsweep.core.cells.learning_rate import Scaling
 from accelsweep.workloads.building.optimizer import FACTORS, configure, global_batch_size, scaled_lr
 
 SGD = {"_target_": "torch.optim.SGD", "_partial_": True, "lr": 0.1}
@@ -50,8 +53,6 @@ def test_a_smaller_batch_than_the_base_lowers_the_rate():
 
 
 def test_scalings_that_mean_nothing_are_refused():
-    with pytest.raises(InputError, match=r"use none, linear, sqrt \(did you mean 'linear'\?\)"):
-        made(lr_scaling="linea", base_batch_size=64)
     with pytest.raises(InputError, match=r"needs optimizer.base_batch_size"):
         made(lr_scaling="sqrt", base_batch_size=None)
     with pytest.raises(InputError, match=r"scales optimizer.lr, which is not set"):
@@ -109,4 +110,5 @@ def test_every_shipped_optimizer_takes_its_keys_and_has_the_same_axes(name):
     assert {"lr", "fused", "foreach", "lr_scaling", "base_batch_size", "warmup_steps"} <= set(settings)
     optimizer = configure(torch.nn.Linear(2, 1), config_with(optimizer=settings))
     assert type(optimizer).__name__.lower() == name
+    assert tuple(FACTORS) == get_args(Scaling)
     assert settings["lr_scaling"] in FACTORS

@@ -64,7 +64,7 @@ def analyse(
         threshold=rules.threshold,
         confidence=rules.family.confidence,
         planned_runs=len(manifest.wanted_runs()),
-        excluded=tuple(one.model_dump(mode="json") for one in manifest.excluded),
+        excluded=manifest.excluded,
         cells=found.cells,
         repeats=weighed.repeats,
         doubts=tuple(sweep_doubts(groups, manifest.baseline, weighed.repeats, of_nodes=fleet is not None)),

@@ -99,12 +99,12 @@ def _told_apart(runs: Sequence[RunRow]) -> list[RunRow]:
 
 def _variant(run: RunRow) -> str:
     """Return the facts that must be equal for runs on equal hardware to be repeats of one another."""
-    return canonical_json([run.software, run.sources, run.git.get("commit"), run.git.get("dirty")])
+    return canonical_json([run.software, run.sources, *run.checkout])
 
 
 def _marks(variants: Mapping[str, RunRow]) -> dict[str, dict[str, str]]:
-    commits = {key: str(run.git.get("commit"))[:10] for key, run in variants.items()}
-    if "None" not in commits.values() and len(set(commits.values())) == len(variants):
+    commits = {key: short for key, run in variants.items() if (short := run.checkout.short)}
+    if len(set(commits.values())) == len(variants):
         return {key: {"commit": commit} for key, commit in commits.items()}
     return {key: {"sweep": run.sweep} for key, run in variants.items()}
 

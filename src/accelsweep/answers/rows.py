@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from typing import Any
 
 from accelsweep.answers.forms.listed import ListedRun, RunsAnswer
@@ -82,12 +83,20 @@ def _row(
 ) -> ListedRun:
     name, repeat = Run.parse(run)
     axes = cells[name].axes if name in cells else {}
-    place = {"run": run, "block": block, "repeat": repeat, "folder": str(folder.run(run).relative_to(folder.home))}
-    same: dict[str, Any] = {"cell": name, "label": label(axes) if name in cells else name, "axes": axes, **place}
+    row = partial(
+        ListedRun,
+        cell=name,
+        label=label(axes) if name in cells else name,
+        axes=axes,
+        run=run,
+        block=block,
+        repeat=repeat,
+        folder=str(folder.run(run).relative_to(folder.home)),
+    )
     if not isinstance(record, Record):
-        return ListedRun(outcome=Outcome.not_run, reason=_why_absent(folder, block, record), **same)
+        return row(outcome=Outcome.not_run, reason=_why_absent(folder, block, record))
     metric = record.metrics.get(rate or "") if record.outcome is Outcome.measured else None
-    return ListedRun(
+    return row(
         attempt=record.attempt,
         outcome=record.outcome,
         reason=record.reason,
@@ -96,7 +105,6 @@ def _row(
         disturbed=next((one.message for one in record.doubts if one.disturbing), None),
         started_at=record.started_at,
         wall_seconds=record.wall_seconds,
-        **same,
     )
 
 
@@ -109,5 +117,10 @@ def _why_absent(folder: SweepFolder, block: str, damaged: DamagedFile | None) ->
 def _unsupported(manifest: Manifest) -> Iterator[ListedRun]:
     for cell in manifest.cells:
         if cell.unsupported is not None:
-            named = {"cell": cell.name, "label": label(cell.axes), "axes": cell.axes}
-            yield ListedRun(outcome=Outcome.unsupported, reason=cell.unsupported, **named)
+            yield ListedRun(
+                cell=cell.name,
+                label=label(cell.axes),
+                axes=cell.axes,
+                outcome=Outcome.unsupported,
+                reason=cell.unsupported,
+            )

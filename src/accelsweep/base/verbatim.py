@@ -31,6 +31,10 @@ class Verbatim(BaseModel):
         """The mapping as it was written, keys of the user's own included. It must not be changed."""
         return self._raw
 
+    def changed(self, **values: Any) -> Self:
+        """Return it with other values of these keys, or with keys more, read anew."""
+        return type(self).model_validate({**self._raw, **values})
+
     @model_validator(mode="wrap")
     @classmethod
     def _kept(cls, value: Any, handler: ModelWrapValidatorHandler[Self]) -> Self:

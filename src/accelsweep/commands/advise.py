@@ -60,8 +60,8 @@ def advise_training(home: Path, name: str, asked: Question, *, as_json: bool = F
     if as_json:
         from accelsweep.answers.forms.advised import AdviseAnswer
 
-        told = {"epochs": epochs, "samples": each, "deadline_hours": terms.hours, "budget_usd": terms.usd}
-        say(AdviseAnswer.model_validate({"sweep": name, **told, **dict(found)}).text())
+        bounds = {"deadline_hours": terms.hours, "budget_usd": terms.usd}
+        say(AdviseAnswer.made_of(found, sweep=name, epochs=epochs, samples=each, **bounds).text())
         return
     _print(name, found)
 

@@ -46,8 +46,7 @@ def _answer(comparison: SweepComparison, fail_if: str | None, settings: Sequence
     from accelsweep.answers.forms.compared import CompareAnswer
 
     failing = tuple(one.cell.cell for one in settings if one.state is GateState.regression)
-    told = {"fail_if": fail_if, "failing": failing}
-    return CompareAnswer.model_validate({**dict(comparison), **told})
+    return CompareAnswer.made_of(comparison, fail_if=fail_if, failing=failing)
 
 
 def _collected(home: Path, name: str) -> tuple[list[RunRow], Manifest]:

@@ -36,7 +36,7 @@ def show_history(home: Path, words: Sequence[str], *, as_json: bool = False) -> 
 def _answer(history: History, page: Path) -> str:
     from accelsweep.answers.forms.history import HistoryAnswer
 
-    return HistoryAnswer.model_validate({**dict(history), "report": str(page)}).text()
+    return HistoryAnswer.made_of(history, report=str(page)).text()
 
 
 def _print(history: History, page: Path) -> None:

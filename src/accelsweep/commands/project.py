@@ -30,7 +30,7 @@ def project_sweep(home: Path, name: str, onto: str | None, prices: str | None, *
     if as_json:
         from accelsweep.answers.forms.projected import ProjectAnswer
 
-        say(ProjectAnswer(sweep=name, **dict(found)).text())
+        say(ProjectAnswer.made_of(found, sweep=name).text())
         return
     _print(name, found)
 

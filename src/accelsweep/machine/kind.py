@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from accelsweep.core.cells.accelerators import Accelerator
 from accelsweep.core.planned.settings import Device
 from accelsweep.machine.drivers.telemetry import KnownDevice, Telemetry
 from accelsweep.machine.precisions import not_nvidia
@@ -30,7 +31,7 @@ class DeviceKind:
     By itself a kind has no devices on this machine, no variables and no state: a site may declare its devices.
     """
 
-    accelerator: str
+    accelerator: Accelerator
     """The word that configs have for this kind."""
     most: int | None = None
     """The most of them that a machine can have; None for any number."""

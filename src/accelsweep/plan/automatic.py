@@ -40,8 +40,7 @@ def search_of(config: CellConfig) -> CellConfig:
         batch_resolution=given.batch_resolution,
         rank_memory_bytes=given.rank_memory_bytes,
     )
-    searched = {"task": "memory_frontier", "batch_size": FIRST_TRY, "measure": rules.model_dump(mode="json")}
-    return CellConfig.model_validate({**config.raw, **searched})
+    return config.changed(task="memory_frontier", batch_size=FIRST_TRY, measure=rules.model_dump(mode="json"))
 
 
 def refuse_unsearchable(config: CellConfig, ladder: str | None) -> None:
@@ -65,7 +64,7 @@ def decided(point: CheckedPoint, batches: Batches, with_batch: Callable[[int], C
         shown = {**point.axes, "batch_size": found.batch_size}
         return replace(point, config=with_batch(found.batch_size), axes=shown, search=search)
     # A key of its own tells the config, which never runs, from that of a setting whose batch was given.
-    apart = CellConfig.model_validate({**point.config.raw, "automatic": "batch_size"})
+    apart = point.config.changed(automatic="batch_size")
     return replace(point, config=apart, axes={**point.axes, "batch_size": AUTO_BATCH_SIZE}, search=search, lacks=found)
 
 

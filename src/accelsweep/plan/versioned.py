@@ -14,7 +14,6 @@ from accelsweep.base.errors import InputError
 from accelsweep.base.lookup import NO_SUCH_KEY, looked_up
 from accelsweep.base.shipped import config_folders
 from accelsweep.core.cells.cell import Cell, as_typed, cell_name
-from accelsweep.core.cells.config import CellConfig
 from accelsweep.core.cells.versions import VERSION, Tree, Version
 from accelsweep.core.planned.plans import Excluded, in_any_version
 from accelsweep.plan.blocks.paired import Unit
@@ -112,7 +111,7 @@ def _of_version(folder: SweepFolder, tree: Tree, overrides: Sequence[str]) -> Ch
 def _with_version(point: CheckedPoint, version: Version) -> CheckedPoint:
     if VERSION in point.config.raw or VERSION in point.axes:
         raise InputError(f"the config has a key '{VERSION}' of its own, which is the axis of `ab`: rename it")
-    config = CellConfig.model_validate({**point.config.raw, VERSION: version.identity})
+    config = point.config.changed(**{VERSION: version.identity})
     return replace(point, config=config, axes={**point.axes, VERSION: version.name})
 
 

@@ -16,12 +16,12 @@ DIRTY = "mlflow.source.git.dirty"
 
 def origin(record: Record) -> dict[str, str]:
     """Return the tags of one record; a fact that is not known is absent."""
-    dirty = record.git.get("dirty")
+    dirty = record.checkout.dirty
     known: dict[str, Any] = {
         "model": record.config.model_target,
         "data": record.config.data_target,
         **record.fingerprint.software,
-        COMMIT: record.git.get("commit"),
+        COMMIT: record.checkout.commit,
         DIRTY: None if dirty is None else str(dirty).lower(),
     }
     return {name: str(value) for name, value in known.items() if value}

@@ -42,7 +42,7 @@ class RankPlace:
             int(os.environ.get("RANK", "0")),
             int(os.environ.get("LOCAL_RANK", "0")),
             size,
-            size // spec.config.num_nodes,
+            spec.config.devices,
         )
 
 

@@ -16,7 +16,8 @@ from accelsweep.rank.spec import RankResult, RunSpec
 from accelsweep.state.folders import SweepFolder
 from accelsweep.supervise.frozen import frozen_spec
 from accelsweep.supervise.leases import Lease, leased
-from accelsweep.supervise.processes.launchers import Launch, Launchers, rendezvous
+from accelsweep.supervise.processes.launchers import Launch, Launchers
+from accelsweep.supervise.processes.to_the_end import environment_of
 from accelsweep.supervise.standing.versions import VersionAtHand, Versions
 
 _FIRST_RANK = {"RANK": "0", "LOCAL_RANK": "0"}
@@ -41,8 +42,7 @@ def debug_cell(folder: SweepFolder, cell: str, launchers: Launchers | None = Non
 def _run(spec: RunSpec, lease: Lease, launchers: Launchers, version: VersionAtHand | None) -> None:
     if version is not None and version.known.version.python is not None:
         raise InputError(f"debug runs in this environment: give the command with {version.known.version.python}")
-    own = {} if version is None else version.environment
-    shared = {**lease.environment, **rendezvous(spec), **own, **spec.config.env}
+    shared = environment_of(spec, lease, version)
     sys.stderr.flush()
     peers = launchers.start(
         Launch(spec, "spawn", shared, sys.stderr.fileno(), lease.descriptors), range(1, spec.world_size)

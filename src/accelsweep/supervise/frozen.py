@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 from accelsweep.base.errors import InputError
 from accelsweep.core.planned.plans import Block, Manifest, Run
@@ -13,8 +12,10 @@ from accelsweep.rank.spec import RunSpec
 from accelsweep.state.folders import SweepFolder
 
 
-def frozen_spec(folder: SweepFolder, cell: str, attempt: Path, command: str, **changes: Any) -> RunSpec:
-    """Return the spec of the first repeat of `cell`, with its files in the folder `attempt`, and `changes` to it.
+def frozen_spec(
+    folder: SweepFolder, cell: str, attempt: Path, command: str, profile_steps: int | None = None
+) -> RunSpec:
+    """Return the spec of the first repeat of `cell`, with its files in the folder `attempt`.
 
     Raises InputError, which names the `command`, if no block of the sweep holds the cell, or if it takes several nodes.
     """
@@ -37,6 +38,6 @@ def frozen_spec(folder: SweepFolder, cell: str, attempt: Path, command: str, **c
                 attempt_folder=str(attempt),
                 threads=threads_per_rank(config, manifest.site),
                 device_models=models_for(config, manifest.site),
-                **changes,
+                profile_steps=profile_steps,
             )
     raise InputError(f"no block of sweep {folder.name!r} holds setting {cell!r}")

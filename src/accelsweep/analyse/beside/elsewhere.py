@@ -155,11 +155,11 @@ def _several_gpus(one: CellRuns) -> bool:
 def _workload(one: CellRuns, traits: Traits, forms: Sequence[Form]) -> Workload:
     assert one.effective is not None, "it was measured"
     share, step = _median(one, "data_wait_share"), _median(one, "step_seconds")
-    batch = one.effective.batch_size
-    wait = None if share is None or step is None else share * step / (batch * one.effective.world_size)
+    batch = one.effective.batch_size * one.effective.world_size
+    wait = None if share is None or step is None else share * step / batch
     return Workload(
         traits=traits,
-        batch=batch * one.effective.world_size,
+        batch=batch,
         optimizer=one.effective.optimizer.partition(",")[0],
         wait_seconds=wait,
         step_flops=_median(one, "model_flops_per_sample") if forms[0].trains else None,
@@ -188,5 +188,12 @@ def _median(one: CellRuns, metric: str) -> float | None:
 
 
 def _unseen(form: Form) -> Unseen:
-    found = fitted()[form.key].unseen_devices.model_dump()
-    return Unseen(form=form.title, **found)
+    held = fitted()[form.key].unseen_devices
+    return Unseen(
+        form=form.title,
+        count=held.count,
+        networks=held.networks,
+        devices=held.devices,
+        median_error=held.median_error,
+        coverage=held.coverage,
+    )

@@ -47,14 +47,14 @@ def origin_of(runs: Sequence[RunRow]) -> Origin:
     """Return model, data, machine, commit and days of the runs that were recorded."""
     known = [run for run in runs if run.recorded]
     before = [run.surroundings.before for run in known]
-    changes = {run.git.get("dirty") for run in known} - {None}
+    changes = {run.checkout.dirty for run in known} - {None}
     days = sorted(run.started_at[:10] for run in known if run.started_at)
     return Origin(
         model=_names(run.config.model_target for run in known if run.config),
         data=_names(run.config.data_target for run in known if run.config),
         threads=tuple(sorted({int(one.cores_usable) for one in before if one.cores_usable})),
         memory_bytes=tuple(sorted({int(one.memory_bytes) for one in before if one.memory_bytes})),
-        commits=tuple(sorted({str(run.git["commit"])[:10] for run in known if run.git.get("commit")})),
+        commits=tuple(sorted({short for run in known if (short := run.checkout.short)})),
         changed=any(changes) if changes else None,
         dates=tuple(dict.fromkeys((days[0], days[-1]))) if days else (),
     )

@@ -15,7 +15,7 @@ from accelsweep.core.planned.plans import Manifest, PlannedCell
 from accelsweep.core.recorded.hardware import HardwareKind
 from accelsweep.core.recorded.outcome import Outcome
 from accelsweep.core.recorded.record import Doubt, Effective
-from accelsweep.core.recorded.surroundings import Surroundings
+from accelsweep.core.recorded.surroundings import Checkout, Surroundings
 from accelsweep.core.recorded.traits import Traits
 
 
@@ -79,6 +79,11 @@ class RunRow:
     def surroundings(self) -> Surroundings:
         """The `environment`, read by attribute."""
         return Surroundings(self.environment)
+
+    @property
+    def checkout(self) -> Checkout:
+        """The `git`, read by attribute."""
+        return Checkout.of(self.git)
 
     @property
     def machine(self) -> str | None:

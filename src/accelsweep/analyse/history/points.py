@@ -118,7 +118,7 @@ def _apart(one: CellRuns) -> dict[_Place, list[RunRow]]:
 
 def _place(run: RunRow) -> _Place:
     """Return where a run belongs. A version's commit is that of its tree, not the one that is checked out."""
-    commit, changed = run.git.get("commit"), run.git.get("dirty")
+    commit, changed = run.checkout
     version = run.config.version if run.config is not None else None
     if version is not None and version.kind == "commit":
         commit, changed = version.digest, False

@@ -62,5 +62,4 @@ class FleetAnswer(Answer):
     def of(cls, findings: Findings, report: Path) -> FleetAnswer:
         """Return the answer that these findings of a fleet give."""
         fleet, headline = findings.fleet, findings.recommendation.headline
-        parts = {name: getattr(fleet, name) for name in cls.model_fields if hasattr(fleet, name)}
-        return cls.model_validate({**parts, "sweep": findings.sweep, "headline": headline, "report": str(report)})
+        return cls.made_of(fleet, sweep=findings.sweep, headline=headline, report=str(report))

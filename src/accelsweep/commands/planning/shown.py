@@ -40,7 +40,7 @@ def show_plan(home: Path, plan: Plan, *, as_json: bool = False) -> None:
 def _answer(table: PlanTable, warnings: Sequence[str]) -> PlanAnswer:
     from accelsweep.answers.forms.planned import PlanAnswer
 
-    return PlanAnswer.model_validate({**vars(table), "warnings": tuple(warnings)})
+    return PlanAnswer.made_of(table, warnings=tuple(warnings))
 
 
 def _others_now(manifest: Manifest, table: PlanTable) -> list[str]:

@@ -28,6 +28,7 @@ from accelsweep.base.documents import canonical_json, sha256_text
 from accelsweep.base.errors import nearest
 from accelsweep.base.verbatim import Verbatim
 from accelsweep.core.cells.accelerators import Accelerator
+from accelsweep.core.cells.learning_rate import LearningRate
 from accelsweep.core.cells.tasks import Task
 from accelsweep.core.cells.versions import Identity, identity_in
 
@@ -217,6 +218,11 @@ class CellConfig(Verbatim):
         return self.accelerator != "cpu"
 
     @property
+    def learning_rate(self) -> LearningRate:
+        """Our keys of `optimizer`, each at its default where there is none."""
+        return LearningRate.model_validate(self.optimizer or {})
+
+    @property
     def model_target(self) -> str:
         """The dotted name of the model's class; empty where the config names none."""
         return str(self.model.get("_target_") or "")
@@ -225,6 +231,16 @@ class CellConfig(Verbatim):
     def data_target(self) -> str:
         """The dotted name of the data's class; empty where the config names none."""
         return str(self.data.get("_target_") or "")
+
+    @property
+    def compiles(self) -> bool:
+        """Whether the model is compiled (`model.compile`), where it is one of ours."""
+        return bool(self.model.get("compile"))
+
+    @property
+    def each_fold(self) -> bool:
+        """Whether each part of the data is held out in turn (`data.fold=all`), where the data is one of ours."""
+        return self.data.get("fold") == "all"
 
     @property
     def class_column(self) -> str | None:

@@ -16,6 +16,7 @@ from accelsweep.core.findings.judged import ClaimFinding
 from accelsweep.core.findings.measured import CellFinding, Hardware
 from accelsweep.core.findings.projections import Elsewhere
 from accelsweep.core.findings.series import BatchCurve, Rung, ScalingLaw, ScalingPoint
+from accelsweep.core.planned.plans import Excluded
 from accelsweep.core.planned.prices import PriceUsed
 from accelsweep.core.recorded.external import RowBeside
 from accelsweep.core.recorded.outcome import Outcome
@@ -75,7 +76,7 @@ class Findings(Document):
     smallest_visible_effect: float | None
     hardware: tuple[Hardware, ...]
     cells: tuple[CellFinding, ...]
-    excluded: tuple[dict[str, Any], ...]
+    excluded: tuple[Excluded, ...]
     refusals: tuple[str, ...]
     doubts: tuple[Doubt, ...]
     scaling: tuple[ScalingPoint, ...]

@@ -15,7 +15,7 @@ from accelsweep.core.recorded.breakdown import Breakdown
 from accelsweep.core.recorded.frontier import Frontier
 from accelsweep.core.recorded.hardware import HardwareKind
 from accelsweep.core.recorded.outcome import Outcome
-from accelsweep.core.recorded.surroundings import Surroundings
+from accelsweep.core.recorded.surroundings import Checkout, Surroundings
 from accelsweep.core.recorded.traits import Traits
 
 
@@ -158,6 +158,11 @@ class Record(Document):
     def surroundings(self) -> Surroundings:
         """The `environment`, read by attribute."""
         return Surroundings(self.environment)
+
+    @property
+    def checkout(self) -> Checkout:
+        """The `git`, read by attribute."""
+        return Checkout.of(self.git)
 
 
 def steps_damage(record: Record, steps: Path) -> DamagedFile | None:

@@ -62,6 +62,23 @@ class Moment(NamedTuple):
         return cls(**known)
 
 
+class Checkout(NamedTuple):
+    """The repository around a run: its `commit`, and whether files were changed since (`dirty`)."""
+
+    commit: str | None = None
+    dirty: bool | None = None
+
+    @classmethod
+    def of(cls, written: Mapping[str, Any]) -> Checkout:
+        """Return the view of a record's `git`."""
+        return cls(**_known(written, cls._fields))
+
+    @property
+    def short(self) -> str | None:
+        """The commit's first ten digits, as people know it."""
+        return self.commit[:10] if self.commit else None
+
+
 def _known(written: Mapping[str, Any], fields: Sequence[str]) -> dict[str, Any]:
     return {field: told for field in fields if (told := written.get(field)) is not None}
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection
+from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
 
@@ -29,7 +30,7 @@ def listed(home: Path, blocks: Collection[str]) -> list[Job]:
     rows = read_jobs(ask("qstat", "-r"), home, blocks)
     waiting = [job.number for job in rows if waits(job) or in_error(job)][:_MOST_REASONS]
     reasons = {number: reason(number) for number in waiting}
-    return [Job(**{**vars(job), "reason": reasons.get(job.number, job.reason)}) for job in rows]
+    return [replace(job, reason=reasons.get(job.number, job.reason)) for job in rows]
 
 
 def read_jobs(listing: str, home: Path, blocks: Collection[str]) -> list[Job]:

@@ -108,7 +108,7 @@ class Took:
 
 
 def _assumed_beside(config: CellConfig) -> float:
-    compiling = ASSUMED_COMPILING_SECONDS * bool(config.model.get("compile"))
+    compiling = ASSUMED_COMPILING_SECONDS * config.compiles
     return ASSUMED_BESIDE_SECONDS + ASSUMED_PROCESS_SECONDS * (config.world_size - 1) + compiling
 
 

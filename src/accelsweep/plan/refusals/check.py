@@ -14,6 +14,7 @@ from pydantic import BaseModel, ConfigDict, Field, StrictStr
 
 from accelsweep.base.errors import InputError, nearest
 from accelsweep.core.cells.config import CellConfig, Measure, Serving
+from accelsweep.core.cells.learning_rate import LearningRate
 from accelsweep.core.planned.prices import Prices
 from accelsweep.core.planned.settings import PILOT, Analysis, BlockSettings, Limits, Settings, Site
 from accelsweep.engines.grid_engine.refuse import refuse_unfit_grid_engine
@@ -48,11 +49,12 @@ def science(config: dict[str, Any], added: frozenset[str], groups: Sequence[str]
     if config.get("serving") is not None:
         parsed(Serving, config["serving"], "serving", file_of, extra="forbid")
     checked = parsed(CellConfig, config, "", file_of)
+    parsed(LearningRate, checked.optimizer or {}, "optimizer", file_of)
     refuse_unwritable(config)
     typed = {"precision": checked.precision, "env": checked.env}
     if all(config[key] == value for key, value in typed.items()):
         return checked
-    return CellConfig.model_validate({**config, **typed})
+    return checked.changed(**typed)
 
 
 def _refuse_unknown(config: Mapping[str, Any], added: frozenset[str], groups: Sequence[str], file_of: FileOf) -> None:

@@ -67,7 +67,7 @@ def refuse_unfit(config: CellConfig, rate: str | None, file_of: FileOf) -> None:
         )
     if task == "time_to_accuracy":
         _refuse_aimless(measure, file_of)
-    if config.data_target.startswith(OUR_WORKLOADS) and config.data.get("fold") == "all":
+    if config.data_target.startswith(OUR_WORKLOADS) and config.each_fold:
         _refuse_folds_alone(config)
     if task in ("inference", "kernels", "boosting") and config.loop != "lightning":
         raise InputError(

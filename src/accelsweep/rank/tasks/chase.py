@@ -40,12 +40,12 @@ class Goal:
     max_steps: int | None
 
     @classmethod
-    def of(cls, config: CellConfig, ranks: int, accumulate: int, epoch_samples: int | None) -> Goal:
-        """Read the goal from a config whose `batch_size` is per rank. Raises InputError naming the key to set.
+    def of(cls, config: CellConfig, accumulate: int, epoch_samples: int | None) -> Goal:
+        """Read the goal from a config. Raises InputError naming the key to set.
 
         Steps are rounded up to whole optimiser steps of `accumulate` batches.
         """
-        measure, together = config.measure, config.batch_size * ranks
+        measure, together = config.measure, config.samples_per_step
         every, most = measure.validate_every_samples or epoch_samples, measure.max_samples
         if every is None:
             raise InputError(

@@ -18,7 +18,7 @@ class TimeToAccuracy(TrainThroughput):
 
     def _quality(self) -> QualityPhase:
         loop = make_loop(self._spec)
-        goal = Goal.of(self._spec.config, self._spec.world_size, loop.accumulate, self._epoch_samples)
+        goal = Goal.of(self._spec.config, loop.accumulate, self._epoch_samples)
         chase = Chase(goal, device=measured_device(loop.device), group=group_of(self._spec.world_size))
         loop.drive(chase, chase)
         return QualityPhase(chase.metrics(), loop.logged)

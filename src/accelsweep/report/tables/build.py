@@ -44,7 +44,7 @@ def failures_table(findings: Findings) -> ReportTable:
             )
             data.append({"cell": cell.cell, "label": cell.label, "outcome": words, "runs": count, "reason": reason})
     for excluded in findings.excluded:
-        name, reason = _axes_words(excluded.get("axes", {})), str(excluded.get("because", ""))
+        name, reason = _axes_words(excluded.axes), excluded.because
         rows.append((Entry(name), Entry("excluded", tone="failed"), Entry("not planned"), Entry(reason)))
         data.append({"cell": "", "label": name, "outcome": "excluded", "runs": 0, "reason": reason})
     return ReportTable(

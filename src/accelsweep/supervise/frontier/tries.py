@@ -11,10 +11,11 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import cast
 
 from accelsweep.core.cells.config import CellConfig
 from accelsweep.core.planned.settings import Limits
-from accelsweep.core.recorded.frontier import Frontier, Try
+from accelsweep.core.recorded.frontier import Frontier, Limit, Try
 from accelsweep.core.recorded.metrics import MEMORY_METRICS
 from accelsweep.core.recorded.outcome import Outcome
 from accelsweep.core.recorded.record import Metric
@@ -115,10 +116,10 @@ class Search:
 
     def _try(self, batch: int) -> RunSpec:
         config = self.spec.config
-        raw = {**config.raw, "batch_size": batch, "measure": {**config.measure.model_dump(), **STEPS}}
+        tried = config.changed(batch_size=batch, measure={**config.measure.model_dump(), **STEPS})
         folder = Path(self.spec.attempt_folder) / "tries" / str(batch)
         folder.mkdir(parents=True)
-        changed = {"config": CellConfig.model_validate(raw), "attempt_folder": str(folder), "room": tuple(self._room)}
+        changed = {"config": tried, "attempt_folder": str(folder), "room": tuple(self._room)}
         spec = self.spec.model_copy(update=changed)
         spec.write(spec.file())
         return spec
@@ -144,18 +145,16 @@ class Search:
         limits = [result.metrics["memory_limit_bytes"] for result in self._best.values()]
         tightest = min(limits, key=lambda limit: limit.value or 0.0)
         rows, line = _value(self._best[0], "epoch_samples"), line_through(points)
-        return Frontier.model_validate(
-            {
-                "largest": found.fits,
-                "too_large": found.too_large,
-                "limit": tightest.scope,
-                "limit_bytes": None if tightest.value is None else int(tightest.value),
-                "headroom": self.spec.config.measure.headroom,
-                "tries": tuple(self.tries),
-                "bytes_per_sample": line.per_sample,
-                "fixed_bytes": line.fixed,
-                "rows": None if rows is None else int(rows),
-            }
+        return Frontier(
+            largest=found.fits,
+            too_large=found.too_large,
+            limit=cast(Limit, tightest.scope),  # which a rank named, and which is checked here
+            limit_bytes=None if tightest.value is None else int(tightest.value),
+            headroom=self.spec.config.measure.headroom,
+            tries=tuple(self.tries),
+            bytes_per_sample=line.per_sample,
+            fixed_bytes=line.fixed,
+            rows=None if rows is None else int(rows),
         )
 
     def _results(self, frontier: Frontier) -> dict[int, RankResult]:

@@ -213,7 +213,7 @@ def rendezvous(spec: RunSpec) -> dict[str, str]:
     nodes = spec.config.num_nodes
     found = {
         "WORLD_SIZE": str(spec.world_size),
-        "LOCAL_WORLD_SIZE": str(spec.world_size // nodes),
+        "LOCAL_WORLD_SIZE": str(spec.config.devices),
         "NODE_RANK": "0",
         "MASTER_ADDR": "127.0.0.1" if nodes == 1 else node_name(),
         "MASTER_PORT": str(_free_port("127.0.0.1" if nodes == 1 else "")),

@@ -142,9 +142,8 @@ class RanksAcrossNodes:
         return found
 
     def _count_lost(self, reports: Mapping[int, NodeReport]) -> None:
-        local_size = self.spec.world_size // self.spec.config.num_nodes
         for rank in set(range(self.spec.world_size)) - self.statuses.keys():
-            node = rank // local_size
+            node = rank // self.spec.config.devices
             self.statuses[rank] = None
             where = f"on {reports[node].host}, which" if node in reports else "which"
             what = "did not say how it ended" if node in reports else "gave no sign of life"

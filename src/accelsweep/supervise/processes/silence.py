@@ -35,8 +35,7 @@ class Silence:
 
     def __init__(self, spec: RunSpec, limit_seconds: float | None) -> None:
         """A rank may be without a step for `limit_seconds`; None lets all be."""
-        here = range(spec.world_size // spec.config.num_nodes)
-        self._ears = {rank: _Ear(Heard(spec.pulse(rank))) for rank in here}
+        self._ears = {rank: _Ear(Heard(spec.pulse(rank))) for rank in range(spec.config.devices)}
         self._limit = float("inf") if limit_seconds is None else limit_seconds
         self._interval = min(_LOOK_SECONDS, self._limit / 10)
         self._looked_at: float | None = None

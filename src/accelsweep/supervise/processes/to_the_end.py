@@ -20,6 +20,12 @@ from accelsweep.supervise.signals import Signals
 from accelsweep.supervise.standing.versions import VersionAtHand
 
 
+def environment_of(spec: RunSpec, lease: Lease, version: VersionAtHand | None) -> dict[str, str]:
+    """Return the variables that all ranks of an attempt have beside this process's own; those of `env` win."""
+    own = {} if version is None else version.environment
+    return {**lease.environment, **rendezvous(spec), **own, **spec.config.env}
+
+
 @dataclass(frozen=True)
 class Watcher:
     """The common part of all attempts of a supervisor. `beat` is called about once a second while ranks run.
@@ -37,11 +43,9 @@ class Watcher:
     ) -> Ending:
         """Start the ranks of `spec`, wait for them within `limits`, and return how they ended."""
         before, strangers = linux.oom_kills(), children()
-        own = {} if version is None else version.environment
-        environment = {**lease.environment, **rendezvous(spec), **own, **spec.config.env}
         python = None if version is None else version.known.version.python
         with RunLog(Path(spec.attempt_folder) / LOG_FILE, limits.log_bytes) as log:
-            launch = Launch(spec, kind, environment, log.write_end, lease.descriptors, python)
+            launch = Launch(spec, kind, environment_of(spec, lease, version), log.write_end, lease.descriptors, python)
             ranks = self._start(launch)
             log.close_write_end()
             watch = Watch(spec, ranks, limits, log, self.signals, self.beat)

@@ -67,7 +67,7 @@ def _module_part(config: CellConfig) -> Any:
 
 
 def _has_nothing_to_prepare(config: CellConfig) -> bool:
-    return config.model_target.startswith("accelsweep.") and config.data.get("_target_") in MADE_IN_MEMORY
+    return config.model_target.startswith("accelsweep.") and config.data_target in MADE_IN_MEMORY
 
 
 def _ready(folder: SweepFolder) -> list[str]:

@@ -15,14 +15,16 @@ from torch import nn
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LambdaLR
 
-from accelsweep.base.errors import InputError, Unsupported, nearest
+from accelsweep.base.errors import InputError, Unsupported
 from accelsweep.core.cells.config import CellConfig
+from accelsweep.core.cells.learning_rate import LearningRate, Scaling
 from accelsweep.core.cells.trainer import accumulated
 
-OURS = ("lr_scaling", "base_batch_size", "warmup_steps")
-"""Keys of `optimizer` that are not handed to the class."""
-
-FACTORS: dict[str, Callable[[float], float]] = {"none": lambda _: 1.0, "linear": lambda ratio: ratio, "sqrt": math.sqrt}
+FACTORS: dict[Scaling, Callable[[float], float]] = {
+    "none": lambda _: 1.0,
+    "linear": lambda ratio: ratio,
+    "sqrt": math.sqrt,
+}
 """The factor of the learning rate, by `lr_scaling`, from the ratio of the global batch to the base batch.
 
 `linear`: P. Goyal et al., "Accurate, Large Minibatch SGD: Training ImageNet in 1 Hour" (2017), section 2.1: "when the
@@ -37,11 +39,9 @@ def global_batch_size(config: CellConfig) -> int:
     return config.samples_per_step * accumulated(config.trainer)
 
 
-def scaled_lr(lr: float, scaling: str, global_batch: int, base_batch: int | None) -> float:
+def scaled_lr(lr: float, scaling: Scaling, global_batch: int, base_batch: int | None) -> float:
     """Return the learning rate for a global batch, where `lr` is meant for one of `base_batch` samples."""
-    if scaling not in FACTORS:
-        raise InputError(f"optimizer.lr_scaling={scaling}: use {', '.join(FACTORS)}{nearest(scaling, FACTORS)}")
-    if not base_batch or base_batch < 1:
+    if base_batch is None:
         raise InputError(
             f"optimizer.lr_scaling={scaling} needs optimizer.base_batch_size, the global batch that lr={lr} is for"
         )
@@ -63,13 +63,13 @@ def configure(module: nn.Module, config: CellConfig) -> Any:
     With `warmup_steps` it comes with a schedule that is stepped after every optimiser step. Raises InputError for a
     setting that means nothing, Unsupported for a variant of the optimiser that this device or torch does not have.
     """
-    settings = dict(config.optimizer or {})
-    ours = {key: settings.pop(key, None) for key in OURS}
-    scaling, warmup = str(ours["lr_scaling"] or "none"), int(ours["warmup_steps"] or 0)
+    settings = {key: value for key, value in (config.optimizer or {}).items() if key not in LearningRate.model_fields}
+    rate = config.learning_rate
+    scaling, warmup = rate.lr_scaling or "none", rate.warmup_steps or 0
     if scaling != "none":
         if "lr" not in settings:
             raise InputError(f"optimizer.lr_scaling={scaling} scales optimizer.lr, which is not set")
-        settings["lr"] = scaled_lr(float(settings["lr"]), scaling, global_batch_size(config), ours["base_batch_size"])
+        settings["lr"] = scaled_lr(float(settings["lr"]), scaling, global_batch_size(config), rate.base_batch_size)
     optimizer = _made(settings, [parameter for parameter in module.parameters() if parameter.requires_grad])
     if warmup < 1:
         return optimizer
