@@ -20,9 +20,9 @@ from functools import partial
 
 from pydantic import ValidationError
 
+from accelsweep.base.entry import answer
 from accelsweep.base.errors import AccelsweepError
 from accelsweep.machine import linux
-from accelsweep.state.entry import answer
 from accelsweep.supervise.processes.messages import OUTSIDE_VARIABLE, address, receive, receive_streams, same_user, send
 from accelsweep.supervise.processes.srun import SRUN_END_SECONDS, SrunWish, start_srun
 from accelsweep.supervise.signals import Signals
