@@ -1,6 +1,7 @@
-"""The two ways to read records: strictly, or leniently where a missing or damaged one is no news.
+"""The ways to read records: strictly, or leniently where a missing or damaged one is no news.
 
-Both make sure that a record belongs to the run in whose folder it lies. No other module reads a record's file.
+All make sure that a record belongs to the run in whose folder it lies. No other module reads a record's file.
+`state.attempts` reads those of attempts by the strict way, and `state.steps` the step times that a record seals.
 """
 
 from __future__ import annotations
