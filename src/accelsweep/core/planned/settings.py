@@ -26,6 +26,9 @@ LOOKS = (3, 5, 8, 12, 20)
 THRESHOLD, CONFIDENCE = 0.02, 0.95
 """The default rules of verdicts."""
 
+RESOLUTION, REPEATS_MOST = 0.1, 20
+"""The default rules of `repeats: auto`."""
+
 
 SILENCE_SECONDS = 300.0
 """The time that a rank may be without a step by default: far longer than compared steps, and half of a run's limit."""
@@ -61,7 +64,7 @@ class Analysis(Frozen):
     quality_margin: NotNegative = 0.01
     across: tuple[str, ...] = ()
     rate: Rate | None = None
-    resolution: Positive = 0.1
+    resolution: Positive = RESOLUTION
 
 
 class Device(Frozen):
@@ -237,7 +240,7 @@ class Settings(Frozen):
 
     repeats: AtLeast1 = 3
     added_repeats: int = 0
-    repeats_most: AtLeast1 = 20
+    repeats_most: AtLeast1 = REPEATS_MOST
     auto_repeats: bool = False
     until_decided: bool = False
     decided_at: dict[str, int] = Field(default_factory=dict)
