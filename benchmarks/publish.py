@@ -97,7 +97,7 @@ def main() -> None:
     parser.add_argument("--repeats", type=int, default=3)
     options = parser.parse_args()
     begin = time.perf_counter()
-    from accelsweep.publish import writer  # noqa: F401
+    from accelsweep.publish.store import writer  # noqa: F401
 
     print(f"import of mlflow: {time.perf_counter() - begin:.1f} s")
     with tempfile.TemporaryDirectory() as temporary, contextlib.ExitStack() as servers:

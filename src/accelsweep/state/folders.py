@@ -72,7 +72,7 @@ class SweepFolder:
         return sorted(path for path in self.root.glob("blocks/*.json") if _BLOCK_FILE.fullmatch(path.name))
 
     def block_names(self) -> set[str]:
-        """The names of all blocks, by any file of theirs: also where the block's own is lost or damaged."""
+        """The names of all blocks, by any file of theirs: those of earlier plans, and of damaged ones, too."""
         return {path.name.partition(".")[0] for path in self.root.glob("blocks/b*.json*")}
 
     def done(self, block: str) -> Path:
@@ -157,6 +157,11 @@ class SweepFolder:
         return self.root / files.PUBLISHED_FILE
 
     @property
+    def copied(self) -> Path:
+        """The file that Snakemake waits for: the records were copied to MLflow."""
+        return self.root / "published.done"
+
+    @property
     def mark(self) -> Path:
         """The sweep's random mark, by which stores that several people share tell it from others of its name."""
         return self.root / "mark.json"
@@ -218,6 +223,15 @@ class SweepFolder:
     def report(self) -> Path:
         """`reports/NAME`."""
         return self.home / files.REPORTS_FOLDER / self.name
+
+    @property
+    def page(self) -> Path:
+        """The page of the report."""
+        return self.report / files.PAGE
+
+    def from_home(self, path: Path) -> str:
+        """Return the path of a file of the sweep as seen from the working directory."""
+        return str(path.relative_to(self.home))
 
 
 def known_sweeps(home: Path) -> list[str]:
