@@ -25,8 +25,8 @@ from accelsweep.rank.spec import ErrorKind, RankResult, RunSpec
 from accelsweep.supervise.leases import Lease, NotEnoughDevices, leased
 from accelsweep.supervise.processes.launchers import Launch, Launchers
 from accelsweep.supervise.processes.nodes import NodeReport, report_file, stacks_mark
+from accelsweep.supervise.processes.ranks import LocalRanks, end_leftovers
 from accelsweep.supervise.processes.stacks import print_stacks
-from accelsweep.supervise.processes.watching import LocalRanks, end_leftovers
 from accelsweep.supervise.signals import Interrupted, Signals
 
 BUSY_SECONDS = 60.0
