@@ -18,8 +18,9 @@ from accelsweep.core.cells.cell import cell_name
 from accelsweep.core.cells.config import CellConfig
 from accelsweep.core.cells.versions import VERSION
 from accelsweep.core.planned.plans import Block, Manifest, Resources
-from accelsweep.core.planned.settings import Fleet, Settings, Site
+from accelsweep.core.planned.settings import Fleet, Settings
 from accelsweep.core.recorded.record import Record
+from accelsweep.core.sites.site import Site
 
 SOURCE = Path(accelsweep.__file__).parent
 ROOTS = (CellConfig, Settings, Site, Fleet)
@@ -58,8 +59,8 @@ NOT_A_CONFIG = {
     ("answers/checks/machine_now.py", "state"): "the state of a device",
     ("core/cells/cell.py", "axes"): "swept keys",
     ("core/planned/plans.py", "cell.axes"): "swept keys with their values",
-    ("core/planned/settings.py", "found"): "the module that writes: what it leaves out",
-    ("core/planned/settings.py", "value"): "the module that parses: what kinds of node inherit",
+    ("core/sites/site.py", "found"): "the module that writes: what it leaves out",
+    ("core/sites/site.py", "value"): "the module that parses: what kinds of node inherit",
     ("core/cells/versions.py", "config"): "the module that parses: a version's identity",
     ("core/cells/config.py", "self.raw"): "the module that parses: the model behind the accelerator",
     ("core/cells/config.py", "self.data"): "a data set's own key, which is called like one of ours",

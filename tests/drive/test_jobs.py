@@ -11,7 +11,7 @@ from accelsweep.commands.plan import print_plan
 from accelsweep.commands.run import run
 from accelsweep.commands.running.request import Request
 from accelsweep.core.planned.plans import Manifest
-from accelsweep.core.planned.settings import Site
+from accelsweep.core.sites.site import Site
 from accelsweep.drive.snakemake.profiles import check_profile, find_profile
 from accelsweep.engines.engine import Job
 from accelsweep.engines.slurm.queue import advice, hopeless, job_name_prefix, read_jobs

@@ -12,7 +12,7 @@ from snakemake.exceptions import WorkflowError
 from snakemake.settings.types import ConfigSettings, ResourceSettings
 
 from accelsweep.core.planned.plans import Resources
-from accelsweep.core.planned.settings import Site
+from accelsweep.core.sites.site import Site
 from accelsweep.drive.head import held
 from accelsweep.drive.snakemake.limits import GPUS_HELD, limits, taken
 from accelsweep.drive.snakemake.workflow import PYTHON_VARIABLE, SWEEP_VARIABLE, Sweep, sweep_of_config

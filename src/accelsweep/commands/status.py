@@ -98,7 +98,7 @@ def _state(folder: SweepFolder) -> SweepState:
         doubts=tuple(_doubt(run, doubt, labels) for run, doubt in state.doubts),
         damaged=tuple(map(str, state.damaged)),
         recommendation=findings.recommendation.sentence if findings else None,
-        report=folder.from_home(page) if page.is_file() else None,
+        report=str(page.relative_to(folder.home)) if page.is_file() else None,
         report_outdated=findings is not None and _outdated(findings, manifest, state),
     )
 

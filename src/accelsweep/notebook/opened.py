@@ -22,7 +22,7 @@ from accelsweep.notebook.frames import runs_frame, settings_frame
 from accelsweep.report.content import Content, build_content
 from accelsweep.report.page import render_static
 from accelsweep.state.folders import SweepFolder
-from accelsweep.state.steps import read_steps
+from accelsweep.state.records import read_steps
 
 
 @dataclass(frozen=True)

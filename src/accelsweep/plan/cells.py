@@ -14,7 +14,8 @@ from accelsweep.base.errors import InputError, nearest
 from accelsweep.core.cells.cell import PLAN_KEYS, Cell, cell_name
 from accelsweep.core.cells.config import CellConfig
 from accelsweep.core.planned.plans import Excluded
-from accelsweep.core.planned.settings import Settings, Site
+from accelsweep.core.planned.settings import Settings
+from accelsweep.core.sites.site import Site
 from accelsweep.machine import devices
 from accelsweep.plan import automatic, select
 from accelsweep.plan.grid.compose import Composer

@@ -229,10 +229,6 @@ class SweepFolder:
         """The page of the report."""
         return self.report / files.PAGE
 
-    def from_home(self, path: Path) -> str:
-        """Return the path of a file of the sweep as seen from the working directory."""
-        return str(path.relative_to(self.home))
-
 
 def known_sweeps(home: Path) -> list[str]:
     """Return the names of all planned sweeps below `home`, in alphabetical order."""
@@ -243,14 +239,6 @@ def unplanned_heads(home: Path) -> list[str]:
     """Return the names under which heads without a plan were handed over: of claims, and of sweeps not planned yet."""
     handed = (path.parent for path in (home / files.SWEEPS_FOLDER).glob("*/head.handed.json"))
     return sorted(root.name for root in handed if not (root / files.MANIFEST_FILE).exists())
-
-
-def published_sweeps(home: Path) -> list[SweepFolder]:
-    """Return the sweeps below `home` that were copied to a store of MLflow, the latest first."""
-    noted = sorted(
-        (home / files.SWEEPS_FOLDER).glob(f"*/{files.PUBLISHED_FILE}"), key=lambda path: -path.stat().st_mtime_ns
-    )
-    return [SweepFolder(home, path.parent.name) for path in noted]
 
 
 def existing_sweep(home: Path, name: str) -> SweepFolder:

@@ -19,8 +19,8 @@ from accelsweep.core.cells.cell import label, repeat_label
 from accelsweep.core.cells.config import CellConfig
 from accelsweep.core.cells.tasks import compared_rate
 from accelsweep.core.planned.plans import Hold, Manifest, PlannedCell, Run
-from accelsweep.core.planned.settings import Site
 from accelsweep.core.recorded.outcome import Outcome
+from accelsweep.core.sites.site import Site
 from accelsweep.drive.following.forecast import LONG_SECONDS, Forecast, Pace, announcement
 from accelsweep.drive.following.remaining import Remaining
 from accelsweep.drive.terminal.console import WIDE

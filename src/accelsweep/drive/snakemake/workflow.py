@@ -48,27 +48,30 @@ class Sweep:
     @property
     def root(self) -> str:
         """`sweeps/NAME`."""
-        return self.folder.from_home(self.folder.root)
+        return self._from_home(self.folder.root)
 
     @property
     def report(self) -> str:
         """The page of the report, the last output."""
-        return self.folder.from_home(self.folder.page)
+        return self._from_home(self.folder.page)
 
     @property
     def concluded(self) -> list[str]:
         """The table of all records, and the findings."""
-        return [self.folder.from_home(path) for path in (self.folder.records, self.folder.findings)]
+        return [self._from_home(path) for path in (self.folder.records, self.folder.findings)]
 
     @property
     def published(self) -> str:
         """The mark that the records were copied to MLflow."""
-        return self.folder.from_home(self.folder.copied)
+        return self._from_home(self.folder.copied)
 
     @property
     def done_files(self) -> list[str]:
         """The files that each block leaves when all its runs have records."""
-        return [self.folder.from_home(self.folder.done(block.name)) for block in self.manifest.blocks]
+        return [self._from_home(self.folder.done(block.name)) for block in self.manifest.blocks]
+
+    def _from_home(self, path: Path) -> str:
+        return str(path.relative_to(self.folder.home))
 
     @cached_property
     def software(self) -> str:

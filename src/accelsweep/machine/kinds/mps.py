@@ -6,7 +6,7 @@ import platform
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from accelsweep.core.planned.settings import Device
+from accelsweep.core.sites.device import Device
 from accelsweep.machine.cpu import cpu_model, memory_bytes
 from accelsweep.machine.drivers.telemetry import KnownDevice
 from accelsweep.machine.precisions import not_nvidia

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from importlib import metadata
 
-from accelsweep.core.planned.settings import Device
+from accelsweep.core.sites.device import Device
 from accelsweep.machine.drivers.amdsmi import AmdSmiTelemetry, NoAmdSmi, address, amdsmi, ask, model, total_bytes
 from accelsweep.machine.drivers.telemetry import KnownDevice, Telemetry
 from accelsweep.machine.precisions import not_nvidia

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from accelsweep.base.errors import InputError
-from accelsweep.core.planned.settings import Device
+from accelsweep.core.sites.device import Device
 from accelsweep.machine.drivers.simulated import UUID, SimulatedTelemetry, Spec, folder
 from accelsweep.machine.drivers.telemetry import KnownDevice, NoReading, Telemetry
 from accelsweep.machine.precisions import not_nvidia

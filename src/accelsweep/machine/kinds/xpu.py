@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from accelsweep.core.planned.settings import Device
+from accelsweep.core.sites.device import Device
 from accelsweep.machine.drivers.telemetry import KnownDevice
 from accelsweep.machine.precisions import not_nvidia
 

@@ -16,7 +16,8 @@ from accelsweep.base.documents import canonical_json, sha256_text
 from accelsweep.base.errors import InputError
 from accelsweep.core.cells.cell import Cell
 from accelsweep.core.planned.plans import Block, PlannedBlock, Resources, Run
-from accelsweep.core.planned.settings import Settings, Site
+from accelsweep.core.planned.settings import Settings
+from accelsweep.core.sites.site import Site
 from accelsweep.plan.blocks.numbers import Numbers
 from accelsweep.plan.blocks.resources import fits, most_runs, needs, resource_class, together
 

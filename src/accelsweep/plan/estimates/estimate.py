@@ -11,7 +11,8 @@ from accelsweep.core.cells.cell import Cell
 from accelsweep.core.cells.config import CellConfig
 from accelsweep.core.planned.plans import PlannedBlock, Run
 from accelsweep.core.planned.prices import Prices
-from accelsweep.core.planned.settings import Limits, Settings, Site
+from accelsweep.core.planned.settings import Limits, Settings
+from accelsweep.core.sites.site import Site
 from accelsweep.machine.prices import usd_per_hour_on
 from accelsweep.plan.blocks.resources import held_gpus
 from accelsweep.plan.estimates.took import ASSUMED_AROUND_SECONDS, Took

@@ -19,7 +19,7 @@ from accelsweep.report.figures.parts.figure import ROWS, Chart, Figure, Row, Ski
 from accelsweep.report.figures.parts.theme import Palette
 from accelsweep.report.place import RunsPlace
 from accelsweep.state.file_names import STEPS_FILE
-from accelsweep.state.steps import read_steps
+from accelsweep.state.records import read_steps
 
 ALL_RUNS = "all"
 """The first entry of the list of runs."""
