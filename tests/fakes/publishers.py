@@ -12,9 +12,9 @@ import sys
 import time
 from pathlib import Path
 
-from accelsweep.publish.store import writer  # noqa: F401 - the forks need it, as they do what follows
 from accelsweep.publish.__main__ import main as publish_command
 from accelsweep.publish.publisher import publish
+from accelsweep.publish.store import writer  # noqa: F401 - the forks need it, as they do what follows
 from accelsweep.state.folders import SweepFolder
 
 # isort: split
