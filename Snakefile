@@ -5,9 +5,9 @@ import sys
 
 from accelsweep.core.planned.names import BLOCK_NAME
 from accelsweep.drive.slurm import finished_blocks
-from accelsweep.drive.snakemake.workflow import open_sweep
+from accelsweep.drive.snakemake.workflow import sweep_of_config
 
-SWEEP = open_sweep(config, plan_if_asked=workflow.is_main_process)
+SWEEP = sweep_of_config(config, plan_if_asked=workflow.is_main_process)
 SWEEP.hold_limits(workflow)
 
 

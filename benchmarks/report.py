@@ -28,9 +28,10 @@ from typing import Any
 from accelsweep.core.cells.cell import cell_name
 from accelsweep.core.cells.config import CellConfig
 from accelsweep.core.planned.plans import Manifest, PlannedBlock, PlannedCell, Resources, Run
-from accelsweep.core.planned.settings import Settings, Site
+from accelsweep.core.planned.settings import Settings
 from accelsweep.core.recorded.outcome import Outcome
 from accelsweep.core.recorded.record import Doubt, Metric, Record
+from accelsweep.core.sites.site import Site
 from accelsweep.state.folders import SweepFolder
 
 EXAMPLE = Path(__file__).resolve().parents[1] / "reports" / "examples" / "quickstart" / "sweeps" / "quickstart"

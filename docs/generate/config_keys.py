@@ -17,7 +17,8 @@ from tables import code, plain, table
 
 from accelsweep.core.cells.config import CellConfig, Measure, Serving
 from accelsweep.core.planned.prices import Prices
-from accelsweep.core.planned.settings import Analysis, BlockSettings, Limits, Settings, Site
+from accelsweep.core.planned.settings import Analysis, BlockSettings, Limits, Settings
+from accelsweep.core.sites.site import Site
 
 CONF = ROOT / "conf"
 CHECKED: tuple[tuple[str, type[BaseModel]], ...] = (

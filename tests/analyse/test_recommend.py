@@ -15,8 +15,9 @@ from accelsweep.core.findings.choices import Certainty
 from accelsweep.core.findings.findings import Findings
 from accelsweep.core.findings.numbers import Estimate, Verdict
 from accelsweep.core.planned.plans import Manifest
-from accelsweep.core.planned.settings import Device, Site
 from accelsweep.core.recorded.outcome import Outcome
+from accelsweep.core.sites.device import Device
+from accelsweep.core.sites.site import Site
 from accelsweep.state.folders import SweepFolder
 
 CELLS = [{"batch_size": size, "precision": precision} for size in (32, 256) for precision in ("32-true", "bf16-mixed")]

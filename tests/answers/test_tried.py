@@ -13,7 +13,9 @@ from accelsweep.answers.checks import tried
 from accelsweep.answers.checks.tried import try_jobs
 from accelsweep.answers.forms.checked import CheckResult
 from accelsweep.core.planned.plans import Resources
-from accelsweep.core.planned.settings import Device, Site, Slurm
+from accelsweep.core.sites.device import Device
+from accelsweep.core.sites.site import Site
+from accelsweep.core.sites.slurm import Slurm
 from accelsweep.engines.slurm.engine import SlurmEngine
 
 FOUND = json.dumps({"checks": [{"ok": True, "what": "torch on n1", "found": "2.13.0, no GPU", "remedy": None}]})

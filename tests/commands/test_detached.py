@@ -21,7 +21,8 @@ from accelsweep.commands.running.request import Ended, Request
 from accelsweep.commands.status import print_status
 from accelsweep.core.cells.versions import Version
 from accelsweep.core.planned.plans import Manifest
-from accelsweep.core.planned.settings import Fleet, Site
+from accelsweep.core.planned.settings import Fleet
+from accelsweep.core.sites.site import Site
 from accelsweep.drive.detached import slurm_job
 from accelsweep.drive.detached.handed import Handed, HeadEnd
 from accelsweep.state.folders import SweepFolder, unplanned_heads

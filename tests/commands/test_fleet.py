@@ -2,23 +2,27 @@
 
 from __future__ import annotations
 
+import inspect
 import json
 import random
 from pathlib import Path
+from typing import get_args
 
 import pytest
 from simulated_sweep import make_manifest, make_run
 
 from accelsweep.analyse.analyse import analyse
 from accelsweep.base.errors import InputError
+from accelsweep.cli.comparing import fleet
 from accelsweep.commands.detached import errand
 from accelsweep.commands.detached.errand import Errand
 from accelsweep.commands.fleet import measure_fleet, preview_fleet
+from accelsweep.commands.line.arguments import Tolerance
 from accelsweep.commands.running import nodes as fleets
 from accelsweep.commands.running.request import Ended, Request
 from accelsweep.core.findings.findings import Findings
 from accelsweep.core.planned.plans import Manifest, Resources
-from accelsweep.core.planned.settings import Fleet
+from accelsweep.core.planned.settings import FLEET_TOLERANCE, Fleet
 from accelsweep.engines.slurm import nodes
 from accelsweep.state.folders import SweepFolder
 
@@ -137,3 +141,10 @@ def test_one_node_is_no_fleet(tmp_path: Path) -> None:
 def test_the_command_that_goes_on_asks_for_the_same_fleet() -> None:
     request = asking(*CLUSTER[:1], each=4)
     assert request.again() == "accelsweep fleet experiment=quickstart --profile slurm --nodes all --each 4"
+
+
+def test_the_command_line_has_the_defaults_of_a_fleet() -> None:
+    """It writes them by hand, because `--help` imports no settings."""
+    each = inspect.signature(fleet).parameters["each"].default
+    assert each == Fleet.model_fields["each"].default
+    assert f"more than this share ({FLEET_TOLERANCE:g})" in get_args(Tolerance)[1].help

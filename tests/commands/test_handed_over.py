@@ -18,7 +18,7 @@ from accelsweep.commands.detached.errand import Errand
 from accelsweep.commands.detached.order import HeadOrder
 from accelsweep.commands.running.request import Request
 from accelsweep.core.planned.plans import Manifest
-from accelsweep.core.planned.settings import Site
+from accelsweep.core.sites.site import Site
 from accelsweep.drive.detached.handed import Handed, HeadEnd, Whereabouts, end_of_head, handed_head
 from accelsweep.drive.detached.places import detached
 from accelsweep.drive.head import held

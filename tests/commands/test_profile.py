@@ -64,6 +64,15 @@ def test_a_task_without_steps_of_a_model_is_refused(example_sweep, changes):
     assert "has no steps to profile" in refused(example_sweep, BASELINE)
 
 
+def test_a_setting_is_found_beside_a_damaged_block(example_sweep):
+    """The loop stopped at the first block that could not be read, also for settings of the blocks behind it."""
+    first, *_ = Manifest.read(example_sweep.manifest).blocks
+    example_sweep.block(first.name).write_text("{")
+    for path in example_sweep.root.glob("runs/*/record.json"):
+        path.unlink()
+    assert "was not measured" in refused(example_sweep, BASELINE)
+
+
 def test_a_sweep_of_a_later_version_is_refused(example_sweep):
     text = example_sweep.manifest.read_text()
     example_sweep.manifest.write_text(text.replace('"format":1,"version":"', '"format":9,"version":"9', 1))

@@ -14,7 +14,8 @@ import accelsweep
 from accelsweep.core.cells.config import CellConfig
 from accelsweep.core.cells.learning_rate import LearningRate
 from accelsweep.core.cells.versions import VERSION
-from accelsweep.core.planned.settings import Fleet, Settings, Site
+from accelsweep.core.planned.settings import Fleet, Settings
+from accelsweep.core.sites.site import Site
 
 SOURCE = Path(accelsweep.__file__).parent
 ROOTS = (CellConfig, LearningRate, Settings, Site, Fleet)
@@ -50,8 +51,8 @@ NOT_A_CONFIG: dict[tuple[str, str], tuple[str, str]] = {
     ("core/cells/config.py", "self.raw"): ("accelerator", "the module that parses: the model behind the accelerator"),
     ("core/cells/versions.py", "config"): ("version", "the module that parses: a version's identity"),
     ("core/planned/plans.py", "cell.axes"): ("version", "swept keys with their values"),
-    ("core/planned/settings.py", "found"): ("grid_engine", "the module that writes: what it leaves out"),
-    ("core/planned/settings.py", "value"): ("kinds", "the module that parses: what kinds of node inherit"),
+    ("core/sites/site.py", "found"): ("grid_engine", "the module that writes: what it leaves out"),
+    ("core/sites/site.py", "value"): ("kinds", "the module that parses: what kinds of node inherit"),
     ("drive/snakemake/workflow.py", "config"): ("name", "Snakemake's own config"),
     ("engines/grid_engine/draft.py", "each"): ("name", "an element of Grid Engine's XML"),
     ("engines/grid_engine/draft.py", "host"): ("name", "an element of Grid Engine's XML"),

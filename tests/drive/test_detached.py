@@ -13,8 +13,9 @@ from patience import until
 from accelsweep.base.errors import AccelsweepError, InputError
 from accelsweep.base.interrupts import HeadLeaves, JobCancelled, leave_when_told
 from accelsweep.core.planned.plans import Hold
-from accelsweep.core.planned.settings import Site, Slurm
 from accelsweep.core.sites.head import DetachedHead
+from accelsweep.core.sites.site import Site
+from accelsweep.core.sites.slurm import Slurm
 from accelsweep.drive.detached import slurm_job
 from accelsweep.drive.detached.handed import Handed, HeadEnd, Whereabouts
 from accelsweep.drive.detached.places import detached, name_in, place_for

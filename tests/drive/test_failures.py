@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from accelsweep.core.planned.plans import Manifest
-from accelsweep.core.planned.settings import Site
+from accelsweep.core.sites.site import Site
 from accelsweep.drive.jobs import failures as reading
 from accelsweep.drive.jobs.failures import failures, note_failed_jobs
 from accelsweep.engines.slurm.engine import SlurmEngine

@@ -158,3 +158,18 @@ def test_a_resumed_sweep_goes_by_the_time_of_its_earlier_runs(earlier, running, 
         clock.advance(SLOW)
     assert capsys.readouterr().out == ""
     assert progress.forecast is None
+
+
+def test_nothing_is_foretold_of_a_setting_whose_blocks_are_lost(running, capsys):
+    """The bar read the block itself, and ended the head's progress where that was damaged."""
+    folder, count = running
+    for block in folder.blocks():
+        block.unlink()
+    clock = FakeClock()
+    progress = SweepProgress.begin(folder)
+    progress.pace = Pace(clock)
+    for steps in range(8):
+        count(steps)
+        progress.update()
+        clock.advance(SLOW)
+    assert capsys.readouterr().out == ""

@@ -11,8 +11,7 @@ from accelsweep.commands.plan import print_plan
 from accelsweep.commands.run import run
 from accelsweep.commands.running.request import Request
 from accelsweep.core.planned.plans import Manifest
-from accelsweep.core.planned.settings import Site
-from accelsweep.drive.jobs.listed import block_names
+from accelsweep.core.sites.site import Site
 from accelsweep.drive.snakemake.profiles import check_profile, find_profile
 from accelsweep.engines.engine import Job
 from accelsweep.engines.slurm.queue import advice, hopeless, job_name_prefix, read_jobs
@@ -20,7 +19,7 @@ from accelsweep.state.folders import SweepFolder
 
 
 def jobs_in(listing: str, sweep: SweepFolder) -> list[Job]:
-    return read_jobs(listing, sweep.home, block_names(sweep))
+    return read_jobs(listing, sweep.home, sweep.block_names())
 
 
 def test_the_jobs_of_a_sweep_are_told_by_folder_and_block(example_sweep: SweepFolder):

@@ -12,7 +12,7 @@ from hand_clock import FakeClock
 
 from accelsweep.base.errors import AccelsweepError
 from accelsweep.core.planned.plans import Manifest
-from accelsweep.core.planned.settings import Site
+from accelsweep.core.sites.site import Site
 from accelsweep.drive.jobs import queue as queueing
 from accelsweep.drive.jobs.queue import Queue
 from accelsweep.engines.engine import Job

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from accelsweep.core.planned.settings import Site
+from accelsweep.core.sites.site import Site
 from accelsweep.drive.children.temporary import own_temporary_folder
 from accelsweep.state.folders import SweepFolder
 from accelsweep.state.holding import Holder, take

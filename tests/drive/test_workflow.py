@@ -12,10 +12,10 @@ from snakemake.exceptions import WorkflowError
 from snakemake.settings.types import ConfigSettings, ResourceSettings
 
 from accelsweep.core.planned.plans import Resources
-from accelsweep.core.planned.settings import Site
+from accelsweep.core.sites.site import Site
 from accelsweep.drive.head import held
 from accelsweep.drive.snakemake.limits import GPUS_HELD, limits, taken
-from accelsweep.drive.snakemake.workflow import PYTHON_VARIABLE, SWEEP_VARIABLE, Sweep, open_sweep
+from accelsweep.drive.snakemake.workflow import PYTHON_VARIABLE, SWEEP_VARIABLE, Sweep, sweep_of_config
 from accelsweep.plan.make import make_plan, write_plan
 from accelsweep.state.folders import SweepFolder
 
@@ -33,7 +33,7 @@ def variables(monkeypatch):
 def test_a_name_that_looks_like_a_number_stays_a_name(name, tmp_path, monkeypatch):
     write_plan(tmp_path, make_plan(tmp_path, ["experiment=quickstart"], name=name))
     monkeypatch.chdir(tmp_path)
-    sweep = open_sweep(parse_config([f"sweep=sweeps/{name}"]), plan_if_asked=False)
+    sweep = sweep_of_config(parse_config([f"sweep=sweeps/{name}"]), plan_if_asked=False)
     assert sweep.root == f"sweeps/{name}"
     assert sweep.report == f"reports/{name}/index.html"
 
@@ -41,13 +41,13 @@ def test_a_name_that_looks_like_a_number_stays_a_name(name, tmp_path, monkeypatc
 def test_an_unknown_sweep_is_told_without_a_traceback(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     with pytest.raises(WorkflowError, match="no sweep 'nothing'"):
-        open_sweep({"sweep": "nothing"}, plan_if_asked=True)
+        sweep_of_config({"sweep": "nothing"}, plan_if_asked=True)
 
 
 def test_snakemake_without_a_sweep_says_how_to_name_one(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     with pytest.raises(WorkflowError, match="--config experiment=NAME"):
-        open_sweep({}, plan_if_asked=True)
+        sweep_of_config({}, plan_if_asked=True)
 
 
 def test_a_time_budget_that_was_spent_does_not_stop_a_later_snakemake(tmp_path, monkeypatch):
@@ -55,11 +55,11 @@ def test_a_time_budget_that_was_spent_does_not_stop_a_later_snakemake(tmp_path, 
     monkeypatch.chdir(tmp_path)
     folder.stop.touch()
     with held(folder):
-        open_sweep({"sweep": folder.name}, plan_if_asked=True)
+        sweep_of_config({"sweep": folder.name}, plan_if_asked=True)
         assert folder.stop.exists(), "it is for its head to say when it ends"
-    open_sweep({"sweep": folder.name}, plan_if_asked=False)
+    sweep_of_config({"sweep": folder.name}, plan_if_asked=False)
     assert folder.stop.exists(), "a job is not the one who began"
-    open_sweep({"sweep": folder.name}, plan_if_asked=True)
+    sweep_of_config({"sweep": folder.name}, plan_if_asked=True)
     assert not folder.stop.exists()
 
 
@@ -74,8 +74,8 @@ JOB = """
 import sys
 from snakemake.cli import parse_config
 from accelsweep.drive.head import held
-from accelsweep.drive.snakemake.workflow import open_sweep
-print(open_sweep(parse_config(sys.argv[1:]), plan_if_asked=False).root)
+from accelsweep.drive.snakemake.workflow import sweep_of_config
+print(sweep_of_config(parse_config(sys.argv[1:]), plan_if_asked=False).root)
 """
 
 
@@ -94,15 +94,15 @@ def test_a_job_finds_the_sweep_that_the_main_process_planned(given, name, tmp_pa
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(OTHERWISE.replace("name: otherwise\n", "" if "/" in experiment else "name: otherwise\n"))
     monkeypatch.chdir(tmp_path)
-    assert open_sweep(parse_config(given), plan_if_asked=True).root == f"sweeps/{name}"
+    assert sweep_of_config(parse_config(given), plan_if_asked=True).root == f"sweeps/{name}"
     (tmp_path / "conf" / "experiment" / "otherwise.yaml").write_text("name: edited")
-    assert open_sweep(parse_config(given), plan_if_asked=False).root == f"sweeps/{name}"
+    assert sweep_of_config(parse_config(given), plan_if_asked=False).root == f"sweeps/{name}"
 
 
 def test_a_job_is_another_process_and_finds_it_too(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     given = ["experiment=quickstart", "overrides=name=x batch_size=8,16"]
-    open_sweep(parse_config(given), plan_if_asked=True)
+    sweep_of_config(parse_config(given), plan_if_asked=True)
     said = subprocess.run([sys.executable, "-c", JOB, *given], capture_output=True, text=True, check=False)
     assert said.stdout == "sweeps/x\n", said.stderr
 
@@ -111,7 +111,7 @@ def test_with_snakemake_alone_automatic_repeats_end_with_the_pilot_and_it_says_h
     tmp_path, monkeypatch, capsys
 ):
     monkeypatch.chdir(tmp_path)
-    sweep = open_sweep(parse_config(["experiment=quickstart", "overrides=repeats=auto"]), plan_if_asked=True)
+    sweep = sweep_of_config(parse_config(["experiment=quickstart", "overrides=repeats=auto"]), plan_if_asked=True)
     assert len(sweep.done_files) == len(sweep.manifest.blocks) == 3
     assert "Then go on with: accelsweep run experiment=quickstart repeats=auto" in capsys.readouterr().err
 
@@ -120,9 +120,9 @@ def test_the_plan_of_a_sweep_that_a_head_drives_is_left_alone(tmp_path, monkeypa
     monkeypatch.chdir(tmp_path)
     with held(SweepFolder(tmp_path, "quickstart")):
         with pytest.raises(WorkflowError, match="sweep 'quickstart' is already being run by process"):
-            open_sweep({"experiment": "quickstart"}, plan_if_asked=True)
+            sweep_of_config({"experiment": "quickstart"}, plan_if_asked=True)
         assert not SweepFolder(tmp_path, "quickstart").manifest.exists()
-    assert open_sweep({"experiment": "quickstart"}, plan_if_asked=True).root == "sweeps/quickstart"
+    assert sweep_of_config({"experiment": "quickstart"}, plan_if_asked=True).root == "sweeps/quickstart"
 
 
 def main_snakemake(home, site, **resources):
@@ -139,9 +139,9 @@ def test_quotes_that_would_not_reach_slurms_jobs_are_refused_before_anything_is_
     monkeypatch.chdir(tmp_path)
     quoted = "accelerator=cpu '+note=two words'"
     with pytest.raises(WorkflowError, match="Write such a value into a file of conf/"):
-        open_sweep({"experiment": "quickstart", "overrides": f"site=slurm_example {quoted}"}, plan_if_asked=True)
+        sweep_of_config({"experiment": "quickstart", "overrides": f"site=slurm_example {quoted}"}, plan_if_asked=True)
     assert not (tmp_path / "sweeps").exists()
-    open_sweep({"experiment": "quickstart", "overrides": quoted}, plan_if_asked=True)
+    sweep_of_config({"experiment": "quickstart", "overrides": quoted}, plan_if_asked=True)
 
 
 def test_snakemake_alone_keeps_to_the_sites_limits(tmp_path, monkeypatch):

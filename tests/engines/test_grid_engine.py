@@ -10,8 +10,9 @@ import pytest
 from accelsweep.base.documents import canonical_json
 from accelsweep.base.errors import AccelsweepError, InputError
 from accelsweep.core.planned.plans import Resources
-from accelsweep.core.planned.settings import Device, NodeKind, Site
+from accelsweep.core.sites.device import Device
 from accelsweep.core.sites.grid_engine import GridEngine
+from accelsweep.core.sites.site import NodeKind, Site
 from accelsweep.engines.grid_engine import status
 from accelsweep.engines.grid_engine.ends import ended, last_word, own_words, read_account, succeeded
 from accelsweep.engines.grid_engine.environment import open_to_all

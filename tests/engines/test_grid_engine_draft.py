@@ -9,7 +9,7 @@ import yaml
 
 from accelsweep.base.errors import AccelsweepError
 from accelsweep.commands.site import write_draft
-from accelsweep.core.planned.settings import Site
+from accelsweep.core.sites.site import Site
 from accelsweep.engines.grid_engine import draft as drafting
 from accelsweep.engines.site_file import DraftedKind, site_file
 from accelsweep.plan.make import make_plan

@@ -9,7 +9,7 @@ import yaml
 
 from accelsweep.base.errors import AccelsweepError, InputError
 from accelsweep.commands.site import write_draft
-from accelsweep.core.planned.settings import Site
+from accelsweep.core.sites.site import Site
 from accelsweep.engines.slurm import associations
 from accelsweep.engines.slurm import draft as drafting
 from accelsweep.plan.make import make_plan

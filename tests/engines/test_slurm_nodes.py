@@ -6,7 +6,7 @@ import pytest
 
 from accelsweep.base.errors import AccelsweepError, InputError
 from accelsweep.core.planned.plans import Resources
-from accelsweep.core.planned.settings import Slurm
+from accelsweep.core.sites.slurm import Slurm
 from accelsweep.engines.slurm import nodes
 from accelsweep.engines.slurm.nodes import chosen_nodes
 

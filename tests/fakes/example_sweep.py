@@ -23,9 +23,11 @@ import pyarrow.parquet as pq
 from accelsweep.base.documents import canonical_json, sha256_file, sha256_text
 from accelsweep.core.cells.cell import cell_name
 from accelsweep.core.planned.plans import Block, Done, Excluded, Manifest, PlannedBlock, PlannedCell, Resources, Run
-from accelsweep.core.planned.settings import Analysis, Device, Settings, Site
+from accelsweep.core.planned.settings import Analysis, Settings
 from accelsweep.core.recorded.outcome import Outcome
 from accelsweep.core.recorded.record import Doubt, Effective, Fingerprint, Metric, Record
+from accelsweep.core.sites.device import Device
+from accelsweep.core.sites.site import Site
 from accelsweep.state.folders import SweepFolder
 
 AXES = ("devices", "batch_size", "precision")

@@ -10,10 +10,11 @@ from accelsweep.base.documents import sha256_text
 from accelsweep.core.cells.cell import cell_name
 from accelsweep.core.cells.config import CellConfig
 from accelsweep.core.planned.plans import Manifest, PlannedBlock, PlannedCell, Resources, Run
-from accelsweep.core.planned.settings import Analysis, Settings, Site
+from accelsweep.core.planned.settings import Analysis, Settings
 from accelsweep.core.recorded.hardware import HardwareKind
 from accelsweep.core.recorded.outcome import Outcome
 from accelsweep.core.recorded.record import Doubt, Effective
+from accelsweep.core.sites.site import Site
 
 CONFIG: dict[str, Any] = {
     "accelerator": "cpu",

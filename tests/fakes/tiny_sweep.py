@@ -15,8 +15,9 @@ from accelsweep.base.documents import canonical_json, sha256_text
 from accelsweep.core.cells.cell import cell_name
 from accelsweep.core.cells.config import CellConfig
 from accelsweep.core.planned.plans import Block, Manifest, PlannedBlock, PlannedCell, Resources, Run
-from accelsweep.core.planned.settings import Limits, Settings, Site
+from accelsweep.core.planned.settings import Limits, Settings
 from accelsweep.core.recorded.record import Record
+from accelsweep.core.sites.site import Site
 from accelsweep.state.folders import SweepFolder
 
 CONFIG: dict[str, Any] = {

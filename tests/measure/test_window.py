@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import pytest
 
-from accelsweep.base.errors import InputError
-from accelsweep.core.cells.config import Measure
 from accelsweep.measure.clock import ClockMarks
 from accelsweep.measure.window import Window, WindowRules
 
@@ -152,16 +150,3 @@ def test_a_window_that_never_closed_has_no_result(clock, group, log):
     window.step_done(32)
     with pytest.raises(RuntimeError, match="still open after 1 steps"):
         window.result()
-
-
-@pytest.mark.parametrize(
-    ("key", "value", "says"),
-    [
-        ("warmup_steps", 1, "measure.warmup_steps"),
-        ("max_steps", 5, "measure.max_steps"),
-    ],
-)
-def test_rules_that_cannot_be_are_refused_by_their_key(key, value, says):
-    measure = {"warmup_steps": 4, "min_steps": 10, "min_seconds": 1.0, "max_steps": 100, key: value}
-    with pytest.raises(InputError, match=says):
-        WindowRules.from_config(Measure.model_validate(measure))

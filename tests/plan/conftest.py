@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from accelsweep.core.planned.settings import Device
+from accelsweep.core.sites.device import Device
 from accelsweep.machine import devices
 from accelsweep.plan.grid.compose import Composer
 from accelsweep.plan.make import Plan, make_plan

@@ -12,7 +12,9 @@ from tiny_sweep import config_with
 from accelsweep.base.errors import InputError
 from accelsweep.core.cells.cell import Cell
 from accelsweep.core.planned.plans import Run
-from accelsweep.core.planned.settings import BlockSettings, Device, Limits, Settings, Site
+from accelsweep.core.planned.settings import BlockSettings, Limits, Settings
+from accelsweep.core.sites.device import Device
+from accelsweep.core.sites.site import Site
 from accelsweep.plan.blocks.cut import Cutting, design, in_random_order
 
 LOCAL = Site(name="local", inventory=(Device(accelerator="cpu", model="CPU", count=8),))

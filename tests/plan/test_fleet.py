@@ -11,7 +11,8 @@ from snakemake_executor_plugin_slurm.validation import get_forbidden_slurm_optio
 
 from accelsweep.base.errors import InputError
 from accelsweep.core.planned.plans import Block, Done, Manifest, Resources, Run
-from accelsweep.core.planned.settings import Fleet, Slurm
+from accelsweep.core.planned.settings import Fleet
+from accelsweep.core.sites.slurm import Slurm
 from accelsweep.engines.slurm.options import in_words, job_resources, sbatch_options
 from accelsweep.plan.make import Plan, make_plan, write_plan
 from accelsweep.state.folders import SweepFolder

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from accelsweep.base.documents import canonical_json, sha256_text
 from accelsweep.base.errors import EXIT_INPUT, DamagedFile, InputError
 from accelsweep.core.planned.plans import Block, Manifest
-from accelsweep.core.planned.settings import Device
+from accelsweep.core.sites.device import Device
 from accelsweep.machine import devices
 from accelsweep.plan.make import make_plan, write_plan
 from accelsweep.state.folders import SweepFolder

@@ -10,7 +10,8 @@ from tiny_sweep import config_with
 
 from accelsweep.base.errors import InputError
 from accelsweep.core.cells.config import CellConfig
-from accelsweep.core.planned.settings import Device, Site
+from accelsweep.core.sites.device import Device
+from accelsweep.core.sites.site import Site
 from accelsweep.engines.slurm.options import job_resources
 from accelsweep.plan.make import make_plan
 from accelsweep.plan.nodes import models_for, serving

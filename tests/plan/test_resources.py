@@ -4,7 +4,9 @@ import pytest
 from tiny_sweep import config_with
 
 from accelsweep.core.planned.plans import Resources
-from accelsweep.core.planned.settings import Device, Limits, Site
+from accelsweep.core.planned.settings import Limits
+from accelsweep.core.sites.device import Device
+from accelsweep.core.sites.site import Site
 from accelsweep.plan.blocks.resources import (
     fits,
     minutes,

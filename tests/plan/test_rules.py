@@ -3,7 +3,9 @@
 import pytest
 from tiny_sweep import config_with
 
-from accelsweep.core.planned.settings import Device, Site, Slurm
+from accelsweep.core.sites.device import Device
+from accelsweep.core.sites.site import Site
+from accelsweep.core.sites.slurm import Slurm
 from accelsweep.plan.refusals.rules import resolve_auto, unsupported
 
 CPU = Device(accelerator="cpu", model="CPU", count=4)

@@ -9,7 +9,8 @@ import pytest
 
 from accelsweep.base.errors import InputError
 from accelsweep.core.planned.plans import Resources
-from accelsweep.core.planned.settings import Site, Slurm
+from accelsweep.core.sites.site import Site
+from accelsweep.core.sites.slurm import Slurm
 from accelsweep.engines.node import python
 from accelsweep.engines.slurm.options import across_nodes, before_block, in_words, job_resources, sbatch_options
 from accelsweep.engines.slurm.refuse import refuse_unfit_slurm

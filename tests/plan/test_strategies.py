@@ -3,7 +3,8 @@
 import pytest
 from tiny_sweep import config_with
 
-from accelsweep.core.planned.settings import Device, Site
+from accelsweep.core.sites.device import Device
+from accelsweep.core.sites.site import Site
 from accelsweep.plan.refusals.rules import unsupported
 
 HERE = Site(

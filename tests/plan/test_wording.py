@@ -8,7 +8,8 @@ import pytest
 from pydantic import BaseModel, Field
 
 from accelsweep.base.errors import InputError
-from accelsweep.core.planned.settings import Analysis, BlockSettings, Limits, Site
+from accelsweep.core.planned.settings import Analysis, BlockSettings, Limits
+from accelsweep.core.sites.site import Site
 from accelsweep.plan.refusals.wording import bound_in_words, parsed
 
 

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 import yaml
 
-from accelsweep.core.planned.settings import Site
 from accelsweep.core.recorded.outcome import Outcome
+from accelsweep.core.sites.site import Site
 from accelsweep.drive.slurm.accounting import NO_ENERGY, accounts
 from accelsweep.engines.slurm.draft import draft
 from accelsweep.state.folders import SweepFolder

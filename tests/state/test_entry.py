@@ -9,12 +9,14 @@ from pathlib import Path
 import pytest
 
 import accelsweep.publish.store.mlflow_settings  # noqa: F401 - sets MLflow's variables once, before any test looks at them
-from accelsweep.base.errors import DamagedFile
-from accelsweep.state.entry import answer
+from accelsweep.base.entry import answer
+from accelsweep.base.errors import DamagedFile, InputError
+from accelsweep.commands.line.command_line import exit_code
 from accelsweep.state.folders import SweepFolder
 
-OF_A_SWEEP = ["analyse.__main__", "report.__main__", "publish.__main__", "supervise.standing.prepare", "drive.finish"]
-OTHERS = ["supervise.__main__", "supervise.processes.node", "report.captions"]
+OF_A_SWEEP = ["analyse.__main__", "report.__main__", "publish.__main__", "drive.finish"]
+OF_GRID_ENGINE = ["engines.grid_engine.status", "engines.grid_engine.submit"]
+OTHERS = ["supervise.__main__", "supervise.processes.node", "report.captions", "rank.rank", *OF_GRID_ENGINE]
 
 
 def main_of(module: str) -> Callable[..., int]:
@@ -62,6 +64,45 @@ def test_without_its_argument_each_shows_its_own_name_and_usage(
         main_of(module)()
     assert ended.value.code == 2
     assert f"usage: python -m accelsweep.{module.removesuffix('.__main__')} " in capsys.readouterr().err
+
+
+def test_data_are_prepared_for_a_planned_sweep_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("sys.argv", ["supervise", "--prepare", str(tmp_path / "sweeps" / "absent")])
+    assert main_of("supervise.__main__")() == 2
+    assert capsys.readouterr().err.startswith("error: no sweep 'absent'")
+
+
+def test_a_damaged_spec_of_a_rank_is_named_in_one_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """It was a traceback."""
+    monkeypatch.setattr("accelsweep.machine.linux.die_with_parent", lambda _: None)
+    spec = tmp_path / "spec.json"
+    spec.write_text("{")
+    assert main_of("rank.rank")([str(spec)]) == 1
+    told = capsys.readouterr().err
+    assert told.startswith(f"error: {spec}: not a whole JSON document")
+    assert told.count("\n") == 1
+
+
+def test_snakemake_reads_why_a_job_could_not_be_handed_to_a_qsub_that_is_not_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """It logs the standard output alone, and got a traceback beside it."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert main_of("engines.grid_engine.submit")(["sweep", "b1", "-l", "gpu=1", "job.sh"]) == 1
+    assert "qsub" in capsys.readouterr().out
+
+
+def test_the_command_line_masks_the_secrets_of_an_error_too(capsys: pytest.CaptureFixture[str]) -> None:
+    def fail() -> int:
+        raise InputError("postgresql://me:hush@host/db is gone")
+
+    assert exit_code(fail) == 2
+    assert capsys.readouterr().err == "accelsweep: wrong input: postgresql://***@host/db is gone\n"
 
 
 def test_secrets_in_an_error_are_masked_and_another_teller_gets_the_line(tmp_path: Path) -> None:

@@ -13,9 +13,9 @@ from tiny_sweep import plan_sweep
 
 from accelsweep.base.documents import sha256_file
 from accelsweep.core.planned.plans import Done, Hold, Manifest
-from accelsweep.core.planned.settings import Site
 from accelsweep.core.recorded.outcome import Outcome
 from accelsweep.core.recorded.record import Record
+from accelsweep.core.sites.site import Site
 from accelsweep.rank.spec import RunSpec
 
 

@@ -14,7 +14,8 @@ from tiny_supervisor import Supervised, ended
 from accelsweep.core.planned.settings import Limits
 from accelsweep.core.recorded.outcome import Outcome
 from accelsweep.supervise.processes.logs import RunLog
-from accelsweep.supervise.processes.watching import LocalRanks, Watch, children
+from accelsweep.supervise.processes.ranks import LocalRanks, children
+from accelsweep.supervise.processes.watching import Watch
 from accelsweep.supervise.signals import Signals
 
 _ONE_TRY = {"retries": 0, "stop_grace_seconds": 0.5}

@@ -5,7 +5,8 @@ from __future__ import annotations
 import sys
 
 from accelsweep.analyse.whole import findings_of
-from accelsweep.state.entry import answer, planned_sweep, sweep_parser
+from accelsweep.base.entry import answer
+from accelsweep.state.entry import planned_sweep, sweep_parser
 from accelsweep.state.folders import SweepFolder
 from accelsweep.state.stamps import bring_all_back
 

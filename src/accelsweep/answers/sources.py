@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from accelsweep.base.errors import InputError, nearest
 from accelsweep.core.planned.plans import Manifest
 from accelsweep.state.archive.check import checked
+from accelsweep.state.file_names import SWEEPS_FOLDER
 from accelsweep.state.folders import SweepFolder, known_sweeps
 
 if TYPE_CHECKING:
@@ -41,7 +42,7 @@ def _places(home: Path, word: str, known: Sequence[str]) -> list[Path | str]:
         return archives
     if path.is_file():
         return [path]
-    there = f"there are: {', '.join(known)}" if known else f"there are none under {home / 'sweeps'}"
+    there = f"there are: {', '.join(known)}" if known else f"there are none under {home / SWEEPS_FOLDER}"
     raise InputError(f"no sweep, archive or folder {word!r}{nearest(word, known)}; {there}")
 
 

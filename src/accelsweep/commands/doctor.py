@@ -17,7 +17,7 @@ from accelsweep.answers.forms.checked import CheckResult, DoctorAnswer
 from accelsweep.base.digits import gib
 from accelsweep.base.errors import EXIT_INCOMPLETE, EXIT_OK, AccelsweepError, InputError
 from accelsweep.base.shipped import config_folders, shipped_root
-from accelsweep.core.planned.settings import Site
+from accelsweep.core.sites.site import Site
 from accelsweep.drive.terminal.console import say, say_marked
 from accelsweep.drive.terminal.tones import Tone
 

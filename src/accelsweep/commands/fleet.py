@@ -21,7 +21,7 @@ def measure_fleet(home: Path, request: Request, *, as_json: bool = False) -> int
     if as_json and findings is not None:
         from accelsweep.answers.forms.fleet import FleetAnswer
 
-        say(FleetAnswer.of(findings, SweepFolder(home, findings.sweep).report / "index.html").text())
+        say(FleetAnswer.of(findings, SweepFolder(home, findings.sweep).page).text())
     return code
 
 

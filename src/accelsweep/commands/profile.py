@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING
 from accelsweep.base.errors import AccelsweepError, InputError
 from accelsweep.commands.line.setting import full_name
 from accelsweep.core.cells.cell import in_words
-from accelsweep.core.cells.config import CellConfig
-from accelsweep.core.planned.plans import Block, Manifest
+from accelsweep.core.planned.plans import Manifest
 from accelsweep.drive.terminal.console import Listing, say, show, warn
 from accelsweep.report.format import number
 from accelsweep.report.profiles.words import circumstances, difference_words, module_words
+from accelsweep.state.blocks import block_of
 from accelsweep.state.folders import SweepFolder, existing_sweep
 
 if TYPE_CHECKING:
@@ -67,7 +67,7 @@ def _cells(folder: SweepFolder, settings: Sequence[str]) -> list[str]:
 
 def _refuse(folder: SweepFolder, manifest: Manifest, cell: str, runs: Sequence[RunRow]) -> None:
     """Raise InputError for a setting without steps of a model, and for one that was not measured."""
-    config = _config(folder, manifest, cell)
+    config = block_of(folder, manifest, cell).configs[cell]
     loadgen = config.serving is not None and config.serving.generator == "loadgen"
     if config.task not in TASKS or config.work == "serving" or loadgen:
         what = "a load generator asks it" if config.task in TASKS else f"task={config.task}"
@@ -77,14 +77,6 @@ def _refuse(folder: SweepFolder, manifest: Manifest, cell: str, runs: Sequence[R
             f"setting {cell} of {folder.name!r} was not measured, so there is nothing to look closer at. Measure it "
             f"first (accelsweep runs {folder.name} tells how far it is)"
         )
-
-
-def _config(folder: SweepFolder, manifest: Manifest, cell: str) -> CellConfig:
-    for planned in manifest.blocks:
-        block = Block.read(folder.block(planned.name))
-        if cell in block.configs:
-            return block.configs[cell]
-    raise InputError(f"no block of sweep {folder.name!r} holds setting {cell!r}")
 
 
 def _findings(

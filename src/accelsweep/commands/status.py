@@ -80,7 +80,7 @@ def _state(folder: SweepFolder) -> SweepState:
     head = living_head(folder)
     engine = engine_of(manifest.site)
     jobs, jobs_reason = _jobs(folder, engine) if engine else (None, None)
-    findings, page = _findings(folder), folder.report / "index.html"
+    findings, page = _findings(folder), folder.page
     return SweepState(
         sweep=folder.name,
         revision=manifest.revision,

@@ -6,21 +6,21 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from accelsweep.base.entry import answer
 from accelsweep.core.planned.plans import Manifest
 from accelsweep.drive.jobs.failures import note_failed_jobs
 from accelsweep.drive.results import not_run_lines
 from accelsweep.drive.slurm.accounting import note_accounts
 from accelsweep.engines.known import engine_of
-from accelsweep.state.entry import answer, planned_sweep, sweep_parser
+from accelsweep.state.entry import planned_sweep, sweep_parser
 from accelsweep.state.external.files import all_kept
-from accelsweep.state.file_names import PAGE
 from accelsweep.state.folders import SweepFolder, existing_sweep
 
 
 def finish(folder: SweepFolder) -> Path:
     """Write the sweep's records.parquet, findings.json and report; return the path of the page."""
     finished_files(folder)
-    return folder.report / PAGE
+    return folder.page
 
 
 def finished_files(folder: SweepFolder) -> list[str]:

@@ -53,7 +53,7 @@ def print_results(folder: SweepFolder, tracking_uri: str | None = None) -> Told:
         say(f"to settle what is open{in_about(findings.recommendation)}: {findings.recommendation.settle}")
     for refusal in findings.refusals[:3]:
         say(f"refused: {refusal}")
-    say(f"report: {folder.report / 'index.html'}")
+    say(f"report: {folder.page}")
     say(last_line(folder, tracking_uri))
     return _print_unsettled(folder, findings)
 

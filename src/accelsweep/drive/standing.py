@@ -55,7 +55,7 @@ def forget_altered_report(folder: SweepFolder) -> None:
     with contextlib.suppress(FileNotFoundError, DamagedFile):
         noted = Drawn.read(folder.drawn).files
         if any(_altered(folder.report / name, digest) for name, digest in noted.items()):
-            remove(folder.report / "index.html")
+            remove(folder.page)
 
 
 def _altered(path: Path, digest: str) -> bool:
@@ -84,9 +84,9 @@ def stands(folder: SweepFolder, tracking_uri: str | None = None) -> bool:
 def _digest(sweep: Sweep) -> str:
     """Return the digest of inputs, outputs and code. Raises FileNotFoundError if one is missing."""
     folder, root = sweep.folder, shipped_root()
-    names = ("index.html", *(f"{name}.svg" for name in CAPTIONS))
+    pictures = [folder.report / f"{name}.svg" for name in CAPTIONS]
     rules = sorted([root / "Snakefile", *(root / "workflows").rglob("*.*")])
-    made = [folder.done(block.name) for block in sweep.manifest.blocks] + [folder.report / name for name in names]
+    made = [*(folder.done(block.name) for block in sweep.manifest.blocks), folder.page, *pictures]
     files = [folder.manifest, folder.records, folder.findings, *made, *rules]
     code = [sweep.software, code_of("report")]
     return sha256_text(canonical_json([*code, *map(sha256_file, files)]))

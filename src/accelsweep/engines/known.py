@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from accelsweep.core.planned.settings import Site
+from accelsweep.core.sites.site import Site
 from accelsweep.engines.engine import Engine
 from accelsweep.engines.grid_engine.engine import GridEngineEngine
 from accelsweep.engines.slurm.engine import SlurmEngine

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import psutil
 
-from accelsweep.core.planned.settings import Device
+from accelsweep.core.sites.device import Device
 from accelsweep.machine import cgroup
 from accelsweep.machine.kind import DeviceKind
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from accelsweep.core.planned.settings import Device
+from accelsweep.core.sites.device import Device
 from accelsweep.machine.cpu import CpuKind
 from accelsweep.machine.drivers.telemetry import KnownDevice, NoReading, Telemetry
 from accelsweep.machine.kind import DeviceKind

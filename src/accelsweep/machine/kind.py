@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from accelsweep.core.cells.accelerators import Accelerator
-from accelsweep.core.planned.settings import Device
+from accelsweep.core.sites.device import Device
 from accelsweep.machine.drivers.telemetry import KnownDevice, Telemetry
 from accelsweep.machine.precisions import not_nvidia
 

@@ -12,7 +12,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from accelsweep.base.errors import InputError
 from accelsweep.core.cells.config import Measure
 from accelsweep.measure.clock import Clock, Marks, WaitedDevice, monotonic
 from accelsweep.measure.group import Group
@@ -35,21 +34,14 @@ class WindowRules:
 
     @classmethod
     def from_config(cls, measure: Measure, multiple_of: int = 1) -> WindowRules:
-        """Read the rules from the config's `measure`. Raises InputError that names the wrong key."""
-        rules = cls(
+        """Read the rules from the config's `measure`, of which the plan refuses what cannot be (`plan.refusals`)."""
+        return cls(
             warmup_steps=measure.warmup_steps,
             min_steps=measure.min_steps,
             min_seconds=measure.min_seconds,
             max_steps=measure.max_steps,
             multiple_of=multiple_of,
         )
-        if rules.warmup_steps < 2:
-            raise InputError("measure.warmup_steps must be at least 2: the pace is estimated from its second half")
-        if not 1 <= rules.min_steps <= rules.max_steps:
-            raise InputError(
-                f"measure.min_steps={rules.min_steps} must lie between 1 and measure.max_steps={rules.max_steps}"
-            )
-        return rules
 
     @property
     def warmup(self) -> int:

@@ -9,23 +9,20 @@ from pathlib import Path
 
 import altair as alt
 import pandas as pd
-import pyarrow as pa
-import pyarrow.parquet as pq
 
 from accelsweep.analyse.analyse import analyse
 from accelsweep.analyse.beside.others import other_sweeps
 from accelsweep.analyse.collected.collect import look_up
 from accelsweep.analyse.merge import Part, analyse_together
-from accelsweep.base.errors import DamagedFile, InputError, nearest
+from accelsweep.base.errors import InputError, nearest
 from accelsweep.core.findings.findings import Findings
 from accelsweep.core.planned.names import MergedName, name_together
 from accelsweep.core.planned.plans import Manifest
-from accelsweep.core.recorded.record import steps_damage
 from accelsweep.notebook.frames import runs_frame, settings_frame
 from accelsweep.report.content import Content, build_content
 from accelsweep.report.page import render_static
 from accelsweep.state.folders import SweepFolder
-from accelsweep.state.records import read_record_at
+from accelsweep.state.records import read_steps
 
 
 @dataclass(frozen=True)
@@ -116,13 +113,7 @@ class OpenedSweep:
         path, record = self._files.steps(run), self._files.record(run)
         if not (path.is_file() and record.is_file()):
             raise InputError(f"the run {run!r} left no steps: {outcomes[run].outcome}: {outcomes[run].reason}")
-        damage = steps_damage(read_record_at(record, MergedName.of(run).name), path)
-        if damage is not None:
-            raise damage
-        try:
-            frame: pd.DataFrame = pq.read_table(path).to_pandas()
-        except (pa.ArrowException, OSError) as error:  # pyarrow calls a page that it cannot unpack an OSError
-            raise DamagedFile(path, f"it is no table of steps ({error})") from None
+        frame: pd.DataFrame = read_steps(path, record, MergedName.of(run).name).to_pandas()
         return frame
 
     @cached_property

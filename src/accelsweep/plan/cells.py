@@ -14,7 +14,8 @@ from accelsweep.base.errors import InputError, nearest
 from accelsweep.core.cells.cell import PLAN_KEYS, Cell, cell_name
 from accelsweep.core.cells.config import CellConfig
 from accelsweep.core.planned.plans import Excluded
-from accelsweep.core.planned.settings import Settings, Site
+from accelsweep.core.planned.settings import Settings
+from accelsweep.core.sites.site import Site
 from accelsweep.machine import devices
 from accelsweep.plan import automatic, select
 from accelsweep.plan.grid.compose import Composer
@@ -64,12 +65,8 @@ def checked_grid(composer: Composer, overrides: Sequence[str], batches: automati
     expanded = fitted(composer, grid, auto, settings.report.ladder)
     points = _points(expanded, composer, steering, file_of, _Automatic(batches or {}, settings.report.ladder))
     every = list(points.values())
-    rules_by_name = {f"exclude.{number}.when": rule.when for number, rule in enumerate(exclude)}
-    for where, wanted in {**rules_by_name, "baseline": settings.baseline}.items():
-        select.refuse_unknown_keys(wanted, every, where, file_of)
-    dropped = {name: because for name, point in points.items() if (because := select.excluded_by(exclude, point))}
-    if len(dropped) == len(points):
-        raise InputError(f"the `exclude:` rules drop every setting of the grid; look in {file_of('exclude')}")
+    dropped = _dropped(points, exclude, file_of)
+    select.refuse_unknown_keys(settings.baseline, every, "baseline", file_of)
     left = [point for name, point in points.items() if name not in dropped]
     _refuse_what_measures_nothing(left, settings, file_of)
     return CheckedGrid(
@@ -122,6 +119,16 @@ def _points(
             checked = automatic.decided(checked, auto.batches, partial(_with_batch, point, groups, file_of))
         _add(points, checked)
     return automatic.with_batch_axis(points)
+
+
+def _dropped(points: dict[str, CheckedPoint], exclude: Sequence[check.Rule], file_of: FileOf) -> dict[str, str]:
+    """Return the settings that a rule of `exclude` drops, each with its reason; raise InputError where all are."""
+    for number, rule in enumerate(exclude):
+        select.refuse_unknown_keys(rule.when, list(points.values()), f"exclude.{number}.when", file_of)
+    dropped = {name: because for name, point in points.items() if (because := select.excluded_by(exclude, point))}
+    if len(dropped) == len(points):
+        raise InputError(f"the `exclude:` rules drop every setting of the grid; look in {file_of('exclude')}")
+    return dropped
 
 
 def _with_batch(point: GridPoint, groups: Sequence[str], file_of: FileOf, batch: int) -> CellConfig:

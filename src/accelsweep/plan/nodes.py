@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from accelsweep.base.errors import InputError, nearest
 from accelsweep.core.cells.config import CellConfig
-from accelsweep.core.planned.settings import Device, NodeKind, Site
+from accelsweep.core.sites.device import Device
+from accelsweep.core.sites.site import NodeKind, Site
 from accelsweep.machine.naming import meant
 
 

@@ -7,7 +7,8 @@ import sys
 
 import typer
 
-from accelsweep.state.entry import answer, planned_sweep, sweep_parser
+from accelsweep.base.entry import answer
+from accelsweep.state.entry import planned_sweep, sweep_parser
 from accelsweep.state.folders import SweepFolder
 from accelsweep.state.stamps import bring_all_back
 

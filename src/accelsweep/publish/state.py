@@ -14,7 +14,8 @@ from accelsweep.base.secrets import masked
 from accelsweep.core.planned.plans import Manifest, Run
 from accelsweep.publish.snapshot import report_digest, run_digest
 from accelsweep.publish.store.location import database_file, resolve
-from accelsweep.state.folders import SweepFolder, published_sweeps
+from accelsweep.state.file_names import PUBLISHED_FILE, SWEEPS_FOLDER
+from accelsweep.state.folders import SweepFolder
 
 
 class Copied(Frozen):
@@ -67,7 +68,7 @@ def remember(folder: SweepFolder, uri: str, copied: Copied) -> None:
 
 def copies(home: Path, uri: str) -> dict[str, Copied]:
     """Return the copy of each sweep below `home` that the store at `uri` has, the latest first."""
-    found = {folder.name: _read(folder).get(masked(uri)) for folder in published_sweeps(home)}
+    found = {folder.name: _read(folder).get(masked(uri)) for folder in _published_sweeps(home)}
     return {name: copied for name, copied in found.items() if copied is not None}
 
 
@@ -106,3 +107,9 @@ def _still_there(uri: str, copied: Copied) -> bool:
     except (sqlite3.Error, ValueError):
         return False
     return bool(active >= copied.active_runs)
+
+
+def _published_sweeps(home: Path) -> list[SweepFolder]:
+    """Return the sweeps below `home` that were copied to a store of MLflow, the latest first."""
+    noted = sorted((home / SWEEPS_FOLDER).glob(f"*/{PUBLISHED_FILE}"), key=lambda path: -path.stat().st_mtime_ns)
+    return [SweepFolder(home, path.parent.name) for path in noted]

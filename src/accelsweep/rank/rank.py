@@ -7,8 +7,10 @@ that must not have them never gets them. `python -m accelsweep.rank.rank SPEC` r
 from __future__ import annotations
 
 import os
+import sys
 from pathlib import Path
 
+from accelsweep.base.entry import answer, parser_for
 from accelsweep.core.recorded.record import Metric
 from accelsweep.machine import linux
 from accelsweep.measure.clock import monotonic
@@ -25,7 +27,6 @@ from accelsweep.rank.process import (
     use_threads,
 )
 from accelsweep.rank.spec import RunSpec
-from accelsweep.state.entry import parser_for
 from accelsweep.state.progress import StepCount
 
 
@@ -115,13 +116,14 @@ def _named(first_step: Metric, spec: RunSpec) -> Metric:
     return first_step.model_copy(update={"scope": f"{first_step.scope}, {cache}"})
 
 
-def main(spec_path: str) -> None:
-    """Run the rank that the environment names, of the spec at `spec_path`, in this interpreter."""
+def main(arguments: list[str] | None = None) -> int:
+    """Run the rank that the environment names, of the spec that the command line names, in this interpreter."""
+    parser = parser_for("rank.rank", "Run one rank of a run.")
+    parser.add_argument("spec", type=Path, help="the file of the run's spec")
+    spec = parser.parse_args(arguments).spec
     linux.die_with_parent(os.getppid())
-    run_rank(RunSpec.read(Path(spec_path)))
+    return answer(lambda: run_rank(RunSpec.read(spec)))
 
 
 if __name__ == "__main__":
-    parser = parser_for("rank.rank", "Run one rank of a run.")
-    parser.add_argument("spec", help="the file of the run's spec")
-    main(parser.parse_args().spec)
+    sys.exit(main())

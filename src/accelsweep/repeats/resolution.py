@@ -14,6 +14,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import fmean
 
+from accelsweep.core.planned.settings import CONFIDENCE, REPEATS_MOST, RESOLUTION
 from accelsweep.repeats.student import critical_t
 
 FEWEST_BLOCKS = 5
@@ -47,7 +48,12 @@ class Needed:
 
 
 def repeats_for(
-    noise: Sequence[PairNoise], family: int, *, resolution: float = 0.1, most: int = 20, confidence: float = 0.95
+    noise: Sequence[PairNoise],
+    family: int,
+    *,
+    resolution: float = RESOLUTION,
+    most: int = REPEATS_MOST,
+    confidence: float = CONFIDENCE,
 ) -> Needed | None:
     """Return the fewest blocks, from 5 to `most`, whose intervals are `resolution` wide to each side on average.
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import sys
 
+from accelsweep.base.entry import answer
 from accelsweep.report.write import write_report
-from accelsweep.state.entry import answer, sweep_parser
+from accelsweep.state.entry import sweep_parser
 from accelsweep.state.folders import SweepFolder
 from accelsweep.state.stamps import bring_all_back
 

@@ -11,6 +11,7 @@ from accelsweep.core.claims.claims import GROUP
 from accelsweep.core.claims.verdicts import ClaimVerdict
 from accelsweep.core.findings.findings import Findings
 from accelsweep.core.findings.judged import ClaimFinding
+from accelsweep.core.planned.settings import CONFIDENCE
 from accelsweep.report import format as fmt
 from accelsweep.report.clean import printable_findings
 from accelsweep.report.csvs import to_csv
@@ -70,7 +71,7 @@ class Verdicts:
     @property
     def tables(self) -> tuple[ReportTable, ...]:
         """The verdicts, and others' published values where a claim states them."""
-        confidence = min((one.confidence for one in self.sweeps), default=0.95)
+        confidence = min((one.confidence for one in self.sweeps), default=CONFIDENCE)
         published = [claim for claim in self.claims if claim.published]
         tables = (claims_table(self.claims, confidence), reasons_table(self.claims))
         return (*tables, published_table(published)) if published else tables

@@ -72,7 +72,7 @@ class SweepFolder:
         return sorted(path for path in self.root.glob("blocks/*.json") if _BLOCK_FILE.fullmatch(path.name))
 
     def block_names(self) -> set[str]:
-        """The names of all blocks, by any file of theirs: also where the block's own is lost or damaged."""
+        """The names of all blocks, by any file of theirs: those of earlier plans, and of damaged ones, too."""
         return {path.name.partition(".")[0] for path in self.root.glob("blocks/b*.json*")}
 
     def done(self, block: str) -> Path:
@@ -157,6 +157,11 @@ class SweepFolder:
         return self.root / files.PUBLISHED_FILE
 
     @property
+    def copied(self) -> Path:
+        """The file that Snakemake waits for: the records were copied to MLflow."""
+        return self.root / "published.done"
+
+    @property
     def mark(self) -> Path:
         """The sweep's random mark, by which stores that several people share tell it from others of its name."""
         return self.root / "mark.json"
@@ -219,6 +224,11 @@ class SweepFolder:
         """`reports/NAME`."""
         return self.home / files.REPORTS_FOLDER / self.name
 
+    @property
+    def page(self) -> Path:
+        """The page of the report."""
+        return self.report / files.PAGE
+
 
 def known_sweeps(home: Path) -> list[str]:
     """Return the names of all planned sweeps below `home`, in alphabetical order."""
@@ -229,14 +239,6 @@ def unplanned_heads(home: Path) -> list[str]:
     """Return the names under which heads without a plan were handed over: of claims, and of sweeps not planned yet."""
     handed = (path.parent for path in (home / files.SWEEPS_FOLDER).glob("*/head.handed.json"))
     return sorted(root.name for root in handed if not (root / files.MANIFEST_FILE).exists())
-
-
-def published_sweeps(home: Path) -> list[SweepFolder]:
-    """Return the sweeps below `home` that were copied to a store of MLflow, the latest first."""
-    noted = sorted(
-        (home / files.SWEEPS_FOLDER).glob(f"*/{files.PUBLISHED_FILE}"), key=lambda path: -path.stat().st_mtime_ns
-    )
-    return [SweepFolder(home, path.parent.name) for path in noted]
 
 
 def existing_sweep(home: Path, name: str) -> SweepFolder:

@@ -1,6 +1,7 @@
-"""The two ways to read records: strictly, or leniently where a missing or damaged one is no news.
+"""The ways to read records: strictly, or leniently where a missing or damaged one is no news.
 
-Both make sure that a record belongs to the run in whose folder it lies. No other module reads a record's file.
+All make sure that a record belongs to the run in whose folder it lies. No other module reads a record's file.
+`state.attempts` reads those of attempts by the strict way. The step times that a record seals are read here too.
 """
 
 from __future__ import annotations
@@ -8,11 +9,15 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from accelsweep.base.errors import DamagedFile
 from accelsweep.core.planned.plans import Run
-from accelsweep.core.recorded.record import Record
+from accelsweep.core.recorded.record import Record, steps_damage
 from accelsweep.state.folders import SweepFolder
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 
 def read_record(folder: SweepFolder, run: str) -> Record:
@@ -47,3 +52,22 @@ def own_record(record: Record, path: Path, run: str) -> Record:
     if record.cell != Run.parse(run).cell:
         raise DamagedFile(path, f"it is the record of another setting, {record.cell!r}")
     return record
+
+
+def read_steps(steps: Path, record: Path, run: str, columns: list[str] | None = None) -> pa.Table:
+    """Return the table at `steps` of the run named `run`, whose record is at `record`: these `columns`, or all.
+
+    Nothing seals the table where there is no record. Raises DamagedFile where the record or the table is damaged;
+    FileNotFoundError where there is no table.
+    """
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    if record.exists() and (damage := steps_damage(read_record_at(record, run), steps)) is not None:
+        raise damage
+    try:
+        return pq.read_table(steps, columns=columns)
+    except FileNotFoundError:
+        raise
+    except (pa.ArrowException, OSError, KeyError) as error:  # pyarrow calls a page that it cannot unpack an OSError
+        raise DamagedFile(steps, f"it is no table of steps ({error})") from None

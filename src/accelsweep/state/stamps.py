@@ -56,5 +56,5 @@ def clocks_that_differ(folder: SweepFolder, ahead: float) -> Iterator[str]:
 
 def _compared(folder: SweepFolder) -> Iterator[Path]:
     yield from folder.root.glob("blocks/b*.json")
-    yield from (folder.manifest, folder.records, folder.findings, folder.root / "published.done")
+    yield from (folder.manifest, folder.records, folder.findings, folder.copied)
     yield from folder.report.glob("*.*")

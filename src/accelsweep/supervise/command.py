@@ -7,11 +7,12 @@ import socket
 import time
 from pathlib import Path
 
+from accelsweep.base.entry import answer, parser_for
 from accelsweep.base.secrets import masked
 from accelsweep.base.terminal import escaped
-from accelsweep.state.entry import answer, parser_for
+from accelsweep.state.entry import planned_sweep
 from accelsweep.supervise.processes.launchers import Launchers
-from accelsweep.supervise.standing.prepare import main as prepare_data
+from accelsweep.supervise.standing.prepare import prepare
 from accelsweep.supervise.supervisor import supervise
 
 
@@ -26,16 +27,20 @@ def _head_line() -> None:
     print(f"# {when}, process {os.getpid()} on {socket.gethostname()}", flush=True)  # noqa: T201 - this is the block's log
 
 
+def _prepare(root: Path) -> None:
+    print(f"{len(prepare(planned_sweep(root)))} data modules are ready")  # noqa: T201 - the answer
+
+
 def main(launchers: Launchers | None = None) -> int:
     """Read the command line, do what it says, return the exit code. `launchers` replaces how ranks are started."""
     parser = parser_for("supervise", __doc__)
     what = parser.add_mutually_exclusive_group(required=True)
     what.add_argument("block_file", type=Path, nargs="?", help="sweeps/NAME/blocks/BLOCK.json")
-    what.add_argument("--prepare", metavar="sweeps/NAME", help="prepare the data of a sweep instead")
+    what.add_argument("--prepare", type=Path, metavar="sweeps/NAME", help="prepare the data of a sweep instead")
     parser.add_argument("--cancel-old", action="store_true", help="end a supervisor that works on this block already")
     arguments = parser.parse_args()
     if arguments.prepare:
-        return prepare_data([arguments.prepare])
+        return answer(lambda: _prepare(arguments.prepare))
     _head_line()
     return answer(
         lambda: supervise(arguments.block_file, say=say, launchers=launchers, cancel_old=arguments.cancel_old), tell=say

@@ -5,10 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 
 from accelsweep.base.errors import InputError
-from accelsweep.core.planned.plans import Block, Manifest, Run
+from accelsweep.core.planned.plans import Manifest, Run
 from accelsweep.plan.blocks.resources import threads_per_rank
 from accelsweep.plan.nodes import models_for
 from accelsweep.rank.spec import RunSpec
+from accelsweep.state.blocks import block_of
 from accelsweep.state.folders import SweepFolder
 
 
@@ -18,26 +19,24 @@ def frozen_spec(
     """Return the spec of the first repeat of `cell`, with its files in the folder `attempt`.
 
     Raises InputError, which names the `command`, if no block of the sweep holds the cell, or if it takes several nodes.
+    Raises DamagedFile as `block_of` does.
     """
     manifest = Manifest.read(folder.manifest)
-    for planned in manifest.blocks:
-        block = Block.read(folder.block(planned.name))
-        if cell in block.configs:
-            config = block.configs[cell]
-            if config.num_nodes > 1:
-                raise InputError(f"setting {cell!r} takes {config.num_nodes} nodes; {command} has this one alone")
-            return RunSpec(
-                sweep=folder.name,
-                block=block.name,
-                run=Run.of(cell, 0, config.seed),
-                position=0,
-                attempt=1,
-                config=config,
-                axes=block.axes[cell],
-                world_size=config.world_size,
-                attempt_folder=str(attempt),
-                threads=threads_per_rank(config, manifest.site),
-                device_models=models_for(config, manifest.site),
-                profile_steps=profile_steps,
-            )
-    raise InputError(f"no block of sweep {folder.name!r} holds setting {cell!r}")
+    block = block_of(folder, manifest, cell)
+    config = block.configs[cell]
+    if config.num_nodes > 1:
+        raise InputError(f"setting {cell!r} takes {config.num_nodes} nodes; {command} has this one alone")
+    return RunSpec(
+        sweep=folder.name,
+        block=block.name,
+        run=Run.of(cell, 0, config.seed),
+        position=0,
+        attempt=1,
+        config=config,
+        axes=block.axes[cell],
+        world_size=config.world_size,
+        attempt_folder=str(attempt),
+        threads=threads_per_rank(config, manifest.site),
+        device_models=models_for(config, manifest.site),
+        profile_steps=profile_steps,
+    )

@@ -10,10 +10,11 @@ from functools import cached_property
 
 from accelsweep.core.cells.config import CellConfig
 from accelsweep.core.planned.plans import Block, Run
-from accelsweep.core.planned.settings import Limits, Site
+from accelsweep.core.planned.settings import Limits
 from accelsweep.core.recorded.frontier import Frontier
 from accelsweep.core.recorded.outcome import Outcome
 from accelsweep.core.recorded.record import Doubt, now
+from accelsweep.core.sites.site import Site
 from accelsweep.plan.blocks.resources import threads_per_rank
 from accelsweep.plan.nodes import models_for
 from accelsweep.rank.spec import RankResult, RunSpec

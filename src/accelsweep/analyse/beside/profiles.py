@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
 from statistics import median
 from typing import Any, TypeVar
 
@@ -69,7 +70,7 @@ def compared(
         changed=_changed(profile.fingerprint, measured),
         operators=tuple(map(_rounded, found.operators[:PLACES_SHOWN])),
         modules=tuple(map(_rounded, found.modules[:PLACES_SHOWN])),
-        folder=f"sweeps/{profile.sweep}/profiles/{profile.cell}",
+        folder=str(SweepFolder(Path(), profile.sweep).profile(profile.cell)),
         against=None if other is None else other.cell,
         operator_differences=() if before is None else differences(by_name(before.operators), by_name(found.operators)),
         module_differences=() if before is None else differences(by_name(before.modules), by_name(found.modules)),

@@ -10,7 +10,6 @@ import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import cache
-from pathlib import Path
 from typing import Any, TypeVar
 
 from accelsweep.analyse.collected.accounted import accounted
@@ -24,6 +23,7 @@ from accelsweep.core.planned.plans import Block, Manifest, PlannedCell, Run
 from accelsweep.core.recorded.outcome import Outcome
 from accelsweep.core.recorded.record import Effective, Metric, Record
 from accelsweep.core.recorded.traits import Traits
+from accelsweep.state.blocks import block_or_none
 from accelsweep.state.folders import SweepFolder
 from accelsweep.state.halts import why_not_run
 from accelsweep.state.records import read_record, read_record_at
@@ -61,7 +61,7 @@ def look_up(
     `on_damage` gets each record that cannot be used, before the reason of its row is looked for.
     """
     axes = {cell.name: cell.axes for cell in manifest.cells}
-    lookup = _LookUp(folder, on_damage, cache(lambda block: _configs(folder.block(block))), _Once())
+    lookup = _LookUp(folder, on_damage, cache(lambda block: _configs(block_or_none(folder, block))), _Once())
     wanted = [_wanted(lookup, block.name, run) for block in manifest.blocks for run in block.runs]
     rows = [replace(row, axes=axes.get(row.cell, row.axes)) for row in wanted]
     rows += [_unsupported(manifest.sweep, cell) for cell in manifest.cells if cell.unsupported is not None]
@@ -102,12 +102,9 @@ def _wanted(lookup: _LookUp, block: str, run: str) -> RunRow:
     )
 
 
-def _configs(block: Path) -> dict[str, CellConfig]:
+def _configs(block: Block | None) -> dict[str, CellConfig]:
     """Return the config of each cell of a block as records hold it; {} for a file that is lost or damaged."""
-    try:
-        configs = Block.read(block).configs
-    except (FileNotFoundError, DamagedFile):
-        return {}
+    configs = {} if block is None else block.configs
     return {cell: CellConfig.model_validate(without_secrets(config.raw)) for cell, config in configs.items()}
 
 

@@ -12,6 +12,7 @@ from typing import TypeVar
 
 from accelsweep.core.cells.tasks import SIZES
 from accelsweep.core.findings.numbers import Estimate, Verdict
+from accelsweep.core.planned.settings import CONFIDENCE
 from accelsweep.repeats.student import critical_t
 
 Key = TypeVar("Key")
@@ -28,7 +29,7 @@ class Family:
     """Intervals that hold together: `size` of them with at least `confidence`, by Bonferroni's inequality."""
 
     size: int = 1
-    confidence: float = 0.95
+    confidence: float = CONFIDENCE
 
     @property
     def each(self) -> float:

@@ -14,7 +14,7 @@ from pathlib import Path
 from accelsweep.answers.forms.checked import CheckResult
 from accelsweep.base.errors import AccelsweepError
 from accelsweep.core.planned.plans import Resources
-from accelsweep.core.planned.settings import Site
+from accelsweep.core.sites.site import Site
 from accelsweep.engines.ask import ask, missing_programs
 from accelsweep.engines.engine import Engine
 from accelsweep.engines.known import engine_of

@@ -16,7 +16,7 @@ from accelsweep.commands.running.nodes import measured_nodes, with_nodes
 from accelsweep.commands.running.request import Request, seconds_of
 from accelsweep.commands.running.versions import decided, measured_versions
 from accelsweep.core.claims.claims import GROUP
-from accelsweep.core.planned.settings import Site
+from accelsweep.core.sites.site import Site
 from accelsweep.drive.terminal.console import say
 
 if TYPE_CHECKING:

@@ -14,7 +14,7 @@ from accelsweep.base.documents import Document
 from accelsweep.base.errors import DamagedFile
 from accelsweep.commands.running.request import Request, seconds_of
 from accelsweep.core.planned.plans import Manifest
-from accelsweep.core.planned.settings import Site
+from accelsweep.core.sites.site import Site
 from accelsweep.state.folders import SweepFolder
 
 

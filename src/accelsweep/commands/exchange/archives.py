@@ -100,7 +100,7 @@ def _tell(folder: SweepFolder, archive: CheckedArchive, differing: list[str]) ->
         named = ", ".join(differing[:_MOST_NAMED]) + (", ..." if len(differing) > _MOST_NAMED else "")
         say(f"warning: made from the records, {count_of(len(differing), 'file')} differ from the archive's: {named}")
         say(f"warning: {_why_different(archive)}")
-    say(f"report: {folder.report / 'index.html'}")
+    say(f"report: {folder.page}")
 
 
 def _why_different(archive: CheckedArchive) -> str:

@@ -9,7 +9,8 @@ from typing import Any
 import typer
 from typer.core import TyperCommand, TyperGroup
 
-from accelsweep.base.errors import EXIT_INTERRUPTED, AccelsweepError, InputError, words_of
+from accelsweep.base.entry import told
+from accelsweep.base.errors import EXIT_INTERRUPTED, AccelsweepError, InputError
 from accelsweep.base.terminal import escaped
 
 INTERRUPTED = "accelsweep: interrupted"
@@ -68,10 +69,9 @@ def exit_code(command: Callable[[], int]) -> int:
     """Carry out a command; return its exit code, for our errors after one message and never a traceback."""
     try:
         return command()
-    except AccelsweepError as error:
+    except (AccelsweepError, OSError) as error:
         kind = "wrong input" if isinstance(error, InputError) else "error"
-        return fail(f"accelsweep: {kind}: {error}", error.exit_code)
+        words, code = told(error)
+        return fail(f"accelsweep: {kind}: {words}", code)
     except KeyboardInterrupt:
         return fail(INTERRUPTED, EXIT_INTERRUPTED)
-    except OSError as error:
-        return fail(f"accelsweep: error: {words_of(error)}", 1)

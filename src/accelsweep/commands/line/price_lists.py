@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from accelsweep.base.bounds import first_wrong
 from accelsweep.base.errors import InputError, nearest
 from accelsweep.base.shipped import config_folders
 from accelsweep.core.planned.prices import Prices
+from accelsweep.plan.refusals.wording import parsed
 
 
 def read_prices(home: Path, given: str) -> Prices:
@@ -36,7 +36,6 @@ def _together(lists: list[Prices]) -> Prices:
 def _read(home: Path, given: str) -> Prices:
     from omegaconf import OmegaConf
     from omegaconf.errors import OmegaConfBaseException
-    from pydantic import ValidationError
     from yaml import YAMLError
 
     folders = [folder / "prices" for folder in config_folders(home)]
@@ -47,8 +46,7 @@ def _read(home: Path, given: str) -> Prices:
         there = f"neither a file of this name nor conf/prices/{given}.yaml is there; there are: {', '.join(known)}"
         raise InputError(f"no prices {given!r}{nearest(given, known)}: {there}")
     try:
-        return Prices.model_validate(OmegaConf.to_container(OmegaConf.load(path), resolve=True))
+        given_prices = OmegaConf.to_container(OmegaConf.load(path), resolve=True)
     except (OmegaConfBaseException, YAMLError, UnicodeDecodeError) as error:
         raise InputError(f"{path} is no YAML: {error}") from error
-    except ValidationError as error:
-        raise InputError(f"{path} holds no prices: {first_wrong(error)}") from error
+    return parsed(Prices, given_prices, "prices", lambda _key: str(path))

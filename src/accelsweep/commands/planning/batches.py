@@ -8,14 +8,13 @@ from typing import TYPE_CHECKING
 
 from accelsweep.base.digits import count_of
 from accelsweep.base.documents import sha256_file
-from accelsweep.base.errors import DamagedFile
 from accelsweep.core.cells.cell import label
 from accelsweep.core.planned.plans import FoundBatch, Manifest, Run
 from accelsweep.core.recorded.outcome import Outcome
 from accelsweep.core.recorded.record import Record
 from accelsweep.drive.terminal.console import say
 from accelsweep.state.folders import SweepFolder
-from accelsweep.state.records import read_record
+from accelsweep.state.records import record_or_none
 
 if TYPE_CHECKING:
     from accelsweep.plan.automatic import Batches
@@ -32,11 +31,8 @@ def found_batches(home: Path, sweep: str) -> Batches:
         return {}
     found: dict[str, FoundBatch | str] = {}
     for planned in Manifest.read(folder.manifest).cells:
-        try:
-            record = read_record(folder, Run.of(planned.name, 0, 0).name)
-        except (FileNotFoundError, DamagedFile):
-            continue
-        found[planned.name] = _answer(folder, record)
+        if (record := record_or_none(folder, Run.of(planned.name, 0, 0).name)) is not None:
+            found[planned.name] = _answer(folder, record)
     return found
 
 

@@ -132,7 +132,7 @@ def _conclude(folder: SweepFolder, tracking_uri: str | None, code: int) -> int:
     """Print the results, and say last what went wrong where Snakemake ended with `code`; return the exit code."""
     log = folder.snakemake_log
     why = f"{why_snakemake_ended(log, code)}; {log.relative_to(folder.home)} has more. The same command goes on"
-    if not (folder.findings.is_file() and (folder.report / "index.html").is_file()):
+    if not (folder.findings.is_file() and folder.page.is_file()):
         warn(f"no report was written, because Snakemake failed: {why}")
         return EXIT_INCOMPLETE
     told = print_results(folder, tracking_uri)

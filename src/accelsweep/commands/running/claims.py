@@ -50,7 +50,7 @@ def _tested(home: Path, names: Sequence[str], known: Sequence[str], minutes: flo
     left = {name: what_is_left(home, plan) for name, plan in plans.items()}
     to_run = {name for name in plans if minutes and left[name].runs_left and (not names or name in names)}
     why_not = {}
-    with fork_server(home, home / "reports" / GROUP / "fork_server.log", [plans[name] for name in to_run]):
+    with fork_server(home, SweepFolder(home, GROUP).report / "fork_server.log", [plans[name] for name in to_run]):
         for name in sorted(plans, key=lambda name: left[name].minutes.expected):
             asked, sweep = not names or name in names, plans[name].manifest.sweep
             seconds = deadline - time.monotonic() if name in to_run and not interrupted else 0.0

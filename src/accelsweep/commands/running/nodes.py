@@ -15,7 +15,8 @@ from accelsweep.engines.ask import refuse_without
 from accelsweep.engines.slurm.engine import SlurmEngine
 
 if TYPE_CHECKING:
-    from accelsweep.core.planned.settings import Fleet, Site
+    from accelsweep.core.planned.settings import Fleet
+    from accelsweep.core.sites.site import Site
 
 FEWEST_NODES, FEWEST_ROUNDS = 2, 2
 

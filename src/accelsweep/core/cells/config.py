@@ -26,10 +26,10 @@ from pydantic import (
 from accelsweep.base.bounds import Amount, Count, Natural, StrictShare, StrictShareFrom0
 from accelsweep.base.documents import canonical_json, sha256_text
 from accelsweep.base.errors import nearest
-from accelsweep.base.verbatim import Verbatim
 from accelsweep.core.cells.accelerators import Accelerator
 from accelsweep.core.cells.learning_rate import LearningRate
 from accelsweep.core.cells.tasks import Task
+from accelsweep.core.cells.verbatim import Verbatim
 from accelsweep.core.cells.versions import Identity, identity_in
 
 PRECISIONS = (

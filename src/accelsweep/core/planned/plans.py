@@ -12,7 +12,8 @@ from accelsweep.base.documents import Document, Frozen, canonical_json
 from accelsweep.base.errors import InputError
 from accelsweep.core.cells.config import CellConfig
 from accelsweep.core.cells.versions import VERSION, Version, without_version
-from accelsweep.core.planned.settings import Fleet, Settings, Site
+from accelsweep.core.planned.settings import Fleet, Settings
+from accelsweep.core.sites.site import Site
 
 _RUN_NAME = re.compile(r"(.+)-r([0-9]+)")
 

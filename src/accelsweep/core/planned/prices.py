@@ -25,7 +25,7 @@ from pydantic import (
 
 from accelsweep.base.bounds import Amount, Positive, first_wrong
 from accelsweep.base.documents import Frozen
-from accelsweep.base.verbatim import Verbatim
+from accelsweep.core.cells.verbatim import Verbatim
 
 HOURS_OF_A_YEAR = 8766.0
 

@@ -1,21 +1,16 @@
-"""The settings of a sweep and its site: they steer the sweep, and nothing in them changes a measurement."""
+"""The settings of a sweep: they steer it, and nothing in them changes a measurement."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any, Literal
+from typing import Any
 
-from pydantic import ConfigDict, Field, SerializerFunctionWrapHandler, model_serializer, model_validator
+from pydantic import Field
 
 from accelsweep.base.bounds import AtLeast0, AtLeast1, NotNegative, Positive, Share, ShareFrom0
 from accelsweep.base.documents import Frozen
-from accelsweep.core.cells.accelerators import Accelerator
 from accelsweep.core.cells.tasks import Rate
 from accelsweep.core.claims.claims import ReportSettings
 from accelsweep.core.planned.prices import PlannedPrices, Prices
-from accelsweep.core.sites.grid_engine import GridEngine
-from accelsweep.core.sites.head import DetachedHead
-from accelsweep.core.sites.jobs import JobSettings
 
 PILOT = 3
 """The blocks that `repeats: auto` begins with."""
@@ -25,6 +20,9 @@ LOOKS = (3, 5, 8, 12, 20)
 
 THRESHOLD, CONFIDENCE = 0.02, 0.95
 """The default rules of verdicts."""
+
+RESOLUTION, REPEATS_MOST = 0.1, 20
+"""The default rules of `repeats: auto`."""
 
 
 SILENCE_SECONDS = 300.0
@@ -61,130 +59,7 @@ class Analysis(Frozen):
     quality_margin: NotNegative = 0.01
     across: tuple[str, ...] = ()
     rate: Rate | None = None
-    resolution: Positive = 0.1
-
-
-class Device(Frozen):
-    """Devices of one model that a site offers on one node. `count` is cores for `cpu`, devices otherwise."""
-
-    model_config = ConfigDict(coerce_numbers_to_str=True)
-
-    accelerator: Accelerator
-    model: str
-    count: int
-    memory_bytes: int | None = None
-
-
-class Slurm(JobSettings):
-    """The form in which blocks become Slurm jobs at a site.
-
-    `partition` takes every block, or those with GPUs where `cpu_partition` takes the others. `gpu_request` is the
-    option of sbatch that asks for GPUs: `--gpus`, `--gres=gpu:...` or `--gpus-per-node`. `head` is for heads that are
-    handed over; without it they take the partition of CPU blocks, and `max_minutes`.
-    """
-
-    partition: str | None = None
-    cpu_partition: str | None = None
-    account: str | None = None
-    qos: str | None = None
-    constraint: str | None = None
-    gpu_request: Literal["gpus", "gres", "per_node"] = "gpus"
-    head: DetachedHead | None = None
-
-    @model_serializer(mode="wrap")
-    def _without_late(self, written: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        found: dict[str, Any] = written(self)
-        return found if self.head is not None else {name: value for name, value in found.items() if name != "head"}
-
-    @property
-    def cpu_apart(self) -> bool:
-        """Whether jobs without GPUs go to another partition."""
-        return self.cpu_partition is not None
-
-
-class _Engines(Frozen):
-    """The words of each engine. Those of Grid Engine came later: without them a file is as it was before."""
-
-    model_config = ConfigDict(coerce_numbers_to_str=True)
-
-    slurm: Slurm = Slurm()
-    grid_engine: GridEngine | None = None
-
-    @model_serializer(mode="wrap")
-    def _as_before(self, written: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        found: dict[str, Any] = written(self)
-        if self.grid_engine is None:
-            found.pop("grid_engine", None)
-        return found
-
-
-class NodeKind(_Engines):
-    """Nodes of one kind at a site: how many, the inventory of one, and how jobs reach them.
-
-    The words of an engine inherit what they leave out from the site's.
-    """
-
-    name: str
-    nodes: AtLeast1 = 1
-    inventory: tuple[Device, ...]
-
-
-class Site(_Engines):
-    """The place of a sweep: the declared inventory of a node, and how jobs are submitted there.
-
-    A cluster of unlike nodes has `kinds` in place of `nodes` and `inventory`.
-    """
-
-    name: str
-    probe: bool = False
-    nodes: AtLeast1 = 1
-    inventory: tuple[Device, ...] = ()
-    scheduler: Literal["local", "slurm", "grid_engine"] = "local"
-    kinds: tuple[NodeKind, ...] = ()
-
-    @model_validator(mode="before")
-    @classmethod
-    def _inherited(cls, value: Any) -> Any:
-        if not isinstance(value, Mapping) or not isinstance(kinds := value.get("kinds"), list | tuple):
-            return value
-        for engine in ("slurm", "grid_engine"):
-            if isinstance(shared := value.get(engine) or {}, Mapping):
-                kinds = [_with_shared(kind, engine, shared) for kind in kinds]
-        return {**value, "kinds": kinds}
-
-    @property
-    def jobs(self) -> JobSettings:
-        """The site's words on its jobs, for its engine."""
-        return (self.grid_engine or GridEngine()) if self.scheduler == "grid_engine" else self.slurm
-
-    @property
-    def jobs_key(self) -> str:
-        """The key of `jobs`, as a user writes it."""
-        return "site.grid_engine" if self.scheduler == "grid_engine" else "site.slurm"
-
-    @property
-    def devices(self) -> tuple[Device, ...]:
-        """The devices of a node of every kind that the site has."""
-        return (*self.inventory, *(device for kind in self.kinds for device in kind.inventory))
-
-    def count(self, accelerator: str) -> int:
-        """Return how many devices (cores for `cpu`) of this kind one node of the site has."""
-        return sum(device.count for device in self.inventory if device.accelerator == accelerator)
-
-    def of_kind(self, name: str | None) -> Site:
-        """Return the site as if it had nodes of this kind alone; itself for None."""
-        kind = next((kind for kind in self.kinds if kind.name == name), None)
-        if kind is None:
-            return self
-        own = {"nodes": kind.nodes, "inventory": kind.inventory, "kinds": ()}
-        own |= {"slurm": kind.slurm, "grid_engine": kind.grid_engine}
-        return self.model_copy(update={"name": f"{self.name}: {kind.name}", **own})
-
-
-def _with_shared(kind: Any, engine: str, shared: Mapping[str, Any]) -> Any:
-    if not shared or not isinstance(kind, Mapping) or not isinstance(own := kind.get(engine) or {}, Mapping):
-        return kind
-    return {**kind, engine: {**shared, **own}}
+    resolution: Positive = RESOLUTION
 
 
 FLEET_TOLERANCE = 0.015
@@ -237,7 +112,7 @@ class Settings(Frozen):
 
     repeats: AtLeast1 = 3
     added_repeats: int = 0
-    repeats_most: AtLeast1 = 20
+    repeats_most: AtLeast1 = REPEATS_MOST
     auto_repeats: bool = False
     until_decided: bool = False
     decided_at: dict[str, int] = Field(default_factory=dict)

@@ -1,1 +1,1 @@
-"""The words of a site on its jobs, for each engine."""
+"""The place of a sweep: the devices of its nodes, and the words on its jobs for each engine."""

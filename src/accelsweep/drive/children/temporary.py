@@ -16,7 +16,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from accelsweep.base.documents import sha256_text
-from accelsweep.core.planned.settings import Site
+from accelsweep.core.sites.site import Site
 from accelsweep.state.folders import SweepFolder
 from accelsweep.state.living import living_hold
 

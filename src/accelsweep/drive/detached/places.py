@@ -8,7 +8,7 @@ from typing import Protocol
 
 from accelsweep.base.documents import sha256_text
 from accelsweep.base.errors import InputError
-from accelsweep.core.planned.settings import Site
+from accelsweep.core.sites.site import Site
 from accelsweep.drive.detached.handed import Handed, PlaceKind, Whereabouts, end_of_head, handed_head
 from accelsweep.drive.detached.slurm_job import HeadJob
 from accelsweep.drive.detached.tmux import Tmux

@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable, Sequence
 
 from accelsweep.base.errors import AccelsweepError
-from accelsweep.core.planned.settings import Slurm
+from accelsweep.core.sites.slurm import Slurm
 from accelsweep.drive.detached.handed import PlaceKind, Whereabouts
 from accelsweep.engines.ask import ask
 from accelsweep.engines.this_job import outside_of_jobs

@@ -18,15 +18,16 @@ from accelsweep.base.terminal import escaped
 from accelsweep.core.cells.cell import label, repeat_label
 from accelsweep.core.cells.config import CellConfig
 from accelsweep.core.cells.tasks import compared_rate
-from accelsweep.core.planned.plans import Block, Hold, Manifest, PlannedCell, Run
-from accelsweep.core.planned.settings import Site
+from accelsweep.core.planned.plans import Hold, Manifest, PlannedCell, Run
 from accelsweep.core.recorded.outcome import Outcome
+from accelsweep.core.sites.site import Site
 from accelsweep.drive.following.forecast import LONG_SECONDS, Forecast, Pace, announcement
-from accelsweep.drive.following.remaining import Remaining, configs_of
+from accelsweep.drive.following.remaining import Remaining
 from accelsweep.drive.terminal.console import WIDE
 from accelsweep.engines.known import engine_of
 from accelsweep.plan.grid.measures import measure_options
 from accelsweep.report.format import number
+from accelsweep.state.blocks import readable_configs
 from accelsweep.state.folders import SweepFolder
 from accelsweep.state.living import read_hold
 from accelsweep.state.progress import signs_of, steps_done
@@ -71,7 +72,7 @@ class SweepProgress:
         """Note the present record of each run; runs that need no further attempt count as done."""
         manifest = Manifest.read(folder.manifest)
         runs = manifest.wanted_runs()
-        configs = configs_of(folder, manifest)
+        configs = readable_configs(folder, manifest)
         cells = {cell.name: _label(cell, configs.get(cell.name)) for cell in manifest.cells}
         names = {run: Run.parse(run) for run in runs}
         progress = cls(
@@ -164,7 +165,8 @@ class SweepProgress:
                 continue
             if (seconds := self.pace.look(hold.run, steps_done(self.folder, hold.run))) is None:
                 return
-            config = Block.read(self.folder.block(block)).configs[Run.parse(hold.run).cell]
+            if (config := self.remaining.configs.get(Run.parse(hold.run).cell)) is None:
+                return
             self.forecast = Forecast.of(config, config.measure, seconds)
             if self.forecast.seconds > LONG_SECONDS:
                 options = measure_options(self.folder.home, self.overrides)

@@ -5,9 +5,9 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterable, Iterator, Mapping
 
-from accelsweep.base.errors import DamagedFile, InputError
+from accelsweep.base.errors import InputError
 from accelsweep.core.cells.config import CellConfig
-from accelsweep.core.planned.plans import Block, Manifest, Run
+from accelsweep.core.planned.plans import Run
 from accelsweep.core.recorded.record import Record
 from accelsweep.plan.estimates.took import RunTime, Took
 from accelsweep.state.folders import SweepFolder, known_sweeps
@@ -37,7 +37,7 @@ class Remaining:
 
     def __init__(self, folder: SweepFolder, configs: Mapping[str, CellConfig]) -> None:
         """`configs` are those of the sweep's settings by name; one that is not there is left out of the estimate."""
-        self._folder, self._configs = folder, configs
+        self._folder, self.configs = folder, configs
         self._times: dict[str, RunTime | None] = {}
         self._took: Took | None = None
 
@@ -56,19 +56,5 @@ class Remaining:
         if self._took is None:
             self._took = time_taken(self._folder, self._times.values())
         cells = (Run.parse(run).cell for run in runs)
-        each = (self._took.seconds(cell, self._configs[cell]) for cell in cells if cell in self._configs)
+        each = (self._took.seconds(cell, self.configs[cell]) for cell in cells if cell in self.configs)
         return sum(each) + blocks * self._took.between_blocks
-
-
-def configs_of(folder: SweepFolder, manifest: Manifest) -> dict[str, CellConfig]:
-    """Return the config of each setting by name, from the blocks; what a damaged block alone holds is left out."""
-    found: dict[str, CellConfig] = {}
-    runnable = {cell.name for cell in manifest.cells if cell.unsupported is None}
-    for block in manifest.blocks:
-        if found.keys() >= runnable:
-            break
-        try:
-            found |= Block.read(folder.block(block.name)).configs
-        except (FileNotFoundError, DamagedFile):
-            continue
-    return found

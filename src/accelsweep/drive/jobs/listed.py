@@ -11,14 +11,9 @@ from accelsweep.engines.engine import Engine, Job
 from accelsweep.state.folders import SweepFolder
 
 
-def block_names(folder: SweepFolder) -> set[str]:
-    """Return the names of the sweep's blocks, by their files: also those of an earlier plan, or of a damaged one."""
-    return {path.name.partition(".")[0] for path in folder.root.glob("blocks/b*.json*")}
-
-
 def jobs_of(folder: SweepFolder, engine: Engine) -> list[Job]:
     """Return the sweep's jobs that wait or run. Raises AccelsweepError if the engine does not answer."""
-    return engine.jobs(folder.home, block_names(folder))
+    return engine.jobs(folder.home, folder.block_names())
 
 
 def cancel_jobs(folder: SweepFolder, engine: Engine, say: Callable[[str], None], known: Sequence[str] = ()) -> None:

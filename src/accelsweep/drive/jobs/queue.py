@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 
 from accelsweep.base.documents import read_whole
 from accelsweep.base.errors import AccelsweepError
-from accelsweep.drive.jobs.listed import block_names, cancel_jobs
+from accelsweep.drive.jobs.listed import cancel_jobs
 from accelsweep.engines.ask import ask
 from accelsweep.engines.engine import Engine, Job, Remedy
 from accelsweep.state.folders import SweepFolder
@@ -61,7 +61,7 @@ class Queue:
         self._asked_at = self.clock()
         try:
             log = read_whole(self.folder.snakemake_log).decode("utf-8", "replace")
-            found = self.engine.own_jobs(log, self.folder.home, block_names(self.folder))
+            found = self.engine.own_jobs(log, self.folder.home, self.folder.block_names())
             if found is None:
                 return
             self._known = [job.number for job in found]

@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Sequence
 
 from accelsweep.base.errors import AccelsweepError
-from accelsweep.drive.jobs.listed import block_names, jobs_of
+from accelsweep.drive.jobs.listed import jobs_of
 from accelsweep.drive.jobs.queue import Queue
 from accelsweep.engines.ask import ask
 from accelsweep.engines.engine import Engine, Job, Remedy
@@ -28,7 +28,7 @@ def settle_old_jobs(
     No run of them begins after `deadline`, on the queue's clock. `watch` is called now and then while it waits. Raises
     AccelsweepError where the engine does not answer for a quarter of an hour.
     """
-    if queue.engine is None or not block_names(queue.folder):
+    if queue.engine is None or not queue.folder.block_names():
         return
     told: set[str] = set()
     heard_at = queue.clock()

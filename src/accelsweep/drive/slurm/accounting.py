@@ -14,11 +14,12 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
+from accelsweep.base.entry import answer
 from accelsweep.base.errors import AccelsweepError, DamagedFile
 from accelsweep.core.planned.plans import Manifest
 from accelsweep.engines.ask import ask
 from accelsweep.state.accounting import Accounting, JobAccount, job_of
-from accelsweep.state.entry import answer, planned_sweep, sweep_parser
+from accelsweep.state.entry import planned_sweep, sweep_parser
 from accelsweep.state.folders import SweepFolder
 from accelsweep.state.records import readable_records
 

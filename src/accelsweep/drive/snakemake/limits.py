@@ -9,8 +9,8 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from accelsweep.core.planned.plans import Resources
-from accelsweep.core.planned.settings import Site
 from accelsweep.core.sites.jobs import JobSettings
+from accelsweep.core.sites.site import Site
 from accelsweep.plan.blocks.resources import held_gpus
 
 GPUS_HELD = "gpus_held"

@@ -8,7 +8,7 @@ from pathlib import Path
 from accelsweep.base.errors import InputError
 from accelsweep.base.extras import executor_missing
 from accelsweep.base.shipped import shipped_root
-from accelsweep.core.planned.settings import Site
+from accelsweep.core.sites.site import Site
 from accelsweep.engines.known import engine_of
 
 

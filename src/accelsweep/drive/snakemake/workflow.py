@@ -48,27 +48,30 @@ class Sweep:
     @property
     def root(self) -> str:
         """`sweeps/NAME`."""
-        return f"sweeps/{self.folder.name}"
+        return self._from_home(self.folder.root)
 
     @property
     def report(self) -> str:
         """The page of the report, the last output."""
-        return f"reports/{self.folder.name}/index.html"
+        return self._from_home(self.folder.page)
 
     @property
     def concluded(self) -> list[str]:
         """The table of all records, and the findings."""
-        return [f"{self.root}/records.parquet", f"{self.root}/findings.json"]
+        return [self._from_home(path) for path in (self.folder.records, self.folder.findings)]
 
     @property
     def published(self) -> str:
         """The mark that the records were copied to MLflow."""
-        return f"{self.root}/published.done"
+        return self._from_home(self.folder.copied)
 
     @property
     def done_files(self) -> list[str]:
         """The files that each block leaves when all its runs have records."""
-        return [f"{self.root}/blocks/{block.name}.done.json" for block in self.manifest.blocks]
+        return [self._from_home(self.folder.done(block.name)) for block in self.manifest.blocks]
+
+    def _from_home(self, path: Path) -> str:
+        return str(path.relative_to(self.folder.home))
 
     @cached_property
     def software(self) -> str:
@@ -151,7 +154,7 @@ class Sweep:
         return next(block for block in self.manifest.blocks if block.name == wildcards.block)
 
 
-def open_sweep(config: Mapping[str, Any], *, plan_if_asked: bool) -> Sweep:
+def sweep_of_config(config: Mapping[str, Any], *, plan_if_asked: bool) -> Sweep:
     """Return the sweep that Snakemake's config names, planned first if this is the main process.
 
     `config` holds either `sweep` (planned before; NAME or sweeps/NAME) or `experiment`, with `overrides` (Hydra's,

@@ -12,11 +12,12 @@ from accelsweep.base.documents import sha256_text
 from accelsweep.base.errors import AccelsweepError
 from accelsweep.core.cells.versions import Version
 from accelsweep.drive.versions.repository import Repository
+from accelsweep.state.file_names import REPORTS_FOLDER, SWEEPS_FOLDER
 
 WORKING_TREE = "."
 """The name of the version that the working tree is."""
 
-_MADE_HERE = ("sweeps", "reports", "mlruns", "mlartifacts", ".snakemake")
+_MADE_HERE = (SWEEPS_FOLDER, REPORTS_FOLDER, "mlruns", "mlartifacts", ".snakemake")
 _MADE_FILES = ("mlflow.db",)
 
 
@@ -30,7 +31,7 @@ def working_files(repository: Repository) -> list[Path]:
     home = top / repository.place
     tracked = set(repository.files(top, "--cached"))
     others = {path for path in repository.files(top, "--others", "--exclude-standard") if not _made_here(path, home)}
-    there = (path for path in tracked | others if os.path.lexists(path) and home / "sweeps" not in path.parents)
+    there = (path for path in tracked | others if os.path.lexists(path) and home / SWEEPS_FOLDER not in path.parents)
     return sorted(path.relative_to(top) for path in there)
 
 

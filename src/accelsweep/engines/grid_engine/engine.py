@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from accelsweep.core.planned.plans import Resources
-from accelsweep.core.planned.settings import Site
 from accelsweep.core.sites.grid_engine import GridEngine
+from accelsweep.core.sites.site import Site
 from accelsweep.engines.ask import ask
 from accelsweep.engines.engine import Job, JobEnd, JobOffer, Remedy, Value
 from accelsweep.engines.grid_engine import ends, options, queue, trial

@@ -11,8 +11,8 @@ from accelsweep.base.digits import count_of
 from accelsweep.base.documents import sha256_text
 from accelsweep.core.planned.names import BLOCK_NAME
 from accelsweep.core.planned.plans import Resources
-from accelsweep.core.planned.settings import Site
 from accelsweep.core.sites.grid_engine import GridEngine
+from accelsweep.core.sites.site import Site
 from accelsweep.engines.node import prepared
 
 IN_TURN = "--in-turn"

@@ -11,6 +11,7 @@ import sys
 import time
 from pathlib import Path
 
+from accelsweep.base.entry import answer, parser_for
 from accelsweep.base.errors import AccelsweepError
 from accelsweep.engines.ask import ask
 from accelsweep.engines.grid_engine.ends import last_word, log_of, read_account, succeeded
@@ -71,5 +72,13 @@ def _without_account(log: Path, mark: Path) -> str:
     return "success" if gone > _PATIENCE_SECONDS else "running"
 
 
+def main(arguments: list[str] | None = None) -> int:
+    """Print the word for the job that the command line names, and return the exit code."""
+    parser = parser_for("engines.grid_engine.status", __doc__)
+    parser.add_argument("number", help="the job's, as qsub gave it")
+    number = parser.parse_args(arguments).number
+    return answer(lambda: print(state(number, Path.cwd())))  # noqa: T201 - Snakemake reads it
+
+
 if __name__ == "__main__":
-    sys.stdout.write(f"{state(sys.argv[1], Path.cwd())}\n")
+    sys.exit(main())

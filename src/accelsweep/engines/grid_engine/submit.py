@@ -5,18 +5,34 @@ It prints the job's number. Where qsub refuses the job, it prints qsub's words, 
 
 from __future__ import annotations
 
+import argparse
 import os
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
+from accelsweep.base.entry import answer, parser_for
 from accelsweep.engines.grid_engine.environment import open_to_all
 from accelsweep.engines.grid_engine.options import IN_TURN, LOGS, job_name
 
 
-def main(arguments: list[str]) -> int:
-    """Submit a block's job from the working directory and return the exit code."""
-    sweep, block, *options, script = arguments
+def main(arguments: list[str] | None = None) -> int:
+    """Submit the block's job that the command line names and return the exit code; errors go where qsub's words go."""
+    parser = parser_for("engines.grid_engine.submit", __doc__)
+    parser.add_argument("sweep")
+    parser.add_argument("block")
+    parser.add_argument(
+        "job", nargs=argparse.REMAINDER, metavar="OPTIONS... SCRIPT", help="options of qsub, the script"
+    )
+    given = parser.parse_args(arguments)
+    if not given.job:
+        parser.error("the job's script is missing")
+    return answer(lambda: _submit(given.sweep, given.block, given.job), tell=print)
+
+
+def _submit(sweep: str, block: str, job: Sequence[str]) -> int:
+    *options, script = job
     home = Path.cwd()
     (home / LOGS).mkdir(exist_ok=True)
     name = job_name(sweep, home, block)
@@ -33,4 +49,4 @@ def main(arguments: list[str]) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    sys.exit(main())

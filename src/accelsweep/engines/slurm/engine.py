@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from accelsweep.core.planned.plans import Resources
-from accelsweep.core.planned.settings import Site, Slurm
+from accelsweep.core.sites.site import Site
+from accelsweep.core.sites.slurm import Slurm
 from accelsweep.engines.ask import ask
 from accelsweep.engines.engine import Job, JobEnd, JobOffer, Remedy, Value
 from accelsweep.engines.slurm import ends, options, queue, trial

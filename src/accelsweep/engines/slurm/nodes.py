@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from accelsweep.base.errors import AccelsweepError, InputError, nearest
 from accelsweep.core.planned.plans import Resources
-from accelsweep.core.planned.settings import Slurm
+from accelsweep.core.sites.slurm import Slurm
 from accelsweep.engines.ask import ask
 from accelsweep.engines.slurm.options import partition_of, sbatch_options
 

@@ -10,7 +10,7 @@ import os
 import shlex
 
 from accelsweep.core.planned.plans import Resources
-from accelsweep.core.planned.settings import Slurm
+from accelsweep.core.sites.slurm import Slurm
 from accelsweep.engines.engine import Value
 from accelsweep.engines.node import prepared
 

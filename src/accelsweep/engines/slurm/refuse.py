@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable
 
 from accelsweep.base.errors import InputError
-from accelsweep.core.planned.settings import Slurm
+from accelsweep.core.sites.slurm import Slurm
 
 
 def refuse_unfit_slurm(slurm: Slurm, where: str, file_of: Callable[[str], str]) -> None:

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from importlib import metadata
 from typing import Any
 
-from accelsweep.core.planned.settings import Device
+from accelsweep.core.sites.device import Device
 from accelsweep.machine.drivers.nvml import NoNvml, ask, nvml, text
 from accelsweep.machine.drivers.nvml_telemetry import NvmlTelemetry
 from accelsweep.machine.kind import DeviceKind, Gpu

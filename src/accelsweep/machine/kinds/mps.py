@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import platform
 
-from accelsweep.core.planned.settings import Device
+from accelsweep.core.sites.device import Device
 from accelsweep.machine.cpu import cpu_model, memory_bytes
 from accelsweep.machine.kind import DeviceKind
 

@@ -20,9 +20,9 @@ from pathlib import Path
 from typing import Any
 
 from accelsweep.base.digits import gib
+from accelsweep.base.entry import answer, parser_for
 from accelsweep.base.version import __version__
 from accelsweep.machine.cpu import usable_cores
-from accelsweep.state.entry import parser_for
 
 Finding = dict[str, Any]
 
@@ -82,7 +82,13 @@ def _finding(ok: bool | None, what: str, found: str, remedy: str | None = None) 
     return {"ok": ok, "what": what, "found": found, "remedy": remedy}
 
 
-if __name__ == "__main__":
+def main(arguments: list[str] | None = None) -> int:
+    """Print what is found as JSON, in the last line of the job's log; return the exit code."""
     parser = parser_for("measure.surroundings.on_node", "Tell what a job finds on its node.")
     parser.add_argument("--gpu", action="store_true", help="the job holds a GPU")
-    print(json.dumps({"checks": list(findings(holds_gpu=parser.parse_args().gpu))}))  # noqa: T201 - the last line of the job's log is its answer
+    holds_gpu = parser.parse_args(arguments).gpu
+    return answer(lambda: print(json.dumps({"checks": list(findings(holds_gpu=holds_gpu))})))  # noqa: T201 - the answer
+
+
+if __name__ == "__main__":
+    sys.exit(main())

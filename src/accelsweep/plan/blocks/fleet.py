@@ -12,7 +12,8 @@ from collections.abc import Sequence
 from accelsweep.base.errors import InputError
 from accelsweep.core.planned.plans import Block
 from accelsweep.core.planned.settings import Fleet
-from accelsweep.plan.blocks.cut import Cutting, Design, Numbers, most_runs_in_a_block, moved, new_block, planned
+from accelsweep.plan.blocks.cut import Cutting, Design, most_runs_in_a_block, moved, new_block, planned
+from accelsweep.plan.blocks.numbers import Numbers
 from accelsweep.plan.blocks.resources import resource_class
 
 

@@ -13,7 +13,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from accelsweep.base.documents import sha256_text
 from accelsweep.base.errors import InputError
 from accelsweep.core.planned.plans import Block, Run
-from accelsweep.plan.blocks.cut import Cutting, Design, Numbers, most_runs_in_a_block, moved, new_block, planned
+from accelsweep.plan.blocks.cut import Cutting, Design, most_runs_in_a_block, moved, new_block, planned
+from accelsweep.plan.blocks.numbers import Numbers
 from accelsweep.plan.blocks.resources import resource_class
 
 Unit = tuple[str, ...]

@@ -13,7 +13,8 @@ from typing import Any
 from accelsweep.core.cells.accelerators import KIND_WORDS, words_for
 from accelsweep.core.cells.config import CellConfig
 from accelsweep.core.planned.plans import Resources
-from accelsweep.core.planned.settings import Limits, NodeKind, Site
+from accelsweep.core.planned.settings import Limits
+from accelsweep.core.sites.site import NodeKind, Site
 from accelsweep.plan.nodes import kind_for, serving
 
 START_UP_SECONDS = 120.0

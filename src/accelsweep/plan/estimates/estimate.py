@@ -8,12 +8,16 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from accelsweep.core.cells.cell import Cell
+from accelsweep.core.cells.config import CellConfig
 from accelsweep.core.planned.plans import PlannedBlock, Run
+from accelsweep.core.planned.prices import Prices
 from accelsweep.core.planned.settings import Limits, Settings
+from accelsweep.core.sites.site import Site
+from accelsweep.machine.prices import usd_per_hour_on
 from accelsweep.plan.blocks.resources import held_gpus
-from accelsweep.plan.estimates.prices import usd_per_hour
 from accelsweep.plan.estimates.took import ASSUMED_AROUND_SECONDS, Took
 from accelsweep.plan.make import Plan
+from accelsweep.plan.nodes import serving
 from accelsweep.repeats.power import smallest_visible_effect
 
 ASSUMED_NOISE = 0.01
@@ -109,7 +113,7 @@ def _holdings(plan: Plan, block: PlannedBlock, runs: Sequence[Cell], took: Took)
                 seconds,
                 cell.config.accelerator,
                 cell.config.world_size * cell.config.on_gpu,
-                usd_per_hour(prices, cell.config, site),
+                _usd_per_hour(prices, cell.config, site),
             )
             for seconds, cell in zip(each, runs, strict=True)
         ]
@@ -117,7 +121,7 @@ def _holdings(plan: Plan, block: PlannedBlock, runs: Sequence[Cell], took: Took)
     limit = 60.0 * block.resources.minutes if block.resources.minutes else whole.most
     most = max(whole.expected, SUBMISSIONS * limit)
     wide = max(runs, key=lambda cell: (cell.config.on_gpu, cell.config.world_size))
-    gpus, usd = held_gpus(block.resources, site), usd_per_hour(prices, wide.config, site)
+    gpus, usd = held_gpus(block.resources, site), _usd_per_hour(prices, wide.config, site)
     if usd is not None and wide.config.on_gpu:
         usd *= gpus / wide.config.world_size
     return [_Holding(whole._replace(most=most), wide.config.accelerator, gpus, usd)]
@@ -181,3 +185,9 @@ def _baseline_runs(plan: Plan) -> int:
     return min(
         (found for block in cells if 0 < (found := block.count(plan.manifest.baseline or "")) < len(block)), default=1
     )
+
+
+def _usd_per_hour(prices: Prices, config: CellConfig, site: Site) -> float | None:
+    """Return the price of an hour of a cell with this config at `site` in USD, or None if no price is given for it."""
+    models = [device.model for device in serving(config, site).inventory if device.accelerator == config.accelerator]
+    return usd_per_hour_on(prices, config, models)

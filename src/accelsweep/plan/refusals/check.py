@@ -16,7 +16,8 @@ from accelsweep.base.errors import InputError, nearest
 from accelsweep.core.cells.config import CellConfig, Measure, Serving
 from accelsweep.core.cells.learning_rate import LearningRate
 from accelsweep.core.planned.prices import Prices
-from accelsweep.core.planned.settings import PILOT, Analysis, BlockSettings, Limits, Settings, Site
+from accelsweep.core.planned.settings import PILOT, Analysis, BlockSettings, Limits, Settings
+from accelsweep.core.sites.site import Site
 from accelsweep.engines.grid_engine.refuse import refuse_unfit_grid_engine
 from accelsweep.engines.slurm.refuse import refuse_unfit_slurm
 from accelsweep.plan.refusals.wording import FileOf, parsed

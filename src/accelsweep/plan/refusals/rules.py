@@ -10,7 +10,7 @@ from accelsweep.base.digits import count_of
 from accelsweep.base.extras import loadgen_missing
 from accelsweep.core.cells.accelerators import AUTOMATIC, words_for
 from accelsweep.core.cells.config import CellConfig
-from accelsweep.core.planned.settings import Site
+from accelsweep.core.sites.site import Site
 from accelsweep.engines.known import engine_of
 from accelsweep.machine.devices import kind_of
 from accelsweep.plan.blocks.resources import held_gpus, needs

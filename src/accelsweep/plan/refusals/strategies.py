@@ -8,7 +8,7 @@ from typing import Any
 
 from accelsweep.core.cells.config import CellConfig
 from accelsweep.core.cells.trainer import FSDP, without_effect
-from accelsweep.core.planned.settings import Site
+from accelsweep.core.sites.site import Site
 
 WITHOUT_TRAINER = ("inference", "kernels", "boosting")
 """Tasks that no Trainer drives."""

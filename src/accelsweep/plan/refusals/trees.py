@@ -5,7 +5,7 @@ from __future__ import annotations
 from accelsweep.base.extras import trees_missing, trees_without_cuda
 from accelsweep.core.cells.config import CellConfig
 from accelsweep.core.cells.trees import LIBRARIES, TreeLibrary
-from accelsweep.core.planned.settings import Site
+from accelsweep.core.sites.site import Site
 
 
 def cannot_boost(config: CellConfig, site: Site) -> str | None:

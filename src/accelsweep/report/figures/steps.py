@@ -8,21 +8,18 @@ from statistics import median
 from typing import Any
 
 import altair as alt
-import pyarrow as pa
-import pyarrow.parquet as pq
 
 from accelsweep.base.errors import DamagedFile
 from accelsweep.core.findings.findings import Findings
 from accelsweep.core.findings.measured import RunPoint
 from accelsweep.core.planned.names import MergedName
 from accelsweep.core.recorded.outcome import Outcome
-from accelsweep.core.recorded.record import steps_damage
 from accelsweep.report import format as fmt
 from accelsweep.report.figures.parts.figure import ROWS, Chart, Figure, Row, Skipped
 from accelsweep.report.figures.parts.theme import Palette
 from accelsweep.report.place import RunsPlace
 from accelsweep.state.file_names import STEPS_FILE
-from accelsweep.state.records import read_record_at
+from accelsweep.state.records import read_steps
 
 ALL_RUNS = "all"
 """The first entry of the list of runs."""
@@ -94,12 +91,10 @@ def _measured(findings: Findings) -> int:
 
 
 def _read(folder: RunsPlace, run: str) -> list[dict[str, Any]]:
-    path, record = folder.steps(run), folder.record(run)
+    columns = ["rank", "step", "phase", "step_seconds"]
     try:
-        if record.exists() and steps_damage(read_record_at(record, MergedName.of(run).name), path) is not None:
-            return []
-        table = pq.read_table(path, columns=["rank", "step", "phase", "step_seconds"])
-    except (OSError, pa.ArrowException, KeyError, DamagedFile):
+        table = read_steps(folder.steps(run), folder.record(run), MergedName.of(run).name, columns)
+    except (FileNotFoundError, DamagedFile):
         return []
     return [row for row in table.to_pylist() if row["step_seconds"] is not None]
 

@@ -6,6 +6,7 @@ import shutil
 from pathlib import Path
 
 from accelsweep.base.errors import REFUSALS, AccelsweepError
+from accelsweep.state.file_names import SWEEPS_FOLDER
 from accelsweep.state.halts import Why
 
 
@@ -18,7 +19,7 @@ def check_room(folder: Path, free_disk_bytes: int) -> None:
     free = shutil.disk_usage(folder).free
     if free < free_disk_bytes:
         megabytes = {"free": free // 1_000_000, "asked": -(-free_disk_bytes // 1_000_000)}
-        raise NoRoom(Why.no_room.format(folder=f"sweeps/{folder.name}", **megabytes))
+        raise NoRoom(Why.no_room.format(folder=f"{SWEEPS_FOLDER}/{folder.name}", **megabytes))
 
 
 def refusal(error: OSError, folder: Path) -> str | None:

@@ -16,17 +16,17 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
+from accelsweep.base.entry import answer, parser_for
 from accelsweep.core.recorded.outcome import Outcome
 from accelsweep.engines.node import SCRATCH_VARIABLE
 from accelsweep.engines.this_job import node_name, node_number
 from accelsweep.machine import linux
 from accelsweep.rank.spec import ErrorKind, RankResult, RunSpec
-from accelsweep.state.entry import answer, parser_for
 from accelsweep.supervise.leases import Lease, NotEnoughDevices, leased
 from accelsweep.supervise.processes.launchers import Launch, Launchers
 from accelsweep.supervise.processes.nodes import NodeReport, report_file, stacks_mark
+from accelsweep.supervise.processes.ranks import LocalRanks, end_leftovers
 from accelsweep.supervise.processes.stacks import print_stacks
-from accelsweep.supervise.processes.watching import LocalRanks, end_leftovers
 from accelsweep.supervise.signals import Interrupted, Signals
 
 BUSY_SECONDS = 60.0

@@ -20,9 +20,10 @@ from functools import partial
 
 from pydantic import ValidationError
 
+from accelsweep.base.bounds import first_wrong
+from accelsweep.base.entry import answer
 from accelsweep.base.errors import AccelsweepError
 from accelsweep.machine import linux
-from accelsweep.state.entry import answer
 from accelsweep.supervise.processes.messages import OUTSIDE_VARIABLE, address, receive, receive_streams, same_user, send
 from accelsweep.supervise.processes.srun import SRUN_END_SECONDS, SrunWish, start_srun
 from accelsweep.supervise.signals import Signals
@@ -95,7 +96,10 @@ class _Outside:
         """Start srun and return its exit code; None if whoever asked for it has gone before its end."""
         try:
             srun = start_srun(SrunWish.model_validate(asked), self.python, log)
-        except (AccelsweepError, ValidationError, OSError) as error:
+        except ValidationError as error:
+            os.write(log, f"the container asked for no srun that can be started: {first_wrong(error)}\n".encode())
+            return _NOT_STARTED
+        except (AccelsweepError, OSError) as error:
             os.write(log, f"{error}\n".encode())
             return _NOT_STARTED
         while srun.poll() is None:

@@ -15,7 +15,8 @@ from accelsweep.supervise.leases import Lease
 from accelsweep.supervise.processes.launchers import Kind, Launch, Launchers, rendezvous
 from accelsweep.supervise.processes.logs import RunLog
 from accelsweep.supervise.processes.nodes import start_across_nodes
-from accelsweep.supervise.processes.watching import Ending, LocalRanks, Ranks, Watch, children
+from accelsweep.supervise.processes.ranks import LocalRanks, Ranks, children
+from accelsweep.supervise.processes.watching import Ending, Watch
 from accelsweep.supervise.signals import Signals
 from accelsweep.supervise.standing.versions import VersionAtHand
 

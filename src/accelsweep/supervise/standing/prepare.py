@@ -7,7 +7,6 @@ here does not stop the sweep. Its runs will report the failure, and the others g
 from __future__ import annotations
 
 import os
-import sys
 import traceback
 from collections.abc import Mapping
 from typing import Any
@@ -16,9 +15,9 @@ from accelsweep.base.documents import canonical_json, parsed_json, read_whole, s
 from accelsweep.base.errors import DamagedFile
 from accelsweep.core.cells.cell import brings_own_data
 from accelsweep.core.cells.config import CellConfig
-from accelsweep.core.planned.plans import Block, Manifest
+from accelsweep.core.planned.plans import Manifest
 from accelsweep.rank.own_tree import OwnTree
-from accelsweep.state.entry import answer, planned_sweep, sweep_parser
+from accelsweep.state.blocks import readable_blocks
 from accelsweep.state.folders import SweepFolder
 from accelsweep.supervise.standing.versions import VersionAtHand, Versions
 
@@ -46,12 +45,7 @@ def prepare(folder: SweepFolder) -> list[str]:
 def _data_configs(folder: SweepFolder, manifest: Manifest) -> dict[str, CellConfig]:
     """Return one whole config for each distinct preparation, by the digest of the values that decide it."""
     distinct: dict[str, CellConfig] = {}
-    for planned in manifest.blocks:
-        try:
-            block = Block.read(folder.block(planned.name))
-        except DamagedFile as error:
-            sys.stderr.write(f"{error}\n")
-            continue
+    for block in readable_blocks(folder, manifest):
         for config in block.configs.values():
             decisive = [config.data, _module_part(config), manifest.sources]
             name = config.version_id
@@ -128,13 +122,3 @@ def _prepared(configs: Mapping[str, CellConfig]) -> list[str]:
         else:
             done.append(digest)
     return done
-
-
-def main(arguments: list[str] | None = None) -> int:
-    """Prepare the data of the sweep named on the command line, say how much is ready and return the exit code."""
-    root = sweep_parser("supervise.standing.prepare", __doc__).parse_args(arguments).sweep
-    return answer(lambda: print(f"{len(prepare(planned_sweep(root)))} data modules are ready"))  # noqa: T201 - the answer
-
-
-if __name__ == "__main__":
-    sys.exit(main())

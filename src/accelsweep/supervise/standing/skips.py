@@ -8,8 +8,8 @@ from pathlib import Path
 from accelsweep.base.documents import canonical_json
 from accelsweep.base.errors import InputError
 from accelsweep.core.cells.config import CellConfig
-from accelsweep.core.planned.settings import Site
 from accelsweep.core.recorded.record import Fingerprint, Record
+from accelsweep.core.sites.site import Site
 from accelsweep.measure.surroundings.fingerprint import fingerprint
 from accelsweep.plan.code.import_path import ImportPath
 from accelsweep.plan.code.sources import source_digests, targets

@@ -6,9 +6,9 @@ from collections.abc import Mapping
 
 from accelsweep.analyse.statistics.intervals import significant
 from accelsweep.core.findings.numbers import Summary
-from accelsweep.core.planned.settings import Site
 from accelsweep.core.recorded.metrics import MEMORY_METRICS
 from accelsweep.core.recorded.record import Effective
+from accelsweep.core.sites.site import Site
 
 
 def memory_share(metrics: Mapping[str, Summary], effective: Effective | None, site: Site) -> float | None:
