@@ -11,7 +11,7 @@ from multiprocessing.connection import Client
 import pytest
 
 from accelsweep.measure.load.remote import LOOPBACK, RemoteWorkers, work_for
-from accelsweep.measure.load.server import Answer
+from accelsweep.measure.load.server import AnswerSamples
 
 
 @pytest.fixture
@@ -21,7 +21,7 @@ def threads() -> Iterator[ThreadPoolExecutor]:
         yield pool
 
 
-def begun(there: RemoteWorkers, threads: ThreadPoolExecutor, answer: Answer, workers: int = 1) -> Future[None]:
+def begun(there: RemoteWorkers, threads: ThreadPoolExecutor, answer: AnswerSamples, workers: int = 1) -> Future[None]:
     return threads.submit(work_for, there.invitation, answer, workers, lambda: None)
 
 

@@ -1,5 +1,6 @@
-"""The ranges of all numbers that a user states, as types; `plan.refusals.wording` words a refusal.
+"""The ranges of all numbers that a user states, as types, and a text that says something.
 
+`plan.refusals.wording` words a refusal.
 Those of a site may come as text from the environment (`${oc.env:MINUTES}`). Those of a setting and of prices are
 strict, because a setting is named by its values as they stand.
 """
@@ -21,6 +22,8 @@ def _enough_memory(mem_mb: int) -> int:
         )
     return mem_mb
 
+
+NonEmpty = Annotated[str, Field(min_length=1)]
 
 AtLeast0 = Annotated[int, Field(ge=0)]
 AtLeast1 = Annotated[int, Field(ge=1)]

@@ -20,7 +20,7 @@ from accelsweep.commands.line.arguments import (
     FailIf,
     Jobs,
     Name,
-    Nodes,
+    NodesAsked,
     Notify,
     Overrides,
     Profile,
@@ -28,15 +28,15 @@ from accelsweep.commands.line.arguments import (
     TimeBudget,
     Tolerance,
     TrackingUri,
+    TwoVersions,
     UntilDecided,
-    Versions,
 )
 from accelsweep.commands.line.command_line import OfHydra
 
 
 @app.command(cls=OfHydra)
 def ab(
-    words: Versions = None,
+    words: TwoVersions = None,
     python: Pythons = None,
     name: Name = None,
     profile: Profile = "local",
@@ -86,7 +86,7 @@ def ab(
 @app.command(cls=OfHydra)
 def fleet(
     overrides: Overrides = None,
-    nodes: Nodes = "all",
+    nodes: NodesAsked = "all",
     each: Each = 3,
     tolerance: Tolerance = None,
     name: Name = None,

@@ -25,7 +25,7 @@ LEAST_GROWTH_SHARE = 0.01
 NOTES_BYTES = 4096
 """Growth per step that may be our own: the times, losses and device events that we keep of each step."""
 
-Reading = tuple[int, int]
+HeldAfter = tuple[int, int]
 """Steps since the window opened, and the bytes that were held then."""
 
 
@@ -40,7 +40,7 @@ def part_ends(steps: int, multiple_of: int) -> list[int]:
     )
 
 
-def growth(readings: Sequence[Reading]) -> int | None:
+def growth(readings: Sequence[HeldAfter]) -> int | None:
     """Return by how many bytes memory grew from first to last reading; None if not throughout, or too little."""
     if len(readings) <= WINDOW_PARTS:
         return None
@@ -58,7 +58,7 @@ class MemoryWatch:
     def __init__(self, kinds: Mapping[str, Callable[[], int]]) -> None:
         """Nothing is read yet."""
         self._kinds = kinds
-        self._readings: dict[str, list[Reading]] = {name: [] for name in kinds}
+        self._readings: dict[str, list[HeldAfter]] = {name: [] for name in kinds}
 
     def look(self, step: int) -> None:
         """Read all kinds, `step` steps after the window opened."""

@@ -20,7 +20,7 @@ from accelsweep.state.profiles import profile_files
 from accelsweep.state.progress import steps_done
 from accelsweep.state.records import read_record
 
-Stamp = tuple[int, int]
+FileStamp = tuple[int, int]
 """A file's modification time in nanoseconds and its size: these change when a file is written anew."""
 
 
@@ -38,7 +38,7 @@ class Finished:
     outcome: Outcome
     started_at: str
     finished_at: str
-    stamp: Stamp
+    stamp: FileStamp
     origin: Mapping[str, str] = field(default_factory=dict)
     reason: str | None = None
 
@@ -66,7 +66,7 @@ class Snapshot:
     manifest: Manifest
     planned: int
     findings: Findings | None
-    stamps: tuple[Stamp | None, Stamp | None]
+    stamps: tuple[FileStamp | None, FileStamp | None]
     finished: Mapping[str, Finished]
     running: Mapping[str, RunningRun]
     live: bool
@@ -146,7 +146,7 @@ def report_digest(folder: SweepFolder) -> str:
     return sha256_text(canonical_json([[str(path.relative_to(folder.home)), sha256_file(path)] for path in files]))
 
 
-def _stamp(path: Path) -> Stamp | None:
+def _stamp(path: Path) -> FileStamp | None:
     try:
         status = path.stat()
     except FileNotFoundError:

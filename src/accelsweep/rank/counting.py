@@ -22,7 +22,7 @@ from accelsweep.rank.loops.raw_module import numbered
 from accelsweep.rank.spec import RunSpec
 from accelsweep.workloads.building.build import build_module
 
-Answer = Callable[[pl.LightningModule, Any], Any]
+AnswerBatch = Callable[[pl.LightningModule, Any], Any]
 """A module's treatment of a batch that it does not train on."""
 
 
@@ -32,7 +32,7 @@ def count_operations(
     example: Any,
     effective: Effective,
     samples_per_second: float,
-    answer: Answer | None = None,
+    answer: AnswerBatch | None = None,
 ) -> dict[str, Metric]:
     """Return `parameters` and the metrics of `utilisation_metrics`. `example` is a batch on the meta device.
 
@@ -58,7 +58,7 @@ def parameters(spec: RunSpec) -> Metric:
     return Metric(value=float(counted), unit="parameters", provenance="counted")
 
 
-def flops_per_sample(spec: RunSpec, example: Any, samples: int, answer: Answer | None = None) -> float | str:
+def flops_per_sample(spec: RunSpec, example: Any, samples: int, answer: AnswerBatch | None = None) -> float | str:
     """Return the operations of one training step (or answer) per sample, or `not counted: ` and the reason."""
     try:
         module = _on_meta(spec).train()
@@ -76,7 +76,7 @@ def flops_per_sample(spec: RunSpec, example: Any, samples: int, answer: Answer |
     return flops / samples
 
 
-def count_traits(spec: RunSpec, example: Any, samples: int, answer: Answer | None = None) -> Traits | str:
+def count_traits(spec: RunSpec, example: Any, samples: int, answer: AnswerBatch | None = None) -> Traits | str:
     """Return what a forward pass does per sample, or `not counted: ` and the reason. `example` is on the meta device.
 
     The pass is that of a training step, which computes the loss too, or `answer` where that is given.

@@ -20,7 +20,7 @@ from markupsafe import Markup
 
 from accelsweep.core.recorded.doubt_words import in_words
 from accelsweep.report.content import Content, method_of
-from accelsweep.report.figures.parts.figure import Figure, Row
+from accelsweep.report.figures.parts.figure import DataRow, Figure
 from accelsweep.report.format import in_about, sentence
 from accelsweep.report.libraries import chart_libraries
 from accelsweep.report.table import Entry, ReportTable
@@ -99,7 +99,7 @@ def _packed_more(table: ReportTable) -> list[list[dict[str, Any]]]:
     return [[asdict(line) for line in lines] for lines in table.more[len(table.shown) :]]
 
 
-def pack(rows: Sequence[Row]) -> dict[str, Any]:
+def pack(rows: Sequence[DataRow]) -> dict[str, Any]:
     """Return rows as columns. A column of texts has its different texts (`of`) and, for each row, an index (`at`)."""
     columns: dict[str, Any] = {}
     for key in rows[0]:

@@ -35,7 +35,7 @@ from accelsweep.supervise.ends.records import (
 from accelsweep.supervise.frontier.tries import Search
 from accelsweep.supervise.git import git_state
 from accelsweep.supervise.leases import NOTHING, Lease, NotEnoughDevices, leased
-from accelsweep.supervise.processes.launchers import Kind, Launchers
+from accelsweep.supervise.processes.launchers import Launchers, LaunchKind
 from accelsweep.supervise.processes.logs import last_words
 from accelsweep.supervise.processes.nodes import check_job
 from accelsweep.supervise.processes.to_the_end import Watcher
@@ -85,7 +85,7 @@ class Runner:
         finally:
             self.hold.idle()
 
-    def _kind(self, config: CellConfig) -> Kind:
+    def _kind(self, config: CellConfig) -> LaunchKind:
         version = self.versions.needed(config)
         if version is not None and version.needs_own_interpreter:
             return "spawn"
@@ -102,7 +102,7 @@ class Runner:
         self._conclude(spec, verdict, {}, self._circumstances(spec, "none"), [])
         return verdict
 
-    def _on(self, lease: Lease, run: Run, kind: Kind) -> Conclusion | None:
+    def _on(self, lease: Lease, run: Run, kind: LaunchKind) -> Conclusion | None:
         check_room(self.folder.root, self.limits.free_disk_bytes)
         place = self._place(run)
         number = place.begin(socket.gethostname(), now(), job_log())
@@ -112,7 +112,7 @@ class Runner:
             place.discard_half_written(number)
             place.unmark(number)  # we are still here, so the run did not take us down
 
-    def _measure(self, lease: Lease, spec: RunSpec, kind: Kind) -> Conclusion | None:
+    def _measure(self, lease: Lease, spec: RunSpec, kind: LaunchKind) -> Conclusion | None:
         self.say(f"{spec.run.name}: attempt {spec.attempt} ({kind}, {spec.world_size} ranks)")
         spec.write(spec.file())
         known = self._circumstances(spec, kind)
@@ -132,7 +132,7 @@ class Runner:
         self._conclude(spec, verdict, results, replace(known, wall_seconds=ending.wall_seconds), doubts)
         return verdict
 
-    def _search(self, lease: Lease, spec: RunSpec, kind: Kind, known: Circumstances) -> Conclusion | None:
+    def _search(self, lease: Lease, spec: RunSpec, kind: LaunchKind, known: Circumstances) -> Conclusion | None:
         def launch(one: RunSpec, limits: Limits) -> Ending:
             return self._processes(lease, one, kind, limits)
 
@@ -148,7 +148,7 @@ class Runner:
         self._conclude(spec, found.verdict, found.results, known, doubts, found.frontier)
         return found.verdict
 
-    def _processes(self, lease: Lease, spec: RunSpec, kind: Kind, limits: Limits) -> Ending:
+    def _processes(self, lease: Lease, spec: RunSpec, kind: LaunchKind, limits: Limits) -> Ending:
         watcher = Watcher(self.launchers, self.signals, self.hold.beat, self.block.resources.cpus)
         return watcher.to_the_end(spec, kind, lease, self.versions.needed(spec.config), limits)
 

@@ -22,7 +22,7 @@ from accelsweep.analyse.statistics.intervals import (
     t_interval,
     verdict,
 )
-from accelsweep.analyse.statistics.pools import Pair, Values, intervals
+from accelsweep.analyse.statistics.pools import Pair, ValuesOfBlocks, intervals
 from accelsweep.analyse.statistics.sequential import repeated_interval
 from accelsweep.base.digits import count_of
 from accelsweep.core.findings.numbers import Estimate, Speedup, Verdict
@@ -143,7 +143,7 @@ def _intervals(pairs: Sequence[Pair], rules: Rules) -> list[Interval]:
     return intervals(pairs, rules.family, log_ratio)
 
 
-def pair_of(group: CellRuns, partner: CellRuns, ours: Values, theirs: Values) -> Pair:
+def pair_of(group: CellRuns, partner: CellRuns, ours: ValuesOfBlocks, theirs: ValuesOfBlocks) -> Pair:
     """Return values of two cells as a pair whose pool is the kind of hardware of both."""
     return Pair(ours, theirs, (group.cell, partner.cell), (group.hardware, partner.hardware))
 

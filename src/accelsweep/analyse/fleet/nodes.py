@@ -33,7 +33,7 @@ HELD_BACK_BLOCKS = 0.5
 
 _ORDER = (NodeVerdict.slower, NodeVerdict.undecided, NodeVerdict.disturbed, NodeVerdict.not_measured, NodeVerdict.sound)
 
-Values = Mapping[str, Sequence[float]]
+ValuesOfNodes = Mapping[str, Sequence[float]]
 """A number for each block, by node."""
 
 
@@ -92,7 +92,7 @@ def _nodes(readings: Mapping[str, NodeReadings], fleet: Fleet, confidence: float
     return found
 
 
-def _deviations(values: Values) -> dict[str, Deviation]:
+def _deviations(values: ValuesOfNodes) -> dict[str, Deviation]:
     """Return the deviations of the nodes with values; none where fewer than two nodes have any."""
     known = {node: numbers for node, numbers in values.items() if numbers}
     if len(known) < 2:

@@ -15,7 +15,7 @@ import numpy as np
 from accelsweep.analyse.statistics.intervals import Family, Interval, paired_interval, pairs_up, variance
 from accelsweep.analyse.statistics.moderated import Moderated, half_widths, moderate
 
-Values = Mapping[Any, float]
+ValuesOfBlocks = Mapping[Any, float]
 """A side of a pair: its values (log rates, qualities) by the key that pairs them (a block, a seed)."""
 
 
@@ -23,8 +23,8 @@ Values = Mapping[Any, float]
 class Pair:
     """Two sides whose mean difference is asked for, and their cells' names. Pairs of one `kind` make a pool."""
 
-    a: Values
-    b: Values
+    a: ValuesOfBlocks
+    b: ValuesOfBlocks
     names: tuple[str, str]
     kind: Hashable = None
 
@@ -79,7 +79,7 @@ def _pool(pairs: Sequence[Pair], members: Sequence[int]) -> Pool:
 
 
 def intervals(
-    pairs: Sequence[Pair], family: Family, alone: Callable[[Values, Values, Family], Interval]
+    pairs: Sequence[Pair], family: Family, alone: Callable[[ValuesOfBlocks, ValuesOfBlocks, Family], Interval]
 ) -> list[Interval]:
     """Return the interval of each pair's mean difference; `alone` gives those of the pairs that are in no pool."""
     found = [alone(pair.a, pair.b, family) for pair in pairs]

@@ -71,7 +71,7 @@ Pythons = Annotated[
     list[str] | None,
     typer.Option("--python", help="an environment's interpreter instead of a commit; give two or more"),
 ]
-Versions = Annotated[
+TwoVersions = Annotated[
     list[str] | None,
     typer.Argument(
         help="two or more commits, the baseline first, or . for the files as they are now; then Hydra overrides",
@@ -105,7 +105,7 @@ ProfileToCheck = Annotated[
     typer.Option("--profile", help="as for `run`: refused if it does not fit the site", autocompletion=_PROFILES),
 ]
 AddRepeats = Annotated[int, typer.Option("--add-repeats", min=0, help="add K whole blocks to the plan")]
-Nodes = Annotated[str, typer.Option(help="`all` of the partition, or a list such as gpu[1-3],gpu7")]
+NodesAsked = Annotated[str, typer.Option(help="`all` of the partition, or a list such as gpu[1-3],gpu7")]
 Each = Annotated[int, typer.Option(min=1, help="blocks of each node, one in a round")]
 Tolerance = Annotated[
     float | None,

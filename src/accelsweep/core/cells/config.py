@@ -28,7 +28,7 @@ from accelsweep.base.documents import canonical_json, sha256_text
 from accelsweep.base.errors import nearest
 from accelsweep.core.cells.accelerators import Accelerator
 from accelsweep.core.cells.learning_rate import LearningRate
-from accelsweep.core.cells.tasks import Task
+from accelsweep.core.cells.tasks import TaskName
 from accelsweep.core.cells.verbatim import Verbatim
 from accelsweep.core.cells.versions import Identity, identity_in
 
@@ -169,7 +169,7 @@ class CellConfig(Verbatim):
     env: dict[Annotated[str, AfterValidator(_variable)], Annotated[Text, AfterValidator(_no_nul)]] = Field(
         default_factory=dict
     )
-    task: Task = "train_throughput"
+    task: TaskName = "train_throughput"
     model: Node
     data: Node
     optimizer: Node | None = None

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Literal
 
-Task = Literal[
+TaskName = Literal[
     "train_throughput",
     "time_to_accuracy",
     "inference",
@@ -15,7 +15,7 @@ Task = Literal[
 ]
 """The kinds of work of a run."""
 
-Rate = Literal[
+RateName = Literal[
     "samples_per_second",
     "results_per_hour",
     "flops_per_second",
@@ -43,7 +43,7 @@ UNIT_OF: dict[str, str] = {
 }
 """Rate -> its unit."""
 
-RATES_OF: dict[str, tuple[Rate, ...]] = {
+RATES_OF: dict[str, tuple[RateName, ...]] = {
     "train_throughput": ("samples_per_second",),
     "time_to_accuracy": ("results_per_hour", "samples_per_second"),
     "inference": ("samples_per_second",),

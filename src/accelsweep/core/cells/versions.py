@@ -17,7 +17,7 @@ VERSION = "version"
 TREES_VARIABLE = "ACCELSWEEP_TREE"
 """The environment variable of a run that names the tree which its modules must come from (`rank.own_tree`)."""
 
-Kind = Literal["commit", "files", "environment"]
+VersionKind = Literal["commit", "files", "environment"]
 
 
 class Version(Frozen):
@@ -28,7 +28,7 @@ class Version(Frozen):
     """
 
     name: str
-    kind: Kind
+    kind: VersionKind
     digest: str
     python: str | None = None
 
@@ -84,7 +84,7 @@ def words_for(versions: Sequence[Version], *, exactly: bool = False) -> list[str
 class Identity(NamedTuple):
     """The part of a setting's config that tells its version from others."""
 
-    kind: Kind
+    kind: VersionKind
     digest: str
 
     @property
@@ -102,4 +102,4 @@ def identity_in(config: Mapping[str, Any]) -> Identity | None:
     if not isinstance(found, Mapping) or len(found) != 1:
         return None
     ((kind, digest),) = found.items()
-    return Identity(kind, digest) if kind in get_args(Kind) and isinstance(digest, str) else None
+    return Identity(kind, digest) if kind in get_args(VersionKind) and isinstance(digest, str) else None

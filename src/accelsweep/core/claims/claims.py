@@ -6,6 +6,7 @@ from typing import Annotated, Any
 
 from pydantic import AfterValidator, Field, field_validator, model_validator
 
+from accelsweep.base.bounds import NonEmpty
 from accelsweep.base.documents import Frozen
 from accelsweep.core.claims.expressions import factors
 from accelsweep.core.claims.verdicts import bounds
@@ -17,7 +18,6 @@ GROUP = "claims"
 
 OUTCOME = "outcome."
 """The beginning of a metric that is the share of the runs with an outcome."""
-Words = Annotated[str, Field(min_length=1)]
 Selection = Annotated[dict[str, Any], Field(min_length=1)]
 
 
@@ -51,18 +51,18 @@ class ClaimFigure(Frozen):
     and that of `against`.
     """
 
-    name: Words | None = None
+    name: NonEmpty | None = None
     claimed: Annotated[float | str | None, AfterValidator(_claimed)] = None
-    metric: Annotated[Words, AfterValidator(_expression)] = "samples_per_second"
+    metric: Annotated[NonEmpty, AfterValidator(_expression)] = "samples_per_second"
     cell: Selection
     against: Selection | None = None
     over: ClaimFigure | None = None
-    unit: Words | None = None
+    unit: NonEmpty | None = None
     tolerance: Annotated[float | None, Field(gt=0, lt=1)] = None
-    mean_over: Words | None = None
-    sweeps: tuple[Words, ...] = ()
-    projected: Words | None = None
-    between: tuple[Words, Words] | None = Field(default=None, exclude_if=lambda names: names is None)
+    mean_over: NonEmpty | None = None
+    sweeps: tuple[NonEmpty, ...] = ()
+    projected: NonEmpty | None = None
+    between: tuple[NonEmpty, NonEmpty] | None = Field(default=None, exclude_if=lambda names: names is None)
     published: dict[str, float | Quoted] = Field(default_factory=dict)
 
     @property
@@ -162,18 +162,18 @@ Figures = Annotated[tuple[ClaimFigure, ...], Field(min_length=1)]
 class Analogue(Frozen):
     """A smaller experiment of the same kind for machines that cannot test a claim. It is no verdict on the claim."""
 
-    says: Words
+    says: NonEmpty
     figures: Figures
 
 
 class Claim(Frozen):
     """A statement, its `source`, its `figures`, and the reasons why they may come out otherwise here (`differs`)."""
 
-    id: Words
-    statement: Words
-    source: Words
+    id: NonEmpty
+    statement: NonEmpty
+    source: NonEmpty
     figures: Figures
-    differs: tuple[Words, ...] = ()
+    differs: tuple[NonEmpty, ...] = ()
     analogue: Analogue | None = None
 
 
@@ -181,7 +181,7 @@ class ReportSettings(Frozen):
     """The `report` key of a config. `ladder` names the axis whose values are rungs, each of which adds to the last."""
 
     claims: tuple[Claim, ...] = ()
-    ladder: Words | None = None
+    ladder: NonEmpty | None = None
 
     @field_validator("claims")
     @classmethod

@@ -8,7 +8,7 @@ from pydantic import Field
 
 from accelsweep.base.bounds import AtLeast0, AtLeast1, NotNegative, Positive, Share, ShareFrom0
 from accelsweep.base.documents import Frozen
-from accelsweep.core.cells.tasks import Rate
+from accelsweep.core.cells.tasks import RateName
 from accelsweep.core.claims.claims import ReportSettings
 from accelsweep.core.planned.prices import PlannedPrices, Prices
 
@@ -58,7 +58,7 @@ class Analysis(Frozen):
     confidence: Share = CONFIDENCE
     quality_margin: NotNegative = 0.01
     across: tuple[str, ...] = ()
-    rate: Rate | None = None
+    rate: RateName | None = None
     resolution: Positive = RESOLUTION
 
 

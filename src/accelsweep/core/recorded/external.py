@@ -10,14 +10,13 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field
 
-from accelsweep.base.bounds import AtLeast1
+from accelsweep.base.bounds import AtLeast1, NonEmpty
 from accelsweep.base.documents import Document, Frozen
 
 MLPERF_LOG_MARK = ":::MLLOG "
 """The beginning of each line of a log that MLPerf's own code wrote; the rest is JSON."""
 
-Text = Annotated[str, Field(min_length=1)]
-Task = Literal["training", "inference"]
+PublishedTask = Literal["training", "inference"]
 
 
 class ExternalRow(Frozen):
@@ -28,11 +27,11 @@ class ExternalRow(Frozen):
     such as the version of torch. A field that the source does not tell is None.
     """
 
-    model: Text
-    task: Task
+    model: NonEmpty
+    task: PublishedTask
     value: Annotated[float, Field(gt=0, allow_inf_nan=False)]
-    unit: Text
-    device: Text
+    unit: NonEmpty
+    device: NonEmpty
     board: str | None = None
     devices: AtLeast1 | None = None
     precision: str | None = None
@@ -58,26 +57,26 @@ class ExternalResults(Document):
 
     kind: ClassVar[str] = "external"
 
-    source: Text
-    file: Text
-    sha256: Text
+    source: NonEmpty
+    file: NonEmpty
+    sha256: NonEmpty
     rows: Annotated[tuple[ExternalRow, ...], Field(min_length=1)]
 
 
 class RowBeside(Frozen):
     """An external row that a report of several sweeps shows beside them: its `source`, and the `file` it came from."""
 
-    source: Text
-    file: Text
+    source: NonEmpty
+    file: NonEmpty
     row: ExternalRow
 
 
 class Quoted(Frozen):
     """A row of `external/ROWS.json` that a claim shows beside its value: the one that has all of these values."""
 
-    rows: Text
-    model: Text
-    task: Task | None = None
+    rows: NonEmpty
+    model: NonEmpty
+    task: PublishedTask | None = None
     device: str | None = None
     devices: int | None = None
     precision: str | None = None

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 _RULES = ("block", "block_across_nodes")
-Stamp = tuple[int, int] | None
+RecordStamp = tuple[int, int] | None
 
 
 def let_win(workflow: Any, done_files: list[str]) -> None:
@@ -38,7 +38,7 @@ def let_win(workflow: Any, done_files: list[str]) -> None:
     scheduler.error_callback = ended
 
 
-def _stamp(path: str) -> Stamp:
+def _stamp(path: str) -> RecordStamp:
     """Return what changes when a file is written anew; None where there is none."""
     try:
         status = Path(path).stat()

@@ -86,11 +86,11 @@ class LoadTest:
     energy: Metric | None = None
 
 
-Serving = Callable[[Callable[[Sequence[int]], None]], QueryServer]
+ServerOf = Callable[[Callable[[Sequence[int]], None]], QueryServer]
 """Makes a server that calls the given function with the ids of the queries that it has answered."""
 
 
-def ask(load: Load, serving: Serving, folder: Path, name: str) -> LoadTest:
+def ask(load: Load, serving: ServerOf, folder: Path, name: str) -> LoadTest:
     """Put `load` on a server and return what LoadGen tells. Its summary, seeds included, is left as `name`-summary.txt.
 
     Raises what the server's answers raised.

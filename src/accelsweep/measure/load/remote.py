@@ -12,7 +12,7 @@ from multiprocessing.connection import Client, Connection, Listener
 from secrets import token_bytes
 from typing import NamedTuple
 
-from accelsweep.measure.load.server import Answer
+from accelsweep.measure.load.server import AnswerSamples
 
 LOOPBACK = "127.0.0.1"
 
@@ -34,7 +34,7 @@ class RemoteWorkers:
         self.invitation = Invitation(int(self._listener.address[1]), key)
         self._connections: list[Connection] = []
 
-    def answers(self, count: int) -> list[Answer]:
+    def answers(self, count: int) -> list[AnswerSamples]:
         """Wait for `count` workers; return the answers that they give."""
         self._connections = [self._listener.accept() for _ in range(count)]
         return [_answer_of(connection) for connection in self._connections]
@@ -46,7 +46,7 @@ class RemoteWorkers:
             connection.close()
 
 
-def _answer_of(connection: Connection) -> Answer:
+def _answer_of(connection: Connection) -> AnswerSamples:
     def answer(samples: Sequence[int]) -> None:
         try:
             connection.send_bytes(json.dumps([int(number) for number in samples]).encode())
@@ -58,7 +58,7 @@ def _answer_of(connection: Connection) -> Answer:
     return answer
 
 
-def work_for(invitation: Invitation, answer: Answer, workers: int, begin: Callable[[], object]) -> None:
+def work_for(invitation: Invitation, answer: AnswerSamples, workers: int, begin: Callable[[], object]) -> None:
     """Answer batches with so many threads until the server sends them home. Each thread calls `begin` once, first.
 
     Raises what `answer` raised. The server then has one worker less, and sees that it is gone.

@@ -24,7 +24,7 @@ class Query(NamedTuple):
     at: float
 
 
-Answer = Callable[[Sequence[int]], None]
+AnswerSamples = Callable[[Sequence[int]], None]
 """Answers the samples of a batch, given by their numbers, and returns once they are answered."""
 
 
@@ -33,7 +33,7 @@ class QueryServer:
 
     def __init__(
         self,
-        answers: Sequence[Answer],
+        answers: Sequence[AnswerSamples],
         reply: Callable[[Sequence[int]], None],
         *,
         most: int = 1,
@@ -95,7 +95,7 @@ class QueryServer:
                 self._changed.wait(left)
         return []
 
-    def _work(self, answer: Answer) -> None:
+    def _work(self, answer: AnswerSamples) -> None:
         self._begin()
         while batch := self.taken():
             try:

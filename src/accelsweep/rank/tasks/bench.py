@@ -22,7 +22,7 @@ from accelsweep.measure.devices.kinds import measured_device
 from accelsweep.measure.group import group_of
 from accelsweep.measure.load.loadgen import SAMPLES, Load, LoadTest, ask
 from accelsweep.measure.load.remote import RemoteWorkers, work_for
-from accelsweep.measure.load.server import Answer, QueryServer
+from accelsweep.measure.load.server import AnswerSamples, QueryServer
 from accelsweep.measure.metrics.energy import Meter
 from accelsweep.rank.loops.raw_data import endless
 from accelsweep.rank.loops.raw_device import autocast_of
@@ -51,7 +51,7 @@ class Bench:
         self._tests, self._lock = count(), threading.Lock()
         self._threads = torch.get_num_threads()
         self._threads_each = max(1, self._threads // rules.workers)
-        self._answers: list[Answer] = [self.answer] * rules.workers
+        self._answers: list[AnswerSamples] = [self.answer] * rules.workers
         self._others: RemoteWorkers | None = None
         self._device, self._boards = answering.device, identities(answering.device)
 

@@ -10,7 +10,7 @@ import altair as alt
 from accelsweep.core.findings.findings import Findings
 from accelsweep.core.findings.projections import Projected
 from accelsweep.report.elsewhere.table import ELSEWHERE, about, times
-from accelsweep.report.figures.parts.figure import ROW_PIXELS, ROWS, Chart, Figure, Row, Skipped
+from accelsweep.report.figures.parts.figure import ROW_PIXELS, ROWS, Chart, DataRow, Figure, Skipped
 from accelsweep.report.figures.parts.theme import Palette
 
 COLUMNS = ("device", "form", "projected_rate", "projected_low", "projected_high", "measured_here")
@@ -49,7 +49,7 @@ def _row(one: Projected, here: float | None) -> dict[str, Any]:
     }
 
 
-def _draw(palette: Palette, rows: Sequence[Row], here: float | None) -> Chart:
+def _draw(palette: Palette, rows: Sequence[DataRow], here: float | None) -> Chart:
     lines = [row["line"] for row in rows]
     axis = alt.Axis(labelExpr="format(datum.value, '~s')", tickCount=6)
     scale = alt.Scale(type="log", nice=False)

@@ -11,7 +11,7 @@ from accelsweep.core.findings.findings import Findings
 from accelsweep.core.findings.numbers import Verdict
 from accelsweep.core.findings.series import Rung
 from accelsweep.report import format as fmt
-from accelsweep.report.figures.parts.figure import ROW_PIXELS, ROWS, Chart, Figure, Row, Skipped, have
+from accelsweep.report.figures.parts.figure import ROW_PIXELS, ROWS, Chart, DataRow, Figure, Skipped, have
 from accelsweep.report.figures.parts.ratios import ratio_domain, ratio_ticks
 from accelsweep.report.figures.parts.reach import arrows, clipped
 from accelsweep.report.figures.parts.theme import Palette
@@ -75,11 +75,11 @@ def _why_no_ratio(rung: Rung) -> str:
     return rung.reason if rung.gain is None else f"{rung.total_verdict.value}: it is not like the first rung"
 
 
-def _words(rows: Sequence[Row]) -> str:
+def _words(rows: Sequence[DataRow]) -> str:
     return "; ".join(f"{row['name']} {row['words']}" for row in rows if row["shown"])
 
 
-def _draw(palette: Palette, rows: Sequence[Row], domain: tuple[float, float]) -> Chart:
+def _draw(palette: Palette, rows: Sequence[DataRow], domain: tuple[float, float]) -> Chart:
     shown = [row for row in rows if row["shown"]]
     names = list(dict.fromkeys(row["name"] for row in rows))
     axis = alt.Axis(values=ratio_ticks(domain), labelExpr="format(datum.value, '~r') + 'x'")

@@ -10,7 +10,7 @@ import altair as alt
 from accelsweep.core.findings.findings import Findings
 from accelsweep.core.findings.judged import ClaimFinding
 from accelsweep.report import format as fmt
-from accelsweep.report.figures.parts.figure import ROW_PIXELS, ROWS, Chart, Figure, Row, Skipped, have
+from accelsweep.report.figures.parts.figure import ROW_PIXELS, ROWS, Chart, DataRow, Figure, Skipped, have
 from accelsweep.report.figures.parts.ratios import ratio_domain, ratio_ticks
 from accelsweep.report.figures.parts.reach import arrows, clipped
 from accelsweep.report.figures.parts.theme import Palette
@@ -68,7 +68,7 @@ def _rows(place: int, claim: ClaimFinding) -> Iterator[dict[str, Any]]:
             yield {**shared, **none, **ratio, "kind": "published", "name": name, "value": value}
 
 
-def _draw(palette: Palette, rows: Sequence[Row], domain: tuple[float, float]) -> Chart:
+def _draw(palette: Palette, rows: Sequence[DataRow], domain: tuple[float, float]) -> Chart:
     keys = list(dict.fromkeys(row["key"] for row in rows))
     axis = alt.Axis(values=ratio_ticks(domain), labelExpr="format(datum.value, '~r') + 'x'")
     scale = alt.Scale(type="log", domain=list(domain), nice=False)

@@ -11,7 +11,7 @@ from accelsweep.core.findings.findings import Findings
 from accelsweep.core.findings.numbers import Estimate
 from accelsweep.core.findings.series import ScalingPoint
 from accelsweep.report import format as fmt
-from accelsweep.report.figures.parts.figure import ROWS, Chart, Figure, Row, Skipped, have
+from accelsweep.report.figures.parts.figure import ROWS, Chart, DataRow, Figure, Skipped, have
 from accelsweep.report.figures.parts.lines import MOST_SERIES
 from accelsweep.report.figures.parts.reach import clipped, linear_domain, upright_arrows
 from accelsweep.report.figures.parts.theme import Palette
@@ -100,13 +100,13 @@ def _marked(rows: Sequence[dict[str, Any]], value: str) -> list[dict[str, Any]]:
     return [{**row, "shown": row["line"] in kept} for row in rows]
 
 
-def _domain(rows: Sequence[Row], value: str) -> tuple[float, float]:
+def _domain(rows: Sequence[DataRow], value: str) -> tuple[float, float]:
     """Return the ends of the vertical axis, which holds ideal scaling too."""
     ideal = [point["ideal"] for point in _perfect(rows, value)]
     return linear_domain([row for row in rows if row["shown"]], value, zero=True, bounds=ideal)
 
 
-def _note(rows: Sequence[Row]) -> str:
+def _note(rows: Sequence[DataRow]) -> str:
     """Return the kind of scaling that all lines share, which no line then names, and what is left out."""
     every = {row["line"] for row in rows}
     drawn = {row["line"] for row in rows if row["shown"]}
@@ -116,7 +116,7 @@ def _note(rows: Sequence[Row]) -> str:
     return " ".join(part for part in (shared, left_out if drawn != every else "") if part)
 
 
-def _best(rows: Sequence[Row]) -> str:
+def _best(rows: Sequence[DataRow]) -> str:
     most = max(row["devices"] for row in rows)
     return "; ".join(
         f"{row['line']}: {row['words']} on {most}" for row in rows if row["devices"] == most and row["shown"]
@@ -124,7 +124,7 @@ def _best(rows: Sequence[Row]) -> str:
 
 
 def _draw(
-    palette: Palette, rows: Sequence[Row], domain: tuple[float, float], value: str, title: str, number_format: str
+    palette: Palette, rows: Sequence[DataRow], domain: tuple[float, float], value: str, title: str, number_format: str
 ) -> Chart:
     names = list(dict.fromkeys(row["line"] for row in rows if row["shown"]))
     x = alt.X("devices:O", title="devices", axis=alt.Axis(labelAngle=0))
@@ -154,7 +154,7 @@ def _law(base: alt.Chart, scale: alt.Scale) -> alt.Chart:
     return line
 
 
-def _ideal(palette: Palette, rows: Sequence[Row], value: str) -> alt.Chart:
+def _ideal(palette: Palette, rows: Sequence[DataRow], value: str) -> alt.Chart:
     line = alt.Chart(alt.InlineData(values=_perfect(rows, value))).mark_line(
         color=palette.muted, strokeDash=[4, 4], strokeWidth=1.5, aria=False
     )
@@ -162,7 +162,7 @@ def _ideal(palette: Palette, rows: Sequence[Row], value: str) -> alt.Chart:
     return ideal
 
 
-def _perfect(rows: Sequence[Row], value: str) -> list[dict[str, float]]:
+def _perfect(rows: Sequence[DataRow], value: str) -> list[dict[str, float]]:
     """Return perfect scaling where devices were added: the device ratio for a speed-up, 1 for an efficiency."""
     devices = sorted({row["devices"] for row in rows if row["added"]})
     return [{"devices": count, "ideal": count / devices[0] if value == "speedup" else 1} for count in devices]

@@ -11,7 +11,7 @@ from accelsweep.core.findings.findings import Findings
 from accelsweep.core.findings.measured import CellFinding, RunPoint
 from accelsweep.core.findings.numbers import Verdict
 from accelsweep.report import format as fmt
-from accelsweep.report.figures.parts.figure import MOST_CELLS, ROWS, Chart, Figure, Row, Skipped, have
+from accelsweep.report.figures.parts.figure import MOST_CELLS, ROWS, Chart, DataRow, Figure, Skipped, have
 from accelsweep.report.figures.parts.ratios import ratio_domain, ratio_ticks
 from accelsweep.report.figures.parts.reach import arrows, clipped
 from accelsweep.report.figures.parts.theme import SHAPES, Palette, verdict_colours
@@ -92,7 +92,7 @@ def _row(cell: CellFinding, position: int) -> dict[str, Any]:
     }
 
 
-def _repeat(row: Row, point: RunPoint, domain: tuple[float, float]) -> dict[str, Any]:
+def _repeat(row: DataRow, point: RunPoint, domain: tuple[float, float]) -> dict[str, Any]:
     """Return a repeat's row; one that lies beyond the axis is in the data only."""
     ratio = point.ratio
     inside = ratio is not None and domain[0] <= ratio <= domain[1]
@@ -120,7 +120,7 @@ def _absent(findings: Findings) -> list[dict[str, Any]]:
     ]
 
 
-def _draw(palette: Palette, rows: Sequence[Row], domain: tuple[float, float], findings: Findings) -> Chart:
+def _draw(palette: Palette, rows: Sequence[DataRow], domain: tuple[float, float], findings: Findings) -> Chart:
     drawn = [row for row in rows if row["shown"]]
     settings = [row for row in drawn if row["kind"] == "setting"]
     keys = list(dict.fromkeys(row["key"] for row in drawn if row["kind"] != "repeat"))
@@ -180,7 +180,7 @@ def _grey_line(palette: Palette, base: alt.Chart) -> alt.Chart:
 _TOOLTIP = {"label": "setting", "verdict": "verdict", "words": "speed-up", "rate": "rate"}
 
 
-def _verdict_marks(palette: Palette, drawn: Sequence[Row]) -> tuple[alt.Color, alt.Shape]:
+def _verdict_marks(palette: Palette, drawn: Sequence[DataRow]) -> tuple[alt.Color, alt.Shape]:
     """Return the colour and the shape of the verdicts that occur, so that they share one legend."""
     present = [verdict for verdict in Verdict if any(row["verdict"] == verdict.value for row in drawn)]
     names = [verdict.value for verdict in present]

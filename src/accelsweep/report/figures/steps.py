@@ -15,7 +15,7 @@ from accelsweep.core.findings.measured import RunPoint
 from accelsweep.core.planned.names import MergedName
 from accelsweep.core.recorded.outcome import Outcome
 from accelsweep.report import format as fmt
-from accelsweep.report.figures.parts.figure import ROWS, Chart, Figure, Row, Skipped
+from accelsweep.report.figures.parts.figure import ROWS, Chart, DataRow, Figure, Skipped
 from accelsweep.report.figures.parts.theme import Palette
 from accelsweep.report.place import RunsPlace
 from accelsweep.state.file_names import STEPS_FILE
@@ -40,7 +40,7 @@ MOST_DRAWN_STEPS = 300
 
 def steps_figure(findings: Findings, folder: RunsPlace) -> Figure | Skipped:
     """Return the step times of the chosen runs, or why there are none. A file that is damaged is left out."""
-    rows: list[Row] = []
+    rows: list[DataRow] = []
     thinned = False
     for label, point in _told_apart(chosen_runs(findings)):
         steps = _read(folder, point.run)
@@ -118,7 +118,7 @@ def _row(label: str, title: str, point: RunPoint, step: dict[str, Any]) -> dict[
     }
 
 
-def _domain(rows: Sequence[Row]) -> tuple[float, float]:
+def _domain(rows: Sequence[DataRow]) -> tuple[float, float]:
     """Return the shortest step, and the longest within `BAND_REACH` times the slowest run's median, in seconds."""
     seconds: dict[str, list[float]] = {}
     for row in rows:
@@ -127,7 +127,7 @@ def _domain(rows: Sequence[Row]) -> tuple[float, float]:
     return min(map(min, seconds.values())), min(top, max(map(max, seconds.values())))
 
 
-def _draw(palette: Palette, rows: Sequence[Row], titles: list[str], labels: list[str]) -> Chart:
+def _draw(palette: Palette, rows: Sequence[DataRow], titles: list[str], labels: list[str]) -> Chart:
     domain = _domain(rows)
     chosen = alt.param(
         name="run_title", value=ALL_RUNS, bind=alt.binding_select(options=[ALL_RUNS, *titles], name="Run ")

@@ -9,7 +9,7 @@ import re
 from pathlib import Path
 
 from accelsweep.base.errors import InputError
-from accelsweep.core.recorded.external import ExternalRow, Task
+from accelsweep.core.recorded.external import ExternalRow, PublishedTask
 from accelsweep.state.external.cells import board_of, number_of, table_of, whole_of
 
 _NAME = re.compile(
@@ -30,7 +30,7 @@ def timm_rows(path: Path, device: str | None) -> list[ExternalRow]:
         )
     prefix = found["task"]
     columns = [f"{prefix}_{name}" for name in ("samples_per_sec", "batch_size", "img_size")]
-    task: Task = "training" if prefix == "train" else "inference"
+    task: PublishedTask = "training" if prefix == "train" else "inference"
     named = device or _NAMES.get(found["device"], found["device"])
     conditions = {"layout": found["layout"], "torch": _version(found["torch"])}
     if found["compiled"]:

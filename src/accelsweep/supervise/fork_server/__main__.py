@@ -21,7 +21,7 @@ from typing import Any, NoReturn
 from accelsweep.base.errors import EXIT_INCOMPLETE
 from accelsweep.plan.code.sources import versions
 from accelsweep.supervise.command import main as supervise
-from accelsweep.supervise.fork_server.surroundings import Surroundings, differences, surroundings
+from accelsweep.supervise.fork_server.surroundings import Inherited, differences, surroundings
 from accelsweep.supervise.processes.launchers import Launchers, UnsafeFork, prepare_to_fork
 from accelsweep.supervise.processes.messages import receive, receive_streams, same_user, send
 
@@ -45,7 +45,7 @@ def main() -> int:
             _serve(connection, listener, here, added)
 
 
-def _serve(connection: socket.socket, listener: socket.socket, here: Surroundings, added: dict[str, str]) -> None:
+def _serve(connection: socket.socket, listener: socket.socket, here: Inherited, added: dict[str, str]) -> None:
     connection.settimeout(_PATIENCE_SECONDS)
     streams: list[int] = []
     try:

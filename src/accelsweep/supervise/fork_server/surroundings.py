@@ -15,10 +15,10 @@ from accelsweep.machine.cpu import allowed_cores
 _FREE = re.compile(r"(ACCELSWEEP|MLFLOW|SNAKEMAKE)_.*|PWD|OLDPWD|SHLVL|_|COLUMNS|LINES|TMP|TEMP|TMPDIR|TEMPDIR")
 """The variables that no library heeds when it is imported: they may differ."""
 
-Surroundings = dict[str, str]
+Inherited = dict[str, str]
 
 
-def surroundings() -> Surroundings:
+def surroundings() -> Inherited:
     """Return what this process inherited and what libraries may have heeded at their import, by its name in words."""
     variables = {f"variable {name}": value for name, value in os.environ.items() if not _FREE.fullmatch(name)}
     limits = {name: getattr(resource, name) for name in dir(resource) if name.startswith("RLIMIT_")}

@@ -38,7 +38,7 @@ FITS = (Outcome.measured, Outcome.diverged)
 DOUBTED = ("foreign_process", "swap")
 """The doubts of a try that matter to its memory."""
 
-Launch = Callable[[RunSpec, Limits], Ending]
+LaunchTry = Callable[[RunSpec, Limits], Ending]
 """Runs the ranks of a spec to their end, within limits."""
 
 
@@ -66,7 +66,7 @@ class Search:
 
     spec: RunSpec
     limits: Limits
-    launch: Launch
+    launch: LaunchTry
     log: Path
     say: Callable[[str], None]
     tries: list[Try] = field(default_factory=list)

@@ -27,8 +27,8 @@ from accelsweep.machine import linux
 from accelsweep.rank.spec import RunSpec
 from accelsweep.supervise.signals import Signals
 
-Entry = Callable[[RunSpec], None]
-Kind = Literal["fork", "spawn", "srun"]
+RankEntry = Callable[[RunSpec], None]
+LaunchKind = Literal["fork", "spawn", "srun"]
 """The ways to start ranks; `srun` starts one process on each node, which forks or spawns that node's ranks."""
 
 SPAWN_COMMAND = (sys.executable, "-m", "accelsweep.rank.rank")
@@ -91,7 +91,7 @@ class Launch:
     """
 
     spec: RunSpec
-    kind: Kind
+    kind: LaunchKind
     environment: Mapping[str, str]
     log: int
     leases: tuple[int, ...] = ()
@@ -105,12 +105,12 @@ class Launchers:
     `safe` says whether this process may fork them; None until it has prepared itself.
     """
 
-    entry: Entry = run_rank
+    entry: RankEntry = run_rank
     spawn_command: tuple[str, ...] = SPAWN_COMMAND
     preload: Callable[[], None] = preload
     safe: bool | None = None
 
-    def kind_for(self, config: CellConfig, say: Callable[[str], None]) -> Kind:
+    def kind_for(self, config: CellConfig, say: Callable[[str], None]) -> LaunchKind:
         """Return how a cell's ranks are started; `say` is told if a fork was wanted but would not be safe."""
         if config.launcher == "spawn" or config.env:
             return "spawn"  # variables such as OMP_NUM_THREADS are read when libraries load: too late in a fork
@@ -179,7 +179,7 @@ def _become(command: Sequence[str], launch: Launch) -> NoReturn:
     os.execve(program, [program, *command[1:], str(launch.spec.file())], fresh)  # noqa: S606 - arguments, no shell
 
 
-def call(entry: Entry, spec: RunSpec) -> int:
+def call(entry: RankEntry, spec: RunSpec) -> int:
     """Call `entry` as the main program of this process; return its exit code. Its own errors go to stderr."""
     faulthandler.enable()
     code = 0

@@ -12,7 +12,7 @@ from accelsweep.machine import linux
 from accelsweep.rank.spec import RunSpec
 from accelsweep.state.file_names import LOG_FILE
 from accelsweep.supervise.leases import Lease
-from accelsweep.supervise.processes.launchers import Kind, Launch, Launchers, rendezvous
+from accelsweep.supervise.processes.launchers import Launch, Launchers, LaunchKind, rendezvous
 from accelsweep.supervise.processes.logs import RunLog
 from accelsweep.supervise.processes.nodes import start_across_nodes
 from accelsweep.supervise.processes.ranks import LocalRanks, Ranks, children
@@ -40,7 +40,7 @@ class Watcher:
     cpus: int = 0
 
     def to_the_end(
-        self, spec: RunSpec, kind: Kind, lease: Lease, version: VersionAtHand | None, limits: Limits
+        self, spec: RunSpec, kind: LaunchKind, lease: Lease, version: VersionAtHand | None, limits: Limits
     ) -> Ending:
         """Start the ranks of `spec`, wait for them within `limits`, and return how they ended."""
         before, strangers = linux.oom_kills(), children()

@@ -22,7 +22,7 @@ from accelsweep.workloads.building.build import arguments_of, instance
 Features = NDArray[np.float32]
 Labels = NDArray[np.int64]
 Scores = NDArray[np.floating[Any]]
-Fit = Callable[[], object]
+FitOnce = Callable[[], object]
 """A fit of rows that it knows already; each call begins anew."""
 
 METHODS = ("fit", "predict", "count")
@@ -50,7 +50,7 @@ class Booster(Protocol):
 class Prepares(Protocol):
     """Optional: rows in a form of the library's own, made once, so that fits can be timed without it."""
 
-    def prepared(self, features: Features, labels: Labels) -> Fit | None:
+    def prepared(self, features: Features, labels: Labels) -> FitOnce | None:
         """Return the fit of these rows; None where `fit` is to prepare them each time."""
 
 
@@ -81,7 +81,7 @@ def build_booster(config: CellConfig, **given: Any) -> Booster:
     return booster
 
 
-def fit_of(booster: Booster, features: Features, labels: Labels) -> tuple[Fit, bool]:
+def fit_of(booster: Booster, features: Features, labels: Labels) -> tuple[FitOnce, bool]:
     """Return the fit of these rows, and whether they were prepared for it now, once."""
     prepared = booster.prepared(features, labels) if isinstance(booster, Prepares) else None
     return (partial(booster.fit, features, labels), False) if prepared is None else (prepared, True)

@@ -11,7 +11,7 @@ from typing import Any
 
 from accelsweep.base.errors import Unsupported
 from accelsweep.base.extras import trees_missing
-from accelsweep.workloads.boosting.booster import Features, Fit, Labels, Scores
+from accelsweep.workloads.boosting.booster import Features, FitOnce, Labels, Scores
 from accelsweep.workloads.boosting.preparing import Preparing, prepares_apart
 
 
@@ -55,7 +55,7 @@ class LightGBM:
         """Bring the rows into bins and train."""
         self._train(self._bins(features, labels))
 
-    def prepared(self, features: Features, labels: Labels) -> Fit | None:
+    def prepared(self, features: Features, labels: Labels) -> FitOnce | None:
         """Return the fit of rows that lie in bins from now on; None with `prepare=in_fit`."""
         return partial(self._train, self._bins(features, labels)) if self._apart else None
 

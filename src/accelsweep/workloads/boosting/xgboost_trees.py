@@ -15,7 +15,7 @@ from typing import Any
 
 from accelsweep.base.errors import Unsupported
 from accelsweep.base.extras import trees_missing
-from accelsweep.workloads.boosting.booster import Features, Fit, Labels, Scores
+from accelsweep.workloads.boosting.booster import Features, FitOnce, Labels, Scores
 from accelsweep.workloads.boosting.preparing import Preparing, prepares_apart
 
 
@@ -63,7 +63,7 @@ class XGBoost:
         with _words_of(self._library):
             self._train(self._matrix(features, labels))
 
-    def prepared(self, features: Features, labels: Labels) -> Fit | None:
+    def prepared(self, features: Features, labels: Labels) -> FitOnce | None:
         """Return the fit of rows that lie in bins, on the device, from now on; None with `prepare=in_fit`."""
         if not self._apart:
             return None

@@ -27,12 +27,12 @@ MOST_CELLS = 60
 SI_AXIS = alt.Axis(labelExpr="format(datum.value, '~s')", tickCount=6)
 """A vertical axis of numbers with SI prefixes; zero stands without one."""
 
-Row = Mapping[str, Any]
+DataRow = Mapping[str, Any]
 Chart: TypeAlias = alt.LayerChart | alt.FacetChart
 """The type that altair gives to layers; nothing here is faceted, but its types allow for it."""
 
 
-def have(rows: Sequence[Row], key: str) -> bool:
+def have(rows: Sequence[DataRow], key: str) -> bool:
     """Return whether any row has this value (not None, not false): a layer without any mark is left out."""
     return any(row[key] is not None and row[key] is not False for row in rows)
 
@@ -47,7 +47,7 @@ class Figure:
 
     name: str
     alt: str
-    rows: Sequence[Row]
+    rows: Sequence[DataRow]
     columns: Sequence[str]
     draw: Callable[[Palette], Chart]
     note: str = ""
@@ -58,7 +58,7 @@ class Figure:
         return CAPTIONS[self.name]
 
     @property
-    def drawn(self) -> list[Row]:
+    def drawn(self) -> list[DataRow]:
         """The drawn rows: the chart needs no others."""
         return [row for row in self.rows if row.get("shown", True)]
 

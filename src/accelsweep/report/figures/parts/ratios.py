@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from accelsweep.report.figures.parts.figure import Row
+from accelsweep.report.figures.parts.figure import DataRow
 
 RATIO_REACH = 2.0
 """The axis goes so far beyond the outermost mark, as a factor; an interval that goes further ends in an arrow."""
@@ -14,7 +14,7 @@ _TICKS = (0.01, 0.02, 0.05, 0.1, 0.2, 0.25, 0.33, 0.5, 0.67, 0.8, 0.9, 0.95, 1, 
 _FINE_TICKS = (0.96, 0.97, 0.98, 0.99, 1, 1.01, 1.02, 1.03, 1.04)
 
 
-def ratio_domain(rows: Sequence[Row], *bounds: float) -> tuple[float, float]:
+def ratio_domain(rows: Sequence[DataRow], *bounds: float) -> tuple[float, float]:
     """Return a domain for a logarithmic axis that holds every ratio and the given bounds, with a little air.
 
     It holds the intervals too, unless they reach further than `RATIO_REACH` times beyond the outermost ratio.

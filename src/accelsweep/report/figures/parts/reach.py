@@ -12,7 +12,7 @@ from typing import Any
 
 import altair as alt
 
-from accelsweep.report.figures.parts.figure import Row, have
+from accelsweep.report.figures.parts.figure import DataRow, have
 
 LINEAR_REACH = 1.0
 """A linear axis goes so far beyond the outermost marks, as a share of their distance."""
@@ -20,7 +20,9 @@ LINEAR_REACH = 1.0
 _AIR = 0.04
 
 
-def linear_domain(rows: Sequence[Row], key: str, *, zero: bool, bounds: Sequence[float] = ()) -> tuple[float, float]:
+def linear_domain(
+    rows: Sequence[DataRow], key: str, *, zero: bool, bounds: Sequence[float] = ()
+) -> tuple[float, float]:
     """Return the ends of a linear axis that holds the value `key` of every row, `bounds`, and intervals within reach.
 
     With `zero` the axis begins at 0, unless a value is negative.
@@ -44,7 +46,7 @@ def round_ticks(low: float, high: float) -> list[float]:
     return [round(number * step, 9) for number in range(math.floor(low / step), math.ceil(high / step) + 1)]
 
 
-def clipped(row: Row, domain: tuple[float, float]) -> dict[str, Any]:
+def clipped(row: DataRow, domain: tuple[float, float]) -> dict[str, Any]:
     """Return the row with the part of its interval that the axis holds, and where an arrow says that it goes on."""
     low, high = row["low"], row["high"]
     if low is None or high is None:
@@ -58,7 +60,7 @@ def clipped(row: Row, domain: tuple[float, float]) -> dict[str, Any]:
     }
 
 
-def arrows(base: alt.Chart, rows: Sequence[Row], scale: alt.Scale, **encodings: Any) -> list[alt.Chart]:
+def arrows(base: alt.Chart, rows: Sequence[DataRow], scale: alt.Scale, **encodings: Any) -> list[alt.Chart]:
     """Return an arrow at each end of a horizontal axis that some interval goes beyond."""
     return [
         _arrows(base, end, shape).encode(x=alt.X(f"{end}:Q", scale=scale), **encodings)
@@ -67,7 +69,7 @@ def arrows(base: alt.Chart, rows: Sequence[Row], scale: alt.Scale, **encodings: 
     ]
 
 
-def upright_arrows(base: alt.Chart, rows: Sequence[Row], scale: alt.Scale) -> list[alt.Chart]:
+def upright_arrows(base: alt.Chart, rows: Sequence[DataRow], scale: alt.Scale) -> list[alt.Chart]:
     """Return an arrow at each end of a vertical axis that some interval goes beyond."""
     return [
         _arrows(base, end, shape).encode(y=alt.Y(f"{end}:Q", scale=scale))
